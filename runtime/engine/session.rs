@@ -1,0 +1,311 @@
+//! The trait that every engine implements, and the values that pass through it.
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::Arc;
+
+use flagperf_onnx::{Graph, ValueInfo};
+use indexmap::IndexMap;
+
+use crate::tensor::{DType, HostMemory, Tensor, TensorSpec};
+use crate::units::Bytes;
+
+/// What a session is loaded from.
+#[derive(Clone, Copy, Debug)]
+pub enum Artifact<'a> {
+    /// A graph in memory: what frameworks take.
+    Graph(&'a Graph),
+    /// An ONNX file: what compilers take.
+    Onnx(&'a Path),
+    /// A file that the compiler made earlier (`exist_compiler_path`).
+    Compiled(&'a Path),
+}
+
+/// How a session is loaded.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads to compute with; 0 is the engine's default.
+    pub threads: usize,
+    /// Rows of a full batch.
+    pub batch_size: usize,
+    /// The floating-point type to compute in; an engine that lacks it refuses.
+    pub precision: DType,
+    /// Further options from the vendor's overlay, by the engine's own names.
+    pub extra: IndexMap<String, serde_json::Value>,
+}
+
+/// Which sides of a case an engine can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    /// It can validate: it takes a graph.
+    pub framework: bool,
+    /// It can infer: it takes a file.
+    pub compiler: bool,
+}
+
+/// A framework or compiler: one row of the table of engines.
+pub trait Engine: Sync {
+    /// Lower-case name, unique in the table.
+    fn name(&self) -> &'static str;
+
+    /// One line on what it is, for `doctor` and the documentation.
+    fn about(&self) -> &'static str;
+
+    /// Which sides of a case it can take.
+    fn roles(&self) -> Roles;
+
+    /// Floating-point types that it computes in.
+    fn precisions(&self) -> &'static [DType];
+
+    /// Highest version of the standard operator set that it knows.
+    fn opset_max(&self) -> i64;
+
+    /// Whether it works on this machine: the version of the library behind it, or why not.
+    ///
+    /// # Errors
+    /// When the engine cannot be used here.
+    fn check(&self) -> Result<String, Unavailable>;
+
+    /// Loads (and, for compilers, compiles) a model.
+    ///
+    /// # Errors
+    /// When the artifact or an option is not what the engine takes, or the library behind it fails.
+    fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError>;
+}
+
+/// A loaded model.
+pub trait Session: Send {
+    /// What it is fed, in order.
+    fn inputs(&self) -> &[ValueInfo];
+
+    /// What it gives, in order.
+    fn outputs(&self) -> &[ValueInfo];
+
+    /// Memory of `bytes` for the input at `index`, in the form that the engine takes fastest (heap, pinned, shared).
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    fn lend(&mut self, index: usize, bytes: usize) -> Result<Box<dyn LentMemory>, EngineError> {
+        let _ = index;
+        HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>)
+    }
+
+    /// Runs the model on inputs in the session's order. Outputs may still be under way on the device.
+    ///
+    /// # Errors
+    /// When an input is not what the model takes (names the input), or computing fails.
+    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError>;
+
+    /// Waits until everything submitted is computed.
+    ///
+    /// # Errors
+    /// When computing failed.
+    fn sync(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Memory in use on the device; `None` when the engine does not say.
+    fn device_memory(&self) -> Option<Bytes> {
+        None
+    }
+
+    /// The device, as the engine names it: `cpu`, `cuda:0 NVIDIA H200`.
+    fn device(&self) -> String {
+        "cpu".to_owned()
+    }
+
+    /// Threads it really computes with; 0 when it does not say.
+    fn threads(&self) -> usize {
+        0
+    }
+}
+
+/// A tensor on the host or on a device.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// In host memory.
+    Host(Tensor),
+    /// On a device, or not yet computed.
+    Device(Arc<dyn DeviceTensor>),
+}
+
+impl Value {
+    /// Shape and type.
+    pub fn spec(&self) -> TensorSpec {
+        match self {
+            Value::Host(tensor) => tensor.spec(),
+            Value::Device(tensor) => tensor.spec(),
+        }
+    }
+
+    /// The tensor in host memory; copies when it is on a device.
+    ///
+    /// # Errors
+    /// When computing it failed, or the copy does.
+    pub fn to_host(&self) -> Result<Tensor, EngineError> {
+        match self {
+            Value::Host(tensor) => Ok(tensor.clone()),
+            Value::Device(tensor) => tensor.to_host(),
+        }
+    }
+}
+
+/// A tensor that an engine keeps on its device.
+pub trait DeviceTensor: Send + Sync + std::fmt::Debug {
+    /// Shape and type.
+    fn spec(&self) -> TensorSpec;
+
+    /// Copies it to host memory.
+    ///
+    /// # Errors
+    /// When computing it failed, or the copy does.
+    fn to_host(&self) -> Result<Tensor, EngineError>;
+
+    /// The engine's own type, for a session that takes its own tensors back.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Memory that a session lends to the loader: written by it, then read as a tensor.
+pub trait LentMemory: HostMemory {
+    /// The bytes, to write to.
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+/// Lent memory on the heap, aligned for every element type.
+#[derive(Debug)]
+pub struct HeapMemory {
+    words: Vec<u64>,
+    bytes: usize,
+}
+
+impl HeapMemory {
+    /// `bytes` of zeros.
+    ///
+    /// # Errors
+    /// When there is not that much memory.
+    pub fn zeroed(bytes: usize) -> Result<Self, EngineError> {
+        let count = bytes.div_ceil(size_of::<u64>());
+        let mut words = Vec::new();
+        words.try_reserve_exact(count).map_err(|_| EngineError::OutOfMemory { bytes: bytes as u64 })?;
+        words.resize(count, 0);
+        Ok(HeapMemory { words, bytes })
+    }
+}
+
+impl HostMemory for HeapMemory {
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.bytes]
+    }
+}
+
+impl LentMemory for HeapMemory {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
+    }
+}
+
+/// Why an engine cannot be used on this machine, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Unavailable {
+    /// What is missing.
+    pub reason: String,
+    /// How to get it.
+    pub remedy: String,
+}
+
+/// What an engine could not do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// It does not take this kind of artifact.
+    #[error("engine `{engine}` takes {takes}, not {given}")]
+    Artifact {
+        /// The engine.
+        engine: &'static str,
+        /// What it takes.
+        takes: &'static str,
+        /// What it was given.
+        given: String,
+    },
+    /// It does not compute in this type.
+    #[error("engine `{engine}` does not compute in `{asked}` (it has: {has})")]
+    Precision {
+        /// The engine.
+        engine: &'static str,
+        /// The type asked for.
+        asked: DType,
+        /// The types it has.
+        has: String,
+    },
+    /// An operator that it lacks.
+    #[error("engine `{engine}` lacks operator `{op}` (node `{node}`)")]
+    Operator {
+        /// The engine.
+        engine: &'static str,
+        /// The operator.
+        op: String,
+        /// The node.
+        node: String,
+    },
+    /// An option that it does not know, or a value it does not take.
+    #[error("engine `{engine}`: option `{option}`: {reason}")]
+    Option {
+        /// The engine.
+        engine: &'static str,
+        /// The option.
+        option: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Not as many inputs as the model has.
+    #[error("the model takes {takes} inputs, {given} were given")]
+    InputCount {
+        /// Inputs of the model.
+        takes: usize,
+        /// Inputs given.
+        given: usize,
+    },
+    /// An input of another shape or type.
+    #[error("input `{name}` is `{given}`, the model takes `{takes}`")]
+    Input {
+        /// The input.
+        name: String,
+        /// What the model takes.
+        takes: TensorSpec,
+        /// What it was given.
+        given: TensorSpec,
+    },
+    /// Memory that could not be had.
+    #[error("out of memory: {bytes} bytes asked for")]
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// The model file or the library behind the engine.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Checks inputs against what a model takes, names of dimensions included: one size a name.
+///
+/// # Errors
+/// [`EngineError::InputCount`] or [`EngineError::Input`].
+pub fn check_inputs(takes: &[ValueInfo], given: &[Value]) -> Result<(), EngineError> {
+    if takes.len() != given.len() {
+        return Err(EngineError::InputCount { takes: takes.len(), given: given.len() });
+    }
+    let mut named: IndexMap<&str, usize> = IndexMap::new();
+    for (info, value) in takes.iter().zip(given) {
+        let spec = value.spec();
+        let refused = || EngineError::Input { name: info.name.clone(), takes: info.spec.clone(), given: spec.clone() };
+        let shape = spec.fixed_shape().ok_or_else(refused)?;
+        let consistent = info.spec.dims.iter().zip(&shape).all(|(dim, size)| match dim {
+            crate::tensor::Dim::Named(name) => *named.entry(name).or_insert(*size) == *size,
+            _ => true,
+        });
+        if !info.spec.admits(&shape, spec.dtype) || !consistent {
+            return Err(refused());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! What happens in a run, as values: workers emit events, the display, the logs and the record read them.
+//!
+//! One JSON line an event on a worker's standard output. Knows no reader.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use crate::measure::Measurement;
+use crate::metric::Agreement;
+use crate::units::{Bytes, Seconds};
+
+/// Which half of a case a worker runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Framework: dataloader, model, validation, export.
+    Validate,
+    /// Compiler: dataloader, compile, inference.
+    Infer,
+}
+
+impl Phase {
+    /// The phase's name in records and folders.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Phase::Validate => "validate",
+            Phase::Infer => "infer",
+        }
+    }
+}
+
+/// The seven steps of a case, in order (FlagPerf's a to g).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Step {
+    /// a: settings, scripts and engines are made ready.
+    Init,
+    /// b: the dataset and the model are made.
+    Build,
+    /// c: the framework runs the model.
+    Validation,
+    /// d: the model is written as ONNX.
+    Export,
+    /// e: the compiler builds its engine.
+    Compile,
+    /// f: the compiled engine runs.
+    Inference,
+    /// g: results are brought together.
+    Record,
+}
+
+/// How serious a log line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Detail for developers.
+    Debug,
+    /// Normal course.
+    Info,
+    /// Something a reader of the result should know.
+    Warning,
+    /// Something failed.
+    Error,
+}
+
+/// One thing that happened in a worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The worker read its job; `pid` is its process.
+    Started {
+        /// Process id of the worker.
+        pid: u32,
+    },
+    /// A step begins.
+    StepBegin {
+        /// The step.
+        step: Step,
+        /// What it does, for a person: `compiling with cpu.rten`.
+        detail: String,
+    },
+    /// A step ended.
+    StepEnd {
+        /// The step.
+        step: Step,
+        /// Wall time by the worker's monotonic clock.
+        time_s: Seconds,
+    },
+    /// Where a measured loop stands; every step while someone watches, else every `log_freq` steps.
+    Progress {
+        /// Validation or inference; warm-up reports as its own.
+        step: Step,
+        /// Whether this is warm-up, which counts for nothing.
+        warmup: bool,
+        /// Pass, from 0.
+        pass: u32,
+        /// Number of passes; 0 when unknown.
+        passes: u32,
+        /// Batches done in this pass.
+        batch: u64,
+        /// Batches of a pass; 0 when unknown.
+        batches: u64,
+        /// Samples done since the loop began.
+        samples: u64,
+        /// Time since the loop began.
+        elapsed_s: Seconds,
+    },
+    /// What the model is: made in validate, or read from the file in infer.
+    Model(ModelFacts),
+    /// What the dataset is.
+    Dataset(DatasetFacts),
+    /// Which engine was loaded.
+    Engine(EngineFacts),
+    /// A sample that could not be read and is counted as failed.
+    SampleFailed {
+        /// The file or other name of the sample.
+        sample: String,
+        /// Why.
+        reason: String,
+    },
+    /// Files written by the phase, by what they are (`onnx`, `samples`, `outputs`).
+    Wrote {
+        /// What the file is.
+        what: String,
+        /// Where it is.
+        path: String,
+        /// Its size.
+        size_bytes: Bytes,
+        /// SHA-256 of its content, hexadecimal; empty for what is rewritten as the run goes on.
+        sha256: String,
+    },
+    /// The phase's figures.
+    Measured(Box<Measurement>),
+    /// How the outputs of inference agree with those of validation.
+    Agreement(Agreement),
+    /// A line for the logs.
+    Log {
+        /// How serious.
+        level: Level,
+        /// Where it was said: `script resnet50/model.rhai:12`, `loader`.
+        source: String,
+        /// What was said.
+        message: String,
+    },
+    /// The phase failed; nothing follows.
+    Failed(Failure),
+    /// The phase ended well; nothing follows.
+    Finished {
+        /// Peak resident memory of the worker.
+        memory_bytes_max: Bytes,
+    },
+}
+
+/// Why something failed: what, where, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{reason}")]
+pub struct Failure {
+    /// The step in which it happened.
+    pub step: Option<Step>,
+    /// Lower-case fragment with the value in backticks; may have several lines (a script's source line).
+    pub reason: String,
+    /// What to do about it; may be empty.
+    pub hint: String,
+}
+
+/// What a model is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ModelFacts {
+    /// Learned values, over all graphs.
+    pub parameters: u64,
+    /// Multiply-adds for one sample, over all graphs; `None` when a shape is unknown.
+    pub multiply_adds_per_sample: Option<u64>,
+    /// Version of the standard operator set.
+    pub opset: i64,
+    /// Where the weights come from: a file name, `seeded random (seed 0)`, `onnx`.
+    pub weights: String,
+    /// Whether the weights mean anything: without them there is no accuracy.
+    pub weights_are_random: bool,
+    /// SHA-256 of the weights file, if there is one.
+    pub weights_sha256: Option<String>,
+    /// Inputs by name, as specifications.
+    pub inputs: IndexMap<String, String>,
+    /// Outputs by name, as specifications.
+    pub outputs: IndexMap<String, String>,
+}
+
+/// What a dataset is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DatasetFacts {
+    /// Where it lies.
+    pub location: String,
+    /// Number of samples.
+    pub samples: u64,
+    /// SHA-256 over the index (names, sizes and classes in order), hexadecimal.
+    pub index_sha256: String,
+    /// The steps every sample goes through, as text.
+    pub pipeline: Vec<String>,
+    /// Whether the project drew it itself (no accuracy means anything on it).
+    pub synthetic: bool,
+}
+
+/// What an engine is and how it was loaded.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct EngineFacts {
+    /// Its name in the table of engines.
+    pub name: String,
+    /// Version of the library behind it.
+    pub version: String,
+    /// The device it runs on, as the engine names it (`cpu`).
+    pub device: String,
+    /// The type it computes in.
+    pub precision: String,
+    /// Threads it computes with; 0 when it does not say.
+    pub threads: u32,
+    /// Options it was given.
+    pub options: IndexMap<String, serde_json::Value>,
+    /// Time of loading or compiling.
+    pub load_s: Seconds,
+}

@@ -1,0 +1,3 @@
+//! The program `flagperf`.
+
+fn main() {}

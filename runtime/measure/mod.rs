@@ -1,0 +1,11 @@
+//! Measuring: the clock, warm-up, raw samples and their summary.
+//!
+//! Pure over a [`Clock`]. Knows no engine and no file.
+
+mod clock;
+mod measurement;
+mod warmup;
+
+pub use clock::{Clock, FixedClock, MonotonicClock, Nanos};
+pub use measurement::{Latency, Measurement, PassTimes, StepTimes, summarise};
+pub use warmup::Warmup;

@@ -1,0 +1,159 @@
+//! What an evaluator returns: sums that merge over batches and are finished once a pass.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use crate::tensor::{DType, Tensor};
+
+/// Mergeable state of a metric over some samples. `finish` turns it into named figures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Accumulator {
+    means: IndexMap<String, Mean>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Mean {
+    sum: f64,
+    count: u64,
+}
+
+impl Accumulator {
+    /// Adds `count` observations that sum to `sum` to the mean called `name`.
+    pub fn add(&mut self, name: &str, sum: f64, count: u64) {
+        let mean = self.means.entry(name.to_owned()).or_default();
+        mean.sum += sum;
+        mean.count += count;
+    }
+
+    /// Takes over what another accumulator has seen.
+    pub fn merge(&mut self, other: &Accumulator) {
+        for (name, mean) in &other.means {
+            self.add(name, mean.sum, mean.count);
+        }
+    }
+
+    /// The figures by name; one without observations is left out.
+    pub fn finish(&self) -> IndexMap<String, f64> {
+        let seen = self.means.iter().filter(|(_, mean)| mean.count > 0);
+        seen.map(|(name, mean)| (name.clone(), mean.sum / mean.count as f64)).collect()
+    }
+
+    /// The most observations that any figure has: the samples evaluated.
+    pub fn observations(&self) -> u64 {
+        self.means.values().map(|mean| mean.count).max().unwrap_or(0)
+    }
+}
+
+/// Top-k accuracy: the share of rows whose label is among the `k` largest scores, as `top1`, `top5`, ...
+///
+/// `scores`: `N,C` of any float type; `labels`: `N,i64`. Equal scores rank by index, lower first; NaN ranks last.
+///
+/// # Errors
+/// When shapes or types differ from that, a label is outside `0..C`, or a `k` is outside `1..=C`.
+pub fn top_k(scores: &Tensor, labels: &Tensor, ks: &[usize]) -> Result<Accumulator, MetricError> {
+    let (&[rows, classes], true) = (scores.shape(), scores.dtype().is_float()) else {
+        return Err(MetricError::Scores(scores.spec().to_string()));
+    };
+    if labels.shape() != [rows] || labels.dtype() != DType::I64 {
+        return Err(MetricError::Labels { is: labels.spec().to_string(), rows });
+    }
+    if let Some(k) = ks.iter().find(|k| **k == 0 || **k > classes) {
+        return Err(MetricError::K { k: *k, classes });
+    }
+    let labels = labels.as_slice::<i64>().map_err(|_| MetricError::Labels { is: labels.spec().to_string(), rows })?;
+    let scores = scores.to_f64();
+    let mut hits = vec![0u64; ks.len()];
+    for (row, label) in scores.chunks_exact(classes.max(1)).zip(labels) {
+        let rank = rank_of(row, *label).ok_or(MetricError::Label { label: *label, classes })?;
+        ks.iter().zip(&mut hits).for_each(|(k, hit)| *hit += u64::from(rank < *k));
+    }
+    let mut seen = Accumulator::default();
+    for (k, hit) in ks.iter().zip(hits) {
+        seen.add(&format!("top{k}"), hit as f64, rows as u64);
+    }
+    Ok(seen)
+}
+
+/// How many classes score above the label's, or `None` when the label is no class.
+fn rank_of(row: &[f64], label: i64) -> Option<usize> {
+    let label = usize::try_from(label).ok().filter(|l| *l < row.len())?;
+    let own = row[label];
+    if own.is_nan() {
+        return Some(row.len());
+    }
+    Some(row.iter().enumerate().filter(|(class, score)| **score > own || (**score == own && *class < label)).count())
+}
+
+/// An evaluator's input that a metric does not take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MetricError {
+    /// Scores of another shape or type.
+    #[error("scores are `{0}`, expected `N,C` of a float type")]
+    Scores(String),
+    /// Labels of another shape or type.
+    #[error("labels are `{is}`, expected `{rows},i64`")]
+    Labels {
+        /// What they are.
+        is: String,
+        /// Rows of the scores.
+        rows: usize,
+    },
+    /// A label that is no class.
+    #[error("label {label} is no class (there are {classes}): does the class list fit the model?")]
+    Label {
+        /// The label.
+        label: i64,
+        /// Number of classes.
+        classes: usize,
+    },
+    /// A k that makes no sense.
+    #[error("top-{k} over {classes} classes")]
+    K {
+        /// The k.
+        k: usize,
+        /// Number of classes.
+        classes: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scores() -> Tensor {
+        Tensor::from_vec([2, 3], vec![0.1f32, 0.9, 0.5, 0.3, 0.2, f32::NAN]).unwrap()
+    }
+
+    fn labels(values: &[i64]) -> Tensor {
+        Tensor::from_vec([values.len()], values.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn top_k_counts_rows_whose_label_is_among_the_best() {
+        let seen = top_k(&scores(), &labels(&[2, 0]), &[1, 2]).unwrap();
+        assert_eq!(seen.finish()["top1"], 0.5);
+        assert_eq!(seen.finish()["top2"], 1.0);
+        assert_eq!(seen.observations(), 2);
+    }
+
+    #[test]
+    fn a_nan_score_is_never_a_hit() {
+        let seen = top_k(&scores(), &labels(&[1, 2]), &[3]).unwrap();
+        assert_eq!(seen.finish()["top3"], 0.5);
+    }
+
+    #[test]
+    fn merging_batches_equals_one_batch() {
+        let whole = top_k(&scores(), &labels(&[1, 1]), &[1]).unwrap();
+        let (first, second) = (scores().rows(1).unwrap(), Tensor::from_vec([1, 3], vec![0.3f32, 0.2, 0.1]).unwrap());
+        let mut merged = top_k(&first, &labels(&[1]), &[1]).unwrap();
+        merged.merge(&top_k(&second, &labels(&[1]), &[1]).unwrap());
+        assert_eq!(merged, whole);
+    }
+
+    #[test]
+    fn a_label_outside_the_classes_names_the_class_list() {
+        let error = top_k(&scores(), &labels(&[0, 3]), &[1]).unwrap_err();
+        assert_eq!(error.to_string(), "label 3 is no class (there are 3): does the class list fit the model?");
+    }
+}

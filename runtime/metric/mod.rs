@@ -1,0 +1,9 @@
+//! Metrics of accuracy: accumulators that merge over batches and finish once a pass; agreement of two sets of outputs.
+//!
+//! Knows no dataset and no engine; takes tensors, gives numbers.
+
+mod accumulator;
+mod agreement;
+
+pub use accumulator::{Accumulator, MetricError, top_k};
+pub use agreement::{Agreement, AgreementMeter};

@@ -1,0 +1,232 @@
+//! Element types and tensor specifications, in the one notation of the project: `N,3,224,224,f16`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DType {
+    /// IEEE 754 binary64.
+    F64,
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary16.
+    F16,
+    /// The upper half of binary32.
+    BF16,
+    /// Signed 64-bit integer.
+    I64,
+    /// Signed 32-bit integer.
+    I32,
+    /// Signed 8-bit integer.
+    I8,
+    /// Unsigned 8-bit integer.
+    U8,
+    /// One byte a value, 0 or 1.
+    Bool,
+}
+
+impl DType {
+    /// Every element type, in the order of the documentation.
+    pub const ALL: [DType; 9] =
+        [DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I8, DType::U8, DType::Bool];
+
+    /// Bytes an element takes.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::F64 | DType::I64 => 8,
+            DType::F32 | DType::I32 => 4,
+            DType::F16 | DType::BF16 => 2,
+            DType::I8 | DType::U8 | DType::Bool => 1,
+        }
+    }
+
+    /// The name in specifications: `f32`, `i64`, `bool`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F64 => "f64",
+            DType::F32 => "f32",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::I64 => "i64",
+            DType::I32 => "i32",
+            DType::I8 => "i8",
+            DType::U8 => "u8",
+            DType::Bool => "bool",
+        }
+    }
+
+    /// Whether the type holds real numbers.
+    pub const fn is_float(self) -> bool {
+        matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for DType {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        DType::ALL
+            .into_iter()
+            .find(|dtype| dtype.name() == text)
+            .ok_or_else(|| SpecError::UnknownDType(text.to_owned()))
+    }
+}
+
+/// One dimension of a tensor: a size, a name that stands for one size everywhere in a graph, or unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Dim {
+    /// A known size.
+    Fixed(usize),
+    /// A symbolic size such as `N`.
+    Named(String),
+    /// `?`: any size.
+    Unknown,
+}
+
+impl Dim {
+    /// The size, when it is known.
+    pub fn fixed(&self) -> Option<usize> {
+        match self {
+            Dim::Fixed(size) => Some(*size),
+            _ => None,
+        }
+    }
+}
+
+impl From<usize> for Dim {
+    fn from(size: usize) -> Self {
+        Dim::Fixed(size)
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dim::Fixed(size) => write!(f, "{size}"),
+            Dim::Named(name) => f.write_str(name),
+            Dim::Unknown => f.write_str("?"),
+        }
+    }
+}
+
+impl FromStr for Dim {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let named = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        match text {
+            "?" => Ok(Dim::Unknown),
+            _ if text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(named) => {
+                Ok(Dim::Named(text.to_owned()))
+            }
+            _ => text.parse().map(Dim::Fixed).map_err(|_| SpecError::BadDim(text.to_owned())),
+        }
+    }
+}
+
+/// Shape and element type of a tensor. Text form: dimensions, then the type: `N,3,224,224,f16`; a scalar is `f32`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TensorSpec {
+    /// The dimensions, outermost first.
+    pub dims: Vec<Dim>,
+    /// The element type.
+    pub dtype: DType,
+}
+
+impl TensorSpec {
+    /// A specification from dimensions and type.
+    pub fn new(dims: impl IntoIterator<Item = impl Into<Dim>>, dtype: DType) -> Self {
+        TensorSpec { dims: dims.into_iter().map(Into::into).collect(), dtype }
+    }
+
+    /// The sizes, when every dimension is known.
+    pub fn fixed_shape(&self) -> Option<Vec<usize>> {
+        self.dims.iter().map(Dim::fixed).collect()
+    }
+
+    /// Whether a tensor of this shape and type satisfies the specification (each name may take any size).
+    pub fn admits(&self, shape: &[usize], dtype: DType) -> bool {
+        dtype == self.dtype
+            && shape.len() == self.dims.len()
+            && self.dims.iter().zip(shape).all(|(dim, size)| dim.fixed().is_none_or(|fixed| fixed == *size))
+    }
+}
+
+impl fmt::Display for TensorSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for dim in &self.dims {
+            write!(f, "{dim},")?;
+        }
+        self.dtype.fmt(f)
+    }
+}
+
+impl FromStr for TensorSpec {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let mut parts: Vec<&str> = text.split(',').map(str::trim).collect();
+        let dtype = parts.pop().unwrap_or_default().parse()?;
+        let dims = parts.into_iter().map(str::parse).collect::<Result<_, _>>()?;
+        Ok(TensorSpec { dims, dtype })
+    }
+}
+
+impl Serialize for TensorSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TensorSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A tensor specification that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// The last part is no element type.
+    #[error("unknown element type `{0}` (known: f64, f32, f16, bf16, i64, i32, i8, u8, bool)")]
+    UnknownDType(String),
+    /// A dimension is neither a size, nor a name, nor `?`.
+    #[error("bad dimension `{0}` (a size such as 224, a name such as N, or ?)")]
+    BadDim(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_value_are_inverse() {
+        for text in ["N,3,224,224,f16", "f32", "?,512,i64", "batch_1,1,bool"] {
+            let spec: TensorSpec = text.parse().unwrap();
+            assert_eq!(spec.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn bad_text_says_what_is_known() {
+        assert_eq!("3,f33".parse::<TensorSpec>(), Err(SpecError::UnknownDType("f33".into())));
+        assert_eq!("3x,f32".parse::<TensorSpec>(), Err(SpecError::BadDim("3x".into())));
+    }
+
+    #[test]
+    fn a_named_dimension_admits_any_size() {
+        let spec: TensorSpec = "N,3,f32".parse().unwrap();
+        assert!(spec.admits(&[7, 3], DType::F32));
+        assert!(!spec.admits(&[7, 4], DType::F32));
+        assert!(!spec.admits(&[7, 3], DType::F16));
+    }
+}

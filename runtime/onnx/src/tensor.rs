@@ -1,0 +1,307 @@
+//! Tensors in host memory: dense, row-major, of one element type, cheap to clone.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use half::{bf16, f16};
+use ndarray::{ArrayViewD, IxDyn};
+
+use crate::{DType, TensorSpec};
+
+/// Memory that a tensor reads from: a vector, a mapped file, a buffer lent by an engine.
+pub trait HostMemory: Send + Sync {
+    /// The bytes; their address does not change while the memory lives.
+    fn bytes(&self) -> &[u8];
+}
+
+/// A vector as tensor memory; keeps the alignment of its elements.
+struct VecMemory<T>(Vec<T>);
+
+impl<T: Pod + Send + Sync> HostMemory for VecMemory<T> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+/// A Rust type that is the element of one [`DType`].
+pub trait Element: Pod + Send + Sync {
+    /// The element type it stands for.
+    const DTYPE: DType;
+}
+
+macro_rules! element {
+    ($($rust:ty => $dtype:ident),* $(,)?) => {
+        $(impl Element for $rust { const DTYPE: DType = DType::$dtype; })*
+    };
+}
+element!(f64 => F64, f32 => F32, f16 => F16, bf16 => BF16, i64 => I64, i32 => I32, i8 => I8, u8 => U8);
+
+/// A dense row-major tensor in host memory. Cloning shares the memory.
+#[derive(Clone)]
+pub struct Tensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    memory: Arc<dyn HostMemory>,
+    offset: usize,
+}
+
+impl Tensor {
+    /// A tensor over elements in row-major order.
+    ///
+    /// # Errors
+    /// When the number of elements is not the product of `shape`.
+    pub fn from_vec<T: Element>(shape: impl Into<Vec<usize>>, elements: Vec<T>) -> Result<Self, TensorError> {
+        Tensor::from_memory(shape, T::DTYPE, Arc::new(VecMemory(elements)), 0)
+    }
+
+    /// A tensor of booleans, one byte each.
+    ///
+    /// # Errors
+    /// When the number of elements is not the product of `shape`.
+    pub fn from_bools(shape: impl Into<Vec<usize>>, elements: &[bool]) -> Result<Self, TensorError> {
+        let bytes: Vec<u8> = elements.iter().map(|b| u8::from(*b)).collect();
+        Tensor::from_memory(shape, DType::Bool, Arc::new(VecMemory(bytes)), 0)
+    }
+
+    /// A tensor of one element and no dimensions.
+    pub fn scalar<T: Element>(element: T) -> Self {
+        Tensor { dtype: T::DTYPE, shape: Vec::new(), memory: Arc::new(VecMemory(vec![element])), offset: 0 }
+    }
+
+    /// A tensor over memory of any kind, beginning `offset` bytes into it.
+    ///
+    /// # Errors
+    /// When the memory is shorter than shape and type need, or its address is not a multiple of the element size.
+    pub fn from_memory(
+        shape: impl Into<Vec<usize>>,
+        dtype: DType,
+        memory: Arc<dyn HostMemory>,
+        offset: usize,
+    ) -> Result<Self, TensorError> {
+        let shape = shape.into();
+        let needed = byte_count(&shape, dtype).ok_or(TensorError::TooLarge)?;
+        let available = memory.bytes().len().saturating_sub(offset);
+        if available < needed || (offset == 0 && available != needed) {
+            return Err(TensorError::Length { shape, dtype, needed, available });
+        }
+        let address = memory.bytes().as_ptr() as usize + offset;
+        if !address.is_multiple_of(dtype.size()) {
+            return Err(TensorError::Unaligned(dtype));
+        }
+        Ok(Tensor { dtype, shape, memory, offset })
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The sizes, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether the tensor has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Shape and type, every dimension fixed.
+    pub fn spec(&self) -> TensorSpec {
+        TensorSpec::new(self.shape.iter().copied(), self.dtype)
+    }
+
+    /// The elements as bytes of this machine's order.
+    pub fn bytes(&self) -> &[u8] {
+        let length = self.len() * self.dtype.size();
+        &self.memory.bytes()[self.offset..self.offset + length]
+    }
+
+    /// The elements in row-major order.
+    ///
+    /// # Errors
+    /// When `T` is not the tensor's element type.
+    pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
+        if T::DTYPE != self.dtype {
+            return Err(TensorError::WrongType { asked: T::DTYPE, is: self.dtype });
+        }
+        Ok(bytemuck::cast_slice(self.bytes()))
+    }
+
+    /// The elements with their shape.
+    ///
+    /// # Errors
+    /// When `T` is not the tensor's element type.
+    pub fn view<T: Element>(&self) -> Result<ArrayViewD<'_, T>, TensorError> {
+        let elements = self.as_slice::<T>()?;
+        Ok(ArrayViewD::from_shape(IxDyn(&self.shape), elements)
+            .expect("the constructor checked the length against the shape"))
+    }
+
+    /// The elements as f64, whatever their type (i64 beyond 2^53 are rounded).
+    pub fn to_f64(&self) -> Vec<f64> {
+        let bytes = self.bytes();
+        match self.dtype {
+            DType::F64 => bytemuck::cast_slice::<u8, f64>(bytes).to_vec(),
+            DType::F32 => convert::<f32, _>(bytes, f64::from),
+            DType::F16 => convert::<f16, _>(bytes, f64::from),
+            DType::BF16 => convert::<bf16, _>(bytes, f64::from),
+            DType::I64 => convert::<i64, _>(bytes, |x| x as f64),
+            DType::I32 => convert::<i32, _>(bytes, f64::from),
+            DType::I8 => convert::<i8, _>(bytes, f64::from),
+            DType::U8 | DType::Bool => convert::<u8, _>(bytes, f64::from),
+        }
+    }
+
+    /// The same numbers in another element type; rounds to nearest even between floats, truncates to integers.
+    pub fn cast(&self, dtype: DType) -> Tensor {
+        if dtype == self.dtype {
+            return self.clone();
+        }
+        let shape = self.shape.clone();
+        let built = match (self.dtype, dtype) {
+            (DType::I64, DType::I32) => Tensor::from_vec(shape, convert::<i64, _>(self.bytes(), |x| x as i32)),
+            (DType::I32, DType::I64) => Tensor::from_vec(shape, convert::<i32, _>(self.bytes(), i64::from)),
+            (DType::F32, DType::F16) => Tensor::from_vec(shape, convert::<f32, _>(self.bytes(), f16::from_f32)),
+            (DType::F16, DType::F32) => Tensor::from_vec(shape, convert::<f16, _>(self.bytes(), f32::from)),
+            (_, DType::Bool) => {
+                let bools: Vec<bool> = self.to_f64().into_iter().map(|x| x != 0.0).collect();
+                Tensor::from_bools(shape, &bools)
+            }
+            (_, DType::F64) => Tensor::from_vec(shape, self.to_f64()),
+            (_, DType::F32) => Tensor::from_vec(shape, narrow(self, |x| x as f32)),
+            (_, DType::F16) => Tensor::from_vec(shape, narrow(self, f16::from_f64)),
+            (_, DType::BF16) => Tensor::from_vec(shape, narrow(self, bf16::from_f64)),
+            (_, DType::I64) => Tensor::from_vec(shape, narrow(self, |x| x as i64)),
+            (_, DType::I32) => Tensor::from_vec(shape, narrow(self, |x| x as i32)),
+            (_, DType::I8) => Tensor::from_vec(shape, narrow(self, |x| x as i8)),
+            (_, DType::U8) => Tensor::from_vec(shape, narrow(self, |x| x as u8)),
+        };
+        built.expect("as many elements come out as went in")
+    }
+
+    /// The same elements under another shape.
+    ///
+    /// # Errors
+    /// When the number of elements differs.
+    pub fn reshape(&self, shape: impl Into<Vec<usize>>) -> Result<Tensor, TensorError> {
+        let shape = shape.into();
+        if shape.iter().product::<usize>() != self.len() {
+            return Err(TensorError::Length {
+                needed: byte_count(&shape, self.dtype).ok_or(TensorError::TooLarge)?,
+                available: self.bytes().len(),
+                dtype: self.dtype,
+                shape,
+            });
+        }
+        Ok(Tensor { shape, ..self.clone() })
+    }
+
+    /// The first `count` rows (entries of the outermost dimension), sharing the memory.
+    ///
+    /// # Errors
+    /// When there are fewer rows.
+    pub fn rows(&self, count: usize) -> Result<Tensor, TensorError> {
+        match self.shape.first() {
+            Some(rows) if count <= *rows => {
+                let mut cut = self.clone();
+                cut.shape[0] = count;
+                Ok(cut)
+            }
+            rows => Err(TensorError::Rows { asked: count, has: rows.copied().unwrap_or(0) }),
+        }
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor({})", self.spec())
+    }
+}
+
+/// Bytes of a tensor, or `None` when the count does not fit.
+pub fn byte_count(shape: &[usize], dtype: DType) -> Option<usize> {
+    shape.iter().try_fold(dtype.size(), |bytes, size| bytes.checked_mul(*size))
+}
+
+fn convert<T: Pod, U>(bytes: &[u8], to: impl Fn(T) -> U) -> Vec<U> {
+    bytemuck::cast_slice::<u8, T>(bytes).iter().map(|x| to(*x)).collect()
+}
+
+fn narrow<U>(tensor: &Tensor, to: impl Fn(f64) -> U) -> Vec<U> {
+    tensor.to_f64().into_iter().map(to).collect()
+}
+
+/// A tensor that could not be made or read as asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TensorError {
+    /// The memory does not fit the shape.
+    #[error("a tensor `{}` needs {needed} bytes, there are {available}", TensorSpec::new(.shape.iter().copied(), *.dtype))]
+    Length {
+        /// The shape asked for.
+        shape: Vec<usize>,
+        /// The element type asked for.
+        dtype: DType,
+        /// Bytes that shape and type need.
+        needed: usize,
+        /// Bytes that there are.
+        available: usize,
+    },
+    /// The number of bytes does not fit this machine's address size.
+    #[error("the tensor is larger than this machine can address")]
+    TooLarge,
+    /// The memory is not aligned for the element type.
+    #[error("the memory is not aligned for `{0}`")]
+    Unaligned(DType),
+    /// Elements were asked for as another type than they are.
+    #[error("the tensor holds `{is}`, not `{asked}`")]
+    WrongType {
+        /// The type asked for.
+        asked: DType,
+        /// The type it holds.
+        is: DType,
+    },
+    /// More rows were asked for than there are.
+    #[error("{asked} rows asked for, the tensor has {has}")]
+    Rows {
+        /// Rows asked for.
+        asked: usize,
+        /// Rows there are.
+        has: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_that_does_not_fit_is_refused() {
+        let error = Tensor::from_vec([2, 2], vec![1.0f32; 3]).unwrap_err();
+        assert_eq!(error.to_string(), "a tensor `2,2,f32` needs 16 bytes, there are 12");
+    }
+
+    #[test]
+    fn casting_there_and_back_keeps_small_integers() {
+        let start = Tensor::from_vec([3], vec![1i64, -2, 100]).unwrap();
+        for dtype in [DType::F16, DType::F32, DType::F64, DType::I32, DType::I8] {
+            let back = start.cast(dtype).cast(DType::I64);
+            assert_eq!(back.as_slice::<i64>().unwrap(), &[1, -2, 100]);
+        }
+    }
+
+    #[test]
+    fn rows_share_the_memory() {
+        let all = Tensor::from_vec([3, 2], vec![1i32, 2, 3, 4, 5, 6]).unwrap();
+        let two = all.rows(2).unwrap();
+        assert_eq!(two.as_slice::<i32>().unwrap(), &[1, 2, 3, 4]);
+        assert_eq!(two.bytes().as_ptr(), all.bytes().as_ptr());
+        assert!(all.rows(4).is_err());
+    }
+}

@@ -1,0 +1,65 @@
+//! Quantities as types: inside the host a number always knows its unit.
+//!
+//! Everything is SI. Text (`1.2 GiB`, `45.3%`) is made in `report` only.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! quantity {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+    };
+}
+
+quantity! {
+    /// A span of time, in seconds.
+    Seconds(f64)
+}
+quantity! {
+    /// An amount of memory, in bytes.
+    Bytes(u64)
+}
+quantity! {
+    /// Samples processed per second.
+    SamplesPerSecond(f64)
+}
+quantity! {
+    /// Floating-point operations per second; a multiply-add counts as two.
+    FlopsPerSecond(f64)
+}
+
+impl Seconds {
+    /// From a monotonic difference in nanoseconds.
+    pub fn from_nanos(nanos: u64) -> Self {
+        Seconds(nanos as f64 / 1e9)
+    }
+}
+
+impl std::ops::Add for Seconds {
+    type Output = Seconds;
+    fn add(self, other: Seconds) -> Seconds {
+        Seconds(self.0 + other.0)
+    }
+}
+
+impl std::ops::Sub for Seconds {
+    type Output = Seconds;
+    fn sub(self, other: Seconds) -> Seconds {
+        Seconds(self.0 - other.0)
+    }
+}
+
+impl std::iter::Sum for Seconds {
+    fn sum<I: Iterator<Item = Seconds>>(iter: I) -> Seconds {
+        Seconds(iter.map(|s| s.0).sum())
+    }
+}
+
+impl SamplesPerSecond {
+    /// `samples` in `time`; `None` when no time passed.
+    pub fn of(samples: u64, time: Seconds) -> Option<Self> {
+        (time.0 > 0.0).then(|| SamplesPerSecond(samples as f64 / time.0))
+    }
+}
