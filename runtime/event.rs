@@ -9,45 +9,7 @@ use crate::measure::Measurement;
 use crate::metric::Agreement;
 use crate::units::{Bytes, Seconds};
 
-/// Which half of a case a worker runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Framework: dataloader, model, validation, export.
-    Validate,
-    /// Compiler: dataloader, compile, inference.
-    Infer,
-}
-
-impl Phase {
-    /// The phase's name in records and folders.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Phase::Validate => "validate",
-            Phase::Infer => "infer",
-        }
-    }
-}
-
-/// The seven steps of a case, in order (FlagPerf's a to g).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Step {
-    /// a: settings, scripts and engines are made ready.
-    Init,
-    /// b: the dataset and the model are made.
-    Build,
-    /// c: the framework runs the model.
-    Validation,
-    /// d: the model is written as ONNX.
-    Export,
-    /// e: the compiler builds its engine.
-    Compile,
-    /// f: the compiled engine runs.
-    Inference,
-    /// g: results are brought together.
-    Record,
-}
+pub use crate::step::{Phase, Step};
 
 /// How serious a log line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

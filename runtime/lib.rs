@@ -3,19 +3,20 @@
 //! The modules stand in dependency order: each may use those above it, never those below.
 //! `tests/architecture.rs` holds the order.
 
-pub mod cli;
-pub mod config;
-pub mod data;
-pub mod engine;
-pub mod event;
-pub mod host;
-pub mod measure;
-pub mod metric;
-pub mod plan;
-pub mod report;
-pub mod result;
-pub mod run;
-pub mod script;
-pub mod tensor;
 pub mod units;
+pub mod tensor;
+pub mod metric;
+pub mod step;
+pub mod measure;
+pub mod event;
+pub mod config;
+pub mod plan;
+pub mod engine;
+pub mod data;
+pub mod script;
 pub mod work;
+pub mod result;
+pub mod host;
+pub mod run;
+pub mod report;
+pub mod cli;

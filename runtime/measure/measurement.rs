@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use statrs::statistics::{Data, OrderStatistics};
 
-use crate::event::Step;
+use crate::step::Step;
 use crate::units::{Bytes, SamplesPerSecond, Seconds};
 
 /// Where the wall time of one step (one batch) went. The five parts sum to the step's wall time.
