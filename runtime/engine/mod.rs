@@ -1,10 +1,14 @@
 //! Frameworks and compilers behind one trait: an [`Engine`] loads a model, a [`Session`] runs it.
 //!
-//! Knows no script and no dataset, and reads no clock.
+//! One file an engine, one row of [`TABLE`] each. Knows no script and no dataset, and reads no clock.
 
+mod null;
+mod options;
 mod session;
+mod table;
 
 pub use session::{
     Artifact, DeviceTensor, Engine, EngineError, HeapMemory, LentMemory, Options, Roles, Session, Unavailable, Value,
     check_inputs,
 };
+pub use table::{TABLE, UnknownEngine, find};

@@ -1,0 +1,76 @@
+//! Reading an engine's own options: each key known, each value typed, each mistake named.
+//!
+//! Knows no engine.
+
+use indexmap::IndexMap;
+use serde_json::Value as Json;
+
+use super::{Engine, EngineError, Options};
+use crate::tensor::DType;
+
+/// The options of one load, as the engine asks for them.
+pub(super) struct Asked<'a> {
+    engine: &'static str,
+    extra: &'a IndexMap<String, Json>,
+}
+
+impl<'a> Asked<'a> {
+    /// Refuses a precision or an option that the engine lacks; `known` are the names that it takes in `extra`.
+    pub(super) fn check(
+        engine: &dyn Engine,
+        options: &'a Options,
+        known: &[&'static str],
+    ) -> Result<Self, EngineError> {
+        check_precision(engine, options.precision)?;
+        let asked = Asked { engine: engine.name(), extra: &options.extra };
+        match options.extra.keys().find(|key| !known.contains(&key.as_str())) {
+            Some(key) => Err(asked.refuse(key, unknown(key, known))),
+            None => Ok(asked),
+        }
+    }
+
+    /// A number that is at least zero.
+    pub(super) fn number(&self, name: &str) -> Result<Option<f64>, EngineError> {
+        self.read(name, "a number that is not negative", |json| json.as_f64().filter(|x| *x >= 0.0 && x.is_finite()))
+    }
+
+    /// Text by text, in order.
+    pub(super) fn texts(&self, name: &str) -> Result<Option<IndexMap<String, String>>, EngineError> {
+        self.read(name, "a map of text", |json| serde_json::from_value(json.clone()).ok())
+    }
+
+    /// An error about an option.
+    pub(super) fn refuse(&self, name: &str, reason: String) -> EngineError {
+        EngineError::Option { engine: self.engine, option: name.to_owned(), reason }
+    }
+
+    fn read<T>(&self, name: &str, takes: &str, as_type: impl Fn(&Json) -> Option<T>) -> Result<Option<T>, EngineError> {
+        let Some(json) = self.extra.get(name) else { return Ok(None) };
+        as_type(json).map(Some).ok_or_else(|| self.refuse(name, format!("`{json}` is not {takes}")))
+    }
+}
+
+fn check_precision(engine: &dyn Engine, asked: DType) -> Result<(), EngineError> {
+    if engine.precisions().contains(&asked) {
+        return Ok(());
+    }
+    let has = engine.precisions().iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ");
+    Err(EngineError::Precision { engine: engine.name(), asked, has })
+}
+
+fn unknown(key: &str, known: &[&'static str]) -> String {
+    match (nearest(key, known), known.is_empty()) {
+        (_, true) => "unknown (this engine takes none)".to_owned(),
+        (Some(near), _) => format!("unknown (known: {}; nearest: {near})", known.join(", ")),
+        (None, _) => format!("unknown (known: {})", known.join(", ")),
+    }
+}
+
+/// The name that was probably meant, if one is near enough.
+pub(super) fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
+    /// Jaro-Winkler similarity from which a name is taken for a slip of the keys.
+    const NEAR: f64 = 0.75;
+    let (similarity, near) =
+        known.iter().map(|known| (strsim::jaro_winkler(name, known), *known)).max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (similarity >= NEAR).then_some(near)
+}
