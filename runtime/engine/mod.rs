@@ -4,6 +4,7 @@
 
 mod null;
 mod options;
+mod rten;
 mod session;
 mod table;
 

@@ -27,6 +27,11 @@ const OUTPUTS: &str = "outputs";
 #[derive(Debug)]
 pub struct Null;
 
+impl Null {
+    /// Version of this crate.
+    pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+}
+
 impl Engine for Null {
     fn name(&self) -> &'static str {
         "null"
@@ -49,7 +54,7 @@ impl Engine for Null {
     }
 
     fn check(&self) -> Result<String, Unavailable> {
-        Ok(env!("CARGO_PKG_VERSION").to_owned())
+        Ok(Null::VERSION.to_owned())
     }
 
     fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {

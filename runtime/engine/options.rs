@@ -5,7 +5,7 @@
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
-use super::{Engine, EngineError, Options};
+use super::{Artifact, Engine, EngineError, Options};
 use crate::tensor::DType;
 
 /// The options of one load, as the engine asks for them.
@@ -34,6 +34,11 @@ impl<'a> Asked<'a> {
         self.read(name, "a number that is not negative", |json| json.as_f64().filter(|x| *x >= 0.0 && x.is_finite()))
     }
 
+    /// On or off.
+    pub(super) fn switch(&self, name: &str) -> Result<Option<bool>, EngineError> {
+        self.read(name, "true or false", Json::as_bool)
+    }
+
     /// Text by text, in order.
     pub(super) fn texts(&self, name: &str) -> Result<Option<IndexMap<String, String>>, EngineError> {
         self.read(name, "a map of text", |json| serde_json::from_value(json.clone()).ok())
@@ -44,9 +49,28 @@ impl<'a> Asked<'a> {
         EngineError::Option { engine: self.engine, option: name.to_owned(), reason }
     }
 
+    /// An error about the artifact.
+    pub(super) fn refuse_artifact(&self, takes: &'static str, given: Artifact<'_>) -> EngineError {
+        let given = match given {
+            Artifact::Graph(graph) => format!("the graph `{}`", graph.name),
+            Artifact::Onnx(path) => format!("the ONNX file `{}`", path.display()),
+            Artifact::Compiled(path) => format!("the compiled file `{}`", path.display()),
+        };
+        EngineError::Artifact { engine: self.engine, takes, given }
+    }
+
     fn read<T>(&self, name: &str, takes: &str, as_type: impl Fn(&Json) -> Option<T>) -> Result<Option<T>, EngineError> {
         let Some(json) = self.extra.get(name) else { return Ok(None) };
         as_type(json).map(Some).ok_or_else(|| self.refuse(name, format!("`{json}` is not {takes}")))
+    }
+}
+
+/// Threads to compute with: as asked, else one for each core that this process may use (as the operating system says,
+/// limits of containers included).
+pub(super) fn threads(options: &Options) -> usize {
+    match options.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        asked => asked,
     }
 }
 

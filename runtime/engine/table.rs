@@ -5,9 +5,10 @@
 use super::Engine;
 use super::null::Null;
 use super::options::nearest;
+use super::rten::Rten;
 
 /// Every engine of this build, by name. An engine that cannot be used here keeps its row: `check` says why.
-pub static TABLE: &[&dyn Engine] = &[&Null];
+pub static TABLE: &[&dyn Engine] = &[&Null, &Rten];
 
 /// The engine of this name.
 ///
@@ -70,6 +71,14 @@ mod tests {
                 Ok(version) => assert!(version.starts_with(|c: char| c.is_ascii_digit()), "{}", engine.name()),
                 Err(missing) => assert!(!missing.reason.is_empty() && !missing.remedy.is_empty(), "{}", engine.name()),
             }
+        }
+    }
+
+    #[test]
+    fn versions_are_those_of_the_lock_file() {
+        let locked = include_str!("../../Cargo.lock");
+        for (name, version) in [("flagperf", Null::VERSION), ("rten", Rten::VERSION)] {
+            assert!(locked.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n")), "{name}");
         }
     }
 
