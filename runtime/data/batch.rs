@@ -61,8 +61,9 @@ pub struct SampleError {
     pub reason: String,
 }
 
-/// Some samples, in memory that a session lent. Dropping every tensor of it gives the memory back to the loader.
-#[derive(Debug)]
+/// Some samples, in memory that a session lent. Dropping every tensor of it, clones too, gives
+/// the memory back to the loader.
+#[derive(Clone, Debug)]
 pub struct Batch {
     /// Number of the batch in its pass, from 0.
     pub index: u64,

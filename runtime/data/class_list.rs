@@ -1,0 +1,92 @@
+//! Which class a folder stands for: its line in a class list, or its rank without one.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::{DataError, DataRoot};
+
+/// The class of every folder name.
+pub struct ClassList {
+    /// The file, as the pipeline names it.
+    file: PathBuf,
+    lines: Vec<String>,
+    classes: HashMap<String, u32>,
+}
+
+impl ClassList {
+    /// Reads a list with one folder name a line; blank lines count as lines and name nothing.
+    ///
+    /// # Errors
+    /// When the file is missing, no text, outside the data directory, or names a folder twice.
+    pub fn read(root: &DataRoot, file: &Path) -> Result<Self, DataError> {
+        let text = std::fs::read_to_string(root.resolve(file)?)
+            .map_err(|error| DataError::Unreadable { path: file.to_owned(), reason: error.to_string() })?;
+        let lines: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+        let mut classes = HashMap::with_capacity(lines.len());
+        for (class, name) in lines.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            let twice = |first: u32| DataError::ClassTwice {
+                class: name.clone(),
+                file: file.to_owned(),
+                first: first as usize + 1,
+                second: class + 1,
+            };
+            classes.insert(name.clone(), class as u32).map(twice).map_or(Ok(()), Err)?;
+        }
+        Ok(ClassList { file: file.to_owned(), lines, classes })
+    }
+
+    /// The class of `folder`: its line, from 0.
+    ///
+    /// # Errors
+    /// [`DataError::UnknownClass`] when it is not in the list; names the nearest line.
+    pub fn class(&self, folder: &str) -> Result<u32, DataError> {
+        self.classes.get(folder).copied().ok_or_else(|| {
+            let nearest = self
+                .lines
+                .iter()
+                .enumerate()
+                .filter(|(_, line)| !line.is_empty())
+                .min_by_key(|(_, line)| strsim::damerau_levenshtein(folder, line));
+            DataError::UnknownClass {
+                folder: folder.to_owned(),
+                file: self.file.clone(),
+                nearest: nearest.map_or_else(
+                    || "the list is empty".to_owned(),
+                    |(line, name)| format!("nearest: `{name}` on line {}", line + 1),
+                ),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(text: &str) -> Result<ClassList, DataError> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("classes.txt"), text).unwrap();
+        ClassList::read(&DataRoot::open(folder.path()).unwrap(), Path::new("classes.txt"))
+    }
+
+    #[test]
+    fn a_class_is_the_line_of_its_folder() {
+        let list = list("n01\nn02\r\n\nn04\n").unwrap();
+        assert_eq!((list.class("n01").unwrap(), list.class("n02").unwrap(), list.class("n04").unwrap()), (0, 1, 3));
+    }
+
+    #[test]
+    fn an_unknown_folder_names_file_and_nearest_line() {
+        let error = list("n01440764\nn02085620\n").unwrap().class("n02085621").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "class folder `n02085621` is not in `classes.txt` (nearest: `n02085620` on line 2)"
+        );
+    }
+
+    #[test]
+    fn a_folder_named_twice_is_refused_with_both_lines() {
+        let error = list("cat\ndog\ncat\n").err().unwrap();
+        assert_eq!(error.to_string(), "`classes.txt` names `cat` twice (lines 1 and 3)");
+    }
+}

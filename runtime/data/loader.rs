@@ -1,0 +1,283 @@
+//! Batches in order, read ahead by threads into memory that a session lent.
+//!
+//! A slot holds one batch. Each slot has a thread that waits for its rows, which the workers read: so several batches
+//! are under way at once, and a batch of one row keeps every worker busy too.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use super::fill::{Filled, Task, fill};
+use super::slot::{Lend, Slot};
+use super::{Batch, Dataset, RecycleError, SampleError};
+use crate::engine::EngineError;
+use crate::tensor::TensorError;
+
+/// How samples become batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoaderOptions {
+    /// Samples a batch.
+    pub batch_size: usize,
+    /// Threads that read samples; 0 is taken as 1.
+    pub workers: usize,
+    /// Batches read ahead of the one in use. Memory is that of `prefetch + 1` batches.
+    pub prefetch: usize,
+    /// Whether the last batch is padded to `batch_size` rows; otherwise it is shorter.
+    pub fixed_rows: bool,
+    /// What a sample that cannot be read does.
+    pub on_bad_sample: OnBadSample,
+    /// Whether the whole dataset is read once and kept: to measure a host without its loading. Memory grows with the
+    /// dataset.
+    pub preloaded: bool,
+}
+
+/// What a sample that cannot be read does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnBadSample {
+    /// It fails its batch with an error.
+    #[default]
+    Fail,
+    /// Its row is zeroed and listed in [`Batch::failed`].
+    Count,
+}
+
+/// Gives the batches of a dataset in order, every sample once a pass.
+pub struct Loader {
+    dataset: Arc<dyn Dataset>,
+    options: LoaderOptions,
+    tasks: Option<Sender<(Slot, Task)>>,
+    filled: Receiver<Filled>,
+    fillers: Vec<JoinHandle<()>>,
+    pass: Arc<AtomicU64>,
+    free: Vec<Slot>,
+    lent: Vec<Slot>,
+    ready: BTreeMap<u64, Filled>,
+    kept: Vec<Batch>,
+    in_flight: usize,
+    next_task: u64,
+    next_batch: u64,
+}
+
+impl Loader {
+    /// A loader over memory from `lend`, which is asked once a field and slot. Nothing is read before
+    /// [`Loader::start_pass`].
+    ///
+    /// # Errors
+    /// [`LoadError::Memory`] when memory cannot be lent, [`LoadError::Threads`] when threads cannot be started,
+    /// [`LoadError::BatchSize`].
+    pub fn new(dataset: Arc<dyn Dataset>, options: LoaderOptions, lend: Lend<'_>) -> Result<Self, LoadError> {
+        if options.batch_size == 0 {
+            return Err(LoadError::BatchSize);
+        }
+        let batches = dataset.len().div_ceil(options.batch_size);
+        let slots = if options.preloaded { batches } else { batches.min(options.prefetch + 1) };
+        let free = (0..slots)
+            .map(|_| Slot::new(dataset.as_ref(), options.batch_size, lend))
+            .collect::<Result<_, _>>()
+            .map_err(LoadError::Memory)?;
+        let threads = ThreadPoolBuilder::new().num_threads(options.workers.max(1)).thread_name(|i| format!("load {i}"));
+        let pool = Arc::new(threads.build().map_err(|error| LoadError::Threads(error.to_string()))?);
+        let pass = Arc::new(AtomicU64::new(0));
+        let (tasks, tasks_in) = unbounded();
+        let (filled_out, filled) = unbounded();
+        let fillers = (0..slots.min(options.prefetch + 1))
+            .map(|_| start_filler(&dataset, &pool, &pass, &tasks_in, &filled_out))
+            .collect::<Result<_, _>>()
+            .map_err(|error| LoadError::Threads(error.to_string()))?;
+        Ok(Loader {
+            next_batch: batches as u64,
+            next_task: batches as u64,
+            dataset,
+            options,
+            tasks: Some(tasks),
+            filled,
+            fillers,
+            pass,
+            free,
+            lent: Vec::new(),
+            ready: BTreeMap::new(),
+            kept: Vec::new(),
+            in_flight: 0,
+        })
+    }
+
+    /// Batches in a pass.
+    pub fn batches(&self) -> u64 {
+        self.dataset.len().div_ceil(self.options.batch_size) as u64
+    }
+
+    /// Starts to read from the first sample, with nothing read ahead. A pass under way ends here.
+    ///
+    /// # Errors
+    /// With `preloaded`, on the first pass: as `next`.
+    pub fn start_pass(&mut self) -> Result<(), LoadError> {
+        self.next_batch = 0;
+        if !self.kept.is_empty() {
+            return Ok(());
+        }
+        self.pass.fetch_add(1, Ordering::Relaxed);
+        while self.in_flight > 0 {
+            self.receive();
+        }
+        self.free.extend(std::mem::take(&mut self.ready).into_values().map(|filled| filled.slot));
+        self.reclaim();
+        self.next_task = 0;
+        self.submit();
+        if self.options.preloaded {
+            self.kept = self.by_ref().collect::<Result<_, _>>()?;
+            self.next_batch = 0;
+        }
+        Ok(())
+    }
+
+    /// Takes the memory of a batch back at once. Without it, the memory comes back when the last tensor is dropped and
+    /// the next batch is asked for.
+    ///
+    /// # Errors
+    /// When a tensor of the batch is still held elsewhere, or the batch is not this loader's.
+    pub fn recycle(&mut self, batch: Batch) -> Result<(), RecycleError> {
+        if !self.kept.is_empty() {
+            return Ok(());
+        }
+        let number = batch.index;
+        let position = self.lent.iter().position(|slot| slot.owns(&batch)).ok_or(RecycleError::Unknown(number))?;
+        drop(batch);
+        if let Some(field) = self.lent[position].held() {
+            return Err(RecycleError::Held { batch: number, field: self.dataset.fields()[field].name.clone() });
+        }
+        self.free.push(self.lent.swap_remove(position));
+        self.submit();
+        Ok(())
+    }
+
+    /// Takes back every slot that nobody reads any more.
+    fn reclaim(&mut self) {
+        self.free.extend(self.lent.extract_if(.., |slot| slot.held().is_none()));
+    }
+
+    /// Gives every free slot its next samples.
+    fn submit(&mut self) {
+        while self.next_task < self.batches() {
+            let Some(slot) = self.free.pop() else { return };
+            let first = self.next_task * self.options.batch_size as u64;
+            let end = (first + self.options.batch_size as u64).min(self.dataset.len() as u64);
+            let pass = self.pass.load(Ordering::Relaxed);
+            let task = Task { pass, batch: self.next_task, tickets: (first..end).collect() };
+            let tasks = self.tasks.as_ref().expect("the queue is closed by drop only");
+            tasks.send((slot, task)).expect("fillers live as long as the queue");
+            self.in_flight += 1;
+            self.next_task += 1;
+        }
+    }
+
+    fn receive(&mut self) {
+        let filled = self.filled.recv().expect("fillers live as long as the queue");
+        self.in_flight -= 1;
+        self.ready.insert(filled.task.batch, filled);
+    }
+
+    fn hand_out(&mut self, filled: Filled) -> Result<Batch, LoadError> {
+        let Filled { slot, task, failed } = filled;
+        if let (OnBadSample::Fail, Some((_, error))) = (self.options.on_bad_sample, failed.first()) {
+            let error = error.clone();
+            self.free.push(slot);
+            return Err(LoadError::Sample(error));
+        }
+        let rows = if self.options.fixed_rows { self.options.batch_size } else { task.tickets.len() };
+        let tensors = slot.tensors(self.dataset.fields(), rows);
+        self.lent.push(slot);
+        let (inputs, truth) = tensors.map_err(LoadError::Tensor)?;
+        Ok(Batch { index: task.batch, inputs, truth, tickets: task.tickets, failed, rows })
+    }
+}
+
+impl Iterator for Loader {
+    type Item = Result<Batch, LoadError>;
+
+    /// The next batch of the pass; `None` at its end.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next_batch == self.batches() {
+            return None;
+        }
+        let number = self.next_batch;
+        if let Some(batch) = self.kept.get(number as usize) {
+            self.next_batch += 1;
+            return Some(Ok(batch.clone()));
+        }
+        self.reclaim();
+        self.submit();
+        loop {
+            if let Some(filled) = self.ready.remove(&number) {
+                self.next_batch += 1;
+                return Some(self.hand_out(filled));
+            }
+            if self.in_flight == 0 {
+                return Some(Err(LoadError::AllHeld { slots: self.lent.len() }));
+            }
+            self.receive();
+        }
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        // Rows that have not begun are left out, so this waits for one sample a worker at most.
+        self.pass.fetch_add(1, Ordering::Relaxed);
+        self.tasks = None;
+        for filler in self.fillers.drain(..) {
+            let _ = filler.join();
+        }
+    }
+}
+
+fn start_filler(
+    dataset: &Arc<dyn Dataset>,
+    pool: &Arc<ThreadPool>,
+    pass: &Arc<AtomicU64>,
+    tasks: &Receiver<(Slot, Task)>,
+    filled: &Sender<Filled>,
+) -> std::io::Result<JoinHandle<()>> {
+    let (dataset, pool, pass) = (Arc::clone(dataset), Arc::clone(pool), Arc::clone(pass));
+    let (tasks, filled) = (tasks.clone(), filled.clone());
+    std::thread::Builder::new().name("load batch".to_owned()).spawn(move || {
+        for (slot, task) in tasks {
+            let done = fill(slot, task, dataset.as_ref(), &pool, &pass);
+            if filled.send(done).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+/// What a loader could not do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// A sample that could not be read; names its file.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+    /// Every batch is still held, so there is no memory for the next.
+    #[error("all {slots} batches of the loader are still held, none is left to read into")]
+    AllHeld {
+        /// Batches that fit in its memory.
+        slots: usize,
+    },
+    /// Memory that the session did not lend.
+    #[error("memory for batches: {0}")]
+    Memory(EngineError),
+    /// Lent memory that makes no tensor.
+    #[error("memory for batches: {0}")]
+    Tensor(TensorError),
+    /// Threads that could not be started.
+    #[error("threads of the loader: {0}")]
+    Threads(String),
+    /// No rows.
+    #[error("the batch size is 0")]
+    BatchSize,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! What a loader promises.
+
+use super::*;
+use crate::data::{Field, FieldRole};
+use crate::engine::HeapMemory;
+use crate::event::DatasetFacts;
+use crate::tensor::{DType, TensorSpec};
+
+/// Samples that are their own index; some cannot be read, one panics.
+struct Numbers {
+    count: usize,
+    bad: Vec<usize>,
+    panics: Option<usize>,
+    fields: Vec<Field>,
+    facts: DatasetFacts,
+}
+
+impl Numbers {
+    fn new(count: usize) -> Self {
+        let field = |name: &str, role| Field {
+            name: name.to_owned(),
+            role,
+            spec: TensorSpec::new([] as [usize; 0], DType::I64),
+        };
+        let fields = vec![field("values", FieldRole::Input), field("labels", FieldRole::Truth)];
+        Numbers { count, bad: Vec::new(), panics: None, fields, facts: DatasetFacts::default() }
+    }
+}
+
+impl Dataset for Numbers {
+    fn facts(&self) -> &DatasetFacts {
+        &self.facts
+    }
+    fn len(&self) -> usize {
+        self.count
+    }
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+    fn sample_name(&self, index: usize) -> String {
+        format!("number {index}")
+    }
+    fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+        for field in fields.iter_mut() {
+            field.copy_from_slice(&(index as i64).to_ne_bytes());
+        }
+        assert_ne!(self.panics, Some(index), "asked to panic");
+        if self.bad.contains(&index) {
+            return Err(SampleError { sample: self.sample_name(index), reason: "bad".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+fn options(batch_size: usize) -> LoaderOptions {
+    LoaderOptions {
+        batch_size,
+        workers: 3,
+        prefetch: 2,
+        fixed_rows: true,
+        on_bad_sample: OnBadSample::Count,
+        preloaded: false,
+    }
+}
+
+fn loader(numbers: Numbers, options: LoaderOptions) -> Loader {
+    Loader::new(Arc::new(numbers), options, &mut |_, bytes| Ok(Box::new(HeapMemory::zeroed(bytes)?))).unwrap()
+}
+
+fn values(batch: &Batch) -> Vec<i64> {
+    batch.inputs["values"].as_slice::<i64>().unwrap().to_vec()
+}
+
+#[test]
+fn every_sample_comes_once_a_pass_and_in_order() {
+    for batch_size in [1, 7, 50, 64] {
+        let mut loader = loader(Numbers::new(50), options(batch_size));
+        for _ in 0..3 {
+            loader.start_pass().unwrap();
+            let mut seen = Vec::new();
+            for number in 0..loader.batches() {
+                let batch = loader.next().unwrap().unwrap();
+                assert_eq!(batch.index, number);
+                let rows = batch.tickets.len();
+                assert_eq!(values(&batch)[..rows], batch.tickets.iter().map(|t| *t as i64).collect::<Vec<_>>());
+                seen.extend_from_slice(&batch.tickets);
+                loader.recycle(batch).unwrap();
+            }
+            assert!(loader.next().is_none());
+            assert_eq!(seen, (0..50).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn the_last_batch_is_padded_with_zeros_or_short() {
+    let mut padded = loader(Numbers::new(5), options(2));
+    let mut short = loader(Numbers::new(5), LoaderOptions { fixed_rows: false, ..options(2) });
+    for _ in 0..2 {
+        padded.start_pass().unwrap();
+        let last = padded.by_ref().last().unwrap().unwrap();
+        assert_eq!((values(&last), last.rows, last.tickets), (vec![4, 0], 2, vec![4]));
+    }
+    short.start_pass().unwrap();
+    let last = short.by_ref().last().unwrap().unwrap();
+    assert_eq!((values(&last), last.rows, last.tickets), (vec![4], 1, vec![4]));
+}
+
+#[test]
+fn a_bad_sample_is_counted_and_its_row_zeroed() {
+    let numbers = Numbers { bad: vec![1, 3], panics: Some(2), ..Numbers::new(4) };
+    let mut loader = loader(numbers, options(4));
+    loader.start_pass().unwrap();
+    let batch = loader.next().unwrap().unwrap();
+    assert_eq!(values(&batch), [0; 4]);
+    let failed: Vec<String> = batch.failed.iter().map(|(row, error)| format!("{row} {error}")).collect();
+    assert_eq!(failed, ["1 number 1: bad", "2 number 2: reading it panicked", "3 number 3: bad"]);
+    assert_eq!(batch.tickets, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_bad_sample_fails_its_batch_when_asked() {
+    let numbers = Numbers { bad: vec![3, 2], ..Numbers::new(6) };
+    let mut loader = loader(numbers, LoaderOptions { on_bad_sample: OnBadSample::Fail, ..options(2) });
+    loader.start_pass().unwrap();
+    let outcomes: Vec<_> = loader.by_ref().map(|batch| batch.map(|b| b.index).map_err(|e| e.to_string())).collect();
+    assert_eq!(outcomes, [Ok(0), Err("number 2: bad".to_owned()), Ok(2)]);
+}
+
+#[test]
+fn a_batch_that_is_held_is_not_taken_back() {
+    let mut loader = loader(Numbers::new(6), options(2));
+    loader.start_pass().unwrap();
+    let batch = loader.next().unwrap().unwrap();
+    let held = batch.truth["labels"].clone();
+    let error = loader.recycle(batch).unwrap_err();
+    assert_eq!(error, RecycleError::Held { batch: 0, field: "labels".to_owned() });
+    assert_eq!(loader.by_ref().count(), 2);
+    assert_eq!(held.as_slice::<i64>().unwrap(), [0, 1], "what is held is never overwritten");
+}
+
+#[test]
+fn a_batch_of_another_loader_is_refused() {
+    let mut one = loader(Numbers::new(2), options(2));
+    let mut other = loader(Numbers::new(2), options(2));
+    one.start_pass().unwrap();
+    let batch = one.next().unwrap().unwrap();
+    assert_eq!(other.recycle(batch), Err(RecycleError::Unknown(0)));
+}
+
+#[test]
+fn holding_every_batch_is_an_error_and_no_deadlock() {
+    let mut loader = loader(Numbers::new(10), options(1));
+    loader.start_pass().unwrap();
+    let held: Vec<_> = loader.by_ref().take(3).map(Result::unwrap).collect();
+    assert_eq!(loader.next().unwrap().unwrap_err(), LoadError::AllHeld { slots: 3 });
+    drop(held);
+    assert_eq!(loader.by_ref().map(Result::unwrap).count(), 7);
+}
+
+#[test]
+fn memory_is_lent_for_the_prefetch_and_not_for_the_dataset() {
+    let mut bytes_lent = 0;
+    let mut lend = |_: &Field, bytes: usize| {
+        bytes_lent += bytes;
+        Ok(Box::new(HeapMemory::zeroed(bytes)?) as _)
+    };
+    let mut loader = Loader::new(Arc::new(Numbers::new(1000)), options(4), &mut lend).unwrap();
+    loader.start_pass().unwrap();
+    assert_eq!(loader.by_ref().map(Result::unwrap).count(), 250);
+    assert_eq!(bytes_lent, 3 * 4 * (8 + 8), "three batches of four rows of two fields");
+}
+
+#[test]
+fn a_pass_that_is_left_early_begins_again_at_the_first_sample() {
+    let mut loader = loader(Numbers::new(40), options(4));
+    for _ in 0..20 {
+        loader.start_pass().unwrap();
+        let batch = loader.next().unwrap().unwrap();
+        assert_eq!(values(&batch), [0, 1, 2, 3]);
+    }
+}
+
+#[test]
+fn a_dropped_loader_leaves_no_thread() {
+    let numbers: Arc<dyn Dataset> = Arc::new(Numbers::new(100_000));
+    let mut lend = |_: &Field, bytes: usize| Ok(Box::new(HeapMemory::zeroed(bytes)?) as _);
+    let mut loader = Loader::new(Arc::clone(&numbers), options(1000), &mut lend).unwrap();
+    loader.start_pass().unwrap();
+    drop(loader);
+    assert_eq!(Arc::strong_count(&numbers), 1);
+}
+
+#[test]
+fn preloaded_batches_are_read_once_and_may_all_be_held() {
+    let mut loader = loader(Numbers::new(7), LoaderOptions { preloaded: true, ..options(2) });
+    for _ in 0..2 {
+        loader.start_pass().unwrap();
+        let all: Vec<_> = loader.by_ref().map(Result::unwrap).collect();
+        assert_eq!(all.iter().flat_map(|batch| batch.tickets.clone()).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6]);
+        all.into_iter().for_each(|batch| loader.recycle(batch).unwrap());
+    }
+}

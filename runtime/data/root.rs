@@ -1,0 +1,93 @@
+//! The data directory as a boundary: paths are resolved inside it, never beyond.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::DataError;
+
+/// The data directory, every symbolic link of its own path resolved.
+#[derive(Clone, Debug)]
+pub struct DataRoot {
+    path: PathBuf,
+}
+
+impl DataRoot {
+    /// The directory at `path`; it may itself be a symbolic link.
+    ///
+    /// # Errors
+    /// [`DataError::NoDirectory`] when there is none.
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        match path.canonicalize() {
+            Ok(resolved) if resolved.is_dir() => Ok(DataRoot { path: resolved }),
+            _ => Err(DataError::NoDirectory { path: path.to_owned() }),
+        }
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file or folder that `relative` names, after every symbolic link.
+    ///
+    /// # Errors
+    /// [`DataError::Escapes`] when it is absolute, climbs with `..` or leads out of the directory through a symbolic
+    /// link; [`DataError::Missing`] when there is nothing.
+    pub fn resolve(&self, relative: &Path) -> Result<PathBuf, DataError> {
+        let escapes = |how| DataError::Escapes { path: relative.to_owned(), root: self.path.clone(), how };
+        for component in relative.components() {
+            match component {
+                Component::Normal(_) | Component::CurDir => {}
+                Component::ParentDir => return Err(escapes("`..`")),
+                Component::RootDir | Component::Prefix(_) => return Err(escapes("an absolute path")),
+            }
+        }
+        let resolved = self
+            .path
+            .join(relative)
+            .canonicalize()
+            .map_err(|_| DataError::Missing { path: relative.to_owned(), root: self.path.clone() })?;
+        if resolved.starts_with(&self.path) { Ok(resolved) } else { Err(escapes("a symbolic link")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_inside_resolves() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("images")).unwrap();
+        let root = DataRoot::open(folder.path()).unwrap();
+        assert_eq!(root.resolve(Path::new("./images")).unwrap(), root.path().join("images"));
+    }
+
+    #[test]
+    fn every_way_out_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(outside.path(), folder.path().join("link")).unwrap();
+        let root = DataRoot::open(folder.path()).unwrap();
+        for (path, how) in [("a/../../b", "`..`"), ("/etc/passwd", "an absolute path"), ("link", "a symbolic link")] {
+            match root.resolve(Path::new(path)) {
+                Err(DataError::Escapes { how: seen, .. }) => assert_eq!(seen, how),
+                other => panic!("{path}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_symbolic_link_that_stays_inside_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("images")).unwrap();
+        std::os::unix::fs::symlink("images", folder.path().join("link")).unwrap();
+        let root = DataRoot::open(folder.path()).unwrap();
+        assert_eq!(root.resolve(Path::new("link")).unwrap(), root.path().join("images"));
+    }
+
+    #[test]
+    fn a_missing_directory_hints_at_the_option() {
+        let error = DataRoot::open(Path::new("/nowhere/at/all")).unwrap_err();
+        assert!(error.to_string().contains("`/nowhere/at/all`") && error.to_string().contains("--data"), "{error}");
+    }
+}

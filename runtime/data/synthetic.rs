@@ -1,0 +1,103 @@
+//! Samples of seeded random values, in memory.
+
+use half::{bf16, f16};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use sha2::{Digest, Sha256};
+
+use super::image_folder::hexadecimal;
+use super::{DataError, Dataset, Field, SampleError};
+use crate::event::DatasetFacts;
+use crate::tensor::{DType, byte_count};
+
+/// Random samples kept; a dataset of more repeats them, so that memory does not grow with it.
+const KEPT: usize = 16;
+
+/// Labels are drawn below this: the classes of ImageNet.
+const CLASSES: u32 = 1000;
+
+/// A dataset of random values: floats uniform in -1..1, integers in 0..1000 (as many as the type holds).
+pub struct Synthetic {
+    fields: Vec<Field>,
+    kept: Vec<Vec<Vec<u8>>>,
+    facts: DatasetFacts,
+}
+
+impl Synthetic {
+    /// `samples` samples of `fields`; float inputs are made as `dtype`.
+    ///
+    /// # Errors
+    /// When a field has an open dimension, or there are no samples.
+    pub fn new(fields: &[Field], samples: usize, seed: u64, dtype: DType) -> Result<Self, DataError> {
+        if samples == 0 || fields.is_empty() {
+            return Err(DataError::Empty { path: "synthetic".into() });
+        }
+        let mut fields = fields.to_vec();
+        for field in fields.iter_mut().filter(|field| field.role == super::FieldRole::Input) {
+            if field.spec.dtype.is_float() {
+                field.spec.dtype = dtype;
+            }
+        }
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let sample = |_: usize| fields.iter().map(|field| values(field, &mut random)).collect::<Result<Vec<_>, _>>();
+        let kept = (0..samples.min(KEPT)).map(sample).collect::<Result<_, _>>()?;
+        let specs: Vec<String> = fields.iter().map(|field| format!("{} {}", field.name, field.spec)).collect();
+        let text = format!("synthetic, seed {seed}: {}", specs.join("; "));
+        let facts = DatasetFacts {
+            location: "memory".to_owned(),
+            samples: samples as u64,
+            index_sha256: hexadecimal(&Sha256::digest(format!("{text}; {samples} samples"))),
+            pipeline: vec![text],
+            synthetic: true,
+        };
+        Ok(Synthetic { fields, kept, facts })
+    }
+}
+
+impl Dataset for Synthetic {
+    fn facts(&self) -> &DatasetFacts {
+        &self.facts
+    }
+
+    fn len(&self) -> usize {
+        self.facts.samples as usize
+    }
+
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn sample_name(&self, index: usize) -> String {
+        format!("synthetic sample {index}")
+    }
+
+    fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+        for (to, from) in fields.iter_mut().zip(&self.kept[index % self.kept.len()]) {
+            to.copy_from_slice(from);
+        }
+        Ok(())
+    }
+}
+
+fn values(field: &Field, random: &mut ChaCha8Rng) -> Result<Vec<u8>, DataError> {
+    let open = || DataError::Shape { field: field.name.clone(), spec: field.spec.clone() };
+    let shape = field.spec.fixed_shape().ok_or_else(open)?;
+    let size = byte_count(&shape, field.spec.dtype).ok_or_else(open)?;
+    let mut bytes = Vec::with_capacity(size);
+    while bytes.len() < size {
+        let word = random.next_u32();
+        let float = f64::from(word) / f64::from(u32::MAX) * 2.0 - 1.0;
+        match field.spec.dtype {
+            DType::F64 => bytes.extend(float.to_ne_bytes()),
+            DType::F32 => bytes.extend((float as f32).to_ne_bytes()),
+            DType::F16 => bytes.extend(f16::from_f64(float).to_ne_bytes()),
+            DType::BF16 => bytes.extend(bf16::from_f64(float).to_ne_bytes()),
+            DType::I64 => bytes.extend(i64::from(word % CLASSES).to_ne_bytes()),
+            DType::I32 => bytes.extend((word % CLASSES).to_ne_bytes()),
+            DType::I8 => bytes.push((word % 128) as u8),
+            DType::U8 => bytes.push((word % 256) as u8),
+            DType::Bool => bytes.push((word % 2) as u8),
+        }
+    }
+    Ok(bytes)
+}
