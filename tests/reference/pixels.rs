@@ -1,0 +1,86 @@
+//! Decoding, resizing and cropping give torchvision's pixels.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flagperf::data::{Dataset, Pipeline, SampleSource, Transform};
+use flagperf::tensor::DType;
+use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+
+use crate::{check_with, folder, support};
+
+/// Pixels of the crop's side.
+const SIDE: usize = 224;
+
+/// The images under `root/images` as torchvision's usual transform makes them, values left in 0..1.
+fn dataset(root: &Path, images: &str) -> Arc<dyn Dataset> {
+    let source = SampleSource::ImageFolder { images: PathBuf::from(images), classes: None };
+    let transforms = vec![
+        Transform::Resize { size: 256 },
+        Transform::CenterCrop { size: SIDE },
+        Transform::Normalize { mean: [0.0; 3], std: [1.0; 3] },
+    ];
+    Pipeline { source, transforms }.open(root, DType::F32).unwrap()
+}
+
+/// The crop of one image as `224,224,3,u8`.
+fn crop(dataset: &dyn Dataset, index: usize) -> Vec<u8> {
+    let mut fields: Vec<Vec<u8>> = dataset
+        .fields()
+        .iter()
+        .map(|f| vec![0; f.spec.fixed_shape().unwrap().iter().product::<usize>() * f.spec.dtype.size()])
+        .collect();
+    let mut slices: Vec<&mut [u8]> = fields.iter_mut().map(Vec::as_mut_slice).collect();
+    dataset.read(index, &mut slices).unwrap();
+    let planes: Vec<f32> = fields[0].chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    (0..SIDE * SIDE).flat_map(|at| [0, 1, 2].map(|c| (planes[c * SIDE * SIDE + at] * 255.0).round() as u8)).collect()
+}
+
+/// Gives every crop of a dataset to `pixels.py`, which makes torchvision's and compares.
+fn compare_with_torchvision(python: &Path, root: &Path, images: &str) {
+    let dataset = dataset(root, images);
+    let crops: Vec<(String, Vec<u8>)> = (0..dataset.len())
+        .map(|index| (root.join(images).join(dataset.sample_name(index)), crop(dataset.as_ref(), index)))
+        .map(|(path, crop)| (path.to_str().unwrap().to_owned(), crop))
+        .collect();
+    let views = crops.iter().map(|(path, crop)| (path, TensorView::new(Dtype::U8, vec![SIDE, SIDE, 3], crop).unwrap()));
+    let written = tempfile::NamedTempFile::new().unwrap();
+    serialize_to_file(views, None, written.path()).unwrap();
+    check_with(python, "pixels.py", &[written.path().to_str().unwrap()]);
+}
+
+#[test]
+fn drawn_files_have_the_pixels_that_torchvision_gave_once() {
+    let dataset = dataset(&folder(), "images");
+    assert_eq!(dataset.len(), fs::read_dir(folder().join("crops")).unwrap().count());
+    for index in 0..dataset.len() {
+        let ours = crop(dataset.as_ref(), index);
+        let name = Path::new(&dataset.sample_name(index)).file_stem().unwrap().to_owned();
+        let theirs = image::open(folder().join("crops").join(&name).with_extension("png")).unwrap().to_rgb8();
+        let errors: Vec<u8> = theirs
+            .enumerate_pixels()
+            .flat_map(|(x, y, pixel)| {
+                let at = 3 * (4 * y as usize * SIDE + 4 * x as usize);
+                [0, 1, 2].map(|c| ours[at + c].abs_diff(pixel.0[c]))
+            })
+            .collect();
+        let within = errors.iter().filter(|error| **error <= 2).count() as f64 / errors.len() as f64;
+        let worst = errors.iter().max().unwrap();
+        println!("{name:?}: {:.4} % within 2/255, worst {worst}/255", 100.0 * within);
+        assert!(errors.len() == 56 * 56 * 3 && within >= 0.999 && *worst <= 6, "{name:?}: {within} {worst}");
+    }
+}
+
+#[test]
+fn drawn_files_have_the_pixels_of_torchvision() {
+    let Some(python) = support::python() else { return };
+    compare_with_torchvision(&python, &folder(), "images");
+}
+
+#[test]
+fn photographs_have_the_pixels_of_torchvision() {
+    let Some(python) = support::python() else { return };
+    let Some(shared) = support::shared_data() else { return };
+    compare_with_torchvision(&python, &shared, "imagenet-samples");
+}
