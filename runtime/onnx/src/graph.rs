@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use indexmap::IndexMap;
 
-use crate::{Tensor, TensorSpec};
+use crate::{DType, Tensor, TensorSpec};
 
 /// A model: one graph, or several that a forward function drives (text encoder, denoiser, decoder).
 #[derive(Clone, Debug, Default)]
@@ -40,6 +40,10 @@ pub struct Graph {
     pub weights: IndexMap<String, Weight>,
     /// Inferred shape and type of every value that a node makes, by name.
     pub values: IndexMap<String, TensorSpec>,
+    /// Versions of the operator sets of other domains, by domain.
+    pub domains: IndexMap<String, i64>,
+    /// Local functions of a file that was read, in their encoded form: carried, never interpreted.
+    pub functions: Vec<Vec<u8>>,
 }
 
 /// A named input or output.
@@ -52,7 +56,7 @@ pub struct ValueInfo {
 }
 
 /// One operator application.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     /// The layer's name, unique in the graph (`layer1.0.conv1`).
     pub name: String,
@@ -69,7 +73,7 @@ pub struct Node {
 }
 
 /// The value of a node's attribute.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Attribute {
     /// One integer.
     Int(i64),
@@ -85,6 +89,8 @@ pub enum Attribute {
     Strings(Vec<String>),
     /// A tensor.
     Tensor(Tensor),
+    /// A kind that is carried and never interpreted (a subgraph, a sparse tensor): the whole encoded attribute.
+    Encoded(Vec<u8>),
 }
 
 /// A weight: what it is and where its bytes come from. The bytes exist only while a session loads or a file is written.
@@ -109,6 +115,20 @@ pub enum Role {
     Constant,
 }
 
+impl Role {
+    /// Every role.
+    pub const ALL: [Role; 3] = [Role::Parameter, Role::Buffer, Role::Constant];
+
+    /// The role in one word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Parameter => "parameter",
+            Role::Buffer => "buffer",
+            Role::Constant => "constant",
+        }
+    }
+}
+
 /// Where a weight's bytes come from.
 #[derive(Clone, Debug)]
 pub enum Source {
@@ -128,7 +148,7 @@ pub enum Source {
     },
     /// The values themselves.
     Value(Tensor),
-    /// Bytes of an external data file of an ONNX model.
+    /// Little-endian bytes within an ONNX file or one of its external data files.
     External {
         /// The data file.
         path: PathBuf,
@@ -136,6 +156,8 @@ pub enum Source {
         offset: u64,
         /// Number of bytes.
         length: u64,
+        /// The type of the elements there.
+        dtype: DType,
     },
 }
 

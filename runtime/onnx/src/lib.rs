@@ -2,10 +2,21 @@
 //!
 //! Knows no vendor, no script and no clock.
 
+mod builder;
+mod check;
+mod file;
 mod graph;
+mod inference;
+pub mod layers;
 mod spec;
 mod tensor;
+mod weights;
 
+pub use builder::{BuildError, GraphBuilder, OPSET, Var};
+pub use check::{CheckError, Uninferred, check, infer};
+pub use file::{OnnxError, WriteOptions, read_onnx, write_onnx, write_onnx_with};
 pub use graph::{Attribute, Graph, Init, Model, Node, Role, Source, ValueInfo, Weight};
+pub use inference::InferError;
 pub use spec::{DType, Dim, SpecError, TensorSpec};
 pub use tensor::{Element, HostMemory, Tensor, TensorError, byte_count};
+pub use weights::{Mismatches, WeightError, WeightReader};

@@ -24,6 +24,18 @@ impl<T: Pod + Send + Sync> HostMemory for VecMemory<T> {
     }
 }
 
+/// A copy of bytes at an address that suits every element type.
+struct Aligned {
+    words: Vec<u64>,
+    length: usize,
+}
+
+impl HostMemory for Aligned {
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.length]
+    }
+}
+
 /// A Rust type that is the element of one [`DType`].
 pub trait Element: Pod + Send + Sync {
     /// The element type it stands for.
@@ -53,6 +65,16 @@ impl Tensor {
     /// When the number of elements is not the product of `shape`.
     pub fn from_vec<T: Element>(shape: impl Into<Vec<usize>>, elements: Vec<T>) -> Result<Self, TensorError> {
         Tensor::from_memory(shape, T::DTYPE, Arc::new(VecMemory(elements)), 0)
+    }
+
+    /// A tensor over a copy of bytes in this machine's order, wherever they lie.
+    ///
+    /// # Errors
+    /// When the bytes are not as many as shape and type need.
+    pub fn from_bytes(shape: impl Into<Vec<usize>>, dtype: DType, bytes: &[u8]) -> Result<Self, TensorError> {
+        let mut words = vec![0u64; bytes.len().div_ceil(8)];
+        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..bytes.len()].copy_from_slice(bytes);
+        Tensor::from_memory(shape, dtype, Arc::new(Aligned { words, length: bytes.len() }), 0)
     }
 
     /// A tensor of booleans, one byte each.
@@ -216,6 +238,13 @@ impl Tensor {
             }
             rows => Err(TensorError::Rows { asked: count, has: rows.copied().unwrap_or(0) }),
         }
+    }
+}
+
+/// Same shape, type and bytes.
+impl PartialEq for Tensor {
+    fn eq(&self, other: &Self) -> bool {
+        self.spec() == other.spec() && self.bytes() == other.bytes()
     }
 }
 

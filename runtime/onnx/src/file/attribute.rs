@@ -1,0 +1,73 @@
+//! Attributes between the graph and the file.
+//!
+//! Knows no operator.
+
+use prost::Message;
+
+use super::initializer;
+use super::proto::{AttributeProto, kind};
+use crate::Attribute;
+
+/// An attribute as it is written.
+pub(super) fn encode(name: &str, attribute: &Attribute) -> AttributeProto {
+    if let Attribute::Encoded(bytes) = attribute {
+        return AttributeProto::decode(bytes.as_slice()).unwrap_or_default();
+    }
+    let mut proto = AttributeProto { name: Some(name.to_owned()), ..AttributeProto::default() };
+    proto.kind = Some(match attribute {
+        Attribute::Int(value) => {
+            proto.i = Some(*value);
+            kind::INT
+        }
+        Attribute::Float(value) => {
+            proto.f = Some(*value);
+            kind::FLOAT
+        }
+        Attribute::String(value) => {
+            proto.s = Some(value.clone().into_bytes());
+            kind::STRING
+        }
+        Attribute::Ints(values) => {
+            proto.ints.clone_from(values);
+            kind::INTS
+        }
+        Attribute::Floats(values) => {
+            proto.floats.clone_from(values);
+            kind::FLOATS
+        }
+        Attribute::Strings(values) => {
+            proto.strings = values.iter().map(|value| value.clone().into_bytes()).collect();
+            kind::STRINGS
+        }
+        Attribute::Tensor(tensor) => {
+            proto.t = Some(initializer::inline("", tensor));
+            kind::TENSOR
+        }
+        Attribute::Encoded(_) => return proto,
+    });
+    proto
+}
+
+/// An attribute as it was read; what has no value of ours stays encoded.
+///
+/// # Errors
+/// What is wrong with a tensor.
+pub(super) fn decode(proto: &AttributeProto) -> Result<Attribute, String> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+    let attribute = match proto.kind {
+        Some(kind::INT) => proto.i.map(Attribute::Int),
+        Some(kind::FLOAT) => proto.f.map(Attribute::Float),
+        Some(kind::STRING) => proto.s.as_deref().and_then(text).map(Attribute::String),
+        Some(kind::INTS) => Some(Attribute::Ints(proto.ints.clone())),
+        Some(kind::FLOATS) => Some(Attribute::Floats(proto.floats.clone())),
+        Some(kind::STRINGS) => {
+            proto.strings.iter().map(|bytes| text(bytes)).collect::<Option<_>>().map(Attribute::Strings)
+        }
+        Some(kind::TENSOR) => match &proto.t {
+            Some(tensor) => initializer::value(tensor)?.map(Attribute::Tensor),
+            None => None,
+        },
+        _ => None,
+    };
+    Ok(attribute.unwrap_or_else(|| Attribute::Encoded(proto.encode_to_vec())))
+}

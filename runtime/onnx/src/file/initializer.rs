@@ -1,0 +1,79 @@
+//! Tensors between the graph and the file: raw bytes, typed fields, external data.
+//!
+//! Knows no operator.
+
+use half::{bf16, f16};
+
+use super::proto::TensorProto;
+use super::{code_of, dtype_of};
+use crate::{DType, Tensor, TensorError, byte_count};
+
+/// A tensor with its bytes in it.
+pub(super) fn inline(name: &str, tensor: &Tensor) -> TensorProto {
+    TensorProto { raw_data: Some(tensor.bytes().to_vec().into()), ..header(name, tensor.shape(), tensor.dtype()) }
+}
+
+/// Name, shape and type, without the elements.
+pub(super) fn header(name: &str, shape: &[usize], dtype: DType) -> TensorProto {
+    TensorProto {
+        dims: shape.iter().map(|size| *size as i64).collect(),
+        data_type: Some(code_of(dtype)),
+        name: (!name.is_empty()).then(|| name.to_owned()),
+        ..TensorProto::default()
+    }
+}
+
+/// Shape and type of a tensor that was read; `None` for an element type that this crate does not know.
+///
+/// # Errors
+/// When a size is negative or the whole is too large.
+pub(super) fn shape(proto: &TensorProto) -> Result<Option<(Vec<usize>, DType)>, String> {
+    let shape: Result<Vec<usize>, _> = proto.dims.iter().map(|size| usize::try_from(*size)).collect();
+    let shape = shape.map_err(|_| format!("a size in {:?} is negative", proto.dims))?;
+    let Some(dtype) = dtype_of(i64::from(proto.data_type.unwrap_or(0))) else { return Ok(None) };
+    match byte_count(&shape, dtype) {
+        Some(_) => Ok(Some((shape, dtype))),
+        None => Err(TensorError::TooLarge.to_string()),
+    }
+}
+
+/// The elements of a tensor that was read; `None` for an element type that this crate does not know.
+///
+/// # Errors
+/// When the elements are not as many as the shape says.
+pub(super) fn value(proto: &TensorProto) -> Result<Option<Tensor>, String> {
+    let Some((shape, dtype)) = shape(proto)? else { return Ok(None) };
+    let tensor = match &proto.raw_data {
+        Some(bytes) => from_bytes(shape, dtype, bytes),
+        None => from_fields(shape, dtype, proto),
+    };
+    tensor.map(Some).map_err(|error| error.to_string())
+}
+
+fn from_bytes(shape: Vec<usize>, dtype: DType, bytes: &[u8]) -> Result<Tensor, TensorError> {
+    match dtype {
+        // Any byte but 0 is true; ours are 0 and 1.
+        DType::Bool => bools(shape, bytes.iter().map(|byte| *byte != 0)),
+        _ => Tensor::from_bytes(shape, dtype, bytes),
+    }
+}
+
+/// Elements in the typed fields; narrow types share `int32_data`, the 16-bit floats as their bits.
+fn from_fields(shape: Vec<usize>, dtype: DType, proto: &TensorProto) -> Result<Tensor, TensorError> {
+    let narrow = &proto.int32_data;
+    match dtype {
+        DType::F64 => Tensor::from_vec(shape, proto.double_data.clone()),
+        DType::F32 => Tensor::from_vec(shape, proto.float_data.clone()),
+        DType::F16 => Tensor::from_vec(shape, narrow.iter().map(|bits| f16::from_bits(*bits as u16)).collect()),
+        DType::BF16 => Tensor::from_vec(shape, narrow.iter().map(|bits| bf16::from_bits(*bits as u16)).collect()),
+        DType::I64 => Tensor::from_vec(shape, proto.int64_data.clone()),
+        DType::I32 => Tensor::from_vec(shape, narrow.clone()),
+        DType::I8 => Tensor::from_vec(shape, narrow.iter().map(|value| *value as i8).collect()),
+        DType::U8 => Tensor::from_vec(shape, narrow.iter().map(|value| *value as u8).collect()),
+        DType::Bool => bools(shape, narrow.iter().map(|value| *value != 0)),
+    }
+}
+
+fn bools(shape: Vec<usize>, elements: impl Iterator<Item = bool>) -> Result<Tensor, TensorError> {
+    Tensor::from_bools(shape, &elements.collect::<Vec<_>>())
+}

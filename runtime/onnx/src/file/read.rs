@@ -1,0 +1,225 @@
+//! Reads an ONNX file: the graph at once, the weights' bytes only when somebody asks for them.
+//!
+//! Knows no operator but those whose inputs tell a weight's role.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Component, Path, PathBuf};
+
+use indexmap::IndexMap;
+use prost::Message;
+use prost::bytes::Bytes;
+
+use super::proto::{EXTERNAL, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use super::{OnnxError, attribute, dtype_of, initializer};
+use crate::weights::MappedFile;
+use crate::{Dim, Graph, Node, Role, Source, TensorSpec, ValueInfo, Weight, byte_count};
+
+/// Initializers of at most so many bytes are kept as values: shapes, axes, limits.
+const MAX_VALUE_BYTES: usize = 1024;
+
+/// Reads a graph. Weights stay in the file (or its data files) until they are asked for; operators that this crate does
+/// not know are kept as they are.
+///
+/// # Errors
+/// When the file is missing, cut off or no ONNX model, a data file is missing or too short, or an element type is not
+/// supported.
+pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
+    let file = MappedFile::open(path).map_err(|source| OnnxError::Open { path: path.to_owned(), source })?;
+    let bytes = Bytes::from_owner(file.clone());
+    let reading = Reading { path, start: file.bytes().as_ptr() as usize };
+    let model = ModelProto::decode(bytes).map_err(|error| reading.malformed(error.to_string()))?;
+    let proto = model.graph.as_ref().ok_or_else(|| reading.malformed("it has no graph"))?;
+    if !proto.sparse_initializer.is_empty() {
+        return Err(reading.unsupported("sparse weights"));
+    }
+    let standard = |domain: &Option<String>| matches!(domain.as_deref(), None | Some("" | "ai.onnx"));
+    let (own, others): (Vec<_>, Vec<_>) = model.opset_import.iter().partition(|set| standard(&set.domain));
+    let opset = own.first().and_then(|set| set.version);
+    let domain = |set: &&super::proto::OperatorSetIdProto| {
+        (set.domain.clone().unwrap_or_default(), set.version.unwrap_or_default())
+    };
+    let graph = Graph {
+        opset: opset.ok_or_else(|| reading.malformed("it names no version of the standard operators"))?,
+        domains: others.iter().map(domain).collect(),
+        functions: model.functions.clone(),
+        ..reading.graph(proto)?
+    };
+    reading.with_output_shapes(graph, proto)
+}
+
+struct Reading<'a> {
+    path: &'a Path,
+    /// Address of the file's first byte, to tell where in it a weight lies.
+    start: usize,
+}
+
+impl Reading<'_> {
+    fn malformed(&self, reason: impl Into<String>) -> OnnxError {
+        OnnxError::Malformed { path: self.path.to_owned(), reason: reason.into() }
+    }
+
+    fn unsupported(&self, what: impl Into<String>) -> OnnxError {
+        OnnxError::Unsupported { path: self.path.to_owned(), what: what.into() }
+    }
+
+    fn graph(&self, proto: &GraphProto) -> Result<Graph, OnnxError> {
+        let nodes = self.nodes(&proto.node)?;
+        let roles = Roles::of(&nodes);
+        let mut weights = IndexMap::new();
+        for tensor in &proto.initializer {
+            let name = tensor.name.clone().unwrap_or_default();
+            if weights.insert(name.clone(), self.weight(tensor, &roles)?).is_some() {
+                return Err(self.malformed(format!("two weights are called `{name}`")));
+            }
+        }
+        let mut inputs = Vec::new();
+        // Up to version 3 of the format, weights are among the inputs.
+        for info in proto.input.iter().filter(|info| !weights.contains_key(info.name.as_deref().unwrap_or_default())) {
+            let name = info.name.clone().unwrap_or_default();
+            let no_shape = || self.unsupported(format!("an input `{name}` of unknown shape or element type"));
+            inputs.push(ValueInfo { spec: spec(info).ok_or_else(no_shape)?, name: name.clone() });
+        }
+        let named = |info: &ValueInfoProto| Some((info.name.clone()?, spec(info)?));
+        let values = proto.value_info.iter().chain(&proto.output).filter_map(named);
+        let values = values.filter(|(name, _)| !weights.contains_key(name)).collect();
+        let name = proto.name.clone().unwrap_or_default();
+        Ok(Graph { name, inputs, nodes, weights, values, ..Graph::default() })
+    }
+
+    fn nodes(&self, protos: &[NodeProto]) -> Result<Vec<Node>, OnnxError> {
+        let mut names: HashSet<String> = protos.iter().filter_map(|proto| proto.name.clone()).collect();
+        let node = |(index, proto): (usize, &NodeProto)| {
+            let op = proto.op_type.clone().unwrap_or_default();
+            let mut name = proto.name.clone().unwrap_or_default();
+            if name.is_empty() {
+                name = format!("{op}_{index}");
+                while !names.insert(name.clone()) {
+                    name.push('_');
+                }
+            }
+            let mut attributes = IndexMap::new();
+            for attribute in &proto.attribute {
+                let value = attribute::decode(attribute)
+                    .map_err(|reason| self.malformed(format!("an attribute of node `{name}`: {reason}")))?;
+                attributes.insert(attribute.name.clone().unwrap_or_default(), value);
+            }
+            let (inputs, outputs) = (proto.input.clone(), proto.output.clone());
+            Ok(Node { name, op, domain: proto.domain.clone().unwrap_or_default(), inputs, outputs, attributes })
+        };
+        protos.iter().enumerate().map(node).collect()
+    }
+
+    fn weight(&self, proto: &TensorProto, roles: &Roles) -> Result<Weight, OnnxError> {
+        let name = proto.name.clone().unwrap_or_default();
+        let wrong = |reason: String| self.malformed(format!("weight `{name}`: {reason}"));
+        let Some((shape, dtype)) = initializer::shape(proto).map_err(wrong)? else {
+            let code = proto.data_type.unwrap_or(0);
+            return Err(self.unsupported(format!("a weight `{name}` of ONNX element type {code}")));
+        };
+        let bytes = byte_count(&shape, dtype).unwrap_or(usize::MAX);
+        let source = match &proto.raw_data {
+            _ if proto.data_location == Some(EXTERNAL) => self.external(&name, proto, dtype, bytes)?,
+            Some(raw) if raw.len() == bytes && bytes > MAX_VALUE_BYTES => Source::External {
+                path: self.path.to_owned(),
+                offset: (raw.as_ptr() as usize - self.start) as u64,
+                length: raw.len() as u64,
+                dtype,
+            },
+            _ => match initializer::value(proto).map_err(wrong)? {
+                Some(tensor) => Source::Value(tensor),
+                None => return Err(self.malformed(format!("weight `{name}` has no elements"))),
+            },
+        };
+        let spec = TensorSpec::new(shape, dtype);
+        let noted = Role::ALL.into_iter().find(|role| proto.doc_string.as_deref() == Some(role.name()));
+        Ok(Weight { role: noted.unwrap_or_else(|| roles.guess(&name, &spec)), spec, source })
+    }
+
+    fn external(
+        &self,
+        name: &str,
+        proto: &TensorProto,
+        dtype: crate::DType,
+        bytes: usize,
+    ) -> Result<Source, OnnxError> {
+        let entries: HashMap<&str, &str> =
+            proto.external_data.iter().filter_map(|e| Some((e.key.as_deref()?, e.value.as_deref()?))).collect();
+        let wrong = |reason: &str| self.malformed(format!("weight `{name}`: {reason}"));
+        let number = |key: &str, default: u64| match entries.get(key) {
+            Some(text) => text.parse::<u64>().map_err(|_| wrong(&format!("`{key}` is `{text}`"))),
+            None => Ok(default),
+        };
+        let location = entries.get("location").ok_or_else(|| wrong("external data without a location"))?;
+        let (offset, length) = (number("offset", 0)?, number("length", bytes as u64)?);
+        let inside =
+            Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        if !inside {
+            return Err(wrong(&format!("its data file `{location}` is not beside the ONNX file")));
+        }
+        let path = self.path.parent().unwrap_or(Path::new("")).join(location);
+        let missing = |source| OnnxError::ExternalData {
+            path: self.path.to_owned(),
+            data: PathBuf::from(location),
+            weight: name.to_owned(),
+            source,
+        };
+        let size = std::fs::metadata(&path).map_err(missing)?.len();
+        if length != bytes as u64 || offset.checked_add(length).is_none_or(|end| end > size) {
+            return Err(wrong(&format!(
+                "it needs {bytes} bytes; {length} from byte {offset} of `{location}` are named, which has {size}"
+            )));
+        }
+        Ok(Source::External { path, offset, length, dtype })
+    }
+
+    /// Adds the outputs; a shape that the file does not give is inferred.
+    fn with_output_shapes(&self, mut graph: Graph, proto: &GraphProto) -> Result<Graph, OnnxError> {
+        if proto.output.iter().any(|info| spec(info).is_none()) {
+            crate::infer(&mut graph);
+        }
+        for info in &proto.output {
+            let name = info.name.clone().unwrap_or_default();
+            let unknown = || self.unsupported(format!("an output `{name}` of unknown shape or element type"));
+            let spec = spec(info).or_else(|| graph.values.get(&name).cloned()).ok_or_else(unknown)?;
+            graph.outputs.push(ValueInfo { name: name.clone(), spec });
+        }
+        Ok(graph)
+    }
+}
+
+/// What weights are to the nodes that read them, for files that do not say it.
+struct Roles {
+    buffers: HashSet<String>,
+}
+
+impl Roles {
+    fn of(nodes: &[Node]) -> Self {
+        let statistics = nodes
+            .iter()
+            .filter(|node| node.op == "BatchNormalization")
+            .flat_map(|node| &node.inputs[3.min(node.inputs.len())..]);
+        Roles { buffers: statistics.cloned().collect() }
+    }
+
+    /// Running statistics are buffers, numbers with dimensions are learned, the rest belongs to the graph.
+    fn guess(&self, name: &str, spec: &TensorSpec) -> Role {
+        match () {
+            () if self.buffers.contains(name) => Role::Buffer,
+            () if spec.dtype.is_float() && !spec.dims.is_empty() => Role::Parameter,
+            () => Role::Constant,
+        }
+    }
+}
+
+/// The specification of a value, when the file gives type and shape.
+fn spec(info: &ValueInfoProto) -> Option<TensorSpec> {
+    let tensor = info.r#type.as_ref()?.tensor_type.as_ref()?;
+    let dtype = dtype_of(i64::from(tensor.elem_type?))?;
+    let dim = |proto: &super::proto::DimensionProto| match (proto.dim_value, &proto.dim_param) {
+        (Some(size), _) => usize::try_from(size).map_or(Dim::Unknown, Dim::Fixed),
+        // Names that are expressions (`s0 + 1`) say nothing to others.
+        (None, Some(name)) => name.parse().ok().filter(|dim| matches!(dim, Dim::Named(_))).unwrap_or(Dim::Unknown),
+        (None, None) => Dim::Unknown,
+    };
+    Some(TensorSpec { dims: tensor.shape.as_ref()?.dim.iter().map(dim).collect(), dtype })
+}

@@ -1,0 +1,95 @@
+//! What the shapes of a node's inputs must agree on, beyond what shape inference itself finds.
+//!
+//! Only known sizes are compared: a named or unknown one is taken to fit.
+
+use super::{Attributes, InferError, Known};
+use crate::Dim;
+
+/// Refuses inputs whose known sizes contradict each other.
+pub(super) fn check(op: &str, attributes: Attributes<'_>, inputs: &[Option<Known>]) -> Result<(), InferError> {
+    let shapes: Vec<Option<Vec<Dim>>> = inputs.iter().map(|known| known.as_ref().and_then(Known::dims)).collect();
+    let shape = |index: usize| shapes.get(index).and_then(Option::as_deref);
+    match (op, shape(0), shape(1)) {
+        ("Conv", Some(data), Some(weight)) => conv(data, weight, shape(2), attributes.groups()?),
+        ("BatchNormalization", Some(data), _) => (1..5).try_for_each(|index| match (data.get(1), shape(index)) {
+            (Some(channels), Some([length])) => equal("channels", channels, length),
+            _ => Ok(()),
+        }),
+        ("Gemm", Some([a0, a1]), Some([b0, b1])) => {
+            let inner_a = if attributes.flag("transA")? { a0 } else { a1 };
+            let inner_b = if attributes.flag("transB")? { b1 } else { b0 };
+            equal("columns times rows", inner_a, inner_b)
+        }
+        ("MatMul", Some([.., inner_a]), Some([.., inner_b, _])) => equal("columns times rows", inner_a, inner_b),
+        ("LayerNormalization", Some(data), Some(scale)) => {
+            data.iter().rev().zip(scale.iter().rev()).try_for_each(|(a, b)| equal("normalised dimension", a, b))
+        }
+        ("Concat", Some(first), _) => concat(first, &shapes, attributes),
+        ("Reshape", Some(data), _) => reshape(data, inputs),
+        _ => Ok(()),
+    }
+}
+
+fn equal(what: &str, a: &Dim, b: &Dim) -> Result<(), InferError> {
+    match (a.fixed(), b.fixed()) {
+        (Some(a), Some(b)) if a != b => Err(InferError::Mismatch(format!("{what}: {a} and {b} differ"))),
+        _ => Ok(()),
+    }
+}
+
+fn conv(data: &[Dim], weight: &[Dim], bias: Option<&[Dim]>, groups: usize) -> Result<(), InferError> {
+    let (Some(channels), Some(per_group)) = (data.get(1).and_then(Dim::fixed), weight.get(1).and_then(Dim::fixed))
+    else {
+        return Ok(());
+    };
+    if channels != per_group * groups {
+        return Err(InferError::Mismatch(format!(
+            "{channels} channels in, the weight takes {per_group} in each of {groups} group(s)"
+        )));
+    }
+    let out = &weight[0];
+    match out.fixed() {
+        Some(out) if out % groups != 0 => {
+            Err(InferError::Mismatch(format!("{out} channels out cannot be split into {groups} groups")))
+        }
+        _ => match bias {
+            Some([length]) => equal("channels out and length of the bias", out, length),
+            _ => Ok(()),
+        },
+    }
+}
+
+fn concat(first: &[Dim], shapes: &[Option<Vec<Dim>>], attributes: Attributes<'_>) -> Result<(), InferError> {
+    let axis = attributes.small("axis")?.ok_or(InferError::MissingAttribute("axis"))?;
+    let axis = if axis < 0 { first.len().checked_sub(axis.unsigned_abs() as usize) } else { Some(axis as usize) };
+    for other in shapes.iter().skip(1).flatten() {
+        if other.len() != first.len() {
+            return Err(InferError::Rank);
+        }
+        for (index, (a, b)) in first.iter().zip(other).enumerate() {
+            if Some(index) != axis {
+                equal(&format!("dimension {index}"), a, b)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// With all sizes known, the elements must be as many before as after.
+fn reshape(data: &[Dim], inputs: &[Option<Known>]) -> Result<(), InferError> {
+    let product = |sizes: &[usize]| sizes.iter().try_fold(1u64, |all, size| all.checked_mul(*size as u64));
+    let sizes: Option<Vec<usize>> = data.iter().map(Dim::fixed).collect();
+    let target = inputs.get(1).and_then(Option::as_ref).and_then(|known| known.shape.to_constant());
+    let (Some(before), Some(target)) = (sizes.as_deref().and_then(product), target) else { return Ok(()) };
+    let kept = |(index, size): (usize, &i32)| match size {
+        0 => data.get(index).and_then(Dim::fixed),
+        size => usize::try_from(*size).ok(),
+    };
+    let wild = target.values().contains(&-1);
+    let known: Vec<usize> =
+        target.values().iter().enumerate().filter(|(_, size)| **size != -1).filter_map(kept).collect();
+    let Some(after) = product(&known) else { return Err(InferError::Value) };
+    let fits = if wild { after != 0 && before.is_multiple_of(after) } else { before == after };
+    let target = target.values();
+    if fits { Ok(()) } else { Err(InferError::Mismatch(format!("{before} elements do not fit the shape {target:?}"))) }
+}

@@ -1,0 +1,120 @@
+//! Two-dimensional convolution.
+
+use super::{argument, attributes, ints, one};
+use crate::{Attribute, BuildError, Dim, GraphBuilder, Init, Role, TensorSpec, Var};
+
+/// How a convolution pads its input with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Padding {
+    /// Rows on top and bottom, columns left and right.
+    Symmetric([usize; 2]),
+    /// Top, left, bottom, right.
+    Explicit([usize; 4]),
+    /// As much as makes the output `ceil(input / stride)`; the odd row and column go to the end (TensorFlow's `SAME`).
+    Same,
+}
+
+/// A convolution of `N,C,H,W`; the fields are those of `torch.nn.Conv2d`.
+#[derive(Clone, Copy, Debug)]
+pub struct Conv2d {
+    /// Channels of the input.
+    pub in_channels: usize,
+    /// Channels of the output.
+    pub out_channels: usize,
+    /// Height and width of the window.
+    pub kernel: [usize; 2],
+    /// Steps of the window, down and right.
+    pub stride: [usize; 2],
+    /// Zeros around the input.
+    pub padding: Padding,
+    /// Distance between the window's elements.
+    pub dilation: [usize; 2],
+    /// Groups of channels that do not mix; `in_channels` makes it depthwise.
+    pub groups: usize,
+    /// Whether a bias is added.
+    pub bias: bool,
+}
+
+impl Conv2d {
+    /// A convolution with a square window and PyTorch's defaults: stride 1, no padding, one group, a bias.
+    pub fn new(in_channels: usize, out_channels: usize, kernel: usize) -> Self {
+        Conv2d {
+            in_channels,
+            out_channels,
+            kernel: [kernel; 2],
+            stride: [1; 2],
+            padding: Padding::Symmetric([0; 2]),
+            dilation: [1; 2],
+            groups: 1,
+            bias: true,
+        }
+    }
+}
+
+/// Convolution with the weights `<name>.weight` (`O,I/groups,kh,kw`) and `<name>.bias` (`O`).
+///
+/// # Errors
+/// When channels and groups do not fit each other or the input.
+pub fn conv2d(builder: &mut GraphBuilder, name: &str, x: &Var, conv: Conv2d) -> Result<Var, BuildError> {
+    let Conv2d { in_channels, out_channels, groups, .. } = conv;
+    if groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
+        let reason = format!("{in_channels} channels in and {out_channels} out cannot be split into {groups} groups");
+        return Err(argument(name, reason));
+    }
+    if conv.stride.contains(&0) || conv.kernel.contains(&0) || conv.dilation.contains(&0) {
+        return Err(argument(name, "kernel, stride and dilation must be at least 1"));
+    }
+    let per_group = in_channels / groups;
+    let fan_in = (per_group * conv.kernel[0] * conv.kernel[1]) as f32;
+    let dtype = x.spec().dtype;
+    let pads = pads(name, x, conv)?;
+    let shape = [out_channels, per_group, conv.kernel[0], conv.kernel[1]];
+    // He: keeps the mean square of activations through convolution and rectifier.
+    let he = Init::Uniform { bound: (6.0 / fan_in).sqrt() };
+    let weight = builder.weight(&format!("{name}.weight"), TensorSpec::new(shape, dtype), Role::Parameter, he)?;
+    let bias = if conv.bias {
+        let init = Init::Uniform { bound: fan_in.sqrt().recip() };
+        let spec = TensorSpec::new([out_channels], dtype);
+        Some(builder.weight(&format!("{name}.bias"), spec, Role::Parameter, init)?)
+    } else {
+        None
+    };
+    let attributes = attributes([
+        ("kernel_shape", ints(conv.kernel)),
+        ("strides", ints(conv.stride)),
+        ("pads", ints(pads)),
+        ("dilations", ints(conv.dilation)),
+        ("group", Attribute::Int(groups as i64)),
+    ]);
+    let inputs = [Some(x), Some(&weight), bias.as_ref()];
+    one(builder, name, "Conv", &inputs[..if conv.bias { 3 } else { 2 }], attributes)
+}
+
+/// Top, left, bottom, right.
+fn pads(name: &str, x: &Var, conv: Conv2d) -> Result<[usize; 4], BuildError> {
+    match conv.padding {
+        Padding::Symmetric([rows, columns]) => Ok([rows, columns, rows, columns]),
+        Padding::Explicit(pads) => Ok(pads),
+        Padding::Same => {
+            let [top, bottom] = same(name, x, conv, 0)?;
+            let [left, right] = same(name, x, conv, 1)?;
+            Ok([top, left, bottom, right])
+        }
+    }
+}
+
+/// Zeros before and after one spatial dimension such that its output is `ceil(input / stride)`.
+fn same(name: &str, x: &Var, conv: Conv2d, axis: usize) -> Result<[usize; 2], BuildError> {
+    let reach = conv.dilation[axis] * (conv.kernel[axis] - 1) + 1;
+    let stride = conv.stride[axis];
+    let total = match x.spec().dims.get(2 + axis) {
+        _ if stride == 1 => reach - 1,
+        Some(Dim::Fixed(size)) => (size.div_ceil(stride).saturating_sub(1) * stride + reach).saturating_sub(*size),
+        _ => {
+            let reason =
+                format!("`same` padding with a stride needs a known height and width, the input is `{}`", x.spec());
+            return Err(argument(name, reason));
+        }
+    };
+    Ok([total / 2, total - total / 2])
+}

@@ -1,0 +1,61 @@
+//! Files mapped into memory.
+//!
+//! Knows no format.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use memmap2::Mmap;
+
+use crate::HostMemory;
+
+/// A whole file as bytes; cloning shares the mapping.
+#[derive(Clone)]
+pub(crate) struct MappedFile(Option<Arc<Mmap>>);
+
+impl MappedFile {
+    /// Maps a file; an empty one is no bytes.
+    pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a file"));
+        }
+        if metadata.len() == 0 {
+            return Ok(MappedFile(None));
+        }
+        // SAFETY: the mapping is read-only. Its bytes stay what they are as long as nobody rewrites the file in place;
+        // this crate never does (it writes a new file and renames it), and model files are not edited during a run.
+        let map = unsafe { Mmap::map(&file)? };
+        Ok(MappedFile(Some(Arc::new(map))))
+    }
+
+    /// The file's bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |map| &map[..])
+    }
+
+    /// A part of the file as tensor memory. The range must lie within the file.
+    pub(crate) fn part(&self, range: Range<usize>) -> Arc<dyn HostMemory> {
+        Arc::new(Part { file: self.clone(), range })
+    }
+}
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+struct Part {
+    file: MappedFile,
+    range: Range<usize>,
+}
+
+impl HostMemory for Part {
+    fn bytes(&self) -> &[u8] {
+        &self.file.bytes()[self.range.clone()]
+    }
+}

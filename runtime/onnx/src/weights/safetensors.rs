@@ -1,0 +1,105 @@
+//! Weights from a safetensors file, matched to a graph by name.
+//!
+//! Knows no other format.
+
+use std::path::Path;
+
+use safetensors::{Dtype, SafeTensors};
+
+use super::{MappedFile, Mismatches, WeightError};
+use crate::{DType, Graph, Role, Source, TensorSpec};
+
+/// What training keeps beside the weights and inference does not use.
+const IGNORED_SUFFIX: &str = "num_batches_tracked";
+
+impl Graph {
+    /// Takes all parameters and buffers from a safetensors file, by name. Values between real types are converted when
+    /// a weight is read. PyTorch's `num_batches_tracked` counters are passed over.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is cut off; or one report of all names that are missing, unexpected or of
+    /// another shape. The graph then stays as it was.
+    pub fn load_weights(&mut self, path: &Path) -> Result<(), WeightError> {
+        let file = open(path)?;
+        let tensors = parse(path, &file)?;
+        let report = compare(self, &tensors);
+        if !report.is_empty() {
+            return Err(WeightError::Names { path: path.to_owned(), graph: self.name.clone(), report });
+        }
+        for (name, weight) in &mut self.weights {
+            if weight.role != Role::Constant {
+                weight.source = Source::File { path: path.to_owned(), key: name.clone() };
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every weight that comes from no file the random values of this seed.
+    pub fn seed_weights(&mut self, new_seed: u64) {
+        for weight in self.weights.values_mut() {
+            if let Source::Seed { seed, .. } = &mut weight.source {
+                *seed = new_seed;
+            }
+        }
+    }
+
+    /// Whether a parameter or buffer has random values, so that outputs mean nothing.
+    pub fn weights_are_random(&self) -> bool {
+        self.weights
+            .values()
+            .any(|weight| weight.role != Role::Constant && matches!(weight.source, Source::Seed { .. }))
+    }
+}
+
+pub(super) fn open(path: &Path) -> Result<MappedFile, WeightError> {
+    MappedFile::open(path).map_err(|source| WeightError::Open { path: path.to_owned(), source })
+}
+
+pub(super) fn parse<'a>(path: &Path, file: &'a MappedFile) -> Result<SafeTensors<'a>, WeightError> {
+    SafeTensors::deserialize(file.bytes())
+        .map_err(|error| WeightError::Malformed { path: path.to_owned(), reason: error.to_string() })
+}
+
+/// Our element type of a safetensors type.
+pub(super) fn dtype(dtype: Dtype) -> Option<DType> {
+    match dtype {
+        Dtype::F64 => Some(DType::F64),
+        Dtype::F32 => Some(DType::F32),
+        Dtype::F16 => Some(DType::F16),
+        Dtype::BF16 => Some(DType::BF16),
+        Dtype::I64 => Some(DType::I64),
+        Dtype::I32 => Some(DType::I32),
+        Dtype::I8 => Some(DType::I8),
+        Dtype::U8 => Some(DType::U8),
+        Dtype::BOOL => Some(DType::Bool),
+        _ => None,
+    }
+}
+
+fn compare(graph: &Graph, tensors: &SafeTensors<'_>) -> Mismatches {
+    let mut report = Mismatches::default();
+    for (name, weight) in &graph.weights {
+        if weight.role == Role::Constant {
+            continue;
+        }
+        let Ok(view) = tensors.tensor(name) else {
+            report.missing.push(name.clone());
+            continue;
+        };
+        let found = dtype(view.dtype()).map(|dtype| TensorSpec::new(view.shape().iter().copied(), dtype));
+        if !found.as_ref().is_some_and(|found| fits(&weight.spec, found)) {
+            let text = found.map_or_else(|| format!("{:?} {:?}", view.shape(), view.dtype()), |spec| spec.to_string());
+            report.misshaped.push((name.clone(), weight.spec.clone(), text));
+        }
+    }
+    let expected = |name: &str| graph.weights.get(name).is_some_and(|weight| weight.role != Role::Constant);
+    let unexpected = |name: &&str| !expected(name) && name.rsplit('.').next() != Some(IGNORED_SUFFIX);
+    report.unexpected = tensors.names().into_iter().filter(unexpected).map(str::to_owned).collect();
+    report.unexpected.sort();
+    report
+}
+
+/// Same shape, and the same type or both real.
+fn fits(graph: &TensorSpec, file: &TensorSpec) -> bool {
+    graph.dims == file.dims && (graph.dtype == file.dtype || graph.dtype.is_float() && file.dtype.is_float())
+}

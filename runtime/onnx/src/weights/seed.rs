@@ -1,0 +1,62 @@
+//! Random weights that are the same on every machine.
+//!
+//! Each weight has its own ChaCha8 stream, keyed by SHA-256 of the seed and the weight's name, so that a weight does
+//! not depend on which others there are. Only additions and multiplications are used: no function of the platform's
+//! mathematics library that could round differently.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use sha2::{Digest, Sha256};
+
+use crate::Init;
+
+/// The values of a weight, in row-major order.
+pub(super) fn values(seed: u64, name: &str, init: Init, count: usize) -> Vec<f32> {
+    let mut stream = stream(seed, name);
+    match init {
+        Init::Constant(value) => vec![value; count],
+        Init::Uniform { bound } => (0..count).map(|_| (2.0 * unit(&mut stream) - 1.0) * bound).collect(),
+        Init::Normal { std } => (0..count).map(|_| normal(&mut stream) * std).collect(),
+    }
+}
+
+fn stream(seed: u64, name: &str) -> ChaCha8Rng {
+    let key = Sha256::new().chain_update(seed.to_le_bytes()).chain_update(name).finalize();
+    ChaCha8Rng::from_seed(key.into())
+}
+
+/// Uniform in 0..1, a multiple of 2⁻²⁴: exact in f32.
+fn unit(stream: &mut ChaCha8Rng) -> f32 {
+    (stream.next_u32() >> 8) as f32 / (1 << 24) as f32
+}
+
+/// Nearly normal, mean 0 and deviation 1, never beyond ±6: the sum of twelve uniform numbers (Irwin-Hall).
+fn normal(stream: &mut ChaCha8Rng) -> f32 {
+    (0..12).map(|_| unit(stream)).sum::<f32>() - 6.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_values_are_the_same_everywhere() {
+        let values = values(7, "conv1.weight", Init::Uniform { bound: 1.0 }, 3);
+        assert_eq!(values, super::values(7, "conv1.weight", Init::Uniform { bound: 1.0 }, 4)[..3]);
+        assert_ne!(values, super::values(8, "conv1.weight", Init::Uniform { bound: 1.0 }, 3));
+        assert_ne!(values, super::values(7, "conv2.weight", Init::Uniform { bound: 1.0 }, 3));
+    }
+
+    #[test]
+    fn spread_is_as_asked() {
+        let uniform = values(1, "w", Init::Uniform { bound: 0.5 }, 10_000);
+        assert!(uniform.iter().all(|x| x.abs() <= 0.5));
+        let normal = values(1, "w", Init::Normal { std: 2.0 }, 10_000);
+        for (values, deviation) in [(uniform, 0.5 / 3f64.sqrt()), (normal, 2.0)] {
+            let mean = values.iter().map(|x| f64::from(*x)).sum::<f64>() / values.len() as f64;
+            let square = values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / values.len() as f64;
+            assert!(mean.abs() < 0.05 * deviation, "{mean}");
+            assert!((square.sqrt() / deviation - 1.0).abs() < 0.05, "{square}");
+        }
+    }
+}
