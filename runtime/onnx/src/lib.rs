@@ -4,19 +4,23 @@
 
 mod builder;
 mod check;
+mod count;
 mod file;
 mod graph;
 mod inference;
 pub mod layers;
+mod precision;
 mod spec;
 mod tensor;
 mod weights;
 
 pub use builder::{BuildError, GraphBuilder, OPSET, Var};
 pub use check::{CheckError, Uninferred, check, infer};
+pub use count::{Counts, count};
 pub use file::{OnnxError, WriteOptions, read_onnx, write_onnx, write_onnx_with};
 pub use graph::{Attribute, Graph, Init, Model, Node, Role, Source, ValueInfo, Weight};
 pub use inference::InferError;
+pub use precision::{HalfError, to_f16};
 pub use spec::{DType, Dim, SpecError, TensorSpec};
 pub use tensor::{Element, HostMemory, Tensor, TensorError, byte_count};
 pub use weights::{Mismatches, WeightError, WeightReader};

@@ -13,6 +13,7 @@ use crate::{TensorError, TensorSpec};
 
 pub(crate) use mapped::MappedFile;
 pub use reader::WeightReader;
+pub(crate) use reader::narrowed;
 
 /// Weights that could not be found or read.
 #[derive(Debug, thiserror::Error)]

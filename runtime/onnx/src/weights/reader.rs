@@ -126,7 +126,7 @@ fn part(
 }
 
 /// The tensor in another type; finite values that f16 cannot hold become its largest.
-fn narrowed(tensor: &Tensor, dtype: DType) -> Tensor {
+pub(crate) fn narrowed(tensor: &Tensor, dtype: DType) -> Tensor {
     let wide = matches!(tensor.dtype(), DType::F32 | DType::F64 | DType::BF16);
     if dtype != DType::F16 || !wide {
         return tensor.cast(dtype);

@@ -1,0 +1,80 @@
+//! Half precision and counting, on whole networks.
+
+mod networks;
+
+use flagperf_onnx::layers::{add, mul, relu, softmax};
+use flagperf_onnx::{Counts, DType, GraphBuilder, HalfError, Init, Role, Tensor, check, count, infer, to_f16};
+
+#[test]
+fn resnet50_costs_what_torchvision_says() {
+    let graph = networks::resnet50().unwrap();
+    let Counts { parameters, buffers, multiply_adds_per_sample } = count(&graph);
+    assert_eq!(parameters, 25_557_032);
+    assert_eq!(buffers, 2 * 26_560);
+    // 4.09e9: the convolutions and the classifier.
+    assert_eq!(multiply_adds_per_sample, Some(4_089_184_256));
+    assert_eq!(count(&to_f16(&graph, &[]).unwrap()), count(&graph));
+}
+
+#[test]
+fn a_fixed_batch_counts_like_a_named_one() {
+    let mut graph = networks::squeeze_excite().unwrap();
+    let named = count(&graph);
+    graph.inputs[0].spec = "8,3,33,33,f32".parse().unwrap();
+    infer(&mut graph);
+    assert_eq!(count(&graph), named);
+    assert!(named.multiply_adds_per_sample.is_some_and(|number| number > 0));
+}
+
+#[test]
+fn half_precision_reaches_every_real_value_and_leaves_the_original() {
+    let graph = networks::squeeze_excite().unwrap();
+    let half = to_f16(&graph, &[]).unwrap();
+    check(&half).unwrap();
+    assert_eq!(half.nodes.len(), graph.nodes.len());
+    let of_half = |spec: &flagperf_onnx::TensorSpec| spec.dtype == DType::F16;
+    assert!(half.values.values().all(of_half) && half.weights.values().all(|weight| of_half(&weight.spec)));
+    assert!(half.inputs.iter().chain(&half.outputs).all(|info| of_half(&info.spec)));
+    assert!(graph.weights.values().all(|weight| weight.spec.dtype == DType::F32));
+    let (wide, narrow) = (graph.tensor("fc.weight").unwrap(), half.tensor("fc.weight").unwrap());
+    assert_eq!(wide.cast(DType::F16), narrow);
+}
+
+#[test]
+fn what_stays_f32_is_wrapped_in_casts() {
+    let mut b = GraphBuilder::new("g");
+    let x = b.input("x", "N,4,f32".parse().unwrap()).unwrap();
+    let a = relu(&mut b, "first", &x).unwrap();
+    let s = softmax(&mut b, "head.softmax", &a, -1).unwrap();
+    let twice = add(&mut b, "head.twice", &s, &s).unwrap();
+    let last = mul(&mut b, "last", &twice, &a).unwrap();
+    b.output("middle", &twice).unwrap();
+    b.output("y", &last).unwrap();
+    let graph = b.finish().unwrap();
+
+    let half = to_f16(&graph, &["head".to_owned()]).unwrap();
+    check(&half).unwrap();
+    let ops: Vec<&str> = half.nodes.iter().map(|node| node.op.as_str()).collect();
+    assert_eq!(ops, ["Relu", "Cast", "Softmax", "Add", "Cast", "Mul"]);
+    assert_eq!(half.values["head.softmax"].to_string(), "N,4,f32");
+    assert_eq!(half.outputs[0].spec.to_string(), "N,4,f16");
+    assert_eq!(half.outputs[1].spec.to_string(), "N,4,f16");
+
+    let error = to_f16(&graph, &["hea".to_owned()]).unwrap_err();
+    assert_eq!(error, HalfError::NoLayer { name: "hea".to_owned(), graph: "g".to_owned() });
+}
+
+#[test]
+fn values_beyond_the_range_of_f16_become_its_largest() {
+    let mut b = GraphBuilder::new("g");
+    let x = b.input("x", "3,f32".parse().unwrap()).unwrap();
+    let masked = Tensor::from_vec([3], vec![-3.4e38f32, 1e6, 0.5]).unwrap();
+    let mask = b.constant("mask", masked).unwrap();
+    let huge = b.weight("huge", "3,f32".parse().unwrap(), Role::Parameter, Init::Constant(1e9)).unwrap();
+    let y = add(&mut b, "add", &x, &mask).unwrap();
+    let y = add(&mut b, "again", &y, &huge).unwrap();
+    b.output("y", &y).unwrap();
+    let half = to_f16(&b.finish().unwrap(), &[]).unwrap();
+    assert_eq!(half.tensor("mask").unwrap().to_f64(), [-65504.0, 65504.0, 0.5]);
+    assert_eq!(half.tensor("huge").unwrap().to_f64(), [65504.0; 3]);
+}
