@@ -75,13 +75,11 @@ pub(super) fn threads(options: &Options) -> usize {
 }
 
 fn check_precision(engine: &dyn Engine, asked: DType) -> Result<(), EngineError> {
-    if engine.precisions().contains(&asked) { Ok(()) } else { Err(lacks_precision(engine, asked)) }
-}
-
-/// An error about a type that the engine does not compute in.
-pub(super) fn lacks_precision(engine: &dyn Engine, asked: DType) -> EngineError {
+    if engine.precisions().contains(&asked) {
+        return Ok(());
+    }
     let has = engine.precisions().iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ");
-    EngineError::Precision { engine: engine.name(), asked, has }
+    Err(EngineError::Precision { engine: engine.name(), asked, has })
 }
 
 fn unknown(key: &str, known: &[&'static str]) -> String {

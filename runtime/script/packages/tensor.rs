@@ -1,0 +1,340 @@
+//! `tensor`: tensors that scripts make and look at. Elements of any type are computed with as f64 and rounded back.
+
+use std::sync::Arc;
+
+use rhai::plugin::*;
+use rhai::{Array, Dynamic, ImmutableString, Module, NativeCallContext};
+
+use super::options::{number, size, sizes};
+use crate::engine::{EngineError, HeapMemory, LentMemory, Value};
+use crate::script::budget::Budget;
+use crate::script::sandbox::{Fallible, Host, host_of};
+use crate::tensor::{DType, Dim, Tensor as HostTensor, TensorError, TensorSpec, byte_count};
+
+/// A tensor of a script's, on the host or on a device; copies share it.
+#[derive(Clone)]
+pub(crate) struct Tensor(Arc<Held>);
+
+/// The tensor, counted against a script's memory for as long as the script holds it.
+struct Held {
+    value: Option<Value>,
+    counted: Option<(Arc<Budget>, i64)>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some((budget, bytes)) = &self.counted {
+            budget.count_tensor(-bytes);
+            Budget::uncounted(|| drop(self.value.take()));
+        }
+    }
+}
+
+impl Tensor {
+    /// A tensor of the host's: the script holds none of its memory.
+    pub(crate) fn lent(value: Value) -> Self {
+        Tensor(Arc::new(Held { value: Some(value), counted: None }))
+    }
+
+    /// A tensor that was made for the script.
+    pub(crate) fn counted(value: Value, budget: &Arc<Budget>) -> Self {
+        let spec = value.spec();
+        let bytes = spec.fixed_shape().and_then(|shape| byte_count(&shape, spec.dtype)).unwrap_or(0) as i64;
+        budget.count_tensor(bytes);
+        Tensor(Arc::new(Held { value: Some(value), counted: Some((budget.clone(), bytes)) }))
+    }
+
+    pub(crate) fn value(&self) -> &Value {
+        self.0.value.as_ref().expect("the value is taken out only when the last holder drops it")
+    }
+
+    pub(super) fn elements(&self) -> Fallible<usize> {
+        Ok(self.shape()?.iter().product())
+    }
+
+    fn shape(&self) -> Fallible<Vec<usize>> {
+        let spec = self.value().spec();
+        spec.fixed_shape().ok_or_else(|| format!("the shape of `{spec}` is not known").into())
+    }
+
+    /// The tensor in host memory; waiting for a device is not the script's time.
+    pub(super) fn to_host(&self, budget: &Budget) -> Fallible<HostTensor> {
+        match self.value() {
+            Value::Host(tensor) => Ok(tensor.clone()),
+            device => {
+                budget.ask(self.elements()? as u64 * device.spec().dtype.size() as u64)?;
+                budget.aside(|| device.to_host()).map_err(|error: EngineError| error.to_string().into())
+            }
+        }
+    }
+}
+
+pub(super) fn module() -> Module {
+    let mut module = rhai::exported_module!(functions);
+    module.set_custom_type::<Tensor>("Tensor");
+    module
+}
+
+fn failed(error: TensorError) -> Box<EvalAltResult> {
+    error.to_string().into()
+}
+
+/// Makes a tensor of `elements`, asking first for `width` bytes an element.
+fn make(
+    host: &Arc<Host>,
+    elements: usize,
+    width: usize,
+    work: impl FnOnce() -> Result<HostTensor, TensorError>,
+) -> Fallible<Tensor> {
+    host.budget.ask((elements as u64).saturating_mul(width as u64))?;
+    let made = Budget::uncounted(work).map_err(failed)?;
+    Ok(Tensor::counted(Value::Host(made), &host.budget))
+}
+
+fn fixed(spec: &str) -> Fallible<(Vec<usize>, DType, usize)> {
+    let spec: TensorSpec = spec.parse().map_err(|error| format!("`{spec}`: {error}"))?;
+    let shape = spec.fixed_shape().ok_or_else(|| format!("every dimension of `{spec}` must be a size"))?;
+    let bytes = byte_count(&shape, spec.dtype).ok_or_else(|| TensorError::TooLarge.to_string())?;
+    Ok((shape, spec.dtype, bytes / spec.dtype.size()))
+}
+
+/// The same operation on every element; f64 in between.
+fn each(host: &Arc<Host>, tensor: &Tensor, operation: impl Fn(f64) -> f64) -> Fallible<Tensor> {
+    let is = tensor.to_host(&host.budget)?;
+    make(host, is.len(), 16 + is.dtype().size(), || {
+        let values: Vec<f64> = is.to_f64().into_iter().map(operation).collect();
+        Ok(HostTensor::from_vec(is.shape(), values)?.cast(is.dtype()))
+    })
+}
+
+/// The same operation on every pair of elements of two tensors of one shape; the first one's type.
+fn pairs(host: &Arc<Host>, a: &Tensor, b: &Tensor, operation: impl Fn(f64, f64) -> f64) -> Fallible<Tensor> {
+    let (a, b) = (a.to_host(&host.budget)?, b.to_host(&host.budget)?);
+    if a.shape() != b.shape() {
+        return Err(format!("tensors `{}` and `{}` differ in shape", a.spec(), b.spec()).into());
+    }
+    make(host, a.len(), 24 + a.dtype().size(), || {
+        let values = a.to_f64().into_iter().zip(b.to_f64()).map(|(x, y)| operation(x, y)).collect();
+        Ok(HostTensor::from_vec::<f64>(a.shape(), values)?.cast(a.dtype()))
+    })
+}
+
+/// A number, or a tensor of the same shape, on the right of an operator.
+fn arithmetic(
+    context: &NativeCallContext<'_>,
+    a: &Tensor,
+    b: &Dynamic,
+    operation: fn(f64, f64) -> f64,
+) -> Fallible<Tensor> {
+    let host = host_of(context)?;
+    match (number(b), b.read_lock::<Tensor>()) {
+        (Some(scalar), _) => each(&host, a, |x| operation(x, scalar)),
+        (None, Some(other)) => pairs(&host, a, &other, operation),
+        (None, None) => Err(format!("a tensor and {} cannot be computed with", b.type_name()).into()),
+    }
+}
+
+#[export_module]
+mod functions {
+    /// Zeros of a shape and type.
+    ///
+    /// ```rhai
+    /// tensor::zeros("2,3,f32")
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn zeros(context: NativeCallContext, spec: &str) -> Fallible<Tensor> {
+        full(context, spec, Dynamic::from(0_i64))
+    }
+
+    /// One value everywhere.
+    ///
+    /// ```rhai
+    /// tensor::full("1,f32", 7.5)
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn full(context: NativeCallContext, spec: &str, value: Dynamic) -> Fallible<Tensor> {
+        let host = host_of(&context)?;
+        let (shape, dtype, elements) = fixed(spec)?;
+        let value = number(&value).ok_or_else(|| format!("a tensor holds numbers, not `{value}`"))?;
+        let element = HostTensor::scalar(value).cast(dtype);
+        make(&host, elements, dtype.size(), || {
+            let mut memory = HeapMemory::zeroed(elements * dtype.size()).map_err(|_| TensorError::TooLarge)?;
+            if element.bytes().iter().any(|byte| *byte != 0) {
+                memory
+                    .bytes_mut()
+                    .chunks_exact_mut(dtype.size())
+                    .for_each(|slot| slot.copy_from_slice(element.bytes()));
+            }
+            HostTensor::from_memory(shape, dtype, Arc::new(memory), 0)
+        })
+    }
+
+    /// The numbers of an array, in row-major order.
+    ///
+    /// ```rhai
+    /// tensor::from([1, 2, 3, 4], "2,2,i64")
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn from(context: NativeCallContext, values: Array, spec: &str) -> Fallible<Tensor> {
+        let host = host_of(&context)?;
+        let (shape, dtype, elements) = fixed(spec)?;
+        if values.len() != elements {
+            return Err(format!("`{spec}` has {elements} elements, the array has {}", values.len()).into());
+        }
+        let numbers: Option<Vec<f64>> = values.iter().map(number).collect();
+        let numbers = numbers.ok_or("a tensor holds numbers")?;
+        make(&host, elements, 8 + dtype.size(), || Ok(HostTensor::from_vec(shape, numbers)?.cast(dtype)))
+    }
+
+    /// Shape and type as text: `2,3,f32`.
+    ///
+    /// ```rhai
+    /// tensor::zeros("2,3,f32").spec
+    /// ```
+    #[rhai_fn(get = "spec", pure)]
+    pub fn spec(tensor: &mut Tensor) -> ImmutableString {
+        tensor.value().spec().to_string().into()
+    }
+
+    /// The sizes, outermost first; -1 for one that is not known yet.
+    ///
+    /// ```rhai
+    /// tensor::zeros("2,3,f32").shape
+    /// ```
+    #[rhai_fn(get = "shape", pure)]
+    pub fn shape(tensor: &mut Tensor) -> Array {
+        let size = |dim: &Dim| Dynamic::from(dim.fixed().map_or(-1, |size| size as i64));
+        tensor.value().spec().dims.iter().map(size).collect()
+    }
+
+    /// The element type as text.
+    ///
+    /// ```rhai
+    /// tensor::zeros("2,3,f16").dtype
+    /// ```
+    #[rhai_fn(get = "dtype", pure)]
+    pub fn dtype(tensor: &mut Tensor) -> ImmutableString {
+        tensor.value().spec().dtype.name().into()
+    }
+
+    /// The elements as an array in row-major order: whole numbers of integer types, else floats.
+    ///
+    /// ```rhai
+    /// tensor::from([1, 2], "2,i64").to_array()
+    /// ```
+    #[rhai_fn(global, return_raw, pure)]
+    pub fn to_array(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<Array> {
+        let host = host_of(&context)?;
+        let elements = tensor.elements()?;
+        if elements > context.engine().max_array_size() {
+            return Err(format!("{elements} elements are too many for an array").into());
+        }
+        host.budget.ask(elements as u64 * 24)?;
+        let is = tensor.to_host(&host.budget)?;
+        let float = is.dtype().is_float();
+        let value = |x: f64| if float { Dynamic::from(x) } else { Dynamic::from(x as i64) };
+        Ok(is.to_f64().into_iter().map(value).collect())
+    }
+
+    /// The same elements under another shape.
+    ///
+    /// ```rhai
+    /// tensor::zeros("2,3,f32").reshape([3, 2])
+    /// ```
+    #[rhai_fn(global, return_raw, pure)]
+    pub fn reshape(context: NativeCallContext, tensor: &mut Tensor, shape: Array) -> Fallible<Tensor> {
+        let host = host_of(&context)?;
+        let shape = sizes("a shape", &shape)?;
+        byte_count(&shape, DType::F64).ok_or_else(|| TensorError::TooLarge.to_string())?;
+        let is = tensor.to_host(&host.budget)?;
+        Ok(Tensor::counted(Value::Host(is.reshape(shape).map_err(failed)?), &host.budget))
+    }
+
+    /// The same numbers in another type.
+    ///
+    /// ```rhai
+    /// tensor::zeros("2,3,f32").cast("f16")
+    /// ```
+    #[rhai_fn(global, return_raw, pure)]
+    pub fn cast(context: NativeCallContext, tensor: &mut Tensor, dtype: &str) -> Fallible<Tensor> {
+        let host = host_of(&context)?;
+        let dtype: DType = dtype.parse().map_err(|error: crate::tensor::SpecError| error.to_string())?;
+        let is = tensor.to_host(&host.budget)?;
+        make(&host, is.len(), 16 + dtype.size(), || Ok(is.cast(dtype)))
+    }
+
+    /// The first `count` rows: entries of the outermost dimension.
+    ///
+    /// ```rhai
+    /// tensor::zeros("4,3,f32").rows(2)
+    /// ```
+    #[rhai_fn(global, return_raw, pure)]
+    pub fn rows(context: NativeCallContext, tensor: &mut Tensor, count: i64) -> Fallible<Tensor> {
+        let host = host_of(&context)?;
+        let cut = tensor.to_host(&host.budget)?.rows(size("a number of rows", count)?).map_err(failed)?;
+        Ok(Tensor::counted(Value::Host(cut), &host.budget))
+    }
+
+    /// The index of the largest element of each row of the innermost dimension; the first of equal ones. NaN is
+    /// never the largest.
+    ///
+    /// ```rhai
+    /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").argmax()
+    /// ```
+    #[rhai_fn(global, return_raw, pure)]
+    pub fn argmax(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<Tensor> {
+        let host = host_of(&context)?;
+        let is = tensor.to_host(&host.budget)?;
+        let Some((&width, outer)) = is.shape().split_last().filter(|(width, _)| **width > 0) else {
+            return Err(format!("`{}` has no innermost elements", is.spec()).into());
+        };
+        let largest = |row: &[f64]| {
+            let better =
+                |best: usize, index: usize| if row[index] > row[best] || row[best].is_nan() { index } else { best };
+            (0..row.len()).reduce(better).unwrap_or(0) as i64
+        };
+        make(&host, is.len(), 16, || {
+            HostTensor::from_vec(outer, is.to_f64().chunks_exact(width).map(largest).collect())
+        })
+    }
+
+    /// Sum of elements, pair by pair or with a number.
+    ///
+    /// ```rhai
+    /// tensor::full("2,f32", 1.0) + 2
+    /// ```
+    #[rhai_fn(name = "+", global, return_raw)]
+    pub fn add(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
+        arithmetic(&context, &a, &b, |x, y| x + y)
+    }
+
+    /// Difference of elements, pair by pair or with a number.
+    ///
+    /// ```rhai
+    /// tensor::full("2,f32", 1.0) - tensor::full("2,f32", 0.5)
+    /// ```
+    #[rhai_fn(name = "-", global, return_raw)]
+    pub fn subtract(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
+        arithmetic(&context, &a, &b, |x, y| x - y)
+    }
+
+    /// Product of elements, pair by pair or with a number.
+    ///
+    /// ```rhai
+    /// tensor::full("2,f32", 1.0) * 2.5
+    /// ```
+    #[rhai_fn(name = "*", global, return_raw)]
+    pub fn multiply(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
+        arithmetic(&context, &a, &b, |x, y| x * y)
+    }
+
+    /// Quotient of elements, pair by pair or with a number.
+    ///
+    /// ```rhai
+    /// tensor::full("2,f32", 1.0) / 4
+    /// ```
+    #[rhai_fn(name = "/", global, return_raw)]
+    pub fn divide(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
+        arithmetic(&context, &a, &b, |x, y| x / y)
+    }
+}

@@ -1,0 +1,296 @@
+//! What scripts may and may not do, tried on small cases in a temporary folder.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use indexmap::IndexMap;
+use serde_json::json;
+
+use super::*;
+use crate::event::Level;
+use crate::measure::MonotonicClock;
+use crate::plan::Limits;
+use crate::units::{Bytes, Seconds};
+
+type Lines = Arc<Mutex<Vec<(Level, String, String)>>>;
+
+pub(super) fn host() -> (ScriptHost, Lines) {
+    let lines = Lines::default();
+    let kept = lines.clone();
+    let log = move |level, place, text| kept.lock().unwrap().push((level, place, text));
+    (ScriptHost { log: Arc::new(log), clock: Arc::new(MonotonicClock::start()) }, lines)
+}
+
+/// A case whose scripts are as small as can be, with some of them replaced.
+pub(super) fn case(dir: &Path, replaced: &[(&str, &str)]) {
+    let least = [
+        ("dataloader.rhai", "fn build_dataloader(config) { data::image_folder(\"images\") }"),
+        ("model.rhai", "fn create_model(config) { () }"),
+        ("forward.rhai", "fn model_forward(model, batch) { model.run([batch.images])[0] }"),
+        ("evaluator.rhai", "fn evaluator(output, truth) { metric::top_k(output, truth.labels, [1]) }"),
+    ];
+    for (file, text) in least.iter().chain(replaced) {
+        let file = dir.join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+}
+
+pub(super) fn small_limits() -> Limits {
+    Limits {
+        script_operations: 5_000_000,
+        script_time_s: Seconds(20.0),
+        script_memory_bytes: Bytes(64 << 20),
+        ..Limits::default()
+    }
+}
+
+fn load(replaced: &[(&str, &str)]) -> Result<CaseScripts, ScriptError> {
+    let dir = tempfile::tempdir().unwrap();
+    case(dir.path(), replaced);
+    CaseScripts::load(dir.path(), &small_limits(), host().0)
+}
+
+/// Runs `body` as a dataloader and gives the reason why it failed.
+fn reason(body: &str) -> String {
+    let text = format!("fn build_dataloader(config) {{\n{body}\n}}");
+    let scripts = match load(&[("dataloader.rhai", &text)]) {
+        Ok(scripts) => scripts,
+        Err(error) => return error.reason,
+    };
+    scripts.build_dataloader(&Config::new()).unwrap_err().reason
+}
+
+#[test]
+fn an_endless_loop_ends_after_its_operations() {
+    assert_eq!(reason("loop { }"), "the script took more than 5000000 operations (`script_operations`)");
+}
+
+#[test]
+fn a_slow_script_ends_after_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    case(dir.path(), &[("dataloader.rhai", "fn build_dataloader(config) { loop { } }")]);
+    let limits = Limits { script_operations: 0, script_time_s: Seconds(0.05), ..small_limits() };
+    let error = CaseScripts::load(dir.path(), &limits, host().0).unwrap().build_dataloader(&Config::new()).unwrap_err();
+    assert_eq!(error.reason, "the script ran longer than 0.05 s (`script_time_s`)");
+}
+
+#[test]
+fn a_recursion_without_end_ends_before_the_stack_does() {
+    let nested = format!("fn deep(x) {{ {}deep(x + 1){} }}", "(1 + ".repeat(12), ")".repeat(12));
+    let text = format!("{nested} fn build_dataloader(config) {{ deep(0) }}");
+    let error = load(&[("dataloader.rhai", &text)]).unwrap().build_dataloader(&Config::new()).unwrap_err();
+    assert!(error.reason.contains("recursion"), "{error}");
+}
+
+#[test]
+fn growing_values_end_at_their_size() {
+    for (body, expected) in [
+        ("let s = \"a\"; loop { s += s; }", "length of string too large"),
+        (
+            "let s = \"aaaaaaaaaa\"; for i in 0..5 { s.replace(\"a\", \"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"); }",
+            "length of string too large",
+        ),
+        ("let a = [1]; loop { a += a; }", "size of array/BLOB too large"),
+        ("let a = [1]; loop { a = [a, a]; }", "too large"),
+        ("let a = []; a.pad(1000000000, 0);", "size of array/BLOB too large"),
+        ("let m = #{}; let i = 0; loop { m[`k${i}`] = i; i += 1; }", "(`script_"),
+        ("let a = [1]; loop { a = a.map(|x| [x, x]); }", "too large"),
+        ("let s = \"ab\"; loop { s = s + s; let b = s.to_blob(); }", "too large"),
+    ] {
+        let reason = reason(body);
+        assert!(reason.contains(expected), "{body}: {reason}");
+    }
+}
+
+#[test]
+fn many_values_below_their_limits_end_at_the_memory_limit() {
+    let arrays: String = (0..200).map(|i| format!("let v{i} = []; v{i}.pad(200000, {i});\n")).collect();
+    let closures = "let all = []; let big = []; big.pad(100000, 1); \
+                    for i in 0..1000 { all.push(|x| x); let f = |x| x; let c = f.curry(big); all.push(c); }";
+    let strings = "let m = []; for i in 0..250 { let s = \"a\"; for k in 0..12 { s += s; } m.push(|| s); }";
+    for body in [arrays.as_str(), closures] {
+        let reason = reason(body);
+        assert!(reason.contains("`script_memory_bytes`"), "{reason}");
+    }
+    // Strings are shared, not copied: this one stays small and ends as no pipeline.
+    assert!(reason(strings).contains("must return a pipeline"), "{}", reason(strings));
+}
+
+#[test]
+fn sorting_and_filtering_that_double_their_data_end() {
+    let body = "let a = [1, 2, 3]; let kept = []; \
+                a.sort(|x, y| { for i in 0..100 { let big = []; big.pad(100000, x); kept.push(|| big); } x - y }); kept";
+    let reason = reason(body);
+    assert!(reason.contains("`script_memory_bytes`"), "{reason}");
+}
+
+#[test]
+fn a_tensor_is_asked_for_before_it_is_made() {
+    let text = "fn evaluator(output, truth) {\n    tensor::zeros(\"1000000,1000000,f32\")\n}";
+    let mut evaluator = load(&[("evaluator.rhai", text)]).unwrap().evaluator();
+    let output = Output::Many(Vec::new());
+    let error = evaluator.call(&output, &IndexMap::new()).unwrap_err();
+    assert!(error.reason.contains("bytes asked for, the script may hold 67108864 in all"), "{error}");
+    assert_eq!((error.line, error.column), (2, 13));
+}
+
+#[test]
+fn tensors_that_are_kept_count_and_those_that_are_dropped_do_not() {
+    let kept = "fn evaluator(output, truth) { let all = []; loop { all.push(tensor::zeros(\"1000000,u8\")); } }";
+    let mut evaluator = load(&[("evaluator.rhai", kept)]).unwrap().evaluator();
+    let error = evaluator.call(&Output::Many(Vec::new()), &IndexMap::new()).unwrap_err();
+    assert!(error.reason.contains("`script_memory_bytes`"), "{error}");
+
+    let dropped = "fn evaluator(output, truth) { for i in 0..500 { tensor::zeros(\"1000000,u8\"); } metric::mean(\"m\", 1.0, 1) }";
+    let mut evaluator = load(&[("evaluator.rhai", dropped)]).unwrap().evaluator();
+    assert_eq!(evaluator.call(&Output::Many(Vec::new()), &IndexMap::new()).unwrap().finish()["m"], 1.0);
+}
+
+#[test]
+fn a_caught_error_does_not_catch_a_limit() {
+    assert!(reason("try { loop { } } catch { } loop { }").contains("operations"));
+}
+
+#[test]
+fn what_is_not_granted_is_not_there() {
+    for (call, name) in
+        [("sleep(1)", "sleep"), ("exit()", "exit"), ("timestamp()", "timestamp"), ("parse_json(\"1\")", "parse_json")]
+    {
+        let reason = reason(&format!("{call};"));
+        assert!(reason.starts_with(&format!("unknown function `{name}`")), "{reason}");
+    }
+    for package in ["metric", "nn", "tensor", "session", "timing"] {
+        let reason = reason(&format!("{package}::x(1);"));
+        assert_eq!(reason, format!("unknown package `{package}` (known: data, image, log)"));
+    }
+    for keyword in ["eval(\"1\")", "import \"other\" as other", "export config"] {
+        let reason = reason(&format!("{keyword};"));
+        let word = keyword.split(['(', ' ']).next().unwrap();
+        assert!(reason.contains(word), "{reason}");
+    }
+}
+
+#[test]
+fn paths_stay_below_the_data_directory() {
+    for path in ["../other", "/etc", "a/../../b", ""] {
+        let reason = reason(&format!("data::image_folder(\"{path}\")"));
+        assert_eq!(reason, format!("path `{path}` leaves the data directory: give one below it, without `..`"));
+    }
+}
+
+#[test]
+fn an_error_shows_its_line_and_who_called_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "fn folder(config) {\n    data::image_folder(config.image_dirs)\n}\n\nfn build_dataloader(config) {\n    folder(config)\n}\n";
+    case(dir.path(), &[("dataloader.rhai", text)]);
+    let scripts = CaseScripts::load(dir.path(), &small_limits(), host().0).unwrap();
+    let config = Config::from([("image_dir".to_owned(), json!("val"))]);
+    let shown = scripts.build_dataloader(&config).unwrap_err().to_string();
+    let shown = shown.replace(&format!("{}/", dir.path().display()), "");
+    insta::assert_snapshot!(shown, @r"
+    dataloader.rhai:2:31: unknown property `image_dirs`; did you mean `image_dir`?
+            data::image_folder(config.image_dirs)
+                                      ^
+        called from dataloader.rhai:6
+    ");
+}
+
+#[test]
+fn unknown_functions_are_found_before_a_script_runs() {
+    let error = load(&[(
+        "evaluator.rhai",
+        "fn evaluator(output, truth) {\n    if false { metric::topk(output, truth.labels, [1]) }\n}",
+    )]);
+    let error = error.err().unwrap();
+    assert_eq!(error.reason, "unknown function `metric::topk`; did you mean `metric::top_k`?");
+    assert_eq!(error.line, 2);
+}
+
+#[test]
+fn a_function_with_other_arguments_shows_what_it_takes() {
+    let text = "fn evaluator(output, truth) { metric::top_k(output, 5) }";
+    let mut evaluator = load(&[("evaluator.rhai", text)]).unwrap().evaluator();
+    let error = evaluator.call(&Output::Many(Vec::new()), &IndexMap::new()).unwrap_err();
+    assert!(error.reason.starts_with("`metric::top_k` does not take (array, i64); it is metric::top_k("), "{error}");
+}
+
+#[test]
+fn a_missing_or_wrong_function_says_what_is_expected() {
+    let missing = load(&[("evaluator.rhai", "fn evaluate(output, truth) { 1 }")]).err().unwrap();
+    assert_eq!(missing.reason, "the function `evaluator(output, truth)` is missing; did you mean `evaluate`?");
+    let arity = load(&[("forward.rhai", "\nfn model_forward(model) { 1 }")]).err().unwrap();
+    assert_eq!(arity.reason, "`model_forward` has 1 parameters, expected `fn model_forward(model, batch)`");
+    assert_eq!(arity.line, 2);
+}
+
+#[test]
+fn a_missing_script_and_a_syntax_error_name_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    case(dir.path(), &[]);
+    std::fs::remove_file(dir.path().join("model.rhai")).unwrap();
+    let error = CaseScripts::load(dir.path(), &small_limits(), host().0).err().unwrap();
+    assert!(error.file.ends_with("model.rhai") && error.reason.starts_with("cannot be read"), "{error}");
+    let error = load(&[("model.rhai", "fn create_model(config) {\n    let x = ;\n}")]).err().unwrap();
+    assert_eq!((error.line, error.column), (2, 13));
+}
+
+#[test]
+fn logs_name_the_script_and_the_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "fn build_dataloader(config) {\n    log::warn(\"careful\");\n    data::image_folder(\"images\")\n}";
+    case(dir.path(), &[("dataloader.rhai", text)]);
+    let (host, lines) = host();
+    CaseScripts::load(dir.path(), &small_limits(), host).unwrap().build_dataloader(&Config::new()).unwrap();
+    let lines = lines.lock().unwrap();
+    assert_eq!(lines.len(), 1);
+    assert_eq!((lines[0].0, lines[0].2.as_str()), (Level::Warning, "careful"));
+    assert!(lines[0].1.starts_with("script ") && lines[0].1.ends_with("/dataloader.rhai:2"), "{}", lines[0].1);
+}
+
+/// The cases of the checkout.
+fn shipped(name: &str) -> CaseScripts {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name);
+    CaseScripts::load(&dir, &Limits::default(), host().0).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn config() -> Config {
+    let values = json!({
+        "image_dir": "val", "class_list": "classes.txt", "weights": null, "seed": 0, "image_size": 224, "resize": 256,
+        "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "classes": 1000,
+    });
+    serde_json::from_value(values).unwrap()
+}
+
+fn parameters(model: &flagperf_onnx::Model) -> usize {
+    let weights = model.graphs.values().flat_map(|graph| graph.weights.values());
+    let learned = weights.filter(|weight| weight.role == flagperf_onnx::Role::Parameter);
+    learned.map(|weight| weight.spec.fixed_shape().unwrap().iter().product::<usize>()).sum()
+}
+
+#[test]
+fn resnet50_has_the_parameters_and_names_of_torchvision() {
+    let model = shipped("resnet50").create_model(&config(), Path::new("/nonexistent")).unwrap();
+    let graph = &model.graphs[flagperf_onnx::Model::SINGLE];
+    assert_eq!(parameters(&model), 25_557_032);
+    assert_eq!(graph.inputs[0].spec.to_string(), "N,3,224,224,f32");
+    assert_eq!(graph.outputs[0].spec.to_string(), "N,1000,f32");
+    for name in ["conv1.weight", "layer1.0.downsample.1.running_var", "layer4.2.conv3.weight", "fc.bias"] {
+        assert!(graph.weights.contains_key(name), "{name}");
+    }
+    assert!(graph.weights_are_random());
+}
+
+#[test]
+fn efficientnet_lite0_has_the_parameters_of_its_source() {
+    let model = shipped("efficientnet_lite0").create_model(&config(), Path::new("/nonexistent")).unwrap();
+    // From the shapes in the published state_dict.
+    assert_eq!(parameters(&model), 4_652_008);
+    assert_eq!(model.graphs[flagperf_onnx::Model::SINGLE].outputs[0].spec.to_string(), "N,1000,f32");
+}
+
+#[test]
+fn a_dataloader_describes_its_pipeline() {
+    let pipeline = shipped("resnet50").build_dataloader(&config()).unwrap();
+    assert_eq!(pipeline.transforms.len(), 3);
+}
