@@ -2,7 +2,7 @@
 //!
 //! For checks with other tools (the ONNX checker, ONNX Runtime, torchvision).
 
-#[path = "../tests/networks/mod.rs"]
+#[path = "../tests/graphs/networks.rs"]
 mod networks;
 
 use std::path::PathBuf;

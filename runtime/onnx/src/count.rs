@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use crate::check;
 use crate::inference::Attributes;
-use crate::{Dim, Graph, Node, Role};
+use crate::{Attribute, Dim, Graph, Node, Role};
 
 /// What a graph consists of and costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,8 +70,16 @@ fn of_node(node: &Node, shapes: &HashMap<&str, &[Dim]>) -> Option<u64> {
             output()?.checked_mul(first()?.get(usize::from(!transposed))?.fixed()? as u64)
         }
         "MatMul" => output()?.checked_mul(first()?.last()?.fixed()? as u64),
+        op if uncounted(op) || !matches!(node.domain.as_str(), "" | "ai.onnx") => None,
+        _ if node.attributes.values().any(|value| matches!(value, Attribute::Encoded(_))) => None,
         _ => Some(0),
     }
+}
+
+/// Operators with products in them that are not counted: the total is then unknown rather than too small.
+fn uncounted(op: &str) -> bool {
+    let quantised = op.ends_with("Integer") || op.starts_with("QLinear");
+    quantised || matches!(op, "Attention" | "DeformConv" | "Einsum" | "GRU" | "LSTM" | "RNN")
 }
 
 /// Number of elements; `None` when a size is not known.

@@ -17,7 +17,6 @@ pub(super) type Inputs<'a> = &'a [Option<SymTensor>];
 pub(super) const SAME_SHAPE: &[&str] = &[
     "Abs",
     "BatchNormalization",
-    "Cast",
     "CastLike",
     "Ceil",
     "Celu",
@@ -102,6 +101,9 @@ pub(super) fn outputs(
     let axis = |default| Ok::<i32, InferError>(attributes.small("axis")?.unwrap_or(default));
     let operator: &dyn InferShapes = match op {
         op if SAME_SHAPE.contains(&op) => &UnaryOp,
+        // An integer stays a size when it becomes another integer.
+        "Cast" if matches!(attributes.int("to")?, Some(6 | 7)) => &ops::Identity,
+        "Cast" => &UnaryOp,
         "Identity" => &ops::Identity,
         "Neg" => &ops::Neg,
         "Dropout" => &ops::Dropout,
@@ -152,6 +154,9 @@ fn rearrange(
     symbols: &mut SymbolGen,
 ) -> Option<Result<Vec<SymTensor>, InferError>> {
     let axis = |default| Ok::<i32, InferError>(attributes.small("axis")?.unwrap_or(default));
+    // The rules multiply sizes in 32 bits.
+    let too_large = matches!(op, "Flatten" | "Reshape" | "Size") && inputs.first().is_some_and(beyond_32_bits);
+    let inputs = &if too_large { unknown_first(inputs) } else { inputs.to_vec() };
     let with_axes = matches!(op, "Squeeze" | "Unsqueeze").then(|| with_axes(attributes, inputs));
     let inputs = match &with_axes {
         Some(Ok(inputs)) => inputs,
@@ -196,6 +201,17 @@ fn rearrange(
         Err(InferError::UnknownOperator(_)) => None,
         result => Some(result),
     }
+}
+
+/// Whether a tensor has more elements than the symbolic arithmetic can count.
+fn beyond_32_bits(tensor: &Option<SymTensor>) -> bool {
+    let sizes = tensor.as_ref().and_then(SymTensor::shape).into_iter().flatten();
+    let known = sizes.filter_map(|size| if let SymExpr::Value(size) = size { Some(size) } else { None });
+    known.map(i64::from).try_fold(1i64, i64::checked_mul).is_none_or(|count| i32::try_from(count).is_err())
+}
+
+fn unknown_first(inputs: Inputs<'_>) -> Vec<Option<SymTensor>> {
+    std::iter::once(Some(SymTensor::unknown("too large"))).chain(inputs.iter().skip(1).cloned()).collect()
 }
 
 /// The inputs, with the attribute `axes` as a second one when it is given: until operator set 12 it was no input.

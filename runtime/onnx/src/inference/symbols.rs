@@ -28,9 +28,9 @@ pub(super) fn value(tensor: &Tensor, symbols: &mut SymbolGen) -> SymTensor {
         return shape(&dims, symbols);
     }
     // Saturating: an end of i64::MAX means "to the end", and so does i32::MAX.
-    let elements = tensor.to_f64().into_iter().map(|x| SymExpr::Value(x as i32));
+    let mut elements = tensor.to_f64().into_iter().map(|x| SymExpr::Value(x as i32));
     match tensor.shape() {
-        [] => elements.last().map_or_else(|| SymTensor::unknown("empty scalar"), SymTensor::from_scalar),
+        [] => elements.next().map_or_else(|| SymTensor::unknown("empty scalar"), SymTensor::from_scalar),
         _ => SymTensor::from_vec(elements.collect()),
     }
 }

@@ -124,5 +124,11 @@ fn slide_axis(
         }
     };
     let shapes = infer(operator, &[Some(line), Some(weight)], symbols)?;
-    shapes.into_iter().next().map(SymTensor::simplify).ok_or(InferError::InputCount)
+    let shape = shapes.into_iter().next().map(SymTensor::simplify).ok_or(InferError::InputCount)?;
+    match shape.size(2) {
+        Some(SymExpr::Value(..=0)) => {
+            Err(InferError::Mismatch("the window is larger than the padded input".to_owned()))
+        }
+        _ => Ok(shape),
+    }
 }

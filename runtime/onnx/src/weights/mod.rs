@@ -42,7 +42,7 @@ pub enum WeightError {
         /// The graph.
         graph: String,
         /// Everything that does not fit.
-        report: Mismatches,
+        report: Box<Mismatches>,
     },
     /// The graph has no weight of this name.
     #[error("graph `{graph}` has no weight `{name}`")]

@@ -44,15 +44,15 @@ impl<'a> WeightReader<'a> {
                 let values = seed::values(*seed, name, *init, shape.iter().product());
                 Tensor::from_vec(shape, values).map_err(|source| tensor_error(name, source))?
             }
-            Source::File { path, key } => self.from_safetensors(name, weight, path, key)?,
+            Source::File { path, key } => self.read_safetensors(name, weight, path, key)?,
             Source::External { path, offset, length, dtype } => {
-                self.from_bytes(name, &shape, *dtype, (path, *offset, *length))?
+                self.read_external(name, &shape, *dtype, (path, *offset, *length))?
             }
         };
         Ok(narrowed(&stored, weight.spec.dtype))
     }
 
-    fn from_safetensors(&mut self, name: &str, weight: &Weight, path: &Path, key: &str) -> Result<Tensor, WeightError> {
+    fn read_safetensors(&mut self, name: &str, weight: &Weight, path: &Path, key: &str) -> Result<Tensor, WeightError> {
         let opened = self.open(path, true)?;
         let gone = || WeightError::Malformed { path: path.to_owned(), reason: format!("it has no tensor `{key}`") };
         let (dtype, offset, length) = *opened.keys.get(key).ok_or_else(gone)?;
@@ -60,7 +60,7 @@ impl<'a> WeightReader<'a> {
         part(name, &shape, dtype, &opened.file, offset..offset + length)
     }
 
-    fn from_bytes(
+    fn read_external(
         &mut self,
         name: &str,
         shape: &[usize],

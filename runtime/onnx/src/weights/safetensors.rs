@@ -24,7 +24,11 @@ impl Graph {
         let tensors = parse(path, &file)?;
         let report = compare(self, &tensors);
         if !report.is_empty() {
-            return Err(WeightError::Names { path: path.to_owned(), graph: self.name.clone(), report });
+            return Err(WeightError::Names {
+                path: path.to_owned(),
+                graph: self.name.clone(),
+                report: Box::new(report),
+            });
         }
         for (name, weight) in &mut self.weights {
             if weight.role != Role::Constant {

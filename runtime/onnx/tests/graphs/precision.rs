@@ -1,6 +1,6 @@
 //! Half precision and counting, on whole networks.
 
-mod networks;
+use crate::networks;
 
 use flagperf_onnx::layers::{add, mul, relu, softmax};
 use flagperf_onnx::{Counts, DType, GraphBuilder, HalfError, Init, Role, Tensor, check, count, infer, to_f16};

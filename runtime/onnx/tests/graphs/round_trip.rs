@@ -1,6 +1,6 @@
 //! A graph that is written and read again is the same graph, with the same weights.
 
-mod networks;
+use crate::networks;
 
 use flagperf_onnx::{Graph, WriteOptions, check, infer, read_onnx, write_onnx, write_onnx_with};
 

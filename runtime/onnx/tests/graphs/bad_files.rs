@@ -1,0 +1,186 @@
+//! Files that are cut off, incomplete or of another graph end in an error that names them.
+
+use crate::networks;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use flagperf_onnx::{
+    DType, Graph, OnnxError, Role, Source, WeightError, WriteOptions, read_onnx, write_onnx, write_onnx_with,
+};
+use safetensors::tensor::{Dtype, TensorView};
+
+/// A safetensors file of zeros: names with shapes.
+fn safetensors_file(path: &Path, tensors: &[(&str, Vec<usize>)]) {
+    let views: HashMap<String, TensorView<'_>> = tensors
+        .iter()
+        .map(|(name, shape)| {
+            let bytes = vec![0u8; 4 * shape.iter().product::<usize>()].leak();
+            ((*name).to_owned(), TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
+        })
+        .collect();
+    std::fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+fn state_dict(graph: &Graph) -> Vec<(&str, Vec<usize>)> {
+    let of_state = graph.weights.iter().filter(|(_, weight)| weight.role != Role::Constant);
+    of_state.map(|(name, weight)| (name.as_str(), weight.spec.fixed_shape().unwrap())).collect()
+}
+
+#[test]
+fn weights_load_by_name_and_pass_over_counters() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    let mut graph = networks::squeeze_excite().unwrap();
+    assert!(graph.weights_are_random());
+    let reference = graph.clone();
+    let mut tensors = state_dict(&reference);
+    tensors.push(("stem.bn.num_batches_tracked", vec![1]));
+    safetensors_file(&path, &tensors);
+    graph.load_weights(&path).unwrap();
+    assert!(!graph.weights_are_random());
+    assert!(graph.tensor("fc.weight").unwrap().to_f64().iter().all(|x| *x == 0.0));
+}
+
+#[test]
+fn one_report_names_everything_that_does_not_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    let mut graph = networks::squeeze_excite().unwrap();
+    let reference = graph.clone();
+    let mut tensors = state_dict(&reference);
+    tensors.retain(|(name, _)| *name != "stem.bn.bias" && *name != "block.bn.running_var");
+    tensors.iter_mut().find(|(name, _)| *name == "fc.weight").unwrap().1 = vec![10, 17];
+    tensors.push(("head.weight", vec![2]));
+    safetensors_file(&path, &tensors);
+
+    let error = graph.load_weights(&path).unwrap_err();
+    let text = error.to_string().replace(&path.display().to_string(), "FILE");
+    assert_eq!(
+        text,
+        "the weights in `FILE` are not those of graph `squeeze_excite`:
+  missing (2): `stem.bn.bias`, `block.bn.running_var`
+  unexpected (1): `head.weight`
+  mis-shaped (1):
+    `fc.weight` is `10,16,f32` in the graph and `10,17,f32` in the file"
+    );
+    assert!(graph.weights_are_random(), "a refused file must leave the graph as it was");
+}
+
+#[test]
+fn a_safetensors_file_cut_anywhere_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.safetensors");
+    let mut graph = networks::squeeze_excite().unwrap();
+    safetensors_file(&path, &state_dict(&graph.clone()));
+    let whole = std::fs::read(&path).unwrap();
+    for length in [0, 4, 100, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        let error = graph.load_weights(&path).unwrap_err();
+        assert!(matches!(error, WeightError::Malformed { .. }), "{length}: {error}");
+        assert!(error.to_string().contains("cut.safetensors"));
+    }
+    let error = graph.load_weights(&folder.path().join("none")).unwrap_err();
+    assert!(matches!(error, WeightError::Open { .. }));
+}
+
+#[test]
+fn an_onnx_file_cut_anywhere_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.onnx");
+    write_onnx(&networks::squeeze_excite().unwrap(), &path).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    for length in (0..whole.len()).step_by(41).chain([whole.len() - 1]) {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        let error = read_onnx(&path).unwrap_err();
+        assert!(matches!(error, OnnxError::Malformed { .. }), "{length}: {error}");
+        assert!(error.to_string().contains("cut.onnx"));
+    }
+}
+
+#[test]
+fn a_file_with_changed_bytes_never_panics() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("changed.onnx");
+    write_onnx(&networks::squeeze_excite().unwrap(), &path).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    for (index, xor) in (0..whole.len()).step_by(37).zip([1u8, 0x80, 0xff, 7].into_iter().cycle()) {
+        let mut bytes = whole.clone();
+        bytes[index] ^= xor;
+        std::fs::write(&path, bytes).unwrap();
+        if let Ok(mut graph) = read_onnx(&path) {
+            flagperf_onnx::infer(&mut graph);
+            let _ = flagperf_onnx::check(&graph);
+            flagperf_onnx::count(&graph);
+        }
+    }
+}
+
+#[test]
+fn other_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text.onnx");
+    std::fs::write(&path, "not a model").unwrap();
+    assert!(matches!(read_onnx(&path).unwrap_err(), OnnxError::Malformed { .. }));
+    assert!(matches!(read_onnx(folder.path()).unwrap_err(), OnnxError::Open { .. }));
+    assert!(matches!(read_onnx(&folder.path().join("none.onnx")).unwrap_err(), OnnxError::Open { .. }));
+}
+
+/// A model whose weights lie in a data file.
+fn external(folder: &Path) -> (PathBuf, PathBuf) {
+    let path = folder.join("model.onnx");
+    let written =
+        write_onnx_with(&networks::squeeze_excite().unwrap(), &path, WriteOptions { external_above: 0 }).unwrap();
+    (path, written[1].clone())
+}
+
+#[test]
+fn a_missing_or_short_data_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, data) = external(folder.path());
+    let bytes = std::fs::read(&data).unwrap();
+    std::fs::write(&data, &bytes[..bytes.len() - 1]).unwrap();
+    let error = read_onnx(&path).unwrap_err().to_string();
+    assert!(error.contains("model.onnx.data"), "{error}");
+
+    std::fs::write(&data, &bytes).unwrap();
+    let graph = read_onnx(&path).unwrap();
+    std::fs::write(&data, &bytes[..100]).unwrap();
+    let late = graph.weights.iter().find(|(_, w)| matches!(w.source, Source::External { offset: 1.., .. })).unwrap().0;
+    assert!(matches!(graph.tensor(late).unwrap_err(), WeightError::Short { .. }));
+
+    std::fs::remove_file(&data).unwrap();
+    let error = read_onnx(&path).unwrap_err();
+    assert!(matches!(error, OnnxError::ExternalData { .. }), "{error}");
+}
+
+#[test]
+fn a_failed_write_leaves_what_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    std::fs::write(&path, "before").unwrap();
+    let mut graph = networks::squeeze_excite().unwrap();
+    let gone = Source::File { path: folder.path().join("gone.safetensors"), key: "fc.weight".to_owned() };
+    graph.weights["fc.weight"].source = gone;
+    for options in [WriteOptions::default(), WriteOptions { external_above: 0 }] {
+        let error = write_onnx_with(&graph, &path, options).unwrap_err();
+        assert!(matches!(error, OnnxError::Weight { .. }), "{error}");
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), b"before");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let error = write_onnx(&graph, &folder.path().join("no/such/folder.onnx")).unwrap_err();
+    assert!(matches!(error, OnnxError::Write { .. }), "{error}");
+}
+
+#[test]
+fn real_types_convert_when_weights_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    let mut graph = networks::squeeze_excite().unwrap();
+    safetensors_file(&path, &state_dict(&graph.clone()));
+    for weight in graph.weights.values_mut() {
+        weight.spec.dtype = DType::F16;
+    }
+    graph.load_weights(&path).unwrap();
+    assert_eq!(graph.tensor("fc.weight").unwrap().dtype(), DType::F16);
+}

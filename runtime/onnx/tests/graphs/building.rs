@@ -1,0 +1,147 @@
+//! What the builder infers, and how it says what does not fit.
+
+use flagperf_onnx::layers::{
+    Conv2d, Linear, Padding, Pool2d, add, avg_pool2d, concat, conv2d, embedding, flatten, gelu, layer_norm, linear,
+    matmul, max_pool2d, mean, relu, reshape, softmax, transpose,
+};
+use flagperf_onnx::{BuildError, DType, GraphBuilder, Init, Role, Tensor, TensorSpec, Var};
+
+fn builder(spec: &str) -> (GraphBuilder, Var) {
+    let mut b = GraphBuilder::new("g");
+    let x = b.input("x", spec.parse().unwrap()).unwrap();
+    (b, x)
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T, BuildError>, text: &str) {
+    match result {
+        Ok(_) => panic!("accepted, expected: {text}"),
+        Err(error) => assert_eq!(error.to_string(), text),
+    }
+}
+
+#[test]
+fn errors_name_the_layer_and_show_the_specifications() {
+    let (mut b, x) = builder("N,3,224,224,f32");
+    let wrong = Conv2d::new(4, 8, 3);
+    refused(
+        conv2d(&mut b, "layer1.conv", &x, wrong),
+        "layer `layer1.conv` (Conv of `N,3,224,224,f32`, `8,4,3,3,f32`, `8,f32`): \
+         3 channels in, the weight takes 4 in each of 1 group(s)",
+    );
+    refused(
+        conv2d(&mut b, "huge", &x, Conv2d::new(3, 8, 225)),
+        "layer `huge` (Conv of `N,3,224,224,f32`, `8,3,225,225,f32`, `8,f32`): the window is larger than the padded input",
+    );
+    refused(
+        conv2d(&mut b, "split", &x, Conv2d { groups: 2, ..Conv2d::new(3, 8, 3) }),
+        "layer `split`: 3 channels in and 8 out cannot be split into 2 groups",
+    );
+    refused(
+        linear(&mut b, "fc", &x, Linear::new(3, 2)),
+        "layer `fc`: 3 features expected, the input is `N,3,224,224,f32`",
+    );
+    let half = b.constant("half", Tensor::scalar(1f32).cast(DType::F16)).unwrap();
+    refused(
+        add(&mut b, "sum", &x, &half),
+        "layer `sum` (Add of `N,3,224,224,f32`, `f16`): `Add` takes inputs of one element type, not `f32` and `f16`",
+    );
+    let other = b.input("other", "N,3,7,7,f32".parse().unwrap()).unwrap();
+    refused(
+        add(&mut b, "residual", &x, &other),
+        "layer `residual` (Add of `N,3,224,224,f32`, `N,3,7,7,f32`): the shapes do not fit each other",
+    );
+    let fixed = b.input("fixed", "2,3,4,f32".parse().unwrap()).unwrap();
+    refused(
+        reshape(&mut b, "view", &fixed, &[5, -1]),
+        "layer `view` (Reshape of `2,3,4,f32`, `2,i64`): 24 elements do not fit the shape [5, -1]",
+    );
+}
+
+#[test]
+fn names_are_unique_and_values_stay_in_their_graph() {
+    let (mut b, x) = builder("N,4,f32");
+    relu(&mut b, "relu", &x).unwrap();
+    refused(
+        relu(&mut b, "relu", &x),
+        "the name `relu` is taken in this graph (each layer, input and output needs its own)",
+    );
+    assert_eq!(b.fresh("relu"), "relu_1");
+    let (mut other, _) = builder("N,4,f32");
+    refused(relu(&mut other, "act", &x), "layer `act`: the value `x` is not of this graph");
+    refused(other.finish(), "graph `g` has no output");
+    let open: TensorSpec = "N,2,f32".parse().unwrap();
+    refused(
+        b.weight("w", open, Role::Parameter, Init::Constant(0.0)),
+        "weight `w`: every dimension must be a size, it is `N,2,f32`",
+    );
+    refused(
+        b.node("z", "Nonsense", &[Some(&x)], Default::default(), 1),
+        "layer `z` (Nonsense of `N,4,f32`): unknown operator `Nonsense`",
+    );
+}
+
+#[test]
+fn shapes_follow_torch() {
+    let (mut b, x) = builder("N,8,15,20,f32");
+    let same = Conv2d { stride: [2; 2], padding: Padding::Same, ..Conv2d::new(8, 16, 3) };
+    let y = conv2d(&mut b, "same", &x, same).unwrap();
+    assert_eq!(y.spec().to_string(), "N,16,8,10,f32");
+    let dilated = Conv2d { dilation: [2; 2], groups: 8, ..Conv2d::new(8, 8, 3) };
+    assert_eq!(conv2d(&mut b, "dilated", &x, dilated).unwrap().spec().to_string(), "N,8,11,16,f32");
+    let pool = Pool2d { padding: [1; 2], stride: [2; 2], ..Pool2d::new(3) };
+    assert_eq!(max_pool2d(&mut b, "max", &x, pool).unwrap().spec().to_string(), "N,8,8,10,f32");
+    let ceil = Pool2d { ceil_mode: true, ..Pool2d::new(2) };
+    assert_eq!(avg_pool2d(&mut b, "avg", &x, ceil).unwrap().spec().to_string(), "N,8,8,10,f32");
+    assert_eq!(mean(&mut b, "mean", &x, &[2, 3], false).unwrap().spec().to_string(), "N,8,f32");
+    assert_eq!(concat(&mut b, "cat", &[&x, &x], 1).unwrap().spec().to_string(), "N,16,15,20,f32");
+    assert_eq!(transpose(&mut b, "perm", &x, &[0, 2, 3, 1]).unwrap().spec().to_string(), "N,15,20,8,f32");
+    assert_eq!(flatten(&mut b, "flat", &x, 1).unwrap().spec().to_string(), "N,2400,f32");
+    assert_eq!(reshape(&mut b, "view", &x, &[0, 8, -1]).unwrap().spec().to_string(), "N,8,300,f32");
+}
+
+#[test]
+fn attention_is_made_of_layers() {
+    let (mut b, tokens) = builder("N,T,i64");
+    let x = embedding(&mut b, "embed", &tokens, [100, 32], DType::F32).unwrap();
+    let y = layer_norm(&mut b, "norm", &x, 1, 1e-5).unwrap();
+    let heads = |b: &mut GraphBuilder, name: &str, order: [usize; 4]| {
+        let projected = linear(b, name, &y, Linear::new(32, 32)).unwrap();
+        let split = reshape(b, &format!("{name}.split"), &projected, &[0, 0, 4, 8]).unwrap();
+        transpose(b, &format!("{name}.heads"), &split, &order).unwrap()
+    };
+    let (q, k, v) =
+        (heads(&mut b, "q", [0, 2, 1, 3]), heads(&mut b, "k", [0, 2, 3, 1]), heads(&mut b, "v", [0, 2, 1, 3]));
+    let scores = matmul(&mut b, "scores", &q, &k).unwrap();
+    assert_eq!(scores.spec().to_string(), "N,4,T,T,f32");
+    let scores = softmax(&mut b, "softmax", &scores, -1).unwrap();
+    let mixed = matmul(&mut b, "mixed", &scores, &v).unwrap();
+    let mixed = transpose(&mut b, "merge", &mixed, &[0, 2, 1, 3]).unwrap();
+    let mixed = reshape(&mut b, "merged", &mixed, &[0, 0, 32]).unwrap();
+    let sum = add(&mut b, "sum", &x, &mixed).unwrap();
+    let out = gelu(&mut b, "gelu", &sum).unwrap();
+    assert_eq!(out.spec().to_string(), "N,T,32,f32");
+    b.output("out", &out).unwrap();
+    flagperf_onnx::check(&b.finish().unwrap()).unwrap();
+}
+
+#[test]
+fn an_input_or_a_value_given_twice_gets_an_identity() {
+    let (mut b, x) = builder("N,4,f32");
+    let y = relu(&mut b, "relu", &x).unwrap();
+    b.output("a", &y).unwrap();
+    b.output("b", &y).unwrap();
+    b.output("c", &x).unwrap();
+    refused(b.output("a", &x), "the name `a` is taken in this graph (each layer, input and output needs its own)");
+    let graph = b.finish().unwrap();
+    let names: Vec<&str> = graph.outputs.iter().map(|output| output.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    flagperf_onnx::check(&graph).unwrap();
+}
+
+#[test]
+fn more_elements_than_32_bits_count_are_no_trouble() {
+    let (mut b, x) = builder("65536,65536,f16");
+    assert_eq!(reshape(&mut b, "view", &x, &[32768, 131072]).unwrap().spec().to_string(), "32768,131072,f16");
+    assert_eq!(reshape(&mut b, "open", &x, &[-1, 4]).unwrap().spec().to_string(), "?,4,f16");
+}
