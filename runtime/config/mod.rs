@@ -1,1 +1,39 @@
-//! To come.
+//! YAML files, environment and command line made into typed values, each with its origin.
+//!
+//! Knows no engine and no device: whether a name stands for something real is asked in `plan`.
+
+mod case;
+mod case_key;
+mod choice;
+pub mod env;
+mod file;
+mod finding;
+mod flops;
+mod key;
+mod load;
+mod nearest;
+mod origin;
+mod overlay;
+mod problem;
+mod settings;
+mod site;
+mod vendor;
+mod yaml;
+
+#[cfg(test)]
+pub(crate) mod fixture;
+
+pub use case::CaseConfig;
+pub use case_key::CaseKey;
+pub use env::Environment;
+pub use finding::{Explained, Finding, Findings};
+pub use flops::{FlopsError, flops};
+pub use key::{Key, Kind};
+pub use load::{Config, Overrides, find_root, load};
+pub use nearest::{known, nearest};
+pub use origin::{Origin, Sourced, Values, effective};
+pub use overlay::text as display;
+pub use problem::ConfigProblem;
+pub use settings::SETTINGS;
+pub use site::{Container, SITE, Site, is_local};
+pub use vendor::{Device, EngineEntry, Peak, Vendor};

@@ -2,11 +2,13 @@
 //!
 //! One file an engine, one row of [`TABLE`] each. Knows no script and no dataset, and reads no clock.
 
+mod model;
 mod null;
 mod options;
 mod rten;
 mod session;
 mod table;
+mod tract;
 
 pub use session::{
     Artifact, DeviceTensor, Engine, EngineError, HeapMemory, LentMemory, Options, Roles, Session, Unavailable, Value,

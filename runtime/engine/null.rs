@@ -11,7 +11,9 @@ use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
 
 use super::options::Asked;
-use super::{Artifact, Engine, EngineError, HeapMemory, Options, Roles, Session, Unavailable, Value, check_inputs};
+use super::{
+    Artifact, Engine, EngineError, HeapMemory, Options, Roles, Session, Unavailable, Value, check_inputs, model,
+};
 use crate::tensor::{DType, Dim, Tensor, TensorSpec, byte_count};
 
 /// Time that each submit keeps the pretended device busy, in milliseconds; spent in `sync`.
@@ -89,7 +91,8 @@ fn specs(asked: &Asked<'_>, option: &str) -> Result<Option<Vec<ValueInfo>>, Engi
 fn read(artifact: Artifact<'_>) -> Result<Signature, EngineError> {
     match artifact {
         Artifact::Graph(graph) => Ok((graph.inputs.clone(), graph.outputs.clone())),
-        Artifact::Onnx(path) | Artifact::Compiled(path) => Err(nothing_to_read(path)),
+        Artifact::Onnx(path) => model::read(path).map(|graph| (graph.inputs, graph.outputs)),
+        Artifact::Compiled(path) => Err(nothing_to_read(path)),
     }
 }
 

@@ -75,11 +75,13 @@ pub(super) fn threads(options: &Options) -> usize {
 }
 
 fn check_precision(engine: &dyn Engine, asked: DType) -> Result<(), EngineError> {
-    if engine.precisions().contains(&asked) {
-        return Ok(());
-    }
+    if engine.precisions().contains(&asked) { Ok(()) } else { Err(lacks_precision(engine, asked)) }
+}
+
+/// An error about a type that the engine does not compute in.
+pub(super) fn lacks_precision(engine: &dyn Engine, asked: DType) -> EngineError {
     let has = engine.precisions().iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ");
-    Err(EngineError::Precision { engine: engine.name(), asked, has })
+    EngineError::Precision { engine: engine.name(), asked, has }
 }
 
 fn unknown(key: &str, known: &[&'static str]) -> String {

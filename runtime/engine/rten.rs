@@ -6,13 +6,13 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
-use flagperf_onnx::{Element, ValueInfo};
+use flagperf_onnx::{Element, Graph, ValueInfo};
 use rten::{LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView, ValueView};
 use rten_tensor::Layout;
 
 use super::options::{Asked, threads};
-use super::{Artifact, Engine, EngineError, Options, Roles, Session, Unavailable, Value, check_inputs};
-use crate::tensor::{DType, Dim, Tensor, TensorSpec};
+use super::{Artifact, Engine, EngineError, Options, Roles, Session, Unavailable, Value, check_inputs, model};
+use crate::tensor::{DType, Tensor};
 
 /// Copies the weights of matrix products into the layout that computes fastest, at load; on unless switched off.
 const PREPACK: &str = "prepack_weights";
@@ -49,7 +49,7 @@ impl Engine for Rten {
     }
 
     fn opset_max(&self) -> i64 {
-        // It has Attention, RMSNormalization and RotaryEmbedding of 23, but not TensorScatter and Swish of 24.
+        // It has Attention, RMSNormalization and RotaryEmbedding of 23, but not TensorScatter of 24.
         23
     }
 
@@ -60,17 +60,25 @@ impl Engine for Rten {
     fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
         let asked = Asked::check(self, options, &[PREPACK, OPTIMIZE])?;
         let Artifact::Onnx(path) = artifact else { return Err(asked.refuse_artifact("an ONNX file", artifact)) };
+        let graph = model::read(path)?;
+        model::check_types(self, &graph, options.precision)?;
         let model = ModelOptions::with_all_ops()
             .prepack_weights(asked.switch(PREPACK)?.unwrap_or(true))
             .enable_optimization(asked.switch(OPTIMIZE)?.unwrap_or(true))
             .load_file(path)
             .map_err(|error| not_loaded(path, &error))?;
-        let inputs = describe(&model, model.input_ids())?;
-        let outputs = describe(&model, model.output_ids())?;
+        let [fed, asked_for] = [&graph.inputs, &graph.outputs].map(|infos| ids(&model, infos));
+        let (fed, asked_for) = (fed?, asked_for?);
         let threads = threads(options);
         let pool = Some(Arc::new(ThreadPool::with_num_threads(threads)));
-        Ok(Box::new(RtenSession { model, inputs, outputs, threads, pool }))
+        let Graph { inputs, outputs, .. } = graph;
+        Ok(Box::new(RtenSession { model, inputs, outputs, fed, asked_for, threads, pool }))
     }
+}
+
+/// rten's nodes of these names.
+fn ids(model: &Model, infos: &[ValueInfo]) -> Result<Vec<NodeId>, EngineError> {
+    infos.iter().map(|info| model.node_id(&info.name).map_err(|error| EngineError::Failed(error.to_string()))).collect()
 }
 
 /// What rten says of a file that it could not load, with the operator and node where it names them.
@@ -94,6 +102,8 @@ struct RtenSession {
     model: Model,
     inputs: Vec<ValueInfo>,
     outputs: Vec<ValueInfo>,
+    fed: Vec<NodeId>,
+    asked_for: Vec<NodeId>,
     threads: usize,
     pool: Option<Arc<ThreadPool>>,
 }
@@ -111,12 +121,12 @@ impl Session for RtenSession {
         check_inputs(&self.inputs, inputs)?;
         let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
         let given = self.inputs.iter().zip(&tensors).map(|(info, tensor)| lend(&info.name, tensor));
-        let fed = self.model.input_ids().iter().copied().zip(given);
+        let fed = self.fed.iter().copied().zip(given);
         let fed = fed.map(|(id, value)| Ok((id, value?))).collect::<Result<Vec<_>, EngineError>>()?;
         let options = RunOptions::default().with_thread_pool(self.pool.clone());
         let values = self
             .model
-            .run(fed, self.model.output_ids(), Some(options))
+            .run(fed, &self.asked_for, Some(options))
             .map_err(|error| EngineError::Failed(error.to_string()))?;
         self.outputs.iter().zip(values).map(|(info, value)| take(info, value).map(Value::Host)).collect()
     }
@@ -167,28 +177,6 @@ fn take(info: &ValueInfo, value: rten::Value) -> Result<Tensor, EngineError> {
         _ => return Err(EngineError::Failed(format!("output `{}` is a sequence, not a tensor", info.name))),
     };
     tensor.map(|tensor| tensor.cast(info.spec.dtype)).map_err(|error| EngineError::Failed(error.to_string()))
-}
-
-fn describe(model: &Model, ids: &[NodeId]) -> Result<Vec<ValueInfo>, EngineError> {
-    ids.iter().map(|id| describe_one(model, *id)).collect()
-}
-
-fn describe_one(model: &Model, id: NodeId) -> Result<ValueInfo, EngineError> {
-    let info = model.node_info(id).expect("the model's own inputs and outputs are nodes of it");
-    let name = info.name().unwrap_or_default().to_owned();
-    let dtype = match info.dtype() {
-        Some(rten::ValueType::Tensor(rten::DataType::Float)) => DType::F32,
-        Some(rten::ValueType::Tensor(rten::DataType::Int32)) => DType::I32,
-        Some(rten::ValueType::Tensor(rten::DataType::Int8)) => DType::I8,
-        Some(rten::ValueType::Tensor(rten::DataType::UInt8)) => DType::U8,
-        _ => return Err(EngineError::Failed(format!("`{name}` has no element type that rten computes in"))),
-    };
-    let dim = |dim| match dim {
-        rten::Dimension::Fixed(size) => Dim::Fixed(size),
-        rten::Dimension::Symbolic(name) => name.parse().unwrap_or(Dim::Unknown),
-    };
-    let dims: Vec<Dim> = info.shape().unwrap_or_default().into_iter().map(dim).collect();
-    Ok(ValueInfo { name, spec: TensorSpec::new(dims, dtype) })
 }
 
 #[cfg(test)]

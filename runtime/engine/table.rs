@@ -6,9 +6,10 @@ use super::Engine;
 use super::null::Null;
 use super::options::nearest;
 use super::rten::Rten;
+use super::tract::Tract;
 
 /// Every engine of this build, by name. An engine that cannot be used here keeps its row: `check` says why.
-pub static TABLE: &[&dyn Engine] = &[&Null, &Rten];
+pub static TABLE: &[&dyn Engine] = &[&Null, &Rten, &Tract];
 
 /// The engine of this name.
 ///
@@ -77,7 +78,8 @@ mod tests {
     #[test]
     fn versions_are_those_of_the_lock_file() {
         let locked = include_str!("../../Cargo.lock");
-        for (name, version) in [("flagperf", Null::VERSION), ("rten", Rten::VERSION)] {
+        let versions = [("flagperf", Null::VERSION), ("rten", Rten::VERSION), ("tract-onnx", Tract::VERSION)];
+        for (name, version) in versions {
             assert!(locked.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n")), "{name}");
         }
     }

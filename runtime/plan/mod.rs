@@ -2,6 +2,18 @@
 //!
 //! Pure: reads files through the catalogue only, starts nothing, knows no engine's inside.
 
+mod catalogue;
+mod engines;
 mod job;
+mod planning;
+mod problem;
+mod route;
+mod rows;
+#[cfg(test)]
+mod tests;
 
+pub use catalogue::{CaseFolder, Catalogue, KnownEngine};
 pub use job::{EngineChoice, Job, Limits, ModelInput, Settings};
+pub use planning::{CasePlan, Plan, PlanErrors, plan};
+pub use problem::PlanProblem;
+pub use rows::{Row, rows};

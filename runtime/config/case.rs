@@ -1,0 +1,88 @@
+//! The configuration of one case: its files, the vendor's overlay, `--set`.
+
+use std::path::{Path, PathBuf};
+
+use super::file::File;
+use super::key::{defaults, read_keys};
+use super::overlay::{Layers, refuse_foreign, setting};
+use super::{CaseKey, ConfigProblem, Finding, SETTINGS, Sourced, Values, Vendor, effective};
+
+/// One case, configured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CaseConfig {
+    /// Which case with which framework.
+    pub key: Sourced<CaseKey>,
+    /// Where its datasets and weights lie.
+    pub data_dir: Sourced<PathBuf>,
+    /// The keys of configurations.yaml, all of them.
+    pub settings: Values,
+    /// The keys of parameters.yaml.
+    pub parameters: Values,
+    /// The vendor's own keys.
+    pub own: Values,
+    /// Keys that `--set` changed: departures from the standard configuration.
+    pub departures: Vec<String>,
+}
+
+/// What all cases of a run have in common.
+pub(super) struct Surroundings<'c> {
+    pub root: &'c Path,
+    pub vendor_name: &'c str,
+    pub vendor: Option<&'c Vendor>,
+    pub set: &'c [String],
+}
+
+impl CaseConfig {
+    /// Reads the files of a case; `None` when a finding leaves it incomplete.
+    pub(super) fn read(
+        key: Sourced<CaseKey>,
+        data_dir: Sourced<PathBuf>,
+        around: &Surroundings<'_>,
+        findings: &mut Vec<Finding>,
+    ) -> Option<CaseConfig> {
+        let folder = around.root.join("configs").join(&key.value.case);
+        let read = |name: &Path| File::read(&folder.join(name), around.root);
+        let mut layers = Layers::default();
+        match read(Path::new("configurations.yaml")) {
+            Ok(file) => layers.settings = effective([defaults(SETTINGS), read_keys(SETTINGS, &file, findings)]),
+            Err(finding) => findings.push(finding),
+        }
+        match read(Path::new("parameters.yaml")) {
+            Ok(file) => layers.parameters = parameters(&file, findings),
+            Err(finding) => findings.push(finding),
+        }
+        let overlay = Path::new("vendor_config").join(format!("{}_configurations.yaml", around.vendor_name));
+        if folder.join(&overlay).exists() {
+            match read(&overlay) {
+                Ok(file) => layers.overlay(&file, around.vendor_name, findings),
+                Err(finding) => findings.push(finding),
+            }
+        }
+        for argument in around.set {
+            layers.set(argument, &key.value.case, around.vendor, findings);
+        }
+        let Layers { settings, parameters, own, departures } = layers;
+        let complete = SETTINGS.iter().all(|setting| settings.contains_key(setting.name));
+        complete.then_some(CaseConfig { key, data_dir, settings, parameters, own, departures })
+    }
+
+    /// Every value with its key, in the order settings, parameters, the vendor's own.
+    pub fn values(&self) -> impl Iterator<Item = (&String, &Sourced<serde_json::Value>)> {
+        self.settings.iter().chain(&self.parameters).chain(&self.own)
+    }
+}
+
+fn parameters(file: &File, findings: &mut Vec<Finding>) -> Values {
+    let mut values = Values::new();
+    for (key, node) in &file.entries {
+        let owner = match setting(key) {
+            Some(_) => Err(ConfigProblem::BelongsToSettings { key: key.clone() }),
+            None => refuse_foreign(key),
+        };
+        match owner {
+            Ok(()) => drop(values.insert(key.clone(), Sourced::new(node.value(), file.origin(node)))),
+            Err(problem) => findings.push(Finding::error(file.origin(node), problem)),
+        }
+    }
+    values
+}

@@ -1,0 +1,78 @@
+//! The key of a case in `CASES`: `<case>:<framework>[_<version>]`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::ConfigProblem;
+
+/// Which case with which framework.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CaseKey {
+    /// The case: `resnet50`.
+    pub case: String,
+    /// The framework as written: `candle`, `pytorch_1.13`.
+    pub framework: String,
+}
+
+impl CaseKey {
+    /// The framework without its version: `pytorch` of `pytorch_1.13`.
+    pub fn framework_name(&self) -> &str {
+        match self.framework.rsplit_once('_') {
+            Some((name, version)) if version.starts_with(|c: char| c.is_ascii_digit()) => name,
+            _ => &self.framework,
+        }
+    }
+
+    /// The name of the case's folder in a run: `resnet50_candle`.
+    pub fn folder(&self) -> String {
+        format!("{}_{}", self.case, self.framework)
+    }
+}
+
+impl fmt::Display for CaseKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.case, self.framework)
+    }
+}
+
+impl FromStr for CaseKey {
+    type Err = ConfigProblem;
+
+    fn from_str(text: &str) -> Result<Self, ConfigProblem> {
+        match text.split_once(':') {
+            Some((case, framework)) if is_name(case) && is_name(framework) => {
+                Ok(CaseKey { case: case.to_owned(), framework: framework.to_owned() })
+            }
+            _ => Err(ConfigProblem::CaseKey { key: text.to_owned() }),
+        }
+    }
+}
+
+/// Whether `text` can name a folder and nothing else: no separators, no `..`.
+pub(super) fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_alphanumeric())
+        && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_a_case_and_a_framework_with_or_without_a_version() {
+        let key: CaseKey = "resnet50:pytorch_1.13".parse().unwrap();
+        assert_eq!((key.case.as_str(), key.framework.as_str()), ("resnet50", "pytorch_1.13"));
+        assert_eq!(key.framework_name(), "pytorch");
+        assert_eq!("bert:my_framework".parse::<CaseKey>().unwrap().framework_name(), "my_framework");
+        assert_eq!(key.folder(), "resnet50_pytorch_1.13");
+        assert_eq!(key.to_string(), "resnet50:pytorch_1.13");
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in ["resnet50", "resnet50:", ":candle", "a:b:c", "../x:candle", "a/b:c"] {
+            let message = text.parse::<CaseKey>().unwrap_err().to_string();
+            assert_eq!(message, format!("`{text}` is not a case key (`<case>:<framework>[_<version>]`)"));
+        }
+    }
+}

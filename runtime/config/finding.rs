@@ -1,0 +1,90 @@
+//! What is to be said about a configuration: errors, warnings and notes, each with its place.
+
+use std::fmt;
+
+use super::{ConfigProblem, Origin};
+use crate::event::Level;
+
+/// One thing to say about a configuration, with its place and what to do about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// How serious; an error stops everything before anything starts.
+    pub level: Level,
+    /// Where.
+    pub origin: Origin,
+    /// Lower-case fragment with the value in backticks.
+    pub message: String,
+    /// What to do about it; may be empty.
+    pub hint: String,
+}
+
+impl Finding {
+    /// An error at `origin`.
+    pub fn error(origin: Origin, problem: impl Into<Explained>) -> Self {
+        Finding::new(Level::Error, origin, problem)
+    }
+
+    /// Something the reader of a result should know.
+    pub fn warning(origin: Origin, problem: impl Into<Explained>) -> Self {
+        Finding::new(Level::Warning, origin, problem)
+    }
+
+    /// Normal course, for the log.
+    pub fn info(origin: Origin, problem: impl Into<Explained>) -> Self {
+        Finding::new(Level::Info, origin, problem)
+    }
+
+    fn new(level: Level, origin: Origin, problem: impl Into<Explained>) -> Self {
+        let Explained { message, hint } = problem.into();
+        Finding { level, origin, message, hint }
+    }
+}
+
+/// A message and its hint: what every problem of `config` and `plan` becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it; may be empty.
+    pub hint: String,
+}
+
+impl From<ConfigProblem> for Explained {
+    fn from(problem: ConfigProblem) -> Self {
+        Explained { message: problem.to_string(), hint: problem.hint() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.origin != Origin::Default {
+            write!(f, "{}: ", self.origin)?;
+        }
+        write!(f, "{}", self.message)?;
+        if !self.hint.is_empty() {
+            write!(f, "\n  hint: {}", self.hint)?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything found, in order. As an error it holds at least one [`Level::Error`].
+#[derive(Clone, Debug, Default, PartialEq, thiserror::Error)]
+pub struct Findings(pub Vec<Finding>);
+
+impl Findings {
+    /// Whether something is wrong enough to stop.
+    pub fn has_errors(&self) -> bool {
+        self.0.iter().any(|finding| finding.level == Level::Error)
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errors = self.0.iter().filter(|finding| finding.level == Level::Error);
+        for (index, finding) in errors.enumerate() {
+            write!(f, "{}{finding}", if index == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}

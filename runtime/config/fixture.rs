@@ -1,0 +1,96 @@
+//! A small checkout in a temporary folder, for tests. Knows no rule.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::{Config, Finding, Findings, Overrides, load};
+use crate::event::Level;
+
+/// A checkout with the case `toy`, the vendors `chip` and `other`, and data in `data/`.
+pub(crate) struct Checkout(TempDir);
+
+pub(crate) const HOST: &str = "VENDOR: chip\nCASES:\n    \"toy:frame\": data\n";
+pub(crate) const CONFIGURATIONS: &str =
+    "batch_size: 256\nflops: 4.12e9\nfp16: true\ncompiler: fast\nnum_workers: 8\nrepeat: 5\n";
+const PARAMETERS: &str = "image_size: 224\ntarget: {top1: 0.5}\n";
+const CHIP: &str = "name: chip
+about: a chip
+frameworks:
+    frame: {engine: candle, options: {threads: 0}}
+compilers:
+    fast: {engine: rten, options: {threads: 2, level: null}}
+    raw: {engine: rten, opens_onnx: false}
+    rare: {engine: tract}
+devices:
+    - {name: Chip 1, matches: [CHIP-1], peak_flops_per_s: {f16: 200.0e12}, source: sheet}
+";
+
+impl Checkout {
+    pub(crate) fn new() -> Self {
+        let checkout = Checkout(tempfile::tempdir().unwrap());
+        checkout
+            .with("configs/host.yaml", HOST)
+            .with("configs/toy/configurations.yaml", CONFIGURATIONS)
+            .with("configs/toy/parameters.yaml", PARAMETERS)
+            .with("scripts/toy/dataloader.rhai", "")
+            .with("scripts/toy/model.rhai", "")
+            .with("vendors/chip/vendor.yaml", CHIP)
+            .with("vendors/other/vendor.yaml", &CHIP.replace("chip", "other").replace("frame:", "slide:"))
+            .with("data/list.txt", "")
+    }
+
+    pub(crate) fn with(self, path: &str, text: &str) -> Self {
+        let path = self.root().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        self
+    }
+
+    pub(crate) fn without(self, path: &str) -> Self {
+        let path = self.root().join(path);
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+        self
+    }
+
+    /// With an overlay of vendor `chip` for the case `toy`.
+    pub(crate) fn overlay(self, text: &str) -> Self {
+        self.with("configs/toy/vendor_config/chip_configurations.yaml", text)
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
+        self.root().join(below)
+    }
+
+    pub(crate) fn load(&self, overrides: &Overrides) -> Result<Config, Findings> {
+        load(self.root(), overrides)
+    }
+
+    /// What loading with `--set` says, errors of every kind included.
+    pub(crate) fn said(&self, level: Level, overrides: &Overrides) -> Vec<String> {
+        match self.load(overrides) {
+            Ok(config) => said(level, &config.findings),
+            Err(findings) => said(level, &findings.0),
+        }
+    }
+}
+
+/// The findings of a level, as shown.
+pub(crate) fn said(level: Level, findings: &[Finding]) -> Vec<String> {
+    findings.iter().filter(|finding| finding.level == level).map(ToString::to_string).collect()
+}
+
+/// `--set` alone.
+pub(crate) fn set(arguments: &[&str]) -> Overrides {
+    Overrides { set: arguments.iter().map(|&argument| argument.to_owned()).collect(), ..Overrides::default() }
+}
+
+/// `--case` alone.
+pub(crate) fn case(name: &str) -> Overrides {
+    Overrides { case: Some(name.to_owned()), ..Overrides::default() }
+}

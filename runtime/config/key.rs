@@ -1,0 +1,241 @@
+//! Keys of a file with fixed keys: name, type, default, and what it is for.
+
+use serde_json::Value;
+
+use super::file::File;
+use super::yaml::{self, Content, Node};
+use super::{ConfigProblem, Finding, Origin, Sourced, Values, flops, known, nearest};
+
+/// A key of host.yaml or configurations.yaml.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The name, as FlagPerf has it.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// The default, as YAML; `None` when the key must be given.
+    pub default: Option<&'static str>,
+    /// What it is for, in one line.
+    pub about: &'static str,
+}
+
+/// What a key takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `true` or `false`; `yes`, `no`, `on` and `off` too, as PyYAML reads them.
+    Flag,
+    /// A whole number from 1.
+    Count,
+    /// A whole number from 0.
+    Whole,
+    /// A TCP port, with or without quotes.
+    Port,
+    /// A list of ports.
+    Ports,
+    /// Text.
+    Text,
+    /// Text or null.
+    OptionalText,
+    /// Bytes: a number, or text such as `32G`; null is no limit.
+    Size,
+    /// A list of texts, at least one.
+    Texts,
+    /// Keys with texts.
+    Map,
+    /// A `flops` expression.
+    Flops,
+    /// One of a few words, any letter case.
+    Word(&'static [&'static str]),
+}
+
+impl Kind {
+    /// What it takes, for a message.
+    pub const fn expects(self) -> &'static str {
+        match self {
+            Kind::Flag => "true or false",
+            Kind::Count => "a whole number from 1 to 4294967295",
+            Kind::Whole => "a whole number from 0 to 4294967295",
+            Kind::Port => "a port from 1 to 65535",
+            Kind::Ports => "a list of ports from 1 to 65535",
+            Kind::Text => "a text",
+            Kind::OptionalText => "a text or null",
+            Kind::Size => "a number of bytes such as `32G`, or null",
+            Kind::Texts => "a list of texts",
+            Kind::Map => "keys with texts",
+            Kind::Flops => "an expression such as `4.12e9` or `2*512*0.33e9`",
+            Kind::Word(_) => "one of the words that it knows",
+        }
+    }
+
+    /// The typed value of `node`; `None` when it is of another type.
+    pub fn read(self, node: &Node) -> Option<Value> {
+        match (self, &node.content) {
+            (Kind::Texts, Content::List(items)) if !items.is_empty() => {
+                items.iter().map(|i| Kind::Text.read(i)).collect()
+            }
+            (Kind::Ports, Content::List(items)) => items.iter().map(|i| Kind::Port.read(i)).collect(),
+            (Kind::Map, Content::Map(entries)) => {
+                entries.iter().map(|(key, node)| Some((key.clone(), Kind::Text.read(node)?))).collect()
+            }
+            (_, Content::Scalar { text, plain, value }) => self.read_scalar(text, *plain, value),
+            _ => None,
+        }
+    }
+
+    fn read_scalar(self, text: &str, plain: bool, value: &Value) -> Option<Value> {
+        let whole = |from: u64, to: u64| value.as_u64().filter(|n| (from..=to).contains(n)).map(Value::from);
+        match self {
+            Kind::Flag if plain => match text.to_ascii_lowercase().as_str() {
+                "true" | "yes" | "on" => Some(Value::Bool(true)),
+                "false" | "no" | "off" => Some(Value::Bool(false)),
+                _ => None,
+            },
+            Kind::Count => whole(1, u32::MAX.into()),
+            Kind::Whole => whole(0, u32::MAX.into()),
+            Kind::Port => text.parse::<u16>().ok().filter(|port| *port > 0).map(Value::from),
+            Kind::Text => value.as_str().map(Value::from),
+            Kind::OptionalText => (value.is_null() || value.is_string()).then(|| value.clone()),
+            Kind::Size if value.is_null() => Some(Value::Null),
+            Kind::Size => bytes(text).map(Value::from),
+            Kind::Flops => (!value.is_null()).then(|| Value::from(text)),
+            Kind::Word(words) => {
+                words.iter().find(|word| word.eq_ignore_ascii_case(text)).map(|word| Value::from(*word))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Bytes of `32G`, `512m`, `1024`: powers of 1024, as Docker reads them.
+fn bytes(text: &str) -> Option<u64> {
+    let lower = text.trim().to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &lower[digits.len()..] {
+        "" | "b" => 1,
+        "k" | "kb" => 1 << 10,
+        "m" | "mb" => 1 << 20,
+        "g" | "gb" => 1 << 30,
+        "t" | "tb" => 1 << 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+impl Key {
+    /// The value of `node` for this key, or what is wrong with it.
+    pub(super) fn read(&self, node: &Node) -> Result<Value, ConfigProblem> {
+        let value = self.kind.read(node).ok_or_else(|| self.type_problem(node))?;
+        match (self.kind, value.as_str()) {
+            (Kind::Flops, Some(expression)) => flops(expression).map(|_| value).map_err(ConfigProblem::Flops),
+            _ => Ok(value),
+        }
+    }
+
+    fn type_problem(&self, node: &Node) -> ConfigProblem {
+        let found = match &node.content {
+            Content::List(_) => "a list".to_owned(),
+            Content::Map(_) => "keys with values".to_owned(),
+            Content::Scalar { value: Value::Null, .. } => "null".to_owned(),
+            Content::Scalar { text, plain: false, .. } => format!("the text `\"{text}\"`"),
+            Content::Scalar { text, .. } => format!("`{text}`"),
+        };
+        match self.kind {
+            Kind::Word(words) => ConfigProblem::Word { key: self.name.to_owned(), words: words.join(", "), found },
+            kind => ConfigProblem::Type { key: self.name.to_owned(), expects: kind.expects(), found },
+        }
+    }
+}
+
+/// The defaults of a table of keys.
+pub(super) fn defaults(keys: &[Key]) -> Values {
+    keys.iter()
+        .filter_map(|key| {
+            let node = yaml::parse(key.default?).ok()?;
+            Some((key.name.to_owned(), Sourced::new(key.read(&node).ok()?, Origin::Default)))
+        })
+        .collect()
+}
+
+/// The values of a file with fixed keys; unknown keys and wrong types become findings.
+pub(super) fn read_keys(keys: &[Key], file: &File, findings: &mut Vec<Finding>) -> Values {
+    let mut values = Values::new();
+    for (name, node) in &file.entries {
+        let Some(key) = keys.iter().find(|key| key.name == name) else {
+            findings.push(Finding::error(file.origin(node), unknown(keys, name)));
+            continue;
+        };
+        match key.read(node) {
+            Ok(value) => drop(values.insert(name.clone(), Sourced::new(value, file.origin(node)))),
+            Err(problem) => findings.push(Finding::error(file.origin(node), problem)),
+        }
+    }
+    for key in keys.iter().filter(|key| key.default.is_none() && !file.entries.contains_key(key.name)) {
+        findings.push(Finding::error(file.top(), ConfigProblem::Missing { key: key.name, about: key.about }));
+    }
+    values
+}
+
+fn unknown(keys: &[Key], name: &str) -> ConfigProblem {
+    let names = || keys.iter().map(|key| key.name);
+    ConfigProblem::UnknownKey {
+        key: name.to_owned(),
+        nearest: nearest(name, names()).map(str::to_owned),
+        known: known(names()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{SETTINGS, SITE};
+    use super::*;
+    use serde_json::json;
+
+    fn read(kind: Kind, text: &str) -> Option<Value> {
+        kind.read(&yaml::parse(text).unwrap())
+    }
+
+    #[test]
+    fn every_key_is_documented_and_its_default_is_of_its_type() {
+        for keys in [SITE, SETTINGS] {
+            for key in keys {
+                assert!(!key.about.is_empty(), "{}", key.name);
+                assert_eq!(keys.iter().filter(|other| other.name == key.name).count(), 1, "{}", key.name);
+            }
+            let with_default = keys.iter().filter(|key| key.default.is_some()).count();
+            assert_eq!(defaults(keys).len(), with_default);
+        }
+    }
+
+    #[test]
+    fn flags_are_read_as_pyyaml_reads_them() {
+        for (text, flag) in [("true", true), ("True", true), ("yes", true), ("off", false), ("NO", false)] {
+            assert_eq!(read(Kind::Flag, text), Some(json!(flag)), "{text}");
+        }
+        assert_eq!(read(Kind::Flag, "\"true\""), None);
+        assert_eq!(read(Kind::Flag, "1"), None);
+    }
+
+    #[test]
+    fn numbers_ports_and_sizes_have_bounds() {
+        assert_eq!(read(Kind::Count, "0"), None);
+        assert_eq!(read(Kind::Count, "4294967296"), None);
+        assert_eq!(read(Kind::Count, "\"8\""), None);
+        assert_eq!(read(Kind::Whole, "0"), Some(json!(0)));
+        assert_eq!(read(Kind::Whole, "-1"), None);
+        assert_eq!(read(Kind::Port, "\"22\""), Some(json!(22)));
+        assert_eq!(read(Kind::Port, "22"), Some(json!(22)));
+        assert_eq!(read(Kind::Port, "65536"), None);
+        assert_eq!(read(Kind::Size, "32G"), Some(json!(32_u64 << 30)));
+        assert_eq!(read(Kind::Size, "1024"), Some(json!(1024)));
+        assert_eq!(read(Kind::Size, "99999999999999T"), None);
+        assert_eq!(read(Kind::Size, "lots"), None);
+    }
+
+    #[test]
+    fn flops_may_be_text_a_whole_number_or_a_real_one() {
+        for text in ["4.12e9", "\"4.12e9\"", "4120000000", "2*512*0.33e9"] {
+            assert!(read(Kind::Flops, text).is_some_and(|value| value.is_string()), "{text}");
+        }
+        assert_eq!(read(Kind::Flops, "null"), None);
+    }
+}

@@ -1,0 +1,85 @@
+//! Where a value comes from, and which of several values holds.
+
+use std::fmt;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde_json::Value;
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A line of a file; the name is relative to the checkout when the file lies in it.
+    File {
+        /// The file.
+        file: Arc<str>,
+        /// Line, from 1.
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+    },
+    /// An environment variable.
+    Environment(&'static str),
+    /// The command line: `--vendor`, `--set batch_size=4`.
+    CommandLine(String),
+    /// Nobody said anything.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::File { file, line, .. } => write!(f, "{file}:{line}"),
+            Origin::Environment(variable) => write!(f, "${variable}"),
+            Origin::CommandLine(argument) => write!(f, "{argument}"),
+            Origin::Default => write!(f, "default"),
+        }
+    }
+}
+
+/// A value and where it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+impl<T> Sourced<T> {
+    /// `value` from `origin`.
+    pub fn new(value: T, origin: Origin) -> Self {
+        Sourced { value, origin }
+    }
+}
+
+/// Values by key, in the order of the files.
+pub type Values = IndexMap<String, Sourced<Value>>;
+
+/// The one rule of precedence: of several layers that set a key, the last one holds.
+///
+/// Site: defaults, host.yaml, environment, command line. Case: defaults, configurations.yaml, the vendor's overlay,
+/// `--set`.
+pub fn effective<const LAYERS: usize>(layers: [Values; LAYERS]) -> Values {
+    layers.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_layer_holds_and_the_order_is_that_of_first_appearance() {
+        let layer = |entries: &[(&str, i32)], origin: Origin| -> Values {
+            entries.iter().map(|(k, v)| ((*k).to_owned(), Sourced::new(Value::from(*v), origin.clone()))).collect()
+        };
+        let merged = effective([
+            layer(&[("a", 1), ("b", 1)], Origin::Default),
+            layer(&[("c", 2)], Origin::Default),
+            layer(&[("a", 3)], Origin::Environment("X")),
+        ]);
+        assert_eq!(merged.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(merged["a"], Sourced::new(Value::from(3), Origin::Environment("X")));
+        assert_eq!(merged["b"].origin, Origin::Default);
+    }
+}

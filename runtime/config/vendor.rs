@@ -1,0 +1,149 @@
+//! `vendors/<vendor>/vendor.yaml`: what a vendor brings. Knows no vendor.
+
+use std::path::Path;
+
+use indexmap::IndexMap;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::file::{File, display_name};
+use super::yaml::{Content, Node};
+use super::{ConfigProblem, Finding, Origin};
+use crate::units::{Bytes, FlopsPerSecond};
+
+/// What a vendor brings.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vendor {
+    /// The name of its folder.
+    pub name: String,
+    /// One line on what it is.
+    pub about: String,
+    /// What validates, by the name in `CASES`.
+    pub frameworks: IndexMap<String, EngineEntry>,
+    /// What infers, by the name under `compiler`.
+    pub compilers: IndexMap<String, EngineEntry>,
+    /// Its devices and their peaks.
+    #[serde(default)]
+    pub devices: Vec<Device>,
+    /// Variable that says which devices a process sees.
+    #[serde(default)]
+    pub visible_devices: Option<String>,
+    /// Options that give a container its devices.
+    #[serde(default)]
+    pub container_options: Option<String>,
+    #[serde(skip)]
+    file: Option<File>,
+}
+
+/// A framework or compiler of a vendor.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineEntry {
+    /// The row in the table of engines.
+    pub engine: String,
+    /// The options that it knows, with their defaults; null leaves it to the engine.
+    #[serde(default)]
+    pub options: IndexMap<String, Value>,
+    /// Whether it opens the ONNX file; if not, `exist_onnx_path` may be a placeholder.
+    #[serde(default = "opens_onnx")]
+    pub opens_onnx: bool,
+}
+
+const fn opens_onnx() -> bool {
+    true
+}
+
+/// A device of a vendor, with its figures from the data sheet. What is not said is unknown.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// Its name in reports.
+    pub name: String,
+    /// It is this device when the detected name holds one of these, any letter case.
+    pub matches: Vec<String>,
+    /// Memory, in bytes.
+    #[serde(default)]
+    pub memory_bytes: Option<Bytes>,
+    /// Memory bandwidth, in bytes a second.
+    #[serde(default)]
+    pub bandwidth_bytes_per_s: Option<f64>,
+    /// Peak without sparsity by precision (`f16`, `f32`); a multiply-add counts as two.
+    #[serde(default)]
+    pub peak_flops_per_s: IndexMap<String, FlopsPerSecond>,
+    /// Where the figures are published.
+    pub source: String,
+}
+
+/// The peak that a measurement is held against.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Peak {
+    /// The device's name in vendor.yaml.
+    pub device: String,
+    /// Operations a second.
+    pub flops_per_s: FlopsPerSecond,
+    /// Where the figure is published.
+    pub source: String,
+}
+
+impl Vendor {
+    /// Reads `vendors/<name>/vendor.yaml` under `root`.
+    ///
+    /// # Errors
+    /// A missing or malformed file.
+    pub fn read(root: &Path, name: &str) -> Result<Vendor, Finding> {
+        let path = root.join("vendors").join(name).join("vendor.yaml");
+        let file = File::read(&path, root)?;
+        let refused = |line, column, reason| {
+            let origin = Origin::File { file: display_name(&path, root), line, column };
+            Finding::error(origin, ConfigProblem::Yaml { reason })
+        };
+        let text = std::fs::read_to_string(&path).map_err(|cause| refused(1, 1, cause.to_string()))?;
+        let vendor: Vendor = serde_yaml::from_str(&text).map_err(|cause| {
+            let (line, column) = cause.location().map_or((1, 1), |place| (place.line(), place.column()));
+            let reason = cause.to_string();
+            refused(line, column, reason.split(" at line ").next().unwrap_or(&reason).to_owned())
+        })?;
+        if vendor.name != name {
+            return Err(refused(1, 1, format!("`name` is `{}`, the folder is `{name}`", vendor.name)));
+        }
+        Ok(Vendor { file: Some(file), ..vendor })
+    }
+
+    /// Where the keys at `path` stand in vendor.yaml: `["compilers", "rten"]`.
+    pub fn origin(&self, path: &[&str]) -> Origin {
+        let Some(file) = &self.file else { return Origin::Default };
+        let mut entries = &file.entries;
+        let mut found: Option<&Node> = None;
+        for key in path {
+            let Some(node) = entries.get(*key) else { break };
+            found = Some(node);
+            let Content::Map(below) = &node.content else { break };
+            entries = below;
+        }
+        found.map_or_else(|| file.top(), |node| file.origin(node))
+    }
+
+    /// The framework for a key such as `pytorch_1.13`: by its full name, else without the version.
+    pub fn framework(&self, key: &super::CaseKey) -> Option<&EngineEntry> {
+        self.frameworks.get(&key.framework).or_else(|| self.frameworks.get(key.framework_name()))
+    }
+
+    /// Names of options that any of its engines knows.
+    pub fn option_names(&self) -> impl Iterator<Item = &str> {
+        self.frameworks.values().chain(self.compilers.values()).flat_map(|e| e.options.keys().map(String::as_str))
+    }
+
+    /// The device in the list that a detected name stands for.
+    pub fn device(&self, detected: &str) -> Option<&Device> {
+        let detected = detected.to_lowercase();
+        self.devices.iter().find(|device| device.matches.iter().any(|part| detected.contains(&part.to_lowercase())))
+    }
+
+    /// The peak of a detected device in a precision (`f16`, `f32`); `None` is unknown.
+    pub fn peak(&self, detected: &str, precision: &str) -> Option<Peak> {
+        let device = self.device(detected)?;
+        let flops_per_s = *device.peak_flops_per_s.get(precision)?;
+        Some(Peak { device: device.name.clone(), flops_per_s, source: device.source.clone() })
+    }
+}

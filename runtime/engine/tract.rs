@@ -1,0 +1,62 @@
+//! tract: a compiler in pure Rust, behind the cargo feature `tract`. Loads ONNX files.
+//!
+//! Knows no graph of ours: it is given files.
+
+use super::{Artifact, Engine, EngineError, Options, Roles, Session, Unavailable};
+use crate::tensor::DType;
+
+/// The compiler tract. It compiles for the exact shapes of its inputs: once for a full batch while loading, and again
+/// at the first submit of each other shape.
+#[derive(Debug)]
+pub struct Tract;
+
+impl Tract {
+    /// Version of the crate `tract-onnx`, as in `Cargo.lock`.
+    pub(super) const VERSION: &str = "0.23.9";
+}
+
+impl Engine for Tract {
+    fn name(&self) -> &'static str {
+        "tract"
+    }
+
+    fn about(&self) -> &'static str {
+        "compiler in pure Rust for the processor, loads ONNX files and compiles for each batch shape"
+    }
+
+    fn roles(&self) -> Roles {
+        Roles { framework: false, compiler: true }
+    }
+
+    fn precisions(&self) -> &'static [DType] {
+        &[DType::F32]
+    }
+
+    fn opset_max(&self) -> i64 {
+        18
+    }
+
+    fn check(&self) -> Result<String, Unavailable> {
+        if cfg!(feature = "tract") {
+            return Ok(Tract::VERSION.to_owned());
+        }
+        Err(Unavailable {
+            reason: "this build is without tract".to_owned(),
+            remedy: "cargo build --release --features tract (compiles for minutes)".to_owned(),
+        })
+    }
+
+    #[cfg(feature = "tract")]
+    fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
+        session::load(self, artifact, options)
+    }
+
+    #[cfg(not(feature = "tract"))]
+    fn load(&self, _: Artifact<'_>, _: &Options) -> Result<Box<dyn Session>, EngineError> {
+        let missing = self.check().err().map(|missing| format!("{missing}: {}", missing.remedy));
+        Err(EngineError::Failed(missing.unwrap_or_default()))
+    }
+}
+
+#[cfg(feature = "tract")]
+mod session;

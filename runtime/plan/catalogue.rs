@@ -1,0 +1,111 @@
+//! What exists: engines in this build; vendors, cases and container recipes on disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::config::Vendor;
+use crate::tensor::DType;
+
+/// What exists, as far as planning and listing ask.
+pub struct Catalogue {
+    /// The table of engines.
+    pub engines: Vec<KnownEngine>,
+    /// Folders in `vendors/`; `None` for one whose vendor.yaml cannot be read.
+    pub vendors: BTreeMap<String, Option<Vendor>>,
+    /// Folders in `configs/` and `scripts/`.
+    pub cases: BTreeMap<String, CaseFolder>,
+    /// Folders in `docker_images/` that hold a Dockerfile, as `<vendor>/<framework>`.
+    pub recipes: BTreeSet<String>,
+    /// Whether a file or folder exists; of a model of several graphs, given by its stem, whether one does.
+    pub exists: Box<dyn Fn(&Path) -> bool>,
+}
+
+/// A row of the table of engines.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KnownEngine {
+    /// Its name.
+    pub name: String,
+    /// One line on what it is.
+    pub about: String,
+    /// Whether it can validate.
+    pub framework: bool,
+    /// Whether it can infer.
+    pub compiler: bool,
+    /// Floating-point types that it computes in.
+    pub precisions: Vec<DType>,
+}
+
+/// A case on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CaseFolder {
+    /// Whether it has a folder in `configs/`.
+    pub configured: bool,
+    /// The files of its folder in `scripts/`.
+    pub scripts: BTreeSet<String>,
+    /// The vendors that have an overlay for it.
+    pub overlays: BTreeSet<String>,
+}
+
+impl Catalogue {
+    /// Looks at the checkout at `root`. Reads vendor.yaml of every vendor and nothing else but names.
+    pub fn read(root: &Path, engines: Vec<KnownEngine>) -> Catalogue {
+        let mut cases: BTreeMap<String, CaseFolder> = BTreeMap::new();
+        for name in folders(&root.join("configs")) {
+            let overlays = files(&root.join("configs").join(&name).join("vendor_config"));
+            let vendors = overlays.iter().filter_map(|file| file.strip_suffix("_configurations.yaml"));
+            let overlays = vendors.map(str::to_owned).collect();
+            cases.insert(name, CaseFolder { configured: true, overlays, ..CaseFolder::default() });
+        }
+        let with_scripts =
+            folders(&root.join("scripts")).into_iter().map(|name| (files(&root.join("scripts").join(&name)), name));
+        for (scripts, name) in with_scripts.filter(|(scripts, _)| scripts.contains("dataloader.rhai")) {
+            cases.entry(name).or_default().scripts = scripts;
+        }
+        let vendors = folders(&root.join("vendors")).into_iter().map(|name| (Vendor::read(root, &name).ok(), name));
+        let recipes = root.join("docker_images");
+        let frameworks = folders(&recipes).into_iter().flat_map(|vendor| {
+            folders(&recipes.join(&vendor)).into_iter().map(move |framework| format!("{vendor}/{framework}"))
+        });
+        Catalogue {
+            engines,
+            cases,
+            vendors: vendors.map(|(vendor, name)| (name, vendor)).collect(),
+            recipes: frameworks
+                .filter(|recipe| root.join("docker_images").join(recipe).join("Dockerfile").is_file())
+                .collect(),
+            exists: Box::new(present),
+        }
+    }
+
+    /// The engine of this name.
+    pub fn engine(&self, name: &str) -> Option<&KnownEngine> {
+        self.engines.iter().find(|engine| engine.name == name)
+    }
+}
+
+/// Whether `path`, or a graph of the model whose stem it is (`sd.onnx` stands for `sd_unet.onnx`), exists.
+fn present(path: &Path) -> bool {
+    if path.exists() {
+        return true;
+    }
+    let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { return false };
+    let prefix = format!("{}_", stem.to_string_lossy());
+    path.extension().is_some_and(|extension| {
+        let suffix = format!(".{}", extension.to_string_lossy());
+        files(folder).iter().any(|name| name.starts_with(&prefix) && name.ends_with(&suffix))
+    })
+}
+
+fn folders(path: &Path) -> Vec<String> {
+    names(path, |entry| entry.is_dir()).into_iter().collect()
+}
+
+fn files(path: &Path) -> BTreeSet<String> {
+    names(path, |entry| entry.is_file())
+}
+
+fn names(path: &Path, wanted: impl Fn(&Path) -> bool) -> BTreeSet<String> {
+    let Ok(entries) = std::fs::read_dir(path) else { return BTreeSet::new() };
+    let wanted = entries.flatten().filter(|entry| wanted(&entry.path()));
+    wanted.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}

@@ -1,0 +1,122 @@
+//! Names of frameworks and compilers made into engines and their options.
+
+use indexmap::IndexMap;
+use serde_json::Value;
+
+use super::{Catalogue, EngineChoice, KnownEngine, PlanProblem, Settings};
+use crate::config::{CaseConfig, EngineEntry, Finding, Origin, Vendor, known, nearest};
+use crate::tensor::DType;
+
+/// The side of a case that an engine takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It validates.
+    Framework,
+    /// It infers.
+    Compiler,
+}
+
+impl Role {
+    const fn name(self) -> &'static str {
+        match self {
+            Role::Framework => "framework",
+            Role::Compiler => "compiler",
+        }
+    }
+
+    /// The vendor's entry by the name in the case, that name, and where it is said.
+    fn entry<'v>(self, vendor: &'v Vendor, case: &CaseConfig) -> (Option<&'v EngineEntry>, String, Origin) {
+        match self {
+            Role::Framework => {
+                let key = &case.key;
+                (vendor.framework(&key.value), key.value.framework.clone(), key.origin.clone())
+            }
+            Role::Compiler => {
+                let compiler = &case.settings["compiler"];
+                let name = compiler.value.as_str().unwrap_or_default();
+                (vendor.compilers.get(name), name.to_owned(), compiler.origin.clone())
+            }
+        }
+    }
+
+    fn takes(self, engine: &KnownEngine) -> bool {
+        match self {
+            Role::Framework => engine.framework,
+            Role::Compiler => engine.compiler,
+        }
+    }
+
+    fn names(self, vendor: &Vendor) -> impl Iterator<Item = &str> {
+        match self {
+            Role::Framework => &vendor.frameworks,
+            Role::Compiler => &vendor.compilers,
+        }
+        .keys()
+        .map(String::as_str)
+    }
+}
+
+/// The engine of a case on one side, with its options.
+pub(super) fn choose_engine(
+    role: Role,
+    vendor: &Vendor,
+    case: &CaseConfig,
+    settings: &Settings,
+    catalogue: &Catalogue,
+) -> Result<EngineChoice, Finding> {
+    let (entry, name, origin) = role.entry(vendor, case);
+    let Some(entry) = entry else {
+        let problem = PlanProblem::UnknownEngineName {
+            vendor: vendor.name.clone(),
+            role: role.name(),
+            known: known(role.names(vendor)),
+            nearest: nearest(&name, role.names(vendor)).map(str::to_owned),
+            name,
+        };
+        return Err(Finding::error(origin, problem));
+    };
+    check_engine(role, &name, entry, settings, catalogue).map_err(|problem| Finding::error(origin, problem))?;
+    let mut options = options(entry, case);
+    let threads = match options.shift_remove("threads") {
+        None => 0,
+        Some(value) => value.as_u64().and_then(|threads| u32::try_from(threads).ok()).ok_or_else(|| {
+            let origin = case.own.get("threads").map_or(Origin::Default, |own| own.origin.clone());
+            Finding::error(origin, PlanProblem::Threads { value: value.to_string() })
+        })?,
+    };
+    Ok(EngineChoice { name, engine: entry.engine.clone(), threads, options })
+}
+
+fn check_engine(
+    role: Role,
+    name: &str,
+    entry: &EngineEntry,
+    settings: &Settings,
+    catalogue: &Catalogue,
+) -> Result<(), PlanProblem> {
+    let Some(engine) = catalogue.engine(&entry.engine) else {
+        return Err(PlanProblem::EngineLacking {
+            role: role.name(),
+            name: name.to_owned(),
+            engine: entry.engine.clone(),
+            known: known(catalogue.engines.iter().map(|engine| engine.name.as_str())),
+        });
+    };
+    if !role.takes(engine) {
+        return Err(PlanProblem::EngineRole { role: role.name(), engine: engine.name.clone() });
+    }
+    let asked = if settings.fp16 { DType::F16 } else { DType::F32 };
+    if !engine.precisions.contains(&asked) {
+        let has = known(engine.precisions.iter().map(|precision| precision.name()));
+        return Err(PlanProblem::Precision { role: role.name(), name: name.to_owned(), asked, has });
+    }
+    Ok(())
+}
+
+/// The vendor's defaults under the case's own keys; null leaves an option to the engine.
+fn options(entry: &EngineEntry, case: &CaseConfig) -> IndexMap<String, Value> {
+    let value =
+        |key: &String, default: &Value| case.own.get(key).map_or_else(|| default.clone(), |own| own.value.clone());
+    let options = entry.options.iter().map(|(key, default)| (key.clone(), value(key, default)));
+    options.filter(|(_, value)| !value.is_null()).collect()
+}

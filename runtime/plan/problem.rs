@@ -1,0 +1,147 @@
+//! What planning can find wrong.
+
+use std::path::PathBuf;
+
+use crate::config::Explained;
+use crate::tensor::DType;
+
+/// What planning can find wrong.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PlanProblem {
+    /// A vendor without a folder.
+    #[error("unknown vendor `{vendor}` (known: {known})")]
+    UnknownVendor {
+        /// The vendor.
+        vendor: String,
+        /// The vendors that there are.
+        known: String,
+        /// The known one that was probably meant.
+        nearest: Option<String>,
+    },
+    /// A framework or compiler that vendor.yaml does not list.
+    #[error("vendor `{vendor}` has no {role} `{name}` (known: {known})")]
+    UnknownEngineName {
+        /// The vendor.
+        vendor: String,
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The names that the vendor has.
+        known: String,
+        /// The known one that was probably meant.
+        nearest: Option<String>,
+    },
+    /// An engine that this build lacks.
+    #[error("{role} `{name}` needs engine `{engine}`, which this build lacks (it has: {known})")]
+    EngineLacking {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The engine.
+        engine: String,
+        /// The engines of this build.
+        known: String,
+    },
+    /// An engine on the side of a case that it cannot take.
+    #[error("engine `{engine}` cannot be a {role}")]
+    EngineRole {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The engine.
+        engine: String,
+    },
+    /// An engine that does not compute in the type asked for.
+    #[error("{role} `{name}` does not compute in `{asked}` (it has: {has})")]
+    Precision {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The type asked for.
+        asked: DType,
+        /// The types that it has.
+        has: String,
+    },
+    /// A number of threads that is none.
+    #[error("`threads` must be a whole number from 0, not `{value}`")]
+    Threads {
+        /// The value.
+        value: String,
+    },
+    /// Neither validation nor inference.
+    #[error("`compiler: null` together with `no_validation: true` leaves nothing to do")]
+    NothingToDo,
+    /// No model to compile.
+    #[error("`no_validation: true` needs `exist_onnx_path`")]
+    NoModel,
+    /// A path that means nothing without a compiler.
+    #[error("`{key}` is ignored: `compiler` is null")]
+    Ignored {
+        /// The key.
+        key: &'static str,
+    },
+    /// A file or folder that is not there.
+    #[error("{what} `{path}` does not exist")]
+    Missing {
+        /// What it is.
+        what: &'static str,
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// A case without scripts.
+    #[error("case `{case}` has no scripts/{case}/{script}")]
+    NoScript {
+        /// The case.
+        case: String,
+        /// The file.
+        script: &'static str,
+    },
+    /// A framework without a container recipe.
+    #[error("no container recipe docker_images/{vendor}/{framework}/Dockerfile")]
+    NoRecipe {
+        /// The vendor.
+        vendor: String,
+        /// The framework.
+        framework: String,
+    },
+    /// Containers.
+    #[error("`CONTAINER: docker` is not supported yet")]
+    Docker,
+    /// A machine that is not this one.
+    #[error("host `{host}` is not this machine, and other machines are not supported yet")]
+    Remote {
+        /// The host.
+        host: String,
+    },
+}
+
+impl PlanProblem {
+    /// What to do about it; empty when the message says it.
+    pub fn hint(&self) -> String {
+        let meant = |nearest: &Option<String>, otherwise: &str| {
+            nearest.as_ref().map_or_else(|| otherwise.to_owned(), |name| format!("did you mean `{name}`?"))
+        };
+        match self {
+            Self::UnknownVendor { nearest, .. } => meant(nearest, "a vendor is a folder in vendors/"),
+            Self::UnknownEngineName { nearest, vendor, role, .. } => {
+                meant(nearest, &format!("{role}s are listed in vendors/{vendor}/vendor.yaml"))
+            }
+            Self::EngineLacking { .. } => "`flagperf doctor` says how to get it".to_owned(),
+            Self::Precision { asked: DType::F16, .. } => "set `fp16: false` in the vendor's overlay".to_owned(),
+            Self::NothingToDo => "set one of them otherwise".to_owned(),
+            Self::NoModel => "name an ONNX file, or anything when the compiler opens none".to_owned(),
+            Self::Missing { what: "data directory", .. } => "give --data DIR, or change `CASES`".to_owned(),
+            Self::Docker => "set `CONTAINER: none`".to_owned(),
+            Self::Remote { .. } => "set `HOSTS: [localhost]`".to_owned(),
+            _ => String::new(),
+        }
+    }
+}
+
+impl From<PlanProblem> for Explained {
+    fn from(problem: PlanProblem) -> Self {
+        Explained { message: problem.to_string(), hint: problem.hint() }
+    }
+}

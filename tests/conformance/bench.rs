@@ -1,0 +1,103 @@
+//! Where an engine is tried: loads graphs on it, as a graph or as a file, and feeds them.
+
+use std::fmt;
+use std::path::Path;
+
+use flagperf::engine::{Artifact, Engine, EngineError, Options, Session, Value};
+use flagperf::tensor::{DType, Tensor};
+use flagperf_onnx::{Graph, write_onnx};
+use indexmap::IndexMap;
+use tempfile::TempDir;
+
+/// Rows of a full batch in every check.
+pub const BATCH: usize = 4;
+
+/// How an engine is given a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// In memory, as a framework.
+    Graph,
+    /// As an ONNX file, as a compiler.
+    File,
+}
+
+impl Form {
+    /// The forms that an engine takes by its roles.
+    pub fn of(engine: &dyn Engine) -> Vec<Form> {
+        let roles = engine.roles();
+        [(roles.framework, Form::Graph), (roles.compiler, Form::File)]
+            .into_iter()
+            .filter_map(|(takes, form)| takes.then_some(form))
+            .collect()
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Form::Graph => "graph",
+            Form::File => "file",
+        })
+    }
+}
+
+/// An engine under trial.
+pub struct Bench {
+    /// The engine.
+    pub engine: &'static dyn Engine,
+    /// How it is given models.
+    pub form: Form,
+}
+
+/// A loaded model; its file lives as long.
+pub struct Loaded {
+    pub session: Box<dyn Session>,
+    _folder: TempDir,
+}
+
+impl Bench {
+    /// One thread, full batches of [`BATCH`], the given precision, no further options.
+    pub fn options(precision: DType) -> Options {
+        Options { threads: 1, batch_size: BATCH, precision, extra: IndexMap::new() }
+    }
+
+    /// Loads a graph with options of the caller's.
+    pub fn try_load(&self, graph: &Graph, options: &Options) -> Result<Loaded, EngineError> {
+        let folder = tempfile::tempdir().unwrap();
+        let session = match self.form {
+            Form::Graph => self.engine.load(Artifact::Graph(graph), options)?,
+            Form::File => {
+                let path = folder.path().join("model.onnx");
+                write_onnx(graph, &path).unwrap();
+                self.engine.load(Artifact::Onnx(&path), options)?
+            }
+        };
+        Ok(Loaded { session, _folder: folder })
+    }
+
+    /// Loads a graph that the engine has to take.
+    pub fn load(&self, graph: &Graph) -> Loaded {
+        self.try_load(graph, &Bench::options(DType::F32)).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Loads a file as it is.
+    pub fn load_file(&self, path: &Path) -> Result<Box<dyn Session>, EngineError> {
+        self.engine.load(Artifact::Onnx(path), &Bench::options(DType::F32))
+    }
+}
+
+impl Loaded {
+    /// Computes one batch to the end and brings the outputs to the host.
+    pub fn run(&mut self, inputs: &[Tensor]) -> Vec<Tensor> {
+        let inputs: Vec<Value> = inputs.iter().cloned().map(Value::Host).collect();
+        let outputs = self.session.submit(&inputs).unwrap_or_else(|error| panic!("{error}"));
+        self.session.sync().unwrap();
+        outputs.iter().map(|output| output.to_host().unwrap()).collect()
+    }
+
+    /// The error of a submit that has to fail.
+    pub fn refusal(&mut self, inputs: &[Tensor]) -> EngineError {
+        let inputs: Vec<Value> = inputs.iter().cloned().map(Value::Host).collect();
+        self.session.submit(&inputs).expect_err("the inputs do not fit the model")
+    }
+}

@@ -1,0 +1,125 @@
+//! What an engine refuses, and that it names what is wrong.
+
+use std::fs;
+use std::path::Path;
+
+use flagperf::engine::{Artifact, EngineError, Options};
+use flagperf::tensor::DType;
+use flagperf_onnx::{Graph, layers, write_onnx};
+use serde_json::json;
+
+use crate::Check;
+use crate::bench::{Bench, Form};
+use crate::graphs::{binary, feed, numbers, unary};
+use crate::networks::residual;
+
+pub const CHECKS: &[(&str, Check)] = &[
+    ("wrong_count_of_inputs", wrong_count_of_inputs),
+    ("wrong_shape", wrong_shape),
+    ("wrong_type", wrong_type),
+    ("two_sizes_of_one_dimension", two_sizes_of_one_dimension),
+    ("unknown_option", unknown_option),
+    ("unsupported_precision", unsupported_precision),
+    ("model_in_another_precision", model_in_another_precision),
+    ("unknown_operator", unknown_operator),
+    ("other_kind_of_artifact", other_kind_of_artifact),
+];
+
+pub const FILE_CHECKS: &[(&str, Check)] = &[("broken_files", broken_files)];
+
+fn sum() -> Graph {
+    binary(["N,3,f32", "N,3,f32"], |g, a, b| layers::add(g, "sum", a, b))
+}
+
+fn wrong_count_of_inputs(bench: &Bench) {
+    let graph = sum();
+    let error = bench.load(&graph).refusal(&feed(&graph, 2)[..1]);
+    assert_eq!(error, EngineError::InputCount { takes: 2, given: 1 });
+}
+
+fn wrong_shape(bench: &Bench) {
+    let refused = |shape: &[usize]| {
+        let graph = sum();
+        let [a, b] = [numbers(&[2, 3], 1, 0.0, 1.0), numbers(shape, 2, 0.0, 1.0)];
+        bench.load(&graph).refusal(&[a, b]).to_string()
+    };
+    assert_eq!(refused(&[2, 4]), "input `b` is `2,4,f32`, the model takes `N,3,f32`");
+    assert_eq!(refused(&[2, 3, 1]), "input `b` is `2,3,1,f32`, the model takes `N,3,f32`");
+}
+
+fn wrong_type(bench: &Bench) {
+    let graph = sum();
+    let [a, b] = [numbers(&[2, 3], 1, 0.0, 1.0).cast(DType::I64), numbers(&[2, 3], 2, 0.0, 1.0)];
+    let error = bench.load(&graph).refusal(&[a, b]).to_string();
+    assert_eq!(error, "input `a` is `2,3,i64`, the model takes `N,3,f32`");
+}
+
+fn two_sizes_of_one_dimension(bench: &Bench) {
+    let graph = sum();
+    let [a, b] = [numbers(&[2, 3], 1, 0.0, 1.0), numbers(&[4, 3], 2, 0.0, 1.0)];
+    let error = bench.load(&graph).refusal(&[a, b]).to_string();
+    assert_eq!(error, "input `b` is `4,3,f32`, the model takes `N,3,f32`");
+}
+
+fn unknown_option(bench: &Bench) {
+    let extra = [("no_such_option".to_owned(), json!(1))].into_iter().collect();
+    let error = bench.try_load(&sum(), &Options { extra, ..Bench::options(DType::F32) }).err().unwrap();
+    assert!(matches!(&error, EngineError::Option { option, .. } if option == "no_such_option"), "{error}");
+}
+
+fn unsupported_precision(bench: &Bench) {
+    let lacking: Vec<DType> =
+        DType::ALL.into_iter().filter(|dtype| dtype.is_float() && !bench.engine.precisions().contains(dtype)).collect();
+    assert!(!lacking.is_empty());
+    for precision in lacking {
+        let error = bench.try_load(&residual(precision), &Bench::options(precision)).err().unwrap();
+        assert!(matches!(&error, EngineError::Precision { asked, .. } if *asked == precision), "{error}");
+    }
+}
+
+/// Converting a model on the quiet would measure another precision than the record says.
+fn model_in_another_precision(bench: &Bench) {
+    let error = bench.try_load(&residual(DType::F16), &Bench::options(DType::F32)).err().unwrap().to_string();
+    assert!(error.contains("`f16`"), "{error}");
+}
+
+fn unknown_operator(bench: &Bench) {
+    let mut graph = unary("N,3,f32", |g, x| layers::relu(g, "layer4.strange", x));
+    graph.nodes[0].op = "Wobble".to_owned();
+    let error = bench.try_load(&graph, &Bench::options(DType::F32)).err().unwrap();
+    let named = matches!(&error, EngineError::Operator { op, node, .. } if op == "Wobble" && node == "layer4.strange");
+    assert!(named, "{error}");
+}
+
+fn other_kind_of_artifact(bench: &Bench) {
+    let graph = sum();
+    let given = match bench.form {
+        Form::Graph => Artifact::Onnx(Path::new("model.onnx")),
+        Form::File => Artifact::Graph(&graph),
+    };
+    let error = bench.engine.load(given, &Bench::options(DType::F32)).err().unwrap();
+    assert!(matches!(error, EngineError::Artifact { .. }), "{error}");
+}
+
+/// Cut off, of another kind, empty, not there: each an error that names the file.
+fn broken_files(bench: &Bench) {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole.onnx");
+    write_onnx(&residual(DType::F32), &whole).unwrap();
+    let bytes = fs::read(&whole).unwrap();
+    assert!(bench.load_file(&whole).is_ok());
+    let broken: [(&str, &[u8]); 4] = [
+        ("cut_in_half.onnx", &bytes[..bytes.len() / 2]),
+        ("cut_at_the_end.onnx", &bytes[..bytes.len() - 1]),
+        ("picture.onnx", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"),
+        ("empty.onnx", b""),
+    ];
+    for (name, content) in broken {
+        let path = folder.path().join(name);
+        fs::write(&path, content).unwrap();
+        let error = bench.load_file(&path).err().unwrap_or_else(|| panic!("{name} was loaded")).to_string();
+        assert!(error.contains(name), "{error}");
+    }
+    let error = bench.load_file(&folder.path().join("missing.onnx")).err().unwrap().to_string();
+    assert!(error.contains("missing.onnx"), "{error}");
+}
