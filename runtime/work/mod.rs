@@ -1,1 +1,12 @@
-//! To come.
+//! The worker: one phase of one case, from job to events.
+//!
+//! Owns the loop, the clock and the counters. Knows no vendor, prints nothing, decides no verdict.
+
+mod build;
+mod measured;
+mod outputs;
+mod phase;
+mod samples;
+mod step;
+
+pub use phase::{Emit, run};

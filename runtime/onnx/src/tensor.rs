@@ -239,6 +239,26 @@ impl Tensor {
             rows => Err(TensorError::Rows { asked: count, has: rows.copied().unwrap_or(0) }),
         }
     }
+
+    /// A copy of the rows at `indices`, in that order.
+    ///
+    /// # Errors
+    /// When an index is no row.
+    pub fn take_rows(&self, indices: &[usize]) -> Result<Tensor, TensorError> {
+        let has = self.shape.first().copied().unwrap_or(0);
+        if let Some(index) = indices.iter().find(|index| **index >= has) {
+            return Err(TensorError::Rows { asked: index + 1, has });
+        }
+        let row = self.bytes().len().checked_div(has).unwrap_or(0);
+        let mut words = vec![0u64; (row * indices.len()).div_ceil(size_of::<u64>())];
+        let bytes = bytemuck::cast_slice_mut::<u64, u8>(&mut words);
+        for (to, index) in bytes.chunks_exact_mut(row.max(1)).zip(indices) {
+            to.copy_from_slice(&self.bytes()[index * row..(index + 1) * row]);
+        }
+        let mut shape = self.shape.clone();
+        shape.first_mut().into_iter().for_each(|rows| *rows = indices.len());
+        Ok(Tensor { dtype: self.dtype, shape, memory: Arc::new(VecMemory(words)), offset: 0 })
+    }
 }
 
 /// Same shape, type and bytes.
@@ -332,5 +352,13 @@ mod tests {
         assert_eq!(two.as_slice::<i32>().unwrap(), &[1, 2, 3, 4]);
         assert_eq!(two.bytes().as_ptr(), all.bytes().as_ptr());
         assert!(all.rows(4).is_err());
+    }
+
+    #[test]
+    fn rows_are_taken_in_the_order_asked() {
+        let all = Tensor::from_vec([3, 3], (0i8..9).collect::<Vec<_>>()).unwrap();
+        let two = all.take_rows(&[2, 0]).unwrap();
+        assert_eq!(two.as_slice::<i8>().unwrap(), &[6, 7, 8, 0, 1, 2]);
+        assert!(all.take_rows(&[3]).is_err());
     }
 }

@@ -1,0 +1,318 @@
+//! The measured loop: warm-up, then passes over the dataset, every step timed.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::build::Sessions;
+use super::outputs::KeptOutputs;
+use super::phase::{Emit, failure, peak_memory};
+use super::samples::SampleFile;
+use super::step;
+use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions, OnBadSample};
+use crate::engine::{EngineError, HeapMemory, LentMemory};
+use crate::event::{Event, Failure};
+use crate::measure::{Clock, Latency, Measurement, Nanos, PassTimes, StepTimes, Warmup, summarise};
+use crate::metric::Accumulator;
+use crate::plan::Job;
+use crate::script::{EvaluatorFn, ForwardFn, Output};
+use crate::step::Step;
+use crate::tensor::Tensor;
+use crate::units::{Bytes, SamplesPerSecond, Seconds};
+
+/// Most warm-up steps.
+const WARMUP_STEPS_MAX: usize = 20;
+/// Warm-up ends after this much time, steady or not.
+const WARMUP_TIME_MAX: Seconds = Seconds(10.0);
+/// Someone who watches gets progress at most this often.
+const WATCHED_EVERY: Seconds = Seconds(0.1);
+/// Batches that the loader prepares ahead.
+const PREFETCH: usize = 2;
+
+const BAD_SAMPLES: &str = "`bad_samples: count` in the case's parameters.yaml counts unreadable samples instead";
+
+/// What a measured loop leaves behind.
+pub struct Measured {
+    /// Outputs of the first pass.
+    pub kept: KeptOutputs,
+}
+
+/// A loop ready to run: sessions loaded, dataset opened, buffers lent.
+pub struct MeasuredLoop<'a> {
+    job: &'a Job,
+    step: Step,
+    clock: &'a Arc<dyn Clock>,
+    emit: &'a Emit,
+    sessions: Sessions,
+    loader: Loader,
+    batches: u64,
+    accuracy_unknown: Option<String>,
+    progress: Nanos,
+    begun: Nanos,
+    done: Totals,
+}
+
+/// What has been counted over all passes so far.
+#[derive(Default)]
+struct Totals {
+    samples: u64,
+    failed: u64,
+    padded: u64,
+    non_finite: u64,
+    core: Vec<Seconds>,
+    passes: Vec<PassTimes>,
+    spans: IndexMap<String, Seconds>,
+    kept: KeptOutputs,
+}
+
+impl<'a> MeasuredLoop<'a> {
+    /// Lends the sessions' buffers to a loader over `dataset`.
+    ///
+    /// # Errors
+    /// When the memory cannot be had.
+    pub fn new(
+        job: &'a Job,
+        step: Step,
+        clock: &'a Arc<dyn Clock>,
+        emit: &'a Emit,
+        sessions: Sessions,
+        dataset: Arc<dyn Dataset>,
+        accuracy_unknown: Option<String>,
+    ) -> Result<Self, Failure> {
+        let options = LoaderOptions {
+            batch_size: job.settings.batch_size as usize,
+            workers: job.settings.num_workers as usize,
+            prefetch: PREFETCH,
+            fixed_rows: true,
+            preloaded: job.config.get("preloaded").and_then(|v| v.as_bool()).unwrap_or(false),
+            on_bad_sample: match job.config.get("bad_samples").and_then(|v| v.as_str()) {
+                Some("count") => OnBadSample::Count,
+                _ => OnBadSample::Fail,
+            },
+        };
+        let batches = dataset.len().div_ceil(options.batch_size.max(1)) as u64;
+        let inputs: Vec<_> = dataset.fields().iter().filter(|f| f.role == FieldRole::Input).cloned().collect();
+        let lend_from = sessions.clone();
+        let mut lend = |field: &Field, bytes: usize| -> Result<Box<dyn LentMemory>, EngineError> {
+            let position = inputs.iter().position(|input| input.name == field.name);
+            super::build::lend(&lend_from, &field.name, position, bytes)
+                .unwrap_or_else(|| HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>))
+        };
+        let hint = "a smaller batch_size needs less memory";
+        let loader = Loader::new(dataset, options, &mut lend).map_err(|e| failure(&e, hint))?;
+        let now = clock.now();
+        Ok(MeasuredLoop {
+            job,
+            step,
+            clock,
+            emit,
+            sessions,
+            loader,
+            batches,
+            accuracy_unknown,
+            progress: now,
+            begun: now,
+            done: Totals::default(),
+        })
+    }
+
+    /// Warms up, then measures `repeat` passes; figures are told after each.
+    ///
+    /// # Errors
+    /// When loading, computing, evaluating or writing raw samples fails.
+    pub fn run(mut self, mut forward: ForwardFn, mut evaluator: EvaluatorFn) -> Result<Measured, Failure> {
+        let full_disk = "is the disk full? what was measured so far is kept";
+        let mut file = SampleFile::create(&self.job.log_dir, self.job.phase).map_err(|e| failure(&e, full_disk))?;
+        let warmup = self.warm_up(&mut forward)?;
+        self.begun = self.clock.now();
+        for pass in 0..self.job.settings.repeat {
+            let steps = self.pass(pass, &mut forward, &mut evaluator)?;
+            file.append(&steps).map_err(|e| failure(&e, full_disk))?;
+            for span in forward.take_spans() {
+                let sum = self.done.spans.entry(span.name.to_string()).or_default();
+                *sum = *sum + span.time;
+            }
+            (self.emit)(Event::Measured(Box::new(self.figures(&warmup))));
+        }
+        let size = std::fs::metadata(file.path()).map_or(0, |m| m.len());
+        (self.emit)(Event::Wrote {
+            what: "samples".to_owned(),
+            path: file.path().display().to_string(),
+            size_bytes: Bytes(size),
+            sha256: String::new(),
+        });
+        Ok(Measured { kept: self.done.kept })
+    }
+
+    /// Runs the first batch again and again until step times are steady. Every batch has the same shape (the last is
+    /// padded), so once is enough.
+    fn warm_up(&mut self, forward: &mut ForwardFn) -> Result<Warmup, Failure> {
+        let mut warmup = Warmup::new(WARMUP_STEPS_MAX, WARMUP_TIME_MAX);
+        self.start_pass()?;
+        let batch = self.next_batch()?.ok_or_else(|| failure(&"the dataset is empty", ""))?;
+        while !warmup.is_done() {
+            let start = self.clock.now();
+            let inputs = step::forward_inputs(&batch);
+            let output = forward.call(&inputs).map_err(|e| failure(&e, ""))?;
+            self.sync()?;
+            warmup.push(self.clock.now().since(start));
+            step::to_host(output).map_err(|e| failure(&e, ""))?;
+            self.tell_progress(true, 0, u64::from(warmup.steps()));
+        }
+        self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
+        forward.take_spans();
+        Ok(warmup)
+    }
+
+    /// One pass over the dataset, from an empty queue.
+    fn pass(
+        &mut self,
+        pass: u32,
+        forward: &mut ForwardFn,
+        evaluator: &mut EvaluatorFn,
+    ) -> Result<Vec<StepTimes>, Failure> {
+        let mut steps = Vec::new();
+        let mut seen = Accumulator::default();
+        let start = self.clock.now();
+        self.start_pass()?;
+        let mut mark = start;
+        while let Some(batch) = self.next_batch()? {
+            let loaded = self.clock.now();
+            let output = forward.call(&step::forward_inputs(&batch)).map_err(|e| failure(&e, ""))?;
+            self.sync()?;
+            let computed = self.clock.now();
+            let output = step::to_host(output).map_err(|e| failure(&e, ""))?;
+            let copied = self.clock.now();
+            let (samples, output) = self.evaluate(&batch, output, evaluator, &mut seen)?;
+            let evaluated = self.clock.now();
+            if pass == 0 {
+                self.done.kept.keep(&batch.tickets, step::named(&output));
+            }
+            drop(output);
+            self.account(&batch, samples);
+            self.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep what it was given"))?;
+            self.tell_progress(false, pass, steps.len() as u64 + 1);
+            let end = self.clock.now();
+            steps.push(StepTimes {
+                pass,
+                samples,
+                load_wait_s: loaded.since(mark),
+                core_s: computed.since(loaded),
+                output_s: copied.since(computed),
+                evaluate_s: evaluated.since(copied),
+                host_s: end.since(evaluated),
+            });
+            mark = end;
+        }
+        let whole = self.clock.now().since(start);
+        let accuracy = if self.accuracy_unknown.is_none() { seen.finish() } else { IndexMap::new() };
+        self.done.core.extend(steps.iter().map(|s| s.core_s));
+        self.done.passes.push(summarise(&steps, whole, accuracy));
+        Ok(steps)
+    }
+
+    fn start_pass(&mut self) -> Result<(), Failure> {
+        self.loader.start_pass().map_err(|e| failure(&e, BAD_SAMPLES))
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
+        self.loader.next().transpose().map_err(|e| failure(&e, BAD_SAMPLES))
+    }
+
+    fn sync(&self) -> Result<(), Failure> {
+        for session in self.sessions.values() {
+            let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
+            session.sync().map_err(|e| failure(&e, ""))?;
+        }
+        Ok(())
+    }
+
+    /// Cuts what does not count and evaluates the rest; gives the number of samples and the outputs that count.
+    fn evaluate(
+        &mut self,
+        batch: &Batch,
+        output: Output<Tensor>,
+        evaluator: &mut EvaluatorFn,
+        seen: &mut Accumulator,
+    ) -> Result<(u32, Output<Tensor>), Failure> {
+        let rows = step::counting_rows(batch);
+        let cut = |tensor: &Tensor| step::cut(tensor, rows.as_deref(), batch.rows);
+        let output = output.try_map(|tensor| cut(&tensor)).map_err(|e| failure(&e, ""))?;
+        let mut truth = IndexMap::with_capacity(batch.truth.len());
+        for (name, tensor) in &batch.truth {
+            truth.insert(name.clone(), cut(tensor).map_err(|e| failure(&e, ""))?);
+        }
+        seen.merge(&evaluator.call(&output, &truth).map_err(|e| failure(&e, ""))?);
+        self.done.non_finite += output.iter().map(|(_, tensor)| step::non_finite(tensor)).sum::<u64>();
+        let samples = rows.map_or(batch.rows, |rows| rows.len());
+        Ok((u32::try_from(samples).unwrap_or(u32::MAX), output))
+    }
+
+    fn account(&mut self, batch: &Batch, samples: u32) {
+        self.done.samples += u64::from(samples);
+        self.done.failed += batch.failed.len() as u64;
+        self.done.padded += (batch.rows - batch.tickets.len()) as u64;
+        for (_, error) in &batch.failed {
+            (self.emit)(Event::SampleFailed { sample: error.sample.clone(), reason: error.reason.clone() });
+        }
+    }
+
+    /// Tells progress every `log_freq` steps, or to someone who watches every so often.
+    fn tell_progress(&mut self, warmup: bool, pass: u32, batch: u64) {
+        let now = self.clock.now();
+        let due = match self.job.watched {
+            true => now.since(self.progress).0 >= WATCHED_EVERY.0 || batch == self.batches,
+            false => !warmup && batch.is_multiple_of(u64::from(self.job.settings.log_freq.max(1))),
+        };
+        if due {
+            self.progress = now;
+            (self.emit)(Event::Progress {
+                step: self.step,
+                warmup,
+                pass,
+                passes: self.job.settings.repeat,
+                batch,
+                batches: self.batches,
+                samples: self.done.samples,
+                elapsed_s: now.since(self.begun),
+            });
+        }
+    }
+
+    /// The figures over all passes so far.
+    fn figures(&self, warmup: &Warmup) -> Measurement {
+        let done = &self.done;
+        let sum = |part: fn(&PassTimes) -> Seconds| done.passes.iter().map(part).sum::<Seconds>();
+        let memory = self.sessions.values().filter_map(|s| s.lock().ok()?.device_memory()).map(|b| b.0);
+        Measurement {
+            step: self.step,
+            batch_size: self.job.settings.batch_size,
+            samples: done.samples,
+            failed_samples: done.failed,
+            padded_samples: done.padded,
+            steps: done.core.len() as u64,
+            warmup_steps: warmup.steps(),
+            warmup_s: warmup.total(),
+            warmup_steady: warmup.is_steady(),
+            throughput_whole_samples_per_s: SamplesPerSecond::of(done.samples, sum(|p| p.whole_s)),
+            throughput_core_samples_per_s: SamplesPerSecond::of(done.samples, sum(|p| p.core_s)),
+            latency: Latency::of(&done.core),
+            passes: done.passes.clone(),
+            accuracy: mean_accuracy(&done.passes),
+            accuracy_unknown: self.accuracy_unknown.clone(),
+            non_finite_outputs: done.non_finite,
+            spans: done.spans.clone(),
+            device_memory_bytes: memory.reduce(|a, b| a + b).map(Bytes),
+            memory_bytes_max: peak_memory(),
+        }
+    }
+}
+
+/// The mean of each metric over the passes that have it.
+fn mean_accuracy(passes: &[PassTimes]) -> IndexMap<String, f64> {
+    let mut means = Accumulator::default();
+    for (name, value) in passes.iter().flat_map(|pass| &pass.accuracy) {
+        means.add(name, *value, 1);
+    }
+    means.finish()
+}

@@ -1,0 +1,196 @@
+//! The two phases: validate (init, data, model, validation, export) and infer (data, compile, inference).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use flagperf_onnx::Model;
+
+use super::build::{self, Sessions};
+use super::measured::{Measured, MeasuredLoop};
+use super::outputs::ValidationOutputs;
+use crate::data::{Dataset, Pipeline};
+use crate::event::{Event, Failure, Level, ModelFacts};
+use crate::measure::{Clock, MonotonicClock};
+use crate::plan::{Job, ModelInput};
+use crate::script::{CaseScripts, Forward, ScriptHost, limit_worker};
+use crate::step::{Phase, Step};
+use crate::tensor::DType;
+use crate::units::{Bytes, Seconds};
+
+/// Where a worker's events go.
+pub type Emit = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// Runs one phase of one case, telling `emit` what happens.
+///
+/// # Errors
+/// When a step fails: which one, why, and what to do.
+pub fn run(job: &Job, emit: &Emit) -> Result<(), Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::start());
+    limit_worker(job.limits.worker_memory_bytes.0);
+    emit(Event::Started { pid: std::process::id() });
+    let worker = Worker { job, emit, clock };
+    match job.phase {
+        Phase::Validate => worker.validate(),
+        Phase::Infer => worker.infer(),
+    }?;
+    emit(Event::Finished { memory_bytes_max: peak_memory() });
+    Ok(())
+}
+
+/// Peak resident memory of this process.
+pub fn peak_memory() -> Bytes {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
+    // Linux counts `ru_maxrss` in KiB.
+    Bytes(usage.ok().and_then(|u| u64::try_from(u.max_rss()).ok()).unwrap_or(0) * 1024)
+}
+
+struct Worker<'a> {
+    job: &'a Job,
+    emit: &'a Emit,
+    clock: Arc<dyn Clock>,
+}
+
+impl Worker<'_> {
+    fn validate(&self) -> Result<(), Failure> {
+        let job = self.job;
+        let scripts = self.init()?;
+        let (dataset, model, facts) = self.step(Step::Build, "building dataloader and model", || {
+            let dataset = self.dataset(&scripts)?;
+            let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
+            let model = build::prepare(model, &job.settings, &job.config)?;
+            let weights = job.config.get("weights").and_then(|w| w.as_str());
+            let facts = build::model_facts(&model, weights, &job.data_dir)?;
+            Ok((dataset, model, facts))
+        })?;
+        (self.emit)(Event::Model(facts.clone()));
+        let measured = self.step(Step::Validation, &format!("validation with {}", job.engine.name), || {
+            let sessions = self.timed_load(|| build::load_model(&model, job))?;
+            self.measure(Step::Validation, &scripts, dataset, sessions, &facts)
+        })?;
+        if let Some(path) = &job.outputs {
+            measured.kept.write(path, &facts).map_err(|e| failure(&e, "is the disk full?"))?;
+        }
+        match &job.export {
+            Some(path) => self.export(&scripts, model, path),
+            None => Ok(()),
+        }
+    }
+
+    fn infer(&self) -> Result<(), Failure> {
+        let job = self.job;
+        let scripts = self.init()?;
+        let validation = self.validation_outputs()?;
+        let dataset = self.step(Step::Build, "building dataloader", || self.dataset(&scripts))?;
+        let input =
+            job.model.as_ref().ok_or_else(|| failure(&"the job names no model", "this is a defect of the plan"))?;
+        let compiler = format!("{}.{}", job.vendor, job.engine.name);
+        let (sessions, facts) = match input {
+            ModelInput::Onnx(path) => self.step(Step::Compile, &format!("compiling with {compiler}"), || {
+                let facts = build::file_facts(path, validation.as_ref().and_then(|v| v.model.as_ref()))?;
+                Ok((self.timed_load(|| build::compile(path, job))?, facts))
+            })?,
+            ModelInput::Compiled(path) => {
+                let facts = validation.as_ref().and_then(|v| v.model.clone()).unwrap_or_default();
+                (self.timed_load(|| build::load_compiled(path, job))?, facts)
+            }
+        };
+        (self.emit)(Event::Model(facts.clone()));
+        let measured = self.step(Step::Inference, &format!("inference with {compiler}"), || {
+            self.measure(Step::Inference, &scripts, dataset, sessions, &facts)
+        })?;
+        self.compare(validation, &measured)
+    }
+
+    /// Step a: scripts compiled and checked.
+    fn init(&self) -> Result<CaseScripts, Failure> {
+        self.step(Step::Init, "reading scripts", || {
+            let emit = self.emit.clone();
+            let log = move |level, source, message| emit(Event::Log { level, source, message });
+            let host = ScriptHost { log: Arc::new(log), clock: self.clock.clone() };
+            CaseScripts::load(&self.job.scripts, &self.job.limits, host)
+                .and_then(|scripts| scripts.for_vendor(&self.job.vendor))
+                .map_err(|e| failure(&e, ""))
+        })
+    }
+
+    fn dataset(&self, scripts: &CaseScripts) -> Result<Arc<dyn Dataset>, Failure> {
+        let job = self.job;
+        let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
+        let dtype = if job.settings.fp16 { DType::F16 } else { DType::F32 };
+        let hint = "the data directory is set by --data or by CASES in host.yaml";
+        let dataset = pipeline.open(&job.data_dir, dtype).map_err(|e| failure(&e, hint))?;
+        (self.emit)(Event::Dataset(dataset.facts().clone()));
+        Ok(dataset)
+    }
+
+    /// Loads sessions and tells what was loaded and how long it took.
+    fn timed_load(&self, load: impl FnOnce() -> Result<Sessions, Failure>) -> Result<Sessions, Failure> {
+        let start = self.clock.now();
+        let sessions = load()?;
+        let facts = build::engine_facts(self.job, &sessions, self.clock.now().since(start));
+        (self.emit)(Event::Engine(facts));
+        Ok(sessions)
+    }
+
+    fn measure(
+        &self,
+        step: Step,
+        scripts: &CaseScripts,
+        dataset: Arc<dyn Dataset>,
+        sessions: Sessions,
+        model: &ModelFacts,
+    ) -> Result<Measured, Failure> {
+        let which = if step == Step::Validation { Forward::Model } else { Forward::Engine };
+        let forward = scripts.forward(which, sessions.clone()).map_err(|e| failure(&e, ""))?;
+        let evaluator = scripts.evaluator();
+        let unknown = build::accuracy_unknown(model, dataset.facts());
+        MeasuredLoop::new(self.job, step, &self.clock, self.emit, sessions, dataset, unknown)?.run(forward, evaluator)
+    }
+
+    fn export(&self, scripts: &CaseScripts, model: Model, path: &Path) -> Result<(), Failure> {
+        let detail = format!("exporting the model to {}", path.display());
+        self.step(Step::Export, &detail, || {
+            let model = scripts.export_model(model, &self.job.config).map_err(|e| failure(&e, ""))?;
+            for written in build::write(&model, path)? {
+                (self.emit)(written);
+            }
+            Ok(())
+        })
+    }
+
+    fn validation_outputs(&self) -> Result<Option<ValidationOutputs>, Failure> {
+        match &self.job.outputs {
+            Some(path) => ValidationOutputs::open(path).map(Some).map_err(|e| failure(&e, "")),
+            None => Ok(None),
+        }
+    }
+
+    /// Step g, the worker's part: how inference agrees with validation.
+    fn compare(&self, validation: Option<ValidationOutputs>, inference: &Measured) -> Result<(), Failure> {
+        let Some(validation) = validation else { return Ok(()) };
+        match validation.compare(&inference.kept).map_err(|e| failure(&e, ""))? {
+            Some(agreement) => (self.emit)(Event::Agreement(agreement)),
+            None => (self.emit)(Event::Log {
+                level: Level::Warning,
+                source: "agreement".to_owned(),
+                message: "outputs of inference and validation have no samples, names and shapes in common".to_owned(),
+            }),
+        }
+        Ok(())
+    }
+
+    /// Runs a step between its two events; a failure names the step.
+    fn step<T>(&self, step: Step, detail: &str, body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        (self.emit)(Event::StepBegin { step, detail: detail.to_owned() });
+        let start = self.clock.now();
+        let result = body().map_err(|f| Failure { step: f.step.or(Some(step)), ..f })?;
+        let time_s: Seconds = self.clock.now().since(start);
+        (self.emit)(Event::StepEnd { step, time_s });
+        Ok(result)
+    }
+}
+
+/// A failure with the reason of `error`; the step is added by the step it happens in.
+pub fn failure(error: &dyn std::fmt::Display, hint: &str) -> Failure {
+    Failure { step: None, reason: error.to_string(), hint: hint.to_owned() }
+}

@@ -1,0 +1,62 @@
+//! Raw times of every step, kept beside the record as `samples.<phase>.csv`: one row a step, written after each pass.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::measure::StepTimes;
+use crate::step::Phase;
+
+/// An open file of raw samples.
+pub struct SampleFile {
+    path: PathBuf,
+    writer: csv::Writer<File>,
+}
+
+impl SampleFile {
+    /// Creates the file of a phase in `folder`.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn create(folder: &Path, phase: Phase) -> io::Result<Self> {
+        let path = folder.join(format!("samples.{}.csv", phase.name()));
+        let writer = csv::Writer::from_writer(File::create(&path)?);
+        Ok(SampleFile { path, writer })
+    }
+
+    /// Appends the steps of a pass; they are on disk when this returns.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn append(&mut self, steps: &[StepTimes]) -> io::Result<()> {
+        for step in steps {
+            self.writer.serialize(step).map_err(io::Error::other)?;
+        }
+        self.writer.flush()?;
+        self.writer.get_ref().sync_data()
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Seconds;
+
+    #[test]
+    fn every_step_is_a_row_under_named_columns() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = SampleFile::create(folder.path(), Phase::Infer).unwrap();
+        let step = StepTimes { samples: 8, core_s: Seconds(0.25), ..StepTimes::default() };
+        file.append(&[step, step]).unwrap();
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("pass,samples,load_wait_s,core_s,output_s,evaluate_s,host_s"));
+        assert_eq!(lines.next(), Some("0,8,0.0,0.25,0.0,0.0,0.0"));
+        assert_eq!(lines.count(), 1);
+    }
+}

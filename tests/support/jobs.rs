@@ -1,0 +1,52 @@
+//! Jobs for the worker on the tiny case, without configuration files.
+
+use std::path::{Path, PathBuf};
+
+use flagperf::plan::{EngineChoice, Job, Limits, Settings};
+use flagperf::step::Phase;
+use indexmap::IndexMap;
+use serde_json::{Value, json};
+
+/// A job of the tiny case in `folder`: `samples` synthetic images in batches of `batch_size`, twice.
+pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size: u32) -> Job {
+    let config = json!({"samples": samples, "weights": null, "seed": 0, "case": "tiny", "vendor": "mock"});
+    let infer = phase == Phase::Infer;
+    let onnx = folder.join("tiny.onnx");
+    Job {
+        case: "tiny".to_owned(),
+        vendor: "mock".to_owned(),
+        phase,
+        scripts: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases/tiny"),
+        data_dir: folder.to_owned(),
+        log_dir: folder.to_owned(),
+        settings: settings(batch_size),
+        config: serde_json::from_value(config).expect("an object"),
+        engine: engine_choice(engine, IndexMap::new()),
+        model: infer.then(|| flagperf::plan::ModelInput::Onnx(onnx.clone())),
+        export: (!infer).then_some(onnx),
+        outputs: Some(folder.join("outputs.safetensors")),
+        watched: false,
+        limits: Limits::default(),
+    }
+}
+
+/// An engine by its row, with options.
+pub fn engine_choice(engine: &str, options: IndexMap<String, Value>) -> EngineChoice {
+    EngineChoice { name: engine.to_owned(), engine: engine.to_owned(), threads: 1, options }
+}
+
+fn settings(batch_size: u32) -> Settings {
+    Settings {
+        batch_size,
+        flops: "1e3".to_owned(),
+        flops_per_sample: 1e3,
+        fp16: false,
+        compiler: Some("null".to_owned()),
+        num_workers: 1,
+        log_freq: 1,
+        repeat: 2,
+        no_validation: false,
+        exist_onnx_path: None,
+        exist_compiler_path: None,
+    }
+}

@@ -1,0 +1,144 @@
+//! The worker on the tiny case: events, figures and files of both phases.
+
+#[path = "support/jobs.rs"]
+mod jobs;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use flagperf::event::{Event, Failure};
+use flagperf::measure::Measurement;
+use flagperf::plan::Job;
+use flagperf::step::{Phase, Step};
+use flagperf::work::{self, Emit};
+
+fn run(job: &Job) -> (Vec<Event>, Result<(), Failure>) {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let sink = events.clone();
+    let emit: Emit = Arc::new(move |event| sink.lock().expect("no reader panics").push(event));
+    let result = work::run(job, &emit);
+    let events = events.lock().expect("no reader panics").clone();
+    (events, result)
+}
+
+fn measured(events: &[Event]) -> &Measurement {
+    let all = events.iter().rev().find_map(|event| match event {
+        Event::Measured(measurement) => Some(measurement.as_ref()),
+        _ => None,
+    });
+    all.expect("the phase measured something")
+}
+
+fn validated(folder: &Path) -> Vec<Event> {
+    let (events, result) = run(&jobs::tiny(folder, Phase::Validate, "candle", 10, 4));
+    result.expect("validation runs");
+    events
+}
+
+#[test]
+fn validation_goes_through_its_steps_in_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let events = validated(folder.path());
+    let steps: Vec<Step> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::StepEnd { step, .. } => Some(*step),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(steps, [Step::Init, Step::Build, Step::Validation, Step::Export]);
+    assert!(matches!(events.last(), Some(Event::Finished { .. })));
+    assert!(folder.path().join("tiny.onnx").is_file());
+}
+
+#[test]
+fn padding_is_computed_but_counts_for_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let events = validated(folder.path());
+    let measurement = measured(&events);
+    assert_eq!((measurement.samples, measurement.padded_samples, measurement.steps), (20, 4, 6));
+    assert_eq!(measurement.passes.len(), 2);
+}
+
+#[test]
+fn the_parts_sum_to_the_whole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for pass in &measured(&validated(folder.path())).passes {
+        let parts = pass.load_wait_s + pass.core_s + pass.output_s + pass.evaluate_s + pass.host_s;
+        assert!((parts.0 - pass.whole_s.0).abs() < 1e-9);
+        assert!(pass.host_s.0 >= 0.0);
+    }
+}
+
+#[test]
+fn random_weights_have_no_accuracy_and_say_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let events = validated(folder.path());
+    assert!(measured(&events).accuracy.is_empty());
+    assert_eq!(measured(&events).accuracy_unknown.as_deref(), Some("the weights are random"));
+}
+
+#[test]
+fn inference_agrees_with_validation_over_every_sample() {
+    let folder = tempfile::tempdir().expect("a folder");
+    validated(folder.path());
+    let (events, result) = run(&jobs::tiny(folder.path(), Phase::Infer, "rten", 10, 4));
+    result.expect("inference runs");
+    let agreement = events.iter().find_map(|event| match event {
+        Event::Agreement(agreement) => Some(agreement),
+        _ => None,
+    });
+    let agreement = agreement.expect("outputs are compared");
+    assert_eq!(agreement.samples, 10);
+    assert!(agreement.max_abs < 1e-5, "{agreement:?}");
+    assert_eq!(measured(&events).accuracy_unknown.as_deref(), Some("the weights are random"));
+}
+
+#[test]
+fn an_engine_of_zeros_does_not_agree() {
+    let folder = tempfile::tempdir().expect("a folder");
+    validated(folder.path());
+    let (events, result) = run(&jobs::tiny(folder.path(), Phase::Infer, "null", 10, 4));
+    result.expect("inference runs");
+    let differs = |event: &Event| matches!(event, Event::Agreement(a) if a.max_abs > 0.0 && a.cosine.is_none());
+    assert!(events.iter().any(differs));
+}
+
+#[test]
+fn a_missing_model_file_fails_the_compile_step_and_names_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut job = jobs::tiny(folder.path(), Phase::Infer, "rten", 10, 4);
+    job.outputs = None;
+    let failure = run(&job).1.expect_err("there is no model");
+    assert_eq!(failure.step, Some(Step::Compile));
+    assert!(failure.reason.contains("tiny.onnx"), "{failure}");
+}
+
+#[test]
+fn a_truncated_model_file_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    validated(folder.path());
+    let path = folder.path().join("tiny.onnx");
+    let bytes = std::fs::read(&path).expect("exported");
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).expect("writable");
+    let failure = run(&jobs::tiny(folder.path(), Phase::Infer, "rten", 10, 4)).1.expect_err("the file is cut");
+    assert!(failure.reason.contains("tiny.onnx"), "{failure}");
+}
+
+#[test]
+fn half_precision_is_refused_by_an_engine_that_lacks_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    validated(folder.path());
+    let mut job = jobs::tiny(folder.path(), Phase::Infer, "rten", 10, 4);
+    job.settings.fp16 = true;
+    let failure = run(&job).1.expect_err("rten computes in f32");
+    assert!(failure.reason.contains("f16"), "{failure}");
+}
+
+#[test]
+fn raw_samples_have_a_row_a_step() {
+    let folder = tempfile::tempdir().expect("a folder");
+    validated(folder.path());
+    let text = std::fs::read_to_string(folder.path().join("samples.validate.csv")).expect("written");
+    assert_eq!(text.lines().count(), 1 + 6);
+}
