@@ -54,14 +54,15 @@ impl CaseConfig {
         let overlay = Path::new("vendor_config").join(format!("{}_configurations.yaml", around.vendor_name));
         if folder.join(&overlay).exists() {
             match read(&overlay) {
-                Ok(file) => layers.overlay(&file, around.vendor_name, findings),
+                Ok(file) => layers.overlay(&file, around.vendor_name, around.vendor, findings),
                 Err(finding) => findings.push(finding),
             }
         }
         for argument in around.set {
             layers.set(argument, &key.value.case, around.vendor, findings);
         }
-        let Layers { settings, parameters, own, departures } = layers;
+        let Layers { mut settings, parameters, own, departures } = layers;
+        settings.sort_by_cached_key(|name, _| SETTINGS.iter().position(|setting| setting.name == name));
         let complete = SETTINGS.iter().all(|setting| settings.contains_key(setting.name));
         complete.then_some(CaseConfig { key, data_dir, settings, parameters, own, departures })
     }

@@ -53,6 +53,9 @@ fn is_checkout(folder: &Path) -> bool {
     folder.join("configs").is_dir() && folder.join("scripts").is_dir()
 }
 
+/// What to do when there is no host.yaml.
+const NO_HOST_FILE: &str = "run inside a checkout, or give the folder of host.yaml with --config or FLAGPERF_CONFIG";
+
 /// Reads host.yaml, the vendor and the files of the chosen cases.
 ///
 /// # Errors
@@ -60,7 +63,10 @@ fn is_checkout(folder: &Path) -> bool {
 pub fn load(root: &Path, overrides: &Overrides) -> Result<Config, Findings> {
     let mut findings = Vec::new();
     let path = host_file(root, overrides);
-    let host = File::read(&path, root).map_err(|finding| Findings(vec![finding]))?;
+    let host = File::read(&path, root).map_err(|finding| {
+        let hint = if path.exists() { finding.hint.clone() } else { NO_HOST_FILE.to_owned() };
+        Findings(vec![Finding { hint, ..finding }])
+    })?;
     let site_values = site_values(&host, root, overrides, &mut findings);
     let site: Site =
         serde_json::from_value(site_values.iter().map(|(key, v)| (key.clone(), v.value.clone())).collect())

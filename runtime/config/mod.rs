@@ -17,6 +17,8 @@ mod overlay;
 mod problem;
 mod settings;
 mod site;
+#[cfg(test)]
+mod tests;
 mod vendor;
 mod yaml;
 

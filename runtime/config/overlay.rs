@@ -26,10 +26,10 @@ pub struct Layers {
 impl Layers {
     /// Puts the overlay of `vendor` over the settings. A key of the parameters, of host.yaml or of the host itself,
     /// and a value that changes nothing, are errors; a new key is a warning; a change is noted.
-    pub fn overlay(&mut self, file: &File, vendor: &str, findings: &mut Vec<Finding>) {
+    pub fn overlay(&mut self, file: &File, name: &str, vendor: Option<&Vendor>, findings: &mut Vec<Finding>) {
         for (key, node) in &file.entries {
             let origin = file.origin(node);
-            match self.overlay_key(key, node, vendor, &origin) {
+            match self.overlay_key(key, node, (name, vendor), &origin) {
                 Ok(Some(finding)) => findings.push(finding),
                 Ok(None) => {}
                 Err(problem) => findings.push(Finding::error(origin, problem)),
@@ -41,7 +41,7 @@ impl Layers {
         &mut self,
         key: &str,
         node: &Node,
-        vendor: &str,
+        (name, vendor): (&str, Option<&Vendor>),
         origin: &Origin,
     ) -> Result<Option<Finding>, ConfigProblem> {
         refuse_foreign(key)?;
@@ -50,7 +50,10 @@ impl Layers {
         }
         let Some(setting) = setting(key) else {
             self.own.insert(key.to_owned(), Sourced::new(node.value(), origin.clone()));
-            let new = ConfigProblem::NewKey { key: key.to_owned(), vendor: vendor.to_owned() };
+            let known = vendor.is_some_and(|vendor| vendor.option_names().any(|option| option == key));
+            let settings = SETTINGS.iter().map(|setting| setting.name);
+            let nearest = nearest(key, settings).filter(|_| !known).map(str::to_owned);
+            let new = ConfigProblem::NewKey { key: key.to_owned(), vendor: name.to_owned(), nearest };
             return Ok(Some(Finding::warning(origin.clone(), new)));
         };
         let value = setting.read(node)?;
@@ -98,7 +101,9 @@ impl Layers {
         let base = layer.insert(key.to_owned(), Sourced::new(value, origin.clone()));
         let (from, base) =
             base.map_or_else(|| ("null".to_owned(), Origin::Default), |base| (text(&base.value), base.origin));
-        self.departures.push(key.to_owned());
+        if !self.departures.iter().any(|departure| departure == key) {
+            self.departures.push(key.to_owned());
+        }
         Ok(ConfigProblem::Departure { key: key.to_owned(), from, base, to })
     }
 

@@ -149,12 +149,14 @@ pub enum ConfigProblem {
         base: Origin,
     },
     /// An overlay's own key.
-    #[error("new key `{key}` of vendor `{vendor}`")]
+    #[error("new key `{key}` of vendor `{vendor}`{}", nearest_note(.nearest))]
     NewKey {
         /// The key.
         key: String,
         /// The vendor.
         vendor: String,
+        /// The known key that was probably meant.
+        nearest: Option<String>,
     },
     /// An overlay's change.
     #[error("`{key}`: `{from}` ({base}) becomes `{to}`")]
@@ -213,7 +215,9 @@ impl ConfigProblem {
             },
             Self::NoFramework { case, known } => format!("say --case {case}:FRAMEWORK (known: {known})"),
             Self::NoData { .. } => "give --data DIR, or add the case to `CASES`".to_owned(),
-            Self::NoCases => "add a line such as `\"resnet50:candle\": \"datasets/drawn\"`, or give --case".to_owned(),
+            Self::NoCases => {
+                "add a line such as `\"resnet50:candle\": \"datasets/drawn/generated\"`, or give --case".to_owned()
+            }
             Self::OverlaysParameter { .. } | Self::Redundant { .. } => "delete the line".to_owned(),
             Self::BelongsToHost { .. } => "settings of the site are in host.yaml only".to_owned(),
             Self::BelongsToSettings { .. } => "give a parameter a name of its own".to_owned(),

@@ -124,9 +124,10 @@ impl Vendor {
         found.map_or_else(|| file.top(), |node| file.origin(node))
     }
 
-    /// The framework for a key such as `pytorch_1.13`: by its full name, else without the version.
-    pub fn framework(&self, key: &super::CaseKey) -> Option<&EngineEntry> {
-        self.frameworks.get(&key.framework).or_else(|| self.frameworks.get(key.framework_name()))
+    /// The framework for a key such as `pytorch_1.13`, with its name here: by the full name, else without the version.
+    pub fn framework(&self, key: &super::CaseKey) -> Option<(&String, &EngineEntry)> {
+        let entry = |name: &str| self.frameworks.get_key_value(name);
+        entry(&key.framework).or_else(|| entry(key.framework_name()))
     }
 
     /// Names of options that any of its engines knows.

@@ -16,7 +16,7 @@ pub struct Catalogue {
     pub cases: BTreeMap<String, CaseFolder>,
     /// Folders in `docker_images/` that hold a Dockerfile, as `<vendor>/<framework>`.
     pub recipes: BTreeSet<String>,
-    /// Whether a file or folder exists; of a model of several graphs, given by its stem, whether one does.
+    /// Whether a file or folder exists, or will: see [`Catalogue::read`].
     pub exists: Box<dyn Fn(&Path) -> bool>,
 }
 
@@ -48,6 +48,9 @@ pub struct CaseFolder {
 
 impl Catalogue {
     /// Looks at the checkout at `root`. Reads vendor.yaml of every vendor and nothing else but names.
+    ///
+    /// A model of several graphs, given by its stem (`sd.onnx`), exists when a graph does (`sd_unet.onnx`); a folder
+    /// `generated` when the description of its dataset does, because it is made on first use.
     pub fn read(root: &Path, engines: Vec<KnownEngine>) -> Catalogue {
         let mut cases: BTreeMap<String, CaseFolder> = BTreeMap::new();
         for name in folders(&root.join("configs")) {
@@ -83,12 +86,11 @@ impl Catalogue {
     }
 }
 
-/// Whether `path`, or a graph of the model whose stem it is (`sd.onnx` stands for `sd_unet.onnx`), exists.
 fn present(path: &Path) -> bool {
-    if path.exists() {
+    let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { return path.exists() };
+    if path.exists() || (path.ends_with("generated") && folder.join("dataset.yaml").is_file()) {
         return true;
     }
-    let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { return false };
     let prefix = format!("{}_", stem.to_string_lossy());
     path.extension().is_some_and(|extension| {
         let suffix = format!(".{}", extension.to_string_lossy());

@@ -29,7 +29,7 @@ impl Role {
         match self {
             Role::Framework => {
                 let key = &case.key;
-                (vendor.framework(&key.value), key.value.framework.clone(), key.origin.clone())
+                (vendor.framework(&key.value).map(|(_, entry)| entry), key.value.framework.clone(), key.origin.clone())
             }
             Role::Compiler => {
                 let compiler = &case.settings["compiler"];
@@ -75,7 +75,10 @@ pub(super) fn choose_engine(
         };
         return Err(Finding::error(origin, problem));
     };
-    check_engine(role, &name, entry, settings, catalogue).map_err(|problem| Finding::error(origin, problem))?;
+    check_engine(role, &name, entry, settings, catalogue).map_err(|problem| match problem {
+        PlanProblem::Precision { .. } => Finding::error(case.settings["fp16"].origin.clone(), problem),
+        _ => Finding::error(origin, problem),
+    })?;
     let mut options = options(entry, case);
     let threads = match options.shift_remove("threads") {
         None => 0,

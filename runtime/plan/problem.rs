@@ -129,7 +129,9 @@ impl PlanProblem {
                 meant(nearest, &format!("{role}s are listed in vendors/{vendor}/vendor.yaml"))
             }
             Self::EngineLacking { .. } => "`flagperf doctor` says how to get it".to_owned(),
-            Self::Precision { asked: DType::F16, .. } => "set `fp16: false` in the vendor's overlay".to_owned(),
+            Self::Precision { asked: DType::F16, .. } => {
+                "`fp16: false` computes in f32; a vendor sets it in its overlay".to_owned()
+            }
             Self::NothingToDo => "set one of them otherwise".to_owned(),
             Self::NoModel => "name an ONNX file, or anything when the compiler opens none".to_owned(),
             Self::Missing { what: "data directory", .. } => "give --data DIR, or change `CASES`".to_owned(),

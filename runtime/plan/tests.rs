@@ -6,10 +6,11 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Overrides;
-use crate::config::fixture::{Checkout, said};
+use crate::config::fixture::{Checkout, HOST, case, said, set};
 use crate::event::Level;
 use crate::step::Phase;
 use crate::tensor::DType;
+use crate::units::{Bytes, Seconds};
 
 fn engines() -> Vec<KnownEngine> {
     let row = |name: &str, framework, compiler, precisions: &[DType]| KnownEngine {
@@ -68,4 +69,239 @@ fn a_case_becomes_a_validating_and_an_inferring_job() {
     assert_eq!(validate.log_dir, Path::new("/run/toy_frame/localhost_noderank0"));
     assert_eq!(validate.outputs, Some("/run/toy_frame/localhost_noderank0/outputs.safetensors".into()));
     assert_eq!(validate.outputs, infer.outputs);
+}
+
+#[test]
+fn a_departure_is_in_the_plan_with_its_value() {
+    let plan = planned(&runnable(), &set(&["batch_size=4", "threads=3"])).unwrap();
+    assert_eq!(plan.cases[0].departures, [("batch_size".to_owned(), json!(4)), ("threads".to_owned(), json!(3))]);
+    let threads: Vec<u32> = plan.cases[0].jobs.iter().map(|job| job.engine.threads).collect();
+    assert_eq!(threads, [3, 3], "an option goes to every engine that knows it");
+}
+
+#[test]
+fn only_options_that_an_engine_knows_reach_it() {
+    let checkout = Checkout::new().overlay("fp16: false\nlevel: 3\ntmp_path: t\n");
+    let plan = planned(&checkout, &Overrides::default()).unwrap();
+    let [validate, infer] = plan.cases[0].jobs.as_slice() else { panic!() };
+    assert_eq!(json!(infer.engine.options), json!({"level": 3}));
+    assert!(validate.engine.options.is_empty());
+    assert_eq!(validate.config["tmp_path"], json!("t"), "scripts see every key");
+}
+
+#[test]
+fn limits_come_from_the_site() {
+    let host = format!("{HOST}PHASE_TIMEOUT: 60\nWORKER_MEMORY: 1G\n");
+    let plan = planned(&runnable().with("configs/host.yaml", &host), &Overrides::default()).unwrap();
+    let limits = plan.cases[0].jobs[0].limits;
+    assert_eq!((limits.phase_time_s, limits.worker_memory_bytes), (Seconds(60.0), Bytes(1 << 30)));
+}
+
+#[test]
+fn an_unknown_vendor_is_named_with_the_known_ones() {
+    let overrides = Overrides { vendor: Some("chop".to_owned()), ..Overrides::default() };
+    assert_eq!(
+        errors(&runnable(), &overrides),
+        ["--vendor: unknown vendor `chop` (known: chip, other)\n  hint: did you mean `chip`?"]
+    );
+    let overrides = Overrides { vendor: Some("../chip".to_owned()), ..Overrides::default() };
+    assert!(errors(&runnable(), &overrides)[0].starts_with("--vendor: unknown vendor `../chip` (known: chip, other)"));
+}
+
+#[test]
+fn unknown_frameworks_and_compilers_are_named_with_the_vendors_own() {
+    let checkout = runnable().overlay("fp16: false\ncompiler: fats\n");
+    assert_eq!(
+        errors(&checkout, &case("toy:farme")),
+        [
+            "--case toy:farme: vendor `chip` has no framework `farme` (known: frame)\n  hint: did you mean `frame`?",
+            "configs/toy/vendor_config/chip_configurations.yaml:2: vendor `chip` has no compiler `fats` (known: fast, raw, \
+             rare)\n  hint: did you mean `fast`?",
+        ]
+    );
+    assert_eq!(
+        errors(&runnable(), &set(&["compiler=tensorrt"])),
+        [
+            "--set compiler=tensorrt: vendor `chip` has no compiler `tensorrt` (known: fast, raw, rare)\n  hint: compilers are \
+          listed in vendors/chip/vendor.yaml"
+        ]
+    );
+}
+
+#[test]
+fn an_engine_that_this_build_lacks_or_that_cannot_take_the_side_is_an_error() {
+    assert_eq!(
+        errors(&runnable(), &set(&["compiler=rare"])),
+        [
+            "--set compiler=rare: compiler `rare` needs engine `tract`, which this build lacks (it has: candle, rten)\n  hint: \
+          `flagperf doctor` says how to get it"
+        ]
+    );
+    let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: rten}}\ncompilers: {fast: {engine: rten}}\n";
+    let checkout = runnable().with("vendors/chip/vendor.yaml", vendor);
+    assert_eq!(errors(&checkout, &Overrides::default()), ["configs/host.yaml:3: engine `rten` cannot be a framework"]);
+}
+
+#[test]
+fn a_precision_that_an_engine_lacks_is_an_error() {
+    assert_eq!(
+        errors(&Checkout::new(), &Overrides::default()),
+        ["configs/toy/configurations.yaml:3: compiler `fast` does not compute in `f16` (it has: f32)\n  hint: `fp16: \
+          false` computes in f32; a vendor sets it in its overlay"]
+    );
+}
+
+#[test]
+fn a_number_of_threads_that_is_none_is_an_error() {
+    let found = errors(&runnable(), &set(&["threads=many"]));
+    assert_eq!(found, ["--set threads=many: `threads` must be a whole number from 0, not `\"many\"`"; 2]);
+}
+
+#[test]
+fn options_that_leave_nothing_to_do_or_no_model_are_errors() {
+    let found = errors(&runnable(), &set(&["compiler=null", "no_validation=true"]));
+    assert_eq!(
+        found,
+        [
+            "--set no_validation=true: `compiler: null` together with `no_validation: true` leaves nothing to do\n  hint: set \
+          one of them otherwise"
+        ]
+    );
+    assert_eq!(
+        errors(&runnable(), &set(&["no_validation=true"])),
+        [
+            "--set no_validation=true: `no_validation: true` needs `exist_onnx_path`\n  hint: name an ONNX file, or anything \
+          when the compiler opens none"
+        ]
+    );
+}
+
+#[test]
+fn a_path_that_is_ignored_is_warned_of() {
+    let plan = planned(&runnable(), &set(&["compiler=null", "exist_onnx_path=x.onnx"])).unwrap();
+    let warnings = said(Level::Warning, &plan.findings);
+    assert_eq!(warnings[2], "--set exist_onnx_path=x.onnx: `exist_onnx_path` is ignored: `compiler` is null");
+    let [validate] = plan.cases[0].jobs.as_slice() else { panic!() };
+    assert_eq!((&validate.export, &validate.outputs), (&None, &None));
+}
+
+#[test]
+fn an_existing_model_must_exist_where_it_is_opened() {
+    let checkout = runnable();
+    let onnx = checkout.path("m.onnx");
+    let missing = |arguments: &[&str]| errors(&checkout, &set(arguments));
+    assert_eq!(
+        missing(&["no_validation=true", "exist_onnx_path=m.onnx"]),
+        [format!("--set exist_onnx_path=m.onnx: ONNX file `{}` does not exist", onnx.display())]
+    );
+    assert_eq!(
+        missing(&["exist_compiler_path=m.plan"]),
+        [format!(
+            "--set exist_compiler_path=m.plan: compiled model `{}` does not exist",
+            checkout.path("m.plan").display()
+        )]
+    );
+    let placeholder = set(&["no_validation=true", "exist_onnx_path=foo", "compiler=raw"]);
+    assert!(planned(&checkout, &placeholder).is_ok(), "`raw` opens no ONNX file");
+    let checkout = checkout.with("m_unet.onnx", "").with("m.plan", "");
+    let arguments = ["no_validation=true", "exist_onnx_path=m.onnx"];
+    let plan = planned(&checkout, &set(&arguments)).expect("a graph of the model is there");
+    assert_eq!(plan.cases[0].jobs.len(), 1);
+    assert_eq!(plan.cases[0].jobs[0].model, Some(ModelInput::Onnx(onnx)));
+    let compiled =
+        planned(&checkout, &set(&[arguments[0], "exist_onnx_path=foo", "exist_compiler_path=m.plan"])).unwrap();
+    assert_eq!(compiled.cases[0].jobs[0].model, Some(ModelInput::Compiled(checkout.path("m.plan"))));
+}
+
+#[test]
+fn a_missing_data_directory_is_an_error_unless_it_is_made_on_first_use() {
+    let data = |path: &str| Overrides { data: Some(path.into()), ..Overrides::default() };
+    assert_eq!(
+        errors(&runnable(), &data("/nowhere")),
+        ["--data: data directory `/nowhere` does not exist\n  hint: give --data DIR, or change `CASES`"]
+    );
+    let checkout = runnable().with("drawn/dataset.yaml", "generator: flagperf\n");
+    assert!(planned(&checkout, &data(checkout.path("drawn/generated").to_str().unwrap())).is_ok());
+}
+
+#[test]
+fn a_case_without_scripts_is_an_error() {
+    let checkout = runnable().without("scripts/toy/model.rhai");
+    assert_eq!(
+        errors(&checkout, &Overrides::default()),
+        ["configs/host.yaml:3: case `toy` has no scripts/toy/model.rhai"]
+    );
+    let no_model = set(&["no_validation=true", "exist_onnx_path=data/list.txt"]);
+    assert!(planned(&checkout, &no_model).is_ok(), "no model is made without validation");
+    let checkout = checkout.without("scripts/toy/dataloader.rhai");
+    assert_eq!(errors(&checkout, &no_model), ["configs/host.yaml:3: case `toy` has no scripts/toy/dataloader.rhai"]);
+}
+
+#[test]
+fn other_machines_and_containers_are_not_supported_yet_and_the_recipe_is_looked_for_first() {
+    let host = format!("{HOST}HOSTS: [localhost, 10.1.2.155]\nCONTAINER: docker\n");
+    let checkout = runnable().with("configs/host.yaml", &host);
+    let remote = "configs/host.yaml:4: host `10.1.2.155` is not this machine, and other machines are not supported yet\n  \
+                  hint: set `HOSTS: [localhost]`";
+    let docker = "configs/host.yaml:5: `CONTAINER: docker` is not supported yet\n  hint: set `CONTAINER: none`";
+    let recipe = "configs/host.yaml:3: no container recipe docker_images/chip/frame/Dockerfile";
+    assert_eq!(errors(&checkout, &Overrides::default()), [remote, recipe, docker]);
+    let checkout = checkout.with("docker_images/chip/frame/Dockerfile", "FROM scratch\n");
+    assert_eq!(errors(&checkout, &Overrides::default()), [remote, docker]);
+}
+
+#[test]
+fn everything_wrong_is_found_at_once() {
+    let checkout = runnable()
+        .overlay("fp16: false\nrepeat: 5\n")
+        .with("configs/host.yaml", "VENDR: chip\nVENDOR: chip\nHOSTS: [far]\nCASES:\n  \"toy:frame\": nowhere\n");
+    let found = errors(&checkout, &set(&["compiler=fats", "colour=red"]));
+    let about = [
+        "unknown key `VENDR`",
+        "`repeat` is `5` already",
+        "no key `colour`",
+        "host `far`",
+        "nowhere",
+        "compiler `fats`",
+    ];
+    assert_eq!(found.len(), about.len(), "{found:#?}");
+    for (message, part) in found.iter().zip(about) {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn every_effective_value_is_listed_with_its_place() {
+    let checkout = runnable();
+    let config = checkout.load(&set(&["repeat=1"])).unwrap();
+    let listed: Vec<String> = rows(&config)
+        .into_iter()
+        .filter(|row| row.section != "site")
+        .map(|Row { section, key, value, origin }| format!("{section} {key} = {value} ({origin})"))
+        .collect();
+    let overlay = "configs/toy/vendor_config/chip_configurations.yaml";
+    assert_eq!(
+        listed,
+        [
+            format!("toy:frame data = {} (configs/host.yaml:3)", checkout.path("data").display()),
+            "toy:frame framework = frame (configs/host.yaml:3)".to_owned(),
+            format!("toy:frame batch_size = 8 ({overlay}:2)"),
+            "toy:frame flops = 4.12e9 (configs/toy/configurations.yaml:2)".to_owned(),
+            format!("toy:frame fp16 = false ({overlay}:1)"),
+            "toy:frame compiler = fast (configs/toy/configurations.yaml:4)".to_owned(),
+            "toy:frame num_workers = 8 (configs/toy/configurations.yaml:5)".to_owned(),
+            "toy:frame log_freq = 30 (default)".to_owned(),
+            "toy:frame repeat = 1 (--set repeat=1)".to_owned(),
+            "toy:frame no_validation = false (default)".to_owned(),
+            "toy:frame exist_onnx_path = null (default)".to_owned(),
+            "toy:frame exist_compiler_path = null (default)".to_owned(),
+            "toy:frame image_size = 224 (configs/toy/parameters.yaml:1)".to_owned(),
+            "toy:frame target = {\"top1\":0.5} (configs/toy/parameters.yaml:2)".to_owned(),
+            "toy:frame frame.engine = candle (vendors/chip/vendor.yaml:4)".to_owned(),
+            "toy:frame frame.threads = 0 (vendors/chip/vendor.yaml:4)".to_owned(),
+            "toy:frame fast.engine = rten (vendors/chip/vendor.yaml:6)".to_owned(),
+            "toy:frame fast.threads = 2 (vendors/chip/vendor.yaml:6)".to_owned(),
+            "toy:frame fast.level = null (vendors/chip/vendor.yaml:6)".to_owned(),
+        ]
+    );
 }

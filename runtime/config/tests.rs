@@ -1,0 +1,409 @@
+//! Tests of loading: a checkout and a command line in; values with origins, and messages, out.
+
+use serde_json::json;
+
+use super::fixture::{CONFIGURATIONS, Checkout, HOST, case, set};
+use super::{Container, Environment, Overrides, find_root};
+use crate::event::Level;
+use crate::units::{Bytes, FlopsPerSecond, Seconds};
+
+fn errors(checkout: &Checkout) -> Vec<String> {
+    checkout.said(Level::Error, &Overrides::default())
+}
+
+#[test]
+fn a_fresh_checkout_says_nothing_and_every_value_has_its_origin() {
+    let checkout = Checkout::new();
+    let config = checkout.load(&Overrides::default()).unwrap();
+    assert_eq!(config.findings, []);
+    let [toy] = config.cases.as_slice() else { panic!() };
+    let origin = |key: &str| toy.settings[key].origin.to_string();
+    assert_eq!(origin("batch_size"), "configs/toy/configurations.yaml:1");
+    assert_eq!(origin("log_freq"), "default");
+    assert_eq!(toy.parameters["image_size"].origin.to_string(), "configs/toy/parameters.yaml:1");
+    assert_eq!(toy.key.origin.to_string(), "configs/host.yaml:3");
+    assert_eq!(toy.data_dir.value, checkout.path("data"));
+    assert_eq!(config.site_values["VENDOR"].origin.to_string(), "configs/host.yaml:1");
+}
+
+#[test]
+fn host_yaml_has_flagperfs_keys_with_defaults_and_its_types() {
+    let host = "FLAGPERF_LOG_PATH: logs\nVENDOR: \"chip\"\nFLAGPERF_LOG_LEVEL: \"debug\"\nLOG_CALL_INFORMATION: no\n\
+                SSH_PORT: \"22\"\nHOSTS_PORTS: [\"2222\", 2223]\nSHM_SIZE: \"1G\"\nACCE_CONTAINER_OPT: \" --gpus all\"\n\
+                PHASE_TIMEOUT: 60\nWORKER_MEMORY: 2g\nCASES:\n  toy:frame_1.2: /abs/data\n";
+    let checkout = Checkout::new().with("configs/host.yaml", host);
+    let config = checkout.load(&Overrides::default()).unwrap();
+    assert_eq!(config.findings, []);
+    let site = config.site;
+    assert_eq!(site.flagperf_path, checkout.root());
+    assert_eq!(site.flagperf_log_path, checkout.path("logs"));
+    assert_eq!((site.flagperf_log_level.as_str(), site.log_call_information), ("DEBUG", false));
+    assert_eq!((site.ssh_port, site.hosts_ports, site.master_port), (22, vec![2222, 2223], 29501));
+    assert_eq!((site.shm_size, site.worker_memory), (Some(Bytes(1 << 30)), Some(Bytes(2 << 30))));
+    assert_eq!(site.acce_container_opt.as_deref(), Some(" --gpus all"));
+    assert_eq!(
+        (site.hosts, site.container, site.phase_timeout),
+        (vec!["localhost".to_owned()], Container::None, Seconds(60.0))
+    );
+    assert_eq!(config.cases[0].key.value.framework, "frame_1.2");
+    assert_eq!(config.cases[0].data_dir.value.to_str(), Some("/abs/data"));
+}
+
+#[test]
+fn a_mistake_in_host_yaml_is_shown_with_its_line() {
+    let host = "VENDR: chip\nSSH_PORT: \"http\"\nLOG_CALL_INFORMATION: maybe\nCONTAINER: podman\nHOSTS: []\n\
+                CASES:\n  toy: data\n  \"tpy:frame\": data\n";
+    let found = errors(&Checkout::new().with("configs/host.yaml", host));
+    assert!(found[0].starts_with(
+        "configs/host.yaml:1: unknown key `VENDR` (nearest: `VENDOR`)\n  hint: known keys: FLAGPERF_PATH, "
+    ));
+    assert_eq!(
+        found[1..],
+        [
+            "configs/host.yaml:2: `SSH_PORT` must be a port from 1 to 65535, not the text `\"http\"`",
+            "configs/host.yaml:3: `LOG_CALL_INFORMATION` must be true or false, not `maybe`",
+            "configs/host.yaml:4: `CONTAINER` must be one of none, docker, not `podman`",
+            "configs/host.yaml:5: `HOSTS` must be a list of texts, not a list",
+            "configs/host.yaml:7: `toy` is not a case key (`<case>:<framework>[_<version>]`)",
+            "configs/host.yaml:8: unknown case `tpy` (known: toy)\n  hint: did you mean `toy`?",
+        ]
+    );
+}
+
+#[test]
+fn a_missing_or_malformed_host_yaml_is_an_error() {
+    let checkout = Checkout::new().without("configs/host.yaml");
+    assert_eq!(
+        errors(&checkout),
+        [
+            "configs/host.yaml:1: cannot be read: No such file or directory (os error 2)\n  hint: run inside a checkout, or \
+          give the folder of host.yaml with --config or FLAGPERF_CONFIG"
+        ]
+    );
+    let malformed = |text: &str| errors(&Checkout::new().with("configs/host.yaml", text)).join("\n");
+    assert_eq!(
+        malformed("VENDOR: chip\nVENDOR: chip\n"),
+        "configs/host.yaml:2: key `VENDOR` is given twice (first in line 1)"
+    );
+    assert_eq!(malformed("- chip\n"), "configs/host.yaml:1: must be keys with values");
+    assert!(
+        malformed("HOSTS: [a\nCASES: {}\n").starts_with("configs/host.yaml:2: "),
+        "{}",
+        malformed("HOSTS: [a\nCASES: {}\n")
+    );
+    assert!(malformed("VENDOR: chip\n").contains("configs/host.yaml:1: `CASES` is empty"));
+}
+
+#[test]
+fn environment_and_command_line_come_over_host_yaml() {
+    let checkout =
+        Checkout::new().with("site/host.yaml", "VENDOR: chip\nCASES: {\"toy:frame\": data}\nMASTER_PORT: 7\n");
+    let environment = Environment {
+        config: Some(checkout.path("site")),
+        log_level: Some("error".to_owned()),
+        log_call_information: Some("maybe".to_owned()),
+    };
+    let overrides =
+        Overrides { vendor: Some("other".to_owned()), environment: environment.clone(), ..Overrides::default() };
+    let config = checkout.load(&overrides).unwrap();
+    let shown = |key: &str| (config.site_values[key].value.clone(), config.site_values[key].origin.to_string());
+    assert_eq!(shown("VENDOR"), (json!("other"), "--vendor".to_owned()));
+    assert_eq!(shown("FLAGPERF_LOG_LEVEL"), (json!("ERROR"), "$FLAGPERF_LOG_LEVEL".to_owned()));
+    assert_eq!(shown("MASTER_PORT"), (json!(7), "site/host.yaml:3".to_owned()));
+    assert_eq!(
+        checkout.said(Level::Error, &overrides),
+        ["$LOG_CALL_INFORMATION: `LOG_CALL_INFORMATION` must be true or false, not `maybe`"]
+    );
+    let flag = Overrides { config: Some(checkout.path("configs/host.yaml")), environment, ..Overrides::default() };
+    assert_eq!(checkout.load(&flag).unwrap().site.master_port, 29501, "--config comes over FLAGPERF_CONFIG");
+}
+
+#[test]
+fn flagperf_path_moves_the_checkout_and_must_be_one() {
+    let elsewhere = Checkout::new();
+    let here = Checkout::new();
+    let host = |path: &str| format!("FLAGPERF_PATH: {path}\n{HOST}");
+    let here = here.with("configs/host.yaml", &host(elsewhere.root().to_str().unwrap()));
+    let config = here.load(&Overrides::default()).unwrap();
+    assert_eq!(config.cases[0].data_dir.value, elsewhere.path("data"));
+    let here = here.with("configs/host.yaml", &host("data"));
+    assert_eq!(
+        errors(&here),
+        [format!(
+            "configs/host.yaml:1: `{}` is no checkout of flagperf: it lacks configs/ or scripts/",
+            here.path("data").display()
+        )]
+    );
+    assert_eq!(find_root(&here.path("scripts/toy")), Some(here.root().to_owned()));
+    assert_eq!(find_root(std::path::Path::new("/")), None);
+}
+
+#[test]
+fn a_mistake_in_configurations_yaml_is_shown_with_its_line() {
+    let text = "batchsize: 8\nbatch_size: 0\nflops: 2*exit(1)\nfp16: \"true\"\ncompiler: [fast]\nnum_workers: 2.5\n";
+    let found = errors(&Checkout::new().with("configs/toy/configurations.yaml", text));
+    let file = "configs/toy/configurations.yaml";
+    assert_eq!(
+        found,
+        [
+            format!(
+                "{file}:1: unknown key `batchsize` (nearest: `batch_size`)\n  hint: known keys: batch_size, flops, fp16, \
+                 compiler, num_workers, log_freq, repeat, no_validation, exist_onnx_path, exist_compiler_path"
+            ),
+            format!("{file}:2: `batch_size` must be a whole number from 1 to 4294967295, not `0`"),
+            format!(
+                "{file}:3: `flops`: `2*exit(1)`: `exit(1)` at character 3 is not a number\n  hint: numbers joined by `*`, \
+                 such as `4.12e9` or `2*512*0.33e9`"
+            ),
+            format!("{file}:4: `fp16` must be true or false, not the text `\"true\"`"),
+            format!("{file}:5: `compiler` must be a text or null, not a list"),
+            format!("{file}:6: `num_workers` must be a whole number from 1 to 4294967295, not `2.5`"),
+            format!("{file}:1: `repeat` is missing\n  hint: passes over the dataset"),
+        ]
+    );
+}
+
+#[test]
+fn parameters_are_free_but_for_names_that_belong_elsewhere() {
+    let checkout =
+        Checkout::new().with("configs/toy/parameters.yaml", "anything: {a: [1]}\nrepeat: 2\nvendor: x\nhosts: [y]\n");
+    assert_eq!(
+        errors(&checkout),
+        [
+            "configs/toy/parameters.yaml:2: `repeat` belongs to configurations.yaml\n  hint: give a parameter a name of its own",
+            "configs/toy/parameters.yaml:3: `vendor` is set by the host itself",
+            "configs/toy/parameters.yaml:4: `hosts` belongs to host.yaml (`HOSTS`)\n  hint: settings of the site are in \
+             host.yaml only",
+        ]
+    );
+    let missing = Checkout::new().without("configs/toy/parameters.yaml");
+    assert_eq!(
+        errors(&missing),
+        ["configs/toy/parameters.yaml:1: cannot be read: No such file or directory (os error 2)"]
+    );
+}
+
+const OVERLAY: &str = "configs/toy/vendor_config/chip_configurations.yaml";
+
+#[test]
+fn an_overlay_that_sets_a_parameter_is_an_error() {
+    assert_eq!(
+        errors(&Checkout::new().overlay("image_size: 192\n")),
+        [format!(
+            "{OVERLAY}:1: `image_size` belongs to the case's parameters (configs/toy/parameters.yaml:1), which are the same \
+             for every vendor\n  hint: delete the line"
+        )]
+    );
+}
+
+#[test]
+fn an_overlay_that_sets_a_key_of_host_yaml_in_any_letter_case_is_an_error() {
+    let hint = "hint: settings of the site are in host.yaml only";
+    assert_eq!(
+        errors(&Checkout::new().overlay("shm_size: 1G\nSSH_PORT: 1\n")),
+        [
+            format!("{OVERLAY}:1: `shm_size` belongs to host.yaml (`SHM_SIZE`)\n  {hint}"),
+            format!("{OVERLAY}:2: `SSH_PORT` belongs to host.yaml (`SSH_PORT`)\n  {hint}"),
+        ]
+    );
+}
+
+#[test]
+fn an_overlay_that_sets_a_key_of_the_host_itself_is_an_error() {
+    for key in ["perf_dir", "data_dir", "log_dir", "vendor", "case", "framework"] {
+        let found = errors(&Checkout::new().overlay(&format!("# note\n{key}: x\n")));
+        assert_eq!(found, [format!("{OVERLAY}:2: `{key}` is set by the host itself")]);
+    }
+}
+
+#[test]
+fn an_overlay_that_changes_nothing_is_an_error_after_typing() {
+    let base = |line: usize| format!("configs/toy/configurations.yaml:{line}");
+    for (text, value, base) in [
+        ("batch_size: 256", "256", base(1)),
+        ("flops: 4120000000", "4120000000", base(2)),
+        ("flops: \"4.12e+9\"", "4.12e+9", base(2)),
+        ("fp16: Yes", "true", base(3)),
+        ("compiler: \"fast\"", "fast", base(4)),
+        ("log_freq: 30", "30", "default".to_owned()),
+        ("exist_onnx_path:", "null", "default".to_owned()),
+    ] {
+        let key = text.split(':').next().unwrap();
+        assert_eq!(
+            errors(&Checkout::new().overlay(text)),
+            [format!(
+                "{OVERLAY}:1: `{key}` is `{value}` already ({base}); an overlay must change something\n  hint: delete the line"
+            )]
+        );
+    }
+}
+
+#[test]
+fn an_overlay_of_the_wrong_type_is_an_error() {
+    let found = errors(&Checkout::new().overlay("batch_size: many\n"));
+    assert_eq!(found, [format!("{OVERLAY}:1: `batch_size` must be a whole number from 1 to 4294967295, not `many`")]);
+}
+
+#[test]
+fn a_new_key_of_an_overlay_is_kept_with_a_warning() {
+    let checkout = Checkout::new().overlay("tmp_path: t\nbatchsize: 8\nlevel: 3\n");
+    assert_eq!(
+        checkout.said(Level::Warning, &Overrides::default()),
+        [
+            format!("{OVERLAY}:1: new key `tmp_path` of vendor `chip`"),
+            format!("{OVERLAY}:2: new key `batchsize` of vendor `chip` (nearest: `batch_size`)"),
+            format!("{OVERLAY}:3: new key `level` of vendor `chip`"),
+        ]
+    );
+    let own = &checkout.load(&Overrides::default()).unwrap().cases[0].own;
+    assert_eq!((&own["tmp_path"].value, &own["level"].value), (&json!("t"), &json!(3)));
+}
+
+#[test]
+fn a_changed_key_of_an_overlay_is_noted() {
+    let checkout = Checkout::new()
+        .overlay("batch_size: 8\nflops: 2*2.06e9\n")
+        .with("configs/toy/configurations.yaml", &CONFIGURATIONS.replace("4.12e9", "4e9"));
+    assert_eq!(
+        checkout.said(Level::Info, &Overrides::default()),
+        [
+            format!("{OVERLAY}:1: `batch_size`: `256` (configs/toy/configurations.yaml:1) becomes `8`"),
+            format!("{OVERLAY}:2: `flops`: `4e9` (configs/toy/configurations.yaml:2) becomes `2*2.06e9`"),
+        ]
+    );
+    assert_eq!(checkout.load(&Overrides::default()).unwrap().cases[0].settings["batch_size"].value, json!(8));
+}
+
+#[test]
+fn an_empty_overlay_or_none_is_fine() {
+    assert_eq!(errors(&Checkout::new().overlay("")), [""; 0]);
+    assert_eq!(errors(&Checkout::new().overlay("# nothing differs\n")), [""; 0]);
+}
+
+#[test]
+fn set_comes_over_everything_typed_and_marked_as_a_departure() {
+    let checkout = Checkout::new().overlay("batch_size: 8\n");
+    let overrides = set(&["batch_size=4", "image_size=192", "target={top1: 1}", "threads=3", "exist_onnx_path=m.onnx"]);
+    let config = checkout.load(&overrides).unwrap();
+    let toy = &config.cases[0];
+    assert_eq!(toy.settings["batch_size"].value, json!(4));
+    assert_eq!(toy.settings["batch_size"].origin.to_string(), "--set batch_size=4");
+    assert_eq!(toy.parameters["image_size"].value, json!(192));
+    assert_eq!(toy.parameters["target"].value, json!({"top1": 1}));
+    assert_eq!(toy.own["threads"].value, json!(3), "an option of the vendor's engines");
+    assert_eq!(toy.departures, ["batch_size", "image_size", "target", "threads", "exist_onnx_path"]);
+    assert_eq!(
+        checkout.said(Level::Warning, &set(&["batch_size=4"])),
+        [format!(
+            "--set batch_size=4: `batch_size`: `8` ({OVERLAY}:1) becomes `4`: a departure from the standard configuration"
+        )]
+    );
+}
+
+#[test]
+fn a_set_that_means_nothing_is_an_error() {
+    let said = |argument: &str| Checkout::new().said(Level::Error, &set(&[argument])).join("\n");
+    assert_eq!(
+        said("batch_size"),
+        "--set batch_size: `batch_size` is not KEY=VALUE\n  hint: such as --set batch_size=4"
+    );
+    assert_eq!(
+        said("batch_siez=4"),
+        "--set batch_siez=4: case `toy` has no key `batch_siez` (nearest: `batch_size`)\n  hint: known keys: batch_size, flops, \
+         fp16, compiler, num_workers, log_freq, repeat, no_validation, exist_onnx_path, exist_compiler_path, image_size, \
+         target, threads, level"
+    );
+    assert_eq!(said("repeat=x"), "--set repeat=x: `repeat` must be a whole number from 1 to 4294967295, not `x`");
+    assert_eq!(said("target=[1"), "--set target=[1: while parsing a flow sequence, expected ',' or ']'");
+    assert!(said("HOSTS=[a]").starts_with("--set HOSTS=[a]: `HOSTS` belongs to host.yaml (`HOSTS`)\n"));
+}
+
+#[test]
+fn case_chooses_among_the_cases_and_their_frameworks() {
+    let host = "VENDOR: chip\nCASES:\n  \"toy:frame\": data\n  \"toy:frame_2\": more\n  \"toy:slide\": data\n";
+    let checkout = Checkout::new().with("configs/host.yaml", host);
+    let chosen = |overrides: &Overrides| -> Vec<String> {
+        let config = checkout.load(overrides).unwrap();
+        config.cases.iter().map(|case| format!("{} {}", case.key.value, case.data_dir.value.display())).collect()
+    };
+    let data = |name: &str| checkout.path(name).display().to_string();
+    assert_eq!(chosen(&Overrides::default()).len(), 3);
+    assert_eq!(
+        chosen(&case("toy")),
+        [format!("toy:frame {}", data("data")), format!("toy:frame_2 {}", data("more"))],
+        "those that the vendor has"
+    );
+    assert_eq!(chosen(&case("toy:frame_2")), [format!("toy:frame_2 {}", data("more"))]);
+    assert_eq!(chosen(&case("toy:frame_3")), [format!("toy:frame_3 {}", data("data"))], "data of the same case");
+    let elsewhere = Overrides { data: Some("/elsewhere".into()), ..case("toy:frame") };
+    assert_eq!(chosen(&elsewhere), ["toy:frame /elsewhere"]);
+}
+
+#[test]
+fn a_case_without_framework_runs_with_the_only_one_of_its_vendor() {
+    let overrides = Overrides { vendor: Some("other".to_owned()), ..case("toy") };
+    let checkout = Checkout::new();
+    assert_eq!(checkout.load(&overrides).unwrap().cases[0].key.value.to_string(), "toy:slide");
+    assert_eq!(
+        checkout.said(Level::Info, &overrides),
+        ["vendors/other/vendor.yaml:4: case `toy` runs with `slide`, the only framework of vendor `other`"]
+    );
+}
+
+#[test]
+fn a_case_that_cannot_be_chosen_is_an_error() {
+    let checkout = Checkout::new();
+    let said = |overrides: &Overrides| checkout.said(Level::Error, overrides).join("\n");
+    assert_eq!(said(&case("tyo")), "--case tyo: unknown case `tyo` (known: toy)\n  hint: did you mean `toy`?");
+    assert_eq!(
+        said(&case("bert:frame")),
+        "--case bert:frame: unknown case `bert` (known: toy)\n  hint: a case is a folder in configs/ and one in scripts/"
+    );
+    assert_eq!(said(&case("toy:")), "--case toy:: `toy:` is not a case key (`<case>:<framework>[_<version>]`)");
+    let empty = Checkout::new().with("configs/host.yaml", "VENDOR: chip\n");
+    assert_eq!(
+        empty.said(Level::Error, &case("toy")),
+        [
+            "vendors/chip/vendor.yaml:4: no data directory for case `toy`\n  hint: give --data DIR, or add the case to `CASES`"
+        ]
+    );
+    let two = empty.with(
+        "vendors/chip/vendor.yaml",
+        "name: chip\nabout: a\nframeworks: {a: {engine: x}, b: {engine: x}}\ncompilers: {}\n",
+    );
+    assert_eq!(
+        two.said(Level::Error, &case("toy")),
+        ["--case toy: no framework for case `toy`\n  hint: say --case toy:FRAMEWORK (known: a, b)"]
+    );
+}
+
+#[test]
+fn a_mistake_in_vendor_yaml_is_shown_with_its_line() {
+    let said = |text: &str| errors(&Checkout::new().with("vendors/chip/vendor.yaml", text)).join("\n");
+    let head = "name: chip\nabout: a\nframeworks: {}\ncompilers: {}\n";
+    assert_eq!(
+        said(&format!("{head}device: []\n")),
+        "vendors/chip/vendor.yaml:5: unknown field `device`, expected one of `name`, `about`, `frameworks`, `compilers`, \
+         `devices`, `visible_devices`, `container_options`"
+    );
+    assert_eq!(
+        said(&head.replace("compilers: {}", "compilers: {fast: {engine: [rten]}}")),
+        "vendors/chip/vendor.yaml:4: compilers.fast.engine: invalid type: sequence, expected a string"
+    );
+    assert_eq!(
+        said(&head.replace("chip", "chop")),
+        "vendors/chip/vendor.yaml:1: `name` is `chop`, the folder is `chip`"
+    );
+}
+
+#[test]
+fn the_peak_is_that_of_the_detected_device_and_precision_or_unknown() {
+    let vendor = Checkout::new().load(&Overrides::default()).unwrap().vendor.unwrap();
+    let peak = vendor.peak("dev:0 Chip-1 80GB", "f16").unwrap();
+    assert_eq!(
+        (peak.device.as_str(), peak.flops_per_s, peak.source.as_str()),
+        ("Chip 1", FlopsPerSecond(200e12), "sheet")
+    );
+    assert_eq!(vendor.peak("dev:0 Chip-1 80GB", "f32"), None, "the sheet does not say");
+    assert_eq!(vendor.peak("Chip-2", "f16"), None, "another device");
+}
