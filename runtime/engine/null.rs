@@ -158,6 +158,10 @@ impl Session for NullSession {
         Ok(zeros)
     }
 
+    fn device(&self) -> String {
+        "null".to_owned()
+    }
+
     fn sync(&mut self) -> Result<(), EngineError> {
         let busy = self.sleep * std::mem::take(&mut self.submitted);
         if !busy.is_zero() {
@@ -232,6 +236,11 @@ mod tests {
     fn inputs_without_outputs_name_what_is_missing() {
         let error = load(json!({"inputs": {"x": "N,3,f32"}})).err().unwrap();
         assert_eq!(error.to_string(), "engine `null`: option `outputs`: must be given beside `inputs`");
+    }
+
+    #[test]
+    fn an_option_that_is_null_is_left_to_the_engine() {
+        load(json!({"sleep_ms": null, "inputs": {"x": "N,3,f32"}, "outputs": {"y": "N,4,f32"}})).unwrap();
     }
 
     #[test]

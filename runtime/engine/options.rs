@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::{Artifact, Engine, EngineError, Options};
 use crate::tensor::DType;
 
-/// The options of one load, as the engine asks for them.
+/// The options of one load, as the engine asks for them. An option that is `null` is left to the engine.
 pub(super) struct Asked<'a> {
     engine: &'static str,
     extra: &'a IndexMap<String, Json>,
@@ -60,7 +60,7 @@ impl<'a> Asked<'a> {
     }
 
     fn read<T>(&self, name: &str, takes: &str, as_type: impl Fn(&Json) -> Option<T>) -> Result<Option<T>, EngineError> {
-        let Some(json) = self.extra.get(name) else { return Ok(None) };
+        let Some(json) = self.extra.get(name).filter(|json| !json.is_null()) else { return Ok(None) };
         as_type(json).map(Some).ok_or_else(|| self.refuse(name, format!("`{json}` is not {takes}")))
     }
 }
