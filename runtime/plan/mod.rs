@@ -10,6 +10,8 @@ mod problem;
 mod route;
 mod rows;
 #[cfg(test)]
+mod shipped;
+#[cfg(test)]
 mod tests;
 
 pub use catalogue::{CaseFolder, Catalogue, KnownEngine};

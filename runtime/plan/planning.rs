@@ -177,20 +177,17 @@ impl Planner<'_> {
     }
 
     fn model(&mut self, source: Source, exported: PathBuf) -> ModelInput {
-        match &source {
-            Source::Exported => return ModelInput::Onnx(exported),
-            Source::Existing(ModelInput::Onnx(path)) if self.opens_onnx() => {
-                self.must_exist("ONNX file", path, self.origin("exist_onnx_path"));
-            }
-            Source::Existing(ModelInput::Onnx(_)) => {}
-            Source::Existing(ModelInput::Compiled(path)) => {
+        let Source::Existing(model) = source else { return ModelInput::Onnx(exported) };
+        match &model {
+            ModelInput::Compiled(path) => {
                 self.must_exist("compiled model", path, self.origin("exist_compiler_path"));
             }
+            ModelInput::Onnx(path) if self.opens_onnx() => {
+                self.must_exist("ONNX file", path, self.origin("exist_onnx_path"));
+            }
+            ModelInput::Onnx(_) => {}
         }
-        match source {
-            Source::Existing(model) => model,
-            Source::Exported => ModelInput::Onnx(exported),
-        }
+        model
     }
 
     fn opens_onnx(&self) -> bool {

@@ -11,7 +11,9 @@ use rhai::packages::{
     ArithmeticPackage, BasicArrayPackage, BasicFnPackage, BasicIteratorPackage, BasicMapPackage, BasicMathPackage,
     BasicStringPackage, LogicPackage, MoreStringPackage, Package,
 };
-use rhai::{Dynamic, Engine, EvalAltResult, ImmutableString, Module, NativeCallContext, OptimizationLevel, Position, Shared};
+use rhai::{
+    Dynamic, Engine, EvalAltResult, ImmutableString, Module, NativeCallContext, OptimizationLevel, Position, Shared,
+};
 
 use crate::event::Level;
 use crate::measure::Clock;

@@ -1,0 +1,116 @@
+//! Tests of what the repository ships: its host.yaml, cases and vendors. Knows no rule.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::config::{Overrides, SETTINGS, SITE, find_root, load};
+use crate::event::Level;
+use crate::tensor::DType;
+
+fn repository() -> PathBuf {
+    find_root(Path::new(env!("CARGO_MANIFEST_DIR"))).expect("the tests run in the repository")
+}
+
+/// A catalogue with every engine that the vendors name, in every type.
+fn catalogue(root: &Path) -> Catalogue {
+    let mut catalogue = Catalogue::read(root, Vec::new());
+    let vendors = catalogue.vendors.values().flatten();
+    let entries = vendors.flat_map(|vendor| vendor.frameworks.values().chain(vendor.compilers.values()));
+    let names: BTreeSet<String> = entries.map(|entry| entry.engine.clone()).collect();
+    catalogue.engines = names
+        .into_iter()
+        .map(|name| KnownEngine {
+            name,
+            about: String::new(),
+            framework: true,
+            compiler: true,
+            precisions: vec![DType::F32, DType::F16],
+        })
+        .collect();
+    catalogue
+}
+
+fn planned(root: &Path, case: &str, vendor: &str) -> Plan {
+    let data = tempfile::tempdir().unwrap();
+    let overrides = Overrides {
+        case: Some(case.to_owned()),
+        vendor: Some(vendor.to_owned()),
+        data: Some(data.path().to_owned()),
+        ..Overrides::default()
+    };
+    let config = load(root, &overrides).unwrap_or_else(|errors| panic!("{case} on {vendor}: {errors}"));
+    plan(&config, &catalogue(root)).unwrap_or_else(|errors| panic!("{case} on {vendor}: {errors}"))
+}
+
+#[test]
+fn every_case_goes_through_both_phases_on_every_vendor_that_has_an_overlay_for_it() {
+    let root = repository();
+    let catalogue = catalogue(&root);
+    assert!(catalogue.vendors.values().all(Option::is_some), "every vendor.yaml can be read");
+    for (case, folder) in &catalogue.cases {
+        assert!(folder.configured && !folder.scripts.is_empty(), "{case} has both its folders");
+        assert!(!folder.overlays.is_empty(), "{case} runs somewhere");
+        for vendor in &folder.overlays {
+            let plan = planned(&root, case, vendor);
+            assert_eq!(plan.cases[0].jobs.len(), 2, "{case} on {vendor}");
+            let warnings: Vec<_> = plan.findings.iter().filter(|finding| finding.level > Level::Info).collect();
+            assert_eq!(warnings, Vec::<&crate::config::Finding>::new(), "{case} on {vendor}");
+        }
+    }
+}
+
+#[test]
+fn the_standard_case_is_flagperfs() {
+    let root = repository();
+    let text = fs::read_to_string(root.join("configs/resnet50/configurations.yaml")).unwrap();
+    let values: serde_json::Value = serde_yaml::from_str(&text).unwrap();
+    assert_eq!(
+        values,
+        serde_json::json!({"batch_size": 256, "flops": 4.12e9, "fp16": true, "compiler": "tensorrt", "num_workers": 8,
+            "log_freq": 30, "repeat": 5, "no_validation": false, "exist_onnx_path": null, "exist_compiler_path": null})
+    );
+    for setting in SETTINGS {
+        assert!(values.get(setting.name).is_some(), "{}", setting.name);
+    }
+}
+
+#[test]
+fn host_yaml_mentions_every_key() {
+    let text = fs::read_to_string(repository().join("configs/host.yaml")).unwrap();
+    for key in SITE {
+        assert!(
+            text.lines().any(|line| line.trim_start_matches('#').starts_with(&format!("{}:", key.name))),
+            "{}",
+            key.name
+        );
+    }
+}
+
+#[test]
+fn a_copy_of_mock_under_another_name_is_a_vendor() {
+    let repository = repository();
+    let home = tempfile::tempdir().unwrap();
+    for folder in ["configs", "scripts", "vendors"] {
+        copy(&repository.join(folder), &home.path().join(folder));
+    }
+    let (mine, overlays) = (home.path().join("vendors/mine"), home.path().join("configs/resnet50/vendor_config"));
+    copy(&repository.join("vendors/mock"), &mine);
+    let description = fs::read_to_string(mine.join("vendor.yaml")).unwrap();
+    fs::write(mine.join("vendor.yaml"), description.replace("name: mock\n", "name: mine\n")).unwrap();
+    fs::write(overlays.join("mine_configurations.yaml"), "compiler: mock\n").unwrap();
+    let plan = planned(home.path(), "resnet50", "mine");
+    assert_eq!((plan.vendor.name.as_str(), plan.cases[0].jobs.len()), ("mine", 2));
+    assert!(plan.vendor.peak("cpu", "f16").is_some());
+    let steps = fs::read_to_string(mine.join("README.md")).unwrap();
+    assert!(steps.lines().count() <= 20, "how to add a vendor fits in 20 lines");
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() { copy(&from, &to) } else { drop(fs::copy(&from, &to).unwrap()) }
+    }
+}
