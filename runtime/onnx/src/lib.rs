@@ -5,6 +5,7 @@
 mod builder;
 mod check;
 mod count;
+pub mod exec;
 mod file;
 mod graph;
 mod inference;

@@ -6,7 +6,6 @@
 mod agreement;
 mod attributes;
 mod dtypes;
-mod rules;
 mod shapes;
 mod symbols;
 mod window;

@@ -1,0 +1,88 @@
+//! Reads a node's attributes as the types an operator wants.
+
+use indexmap::IndexMap;
+
+use super::OpError;
+use crate::{Attribute, Tensor};
+
+/// The attributes of one node.
+#[derive(Clone, Copy)]
+pub(super) struct Attributes<'a>(pub &'a IndexMap<String, Attribute>);
+
+impl<'a> Attributes<'a> {
+    /// The attribute through `read`, or `default` when it is not there.
+    fn read<T>(
+        self,
+        name: &str,
+        default: T,
+        kind: &str,
+        read: impl Fn(&'a Attribute) -> Option<T>,
+    ) -> Result<T, OpError> {
+        match self.0.get(name) {
+            None => Ok(default),
+            Some(attribute) => {
+                read(attribute).ok_or_else(|| OpError::operands(format!("attribute `{name}` is not {kind}")))
+            }
+        }
+    }
+
+    pub fn int(self, name: &str, default: i64) -> Result<i64, OpError> {
+        self.read(name, default, "an integer", |attribute| match attribute {
+            Attribute::Int(value) => Some(*value),
+            _ => None,
+        })
+    }
+
+    pub fn flag(self, name: &str, default: bool) -> Result<bool, OpError> {
+        self.int(name, i64::from(default)).map(|value| value != 0)
+    }
+
+    pub fn float(self, name: &str, default: f64) -> Result<f64, OpError> {
+        self.read(name, default, "a number", |attribute| match attribute {
+            Attribute::Float(value) => Some(f64::from(*value)),
+            _ => None,
+        })
+    }
+
+    pub fn text(self, name: &str, default: &'a str) -> Result<&'a str, OpError> {
+        self.read(name, default, "a string", |attribute| match attribute {
+            Attribute::String(value) => Some(value.as_str()),
+            _ => None,
+        })
+    }
+
+    pub fn tensor(self, name: &str) -> Result<Option<&'a Tensor>, OpError> {
+        self.read(name, None, "a tensor", |attribute| match attribute {
+            Attribute::Tensor(value) => Some(Some(value)),
+            _ => None,
+        })
+    }
+
+    /// Integers; a single one counts as a list of one.
+    pub fn ints(self, name: &str) -> Result<Option<Vec<i64>>, OpError> {
+        self.read(name, None, "a list of integers", |attribute| match attribute {
+            Attribute::Ints(values) => Some(Some(values.clone())),
+            Attribute::Int(value) => Some(Some(vec![*value])),
+            _ => None,
+        })
+    }
+
+    /// Integers from 0 on.
+    pub fn sizes(self, name: &str) -> Result<Option<Vec<usize>>, OpError> {
+        self.bounded(name, 0)
+    }
+
+    /// Integers from 1 on.
+    pub fn counts(self, name: &str) -> Result<Option<Vec<usize>>, OpError> {
+        self.bounded(name, 1)
+    }
+
+    fn bounded(self, name: &str, least: usize) -> Result<Option<Vec<usize>>, OpError> {
+        let Some(values) = self.ints(name)? else { return Ok(None) };
+        let size = |value: &i64| usize::try_from(*value).ok().filter(|size| *size >= least);
+        match values.iter().map(size).collect() {
+            Some(sizes) => Ok(Some(sizes)),
+            None => Err(OpError::lacks(format!("attribute `{name}` of {values:?}, each is at least {least}"))),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Merges steps of a plan for speed: a batch normalization, a sum or an activation into the convolution before it.
+//!
+//! Touches the executor's own plan only; the graph stays as it is.
+
+use super::load::{Plan, Slot, Step};
+use super::op::Op;
+use super::ops::{Binary, Unary};
+use crate::Tensor;
+
+impl Plan {
+    /// Merges whatever gives the same result in fewer passes over memory.
+    pub fn fuse(&mut self) {
+        self.rewrite(Plan::fixed_clip);
+        self.rewrite(Plan::gated);
+        self.rewrite(Plan::batch_normalization);
+        self.rewrite(Plan::residual);
+        self.rewrite(Plan::activation);
+    }
+
+    /// Applies a rule to each step; a rule returns the step that it merged into this one or this one into.
+    fn rewrite(&mut self, rule: fn(&mut Plan, usize, &[usize]) -> Option<usize>) {
+        let mut gone = vec![false; self.steps.len()];
+        for i in 0..self.steps.len() {
+            let uses = self.uses();
+            if let Some(merged) = rule(self, i, &uses) {
+                gone[merged] = true;
+                self.steps[merged].inputs.clear();
+            }
+        }
+        let mut gone = gone.into_iter();
+        self.steps.retain(|_| gone.next() == Some(false));
+    }
+
+    /// The step before `i` that makes `slot`, if nothing else reads it.
+    fn sole_producer(&self, i: usize, slot: Slot, uses: &[usize]) -> Option<usize> {
+        let made = |step: &Step| step.outputs == [slot];
+        if uses[slot] == 1 { self.steps[..i].iter().position(made) } else { None }
+    }
+
+    /// The plain convolution before `i` that makes input `input` of step `i`, if nothing else reads that.
+    fn conv_before(&self, i: usize, input: usize, uses: &[usize]) -> Option<usize> {
+        let slot = (*self.steps[i].inputs.get(input)?)?;
+        let plain = |at: &usize| matches!(self.steps[*at].op, Op::Conv { residual: false, activation: None, .. });
+        self.sole_producer(i, slot, uses).filter(plain)
+    }
+
+    /// Clip with constant bounds.
+    fn fixed_clip(&mut self, i: usize, _: &[usize]) -> Option<usize> {
+        let step = &self.steps[i];
+        let Op::Clip { min, max } = step.op else { return None };
+        let bound = |attribute: Option<f64>, input: usize, default: f64| match (attribute, step.inputs.get(input)) {
+            (Some(bound), _) => Some(bound),
+            (None, None | Some(None)) => Some(default),
+            (None, Some(Some(slot))) => self.constants.get(slot).and_then(|bound| bound.to_f64().first().copied()),
+        };
+        let (min, max) = (bound(min, 1, f64::NEG_INFINITY)?, bound(max, 2, f64::INFINITY)?);
+        let step = &mut self.steps[i];
+        step.op = Op::Unary(Unary::Clip { min, max });
+        step.inputs.truncate(1);
+        None
+    }
+
+    /// x * Sigmoid(x) and x * HardSigmoid(x).
+    fn gated(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
+        let (Op::Binary(Binary::Mul), &[Some(a), Some(b)]) = (&self.steps[i].op, &self.steps[i].inputs[..]) else {
+            return None;
+        };
+        let (gate, kind) = [(a, b), (b, a)].into_iter().find_map(|(x, gated)| {
+            let gate = self.sole_producer(i, gated, uses)?;
+            let kind = match self.steps[gate].op {
+                Op::Unary(Unary::Sigmoid) => Unary::Silu,
+                Op::Unary(Unary::HardSigmoid { alpha, beta }) if is_sixth(alpha) && beta == 0.5 => Unary::HardSwish,
+                _ => return None,
+            };
+            (self.steps[gate].inputs == [Some(x)]).then_some((gate, kind))
+        })?;
+        self.steps[i].op = Op::Unary(kind);
+        self.steps[i].inputs = self.steps[gate].inputs.clone();
+        Some(gate)
+    }
+
+    /// Scales the filters and shifts the bias as the batch normalization after them would.
+    fn batch_normalization(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
+        let Op::BatchNormalization { epsilon } = self.steps[i].op else { return None };
+        let conv = self.conv_before(i, 0, uses)?;
+        let constant = |slot: Option<Slot>| self.constants.get(&slot?);
+        let statistic = |input: usize| constant(*self.steps[i].inputs.get(input)?).map(Tensor::to_f64);
+        let (scale, shift, mean, variance) = (statistic(1)?, statistic(2)?, statistic(3)?, statistic(4)?);
+        let weight = constant(self.steps[conv].inputs[1])?;
+        let filters = *weight.shape().first()?;
+        let bias = match self.steps[conv].inputs.get(2).copied().flatten() {
+            Some(slot) => constant(Some(slot))?.to_f64(),
+            None => vec![0.0; filters],
+        };
+        if [&scale, &shift, &mean, &variance, &bias].iter().any(|values| values.len() != filters) {
+            return None;
+        }
+        let factor: Vec<f64> = scale.iter().zip(&variance).map(|(s, v)| s / (v + epsilon).sqrt()).collect();
+        let bias: Vec<f64> = (0..filters).map(|f| (bias[f] - mean[f]) * factor[f] + shift[f]).collect();
+        let mut filter_values = weight.to_f64();
+        for (filter, factor) in filter_values.chunks_exact_mut((weight.len() / filters).max(1)).zip(&factor) {
+            filter.iter_mut().for_each(|value| *value *= factor);
+        }
+        let (shape, dtype) = (weight.shape().to_vec(), weight.dtype());
+        let folded = Tensor::from_vec(shape, filter_values).ok()?.cast(dtype);
+        let bias = Tensor::from_vec([filters], bias).ok()?.cast(dtype);
+        let x = self.steps[conv].inputs[0];
+        self.steps[conv].inputs = vec![x, Some(self.constant(folded)), Some(self.constant(bias))];
+        self.steps[conv].outputs = self.steps[i].outputs.clone();
+        Some(i)
+    }
+
+    /// The convolution moves to the sum that it is an operand of; both operands are known to be of one shape.
+    fn residual(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
+        let (Op::Binary(Binary::Add), &[Some(a), Some(b)]) = (&self.steps[i].op, &self.steps[i].inputs[..]) else {
+            return None;
+        };
+        let known = |slot: Slot| self.specs[slot].as_ref().filter(|spec| !spec.dims.contains(&crate::Dim::Unknown));
+        if a == b || known(a).is_none() || known(a) != known(b) {
+            return None;
+        }
+        let last = [(0, b), (1, a)]
+            .into_iter()
+            .filter_map(|(input, other)| self.conv_before(i, input, uses).map(|conv| (conv, other)));
+        let (conv, other) = last.max_by_key(|(conv, _)| *conv)?;
+        let mut merged = self.steps[conv].clone();
+        let Op::Conv { residual, .. } = &mut merged.op else { return None };
+        *residual = true;
+        merged.inputs.resize(3, None);
+        merged.inputs.push(Some(other));
+        merged.outputs = self.steps[i].outputs.clone();
+        self.steps[i] = merged;
+        self.steps[conv].outputs.clear();
+        Some(conv)
+    }
+
+    fn activation(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
+        let Op::Unary(kind) = self.steps[i].op else { return None };
+        let conv = self.sole_producer(i, self.steps[i].inputs[0]?, uses)?;
+        let Op::Conv { activation: activation @ None, .. } = &mut self.steps[conv].op else { return None };
+        *activation = Some(kind);
+        self.steps[conv].outputs = self.steps[i].outputs.clone();
+        Some(i)
+    }
+}
+
+/// 1/6, as an f32 attribute can hold it.
+fn is_sixth(alpha: f64) -> bool {
+    (alpha - 1.0 / 6.0).abs() < 1e-7
+}

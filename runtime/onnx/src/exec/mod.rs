@@ -1,0 +1,32 @@
+//! Runs a graph node by node over a small set of tensor operations.
+//!
+//! [`Executor::load`] resolves every node once; [`TensorOps`] is what a tensor library has to bring. Knows no file
+//! format, no device and no clock.
+
+#[cfg(feature = "candle")]
+mod candle;
+
+mod attributes;
+mod error;
+mod evaluate;
+mod executor;
+mod fuse;
+mod load;
+mod movement;
+mod op;
+mod operands;
+mod ops;
+mod rearrange;
+mod reference;
+mod resolve;
+mod window;
+
+#[cfg(feature = "candle")]
+pub use candle::CandleOps;
+pub use error::{ExecError, OpError};
+pub use executor::Executor;
+pub use ops::{Binary, Conv, PadMode, Pool, Reduce, TensorOps, Unary};
+pub use reference::{Array, ReferenceOps};
+
+#[cfg(test)]
+mod tests;

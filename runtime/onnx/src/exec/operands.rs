@@ -1,0 +1,81 @@
+//! What a step reads: values on the host or in the tensor library, as whichever of the two the operator wants.
+
+use super::OpError;
+use super::ops::TensorOps;
+use super::reference::Array;
+use crate::DType;
+
+/// A value while a graph runs. Shapes and what is computed from them stay on the host.
+#[derive(Clone, Debug)]
+pub(super) enum Value<T> {
+    /// On the host, in f64 with an element type.
+    Host(Array),
+    /// In the tensor library.
+    Library(T),
+}
+
+/// The inputs of one step.
+pub(super) struct Operands<'a, O: TensorOps> {
+    pub ops: &'a O,
+    pub values: Vec<Option<Value<O::Tensor>>>,
+}
+
+impl<O: TensorOps> Operands<'_, O> {
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Input `i` as a tensor of the library.
+    pub fn tensor(&self, i: usize) -> Result<O::Tensor, OpError> {
+        self.optional_tensor(i)?.ok_or_else(|| OpError::operands(format!("input {i} is missing")))
+    }
+
+    /// Input `i` as a tensor of the library, if it is there.
+    pub fn optional_tensor(&self, i: usize) -> Result<Option<O::Tensor>, OpError> {
+        match self.values.get(i).and_then(Option::as_ref) {
+            None => Ok(None),
+            Some(Value::Library(tensor)) => Ok(Some(tensor.clone())),
+            Some(Value::Host(array)) => self.ops.upload(&array.to_tensor(array.dtype())).map(Some),
+        }
+    }
+
+    /// The sizes of input `i`.
+    pub fn shape(&self, i: usize) -> Result<Vec<usize>, OpError> {
+        match self.values.get(i).and_then(Option::as_ref) {
+            None => Err(OpError::operands(format!("input {i} is missing"))),
+            Some(Value::Library(tensor)) => Ok(self.ops.shape(tensor)),
+            Some(Value::Host(array)) => Ok(array.shape().to_vec()),
+        }
+    }
+
+    /// Input `i` as integers, if it is there.
+    pub fn ints(&self, i: usize) -> Result<Option<Vec<i64>>, OpError> {
+        Ok(self.numbers(i, DType::I64)?.map(|array| array.to_ints()))
+    }
+
+    /// Input `i` as integers.
+    pub fn needed_ints(&self, i: usize) -> Result<Vec<i64>, OpError> {
+        self.ints(i)?.ok_or_else(|| OpError::operands(format!("input {i} is missing")))
+    }
+
+    /// The one number in input `i`, if it is there.
+    pub fn number(&self, i: usize) -> Result<Option<f64>, OpError> {
+        Ok(self.numbers(i, DType::F64)?.and_then(|array| array.values().first().copied()))
+    }
+
+    /// The one number in input `i`, if it is there and on the host already.
+    pub fn host_number(&self, i: usize) -> Option<f64> {
+        match self.values.get(i)?.as_ref()? {
+            Value::Host(array) if array.values().len() == 1 => array.values().first().copied(),
+            _ => None,
+        }
+    }
+
+    fn numbers(&self, i: usize, dtype: DType) -> Result<Option<Array>, OpError> {
+        match self.values.get(i).and_then(Option::as_ref) {
+            None => Ok(None),
+            Some(Value::Host(array)) => Ok(Some(array.clone())),
+            Some(Value::Library(tensor)) => Ok(Some(Array::from_tensor(&self.ops.download(tensor, dtype)?))),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Elementwise functions in f64.
+
+use ndarray::Zip;
+
+use super::{Array, OpError};
+use crate::DType;
+use crate::exec::movement::broadcast_shape;
+use crate::exec::ops::{Binary, Unary};
+
+pub(super) fn unary(kind: Unary, x: &Array) -> Array {
+    x.map(|x| apply(kind, x))
+}
+
+/// The definition of each function, as the ONNX operator of its name gives it.
+fn apply(kind: Unary, x: f64) -> f64 {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let hard_sigmoid = |alpha: f64, beta: f64| (alpha * x + beta).clamp(0.0, 1.0);
+    match kind {
+        Unary::Relu => x.max(0.0),
+        Unary::Clip { min, max } => x.max(min).min(max),
+        Unary::Sigmoid => sigmoid(x),
+        Unary::HardSigmoid { alpha, beta } => hard_sigmoid(alpha, beta),
+        Unary::HardSwish => x * hard_sigmoid(1.0 / 6.0, 0.5),
+        Unary::Silu => x * sigmoid(x),
+        Unary::Tanh => x.tanh(),
+        Unary::Erf => libm::erf(x),
+        Unary::Gelu => 0.5 * x * (1.0 + libm::erf(x / std::f64::consts::SQRT_2)),
+        Unary::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            0.5 * x * (1.0 + inner.tanh())
+        }
+        Unary::LeakyRelu { alpha } => {
+            if x < 0.0 {
+                alpha * x
+            } else {
+                x
+            }
+        }
+        Unary::Exp => x.exp(),
+        Unary::Log => x.ln(),
+        Unary::Sqrt => x.sqrt(),
+        Unary::Reciprocal => 1.0 / x,
+        Unary::Neg => -x,
+        Unary::Abs => x.abs(),
+        Unary::Floor => x.floor(),
+        Unary::Ceil => x.ceil(),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
+        Unary::Not => f64::from(x == 0.0),
+    }
+}
+
+pub(super) fn binary(kind: Binary, a: &Array, b: &Array) -> Result<Array, OpError> {
+    let shape = broadcast_shape(a.shape(), b.shape())?;
+    let integers = !a.dtype().is_float();
+    let apply = |a: f64, b: f64| match kind {
+        Binary::Add => a + b,
+        Binary::Sub => a - b,
+        Binary::Mul => a * b,
+        Binary::Div if integers => (a / b).trunc(),
+        Binary::Div => a / b,
+        Binary::Pow => a.powf(b),
+        Binary::Min => a.min(b),
+        Binary::Max => a.max(b),
+        Binary::Equal => f64::from(a == b),
+        Binary::Less => f64::from(a < b),
+        Binary::Greater => f64::from(a > b),
+        Binary::And => f64::from(a != 0.0 && b != 0.0),
+        Binary::Or => f64::from(a != 0.0 || b != 0.0),
+    };
+    if integers && kind == Binary::Div && b.values().iter().any(|value| *value == 0.0) {
+        return Err(OpError::operands("an integer is divided by zero"));
+    }
+    let dtype = match kind {
+        Binary::Equal | Binary::Less | Binary::Greater | Binary::And | Binary::Or => DType::Bool,
+        _ => a.dtype(),
+    };
+    let values = Zip::from(a.broadcast(&shape)?).and(b.broadcast(&shape)?).map_collect(|a, b| apply(*a, *b));
+    Ok(Array::new(values, dtype))
+}
+
+pub(super) fn select(condition: &Array, a: &Array, b: &Array) -> Result<Array, OpError> {
+    let shape = broadcast_shape(condition.shape(), &broadcast_shape(a.shape(), b.shape())?)?;
+    let values = Zip::from(condition.broadcast(&shape)?)
+        .and(a.broadcast(&shape)?)
+        .and(b.broadcast(&shape)?)
+        .map_collect(|condition, a, b| if *condition != 0.0 { *a } else { *b });
+    Ok(Array::new(values, a.dtype()))
+}

@@ -1,0 +1,140 @@
+//! What the executor itself does: names in errors, shapes on the host, memory freed, inputs checked.
+
+use super::{Sketch, int_list, ints, noise};
+use crate::exec::{ExecError, Executor, ReferenceOps};
+use crate::{Attribute, DType, Graph, Tensor};
+
+fn load(graph: &Graph) -> Result<Executor<ReferenceOps>, ExecError> {
+    Executor::load(graph, ReferenceOps)
+}
+
+#[track_caller]
+fn error<T>(result: Result<T, ExecError>) -> String {
+    result.err().expect("an error").to_string()
+}
+
+#[test]
+fn a_lacking_operator_is_named_with_its_node() {
+    let graph = Sketch::new().input("x", "3,f32").node("NonZero", &["x"], &["y"]).output("y", "3,f32");
+    assert_eq!(error(load(&graph)), "node `y`: the executor lacks the operator `NonZero`");
+    let mut foreign = graph;
+    foreign.nodes[0].domain = "com.microsoft".into();
+    assert_eq!(error(load(&foreign)), "node `y`: the executor lacks the operator `com.microsoft.NonZero`");
+}
+
+#[test]
+fn a_bad_attribute_is_named_with_its_node() {
+    let with = |name, value| {
+        let sketch = Sketch::new().input("x", "1,1,4,4,f32");
+        sketch.node_with("MaxPool", &["x"], &["pool1"], [(name, value)]).output("pool1", "1,1,2,2,f32")
+    };
+    let error_of = |name, value| error(load(&with(name, value)));
+    let text = "node `pool1` (MaxPool): attribute `strides` is not a list of integers";
+    assert_eq!(error_of("strides", Attribute::Float(2.0)), text);
+    let text = "node `pool1` (MaxPool): not supported: attribute `strides` of [0, 1], each is at least 1";
+    assert_eq!(error_of("strides", ints(&[0, 1])), text);
+}
+
+#[test]
+fn an_input_that_does_not_fit_is_named() {
+    let sketch = Sketch::new().input("images", "N,3,8,8,f32").input("labels", "N,i64");
+    let graph = sketch.node("Relu", &["images"], &["y"]).output("y", "N,3,8,8,f32");
+    let model = load(&graph).unwrap();
+    let labels = noise("2,i64", 1);
+    let run = |images: &str| model.run_host(&[noise(images, 1), labels.clone()]);
+    assert!(run("2,3,8,8,f32").is_ok());
+    assert_eq!(error(run("2,3,9,8,f32")), "input `images` is `N,3,8,8,f32`, given was `2,3,9,8,f32`");
+    assert_eq!(error(run("2,3,8,8,i32")), "input `images` is `N,3,8,8,f32`, given was `2,3,8,8,i32`");
+    assert_eq!(error(run("1,3,8,8,f32")), "input `labels`: dimension `N` is 2 here and 1 in the inputs before");
+    assert_eq!(error(model.run_host(&[labels])), "1 inputs given, the graph takes 2 (`images`, `labels`)");
+}
+
+#[test]
+fn a_value_that_nothing_makes_is_named() {
+    let graph = Sketch::new().input("x", "3,f32").node("Add", &["x", "z"], &["y"]).output("y", "3,f32");
+    assert_eq!(error(load(&graph)), "`y` reads the value `z`, which nothing before it makes");
+    let sketch = Sketch::new().input("x", "3,f32").node("Dropout", &["x"], &["y", "mask"]);
+    let graph = sketch.output("mask", "3,bool");
+    assert_eq!(error(load(&graph)), "`mask` reads the value `mask`, which nothing before it makes");
+}
+
+#[cfg(feature = "candle")]
+#[test]
+fn an_element_type_that_candle_lacks_is_refused_at_load() {
+    let graph = Sketch::new().input("x", "3,bf16").node("Relu", &["x"], &["y"]).output("y", "3,bf16");
+    let refused = error(Executor::load(&graph, crate::exec::CandleOps));
+    assert_eq!(refused, "candle does not compute in `bf16`, the type of `x`");
+}
+
+#[test]
+fn a_failing_step_is_named() {
+    let graph = Sketch::new().input("a", "N,f32").input("b", "M,f32").node("Add", &["a", "b"], &["sum"]);
+    let model = load(&graph.output("sum", "?,f32")).unwrap();
+    let failed = error(model.run_host(&[noise("2,f32", 1), noise("3,f32", 2)]));
+    assert_eq!(failed, "node `sum` (Add): [2] and [3] do not broadcast");
+}
+
+#[test]
+fn intermediates_are_freed_after_their_last_use() {
+    let mut sketch = Sketch::new().input("v0", "3,f32");
+    for i in 0..20 {
+        sketch = sketch.node("Relu", &[&format!("v{i}")], &[&format!("v{}", i + 1)]);
+    }
+    let model = load(&sketch.node("Add", &["v20", "v20"], &["y"]).output("y", "3,f32")).unwrap();
+    let mut alive = Vec::new();
+    let input = crate::exec::Array::from_tensor(&noise("3,f32", 1));
+    model.run_watched(vec![input], &mut |count| alive.push(count)).unwrap();
+    assert_eq!(alive, vec![1; 21]);
+}
+
+#[test]
+fn arithmetic_on_shapes_runs_on_the_host_for_every_batch_size() {
+    // Reshape(x, Concat(Shape(x)[0] * 2, -1)), as exporters write it.
+    let graph = Sketch::new()
+        .input("x", "N,4,f32")
+        .weight("zero", Tensor::scalar(0i64))
+        .weight("two", Tensor::scalar(2i64))
+        .weight("rest", int_list(&[-1]))
+        .weight("first", int_list(&[0]))
+        .node("Shape", &["x"], &["shape"])
+        .node("Gather", &["shape", "zero"], &["rows"])
+        .node("Mul", &["rows", "two"], &["twice"])
+        .node("Unsqueeze", &["twice", "first"], &["listed"])
+        .node_with("Concat", &["listed", "rest"], &["wanted"], [("axis", Attribute::Int(0))])
+        .node("Reshape", &["x", "wanted"], &["y"])
+        .output("y", "?,?,f32");
+    let model = load(&graph).unwrap();
+    for rows in [1, 3] {
+        let input = noise(&format!("{rows},4,f32"), 1);
+        assert_eq!(model.run_host(&[input]).unwrap()[0].shape(), [rows * 2, 2]);
+    }
+}
+
+#[test]
+fn constants_are_computed_once_at_load() {
+    let graph = Sketch::new()
+        .input("x", "2,f32")
+        .weight("w", noise("3,2,f32", 1))
+        .node("Transpose", &["w"], &["wt"])
+        .node_with("Constant", &[], &["c"], [("value_float", Attribute::Float(0.5))])
+        .node("Mul", &["wt", "c"], &["scaled"])
+        .node("MatMul", &["x", "scaled"], &["y"])
+        .output("y", "3,f32");
+    let model = load(&graph).unwrap();
+    let mut steps = 0;
+    let input = crate::exec::Array::from_tensor(&noise("2,f32", 2));
+    model.run_watched(vec![input], &mut |_| steps += 1).unwrap();
+    assert_eq!(steps, 1);
+}
+
+#[test]
+fn several_inputs_and_outputs_keep_their_order() {
+    let sketch = Sketch::new().input("a", "2,f32").input("b", "2,i64").node("Neg", &["a"], &["minus"]);
+    let sketch = Sketch(sketch.output("b", "2,i64"));
+    let model = load(&sketch.output("minus", "2,f32")).unwrap();
+    let fed = [noise("2,f32", 1), int_list(&[5, 6])];
+    let outputs = model.run_host(&fed).unwrap();
+    assert_eq!(outputs[0].as_slice::<i64>().unwrap(), &[5, 6]);
+    assert_eq!(outputs[1].dtype(), DType::F32);
+    assert_eq!(outputs[1].to_f64()[0], -fed[0].to_f64()[0]);
+}
