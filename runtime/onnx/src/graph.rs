@@ -1,6 +1,6 @@
 //! The graph: ONNX nodes over named values, with weights as specifications rather than bytes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 
@@ -159,6 +159,16 @@ pub enum Source {
         /// The type of the elements there.
         dtype: DType,
     },
+}
+
+impl Source {
+    /// The file that the bytes lie in, if any.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Source::File { path, .. } | Source::External { path, .. } => Some(path),
+            Source::Seed { .. } | Source::Value(_) => None,
+        }
+    }
 }
 
 /// How random values are spread.

@@ -63,6 +63,12 @@ pub enum OnnxError {
         /// Why.
         source: std::io::Error,
     },
+    /// The graph's weights lie in the file that would be replaced.
+    #[error("cannot write `{path}`: the graph's weights lie in that very file (write to another name)", path = path.display())]
+    Overwrite {
+        /// The file.
+        path: PathBuf,
+    },
     /// A weight cannot be read while the file is written.
     #[error("cannot write the ONNX file `{path}`: {source}", path = path.display())]
     Weight {

@@ -223,3 +223,144 @@ fn spec(info: &ValueInfoProto) -> Option<TensorSpec> {
     };
     Some(TensorSpec { dims: tensor.shape.as_ref()?.dim.iter().map(dim).collect(), dtype })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::proto::{AttributeProto, OperatorSetIdProto, TensorTypeProto, TypeProto};
+    use super::*;
+    use crate::{Attribute, InferError, write_onnx};
+
+    fn tensor(name: &str, code: i32, dims: &[i64]) -> TensorProto {
+        let (name, data_type) = (Some(name.to_owned()), Some(code));
+        TensorProto { name, data_type, dims: dims.to_vec(), ..TensorProto::default() }
+    }
+
+    fn info(name: &str, spec: &str) -> ValueInfoProto {
+        let spec: TensorSpec = spec.parse().unwrap();
+        super::super::write::value_info(name, &spec)
+    }
+
+    fn node(op: &str, inputs: &[&str], output: &str) -> NodeProto {
+        let input = inputs.iter().map(|&name| name.to_owned()).collect();
+        NodeProto { op_type: Some(op.to_owned()), input, output: vec![output.to_owned()], ..NodeProto::default() }
+    }
+
+    /// Writes a model of these parts, and reads it.
+    fn read(graph: GraphProto) -> (tempfile::TempDir, Result<Graph, OnnxError>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let set = OperatorSetIdProto { domain: None, version: Some(13) };
+        let model =
+            ModelProto { ir_version: Some(7), graph: Some(graph), opset_import: vec![set], ..Default::default() };
+        std::fs::write(&path, model.encode_to_vec()).unwrap();
+        let graph = read_onnx(&path);
+        (folder, graph)
+    }
+
+    #[test]
+    fn typed_fields_hold_every_type() {
+        let initializer = vec![
+            TensorProto { float_data: vec![0.5, -2.0], ..tensor("f32", 1, &[2]) },
+            TensorProto { int32_data: vec![255, 7], ..tensor("u8", 2, &[2]) },
+            TensorProto { int32_data: vec![-1], ..tensor("i8", 3, &[1]) },
+            TensorProto { int32_data: vec![-70_000], ..tensor("i32", 6, &[1]) },
+            TensorProto { int64_data: vec![1 << 40], ..tensor("i64", 7, &[1]) },
+            TensorProto { int32_data: vec![0, 1], ..tensor("bool", 9, &[2]) },
+            TensorProto { int32_data: vec![0x3c00], ..tensor("f16", 10, &[1]) },
+            TensorProto { double_data: vec![1e300], ..tensor("f64", 11, &[]) },
+            TensorProto { int32_data: vec![0x3f80], ..tensor("bf16", 16, &[1]) },
+        ];
+        let (_folder, graph) = read(GraphProto { initializer, ..GraphProto::default() });
+        let graph = graph.unwrap();
+        let values = |name: &str| graph.tensor(name).unwrap().to_f64();
+        assert_eq!((values("f32"), values("u8"), values("i8")), (vec![0.5, -2.0], vec![255.0, 7.0], vec![-1.0]));
+        assert_eq!((values("i32"), values("i64")), (vec![-70_000.0], vec![(1u64 << 40) as f64]));
+        assert_eq!((values("bool"), values("f16"), values("bf16")), (vec![0.0, 1.0], vec![1.0], vec![1.0]));
+        assert_eq!(values("f64"), [1e300]);
+        let roles = ["f32", "f64", "i64"].map(|name| graph.weights[name].role);
+        assert_eq!(roles, [Role::Parameter, Role::Constant, Role::Constant]);
+    }
+
+    #[test]
+    fn too_few_elements_and_unknown_types_are_refused() {
+        let few = TensorProto { float_data: vec![0.5], ..tensor("w", 1, &[2]) };
+        let (_folder, graph) = read(GraphProto { initializer: vec![few], ..GraphProto::default() });
+        let error = graph.unwrap_err().to_string();
+        assert!(error.ends_with("weight `w`: a tensor `2,f32` needs 8 bytes, there are 4"), "{error}");
+        let (_folder, graph) = read(GraphProto { initializer: vec![tensor("w", 13, &[2])], ..GraphProto::default() });
+        let error = graph.unwrap_err().to_string();
+        assert!(error.ends_with("has a weight `w` of ONNX element type 13, which is not supported"), "{error}");
+    }
+
+    #[test]
+    fn unknown_operators_stay_and_declared_values_count() {
+        let mut custom = node("Custom", &["x"], "a");
+        custom.domain = Some("com.example".to_owned());
+        let mut branch = node("If", &["c"], "b");
+        let then = AttributeProto {
+            name: Some("then_branch".to_owned()),
+            kind: Some(5),
+            g: Some(vec![0x12, 1, b'g']),
+            ..AttributeProto::default()
+        };
+        branch.attribute.push(then);
+        let graph = GraphProto {
+            node: vec![custom, branch, node("Relu", &["a"], "r"), node("Add", &["r", "b"], "y")],
+            // Old files list weights among the inputs.
+            initializer: vec![TensorProto { int32_data: vec![1], ..tensor("c", 9, &[]) }],
+            input: vec![info("x", "N,4,f32"), info("c", "bool")],
+            output: vec![info("y", "N,4,f32")],
+            value_info: vec![info("a", "N,4,f32")],
+            ..GraphProto::default()
+        };
+        let (folder, graph) = read(graph);
+        let mut graph = graph.unwrap();
+        assert_eq!((graph.opset, graph.inputs.len(), graph.nodes.len()), (13, 1, 4));
+        let reasons: Vec<InferError> = crate::infer(&mut graph).into_iter().map(|node| node.reason).collect();
+        let unknown = |name: &str| InferError::UnknownOperator(name.to_owned());
+        assert_eq!(reasons, [unknown("com.example.Custom"), unknown("If")]);
+        assert_eq!(graph.values["r"].to_string(), "N,4,f32");
+        crate::check(&graph).unwrap();
+        assert_eq!(crate::count(&graph).multiply_adds_per_sample, None);
+
+        let again = folder.path().join("again.onnx");
+        write_onnx(&graph, &again).unwrap();
+        let back = read_onnx(&again).unwrap();
+        assert!(matches!(&back.nodes[1].attributes["then_branch"], Attribute::Encoded(bytes) if !bytes.is_empty()));
+        assert_eq!(back.nodes, graph.nodes);
+    }
+
+    #[test]
+    fn an_output_without_a_shape_is_inferred() {
+        let bare = TensorTypeProto { elem_type: Some(1), shape: None };
+        let output = ValueInfoProto { name: Some("y".to_owned()), r#type: Some(TypeProto { tensor_type: Some(bare) }) };
+        let graph = GraphProto {
+            node: vec![node("Relu", &["x"], "y")],
+            input: vec![info("x", "N,4,f32")],
+            output: vec![output.clone()],
+            ..GraphProto::default()
+        };
+        let (_folder, graph) = read(graph);
+        assert_eq!(graph.unwrap().outputs[0].spec.to_string(), "N,4,f32");
+        let graph = GraphProto {
+            node: vec![node("Strange", &["x"], "y")],
+            input: vec![info("x", "N,4,f32")],
+            output: vec![output],
+            ..GraphProto::default()
+        };
+        let (_folder, graph) = read(graph);
+        assert!(graph.unwrap_err().to_string().contains("an output `y` of unknown shape"));
+    }
+
+    #[test]
+    fn a_data_file_elsewhere_is_refused() {
+        use super::super::proto::StringStringEntryProto;
+        for location in ["../w.bin", "/etc/passwd"] {
+            let entry = StringStringEntryProto { key: Some("location".to_owned()), value: Some(location.to_owned()) };
+            let external =
+                TensorProto { data_location: Some(EXTERNAL), external_data: vec![entry], ..tensor("w", 1, &[1]) };
+            let (_folder, graph) = read(GraphProto { initializer: vec![external], ..GraphProto::default() });
+            assert!(graph.unwrap_err().to_string().contains("is not beside the ONNX file"));
+        }
+    }
+}

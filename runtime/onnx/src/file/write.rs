@@ -2,6 +2,7 @@
 //!
 //! Knows no operator.
 
+use std::collections::HashSet;
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -53,7 +54,11 @@ pub fn write_onnx(graph: &Graph, path: &Path) -> Result<Vec<PathBuf>, OnnxError>
 /// # Errors
 /// As [`write_onnx`].
 pub fn write_onnx_with(graph: &Graph, path: &Path, options: WriteOptions) -> Result<Vec<PathBuf>, OnnxError> {
-    write_files(graph, path, options).map_err(|failure| match failure {
+    let data_path = path.with_file_name(data_name(path));
+    if let Some(replaced) = [path, &data_path].into_iter().find(|path| reads_from(graph, path)) {
+        return Err(OnnxError::Overwrite { path: replaced.to_owned() });
+    }
+    write_files(graph, path, &data_path, options).map_err(|failure| match failure {
         Failure::File(source) => OnnxError::Write { path: path.to_owned(), source },
         Failure::Weight(source) => OnnxError::Weight { path: path.to_owned(), source },
     })
@@ -68,25 +73,36 @@ enum Failure {
     Weight(#[from] WeightError),
 }
 
-fn write_files(graph: &Graph, path: &Path, options: WriteOptions) -> Result<Vec<PathBuf>, Failure> {
-    let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it names no file"))?;
-    let data_name = format!("{}.data", name.to_string_lossy());
+/// The data file that belongs to an ONNX file.
+fn data_name(path: &Path) -> String {
+    format!("{}.data", path.file_name().unwrap_or_default().to_string_lossy())
+}
+
+/// Whether a weight's bytes lie in a file: replacing it would leave the graph with bytes of another.
+fn reads_from(graph: &Graph, path: &Path) -> bool {
+    let Ok(target) = path.canonicalize() else { return false };
+    let sources: HashSet<&Path> = graph.weights.values().filter_map(|weight| weight.source.path()).collect();
+    sources.into_iter().any(|source| source.canonicalize().is_ok_and(|source| source == target))
+}
+
+fn write_files(graph: &Graph, path: &Path, data_path: &Path, options: WriteOptions) -> Result<Vec<PathBuf>, Failure> {
+    if path.file_name().is_none() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it names no file").into());
+    }
     let mut initializers = pending(graph);
     let mut reader = WeightReader::new(graph);
     let mut written = vec![path.to_owned()];
     let total: u64 = initializers.iter().filter_map(|pending| pending.raw).map(|raw| raw as u64).sum();
     let data = if total > options.external_above {
-        let data_path = path.with_file_name(&data_name);
-        let file = write_data(&mut reader, &mut initializers, &data_name, &data_path)?;
-        written.push(data_path.clone());
-        Some((file, data_path))
+        written.push(data_path.to_owned());
+        Some(write_data(&mut reader, &mut initializers, data_path)?)
     } else {
         None
     };
     let mut file = temporary(path)?;
     write_model(&mut BufWriter::new(&mut file), graph, &initializers, &mut reader)?;
-    if let Some((file, path)) = data {
-        persist(file, &path)?;
+    if let Some(file) = data {
+        persist(file, data_path)?;
     }
     persist(file, path)?;
     Ok(written)
@@ -106,9 +122,9 @@ fn write_model(
 fn write_data(
     reader: &mut WeightReader<'_>,
     initializers: &mut [Pending],
-    data_name: &str,
     path: &Path,
 ) -> Result<NamedTempFile, Failure> {
+    let location = path.file_name().unwrap_or_default().to_string_lossy();
     let mut file = temporary(path)?;
     let mut out = BufWriter::new(&mut file);
     let mut position = 0u64;
@@ -122,7 +138,7 @@ fn write_data(
         pending.raw = None;
         pending.header.data_location = Some(EXTERNAL);
         pending.header.external_data = vec![
-            entry("location", data_name.to_owned()),
+            entry("location", location.clone().into_owned()),
             entry("offset", offset.to_string()),
             entry("length", length.to_string()),
         ];
@@ -203,7 +219,7 @@ fn node(node: &Node) -> NodeProto {
     }
 }
 
-fn value_info(name: &str, spec: &TensorSpec) -> ValueInfoProto {
+pub(super) fn value_info(name: &str, spec: &TensorSpec) -> ValueInfoProto {
     let dim = |dim: &Dim| match dim {
         Dim::Fixed(size) => DimensionProto { dim_value: Some(*size as i64), dim_param: None },
         Dim::Named(name) => DimensionProto { dim_value: None, dim_param: Some(name.clone()) },
@@ -223,4 +239,44 @@ fn pending(graph: &Graph) -> Vec<Pending> {
         Pending { raw: byte_count(&shape, weight.spec.dtype), header }
     };
     graph.weights.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GraphBuilder;
+
+    /// A disk with room for so many bytes.
+    struct Disk(usize);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if bytes.len() > self.0 {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            self.0 -= bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error_wherever_it_comes() {
+        let mut b = GraphBuilder::new("g");
+        let x = b.input("x", "N,64,f32".parse().unwrap()).unwrap();
+        let y = crate::layers::linear(&mut b, "fc", &x, crate::layers::Linear::new(64, 8)).unwrap();
+        b.output("y", &y).unwrap();
+        let graph = b.finish().unwrap();
+        let write = |room| write_model(&mut Disk(room), &graph, &pending(&graph), &mut WeightReader::new(&graph));
+        write(4096).unwrap();
+        for room in (0..2048).step_by(64) {
+            match write(room) {
+                Err(Failure::File(error)) => assert_eq!(error.kind(), io::ErrorKind::StorageFull),
+                other => panic!("{room}: {other:?}"),
+            }
+        }
+    }
 }

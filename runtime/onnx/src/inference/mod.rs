@@ -6,6 +6,7 @@
 mod agreement;
 mod attributes;
 mod dtypes;
+mod rules;
 mod shapes;
 mod symbols;
 mod window;

@@ -173,6 +173,17 @@ fn a_failed_write_leaves_what_was_there() {
 }
 
 #[test]
+fn the_file_that_holds_the_weights_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, data) = external(folder.path());
+    let graph = read_onnx(&path).unwrap();
+    let before = std::fs::read(&data).unwrap();
+    let error = write_onnx(&graph, &path).unwrap_err();
+    assert!(matches!(&error, OnnxError::Overwrite { path } if *path == data), "{error}");
+    assert_eq!(std::fs::read(&data).unwrap(), before);
+}
+
+#[test]
 fn real_types_convert_when_weights_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.safetensors");
