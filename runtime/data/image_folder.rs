@@ -14,7 +14,7 @@ use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
 use crate::event::DatasetFacts;
 use crate::tensor::{DType, TensorSpec};
 
-/// A data directory with this file holds images that the project drew itself.
+/// A folder of class folders with this file holds images that the project drew itself.
 pub const DRAWN_MARK: &str = "DRAWN.txt";
 
 /// A larger file is no image that could be decoded anyway.
@@ -84,7 +84,7 @@ impl ImageFolder {
             samples: index.samples.len() as u64,
             index_sha256: hexadecimal(&index.hash.finalize()),
             pipeline: description(images, classes, &steps),
-            synthetic: root.path().join(DRAWN_MARK).exists(),
+            synthetic: folder.join(DRAWN_MARK).exists(),
         };
         let fields = vec![
             Field { name: "images".to_owned(), role: FieldRole::Input, spec: steps.spec() },

@@ -5,6 +5,7 @@
 mod batch;
 mod class_list;
 mod decode;
+pub mod drawn;
 mod fill;
 mod image_folder;
 mod loader;

@@ -1,0 +1,96 @@
+//! Loading images, as fast as the workers can: decode, resize to 256, crop 224, normalise, in batches.
+//!
+//!     cargo bench --bench loading -- [DIR [WORKERS [BATCH [SECONDS]]]]   images a second, one line a pass
+//!     cargo bench --bench loading -- --dump OUT.safetensors DIR          the crops, `224,224,3,u8` by path
+//!
+//! DIR holds class folders; without it the project's drawn images are loaded. `loading_torchvision.py` beside this
+//! does the same with torchvision; `loading_side_by_side.py` runs the two in turns.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flagperf::data::{Dataset, Loader, LoaderOptions, OnBadSample, Pipeline, SampleSource, Transform};
+use flagperf::engine::HeapMemory;
+use flagperf::measure::{Clock, MonotonicClock};
+use flagperf::tensor::DType;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
+const STD: [f32; 3] = [0.229, 0.224, 0.225];
+
+fn main() -> Outcome<()> {
+    // Cargo adds `--bench`.
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--dump", out, directory] => dump(Path::new(out), Path::new(directory)),
+        [] => {
+            let drawn = PathBuf::from("datasets/drawn");
+            flagperf::data::drawn::ensure(&drawn)?;
+            time(&drawn.join("generated/images"), 2, 32, 5.0)
+        }
+        [directory, ref rest @ ..] => {
+            let number = |place: usize, default: f64| rest.get(place).map_or(Ok(default), |text| text.parse());
+            time(Path::new(directory), number(0, 2.0)? as usize, number(1, 32.0)? as usize, number(2, 5.0)?)
+        }
+    }
+}
+
+fn open(directory: &Path, mean: [f32; 3], std: [f32; 3]) -> Outcome<Arc<dyn Dataset>> {
+    let transforms =
+        vec![Transform::Resize { size: 256 }, Transform::CenterCrop { size: 224 }, Transform::Normalize { mean, std }];
+    let source = SampleSource::ImageFolder { images: PathBuf::from("."), classes: None };
+    Ok(Pipeline { source, transforms }.open(directory, DType::F32)?)
+}
+
+fn loader(dataset: Arc<dyn Dataset>, workers: usize, batch_size: usize) -> Outcome<Loader> {
+    let options = LoaderOptions {
+        batch_size,
+        workers,
+        prefetch: 2,
+        fixed_rows: false,
+        on_bad_sample: OnBadSample::Fail,
+        preloaded: false,
+    };
+    Ok(Loader::new(dataset, options, &mut |_, bytes| Ok(Box::new(HeapMemory::zeroed(bytes)?)))?)
+}
+
+/// Passes over the dataset until `seconds` are over; each begins with nothing read ahead.
+fn time(directory: &Path, workers: usize, batch_size: usize, seconds: f64) -> Outcome<()> {
+    let dataset = open(directory, MEAN, STD)?;
+    let samples = dataset.len();
+    let mut loader = loader(dataset, workers, batch_size)?;
+    let clock = MonotonicClock::start();
+    let begin = clock.now();
+    while clock.now().since(begin).0 < seconds {
+        let start = clock.now();
+        loader.start_pass()?;
+        while let Some(batch) = loader.next() {
+            loader.recycle(batch?)?;
+        }
+        println!("{:.0}", samples as f64 / clock.now().since(start).0);
+    }
+    Ok(())
+}
+
+/// Writes the crop of every image as `224,224,3,u8`, keyed by its path.
+fn dump(out: &Path, directory: &Path) -> Outcome<()> {
+    let dataset = open(directory, [0.0; 3], [1.0; 3])?;
+    let mut loader = loader(Arc::clone(&dataset), 2, 1)?;
+    loader.start_pass()?;
+    let mut crops = Vec::new();
+    for batch in loader {
+        let batch = batch?;
+        let path = directory.join(dataset.sample_name(batch.tickets[0] as usize));
+        let planes = batch.inputs["images"].as_slice::<f32>()?;
+        let side = planes.len() / 3;
+        let level = |at: usize| (planes[at % 3 * side + at / 3] * 255.0).round() as u8;
+        crops.push((path.display().to_string(), (0..planes.len()).map(level).collect::<Vec<u8>>()));
+    }
+    let views = crops.iter().map(|(path, crop)| Ok((path, TensorView::new(Dtype::U8, vec![224, 224, 3], crop)?)));
+    let views = views.collect::<Result<Vec<_>, safetensors::SafeTensorError>>()?;
+    Ok(safetensors::serialize_to_file(views, None, out)?)
+}
