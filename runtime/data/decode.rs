@@ -31,9 +31,12 @@ pub fn decode(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String> 
 }
 
 fn decode_jpeg(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String> {
+    if !ends(file) {
+        return Err("damaged JPEG: the file is cut short".to_owned());
+    }
     let damaged = |error| format!("damaged JPEG: {error}");
     let options = DecoderOptions::default()
-        // Otherwise a file that is cut short decodes to grey.
+        // Otherwise what cannot be decoded is left grey.
         .set_strict_mode(true)
         .set_max_width(usize::from(u16::MAX))
         .set_max_height(usize::from(u16::MAX))
@@ -50,6 +53,11 @@ fn decode_jpeg(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String>
     Ok((width, height))
 }
 
+/// Whether an end of image follows the last start of a scan; neither marker occurs inside the data of a scan.
+fn ends(jpeg: &[u8]) -> bool {
+    jpeg.windows(2).rev().find(|pair| matches!(pair, [0xff, 0xd9 | 0xda])) == Some(&[0xff, 0xd9])
+}
+
 fn decode_other(file: &[u8], format: ImageFormat, rgb: &mut Vec<u8>) -> Result<(usize, usize), String> {
     let damaged = |error| format!("damaged {format:?}: {error}");
     let decoder = ImageReader::with_format(Cursor::new(file), format).into_decoder().map_err(damaged)?;
@@ -64,5 +72,80 @@ fn check_size(width: usize, height: usize) -> Result<(), String> {
     match width.checked_mul(height) {
         Some(1..=MAX_PIXELS) => Ok(()),
         _ => Err(format!("{width}x{height} pixels (an image has 1 to {MAX_PIXELS})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use image::ExtendedColorType;
+    use image::codecs::jpeg::JpegEncoder;
+
+    use super::*;
+
+    const SIZE: (u32, u32) = (64, 48);
+
+    fn jpeg(colour: ExtendedColorType) -> Vec<u8> {
+        let bytes = SIZE.0 * SIZE.1 * u32::from(colour.channel_count());
+        let levels: Vec<u8> = (0..bytes).map(|at| (at * 7 % 251) as u8).collect();
+        let mut file = Vec::new();
+        JpegEncoder::new(&mut file).encode(&levels, SIZE.0, SIZE.1, colour).unwrap();
+        file
+    }
+
+    fn reason(file: &[u8]) -> String {
+        decode(file, &mut Vec::new()).unwrap_err()
+    }
+
+    #[test]
+    fn grey_becomes_three_equal_channels() {
+        let mut rgb = vec![7; 3];
+        assert_eq!(decode(&jpeg(ExtendedColorType::L8), &mut rgb), Ok((64, 48)));
+        assert_eq!(rgb.len(), 64 * 48 * 3);
+        assert!(rgb.chunks_exact(3).all(|pixel| pixel[0] == pixel[1] && pixel[1] == pixel[2]));
+    }
+
+    #[test]
+    fn a_png_named_otherwise_is_read_by_what_it_holds() {
+        let levels: Vec<u8> = (0..2 * 3 * 4).collect();
+        let image = image::RgbaImage::from_raw(2, 3, levels).unwrap();
+        let mut file = Cursor::new(Vec::new());
+        image.write_to(&mut file, ImageFormat::Png).unwrap();
+        let mut rgb = Vec::new();
+        assert_eq!(decode(file.get_ref(), &mut rgb), Ok((2, 3)));
+        assert_eq!(rgb[..6], [0, 1, 2, 4, 5, 6], "the alpha channel is dropped, as PIL does");
+    }
+
+    #[test]
+    fn a_jpeg_cut_anywhere_is_damaged() {
+        let file = jpeg(ExtendedColorType::Rgb8);
+        assert!(decode(&file, &mut Vec::new()).is_ok());
+        for end in (3..file.len() - 1).step_by(97).chain([file.len() - 2]) {
+            assert!(reason(&file[..end]).starts_with("damaged JPEG: "), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn a_jpeg_with_a_marker_in_its_data_is_damaged() {
+        let mut file = jpeg(ExtendedColorType::Rgb8);
+        let middle = file.len() * 3 / 4;
+        file[middle..middle + 4].copy_from_slice(&[0xff, 0xd8, 0xff, 0xe0]);
+        assert!(reason(&file).starts_with("damaged JPEG: "));
+    }
+
+    #[test]
+    fn what_is_no_image_says_so() {
+        assert_eq!(reason(b""), "the file is empty");
+        assert_eq!(reason(b"# A text\n"), "no image (known: JPEG, PNG)");
+    }
+
+    #[test]
+    fn an_image_of_huge_dimensions_is_refused_before_it_takes_memory() {
+        let mut file = jpeg(ExtendedColorType::Rgb8);
+        let frame = file.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
+        file[frame + 5..frame + 9].copy_from_slice(&[0xfd, 0xe8, 0xfd, 0xe8]);
+        let mut rgb = Vec::new();
+        let reason = decode(&file, &mut rgb).unwrap_err();
+        assert_eq!(reason, "65000x65000 pixels (an image has 1 to 89478485)");
+        assert_eq!(rgb.capacity(), 0);
     }
 }

@@ -212,3 +212,6 @@ fn description(images: &Path, classes: Option<&Path>, steps: &ImageSteps) -> Vec
     text.extend_from_slice(steps.text());
     text
 }
+
+#[cfg(test)]
+mod tests;

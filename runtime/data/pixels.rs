@@ -144,3 +144,101 @@ fn spread<T: bytemuck::Pod>(rgb: &[u8], values: &[[T; 256]; CHANNELS], out: &mut
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NORMALIZE: Transform = Transform::Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+
+    fn steps(size: usize, crop: usize, dtype: DType) -> ImageSteps {
+        let transforms = [Transform::Resize { size }, Transform::CenterCrop { size: crop }, NORMALIZE];
+        ImageSteps::new(&transforms, dtype).unwrap()
+    }
+
+    /// Hills that differ in every direction and channel.
+    fn image(width: usize, height: usize) -> Vec<u8> {
+        let level = |at: usize| {
+            let (channel, x, y) = (at % 3, at / 3 % width, at / 3 / width);
+            ((x * (3 + channel) + y * (7 - channel)) % 509 / 2) as u8
+        };
+        (0..width * height * 3).map(level).collect()
+    }
+
+    fn apply<T: bytemuck::Pod>(steps: &ImageSteps, rgb: &[u8], size: (usize, usize)) -> Vec<T> {
+        let mut out = vec![T::zeroed(); steps.crop * steps.crop * 3];
+        steps.apply(rgb, size, &mut CropScratch::default(), bytemuck::cast_slice_mut(&mut out)).unwrap();
+        out
+    }
+
+    #[test]
+    fn the_longer_side_is_rounded_down_as_torchvision_does() {
+        for (size, expected) in [((500, 375), (341, 256)), ((375, 500), (256, 341)), ((300, 300), (256, 256))] {
+            assert_eq!(scaled(size, 256), expected);
+        }
+        assert_eq!(scaled((100, 1), 256), (25600, 256));
+    }
+
+    #[test]
+    fn the_crop_begins_half_to_even_as_torchvision_does() {
+        assert_eq!(source_range(341, 341, 224).0, 58.0, "58.5 goes to 58");
+        assert_eq!(source_range(343, 343, 224).0, 60.0, "59.5 goes to 60");
+    }
+
+    #[test]
+    fn cropping_first_gives_the_pixels_of_resizing_the_whole_image() {
+        for size in [(500, 375), (333, 500), (260, 1000), (150, 190)] {
+            let rgb = image(size.0, size.1);
+            let cut = apply::<f32>(&steps(256, 224, DType::F32), &rgb, size);
+            let whole = scaled(size, 256);
+            let mut resized = Image::new(whole.0 as u32, whole.1 as u32, PixelType::U8x3);
+            let source = ImageRef::new(size.0 as u32, size.1 as u32, &rgb, PixelType::U8x3).unwrap();
+            let bilinear = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
+            Resizer::new().resize(&source, &mut resized, &bilinear).unwrap();
+            let after = ImageSteps::new(&[Transform::CenterCrop { size: 224 }, NORMALIZE], DType::F32).unwrap();
+            let expected = apply::<f32>(&after, resized.buffer(), whole);
+            let level = 1.01 / 255.0 / 0.224;
+            let furthest = cut.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(furthest <= level, "{size:?}: {furthest} is more than the rounding of one level");
+        }
+    }
+
+    #[test]
+    fn values_stand_channel_by_channel_and_normalised() {
+        let rgb = [255, 0, 51].repeat(4);
+        let steps = ImageSteps::new(&[Transform::CenterCrop { size: 2 }, NORMALIZE], DType::F32).unwrap();
+        let expected = [(1.0 - 0.485) / 0.229, (0.0 - 0.456) / 0.224, (0.2 - 0.406) / 0.225f32];
+        let values = apply::<f32>(&steps, &rgb, (2, 2));
+        for (channel, plane) in values.chunks_exact(4).enumerate() {
+            assert!(plane.iter().all(|value| (value - expected[channel]).abs() < 1e-6), "{values:?}");
+        }
+    }
+
+    #[test]
+    fn half_precision_is_single_precision_rounded() {
+        let (rgb, size) = (image(300, 260), (300, 260));
+        let single = apply::<f32>(&steps(256, 224, DType::F32), &rgb, size);
+        let half = apply::<f16>(&steps(256, 224, DType::F16), &rgb, size);
+        assert!(single.iter().zip(&half).all(|(single, half)| f16::from_f32(*single) == *half));
+    }
+
+    #[test]
+    fn an_image_smaller_than_the_crop_is_refused() {
+        let steps = ImageSteps::new(&[Transform::CenterCrop { size: 8 }, NORMALIZE], DType::F32).unwrap();
+        let refused = steps.apply(&image(9, 7), (9, 7), &mut CropScratch::default(), &mut [0; 8 * 8 * 3 * 4]);
+        assert_eq!(refused.unwrap_err(), "9x7 pixels are fewer than the crop of 8x8");
+    }
+
+    #[test]
+    fn transforms_that_fit_no_fixed_shape_name_the_known_order() {
+        let crop = |size| Transform::CenterCrop { size };
+        for transforms in
+            [vec![], vec![NORMALIZE, crop(4)], vec![crop(4)], vec![Transform::Resize { size: 3 }, crop(4), NORMALIZE]]
+        {
+            let error = ImageSteps::new(&transforms, DType::F32).err().unwrap();
+            assert!(error.to_string().contains("resize, center_crop, normalize"), "{error}");
+        }
+        let error = ImageSteps::new(&[crop(4), NORMALIZE], DType::I64).err().unwrap();
+        assert_eq!(error, DataError::Type(DType::I64));
+    }
+}

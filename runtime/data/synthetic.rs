@@ -101,3 +101,53 @@ fn values(field: &Field, random: &mut ChaCha8Rng) -> Result<Vec<u8>, DataError> 
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::FieldRole;
+    use crate::tensor::{Tensor, TensorSpec};
+
+    fn fields() -> Vec<Field> {
+        let field = |name: &str, role, spec: &str| Field { name: name.to_owned(), role, spec: spec.parse().unwrap() };
+        vec![field("images", FieldRole::Input, "3,4,4,f32"), field("labels", FieldRole::Truth, "i64")]
+    }
+
+    fn read(dataset: &Synthetic, index: usize) -> (Vec<u8>, i64) {
+        let (mut image, mut label) = (vec![0; 3 * 4 * 4 * 2], [0; 8]);
+        dataset.read(index, &mut [&mut image, &mut label]).unwrap();
+        (image, i64::from_ne_bytes(label))
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_samples_again() {
+        let open = |seed| Synthetic::new(&fields(), 40, seed, DType::F16).unwrap();
+        let (one, same, other) = (open(1), open(1), open(2));
+        for index in [0, 1, 15, 16, 39] {
+            assert_eq!(read(&one, index), read(&same, index));
+            assert_ne!(read(&one, index), read(&other, index));
+        }
+        assert_ne!(read(&one, 0), read(&one, 1));
+        assert_ne!(one.facts().index_sha256, other.facts().index_sha256);
+        assert!(one.facts().synthetic);
+    }
+
+    #[test]
+    fn values_are_of_the_asked_type_and_in_range() {
+        let dataset = Synthetic::new(&fields(), 1, 3, DType::F16).unwrap();
+        assert_eq!(dataset.fields()[0].spec, "3,4,4,f16".parse::<TensorSpec>().unwrap());
+        let (image, label) = read(&dataset, 0);
+        let halves: Vec<f16> = bytemuck::pod_collect_to_vec(&image);
+        let tensor = Tensor::from_vec([48], halves).unwrap().to_f64();
+        assert!(tensor.iter().all(|value| (-1.0..=1.0).contains(value)) && tensor.iter().any(|value| *value < 0.0));
+        assert!((0..1000).contains(&label));
+    }
+
+    #[test]
+    fn an_open_dimension_is_refused_by_name() {
+        let mut open = fields();
+        open[0].spec = "3,H,W,f32".parse().unwrap();
+        let error = Synthetic::new(&open, 1, 0, DType::F32).err().unwrap();
+        assert_eq!(error.to_string(), "field `images` is `3,H,W,f32`: a synthetic sample needs every dimension fixed");
+    }
+}
