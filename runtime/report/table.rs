@@ -53,7 +53,7 @@ pub fn record_table(record: &Record, screen: Screen) -> String {
         }
         text += &name_value_table(section.rows, screen.columns);
     }
-    text + &name_value_table(notes(record), screen.columns)
+    text + name_value_table(notes(record), screen.columns).as_str()
 }
 
 /// What a reader should know of a record beside its figures.
