@@ -145,15 +145,19 @@ impl Planner<'_> {
             let model = Some(self.model(source, onnx));
             jobs.extend(engine.map(|engine| Job { model, ..self.job(Phase::Infer, engine, &settings, both) }));
         }
-        let values = |key: &String| self.case.values().find(|(name, _)| *name == key).map(|(_, v)| v.value.clone());
         Some(CasePlan {
             key: self.case.key.value.clone(),
             host: self.config.site.hosts[0].clone(),
             folder: self.folder(),
-            departures: self.case.departures.iter().filter_map(|key| Some((key.clone(), values(key)?))).collect(),
+            departures: self.departures(),
             settings,
             jobs,
         })
+    }
+
+    fn departures(&self) -> Vec<(String, Value)> {
+        let set = self.case.values().filter(|(key, _)| self.case.departures.contains(key));
+        set.map(|(key, value)| (key.clone(), value.value.clone())).collect()
     }
 
     fn settings(&self) -> Settings {
