@@ -191,6 +191,41 @@ mod tests {
         drop(outer);
     }
 
+    /// Runs the ignored test `name` in a process of its own; gives its status and standard error.
+    fn alone(name: &str) -> (Option<i32>, String) {
+        let name = format!("{}::{name}", module_path!().split_once("::").map_or("", |(_, path)| path));
+        let program = std::env::current_exe().unwrap();
+        let output = assert_cmd::Command::new(program).args(["--ignored", "--exact", &name, "--nocapture"]).output();
+        let output = output.unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    #[test]
+    #[ignore = "ends its process: run by `beyond_a_hard_limit_the_process_ends_with_a_line`"]
+    fn takes_more_than_the_worker_may() {
+        limit_worker(worker_bytes() + (32 << 20));
+        std::hint::black_box(vec![0u8; 64 << 20]);
+    }
+
+    #[test]
+    #[ignore = "ends its process: run by `beyond_a_hard_limit_the_process_ends_with_a_line`"]
+    fn takes_more_than_a_script_may() {
+        let _counting = Counting::begin(1 << 20);
+        std::hint::black_box(vec![0u8; 2 << 20]);
+    }
+
+    #[test]
+    fn beyond_a_hard_limit_the_process_ends_with_a_line() {
+        for (name, whose) in [
+            ("takes_more_than_the_worker_may", "out of memory: the worker's memory would be "),
+            ("takes_more_than_a_script_may", "out of memory: a script's memory would be "),
+        ] {
+            let (status, said) = alone(name);
+            assert_eq!(status, Some(MEMORY_EXIT_STATUS), "{said}");
+            assert!(said.contains(whose), "{said}");
+        }
+    }
+
     #[test]
     fn the_worker_total_follows_large_blocks() {
         let large = vec![1u8; 64 << 20];

@@ -45,7 +45,7 @@ impl ForwardFn {
         Output::from_script(returned).map_err(|reason| self.script.error_at(self.function, reason))
     }
 
-    /// The named parts of the steps since it was last asked.
+    /// The named parts of the steps since it was last asked, one for each name, in the order of their first run.
     pub fn take_spans(&mut self) -> Vec<Span> {
         std::mem::take(&mut *lock(&self.script.host.spans))
     }

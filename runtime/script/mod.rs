@@ -24,4 +24,6 @@ pub use sandbox::ScriptHost;
 pub use stage::Stage;
 
 #[cfg(test)]
+mod case_tests;
+#[cfg(test)]
 mod tests;

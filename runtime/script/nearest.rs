@@ -1,15 +1,17 @@
 //! The nearest known name for an error: `; did you mean ...?` when one is near, else what is known.
 
+/// Known names that a message lists at most.
+const LISTED: usize = 12;
+
 /// A hint that follows the unknown name; empty when nothing is known.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let mut known: Vec<&str> = known.collect();
     known.sort_unstable();
     known.dedup();
-    let distance = |other: &&str| strsim::damerau_levenshtein(name, other);
-    match known.iter().min_by_key(|other| distance(other)) {
-        Some(near) if distance(near) <= (name.chars().count() / 3).max(2) => format!("; did you mean `{near}`?"),
-        Some(_) if known.len() <= 12 => format!(" (known: {})", known.join(", ")),
-        _ => String::new(),
+    match crate::config::nearest(name, known.iter().copied()) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None if !known.is_empty() && known.len() <= LISTED => format!(" (known: {})", known.join(", ")),
+        None => String::new(),
     }
 }
 

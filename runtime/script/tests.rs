@@ -254,12 +254,12 @@ fn shipped(name: &str) -> CaseScripts {
     CaseScripts::load(&dir, &Limits::default(), host().0).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn config() -> Config {
-    let values = json!({
-        "image_dir": "val", "class_list": "classes.txt", "weights": null, "seed": 0, "image_size": 224, "resize": 256,
-        "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "classes": 1000,
-    });
-    serde_json::from_value(values).unwrap()
+/// The settings of a case as its configuration files have them, without weights.
+fn config(case: &str) -> Config {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs").join(case).join("parameters.yaml");
+    let mut config: Config = serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    config.insert("weights".to_owned(), json!(null));
+    config
 }
 
 fn parameters(model: &flagperf_onnx::Model) -> usize {
@@ -270,7 +270,7 @@ fn parameters(model: &flagperf_onnx::Model) -> usize {
 
 #[test]
 fn resnet50_has_the_parameters_and_names_of_torchvision() {
-    let model = shipped("resnet50").create_model(&config(), Path::new("/nonexistent")).unwrap();
+    let model = shipped("resnet50").create_model(&config("resnet50"), Path::new("/nonexistent")).unwrap();
     let graph = &model.graphs[flagperf_onnx::Model::SINGLE];
     assert_eq!(parameters(&model), 25_557_032);
     assert_eq!(graph.inputs[0].spec.to_string(), "N,3,224,224,f32");
@@ -283,7 +283,8 @@ fn resnet50_has_the_parameters_and_names_of_torchvision() {
 
 #[test]
 fn efficientnet_lite0_has_the_parameters_of_its_source() {
-    let model = shipped("efficientnet_lite0").create_model(&config(), Path::new("/nonexistent")).unwrap();
+    let model =
+        shipped("efficientnet_lite0").create_model(&config("efficientnet_lite0"), Path::new("/nonexistent")).unwrap();
     // From the shapes in the published state_dict.
     assert_eq!(parameters(&model), 4_652_008);
     assert_eq!(model.graphs[flagperf_onnx::Model::SINGLE].outputs[0].spec.to_string(), "N,1000,f32");
@@ -291,6 +292,6 @@ fn efficientnet_lite0_has_the_parameters_of_its_source() {
 
 #[test]
 fn a_dataloader_describes_its_pipeline() {
-    let pipeline = shipped("resnet50").build_dataloader(&config()).unwrap();
+    let pipeline = shipped("resnet50").build_dataloader(&config("resnet50")).unwrap();
     assert_eq!(pipeline.transforms.len(), 3);
 }

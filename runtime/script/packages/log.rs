@@ -42,10 +42,10 @@ mod functions {
     /// Says something for developers.
     ///
     /// ```rhai
-    /// log::debug(`stage ${2}`);
+    /// log::detail(`stage ${2}`);
     /// ```
-    #[rhai_fn(name = "debug", return_raw, volatile)]
-    pub fn say_debug(context: NativeCallContext, message: &str) -> Fallible<()> {
+    #[rhai_fn(return_raw, volatile)]
+    pub fn detail(context: NativeCallContext, message: &str) -> Fallible<()> {
         say(&context, Level::Debug, message)
     }
 }

@@ -85,12 +85,12 @@ mod functions {
     /// ```rhai
     /// fn model_forward(model, batch) {
     ///     let output = model.run([batch.images])[0];
-    ///     model.sync();
+    ///     model.wait();
     ///     output
     /// }
     /// ```
     #[rhai_fn(global, return_raw, volatile)]
-    pub fn sync(context: NativeCallContext, model: &mut Model) -> Fallible<()> {
+    pub fn wait(context: NativeCallContext, model: &mut Model) -> Fallible<()> {
         let host = host_of(&context)?;
         host.budget.aside(|| lock(&model.0).sync()).map_err(|error| error.to_string().into())
     }

@@ -6,17 +6,17 @@ use rhai::{Dynamic, FnPtr, ImmutableString, Module, NativeCallContext};
 use crate::script::sandbox::{Fallible, host_of, lock};
 use crate::units::Seconds;
 
-/// A named part of a step.
+/// A named part of the steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     /// The name that the script gave.
     pub name: ImmutableString,
-    /// Wall time of the part. What an engine still computes when the part ends is not in it.
+    /// Wall time of the part, summed over its runs. What an engine still computes when the part ends is not in it.
     pub time: Seconds,
 }
 
-/// Spans that one call may make.
-const SPANS: usize = 100_000;
+/// Different names at most.
+const NAMES: usize = 1000;
 
 pub(super) fn module() -> Module {
     rhai::exported_module!(functions)
@@ -37,10 +37,11 @@ mod functions {
         let result: Dynamic = part.call_within_context(&context, ())?;
         let time = host.host.clock.now().since(begin);
         let mut spans = lock(&host.spans);
-        if spans.len() >= SPANS {
-            return Err(format!("more than {SPANS} spans in one step").into());
+        match spans.iter().position(|span| span.name == name) {
+            Some(at) => spans[at].time = spans[at].time + time,
+            None if spans.len() >= NAMES => return Err(format!("more than {NAMES} different spans").into()),
+            None => spans.push(Span { name, time }),
         }
-        spans.push(Span { name, time });
         Ok(result)
     }
 }

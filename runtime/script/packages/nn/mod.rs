@@ -5,16 +5,7 @@
 mod activations;
 mod graph;
 mod layers;
-
-use rhai::Module;
+mod package;
 
 pub(crate) use graph::Graph;
-
-pub(super) fn module() -> Module {
-    let mut module = rhai::exported_module!(graph::functions);
-    module.combine(rhai::exported_module!(layers::functions));
-    module.combine(rhai::exported_module!(activations::functions));
-    module.set_custom_type::<Graph>("Graph");
-    module.set_custom_type::<graph::Node>("Node");
-    module
-}
+pub(super) use package::module;

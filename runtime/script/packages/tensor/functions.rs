@@ -1,86 +1,23 @@
-//! `tensor`: tensors that scripts make and look at. Elements of any type are computed with as f64 and rounded back.
+//! Making tensors, looking at them, and changes of shape and type.
 
 use std::sync::Arc;
 
 use rhai::plugin::*;
-use rhai::{Array, Dynamic, ImmutableString, Module, NativeCallContext};
+use rhai::{Array, Dynamic, ImmutableString, NativeCallContext};
 
-use super::options::{number, size, sizes};
-use crate::engine::{EngineError, HeapMemory, LentMemory, Value};
+use super::Tensor;
+use crate::engine::{HeapMemory, LentMemory, Value};
 use crate::script::budget::Budget;
+use crate::script::packages::options::{number, size, sizes};
 use crate::script::sandbox::{Fallible, Host, host_of};
 use crate::tensor::{DType, Dim, Tensor as HostTensor, TensorError, TensorSpec, byte_count};
 
-/// A tensor of a script's, on the host or on a device; copies share it.
-#[derive(Clone)]
-pub(crate) struct Tensor(Arc<Held>);
-
-/// The tensor, counted against a script's memory for as long as the script holds it.
-struct Held {
-    value: Option<Value>,
-    counted: Option<(Arc<Budget>, i64)>,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some((budget, bytes)) = &self.counted {
-            budget.count_tensor(-bytes);
-            Budget::uncounted(|| drop(self.value.take()));
-        }
-    }
-}
-
-impl Tensor {
-    /// A tensor of the host's: the script holds none of its memory.
-    pub(crate) fn lent(value: Value) -> Self {
-        Tensor(Arc::new(Held { value: Some(value), counted: None }))
-    }
-
-    /// A tensor that was made for the script.
-    pub(crate) fn counted(value: Value, budget: &Arc<Budget>) -> Self {
-        let spec = value.spec();
-        let bytes = spec.fixed_shape().and_then(|shape| byte_count(&shape, spec.dtype)).unwrap_or(0) as i64;
-        budget.count_tensor(bytes);
-        Tensor(Arc::new(Held { value: Some(value), counted: Some((budget.clone(), bytes)) }))
-    }
-
-    pub(crate) fn value(&self) -> &Value {
-        self.0.value.as_ref().expect("the value is taken out only when the last holder drops it")
-    }
-
-    pub(super) fn elements(&self) -> Fallible<usize> {
-        Ok(self.shape()?.iter().product())
-    }
-
-    fn shape(&self) -> Fallible<Vec<usize>> {
-        let spec = self.value().spec();
-        spec.fixed_shape().ok_or_else(|| format!("the shape of `{spec}` is not known").into())
-    }
-
-    /// The tensor in host memory; waiting for a device is not the script's time.
-    pub(super) fn to_host(&self, budget: &Budget) -> Fallible<HostTensor> {
-        match self.value() {
-            Value::Host(tensor) => Ok(tensor.clone()),
-            device => {
-                budget.ask(self.elements()? as u64 * device.spec().dtype.size() as u64)?;
-                budget.aside(|| device.to_host()).map_err(|error: EngineError| error.to_string().into())
-            }
-        }
-    }
-}
-
-pub(super) fn module() -> Module {
-    let mut module = rhai::exported_module!(functions);
-    module.set_custom_type::<Tensor>("Tensor");
-    module
-}
-
-fn failed(error: TensorError) -> Box<EvalAltResult> {
+pub(super) fn failed(error: TensorError) -> Box<EvalAltResult> {
     error.to_string().into()
 }
 
 /// Makes a tensor of `elements`, asking first for `width` bytes an element.
-fn make(
+pub(super) fn make(
     host: &Arc<Host>,
     elements: usize,
     width: usize,
@@ -98,44 +35,8 @@ fn fixed(spec: &str) -> Fallible<(Vec<usize>, DType, usize)> {
     Ok((shape, spec.dtype, bytes / spec.dtype.size()))
 }
 
-/// The same operation on every element; f64 in between.
-fn each(host: &Arc<Host>, tensor: &Tensor, operation: impl Fn(f64) -> f64) -> Fallible<Tensor> {
-    let is = tensor.to_host(&host.budget)?;
-    make(host, is.len(), 16 + is.dtype().size(), || {
-        let values: Vec<f64> = is.to_f64().into_iter().map(operation).collect();
-        Ok(HostTensor::from_vec(is.shape(), values)?.cast(is.dtype()))
-    })
-}
-
-/// The same operation on every pair of elements of two tensors of one shape; the first one's type.
-fn pairs(host: &Arc<Host>, a: &Tensor, b: &Tensor, operation: impl Fn(f64, f64) -> f64) -> Fallible<Tensor> {
-    let (a, b) = (a.to_host(&host.budget)?, b.to_host(&host.budget)?);
-    if a.shape() != b.shape() {
-        return Err(format!("tensors `{}` and `{}` differ in shape", a.spec(), b.spec()).into());
-    }
-    make(host, a.len(), 24 + a.dtype().size(), || {
-        let values = a.to_f64().into_iter().zip(b.to_f64()).map(|(x, y)| operation(x, y)).collect();
-        Ok(HostTensor::from_vec::<f64>(a.shape(), values)?.cast(a.dtype()))
-    })
-}
-
-/// A number, or a tensor of the same shape, on the right of an operator.
-fn arithmetic(
-    context: &NativeCallContext<'_>,
-    a: &Tensor,
-    b: &Dynamic,
-    operation: fn(f64, f64) -> f64,
-) -> Fallible<Tensor> {
-    let host = host_of(context)?;
-    match (number(b), b.read_lock::<Tensor>()) {
-        (Some(scalar), _) => each(&host, a, |x| operation(x, scalar)),
-        (None, Some(other)) => pairs(&host, a, &other, operation),
-        (None, None) => Err(format!("a tensor and {} cannot be computed with", b.type_name()).into()),
-    }
-}
-
 #[export_module]
-mod functions {
+pub(super) mod functions {
     /// Zeros of a shape and type.
     ///
     /// ```rhai
@@ -296,45 +197,5 @@ mod functions {
         make(&host, is.len(), 16, || {
             HostTensor::from_vec(outer, is.to_f64().chunks_exact(width).map(largest).collect())
         })
-    }
-
-    /// Sum of elements, pair by pair or with a number.
-    ///
-    /// ```rhai
-    /// tensor::full("2,f32", 1.0) + 2
-    /// ```
-    #[rhai_fn(name = "+", global, return_raw)]
-    pub fn add(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
-        arithmetic(&context, &a, &b, |x, y| x + y)
-    }
-
-    /// Difference of elements, pair by pair or with a number.
-    ///
-    /// ```rhai
-    /// tensor::full("2,f32", 1.0) - tensor::full("2,f32", 0.5)
-    /// ```
-    #[rhai_fn(name = "-", global, return_raw)]
-    pub fn subtract(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
-        arithmetic(&context, &a, &b, |x, y| x - y)
-    }
-
-    /// Product of elements, pair by pair or with a number.
-    ///
-    /// ```rhai
-    /// tensor::full("2,f32", 1.0) * 2.5
-    /// ```
-    #[rhai_fn(name = "*", global, return_raw)]
-    pub fn multiply(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
-        arithmetic(&context, &a, &b, |x, y| x * y)
-    }
-
-    /// Quotient of elements, pair by pair or with a number.
-    ///
-    /// ```rhai
-    /// tensor::full("2,f32", 1.0) / 4
-    /// ```
-    #[rhai_fn(name = "/", global, return_raw)]
-    pub fn divide(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
-        arithmetic(&context, &a, &b, |x, y| x / y)
     }
 }

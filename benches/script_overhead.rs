@@ -1,0 +1,52 @@
+//! What a step costs around the engine: the forward function of ResNet-50 on the null engine, and what the counting
+//! allocator adds to an allocation.
+//!
+//! `cargo bench --bench script_overhead`; the host's own share of a step is in `host_overhead`.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use flagperf::engine::{Artifact, Options, Value, find};
+use flagperf::measure::{Clock, MonotonicClock};
+use flagperf::plan::Limits;
+use flagperf::script::{CaseScripts, Forward, ScriptHost, Sessions};
+use flagperf::tensor::{DType, Tensor};
+use indexmap::IndexMap;
+
+const CALLS: u32 = 200_000;
+
+fn main() {
+    let clock = Arc::new(MonotonicClock::start());
+    let measure = |name: &str, mut work: Box<dyn FnMut()>| {
+        (0..CALLS / 10).for_each(|_| work());
+        let begin = clock.now();
+        (0..CALLS).for_each(|_| work());
+        println!("{name}: {:.3} us", clock.now().since(begin).0 * 1e6 / f64::from(CALLS));
+    };
+
+    let extra = [("inputs", "input", "N,3,224,224,f32"), ("outputs", "output", "N,1000,f32")];
+    let extra = extra.map(|(key, name, spec)| (key.to_owned(), serde_json::json!({ name: spec })));
+    let options = Options { threads: 0, batch_size: 64, precision: DType::F32, extra: IndexMap::from(extra) };
+    let load = || find("null").expect("a row of the table").load(Artifact::Onnx(Path::new("foo")), &options);
+    let mut bare = load().expect("the null engine takes any model");
+    let session = Arc::new(Mutex::new(load().expect("the null engine takes any model")));
+
+    let host = ScriptHost { log: Arc::new(|_, _, _| {}), clock: clock.clone() };
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/resnet50");
+    let begin = clock.now();
+    let scripts = CaseScripts::load(&dir, &Limits::default(), host.clone()).expect("the case's scripts compile");
+    println!("loading the scripts of a case, first: {:.3} ms", clock.now().since(begin).0 * 1e3);
+    let begin = clock.now();
+    (0..10).for_each(|_| drop(CaseScripts::load(&dir, &Limits::default(), host.clone())));
+    println!("loading the scripts of a case: {:.3} ms", clock.now().since(begin).0 * 1e2);
+    let sessions = Sessions::from([("model".to_owned(), session)]);
+    let mut forward = scripts.forward(Forward::Model, sessions).expect("the case has a forward function");
+
+    let images = Tensor::from_vec([64, 3, 224, 224], vec![0.0f32; 64 * 3 * 224 * 224]).expect("as many as the shape");
+    let inputs = IndexMap::from([("images".to_owned(), Value::Host(images))]);
+    let given: Vec<Value> = inputs.values().cloned().collect();
+    measure("null engine alone", Box::new(move || drop(black_box(bare.submit(&given).expect("it takes the images")))));
+    measure("with the script around it", Box::new(move || drop(black_box(forward.call(&inputs).expect("it runs")))));
+    measure("allocating and freeing 64 bytes", Box::new(|| drop(black_box(Vec::<u8>::with_capacity(64)))));
+}

@@ -1,0 +1,190 @@
+//! The stages of a case, called as the worker calls them, on the null engine.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use indexmap::IndexMap;
+use serde_json::json;
+
+use super::tests::{case, host, small_limits};
+use super::*;
+use crate::engine::{Artifact, Options, Value, find};
+use crate::tensor::{DType, Tensor};
+
+fn load(replaced: &[(&str, &str)]) -> (tempfile::TempDir, CaseScripts) {
+    let dir = tempfile::tempdir().unwrap();
+    case(dir.path(), replaced);
+    let scripts = CaseScripts::load(dir.path(), &small_limits(), host().0).unwrap();
+    (dir, scripts)
+}
+
+/// Sessions of the null engine: `N,3,f32` to `N,10,f32`.
+fn sessions(names: &[&str]) -> Sessions {
+    let session = |name: &&str| {
+        let extra = IndexMap::from([
+            ("inputs".to_owned(), json!({"input": "N,3,f32"})),
+            ("outputs".to_owned(), json!({"output": "N,10,f32"})),
+        ]);
+        let options = Options { threads: 0, batch_size: 2, precision: DType::F32, extra };
+        let session = find("null").unwrap().load(Artifact::Onnx(Path::new("foo")), &options).unwrap();
+        ((*name).to_owned(), Arc::new(Mutex::new(session)))
+    };
+    names.iter().map(session).collect()
+}
+
+fn inputs() -> IndexMap<String, Value> {
+    let images = Tensor::from_vec([2, 3], vec![1.0f32; 6]).unwrap();
+    IndexMap::from([("images".to_owned(), Value::Host(images))])
+}
+
+fn step(text: &str) -> Result<Output<Value>, ScriptError> {
+    let (_dir, scripts) = load(&[("forward.rhai", text)]);
+    scripts.forward(Forward::Model, sessions(&["model"])).unwrap().call(&inputs())
+}
+
+#[test]
+fn a_step_gives_one_tensor_several_or_named_ones() {
+    let one = step("fn model_forward(model, batch) { model.run([batch.images])[0] }").unwrap();
+    assert!(matches!(&one, Output::One(value) if value.spec().to_string() == "2,10,f32"));
+    let many = step("fn model_forward(model, batch) { model.run([batch.images]) }").unwrap();
+    assert!(matches!(&many, Output::Many(values) if values.len() == 1));
+    let named = step("fn model_forward(model, batch) { model.run(#{input: batch.images}) }").unwrap();
+    assert_eq!(named.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["output"]);
+    let none = step("fn model_forward(model, batch) { 5 }").unwrap_err();
+    assert_eq!(none.reason, "it must return a tensor, an array of tensors or a map of tensors, not i64");
+}
+
+#[test]
+fn a_step_never_sees_the_truth() {
+    let error = step("fn model_forward(model, batch) { batch.labels }").unwrap_err();
+    assert_eq!(error.reason, "unknown property `labels` (known: images)");
+}
+
+#[test]
+fn what_the_engine_refuses_names_the_line() {
+    let error = step("fn model_forward(model, batch) {\n    model.run([batch.images, batch.images])\n}").unwrap_err();
+    assert_eq!((error.line, error.reason.as_str()), (2, "the model takes 1 inputs, 2 were given"));
+    let error = step("fn model_forward(model, batch) { model.run(#{inputs: batch.images}) }").unwrap_err();
+    assert_eq!(error.reason, "the model has no input `inputs`; did you mean `input`?");
+}
+
+#[test]
+fn several_models_are_handed_over_by_name_and_spans_are_kept() {
+    let text = "fn model_forward(model, batch) {
+        timing::span(\"encode\", || model.encoder.run([batch.images]));
+        timing::span(\"decode\", || model.decoder.run([batch.images])[0])
+    }";
+    let (_dir, scripts) = load(&[("forward.rhai", text)]);
+    let mut forward = scripts.forward(Forward::Model, sessions(&["encoder", "decoder"])).unwrap();
+    forward.call(&inputs()).unwrap();
+    let names: Vec<String> = forward.take_spans().into_iter().map(|span| span.name.to_string()).collect();
+    assert_eq!(names, ["encode", "decode"]);
+    assert!(forward.take_spans().is_empty());
+}
+
+#[test]
+fn the_engine_is_driven_by_the_adapter_else_its_own_function_else_the_model_s() {
+    let rows = |text: &[(&str, &str)]| {
+        let (_dir, scripts) = load(text);
+        let scripts = scripts.for_vendor("mock").unwrap();
+        let mut forward = scripts.forward(Forward::Engine, sessions(&["model"])).unwrap();
+        let Output::One(value) = forward.call(&inputs()).unwrap() else { panic!("one tensor") };
+        value.spec().to_string()
+    };
+    let own = "fn model_forward(model, batch) { model.run([batch.images])[0] }
+               fn engine_forward(engine, batch) { engine.run([batch.images])[0].rows(1) }";
+    let adapter = "fn engine_forward(engine, batch) { batch.images }";
+    assert_eq!(rows(&[]), "2,10,f32");
+    assert_eq!(rows(&[("forward.rhai", own)]), "1,10,f32");
+    assert_eq!(rows(&[("forward.rhai", own), ("mock/forward.rhai", adapter)]), "2,3,f32");
+}
+
+#[test]
+fn an_evaluator_gets_outputs_and_truth() {
+    let (_dir, scripts) = load(&[]);
+    let output = Output::One(Tensor::from_vec([2, 2], vec![0.1f32, 0.9, 0.8, 0.2]).unwrap());
+    let truth = IndexMap::from([("labels".to_owned(), Tensor::from_vec([2], vec![1i64, 1]).unwrap())]);
+    assert_eq!(scripts.evaluator().call(&output, &truth).unwrap().finish()["top1"], 0.5);
+    let truth = IndexMap::from([("labels".to_owned(), Tensor::from_vec([2], vec![1i64, 7]).unwrap())]);
+    let error = scripts.evaluator().call(&output, &truth).unwrap_err();
+    assert_eq!(error.reason, "label 7 is no class (there are 2): does the class list fit the model?");
+    assert_eq!(error.line, 1);
+}
+
+const MODEL: &str = "fn create_model(config) {
+    let graph = nn::graph(\"small\");
+    graph.output(\"y\", graph.input(\"x\", \"N,4,f32\").linear(\"fc\", 2));
+    graph.weights(config.weights, 0);
+    graph
+}";
+
+fn made(text: &str, data_dir: &Path, weights: serde_json::Value) -> Result<flagperf_onnx::Model, ScriptError> {
+    let (_dir, scripts) = load(&[("model.rhai", text)]);
+    scripts.create_model(&Config::from([("weights".to_owned(), weights)]), data_dir)
+}
+
+fn write_weights(file: &Path) {
+    let bytes = vec![0u8; 40];
+    let view =
+        |shape: Vec<usize>, data| safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape, data).unwrap();
+    let tensors = [("fc.weight", view(vec![2, 4], &bytes[..32])), ("fc.bias", view(vec![2], &bytes[32..]))];
+    safetensors::serialize_to_file(tensors, None, file).unwrap();
+}
+
+#[test]
+fn weights_come_from_a_file_below_the_data_directory() {
+    let data = tempfile::tempdir().unwrap();
+    write_weights(&data.path().join("w.safetensors"));
+    assert!(!made(MODEL, data.path(), json!("w.safetensors")).unwrap().graphs["model"].weights_are_random());
+    assert!(made(MODEL, data.path(), json!(null)).unwrap().graphs["model"].weights_are_random());
+
+    let outside = tempfile::tempdir().unwrap();
+    write_weights(&outside.path().join("w.safetensors"));
+    std::os::unix::fs::symlink(outside.path(), data.path().join("link")).unwrap();
+    for path in ["link/w.safetensors", "../w.safetensors", outside.path().join("w.safetensors").to_str().unwrap()] {
+        let error = made(MODEL, data.path(), json!(path)).unwrap_err();
+        assert!(error.reason.contains("leaves the data directory"), "{error}");
+        assert_eq!(error.line, 4);
+    }
+    let missing = made(MODEL, data.path(), json!("none.safetensors")).unwrap_err();
+    assert!(missing.reason.contains("none.safetensors"), "{missing}");
+}
+
+#[test]
+fn a_model_that_cannot_be_built_names_line_and_layer() {
+    let options = MODEL.replace(".linear(\"fc\", 2)", ".linear(\"fc\", 2, #{biass: true})");
+    let error = made(&options, Path::new("."), json!(null)).unwrap_err();
+    assert_eq!((error.line, error.reason.as_str()), (3, "`linear` has no option `biass`; did you mean `bias`?"));
+    let shape = MODEL.replace(".linear(\"fc\", 2)", ".reshape([3, 3]).conv2d(\"conv\", #{out: 2, kernel: 1})");
+    let error = made(&shape, Path::new("."), json!(null)).unwrap_err();
+    assert!(error.line == 3 && error.reason.contains("conv"), "{error}");
+    let unfinished = MODEL.replace("graph.weights(config.weights, 0);", "");
+    let error = made(&unfinished, Path::new("."), json!(null)).unwrap_err();
+    assert_eq!(error.reason, "graph `small` has no weights: end it with `graph.weights(file, seed)`");
+    let other = made("fn create_model(config) { 5 }", Path::new("."), json!(null)).unwrap_err();
+    assert_eq!(other.reason, "it must return a graph (`nn::graph`) or a map of graphs, not i64");
+}
+
+#[test]
+fn several_graphs_are_one_model_and_export_may_change_it() {
+    let two = format!(
+        "{} fn create_model(config) {{ #{{first: one(config), second: one(config)}} }}",
+        MODEL.replace("create_model", "one")
+    );
+    let export = "fn export_model(model, config) { model.first }";
+    let (_dir, scripts) = load(&[("model.rhai", &two), ("export.rhai", export)]);
+    let config = Config::from([("weights".to_owned(), json!(null))]);
+    let model = scripts.create_model(&config, Path::new(".")).unwrap();
+    assert_eq!(model.graphs.keys().collect::<Vec<_>>(), ["first", "second"]);
+    let exported = scripts.export_model(model, &config).unwrap();
+    assert_eq!(exported.graphs.keys().collect::<Vec<_>>(), ["model"]);
+}
+
+#[test]
+fn hashes_name_every_script() {
+    let (_dir, scripts) = load(&[("mock/forward.rhai", "fn engine_forward(engine, batch) { batch.images }")]);
+    let hashes = scripts.for_vendor("mock").unwrap().hashes();
+    assert_eq!(hashes.len(), 5);
+    assert!(hashes.keys().any(|name| name == "mock/forward.rhai"), "{hashes:?}");
+    assert!(hashes.values().all(|hash| hash.len() == 64));
+}

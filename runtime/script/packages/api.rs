@@ -1,0 +1,112 @@
+//! The documentation of the packages: generated from their functions, and held by two tests.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use indexmap::IndexMap;
+use rhai::{Dynamic, Engine, Map, Scope};
+
+use super::session::Model;
+use super::table::{TABLE, register};
+use super::tensor::Tensor;
+use crate::engine::{Artifact, Options, Value, find};
+use crate::plan::Limits;
+use crate::script::sandbox;
+use crate::script::stage::Stage;
+use crate::tensor::{DType, Tensor as HostTensor};
+
+/// `scripts/api/<package>.d.rhai` as it should be.
+fn definitions(package: &str) -> String {
+    let mut engine = Engine::new_raw();
+    register(&mut engine, package);
+    let (_, text) = engine.definitions().include_standard_packages(false).modules().next().unwrap();
+    let mut out =
+        format!("// Generated from the host's package `{package}`; UPDATE_API=1 cargo test writes it anew.\n");
+    out += &format!("module {package};\n\n");
+    for line in text.lines() {
+        // A function that can fail gives what it gives when it does not.
+        let line = match line.split_once("Fallible<") {
+            Some((before, rest)) => format!("{before}{}", rest.replacen(">;", ";", 1)),
+            None => line.to_owned(),
+        };
+        out += &line.replace(" ;", ";").replace("-> Array;", "-> array;").replace("-> Map;", "-> map;");
+        out.push('\n');
+    }
+    out
+}
+
+#[test]
+fn api_files_are_current() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/api");
+    let update = std::env::vars().any(|(name, _)| name == "UPDATE_API");
+    let mut stale = Vec::new();
+    for package in TABLE {
+        let (file, text) = (folder.join(format!("{}.d.rhai", package.name)), definitions(package.name));
+        if update {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&file, &text).unwrap();
+        }
+        if std::fs::read_to_string(&file).unwrap_or_default() != text {
+            stale.push(package.name);
+        }
+    }
+    assert!(stale.is_empty(), "stale: {stale:?}; run with UPDATE_API=1 to write them anew");
+}
+
+/// The examples of a package, from its documentation.
+fn examples(package: &str) -> Vec<String> {
+    let text = definitions(package);
+    let comments = text.lines().map(|line| line.trim().strip_prefix("///").map(|l| l.strip_prefix(' ').unwrap_or(l)));
+    let (mut found, mut open): (Vec<String>, Option<String>) = (Vec::new(), None);
+    for line in comments {
+        match (line, &mut open) {
+            (Some("```rhai"), None) => open = Some(String::new()),
+            (Some("```"), Some(_)) => found.extend(open.take()),
+            (Some(line), Some(example)) => {
+                example.push_str(line);
+                example.push('\n');
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn null_model() -> Dynamic {
+    let extra = IndexMap::from([
+        ("inputs".to_owned(), serde_json::json!({"input": "N,3,f32"})),
+        ("outputs".to_owned(), serde_json::json!({"output": "N,10,f32"})),
+    ]);
+    let options = Options { threads: 0, batch_size: 2, precision: DType::F32, extra };
+    let session = find("null").unwrap().load(Artifact::Onnx(Path::new("foo")), &options).unwrap();
+    Dynamic::from(Model(Arc::new(Mutex::new(session))))
+}
+
+#[test]
+fn every_function_has_an_example_that_runs() {
+    let batch = || {
+        let images = HostTensor::from_vec([2, 3], vec![0.0f32; 6]).unwrap();
+        Map::from([("images".into(), Dynamic::from(Tensor::lent(Value::Host(images))))])
+    };
+    for package in TABLE {
+        let functions =
+            definitions(package.name).lines().filter(|l| l.starts_with("fn ") || l.starts_with("op ")).count();
+        let examples = examples(package.name);
+        assert_eq!(examples.len(), functions, "{}: an example a function", package.name);
+        let stage = Stage::ALL.into_iter().find(|stage| stage.packages().contains(&package.name)).unwrap();
+        let (engine, host) =
+            sandbox::engine(stage, Limits::default(), crate::script::tests::host().0, "example".into());
+        for example in examples {
+            let ast = engine.compile(&example).unwrap_or_else(|error| panic!("{example}: {error}"));
+            let counting = host.budget.start();
+            let mut scope = Scope::new();
+            let ran = if example.contains("fn model_forward") {
+                engine.call_fn::<Dynamic>(&mut scope, &ast, "model_forward", (null_model(), batch()))
+            } else {
+                engine.eval_ast_with_scope::<Dynamic>(&mut scope, &ast)
+            };
+            drop(counting);
+            let _ = ran.unwrap_or_else(|error| panic!("{}: {example}: {error}", package.name));
+        }
+    }
+}
