@@ -2,6 +2,7 @@
 //!
 //! One file an engine, one row of [`TABLE`] each. Knows no script and no dataset, and reads no clock.
 
+mod candle;
 mod model;
 mod null;
 mod options;

@@ -3,13 +3,14 @@
 //! Knows no vendor: which of them a vendor offers is said in its `vendor.yaml`.
 
 use super::Engine;
+use super::candle::Candle;
 use super::null::Null;
 use super::options::nearest;
 use super::rten::Rten;
 use super::tract::Tract;
 
 /// Every engine of this build, by name. An engine that cannot be used here keeps its row: `check` says why.
-pub static TABLE: &[&dyn Engine] = &[&Null, &Rten, &Tract];
+pub static TABLE: &[&dyn Engine] = &[&Candle, &Null, &Rten, &Tract];
 
 /// The engine of this name.
 ///

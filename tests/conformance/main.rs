@@ -8,6 +8,8 @@
 mod bench;
 mod graphs;
 mod networks;
+mod numerics;
+mod operators;
 mod refusals;
 mod sessions;
 
@@ -23,6 +25,7 @@ type Check = fn(&Bench);
 
 /// Checks that an engine is not held to: engine, beginning of the check's name, reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("null", "computes::", "computes nothing"),
     ("null", "refuses::unsupported_precision", "takes every precision"),
     ("null", "refuses::model_in_another_precision", "takes any model"),
     ("null", "refuses::unknown_operator", "looks at no operator"),
@@ -39,6 +42,7 @@ fn checks(form: Form) -> Vec<(String, Check)> {
     named("sessions", sessions::CHECKS)
         .chain(named("refuses", refusals::CHECKS))
         .chain(named("refuses", if form == Form::File { refusals::FILE_CHECKS } else { &[] }))
+        .chain(named("computes", numerics::CHECKS))
         .collect()
 }
 
