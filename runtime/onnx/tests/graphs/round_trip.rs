@@ -2,7 +2,10 @@
 
 use crate::networks;
 
-use flagperf_onnx::{Graph, WriteOptions, check, infer, read_onnx, write_onnx, write_onnx_with};
+use flagperf_onnx::layers::{
+    BatchNorm, Conv2d, Padding, batch_norm, concat, conv2d, gelu, layer_norm, relu6, transpose,
+};
+use flagperf_onnx::{Graph, GraphBuilder, WriteOptions, check, infer, read_onnx, to_f16, write_onnx, write_onnx_with};
 
 #[test]
 fn resnet50_has_torchvisions_names_and_size() {
@@ -59,5 +62,66 @@ fn assert_same(a: &Graph, b: &Graph) {
         let other = &b.weights[name];
         assert_eq!((&weight.spec, weight.role), (&other.spec, other.role), "{name}");
         assert_eq!(a.tensor(name).unwrap().bytes(), b.tensor(name).unwrap().bytes(), "{name}");
+    }
+}
+
+/// A stream of choices that is the same for the same seed (Knuth's linear congruential generator).
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, count: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % count
+    }
+}
+
+/// A network of some random layers, with several inputs and outputs.
+fn random_network(seed: u64) -> Graph {
+    let mut choose = Choices(seed);
+    let mut b = GraphBuilder::new(&format!("random_{seed}"));
+    let first = b.input("first", "N,4,12,12,f32".parse().unwrap()).unwrap();
+    let second = b.input("second", "N,4,12,12,f32".parse().unwrap()).unwrap();
+    let mut values = vec![first, second];
+    for layer in 0..12 {
+        let name = format!("layer{layer}");
+        let x = values[choose.below(values.len())].clone();
+        let channels = x.spec().dims[1].fixed().unwrap();
+        let same = Conv2d { padding: Padding::Same, ..Conv2d::new(channels, channels, 3) };
+        let made = match choose.below(8) {
+            0 => conv2d(&mut b, &name, &x, Conv2d { bias: false, ..same }),
+            1 => conv2d(&mut b, &name, &x, Conv2d { groups: channels, dilation: [2; 2], ..same }),
+            2 => batch_norm(&mut b, &name, &x, BatchNorm::default()),
+            3 => relu6(&mut b, &name, &x),
+            4 => gelu(&mut b, &name, &x),
+            5 => concat(&mut b, &name, &[&x, &values[0]], 1),
+            6 => layer_norm(&mut b, &name, &x, 2, 1e-6),
+            _ => transpose(&mut b, &name, &x, &[0, 1, 3, 2]),
+        };
+        values.push(made.unwrap());
+    }
+    let last = values.pop().unwrap();
+    let middle = &values[2 + choose.below(values.len() - 2)];
+    b.output("middle", middle).unwrap();
+    b.output("last", &last).unwrap();
+    b.finish().unwrap()
+}
+
+#[test]
+fn random_networks_survive_the_round_trip_in_both_precisions() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("random.onnx");
+    for seed in 0..24 {
+        let mut graph = random_network(seed);
+        graph.seed_weights(seed);
+        let half = to_f16(&graph, &[graph.nodes[seed as usize % graph.nodes.len()].name.clone()]).unwrap();
+        for graph in [graph, half] {
+            check(&graph).unwrap();
+            write_onnx_with(&graph, &path, WriteOptions { external_above: 2000 * (seed % 2) }).unwrap();
+            let mut back = read_onnx(&path).unwrap();
+            assert_same(&graph, &back);
+            back.values.clear();
+            assert_eq!(infer(&mut back), []);
+            assert!(graph.values.iter().all(|(name, spec)| back.values[name] == *spec), "seed {seed}");
+        }
     }
 }
