@@ -1,3 +1,7 @@
 //! The program `flagperf`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> anyhow::Result<ExitCode> {
+    flagperf::cli::main()
+}

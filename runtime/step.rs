@@ -43,3 +43,18 @@ pub enum Step {
     /// g: results are brought together.
     Record,
 }
+
+impl Step {
+    /// The step's name in records and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Step::Init => "init",
+            Step::Build => "build",
+            Step::Validation => "validation",
+            Step::Export => "export",
+            Step::Compile => "compile",
+            Step::Inference => "inference",
+            Step::Record => "record",
+        }
+    }
+}

@@ -1,1 +1,28 @@
-//! To come.
+//! The record of a case: everything that was measured, what it was measured on, and the evidence for it.
+//!
+//! Makes values and writes files; starts no process and prints nothing.
+
+mod accuracy;
+mod chain;
+mod collect;
+mod finish;
+mod flops;
+mod machine;
+mod provenance;
+mod record;
+#[cfg(test)]
+pub(crate) mod testing;
+mod write;
+
+pub use accuracy::{Accuracy, Verdict};
+pub use chain::{ChainError, EventChain, verify_chain};
+pub use collect::{Arrival, PhaseCollector};
+pub use finish::FinishInfo;
+pub use flops::{FlopCount, Peak};
+pub use machine::Machine;
+pub use provenance::{Provenance, hash_bytes, hash_file, hash_scripts};
+pub use record::{
+    ClockCheck, DeviceRecord, FailureRecord, FileRecord, HostRecord, PhaseRecord, Record, SampleFailure, Setting,
+    Status, StepRecord,
+};
+pub use write::{WriteError, write_record};

@@ -1,0 +1,68 @@
+//! What `run`, `plan` and `doctor` need first: the checkout, the configuration, the catalogue.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use super::arguments::Selection;
+use crate::config::{Findings, find_root};
+use crate::engine::TABLE;
+use crate::event::Level;
+use crate::plan::{Catalogue, KnownEngine};
+
+/// Arguments or configuration are wrong; nothing was run.
+const MISTAKE: u8 = 2;
+
+/// The checkout: around the current directory, or else around the program.
+pub(super) fn root() -> anyhow::Result<PathBuf> {
+    let here = std::env::current_dir().context("the current directory is gone")?;
+    let program = std::env::current_exe().ok();
+    let found = find_root(&here).or_else(|| find_root(program.as_deref().and_then(Path::parent)?));
+    Ok(found.unwrap_or(here))
+}
+
+/// What exists in the checkout at `root`, and in this program.
+pub(super) fn catalogue(root: &Path) -> Catalogue {
+    let engines = TABLE.iter().map(|engine| KnownEngine {
+        name: engine.name().to_owned(),
+        about: engine.about().to_owned(),
+        framework: engine.roles().framework,
+        compiler: engine.roles().compiler,
+        precisions: engine.precisions().to_vec(),
+    });
+    Catalogue::read(root, engines.collect())
+}
+
+/// Prints findings on standard error; the code is that of a mistake.
+pub(super) fn refuse(findings: &Findings) -> ExitCode {
+    print_findings(findings.0.iter());
+    ExitCode::from(MISTAKE)
+}
+
+/// Prints errors and warnings on standard error.
+pub(super) fn print_findings<'a>(findings: impl Iterator<Item = &'a crate::config::Finding>) {
+    for finding in findings {
+        match finding.level {
+            Level::Error => eprintln!("error: {finding}"),
+            Level::Warning => eprintln!("warning: {finding}"),
+            Level::Info | Level::Debug => {}
+        }
+    }
+}
+
+/// Configuration and plan of what was selected, with the effective values.
+pub(super) struct Planned {
+    pub(super) plan: crate::plan::Plan,
+    pub(super) rows: Vec<crate::plan::Row>,
+}
+
+/// Plans what was selected.
+///
+/// # Errors
+/// Everything that is wrong.
+pub(super) fn planned(root: &Path, selection: &Selection) -> Result<Planned, Findings> {
+    let config = crate::config::load(root, &selection.overrides())?;
+    let plan = crate::plan::plan(&config, &catalogue(&config.site.flagperf_path))?;
+    Ok(Planned { plan, rows: crate::plan::rows(&config) })
+}

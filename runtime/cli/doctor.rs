@@ -1,0 +1,86 @@
+//! `flagperf doctor`: what works on this machine, what is missing, how to get it.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::answer::{planned, print_findings, root};
+use super::arguments::Selection;
+use crate::config::{Findings, find_root};
+use crate::engine::TABLE;
+use crate::report::{bytes, columns, plain_table};
+use crate::result::Machine;
+
+/// A check, what came of it, and what to do.
+type Row = [String; 3];
+
+/// Prints the checks; what is missing is no error of the program.
+pub(super) fn doctor(selection: &Selection) -> anyhow::Result<ExitCode> {
+    let root = root()?;
+    println!("machine\n{}", plain_table(machine(), columns()));
+    println!("engines\n{}", plain_table(engines(), columns()));
+    let planned = planned(&root, selection);
+    println!("run\n{}", plain_table(run(&root, planned.as_ref()), columns()));
+    match &planned {
+        Ok(planned) => print_findings(planned.plan.findings.iter()),
+        Err(findings) => print_findings(findings.0.iter()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn machine() -> Vec<[String; 2]> {
+    let machine = Machine::this();
+    let row = |name: &str, value: String| [name.to_owned(), value];
+    vec![
+        row("processor", format!("{}, {} cores, {} threads", machine.cpu, machine.cores, machine.threads)),
+        row("memory", bytes(machine.memory_bytes)),
+        row("system", format!("{}, kernel {}, {}", machine.system, machine.kernel, machine.architecture)),
+    ]
+}
+
+fn engines() -> Vec<Row> {
+    let row = |engine: &&dyn crate::engine::Engine| match engine.check() {
+        Ok(version) => [engine.name().to_owned(), format!("works, {version}"), engine.about().to_owned()],
+        Err(missing) => [engine.name().to_owned(), format!("missing: {}", missing.reason), missing.remedy],
+    };
+    TABLE.iter().map(row).collect()
+}
+
+fn run(root: &Path, planned: Result<&super::answer::Planned, &Findings>) -> Vec<Row> {
+    let row = |name: &str, state: String, remedy: &str| [name.to_owned(), state, remedy.to_owned()];
+    let mut rows = vec![match find_root(root) {
+        Some(root) => row("checkout", root.display().to_string(), ""),
+        None => row("checkout", "missing".to_owned(), "change to a folder with configs/ and scripts/"),
+    }];
+    let planned = match planned {
+        Ok(planned) => planned,
+        Err(_) => {
+            rows.push(row("plan", "has mistakes".to_owned(), "see below"));
+            return rows;
+        }
+    };
+    let results = &planned.plan.site.flagperf_log_path;
+    rows.push(match writable(results) {
+        Ok(()) => row("results", format!("{} is writable", results.display()), ""),
+        Err(error) => row(
+            "results",
+            format!("cannot write in {}: {error}", results.display()),
+            "set FLAGPERF_LOG_PATH in host.yaml",
+        ),
+    });
+    for case in &planned.plan.cases {
+        for job in case.jobs.iter().take(1) {
+            let state = if job.data_dir.is_dir() { "is there" } else { "is not there" };
+            rows.push(row(&format!("data of {}", case.key), format!("{} {state}", job.data_dir.display()), ""));
+        }
+        let engines: Vec<&str> = case.jobs.iter().map(|job| job.engine.engine.as_str()).collect();
+        rows.push(row(&case.key.to_string(), format!("can be planned, uses {}", engines.join(" and ")), ""));
+    }
+    rows
+}
+
+/// Whether files can be made in `folder`, or in the nearest folder above that exists.
+fn writable(folder: &Path) -> std::io::Result<()> {
+    let existing = folder.ancestors().find(|above| above.exists()).unwrap_or(folder);
+    nix::unistd::access(existing, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK)?;
+    if existing.is_dir() { Ok(()) } else { Err(std::io::ErrorKind::NotADirectory.into()) }
+}

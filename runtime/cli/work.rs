@@ -1,0 +1,46 @@
+//! `flagperf work`: the worker role.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context as _;
+
+use crate::event::Event;
+use crate::host::end_with_input;
+use crate::plan::Job;
+use crate::run::Outcome;
+
+/// Reads a job, runs it, and tells what happens.
+pub(super) fn work() -> anyhow::Result<ExitCode> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).context("cannot read the job from standard input")?;
+    let job: Job = serde_json::from_str(&line).context("standard input holds no job: one line of JSON is expected")?;
+    if !input_is_a_file()? {
+        end_with_input(io::stdin());
+    }
+    let output = Mutex::new(io::stdout());
+    let emit: crate::work::Emit = Arc::new(move |event: Event| {
+        let mut text = serde_json::to_vec(&event).expect("an event is plain data");
+        text.push(b'\n');
+        let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nobody listens any more: there is nobody to work for.
+        if output.write_all(&text).and_then(|()| output.flush()).is_err() {
+            std::process::exit(i32::from(Outcome::FAILED));
+        }
+    });
+    match crate::work::run(&job, &emit) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(failure) => {
+            emit(Event::Failed(failure));
+            Ok(ExitCode::from(Outcome::FAILED))
+        }
+    }
+}
+
+/// Whether the job comes from a file, as by hand, whose end says nothing about a parent.
+fn input_is_a_file() -> io::Result<bool> {
+    let input = std::fs::File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    Ok(input.metadata()?.is_file())
+}

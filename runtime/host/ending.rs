@@ -1,0 +1,59 @@
+//! How a process ended, in words.
+
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use nix::sys::signal::Signal;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It exited with this status.
+    Exited(i32),
+    /// A signal killed it.
+    Killed(i32),
+}
+
+impl From<ExitStatus> for Ending {
+    fn from(status: ExitStatus) -> Self {
+        match status.signal() {
+            Some(signal) => Ending::Killed(signal),
+            None => Ending::Exited(status.code().unwrap_or(-1)),
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let signal = match self {
+            Ending::Exited(status) => return write!(f, "exited with status {status}"),
+            Ending::Killed(signal) => *signal,
+        };
+        let Ok(named) = Signal::try_from(signal) else {
+            return write!(f, "killed by signal {signal}");
+        };
+        write!(f, "killed by signal {signal} ({})", named.as_str())?;
+        match named {
+            Signal::SIGKILL => f.write_str(": perhaps out of memory"),
+            Signal::SIGSEGV => f.write_str(": a fault in native code"),
+            Signal::SIGABRT => f.write_str(": native code gave up"),
+            Signal::SIGILL => f.write_str(": built for another processor?"),
+            Signal::SIGBUS => f.write_str(": a mapped file was cut short, or the disk is full"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_named_and_explained() {
+        assert_eq!(Ending::Killed(9).to_string(), "killed by signal 9 (SIGKILL): perhaps out of memory");
+        assert_eq!(Ending::Killed(15).to_string(), "killed by signal 15 (SIGTERM)");
+        assert_eq!(Ending::Killed(200).to_string(), "killed by signal 200");
+        assert_eq!(Ending::Exited(3).to_string(), "exited with status 3");
+    }
+}

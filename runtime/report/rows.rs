@@ -1,0 +1,227 @@
+//! What a record says, as rows of text. What is unknown or meaningless says why.
+
+use indexmap::IndexMap;
+
+use super::text::{bytes, count, digits, duration, percent, rate};
+use crate::measure::{Latency, Measurement};
+use crate::metric::Agreement;
+use crate::result::{Accuracy, PhaseRecord, Record, Verdict};
+use crate::step::Step;
+use crate::units::{SamplesPerSecond, Seconds};
+
+/// Rows under one heading.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// The heading; empty for FlagPerf's rows.
+    pub title: String,
+    /// Name and value.
+    pub rows: Vec<(String, String)>,
+}
+
+/// Everything that the table of a record says: FlagPerf's rows first, under its names and in its order, then ours.
+pub fn sections(record: &Record) -> Vec<Section> {
+    let mut sections = vec![section("", flagperf(record))];
+    for measured in record.phases.iter().flat_map(|phase| &phase.measured) {
+        sections.push(section(measured.step.name(), loop_rows(measured)));
+    }
+    let agreement = record.phases.iter().find_map(|phase| phase.agreement.as_ref());
+    sections.extend(agreement.map(|agreement| section("inference against validation", agreement_rows(agreement))));
+    sections.push(section("accuracy", accuracy_rows(&record.accuracy)));
+    sections.push(section("what was measured", subject_rows(record)));
+    sections.retain(|section| !section.rows.is_empty());
+    sections
+}
+
+fn section(title: &str, rows: Vec<(&str, String)>) -> Section {
+    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Section { title: title.to_owned(), rows }
+}
+
+fn flagperf(record: &Record) -> Vec<(&'static str, String)> {
+    let info = &record.finish_info;
+    let reasons = Reasons::of(record);
+    let perf = |rate_: Option<SamplesPerSecond>, why: &str| rate_.map_or_else(|| why.to_owned(), rate);
+    let gib = |value: Option<f64>| value.map_or_else(|| "unknown: the engine does not say".to_owned(), digits);
+    let accuracy = |value: Option<f64>, why: &str| match value {
+        Some(value) => format!("{value:.4}"),
+        None => why.to_owned(),
+    };
+    vec![
+        ("vendor", info.vendor.clone()),
+        ("compiler", info.compiler.clone().unwrap_or_else(|| "none".to_owned())),
+        ("precision", info.precision.clone()),
+        ("batchsize", info.batchsize.to_string()),
+        ("flops", info.flops.map_or_else(|| "unknown: nothing was measured".to_owned(), |f| format!("{:.3e}", f.0))),
+        ("e2e_time(second)", format!("{:.1}", info.e2e_time.0)),
+        ("p_validation_whole(qps)", perf(info.validation_whole, reasons.validation)),
+        ("p_validation_core(qps)", perf(info.validation_core, reasons.validation)),
+        ("p_inference_whole(qps)", perf(info.inference_whole, reasons.inference)),
+        ("*p_inference_core(qps)", perf(info.inference_core, reasons.inference)),
+        ("val_average_acc", accuracy(info.val_average_acc, reasons.accuracy_of(Step::Validation))),
+        ("infer_average_acc", accuracy(info.infer_average_acc, reasons.accuracy_of(Step::Inference))),
+        ("vendor_usage(GiB)", gib(info.vendor_usage)),
+        ("vendor_max_mem(GiB)", gib(info.vendor_max_mem)),
+        ("*MFU", info.mfu.clone().unwrap_or_else(|| reasons.mfu.to_owned())),
+    ]
+}
+
+/// Why a figure is not there.
+struct Reasons {
+    validation: &'static str,
+    inference: &'static str,
+    accuracy: String,
+    mfu: &'static str,
+}
+
+impl Reasons {
+    fn of(record: &Record) -> Self {
+        let flag = |key: &str| record.settings.get(key).map(|setting| &setting.value);
+        let skipped = flag("no_validation").and_then(serde_json::Value::as_bool).unwrap_or(false);
+        let failed = "none: it did not get that far";
+        let peak = record.hosts.iter().flat_map(|host| &host.devices).any(|device| device.peak.is_some());
+        let unknown = record.accuracy.unknown.as_deref();
+        Reasons {
+            validation: if skipped { "none: `no_validation` is set" } else { failed },
+            inference: if record.finish_info.compiler.is_none() { "none: `compiler` is null" } else { failed },
+            accuracy: unknown.map_or_else(|| failed.to_owned(), |why| format!("no accuracy: {why}")),
+            mfu: if peak { "unknown: nothing was measured" } else { "unknown: the device's peak is unknown" },
+        }
+    }
+
+    /// A loop that did not run says so; one that did has no accuracy for a reason of its own.
+    fn accuracy_of(&self, step: Step) -> &str {
+        let missing = if step == Step::Validation { self.validation } else { self.inference };
+        if missing.contains('`') { missing } else { &self.accuracy }
+    }
+}
+
+fn loop_rows(measured: &Measurement) -> Vec<(&'static str, String)> {
+    let mut rows = vec![("samples", samples(measured))];
+    let steady = if measured.warmup_steady { "steady" } else { "not steady, ended at its limit" };
+    let warmup = format!("{} steps, {}, {steady}", measured.warmup_steps, duration(measured.warmup_s));
+    rows.push(("warm-up", warmup));
+    if let Some(latency) = &measured.latency {
+        rows.push(("latency of a step", latency_text(latency)));
+    }
+    rows.extend(split(measured).map(|split| ("whole", split)));
+    for (name, time) in &measured.spans {
+        rows.push(("span", format!("{name}: {}", duration(*time))));
+    }
+    let device = measured.device_memory_bytes.map(|memory| format!(", device {}", bytes(memory)));
+    rows.push(("memory", format!("worker {}{}", bytes(measured.memory_bytes_max), device.unwrap_or_default())));
+    if measured.non_finite_outputs > 0 {
+        rows.push(("NaN or infinite", format!("{} outputs", count(measured.non_finite_outputs))));
+    }
+    rows
+}
+
+fn samples(measured: &Measurement) -> String {
+    let passes = measured.passes.len();
+    let of = format!("{} in {} steps, {passes} {}", count(measured.samples), count(measured.steps), plural(passes));
+    let mut text = of;
+    if measured.failed_samples > 0 {
+        text += &format!(", {} failed", count(measured.failed_samples));
+    }
+    if measured.padded_samples > 0 {
+        text += &format!(", {} rows of padding left out", count(measured.padded_samples));
+    }
+    text
+}
+
+const fn plural(passes: usize) -> &'static str {
+    if passes == 1 { "pass" } else { "passes" }
+}
+
+fn latency_text(latency: &Latency) -> String {
+    let percentiles =
+        [("p50", latency.p50_s), ("p90", latency.p90_s), ("p99", latency.p99_s), ("p99.9", latency.p999_s)];
+    let text = percentiles.map(|(name, time)| format!("{name} {}", duration(time)));
+    format!("{}, min {}, max {}", text.join(", "), duration(latency.min_s), duration(latency.max_s))
+}
+
+/// Where the wall time of all passes went.
+fn split(measured: &Measurement) -> Option<String> {
+    let sum = |part: fn(&crate::measure::PassTimes) -> Seconds| measured.passes.iter().map(part).sum::<Seconds>();
+    let whole = sum(|pass| pass.whole_s);
+    if whole.0 <= 0.0 {
+        return None;
+    }
+    let parts = [
+        ("load", sum(|pass| pass.load_wait_s)),
+        ("core", sum(|pass| pass.core_s)),
+        ("output", sum(|pass| pass.output_s)),
+        ("evaluate", sum(|pass| pass.evaluate_s)),
+        ("host", sum(|pass| pass.host_s)),
+    ];
+    let parts = parts.map(|(name, time)| format!("{name} {}", percent(time.0 / whole.0)));
+    Some(format!("{}: {}", duration(whole), parts.join(", ")))
+}
+
+fn agreement_rows(agreement: &Agreement) -> Vec<(&'static str, String)> {
+    let Agreement { samples, max_abs, max_rel, mean_abs, median_abs, mean_rel, median_rel, cosine, top1_agreement } =
+        agreement;
+    let mut rows = vec![
+        ("samples", count(*samples)),
+        ("absolute error", format!("max {max_abs:.2e}, mean {mean_abs:.2e}, median {median_abs:.2e}")),
+        ("relative error", format!("max {max_rel:.2e}, mean {mean_rel:.2e}, median {median_rel:.2e}")),
+        ("cosine", cosine.map_or_else(|| "unknown: one side is all zero".to_owned(), |cosine| format!("{cosine:.6}"))),
+    ];
+    rows.extend(top1_agreement.map(|share| ("same top-1", percent(share))));
+    rows
+}
+
+fn accuracy_rows(accuracy: &Accuracy) -> Vec<(&'static str, String)> {
+    let metrics = |metrics: &IndexMap<String, f64>| {
+        metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect::<Vec<_>>().join(", ")
+    };
+    let mut rows = Vec::new();
+    for (name, values) in [("validation", &accuracy.validation), ("inference", &accuracy.inference)] {
+        if !values.is_empty() {
+            rows.push((name, metrics(values)));
+        }
+    }
+    if !accuracy.target.is_empty() {
+        rows.push(("target", metrics(&accuracy.target)));
+    }
+    rows.push((
+        "verdict",
+        match accuracy.verdict {
+            Verdict::Met => "target met".to_owned(),
+            Verdict::Missed => format!("target missed: {}", accuracy.missed.join("; ")),
+            Verdict::NoTarget => "the case states no target".to_owned(),
+            Verdict::Unknown => format!("no accuracy: {}", accuracy.unknown.as_deref().unwrap_or("unknown")),
+        },
+    ));
+    rows
+}
+
+fn subject_rows(record: &Record) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    if let Some(model) = record.phases.iter().find_map(|phase| phase.model.as_ref()) {
+        rows.push(("parameters", count(model.parameters)));
+        rows.push(("weights", model.weights.clone()));
+    }
+    let flops = &record.flops;
+    let counted = flops.counted_per_sample.map_or_else(|| "not counted".to_owned(), |c| format!("counted {c:.3e}"));
+    rows.push(("operations a sample", format!("declared {}, {counted}", flops.declared)));
+    if let Some(mfu) = flops.counted_mfu {
+        rows.push(("MFU as counted", percent(mfu)));
+    }
+    if let Some(data) = record.phases.iter().find_map(|phase| phase.dataset.as_ref()) {
+        rows.push(("data", format!("{} samples in {}", count(data.samples), data.location)));
+    }
+    rows.extend(record.phases.iter().filter_map(engine_row));
+    for host in &record.hosts {
+        let machine = &host.machine;
+        let text = format!("{}, {} threads, {}", machine.cpu, machine.threads, bytes(machine.memory_bytes));
+        rows.push(("host", format!("{}: {text}", host.name)));
+    }
+    rows
+}
+
+fn engine_row(phase: &PhaseRecord) -> Option<(&'static str, String)> {
+    let engine = phase.engine.as_ref()?;
+    let threads = if engine.threads > 0 { format!(", {} threads", engine.threads) } else { String::new() };
+    let text = format!("{} {} on {}, {}{threads}", engine.name, engine.version, engine.device, engine.precision);
+    Some((if phase.phase == crate::step::Phase::Validate { "framework" } else { "compiler engine" }, text))
+}

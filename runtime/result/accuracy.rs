@@ -1,0 +1,131 @@
+//! The verdict on accuracy: what the timed run itself computed, against the case's target.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use super::PhaseRecord;
+use crate::step::Step;
+
+/// What came of the comparison.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Nothing to compare: see `unknown`.
+    #[default]
+    Unknown,
+    /// There is accuracy, and the case states no target.
+    NoTarget,
+    /// Every metric reaches its target.
+    Met,
+    /// A metric is below its target: the case has failed.
+    Missed,
+}
+
+/// Accuracy of a case.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Accuracy {
+    /// What came of it.
+    pub verdict: Verdict,
+    /// The least value of each metric, from `target_accuracy` in parameters.yaml.
+    pub target: IndexMap<String, f64>,
+    /// Metrics of validation; empty when there are none or they mean nothing.
+    pub validation: IndexMap<String, f64>,
+    /// Metrics of inference; empty when there are none or they mean nothing.
+    pub inference: IndexMap<String, f64>,
+    /// Why there is no accuracy.
+    pub unknown: Option<String>,
+    /// What missed its target, one fragment each.
+    pub missed: Vec<String>,
+}
+
+impl Accuracy {
+    /// Judges the phases of a case. With random weights or drawn data no accuracy means anything.
+    pub fn judge(phases: &[PhaseRecord], target: IndexMap<String, f64>) -> Self {
+        let measured = |step| phases.iter().flat_map(|phase| &phase.measured).find(move |m| m.step == step);
+        let given = phases.iter().flat_map(|phase| &phase.measured).find_map(|m| m.accuracy_unknown.clone());
+        let unknown = meaningless(phases).or(given);
+        let metrics = |step| match (measured(step), &unknown) {
+            (Some(measured), None) => measured.accuracy.clone(),
+            _ => IndexMap::new(),
+        };
+        let (validation, inference) = (metrics(Step::Validation), metrics(Step::Inference));
+        let mut accuracy = Accuracy { target, validation, inference, unknown, ..Accuracy::default() };
+        accuracy.missed = [("validation", &accuracy.validation), ("inference", &accuracy.inference)]
+            .into_iter()
+            .filter(|(_, metrics)| !metrics.is_empty())
+            .flat_map(|(step, metrics)| missed(step, metrics, &accuracy.target))
+            .collect();
+        let has_any = !(accuracy.validation.is_empty() && accuracy.inference.is_empty());
+        accuracy.verdict = match (has_any, accuracy.target.is_empty(), accuracy.missed.is_empty()) {
+            (false, ..) => Verdict::Unknown,
+            (true, true, _) => Verdict::NoTarget,
+            (true, false, true) => Verdict::Met,
+            (true, false, false) => Verdict::Missed,
+        };
+        if !has_any && accuracy.unknown.is_none() {
+            accuracy.unknown = Some("nothing was evaluated".to_owned());
+        }
+        accuracy
+    }
+}
+
+/// Why no metric means anything, whatever an evaluator says.
+fn meaningless(phases: &[PhaseRecord]) -> Option<String> {
+    let random = phases.iter().any(|p| p.model.as_ref().is_some_and(|model| model.weights_are_random));
+    let drawn = phases.iter().any(|p| p.dataset.as_ref().is_some_and(|dataset| dataset.synthetic));
+    match (random, drawn) {
+        (true, true) => Some("random weights, generated data".to_owned()),
+        (true, false) => Some("random weights".to_owned()),
+        (false, true) => Some("generated data".to_owned()),
+        (false, false) => None,
+    }
+}
+
+/// A metric that was not measured misses its target, and so does NaN.
+fn missed(step: &str, metrics: &IndexMap<String, f64>, target: &IndexMap<String, f64>) -> Vec<String> {
+    let below = target.iter().filter(|(name, least)| !metrics.get(*name).is_some_and(|value| value >= *least));
+    below
+        .map(|(name, least)| match metrics.get(name) {
+            Some(value) => format!("{step}: `{name}` is {value:.4}, the target is {least}"),
+            None => format!("{step}: `{name}` has a target of {least}, but was not measured"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{DatasetFacts, ModelFacts};
+    use crate::result::testing;
+
+    fn judged(random: bool, top1: f64, target: &[(&str, f64)]) -> Accuracy {
+        let mut phase = testing::phase();
+        phase.model = Some(ModelFacts { weights_are_random: random, ..ModelFacts::default() });
+        phase.dataset = Some(DatasetFacts::default());
+        phase.measured = vec![testing::measurement(Step::Validation)];
+        phase.measured[0].accuracy = IndexMap::from([("top1".to_owned(), top1)]);
+        Accuracy::judge(&[phase], target.iter().map(|(name, least)| ((*name).to_owned(), *least)).collect())
+    }
+
+    #[test]
+    fn a_metric_below_its_target_is_missed_and_named() {
+        let accuracy = judged(false, 0.7, &[("top1", 0.89)]);
+        assert_eq!(accuracy.verdict, Verdict::Missed);
+        assert_eq!(accuracy.missed, ["validation: `top1` is 0.7000, the target is 0.89"]);
+        assert_eq!(judged(false, 0.89, &[("top1", 0.89)]).verdict, Verdict::Met);
+        assert_eq!(judged(false, f64::NAN, &[("top1", 0.0)]).verdict, Verdict::Missed);
+        assert_eq!(judged(false, 1.0, &[("top3", 0.5)]).verdict, Verdict::Missed);
+    }
+
+    #[test]
+    fn random_weights_have_no_accuracy_whatever_the_evaluator_says() {
+        let accuracy = judged(true, 0.001, &[("top1", 0.89)]);
+        assert_eq!((accuracy.verdict, accuracy.unknown.as_deref()), (Verdict::Unknown, Some("random weights")));
+        assert!(accuracy.validation.is_empty());
+    }
+
+    #[test]
+    fn without_a_target_there_is_no_verdict() {
+        assert_eq!(judged(false, 0.7, &[]).verdict, Verdict::NoTarget);
+    }
+}

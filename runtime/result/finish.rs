@@ -1,0 +1,112 @@
+//! FlagPerf's result, under FlagPerf's keys and in its order.
+
+use serde::{Deserialize, Serialize};
+
+use super::Record;
+use crate::plan::Settings;
+use crate::step::Step;
+use crate::units::{Bytes, FlopsPerSecond, SamplesPerSecond, Seconds};
+
+/// FlagPerf's `Finish Info` and what its host adds. `None` is unknown or meaningless: the record says why.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FinishInfo {
+    /// The vendor.
+    pub vendor: String,
+    /// The compiler, if the case has one.
+    pub compiler: Option<String>,
+    /// `fp16` or `fp32`.
+    pub precision: String,
+    /// Samples a batch.
+    pub batchsize: u32,
+    /// Declared work of a sample times core throughput of inference, or else of validation.
+    pub flops: Option<FlopsPerSecond>,
+    /// Wall time of the whole case.
+    #[serde(rename = "e2e_time(second)")]
+    pub e2e_time: Seconds,
+    /// Validation, with loading and evaluation.
+    #[serde(rename = "p_validation_whole(qps)")]
+    pub validation_whole: Option<SamplesPerSecond>,
+    /// Validation, computation only.
+    #[serde(rename = "p_validation_core(qps)")]
+    pub validation_core: Option<SamplesPerSecond>,
+    /// Inference, with loading and evaluation.
+    #[serde(rename = "p_inference_whole(qps)")]
+    pub inference_whole: Option<SamplesPerSecond>,
+    /// Inference, computation only.
+    #[serde(rename = "*p_inference_core(qps)")]
+    pub inference_core: Option<SamplesPerSecond>,
+    /// The first metric of validation.
+    pub val_average_acc: Option<f64>,
+    /// The first metric of inference.
+    pub infer_average_acc: Option<f64>,
+    /// Peak memory of the case on the device.
+    #[serde(rename = "vendor_usage(GiB)")]
+    pub vendor_usage: Option<f64>,
+    /// Memory of the device.
+    #[serde(rename = "vendor_max_mem(GiB)")]
+    pub vendor_max_mem: Option<f64>,
+    /// `flops` over the device's peak: `45.3%`.
+    #[serde(rename = "*MFU")]
+    pub mfu: Option<String>,
+}
+
+impl FinishInfo {
+    /// From a record whose accuracy and flops are known.
+    pub fn of(record: &Record, settings: &Settings, e2e_time: Seconds) -> Self {
+        let (validation, inference) = (record.measurement(Step::Validation), record.measurement(Step::Inference));
+        let device = record.hosts.iter().flat_map(|host| &host.devices).next();
+        let gib = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64 / f64::from(1 << 30));
+        FinishInfo {
+            vendor: record.vendor.clone(),
+            compiler: settings.compiler.clone(),
+            precision: if settings.fp16 { "fp16" } else { "fp32" }.to_owned(),
+            batchsize: settings.batch_size,
+            flops: record.flops.declared_flops_per_s,
+            e2e_time,
+            validation_whole: validation.and_then(|m| m.throughput_whole_samples_per_s),
+            validation_core: validation.and_then(|m| m.throughput_core_samples_per_s),
+            inference_whole: inference.and_then(|m| m.throughput_whole_samples_per_s),
+            inference_core: inference.and_then(|m| m.throughput_core_samples_per_s),
+            val_average_acc: record.accuracy.validation.values().next().copied(),
+            infer_average_acc: record.accuracy.inference.values().next().copied(),
+            vendor_usage: gib(device.and_then(|d| d.memory_bytes_max)),
+            vendor_max_mem: gib(device.and_then(|d| d.memory_bytes_total)),
+            mfu: record.flops.declared_mfu.map(|share| format!("{:.1}%", 100.0 * share)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_are_flagperfs_in_its_order() {
+        let value = serde_json::to_value(FinishInfo::default()).unwrap();
+        let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
+        let text = serde_json::to_string(&FinishInfo::default()).unwrap();
+        let mut places: Vec<_> = keys.iter().map(|key| text.find(&format!("\"{key}\":")).unwrap()).collect();
+        places.sort_unstable();
+        let in_order: Vec<&str> = places.iter().map(|at| text[at + 1..].split('"').next().unwrap()).collect();
+        assert_eq!(
+            in_order,
+            [
+                "vendor",
+                "compiler",
+                "precision",
+                "batchsize",
+                "flops",
+                "e2e_time(second)",
+                "p_validation_whole(qps)",
+                "p_validation_core(qps)",
+                "p_inference_whole(qps)",
+                "*p_inference_core(qps)",
+                "val_average_acc",
+                "infer_average_acc",
+                "vendor_usage(GiB)",
+                "vendor_max_mem(GiB)",
+                "*MFU"
+            ]
+        );
+    }
+}

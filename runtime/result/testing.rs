@@ -1,0 +1,71 @@
+//! Records for tests.
+
+use indexmap::IndexMap;
+
+use super::{Accuracy, FinishInfo, FlopCount, PhaseRecord, Provenance, Record, Status};
+use crate::event::ModelFacts;
+use crate::measure::{Measurement, PassTimes};
+use crate::step::{Phase, Step};
+use crate::units::{Bytes, SamplesPerSecond, Seconds};
+
+/// A phase that did nothing.
+pub fn phase() -> PhaseRecord {
+    PhaseRecord::new(Phase::Validate)
+}
+
+/// A loop of two steps of eight samples, 0.1 s each.
+pub fn measurement(step: Step) -> Measurement {
+    Measurement {
+        step,
+        batch_size: 8,
+        samples: 16,
+        failed_samples: 0,
+        padded_samples: 0,
+        steps: 2,
+        warmup_steps: 3,
+        warmup_s: Seconds(0.3),
+        warmup_steady: true,
+        throughput_whole_samples_per_s: Some(SamplesPerSecond(64.0)),
+        throughput_core_samples_per_s: Some(SamplesPerSecond(80.0)),
+        latency: None,
+        passes: vec![PassTimes::default()],
+        accuracy: IndexMap::new(),
+        accuracy_unknown: None,
+        non_finite_outputs: 0,
+        spans: IndexMap::new(),
+        device_memory_bytes: None,
+        memory_bytes_max: Bytes(1 << 20),
+    }
+}
+
+/// A case that validated with random weights and has no compiler.
+pub fn record() -> Record {
+    let model = ModelFacts { parameters: 25_557_032, weights_are_random: true, ..ModelFacts::default() };
+    let phases = vec![PhaseRecord { model: Some(model), measured: vec![measurement(Step::Validation)], ..phase() }];
+    let mut record = Record {
+        schema: Record::SCHEMA,
+        run: "run20240703142530".into(),
+        case: "resnet50".into(),
+        framework: "candle".into(),
+        vendor: "cpu".into(),
+        started: "2024-07-03T14:25:30.000+08:00".into(),
+        status: Status::Ok,
+        failures: Vec::new(),
+        warnings: Vec::new(),
+        finish_info: FinishInfo {
+            vendor: "cpu".into(),
+            precision: "fp32".into(),
+            batchsize: 8,
+            ..FinishInfo::default()
+        },
+        departures: Vec::new(),
+        settings: IndexMap::new(),
+        accuracy: Accuracy::judge(&phases, IndexMap::new()),
+        flops: FlopCount::default(),
+        phases,
+        hosts: Vec::new(),
+        provenance: Provenance::default(),
+    };
+    record.finish_info.validation_core = record.phases[0].measured[0].throughput_core_samples_per_s;
+    record
+}

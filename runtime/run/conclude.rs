@@ -1,0 +1,123 @@
+//! What follows from a case's phases: verdict, rates, status, FlagPerf's result.
+
+use indexmap::IndexMap;
+use serde_json::Value;
+
+use crate::config::Vendor;
+use crate::plan::Settings;
+use crate::result::{
+    Accuracy, DeviceRecord, FailureRecord, FinishInfo, FlopCount, HostRecord, Machine, Peak, PhaseRecord, Record,
+    Status, Verdict,
+};
+use crate::step::Step;
+use crate::units::{Bytes, Seconds};
+
+/// Fills in everything of `record` that follows from its phases. `config` is what the scripts saw.
+pub(super) fn conclude(
+    record: &mut Record,
+    host: &str,
+    settings: &Settings,
+    config: &IndexMap<String, Value>,
+    vendor: &Vendor,
+    e2e_time: Seconds,
+) {
+    record.accuracy = Accuracy::judge(&record.phases, target(config));
+    record.hosts = vec![host_record(host, &record.phases, vendor)];
+    let core = [Step::Inference, Step::Validation].into_iter().find_map(|step| record.measurement(step));
+    let core = core.and_then(|measured| measured.throughput_core_samples_per_s);
+    let counted = record.phases.iter().find_map(|phase| phase.model.as_ref()?.multiply_adds_per_sample);
+    let peak = record.hosts[0].devices.iter().find_map(|device| device.peak.as_ref());
+    record.flops = FlopCount::of((&settings.flops, settings.flops_per_sample), counted, core, peak);
+    record.warnings.extend(record.flops.warning());
+    record.warnings.extend(unsteady(record));
+    if record.accuracy.verdict == Verdict::Missed {
+        record.failures.push(missed(&record.accuracy));
+    }
+    if record.status == Status::Ok && !record.failures.is_empty() {
+        record.status = Status::Failed;
+    }
+    record.finish_info = FinishInfo::of(record, settings, e2e_time);
+    note_hashes(record);
+}
+
+/// `target_accuracy` of parameters.yaml: the least value of each metric.
+fn target(config: &IndexMap<String, Value>) -> IndexMap<String, f64> {
+    let target = config.get("target_accuracy").and_then(Value::as_object);
+    let metrics = target.into_iter().flatten();
+    metrics.filter_map(|(name, least)| Some((name.clone(), least.as_f64()?))).collect()
+}
+
+fn missed(accuracy: &Accuracy) -> FailureRecord {
+    FailureRecord {
+        phase: None,
+        step: Some(Step::Record),
+        reason: format!("accuracy below its target: {}", accuracy.missed.join("; ")),
+        hint: "`target_accuracy` is in the case's parameters.yaml".to_owned(),
+        stderr: Vec::new(),
+    }
+}
+
+fn unsteady(record: &Record) -> Vec<String> {
+    let measured = record.phases.iter().flat_map(|phase| &phase.measured);
+    let mut warnings = Vec::new();
+    for measured in measured {
+        let name = measured.step.name();
+        if measured.warmup_steps > 0 && !measured.warmup_steady {
+            warnings.push(format!("{name}: warm-up ended at its limit, steps were not steady"));
+        }
+        if measured.non_finite_outputs > 0 {
+            warnings.push(format!("{name}: {} outputs are NaN or infinite", measured.non_finite_outputs));
+        }
+        if measured.failed_samples > 0 {
+            warnings.push(format!("{name}: {} samples could not be read", measured.failed_samples));
+        }
+    }
+    warnings
+}
+
+fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecord {
+    let machine = Machine::this();
+    let mut devices: Vec<DeviceRecord> = Vec::new();
+    for phase in phases {
+        let Some(engine) = &phase.engine else { continue };
+        let worker = phase.measured.iter().map(|measured| measured.memory_bytes_max).chain(phase.memory_bytes_max);
+        let on_device = phase.measured.iter().filter_map(|measured| measured.device_memory_bytes);
+        let is_cpu = engine.device.starts_with("cpu");
+        let used = if is_cpu { most(worker) } else { most(on_device) };
+        if let Some(device) = devices.iter_mut().find(|device| device.name == engine.device) {
+            device.memory_bytes_max = most(device.memory_bytes_max.into_iter().chain(used));
+            continue;
+        }
+        // A processor says its model, not its engine.
+        let detected = if is_cpu { &machine.cpu } else { &engine.device };
+        let total = vendor.device(detected).and_then(|device| device.memory_bytes);
+        let peak = vendor.peak(detected, &engine.precision);
+        devices.push(DeviceRecord {
+            name: engine.device.clone(),
+            memory_bytes_max: used,
+            memory_bytes_total: total.or(is_cpu.then_some(machine.memory_bytes)),
+            peak: peak.map(|peak| Peak {
+                flops_per_s: peak.flops_per_s,
+                precision: engine.precision.clone(),
+                source: peak.source,
+            }),
+        });
+    }
+    HostRecord { name: name.to_owned(), machine, devices }
+}
+
+fn most(bytes: impl Iterator<Item = Bytes>) -> Option<Bytes> {
+    bytes.map(|bytes| bytes.0).max().map(Bytes)
+}
+
+/// The hashes that the phases told of.
+fn note_hashes(record: &mut Record) {
+    let files = record.phases.iter().flat_map(|phase| &phase.files);
+    let onnx =
+        files.filter(|file| file.what == "onnx" && !file.sha256.is_empty()).map(|file| file.sha256.clone()).next();
+    let weights = record.phases.iter().find_map(|phase| phase.model.as_ref()?.weights_sha256.clone());
+    let dataset = record.phases.iter().find_map(|phase| Some(phase.dataset.as_ref()?.index_sha256.clone()));
+    record.provenance.model_sha256 = onnx.or(record.provenance.model_sha256.take());
+    record.provenance.weights_sha256 = weights;
+    record.provenance.dataset_sha256 = dataset.filter(|hash| !hash.is_empty());
+}

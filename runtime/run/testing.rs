@@ -1,0 +1,38 @@
+//! A job for tests.
+
+use indexmap::IndexMap;
+
+use crate::plan::{EngineChoice, Job, Limits, Settings};
+use crate::step::Phase;
+
+/// A job of the null engine; its folders are not there.
+pub fn job() -> Job {
+    Job {
+        case: "case".into(),
+        vendor: "mock".into(),
+        phase: Phase::Infer,
+        scripts: "scripts/case".into(),
+        data_dir: "data".into(),
+        log_dir: "log".into(),
+        settings: Settings {
+            batch_size: 4,
+            flops: "1e9".into(),
+            flops_per_sample: 1e9,
+            fp16: false,
+            compiler: Some("null".into()),
+            num_workers: 1,
+            log_freq: 1,
+            repeat: 1,
+            no_validation: true,
+            exist_onnx_path: None,
+            exist_compiler_path: None,
+        },
+        config: IndexMap::new(),
+        engine: EngineChoice { name: "null".into(), engine: "null".into(), threads: 0, options: IndexMap::new() },
+        model: None,
+        export: None,
+        outputs: None,
+        watched: false,
+        limits: Limits::default(),
+    }
+}
