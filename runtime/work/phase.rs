@@ -8,7 +8,7 @@ use flagperf_onnx::Model;
 use super::build::{self, Sessions};
 use super::measured::{Measured, MeasuredLoop};
 use super::outputs::ValidationOutputs;
-use crate::data::{Dataset, Pipeline};
+use crate::data::{Dataset, Pipeline, drawn};
 use crate::event::{Event, Failure, Level, ModelFacts};
 use crate::measure::{Clock, MonotonicClock};
 use crate::plan::{Job, ModelInput};
@@ -118,6 +118,7 @@ impl Worker<'_> {
         let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
         let dtype = if job.settings.fp16 { DType::F16 } else { DType::F32 };
         let hint = "the data directory is set by --data or by CASES in host.yaml";
+        drawn::ensure(&job.data_dir).map_err(|e| failure(&e, "is the disk full?"))?;
         let dataset = pipeline.open(&job.data_dir, dtype).map_err(|e| failure(&e, hint))?;
         (self.emit)(Event::Dataset(dataset.facts().clone()));
         Ok(dataset)
