@@ -1,4 +1,4 @@
-"""Values that a name and an index give: the same in Python and in Rust (`tests/support/formula.rs`), bit for bit.
+"""Values that a name and an index give: the same in Python and in Rust (`formula.rs`), bit for bit.
 
 So 100 MB of weights need not be kept to show that two implementations of a network agree.
 """

@@ -5,11 +5,17 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod exports;
+mod formula;
+mod networks;
 mod pixels;
 
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
+use flagperf_onnx::{DType, Tensor};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 
 /// The folder of the vectors and the Python scripts.
 fn folder() -> PathBuf {
@@ -24,4 +30,32 @@ fn check_with(python: &Path, script: &str, arguments: &[&str]) {
     let printed = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success(), "{script} {arguments:?}:\n{printed}");
     println!("{printed}");
+}
+
+/// Writes tensors by name as safetensors.
+fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) {
+    let views = tensors.iter().map(|(name, tensor)| (name, view(tensor)));
+    serialize_to_file(views, None, path).unwrap();
+}
+
+fn view(tensor: &Tensor) -> TensorView<'_> {
+    let dtype = match tensor.dtype() {
+        DType::F32 => Dtype::F32,
+        DType::F16 => Dtype::F16,
+        DType::U8 => Dtype::U8,
+        other => panic!("no test writes {other}"),
+    };
+    TensorView::new(dtype, tensor.shape().to_vec(), tensor.bytes()).unwrap()
+}
+
+/// Reads the f32 tensors of a safetensors file by name.
+fn read_tensors(path: &Path) -> Vec<(String, Tensor)> {
+    let bytes = std::fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let read = |view: TensorView| {
+        assert_eq!(view.dtype(), Dtype::F32);
+        let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        Tensor::from_vec(view.shape(), values).unwrap()
+    };
+    file.iter().map(|(name, view)| (name.to_owned(), read(view))).collect()
 }

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flagperf::data::{Dataset, Pipeline, SampleSource, Transform};
-use flagperf::tensor::DType;
-use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+use flagperf::tensor::{DType, Tensor};
 
-use crate::{check_with, folder, support};
+use crate::{check_with, folder, support, write_tensors};
 
 /// Pixels of the crop's side.
 const SIDE: usize = 224;
@@ -40,13 +39,11 @@ fn crop(dataset: &dyn Dataset, index: usize) -> Vec<u8> {
 /// Gives every crop of a dataset to `pixels.py`, which makes torchvision's and compares.
 fn compare_with_torchvision(python: &Path, root: &Path, images: &str) {
     let dataset = dataset(root, images);
-    let crops: Vec<(String, Vec<u8>)> = (0..dataset.len())
-        .map(|index| (root.join(images).join(dataset.sample_name(index)), crop(dataset.as_ref(), index)))
-        .map(|(path, crop)| (path.to_str().unwrap().to_owned(), crop))
-        .collect();
-    let views = crops.iter().map(|(path, crop)| (path, TensorView::new(Dtype::U8, vec![SIDE, SIDE, 3], crop).unwrap()));
+    let crop = |index| Tensor::from_vec([SIDE, SIDE, 3], crop(dataset.as_ref(), index)).unwrap();
+    let path = |index| root.join(images).join(dataset.sample_name(index)).to_str().unwrap().to_owned();
+    let crops: Vec<(String, Tensor)> = (0..dataset.len()).map(|index| (path(index), crop(index))).collect();
     let written = tempfile::NamedTempFile::new().unwrap();
-    serialize_to_file(views, None, written.path()).unwrap();
+    write_tensors(written.path(), &crops);
     check_with(python, "pixels.py", &[written.path().to_str().unwrap()]);
 }
 

@@ -1,0 +1,55 @@
+//! Exported files satisfy ONNX's checker and compute in ONNX Runtime what our executor computes.
+
+use std::path::Path;
+
+use flagperf_onnx::{DType, Graph, WriteOptions, to_f16, write_onnx, write_onnx_with};
+
+use crate::networks::{case_with_weights, run};
+use crate::{check_with, formula, support, write_tensors};
+
+/// Part of the largest output by which fp32 may differ: sums are taken in another order.
+const F32_TOLERANCE: &str = "1e-5";
+/// fp16 keeps 11 bits (5e-4), rounded anew at each of the 50 to 60 layers.
+const F16_TOLERANCE: &str = "5e-3";
+
+/// Has the file checked, and run on two images against what candle makes of `graph` in fp32.
+fn check_export(python: &Path, onnx: &Path, graph: &Graph, dtype: DType, tolerance: &str) {
+    // The same rounded pixels on both sides.
+    let input = formula::images(2).cast(dtype);
+    let output = run(graph, &input.cast(DType::F32)).cast(dtype);
+    let named =
+        [(format!("input.{}", graph.inputs[0].name), input), (format!("output.{}", graph.outputs[0].name), output)];
+    let values = onnx.with_extension("safetensors");
+    write_tensors(&values, &named);
+    check_with(python, "check_onnx.py", &[onnx.to_str().unwrap(), values.to_str().unwrap(), tolerance]);
+}
+
+/// Exports a case in every way and checks each.
+fn exports_are_right(case: &str) {
+    let Some(python) = support::python() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let graph = case_with_weights(case, &dir.path().join("weights.safetensors"));
+
+    let onnx = dir.path().join("f32.onnx");
+    assert_eq!(write_onnx(&graph, &onnx).unwrap().len(), 1);
+    check_export(&python, &onnx, &graph, DType::F32, F32_TOLERANCE);
+
+    let onnx = dir.path().join("external.onnx");
+    let written = write_onnx_with(&graph, &onnx, WriteOptions { external_above: 0 }).unwrap();
+    assert_eq!(written.len(), 2, "{written:?}");
+    check_export(&python, &onnx, &graph, DType::F32, F32_TOLERANCE);
+
+    let onnx = dir.path().join("f16.onnx");
+    write_onnx(&to_f16(&graph, &[]).unwrap(), &onnx).unwrap();
+    check_export(&python, &onnx, &graph, DType::F16, F16_TOLERANCE);
+}
+
+#[test]
+fn resnet50_is_exported_as_others_read_it() {
+    exports_are_right("resnet50");
+}
+
+#[test]
+fn efficientnet_lite0_is_exported_as_others_read_it() {
+    exports_are_right("efficientnet_lite0");
+}

@@ -1,0 +1,81 @@
+//! The networks of the cases give the outputs of the implementations that they follow.
+
+use std::sync::Arc;
+
+use flagperf::measure::MonotonicClock;
+use flagperf::plan::Limits;
+use flagperf::script::{CaseScripts, ScriptHost};
+use flagperf_onnx::exec::{CandleOps, Executor};
+use flagperf_onnx::{Graph, Model, Tensor, count};
+use indexmap::IndexMap;
+use serde_json::json;
+
+use crate::{check_with, folder, formula, read_tensors, support, write_tensors};
+
+/// The graph that a case's `create_model` builds, its weights not yet given.
+pub fn case_graph(case: &str) -> Graph {
+    let host = ScriptHost { log: Arc::new(|_, _, _| ()), clock: Arc::new(MonotonicClock::start()) };
+    let scripts = support::root().join("scripts").join(case);
+    let config = json!({ "image_size": 224, "classes": 1000, "weights": null, "seed": 0 });
+    let config: IndexMap<_, _> = serde_json::from_value(config).unwrap();
+    let mut model =
+        CaseScripts::load(&scripts, &Limits::default(), host).unwrap().create_model(&config, support::root()).unwrap();
+    model.graphs.swap_remove(Model::SINGLE).unwrap()
+}
+
+/// A case's graph with the weights of the formula, loaded strictly from a file under their state_dict names.
+pub fn case_with_weights(case: &str, file: &std::path::Path) -> Graph {
+    let mut graph = case_graph(case);
+    write_tensors(file, &formula::weights(&graph));
+    graph.load_weights(file).unwrap();
+    graph
+}
+
+/// The first output of a graph on candle.
+pub fn run(graph: &Graph, input: &Tensor) -> Tensor {
+    let executor = Executor::load(graph, CandleOps).unwrap();
+    executor.run_host(std::slice::from_ref(input)).unwrap().remove(0)
+}
+
+/// The largest of `error(ours, theirs)`; NaN stays.
+fn largest(ours: &Tensor, theirs: &Tensor, error: impl Fn(f64, f64) -> f64) -> f64 {
+    assert_eq!(ours.shape(), theirs.shape());
+    let errors = ours.to_f64().into_iter().zip(theirs.to_f64()).map(|(a, b)| error(a, b));
+    errors.fold(0.0, |most: f64, error| if error.is_nan() { error } else { most.max(error) })
+}
+
+#[test]
+fn resnet50_has_the_logits_and_parameters_of_torchvision() {
+    let weights = tempfile::NamedTempFile::new().unwrap();
+    let graph = case_with_weights("resnet50", weights.path());
+    assert_eq!(count(&graph).parameters, 25_557_032);
+
+    let theirs = read_tensors(&folder().join("resnet50.safetensors")).remove(0).1;
+    let error = largest(&run(&graph, &formula::images(2)), &theirs, |a, b| (a - b).abs() / b.abs());
+    println!("largest relative error {error:.2e}");
+    assert!(error <= 1e-4, "largest relative error {error:.2e}");
+}
+
+#[test]
+fn efficientnet_lite0_has_the_logits_of_pytorch_from_the_same_pixels() {
+    let Some(python) = support::python() else { return };
+    let Some(shared) = support::shared_data() else { return };
+    let mut graph = case_graph("efficientnet_lite0");
+    graph.load_weights(&shared.join("efficientnet_lite0.safetensors")).unwrap();
+
+    let logits = read_tensors(&shared.join("efficientnet_lite0_logits.safetensors"));
+    let inputs = tempfile::NamedTempFile::new().unwrap();
+    let images = shared.join("imagenet-samples");
+    let arguments = [images.to_str().unwrap(), inputs.path().to_str().unwrap(), "0.498", "0.502"];
+    check_with(&python, "inputs.py", &arguments);
+    let inputs: IndexMap<String, Tensor> = read_tensors(inputs.path()).into_iter().collect();
+
+    assert_eq!(logits.len(), 8);
+    for (name, theirs) in logits {
+        let input = inputs[&name].reshape([1, 3, 224, 224]).unwrap();
+        let ours = run(&graph, &input).reshape(theirs.shape()).unwrap();
+        let error = largest(&ours, &theirs, |a, b| (a - b).abs());
+        println!("{name}: largest absolute error {error:.2e}");
+        assert!(error <= 1e-3, "{name}: largest absolute error {error:.2e}");
+    }
+}
