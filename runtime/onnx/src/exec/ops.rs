@@ -176,6 +176,8 @@ pub enum Binary {
     Mul,
     /// a / b, truncated towards zero between integers.
     Div,
+    /// The remainder of a / b, of the sign of b.
+    Mod,
     /// a to the power b.
     Pow,
     /// The smaller.

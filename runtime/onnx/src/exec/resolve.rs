@@ -47,6 +47,8 @@ fn arithmetic(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<
         "Sub" => Op::Binary(Binary::Sub),
         "Mul" => Op::Binary(Binary::Mul),
         "Div" => Op::Binary(Binary::Div),
+        "Mod" if attributes.flag("fmod", false)? => return Err(OpError::lacks("`fmod`")),
+        "Mod" => Op::Binary(Binary::Mod),
         "Pow" => Op::Binary(Binary::Pow),
         "Min" => Op::Binary(Binary::Min),
         "Max" => Op::Binary(Binary::Max),

@@ -25,6 +25,7 @@ pub(super) fn binary(kind: Binary, a: &Candle, b: &Candle) -> Result<Candle, OpE
         Binary::Sub => a.broadcast_sub(b)?,
         Binary::Mul => a.broadcast_mul(b)?,
         Binary::Div => a.broadcast_div(b)?,
+        Binary::Mod => return Err(OpError::lacks("remainders, except in arithmetic on shapes")),
         Binary::Pow => power(a, b)?,
         Binary::Min => a.broadcast_minimum(b)?,
         Binary::Max => a.broadcast_maximum(b)?,

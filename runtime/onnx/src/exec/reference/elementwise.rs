@@ -59,6 +59,7 @@ pub(super) fn binary(kind: Binary, a: &Array, b: &Array) -> Result<Array, OpErro
         Binary::Mul => a * b,
         Binary::Div if integers => (a / b).trunc(),
         Binary::Div => a / b,
+        Binary::Mod => a - (a / b).floor() * b,
         Binary::Pow => a.powf(b),
         Binary::Min => a.min(b),
         Binary::Max => a.max(b),
@@ -68,7 +69,7 @@ pub(super) fn binary(kind: Binary, a: &Array, b: &Array) -> Result<Array, OpErro
         Binary::And => f64::from(a != 0.0 && b != 0.0),
         Binary::Or => f64::from(a != 0.0 || b != 0.0),
     };
-    if integers && kind == Binary::Div && b.values().iter().any(|value| *value == 0.0) {
+    if integers && matches!(kind, Binary::Div | Binary::Mod) && b.values().iter().any(|value| *value == 0.0) {
         return Err(OpError::operands("an integer is divided by zero"));
     }
     let dtype = match kind {

@@ -89,17 +89,19 @@ fn intermediates_are_freed_after_their_last_use() {
 
 #[test]
 fn arithmetic_on_shapes_runs_on_the_host_for_every_batch_size() {
-    // Reshape(x, Concat(Shape(x)[0] * 2, -1)), as exporters write it.
+    // Reshape(x, Concat(Shape(x)[0] * 2 % 1000, -1)), as exporters write it.
     let graph = Sketch::new()
         .input("x", "N,4,f32")
         .weight("zero", Tensor::scalar(0i64))
         .weight("two", Tensor::scalar(2i64))
+        .weight("many", Tensor::scalar(1000i64))
         .weight("rest", int_list(&[-1]))
         .weight("first", int_list(&[0]))
         .node("Shape", &["x"], &["shape"])
         .node("Gather", &["shape", "zero"], &["rows"])
         .node("Mul", &["rows", "two"], &["twice"])
-        .node("Unsqueeze", &["twice", "first"], &["listed"])
+        .node("Mod", &["twice", "many"], &["bounded"])
+        .node("Unsqueeze", &["bounded", "first"], &["listed"])
         .node_with("Concat", &["listed", "rest"], &["wanted"], [("axis", Attribute::Int(0))])
         .node("Reshape", &["x", "wanted"], &["y"])
         .output("y", "?,?,f32");
