@@ -2,8 +2,9 @@
 //!
 //! Knows no file format.
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use half::f16;
 
 use super::{DataError, Transform};
@@ -100,11 +101,11 @@ impl ImageSteps {
             crop_width,
             crop_height,
         );
-        let source = ImageRef::new(width as u32, height as u32, rgb, PixelType::U8x3).map_err(|e| e.to_string())?;
+        // Typed images: through the others every kind of pixel is compiled, a minute of it.
+        let source = TypedImageRef::<U8x3>::from_buffer(width as u32, height as u32, rgb).map_err(|e| e.to_string())?;
         let side = self.crop as u32;
-        let mut cut =
-            Image::from_slice_u8(side, side, &mut scratch.pixels, PixelType::U8x3).map_err(|e| e.to_string())?;
-        scratch.resizer.resize(&source, &mut cut, &options).map_err(|e| e.to_string())?;
+        let mut cut = TypedImage::<U8x3>::from_buffer(side, side, &mut scratch.pixels).map_err(|e| e.to_string())?;
+        scratch.resizer.resize_typed(&source, &mut cut, &options).map_err(|e| e.to_string())?;
         match &self.values {
             Values::F32(values) => spread(&scratch.pixels, values, out),
             Values::F16(values) => spread(&scratch.pixels, values, out),
@@ -191,12 +192,13 @@ mod tests {
             let rgb = image(size.0, size.1);
             let cut = apply::<f32>(&steps(256, 224, DType::F32), &rgb, size);
             let whole = scaled(size, 256);
-            let mut resized = Image::new(whole.0 as u32, whole.1 as u32, PixelType::U8x3);
-            let source = ImageRef::new(size.0 as u32, size.1 as u32, &rgb, PixelType::U8x3).unwrap();
+            let mut resized = vec![0; whole.0 * whole.1 * 3];
+            let mut target = TypedImage::<U8x3>::from_buffer(whole.0 as u32, whole.1 as u32, &mut resized).unwrap();
+            let source = TypedImageRef::<U8x3>::from_buffer(size.0 as u32, size.1 as u32, &rgb).unwrap();
             let bilinear = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-            Resizer::new().resize(&source, &mut resized, &bilinear).unwrap();
+            Resizer::new().resize_typed(&source, &mut target, &bilinear).unwrap();
             let after = ImageSteps::new(&[Transform::CenterCrop { size: 224 }, NORMALIZE], DType::F32).unwrap();
-            let expected = apply::<f32>(&after, resized.buffer(), whole);
+            let expected = apply::<f32>(&after, &resized, whole);
             let level = 1.01 / 255.0 / 0.224;
             let furthest = cut.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(furthest <= level, "{size:?}: {furthest} is more than the rounding of one level");

@@ -1,0 +1,32 @@
+"""Our loader and torchvision's in turns, so that both meet the same machine: images a second and their ratio.
+
+    python benches/loading_side_by_side.py PROGRAM DIR [TURNS [WORKERS [BATCH]]]
+
+PROGRAM is the built bench: `cargo bench --bench loading --no-run` prints its path.
+"""
+
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+THEIRS = [sys.executable, str(Path(__file__).with_name("loading_torchvision.py"))]
+
+
+def rate(command: list[str]) -> float:
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return statistics.median(map(float, lines))
+
+
+def main(program: str, directory: str, turns: str = "5", workers: str = "2", batch: str = "32") -> None:
+    options = [directory, workers, batch, "3"]
+    ratios = []
+    for turn in range(int(turns)):
+        ours, theirs = rate([program, *options]), rate([*THEIRS, *options])
+        ratios.append(ours / theirs)
+        print(f"turn {turn}: ours {ours:.0f} images/s, torchvision {theirs:.0f} images/s, {ours / theirs:.2f} times")
+    print(f"median {statistics.median(ratios):.2f} times, {min(ratios):.2f} to {max(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
