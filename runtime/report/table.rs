@@ -60,7 +60,6 @@ pub fn record_table(record: &Record, screen: Screen) -> String {
 fn notes(record: &Record) -> Vec<(String, String)> {
     let row = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     let mut rows = Vec::new();
-    rows.extend(record.departures.iter().map(|departure| row("not standard", departure)));
     rows.extend(record.warnings.iter().map(|warning| row("warning", warning)));
     for failure in &record.failures {
         let step = failure.step.map(|step| format!("{}: ", step.name())).unwrap_or_default();

@@ -73,6 +73,9 @@ impl Accuracy {
 fn meaningless(phases: &[PhaseRecord]) -> Option<String> {
     let random = phases.iter().any(|p| p.model.as_ref().is_some_and(|model| model.weights_are_random));
     let drawn = phases.iter().any(|p| p.dataset.as_ref().is_some_and(|dataset| dataset.synthetic));
+    if phases.iter().any(|p| p.engine.as_ref().is_some_and(|engine| engine.name == "null")) {
+        return Some("the null engine computes nothing".to_owned());
+    }
     match (random, drawn) {
         (true, true) => Some("random weights, generated data".to_owned()),
         (true, false) => Some("random weights".to_owned()),

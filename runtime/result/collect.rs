@@ -68,7 +68,11 @@ impl PhaseCollector {
                 record.files.retain(|file| file.path != path);
                 record.files.push(FileRecord { what, path, size_bytes: *size_bytes, sha256 });
             }
-            Event::Measured(measured) => record.measured.push((**measured).clone()),
+            Event::Measured(measured) => {
+                // Told again after every pass, so that what is measured outlives a worker that does not.
+                record.measured.retain(|earlier| earlier.step != measured.step);
+                record.measured.push((**measured).clone());
+            }
             Event::Agreement(agreement) => record.agreement = Some(agreement.clone()),
             Event::Log { level: Level::Warning, source, message } => self.warn(format!("{source}: {message}")),
             Event::Failed(failure) => self.failure = Some(failure.clone()),
@@ -153,6 +157,18 @@ mod tests {
         let (record, warnings) = step_of(2.0, 2.04);
         assert!(record.steps[0].clock.is_some() && warnings.is_empty());
         assert!(step_of(0.001, 0.02).1.is_empty(), "the way of an event is no discrepancy");
+    }
+
+    #[test]
+    fn figures_that_are_told_again_replace_the_earlier_ones() {
+        let mut collector = PhaseCollector::new(Phase::Infer, Nanos(0));
+        for samples in [16, 32] {
+            let measured =
+                crate::measure::Measurement { samples, ..crate::result::testing::measurement(Step::Inference) };
+            collector.take(Arrival { at: Nanos(0), event: &Event::Measured(Box::new(measured)) });
+        }
+        let (record, _) = collector.finish(Nanos(1), None);
+        assert_eq!((record.measured.len(), record.measured[0].samples), (1, 32));
     }
 
     #[test]

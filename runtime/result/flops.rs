@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::{FlopsPerSecond, SamplesPerSecond};
 
 /// Declared and counted work that differ by more than this factor are reported; rounding of the declared figure is not.
-const DIFFERENCE: f64 = 1.9;
+const DIFFERENCE: f64 = 1.75;
 
 /// The peak rate of a device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

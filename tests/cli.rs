@@ -1,0 +1,192 @@
+//! The program as a user meets it: command, exit code, standard output, standard error.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+/// Settings of the small case of these tests: synthetic data, so nothing is read or drawn.
+const CONFIGURATIONS: &str = "batch_size: 4\nflops: 1e6\nfp16: false\ncompiler: rten\nnum_workers: 1\nlog_freq: 1\nrepeat: 2\nno_validation: false\nexist_onnx_path: null\nexist_compiler_path: null\n";
+const HOST: &str = "VENDOR: mock\nCASES:\n    \"tiny:mock\": \"data\"\n";
+
+/// A checkout with the case `tiny` on the vendor `mock`.
+fn checkout() -> TempDir {
+    let checkout = support::checkout();
+    let at = |path: &str| checkout.path().join(path);
+    for folder in ["configs/tiny/vendor_config", "scripts/tiny", "data"] {
+        fs::create_dir_all(at(folder)).expect("a folder");
+    }
+    for script in fs::read_dir(support::root().join("tests/cases/tiny")).expect("the case").map(|e| e.expect("a file"))
+    {
+        // As many classes as synthetic labels have.
+        let text = fs::read_to_string(script.path()).expect("a script").replace("\"fc\", 10)", "\"fc\", 1000)");
+        fs::write(at("scripts/tiny").join(script.file_name()), text).expect("a file");
+    }
+    fs::write(at("configs/host.yaml"), HOST).expect("a file");
+    fs::write(at("configs/tiny/configurations.yaml"), CONFIGURATIONS).expect("a file");
+    fs::write(at("configs/tiny/parameters.yaml"), "samples: 10\nweights: null\nseed: 0\n").expect("a file");
+    fs::write(at("configs/tiny/vendor_config/mock_configurations.yaml"), "compiler: mock\n").expect("a file");
+    checkout
+}
+
+fn flagperf(checkout: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("flagperf").expect("the program is built");
+    command.current_dir(checkout).args(arguments).timeout(Duration::from_secs(120));
+    for variable in ["FLAGPERF_CONFIG", "FLAGPERF_LOG_LEVEL", "LOG_CALL_INFORMATION"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Command, exit code and both outputs, with the checkout's path redacted.
+fn said(checkout: &Path, arguments: &[&str]) -> String {
+    let output = flagperf(checkout, arguments).output().expect("the program starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&*checkout.to_string_lossy(), "[CHECKOUT]");
+    let code = output.status.code().map_or_else(|| "none".to_owned(), |code| code.to_string());
+    let command = arguments.join(" ");
+    format!(
+        "$ flagperf {command}\nexit code {code}\n--- stdout\n{}--- stderr\n{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    )
+}
+
+/// The one record of the checkout's one run.
+fn record(checkout: &Path) -> (PathBuf, serde_json::Value) {
+    let run = fs::read_dir(checkout.join("result")).expect("results").next().expect("a run").expect("a folder").path();
+    let folder = run.join("tiny_mock/localhost_noderank0");
+    let text = fs::read_to_string(folder.join("record.json")).expect("a record");
+    (folder, serde_json::from_str(&text).expect("JSON"))
+}
+
+#[test]
+fn help_has_the_table_of_exit_codes() {
+    insta::assert_snapshot!(said(checkout().path(), &["--help"]));
+}
+
+#[test]
+fn an_unknown_case_names_the_known_ones() {
+    insta::assert_snapshot!(said(checkout().path(), &["run", "--case", "tyni"]));
+}
+
+#[test]
+fn an_unknown_vendor_names_the_known_ones() {
+    insta::assert_snapshot!(said(checkout().path(), &["run", "--vendor", "mok"]));
+}
+
+#[test]
+fn an_unknown_setting_is_refused_before_anything_runs() {
+    let checkout = checkout();
+    insta::assert_snapshot!(said(checkout.path(), &["run", "--set", "bach_size=2"]));
+    assert!(!checkout.path().join("result").exists());
+}
+
+#[test]
+fn malformed_yaml_is_shown_with_its_line() {
+    let checkout = checkout();
+    fs::write(checkout.path().join("configs/host.yaml"), "VENDOR: mock\nCASES: {\n").expect("a file");
+    insta::assert_snapshot!(said(checkout.path(), &["run"]));
+}
+
+#[test]
+fn a_missing_host_file_is_named() {
+    let checkout = checkout();
+    fs::remove_file(checkout.path().join("configs/host.yaml")).expect("it was there");
+    insta::assert_snapshot!(said(checkout.path(), &["run"]));
+}
+
+#[test]
+fn a_wrong_type_is_shown_with_its_line() {
+    let checkout = checkout();
+    let wrong = CONFIGURATIONS.replace("batch_size: 4", "batch_size: four");
+    fs::write(checkout.path().join("configs/tiny/configurations.yaml"), wrong).expect("a file");
+    insta::assert_snapshot!(said(checkout.path(), &["plan"]));
+}
+
+#[test]
+fn a_missing_data_directory_is_named() {
+    let checkout = checkout();
+    insta::assert_snapshot!(said(checkout.path(), &["run", "--data", "/no/such/data"]));
+}
+
+#[test]
+fn every_step_runs_and_the_record_is_complete() {
+    let checkout = checkout();
+    let output = flagperf(checkout.path(), &["run", "--json"]).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the record alone is on stdout");
+    let (folder, record) = record(checkout.path());
+    assert_eq!(printed, record);
+    assert_eq!(record["status"], "ok");
+    assert_eq!(record["phases"].as_array().map(Vec::len), Some(2));
+    assert!(record["finish_info"]["*p_inference_core(qps)"].as_f64().expect("a rate") > 0.0);
+    for log in ["container.out.log", "stdout_err.out.log", "events.jsonl"] {
+        assert!(folder.join(log).is_file(), "{log}");
+    }
+    let hash = record["provenance"]["events_sha256"].as_str().expect("a hash");
+    flagperf::result::verify_chain(&folder.join("events.jsonl"), hash).expect("the chain holds");
+}
+
+#[test]
+fn a_departure_from_the_standard_is_in_the_record() {
+    let checkout = checkout();
+    flagperf(checkout.path(), &["run", "--set", "batch_size=2"]).assert().code(0);
+    assert_eq!(record(checkout.path()).1["departures"], serde_json::json!(["batch_size=2"]));
+}
+
+#[test]
+fn results_that_cannot_be_written_are_refused_before_anything_runs() {
+    let checkout = checkout();
+    fs::write(checkout.path().join("taken"), "").expect("a file");
+    fs::write(checkout.path().join("configs/host.yaml"), format!("FLAGPERF_LOG_PATH: taken\n{HOST}")).expect("a file");
+    insta::assert_snapshot!(said(checkout.path(), &["run"]));
+}
+
+#[test]
+fn ctrl_c_leaves_a_record_and_no_process() {
+    let checkout = checkout();
+    let program = assert_cmd::cargo::cargo_bin("flagperf");
+    let script = "\"$0\" run --set sleep_ms=60000 & run=$!; sleep 2; kill -INT $run; wait $run; echo code $?";
+    let mut command = Command::new("/bin/bash");
+    command.args(["-c", script]).arg(program).current_dir(checkout.path()).timeout(Duration::from_secs(60));
+    let output = command.output().expect("a shell");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("code 130"), "{output:?}");
+    let (folder, record) = record(checkout.path());
+    assert_eq!(record["status"], "interrupted");
+    let events = fs::read_to_string(folder.join("events.jsonl")).expect("events");
+    let started: serde_json::Value = serde_json::from_str(events.lines().next().expect("a line")).expect("JSON");
+    assert!(!Path::new(&format!("/proc/{}", started["pid"])).exists(), "the worker is still there");
+}
+
+#[test]
+fn a_worker_that_is_killed_leaves_a_failed_record_with_the_signal() {
+    let checkout = checkout();
+    let program = assert_cmd::cargo::cargo_bin("flagperf");
+    let script = "\"$0\" run --set sleep_ms=60000 & run=$!; sleep 2; kill -9 $(pgrep -P $run); wait $run; echo code $?";
+    let mut command = Command::new("/bin/bash");
+    command.args(["-c", script]).arg(program).current_dir(checkout.path()).timeout(Duration::from_secs(60));
+    let output = command.output().expect("a shell");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("code 1\n"), "{output:?}");
+    let reason = record(checkout.path()).1["failures"][0]["reason"].as_str().expect("a reason").to_owned();
+    assert!(reason.ends_with("killed by signal 9 (SIGKILL): perhaps out of memory"), "{reason}");
+}
+
+#[test]
+fn a_record_that_does_not_fit_on_the_disk_is_printed_instead() {
+    let checkout = checkout();
+    let program = assert_cmd::cargo::cargo_bin("flagperf");
+    // Files of at most 4 KiB stand for a disk that is full: the record is larger.
+    let script = "trap '' XFSZ; ulimit -f 4; \"$0\" run; echo code $?";
+    let mut command = Command::new("/bin/bash");
+    command.args(["-c", script]).arg(program).current_dir(checkout.path()).timeout(Duration::from_secs(60));
+    let output = command.output().expect("a shell");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(out.contains("code 3\n"), "{out}\n{err}");
+    assert!(err.contains("error: cannot write `") && err.contains("hint: free some space"), "{err}");
+    assert!(err.contains("\"finish_info\": {"), "{err}");
+}
