@@ -2,6 +2,8 @@
 //!
 //! Every rule is a function of a file's text and is itself tried on a sample that breaks it.
 
+#![expect(clippy::unwrap_used, reason = "functions of tests, too, may panic")]
+
 use std::fs;
 use std::path::Path;
 

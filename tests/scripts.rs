@@ -1,5 +1,7 @@
 //! The cases of the repository as a user meets them: their real weights, and the steps of "How to add a case".
 
+#![expect(clippy::unwrap_used, reason = "functions of tests, too, may panic")]
+
 mod support;
 
 use std::path::Path;

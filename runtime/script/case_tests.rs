@@ -124,7 +124,7 @@ fn made(text: &str, data_dir: &Path, weights: serde_json::Value) -> Result<flagp
 }
 
 fn write_weights(file: &Path) {
-    let bytes = vec![0u8; 40];
+    let bytes = [0u8; 40];
     let view =
         |shape: Vec<usize>, data| safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape, data).unwrap();
     let tensors = [("fc.weight", view(vec![2, 4], &bytes[..32])), ("fc.bias", view(vec![2], &bytes[32..]))];

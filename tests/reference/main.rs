@@ -2,6 +2,8 @@
 //!
 //! Knows nothing of engines; README.md says how the vectors beside this file were made.
 
+#![expect(clippy::unwrap_used, reason = "functions of tests, too, may panic")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,5 +1,7 @@
 //! `session`: the loaded model that a forward function drives. It is never made by a script: the host hands it over.
 
+#![expect(clippy::unwrap_used, reason = "the code that rhai's macro makes")]
+
 use std::sync::{Arc, Mutex};
 
 use rhai::plugin::*;

@@ -1,5 +1,7 @@
 //! Graphs and their values: inputs, outputs, weights.
 
+#![expect(clippy::unwrap_used, reason = "the code that rhai's macro makes")]
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -19,6 +21,7 @@ pub(crate) struct Graph {
     state: Arc<Mutex<State>>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "one a graph, not moved about")]
 enum State {
     Building(GraphBuilder),
     Complete(Box<flagperf_onnx::Graph>),

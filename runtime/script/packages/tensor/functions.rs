@@ -1,5 +1,7 @@
 //! Making tensors, looking at them, and changes of shape and type.
 
+#![expect(clippy::unwrap_used, reason = "the code that rhai's macro makes")]
+
 use std::sync::Arc;
 
 use rhai::plugin::*;

@@ -12,9 +12,9 @@ pub(super) fn apply(kind: Unary, elements: &mut [f32]) {
         }
         Unary::HardSigmoid { alpha, beta } => {
             let (alpha, beta) = (alpha as f32, beta as f32);
-            vectorized(|| each(elements, |x| (alpha * x + beta).max(0.0).min(1.0)));
+            vectorized(|| each(elements, |x| (alpha * x + beta).clamp(0.0, 1.0)));
         }
-        Unary::HardSwish => vectorized(|| each(elements, |x| x * (x * (1.0 / 6.0) + 0.5).max(0.0).min(1.0))),
+        Unary::HardSwish => vectorized(|| each(elements, |x| x * (x * (1.0 / 6.0) + 0.5).clamp(0.0, 1.0))),
         Unary::LeakyRelu { alpha } => {
             let alpha = alpha as f32;
             vectorized(|| each(elements, |x| if x < 0.0 { alpha * x } else { x }));
@@ -61,6 +61,6 @@ fn sigmoid(x: f32) -> f32 {
 
 fn gelu_tanh(x: f32) -> f32 {
     // sqrt(2 / pi), and the coefficient of Hendrycks and Gimpel's approximation.
-    const SQRT_2_OVER_PI: f32 = 0.797_884_56;
+    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
     0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
 }
