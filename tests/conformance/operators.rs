@@ -102,7 +102,8 @@ pub const OPERATORS: &[(&str, Make)] = &[
         build("split", |g| {
             let x = g.input("x", spec(IMAGE))?;
             let attributes = [("axis".to_owned(), Attribute::Int(1))].into_iter().collect();
-            let parts = g.node("split", "Split", &[Some(&x)], attributes, 2)?;
+            let sizes = g.constant("sizes", Tensor::from_vec([2], vec![2i64, 4]).unwrap())?;
+            let parts = g.node("split", "Split", &[Some(&x), Some(&sizes)], attributes, 2)?;
             g.output("first", &parts[0])?;
             g.output("second", &parts[1])
         })
