@@ -1,6 +1,6 @@
 //! How two sets of outputs agree, element by element and row by row.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::tensor::Tensor;
 
@@ -13,21 +13,32 @@ pub struct Agreement {
     /// Samples compared.
     pub samples: u64,
     /// Largest absolute error.
+    #[serde(deserialize_with = "null_is_nan")]
     pub max_abs: f64,
     /// Largest relative error.
+    #[serde(deserialize_with = "null_is_nan")]
     pub max_rel: f64,
     /// Mean absolute error.
+    #[serde(deserialize_with = "null_is_nan")]
     pub mean_abs: f64,
     /// Median absolute error.
+    #[serde(deserialize_with = "null_is_nan")]
     pub median_abs: f64,
     /// Mean relative error.
+    #[serde(deserialize_with = "null_is_nan")]
     pub mean_rel: f64,
     /// Median relative error.
+    #[serde(deserialize_with = "null_is_nan")]
     pub median_rel: f64,
     /// Cosine similarity; `None` when one side is all zero.
     pub cosine: Option<f64>,
     /// Share of rows whose largest element is the same; `None` unless outputs are `N,C`.
     pub top1_agreement: Option<f64>,
+}
+
+/// JSON has no NaN: it is written as null, and read back as NaN.
+fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Option::deserialize(deserializer).map(|value| value.unwrap_or(f64::NAN))
 }
 
 /// Collects pairs of outputs. Memory: two numbers an element, for the medians.
@@ -148,6 +159,8 @@ mod tests {
         let b = Tensor::from_vec([1, 2], vec![f32::NAN, 2.0]).unwrap();
         let mut meter = AgreementMeter::default();
         meter.push(&a, &b, true);
-        assert!(meter.finish().unwrap().max_abs.is_nan());
+        let text = serde_json::to_string(&meter.finish().unwrap()).unwrap();
+        let read: Agreement = serde_json::from_str(&text).unwrap();
+        assert!(read.max_abs.is_nan());
     }
 }

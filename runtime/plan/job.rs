@@ -97,7 +97,7 @@ pub enum ModelInput {
 pub struct Limits {
     /// Operations of a script in one call.
     pub script_operations: u64,
-    /// Wall time of a script in one call, native calls included.
+    /// Wall time of a script in one call, native calls included; time inside engines is not.
     pub script_time_s: Seconds,
     /// Heap that a script may hold, tensors included.
     pub script_memory_bytes: Bytes,

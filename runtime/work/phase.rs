@@ -117,9 +117,8 @@ impl Worker<'_> {
         let job = self.job;
         let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
         let dtype = if job.settings.fp16 { DType::F16 } else { DType::F32 };
-        let hint = "the data directory is set by --data or by CASES in host.yaml";
         drawn::ensure(&job.data_dir).map_err(|e| failure(&e, "is the disk full?"))?;
-        let dataset = pipeline.open(&job.data_dir, dtype).map_err(|e| failure(&e, hint))?;
+        let dataset = pipeline.open(&job.data_dir, dtype).map_err(|e| failure(&e, ""))?;
         (self.emit)(Event::Dataset(dataset.facts().clone()));
         Ok(dataset)
     }

@@ -45,7 +45,7 @@ pub fn python() -> Option<PathBuf> {
 
 /// Says that the calling test did not run, and why; the caller returns at once.
 ///
-/// `tests/run` counts these, and on CI a test may be left out for want of shared data only.
+/// `tests/run` counts these, and fails for any on CI.
 #[track_caller]
 pub fn leave_out(reason: &str) {
     let line = format!("{}: {reason}", Location::caller());

@@ -48,6 +48,9 @@ mod functions {
     #[rhai_fn(return_raw)]
     pub fn mean(context: NativeCallContext, name: &str, sum: f64, count: i64) -> Fallible<Metrics> {
         host_of(&context)?.budget.check()?;
+        if !sum.is_finite() {
+            return Err(format!("the mean `{name}` of a sum of {sum}: are the outputs finite?").into());
+        }
         let mut seen = Accumulator::default();
         seen.add(name, sum, size("a count", count)? as u64);
         Ok(Metrics(seen))
