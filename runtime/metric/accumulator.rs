@@ -61,27 +61,34 @@ pub fn top_k(scores: &Tensor, labels: &Tensor, ks: &[usize]) -> Result<Accumulat
         return Err(MetricError::K { k: *k, classes });
     }
     let labels = labels.as_slice::<i64>().map_err(|_| MetricError::Labels { is: labels.spec().to_string(), rows })?;
-    let scores = scores.to_f64();
-    let mut hits = vec![0u64; ks.len()];
-    for (row, label) in scores.chunks_exact(classes.max(1)).zip(labels) {
-        let rank = rank_of(row, *label).ok_or(MetricError::Label { label: *label, classes })?;
-        ks.iter().zip(&mut hits).for_each(|(k, hit)| *hit += u64::from(rank < *k));
-    }
+    let ranks = match scores.as_slice::<f32>() {
+        Ok(scores) => ranks(scores, classes, labels)?,
+        Err(_) => ranks(&scores.to_f64(), classes, labels)?,
+    };
     let mut seen = Accumulator::default();
-    for (k, hit) in ks.iter().zip(hits) {
-        seen.add(&format!("top{k}"), hit as f64, rows as u64);
+    for k in ks {
+        let hits = ranks.iter().filter(|rank| *rank < k).count();
+        seen.add(&format!("top{k}"), hits as f64, rows as u64);
     }
     Ok(seen)
 }
 
+/// The rank of each row's label.
+fn ranks<T: PartialOrd + Copy>(scores: &[T], classes: usize, labels: &[i64]) -> Result<Vec<usize>, MetricError> {
+    let rows = scores.chunks_exact(classes.max(1)).zip(labels);
+    rows.map(|(row, label)| rank_of(row, *label).ok_or(MetricError::Label { label: *label, classes })).collect()
+}
+
 /// How many classes score above the label's, or `None` when the label is no class.
-fn rank_of(row: &[f64], label: i64) -> Option<usize> {
+fn rank_of<T: PartialOrd + Copy>(row: &[T], label: i64) -> Option<usize> {
     let label = usize::try_from(label).ok().filter(|l| *l < row.len())?;
     let own = row[label];
-    if own.is_nan() {
+    if own.partial_cmp(&own).is_none() {
         return Some(row.len());
     }
-    Some(row.iter().enumerate().filter(|(class, score)| **score > own || (**score == own && *class < label)).count())
+    let before = row[..label].iter().filter(|score| **score >= own).count();
+    let after = row[label + 1..].iter().filter(|score| **score > own).count();
+    Some(before + after)
 }
 
 /// An evaluator's input that a metric does not take.
