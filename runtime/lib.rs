@@ -4,6 +4,7 @@
 //! `tests/architecture.rs` holds the order.
 
 pub mod units;
+pub mod hash;
 pub mod tensor;
 pub mod metric;
 pub mod step;

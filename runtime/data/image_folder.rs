@@ -12,6 +12,7 @@ use super::decode::decode;
 use super::pixels::{CropScratch, ImageSteps};
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
 use crate::event::DatasetFacts;
+use crate::hash::hexadecimal;
 use crate::tensor::{DType, TensorSpec};
 
 /// A folder of class folders with this file holds images that the project drew itself.
@@ -199,11 +200,6 @@ fn name(entry: &DirEntry) -> Result<String, DataError> {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> DataError {
     DataError::Unreadable { path: path.to_owned(), reason: error.to_string() }
-}
-
-/// A digest as text.
-pub fn hexadecimal(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn description(images: &Path, classes: Option<&Path>, steps: &ImageSteps) -> Vec<String> {

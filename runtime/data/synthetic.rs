@@ -3,11 +3,10 @@
 use half::{bf16, f16};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use sha2::{Digest, Sha256};
 
-use super::image_folder::hexadecimal;
 use super::{DataError, Dataset, Field, SampleError};
 use crate::event::DatasetFacts;
+use crate::hash::hash_bytes;
 use crate::tensor::{DType, byte_count};
 
 /// Random samples kept; a dataset of more repeats them, so that memory does not grow with it.
@@ -46,7 +45,7 @@ impl Synthetic {
         let facts = DatasetFacts {
             location: "memory".to_owned(),
             samples: samples as u64,
-            index_sha256: hexadecimal(&Sha256::digest(format!("{text}; {samples} samples"))),
+            index_sha256: hash_bytes(format!("{text}; {samples} samples").as_bytes()),
             pipeline: vec![text],
             synthetic: true,
         };

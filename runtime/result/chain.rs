@@ -7,8 +7,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::hash_bytes;
 use crate::event::Event;
+use crate::hash::hash_bytes;
 use crate::step::Phase;
 use crate::units::Seconds;
 

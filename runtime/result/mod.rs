@@ -20,7 +20,7 @@ pub use collect::{Arrival, PhaseCollector};
 pub use finish::FinishInfo;
 pub use flops::{FlopCount, Peak};
 pub use machine::Machine;
-pub use provenance::{Provenance, hash_bytes, hash_file, hash_scripts};
+pub use provenance::{Provenance, hash_scripts};
 pub use record::{
     ClockCheck, DeviceRecord, FailureRecord, FileRecord, HostRecord, PhaseRecord, Record, SampleFailure, Setting,
     Status, StepRecord,

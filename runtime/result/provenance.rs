@@ -1,13 +1,13 @@
 //! What exactly was measured: hashes of everything that a figure depends on.
 
-use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+
+use crate::hash::hash_file;
 
 /// Hashes (SHA-256, hexadecimal) and versions. `None` where there is nothing to hash.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,26 +44,6 @@ impl Provenance {
     }
 }
 
-/// SHA-256 of bytes, hexadecimal.
-pub fn hash_bytes(bytes: &[u8]) -> String {
-    hexadecimal(&Sha256::digest(bytes))
-}
-
-/// SHA-256 of a file's content, hexadecimal; read in pieces.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn hash_file(path: &Path) -> io::Result<String> {
-    let (mut file, mut hasher) = (File::open(path)?, Sha256::new());
-    let mut piece = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(hexadecimal(&hasher.finalize())),
-            count => hasher.update(&piece[..count]),
-        }
-    }
-}
-
 /// SHA-256 of every script (`.rhai`) of a case, in its folder and below, and of those in `lib` beside it that all
 /// cases share; by path from the folder that holds both, in byte order.
 ///
@@ -88,25 +68,9 @@ pub fn hash_scripts(case: &Path) -> io::Result<IndexMap<String, String>> {
     Ok(hashes)
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_file_and_its_bytes_have_the_same_hash() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("a.rhai"), "abc").unwrap();
-        let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(hash_bytes(b"abc"), known);
-        assert_eq!(hash_file(&folder.path().join("a.rhai")).unwrap(), known);
-    }
 
     #[test]
     fn scripts_of_the_case_and_of_lib_are_hashed_and_nothing_else_is() {

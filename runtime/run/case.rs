@@ -13,10 +13,10 @@ use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
 use super::worker_log::WorkerLog;
 use super::{Interrupt, Notice, Options};
 use crate::event::Level;
+use crate::hash::{hash_bytes, hash_file};
 use crate::plan::{CasePlan, Job, ModelInput, Plan, Row};
 use crate::result::{
-    Accuracy, EventChain, FailureRecord, FinishInfo, FlopCount, Provenance, Record, Setting, Status, hash_bytes,
-    hash_file, hash_scripts,
+    Accuracy, EventChain, FailureRecord, FinishInfo, FlopCount, Provenance, Record, Setting, Status, hash_scripts,
 };
 
 /// What every case of a run shares.

@@ -9,10 +9,10 @@ use flagperf_onnx::Model;
 use indexmap::IndexMap;
 use rhai::{Dynamic, Scope};
 use serde_json::Value as Json;
-use sha2::{Digest, Sha256};
 
 use crate::data::Pipeline;
 use crate::engine::Session;
+use crate::hash::hash_bytes;
 use crate::plan::Limits;
 
 use super::compiled::Compiled;
@@ -99,10 +99,7 @@ impl CaseScripts {
             self.adapter.as_deref(),
             self.export.as_ref(),
         ];
-        let hash = |script: &Compiled| {
-            let digest = Sha256::digest(script.text().as_bytes());
-            (script.host.name.clone(), digest.iter().map(|byte| format!("{byte:02x}")).collect())
-        };
+        let hash = |script: &Compiled| (script.host.name.clone(), hash_bytes(script.text().as_bytes()));
         parts.into_iter().flatten().map(hash).collect()
     }
 

@@ -1,17 +1,15 @@
 //! What a phase builds before it measures: models, sessions, and what is known of them.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use flagperf_onnx::{Graph, Model};
 use indexmap::IndexMap;
-use sha2::{Digest, Sha256};
 
 use super::phase::failure;
 use crate::engine::{self, Artifact, EngineError, LentMemory, Options};
 use crate::event::{DatasetFacts, EngineFacts, Event, Failure, ModelFacts};
+use crate::hash::hash_file;
 use crate::plan::{Job, Settings};
 use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
@@ -226,19 +224,7 @@ pub fn write(model: &Model, path: &Path) -> Result<Vec<Event>, Failure> {
 
 /// The SHA-256 of a file, hexadecimal.
 fn sha256(path: &Path) -> Result<String, Failure> {
-    let failed = |e: io::Error| failure(&format!("`{}`: {e}", path.display()), "");
-    let mut hash = Sha256::new();
-    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
-    loop {
-        let bytes = file.fill_buf().map_err(failed)?;
-        if bytes.is_empty() {
-            break;
-        }
-        hash.update(bytes);
-        let read = bytes.len();
-        file.consume(read);
-    }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    hash_file(path).map_err(|e| failure(&format!("`{}`: {e}", path.display()), ""))
 }
 
 #[cfg(test)]
