@@ -11,7 +11,7 @@ use flagperf::engine::{Artifact, Options, Value, find};
 use flagperf::measure::{Clock, MonotonicClock};
 use flagperf::plan::Limits;
 use flagperf::script::{CaseScripts, Forward, ScriptHost, Sessions};
-use flagperf::tensor::{DType, Tensor};
+use flagperf::tensor::Tensor;
 use indexmap::IndexMap;
 
 const CALLS: u32 = 200_000;
@@ -27,7 +27,7 @@ fn main() {
 
     let extra = [("inputs", "input", "N,3,224,224,f32"), ("outputs", "output", "N,1000,f32")];
     let extra = extra.map(|(key, name, spec)| (key.to_owned(), serde_json::json!({ name: spec })));
-    let options = Options { threads: 0, batch_size: 64, precision: DType::F32, extra: IndexMap::from(extra) };
+    let options = Options { batch_size: 64, extra: IndexMap::from(extra), ..Options::default() };
     let load = || find("null").expect("a row of the table").load(Artifact::Onnx(Path::new("foo")), &options);
     let mut bare = load().expect("the null engine takes any model");
     let session = Arc::new(Mutex::new(load().expect("the null engine takes any model")));

@@ -1,6 +1,6 @@
 //! `vendors/<vendor>/vendor.yaml`: what a vendor brings. Knows no vendor.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 use serde::Deserialize;
@@ -32,6 +32,9 @@ pub struct Vendor {
     /// Options that give a container its devices.
     #[serde(default)]
     pub container_options: Option<String>,
+    /// Its folder, where relative paths of its engines count from.
+    #[serde(skip)]
+    pub folder: PathBuf,
     #[serde(skip)]
     file: Option<File>,
 }
@@ -42,6 +45,13 @@ pub struct Vendor {
 pub struct EngineEntry {
     /// The row in the table of engines.
     pub engine: String,
+    /// The shared library that it is in, for an engine that a vendor brings as a plug-in; counts from the vendor's folder.
+    #[serde(default)]
+    pub library: Option<PathBuf>,
+    /// Program and arguments of the process that it is, for an engine that a vendor brings as a sidecar; the process
+    /// starts in the vendor's folder.
+    #[serde(default)]
+    pub command: Vec<String>,
     /// The options that it knows, with their defaults; null leaves it to the engine.
     #[serde(default)]
     pub options: IndexMap<String, Value>,
@@ -107,7 +117,7 @@ impl Vendor {
         if vendor.name != name {
             return Err(refused(1, 1, format!("`name` is `{}`, the folder is `{name}`", vendor.name)));
         }
-        Ok(Vendor { file: Some(file), ..vendor })
+        Ok(Vendor { folder: root.join("vendors").join(name), file: Some(file), ..vendor })
     }
 
     /// Where the keys at `path` stand in vendor.yaml: `["compilers", "rten"]`.

@@ -203,7 +203,7 @@ mod tests {
 
     fn load(extra: serde_json::Value) -> Result<Box<dyn Session>, EngineError> {
         let extra = serde_json::from_value(extra).unwrap();
-        let options = Options { threads: 0, batch_size: 2, precision: DType::F32, extra };
+        let options = Options { batch_size: 2, extra, ..Options::default() };
         Null.load(Artifact::Compiled(Path::new("foo")), &options)
     }
 

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     fn refusal(artifact: Artifact<'_>, precision: DType) -> String {
-        let options = Options { threads: 1, batch_size: 1, precision, extra: Default::default() };
+        let options = Options { precision, ..Options::default() };
         Rten.load(artifact, &options).err().unwrap().to_string()
     }
 

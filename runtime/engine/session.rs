@@ -1,7 +1,7 @@
 //! The trait that every engine implements, and the values that pass through it.
 
 use std::any::Any;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flagperf_onnx::{Graph, ValueInfo};
@@ -24,6 +24,12 @@ pub enum Artifact<'a> {
 /// How a session is loaded.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The vendor's folder: relative paths of `library` and `command` count from here.
+    pub folder: PathBuf,
+    /// The shared library, for an engine that the vendor brings as a plug-in.
+    pub library: Option<PathBuf>,
+    /// Program and arguments, for an engine that the vendor brings as a sidecar.
+    pub command: Vec<String>,
     /// Threads to compute with; 0 is the engine's default.
     pub threads: usize,
     /// Rows of a full batch.
@@ -32,6 +38,21 @@ pub struct Options {
     pub precision: DType,
     /// Further options from the vendor's overlay, by the engine's own names.
     pub extra: IndexMap<String, serde_json::Value>,
+}
+
+impl Default for Options {
+    /// Batches of one row in f32, everything else left to the engine.
+    fn default() -> Self {
+        Options {
+            folder: PathBuf::new(),
+            library: None,
+            command: Vec::new(),
+            threads: 0,
+            batch_size: 1,
+            precision: DType::F32,
+            extra: IndexMap::new(),
+        }
+    }
 }
 
 /// Which sides of a case an engine can take.

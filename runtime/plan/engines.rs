@@ -87,7 +87,8 @@ pub(super) fn choose_engine(
             Finding::error(origin, PlanProblem::Threads { value: value.to_string() })
         })?,
     };
-    Ok(EngineChoice { name, engine: entry.engine.clone(), threads, options })
+    let EngineEntry { engine, library, command, .. } = entry.clone();
+    Ok(EngineChoice { name, engine, folder: vendor.folder.clone(), library, command, threads, options })
 }
 
 fn check_engine(

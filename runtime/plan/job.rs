@@ -70,7 +70,7 @@ pub struct Settings {
 }
 
 /// An engine and how it is asked to work.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EngineChoice {
     /// The name in the configuration: a framework (`candle`) or compiler (`rten`).
     pub name: String,
@@ -78,6 +78,15 @@ pub struct EngineChoice {
     pub engine: String,
     /// Threads to compute with; 0 is the engine's default.
     pub threads: u32,
+    /// The vendor's folder: relative paths of `library` and `command` count from here.
+    #[serde(default)]
+    pub folder: PathBuf,
+    /// The shared library of an engine that the vendor brings as a plug-in.
+    #[serde(default)]
+    pub library: Option<PathBuf>,
+    /// Program and arguments of an engine that the vendor brings as a sidecar.
+    #[serde(default)]
+    pub command: Vec<String>,
     /// Further options: the vendor's defaults under the overlay's new keys.
     pub options: IndexMap<String, Value>,
 }

@@ -28,7 +28,7 @@ pub fn job() -> Job {
             exist_compiler_path: None,
         },
         config: IndexMap::new(),
-        engine: EngineChoice { name: "null".into(), engine: "null".into(), threads: 0, options: IndexMap::new() },
+        engine: EngineChoice { name: "null".into(), engine: "null".into(), ..EngineChoice::default() },
         model: None,
         export: None,
         outputs: None,

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::tests::{case, host, small_limits};
 use super::*;
 use crate::engine::{Artifact, Options, Value, find};
-use crate::tensor::{DType, Tensor};
+use crate::tensor::Tensor;
 
 fn load(replaced: &[(&str, &str)]) -> (tempfile::TempDir, CaseScripts) {
     let dir = tempfile::tempdir().unwrap();
@@ -25,7 +25,7 @@ fn sessions(names: &[&str]) -> Sessions {
             ("inputs".to_owned(), json!({"input": "N,3,f32"})),
             ("outputs".to_owned(), json!({"output": "N,10,f32"})),
         ]);
-        let options = Options { threads: 0, batch_size: 2, precision: DType::F32, extra };
+        let options = Options { batch_size: 2, extra, ..Options::default() };
         let session = find("null").unwrap().load(Artifact::Onnx(Path::new("foo")), &options).unwrap();
         ((*name).to_owned(), Arc::new(Mutex::new(session)))
     };

@@ -129,6 +129,9 @@ fn load_each<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m
     let engine = engine::find(&job.engine.engine).map_err(|e| failure(&e, ""))?;
     engine.check().map_err(|e| failure(&format!("engine `{}`: {}", engine.name(), e.reason), &e.remedy))?;
     let options = Options {
+        folder: job.engine.folder.clone(),
+        library: job.engine.library.clone(),
+        command: job.engine.command.clone(),
         threads: job.engine.threads as usize,
         batch_size: job.settings.batch_size as usize,
         precision: precision(&job.settings),

@@ -58,7 +58,7 @@ pub struct Loaded {
 impl Bench {
     /// One thread, full batches of [`BATCH`], the given precision, no further options.
     pub fn options(precision: DType) -> Options {
-        Options { threads: 1, batch_size: BATCH, precision, extra: IndexMap::new() }
+        Options { threads: 1, batch_size: BATCH, precision, ..Options::default() }
     }
 
     /// Loads a graph with options of the caller's.

@@ -32,7 +32,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
 
 /// An engine by its row, with options.
 pub fn engine_choice(engine: &str, options: IndexMap<String, Value>) -> EngineChoice {
-    EngineChoice { name: engine.to_owned(), engine: engine.to_owned(), threads: 1, options }
+    EngineChoice { name: engine.to_owned(), engine: engine.to_owned(), threads: 1, options, ..EngineChoice::default() }
 }
 
 fn settings(batch_size: u32) -> Settings {

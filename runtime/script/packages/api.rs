@@ -13,7 +13,7 @@ use crate::engine::{Artifact, Options, Value, find};
 use crate::plan::Limits;
 use crate::script::sandbox;
 use crate::script::stage::Stage;
-use crate::tensor::{DType, Tensor as HostTensor};
+use crate::tensor::Tensor as HostTensor;
 
 /// `scripts/api/<package>.d.rhai` as it should be.
 fn definitions(package: &str) -> String {
@@ -77,7 +77,7 @@ fn null_model() -> Dynamic {
         ("inputs".to_owned(), serde_json::json!({"input": "N,3,f32"})),
         ("outputs".to_owned(), serde_json::json!({"output": "N,10,f32"})),
     ]);
-    let options = Options { threads: 0, batch_size: 2, precision: DType::F32, extra };
+    let options = Options { batch_size: 2, extra, ..Options::default() };
     let session = find("null").unwrap().load(Artifact::Onnx(Path::new("foo")), &options).unwrap();
     Dynamic::from(Model(Arc::new(Mutex::new(session))))
 }
