@@ -6,7 +6,6 @@ use std::path::Path;
 use flagperf::engine::{Artifact, Engine, EngineError, Options, Session, Value};
 use flagperf::tensor::{DType, Tensor};
 use flagperf_onnx::{Graph, write_onnx};
-use indexmap::IndexMap;
 use tempfile::TempDir;
 
 /// Rows of a full batch in every check.
