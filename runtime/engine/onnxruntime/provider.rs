@@ -1,0 +1,80 @@
+//! The execution providers of ONNX Runtime, by short names.
+
+use indexmap::IndexMap;
+use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
+
+use crate::engine::EngineError;
+use crate::tensor::DType;
+
+/// A provider that sessions can ask for.
+pub(super) struct Provider {
+    /// The name under `provider`.
+    pub(super) name: &'static str,
+    /// ONNX Runtime's own name.
+    pub(super) canonical: &'static str,
+    available: fn() -> ort::Result<bool>,
+    build: fn(&IndexMap<String, String>) -> ExecutionProviderDispatch,
+}
+
+/// Every provider that can be asked for.
+pub(super) static PROVIDERS: &[Provider] = &[
+    Provider {
+        name: "cpu",
+        canonical: <ep::CPU as ExecutionProvider>::NAME,
+        available: || Ok(true),
+        build: |_| ep::CPU::default().build(),
+    },
+    provider::<ep::CANN>("cann"),
+    provider::<ep::CUDA>("cuda"),
+    provider::<ep::MIGraphX>("migraphx"),
+    provider::<ep::NVRTX>("nvrtx"),
+    provider::<ep::OneDNN>("onednn"),
+    provider::<ep::OpenVINO>("openvino"),
+    provider::<ep::QNN>("qnn"),
+    provider::<ep::ROCm>("rocm"),
+    provider::<ep::TensorRT>("tensorrt"),
+    provider::<ep::Vitis>("vitisai"),
+    provider::<ep::XNNPACK>("xnnpack"),
+];
+
+const fn provider<E>(name: &'static str) -> Provider
+where
+    E: ExecutionProvider + ArbitrarilyConfigurableExecutionProvider + Default + Into<ExecutionProviderDispatch>,
+{
+    Provider {
+        name,
+        canonical: E::NAME,
+        available: E::is_available,
+        build: |options| {
+            let set = |provider: E, (key, value): (&String, &String)| provider.with_arbitrary_config(key, value);
+            options.iter().fold(E::default(), set).into()
+        },
+    }
+}
+
+impl Provider {
+    /// Whether it computes in this type, rather than in a wider one.
+    pub(super) fn computes_in(&self, dtype: DType) -> bool {
+        // The processor's kernels convert f16 to f32 and back.
+        dtype == DType::F32 || !["cpu", "onednn", "xnnpack"].contains(&self.name)
+    }
+
+    /// Whether its outputs and buffers are in the processor's memory.
+    pub(super) fn is_cpu(&self) -> bool {
+        self.name == "cpu"
+    }
+
+    /// The provider with its options, ready for a session; refuses to go on without it.
+    ///
+    /// # Errors
+    /// When the opened library was built without it.
+    pub(super) fn ready(&self, options: &IndexMap<String, String>) -> Result<ExecutionProviderDispatch, EngineError> {
+        let has = |provider: &&Provider| (provider.available)().unwrap_or(false);
+        if !has(&self) {
+            let has: Vec<&str> = PROVIDERS.iter().filter(has).map(|provider| provider.name).collect();
+            let (name, has) = (self.name, has.join(", "));
+            return Err(EngineError::Failed(format!("this ONNX Runtime has no provider `{name}` (it has: {has})")));
+        }
+        Ok((self.build)(options).error_on_failure())
+    }
+}
