@@ -8,6 +8,7 @@ mod null;
 mod options;
 mod rten;
 mod session;
+mod sidecar;
 mod table;
 mod tract;
 

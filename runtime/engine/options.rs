@@ -2,6 +2,7 @@
 //!
 //! Knows no engine.
 
+use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
@@ -29,6 +30,12 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// Refuses a precision that the engine lacks; options are handed on to who knows them.
+    pub(super) fn any(engine: &dyn Engine, options: &'a Options) -> Result<Self, EngineError> {
+        check_precision(engine, options.precision)?;
+        Ok(Asked { engine: engine.name(), extra: &options.extra })
+    }
+
     /// A number that is at least zero.
     pub(super) fn number(&self, name: &str) -> Result<Option<f64>, EngineError> {
         self.read(name, "a number that is not negative", |json| json.as_f64().filter(|x| *x >= 0.0 && x.is_finite()))
@@ -42,6 +49,16 @@ impl<'a> Asked<'a> {
     /// Text by text, in order.
     pub(super) fn texts(&self, name: &str) -> Result<Option<IndexMap<String, String>>, EngineError> {
         self.read(name, "a map of text", |json| serde_json::from_value(json.clone()).ok())
+    }
+
+    /// Inputs or outputs by name, from a map of specifications.
+    pub(super) fn specs(&self, name: &str) -> Result<Option<Vec<ValueInfo>>, EngineError> {
+        let Some(texts) = self.texts(name)? else { return Ok(None) };
+        let info = |(value, text): (String, String)| match text.parse() {
+            Ok(spec) => Ok(ValueInfo { name: value, spec }),
+            Err(error) => Err(self.refuse(name, format!("`{value}`: {error}"))),
+        };
+        texts.into_iter().map(info).collect::<Result<_, _>>().map(Some)
     }
 
     /// An error about an option.

@@ -8,7 +8,7 @@ use flagperf_onnx::{Graph, ValueInfo};
 use indexmap::IndexMap;
 
 use crate::tensor::{DType, HostMemory, Tensor, TensorSpec};
-use crate::units::Bytes;
+use crate::units::{Bytes, Seconds};
 
 /// What a session is loaded from.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +38,8 @@ pub struct Options {
     pub precision: DType,
     /// Further options from the vendor's overlay, by the engine's own names.
     pub extra: IndexMap<String, serde_json::Value>,
+    /// The merged configuration of the case, for an engine that hands it on to code of the vendor's.
+    pub config: IndexMap<String, serde_json::Value>,
 }
 
 impl Default for Options {
@@ -51,6 +53,7 @@ impl Default for Options {
             batch_size: 1,
             precision: DType::F32,
             extra: IndexMap::new(),
+            config: IndexMap::new(),
         }
     }
 }
@@ -138,6 +141,22 @@ pub trait Session: Send {
     /// Threads it really computes with; 0 when it does not say.
     fn threads(&self) -> usize {
         0
+    }
+
+    /// Version of what really computes, when the engine learns it only by loading; else [`Engine::check`] said it.
+    fn version(&self) -> Option<String> {
+        None
+    }
+
+    /// Time that the vendor's own code asked to have taken off (FlagPerf's `foo_time`) since this was last called;
+    /// `None` when it asks for none. It is recorded, and never subtracted.
+    fn vendor_time(&mut self) -> Option<Seconds> {
+        None
+    }
+
+    /// Peak resident memory of processes that the engine computes in beside this one.
+    fn process_memory_max(&self) -> Option<Bytes> {
+        None
     }
 }
 
