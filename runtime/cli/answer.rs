@@ -30,6 +30,7 @@ pub(super) fn catalogue(root: &Path) -> Catalogue {
         framework: engine.roles().framework,
         compiler: engine.roles().compiler,
         precisions: engine.precisions().to_vec(),
+        takes_command: engine.takes_command(),
     });
     Catalogue::read(root, engines.collect())
 }

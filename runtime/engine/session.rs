@@ -84,6 +84,11 @@ pub trait Engine: Sync {
     /// Highest version of the standard operator set that it knows.
     fn opset_max(&self) -> i64;
 
+    /// Whether it is a process that the vendor brings ([`Options::command`]).
+    fn takes_command(&self) -> bool {
+        false
+    }
+
     /// Whether it works on this machine: the version of the library behind it, or why not.
     ///
     /// # Errors

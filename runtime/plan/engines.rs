@@ -3,9 +3,13 @@
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use super::problem::SIDECAR;
 use super::{Catalogue, EngineChoice, KnownEngine, PlanProblem, Settings};
 use crate::config::{CaseConfig, EngineEntry, Finding, Origin, Vendor, known, nearest};
 use crate::tensor::DType;
+
+/// The module of Python that runs FlagPerf's engine classes: `python3 -m flagperf_sidecar FILE`.
+const ADAPTOR: &str = "flagperf_sidecar";
 
 /// The side of a case that an engine takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +83,7 @@ pub(super) fn choose_engine(
         PlanProblem::Precision { .. } => Finding::error(case.settings["fp16"].origin.clone(), problem),
         _ => Finding::error(origin, problem),
     })?;
+    check_command(role, &name, entry, vendor, catalogue)?;
     let mut options = options(entry, case);
     let threads = match options.shift_remove("threads") {
         None => 0,
@@ -115,6 +120,36 @@ fn check_engine(
         return Err(PlanProblem::Precision { role: role.name(), name: name.to_owned(), asked, has });
     }
     Ok(())
+}
+
+/// Whether an engine has the command that it needs, its files where they should be, and none that it does not take.
+fn check_command(
+    role: Role,
+    name: &str,
+    entry: &EngineEntry,
+    vendor: &Vendor,
+    catalogue: &Catalogue,
+) -> Result<(), Finding> {
+    let takes = catalogue.engine(&entry.engine).is_some_and(|engine| engine.takes_command);
+    let (role_name, name, engine) = (role.name(), name.to_owned(), entry.engine.clone());
+    let missing = command_files(&entry.command).map(|file| vendor.folder.join(file));
+    let missing = missing.into_iter().find(|file| !(catalogue.exists)(file));
+    let problem = match (entry.command.is_empty(), takes, missing) {
+        (true, true, _) => PlanProblem::NoCommand { role: role_name, name: name.clone(), engine },
+        (false, false, _) => PlanProblem::CommandUnused { role: role_name, name: name.clone(), engine },
+        (false, true, Some(path)) => PlanProblem::Missing { what: SIDECAR, path },
+        _ => return Ok(()),
+    };
+    let listed = if role == Role::Framework { "frameworks" } else { "compilers" };
+    let key = role.names(vendor).find(|known| *known == name).unwrap_or(&name);
+    Err(Finding::error(vendor.origin(&[listed, key, "command"]), problem))
+}
+
+/// The files of the vendor's that a command is known to need: a program with a slash, and what the adaptor is to run.
+fn command_files(command: &[String]) -> impl Iterator<Item = &str> {
+    let program = command.first().filter(|program| program.contains('/'));
+    let adaptor = command.iter().position(|word| word == ADAPTOR).and_then(|at| command.get(at + 1));
+    program.into_iter().chain(adaptor).map(String::as_str)
 }
 
 /// The vendor's defaults under the case's own keys; null leaves an option to the engine.

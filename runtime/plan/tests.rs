@@ -19,8 +19,13 @@ fn engines() -> Vec<KnownEngine> {
         framework,
         compiler,
         precisions: precisions.to_vec(),
+        takes_command: name == "sidecar",
     };
-    vec![row("candle", true, false, &[DType::F32, DType::F16]), row("rten", false, true, &[DType::F32])]
+    vec![
+        row("candle", true, false, &[DType::F32, DType::F16]),
+        row("rten", false, true, &[DType::F32]),
+        row("sidecar", true, true, &[DType::F32, DType::F16]),
+    ]
 }
 
 fn catalogue(root: &Path) -> Catalogue {
@@ -133,7 +138,7 @@ fn an_engine_that_this_build_lacks_or_that_cannot_take_the_side_is_an_error() {
     assert_eq!(
         errors(&runnable(), &set(&["compiler=rare"])),
         [
-            "--set compiler=rare: compiler `rare` needs engine `tract`, which this build lacks (it has: candle, rten)\n  hint: \
+            "--set compiler=rare: compiler `rare` needs engine `tract`, which this build lacks (it has: candle, rten, sidecar)\n  hint: \
           `flagperf doctor` says how to get it"
         ]
     );

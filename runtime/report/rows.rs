@@ -107,7 +107,7 @@ fn loop_rows(measured: &Measurement) -> Vec<(&'static str, String)> {
     for (name, time) in &measured.spans {
         rows.push(("span", format!("{name}: {}", duration(*time))));
     }
-    if let Some(time) = measured.vendor_time {
+    if let Some(time) = measured.vendor_time.filter(|time| time.max_s.0 > 0.0) {
         let (max, sum) = (duration(time.max_s), duration(time.sum_s));
         rows.push(("foo_time", format!("at most {max} a step, {sum} in all, not taken off")));
     }

@@ -295,7 +295,8 @@ impl<'a> MeasuredLoop<'a> {
         let done = &self.done;
         let sum = |part: fn(&PassTimes) -> Seconds| done.passes.iter().map(part).sum::<Seconds>();
         let memory = self.sessions.values().filter_map(|s| s.lock().ok()?.device_memory()).map(|b| b.0);
-        let beside = self.sessions.values().filter_map(|s| s.lock().ok()?.process_memory_max()).map(|b| b.0).sum::<u64>();
+        let beside =
+            self.sessions.values().filter_map(|s| s.lock().ok()?.process_memory_max()).map(|b| b.0).sum::<u64>();
         Measurement {
             step: self.step,
             batch_size: self.job.settings.batch_size,

@@ -35,8 +35,7 @@ impl Connection {
         let words: Vec<_> = program.argv.iter().map(|word| word.to_string_lossy()).collect();
         let command = words.join(" ");
         let hint = "`command` in vendor.yaml is looked up on PATH; with a slash it counts from the vendor's folder";
-        let companion =
-            Companion::start(program).map_err(|error| EngineError::Failed(format!("{error} ({hint})")))?;
+        let companion = Companion::start(program).map_err(|error| EngineError::Failed(format!("{error} ({hint})")))?;
         Ok(Connection { companion, command, text: Vec::new(), broken: None, _folder: folder })
     }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memmap2::{MmapMut, MmapOptions};
 use nix::fcntl::posix_fallocate;
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 use crate::engine::LentMemory;
 use crate::tensor::HostMemory;
@@ -82,6 +83,9 @@ impl Region {
     /// # Errors
     /// When there is not that much memory.
     pub(super) fn create(bytes: usize, book: &Arc<Book>) -> io::Result<(Region, RegionFile)> {
+        if bytes as u64 > available() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         let file = File::from(memfd_create(c"flagperf", MFdFlags::MFD_CLOEXEC)?);
         // A mapping cannot be empty.
         let size = bytes.max(1);
@@ -101,6 +105,15 @@ impl Region {
     pub(super) fn buffer(&self) -> u32 {
         self.buffer
     }
+}
+
+/// Memory that can be had, in bytes. Asked before, because the system kills processes rather than refuse shared memory.
+fn available() -> u64 {
+    let asked = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
+    // A system that does not say leaves it to the allocation.
+    let Ok(system) = System::new_with_specifics(asked) else { return u64::MAX };
+    let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
+    system.available_memory().min(limit)
 }
 
 impl HostMemory for Region {
@@ -151,6 +164,7 @@ mod tests {
 
     #[test]
     fn more_memory_than_there_is_is_an_error() {
-        assert!(Region::create(1 << 60, &Arc::default()).is_err());
+        assert_eq!(Region::create(1 << 60, &Arc::default()).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+        assert!((1..1 << 60).contains(&available()));
     }
 }

@@ -204,3 +204,44 @@ pub(super) struct Lacking {
     pub(super) op: String,
     pub(super) node: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What stands in the document must be what is read and written here, every kind of it.
+    #[test]
+    fn the_examples_of_the_document_are_the_messages() {
+        let text = include_str!("../../sidecar/PROTOCOL.md");
+        let (mut asks, mut answers) = (Vec::new(), Vec::new());
+        for line in text.split("```json\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines()) {
+            let json: Json = serde_json::from_str(line).unwrap();
+            if json.get("ask").is_some() {
+                let ask: Ask = serde_json::from_value(json.clone()).unwrap_or_else(|error| panic!("{line}: {error}"));
+                assert_eq!(serde_json::to_value(&ask).unwrap(), json);
+                assert_eq!(json["ask"], ask.name());
+                asks.push(ask.name());
+            } else {
+                let answer: Answer =
+                    serde_json::from_value(json.clone()).unwrap_or_else(|error| panic!("{line}: {error}"));
+                let mut again = serde_json::to_value(&answer).unwrap();
+                // What may be left out is null when it is.
+                again.as_object_mut().unwrap().retain(|key, value| !value.is_null() || json.get(key).is_some());
+                assert_eq!(again, json);
+                answers.push(json["answer"].as_str().unwrap().to_owned());
+            }
+        }
+        for kind in ["hello", "load", "lend", "take_back", "run", "fetch", "memory", "bye"] {
+            assert!(asks.contains(&kind), "{kind}");
+        }
+        for kind in ["hello", "loaded", "ran", "memory", "done", "error"] {
+            assert!(answers.iter().any(|answer| answer == kind), "{kind}");
+        }
+    }
+
+    #[test]
+    fn an_answer_may_say_more_than_this_version_knows() {
+        let answer: Answer = serde_json::from_str(r#"{"answer": "memory", "bytes": 5, "bytes_max": 7}"#).unwrap();
+        assert_eq!(answer, Answer::Memory { bytes: Some(5) });
+    }
+}

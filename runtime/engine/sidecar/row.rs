@@ -49,13 +49,18 @@ impl Engine for Sidecar {
         i64::MAX
     }
 
+    fn takes_command(&self) -> bool {
+        true
+    }
+
     fn check(&self) -> Result<String, Unavailable> {
         Ok(format!("{PROTOCOL} (protocol)"))
     }
 
     fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
         let asked = Asked::any(self, options)?;
-        let folder = tempfile::tempdir().map_err(|error| EngineError::Failed(format!("no temporary folder: {error}")))?;
+        let folder =
+            tempfile::tempdir().map_err(|error| EngineError::Failed(format!("no temporary folder: {error}")))?;
         let (role, kind, path) = place(artifact, folder.path())?;
         let told = match (asked.specs(INPUTS)?, asked.specs(OUTPUTS)?) {
             (Some(inputs), Some(outputs)) => Signature { inputs, outputs },

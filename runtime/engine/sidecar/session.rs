@@ -131,7 +131,8 @@ impl Session for SidecarSession {
             self.asked_off = Some(self.asked_off.map_or(seconds, |sum| sum + seconds));
         }
         let kept = |(output, (shape, spec)): (usize, (Vec<usize>, TensorSpec))| {
-            let tensor = SidecarTensor { run: Arc::clone(&run), output, shape, dtype: spec.dtype, host: OnceLock::new() };
+            let tensor =
+                SidecarTensor { run: Arc::clone(&run), output, shape, dtype: spec.dtype, host: OnceLock::new() };
             Value::Device(Arc::new(tensor))
         };
         Ok(shapes.into_iter().zip(specs).enumerate().map(kept).collect())
