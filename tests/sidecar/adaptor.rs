@@ -37,6 +37,11 @@ fn changed(from: &str, to: &str) -> String {
     GOOD.replace(from, to)
 }
 
+/// The same without the model as a module, which takes seconds to make.
+fn quick(from: &str, to: &str) -> String {
+    changed(from, to) + "\nInferModel.takes_model = False\n"
+}
+
 #[test]
 fn a_class_runs_as_it_is_and_agrees_with_candle() {
     let Some(site) = engine(GOOD) else { return };
@@ -112,7 +117,7 @@ fn without_validation_there_is_no_model() {
 
 #[test]
 fn seconds_that_a_class_wants_taken_off_are_recorded_and_warned_of_and_not_taken_off() {
-    let Some(site) = engine(&changed("[0].numpy()}), 0", "[0].numpy()}), 1000.5")) else { return };
+    let Some(site) = engine(&quick("[0].numpy()}), 0", "[0].numpy()}), 1000.5")) else { return };
     let record = site.runs(&[]);
     let measured = &record["phases"][1]["measured"][0];
     assert_eq!(measured["steps"], 6);
@@ -127,13 +132,13 @@ fn seconds_that_a_class_wants_taken_off_are_recorded_and_warned_of_and_not_taken
 
 #[test]
 fn a_class_that_raises_is_named_with_its_line_and_the_end_of_the_traceback() {
-    let Some(site) = engine(&changed("        print('called')\n", "        raise ValueError('no such chip')\n")) else {
+    let Some(site) = engine(&quick("        print('called')\n", "        raise ValueError('no such chip')\n")) else {
         return;
     };
     let reason = site.reason();
     assert!(reason.contains("`engines/own.py:10`: ValueError: no such chip\n"), "{reason}");
     assert!(reason.contains("raise ValueError('no such chip')"), "{reason}");
-    let Some(site) = engine(&changed("        print('printed", "        config.no_such_key\n        print('printed"))
+    let Some(site) = engine(&quick("        print('printed", "        config.no_such_key\n        print('printed"))
     else {
         return;
     };
@@ -143,7 +148,7 @@ fn a_class_that_raises_is_named_with_its_line_and_the_end_of_the_traceback() {
 
 #[test]
 fn a_class_that_exits_is_an_error_of_the_case() {
-    let Some(site) = engine(&changed("        print('called')\n", "        sys.exit('no licence')\n")) else { return };
+    let Some(site) = engine(&quick("        print('called')\n", "        sys.exit('no licence')\n")) else { return };
     let reason = site.reason();
     assert!(reason.contains("`engines/own.py:10`: SystemExit: no licence"), "{reason}");
 }
@@ -165,7 +170,7 @@ fn a_module_that_is_none_is_named() {
 
 #[test]
 fn what_is_no_pair_of_outputs_and_seconds_is_refused() {
-    let Some(site) = engine(&changed("[0].numpy()}), 0", "[0].numpy()})")) else { return };
+    let Some(site) = engine(&quick("[0].numpy()}), 0", "[0].numpy()})")) else { return };
     let reason = site.reason();
     let expected = "`engines/own.py`: `InferModel.__call__` must give (outputs, foo_time), it gave `list`";
     assert!(reason.contains(expected), "{reason}");
@@ -174,7 +179,7 @@ fn what_is_no_pair_of_outputs_and_seconds_is_refused() {
 #[test]
 fn outputs_that_are_not_the_models_are_refused() {
     let reason = |outputs: &str| {
-        let text = changed("self.session.run(None, {'images': model_inputs[0].numpy()})", outputs);
+        let text = quick("self.session.run(None, {'images': model_inputs[0].numpy()})", outputs);
         engine(&text).map(|site| site.reason())
     };
     let gave = |reason: Option<String>, expected: &str| {
@@ -207,4 +212,22 @@ class InferModel:
     let reason = site.reason();
     assert!(reason.starts_with("`engines/own.py:7`: the model as an `nn.Module` needs onnx2torch: `"), "{reason}");
     assert!(reason.contains("-m pip install onnx2torch`"), "{reason}");
+}
+
+#[test]
+fn how_to_add_an_engine_as_a_sidecar_works_as_it_is_written() {
+    let text = fs::read_to_string(support::root().join("runtime/sidecar/README.md")).expect("the steps");
+    assert!(text.lines().count() <= 20, "how to add an engine fits in 20 lines");
+    let block = |kind: &str| {
+        let begin = text.split(&format!("   ```{kind}\n")).nth(1).expect("a block");
+        let lines = begin.split("   ```").next().expect("its lines").lines();
+        lines.map(|line| format!("{}\n", line.strip_prefix("   ").expect("indented"))).collect::<String>()
+    };
+    let Some(site) = engine(GOOD) else { return };
+    let site = site.with("engines/mychip.py", &block("python"));
+    let vendor = fs::read_to_string(site.folder().join("vendor.yaml")).expect("a vendor");
+    let listed = vendor.replace("compilers:\n", &format!("compilers:\n    {}", block("yaml")));
+    let record = site.with("vendor.yaml", &listed).runs(&["--set", "compiler=mychip"]);
+    let agreement = &record["phases"][1]["agreement"];
+    assert!(agreement["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
 }
