@@ -178,4 +178,20 @@ pub struct EngineFacts {
     pub options: IndexMap<String, serde_json::Value>,
     /// Time of loading or compiling.
     pub load_s: Seconds,
+    /// The plug-in that it is in, when it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<PluginFacts>,
+}
+
+/// An engine that the vendor brings as a shared library.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginFacts {
+    /// Its own name.
+    pub name: String,
+    /// Version of the library behind it.
+    pub version: String,
+    /// The shared library.
+    pub library: String,
+    /// SHA-256 of the shared library, hexadecimal; `None` when it could not be read.
+    pub library_sha256: Option<String>,
 }

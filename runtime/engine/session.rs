@@ -7,6 +7,7 @@ use std::sync::Arc;
 use flagperf_onnx::{Graph, ValueInfo};
 use indexmap::IndexMap;
 
+use crate::event::PluginFacts;
 use crate::tensor::{DType, HostMemory, Tensor, TensorSpec};
 use crate::units::Bytes;
 
@@ -81,6 +82,11 @@ pub trait Engine: Sync {
     /// Highest version of the standard operator set that it knows.
     fn opset_max(&self) -> i64;
 
+    /// Whether it is in a shared library that the vendor brings ([`Options::library`]).
+    fn takes_library(&self) -> bool {
+        false
+    }
+
     /// Whether it works on this machine: the version of the library behind it, or why not.
     ///
     /// # Errors
@@ -138,6 +144,11 @@ pub trait Session: Send {
     /// Threads it really computes with; 0 when it does not say.
     fn threads(&self) -> usize {
         0
+    }
+
+    /// The plug-in that it runs in, when it does.
+    fn plugin(&self) -> Option<PluginFacts> {
+        None
     }
 }
 
@@ -302,9 +313,22 @@ pub enum EngineError {
         /// Bytes asked for.
         bytes: u64,
     },
+    /// Something is missing on this machine.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
     /// The model file or the library behind the engine.
     #[error("{0}")]
     Failed(String),
+}
+
+impl EngineError {
+    /// What to do about it; empty when the message says it.
+    pub fn hint(&self) -> &str {
+        match self {
+            EngineError::Unavailable(missing) => &missing.remedy,
+            _ => "",
+        }
+    }
 }
 
 /// Checks inputs against what a model takes, names of dimensions included: one size a name.
