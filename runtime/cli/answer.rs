@@ -30,6 +30,7 @@ pub(super) fn catalogue(root: &Path) -> Catalogue {
         framework: engine.roles().framework,
         compiler: engine.roles().compiler,
         precisions: engine.precisions().to_vec(),
+        takes_library: engine.takes_library(),
     });
     Catalogue::read(root, engines.collect())
 }

@@ -33,6 +33,8 @@ pub struct KnownEngine {
     pub compiler: bool,
     /// Floating-point types that it computes in.
     pub precisions: Vec<DType>,
+    /// Whether it is in a shared library that the vendor brings.
+    pub takes_library: bool,
 }
 
 /// A case on disk.

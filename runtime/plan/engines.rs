@@ -3,6 +3,7 @@
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use super::problem::PLUGIN;
 use super::{Catalogue, EngineChoice, KnownEngine, PlanProblem, Settings};
 use crate::config::{CaseConfig, EngineEntry, Finding, Origin, Vendor, known, nearest};
 use crate::tensor::DType;
@@ -79,6 +80,7 @@ pub(super) fn choose_engine(
         PlanProblem::Precision { .. } => Finding::error(case.settings["fp16"].origin.clone(), problem),
         _ => Finding::error(origin, problem),
     })?;
+    check_library(role, &name, entry, vendor, catalogue)?;
     let mut options = options(entry, case);
     let threads = match options.shift_remove("threads") {
         None => 0,
@@ -115,6 +117,33 @@ fn check_engine(
         return Err(PlanProblem::Precision { role: role.name(), name: name.to_owned(), asked, has });
     }
     Ok(())
+}
+
+/// Whether an engine has the library that it needs, and none that it does not take.
+fn check_library(
+    role: Role,
+    name: &str,
+    entry: &EngineEntry,
+    vendor: &Vendor,
+    catalogue: &Catalogue,
+) -> Result<(), Finding> {
+    let (name, engine) = (name.to_owned(), entry.engine.clone());
+    let takes = catalogue.engine(&engine).is_some_and(|engine| engine.takes_library);
+    let problem = match (&entry.library, takes) {
+        (None, true) => PlanProblem::NoLibrary { role: role.name(), name, engine },
+        (Some(_), false) => PlanProblem::LibraryUnused { role: role.name(), name, engine },
+        (Some(library), true) if !(catalogue.exists)(&vendor.folder.join(library)) => {
+            PlanProblem::Missing { what: PLUGIN, path: vendor.folder.join(library) }
+        }
+        _ => return Ok(()),
+    };
+    let (side, entries) = match role {
+        Role::Framework => ("frameworks", &vendor.frameworks),
+        Role::Compiler => ("compilers", &vendor.compilers),
+    };
+    // A framework may be asked for with a version that its key lacks.
+    let key = entries.iter().find(|(_, known)| std::ptr::eq(*known, entry)).map_or("", |(key, _)| key);
+    Err(Finding::error(vendor.origin(&[side, key, "library"]), problem))
 }
 
 /// The vendor's defaults under the case's own keys; null leaves an option to the engine.

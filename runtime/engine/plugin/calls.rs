@@ -103,7 +103,7 @@ impl Handle {
     }
 
     /// Inputs or outputs, as the plug-in declares them.
-    pub(super) fn values(&self, what: &str, values: Option<FlagperfValues>) -> Result<Vec<ValueInfo>, EngineError> {
+    pub(super) fn values(&self, what: &str, values: FlagperfValues) -> Result<Vec<ValueInfo>, EngineError> {
         let function = values.expect("the table was checked");
         let mut count = 0;
         // SAFETY: the session is loaded; the place of the count lives as long as the call.

@@ -23,7 +23,11 @@ pub(super) struct Model {
 
 impl Model {
     /// What the library takes, written where it is in memory only.
-    pub(super) fn new(library: &'static Library, artifact: Artifact<'_>, precision: DType) -> Result<Self, EngineError> {
+    pub(super) fn new(
+        library: &'static Library,
+        artifact: Artifact<'_>,
+        precision: DType,
+    ) -> Result<Self, EngineError> {
         if !library.takes(artifact) {
             let (engine, takes) = (library.name, library.taken());
             return Err(EngineError::Artifact { engine, takes, given: in_words(artifact) });

@@ -89,9 +89,9 @@ impl Library {
     /// The plug-in in the library at `path`; opened when it is not yet.
     pub(super) fn open(path: &Path) -> Result<&'static Library, Unavailable> {
         static OPENED: Mutex<Vec<&'static Library>> = Mutex::new(Vec::new());
-        let path = path.canonicalize().map_err(|error| {
-            unavailable(format!("the library `{}` cannot be read: {error}", path.display()), BUILD)
-        })?;
+        let path = path
+            .canonicalize()
+            .map_err(|error| unavailable(format!("the library `{}` cannot be read: {error}", path.display()), BUILD))?;
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = opened.iter().find(|library| library.path == path) {
             return Ok(library);

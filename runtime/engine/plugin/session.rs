@@ -66,11 +66,7 @@ impl PluginSession {
     }
 
     /// Checks what the plug-in gave: one tensor an output, each as declared.
-    fn take(
-        &self,
-        inputs: &[Value],
-        tensors: &[*mut DLManagedTensorVersioned],
-    ) -> Result<Vec<Value>, EngineError> {
+    fn take(&self, inputs: &[Value], tensors: &[*mut DLManagedTensorVersioned]) -> Result<Vec<Value>, EngineError> {
         let library = self.handle.library;
         let lent: Vec<_> = self.held.iter().map(Held::tensor).collect();
         let mut given = Vec::new();
@@ -169,7 +165,8 @@ impl Session for PluginSession {
         }
         let lent = Buffer { buffer, handle: self.handle.clone() };
         if buffer.bytes != bytes as u64 || !buffer.data.addr().is_multiple_of(8) {
-            let what = format!("lent {} bytes at {:p}, {bytes} at a multiple of 8 were asked for", buffer.bytes, buffer.data);
+            let what =
+                format!("lent {} bytes at {:p}, {bytes} at a multiple of 8 were asked for", buffer.bytes, buffer.data);
             return Err(malformed(self.handle.library, &what));
         }
         Ok(Box::new(lent))
@@ -215,9 +212,9 @@ impl Session for PluginSession {
     }
 
     fn threads(&self) -> usize {
+        let Some(threads) = self.handle.library.table.threads else { return 0 };
         // SAFETY: the session is loaded.
-        let threads = |threads: flagperf_plugin::abi::FlagperfThreads| self.handle.ask(|_, s| unsafe { threads(s) });
-        self.handle.library.table.threads.map_or(0, threads) as usize
+        self.handle.ask(|_, session| unsafe { threads(session) }) as usize
     }
 
     fn plugin(&self) -> Option<PluginFacts> {

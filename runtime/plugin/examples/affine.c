@@ -30,27 +30,29 @@ typedef struct {
     float elements[];
 } Output;
 
-static _Thread_local char message[256];
-static _Thread_local FlagperfError error = {.message = message};
+static _Thread_local char message[256], option[NAME];
+static _Thread_local FlagperfError error;
 
 static const FlagperfError *last_error(void) { return &error; }
 
 static FlagperfStatus fail(FlagperfStatus status, const char *what, const char *value) {
     snprintf(message, sizeof message, "%s `%s`", what, value);
+    error.message = message;
     return status;
 }
 
 static void unload(FlagperfSession *session) { free(session); }
 
 static FlagperfStatus load(const FlagperfLoad *load, FlagperfSession **loaded) {
-    error.option = "any";
-    if (strcmp(load->options, "{}") != 0) return fail(FLAGPERF_BAD_OPTION, "this engine takes none, not", load->options);
+    error.option = option;
+    if (sscanf(load->options, "{\"%63[^\"]", option) == 1)
+        return fail(FLAGPERF_BAD_OPTION, "unknown: this engine takes none, not", load->options);
     FlagperfSession *session = calloc(1, sizeof *session);
     if (!session) return fail(FLAGPERF_OUT_OF_MEMORY, "no memory for", load->path);
     FILE *file = fopen(load->path, "r");
-    int found = file ? fscanf(file, "affine %f %f %63s %63s %63s %63s", &session->scale, &session->shift, session->names[0],
-                              session->specs[0], session->names[1], session->specs[1])
-                     : 0;
+    int found = !file ? 0
+                      : fscanf(file, "affine %f %f %63s %63s %63s %63s", &session->scale, &session->shift,
+                               session->names[0], session->specs[0], session->names[1], session->specs[1]);
     if (file) fclose(file);
     if (found != 6) {
         unload(session);

@@ -31,19 +31,19 @@ pub const FLAGPERF_FRAMEWORK: u32 = 1;
 /// In `roles`: it can infer.
 pub const FLAGPERF_COMPILER: u32 = 2;
 
-/// A kind of model file; in `artifacts` one bit each. An ONNX file, with its weights beside it when they are large. The
+/// In `artifacts`, and the kind of a file to load: an ONNX file, with its weights beside it when they are large. The
 /// host has read it before: it is whole, its types and operator set are among those that the plug-in declares.
 pub const FLAGPERF_ONNX: u32 = 1;
-/// A file that the engine made earlier, as it was named in the configuration; the host does not look into it.
+/// In `artifacts`, and the kind of a file to load: one that the engine made earlier, which the host does not look into.
 pub const FLAGPERF_COMPILED: u32 = 2;
 
-/// A floating-point type to compute in; in `precisions` one bit each.
+/// In `precisions`, and the type to compute in: 64 bits.
 pub const FLAGPERF_F64: u32 = 1;
-/// 32 bits.
+/// Likewise: 32 bits.
 pub const FLAGPERF_F32: u32 = 2;
-/// 16 bits, IEEE 754.
+/// Likewise: 16 bits, IEEE 754.
 pub const FLAGPERF_F16: u32 = 4;
-/// The upper half of 32 bits.
+/// Likewise: the upper half of 32 bits.
 pub const FLAGPERF_BF16: u32 = 8;
 
 /// Why the last call that did not end with `FLAGPERF_OK` failed.
@@ -113,23 +113,26 @@ pub enum FlagperfSession {}
 
 /// Why the last call on this thread failed. Never null after such a call; the texts stay until the next call on this
 /// thread.
-pub type FlagperfLastError = unsafe extern "C" fn() -> *const FlagperfError;
+pub type FlagperfLastError = Option<unsafe extern "C" fn() -> *const FlagperfError>;
 /// Whether the engine works on this machine: driver, device, libraries.
-pub type FlagperfCheck = unsafe extern "C" fn() -> FlagperfStatus;
+pub type FlagperfCheck = Option<unsafe extern "C" fn() -> FlagperfStatus>;
 /// Loads, and for a compiler compiles, a model. `session` is written on success only.
 pub type FlagperfLoadModel =
-    unsafe extern "C" fn(load: *const FlagperfLoad, session: *mut *mut FlagperfSession) -> FlagperfStatus;
+    Option<unsafe extern "C" fn(load: *const FlagperfLoad, session: *mut *mut FlagperfSession) -> FlagperfStatus>;
 /// What the model is fed, or gives, in the order of the model. The texts stay until the session is unloaded.
-pub type FlagperfValues = unsafe extern "C" fn(session: *mut FlagperfSession, count: *mut u32) -> *const FlagperfValue;
+pub type FlagperfValues =
+    Option<unsafe extern "C" fn(session: *mut FlagperfSession, count: *mut u32) -> *const FlagperfValue>;
 /// Lends memory of `bytes` for the input at `index`.
-pub type FlagperfLend = unsafe extern "C" fn(
-    session: *mut FlagperfSession,
-    index: u32,
-    bytes: u64,
-    buffer: *mut FlagperfBuffer,
-) -> FlagperfStatus;
+pub type FlagperfLend = Option<
+    unsafe extern "C" fn(
+        session: *mut FlagperfSession,
+        index: u32,
+        bytes: u64,
+        buffer: *mut FlagperfBuffer,
+    ) -> FlagperfStatus,
+>;
 /// Takes lent memory back.
-pub type FlagperfGiveBack = unsafe extern "C" fn(session: *mut FlagperfSession, buffer: FlagperfBuffer);
+pub type FlagperfGiveBack = Option<unsafe extern "C" fn(session: *mut FlagperfSession, buffer: FlagperfBuffer)>;
 /// Begins to compute. Counts are those of the model.
 ///
 /// Inputs are lent: they stay as they are until `sync` has returned, and their deleters are not to be called. Each is
@@ -140,30 +143,34 @@ pub type FlagperfGiveBack = unsafe extern "C" fn(session: *mut FlagperfSession, 
 /// They are of the types and shapes that the session declares. They may be under way until `sync` has returned. One in
 /// host memory (`kDLCPU`, `kDLCUDAHost`, `kDLROCMHost`) is dense, row-major and aligned to its elements, and does not
 /// change until its deleter is called; any other is read by `copy_to_host` only. After a failure the host takes none.
-pub type FlagperfSubmit = unsafe extern "C" fn(
-    session: *mut FlagperfSession,
-    inputs: *const *mut DLManagedTensorVersioned,
-    input_count: u32,
-    outputs: *mut *mut DLManagedTensorVersioned,
-    output_count: u32,
-) -> FlagperfStatus;
+pub type FlagperfSubmit = Option<
+    unsafe extern "C" fn(
+        session: *mut FlagperfSession,
+        inputs: *const *mut DLManagedTensorVersioned,
+        input_count: u32,
+        outputs: *mut *mut DLManagedTensorVersioned,
+        output_count: u32,
+    ) -> FlagperfStatus,
+>;
 /// Waits until everything submitted is computed.
-pub type FlagperfSync = unsafe extern "C" fn(session: *mut FlagperfSession) -> FlagperfStatus;
+pub type FlagperfSync = Option<unsafe extern "C" fn(session: *mut FlagperfSession) -> FlagperfStatus>;
 /// Copies an output that is not in host memory to `to`: dense, row-major, exactly `bytes`.
-pub type FlagperfCopyToHost = unsafe extern "C" fn(
-    session: *mut FlagperfSession,
-    tensor: *const DLManagedTensorVersioned,
-    to: *mut c_void,
-    bytes: u64,
-) -> FlagperfStatus;
+pub type FlagperfCopyToHost = Option<
+    unsafe extern "C" fn(
+        session: *mut FlagperfSession,
+        tensor: *const DLManagedTensorVersioned,
+        to: *mut c_void,
+        bytes: u64,
+    ) -> FlagperfStatus,
+>;
 /// Bytes in use on the device; `UINT64_MAX` when unknown.
-pub type FlagperfDeviceMemory = unsafe extern "C" fn(session: *mut FlagperfSession) -> u64;
+pub type FlagperfDeviceMemory = Option<unsafe extern "C" fn(session: *mut FlagperfSession) -> u64>;
 /// The device: `cpu`, `cuda:0 NVIDIA H200`. The text stays until the next call on the session.
-pub type FlagperfDevice = unsafe extern "C" fn(session: *mut FlagperfSession) -> *const c_char;
+pub type FlagperfDevice = Option<unsafe extern "C" fn(session: *mut FlagperfSession) -> *const c_char>;
 /// Threads that it really computes with; 0 when it does not say.
-pub type FlagperfThreads = unsafe extern "C" fn(session: *mut FlagperfSession) -> u32;
+pub type FlagperfThreads = Option<unsafe extern "C" fn(session: *mut FlagperfSession) -> u32>;
 /// Ends a session. No output and no lent memory of it is with the host any more.
-pub type FlagperfUnload = unsafe extern "C" fn(session: *mut FlagperfSession);
+pub type FlagperfUnload = Option<unsafe extern "C" fn(session: *mut FlagperfSession)>;
 
 /// A plug-in: what it is, and its functions. Constant; it stays as long as the library.
 ///
@@ -191,33 +198,33 @@ pub struct FlagperfPlugin {
     /// Highest version of the ONNX operator set that it knows.
     pub opset_max: i64,
     /// Required.
-    pub last_error: Option<FlagperfLastError>,
+    pub last_error: FlagperfLastError,
     /// Null when the engine works wherever its library loads.
-    pub check: Option<FlagperfCheck>,
+    pub check: FlagperfCheck,
     /// Required.
-    pub load: Option<FlagperfLoadModel>,
+    pub load: FlagperfLoadModel,
     /// Required.
-    pub inputs: Option<FlagperfValues>,
+    pub inputs: FlagperfValues,
     /// Required.
-    pub outputs: Option<FlagperfValues>,
+    pub outputs: FlagperfValues,
     /// Null when the host's own memory is as good as any.
-    pub lend: Option<FlagperfLend>,
+    pub lend: FlagperfLend,
     /// Required beside `lend`.
-    pub give_back: Option<FlagperfGiveBack>,
+    pub give_back: FlagperfGiveBack,
     /// Required.
-    pub submit: Option<FlagperfSubmit>,
+    pub submit: FlagperfSubmit,
     /// Null when `submit` computes to the end.
-    pub sync: Option<FlagperfSync>,
+    pub sync: FlagperfSync,
     /// Null when every output is in host memory.
-    pub copy_to_host: Option<FlagperfCopyToHost>,
+    pub copy_to_host: FlagperfCopyToHost,
     /// Null when it does not say.
-    pub device_memory: Option<FlagperfDeviceMemory>,
+    pub device_memory: FlagperfDeviceMemory,
     /// Null for a processor.
-    pub device: Option<FlagperfDevice>,
+    pub device: FlagperfDevice,
     /// Null when it does not say.
-    pub threads: Option<FlagperfThreads>,
+    pub threads: FlagperfThreads,
     /// Required.
-    pub unload: Option<FlagperfUnload>,
+    pub unload: FlagperfUnload,
 }
 
 // SAFETY: the table is constant and its texts stay as long as the library (part of the interface).
@@ -225,7 +232,12 @@ unsafe impl Send for FlagperfPlugin {}
 // SAFETY: as above.
 unsafe impl Sync for FlagperfPlugin {}
 
-/// The one symbol that a plug-in exports: returns its table.
+unsafe extern "C" {
+    /// The one symbol that a plug-in exports: returns its table.
+    pub fn flagperf_plugin() -> *const FlagperfPlugin;
+}
+
+/// The type of that symbol.
 pub type FlagperfEntry = unsafe extern "C" fn() -> *const FlagperfPlugin;
 
 /// The name of that symbol.

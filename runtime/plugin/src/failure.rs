@@ -69,14 +69,8 @@ impl LastError {
             Error::BadOption { reason, .. } => reason.clone(),
             error => error.to_string(),
         };
-        let mut made = FlagperfError {
-            message: text(&message),
-            hint: null(),
-            option: null(),
-            op: null(),
-            node: null(),
-            bytes: 0,
-        };
+        let mut made =
+            FlagperfError { message: text(&message), hint: null(), option: null(), op: null(), node: null(), bytes: 0 };
         match error {
             Error::Failed(_) => {}
             Error::Unavailable { remedy, .. } => made.hint = text(remedy),

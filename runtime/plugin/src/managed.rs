@@ -24,9 +24,7 @@ pub(crate) fn give<T: DeviceTensor>(output: Output<T>, session: *mut c_void) -> 
         Output::Host { shape, dtype, memory } => {
             (shape.clone(), *dtype, DLDevice::CPU, memory.bytes().as_ptr().cast_mut().cast())
         }
-        Output::Device(tensor) => {
-            (tensor.shape(), tensor.dtype(), tensor.device(), tensor.address() as *mut c_void)
-        }
+        Output::Device(tensor) => (tensor.shape(), tensor.dtype(), tensor.device(), tensor.address() as *mut c_void),
     };
     let sizes: Vec<i64> = shape.iter().map(|size| size.cast_signed() as i64).collect();
     let strides = row_major(&sizes);
@@ -127,9 +125,7 @@ impl<'a, T> Lent<'a, T> {
         let bytes: &[u8] = match (own, length) {
             (Some(_), _) | (None, 0) => &[],
             // SAFETY: an input that is not on the device is dense and in host memory, at its byte offset.
-            (None, _) => unsafe {
-                slice::from_raw_parts(raw.data.cast::<u8>().add(raw.byte_offset as usize), length)
-            },
+            (None, _) => unsafe { slice::from_raw_parts(raw.data.cast::<u8>().add(raw.byte_offset as usize), length) },
         };
         Ok(Lent { shape, dtype, bytes, own })
     }

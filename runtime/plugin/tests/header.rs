@@ -11,33 +11,21 @@ const PREFACE: &str = "\
 
    Generated from src/abi.rs of the crate flagperf-plugin; UPDATE_API=1 cargo test writes it anew. */";
 
-const ENTRY: &str = "\
-#ifdef __cplusplus
-extern \"C\" {
-#endif
-
-/**
- * The one symbol that a plug-in exports: returns its table.
- */
-const FlagperfPlugin *flagperf_plugin(void);
-
-#ifdef __cplusplus
-}
-#endif";
-
 fn header(abi: &Path) -> String {
     let config = Config {
         language: Language::C,
         style: Style::Type,
         header: Some(PREFACE.to_owned()),
-        trailer: Some(ENTRY.to_owned()),
         include_guard: Some("FLAGPERF_PLUGIN_H".to_owned()),
         no_includes: true,
         sys_includes: vec!["stdint.h".to_owned()],
         includes: vec!["dlpack/dlpack.h".to_owned()],
-        documentation_style: DocumentationStyle::C,
+        documentation_style: DocumentationStyle::Doxy,
         cpp_compat: true,
-        export: cbindgen::ExportConfig { exclude: vec!["SYMBOL".to_owned()], ..Default::default() },
+        export: cbindgen::ExportConfig {
+            exclude: vec!["SYMBOL".to_owned(), "FlagperfEntry".to_owned()],
+            ..Default::default()
+        },
         ..Config::default()
     };
     let mut text = Vec::new();

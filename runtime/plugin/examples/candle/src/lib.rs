@@ -32,8 +32,7 @@ impl Engine for Candle {
     };
 
     fn load(load: &Load<'_>) -> Result<CandleSession, Error> {
-        let options: BTreeMap<String, serde_json::Value> =
-            serde_json::from_str(load.options).map_err(Error::failed)?;
+        let options: BTreeMap<String, serde_json::Value> = serde_json::from_str(load.options).map_err(Error::failed)?;
         if let Some(option) = options.into_keys().next() {
             return Err(Error::BadOption { option, reason: "unknown (this engine takes none)".to_owned() });
         }
