@@ -6,7 +6,6 @@ use std::path::Path;
 use flagperf::engine::{Artifact, Engine, EngineError, Options, Roles, Session, Value, find, open_plugin};
 use flagperf::tensor::{DType, Tensor};
 use flagperf_onnx::{Graph, write_onnx};
-use indexmap::IndexMap;
 use tempfile::TempDir;
 
 /// Rows of a full batch in every check.

@@ -36,6 +36,9 @@ pub(super) struct Library {
     sha256: OnceLock<Option<String>>,
 }
 
+/// Every library that was opened.
+static OPENED: Mutex<Vec<&'static Library>> = Mutex::new(Vec::new());
+
 /// The plug-in in a shared library. One that crashes while it is loaded takes this process with it.
 ///
 /// # Errors
@@ -77,7 +80,9 @@ impl Engine for Library {
     }
 
     fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
-        let library = Library::open(&self.path)?;
+        let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        let library = *opened.iter().find(|library| std::ptr::eq(**library, self)).expect("a library stays open");
+        drop(opened);
         library.check()?;
         check_precision(library, options.precision)?;
         let given = Model::new(library, artifact, options.precision)?;
@@ -88,7 +93,6 @@ impl Engine for Library {
 impl Library {
     /// The plug-in in the library at `path`; opened when it is not yet.
     pub(super) fn open(path: &Path) -> Result<&'static Library, Unavailable> {
-        static OPENED: Mutex<Vec<&'static Library>> = Mutex::new(Vec::new());
         let path = path
             .canonicalize()
             .map_err(|error| unavailable(format!("the library `{}` cannot be read: {error}", path.display()), BUILD))?;
