@@ -7,6 +7,7 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use libjpeg_turbo_rs::{PixelFormat, Subsampling};
 use tempfile::TempDir;
 
 /// A checkout with a data directory of two classes and three images, and the arguments to run resnet50 on the null
@@ -56,10 +57,8 @@ impl Site {
 
 /// A small JPEG file.
 fn jpeg(shade: u8) -> Vec<u8> {
-    let picture = image::RgbImage::from_fn(300, 260, |x, y| image::Rgb([x as u8, y as u8, shade]));
-    let mut bytes = std::io::Cursor::new(Vec::new());
-    picture.write_to(&mut bytes, image::ImageFormat::Jpeg).expect("it encodes");
-    bytes.into_inner()
+    let pixels: Vec<u8> = (0..260).flat_map(|y| (0..300).flat_map(move |x| [x as u8, y as u8, shade])).collect();
+    libjpeg_turbo_rs::compress(&pixels, 300, 260, PixelFormat::Rgb, 75, Subsampling::S420).expect("it encodes")
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The program as a user meets it: command, exit code, standard output, standard error.
 
-#[path = "support/mod.rs"]
+#[path = "support/program.rs"]
+mod program;
 mod support;
 
 use std::fs;
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use assert_cmd::Command;
+use program::flagperf;
 use tempfile::TempDir;
 
 /// Settings of the small case of these tests: synthetic data, so nothing is read or drawn.
@@ -32,18 +34,9 @@ fn checkout() -> TempDir {
     checkout
 }
 
-fn flagperf(checkout: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("flagperf").expect("the program is built");
-    command.current_dir(checkout).args(arguments).timeout(Duration::from_secs(120));
-    for variable in ["FLAGPERF_CONFIG", "FLAGPERF_LOG_LEVEL", "LOG_CALL_INFORMATION"] {
-        command.env_remove(variable);
-    }
-    command
-}
-
 /// Command, exit code and both outputs, with the checkout's path redacted.
 fn said(checkout: &Path, arguments: &[&str]) -> String {
-    let output = flagperf(checkout, arguments).output().expect("the program starts");
+    let output = flagperf(checkout, arguments);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&*checkout.to_string_lossy(), "[CHECKOUT]");
     let code = output.status.code().map_or_else(|| "none".to_owned(), |code| code.to_string());
     let command = arguments.join(" ");
@@ -115,9 +108,8 @@ fn a_missing_data_directory_is_named() {
 #[test]
 fn every_step_runs_and_the_record_is_complete() {
     let checkout = checkout();
-    let output = flagperf(checkout.path(), &["run", "--json"]).output().expect("the program starts");
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the record alone is on stdout");
+    let (printed, code) = program::record(checkout.path(), &[]);
+    assert_eq!(code, Some(0), "{}", printed["failures"]);
     let (folder, record) = record(checkout.path());
     assert_eq!(printed, record);
     assert_eq!(record["status"], "ok");
@@ -133,7 +125,7 @@ fn every_step_runs_and_the_record_is_complete() {
 #[test]
 fn a_departure_from_the_standard_is_in_the_record() {
     let checkout = checkout();
-    flagperf(checkout.path(), &["run", "--set", "batch_size=2"]).assert().code(0);
+    assert_eq!(flagperf(checkout.path(), &["run", "--set", "batch_size=2"]).status.code(), Some(0));
     assert_eq!(record(checkout.path()).1["departures"], serde_json::json!(["batch_size=2"]));
 }
 
@@ -145,31 +137,61 @@ fn results_that_cannot_be_written_are_refused_before_anything_runs() {
     insta::assert_snapshot!(said(checkout.path(), &["run"]));
 }
 
+/// Runs a line of bash in the checkout, where `$0` is the program; gives what it printed.
+fn bash(checkout: &Path, script: &str) -> (String, String) {
+    let program = assert_cmd::cargo::cargo_bin("flagperf");
+    let mut command = Command::new("/bin/bash");
+    command.args(["-c", script]).arg(program).current_dir(checkout).timeout(Duration::from_secs(60));
+    let output = command.output().expect("a shell");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Whether the worker that a run started is still there.
+fn worker_is_there(folder: &Path) -> bool {
+    let events = fs::read_to_string(folder.join("events.jsonl")).expect("events");
+    let started: serde_json::Value = serde_json::from_str(events.lines().next().expect("a line")).expect("JSON");
+    Path::new(&format!("/proc/{}", started["pid"])).exists()
+}
+
 #[test]
 fn ctrl_c_leaves_a_record_and_no_process() {
     let checkout = checkout();
-    let program = assert_cmd::cargo::cargo_bin("flagperf");
     let script = "\"$0\" run --set sleep_ms=60000 & run=$!; sleep 2; kill -INT $run; wait $run; echo code $?";
-    let mut command = Command::new("/bin/bash");
-    command.args(["-c", script]).arg(program).current_dir(checkout.path()).timeout(Duration::from_secs(60));
-    let output = command.output().expect("a shell");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("code 130"), "{output:?}");
+    let (out, err) = bash(checkout.path(), script);
+    assert!(out.contains("code 130"), "{out}\n{err}");
     let (folder, record) = record(checkout.path());
     assert_eq!(record["status"], "interrupted");
-    let events = fs::read_to_string(folder.join("events.jsonl")).expect("events");
-    let started: serde_json::Value = serde_json::from_str(events.lines().next().expect("a line")).expect("JSON");
-    assert!(!Path::new(&format!("/proc/{}", started["pid"])).exists(), "the worker is still there");
+    assert!(!worker_is_there(&folder));
+}
+
+#[test]
+fn a_second_ctrl_c_ends_at_once_and_leaves_no_process() {
+    let checkout = checkout();
+    // The first one waits for a worker that takes no notice: it is stopped.
+    let script = "\"$0\" run --set sleep_ms=60000 & run=$!; sleep 2; worker=$(pgrep -P $run); kill -STOP $worker; \
+        kill -INT $run; sleep 0.3; kill -INT $run; wait $run; echo code $?; kill -CONT $worker; sleep 0.5; \
+        grep State /proc/$worker/status || echo gone";
+    let (out, err) = bash(checkout.path(), script);
+    assert!(out.contains("code 130") && (out.contains("gone") || out.contains("zombie")), "{out}\n{err}");
+}
+
+#[test]
+fn a_phase_that_hangs_is_killed_at_its_limit_and_leaves_no_process() {
+    let checkout = checkout();
+    fs::write(checkout.path().join("configs/host.yaml"), format!("PHASE_TIMEOUT: 2\n{HOST}")).expect("a file");
+    let (record, code) = program::record(checkout.path(), &["--set", "sleep_ms=60000"]);
+    assert_eq!(code, Some(1));
+    assert_eq!(record["failures"][0]["reason"], "the phase took longer than 2 s and was killed");
+    assert!(!worker_is_there(&self::record(checkout.path()).0));
 }
 
 #[test]
 fn a_worker_that_is_killed_leaves_a_failed_record_with_the_signal() {
     let checkout = checkout();
-    let program = assert_cmd::cargo::cargo_bin("flagperf");
     let script = "\"$0\" run --set sleep_ms=60000 & run=$!; sleep 2; kill -9 $(pgrep -P $run); wait $run; echo code $?";
-    let mut command = Command::new("/bin/bash");
-    command.args(["-c", script]).arg(program).current_dir(checkout.path()).timeout(Duration::from_secs(60));
-    let output = command.output().expect("a shell");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("code 1\n"), "{output:?}");
+    let (out, err) = bash(checkout.path(), script);
+    assert!(out.contains("code 1\n"), "{out}\n{err}");
     let reason = record(checkout.path()).1["failures"][0]["reason"].as_str().expect("a reason").to_owned();
     assert!(reason.ends_with("killed by signal 9 (SIGKILL): perhaps out of memory"), "{reason}");
 }
@@ -177,13 +199,8 @@ fn a_worker_that_is_killed_leaves_a_failed_record_with_the_signal() {
 #[test]
 fn a_record_that_does_not_fit_on_the_disk_is_printed_instead() {
     let checkout = checkout();
-    let program = assert_cmd::cargo::cargo_bin("flagperf");
     // Files of at most 4 KiB stand for a disk that is full: the record is larger.
-    let script = "trap '' XFSZ; ulimit -f 4; \"$0\" run; echo code $?";
-    let mut command = Command::new("/bin/bash");
-    command.args(["-c", script]).arg(program).current_dir(checkout.path()).timeout(Duration::from_secs(60));
-    let output = command.output().expect("a shell");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) = bash(checkout.path(), "trap '' XFSZ; ulimit -f 4; \"$0\" run; echo code $?");
     assert!(out.contains("code 3\n"), "{out}\n{err}");
     assert!(err.contains("error: cannot write `") && err.contains("hint: free some space"), "{err}");
     assert!(err.contains("\"finish_info\": {"), "{err}");

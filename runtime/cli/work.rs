@@ -1,5 +1,6 @@
 //! `flagperf work`: the worker role.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -20,13 +21,13 @@ pub(super) fn work() -> anyhow::Result<ExitCode> {
     if !input_is_a_file()? {
         end_with_input(io::stdin());
     }
-    let output = Mutex::new(io::stdout());
+    let output = Mutex::new(events_only().context("cannot keep standard output for events")?);
     let emit: crate::work::Emit = Arc::new(move |event: Event| {
         let mut text = serde_json::to_vec(&event).expect("an event is plain data");
         text.push(b'\n');
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
         // Nobody listens any more: there is nobody to work for.
-        if output.write_all(&text).and_then(|()| output.flush()).is_err() {
+        if output.write_all(&text).is_err() {
             std::process::exit(i32::from(Outcome::FAILED));
         }
     });
@@ -39,8 +40,15 @@ pub(super) fn work() -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Standard output for events alone: what libraries and engines print goes to standard error from here on.
+fn events_only() -> io::Result<File> {
+    let events = io::stdout().as_fd().try_clone_to_owned()?;
+    nix::unistd::dup2_stdout(io::stderr())?;
+    Ok(File::from(events))
+}
+
 /// Whether the job comes from a file, as by hand, whose end says nothing about a parent.
 fn input_is_a_file() -> io::Result<bool> {
-    let input = std::fs::File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     Ok(input.metadata()?.is_file())
 }

@@ -11,6 +11,7 @@ mod image_folder;
 mod loader;
 mod pipeline;
 mod pixels;
+mod resize;
 mod root;
 mod slot;
 mod synthetic;

@@ -2,11 +2,11 @@
 //!
 //! Knows no file format.
 
-use fast_image_resize::images::{TypedImage, TypedImageRef};
-use fast_image_resize::pixels::U8x3;
-use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
+use std::ops::Range;
+
 use half::f16;
 
+use super::resize::{Axis, ResizeScratch, resize};
 use super::{DataError, Transform};
 use crate::tensor::{DType, TensorSpec};
 
@@ -30,7 +30,7 @@ enum Values {
 /// Memory that one thread reuses from image to image.
 #[derive(Default)]
 pub struct CropScratch {
-    resizer: Resizer,
+    resize: ResizeScratch,
     pixels: Vec<u8>,
 }
 
@@ -92,20 +92,9 @@ impl ImageSteps {
             return Err(format!("{width}x{height} pixels are fewer than the crop of {0}x{0}", self.crop));
         }
         scratch.pixels.resize(self.crop * self.crop * CHANNELS, 0);
-        // Only the part that the crop keeps is computed: the filter still sees the pixels around it.
-        let (left, crop_width) = source_range(width, scaled.0, self.crop);
-        let (top, crop_height) = source_range(height, scaled.1, self.crop);
-        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear)).crop(
-            left,
-            top,
-            crop_width,
-            crop_height,
-        );
-        // Typed images: through the others every kind of pixel is compiled, a minute of it.
-        let source = TypedImageRef::<U8x3>::from_buffer(width as u32, height as u32, rgb).map_err(|e| e.to_string())?;
-        let side = self.crop as u32;
-        let mut cut = TypedImage::<U8x3>::from_buffer(side, side, &mut scratch.pixels).map_err(|e| e.to_string())?;
-        scratch.resizer.resize_typed(&source, &mut cut, &options).map_err(|e| e.to_string())?;
+        let axis = |source, scaled| Axis { source, scaled, kept: middle(scaled, self.crop) };
+        let (columns, rows) = (axis(width, scaled.0), axis(height, scaled.1));
+        resize(rgb, &columns, &rows, &mut scratch.resize, &mut scratch.pixels);
         match &self.values {
             Values::F32(values) => spread(&scratch.pixels, values, out),
             Values::F16(values) => spread(&scratch.pixels, values, out),
@@ -125,13 +114,10 @@ fn scaled((width, height): (usize, usize), size: usize) -> (usize, usize) {
     if width <= height { (size, size * height / width) } else { (size * width / height, size) }
 }
 
-/// Where the middle `crop` of `scaled` pixels comes from in `original` pixels: start and length. The start before
-/// scaling is rounded half to even, as in torchvision's `center_crop`.
-fn source_range(original: usize, scaled: usize, crop: usize) -> (f64, f64) {
-    let first = ((scaled - crop) as f64 / 2.0).round_ties_even();
-    let (original, scaled) = (original as f64, scaled as f64);
-    let start = first * original / scaled;
-    (start, (crop as f64 * original / scaled).min(original - start))
+/// The middle `crop` of `scaled` pixels; the start is rounded half to even, as in torchvision's `center_crop`.
+fn middle(scaled: usize, crop: usize) -> Range<usize> {
+    let first = ((scaled - crop) as f64 / 2.0).round_ties_even() as usize;
+    first..first + crop
 }
 
 /// Interleaved levels to planes of values.
@@ -182,27 +168,8 @@ mod tests {
 
     #[test]
     fn the_crop_begins_half_to_even_as_torchvision_does() {
-        assert_eq!(source_range(341, 341, 224).0, 58.0, "58.5 goes to 58");
-        assert_eq!(source_range(343, 343, 224).0, 60.0, "59.5 goes to 60");
-    }
-
-    #[test]
-    fn cropping_first_gives_the_pixels_of_resizing_the_whole_image() {
-        for size in [(500, 375), (333, 500), (260, 1000), (150, 190)] {
-            let rgb = image(size.0, size.1);
-            let cut = apply::<f32>(&steps(256, 224, DType::F32), &rgb, size);
-            let whole = scaled(size, 256);
-            let mut resized = vec![0; whole.0 * whole.1 * 3];
-            let mut target = TypedImage::<U8x3>::from_buffer(whole.0 as u32, whole.1 as u32, &mut resized).unwrap();
-            let source = TypedImageRef::<U8x3>::from_buffer(size.0 as u32, size.1 as u32, &rgb).unwrap();
-            let bilinear = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-            Resizer::new().resize_typed(&source, &mut target, &bilinear).unwrap();
-            let after = ImageSteps::new(&[Transform::CenterCrop { size: 224 }, NORMALIZE], DType::F32).unwrap();
-            let expected = apply::<f32>(&after, &resized, whole);
-            let level = 1.01 / 255.0 / 0.224;
-            let furthest = cut.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(furthest <= level, "{size:?}: {furthest} is more than the rounding of one level");
-        }
+        assert_eq!(middle(341, 224), 58..282, "58.5 goes to 58");
+        assert_eq!(middle(343, 224), 60..284, "59.5 goes to 60");
     }
 
     #[test]

@@ -68,17 +68,21 @@ impl<'a> Asked<'a> {
 
     /// An error about the artifact.
     pub(super) fn refuse_artifact(&self, takes: &'static str, given: Artifact<'_>) -> EngineError {
-        let given = match given {
-            Artifact::Graph(graph) => format!("the graph `{}`", graph.name),
-            Artifact::Onnx(path) => format!("the ONNX file `{}`", path.display()),
-            Artifact::Compiled(path) => format!("the compiled file `{}`", path.display()),
-        };
-        EngineError::Artifact { engine: self.engine, takes, given }
+        EngineError::Artifact { engine: self.engine, takes, given: in_words(given) }
     }
 
     fn read<T>(&self, name: &str, takes: &str, as_type: impl Fn(&Json) -> Option<T>) -> Result<Option<T>, EngineError> {
         let Some(json) = self.extra.get(name).filter(|json| !json.is_null()) else { return Ok(None) };
         as_type(json).map(Some).ok_or_else(|| self.refuse(name, format!("`{json}` is not {takes}")))
+    }
+}
+
+/// An artifact, for messages.
+pub(super) fn in_words(artifact: Artifact<'_>) -> String {
+    match artifact {
+        Artifact::Graph(graph) => format!("the graph `{}`", graph.name),
+        Artifact::Onnx(path) => format!("the ONNX file `{}`", path.display()),
+        Artifact::Compiled(path) => format!("the compiled file `{}`", path.display()),
     }
 }
 
@@ -91,7 +95,8 @@ pub(super) fn threads(options: &Options) -> usize {
     }
 }
 
-fn check_precision(engine: &dyn Engine, asked: DType) -> Result<(), EngineError> {
+/// Refuses a type that the engine does not compute in.
+pub(super) fn check_precision(engine: &dyn Engine, asked: DType) -> Result<(), EngineError> {
     if engine.precisions().contains(&asked) { Ok(()) } else { Err(lacks_precision(engine, asked)) }
 }
 

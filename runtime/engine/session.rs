@@ -7,6 +7,7 @@ use std::sync::Arc;
 use flagperf_onnx::{Graph, ValueInfo};
 use indexmap::IndexMap;
 
+use crate::event::{PluginFacts, SidecarFacts};
 use crate::tensor::{DType, HostMemory, Tensor, TensorSpec};
 use crate::units::{Bytes, Seconds};
 
@@ -84,6 +85,11 @@ pub trait Engine: Sync {
     /// Highest version of the standard operator set that it knows.
     fn opset_max(&self) -> i64;
 
+    /// Whether it is in a shared library that the vendor brings ([`Options::library`]).
+    fn takes_library(&self) -> bool {
+        false
+    }
+
     /// Whether it is a process that the vendor brings ([`Options::command`]).
     fn takes_command(&self) -> bool {
         false
@@ -148,11 +154,6 @@ pub trait Session: Send {
         0
     }
 
-    /// Version of what really computes, when the engine learns it only by loading; else [`Engine::check`] said it.
-    fn version(&self) -> Option<String> {
-        None
-    }
-
     /// Time that the vendor's own code asked to have taken off (FlagPerf's `foo_time`) since this was last called;
     /// `None` when it asks for none. It is recorded, and never subtracted.
     fn vendor_time(&mut self) -> Option<Seconds> {
@@ -161,6 +162,16 @@ pub trait Session: Send {
 
     /// Peak resident memory of processes that the engine computes in beside this one.
     fn process_memory_max(&self) -> Option<Bytes> {
+        None
+    }
+
+    /// The plug-in that it runs in, when it does.
+    fn plugin(&self) -> Option<PluginFacts> {
+        None
+    }
+
+    /// The process that it runs in, when it does.
+    fn sidecar(&self) -> Option<SidecarFacts> {
         None
     }
 }
@@ -326,9 +337,22 @@ pub enum EngineError {
         /// Bytes asked for.
         bytes: u64,
     },
+    /// Something is missing on this machine.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
     /// The model file or the library behind the engine.
     #[error("{0}")]
     Failed(String),
+}
+
+impl EngineError {
+    /// What to do about it; empty when the message says it.
+    pub fn hint(&self) -> &str {
+        match self {
+            EngineError::Unavailable(missing) => &missing.remedy,
+            _ => "",
+        }
+    }
 }
 
 /// Checks inputs against what a model takes, names of dimensions included: one size a name.

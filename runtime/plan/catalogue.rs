@@ -35,6 +35,8 @@ pub struct KnownEngine {
     pub precisions: Vec<DType>,
     /// Whether it is a process that the vendor brings.
     pub takes_command: bool,
+    /// Whether it is in a shared library that the vendor brings.
+    pub takes_library: bool,
 }
 
 /// A case on disk.

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use super::problem::SIDECAR;
+use super::problem::{PLUGIN, SIDECAR};
 use super::{Catalogue, EngineChoice, KnownEngine, PlanProblem, Settings};
 use crate::config::{CaseConfig, EngineEntry, Finding, Origin, Vendor, known, nearest};
 use crate::tensor::DType;
@@ -41,6 +41,17 @@ impl Role {
                 (vendor.compilers.get(name), name.to_owned(), compiler.origin.clone())
             }
         }
+    }
+
+    /// Where vendor.yaml says a field of an entry.
+    fn origin(self, vendor: &Vendor, entry: &EngineEntry, field: &str) -> Origin {
+        let (side, entries) = match self {
+            Role::Framework => ("frameworks", &vendor.frameworks),
+            Role::Compiler => ("compilers", &vendor.compilers),
+        };
+        // A framework may be asked for with a version that its key lacks.
+        let key = entries.iter().find(|(_, known)| std::ptr::eq(*known, entry)).map_or("", |(key, _)| key);
+        vendor.origin(&[side, key, field])
     }
 
     fn takes(self, engine: &KnownEngine) -> bool {
@@ -83,6 +94,7 @@ pub(super) fn choose_engine(
         PlanProblem::Precision { .. } => Finding::error(case.settings["fp16"].origin.clone(), problem),
         _ => Finding::error(origin, problem),
     })?;
+    check_library(role, &name, entry, vendor, catalogue)?;
     check_command(role, &name, entry, vendor, catalogue)?;
     let mut options = options(entry, case);
     let threads = match options.shift_remove("threads") {
@@ -122,6 +134,27 @@ fn check_engine(
     Ok(())
 }
 
+/// Whether an engine has the library that it needs, and none that it does not take.
+fn check_library(
+    role: Role,
+    name: &str,
+    entry: &EngineEntry,
+    vendor: &Vendor,
+    catalogue: &Catalogue,
+) -> Result<(), Finding> {
+    let (name, engine) = (name.to_owned(), entry.engine.clone());
+    let takes = catalogue.engine(&engine).is_some_and(|engine| engine.takes_library);
+    let problem = match (&entry.library, takes) {
+        (None, true) => PlanProblem::NoLibrary { role: role.name(), name, engine },
+        (Some(_), false) => PlanProblem::LibraryUnused { role: role.name(), name, engine },
+        (Some(library), true) if !(catalogue.exists)(&vendor.folder.join(library)) => {
+            PlanProblem::Missing { what: PLUGIN, path: vendor.folder.join(library) }
+        }
+        _ => return Ok(()),
+    };
+    Err(Finding::error(role.origin(vendor, entry, "library"), problem))
+}
+
 /// Whether an engine has the command that it needs, its files where they should be, and none that it does not take.
 fn check_command(
     role: Role,
@@ -130,19 +163,17 @@ fn check_command(
     vendor: &Vendor,
     catalogue: &Catalogue,
 ) -> Result<(), Finding> {
-    let takes = catalogue.engine(&entry.engine).is_some_and(|engine| engine.takes_command);
-    let (role_name, name, engine) = (role.name(), name.to_owned(), entry.engine.clone());
-    let missing = command_files(&entry.command).map(|file| vendor.folder.join(file));
-    let missing = missing.into_iter().find(|file| !(catalogue.exists)(file));
+    let (name, engine) = (name.to_owned(), entry.engine.clone());
+    let takes = catalogue.engine(&engine).is_some_and(|engine| engine.takes_command);
+    let mut files = command_files(&entry.command).map(|file| vendor.folder.join(file));
+    let missing = files.find(|file| !(catalogue.exists)(file));
     let problem = match (entry.command.is_empty(), takes, missing) {
-        (true, true, _) => PlanProblem::NoCommand { role: role_name, name: name.clone(), engine },
-        (false, false, _) => PlanProblem::CommandUnused { role: role_name, name: name.clone(), engine },
+        (true, true, _) => PlanProblem::NoCommand { role: role.name(), name, engine },
+        (false, false, _) => PlanProblem::CommandUnused { role: role.name(), name, engine },
         (false, true, Some(path)) => PlanProblem::Missing { what: SIDECAR, path },
         _ => return Ok(()),
     };
-    let listed = if role == Role::Framework { "frameworks" } else { "compilers" };
-    let key = role.names(vendor).find(|known| *known == name).unwrap_or(&name);
-    Err(Finding::error(vendor.origin(&[listed, key, "command"]), problem))
+    Err(Finding::error(role.origin(vendor, entry, "command"), problem))
 }
 
 /// The files of the vendor's that a command is known to need: a program with a slash, and what the adaptor is to run.

@@ -7,6 +7,8 @@ use crate::tensor::DType;
 
 /// What a missing file of a sidecar is called.
 pub(super) const SIDECAR: &str = "sidecar";
+/// What a missing plug-in is called.
+pub(super) const PLUGIN: &str = "plug-in";
 
 /// What planning can find wrong.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -72,6 +74,26 @@ pub enum PlanProblem {
     Threads {
         /// The value.
         value: String,
+    },
+    /// An engine that is in a library, without one.
+    #[error("{role} `{name}` names no `library`, which engine `{engine}` needs")]
+    NoLibrary {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The engine.
+        engine: String,
+    },
+    /// A library for an engine that is in none.
+    #[error("{role} `{name}` names a `library`, which engine `{engine}` does not take")]
+    LibraryUnused {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The engine.
+        engine: String,
     },
     /// An engine that is a process, without a command.
     #[error("{role} `{name}` has no `command`, which engine `{engine}` needs")]
@@ -161,6 +183,11 @@ impl PlanProblem {
             Self::Missing { what: SIDECAR, .. } => "`command` counts from the vendor's folder".to_owned(),
             Self::NoCommand { .. } => "`command: [python3, -m, flagperf_sidecar, engines/mine.py]`".to_owned(),
             Self::CommandUnused { .. } => "`engine: sidecar` starts a command".to_owned(),
+            Self::Missing { what: PLUGIN, .. } => {
+                "build it first: the README of the vendor's folder says how".to_owned()
+            }
+            Self::NoLibrary { .. } => "`library: engines/libmychip.so` counts from the vendor's folder".to_owned(),
+            Self::LibraryUnused { .. } => "`engine: plugin` loads a library".to_owned(),
             Self::Docker => "set `CONTAINER: none`".to_owned(),
             Self::Remote { .. } => "set `HOSTS: [localhost]`".to_owned(),
             _ => String::new(),

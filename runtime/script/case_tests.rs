@@ -32,9 +32,9 @@ fn sessions(names: &[&str]) -> Sessions {
     names.iter().map(session).collect()
 }
 
-fn inputs() -> IndexMap<String, Value> {
+fn inputs() -> IndexMap<String, Tensor> {
     let images = Tensor::from_vec([2, 3], vec![1.0f32; 6]).unwrap();
-    IndexMap::from([("images".to_owned(), Value::Host(images))])
+    IndexMap::from([("images".to_owned(), images)])
 }
 
 fn step(text: &str) -> Result<Output<Value>, ScriptError> {

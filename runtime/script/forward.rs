@@ -34,11 +34,8 @@ impl ForwardFn {
     ///
     /// # Errors
     /// When the script or the engine fails, or it gives back something else than tensors.
-    pub fn call(&mut self, inputs: &IndexMap<String, Value>) -> Result<Output<Value>, ScriptError> {
-        let batch: Map = inputs
-            .iter()
-            .map(|(name, value)| (name.as_str().into(), Dynamic::from(Tensor::lent(value.clone()))))
-            .collect();
+    pub fn call(&mut self, inputs: &IndexMap<String, HostTensor>) -> Result<Output<Value>, ScriptError> {
+        let batch = fields(inputs);
         let arguments = (self.model.clone(), batch);
         let names = || inputs.keys().cloned().collect();
         let returned = self.script.call(&mut self.scope, self.function, arguments, names)?;
@@ -73,9 +70,7 @@ impl EvaluatorFn {
         output: &Output<HostTensor>,
         truth: &IndexMap<String, HostTensor>,
     ) -> Result<Accumulator, ScriptError> {
-        let lent = |tensor: &HostTensor| Dynamic::from(Tensor::lent(Value::Host(tensor.clone())));
-        let fields: Map = truth.iter().map(|(name, tensor)| (name.as_str().into(), lent(tensor))).collect();
-        let arguments = (output.to_script(), fields);
+        let arguments = (output.to_script(), fields(truth));
         let names = || truth.keys().cloned().collect();
         let returned = self.script.call(&mut self.scope, Self::FUNCTION, arguments, names)?;
         let is = returned.type_name();
@@ -84,4 +79,10 @@ impl EvaluatorFn {
             self.script.error_at(Self::FUNCTION, reason)
         })
     }
+}
+
+/// The fields of a batch as a script sees them: `batch.images`.
+fn fields(tensors: &IndexMap<String, HostTensor>) -> Map {
+    let lent = |tensor: &HostTensor| Dynamic::from(Tensor::lent(Value::Host(tensor.clone())));
+    tensors.iter().map(|(name, tensor)| (name.as_str().into(), lent(tensor))).collect()
 }

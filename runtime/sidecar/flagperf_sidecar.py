@@ -8,7 +8,8 @@ in the model's order and the seconds that it wants taken off (FlagPerf's `foo_ti
 `input_specs` (by name: `N,3,224,224,f32`). `model` is the ONNX file as an `nn.Module`; None with `no_validation`.
 `inputs` are tensors on the CPU, of torch where it is installed, else of numpy: read them, do not write to them.
 
-A module may say more of itself: `__version__`; `ROLES` and `PRECISIONS` that it has; and its class: `takes_model = False`
+A module may say more of itself: `__version__`; `ROLES` and `PRECISIONS` that it has; `TENSORS = "numpy"` (which spares
+the import of torch); and its class: `takes_model = False`
 (spares the conversion), `device` and `threads` (what it computes on and with), `device_memory()` (bytes in use).
 
 PROTOCOL.md beside this file is the protocol. Needs Python 3.9 or later, and numpy or torch.
@@ -121,9 +122,9 @@ class TorchTensors:
             return function(*arguments)
 
 
-def tensors():
+def tensors(wanted):
     """The library that tensors are made with."""
-    if installed("torch"):
+    if installed("torch") and wanted != "numpy":
         return TorchTensors()
     if installed("numpy"):
         return NumpyTensors()
@@ -197,8 +198,8 @@ class Sidecar:
     def ask_hello(self, ask):
         if ask["protocol"] != PROTOCOL:
             raise Failure(f"flagperf_sidecar speaks protocol {PROTOCOL}, not {ask['protocol']}")
-        self.tensors = tensors()
         self.module = load_module(self.path)
+        self.tensors = tensors(getattr(self.module, "TENSORS", "torch"))
         return {
             "answer": "hello",
             "protocol": PROTOCOL,

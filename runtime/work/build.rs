@@ -140,7 +140,7 @@ fn load_each<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m
     };
     artifacts
         .map(|(name, artifact)| {
-            let session = engine.load(artifact, &options).map_err(|e| failure(&e, ""))?;
+            let session = engine.load(artifact, &options).map_err(|e| failure(&e, e.hint()))?;
             Ok((name, Arc::new(Mutex::new(session))))
         })
         .collect()
@@ -179,16 +179,21 @@ fn graph_files(path: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
 
 /// What was loaded.
 pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFacts {
-    let version = || engine::find(&job.engine.engine).ok().and_then(|e| e.check().ok()).unwrap_or_default();
     let first = sessions.values().next().and_then(|s| s.lock().ok());
+    let plugin = first.as_ref().and_then(|s| s.plugin());
+    let sidecar = first.as_ref().and_then(|s| s.sidecar());
+    let own = plugin.as_ref().map(|p| &p.version).or(sidecar.as_ref().map(|s| &s.version)).cloned();
+    let row = || engine::find(&job.engine.engine).ok().and_then(|e| e.check().ok()).unwrap_or_default();
     EngineFacts {
         name: job.engine.engine.clone(),
-        version: first.as_ref().and_then(|s| s.version()).unwrap_or_else(version),
+        version: own.unwrap_or_else(row),
         device: first.as_ref().map(|s| s.device()).unwrap_or_default(),
         precision: precision(&job.settings).to_string(),
         threads: first.map_or(0, |s| u32::try_from(s.threads()).unwrap_or(u32::MAX)),
         options: job.engine.options.clone(),
         load_s,
+        plugin,
+        sidecar,
     }
 }
 

@@ -153,8 +153,7 @@ impl<'a> MeasuredLoop<'a> {
         let batch = self.next_batch()?.ok_or_else(|| failure(&"the dataset is empty", ""))?;
         while !warmup.is_done() {
             let start = self.clock.now();
-            let inputs = step::forward_inputs(&batch);
-            let output = forward.call(&inputs).map_err(|e| failure(&e, ""))?;
+            let output = forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
             self.sync()?;
             warmup.push(self.clock.now().since(start));
             step::to_host(output).map_err(|e| failure(&e, ""))?;
@@ -180,7 +179,7 @@ impl<'a> MeasuredLoop<'a> {
         let mut mark = start;
         while let Some(batch) = self.next_batch()? {
             let loaded = self.clock.now();
-            let output = forward.call(&step::forward_inputs(&batch)).map_err(|e| failure(&e, ""))?;
+            let output = forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
             self.sync()?;
             let computed = self.clock.now();
             let output = step::to_host(output).map_err(|e| failure(&e, ""))?;

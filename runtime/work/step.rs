@@ -1,16 +1,9 @@
 //! One step: a batch through the forward function, its outputs to the host, padding cut, evaluated.
 
-use indexmap::IndexMap;
-
 use crate::data::Batch;
 use crate::engine::{EngineError, Value};
 use crate::script::Output;
 use crate::tensor::{DType, Tensor, TensorError};
-
-/// The inputs of a batch as the forward function takes them.
-pub fn forward_inputs(batch: &Batch) -> IndexMap<String, Value> {
-    batch.inputs.iter().map(|(name, tensor)| (name.clone(), Value::Host(tensor.clone()))).collect()
-}
 
 /// Copies every output to the host.
 ///
@@ -63,6 +56,8 @@ pub fn named(output: &Output<Tensor>) -> Vec<(String, Tensor)> {
 
 #[cfg(test)]
 mod tests {
+    use indexmap::IndexMap;
+
     use super::*;
     use crate::data::SampleError;
 

@@ -7,7 +7,7 @@ use std::io;
 use tempfile::TempDir;
 
 use super::protocol::{Answer, Ask, Lacking};
-use crate::engine::EngineError;
+use crate::engine::{EngineError, Unavailable};
 use crate::host::{Beside, Companion};
 
 /// Characters of a line that is no answer which are shown.
@@ -34,8 +34,11 @@ impl Connection {
     pub(super) fn start(program: &Beside, folder: TempDir) -> Result<Self, EngineError> {
         let words: Vec<_> = program.argv.iter().map(|word| word.to_string_lossy()).collect();
         let command = words.join(" ");
-        let hint = "`command` in vendor.yaml is looked up on PATH; with a slash it counts from the vendor's folder";
-        let companion = Companion::start(program).map_err(|error| EngineError::Failed(format!("{error} ({hint})")))?;
+        let companion = Companion::start(program).map_err(|error| Unavailable {
+            reason: error.to_string(),
+            remedy: "`command` in vendor.yaml is looked up on PATH; with a slash it counts from the vendor's folder"
+                .to_owned(),
+        })?;
         Ok(Connection { companion, command, text: Vec::new(), broken: None, _folder: folder })
     }
 

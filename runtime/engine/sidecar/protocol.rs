@@ -88,15 +88,6 @@ pub(super) enum Role {
     Compiler,
 }
 
-impl Role {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Role::Framework => "framework",
-            Role::Compiler => "compiler",
-        }
-    }
-}
-
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

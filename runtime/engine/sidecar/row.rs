@@ -12,6 +12,8 @@ use super::session::{SidecarSession, Signature};
 use crate::config::python_path;
 use crate::engine::options::Asked;
 use crate::engine::{Artifact, Engine, EngineError, Options, Roles, Session, Unavailable, model};
+use crate::event::SidecarFacts;
+use crate::hash::hash_file;
 use crate::host::Beside;
 use crate::tensor::DType;
 
@@ -67,7 +69,12 @@ impl Engine for Sidecar {
             _ => signature(self, artifact, options.precision)?,
         };
         let mut connection = start(options, folder)?;
-        let hello = greet(&mut connection, role)?;
+        let hello = greet(&mut connection)?;
+        match role {
+            _ if hello.roles.contains(&role) => {}
+            Role::Framework => return Err(asked.refuse_artifact("a file: it says that it is no framework", artifact)),
+            Role::Compiler => return Err(asked.refuse_artifact("a graph: it says that it is no compiler", artifact)),
+        }
         if !hello.precisions.contains(&options.precision.into()) {
             let has = hello.precisions.iter().map(|precision| precision.0.as_str()).collect::<Vec<_>>().join(", ");
             return Err(EngineError::Precision { engine: self.name(), asked: options.precision, has });
@@ -89,8 +96,7 @@ impl Engine for Sidecar {
             other => return Err(connection.unfit(&load, &other)),
         };
         let signature = said(told, &loaded)?;
-        let version = format!("{} {} (protocol {PROTOCOL})", hello.name, hello.version);
-        Ok(Box::new(SidecarSession::new(connection, signature, loaded, version)))
+        Ok(Box::new(SidecarSession::new(connection, signature, loaded, facts(hello, options))))
     }
 }
 
@@ -129,9 +135,8 @@ fn signature(engine: &Sidecar, artifact: Artifact<'_>, precision: DType) -> Resu
 /// Starts the vendor's command in the vendor's folder, with the adaptor where Python finds it.
 fn start(options: &Options, folder: TempDir) -> Result<Connection, EngineError> {
     if options.command.is_empty() {
-        return Err(EngineError::Failed(
-            "the engine `sidecar` needs a `command`, which the entry in vendor.yaml lacks".to_owned(),
-        ));
+        let remedy = "`command` of the entry in vendor.yaml names program and arguments".to_owned();
+        return Err(Unavailable { reason: "the engine `sidecar` was given no `command`".to_owned(), remedy }.into());
     }
     let (name, text) = ADAPTOR;
     std::fs::write(folder.path().join(name), text)
@@ -144,8 +149,8 @@ fn start(options: &Options, folder: TempDir) -> Result<Connection, EngineError> 
     Connection::start(&program, folder)
 }
 
-/// Who it is; refuses one that speaks otherwise or takes another side.
-fn greet(connection: &mut Connection, role: Role) -> Result<Hello, EngineError> {
+/// Who it is; refuses one that speaks otherwise.
+fn greet(connection: &mut Connection) -> Result<Hello, EngineError> {
     let host = format!("flagperf {}", env!("CARGO_PKG_VERSION"));
     let hello = Ask::Hello { protocol: PROTOCOL, host };
     let said = match connection.ask(&hello)? {
@@ -159,10 +164,18 @@ fn greet(connection: &mut Connection, role: Role) -> Result<Hello, EngineError> 
             "the sidecar `{name}` speaks protocol {theirs}, this program speaks {PROTOCOL}: update the older of the two"
         )));
     }
-    if !said.roles.contains(&role) {
-        return Err(EngineError::Failed(format!("the sidecar `{name}` cannot be a {}", role.name())));
-    }
     Ok(said)
+}
+
+/// What the record says of it.
+fn facts(hello: Hello, options: &Options) -> SidecarFacts {
+    let hashed = |word: &String| Some((word.clone(), hash_file(&options.folder.join(word)).ok()?));
+    SidecarFacts {
+        name: hello.name,
+        version: hello.version,
+        command: options.command.clone(),
+        files_sha256: options.command.iter().filter_map(hashed).collect(),
+    }
 }
 
 /// Inputs and outputs as the sidecar says, else as the host told it; all of them must have a place.

@@ -10,6 +10,7 @@ use super::connection::Connection;
 use super::memory::{Book, Region};
 use super::protocol::{Answer, Ask, Input, Loaded};
 use crate::engine::{DeviceTensor, EngineError, LentMemory, Session, Value, check_inputs};
+use crate::event::SidecarFacts;
 use crate::tensor::{DType, Dim, HostMemory, Tensor, TensorSpec, byte_count};
 use crate::units::{Bytes, Seconds};
 
@@ -29,7 +30,7 @@ pub(super) struct SidecarSession {
     signature: Signature,
     device: String,
     threads: usize,
-    version: String,
+    facts: SidecarFacts,
     runs: u64,
     /// Inputs that do not lie in lent memory are copied here, one region an input.
     staged: Vec<Option<Region>>,
@@ -48,7 +49,7 @@ struct Shared {
 }
 
 impl SidecarSession {
-    pub(super) fn new(connection: Connection, signature: Signature, loaded: Loaded, version: String) -> Self {
+    pub(super) fn new(connection: Connection, signature: Signature, loaded: Loaded, facts: SidecarFacts) -> Self {
         let shared = Shared {
             connection: Mutex::new(connection),
             book: Arc::default(),
@@ -61,7 +62,7 @@ impl SidecarSession {
             signature,
             device: loaded.device.unwrap_or_else(|| "cpu".to_owned()),
             threads: loaded.threads,
-            version,
+            facts,
             runs: 0,
             asked_off: None,
         }
@@ -153,8 +154,8 @@ impl Session for SidecarSession {
         self.threads
     }
 
-    fn version(&self) -> Option<String> {
-        Some(self.version.clone())
+    fn sidecar(&self) -> Option<SidecarFacts> {
+        Some(self.facts.clone())
     }
 
     fn vendor_time(&mut self) -> Option<Seconds> {

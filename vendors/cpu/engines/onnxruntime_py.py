@@ -2,12 +2,12 @@
 
 import re
 
-import numpy
 import onnxruntime
 
 __version__ = onnxruntime.__version__
 ROLES = ["compiler"]
 PRECISIONS = ["f32"]
+TENSORS = "numpy"
 
 
 class LacksOperator(Exception):
@@ -35,5 +35,4 @@ class InferModel:
         self.names = [tensor.name for tensor in self.session.get_inputs()]
 
     def __call__(self, model_inputs):
-        feed = {name: numpy.asarray(tensor) for name, tensor in zip(self.names, model_inputs)}
-        return self.session.run(None, feed), 0
+        return self.session.run(None, dict(zip(self.names, model_inputs))), 0
