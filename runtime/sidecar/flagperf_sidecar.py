@@ -1,6 +1,4 @@
-"""Runs a FlagPerf engine class as it is, as a sidecar of flagperf.
-
-    python3 -m flagperf_sidecar ENGINE.py
+"""Runs a FlagPerf engine class as it is, as a sidecar of flagperf: python3 -m flagperf_sidecar ENGINE.py
 
 ENGINE.py has a class `InferModel`: `__init__(config, onnx_path, model)`, and `__call__(inputs)` which gives the outputs
 in the model's order and the seconds that it wants taken off (FlagPerf's `foo_time`; recorded, never taken off).
@@ -8,11 +6,9 @@ in the model's order and the seconds that it wants taken off (FlagPerf's `foo_ti
 `input_specs` (by name: `N,3,224,224,f32`). `model` is the ONNX file as an `nn.Module`; None with `no_validation`.
 `inputs` are tensors on the CPU, of torch where it is installed, else of numpy: read them, do not write to them.
 
-A module may say more of itself: `__version__`; `ROLES` and `PRECISIONS` that it has; `TENSORS = "numpy"` (which spares
-the import of torch); and its class: `takes_model = False`
-(spares the conversion), `device` and `threads` (what it computes on and with), `device_memory()` (bytes in use).
-
-PROTOCOL.md beside this file is the protocol. Needs Python 3.9 or later, and numpy or torch.
+A module may say more of itself: `__version__`; the `ROLES`, `KINDS` and `PRECISIONS` of PROTOCOL.md; `TENSORS = "numpy"`,
+which spares the import of torch. Its class may have `takes_model = False`, which spares the conversion; `device` and
+`threads`, what it computes on and with; `device_memory()`, bytes in use. Python 3.9 or later, with numpy or torch.
 """
 
 import importlib.util
@@ -25,17 +21,8 @@ import traceback
 import types
 
 PROTOCOL = 1
-DTYPES = {
-    "f64": "float64",
-    "f32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "i64": "int64",
-    "i32": "int32",
-    "i8": "int8",
-    "u8": "uint8",
-    "bool": "bool",
-}
+DTYPES = dict(f64="float64", f32="float32", f16="float16", bf16="bfloat16", bool="bool")
+DTYPES.update(i64="int64", i32="int32", i8="int8", u8="uint8")
 NAMES = {name: dtype for dtype, name in DTYPES.items()}
 # Lines of a traceback that go into the record.
 TRACEBACK_LINES = 8
@@ -45,17 +32,13 @@ class Failure(Exception):
     """Something that could not be done, said in full."""
 
 
-class Absent:
+def absent(reason):
     """Stands for a model that could not be made: says why as soon as somebody wants it."""
 
-    def __init__(self, reason):
-        object.__setattr__(self, "reason", reason)
+    def wanted(*_):
+        raise Failure(reason)
 
-    def __getattr__(self, name):
-        raise Failure(object.__getattribute__(self, "reason"))
-
-    def __call__(self, *_):
-        raise Failure(object.__getattribute__(self, "reason"))
+    return type("Absent", (), {"__getattr__": wanted, "__call__": wanted})()
 
 
 def installed(name):
@@ -63,12 +46,10 @@ def installed(name):
 
 
 class NumpyTensors:
-    """Tensors of numpy."""
+    """Tensors of numpy, which is `library`."""
 
-    def __init__(self):
-        import numpy
-
-        self.library = numpy
+    def __init__(self, library):
+        self.library = library
 
     def view(self, memory, dtype, shape, offset):
         if not hasattr(self.library, dtype):
@@ -79,23 +60,20 @@ class NumpyTensors:
     def again(self, view):
         return view.view()
 
+    def synchronize(self, outputs): ...
+
     def copy(self, source, target):
         self.library.copyto(target, source)
-
-    def synchronize(self, outputs):
-        pass
 
     def call(self, function, *arguments):
         return function(*arguments)
 
 
 class TorchTensors:
-    """Tensors of torch."""
+    """Tensors of torch, which is `library`."""
 
-    def __init__(self):
-        import torch
-
-        self.library = torch
+    def __init__(self, library):
+        self.library = library
 
     def view(self, memory, dtype, shape, offset):
         dtype = getattr(self.library, dtype)
@@ -125,9 +103,9 @@ class TorchTensors:
 def tensors(wanted):
     """The library that tensors are made with."""
     if installed("torch") and wanted != "numpy":
-        return TorchTensors()
+        return TorchTensors(importlib.import_module("torch"))
     if installed("numpy"):
-        return NumpyTensors()
+        return NumpyTensors(importlib.import_module("numpy"))
     raise Failure(f"`{sys.executable}` has neither torch nor numpy: install one of them, or activate its environment")
 
 
@@ -136,6 +114,8 @@ def load_module(path):
     if not os.path.isfile(path):
         raise Failure(f"no file `{path}` in `{os.getcwd()}`")
     name = os.path.splitext(os.path.basename(path))[0]
+    # The vendor's folder is left as it is.
+    sys.dont_write_bytecode = True
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
@@ -150,15 +130,15 @@ def torch_model(path):
     """The ONNX file as an `nn.Module` on the accelerator, if there is one, as FlagPerf's `create_model` leaves it."""
     lacking = [name for name in ("torch", "onnx", "onnx2torch") if not installed(name)]
     if lacking:
-        text = ", ".join(lacking)
-        return Absent(f"the model as an `nn.Module` needs {text}: `{sys.executable} -m pip install {' '.join(lacking)}`")
+        install = f"{sys.executable} -m pip install {' '.join(lacking)}"
+        return absent(f"the model as an `nn.Module` needs {', '.join(lacking)}: `{install}`")
     import onnx2torch
     import torch
 
     try:
         return onnx2torch.convert(path).eval().to("cuda" if torch.cuda.is_available() else "cpu")
     except Exception as error:
-        return Absent(f"`{path}` cannot be made an `nn.Module`: {type(error).__name__}: {error}")
+        return absent(f"`{path}` cannot be made an `nn.Module`: {type(error).__name__}: {error}")
 
 
 class Sidecar:
@@ -183,8 +163,7 @@ class Sidecar:
         """An error as the host tells it: where, what, and the last lines of the traceback."""
         answer = {"answer": "error"}
         places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-        if isinstance(error, SyntaxError):
-            places.append((error.filename, error.lineno))
+        places += [(error.filename, error.lineno)] if isinstance(error, SyntaxError) else []
         own = [f"{self.path}:{line}" for file, line in places if os.path.abspath(file) == os.path.abspath(self.path)]
         place = f"`{own[-1]}`: " if own else ""
         if isinstance(error, Failure):
@@ -192,8 +171,8 @@ class Sidecar:
         if hasattr(error, "operator"):
             answer["operator"] = {"op": error.operator, "node": getattr(error, "node", "")}
         lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
-        lines = "\n  ".join(lines[-TRACEBACK_LINES:])
-        return {**answer, "reason": f"{place}{type(error).__name__}: {error}\n  {lines}"}
+        reason = [f"{place}{type(error).__name__}: {error}", *lines[-TRACEBACK_LINES:]]
+        return {**answer, "reason": "\n  ".join(reason)}
 
     def ask_hello(self, ask):
         if ask["protocol"] != PROTOCOL:
@@ -206,11 +185,12 @@ class Sidecar:
             "name": self.module.__name__,
             "version": str(getattr(self.module, "__version__", f"on Python {platform.python_version()}")),
             "roles": getattr(self.module, "ROLES", ["framework", "compiler"]),
+            "kinds": getattr(self.module, "KINDS", ["onnx", "compiled"]),
             "precisions": getattr(self.module, "PRECISIONS", ["f32", "f16"]),
         }
 
     def ask_load(self, ask):
-        compiled = ask["kind"] == "compiled"
+        compiled, takes_model = ask["kind"] == "compiled", getattr(self.module.InferModel, "takes_model", True)
         given = {"no_validation": False, "fp16": ask["precision"] == "f16", "exist_compiler_path": None}
         given.update({"batch_size": ask["batch_size"], **ask["config"], **ask["options"], "threads": ask["threads"]})
         given["input_specs"] = {tensor["name"]: tensor["spec"] for tensor in ask["inputs"]}
@@ -218,18 +198,13 @@ class Sidecar:
             given["exist_compiler_path"] = ask["path"]
         if ask["threads"] and isinstance(self.tensors, TorchTensors):
             self.tensors.library.set_num_threads(ask["threads"])
-        takes_model = getattr(self.module.InferModel, "takes_model", True)
         wanted = takes_model and not compiled and not given["no_validation"]
         model = torch_model(ask["path"]) if wanted else None
-        onnx_path = None if compiled else ask["path"]
-        config = types.SimpleNamespace(**given)
-        self.engine = self.tensors.call(self.module.InferModel, config, onnx_path, model)
+        arguments = types.SimpleNamespace(**given), None if compiled else ask["path"], model
+        self.engine = self.tensors.call(self.module.InferModel, *arguments)
         threads = getattr(self.engine, "threads", 0)
-        return {
-            "answer": "loaded",
-            "device": self.device(),
-            "threads": threads if isinstance(threads, int) else 0,
-        }
+        threads = threads if isinstance(threads, int) else 0
+        return {"answer": "loaded", "device": self.device(), "threads": threads}
 
     def device(self):
         """What it computes on: as the class says, else the accelerator that torch sees."""
@@ -237,9 +212,9 @@ class Sidecar:
         if said is not None:
             return str(said)
         torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_available():
-            return f"cuda:{torch.cuda.current_device()} {torch.cuda.get_device_name()}"
-        return "cpu"
+        if torch is None or not torch.cuda.is_available():
+            return "cpu"
+        return f"cuda:{torch.cuda.current_device()} {torch.cuda.get_device_name()}"
 
     def ask_lend(self, ask):
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
@@ -258,8 +233,7 @@ class Sidecar:
         key = (buffer, offset, spec)
         if key not in self.views:
             *dims, dtype = spec.split(",")
-            shape = tuple(map(int, dims))
-            self.views[key] = self.tensors.view(self.buffers[buffer], DTYPES[dtype], shape, offset)
+            self.views[key] = self.tensors.view(self.buffers[buffer], DTYPES[dtype], tuple(map(int, dims)), offset)
         return self.tensors.again(self.views[key])
 
     def input(self, given):
@@ -304,8 +278,7 @@ class Sidecar:
 def take_over():
     """The protocol's two ends. What anybody prints from here on goes to standard error."""
     asks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)
     return asks, answers

@@ -11,7 +11,7 @@ use crate::program;
 use crate::site::Site;
 
 const SHELL: &str = "{engine: sidecar, command: [sh, engine.sh]}";
-const HELLO: &str = r#"read hello; echo '{"answer":"hello","protocol":1,"name":"shell","version":"1","roles":["compiler"],"precisions":["f32"]}'"#;
+const HELLO: &str = r#"read hello; echo '{"answer":"hello","protocol":1,"name":"shell","version":"1","roles":["compiler"],"kinds":["onnx"],"precisions":["f32"]}'"#;
 const LOADED: &str = r#"read load; echo '{"answer":"loaded"}'"#;
 /// Whatever is asked before the first run: memory to map.
 const LENT: &str = r#"while read ask; do case $ask in *'"ask":"run"'*) break;; esac; echo '{"answer":"done"}'; done"#;

@@ -161,6 +161,8 @@ pub(super) struct Hello {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) roles: Vec<Role>,
+    /// What files it loads.
+    pub(super) kinds: Vec<Kind>,
     pub(super) precisions: Vec<DTypeName>,
 }
 

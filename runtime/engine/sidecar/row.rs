@@ -75,6 +75,11 @@ impl Engine for Sidecar {
             Role::Framework => return Err(asked.refuse_artifact("a file: it says that it is no framework", artifact)),
             Role::Compiler => return Err(asked.refuse_artifact("a graph: it says that it is no compiler", artifact)),
         }
+        match kind {
+            _ if hello.kinds.contains(&kind) => {}
+            Kind::Onnx => return Err(asked.refuse_artifact("what was compiled earlier, and no ONNX file", artifact)),
+            Kind::Compiled => return Err(asked.refuse_artifact("an ONNX file, and nothing compiled earlier", artifact)),
+        }
         if !hello.precisions.contains(&options.precision.into()) {
             let has = hello.precisions.iter().map(|precision| precision.0.as_str()).collect::<Vec<_>>().join(", ");
             return Err(EngineError::Precision { engine: self.name(), asked: options.precision, has });

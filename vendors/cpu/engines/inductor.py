@@ -3,7 +3,7 @@
 import torch
 
 __version__ = torch.__version__
-PRECISIONS = ["f32"]
+KINDS, PRECISIONS = ["onnx"], ["f32"]
 
 
 class InferModel:

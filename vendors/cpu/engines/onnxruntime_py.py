@@ -5,7 +5,7 @@ import re
 import onnxruntime
 
 __version__ = onnxruntime.__version__
-ROLES = ["compiler"]
+ROLES, KINDS = ["compiler"], ["onnx"]
 PRECISIONS = ["f32"]
 TENSORS = "numpy"
 
