@@ -22,6 +22,7 @@ fn catalogue(root: &Path) -> Catalogue {
     catalogue.engines = names
         .into_iter()
         .map(|name| KnownEngine {
+            takes_library: name == "plugin",
             name,
             about: String::new(),
             framework: true,

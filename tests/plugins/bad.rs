@@ -76,6 +76,15 @@ fn a_library_that_is_no_plug_in_says_what_it_lacks() {
 }
 
 #[test]
+fn a_library_that_lacks_what_it_needs_is_refused_before_it_is_called() {
+    let site = Site::bad();
+    if compile("tests/plugins/bad.c", &site.library(), &["MODE=GOOD", "NEEDS_MORE"]).is_some() {
+        let reason = reason(&site);
+        assert!(reason.contains("cannot be loaded: ") && reason.contains("no_such_function; `ldd` says"), "{reason}");
+    }
+}
+
+#[test]
 fn a_table_that_breaks_the_interface_is_refused() {
     reasons(&[
         ("OTHER_VERSION", "is of interface version `99`, this program of `1`; build it with the header"),
@@ -91,9 +100,9 @@ fn a_table_that_breaks_the_interface_is_refused() {
 #[test]
 fn a_plug_in_that_crashes_is_a_reason_and_not_the_end() {
     reasons(&[
-        ("ABORTS", "killed by signal 6 (SIGABRT): native code gave up"),
-        ("FAULTS", "killed by signal 11 (SIGSEGV): a fault in native code"),
-        ("FAULTS_LATER", "killed by signal 11 (SIGSEGV): a fault in native code"),
+        ("ABORTS", "killed by signal 6 (SIGABRT): native code gave up; the plug-in `engines/libbad.so` ran in it"),
+        ("FAULTS", "killed by signal 11 (SIGSEGV): a fault in native code; the plug-in `engines/libbad.so` ran in it"),
+        ("FAULTS_LATER", "killed by signal 11 (SIGSEGV): a fault in native code; the plug-in `"),
     ]);
 }
 
