@@ -56,6 +56,8 @@ pub(super) fn run_phase(
         _ => process.kill(),
     };
     let stderr = process.last_stderr_lines();
+    // A worker that was killed has not tidied up; mostly there is nothing.
+    let _ = std::fs::remove_dir_all(job.scratch());
     outcome(job, collector, options, Some(ending), stop, stderr)
 }
 

@@ -1,6 +1,7 @@
 //! Plug-ins that are missing, foreign, broken: a clear reason in the record, and the next case still runs.
 
 use std::fs;
+use std::path::Path;
 
 use crate::fixture::{Site, compile};
 use crate::program;
@@ -10,9 +11,16 @@ fn reason(site: &Site) -> String {
     let (records, code) = site.run();
     let [bad, good] = records.as_slice() else { panic!("{} records", records.len()) };
     assert_eq!((code, &bad["status"], &good["status"]), (Some(1), &"failed".into(), &"ok".into()), "{bad} {good}");
+    assert!(!leaves_scratch(&site.path().join("result")), "files of no use are left");
     let failure = &bad["failures"][0];
     assert_eq!(failure["step"], "validation", "{failure}");
     format!("{}; {}", failure["reason"].as_str().unwrap(), failure["hint"].as_str().unwrap())
+}
+
+/// Whether a worker's scratch is left somewhere below a folder.
+fn leaves_scratch(folder: &Path) -> bool {
+    let folders = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    folders.into_iter().any(|path| path.ends_with("scratch") || leaves_scratch(&path))
 }
 
 /// Runs a plug-in of each mode; every reason must hold the text beside it.

@@ -86,7 +86,7 @@ impl Engine for Library {
         drop(opened);
         library.check()?;
         check_precision(library, options.precision)?;
-        let given = Model::new(library, artifact, options.precision)?;
+        let given = Model::new(library, artifact, options)?;
         Ok(Box::new(PluginSession::load(library, given, options)?))
     }
 }
