@@ -12,6 +12,10 @@ use super::pixels::CHANNELS;
 const FRACTION: u32 = 32 - 8 - 2;
 /// Reach of the bilinear filter in pixels of the coarser side.
 const REACH: f64 = 1.0;
+/// What makes cutting off the fraction a rounding.
+const HALF: i32 = 1 << (FRACTION - 1);
+/// Rows that become narrower together, side by side: so the horizontal pass is made of whole vectors, too.
+const LANES: usize = 16;
 
 /// A part of a resized image: the pixels of `kept` after `source` pixels became `scaled`, along one axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +31,8 @@ pub struct Axis {
 /// Memory that one thread reuses from image to image.
 #[derive(Default)]
 pub struct ResizeScratch {
-    row: Vec<u8>,
+    wide: Vec<[u8; LANES]>,
+    slim: Vec<[u8; LANES]>,
     narrow: Vec<u8>,
     sums: Vec<i32>,
 }
@@ -44,7 +49,7 @@ impl Weights {
         let scale = axis.source as f64 / axis.scaled as f64;
         let stretch = scale.max(1.0);
         let support = REACH * stretch;
-        let taps = support.ceil() as usize * 2 + 1;
+        let taps = (2.0 * support) as usize + 1;
         let mut weights = Weights { taps, first: Vec::new(), values: Vec::new() };
         for target in axis.kept.clone() {
             let centre = (target as f64 + 0.5) * scale;
@@ -74,45 +79,78 @@ impl Weights {
 pub fn resize(rgb: &[u8], columns: &Axis, rows: &Axis, scratch: &mut ResizeScratch, out: &mut [u8]) {
     let (across, down) = (Weights::new(columns), Weights::new(rows));
     let seen = down.seen(rows.source);
-    let ResizeScratch { row, narrow, sums } = scratch;
     let width = columns.kept.len() * CHANNELS;
-    narrow.resize(seen.len() * width, 0);
-    // Room for the pixels that weights of zero look at beyond the row, four bytes at a time.
-    row.resize((columns.source + across.taps) * CHANNELS + 1, 0);
-    let sources = rgb.chunks_exact(columns.source * CHANNELS).skip(seen.start);
-    pulp::Arch::new().dispatch(|| {
-        for (source, target) in sources.zip(narrow.chunks_exact_mut(width)) {
-            row[..source.len()].copy_from_slice(source);
-            narrow_row(row, &across, target);
-        }
-        for ((first, weights), target) in down.iter().zip(out.chunks_exact_mut(width)) {
-            let sources = narrow[(first - seen.start) * width..].chunks_exact(width);
-            flatten(sources.zip(weights), sums, target);
-        }
-    });
+    scratch.narrow.resize(seen.len() * width, 0);
+    scratch.wide.resize(across.seen(columns.source).len() * CHANNELS, [0; LANES]);
+    scratch.slim.resize(width, [0; LANES]);
+    let stride = columns.source * CHANNELS;
+    let source = &rgb[seen.start * stride..seen.end * stride];
+    pulp::Arch::new().dispatch(Passes { source, stride, above: seen.start, across, down, scratch, out, width });
 }
 
-/// One row made narrower: of each pixel four bytes are summed, the last of them is nobody's.
-#[inline(always)]
-fn narrow_row(row: &[u8], weights: &Weights, target: &mut [u8]) {
-    for ((first, weights), pixel) in weights.iter().zip(target.chunks_exact_mut(CHANNELS)) {
-        let mut sums = [HALF; CHANNELS + 1];
-        for (tap, weight) in weights.iter().enumerate() {
-            let from = (first + tap) * CHANNELS;
-            let Some(bytes) = row.get(from..from + sums.len()) else { break };
-            for (sum, byte) in sums.iter_mut().zip(bytes) {
-                *sum += weight * i32::from(*byte);
+/// Both passes over an image, compiled for each set of vector instructions: what they call is inlined into them.
+struct Passes<'a> {
+    /// The rows that the kept ones see.
+    source: &'a [u8],
+    /// Bytes of a source row.
+    stride: usize,
+    /// Source rows above the first that is seen.
+    above: usize,
+    across: Weights,
+    down: Weights,
+    scratch: &'a mut ResizeScratch,
+    out: &'a mut [u8],
+    /// Bytes of a kept row.
+    width: usize,
+}
+
+impl pulp::NullaryFnOnce for Passes<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let ResizeScratch { wide, slim, narrow, sums } = self.scratch;
+        let left = self.across.first.first().copied().unwrap_or(0);
+        for (sources, targets) in self.source.chunks(self.stride * LANES).zip(narrow.chunks_mut(self.width * LANES)) {
+            for (lane, source) in sources.chunks_exact(self.stride).enumerate() {
+                for (column, level) in wide.iter_mut().zip(&source[left * CHANNELS..]) {
+                    column[lane] = *level;
+                }
+            }
+            narrow_rows(wide, left, &self.across, slim);
+            for (lane, target) in targets.chunks_exact_mut(self.width).enumerate() {
+                for (level, column) in target.iter_mut().zip(&*slim) {
+                    *level = column[lane];
+                }
             }
         }
-        for (level, sum) in pixel.iter_mut().zip(sums) {
-            *level = rounded(sum);
+        for ((first, weights), target) in self.down.iter().zip(self.out.chunks_exact_mut(self.width)) {
+            let sources = narrow[(first - self.above) * self.width..].chunks_exact(self.width);
+            sum_rows(sources.zip(weights), sums, target);
+        }
+    }
+}
+
+/// Rows, side by side, made narrower; `wide` begins with the pixel `left`.
+#[inline(always)]
+fn narrow_rows(wide: &[[u8; LANES]], left: usize, weights: &Weights, slim: &mut [[u8; LANES]]) {
+    for ((first, weights), pixel) in weights.iter().zip(slim.chunks_exact_mut(CHANNELS)) {
+        let sources = &wide[(first - left) * CHANNELS..];
+        for (channel, target) in pixel.iter_mut().enumerate() {
+            let mut sums = [HALF; LANES];
+            for (weight, source) in weights.iter().zip(sources.chunks_exact(CHANNELS)) {
+                for (sum, level) in sums.iter_mut().zip(&source[channel]) {
+                    *sum += weight * i32::from(*level);
+                }
+            }
+            *target = sums.map(rounded);
         }
     }
 }
 
 /// Rows summed into one.
 #[inline(always)]
-fn flatten<'a>(rows: impl Iterator<Item = (&'a [u8], &'a i32)>, sums: &mut Vec<i32>, target: &mut [u8]) {
+fn sum_rows<'a>(rows: impl Iterator<Item = (&'a [u8], &'a i32)>, sums: &mut Vec<i32>, target: &mut [u8]) {
     sums.clear();
     sums.resize(target.len(), HALF);
     for (row, weight) in rows {
@@ -124,9 +162,6 @@ fn flatten<'a>(rows: impl Iterator<Item = (&'a [u8], &'a i32)>, sums: &mut Vec<i
         *level = rounded(*sum);
     }
 }
-
-/// What makes cutting off the fraction a rounding.
-const HALF: i32 = 1 << (FRACTION - 1);
 
 #[inline(always)]
 fn rounded(sum: i32) -> u8 {

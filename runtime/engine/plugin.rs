@@ -62,3 +62,30 @@ fn no_library() -> Unavailable {
         remedy: "name it in vendor.yaml: `{engine: plugin, library: engines/libmychip.so}`".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn refusal(library: Option<&str>) -> EngineError {
+        let options = Options { library: library.map(Into::into), folder: "vendors/chip".into(), ..Options::default() };
+        Plugin.load(Artifact::Onnx(Path::new("model.onnx")), &options).err().unwrap()
+    }
+
+    #[test]
+    fn a_library_that_went_missing_is_named_with_what_to_do() {
+        let error = refusal(Some("engines/libchip.so"));
+        let reason = "the library `vendors/chip/engines/libchip.so` cannot be read: No such file or directory";
+        assert!(error.to_string().starts_with(reason), "{error}");
+        assert!(error.hint().starts_with("build it first: "), "{}", error.hint());
+    }
+
+    #[test]
+    fn a_plug_in_without_a_library_says_where_it_is_named() {
+        let error = refusal(None);
+        assert_eq!(error.to_string(), "engine `plugin` was given no library");
+        assert!(error.hint().contains("vendor.yaml"), "{}", error.hint());
+    }
+}

@@ -29,6 +29,8 @@ pub struct Options {
     pub folder: PathBuf,
     /// The shared library, for an engine that the vendor brings as a plug-in.
     pub library: Option<PathBuf>,
+    /// Where files may be put that are of no use after the process.
+    pub scratch: PathBuf,
     /// Program and arguments, for an engine that the vendor brings as a sidecar.
     pub command: Vec<String>,
     /// Threads to compute with; 0 is the engine's default.
@@ -49,6 +51,7 @@ impl Default for Options {
         Options {
             folder: PathBuf::new(),
             library: None,
+            scratch: std::env::temp_dir(),
             command: Vec::new(),
             threads: 0,
             batch_size: 1,

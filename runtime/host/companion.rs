@@ -60,7 +60,7 @@ impl Companion {
             let reason = format!("no folder `{}` to start it in", program.folder.display());
             return Err(failed(io::Error::new(io::ErrorKind::NotFound, reason)));
         }
-        #[expect(clippy::disallowed_methods, reason = "this module is the one that starts processes")]
+        #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
         let mut command = Command::new(path);
         command.args(arguments).current_dir(&program.folder);
         command.envs(program.environment.iter().map(|(name, value)| (name, value)));

@@ -131,6 +131,7 @@ fn load_each<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m
     let options = Options {
         folder: job.engine.folder.clone(),
         library: job.engine.library.clone(),
+        scratch: job.scratch(),
         command: job.engine.command.clone(),
         threads: job.engine.threads as usize,
         batch_size: job.settings.batch_size as usize,

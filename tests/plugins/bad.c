@@ -1,5 +1,5 @@
-/* Plug-ins that break the interface, one for each MODE (and one WITHOUT_ENTRY), and good ones; all of them count what the
-   host has not given back. */
+/* Plug-ins that break the interface, one for each MODE (one WITHOUT_ENTRY, one that NEEDS_MORE), and good ones; all of
+   them count what the host has not given back. */
 
 #define _POSIX_C_SOURCE 199309L
 #include <stdatomic.h>
@@ -171,6 +171,10 @@ const FlagperfPlugin *flagperf_plugin(void);
 #endif
 
 const FlagperfPlugin *flagperf_plugin(void) {
+#ifdef NEEDS_MORE
+    void no_such_function(void);
+    no_such_function();
+#endif
     if (MODE == ABORTS) abort();
     if (MODE == FAULTS) fault();
     if (MODE == HANGS_LOADING) hang();

@@ -1,6 +1,7 @@
 //! Plug-ins that are missing, foreign, broken: a clear reason in the record, and the next case still runs.
 
 use std::fs;
+use std::path::Path;
 
 use crate::fixture::{Site, compile};
 use crate::program;
@@ -10,9 +11,16 @@ fn reason(site: &Site) -> String {
     let (records, code) = site.run();
     let [bad, good] = records.as_slice() else { panic!("{} records", records.len()) };
     assert_eq!((code, &bad["status"], &good["status"]), (Some(1), &"failed".into(), &"ok".into()), "{bad} {good}");
+    assert!(!leaves_scratch(&site.path().join("result")), "files of no use are left");
     let failure = &bad["failures"][0];
     assert_eq!(failure["step"], "validation", "{failure}");
     format!("{}; {}", failure["reason"].as_str().unwrap(), failure["hint"].as_str().unwrap())
+}
+
+/// Whether a worker's scratch is left somewhere below a folder.
+fn leaves_scratch(folder: &Path) -> bool {
+    let folders = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    folders.into_iter().any(|path| path.ends_with("scratch") || leaves_scratch(&path))
 }
 
 /// Runs a plug-in of each mode; every reason must hold the text beside it.
@@ -76,6 +84,15 @@ fn a_library_that_is_no_plug_in_says_what_it_lacks() {
 }
 
 #[test]
+fn a_library_that_lacks_what_it_needs_is_refused_before_it_is_called() {
+    let site = Site::bad();
+    if compile("tests/plugins/bad.c", &site.library(), &["MODE=GOOD", "NEEDS_MORE"]).is_some() {
+        let reason = reason(&site);
+        assert!(reason.contains("cannot be loaded: ") && reason.contains("no_such_function; `ldd` says"), "{reason}");
+    }
+}
+
+#[test]
 fn a_table_that_breaks_the_interface_is_refused() {
     reasons(&[
         ("OTHER_VERSION", "is of interface version `99`, this program of `1`; build it with the header"),
@@ -91,9 +108,9 @@ fn a_table_that_breaks_the_interface_is_refused() {
 #[test]
 fn a_plug_in_that_crashes_is_a_reason_and_not_the_end() {
     reasons(&[
-        ("ABORTS", "killed by signal 6 (SIGABRT): native code gave up"),
-        ("FAULTS", "killed by signal 11 (SIGSEGV): a fault in native code"),
-        ("FAULTS_LATER", "killed by signal 11 (SIGSEGV): a fault in native code"),
+        ("ABORTS", "killed by signal 6 (SIGABRT): native code gave up; the plug-in `engines/libbad.so` ran in it"),
+        ("FAULTS", "killed by signal 11 (SIGSEGV): a fault in native code; the plug-in `engines/libbad.so` ran in it"),
+        ("FAULTS_LATER", "killed by signal 11 (SIGSEGV): a fault in native code; the plug-in `"),
     ]);
 }
 

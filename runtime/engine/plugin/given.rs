@@ -1,6 +1,6 @@
 //! A model as a plug-in takes it, checked as far as the host can read it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flagperf_onnx::{Graph, write_onnx};
 use flagperf_plugin::abi::{FLAGPERF_COMPILED, FLAGPERF_ONNX};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::library::Library;
 use crate::engine::options::in_words;
-use crate::engine::{Artifact, Engine as _, EngineError, model};
+use crate::engine::{Artifact, Engine as _, EngineError, Options, model};
 use crate::tensor::DType;
 
 /// A model as a plug-in takes it: a file.
@@ -26,7 +26,7 @@ impl Model {
     pub(super) fn new(
         library: &'static Library,
         artifact: Artifact<'_>,
-        precision: DType,
+        options: &Options,
     ) -> Result<Self, EngineError> {
         if !library.takes(artifact) {
             let (engine, takes) = (library.name, library.taken());
@@ -38,12 +38,12 @@ impl Model {
             }
             Artifact::Onnx(path) => {
                 let graph = model::read(path)?;
-                check(library, &graph, precision)?;
+                check(library, &graph, options.precision)?;
                 Ok(Model { kind: FLAGPERF_ONNX, path: path.to_owned(), graph: Some(graph), folder: None })
             }
             Artifact::Graph(graph) => {
-                check(library, graph, precision)?;
-                let (path, folder) = write(graph).map_err(EngineError::Failed)?;
+                check(library, graph, options.precision)?;
+                let (path, folder) = write(graph, &options.scratch).map_err(EngineError::Failed)?;
                 Ok(Model { kind: FLAGPERF_ONNX, path, graph: Some(signature(graph)), folder: Some(folder) })
             }
         }
@@ -67,8 +67,9 @@ fn signature(graph: &Graph) -> Graph {
 }
 
 /// The graph as an ONNX file in a folder of its own.
-fn write(graph: &Graph) -> Result<(PathBuf, TempDir), String> {
-    let folder = tempfile::tempdir().map_err(|error| format!("no folder for the model's ONNX file: {error}"))?;
+fn write(graph: &Graph, scratch: &Path) -> Result<(PathBuf, TempDir), String> {
+    let folder = std::fs::create_dir_all(scratch).and_then(|()| tempfile::tempdir_in(scratch));
+    let folder = folder.map_err(|error| format!("`{}` cannot be written: {error}", scratch.display()))?;
     let path = folder.path().join("model.onnx");
     write_onnx(graph, &path).map_err(|error| error.to_string())?;
     Ok((path, folder))

@@ -2,6 +2,7 @@
 //!
 //! It is never closed: libraries of engines start threads and keep thread-local state, which closing would pull away.
 
+use std::error::Error as _;
 use std::ffi::c_char;
 use std::fs::File;
 use std::io::Read;
@@ -85,7 +86,7 @@ impl Engine for Library {
         drop(opened);
         library.check()?;
         check_precision(library, options.precision)?;
-        let given = Model::new(library, artifact, options.precision)?;
+        let given = Model::new(library, artifact, options)?;
         Ok(Box::new(PluginSession::load(library, given, options)?))
     }
 }
@@ -142,6 +143,7 @@ impl Library {
 }
 
 const BUILD: &str = "build it first: the README of the vendor's folder says how";
+const NEEDS: &str = "`ldd` says which libraries it needs and which of them are missing";
 const REBUILD: &str = "build it with the header or the crate of this version of flagperf";
 
 fn unavailable(reason: String, remedy: &str) -> Unavailable {
@@ -151,28 +153,15 @@ fn unavailable(reason: String, remedy: &str) -> Unavailable {
 fn load(path: &Path) -> Result<Library, Unavailable> {
     let shown = path.display();
     check_file(path)?;
-    // SAFETY: the library's initialisers run; the configuration names it, and this process is there to run it.
-    // `RTLD_NOW`: what is missing is found here and not in the middle of a measurement.
-    let handle = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
-        .map_err(|error| unavailable(format!("the library `{shown}` cannot be loaded: {error}"), "see the reason"))?;
-    // SAFETY: by its name the symbol is the function that the interface describes.
-    let entry = unsafe { handle.get::<FlagperfEntry>(SYMBOL) }.map(|entry| *entry);
-    // Never closed, whatever comes of it.
-    let _ = handle.into_raw();
-    let entry = entry.map_err(|_| {
-        unavailable(format!("the library `{shown}` is no plug-in: it has no symbol `{SYMBOL}`"), REBUILD)
-    })?;
+    let entry = entry(path)?;
     let malformed = |what: String| unavailable(format!("the plug-in `{shown}` is malformed: {what}"), REBUILD);
-    // SAFETY: as above.
-    let table = unsafe { entry() };
-    // SAFETY: the plug-in says that its table is there.
-    let table = unsafe { read(table) }.map_err(|problem| match problem {
-        Problem::Version(version) => unavailable(
-            format!(
-                "the plug-in `{shown}` is of interface version `{version}`, this program of `{FLAGPERF_ABI_VERSION}`"
-            ),
-            REBUILD,
-        ),
+    // SAFETY: by its name the function is the one that the interface describes, and the table that it gives is there.
+    let table = unsafe { read(entry()) }.map_err(|problem| match problem {
+        Problem::Version(theirs) => {
+            let ours = FLAGPERF_ABI_VERSION;
+            let reason = format!("the plug-in `{shown}` is of interface version `{theirs}`, this program of `{ours}`");
+            unavailable(reason, REBUILD)
+        }
         Problem::Malformed(what) => malformed(what),
     })?;
     let text = |name: &str, text: *const c_char| {
@@ -191,6 +180,21 @@ fn load(path: &Path) -> Result<Library, Unavailable> {
         sha256: OnceLock::new(),
         table,
     })
+}
+
+/// Opens a library for good, and finds what it exports.
+fn entry(path: &Path) -> Result<FlagperfEntry, Unavailable> {
+    let shown = path.display();
+    // SAFETY: the library's initialisers run; the configuration names it, and this process is there to run it.
+    // `RTLD_NOW`: what is missing is found here and not in the middle of a measurement.
+    let handle = unsafe { Handle::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+        let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        unavailable(format!("the library `{shown}` cannot be loaded: {cause}"), NEEDS)
+    })?;
+    // SAFETY: by its name the symbol is the function that the interface describes.
+    let entry = unsafe { handle.get::<FlagperfEntry>(SYMBOL) }.map(|entry| *entry);
+    let _ = handle.into_raw();
+    entry.map_err(|_| unavailable(format!("the library `{shown}` is no plug-in: it has no symbol `{SYMBOL}`"), REBUILD))
 }
 
 /// Refuses a file that is no library for this processor: the system's loader calls one "not found".

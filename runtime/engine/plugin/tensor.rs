@@ -147,21 +147,25 @@ unsafe fn check(managed: &DLManagedTensorVersioned, copies: bool) -> Result<Chec
             Err(format!("on a device (DLPack type `{device}`), but has no function `copy_to_host`"))
         };
     }
-    // Null strides are those of a dense tensor in DLPack before 1.2.
-    if !raw.strides.is_null() && rank > 0 {
-        // SAFETY: by the caller.
-        let strides = unsafe { slice::from_raw_parts(raw.strides, rank) };
-        let dense = row_major(sizes);
-        let differs = strides.iter().zip(&dense).zip(sizes).any(|((is, dense), size)| is != dense && *size > 1);
-        if differs && bytes > 0 {
-            return Err(format!("that is not dense and row-major (strides `{strides:?}`, shape `{sizes:?}`)"));
-        }
-    }
-    let offset = usize::try_from(raw.byte_offset).map_err(|_| "with an impossible byte offset".to_owned())?;
     if bytes > 0 && raw.data.is_null() {
         return Err("without data".to_owned());
     }
+    // Null strides are those of a dense tensor in DLPack before 1.2.
+    if bytes > 0 && rank > 0 && !raw.strides.is_null() {
+        // SAFETY: by the caller.
+        check_dense(sizes, unsafe { slice::from_raw_parts(raw.strides, rank) })?;
+    }
+    let offset = usize::try_from(raw.byte_offset).map_err(|_| "with an impossible byte offset".to_owned())?;
     Ok((shape, dtype, Some(raw.data.cast::<u8>().cast_const().wrapping_add(offset))))
+}
+
+/// Refuses strides that are not those of a dense row-major tensor; of a dimension of one entry any will do.
+fn check_dense(sizes: &[i64], strides: &[i64]) -> Result<(), String> {
+    let dense = row_major(sizes);
+    if strides.iter().zip(&dense).zip(sizes).all(|((stride, dense), size)| stride == dense || *size == 1) {
+        return Ok(());
+    }
+    Err(format!("that is not dense and row-major (strides `{strides:?}`, shape `{sizes:?}`)"))
 }
 
 impl HostMemory for Given {
@@ -225,5 +229,30 @@ impl DeviceTensor for PluginTensor {
 
     fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stride_of_a_single_entry_does_not_matter() {
+        assert_eq!(check_dense(&[1, 3, 1], &[99, 1, 7]), Ok(()));
+        assert_eq!(check_dense(&[2, 3, 1], &[3, 1, 1]), Ok(()));
+        let refused = "that is not dense and row-major (strides `[1, 2]`, shape `[2, 3]`)";
+        assert_eq!(check_dense(&[2, 3], &[1, 2]), Err(refused.to_owned()));
+    }
+
+    #[test]
+    fn every_type_of_the_notation_is_lent_as_dlpack_has_it() {
+        for dtype in DType::ALL {
+            let bytes = vec![0; 6 * dtype.size()];
+            let lent = Lent::new(Tensor::from_bytes([2, 3], dtype, &bytes).unwrap());
+            // SAFETY: the tensor was made just now.
+            let (shape, read, address) = unsafe { check(&*lent.as_ptr(), false) }.unwrap();
+            assert_eq!((shape, read), (vec![2, 3], dtype));
+            assert_eq!(address, Some(lent._tensor.bytes().as_ptr()));
+        }
     }
 }

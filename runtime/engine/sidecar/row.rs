@@ -61,8 +61,7 @@ impl Engine for Sidecar {
 
     fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
         let asked = Asked::any(self, options)?;
-        let folder =
-            tempfile::tempdir().map_err(|error| EngineError::Failed(format!("no temporary folder: {error}")))?;
+        let folder = scratch(options)?;
         let (role, kind, path) = place(artifact, folder.path())?;
         let told = match (asked.specs(INPUTS)?, asked.specs(OUTPUTS)?) {
             (Some(inputs), Some(outputs)) => Signature { inputs, outputs },
@@ -70,20 +69,7 @@ impl Engine for Sidecar {
         };
         let mut connection = start(options, folder)?;
         let hello = greet(&mut connection)?;
-        match role {
-            _ if hello.roles.contains(&role) => {}
-            Role::Framework => return Err(asked.refuse_artifact("a file: it says that it is no framework", artifact)),
-            Role::Compiler => return Err(asked.refuse_artifact("a graph: it says that it is no compiler", artifact)),
-        }
-        match kind {
-            _ if hello.kinds.contains(&kind) => {}
-            Kind::Onnx => return Err(asked.refuse_artifact("what was compiled earlier, and no ONNX file", artifact)),
-            Kind::Compiled => return Err(asked.refuse_artifact("an ONNX file, and nothing compiled earlier", artifact)),
-        }
-        if !hello.precisions.contains(&options.precision.into()) {
-            let has = hello.precisions.iter().map(|precision| precision.0.as_str()).collect::<Vec<_>>().join(", ");
-            return Err(EngineError::Precision { engine: self.name(), asked: options.precision, has });
-        }
+        check_abilities(&hello, role, kind, options.precision, |takes| asked.refuse_artifact(takes, artifact))?;
         let load = Ask::Load(Box::new(Load {
             role,
             kind,
@@ -103,6 +89,40 @@ impl Engine for Sidecar {
         let signature = said(told, &loaded)?;
         Ok(Box::new(SidecarSession::new(connection, signature, loaded, facts(hello, options))))
     }
+}
+
+/// A folder that goes with the session. The sidecar starts in another, so its path is absolute.
+fn scratch(options: &Options) -> Result<TempDir, EngineError> {
+    let made = std::path::absolute(&options.scratch).and_then(|folder| {
+        std::fs::create_dir_all(&folder)?;
+        tempfile::tempdir_in(folder)
+    });
+    made.map_err(|error| EngineError::Failed(format!("`{}` cannot be written: {error}", options.scratch.display())))
+}
+
+/// Refuses what the sidecar said that it cannot do.
+fn check_abilities(
+    hello: &Hello,
+    role: Role,
+    kind: Kind,
+    precision: DType,
+    refuse: impl Fn(&'static str) -> EngineError,
+) -> Result<(), EngineError> {
+    match (hello.roles.contains(&role), role) {
+        (true, _) => {}
+        (false, Role::Framework) => return Err(refuse("a file: it says that it is no framework")),
+        (false, Role::Compiler) => return Err(refuse("a graph: it says that it is no compiler")),
+    }
+    match (hello.kinds.contains(&kind), kind) {
+        (true, _) => {}
+        (false, Kind::Onnx) => return Err(refuse("what was compiled earlier, and no ONNX file")),
+        (false, Kind::Compiled) => return Err(refuse("an ONNX file, and nothing compiled earlier")),
+    }
+    if !hello.precisions.contains(&precision.into()) {
+        let has = hello.precisions.iter().map(|precision| precision.0.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(EngineError::Precision { engine: "sidecar", asked: precision, has });
+    }
+    Ok(())
 }
 
 /// Where the sidecar finds the model; a graph in memory is written for it.

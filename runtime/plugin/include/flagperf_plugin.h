@@ -254,7 +254,8 @@ typedef void (*FlagperfUnload)(FlagperfSession *session);
  * A plug-in: what it is, and its functions. Constant; it stays as long as the library.
  *
  * Calls on one session never overlap, but may come from different threads; only deleters may run at any time. Calls on
- * different sessions may overlap. Nothing may be written to standard output, which carries the host's events.
+ * different sessions may overlap. No exception may leave a function. What is written to standard output or error is
+ * kept in the host's log.
  */
 typedef struct {
   /**

@@ -1,4 +1,4 @@
-//! The C header is what `src/abi.rs` says.
+//! The C header is what `src/abi.rs` says, and DLPack's is the one that it goes with.
 
 use std::path::Path;
 
@@ -43,4 +43,16 @@ fn the_header_is_that_of_the_interface() {
     }
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(stored == made, "stale: {}; run with UPDATE_API=1 to write it anew", path.display());
+}
+
+#[test]
+fn dlpacks_own_header_is_of_the_version_that_the_crate_reads() {
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/dlpack/dlpack.h");
+    let header = std::fs::read_to_string(header).expect("DLPack's header");
+    let version = |name: &str| {
+        let line = header.lines().find_map(|line| line.strip_prefix(&format!("#define {name} ")));
+        line.and_then(|number| number.parse().ok())
+    };
+    assert_eq!(version("DLPACK_MAJOR_VERSION"), Some(flagperf_plugin::dlpack::DLPACK_MAJOR_VERSION));
+    assert_eq!(version("DLPACK_MINOR_VERSION"), Some(flagperf_plugin::dlpack::DLPACK_MINOR_VERSION));
 }
