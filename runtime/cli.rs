@@ -6,6 +6,7 @@ mod answer;
 mod arguments;
 mod doctor;
 mod list;
+mod plugins;
 mod run;
 mod work;
 
@@ -27,5 +28,6 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::List { what } => list::list(what),
         Command::Doctor(selection) => doctor::doctor(&selection),
         Command::Work => work::work(),
+        Command::Probe { library } => plugins::probe(&library),
     }
 }

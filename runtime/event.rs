@@ -178,4 +178,36 @@ pub struct EngineFacts {
     pub options: IndexMap<String, serde_json::Value>,
     /// Time of loading or compiling.
     pub load_s: Seconds,
+    /// The plug-in that it is in, when it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<PluginFacts>,
+    /// The process that it is, when it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sidecar: Option<SidecarFacts>,
+}
+
+/// An engine that the vendor brings as a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SidecarFacts {
+    /// Its own name.
+    pub name: String,
+    /// Version of what computes, as it says.
+    pub version: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// SHA-256 of the vendor's files that the command names, hexadecimal, by the name there.
+    pub files_sha256: IndexMap<String, String>,
+}
+
+/// An engine that the vendor brings as a shared library.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginFacts {
+    /// Its own name.
+    pub name: String,
+    /// Version of the library behind it.
+    pub version: String,
+    /// The shared library.
+    pub library: String,
+    /// SHA-256 of the shared library, hexadecimal; `None` when it could not be read.
+    pub library_sha256: Option<String>,
 }

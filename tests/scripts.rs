@@ -75,6 +75,8 @@ fn a_case_is_added_by_the_steps_of_the_readme() {
         framework: engine.roles().framework,
         compiler: engine.roles().compiler,
         precisions: engine.precisions().to_vec(),
+        takes_library: engine.takes_library(),
+        takes_command: engine.takes_command(),
     };
     let engines = TABLE.iter().map(row).collect();
     let config = config::load(checkout.path(), &overrides).unwrap();

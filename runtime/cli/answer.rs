@@ -30,6 +30,8 @@ pub(super) fn catalogue(root: &Path) -> Catalogue {
         framework: engine.roles().framework,
         compiler: engine.roles().compiler,
         precisions: engine.precisions().to_vec(),
+        takes_command: engine.takes_command(),
+        takes_library: engine.takes_library(),
     });
     Catalogue::read(root, engines.collect())
 }

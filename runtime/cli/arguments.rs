@@ -39,6 +39,12 @@ pub(super) enum Command {
     /// The worker: reads one job as a line of JSON on standard input, writes events as lines of JSON, and ends when its
     /// input ends
     Work,
+    /// Load a plug-in and say what it is: what `doctor` does in a process of its own, because a library may crash
+    #[command(hide = true)]
+    Probe {
+        /// The shared library
+        library: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]

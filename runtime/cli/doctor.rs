@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use super::answer::{planned, print_findings, root};
 use super::arguments::Selection;
+use super::plugins;
 use crate::config::{Findings, find_root};
 use crate::engine::TABLE;
 use crate::report::{bytes, columns, plain_table};
 use crate::result::Machine;
 
 /// A check, what came of it, and what to do.
-type Row = [String; 3];
+pub(super) type Row = [String; 3];
 
 /// Prints the checks; what is missing is no error of the program.
 pub(super) fn doctor(selection: &Selection) -> anyhow::Result<ExitCode> {
@@ -19,6 +20,10 @@ pub(super) fn doctor(selection: &Selection) -> anyhow::Result<ExitCode> {
     println!("machine\n{}", plain_table(machine(), columns()));
     println!("engines\n{}", plain_table(engines(), columns()));
     let planned = planned(&root, selection);
+    let plugins = plugins::plugins(&root, selection);
+    if !plugins.is_empty() {
+        println!("plug-ins\n{}", plain_table(plugins, columns()));
+    }
     println!("run\n{}", plain_table(run(&root, planned.as_ref()), columns()));
     match &planned {
         Ok(planned) => print_findings(planned.plan.findings.iter()),

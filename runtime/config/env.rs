@@ -1,6 +1,7 @@
 //! The environment: the only place that reads variables.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 /// The variables that flagperf reads, and what each does.
 pub const VARIABLES: &[(&str, &str)] = &[
@@ -12,6 +13,17 @@ pub const VARIABLES: &[(&str, &str)] = &[
 pub(super) const CONFIG: &str = "FLAGPERF_CONFIG";
 pub(super) const LOG_LEVEL: &str = "FLAGPERF_LOG_LEVEL";
 pub(super) const LOG_CALLS: &str = "LOG_CALL_INFORMATION";
+
+/// The variable with the folders that Python finds modules in, `first` before those that it names already.
+pub fn python_path(first: &Path) -> (&'static str, OsString) {
+    const PYTHON_PATH: &str = "PYTHONPATH";
+    let mut path = first.as_os_str().to_owned();
+    if let Some(rest) = std::env::var_os(PYTHON_PATH).filter(|rest| !rest.is_empty()) {
+        path.push(":");
+        path.push(rest);
+    }
+    (PYTHON_PATH, path)
+}
 
 /// What the environment says; an empty variable says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

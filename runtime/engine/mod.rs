@@ -6,11 +6,14 @@ mod candle;
 mod model;
 mod null;
 mod options;
+mod plugin;
 mod rten;
 mod session;
+mod sidecar;
 mod table;
 mod tract;
 
+pub use plugin::open_plugin;
 pub use session::{
     Artifact, DeviceTensor, Engine, EngineError, HeapMemory, LentMemory, Options, Roles, Session, Unavailable, Value,
     check_inputs,

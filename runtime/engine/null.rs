@@ -71,21 +71,12 @@ type Signature = (Vec<ValueInfo>, Vec<ValueInfo>);
 
 /// Inputs and outputs: from the options, else from the model.
 fn signature(artifact: Artifact<'_>, asked: &Asked<'_>) -> Result<Signature, EngineError> {
-    match (specs(asked, INPUTS)?, specs(asked, OUTPUTS)?) {
+    match (asked.specs(INPUTS)?, asked.specs(OUTPUTS)?) {
         (Some(inputs), Some(outputs)) => Ok((inputs, outputs)),
         (None, None) => read(artifact),
         (Some(_), None) => Err(asked.refuse(OUTPUTS, "must be given beside `inputs`".to_owned())),
         (None, Some(_)) => Err(asked.refuse(INPUTS, "must be given beside `outputs`".to_owned())),
     }
-}
-
-fn specs(asked: &Asked<'_>, option: &str) -> Result<Option<Vec<ValueInfo>>, EngineError> {
-    let Some(texts) = asked.texts(option)? else { return Ok(None) };
-    let info = |(name, text): (String, String)| match text.parse() {
-        Ok(spec) => Ok(ValueInfo { name, spec }),
-        Err(error) => Err(asked.refuse(option, format!("`{name}`: {error}"))),
-    };
-    texts.into_iter().map(info).collect::<Result<_, _>>().map(Some)
 }
 
 fn read(artifact: Artifact<'_>) -> Result<Signature, EngineError> {

@@ -2,6 +2,7 @@
 //!
 //! Knows no engine.
 
+use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
@@ -29,6 +30,12 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// Refuses a precision that the engine lacks; options are handed on to who knows them.
+    pub(super) fn any(engine: &dyn Engine, options: &'a Options) -> Result<Self, EngineError> {
+        check_precision(engine, options.precision)?;
+        Ok(Asked { engine: engine.name(), extra: &options.extra })
+    }
+
     /// A number that is at least zero.
     pub(super) fn number(&self, name: &str) -> Result<Option<f64>, EngineError> {
         self.read(name, "a number that is not negative", |json| json.as_f64().filter(|x| *x >= 0.0 && x.is_finite()))
@@ -44,6 +51,16 @@ impl<'a> Asked<'a> {
         self.read(name, "a map of text", |json| serde_json::from_value(json.clone()).ok())
     }
 
+    /// Inputs or outputs by name, from a map of specifications.
+    pub(super) fn specs(&self, name: &str) -> Result<Option<Vec<ValueInfo>>, EngineError> {
+        let Some(texts) = self.texts(name)? else { return Ok(None) };
+        let info = |(value, text): (String, String)| match text.parse() {
+            Ok(spec) => Ok(ValueInfo { name: value, spec }),
+            Err(error) => Err(self.refuse(name, format!("`{value}`: {error}"))),
+        };
+        texts.into_iter().map(info).collect::<Result<_, _>>().map(Some)
+    }
+
     /// An error about an option.
     pub(super) fn refuse(&self, name: &str, reason: String) -> EngineError {
         EngineError::Option { engine: self.engine, option: name.to_owned(), reason }
@@ -51,17 +68,21 @@ impl<'a> Asked<'a> {
 
     /// An error about the artifact.
     pub(super) fn refuse_artifact(&self, takes: &'static str, given: Artifact<'_>) -> EngineError {
-        let given = match given {
-            Artifact::Graph(graph) => format!("the graph `{}`", graph.name),
-            Artifact::Onnx(path) => format!("the ONNX file `{}`", path.display()),
-            Artifact::Compiled(path) => format!("the compiled file `{}`", path.display()),
-        };
-        EngineError::Artifact { engine: self.engine, takes, given }
+        EngineError::Artifact { engine: self.engine, takes, given: in_words(given) }
     }
 
     fn read<T>(&self, name: &str, takes: &str, as_type: impl Fn(&Json) -> Option<T>) -> Result<Option<T>, EngineError> {
         let Some(json) = self.extra.get(name).filter(|json| !json.is_null()) else { return Ok(None) };
         as_type(json).map(Some).ok_or_else(|| self.refuse(name, format!("`{json}` is not {takes}")))
+    }
+}
+
+/// An artifact, for messages.
+pub(super) fn in_words(artifact: Artifact<'_>) -> String {
+    match artifact {
+        Artifact::Graph(graph) => format!("the graph `{}`", graph.name),
+        Artifact::Onnx(path) => format!("the ONNX file `{}`", path.display()),
+        Artifact::Compiled(path) => format!("the compiled file `{}`", path.display()),
     }
 }
 
@@ -74,7 +95,8 @@ pub(super) fn threads(options: &Options) -> usize {
     }
 }
 
-fn check_precision(engine: &dyn Engine, asked: DType) -> Result<(), EngineError> {
+/// Refuses a type that the engine does not compute in.
+pub(super) fn check_precision(engine: &dyn Engine, asked: DType) -> Result<(), EngineError> {
     if engine.precisions().contains(&asked) { Ok(()) } else { Err(lacks_precision(engine, asked)) }
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use flagperf_onnx::{Graph, ValueInfo};
 use indexmap::IndexMap;
 
+use crate::event::{PluginFacts, SidecarFacts};
 use crate::tensor::{DType, HostMemory, Tensor, TensorSpec};
-use crate::units::Bytes;
+use crate::units::{Bytes, Seconds};
 
 /// What a session is loaded from.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,8 @@ pub struct Options {
     pub folder: PathBuf,
     /// The shared library, for an engine that the vendor brings as a plug-in.
     pub library: Option<PathBuf>,
+    /// Where files may be put that are of no use after the process.
+    pub scratch: PathBuf,
     /// Program and arguments, for an engine that the vendor brings as a sidecar.
     pub command: Vec<String>,
     /// Threads to compute with; 0 is the engine's default.
@@ -38,6 +41,8 @@ pub struct Options {
     pub precision: DType,
     /// Further options from the vendor's overlay, by the engine's own names.
     pub extra: IndexMap<String, serde_json::Value>,
+    /// The merged configuration of the case, for an engine that hands it on to code of the vendor's.
+    pub config: IndexMap<String, serde_json::Value>,
 }
 
 impl Default for Options {
@@ -46,11 +51,13 @@ impl Default for Options {
         Options {
             folder: PathBuf::new(),
             library: None,
+            scratch: std::env::temp_dir(),
             command: Vec::new(),
             threads: 0,
             batch_size: 1,
             precision: DType::F32,
             extra: IndexMap::new(),
+            config: IndexMap::new(),
         }
     }
 }
@@ -80,6 +87,16 @@ pub trait Engine: Sync {
 
     /// Highest version of the standard operator set that it knows.
     fn opset_max(&self) -> i64;
+
+    /// Whether it is in a shared library that the vendor brings ([`Options::library`]).
+    fn takes_library(&self) -> bool {
+        false
+    }
+
+    /// Whether it is a process that the vendor brings ([`Options::command`]).
+    fn takes_command(&self) -> bool {
+        false
+    }
 
     /// Whether it works on this machine: the version of the library behind it, or why not.
     ///
@@ -138,6 +155,27 @@ pub trait Session: Send {
     /// Threads it really computes with; 0 when it does not say.
     fn threads(&self) -> usize {
         0
+    }
+
+    /// Time that the vendor's own code asked to have taken off (FlagPerf's `foo_time`) since this was last called;
+    /// `None` when it asks for none. It is recorded, and never subtracted.
+    fn vendor_time(&mut self) -> Option<Seconds> {
+        None
+    }
+
+    /// Peak resident memory of processes that the engine computes in beside this one.
+    fn process_memory_max(&self) -> Option<Bytes> {
+        None
+    }
+
+    /// The plug-in that it runs in, when it does.
+    fn plugin(&self) -> Option<PluginFacts> {
+        None
+    }
+
+    /// The process that it runs in, when it does.
+    fn sidecar(&self) -> Option<SidecarFacts> {
+        None
     }
 }
 
@@ -302,9 +340,22 @@ pub enum EngineError {
         /// Bytes asked for.
         bytes: u64,
     },
+    /// Something is missing on this machine.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
     /// The model file or the library behind the engine.
     #[error("{0}")]
     Failed(String),
+}
+
+impl EngineError {
+    /// What to do about it; empty when the message says it.
+    pub fn hint(&self) -> &str {
+        match self {
+            EngineError::Unavailable(missing) => &missing.remedy,
+            _ => "",
+        }
+    }
 }
 
 /// Checks inputs against what a model takes, names of dimensions included: one size a name.

@@ -6,11 +6,13 @@ use super::Engine;
 use super::candle::Candle;
 use super::null::Null;
 use super::options::nearest;
+use super::plugin::Plugin;
 use super::rten::Rten;
+use super::sidecar::Sidecar;
 use super::tract::Tract;
 
 /// Every engine of this build, by name. An engine that cannot be used here keeps its row: `check` says why.
-pub static TABLE: &[&dyn Engine] = &[&Candle, &Null, &Rten, &Tract];
+pub static TABLE: &[&dyn Engine] = &[&Candle, &Null, &Plugin, &Rten, &Sidecar, &Tract];
 
 /// The engine of this name.
 ///

@@ -2,8 +2,10 @@
 //!
 //! Knows no event and no record: a process is lines in, lines out, and how it ended.
 
+mod companion;
 mod ending;
 mod process;
 
+pub use companion::{Beside, Companion};
 pub use ending::Ending;
 pub use process::{Next, Process, ProcessError, Program, end_with_input};

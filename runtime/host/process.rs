@@ -1,4 +1,4 @@
-//! The only owner of processes: each is started by argv in a group of its own, fed one line, read line by line,
+//! The processes that run jobs: each is started by argv in a group of its own, fed one line, read line by line,
 //! killed as a group and waited for.
 //!
 //! A child watches its standard input ([`end_with_input`]): it ends when its parent is gone, however that ended.
@@ -100,7 +100,7 @@ impl Process {
         let (name, arguments) = program.argv.split_first().ok_or(ProcessError::Empty)?;
         let log = File::options().create(true).append(true).open(&program.stderr);
         let log = log.map_err(|source| ProcessError::Stderr { path: program.stderr.clone(), source })?;
-        #[expect(clippy::disallowed_methods, reason = "the one place that starts processes")]
+        #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
         let mut command = Command::new(name);
         command.args(arguments).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -96,6 +96,23 @@ impl Latency {
     }
 }
 
+/// Time that a vendor's own code asked to have taken off (FlagPerf's `foo_time`): recorded, never subtracted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VendorTime {
+    /// Over all steps.
+    pub sum_s: Seconds,
+    /// Most in one step.
+    pub max_s: Seconds,
+}
+
+impl VendorTime {
+    /// With one more step.
+    #[must_use]
+    pub fn and(self, step: Seconds) -> Self {
+        VendorTime { sum_s: self.sum_s + step, max_s: Seconds(self.max_s.0.max(step.0)) }
+    }
+}
+
 /// The figures of one measured loop.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measurement {
@@ -133,9 +150,12 @@ pub struct Measurement {
     pub non_finite_outputs: u64,
     /// Time of sub-phases that the script named, over all passes.
     pub spans: IndexMap<String, Seconds>,
+    /// Time that the vendor's code asked to have taken off; nothing was. `None` when it asked for none.
+    #[serde(default)]
+    pub vendor_time: Option<VendorTime>,
     /// Memory that the engine has in use on its device, at the end; `None` when it does not say.
     pub device_memory_bytes: Option<Bytes>,
-    /// Peak resident memory of the worker so far.
+    /// Peak resident memory of the worker so far, and of the engine's own processes.
     pub memory_bytes_max: Bytes,
 }
 

@@ -33,6 +33,10 @@ pub struct KnownEngine {
     pub compiler: bool,
     /// Floating-point types that it computes in.
     pub precisions: Vec<DType>,
+    /// Whether it is a process that the vendor brings.
+    pub takes_command: bool,
+    /// Whether it is in a shared library that the vendor brings.
+    pub takes_library: bool,
 }
 
 /// A case on disk.

@@ -3,9 +3,13 @@
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use super::problem::{PLUGIN, SIDECAR};
 use super::{Catalogue, EngineChoice, KnownEngine, PlanProblem, Settings};
 use crate::config::{CaseConfig, EngineEntry, Finding, Origin, Vendor, known, nearest};
 use crate::tensor::DType;
+
+/// The module of Python that runs FlagPerf's engine classes: `python3 -m flagperf_sidecar FILE`.
+const ADAPTOR: &str = "flagperf_sidecar";
 
 /// The side of a case that an engine takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +41,17 @@ impl Role {
                 (vendor.compilers.get(name), name.to_owned(), compiler.origin.clone())
             }
         }
+    }
+
+    /// Where vendor.yaml says a field of an entry.
+    fn origin(self, vendor: &Vendor, entry: &EngineEntry, field: &str) -> Origin {
+        let (side, entries) = match self {
+            Role::Framework => ("frameworks", &vendor.frameworks),
+            Role::Compiler => ("compilers", &vendor.compilers),
+        };
+        // A framework may be asked for with a version that its key lacks.
+        let key = entries.iter().find(|(_, known)| std::ptr::eq(*known, entry)).map_or("", |(key, _)| key);
+        vendor.origin(&[side, key, field])
     }
 
     fn takes(self, engine: &KnownEngine) -> bool {
@@ -79,6 +94,8 @@ pub(super) fn choose_engine(
         PlanProblem::Precision { .. } => Finding::error(case.settings["fp16"].origin.clone(), problem),
         _ => Finding::error(origin, problem),
     })?;
+    check_library(role, &name, entry, vendor, catalogue)?;
+    check_command(role, &name, entry, vendor, catalogue)?;
     let mut options = options(entry, case);
     let threads = match options.shift_remove("threads") {
         None => 0,
@@ -115,6 +132,55 @@ fn check_engine(
         return Err(PlanProblem::Precision { role: role.name(), name: name.to_owned(), asked, has });
     }
     Ok(())
+}
+
+/// Whether an engine has the library that it needs, and none that it does not take.
+fn check_library(
+    role: Role,
+    name: &str,
+    entry: &EngineEntry,
+    vendor: &Vendor,
+    catalogue: &Catalogue,
+) -> Result<(), Finding> {
+    let (name, engine) = (name.to_owned(), entry.engine.clone());
+    let takes = catalogue.engine(&engine).is_some_and(|engine| engine.takes_library);
+    let problem = match (&entry.library, takes) {
+        (None, true) => PlanProblem::NoLibrary { role: role.name(), name, engine },
+        (Some(_), false) => PlanProblem::LibraryUnused { role: role.name(), name, engine },
+        (Some(library), true) if !(catalogue.exists)(&vendor.folder.join(library)) => {
+            PlanProblem::Missing { what: PLUGIN, path: vendor.folder.join(library) }
+        }
+        _ => return Ok(()),
+    };
+    Err(Finding::error(role.origin(vendor, entry, "library"), problem))
+}
+
+/// Whether an engine has the command that it needs, its files where they should be, and none that it does not take.
+fn check_command(
+    role: Role,
+    name: &str,
+    entry: &EngineEntry,
+    vendor: &Vendor,
+    catalogue: &Catalogue,
+) -> Result<(), Finding> {
+    let (name, engine) = (name.to_owned(), entry.engine.clone());
+    let takes = catalogue.engine(&engine).is_some_and(|engine| engine.takes_command);
+    let mut files = command_files(&entry.command).map(|file| vendor.folder.join(file));
+    let missing = files.find(|file| !(catalogue.exists)(file));
+    let problem = match (entry.command.is_empty(), takes, missing) {
+        (true, true, _) => PlanProblem::NoCommand { role: role.name(), name, engine },
+        (false, false, _) => PlanProblem::CommandUnused { role: role.name(), name, engine },
+        (false, true, Some(path)) => PlanProblem::Missing { what: SIDECAR, path },
+        _ => return Ok(()),
+    };
+    Err(Finding::error(role.origin(vendor, entry, "command"), problem))
+}
+
+/// The files of the vendor's that a command is known to need: a program with a slash, and what the adaptor is to run.
+fn command_files(command: &[String]) -> impl Iterator<Item = &str> {
+    let program = command.first().filter(|program| program.contains('/'));
+    let adaptor = command.iter().position(|word| word == ADAPTOR).and_then(|at| command.get(at + 1));
+    program.into_iter().chain(adaptor).map(String::as_str)
 }
 
 /// The vendor's defaults under the case's own keys; null leaves an option to the engine.

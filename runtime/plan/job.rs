@@ -42,6 +42,13 @@ pub struct Job {
     pub limits: Limits,
 }
 
+impl Job {
+    /// Where the worker puts what is of no use after the phase. The conductor removes it, however the worker ended.
+    pub fn scratch(&self) -> PathBuf {
+        self.log_dir.join("scratch")
+    }
+}
+
 /// `configurations.yaml` after every overlay: FlagPerf's keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {

@@ -5,6 +5,11 @@ use std::path::PathBuf;
 use crate::config::Explained;
 use crate::tensor::DType;
 
+/// What a missing file of a sidecar is called.
+pub(super) const SIDECAR: &str = "sidecar";
+/// What a missing plug-in is called.
+pub(super) const PLUGIN: &str = "plug-in";
+
 /// What planning can find wrong.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanProblem {
@@ -69,6 +74,46 @@ pub enum PlanProblem {
     Threads {
         /// The value.
         value: String,
+    },
+    /// An engine that is in a library, without one.
+    #[error("{role} `{name}` names no `library`, which engine `{engine}` needs")]
+    NoLibrary {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The engine.
+        engine: String,
+    },
+    /// A library for an engine that is in none.
+    #[error("{role} `{name}` names a `library`, which engine `{engine}` does not take")]
+    LibraryUnused {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The engine.
+        engine: String,
+    },
+    /// An engine that is a process, without a command.
+    #[error("{role} `{name}` has no `command`, which engine `{engine}` needs")]
+    NoCommand {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The engine.
+        engine: String,
+    },
+    /// A command for an engine that is no process.
+    #[error("{role} `{name}` has a `command`, which engine `{engine}` does not take")]
+    CommandUnused {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The engine.
+        engine: String,
     },
     /// Neither validation nor inference.
     #[error("`compiler: null` together with `no_validation: true` leaves nothing to do")]
@@ -135,6 +180,14 @@ impl PlanProblem {
             Self::NothingToDo => "set one of them otherwise".to_owned(),
             Self::NoModel => "name an ONNX file, or anything when the compiler opens none".to_owned(),
             Self::Missing { what: "data directory", .. } => "give --data DIR, or change `CASES`".to_owned(),
+            Self::Missing { what: SIDECAR, .. } => "`command` counts from the vendor's folder".to_owned(),
+            Self::NoCommand { .. } => "`command: [python3, -m, flagperf_sidecar, engines/mine.py]`".to_owned(),
+            Self::CommandUnused { .. } => "`engine: sidecar` starts a command".to_owned(),
+            Self::Missing { what: PLUGIN, .. } => {
+                "build it first: the README of the vendor's folder says how".to_owned()
+            }
+            Self::NoLibrary { .. } => "`library: engines/libmychip.so` counts from the vendor's folder".to_owned(),
+            Self::LibraryUnused { .. } => "`engine: plugin` loads a library".to_owned(),
             Self::Docker => "set `CONTAINER: none`".to_owned(),
             Self::Remote { .. } => "set `HOSTS: [localhost]`".to_owned(),
             _ => String::new(),

@@ -44,9 +44,16 @@ fn engine_rows(section: &str, case: &CaseConfig, vendor: &Vendor) -> Vec<Row> {
     let compiler = case.settings["compiler"].value.as_str().and_then(|name| vendor.compilers.get_key_value(name));
     let mut rows = Vec::new();
     let sides = [("frameworks", framework), ("compilers", compiler)];
-    for (side, (name, EngineEntry { engine, options, .. })) in sides.into_iter().filter_map(|(s, e)| Some((s, e?))) {
+    for (side, (name, EngineEntry { engine, library, options, .. })) in
+        sides.into_iter().filter_map(|(s, e)| Some((s, e?)))
+    {
         let origin = vendor.origin(&[side, name]);
         rows.push(Row::new(section, &format!("{name}.engine"), engine.clone(), &origin));
+        if let Some(library) = library {
+            let origin = vendor.origin(&[side, name, "library"]);
+            let library = vendor.folder.join(library).display().to_string();
+            rows.push(Row::new(section, &format!("{name}.library"), library, &origin));
+        }
         for (option, value) in options.iter().filter(|(option, _)| !case.own.contains_key(*option)) {
             let origin = vendor.origin(&[side, name, "options", option]);
             rows.push(Row::new(section, &format!("{name}.{option}"), display(value), &origin));

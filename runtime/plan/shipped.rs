@@ -22,6 +22,8 @@ fn catalogue(root: &Path) -> Catalogue {
     catalogue.engines = names
         .into_iter()
         .map(|name| KnownEngine {
+            takes_library: name == "plugin",
+            takes_command: name == "sidecar",
             name,
             about: String::new(),
             framework: true,

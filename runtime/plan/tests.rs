@@ -19,8 +19,15 @@ fn engines() -> Vec<KnownEngine> {
         framework,
         compiler,
         precisions: precisions.to_vec(),
+        takes_library: name == "plugin",
+        takes_command: name == "sidecar",
     };
-    vec![row("candle", true, false, &[DType::F32, DType::F16]), row("rten", false, true, &[DType::F32])]
+    vec![
+        row("candle", true, false, &[DType::F32, DType::F16]),
+        row("plugin", true, true, &[DType::F32, DType::F16]),
+        row("rten", false, true, &[DType::F32]),
+        row("sidecar", true, true, &[DType::F32, DType::F16]),
+    ]
 }
 
 fn catalogue(root: &Path) -> Catalogue {
@@ -133,13 +140,57 @@ fn an_engine_that_this_build_lacks_or_that_cannot_take_the_side_is_an_error() {
     assert_eq!(
         errors(&runnable(), &set(&["compiler=rare"])),
         [
-            "--set compiler=rare: compiler `rare` needs engine `tract`, which this build lacks (it has: candle, rten)\n  hint: \
+            "--set compiler=rare: compiler `rare` needs engine `tract`, which this build lacks (it has: candle, plugin, rten, sidecar)\n  hint: \
           `flagperf doctor` says how to get it"
         ]
     );
     let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: rten}}\ncompilers: {fast: {engine: rten}}\n";
     let checkout = runnable().with("vendors/chip/vendor.yaml", vendor);
     assert_eq!(errors(&checkout, &Overrides::default()), ["configs/host.yaml:3: engine `rten` cannot be a framework"]);
+}
+
+/// What is wrong with a case whose compiler is this entry of vendor.yaml, written on two lines.
+fn errors_with(checkout: Checkout, entry: &str) -> Vec<String> {
+    let vendor =
+        format!("name: chip\nabout: a\nframeworks: {{frame: {{engine: candle}}}}\ncompilers:\n    fast:\n{entry}");
+    errors(&checkout.with("vendors/chip/vendor.yaml", &vendor), &Overrides::default())
+}
+
+#[test]
+fn a_plug_in_without_its_library_is_an_error_that_says_where() {
+    assert_eq!(
+        errors_with(runnable(), "        engine: plugin\n"),
+        [
+            "vendors/chip/vendor.yaml:5: compiler `fast` names no `library`, which engine `plugin` needs\n  hint: `library: \
+          engines/libmychip.so` counts from the vendor's folder"
+        ]
+    );
+    let checkout = runnable();
+    let missing = checkout.path("vendors/chip/libfast.so");
+    assert_eq!(
+        errors_with(checkout, "        engine: plugin\n        library: libfast.so\n"),
+        [format!(
+            "vendors/chip/vendor.yaml:7: plug-in `{}` does not exist\n  hint: build it first: the README of the vendor's \
+             folder says how",
+            missing.display()
+        )]
+    );
+    assert_eq!(
+        errors_with(runnable(), "        engine: rten\n        library: libfast.so\n"),
+        ["vendors/chip/vendor.yaml:7: compiler `fast` names a `library`, which engine `rten` does not take\n  hint: \
+          `engine: plugin` loads a library"]
+    );
+}
+
+#[test]
+fn the_library_of_a_plug_in_reaches_the_job() {
+    let checkout = runnable().with("vendors/chip/libfast.so", "");
+    let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: candle}}\n\
+                  compilers: {fast: {engine: plugin, library: libfast.so}}\n";
+    let checkout = checkout.with("vendors/chip/vendor.yaml", vendor);
+    let plan = planned(&checkout, &Overrides::default()).unwrap();
+    let engine = &plan.cases[0].jobs[1].engine;
+    assert_eq!(engine.folder.join(engine.library.as_ref().unwrap()), checkout.path("vendors/chip/libfast.so"));
 }
 
 #[test]

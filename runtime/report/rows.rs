@@ -107,6 +107,10 @@ fn loop_rows(measured: &Measurement) -> Vec<(&'static str, String)> {
     for (name, time) in &measured.spans {
         rows.push(("span", format!("{name}: {}", duration(*time))));
     }
+    if let Some(time) = measured.vendor_time.filter(|time| time.max_s.0 > 0.0) {
+        let (max, sum) = (duration(time.max_s), duration(time.sum_s));
+        rows.push(("foo_time", format!("at most {max} a step, {sum} in all, not taken off")));
+    }
     let device = measured.device_memory_bytes.map(|memory| format!(", device {}", bytes(memory)));
     rows.push(("memory", format!("worker {}{}", bytes(measured.memory_bytes_max), device.unwrap_or_default())));
     if measured.non_finite_outputs > 0 {

@@ -33,6 +33,7 @@ pub fn measurement(step: Step) -> Measurement {
         accuracy_unknown: None,
         non_finite_outputs: 0,
         spans: IndexMap::new(),
+        vendor_time: None,
         device_memory_bytes: None,
         memory_bytes_max: Bytes(1 << 20),
     }

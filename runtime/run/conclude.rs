@@ -57,6 +57,9 @@ fn missed(accuracy: &Accuracy) -> FailureRecord {
     }
 }
 
+/// From this much a step, time that a vendor's code asks to have taken off is worth a warning.
+const VENDOR_TIME: Seconds = Seconds(1e-3);
+
 fn unsteady(record: &Record) -> Vec<String> {
     let measured = record.phases.iter().flat_map(|phase| &phase.measured);
     let mut warnings = Vec::new();
@@ -67,6 +70,12 @@ fn unsteady(record: &Record) -> Vec<String> {
         }
         if measured.non_finite_outputs > 0 {
             warnings.push(format!("{name}: {} outputs are NaN or infinite", measured.non_finite_outputs));
+        }
+        if let Some(time) = measured.vendor_time.filter(|time| time.max_s.0 > VENDOR_TIME.0) {
+            let (sum, max) = (time.sum_s.0, time.max_s.0);
+            warnings.push(format!(
+                "{name}: the engine asked to have up to {max:.4} s a step taken off ({sum:.4} s in all); nothing was"
+            ));
         }
         if measured.failed_samples > 0 {
             warnings.push(format!("{name}: {} samples could not be read", measured.failed_samples));

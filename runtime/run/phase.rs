@@ -56,6 +56,8 @@ pub(super) fn run_phase(
         _ => process.kill(),
     };
     let stderr = process.last_stderr_lines();
+    // A worker that was killed has not tidied up; mostly there is nothing.
+    let _ = std::fs::remove_dir_all(job.scratch());
     outcome(job, collector, options, Some(ending), stop, stderr)
 }
 
@@ -120,20 +122,25 @@ fn outcome(
         (Stop::Interrupted, _) => PhaseEnd::Interrupted,
         (_, Some(failure)) | (Stop::Failed(failure), None) => failed(failure),
         (Stop::Ended(Ending::Exited(0)), None) if finished => PhaseEnd::Finished,
-        (Stop::Ended(ending), None) => failed(ended(ending, finished)),
+        (Stop::Ended(ending), None) => failed(ended(job, ending, finished)),
     };
     let ending = ending.map(|ending| ending.to_string());
     let (record, warnings) = collector.finish(options.clock.now(), ending);
     PhaseOutcome { record, warnings, end }
 }
 
-fn ended(ending: Ending, finished: bool) -> Failure {
+fn ended(job: &Job, ending: Ending, finished: bool) -> Failure {
     let when = if finished { "after it had finished" } else { "before it had finished" };
-    let hint = match ending {
-        Ending::Killed(_) => "`dmesg` may say more; a smaller `batch_size` or `num_workers` needs less memory",
-        Ending::Exited(_) => "its last lines are in stdout_err.out.log",
+    let hint = match (&job.engine.library, ending) {
+        (Some(library), _) => {
+            format!("the plug-in `{}` ran in it; its last lines are in stdout_err.out.log", library.display())
+        }
+        (None, Ending::Killed(_)) => {
+            "`dmesg` may say more; a smaller `batch_size` or `num_workers` needs less memory".to_owned()
+        }
+        (None, Ending::Exited(_)) => "its last lines are in stdout_err.out.log".to_owned(),
     };
-    Failure { step: None, reason: format!("the worker ended {when}: {ending}"), hint: hint.to_owned() }
+    Failure { step: None, reason: format!("the worker ended {when}: {ending}"), hint }
 }
 
 fn too_long(job: &Job) -> Failure {

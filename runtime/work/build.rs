@@ -131,18 +131,28 @@ fn load_each<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m
     let options = Options {
         folder: job.engine.folder.clone(),
         library: job.engine.library.clone(),
+        scratch: job.scratch(),
         command: job.engine.command.clone(),
         threads: job.engine.threads as usize,
         batch_size: job.settings.batch_size as usize,
         precision: precision(&job.settings),
         extra: job.engine.options.clone(),
+        config: vendor_config(job),
     };
     artifacts
         .map(|(name, artifact)| {
-            let session = engine.load(artifact, &options).map_err(|e| failure(&e, ""))?;
+            let session = engine.load(artifact, &options).map_err(|e| failure(&e, e.hint()))?;
             Ok((name, Arc::new(Mutex::new(session))))
         })
         .collect()
+}
+
+/// What a vendor's code sees as `config`, under FlagPerf's keys: what the scripts see, and the folders.
+fn vendor_config(job: &Job) -> IndexMap<String, serde_json::Value> {
+    let root = job.scripts.ancestors().nth(2).unwrap_or(Path::new(""));
+    let folders = [("perf_dir", root), ("data_dir", &job.data_dir), ("log_dir", &job.log_dir)];
+    let folders = folders.map(|(key, folder)| (key.to_owned(), folder.to_string_lossy().into()));
+    job.config.clone().into_iter().chain(folders).collect()
 }
 
 /// The floating-point type that the settings ask for.
@@ -170,16 +180,21 @@ fn graph_files(path: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
 
 /// What was loaded.
 pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFacts {
-    let version = engine::find(&job.engine.engine).ok().and_then(|e| e.check().ok()).unwrap_or_default();
     let first = sessions.values().next().and_then(|s| s.lock().ok());
+    let plugin = first.as_ref().and_then(|s| s.plugin());
+    let sidecar = first.as_ref().and_then(|s| s.sidecar());
+    let own = plugin.as_ref().map(|p| &p.version).or(sidecar.as_ref().map(|s| &s.version)).cloned();
+    let row = || engine::find(&job.engine.engine).ok().and_then(|e| e.check().ok()).unwrap_or_default();
     EngineFacts {
         name: job.engine.engine.clone(),
-        version,
+        version: own.unwrap_or_else(row),
         device: first.as_ref().map(|s| s.device()).unwrap_or_default(),
         precision: precision(&job.settings).to_string(),
         threads: first.map_or(0, |s| u32::try_from(s.threads()).unwrap_or(u32::MAX)),
         options: job.engine.options.clone(),
         load_s,
+        plugin,
+        sidecar,
     }
 }
 

@@ -12,7 +12,7 @@ use super::step;
 use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions, OnBadSample};
 use crate::engine::{EngineError, HeapMemory, LentMemory};
 use crate::event::{Event, Failure};
-use crate::measure::{Clock, Latency, Measurement, Nanos, PassTimes, StepTimes, Warmup, summarise};
+use crate::measure::{Clock, Latency, Measurement, Nanos, PassTimes, StepTimes, VendorTime, Warmup, summarise};
 use crate::metric::Accumulator;
 use crate::plan::Job;
 use crate::script::{EvaluatorFn, ForwardFn, Output};
@@ -62,6 +62,7 @@ struct Totals {
     core: Vec<Seconds>,
     passes: Vec<PassTimes>,
     spans: IndexMap<String, Seconds>,
+    vendor_time: Option<VendorTime>,
     kept: KeptOutputs,
 }
 
@@ -160,6 +161,7 @@ impl<'a> MeasuredLoop<'a> {
         }
         self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
         forward.take_spans();
+        self.vendor_time();
         Ok(warmup)
     }
 
@@ -226,6 +228,12 @@ impl<'a> MeasuredLoop<'a> {
         Ok(())
     }
 
+    /// What the vendors' code asked to have taken off since this was last called.
+    fn vendor_time(&self) -> Option<Seconds> {
+        let sessions = self.sessions.values().filter_map(|session| session.lock().ok()?.vendor_time());
+        sessions.reduce(|a, b| a + b)
+    }
+
     /// Cuts what does not count and evaluates the rest; gives the number of samples and the outputs that count.
     fn evaluate(
         &mut self,
@@ -251,6 +259,9 @@ impl<'a> MeasuredLoop<'a> {
         self.done.samples += u64::from(samples);
         self.done.failed += batch.failed.len() as u64;
         self.done.padded += (batch.rows - batch.tickets.len()) as u64;
+        if let Some(time) = self.vendor_time() {
+            self.done.vendor_time = Some(self.done.vendor_time.unwrap_or_default().and(time));
+        }
         for (_, error) in &batch.failed {
             (self.emit)(Event::SampleFailed { sample: error.sample.clone(), reason: error.reason.clone() });
         }
@@ -283,6 +294,8 @@ impl<'a> MeasuredLoop<'a> {
         let done = &self.done;
         let sum = |part: fn(&PassTimes) -> Seconds| done.passes.iter().map(part).sum::<Seconds>();
         let memory = self.sessions.values().filter_map(|s| s.lock().ok()?.device_memory()).map(|b| b.0);
+        let beside =
+            self.sessions.values().filter_map(|s| s.lock().ok()?.process_memory_max()).map(|b| b.0).sum::<u64>();
         Measurement {
             step: self.step,
             batch_size: self.job.settings.batch_size,
@@ -301,8 +314,9 @@ impl<'a> MeasuredLoop<'a> {
             accuracy_unknown: self.accuracy_unknown.clone(),
             non_finite_outputs: done.non_finite,
             spans: done.spans.clone(),
+            vendor_time: done.vendor_time,
             device_memory_bytes: memory.reduce(|a, b| a + b).map(Bytes),
-            memory_bytes_max: peak_memory(),
+            memory_bytes_max: Bytes(peak_memory().0 + beside),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use flagperf::engine::{Artifact, Engine, EngineError, Options, Session, Value};
+use flagperf::engine::{Artifact, Engine, EngineError, Options, Roles, Session, Value, find, open_plugin};
 use flagperf::tensor::{DType, Tensor};
 use flagperf_onnx::{Graph, write_onnx};
 use tempfile::TempDir;
@@ -22,8 +22,7 @@ pub enum Form {
 
 impl Form {
     /// The forms that an engine takes by its roles.
-    pub fn of(engine: &dyn Engine) -> Vec<Form> {
-        let roles = engine.roles();
+    pub fn of(roles: Roles) -> Vec<Form> {
         [(roles.framework, Form::Graph), (roles.compiler, Form::File)]
             .into_iter()
             .filter_map(|(takes, form)| takes.then_some(form))
@@ -40,10 +39,65 @@ impl fmt::Display for Form {
     }
 }
 
+/// What is held to the suite: a row of the table of engines, with the options that make it this engine.
+#[derive(Clone)]
+pub struct Subject {
+    /// Its name in the names of trials.
+    pub name: String,
+    /// The row.
+    pub engine: &'static dyn Engine,
+    /// What every load adds to: the library of a plug-in.
+    pub base: Options,
+    /// Which sides of a case it can take.
+    pub roles: Roles,
+    /// Floating-point types that it computes in.
+    pub precisions: Vec<DType>,
+}
+
+impl Subject {
+    /// A row as it is.
+    pub fn row(engine: &'static dyn Engine) -> Self {
+        let (name, roles, precisions) = (engine.name().to_owned(), engine.roles(), engine.precisions().to_vec());
+        Subject { name, engine, base: Options::default(), roles, precisions }
+    }
+
+    /// The engine in a shared library.
+    pub fn plugin(library: &Path) -> Self {
+        let said = open_plugin(library).unwrap_or_else(|missing| panic!("{missing} ({})", missing.remedy));
+        Subject {
+            name: said.name().to_owned(),
+            engine: find("plugin").unwrap(),
+            base: Options { library: Some(library.to_owned()), ..Options::default() },
+            roles: said.roles(),
+            precisions: said.precisions().to_vec(),
+        }
+    }
+}
+
+impl Subject {
+    /// ONNX Runtime's package of Python, as the vendor `cpu` has it; `python` is one that has it.
+    pub fn onnxruntime_in(python: &Path) -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let words = [python.to_str().unwrap(), "-m", "flagperf_sidecar", "engines/onnxruntime_py.py"];
+        let base = Options {
+            folder: root.join("vendors/cpu"),
+            command: words.map(str::to_owned).to_vec(),
+            ..Options::default()
+        };
+        Subject {
+            name: "onnxruntime_py".to_owned(),
+            engine: find("sidecar").unwrap(),
+            base,
+            roles: Roles { framework: false, compiler: true },
+            precisions: vec![DType::F32],
+        }
+    }
+}
+
 /// An engine under trial.
 pub struct Bench {
     /// The engine.
-    pub engine: &'static dyn Engine,
+    pub subject: Subject,
     /// How it is given models.
     pub form: Form,
 }
@@ -56,19 +110,19 @@ pub struct Loaded {
 
 impl Bench {
     /// One thread, full batches of [`BATCH`], the given precision, no further options.
-    pub fn options(precision: DType) -> Options {
-        Options { threads: 1, batch_size: BATCH, precision, ..Options::default() }
+    pub fn options(&self, precision: DType) -> Options {
+        Options { threads: 1, batch_size: BATCH, precision, ..self.subject.base.clone() }
     }
 
     /// Loads a graph with options of the caller's.
     pub fn try_load(&self, graph: &Graph, options: &Options) -> Result<Loaded, EngineError> {
         let folder = tempfile::tempdir().unwrap();
         let session = match self.form {
-            Form::Graph => self.engine.load(Artifact::Graph(graph), options)?,
+            Form::Graph => self.subject.engine.load(Artifact::Graph(graph), options)?,
             Form::File => {
                 let path = folder.path().join("model.onnx");
                 write_onnx(graph, &path).unwrap();
-                self.engine.load(Artifact::Onnx(&path), options)?
+                self.subject.engine.load(Artifact::Onnx(&path), options)?
             }
         };
         Ok(Loaded { session, _folder: folder })
@@ -76,12 +130,12 @@ impl Bench {
 
     /// Loads a graph that the engine has to take.
     pub fn load(&self, graph: &Graph) -> Loaded {
-        self.try_load(graph, &Bench::options(DType::F32)).unwrap_or_else(|error| panic!("{error}"))
+        self.try_load(graph, &self.options(DType::F32)).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Loads a file as it is.
     pub fn load_file(&self, path: &Path) -> Result<Box<dyn Session>, EngineError> {
-        self.engine.load(Artifact::Onnx(path), &Bench::options(DType::F32))
+        self.subject.engine.load(Artifact::Onnx(path), &self.options(DType::F32))
     }
 }
 

@@ -1,4 +1,4 @@
-//! One suite over every row of the table of engines: whatever an engine is, it keeps what the trait promises.
+//! One suite over every engine: whatever it is and however it is brought, it keeps what the trait promises.
 //!
 //! A trial is one check on one engine, given the model as a graph or as a file: `rten::file::odd_batches`. What an
 //! engine cannot be held to stands in [`EXCEPTIONS`], with the reason; the suite prints what it leaves out.
@@ -12,19 +12,23 @@ mod numerics;
 mod operators;
 mod refusals;
 mod sessions;
+#[path = "../support/mod.rs"]
+mod support;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use flagperf::engine::TABLE;
 use libtest_mimic::{Arguments, Trial};
 
-use bench::{Bench, Form};
+use bench::{Bench, Form, Subject};
 
 /// A promise of the trait, tried on an engine; panics when it is broken.
 type Check = fn(&Bench);
 
 /// Checks that an engine is not held to: engine, beginning of the check's name, reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("onnxruntime_py", "refuses::unknown_option", "vendor.yaml says which options there are; all reach the process"),
     ("null", "computes::", "computes nothing"),
     ("null", "refuses::unsupported_precision", "takes every precision"),
     ("null", "refuses::model_in_another_precision", "takes any model"),
@@ -46,21 +50,41 @@ fn checks(form: Form) -> Vec<(String, Check)> {
         .collect()
 }
 
+/// Every row of the table that works here, the example of a plug-in in Rust, which cargo puts beside this program, and
+/// a sidecar.
+fn subjects() -> Vec<Subject> {
+    let mut subjects = Vec::new();
+    for engine in TABLE.iter().copied() {
+        match engine.check() {
+            Ok(_) if engine.takes_library() => subjects.push(Subject::plugin(&candle_plugin())),
+            Ok(_) if engine.takes_command() => {
+                subjects.extend(support::python().map(|python| Subject::onnxruntime_in(&python)));
+            }
+            Ok(_) => subjects.push(Subject::row(engine)),
+            Err(missing) => eprintln!("left out: {}: {missing} ({})", engine.name(), missing.remedy),
+        }
+    }
+    subjects
+}
+
+fn candle_plugin() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    program.with_file_name("libflagperf_plugin_candle.so")
+}
+
 fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for engine in TABLE.iter().copied() {
-        if let Err(missing) = engine.check() {
-            eprintln!("left out: {}: {missing} ({})", engine.name(), missing.remedy);
-            continue;
-        }
-        for form in Form::of(engine) {
+    let subjects = subjects();
+    for subject in subjects.clone() {
+        for form in Form::of(subject.roles) {
             for (name, check) in checks(form) {
-                let trial = Trial::test(format!("{}::{form}::{name}", engine.name()), move || {
-                    check(&Bench { engine, form });
+                let bench = Bench { subject: subject.clone(), form };
+                let trial = Trial::test(format!("{}::{form}::{name}", subject.name), move || {
+                    check(&bench);
                     Ok(())
                 });
                 let excepted =
-                    EXCEPTIONS.iter().find(|(row, begins, _)| *row == engine.name() && name.starts_with(begins));
+                    EXCEPTIONS.iter().find(|(row, begins, _)| *row == subject.name && name.starts_with(begins));
                 if let Some((_, _, reason)) = excepted {
                     eprintln!("left out: {}: {reason}", trial.name());
                 }
@@ -68,17 +92,19 @@ fn trials() -> Vec<Trial> {
             }
         }
     }
-    trials.push(Trial::test("every_exception_excepts_something", || {
-        every_exception_excepts_something();
+    trials.push(Trial::test("every_exception_excepts_something", move || {
+        every_exception_excepts_something(&subjects);
         Ok(())
     }));
     trials
 }
 
 /// An exception for an engine or check that is no more would hide that it is not needed.
-fn every_exception_excepts_something() {
+fn every_exception_excepts_something(subjects: &[Subject]) {
     for (row, begins, reason) in EXCEPTIONS {
-        assert!(TABLE.iter().any(|engine| engine.name() == *row), "no engine `{row}`");
+        // A machine without Python has no subject for it.
+        let in_table = TABLE.iter().any(|engine| engine.name() == *row) || *row == "onnxruntime_py";
+        assert!(in_table || subjects.iter().any(|subject| subject.name == *row), "no engine `{row}`");
         assert!(checks(Form::File).iter().any(|(name, _)| name.starts_with(begins)), "no check `{begins}`");
         assert!(!reason.is_empty());
     }

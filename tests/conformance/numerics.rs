@@ -38,13 +38,13 @@ fn operators(bench: &Bench) {
 
 /// The network in every precision of the engine.
 fn network(bench: &Bench, graph: fn(DType) -> Graph) {
-    for precision in bench.engine.precisions() {
+    for precision in &bench.subject.precisions {
         compare(bench, &graph(*precision), *precision).unwrap_or_else(|error| panic!("{precision}: {error}"));
     }
 }
 
 fn compare(bench: &Bench, graph: &Graph, precision: DType) -> Result<(), String> {
-    let mut loaded = bench.try_load(graph, &Bench::options(precision)).map_err(|error| error.to_string())?;
+    let mut loaded = bench.try_load(graph, &bench.options(precision)).map_err(|error| error.to_string())?;
     let reference = Executor::load(graph, ReferenceOps).map_err(|error| format!("reference: {error}"))?;
     for rows in [BATCH, 1, 3] {
         let inputs = feed(graph, rows);

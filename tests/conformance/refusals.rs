@@ -63,42 +63,45 @@ fn two_sizes_of_one_dimension(bench: &Bench) {
 
 fn unknown_option(bench: &Bench) {
     let extra = [("no_such_option".to_owned(), json!(1))].into_iter().collect();
-    let error = bench.try_load(&sum(), &Options { extra, ..Bench::options(DType::F32) }).err().unwrap();
+    let error = bench.try_load(&sum(), &Options { extra, ..bench.options(DType::F32) }).err().unwrap();
     assert!(matches!(&error, EngineError::Option { option, .. } if option == "no_such_option"), "{error}");
 }
 
 fn unsupported_precision(bench: &Bench) {
     let lacking: Vec<DType> =
-        DType::ALL.into_iter().filter(|dtype| dtype.is_float() && !bench.engine.precisions().contains(dtype)).collect();
+        DType::ALL.into_iter().filter(|dtype| dtype.is_float() && !bench.subject.precisions.contains(dtype)).collect();
     assert!(!lacking.is_empty());
     for precision in lacking {
-        let error = bench.try_load(&residual(precision), &Bench::options(precision)).err().unwrap();
+        let error = bench.try_load(&residual(precision), &bench.options(precision)).err().unwrap();
         assert!(matches!(&error, EngineError::Precision { asked, .. } if *asked == precision), "{error}");
     }
 }
 
 /// Converting a model on the quiet would measure another precision than the record says.
 fn model_in_another_precision(bench: &Bench) {
-    let error = bench.try_load(&residual(DType::F16), &Bench::options(DType::F32)).err().unwrap().to_string();
+    let error = bench.try_load(&residual(DType::F16), &bench.options(DType::F32)).err().unwrap().to_string();
     assert!(error.contains("`f16`"), "{error}");
 }
 
 fn unknown_operator(bench: &Bench) {
     let mut graph = unary("N,3,f32", |g, x| layers::relu(g, "layer4.strange", x));
     graph.nodes[0].op = "Wobble".to_owned();
-    let error = bench.try_load(&graph, &Bench::options(DType::F32)).err().unwrap();
+    let error = bench.try_load(&graph, &bench.options(DType::F32)).err().unwrap();
     let named = matches!(&error, EngineError::Operator { op, node, .. } if op == "Wobble" && node == "layer4.strange");
     assert!(named, "{error}");
 }
 
 fn other_kind_of_artifact(bench: &Bench) {
     let graph = sum();
-    let given = match bench.form {
-        Form::Graph => Artifact::Onnx(Path::new("model.onnx")),
-        Form::File => Artifact::Graph(&graph),
-    };
-    let error = bench.engine.load(given, &Bench::options(DType::F32)).err().unwrap();
-    assert!(matches!(error, EngineError::Artifact { .. }), "{error}");
+    let compiled = Artifact::Compiled(Path::new("model.bin"));
+    let mut others = vec![compiled];
+    let forms = Form::of(bench.subject.roles);
+    others.extend((!forms.contains(&Form::File)).then_some(Artifact::Onnx(Path::new("model.onnx"))));
+    others.extend((!forms.contains(&Form::Graph)).then_some(Artifact::Graph(&graph)));
+    for given in others {
+        let error = bench.subject.engine.load(given, &bench.options(DType::F32)).err().unwrap();
+        assert!(matches!(error, EngineError::Artifact { .. }), "{error}");
+    }
 }
 
 /// Cut off, of another kind, empty, not there: each an error that names the file.

@@ -147,7 +147,7 @@ fn lent_memory(bench: &Bench) {
 fn threads_are_as_many_as_asked_for(bench: &Bench) {
     let graph = residual(DType::F32);
     for threads in [1, 2] {
-        let options = Options { threads, ..Bench::options(DType::F32) };
+        let options = Options { threads, ..bench.options(DType::F32) };
         let mut loaded = bench.try_load(&graph, &options).unwrap();
         assert!([0, threads].contains(&loaded.session.threads()), "{} threads", loaded.session.threads());
         assert_eq!(loaded.run(&feed(&graph, 2))[0].shape(), [2, 10]);

@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "functions of tests, too, may panic")]
 
+#[path = "../support/program.rs"]
+mod program;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -11,6 +13,7 @@ mod exports;
 mod formula;
 mod networks;
 mod pixels;
+mod sidecars;
 
 use std::path::{Path, PathBuf};
 

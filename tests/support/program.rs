@@ -2,7 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
@@ -11,11 +12,20 @@ use assert_cmd::Command;
 /// Runs `flagperf` in a checkout, with nothing of this machine's settings.
 pub fn flagperf(checkout: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::cargo_bin("flagperf").expect("the program is built");
-    command.current_dir(checkout).args(arguments).timeout(Duration::from_secs(280));
+    command.current_dir(checkout).args(arguments).timeout(Duration::from_secs(280)).env("PATH", path());
     for variable in ["FLAGPERF_CONFIG", "FLAGPERF_LOG_LEVEL", "LOG_CALL_INFORMATION"] {
         command.env_remove(variable);
     }
     command.output().expect("the program starts")
+}
+
+/// PATH as in the environment of Python that FLAGPERF_PYTHON is in, if it is set.
+#[expect(clippy::disallowed_methods, reason = "tests are told about their machine by the environment")]
+pub fn path() -> OsString {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let python = std::env::var("FLAGPERF_PYTHON").map(PathBuf::from).unwrap_or_default();
+    let first = python.parent().filter(|folder| folder.is_absolute()).map(Path::to_owned);
+    std::env::join_paths(first.into_iter().chain(std::env::split_paths(&path))).expect("folders of PATH")
 }
 
 /// The record that `run --json` printed, and the exit code.

@@ -1,0 +1,136 @@
+//! The conversation with a sidecar: one question, one answer, and what went wrong in words.
+//!
+//! Knows no model.
+
+use std::io;
+
+use tempfile::TempDir;
+
+use super::protocol::{Answer, Ask, Lacking};
+use crate::engine::{EngineError, Unavailable};
+use crate::host::{Beside, Companion};
+
+/// Characters of a line that is no answer which are shown.
+const SHOWN: usize = 200;
+
+/// A running sidecar. Dropping it says goodbye.
+#[derive(Debug)]
+pub(super) struct Connection {
+    companion: Companion,
+    /// The command, for messages.
+    command: String,
+    text: Vec<u8>,
+    /// Why nothing more can be asked.
+    broken: Option<String>,
+    /// What the sidecar reads lies here; gone after it.
+    _folder: TempDir,
+}
+
+impl Connection {
+    /// Starts the process; it has not said anything yet.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(super) fn start(program: &Beside, folder: TempDir) -> Result<Self, EngineError> {
+        let words: Vec<_> = program.argv.iter().map(|word| word.to_string_lossy()).collect();
+        let command = words.join(" ");
+        let companion = Companion::start(program).map_err(|error| Unavailable {
+            reason: error.to_string(),
+            remedy: "`command` in vendor.yaml is looked up on PATH; with a slash it counts from the vendor's folder"
+                .to_owned(),
+        })?;
+        Ok(Connection { companion, command, text: Vec::new(), broken: None, _folder: folder })
+    }
+
+    /// Asks and waits for the answer, which is no error.
+    ///
+    /// # Errors
+    /// What the sidecar says of its failure; that it ended, with its last lines; that it answered nonsense.
+    pub(super) fn ask(&mut self, ask: &Ask) -> Result<Answer, EngineError> {
+        if let Some(reason) = &self.broken {
+            return Err(EngineError::Failed(reason.clone()));
+        }
+        self.text.clear();
+        serde_json::to_writer(&mut self.text, ask).expect("a message is plain data");
+        self.text.push(b'\n');
+        let heard = match self.companion.tell(&self.text) {
+            Ok(()) => self.companion.hear(),
+            // It may have said why before it ended.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(None),
+            Err(error) => Err(error),
+        };
+        let line = match heard {
+            Ok(Some(line)) => line,
+            Ok(None) => return Err(self.ended(ask)),
+            Err(error) => {
+                let reason = format!("the sidecar `{}` cannot be heard: {error}", self.command);
+                return Err(self.breaks(reason));
+            }
+        };
+        match serde_json::from_slice(line) {
+            Ok(Answer::Error(told)) => Err(match told.operator {
+                Some(Lacking { op, node }) => EngineError::Operator { engine: "sidecar", op, node },
+                None => EngineError::Failed(told.reason),
+            }),
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                let shown: String = String::from_utf8_lossy(line).chars().take(SHOWN).collect();
+                let reason = format!(
+                    "the sidecar `{}`, asked to `{}`, wrote what is no answer: `{shown}` ({error}); only answers may be \
+                     on its standard output",
+                    self.command,
+                    ask.name()
+                );
+                Err(self.breaks(reason))
+            }
+        }
+    }
+
+    /// Asks for something that is answered by `done`.
+    ///
+    /// # Errors
+    /// As [`Connection::ask`].
+    pub(super) fn order(&mut self, ask: &Ask) -> Result<(), EngineError> {
+        match self.ask(ask)? {
+            Answer::Done => Ok(()),
+            other => Err(self.unfit(ask, &other)),
+        }
+    }
+
+    /// An answer to another question: what follows could not be trusted.
+    pub(super) fn unfit(&mut self, ask: &Ask, answer: &Answer) -> EngineError {
+        let text = serde_json::to_string(answer).unwrap_or_default();
+        let shown: String = text.chars().take(SHOWN).collect();
+        let reason = format!("the sidecar `{}`, asked to `{}`, answered `{shown}`", self.command, ask.name());
+        self.breaks(reason)
+    }
+
+    /// Peak resident memory of the process, in bytes.
+    pub(super) fn memory_max(&self) -> Option<u64> {
+        self.companion.memory_max()
+    }
+
+    fn ended(&mut self, ask: &Ask) -> EngineError {
+        let ending = self.companion.end();
+        let mut reason = format!("the sidecar `{}`, asked to `{}`, ended: {ending}", self.command, ask.name());
+        let last = self.companion.last_stderr_lines();
+        if !last.is_empty() {
+            reason.push_str("; its last lines on standard error:\n  ");
+            reason.push_str(&last.join("\n  "));
+        }
+        self.breaks(reason)
+    }
+
+    fn breaks(&mut self, reason: String) -> EngineError {
+        self.broken = Some(reason.clone());
+        EngineError::Failed(reason)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // It is on its way out, or out already.
+        let _ = self.companion.tell(b"{\"ask\":\"bye\"}\n");
+        self.companion.end();
+    }
+}

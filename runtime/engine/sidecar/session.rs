@@ -1,0 +1,289 @@
+//! A model that a sidecar has loaded. Batches are lent, outputs stay with the sidecar until they are asked for.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use flagperf_onnx::ValueInfo;
+use indexmap::IndexMap;
+
+use super::connection::Connection;
+use super::memory::{Book, Region};
+use super::protocol::{Answer, Ask, Input, Loaded};
+use crate::engine::{DeviceTensor, EngineError, LentMemory, Session, Value, check_inputs};
+use crate::event::SidecarFacts;
+use crate::tensor::{DType, Dim, HostMemory, Tensor, TensorSpec, byte_count};
+use crate::units::{Bytes, Seconds};
+
+/// Memory of outputs that nobody reads any more is kept for the next ones, so much of it.
+const SPARE_REGIONS: usize = 8;
+
+/// What a model is fed and what it gives.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Signature {
+    pub(super) inputs: Vec<ValueInfo>,
+    pub(super) outputs: Vec<ValueInfo>,
+}
+
+/// A loaded model.
+pub(super) struct SidecarSession {
+    shared: Arc<Shared>,
+    signature: Signature,
+    device: String,
+    threads: usize,
+    facts: SidecarFacts,
+    runs: u64,
+    /// Inputs that do not lie in lent memory are copied here, one region an input.
+    staged: Vec<Option<Region>>,
+    asked_off: Option<Seconds>,
+}
+
+/// What outputs need of their sidecar as long as they live.
+#[derive(Debug)]
+struct Shared {
+    connection: Mutex<Connection>,
+    book: Arc<Book>,
+    /// Regions for outputs; one that only this list holds is free.
+    outputs: Mutex<Vec<Arc<Region>>>,
+    /// Runs whose outputs nobody wants any more, of which the sidecar was not told yet.
+    forget: Mutex<Vec<u64>>,
+}
+
+impl SidecarSession {
+    pub(super) fn new(connection: Connection, signature: Signature, loaded: Loaded, facts: SidecarFacts) -> Self {
+        let shared = Shared {
+            connection: Mutex::new(connection),
+            book: Arc::default(),
+            outputs: Mutex::default(),
+            forget: Mutex::default(),
+        };
+        SidecarSession {
+            shared: Arc::new(shared),
+            staged: signature.inputs.iter().map(|_| None).collect(),
+            signature,
+            device: loaded.device.unwrap_or_else(|| "cpu".to_owned()),
+            threads: loaded.threads,
+            facts,
+            runs: 0,
+            asked_off: None,
+        }
+    }
+
+    /// Where the sidecar finds an input: with itself, in lent memory, or in a copy.
+    fn place(&mut self, index: usize, value: &Value) -> Result<Input, EngineError> {
+        if let Value::Device(tensor) = value
+            && let Some(own) = tensor.as_any().downcast_ref::<SidecarTensor>()
+            && Arc::ptr_eq(&own.run.shared, &self.shared)
+        {
+            return Ok(Input::Output { run: own.run.number, output: own.output });
+        }
+        let tensor = value.to_host()?;
+        let (buffer, offset) = match self.shared.book.find(tensor.bytes()) {
+            Some(place) => place,
+            None => (self.stage(index, tensor.bytes())?, 0),
+        };
+        Ok(Input::Buffer { spec: tensor.spec(), buffer, offset })
+    }
+
+    /// Copies an input to a region of its own, and gives its number.
+    fn stage(&mut self, index: usize, bytes: &[u8]) -> Result<u32, EngineError> {
+        let staged = &mut self.staged[index];
+        if staged.as_ref().is_none_or(|region| region.bytes().len() < bytes.len()) {
+            *staged = None;
+        }
+        let region = match staged {
+            Some(region) => region,
+            None => staged.insert(self.shared.lend(bytes.len())?),
+        };
+        region.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        Ok(region.buffer())
+    }
+}
+
+impl Session for SidecarSession {
+    fn inputs(&self) -> &[ValueInfo] {
+        &self.signature.inputs
+    }
+
+    fn outputs(&self) -> &[ValueInfo] {
+        &self.signature.outputs
+    }
+
+    fn lend(&mut self, _: usize, bytes: usize) -> Result<Box<dyn LentMemory>, EngineError> {
+        Ok(Box::new(self.shared.lend(bytes)?))
+    }
+
+    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+        check_inputs(&self.signature.inputs, inputs)?;
+        let places = inputs.iter().enumerate().map(|(index, value)| self.place(index, value));
+        let places = places.collect::<Result<Vec<_>, _>>()?;
+        self.runs += 1;
+        let run = self.runs;
+        let forget = std::mem::take(&mut *lock(&self.shared.forget));
+        let ask = Ask::Run { run, inputs: places, forget };
+        let mut connection = self.shared.connection();
+        let (specs, seconds) = match connection.ask(&ask)? {
+            Answer::Ran { outputs, seconds } => (outputs, seconds),
+            other => return Err(connection.unfit(&ask, &other)),
+        };
+        drop(connection);
+        let run = Arc::new(Run { number: run, shared: Arc::clone(&self.shared) });
+        let shapes = check_outputs(&self.signature, inputs, &specs)?;
+        if let Some(seconds) = seconds.map(Seconds) {
+            self.asked_off = Some(self.asked_off.map_or(seconds, |sum| sum + seconds));
+        }
+        let kept = |(output, (shape, spec)): (usize, (Vec<usize>, TensorSpec))| {
+            let tensor =
+                SidecarTensor { run: Arc::clone(&run), output, shape, dtype: spec.dtype, host: OnceLock::new() };
+            Value::Device(Arc::new(tensor))
+        };
+        Ok(shapes.into_iter().zip(specs).enumerate().map(kept).collect())
+    }
+
+    fn device_memory(&self) -> Option<Bytes> {
+        match self.shared.connection().ask(&Ask::Memory) {
+            Ok(Answer::Memory { bytes }) => bytes.map(Bytes),
+            _ => None,
+        }
+    }
+
+    fn device(&self) -> String {
+        self.device.clone()
+    }
+
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    fn sidecar(&self) -> Option<SidecarFacts> {
+        Some(self.facts.clone())
+    }
+
+    fn vendor_time(&mut self) -> Option<Seconds> {
+        self.asked_off.take()
+    }
+
+    fn process_memory_max(&self) -> Option<Bytes> {
+        self.shared.connection().memory_max().map(Bytes)
+    }
+}
+
+/// The outputs' shapes, once they are as many and such as the model declares; names of dimensions have one size.
+fn check_outputs(model: &Signature, inputs: &[Value], given: &[TensorSpec]) -> Result<Vec<Vec<usize>>, EngineError> {
+    let (declared, found) = (model.outputs.len(), given.len());
+    if declared != found {
+        return Err(EngineError::Failed(format!("the sidecar gave {found} outputs, the model declares {declared}")));
+    }
+    let mut sizes: IndexMap<&str, usize> = IndexMap::new();
+    for (info, value) in model.inputs.iter().zip(inputs) {
+        let shape = value.spec().fixed_shape().unwrap_or_default();
+        note(&mut sizes, &info.spec, &shape);
+    }
+    let mut shapes = Vec::with_capacity(given.len());
+    for (info, spec) in model.outputs.iter().zip(given) {
+        match spec.fixed_shape() {
+            Some(shape) if info.spec.admits(&shape, spec.dtype) && note(&mut sizes, &info.spec, &shape) => {
+                shapes.push(shape);
+            }
+            _ => {
+                let (name, declared) = (&info.name, &info.spec);
+                let rows = sizes.iter().map(|(name, size)| format!(", {name} = {size}")).collect::<String>();
+                return Err(EngineError::Failed(format!(
+                    "the sidecar gave output `{name}` as `{spec}`, the model declares `{declared}`{rows}"
+                )));
+            }
+        }
+    }
+    Ok(shapes)
+}
+
+/// Notes the sizes of named dimensions; `false` when one has another size already.
+fn note<'a>(sizes: &mut IndexMap<&'a str, usize>, spec: &'a TensorSpec, shape: &[usize]) -> bool {
+    spec.dims.iter().zip(shape).all(|(dim, size)| match dim {
+        Dim::Named(name) => *sizes.entry(name).or_insert(*size) == *size,
+        _ => true,
+    })
+}
+
+impl Shared {
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        lock(&self.connection)
+    }
+
+    /// Memory that the sidecar has mapped, too.
+    fn lend(&self, bytes: usize) -> Result<Region, EngineError> {
+        let mut connection = self.connection();
+        let buffers = self.book.take_gone();
+        if !buffers.is_empty() {
+            connection.order(&Ask::TakeBack { buffers })?;
+        }
+        let (region, file) =
+            Region::create(bytes, &self.book).map_err(|_| EngineError::OutOfMemory { bytes: bytes as u64 })?;
+        connection.order(&Ask::Lend { buffer: region.buffer(), file: file.path(), bytes: bytes as u64 })?;
+        Ok(region)
+    }
+
+    /// Memory for an output: one that nobody reads any more, or new.
+    fn output(&self, bytes: usize) -> Result<Arc<Region>, EngineError> {
+        let mut outputs = lock(&self.outputs);
+        let free = |region: &Arc<Region>| Arc::strong_count(region) == 1;
+        if let Some(region) = outputs.iter().find(|region| free(region) && region.bytes().len() == bytes) {
+            return Ok(Arc::clone(region));
+        }
+        if outputs.len() >= SPARE_REGIONS {
+            outputs.retain(|region| !free(region));
+        }
+        let region = Arc::new(self.lend(bytes)?);
+        outputs.push(Arc::clone(&region));
+        Ok(region)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A run whose outputs the sidecar keeps.
+#[derive(Debug)]
+struct Run {
+    number: u64,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        lock(&self.shared.forget).push(self.number);
+    }
+}
+
+/// An output that the sidecar keeps.
+#[derive(Debug)]
+struct SidecarTensor {
+    run: Arc<Run>,
+    output: usize,
+    shape: Vec<usize>,
+    dtype: DType,
+    host: OnceLock<Tensor>,
+}
+
+impl DeviceTensor for SidecarTensor {
+    fn spec(&self) -> TensorSpec {
+        TensorSpec::new(self.shape.iter().copied(), self.dtype)
+    }
+
+    fn to_host(&self) -> Result<Tensor, EngineError> {
+        if let Some(tensor) = self.host.get() {
+            return Ok(tensor.clone());
+        }
+        let bytes = byte_count(&self.shape, self.dtype).ok_or(EngineError::OutOfMemory { bytes: u64::MAX })?;
+        let region = self.run.shared.output(bytes)?;
+        let ask = Ask::Fetch { run: self.run.number, output: self.output, buffer: region.buffer() };
+        self.run.shared.connection().order(&ask)?;
+        let tensor = Tensor::from_memory(self.shape.clone(), self.dtype, region, 0)
+            .map_err(|error| EngineError::Failed(error.to_string()))?;
+        Ok(self.host.get_or_init(|| tensor).clone())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,140 @@
+//! Outputs as DLPack's managed tensors, and inputs read from them.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
+
+use dlpark::DlpackFlags;
+use dlpark::ffi::{DLDevice, DLDeviceType, DLManagedTensorVersioned, DLPackVersion, DLTensor};
+
+use crate::{DType, DeviceTensor, Error, HostView, Input, Output};
+
+/// An output with what it points to. The managed tensor stands first: its address is that of the whole.
+#[repr(C)]
+struct Managed<T> {
+    managed: DLManagedTensorVersioned,
+    sizes: Vec<i64>,
+    strides: Vec<i64>,
+    output: Output<T>,
+}
+
+/// Gives an output away; the host calls its deleter. `session` marks it as this session's own.
+pub(crate) fn give<T: DeviceTensor>(output: Output<T>, session: *mut c_void) -> *mut DLManagedTensorVersioned {
+    let (shape, dtype, device, data) = match &output {
+        Output::Host { shape, dtype, memory } => {
+            (shape.clone(), *dtype, DLDevice::CPU, memory.bytes().as_ptr().cast_mut().cast())
+        }
+        Output::Device(tensor) => (tensor.shape(), tensor.dtype(), tensor.device(), tensor.address() as *mut c_void),
+    };
+    let sizes: Vec<i64> = shape.iter().map(|size| size.cast_signed() as i64).collect();
+    let strides = row_major(&sizes);
+    let tensor = DLTensor {
+        data,
+        device,
+        ndim: i32::try_from(sizes.len()).unwrap_or(i32::MAX),
+        dtype: dtype.to_dlpack(),
+        shape: sizes.as_ptr().cast_mut(),
+        strides: strides.as_ptr().cast_mut(),
+        byte_offset: 0,
+    };
+    let managed = DLManagedTensorVersioned {
+        version: DLPackVersion::CURRENT,
+        manager_ctx: session,
+        deleter: Some(delete::<T>),
+        flags: DlpackFlags::empty(),
+        dl_tensor: tensor,
+    };
+    Box::into_raw(Box::new(Managed { managed, sizes, strides, output })).cast()
+}
+
+/// Checks that the memory of an output is as long as its shape and type need, and that a tensor on a device is not in
+/// host memory, which the host would read.
+pub(crate) fn check<T: DeviceTensor>(output: &Output<T>) -> Result<(), Error> {
+    let (shape, dtype, memory) = match output {
+        Output::Host { shape, dtype, memory } => (shape, dtype, memory),
+        Output::Device(tensor) if is_host(tensor.device()) => {
+            return Err(Error::failed("an output that was given as on a device is in host memory"));
+        }
+        Output::Device(_) => return Ok(()),
+    };
+    let (needs, has) = (shape.iter().product::<usize>() * dtype.size(), memory.bytes().len());
+    if needs == has {
+        return Ok(());
+    }
+    Err(Error::Failed(format!("an output of shape {shape:?} in `{}` needs {needs} bytes, it has {has}", dtype.name())))
+}
+
+/// Whether the processor reads the memory of this device.
+pub fn is_host(device: DLDevice) -> bool {
+    [DLDeviceType::CPU, DLDeviceType::CUDAHOST, DLDeviceType::ROCMHOST].contains(&device.device_type)
+}
+
+/// Strides, in elements, of a dense row-major tensor.
+pub fn row_major(sizes: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1; sizes.len()];
+    for axis in (1..sizes.len()).rev() {
+        strides[axis - 1] = strides[axis] * sizes[axis].max(1);
+    }
+    strides
+}
+
+extern "C" fn delete<T>(tensor: *mut DLManagedTensorVersioned) {
+    // SAFETY: `give` made it from a box of this type; the host calls a deleter exactly once.
+    let managed = unsafe { Box::from_raw(tensor.cast::<Managed<T>>()) };
+    // A panic must not reach the host, which could not do anything about it.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(managed)));
+}
+
+/// The own device tensor behind an output that comes back.
+///
+/// # Safety
+/// `tensor` is an output of a session whose tensors are `T`, and lives as long as `'a`.
+pub(crate) unsafe fn own<'a, T>(tensor: *const DLManagedTensorVersioned) -> Option<&'a T> {
+    // SAFETY: the session gave it away, so it is in a `Managed` of its type.
+    match unsafe { &(*tensor.cast::<Managed<T>>()).output } {
+        Output::Device(own) => Some(own),
+        Output::Host { .. } => None,
+    }
+}
+
+/// A tensor that the host lends, with its shape as this crate has it.
+pub(crate) struct Lent<'a, T> {
+    shape: Vec<usize>,
+    dtype: DType,
+    bytes: &'a [u8],
+    own: Option<&'a T>,
+}
+
+impl<'a, T> Lent<'a, T> {
+    /// Reads a tensor that the host lends for a submit of the session marked `session`.
+    ///
+    /// # Safety
+    /// `tensor` points to an input as the interface describes it, which lives as long as `'a`.
+    pub(crate) unsafe fn read(tensor: *const DLManagedTensorVersioned, session: *mut c_void) -> Result<Self, Error> {
+        // SAFETY: by the caller.
+        let managed = unsafe { &*tensor };
+        let raw = &managed.dl_tensor;
+        let dtype = DType::from_dlpack(raw.dtype).ok_or_else(|| Error::failed("an input of an unknown type"))?;
+        let rank = usize::try_from(raw.ndim).unwrap_or(0);
+        // SAFETY: the shape has `ndim` sizes.
+        let sizes = if rank == 0 { &[] } else { unsafe { slice::from_raw_parts(raw.shape, rank) } };
+        let shape: Vec<usize> = sizes.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
+        // SAFETY: the mark is this session's, so it gave the tensor away.
+        let own = if managed.manager_ctx == session { unsafe { own::<T>(tensor) } } else { None };
+        let length = shape.iter().product::<usize>() * dtype.size();
+        let bytes: &[u8] = match (own, length) {
+            (Some(_), _) | (None, 0) => &[],
+            // SAFETY: an input that is not on the device is dense and in host memory, at its byte offset.
+            (None, _) => unsafe { slice::from_raw_parts(raw.data.cast::<u8>().add(raw.byte_offset as usize), length) },
+        };
+        Ok(Lent { shape, dtype, bytes, own })
+    }
+
+    /// As the session takes it.
+    pub(crate) fn input(&self) -> Input<'_, T> {
+        match self.own {
+            Some(own) => Input::Own(own),
+            None => Input::Host(HostView { shape: &self.shape, dtype: self.dtype, bytes: self.bytes }),
+        }
+    }
+}

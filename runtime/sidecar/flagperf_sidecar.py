@@ -1,0 +1,300 @@
+"""Runs a FlagPerf engine class as it is, as a sidecar of flagperf: python3 -m flagperf_sidecar ENGINE.py
+
+ENGINE.py has a class `InferModel`: `__init__(config, onnx_path, model)`, and `__call__(inputs)` which gives the outputs
+in the model's order and the seconds that it wants taken off (FlagPerf's `foo_time`; recorded, never taken off).
+`config` has FlagPerf's keys as attributes, the options of vendor.yaml among them, and `threads` (0: as you like) and
+`input_specs` (by name: `N,3,224,224,f32`). `model` is the ONNX file as an `nn.Module`; None with `no_validation`.
+`inputs` are tensors on the CPU, of torch where it is installed, else of numpy: read them, do not write to them.
+
+A module may say more of itself: `__version__`; the `ROLES`, `KINDS` and `PRECISIONS` of PROTOCOL.md; `TENSORS = "numpy"`,
+which spares the import of torch. Its class may have `takes_model = False`, which spares the conversion; `device` and
+`threads`, what it computes on and with; `device_memory()`, bytes in use. Python 3.9 or later, with numpy or torch.
+"""
+
+import importlib.util
+import json
+import mmap
+import os
+import platform
+import sys
+import traceback
+import types
+
+PROTOCOL = 1
+DTYPES = dict(f64="float64", f32="float32", f16="float16", bf16="bfloat16", bool="bool")
+DTYPES.update(i64="int64", i32="int32", i8="int8", u8="uint8")
+NAMES = {name: dtype for dtype, name in DTYPES.items()}
+# Lines of a traceback that go into the record.
+TRACEBACK_LINES = 8
+
+
+class Failure(Exception):
+    """Something that could not be done, said in full."""
+
+
+def absent(reason):
+    """Stands for a model that could not be made: says why as soon as somebody wants it."""
+
+    def wanted(*_):
+        raise Failure(reason)
+
+    return type("Absent", (), {"__getattr__": wanted, "__call__": wanted})()
+
+
+def installed(name):
+    return importlib.util.find_spec(name) is not None
+
+
+class NumpyTensors:
+    """Tensors of numpy, which is `library`."""
+
+    def __init__(self, library):
+        self.library = library
+
+    def view(self, memory, dtype, shape, offset):
+        if not hasattr(self.library, dtype):
+            raise Failure(f"numpy has no `{dtype}`: torch has it")
+        count = self.library.prod(shape, dtype=int)
+        return self.library.frombuffer(memory, dtype, count, offset).reshape(shape)
+
+    def again(self, view):
+        return view.view()
+
+    def synchronize(self, outputs): ...
+
+    def copy(self, source, target):
+        self.library.copyto(target, source)
+
+    def call(self, function, *arguments):
+        return function(*arguments)
+
+
+class TorchTensors:
+    """Tensors of torch, which is `library`."""
+
+    def __init__(self, library):
+        self.library = library
+
+    def view(self, memory, dtype, shape, offset):
+        dtype = getattr(self.library, dtype)
+        if 0 in shape:
+            return self.library.empty(shape, dtype=dtype)
+        count = self.library.Size(shape).numel()
+        return self.library.frombuffer(memory, dtype=dtype, count=count, offset=offset).reshape(shape)
+
+    def again(self, view):
+        return view.detach()
+
+    def copy(self, source, target):
+        target.copy_(self.library.as_tensor(source))
+
+    def synchronize(self, outputs):
+        devices = {output.device.type for output in outputs if isinstance(output, self.library.Tensor)}
+        if self.library.cuda.is_initialized():
+            devices.add("cuda")
+        for device in devices - {"cpu"}:
+            getattr(self.library, device).synchronize()
+
+    def call(self, function, *arguments):
+        with self.library.no_grad():
+            return function(*arguments)
+
+
+def tensors(wanted):
+    """The library that tensors are made with."""
+    if installed("torch") and wanted != "numpy":
+        return TorchTensors(importlib.import_module("torch"))
+    if installed("numpy"):
+        return NumpyTensors(importlib.import_module("numpy"))
+    raise Failure(f"`{sys.executable}` has neither torch nor numpy: install one of them, or activate its environment")
+
+
+def load_module(path):
+    """The vendor's file as a module; its folder is where it finds others."""
+    if not os.path.isfile(path):
+        raise Failure(f"no file `{path}` in `{os.getcwd()}`")
+    name = os.path.splitext(os.path.basename(path))[0]
+    # The vendor's folder is left as it is.
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)
+    spec.loader.exec_module(module)
+    if not hasattr(module, "InferModel"):
+        raise Failure(f"`{path}` has no class `InferModel`")
+    return module
+
+
+def torch_model(path):
+    """The ONNX file as an `nn.Module` on the accelerator, if there is one, as FlagPerf's `create_model` leaves it."""
+    lacking = [name for name in ("torch", "onnx", "onnx2torch") if not installed(name)]
+    if lacking:
+        install = f"{sys.executable} -m pip install {' '.join(lacking)}"
+        return absent(f"the model as an `nn.Module` needs {', '.join(lacking)}: `{install}`")
+    import onnx2torch
+    import torch
+
+    try:
+        return onnx2torch.convert(path).eval().to("cuda" if torch.cuda.is_available() else "cpu")
+    except Exception as error:
+        return absent(f"`{path}` cannot be made an `nn.Module`: {type(error).__name__}: {error}")
+
+
+class Sidecar:
+    """Answers what the host asks; each `ask_` method is a kind of message."""
+
+    def __init__(self, path):
+        self.path = path
+        self.buffers = {}
+        self.views = {}
+        self.kept = {}
+
+    def answer(self, ask):
+        try:
+            method = getattr(self, "ask_" + ask["ask"], None)
+            if method is None:
+                raise Failure(f"cannot be asked to `{ask['ask']}`")
+            return method(ask)
+        except (Exception, SystemExit) as error:
+            return self.error(error)
+
+    def error(self, error):
+        """An error as the host tells it: where, what, and the last lines of the traceback."""
+        answer = {"answer": "error"}
+        places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        places += [(error.filename, error.lineno)] if isinstance(error, SyntaxError) else []
+        own = [f"{self.path}:{line}" for file, line in places if os.path.abspath(file) == os.path.abspath(self.path)]
+        place = f"`{own[-1]}`: " if own else ""
+        if isinstance(error, Failure):
+            return {**answer, "reason": f"{place}{error}"}
+        if hasattr(error, "operator"):
+            answer["operator"] = {"op": error.operator, "node": getattr(error, "node", "")}
+        lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
+        reason = [f"{place}{type(error).__name__}: {error}", *lines[-TRACEBACK_LINES:]]
+        return {**answer, "reason": "\n  ".join(reason)}
+
+    def ask_hello(self, ask):
+        if ask["protocol"] != PROTOCOL:
+            raise Failure(f"flagperf_sidecar speaks protocol {PROTOCOL}, not {ask['protocol']}")
+        self.module = load_module(self.path)
+        self.tensors = tensors(getattr(self.module, "TENSORS", "torch"))
+        return {
+            "answer": "hello",
+            "protocol": PROTOCOL,
+            "name": self.module.__name__,
+            "version": str(getattr(self.module, "__version__", f"on Python {platform.python_version()}")),
+            "roles": getattr(self.module, "ROLES", ["framework", "compiler"]),
+            "kinds": getattr(self.module, "KINDS", ["onnx", "compiled"]),
+            "precisions": getattr(self.module, "PRECISIONS", ["f32", "f16"]),
+        }
+
+    def ask_load(self, ask):
+        compiled, takes_model = ask["kind"] == "compiled", getattr(self.module.InferModel, "takes_model", True)
+        given = {"no_validation": False, "fp16": ask["precision"] == "f16", "exist_compiler_path": None}
+        given.update({"batch_size": ask["batch_size"], **ask["config"], **ask["options"], "threads": ask["threads"]})
+        given["input_specs"] = {tensor["name"]: tensor["spec"] for tensor in ask["inputs"]}
+        if compiled:
+            given["exist_compiler_path"] = ask["path"]
+        if ask["threads"] and isinstance(self.tensors, TorchTensors):
+            self.tensors.library.set_num_threads(ask["threads"])
+        wanted = takes_model and not compiled and not given["no_validation"]
+        model = torch_model(ask["path"]) if wanted else None
+        arguments = types.SimpleNamespace(**given), None if compiled else ask["path"], model
+        self.engine = self.tensors.call(self.module.InferModel, *arguments)
+        threads = getattr(self.engine, "threads", 0)
+        threads = threads if isinstance(threads, int) else 0
+        return {"answer": "loaded", "device": self.device(), "threads": threads}
+
+    def device(self):
+        """What it computes on: as the class says, else the accelerator that torch sees."""
+        said = getattr(self.engine, "device", None)
+        if said is not None:
+            return str(said)
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_available():
+            return "cpu"
+        return f"cuda:{torch.cuda.current_device()} {torch.cuda.get_device_name()}"
+
+    def ask_lend(self, ask):
+        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+        with open(ask["file"], "r+b") as file:
+            self.buffers[ask["buffer"]] = mmap.mmap(file.fileno(), max(ask["bytes"], 1), flags=flags)
+        return {"answer": "done"}
+
+    def ask_take_back(self, ask):
+        for buffer in ask["buffers"]:
+            self.buffers.pop(buffer, None)
+            self.views = {key: view for key, view in self.views.items() if key[0] != buffer}
+        return {"answer": "done"}
+
+    def view(self, buffer, offset, spec):
+        """The tensor at a place in a buffer."""
+        key = (buffer, offset, spec)
+        if key not in self.views:
+            *dims, dtype = spec.split(",")
+            self.views[key] = self.tensors.view(self.buffers[buffer], DTYPES[dtype], tuple(map(int, dims)), offset)
+        return self.tensors.again(self.views[key])
+
+    def input(self, given):
+        if "buffer" in given:
+            return self.view(given["buffer"], given["offset"], given["spec"])
+        return self.kept[given["run"]][given["output"]]
+
+    def ask_run(self, ask):
+        inputs = [self.input(given) for given in ask["inputs"]]
+        for run in ask["forget"]:
+            self.kept.pop(run, None)
+        result = self.tensors.call(self.engine, inputs)
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (int, float))):
+            kind = type(result).__name__
+            raise Failure(f"`{self.path}`: `InferModel.__call__` must give (outputs, foo_time), it gave `{kind}`")
+        outputs, seconds = result
+        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        specs = [self.spec(index, output) for index, output in enumerate(outputs)]
+        self.tensors.synchronize(outputs)
+        self.kept[ask["run"]] = outputs
+        return {"answer": "ran", "outputs": specs, "seconds": seconds}
+
+    def spec(self, index, tensor):
+        name = str(getattr(tensor, "dtype", "")).replace("torch.", "")
+        if name not in NAMES or not hasattr(tensor, "shape"):
+            raise Failure(f"`{self.path}`: output {index} is no tensor of a known type but `{type(tensor).__name__}` {name}")
+        return ",".join([*map(str, tensor.shape), NAMES[name]])
+
+    def ask_fetch(self, ask):
+        output = self.kept[ask["run"]][ask["output"]]
+        self.tensors.copy(output, self.view(ask["buffer"], 0, self.spec(ask["output"], output)))
+        return {"answer": "done"}
+
+    def ask_memory(self, ask):
+        if hasattr(self.engine, "device_memory"):
+            return {"answer": "memory", "bytes": self.engine.device_memory()}
+        torch = sys.modules.get("torch")
+        used = torch.cuda.max_memory_reserved() if torch is not None and torch.cuda.is_initialized() else 0
+        return {"answer": "memory", "bytes": used or None}
+
+
+def take_over():
+    """The protocol's two ends. What anybody prints from here on goes to standard error."""
+    asks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)
+    return asks, answers
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: python3 -m flagperf_sidecar ENGINE.py")
+    sidecar = Sidecar(sys.argv[1])
+    asks, answers = take_over()
+    for line in asks:
+        ask = json.loads(line)
+        if ask["ask"] == "bye":
+            break
+        answers.write(json.dumps(sidecar.answer(ask)).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

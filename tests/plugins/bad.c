@@ -1,0 +1,182 @@
+/* Plug-ins that break the interface, one for each MODE (one WITHOUT_ENTRY, one that NEEDS_MORE), and good ones; all of
+   them count what the host has not given back. */
+
+#define _POSIX_C_SOURCE 199309L
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "flagperf_plugin.h"
+
+enum {
+    GOOD, OTHER_VERSION, SHORT_TABLE, NO_TABLE, NO_SUBMIT, NO_ROLE, NO_PRECISION, NO_NAME, ABORTS, FAULTS,
+    HANGS_LOADING, UNAVAILABLE, NO_SESSION, FAILS_IN_SILENCE, OTHER_NAME, BAD_SPEC, MORE_OUTPUTS, NO_VALUES, HANGS,
+    FAULTS_LATER, FAILS_LATER, NO_OUTPUT, OTHER_ROWS, OTHER_TYPE, UNKNOWN_TYPE, OTHER_RANK, NO_SHAPE, NEGATIVE_SHAPE,
+    HUGE_SHAPE, NO_DATA, STRIDED, OFFSET, UNALIGNED, NO_STRIDES, ON_DEVICE, OTHER_DLPACK, INPUT_AS_OUTPUT, SHORT_BUFFER
+};
+
+struct FlagperfSession {
+    FlagperfValue x, y[2];
+};
+
+typedef struct {
+    DLManagedTensorVersioned managed;
+    int64_t shape[2], strides[2];
+    int deleted;
+    char bytes[];
+} Output;
+
+static FlagperfError error = {.message = "it failed `on purpose`", .hint = "ask for another mode"};
+static atomic_int live;
+
+/* Sessions, outputs and buffers that are not given back. */
+int flagperf_test_live(void);
+int flagperf_test_live(void) { return live; }
+
+static void hang(void) {
+    for (;;) nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+}
+
+/* A fault of the processor's: one that is only raised does not end a Rust program. */
+static void fault(void) {
+    static volatile uintptr_t nowhere = 64;
+    *(volatile int *)nowhere = 1;
+}
+
+static const FlagperfError *last_error(void) { return MODE == FAILS_IN_SILENCE ? NULL : &error; }
+
+static FlagperfStatus check(void) { return MODE == UNAVAILABLE ? FLAGPERF_UNAVAILABLE : FLAGPERF_OK; }
+
+static FlagperfStatus load(const FlagperfLoad *load, FlagperfSession **loaded) {
+    if (MODE == FAILS_IN_SILENCE || load->struct_size < sizeof *load) return FLAGPERF_FAILED;
+    if (MODE == NO_SESSION) return FLAGPERF_OK;
+    FlagperfSession *session = calloc(1, sizeof *session);
+    session->x = (FlagperfValue){"x", "N,1000,f32"};
+    session->y[0] = (FlagperfValue){MODE == OTHER_NAME ? "z" : "y", MODE == BAD_SPEC ? "N,1000,f33" : "N,1000,f32"};
+    session->y[1] = (FlagperfValue){"more", "N,f32"};
+    live++;
+    *loaded = session;
+    return FLAGPERF_OK;
+}
+
+static const FlagperfValue *inputs(FlagperfSession *session, uint32_t *count) {
+    *count = 1;
+    return MODE == NO_VALUES ? NULL : &session->x;
+}
+
+static const FlagperfValue *outputs(FlagperfSession *session, uint32_t *count) {
+    *count = MODE == MORE_OUTPUTS ? 2 : 1;
+    return session->y;
+}
+
+static FlagperfStatus lend(FlagperfSession *session, uint32_t index, uint64_t bytes, FlagperfBuffer *buffer) {
+    (void)session, (void)index;
+    *buffer = (FlagperfBuffer){.data = malloc(bytes), .bytes = MODE == SHORT_BUFFER ? bytes - 1 : bytes};
+    live++;
+    return FLAGPERF_OK;
+}
+
+static void give_back(FlagperfSession *session, FlagperfBuffer buffer) {
+    (void)session;
+    free(buffer.data);
+    live--;
+}
+
+static void delete_output(DLManagedTensorVersioned *tensor) {
+    if (((Output *)tensor)->deleted++) abort();
+    free(tensor);
+    live--;
+}
+
+static FlagperfStatus submit(FlagperfSession *session, DLManagedTensorVersioned *const *given, uint32_t input_count,
+                             DLManagedTensorVersioned **made, uint32_t output_count) {
+    (void)input_count, (void)output_count;
+    if (MODE == HANGS) hang();
+    if (MODE == FAULTS_LATER) fault();
+    if (MODE == NO_OUTPUT) return FLAGPERF_OK;
+    made[0] = given[0];
+    if (MODE == INPUT_AS_OUTPUT) return FLAGPERF_OK;
+    const DLTensor *x = &given[0]->dl_tensor;
+    size_t count = (size_t)(x->shape[0] * x->shape[1]), offset = MODE == OFFSET ? 64 : MODE == UNALIGNED ? 1 : 0;
+    Output *out = calloc(1, sizeof *out + count * sizeof(float) + offset);
+    for (size_t i = 0; i < count; i++) {
+        float y = 2 * ((const float *)x->data)[i] + 1;
+        memcpy(out->bytes + offset + i * sizeof y, &y, sizeof y);
+    }
+    out->managed = (DLManagedTensorVersioned){
+        .version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
+        .manager_ctx = session,
+        .deleter = delete_output,
+        .dl_tensor = {out->bytes, {kDLCPU, 0}, 2, x->dtype, out->shape, out->strides, offset},
+    };
+    memcpy(out->shape, x->shape, sizeof out->shape);
+    memcpy(out->strides, x->strides, sizeof out->strides);
+    DLTensor *y = &out->managed.dl_tensor;
+    switch (MODE) {
+    case OTHER_ROWS: out->shape[0]--; break;
+    case OTHER_TYPE: y->dtype.code = kDLInt; break;
+    case UNKNOWN_TYPE: y->dtype.lanes = 4; break;
+    case OTHER_RANK: y->ndim = 1, out->strides[0] = 1; break;
+    case NO_SHAPE: y->shape = NULL; break;
+    case NEGATIVE_SHAPE: out->shape[1] = -1000; break;
+    case HUGE_SHAPE: out->shape[1] = INT64_MAX; break;
+    case NO_DATA: y->data = NULL; break;
+    case STRIDED: out->strides[0] = 1, out->strides[1] = out->shape[0]; break;
+    case NO_STRIDES: y->strides = NULL; break;
+    case ON_DEVICE: y->device.device_type = kDLCUDA; break;
+    case OTHER_DLPACK: out->managed.version.major = 9; break;
+    default: break;
+    }
+    live++;
+    made[0] = &out->managed;
+    return FLAGPERF_OK;
+}
+
+static FlagperfStatus finish(FlagperfSession *session) {
+    (void)session;
+    return MODE == FAILS_LATER ? FLAGPERF_FAILED : FLAGPERF_OK;
+}
+
+static void unload(FlagperfSession *session) {
+    free(session);
+    live--;
+}
+
+static const FlagperfPlugin plugin = {
+    .abi_version = MODE == OTHER_VERSION ? 99 : FLAGPERF_ABI_VERSION,
+    .struct_size = MODE == SHORT_TABLE ? 24 : sizeof(FlagperfPlugin),
+    .name = MODE == NO_NAME ? NULL : "bad",
+    .version = "1.0",
+    .about = "breaks the interface in one way",
+    .roles = MODE == NO_ROLE ? 0 : FLAGPERF_FRAMEWORK | FLAGPERF_COMPILER,
+    .artifacts = FLAGPERF_ONNX | FLAGPERF_COMPILED,
+    .precisions = MODE == NO_PRECISION ? 0 : FLAGPERF_F32,
+    .opset_max = 24,
+    .last_error = last_error,
+    .check = check,
+    .load = load,
+    .inputs = inputs,
+    .outputs = outputs,
+    .lend = lend,
+    .give_back = give_back,
+    .submit = MODE == NO_SUBMIT ? NULL : submit,
+    .sync = finish,
+    .unload = unload,
+};
+
+#ifdef WITHOUT_ENTRY
+#define flagperf_plugin another_name
+const FlagperfPlugin *flagperf_plugin(void);
+#endif
+
+const FlagperfPlugin *flagperf_plugin(void) {
+#ifdef NEEDS_MORE
+    void no_such_function(void);
+    no_such_function();
+#endif
+    if (MODE == ABORTS) abort();
+    if (MODE == FAULTS) fault();
+    if (MODE == HANGS_LOADING) hang();
+    return MODE == NO_TABLE ? NULL : &plugin;
+}

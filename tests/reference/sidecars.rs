@@ -1,0 +1,46 @@
+//! The engines of the vendor `cpu` that are Python's: ONNX Runtime and torch.compile, through the whole program.
+
+use std::fs;
+use std::io::Cursor;
+
+use crate::{program, support};
+
+/// Pictures that are drawn for the run.
+const PICTURES: usize = 6;
+
+/// ResNet-50 validated with candle and inferred with `compiler`: both give the same scores.
+fn agrees_with_candle(compiler: &str) {
+    if support::python().is_none() {
+        return;
+    }
+    let checkout = support::checkout();
+    let data = checkout.path().join("pictures");
+    fs::create_dir_all(data.join("drawn")).unwrap();
+    for index in 0..PICTURES {
+        let picture = image::RgbImage::from_fn(300, 260, |x, y| image::Rgb([x as u8, y as u8, 40 * index as u8]));
+        let mut bytes = Cursor::new(Vec::new());
+        picture.write_to(&mut bytes, image::ImageFormat::Jpeg).unwrap();
+        fs::write(data.join(format!("drawn/{index}.jpeg")), bytes.into_inner()).unwrap();
+    }
+    let (data, compiler) = (data.display().to_string(), format!("compiler={compiler}"));
+    let set = ["--case", "resnet50", "--data", &data, "--set", &compiler, "--set", "batch_size=4"];
+    let (record, code) = program::record(checkout.path(), &set);
+    assert_eq!((code, record["status"].as_str()), (Some(0), Some("ok")), "{}", record["failures"]);
+    let infer = &record["phases"][1];
+    let agreement = &infer["agreement"];
+    println!("{compiler}: {agreement}, {}", infer["engine"]);
+    assert_eq!((&agreement["samples"], &agreement["top1_agreement"]), (&PICTURES.into(), &1.0.into()));
+    assert!(agreement["cosine"].as_f64().is_some_and(|cosine| cosine > 0.999_999), "{agreement}");
+    assert_eq!(infer["measured"][0]["padded_samples"], 2);
+    assert_eq!(infer["engine"]["device"], "cpu");
+}
+
+#[test]
+fn onnx_runtime_in_python_agrees_with_candle() {
+    agrees_with_candle("onnxruntime_py");
+}
+
+#[test]
+fn torch_compile_agrees_with_candle() {
+    agrees_with_candle("inductor");
+}

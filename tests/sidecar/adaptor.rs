@@ -1,0 +1,231 @@
+//! FlagPerf's engine classes on the adaptor: run as they are, and what is said when one fails.
+
+use std::fs;
+
+use flagperf::hash::hash_bytes;
+use serde_json::json;
+
+use crate::site::Site;
+use crate::support;
+
+const OWN: &str =
+    "{engine: sidecar, command: [python3, -m, flagperf_sidecar, engines/own.py], options: {threads: 1, level: 3}}";
+
+/// A class that computes with ONNX Runtime, which each test changes.
+const GOOD: &str = "import sys
+import onnxruntime
+
+class InferModel:
+    def __init__(self, config, onnx_path, model):
+        print('printed on', file=sys.stdout)
+        self.session = onnxruntime.InferenceSession(onnx_path, providers=['CPUExecutionProvider'])
+
+    def __call__(self, model_inputs):
+        print('called')
+        return self.session.run(None, {'images': model_inputs[0].numpy()}), 0
+";
+
+/// A site where `text` is the engine; `None` without a Python to run it.
+#[track_caller]
+fn engine(text: &str) -> Option<Site> {
+    support::python()?;
+    Some(Site::new(OWN).with("engines/own.py", text))
+}
+
+/// [`GOOD`] with one line changed.
+fn changed(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from));
+    GOOD.replace(from, to)
+}
+
+/// The same without the model as a module, which takes seconds to make.
+fn quick(from: &str, to: &str) -> String {
+    changed(from, to) + "\nInferModel.takes_model = False\n"
+}
+
+#[test]
+fn a_class_runs_as_it_is_and_agrees_with_candle() {
+    let Some(site) = engine(GOOD) else { return };
+    let record = site.runs(&[]);
+    let infer = &record["phases"][1];
+    assert!(infer["agreement"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{}", infer["agreement"]);
+    assert_eq!(infer["agreement"]["samples"], 10);
+    assert_eq!((&infer["engine"]["name"], &infer["engine"]["device"]), (&json!("sidecar"), &json!("cpu")));
+    assert_eq!(infer["engine"]["sidecar"]["files_sha256"]["engines/own.py"], hash_bytes(GOOD.as_bytes()));
+    assert!(infer["engine"]["version"].as_str().is_some_and(|version| version.starts_with("on Python 3")));
+    let folder =
+        fs::read_dir(site.path().join("result")).expect("results").next().expect("a run").expect("a run").path();
+    let errors = fs::read_to_string(folder.join("tiny_candle/localhost_noderank0/stdout_err.out.log")).expect("a log");
+    assert!(errors.contains("printed on\n") && errors.contains("called\n"), "{errors}");
+}
+
+#[test]
+fn a_class_can_be_the_framework_too() {
+    let Some(site) = engine(GOOD) else { return };
+    let record = site.runs(&["--case", "tiny:own", "--set", "compiler=rten"]);
+    assert_eq!(record["phases"][0]["engine"]["name"], "sidecar");
+    assert!(record["phases"][1]["agreement"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{record}");
+}
+
+#[test]
+fn the_model_is_a_module_of_torch_with_the_same_outputs() {
+    let of_module = "class InferModel:
+    def __init__(self, config, onnx_path, model):
+        self.model = model
+
+    def __call__(self, model_inputs):
+        return [self.model(*model_inputs)], 0
+";
+    let Some(site) = engine(of_module) else { return };
+    let record = site.runs(&[]);
+    let agreement = &record["phases"][1]["agreement"];
+    assert!(agreement["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
+}
+
+#[test]
+fn the_config_has_flagperfs_keys_and_the_vendors() {
+    let checks = "class InferModel:
+    def __init__(self, config, onnx_path, model):
+        assert (config.batch_size, config.fp16, config.repeat, config.compiler) == (4, False, 2, 'own'), config
+        assert (config.vendor, config.case, config.framework) == ('side', 'tiny', 'candle'), config
+        assert (config.seed, config.level, config.threads) == (0, 3, 1), config
+        assert config.exist_compiler_path is None and config.no_validation is False, config
+        assert all([config.data_dir, config.log_dir, config.perf_dir]), config
+        assert config.input_specs == {'images': 'N,3,8,8,f32'}, config
+        assert onnx_path.endswith('.onnx') and model is not None
+";
+    let Some(site) = engine(&changed("class InferModel:\n    def __init__(self, config, onnx_path, model):\n", checks))
+    else {
+        return;
+    };
+    site.runs(&[]);
+}
+
+#[test]
+fn without_validation_there_is_no_model() {
+    let Some(site) = engine(&changed("        print('printed", "        assert model is None\n        print('printed"))
+    else {
+        return;
+    };
+    site.runs(&["--set", "compiler=rten"]);
+    let exported = fs::read_dir(site.path().join("onnxs")).expect("exports").next().expect("one").expect("one").path();
+    let existing = format!("exist_onnx_path={}", exported.display());
+    site.runs(&["--set", "no_validation=true", "--set", &existing]);
+}
+
+#[test]
+fn seconds_that_a_class_wants_taken_off_are_recorded_and_warned_of_and_not_taken_off() {
+    let Some(site) = engine(&quick("[0].numpy()}), 0", "[0].numpy()}), 1000.5")) else { return };
+    let record = site.runs(&[]);
+    let measured = &record["phases"][1]["measured"][0];
+    assert_eq!(measured["steps"], 6);
+    assert_eq!(measured["vendor_time"], json!({"sum_s": 6003.0, "max_s": 1000.5}));
+    let core = measured["passes"].as_array().expect("passes").iter().map(|p| p["core_s"].as_f64().expect("seconds"));
+    assert!(core.sum::<f64>() > 0.0, "{measured}");
+    let warned = |text: &serde_json::Value| {
+        text == "inference: the engine asked to have up to 1000.5000 s a step taken off (6003.0000 s in all); nothing was"
+    };
+    assert!(record["warnings"].as_array().expect("warnings").iter().any(warned), "{}", record["warnings"]);
+}
+
+#[test]
+fn a_class_that_raises_is_named_with_its_line_and_the_end_of_the_traceback() {
+    let Some(site) = engine(&quick("        print('called')\n", "        raise ValueError('no such chip')\n")) else {
+        return;
+    };
+    let reason = site.reason();
+    assert!(reason.contains("`engines/own.py:10`: ValueError: no such chip\n"), "{reason}");
+    assert!(reason.contains("raise ValueError('no such chip')"), "{reason}");
+    let Some(site) = engine(&quick("        print('printed", "        config.no_such_key\n        print('printed"))
+    else {
+        return;
+    };
+    let reason = site.reason();
+    assert!(reason.contains("`engines/own.py:6`: AttributeError: ") && reason.contains("no_such_key"), "{reason}");
+}
+
+#[test]
+fn a_class_that_exits_is_an_error_of_the_case() {
+    let Some(site) = engine(&quick("        print('called')\n", "        sys.exit('no licence')\n")) else { return };
+    let reason = site.reason();
+    assert!(reason.contains("`engines/own.py:10`: SystemExit: no licence"), "{reason}");
+}
+
+#[test]
+fn a_module_that_is_none_is_named() {
+    let Some(site) = engine("class Infer: pass\n") else { return };
+    assert_eq!(site.reason(), "`engines/own.py` has no class `InferModel`");
+    let Some(site) = engine("class InferModel:\n    def\n") else { return };
+    let reason = site.reason();
+    assert!(reason.starts_with("`engines/own.py:2`: SyntaxError: "), "{reason}");
+    let Some(site) = engine("import no_such_package\n") else { return };
+    let reason = site.reason();
+    assert!(
+        reason.starts_with("`engines/own.py:1`: ModuleNotFoundError: No module named 'no_such_package'"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn what_is_no_pair_of_outputs_and_seconds_is_refused() {
+    let Some(site) = engine(&quick("[0].numpy()}), 0", "[0].numpy()})")) else { return };
+    let reason = site.reason();
+    let expected = "`engines/own.py`: `InferModel.__call__` must give (outputs, foo_time), it gave `list`";
+    assert!(reason.contains(expected), "{reason}");
+}
+
+#[test]
+fn outputs_that_are_not_the_models_are_refused() {
+    let reason = |outputs: &str| {
+        let text = quick("self.session.run(None, {'images': model_inputs[0].numpy()})", outputs);
+        engine(&text).map(|site| site.reason())
+    };
+    let gave = |reason: Option<String>, expected: &str| {
+        assert!(reason.as_ref().is_none_or(|reason| reason.contains(expected)), "{reason:?}");
+    };
+    gave(reason("[model_inputs[0]]"), "gave output `scores` as `4,3,8,8,f32`, the model declares `N,1000,f32`, N = 4");
+    gave(reason("[model_inputs[0].double().flatten(1)]"), "as `4,192,f64`");
+    gave(reason("[model_inputs[0]] * 2"), "gave 2 outputs, the model declares 1");
+    gave(reason("['scores']"), "output 0 is no tensor of a known type but `str`");
+}
+
+#[test]
+fn a_python_without_torch_and_numpy_is_named_and_so_is_a_missing_converter() {
+    // `-S` leaves out installed packages; `-P` would leave out nothing here.
+    let own = "{engine: sidecar, command: [python3, -S, -m, flagperf_sidecar, engines/own.py]}";
+    if support::python().is_none() {
+        return;
+    }
+    let reason = Site::new(own).with("engines/own.py", "class InferModel: pass\n").reason();
+    assert!(reason.contains("has neither torch nor numpy: install one of them"), "{reason}");
+    let hidden = "import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == 'onnx2torch' else found(name, *more)
+
+class InferModel:
+    def __init__(self, config, onnx_path, model):
+        self.model = model.eval()
+";
+    let Some(site) = engine(hidden) else { return };
+    let reason = site.reason();
+    assert!(reason.starts_with("`engines/own.py:7`: the model as an `nn.Module` needs onnx2torch: `"), "{reason}");
+    assert!(reason.contains("-m pip install onnx2torch`"), "{reason}");
+}
+
+#[test]
+fn how_to_add_an_engine_as_a_sidecar_works_as_it_is_written() {
+    let text = fs::read_to_string(support::root().join("runtime/sidecar/README.md")).expect("the steps");
+    assert!(text.lines().count() <= 20, "how to add an engine fits in 20 lines");
+    let block = |kind: &str| {
+        let begin = text.split(&format!("   ```{kind}\n")).nth(1).expect("a block");
+        let lines = begin.split("   ```").next().expect("its lines").lines();
+        lines.map(|line| format!("{}\n", line.strip_prefix("   ").expect("indented"))).collect::<String>()
+    };
+    let Some(site) = engine(GOOD) else { return };
+    let site = site.with("engines/mychip.py", &block("python"));
+    let vendor = fs::read_to_string(site.folder().join("vendor.yaml")).expect("a vendor");
+    let listed = vendor.replace("compilers:\n", &format!("compilers:\n    {}", block("yaml")));
+    let record = site.with("vendor.yaml", &listed).runs(&["--set", "compiler=mychip"]);
+    let agreement = &record["phases"][1]["agreement"];
+    assert!(agreement["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
+}

@@ -1,0 +1,87 @@
+//! A checkout with the case `tiny` on a vendor of its own, whose engines a test brings.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::{program, support};
+
+const CONFIGURATIONS: &str = "batch_size: 4\nflops: 1e3\nfp16: false\ncompiler: own\nnum_workers: 1\nlog_freq: 1\nrepeat: 2\nno_validation: false\nexist_onnx_path: null\nexist_compiler_path: null\n";
+
+/// A checkout where `flagperf run` validates with candle and infers with the compiler `own` of the vendor `side`.
+pub struct Site {
+    checkout: TempDir,
+}
+
+impl Site {
+    /// `own` is the compiler's entry in vendor.yaml: `{engine: sidecar, command: [..]}`.
+    pub fn new(own: &str) -> Self {
+        let site = Site { checkout: support::checkout() };
+        for case in ["tiny", "tiny_again"] {
+            for script in fs::read_dir(support::root().join("tests/cases/tiny")).expect("the case").flatten() {
+                let text = fs::read_to_string(script.path()).expect("a script");
+                site.write(&format!("scripts/{case}/{}", script.file_name().display()), &text);
+            }
+            site.write(&format!("configs/{case}/configurations.yaml"), CONFIGURATIONS);
+            site.write(&format!("configs/{case}/parameters.yaml"), "samples: 10\nweights: null\nseed: 0\n");
+        }
+        site.write("configs/host.yaml", "VENDOR: side\nCASES:\n    \"tiny:candle\": data\n");
+        site.write("data/nothing", "");
+        site.vendor(own);
+        site
+    }
+
+    fn vendor(&self, own: &str) {
+        let text = format!(
+            "name: side\nabout: tried by tests\nframeworks:\n    candle: {{engine: candle}}\n    own: {own}\ncompilers:\n    \
+             own: {own}\n    rten: {{engine: rten}}\n"
+        );
+        self.write("vendors/side/vendor.yaml", &text);
+    }
+
+    /// The checkout's folder.
+    pub fn path(&self) -> &Path {
+        self.checkout.path()
+    }
+
+    /// The vendor's folder.
+    pub fn folder(&self) -> PathBuf {
+        self.path().join("vendors/side")
+    }
+
+    /// Writes a file of the checkout.
+    pub fn write(&self, path: &str, text: &str) {
+        let path = self.path().join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+
+    /// With a file of the vendor's.
+    pub fn with(self, path: &str, text: &str) -> Self {
+        self.write(&format!("vendors/side/{path}"), text);
+        self
+    }
+
+    /// The record of a run, and the exit code.
+    pub fn run(&self, arguments: &[&str]) -> (serde_json::Value, Option<i32>) {
+        program::record(self.path(), arguments)
+    }
+
+    /// The record of a run that is well.
+    pub fn runs(&self, arguments: &[&str]) -> serde_json::Value {
+        let (record, code) = self.run(arguments);
+        assert_eq!((code, record["status"].as_str()), (Some(0), Some("ok")), "{}", record["failures"]);
+        record
+    }
+
+    /// Why inference failed; what was validated before is kept.
+    pub fn reason(&self) -> String {
+        let (record, code) = self.run(&[]);
+        assert_eq!((code, record["status"].as_str()), (Some(1), Some("failed")), "{record}");
+        assert!(record["finish_info"]["p_validation_core(qps)"].as_f64().is_some_and(|rate| rate > 0.0), "{record}");
+        record["failures"][0]["reason"].as_str().expect("a reason").to_owned()
+    }
+}
