@@ -15,6 +15,7 @@ mod sessions;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -68,8 +69,8 @@ fn subjects() -> Vec<Subject> {
 }
 
 fn candle_plugin() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    program.with_file_name("libflagperf_plugin_candle.so")
+    let library = format!("{DLL_PREFIX}flagperf_plugin_candle{DLL_SUFFIX}");
+    std::env::current_exe().unwrap().with_file_name(library)
 }
 
 fn trials() -> Vec<Trial> {

@@ -96,7 +96,7 @@ fn a_library_that_lacks_what_it_needs_is_refused_before_it_is_called() {
 fn a_table_that_breaks_the_interface_is_refused() {
     reasons(&[
         ("OTHER_VERSION", "is of interface version `99`, this program of `1`; build it with the header"),
-        ("SHORT_TABLE", "is malformed: its table has 24 bytes, version 1 has "),
+        ("SHORT_TABLE", "is malformed: its table has 24 bytes, version 1 has at least "),
         ("NO_TABLE", "is malformed: it has no table"),
         ("NO_SUBMIT", "is malformed: its function `submit` is null"),
         ("NO_ROLE", "is malformed: it can be neither framework nor compiler"),

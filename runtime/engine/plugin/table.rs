@@ -1,10 +1,16 @@
 //! The table that a plug-in exports, read with care: no field is touched before the version says that it is there.
 
 use std::ffi::{CStr, c_char};
+use std::mem::{MaybeUninit, offset_of};
+use std::ptr;
 
 use flagperf_plugin::abi::{
     FLAGPERF_ABI_VERSION, FLAGPERF_COMPILED, FLAGPERF_COMPILER, FLAGPERF_FRAMEWORK, FLAGPERF_ONNX, FlagperfPlugin,
+    FlagperfUnload,
 };
+
+/// The table as it was first published: up to `unload`. What was appended later may be missing.
+const SIZE_MIN: usize = offset_of!(FlagperfPlugin, unload) + size_of::<FlagperfUnload>();
 
 /// What is wrong with a table.
 pub(super) enum Problem {
@@ -28,12 +34,16 @@ pub(super) unsafe fn read(table: *const FlagperfPlugin) -> Result<FlagperfPlugin
     if version != FLAGPERF_ABI_VERSION {
         return Err(Problem::Version(version));
     }
-    if size < size_of::<FlagperfPlugin>() {
-        let needs = size_of::<FlagperfPlugin>();
-        return Err(Problem::Malformed(format!("its table has {size} bytes, version {version} has {needs}")));
+    if size < SIZE_MIN {
+        return malformed(&format!("its table has {size} bytes, version {version} has at least {SIZE_MIN}"));
     }
-    // SAFETY: the table is as long as this version's.
-    let table = unsafe { table.read() };
+    let mut copy = MaybeUninit::<FlagperfPlugin>::zeroed();
+    // SAFETY: the plug-in says that so many bytes are there; where it has fewer functions than this program knows, the
+    // rest are null, and every field may be zero.
+    let table = unsafe {
+        ptr::copy_nonoverlapping(table.cast(), copy.as_mut_ptr().cast::<u8>(), size.min(size_of::<FlagperfPlugin>()));
+        copy.assume_init()
+    };
     let required = [
         ("last_error", table.last_error.is_some()),
         ("load", table.load.is_some()),

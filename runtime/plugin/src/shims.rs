@@ -58,6 +58,9 @@ pub(crate) unsafe extern "C" fn load<E: Engine>(
     guard(|| {
         // SAFETY: the host lends the struct and its texts for the time of the call.
         let (load, path, options) = unsafe { (&*load, CStr::from_ptr((*load).path), CStr::from_ptr((*load).options)) };
+        if (load.struct_size as usize) < size_of::<FlagperfLoad>() {
+            return Err(Error::failed("the host is older than this plug-in: it says too little about what to load"));
+        }
         let path = Path::new(OsStr::from_bytes(path.to_bytes()));
         let made = E::load(&Load {
             artifact: match load.artifact {
