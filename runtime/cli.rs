@@ -4,6 +4,7 @@
 
 mod answer;
 mod arguments;
+mod backend;
 mod doctor;
 mod list;
 mod plugins;
@@ -27,6 +28,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Plan(selection) => run::plan(&selection),
         Command::List { what } => list::list(what),
         Command::Doctor(selection) => doctor::doctor(&selection),
+        Command::Backend { command } => backend::backend(&command),
         Command::Work => work::work(),
         Command::Probe { library } => plugins::probe(&library),
     }

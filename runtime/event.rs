@@ -178,6 +178,9 @@ pub struct EngineFacts {
     pub options: IndexMap<String, serde_json::Value>,
     /// Time of loading or compiling.
     pub load_s: Seconds,
+    /// Nodes of the model by the provider that runs them, for an engine with providers.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub nodes_by_provider: IndexMap<String, u64>,
     /// The plug-in that it is in, when it is in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PluginFacts>,

@@ -12,7 +12,7 @@ use crate::event::Level;
 use crate::plan::{Catalogue, KnownEngine};
 
 /// Arguments or configuration are wrong; nothing was run.
-const MISTAKE: u8 = 2;
+pub(super) const MISTAKE: u8 = 2;
 
 /// The checkout: around the current directory, or else around the program.
 pub(super) fn root() -> anyhow::Result<PathBuf> {

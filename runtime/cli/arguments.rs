@@ -36,6 +36,11 @@ pub(super) enum Command {
     },
     /// Say what works on this machine, what is missing, and how to get it
     Doctor(Selection),
+    /// Get a library that an engine opens at run time, or list them
+    Backend {
+        #[command(subcommand)]
+        command: BackendCommand,
+    },
     /// The worker: reads one job as a line of JSON on standard input, writes events as lines of JSON, and ends when its
     /// input ends
     Work,
@@ -45,6 +50,20 @@ pub(super) enum Command {
         /// The shared library
         library: PathBuf,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum BackendCommand {
+    /// Get a library through pip, checked against its sum, into the user's cache
+    Install {
+        /// Its name, as `flagperf backend list` says
+        name: String,
+        /// The Python whose pip gets it
+        #[arg(long, default_value = "python3", value_name = "PROGRAM")]
+        python: String,
+    },
+    /// List what can be got, and what is there
+    List,
 }
 
 #[derive(Debug, Args)]

@@ -8,11 +8,14 @@ pub const VARIABLES: &[(&str, &str)] = &[
     (CONFIG, "folder (or file) of the site's host.yaml"),
     (LOG_LEVEL, "overrides FLAGPERF_LOG_LEVEL of host.yaml"),
     (LOG_CALLS, "overrides LOG_CALL_INFORMATION of host.yaml"),
+    (CACHE, "libraries that `flagperf backend install` gets are kept in its folder `flagperf`; else in ~/.cache"),
 ];
 
 pub(super) const CONFIG: &str = "FLAGPERF_CONFIG";
 pub(super) const LOG_LEVEL: &str = "FLAGPERF_LOG_LEVEL";
 pub(super) const LOG_CALLS: &str = "LOG_CALL_INFORMATION";
+const CACHE: &str = "XDG_CACHE_HOME";
+const HOME: &str = "HOME";
 
 /// The variable with the folders that Python finds modules in, `first` before those that it names already.
 pub fn python_path(first: &Path) -> (&'static str, OsString) {
@@ -39,7 +42,6 @@ pub struct Environment {
 impl Environment {
     /// Reads the variables.
     pub fn read() -> Self {
-        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let text = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
         Environment {
             config: variable(CONFIG).map(PathBuf::from),
@@ -47,4 +49,14 @@ impl Environment {
             log_call_information: text(LOG_CALLS),
         }
     }
+}
+
+/// Where this user's programs keep what they can get again; `None` when nothing says where the user's files are.
+pub fn cache_folder() -> Option<PathBuf> {
+    let cache = variable(CACHE).map(PathBuf::from).or_else(|| Some(PathBuf::from(variable(HOME)?).join(".cache")));
+    cache.map(|cache| cache.join("flagperf"))
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }

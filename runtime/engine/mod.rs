@@ -2,9 +2,11 @@
 //!
 //! One file an engine, one row of [`TABLE`] each. Knows no script and no dataset, and reads no clock.
 
+pub mod backend;
 mod candle;
 mod model;
 mod null;
+mod onnxruntime;
 mod options;
 mod plugin;
 mod rten;

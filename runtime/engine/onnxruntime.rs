@@ -10,7 +10,6 @@ mod session;
 mod tensor;
 
 use super::model;
-use super::options::lacks_precision;
 use super::{Artifact, Engine, EngineError, Options, Roles, Session, Unavailable};
 use crate::tensor::DType;
 
@@ -58,7 +57,8 @@ impl Engine for OnnxRuntime {
             Artifact::Graph(_) => return Err(settings.refuse_artifact("an ONNX file or one that it wrote", artifact)),
         };
         if !settings.provider.computes_in(options.precision) {
-            return Err(lacks_precision(self, options.precision));
+            let reason = format!("engine `onnxruntime` does not compute in `{}` with this provider", options.precision);
+            return Err(EngineError::Failed(reason));
         }
         OrtSession::load(path, &settings).map(|session| Box::new(session) as Box<dyn Session>)
     }
@@ -66,7 +66,10 @@ impl Engine for OnnxRuntime {
 
 /// What ONNX Runtime says, as an error of ours: memory that it could not have, operators that it lacks.
 fn failed<R>(error: &ort::Error<R>) -> EngineError {
-    let message = error.message();
+    understood(error.message())
+}
+
+fn understood(message: &str) -> EngineError {
     let quoted = |text: &str| text.split('\'').nth(1).map(str::to_owned);
     if let Some((_, bytes)) = message.split_once("requested buffer of size ") {
         let digits: String = bytes.chars().take_while(char::is_ascii_digit).collect();
@@ -79,4 +82,70 @@ fn failed<R>(error: &ort::Error<R>) -> EngineError {
         return EngineError::Operator { engine: "onnxruntime", op, node: quoted(what).unwrap_or_default() };
     }
     EngineError::Failed(format!("ONNX Runtime: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn refusal(extra: serde_json::Value, precision: DType) -> String {
+        let options = Options { precision, extra: serde_json::from_value(extra).unwrap(), ..Options::default() };
+        OnnxRuntime.load(Artifact::Compiled(Path::new("no/such.onnx")), &options).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn an_unknown_provider_names_the_nearest() {
+        let error = refusal(json!({"provider": "cudda"}), DType::F32);
+        assert!(error.starts_with("engine `onnxruntime`: option `provider`: unknown provider `cudda` (known: cpu, "));
+        assert!(error.ends_with("; nearest: cuda)"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_level_of_optimisation_names_the_known_ones() {
+        let error = refusal(json!({"graph_optimization": "most"}), DType::F32);
+        assert!(error.ends_with("unknown level `most` (known: disabled, basic, extended, all)"), "{error}");
+    }
+
+    #[test]
+    fn a_setting_that_is_no_text_is_named() {
+        let error = refusal(json!({"session_options": {"a": [1]}}), DType::F32);
+        assert!(error.ends_with("option `session_options`: `a`: `[1]` is not text, a number, true or false"), "{error}");
+    }
+
+    #[test]
+    fn half_precision_on_the_processor_is_refused_rather_than_passed_off() {
+        let error = refusal(json!({}), DType::F16);
+        assert_eq!(error, "engine `onnxruntime` does not compute in `f16` with this provider");
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_or_not_onnx_runtime_is_named_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = folder.path().join("libonnxruntime.so");
+        std::fs::write(&text, b"no library").unwrap();
+        for path in [Path::new("/no/such/libonnxruntime.so"), &text] {
+            let options = Options {
+                extra: serde_json::from_value(json!({"library_path": path})).unwrap(),
+                ..Options::default()
+            };
+            let error = OnnxRuntime.load(Artifact::Compiled(Path::new("m.onnx")), &options).err().unwrap();
+            assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+            assert!(error.hint().contains("flagperf backend install onnxruntime"), "{}", error.hint());
+        }
+    }
+
+    #[test]
+    fn what_onnx_runtime_says_of_memory_and_operators_is_understood() {
+        let said = "Failed to allocate memory for requested buffer of size 1048576";
+        assert_eq!(understood(said), EngineError::OutOfMemory { bytes: 1 << 20 });
+        let said = "Could not find an implementation for Gelu(20) node with name 'block/gelu'";
+        let expected =
+            EngineError::Operator { engine: "onnxruntime", op: "Gelu(20)".to_owned(), node: "block/gelu".to_owned() };
+        assert_eq!(understood(said), expected);
+        assert_eq!(understood("x"), EngineError::Failed("ONNX Runtime: x".to_owned()));
+    }
 }

@@ -46,6 +46,17 @@ impl<'a> Asked<'a> {
         self.read(name, "true or false", Json::as_bool)
     }
 
+    /// One text.
+    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, EngineError> {
+        let Some(json) = self.extra.get(name).filter(|json| !json.is_null()) else { return Ok(None) };
+        json.as_str().map(Some).ok_or_else(|| self.refuse(name, format!("`{json}` is not text")))
+    }
+
+    /// A map with values of any kind, in order.
+    pub(super) fn map(&self, name: &str) -> Result<Option<IndexMap<String, Json>>, EngineError> {
+        self.read(name, "a map", |json| serde_json::from_value(json.clone()).ok())
+    }
+
     /// Text by text, in order.
     pub(super) fn texts(&self, name: &str) -> Result<Option<IndexMap<String, String>>, EngineError> {
         self.read(name, "a map of text", |json| serde_json::from_value(json.clone()).ok())

@@ -157,6 +157,11 @@ pub trait Session: Send {
         0
     }
 
+    /// Nodes of the model by the provider that runs them, by the library's own names; empty when it has no providers.
+    fn nodes_by_provider(&self) -> IndexMap<String, u64> {
+        IndexMap::new()
+    }
+
     /// Time that the vendor's own code asked to have taken off (FlagPerf's `foo_time`) since this was last called;
     /// `None` when it asks for none. It is recorded, and never subtracted.
     fn vendor_time(&mut self) -> Option<Seconds> {

@@ -5,6 +5,7 @@
 use super::Engine;
 use super::candle::Candle;
 use super::null::Null;
+use super::onnxruntime::OnnxRuntime;
 use super::options::nearest;
 use super::plugin::Plugin;
 use super::rten::Rten;
@@ -12,7 +13,7 @@ use super::sidecar::Sidecar;
 use super::tract::Tract;
 
 /// Every engine of this build, by name. An engine that cannot be used here keeps its row: `check` says why.
-pub static TABLE: &[&dyn Engine] = &[&Candle, &Null, &Plugin, &Rten, &Sidecar, &Tract];
+pub static TABLE: &[&dyn Engine] = &[&Candle, &Null, &OnnxRuntime, &Plugin, &Rten, &Sidecar, &Tract];
 
 /// The engine of this name.
 ///

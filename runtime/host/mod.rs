@@ -8,4 +8,4 @@ mod process;
 
 pub use companion::{Beside, Companion};
 pub use ending::Ending;
-pub use process::{Next, Process, ProcessError, Program, end_with_input};
+pub use process::{Next, Process, ProcessError, Program, end_with_input, run_to_end};

@@ -216,6 +216,17 @@ fn keep_last_lines(errors: impl Read, mut log: File) -> VecDeque<String> {
     last
 }
 
+/// Runs a program to its end, with this process's own input and outputs.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn run_to_end(argv: &[String]) -> Result<Ending, ProcessError> {
+    let (name, arguments) = argv.split_first().ok_or(ProcessError::Empty)?;
+    #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
+    let status = Command::new(name).args(arguments).status();
+    status.map(Ending::from).map_err(|source| ProcessError::Start { program: name.clone(), source })
+}
+
 /// For a child: ends this process, with its group, when `input` ends, for then its parent is gone.
 pub fn end_with_input(mut input: impl Read + Send + 'static) {
     thread::spawn(move || {

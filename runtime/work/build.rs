@@ -184,6 +184,7 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
     let plugin = first.as_ref().and_then(|s| s.plugin());
     let sidecar = first.as_ref().and_then(|s| s.sidecar());
     let own = plugin.as_ref().map(|p| &p.version).or(sidecar.as_ref().map(|s| &s.version)).cloned();
+    let nodes_by_provider = first.as_ref().map(|s| s.nodes_by_provider()).unwrap_or_default();
     let row = || engine::find(&job.engine.engine).ok().and_then(|e| e.check().ok()).unwrap_or_default();
     EngineFacts {
         name: job.engine.engine.clone(),
@@ -193,6 +194,7 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
         threads: first.map_or(0, |s| u32::try_from(s.threads()).unwrap_or(u32::MAX)),
         options: job.engine.options.clone(),
         load_s,
+        nodes_by_provider,
         plugin,
         sidecar,
     }

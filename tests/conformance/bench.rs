@@ -61,6 +61,11 @@ impl Subject {
         Subject { name, engine, base: Options::default(), roles, precisions }
     }
 
+    /// ONNX Runtime on the processor, where f16 is refused.
+    pub fn onnxruntime(engine: &'static dyn Engine) -> Self {
+        Subject { precisions: vec![DType::F32], ..Subject::row(engine) }
+    }
+
     /// The engine in a shared library.
     pub fn plugin(library: &Path) -> Self {
         let said = open_plugin(library).unwrap_or_else(|missing| panic!("{missing} ({})", missing.remedy));

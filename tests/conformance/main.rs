@@ -61,6 +61,7 @@ fn subjects() -> Vec<Subject> {
             Ok(_) if engine.takes_command() => {
                 subjects.extend(support::python().map(|python| Subject::onnxruntime_in(&python)));
             }
+            Ok(_) if engine.name() == "onnxruntime" => subjects.push(Subject::onnxruntime(engine)),
             Ok(_) => subjects.push(Subject::row(engine)),
             Err(missing) => eprintln!("left out: {}: {missing} ({})", engine.name(), missing.remedy),
         }

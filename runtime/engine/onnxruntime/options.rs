@@ -75,10 +75,10 @@ impl<'a> Settings<'a> {
 
 /// A map of settings as ONNX Runtime takes them: everything is text, and yes and no are 1 and 0.
 fn texts(asked: &Asked<'_>, option: &str) -> Result<IndexMap<String, String>, EngineError> {
-    let text = |(key, value): (&String, &Json)| match value {
-        Json::String(text) => Ok((key.clone(), text.clone())),
-        Json::Number(number) => Ok((key.clone(), number.to_string())),
-        Json::Bool(yes) => Ok((key.clone(), u8::from(*yes).to_string())),
+    let text = |(key, value): (String, Json)| match &value {
+        Json::String(text) => Ok((key, text.clone())),
+        Json::Number(number) => Ok((key, number.to_string())),
+        Json::Bool(yes) => Ok((key, u8::from(*yes).to_string())),
         other => Err(asked.refuse(option, format!("`{key}`: `{other}` is not text, a number, true or false"))),
     };
     asked.map(option)?.into_iter().flatten().map(text).collect()

@@ -12,6 +12,8 @@ pub(super) struct Provider {
     pub(super) name: &'static str,
     /// ONNX Runtime's own name.
     pub(super) canonical: &'static str,
+    /// Whether it takes options.
+    configurable: bool,
     available: fn() -> ort::Result<bool>,
     build: fn(&IndexMap<String, String>) -> ExecutionProviderDispatch,
 }
@@ -21,12 +23,19 @@ pub(super) static PROVIDERS: &[Provider] = &[
     Provider {
         name: "cpu",
         canonical: <ep::CPU as ExecutionProvider>::NAME,
+        configurable: false,
         available: || Ok(true),
         build: |_| ep::CPU::default().build(),
     },
     provider::<ep::CANN>("cann"),
     provider::<ep::CUDA>("cuda"),
-    provider::<ep::MIGraphX>("migraphx"),
+    Provider {
+        name: "migraphx",
+        canonical: <ep::MIGraphX as ExecutionProvider>::NAME,
+        configurable: false,
+        available: ep::MIGraphX::is_available,
+        build: |_| ep::MIGraphX::default().build(),
+    },
     provider::<ep::NVRTX>("nvrtx"),
     provider::<ep::OneDNN>("onednn"),
     provider::<ep::OpenVINO>("openvino"),
@@ -44,6 +53,7 @@ where
     Provider {
         name,
         canonical: E::NAME,
+        configurable: true,
         available: E::is_available,
         build: |options| {
             let set = |provider: E, (key, value): (&String, &String)| provider.with_arbitrary_config(key, value);
@@ -67,13 +77,17 @@ impl Provider {
     /// The provider with its options, ready for a session; refuses to go on without it.
     ///
     /// # Errors
-    /// When the opened library was built without it.
+    /// When the opened library was built without it, or it is given options and takes none.
     pub(super) fn ready(&self, options: &IndexMap<String, String>) -> Result<ExecutionProviderDispatch, EngineError> {
         let has = |provider: &&Provider| (provider.available)().unwrap_or(false);
         if !has(&self) {
             let has: Vec<&str> = PROVIDERS.iter().filter(has).map(|provider| provider.name).collect();
             let (name, has) = (self.name, has.join(", "));
             return Err(EngineError::Failed(format!("this ONNX Runtime has no provider `{name}` (it has: {has})")));
+        }
+        if let (false, Some(option)) = (self.configurable, options.keys().next()) {
+            let name = self.name;
+            return Err(EngineError::Failed(format!("provider `{name}` takes no options here, `{option}` was given")));
         }
         Ok((self.build)(options).error_on_failure())
     }

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
-use ort::session::Outlet;
-use ort::value::ValueType;
+use ort::value::{Outlet, ValueType};
 
 use super::options::Settings;
 use super::tensor::{dtype, lend, take};

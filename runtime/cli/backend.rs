@@ -1,0 +1,56 @@
+//! `flagperf backend`: libraries that engines open at run time.
+
+use std::process::ExitCode;
+
+use super::answer::MISTAKE;
+use super::arguments::BackendCommand;
+use crate::config::{known, nearest};
+use crate::engine::backend::{BACKENDS, Backend, InstallError};
+use crate::report::{columns, plain_table};
+use crate::run::Outcome;
+
+/// Lists the libraries, or gets one.
+pub(super) fn backend(command: &BackendCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        BackendCommand::List => {
+            print!("{}", plain_table(rows(), columns()));
+            Ok(ExitCode::SUCCESS)
+        }
+        BackendCommand::Install { name, python } => Ok(install(name, python)),
+    }
+}
+
+fn rows() -> Vec<[String; 4]> {
+    let state = |row: &Backend| row.installed().map_or("not installed".to_owned(), |at| at.display().to_string());
+    BACKENDS.iter().map(|row| [row.name.to_owned(), row.version.to_owned(), row.about.to_owned(), state(row)]).collect()
+}
+
+fn install(name: &str, python: &str) -> ExitCode {
+    let Some(backend) = Backend::find(name) else {
+        let names = || BACKENDS.iter().map(|row| row.name);
+        let near = nearest(name, names()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
+        eprintln!("error: unknown backend `{name}` (known: {}{near})", known(names()));
+        return ExitCode::from(MISTAKE);
+    };
+    match backend.install(python) {
+        Ok(library) => {
+            println!("{} {}: {}", backend.name, backend.version, library.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}\n  hint: {}", hint(&error));
+            ExitCode::from(Outcome::FAILED)
+        }
+    }
+}
+
+fn hint(error: &InstallError) -> &'static str {
+    match error {
+        InstallError::Processor { .. } => "build it yourself, and name it in the option `library_path`",
+        InstallError::NoHome => "set XDG_CACHE_HOME",
+        InstallError::Unwritten { .. } => "is the disk full? XDG_CACHE_HOME takes it elsewhere",
+        InstallError::Python(_) => "`--python PROGRAM` names one that has pip",
+        InstallError::Pip { .. } => "pip says above what is wrong; it uses your own settings of pip",
+        InstallError::NoLibrary { .. } => "report it: the table of backends is wrong",
+    }
+}
