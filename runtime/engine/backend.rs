@@ -96,7 +96,8 @@ impl Backend {
         }
         let folder = self.folder().ok_or(InstallError::NoHome)?;
         let above = folder.parent().unwrap_or(&folder);
-        let unwritten = |error: io::Error| InstallError::Unwritten { folder: above.to_owned(), reason: error.to_string() };
+        let unwritten =
+            |error: io::Error| InstallError::Unwritten { folder: above.to_owned(), reason: error.to_string() };
         fs::create_dir_all(above).map_err(unwritten)?;
         let unfinished = tempfile::Builder::new().prefix("unfinished.").tempdir_in(above).map_err(unwritten)?;
         let requirements = unfinished.path().join("requirements.txt");
@@ -182,7 +183,9 @@ mod tests {
         assert!(names.is_sorted() && names.iter().collect::<HashSet<_>>().len() == names.len());
         for backend in BACKENDS {
             assert!(!backend.about.is_empty() && !backend.wheels.is_empty());
-            assert!(backend.wheels.iter().all(|(_, sum)| sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit())));
+            assert!(
+                backend.wheels.iter().all(|(_, sum)| sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit()))
+            );
         }
     }
 

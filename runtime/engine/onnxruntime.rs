@@ -53,12 +53,12 @@ impl Engine for OnnxRuntime {
                 model::check_types(self, &graph, options.precision)?;
                 path
             }
-            Artifact::Compiled(path) => path,
-            Artifact::Graph(_) => return Err(settings.refuse_artifact("an ONNX file or one that it wrote", artifact)),
+            Artifact::Compiled(path) if path.extension().is_some_and(|kind| kind == "onnx" || kind == "ort") => path,
+            _ => return Err(settings.refuse_artifact("an ONNX file or one that it wrote (.onnx, .ort)", artifact)),
         };
         if !settings.provider.computes_in(options.precision) {
-            let reason = format!("engine `onnxruntime` does not compute in `{}` with this provider", options.precision);
-            return Err(EngineError::Failed(reason));
+            let has = format!("f32 with provider `{}`", settings.provider.name);
+            return Err(EngineError::Precision { engine: self.name(), asked: options.precision, has });
         }
         OrtSession::load(path, &settings).map(|session| Box::new(session) as Box<dyn Session>)
     }
@@ -70,16 +70,17 @@ fn failed<R>(error: &ort::Error<R>) -> EngineError {
 }
 
 fn understood(message: &str) -> EngineError {
-    let quoted = |text: &str| text.split('\'').nth(1).map(str::to_owned);
+    let between = |begin: &str, end: &str| message.split_once(begin)?.1.split_once(end).map(|(inside, _)| inside);
     if let Some((_, bytes)) = message.split_once("requested buffer of size ") {
         let digits: String = bytes.chars().take_while(char::is_ascii_digit).collect();
         if let Ok(bytes) = digits.parse() {
             return EngineError::OutOfMemory { bytes };
         }
     }
-    if let Some((_, what)) = message.split_once("Could not find an implementation for ") {
-        let op = what.split(' ').next().unwrap_or_default().to_owned();
-        return EngineError::Operator { engine: "onnxruntime", op, node: quoted(what).unwrap_or_default() };
+    let after = |words: &str| message.split_once(words).and_then(|(_, rest)| rest.split(' ').next());
+    if let Some(op) = after("Could not find an implementation for ").or_else(|| after("No Op registered for ")) {
+        let node = between("node with name '", "'").or_else(|| between("In Node, (\"", "\"")).unwrap_or_default();
+        return EngineError::Operator { engine: "onnxruntime", op: op.to_owned(), node: node.to_owned() };
     }
     EngineError::Failed(format!("ONNX Runtime: {message}"))
 }
@@ -113,13 +114,16 @@ mod tests {
     #[test]
     fn a_setting_that_is_no_text_is_named() {
         let error = refusal(json!({"session_options": {"a": [1]}}), DType::F32);
-        assert!(error.ends_with("option `session_options`: `a`: `[1]` is not text, a number, true or false"), "{error}");
+        assert!(
+            error.ends_with("option `session_options`: `a`: `[1]` is not text, a number, true or false"),
+            "{error}"
+        );
     }
 
     #[test]
     fn half_precision_on_the_processor_is_refused_rather_than_passed_off() {
         let error = refusal(json!({}), DType::F16);
-        assert_eq!(error, "engine `onnxruntime` does not compute in `f16` with this provider");
+        assert_eq!(error, "engine `onnxruntime` does not compute in `f16` (it has: f32 with provider `cpu`)");
     }
 
     #[test]
@@ -128,10 +132,8 @@ mod tests {
         let text = folder.path().join("libonnxruntime.so");
         std::fs::write(&text, b"no library").unwrap();
         for path in [Path::new("/no/such/libonnxruntime.so"), &text] {
-            let options = Options {
-                extra: serde_json::from_value(json!({"library_path": path})).unwrap(),
-                ..Options::default()
-            };
+            let options =
+                Options { extra: serde_json::from_value(json!({"library_path": path})).unwrap(), ..Options::default() };
             let error = OnnxRuntime.load(Artifact::Compiled(Path::new("m.onnx")), &options).err().unwrap();
             assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
             assert!(error.hint().contains("flagperf backend install onnxruntime"), "{}", error.hint());
@@ -145,6 +147,11 @@ mod tests {
         let said = "Could not find an implementation for Gelu(20) node with name 'block/gelu'";
         let expected =
             EngineError::Operator { engine: "onnxruntime", op: "Gelu(20)".to_owned(), node: "block/gelu".to_owned() };
+        assert_eq!(understood(said), expected);
+        let said = "Load model from m.onnx failed:This is an invalid model. In Node, (\"strange\", Wobble, \"\", -1) : \
+            (\"x\": tensor(float),) -> (\"y\": tensor(float),) , Error No Op registered for Wobble with domain_version of 17";
+        let expected =
+            EngineError::Operator { engine: "onnxruntime", op: "Wobble".to_owned(), node: "strange".to_owned() };
         assert_eq!(understood(said), expected);
         assert_eq!(understood("x"), EngineError::Failed("ONNX Runtime: x".to_owned()));
     }

@@ -1,5 +1,6 @@
 //! The shared library of ONNX Runtime: found, opened once a process, asked for its version.
 
+use std::error::Error;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -61,7 +62,10 @@ fn missing(reason: String) -> Unavailable {
 fn version(path: &Path) -> Result<String, Unavailable> {
     type GetApiBase = unsafe extern "C" fn() -> *const ort::sys::OrtApiBase;
     // SAFETY: opening runs the library's initialisers, which is what asking for ONNX Runtime means.
-    let library = unsafe { libloading::Library::new(path) }.map_err(|error| missing(error.to_string()))?;
+    let library = unsafe { libloading::Library::new(path) }.map_err(|error| {
+        let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        missing(format!("`{}` cannot be opened: {why}", path.display()))
+    })?;
     // SAFETY: the function of this name takes nothing and gives a table that lives as long as the library.
     let base = unsafe { library.get::<GetApiBase>(b"OrtGetApiBase").map(|get| get()) };
     let base = base.map_err(|_| missing(format!("`{}` is not ONNX Runtime", path.display())))?;

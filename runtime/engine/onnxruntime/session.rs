@@ -36,7 +36,8 @@ impl OrtSession {
         let provider = settings.provider;
         if !nodes.is_empty() && nodes.get(provider.canonical).is_none_or(|count| *count == 0) {
             let got: Vec<String> = nodes.iter().map(|(name, count)| format!("{name} {count}")).collect();
-            let reason = format!("no node of the model runs on provider `{}` (nodes: {})", provider.name, got.join(", "));
+            let reason =
+                format!("no node of the model runs on provider `{}` (nodes: {})", provider.name, got.join(", "));
             return Err(EngineError::Failed(reason));
         }
         let device = match settings.provider_options.get("device_id") {
