@@ -256,3 +256,27 @@ fn what_was_compiled_earlier_is_loaded_by_the_class_itself() {
     let reason = record["failures"][0]["reason"].as_str().expect("a reason");
     assert!(reason.starts_with("nobody says the inputs and outputs of this file: "), "{reason}");
 }
+
+#[test]
+fn a_file_may_be_named_like_the_package_that_it_uses() {
+    if support::python().is_none() {
+        return;
+    }
+    let own = OWN.replace("own.py", "onnxruntime.py");
+    let text = quick("import sys\n", "import beside\nimport sys\n");
+    Site::new(&own).with("engines/onnxruntime.py", &text).with("engines/beside.py", "").runs(&[]);
+}
+
+#[test]
+fn an_output_alone_and_of_another_layout_reaches_the_host() {
+    let same = quick(
+        "return self.session.run(None, {'images': model_inputs[0].numpy()}), 0",
+        "scores = self.session.run(None, {'images': model_inputs[0].numpy()})[0]
+        import torch
+        return torch.from_numpy(scores).t().contiguous().t(), 0",
+    );
+    let Some(site) = engine(&same) else { return };
+    let record = site.runs(&[]);
+    let agreement = &record["phases"][1]["agreement"];
+    assert!(agreement["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
+}
