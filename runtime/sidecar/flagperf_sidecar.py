@@ -11,6 +11,7 @@ which spares the import of torch. Its class may have `takes_model = False`, whic
 `threads`, what it computes on and with; `device_memory()`, bytes in use. Python 3.9 or later, with numpy or torch.
 """
 
+import ctypes
 import importlib.util
 import json
 import mmap
@@ -69,11 +70,8 @@ class NumpyTensors:
         return function(*arguments)
 
 
-class TorchTensors:
+class TorchTensors(NumpyTensors):
     """Tensors of torch, which is `library`."""
-
-    def __init__(self, library):
-        self.library = library
 
     def view(self, memory, dtype, shape, offset):
         dtype = getattr(self.library, dtype)
@@ -86,7 +84,12 @@ class TorchTensors:
         return view.detach()
 
     def copy(self, source, target):
-        target.copy_(self.library.as_tensor(source))
+        source = self.library.as_tensor(source)
+        if source.device.type == "cpu" and source.is_contiguous():
+            # torch would share the copy out to threads, which wait for a core that is busy.
+            ctypes.memmove(target.data_ptr(), source.data_ptr(), source.nbytes)
+        else:
+            target.copy_(source)
 
     def synchronize(self, outputs):
         devices = {output.device.type for output in outputs if isinstance(output, self.library.Tensor)}
@@ -110,16 +113,13 @@ def tensors(wanted):
 
 
 def load_module(path):
-    """The vendor's file as a module; its folder is where it finds others."""
+    """The vendor's file as a module. It may be named like a package that it imports; others are found beside it."""
     if not os.path.isfile(path):
         raise Failure(f"no file `{path}` in `{os.getcwd()}`")
-    name = os.path.splitext(os.path.basename(path))[0]
-    # The vendor's folder is left as it is.
-    sys.dont_write_bytecode = True
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
+    sys.dont_write_bytecode = True  # The vendor's folder is left as it is.
+    sys.path.append(os.path.dirname(os.path.abspath(path)))
+    spec = importlib.util.spec_from_file_location("flagperf_engine", path)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not hasattr(module, "InferModel"):
         raise Failure(f"`{path}` has no class `InferModel`")
@@ -182,7 +182,7 @@ class Sidecar:
         return {
             "answer": "hello",
             "protocol": PROTOCOL,
-            "name": self.module.__name__,
+            "name": os.path.splitext(os.path.basename(self.path))[0],
             "version": str(getattr(self.module, "__version__", f"on Python {platform.python_version()}")),
             "roles": getattr(self.module, "ROLES", ["framework", "compiler"]),
             "kinds": getattr(self.module, "KINDS", ["onnx", "compiled"]),

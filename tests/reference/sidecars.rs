@@ -1,7 +1,8 @@
 //! The engines of the vendor `cpu` that are Python's: ONNX Runtime and torch.compile, through the whole program.
 
 use std::fs;
-use std::io::Cursor;
+
+use libjpeg_turbo_rs::{PixelFormat, Subsampling};
 
 use crate::{program, support};
 
@@ -17,10 +18,11 @@ fn agrees_with_candle(compiler: &str) {
     let data = checkout.path().join("pictures");
     fs::create_dir_all(data.join("drawn")).unwrap();
     for index in 0..PICTURES {
-        let picture = image::RgbImage::from_fn(300, 260, |x, y| image::Rgb([x as u8, y as u8, 40 * index as u8]));
-        let mut bytes = Cursor::new(Vec::new());
-        picture.write_to(&mut bytes, image::ImageFormat::Jpeg).unwrap();
-        fs::write(data.join(format!("drawn/{index}.jpeg")), bytes.into_inner()).unwrap();
+        let shade = 40 * index as u8;
+        let pixels: Vec<u8> =
+            (0..260 * 300).flat_map(|at: usize| [(at % 300) as u8, (at / 300) as u8, shade]).collect();
+        let bytes = libjpeg_turbo_rs::compress(&pixels, 300, 260, PixelFormat::Rgb, 75, Subsampling::S420).unwrap();
+        fs::write(data.join(format!("drawn/{index}.jpeg")), bytes).unwrap();
     }
     let (data, compiler) = (data.display().to_string(), format!("compiler={compiler}"));
     let set = ["--case", "resnet50", "--data", &data, "--set", &compiler, "--set", "batch_size=4"];

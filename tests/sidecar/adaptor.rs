@@ -229,3 +229,54 @@ fn how_to_add_an_engine_as_a_sidecar_works_as_it_is_written() {
     let agreement = &record["phases"][1]["agreement"];
     assert!(agreement["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
 }
+
+#[test]
+fn what_was_compiled_earlier_is_loaded_by_the_class_itself() {
+    if support::python().is_none() {
+        return;
+    }
+    let text = quick("InferenceSession(onnx_path,", "InferenceSession(open(config.exist_compiler_path, 'rb').read(),");
+    let text = text
+        .replace("        print('printed", "        assert (onnx_path, model) == (None, None)\n        print('printed");
+    let compiled = |options: &str| {
+        let own = OWN.replace("level: 3", options);
+        let site = Site::new(&own).with("engines/own.py", &text);
+        site.runs(&["--set", "compiler=rten"]);
+        let exported =
+            fs::read_dir(site.path().join("onnxs")).expect("exports").next().expect("one").expect("one").path();
+        fs::rename(exported, site.path().join("tiny.engine")).expect("a file");
+        site.run(&["--set", "exist_compiler_path=tiny.engine"])
+    };
+    let specs = "inputs: {images: \"N,3,8,8,f32\"}, outputs: {scores: \"N,1000,f32\"}";
+    let (record, code) = compiled(specs);
+    assert_eq!(code, Some(0), "{}", record["failures"]);
+    let agreement = &record["phases"][1]["agreement"];
+    assert!(agreement["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
+    let (record, _) = compiled("level: 3");
+    let reason = record["failures"][0]["reason"].as_str().expect("a reason");
+    assert!(reason.starts_with("nobody says the inputs and outputs of this file: "), "{reason}");
+}
+
+#[test]
+fn a_file_may_be_named_like_the_package_that_it_uses() {
+    if support::python().is_none() {
+        return;
+    }
+    let own = OWN.replace("own.py", "onnxruntime.py");
+    let text = quick("import sys\n", "import beside\nimport sys\n");
+    Site::new(&own).with("engines/onnxruntime.py", &text).with("engines/beside.py", "").runs(&[]);
+}
+
+#[test]
+fn an_output_alone_and_of_another_layout_reaches_the_host() {
+    let same = quick(
+        "return self.session.run(None, {'images': model_inputs[0].numpy()}), 0",
+        "scores = self.session.run(None, {'images': model_inputs[0].numpy()})[0]
+        import torch
+        return torch.from_numpy(scores).t().contiguous().t(), 0",
+    );
+    let Some(site) = engine(&same) else { return };
+    let record = site.runs(&[]);
+    let agreement = &record["phases"][1]["agreement"];
+    assert!(agreement["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
+}

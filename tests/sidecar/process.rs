@@ -142,6 +142,8 @@ fn one_that_hangs_is_killed_with_the_worker_at_the_limit() {
     let site = shell(&["echo $$ > pid", HELLO, LOADED, LENT, "trap '' TERM", "while :; do sleep 1; done"]);
     site.write("configs/host.yaml", "VENDOR: side\nPHASE_TIMEOUT: 3\nCASES:\n    \"tiny:candle\": data\n");
     assert_eq!(site.reason(), "the phase took longer than 3 s and was killed");
+    let run = fs::read_dir(site.path().join("result")).expect("results").next().expect("a run").expect("a run").path();
+    assert!(!run.join("tiny_candle/localhost_noderank0/scratch").exists(), "what it was given is left");
     is_gone(&site.folder().join("pid"));
 }
 

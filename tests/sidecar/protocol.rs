@@ -28,6 +28,16 @@ fn lines() -> Vec<Value> {
 }
 
 #[test]
+fn the_adaptor_ends_when_its_input_does() {
+    let Some(python) = support::python() else { return };
+    let mut command = Command::new(python);
+    command.args(["-m", "flagperf_sidecar", "none.py"]).write_stdin("{\"ask\": \"hello\", \"protocol\": 2}\n");
+    let output = command.env("PYTHONPATH", support::root().join("runtime/sidecar")).output().expect("it starts");
+    let said = "{\"answer\": \"error\", \"reason\": \"flagperf_sidecar speaks protocol 1, not 2\"}\n";
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(0), said));
+}
+
+#[test]
 fn the_adaptor_answers_as_the_document_says() {
     let Some(python) = support::python() else { return };
     let folder = tempfile::tempdir().expect("a folder");
