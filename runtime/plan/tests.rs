@@ -13,11 +13,11 @@ use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
 
 fn engines() -> Vec<KnownEngine> {
-    rows(true)
+    engines_with(true)
 }
 
 /// The engines; whether rten takes a compiled file is the test's choice.
-fn rows(takes_compiled: bool) -> Vec<KnownEngine> {
+fn engines_with(takes_compiled: bool) -> Vec<KnownEngine> {
     let row = |name: &str, framework, compiler, precisions: &[DType]| KnownEngine {
         name: name.to_owned(),
         about: String::new(),
@@ -274,7 +274,7 @@ fn an_existing_model_must_exist_where_it_is_opened() {
 fn a_compiled_file_for_a_compiler_that_takes_none_is_refused_where_it_is_said() {
     let checkout = runnable().with("m.plan", "");
     let config = checkout.load(&set(&["exist_compiler_path=m.plan"])).unwrap();
-    let errors = plan(&config, &Catalogue::read(checkout.root(), rows(false))).unwrap_err();
+    let errors = plan(&config, &Catalogue::read(checkout.root(), engines_with(false))).unwrap_err();
     assert_eq!(
         said(Level::Error, &errors.0),
         ["--set exist_compiler_path=m.plan: compiler `fast` loads no file that it made earlier (engine `rten`)\n  \
