@@ -33,6 +33,13 @@ fn candle_and_rten_reach_what_pytorch_reaches() {
     reaches_what_pytorch_reaches("rten");
 }
 
+#[test]
+fn onnxruntime_reaches_what_pytorch_reaches() {
+    if support::onnxruntime() {
+        reaches_what_pytorch_reaches("onnxruntime");
+    }
+}
+
 #[cfg(feature = "tract")]
 #[test]
 fn tract_reaches_what_pytorch_reaches() {

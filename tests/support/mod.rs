@@ -43,6 +43,17 @@ pub fn python() -> Option<PathBuf> {
     python
 }
 
+/// Whether ONNX Runtime is installed (`flagperf backend install onnxruntime`). Without it the caller is counted as left
+/// out.
+#[track_caller]
+pub fn onnxruntime() -> bool {
+    let missing = flagperf::engine::find("onnxruntime").expect("a row of the table").check().err();
+    if let Some(missing) = &missing {
+        leave_out(&format!("onnxruntime: {missing} ({})", missing.remedy));
+    }
+    missing.is_none()
+}
+
 /// Says that the calling test did not run, and why; the caller returns at once.
 ///
 /// `tests/run` counts these, and fails for any on CI.
