@@ -157,6 +157,11 @@ pub trait Session: Send {
         "cpu".to_owned()
     }
 
+    /// Version of the device's driver, where it has one that tells.
+    fn driver(&self) -> Option<String> {
+        None
+    }
+
     /// Threads it really computes with; 0 when it does not say.
     fn threads(&self) -> usize {
         0

@@ -190,6 +190,7 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
         name: job.engine.engine.clone(),
         version: own.unwrap_or_else(row),
         device: first.as_ref().map(|s| s.device()).unwrap_or_default(),
+        driver: first.as_ref().and_then(|s| s.driver()),
         precision: precision(&job.settings).to_string(),
         threads: first.map_or(0, |s| u32::try_from(s.threads()).unwrap_or(u32::MAX)),
         options: job.engine.options.clone(),
