@@ -152,7 +152,7 @@ pub trait Session: Send {
         None
     }
 
-    /// The device, as the engine names it: `cpu`, `cuda:0 NVIDIA H200`.
+    /// The device, as the engine names it: `cpu`, `cuda:0 H200`.
     fn device(&self) -> String {
         "cpu".to_owned()
     }

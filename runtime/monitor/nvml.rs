@@ -48,8 +48,8 @@ fn visible(nvml: &Nvml, index: u32) -> Option<Device<'_>> {
     match entry.parse() {
         Ok(index) => nvml.device_by_index(index).ok(),
         Err(_) => {
-            let devices = (0..nvml.device_count().ok()?).filter_map(|index| nvml.device_by_index(index).ok());
-            devices.filter(|device| device.uuid().is_ok_and(|uuid| uuid.starts_with(&entry))).last()
+            let mut devices = (0..nvml.device_count().ok()?).filter_map(|index| nvml.device_by_index(index).ok());
+            devices.find(|device| device.uuid().is_ok_and(|uuid| uuid.starts_with(&entry)))
         }
     }
 }

@@ -9,12 +9,12 @@ use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, Memory
 use ort::session::{IoBinding, Session};
 use ort::value::{DynTensor, DynTensorValueType, DynValue, TensorElementType, ValueType};
 
-use super::failed;
 use super::options::Settings;
 use super::tensor::{dtype, element_type, lend, take};
-use crate::engine::{DeviceTensor, EngineError, LentMemory, Value};
+use super::{copy, failed};
+use crate::engine::{DeviceTensor, EngineError, HeapMemory, LentMemory, Value};
 use crate::monitor::Card;
-use crate::tensor::{Dim, HostMemory, Tensor, TensorSpec};
+use crate::tensor::{Dim, HostMemory, Tensor, TensorSpec, byte_count};
 
 /// The provider's option that has a run captured once and replayed.
 const GRAPH: &str = "enable_cuda_graph";
@@ -51,7 +51,7 @@ impl Device {
         Ok(Some(Device { id, card: Card::of(id.unsigned_abs()), binding, graph, fixed: None }))
     }
 
-    /// The device with its number and, where it is known, its name: `cuda:0 NVIDIA H200`.
+    /// The device with its number and, where it is known, its name: `cuda:0 H200`.
     pub(super) fn name(&self) -> String {
         let name = self.card.as_ref().map(|card| format!(" {}", card.name)).unwrap_or_default();
         format!("cuda:{}{name}", self.id)
@@ -113,7 +113,7 @@ impl Device {
             self.binding.bind_output_to_device(&output.name, &there).map_err(|error| failed(&error))?;
         }
         let values = session.run_binding(&self.binding).map_err(|error| failed(&error))?;
-        values.into_iter().map(|(name, value)| OnDevice::new(name, value)).collect()
+        values.into_iter().map(|(name, value)| OnDevice::value(name, value)).collect()
     }
 
     fn there(&self) -> Result<MemoryInfo<'static>, EngineError> {
@@ -138,13 +138,10 @@ impl Device {
         }
         let fixed = self.fixed.as_mut().expect("fixed above");
         for (tensor, there) in tensors.iter().zip(&mut fixed.inputs) {
-            let lent = lend(tensor).map_err(|error| failed(&error))?;
-            let lent = lent.view().downcast::<DynTensorValueType>().map_err(|error| failed(&error))?;
-            lent.copy_into(there).map_err(|error| failed(&error))?;
+            copy::to_device(tensor.bytes(), there)?;
         }
         let values = session.run_binding(&self.binding).map_err(|error| failed(&error))?;
-        let fetched = values.into_iter().map(|(name, value)| OnDevice::new(name, value)?.to_host().map(Value::Host));
-        fetched.collect()
+        values.into_iter().map(|(name, value)| fetch(name, value).map(Value::Host)).collect()
     }
 
     /// Memory on the device for every input, bound; outputs are bound to memory that the session keeps.
@@ -180,6 +177,17 @@ impl Device {
     }
 }
 
+/// A copy of an output in the processor's memory.
+fn fetch(name: &str, value: DynValue) -> Result<Tensor, EngineError> {
+    let there = value.downcast::<DynTensorValueType>().map_err(|error| failed(&error))?;
+    let dtype = dtype(name, *there.data_type())?;
+    let shape: Vec<usize> = there.shape().iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
+    let bytes = byte_count(&shape, dtype).ok_or(EngineError::OutOfMemory { bytes: u64::MAX })?;
+    let mut memory = HeapMemory::zeroed(bytes)?;
+    copy::to_host(&there, memory.bytes_mut())?;
+    Tensor::from_memory(shape, dtype, Arc::new(memory), 0).map_err(|error| EngineError::Failed(error.to_string()))
+}
+
 /// Pinned memory.
 struct Pinned(DynTensor);
 
@@ -199,7 +207,7 @@ impl LentMemory for Pinned {
 struct OnDevice(DynValue);
 
 impl OnDevice {
-    fn new(name: &str, value: DynValue) -> Result<Value, EngineError> {
+    fn value(name: &str, value: DynValue) -> Result<Value, EngineError> {
         match value.dtype() {
             ValueType::Tensor { ty, .. } => dtype(name, *ty)?,
             other => return Err(EngineError::Failed(format!("output `{name}` is no tensor but {other}"))),
