@@ -4,6 +4,7 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fs;
 use std::io::Write;
 use std::panic::Location;
@@ -41,6 +42,19 @@ pub fn python() -> Option<PathBuf> {
         leave_out("python: FLAGPERF_PYTHON is not set (tests/reference/README.md says how to get one)");
     }
     python
+}
+
+/// The plug-in of libtorch: built into this target folder (runtime/libtorch/README.md), else the installed one. Without
+/// it the caller is counted as left out.
+#[track_caller]
+pub fn libtorch() -> Option<PathBuf> {
+    let name = format!("{DLL_PREFIX}flagperf_libtorch{DLL_SUFFIX}");
+    let built = std::env::current_exe().expect("this program has a path").with_file_name(name);
+    let library = if built.is_file() { Some(built) } else { flagperf::engine::backend::library(&["libtorch"]) };
+    if library.is_none() {
+        leave_out("libtorch: not built (`flagperf backend install libtorch`)");
+    }
+    library
 }
 
 /// Says that the calling test did not run, and why; the caller returns at once.

@@ -25,7 +25,7 @@ mod window;
 pub use candle::CandleOps;
 pub use error::{ExecError, OpError};
 pub use executor::Executor;
-pub use ops::{Binary, Conv, PadMode, Pool, Reduce, TensorOps, Unary};
+pub use ops::{After, Binary, Conv, PadMode, Pool, Reduce, TensorOps, Unary};
 pub use reference::{Array, ReferenceOps};
 
 #[cfg(test)]
