@@ -57,6 +57,29 @@ pub fn libtorch() -> Option<PathBuf> {
     library
 }
 
+/// A checkout whose vendor `cpu` has the plug-in of libtorch that these tests are about.
+#[track_caller]
+pub fn checkout_with_libtorch() -> Option<TempDir> {
+    let (library, checkout) = (libtorch()?, checkout());
+    let file = checkout.path().join("vendors/cpu/vendor.yaml");
+    let text = fs::read_to_string(&file).expect("the vendor");
+    assert!(text.contains("backend:libtorch"), "{text}");
+    let named = text.replace("backend:libtorch", library.to_str().expect("a path that is text"));
+    fs::write(file, named).expect("the temporary folder can be written");
+    Some(checkout)
+}
+
+/// Whether ONNX Runtime is installed (`flagperf backend install onnxruntime`). Without it the caller is counted as left
+/// out.
+#[track_caller]
+pub fn onnxruntime() -> bool {
+    let missing = flagperf::engine::find("onnxruntime").expect("a row of the table").check().err();
+    if let Some(missing) = &missing {
+        leave_out(&format!("onnxruntime: {missing} ({})", missing.remedy));
+    }
+    missing.is_none()
+}
+
 /// Says that the calling test did not run, and why; the caller returns at once.
 ///
 /// `tests/run` counts these, and fails for any on CI.

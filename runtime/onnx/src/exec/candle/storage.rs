@@ -23,6 +23,9 @@ pub(super) fn download(tensor: &Candle) -> Result<Tensor, OpError> {
         CandleDType::I64 => Tensor::from_vec(shape, flat.to_vec1::<i64>()?)?,
         CandleDType::I32 => Tensor::from_vec(shape, flat.to_vec1::<i32>()?)?,
         CandleDType::U8 => Tensor::from_vec(shape, flat.to_vec1::<u8>()?)?,
+        CandleDType::F64 => Tensor::from_vec(shape, flat.to_vec1::<f64>()?)?,
+        CandleDType::F16 => Tensor::from_vec(shape, flat.to_vec1::<half::f16>()?)?,
+        CandleDType::BF16 => Tensor::from_vec(shape, flat.to_vec1::<half::bf16>()?)?,
         other => return Err(OpError::lacks(format!("tensors of `{}`", other.as_str()))),
     })
 }
