@@ -16,7 +16,7 @@ pub(super) fn upload(tensor: &Tensor) -> Result<Candle, OpError> {
     })
 }
 
-pub(super) fn download(tensor: &Candle) -> Result<Tensor, OpError> {
+pub(crate) fn download(tensor: &Candle) -> Result<Tensor, OpError> {
     let (flat, shape) = (tensor.flatten_all()?, tensor.dims());
     Ok(match tensor.dtype() {
         CandleDType::F32 => Tensor::from_vec(shape, flat.to_vec1::<f32>()?)?,
@@ -37,7 +37,7 @@ impl From<TensorError> for OpError {
 }
 
 /// The element type of a candle tensor; what is none of ours stands as f64, which is not among the types declared.
-pub(super) fn dtype(dtype: CandleDType) -> DType {
+pub(crate) fn dtype(dtype: CandleDType) -> DType {
     match dtype {
         CandleDType::F32 => DType::F32,
         CandleDType::I64 => DType::I64,
