@@ -19,6 +19,9 @@ pub struct Vendor {
     pub name: String,
     /// One line on what it is.
     pub about: String,
+    /// What validates when a case is asked for without a framework; with one framework it is that.
+    #[serde(default)]
+    pub default_framework: Option<String>,
     /// What validates, by the name in `CASES`.
     pub frameworks: IndexMap<String, EngineEntry>,
     /// What infers, by the name under `compiler`.

@@ -1,4 +1,4 @@
-//! Lets the plug-in find the libtorch that it was built with, and know its version.
+//! Compiles the shim, and lets the plug-in find the libtorch that it was built with.
 
 use std::path::PathBuf;
 
@@ -9,5 +9,14 @@ fn main() {
         panic!("LIBTORCH is not set: the folder `torch` of an unpacked wheel, or of an unpacked libtorch archive");
     };
     let lib = libtorch.join("lib").canonicalize().expect("`$LIBTORCH/lib` is a folder");
+    println!("cargo:rerun-if-changed=src/shim.cpp");
+    // libtorch's headers are written for other warnings than ours.
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .include(libtorch.join("include"))
+        .warnings(false)
+        .file("src/shim.cpp")
+        .compile("shim");
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}", lib.display());
 }

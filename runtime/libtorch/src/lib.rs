@@ -8,6 +8,7 @@ mod library;
 mod ops;
 mod options;
 mod session;
+mod shim;
 mod tensor;
 
 use flagperf_onnx::exec::{ExecError, OpError};

@@ -17,6 +17,7 @@ use crate::failed;
 use crate::library::memory_asked_for;
 use crate::ops::TorchOps;
 use crate::options::Options;
+use crate::shim::{InferenceMode, full_f32};
 use crate::tensor::{self, Shared, sizes, torch_error};
 
 /// A graph that libtorch runs.
@@ -38,10 +39,11 @@ impl TorchSession {
         options.check(load.precision)?;
         if let Device::Cuda(index) = options.device {
             cuda::open(index)?;
+            full_f32();
         }
         let threads = if load.threads == 0 { available_parallelism().map_or(1, usize::from) } else { load.threads };
         set_threads(threads);
-        let _no_grad = tch::no_grad_guard();
+        let _inference = InferenceMode::begin();
         let (Artifact::Onnx(path) | Artifact::Compiled(path)) = load.artifact;
         let graph = read_onnx(path).map_err(Error::failed)?;
         let ops = TorchOps { device: options.device, channels_last: options.channels_last };
@@ -108,7 +110,7 @@ impl Session for TorchSession {
 
     fn submit(&mut self, inputs: &[Input<'_, Kept>]) -> Result<Vec<Output<Kept>>, Error> {
         set_threads(self.threads);
-        let _no_grad = tch::no_grad_guard();
+        let _inference = InferenceMode::begin();
         let given = inputs.iter().map(|input| self.feed(input)).collect::<Result<_, _>>()?;
         let made = self.executor.run(given).map_err(failed)?;
         let lent: Vec<Range<usize>> = inputs.iter().filter_map(addresses).collect();
