@@ -3,13 +3,18 @@
 //! They come as Python wheels, through the user's own settings of pip, which checks them against the sums here. Knows no
 //! vendor; changes nothing outside its folder in the user's cache.
 
-use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
+mod error;
+mod plugin;
+
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
+pub use error::InstallError;
+
 use crate::config::cache_folder;
-use crate::host::{Ending, ProcessError, run_to_end};
+use crate::host::{Ending, run_to_end};
+use error::unwritten;
+use plugin::Plugin;
 
 /// A library that can be installed.
 #[derive(Debug)]
@@ -34,17 +39,6 @@ struct Package {
     version: &'static str,
     /// SHA-256 of the wheel for each processor, hexadecimal.
     wheels: &'static [(&'static str, &'static str)],
-}
-
-/// A crate that is built where the library was unpacked: it finds it there ever after.
-#[derive(Debug)]
-struct Plugin {
-    /// The crate's folder in the checkout.
-    folder: &'static str,
-    /// The shared library that cargo makes of it, without prefix and suffix.
-    library: &'static str,
-    /// The variable that tells the build where the library is, and the folder that it names.
-    variable: (&'static str, &'static str),
 }
 
 /// Every library that `flagperf backend install` gets, by name.
@@ -219,94 +213,6 @@ impl Package {
         let sums: String = self.wheels.iter().map(|(_, sum)| format!(" --hash=sha256:{sum}")).collect();
         format!("{}=={}{sums}\n", self.name, self.version)
     }
-}
-
-impl Plugin {
-    /// Where it is kept; one that another version of this program built is not taken for its own.
-    fn place(&self, folder: &Path) -> PathBuf {
-        folder.join(format!("{DLL_PREFIX}{}-{}{DLL_SUFFIX}", self.library, env!("CARGO_PKG_VERSION")))
-    }
-
-    /// The command that builds it.
-    fn command(&self, checkout: &Path, folder: &Path, target: &Path) -> Vec<String> {
-        let (variable, names) = self.variable;
-        let manifest = checkout.join(self.folder).join("Cargo.toml");
-        let told = format!("{variable}={}", folder.join(names).display());
-        let words = ["env", &told, "cargo", "build", "--release", "--locked", "--manifest-path"];
-        let mut argv: Vec<String> = words.map(str::to_owned).into();
-        argv.extend([manifest.display().to_string(), "--target-dir".to_owned(), target.display().to_string()]);
-        argv
-    }
-
-    /// Builds it where the library lies, and keeps nothing but the result.
-    fn build(&self, checkout: &Path, folder: &Path) -> Result<PathBuf, InstallError> {
-        let target = tempfile::Builder::new().prefix("build.").tempdir_in(folder).map_err(unwritten(folder))?;
-        match run_to_end(&self.command(checkout, folder, target.path()))? {
-            Ending::Exited(0) => {}
-            ending => return Err(InstallError::Cargo { name: self.library, ending: ending.to_string() }),
-        }
-        let place = self.place(folder);
-        let built = target.path().join("release").join(format!("{DLL_PREFIX}{}{DLL_SUFFIX}", self.library));
-        fs::rename(built, &place).map_err(unwritten(folder))?;
-        Ok(place)
-    }
-}
-
-fn unwritten(folder: &Path) -> impl Fn(io::Error) -> InstallError {
-    |error| InstallError::Unwritten { folder: folder.to_owned(), reason: error.to_string() }
-}
-
-/// Why a library could not be installed.
-#[derive(Debug, thiserror::Error)]
-pub enum InstallError {
-    /// No wheel for this processor.
-    #[error("`{name}` has no wheel for processor `{processor}` (known: {known})")]
-    Processor {
-        /// The backend.
-        name: &'static str,
-        /// This machine's processor.
-        processor: &'static str,
-        /// Processors that it has wheels for.
-        known: String,
-    },
-    /// Neither variable that says where the user's files are.
-    #[error("neither `XDG_CACHE_HOME` nor `HOME` says where to keep it")]
-    NoHome,
-    /// The folder cannot be written.
-    #[error("cannot write in `{}`: {reason}", .folder.display())]
-    Unwritten {
-        /// The folder.
-        folder: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// Python or cargo could not be started.
-    #[error(transparent)]
-    Program(#[from] ProcessError),
-    /// pip did not finish well.
-    #[error("`{python} -m pip install` {ending}")]
-    Pip {
-        /// The program.
-        python: String,
-        /// How it ended.
-        ending: String,
-    },
-    /// cargo did not finish well.
-    #[error("building `{name}` with cargo {ending}")]
-    Cargo {
-        /// The crate.
-        name: &'static str,
-        /// How it ended.
-        ending: String,
-    },
-    /// The wheel is not what it should be.
-    #[error("the wheel of `{name}` has no `{library}`")]
-    NoLibrary {
-        /// The backend.
-        name: &'static str,
-        /// The library.
-        library: &'static str,
-    },
 }
 
 #[cfg(test)]
