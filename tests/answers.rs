@@ -4,14 +4,20 @@
 mod program;
 mod support;
 
+use tempfile::TempDir;
+
 /// PyTorch gets 89 of the 100 images right, and 99 within its first five. Two of the 89 are won by less than 0.01 in a
 /// logit: they are lost as soon as pixels differ from PIL's by a rounding.
 fn reaches_what_pytorch_reaches(compiler: &str) {
+    reaches_it_after("candle", &support::checkout(), compiler);
+}
+
+/// Validated with `framework`, which the checkout's vendor has.
+fn reaches_it_after(framework: &str, checkout: &TempDir, compiler: &str) {
     let Some(data) = support::shared_data() else { return };
-    let checkout = support::checkout();
     let set = format!("compiler={compiler}");
-    let data = data.display().to_string();
-    let mut arguments = vec!["--case", "efficientnet_lite0", "--data", &data];
+    let (data, case) = (data.display().to_string(), format!("efficientnet_lite0:{framework}"));
+    let mut arguments = vec!["--case", &case, "--data", &data];
     if compiler != "rten" {
         arguments.extend(["--set", &set]);
     }
@@ -38,6 +44,24 @@ fn onnxruntime_reaches_what_pytorch_reaches() {
     if support::onnxruntime() {
         reaches_what_pytorch_reaches("onnxruntime");
     }
+}
+
+#[test]
+fn libtorch_and_rten_reach_what_pytorch_reaches() {
+    if let Some(checkout) = support::checkout_with_libtorch() {
+        reaches_it_after("pytorch_2.11", &checkout, "rten");
+    }
+}
+
+#[test]
+fn another_version_of_libtorch_than_the_one_asked_for_is_an_error() {
+    let Some(checkout) = support::checkout_with_libtorch() else { return };
+    let (record, code) = program::record(checkout.path(), &["--case", "resnet50:pytorch_1.13"]);
+    assert_eq!((code, record["status"].as_str()), (Some(1), Some("failed")), "{record}");
+    assert_eq!(
+        record["failures"][0]["reason"],
+        "framework `pytorch_1.13` asks for version `1.13`, the library found is `2.11.0`"
+    );
 }
 
 #[cfg(feature = "tract")]

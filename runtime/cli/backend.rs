@@ -1,8 +1,9 @@
 //! `flagperf backend`: libraries that engines open at run time.
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use super::answer::MISTAKE;
+use super::answer::{MISTAKE, root};
 use super::arguments::BackendCommand;
 use crate::config::{known, nearest};
 use crate::engine::backend::{BACKENDS, Backend, InstallError};
@@ -16,25 +17,28 @@ pub(super) fn backend(command: &BackendCommand) -> anyhow::Result<ExitCode> {
             print!("{}", plain_table(rows(), columns()));
             Ok(ExitCode::SUCCESS)
         }
-        BackendCommand::Install { name, python } => Ok(install(name, python)),
+        BackendCommand::Install { name, python } => Ok(install(name, python, &root()?)),
     }
 }
 
 fn rows() -> Vec<[String; 4]> {
     let state = |row: &Backend| row.installed().map_or("not installed".to_owned(), |at| at.display().to_string());
-    BACKENDS.iter().map(|row| [row.name.to_owned(), row.version.to_owned(), row.about.to_owned(), state(row)]).collect()
+    BACKENDS
+        .iter()
+        .map(|row| [row.name.to_owned(), row.version().to_owned(), row.about.to_owned(), state(row)])
+        .collect()
 }
 
-fn install(name: &str, python: &str) -> ExitCode {
+fn install(name: &str, python: &str, checkout: &Path) -> ExitCode {
     let Some(backend) = Backend::find(name) else {
         let names = || BACKENDS.iter().map(|row| row.name);
         let near = nearest(name, names()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
         eprintln!("error: unknown backend `{name}` (known: {}{near})", known(names()));
         return ExitCode::from(MISTAKE);
     };
-    match backend.install(python) {
+    match backend.install(python, checkout) {
         Ok(library) => {
-            println!("{} {}: {}", backend.name, backend.version, library.display());
+            println!("{} {}: {}", backend.name, backend.version(), library.display());
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -49,8 +53,11 @@ fn hint(error: &InstallError) -> &'static str {
         InstallError::Processor { .. } => "build it yourself, and name it in the option `library_path`",
         InstallError::NoHome => "set XDG_CACHE_HOME",
         InstallError::Unwritten { .. } => "is the disk full? XDG_CACHE_HOME takes it elsewhere",
-        InstallError::Python(_) => "`--python PROGRAM` names one that has pip",
+        InstallError::Program(_) => "`--python PROGRAM` names one that has pip; plug-ins need `cargo`",
         InstallError::Pip { .. } => "pip says above what is wrong; it uses your own settings of pip",
+        InstallError::Cargo { .. } => {
+            "cargo says above what is wrong; it needs a C++ compiler, and a checkout around it"
+        }
         InstallError::NoLibrary { .. } => "report it: the table of backends is wrong",
     }
 }

@@ -1,7 +1,7 @@
 //! The plug-ins of a vendor, each loaded in a process of its own.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::arguments::Selection;
 use super::doctor::Row;
-use crate::config::Vendor;
-use crate::engine::{Unavailable, find, open_plugin};
+use crate::config::{EngineEntry, Vendor};
+use crate::engine::{Unavailable, backend, find, open_plugin};
 use crate::host::{Next, Process, Program};
 use crate::measure::{Clock, MonotonicClock};
 use crate::units::Seconds;
@@ -48,14 +48,24 @@ pub(super) fn plugins(root: &Path, selection: &Selection) -> Vec<Row> {
     let Some(vendor) = &config.vendor else { return Vec::new() };
     let entries = vendor.frameworks.iter().chain(&vendor.compilers);
     let brought = entries.filter(|(_, entry)| find(&entry.engine).is_ok_and(|engine| engine.takes_library()));
-    brought.filter_map(|(name, entry)| Some(row(name, vendor, entry.library.as_ref()?))).collect()
+    brought.filter_map(|(name, entry)| Some(row(name, vendor, entry, entry.library.as_ref()?))).collect()
 }
 
-fn row(name: &str, vendor: &Vendor, library: &Path) -> Row {
-    let Answer { state, about } = ask(&vendor.folder.join(library)).unwrap_or_else(|reason| Answer {
-        state: format!("missing: {reason}"),
-        about: "run `flagperf probe LIBRARY` to see what it writes".to_owned(),
-    });
+fn row(name: &str, vendor: &Vendor, entry: &EngineEntry, library: &Path) -> Row {
+    let place = match entry.backend() {
+        None => Ok(vendor.folder.join(library)),
+        Some(backend) => backend::library(&[backend]).ok_or_else(|| Answer {
+            state: "missing: not installed".to_owned(),
+            about: format!("`flagperf backend install {backend}` gets it"),
+        }),
+    };
+    let asked = |place: PathBuf| {
+        ask(&place).unwrap_or_else(|reason| Answer {
+            state: format!("missing: {reason}"),
+            about: "run `flagperf probe LIBRARY` to see what it writes".to_owned(),
+        })
+    };
+    let Answer { state, about } = place.map_or_else(|missing| missing, asked);
     [format!("{}.{name}", vendor.name), state, about]
 }
 

@@ -59,7 +59,7 @@ fn listed(host: &File, root: &Path, findings: &mut Vec<Finding>) -> Vec<Chosen> 
 }
 
 /// What `--case NAME[:FRAMEWORK]` means. Without a framework it is what `CASES` says for this case, as far as the
-/// vendor has it, else the only framework of the vendor.
+/// vendor has it, else the framework that the vendor names for this, else its only one.
 fn asked(
     name: &str,
     listed: &[Chosen],
@@ -79,11 +79,14 @@ fn asked(
     if !fitting.is_empty() {
         return Ok(fitting);
     }
-    if let Some((vendor, framework)) = vendor.and_then(|v| Some((v, only(v.frameworks.keys())?))) {
-        let (case, framework) = (name.to_owned(), framework.to_owned());
-        let note = ConfigProblem::OnlyFramework {
+    let without = |v: &Vendor| v.default_framework.clone().or_else(|| only(v.frameworks.keys()).map(str::to_owned));
+    if let Some((vendor, framework)) = vendor.and_then(|v| Some((v, without(v)?))) {
+        let case = name.to_owned();
+        let only = vendor.frameworks.len() == 1;
+        let note = ConfigProblem::VendorsFramework {
             case: case.clone(),
             framework: framework.clone(),
+            which: if only { "only" } else { "default" },
             vendor: vendor.name.clone(),
         };
         let place = vendor.origin(&["frameworks", &framework]);

@@ -91,13 +91,15 @@ pub enum ConfigProblem {
         /// The frameworks that the vendor has.
         known: String,
     },
-    /// `--case NAME` runs with the only framework that the vendor has.
-    #[error("case `{case}` runs with `{framework}`, the only framework of vendor `{vendor}`")]
-    OnlyFramework {
+    /// `--case NAME` runs with the framework that the vendor names for this, or its only one.
+    #[error("case `{case}` runs with `{framework}`, the {which} framework of vendor `{vendor}`")]
+    VendorsFramework {
         /// The case.
         case: String,
         /// The framework.
         framework: String,
+        /// `default` or `only`.
+        which: &'static str,
         /// The vendor.
         vendor: String,
     },

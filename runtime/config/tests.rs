@@ -378,6 +378,18 @@ fn a_case_that_cannot_be_chosen_is_an_error() {
 }
 
 #[test]
+fn a_vendor_of_several_frameworks_may_name_the_one_that_validates_by_default() {
+    let vendor = "name: chip\nabout: a\ndefault_framework: b\nframeworks:\n    a: {engine: x}\n    b: {engine: x}\n\
+                  compilers: {}\n";
+    let data = tempfile::tempdir().unwrap();
+    let overrides = Overrides { data: Some(data.path().to_owned()), ..case("toy") };
+    let checkout = Checkout::new().with("configs/host.yaml", "VENDOR: chip\n").with("vendors/chip/vendor.yaml", vendor);
+    assert_eq!(checkout.load(&overrides).unwrap().cases[0].key.value.to_string(), "toy:b");
+    let note = "vendors/chip/vendor.yaml:6: case `toy` runs with `b`, the default framework of vendor `chip`";
+    assert!(checkout.said(Level::Info, &overrides).contains(&note.to_owned()));
+}
+
+#[test]
 fn a_mistake_in_vendor_yaml_is_shown_with_its_line() {
     let said = |text: &str| errors(&Checkout::new().with("vendors/chip/vendor.yaml", text)).join("\n");
     let head = "name: chip\nabout: a\nframeworks: {}\ncompilers: {}\n";

@@ -19,6 +19,9 @@ pub struct Vendor {
     pub name: String,
     /// One line on what it is.
     pub about: String,
+    /// What validates when a case is asked for without a framework; with one framework it is that.
+    #[serde(default)]
+    pub default_framework: Option<String>,
     /// What validates, by the name in `CASES`.
     pub frameworks: IndexMap<String, EngineEntry>,
     /// What infers, by the name under `compiler`.
@@ -46,6 +49,7 @@ pub struct EngineEntry {
     /// The row in the table of engines.
     pub engine: String,
     /// The shared library that it is in, for an engine that a vendor brings as a plug-in; counts from the vendor's folder.
+    /// `backend:NAME` is the one that `flagperf backend install NAME` builds.
     #[serde(default)]
     pub library: Option<PathBuf>,
     /// Program and arguments of the process that it is, for an engine that a vendor brings as a sidecar; the process
@@ -58,6 +62,13 @@ pub struct EngineEntry {
     /// Whether it opens the ONNX file; if not, `exist_onnx_path` may be a placeholder.
     #[serde(default = "opens_onnx")]
     pub opens_onnx: bool,
+}
+
+impl EngineEntry {
+    /// NAME of `library: backend:NAME`.
+    pub fn backend(&self) -> Option<&str> {
+        self.library.as_ref()?.to_str()?.strip_prefix("backend:")
+    }
 }
 
 const fn opens_onnx() -> bool {

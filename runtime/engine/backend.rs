@@ -3,53 +3,115 @@
 //! They come as Python wheels, through the user's own settings of pip, which checks them against the sums here. Knows no
 //! vendor; changes nothing outside its folder in the user's cache.
 
+mod error;
+mod plugin;
+
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
+pub use error::InstallError;
+
 use crate::config::cache_folder;
-use crate::host::{Ending, ProcessError, run_to_end};
+use crate::host::{Ending, run_to_end};
+use error::unwritten;
+use plugin::Plugin;
 
 /// A library that can be installed.
 #[derive(Debug)]
 pub struct Backend {
-    /// Its name, and that of its Python package.
+    /// Its name.
     pub name: &'static str,
     /// What it is for.
     pub about: &'static str,
+    /// The packages of Python that it is in, itself first.
+    packages: &'static [Package],
+    /// The library inside the first package, without the version behind its name.
+    library: &'static str,
+    /// The crate of this checkout that makes it an engine, where it is none by itself.
+    plugin: Option<Plugin>,
+}
+
+/// A package of Python.
+#[derive(Debug)]
+struct Package {
+    name: &'static str,
     /// The version that was tried.
-    pub version: &'static str,
+    version: &'static str,
     /// SHA-256 of the wheel for each processor, hexadecimal.
     wheels: &'static [(&'static str, &'static str)],
-    /// The library inside the package, without the version behind its name.
-    library: &'static str,
 }
 
 /// Every library that `flagperf backend install` gets, by name.
 pub static BACKENDS: &[Backend] = &[
     Backend {
+        name: "libtorch",
+        about: "PyTorch's C++ library; the plug-in is built with cargo and a C++ compiler",
+        packages: &[TORCH, CUDA_RUNTIME, CUDA_CUPTI],
+        library: "torch/lib/libtorch_cpu.so",
+        plugin: Some(Plugin {
+            folder: "runtime/libtorch",
+            library: "flagperf_libtorch",
+            variable: ("LIBTORCH", "torch"),
+        }),
+    },
+    Backend {
         name: "onnxruntime",
         about: "ONNX Runtime for processors",
-        version: "1.31.1",
-        wheels: &[
-            ("x86_64", "1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536"),
-            ("aarch64", "0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc"),
-        ],
+        packages: &[Package {
+            name: "onnxruntime",
+            version: "1.31.1",
+            wheels: &[
+                ("x86_64", "1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536"),
+                ("aarch64", "0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc"),
+            ],
+        }],
         library: "onnxruntime/capi/libonnxruntime.so",
+        plugin: None,
     },
     Backend {
         name: "onnxruntime-gpu",
         about: "ONNX Runtime with CUDA 13 and TensorRT providers; needs CUDA and cuDNN",
-        version: "1.31.1",
-        wheels: &[("x86_64", "05d548956197b9d01f59b625de740e0d6be3593f874e241a12dc0362650ecdf7")],
+        packages: &[Package {
+            name: "onnxruntime-gpu",
+            version: "1.31.1",
+            wheels: &[("x86_64", "05d548956197b9d01f59b625de740e0d6be3593f874e241a12dc0362650ecdf7")],
+        }],
         library: "onnxruntime/capi/libonnxruntime.so",
+        plugin: None,
     },
 ];
+
+const TORCH: Package = Package {
+    name: "torch",
+    version: "2.11.0",
+    wheels: &[
+        ("x86_64", "0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756"),
+        ("aarch64", "f99924682ef0aa6a4ab3b1b76f40dc6e273fca09f367d15a524266db100a723f"),
+    ],
+};
+
+/// The libraries of CUDA that libtorch needs on any machine, with and without a device.
+const CUDA_RUNTIME: Package = Package {
+    name: "nvidia-cuda-runtime",
+    version: "13.0.96",
+    wheels: &[
+        ("x86_64", "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548"),
+        ("aarch64", "ef9bcbe90493a2b9d810e43d249adb3d02e98dd30200d86607d8d02687c43f55"),
+    ],
+};
+const CUDA_CUPTI: Package = Package {
+    name: "nvidia-cuda-cupti",
+    version: "13.0.85",
+    wheels: &[
+        ("x86_64", "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8"),
+        ("aarch64", "796bd679890ee55fb14a94629b698b6db54bcfd833d391d5e94017dd9d7d3151"),
+    ],
+};
 
 /// The Python whose wheels are taken: a library inside does not depend on it, the sums do.
 const PYTHON_VERSION: &str = "3.12";
 /// Systems whose wheels run here, newest first.
-const SYSTEMS: [&str; 3] = ["manylinux_2_28", "manylinux_2_27", "manylinux2014"];
+const SYSTEMS: [&str; 4] = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_25", "manylinux2014"];
 
 /// The library of the first backend of these names that is installed.
 pub fn library(names: &[&str]) -> Option<PathBuf> {
@@ -63,13 +125,22 @@ impl Backend {
         BACKENDS.iter().find(|row| row.name == name)
     }
 
-    /// Its library, when it is installed.
+    /// The version that was tried.
+    pub fn version(&self) -> &'static str {
+        self.packages[0].version
+    }
+
+    /// Its library, when it is installed: the plug-in's, where there is one.
     pub fn installed(&self) -> Option<PathBuf> {
-        self.library_in(&self.folder()?)
+        let folder = self.folder()?;
+        match &self.plugin {
+            None => self.library_in(&folder),
+            Some(plugin) => Some(plugin.place(&folder)).filter(|library| library.is_file()),
+        }
     }
 
     fn folder(&self) -> Option<PathBuf> {
-        Some(cache_folder()?.join("backends").join(format!("{}-{}", self.name, self.version)))
+        Some(cache_folder()?.join("backends").join(format!("{}-{}", self.name, self.version())))
     }
 
     /// The library with the longest name that begins as it should: beside a link may lie what it points to.
@@ -81,36 +152,46 @@ impl Backend {
         files.filter(fits).max_by_key(|path| path.as_os_str().len())
     }
 
-    /// Gets the wheel with `python -m pip` and unpacks it, whole or not at all; gives the library.
+    /// Gets the wheels with `python -m pip` and builds the plug-in from the `checkout`, if it has one; each is there
+    /// whole or not at all, and what is there already is kept. Gives the library.
     ///
     /// # Errors
-    /// When there is no wheel for this processor, pip fails (it says why itself), or the folder cannot be written.
-    pub fn install(&self, python: &str) -> Result<PathBuf, InstallError> {
+    /// When there is no wheel for this processor, pip or cargo fails (they say why themselves), or the folder cannot be
+    /// written.
+    pub fn install(&self, python: &str, checkout: &Path) -> Result<PathBuf, InstallError> {
         if let Some(library) = self.installed() {
             return Ok(library);
         }
-        let processor = std::env::consts::ARCH;
-        if !self.wheels.iter().any(|(known, _)| *known == processor) {
-            let known = self.wheels.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
-            return Err(InstallError::Processor { name: self.name, processor, known });
-        }
         let folder = self.folder().ok_or(InstallError::NoHome)?;
-        let above = folder.parent().unwrap_or(&folder);
-        let unwritten =
-            |error: io::Error| InstallError::Unwritten { folder: above.to_owned(), reason: error.to_string() };
-        fs::create_dir_all(above).map_err(unwritten)?;
-        let unfinished = tempfile::Builder::new().prefix("unfinished.").tempdir_in(above).map_err(unwritten)?;
+        let library = match self.library_in(&folder) {
+            Some(library) => library,
+            None => self.unpack(python, &folder)?,
+        };
+        self.plugin.as_ref().map_or(Ok(library), |plugin| plugin.build(checkout, &folder))
+    }
+
+    /// Has pip unpack the wheels into `folder`; gives the library.
+    fn unpack(&self, python: &str, folder: &Path) -> Result<PathBuf, InstallError> {
+        let processor = std::env::consts::ARCH;
+        let lacking = self.packages.iter().find(|package| !package.wheels.iter().any(|(known, _)| *known == processor));
+        if let Some(lacking) = lacking {
+            let known = lacking.wheels.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
+            return Err(InstallError::Processor { name: lacking.name, processor, known });
+        }
+        let above = folder.parent().unwrap_or(folder);
+        fs::create_dir_all(above).map_err(unwritten(above))?;
+        let unfinished = tempfile::Builder::new().prefix("unfinished.").tempdir_in(above).map_err(unwritten(above))?;
         let requirements = unfinished.path().join("requirements.txt");
-        let sums: String = self.wheels.iter().map(|(_, sum)| format!(" --hash=sha256:{sum}")).collect();
-        fs::write(&requirements, format!("{}=={}{sums}\n", self.name, self.version)).map_err(unwritten)?;
+        let lines: String = self.packages.iter().map(Package::requirement).collect();
+        fs::write(&requirements, lines).map_err(unwritten(above))?;
         let whole = unfinished.path().join("whole");
         match run_to_end(&self.pip(python, processor, &requirements, &whole))? {
             Ending::Exited(0) => {}
             ending => return Err(InstallError::Pip { python: python.to_owned(), ending: ending.to_string() }),
         }
         self.library_in(&whole).ok_or(InstallError::NoLibrary { name: self.name, library: self.library })?;
-        fs::rename(&whole, &folder).map_err(unwritten)?;
-        self.library_in(&folder).ok_or(InstallError::NoLibrary { name: self.name, library: self.library })
+        fs::rename(&whole, folder).map_err(unwritten(above))?;
+        self.library_in(folder).ok_or(InstallError::NoLibrary { name: self.name, library: self.library })
     }
 
     fn pip(&self, python: &str, processor: &str, requirements: &Path, target: &Path) -> Vec<String> {
@@ -126,49 +207,12 @@ impl Backend {
     }
 }
 
-/// Why a library could not be installed.
-#[derive(Debug, thiserror::Error)]
-pub enum InstallError {
-    /// No wheel for this processor.
-    #[error("`{name}` has no wheel for processor `{processor}` (known: {known})")]
-    Processor {
-        /// The backend.
-        name: &'static str,
-        /// This machine's processor.
-        processor: &'static str,
-        /// Processors that it has wheels for.
-        known: String,
-    },
-    /// Neither variable that says where the user's files are.
-    #[error("neither `XDG_CACHE_HOME` nor `HOME` says where to keep it")]
-    NoHome,
-    /// The folder cannot be written.
-    #[error("cannot write in `{}`: {reason}", .folder.display())]
-    Unwritten {
-        /// The folder.
-        folder: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// Python could not be started.
-    #[error(transparent)]
-    Python(#[from] ProcessError),
-    /// pip did not finish well.
-    #[error("`{python} -m pip install` {ending}")]
-    Pip {
-        /// The program.
-        python: String,
-        /// How it ended.
-        ending: String,
-    },
-    /// The wheel is not what it should be.
-    #[error("the wheel of `{name}` has no `{library}`")]
-    NoLibrary {
-        /// The backend.
-        name: &'static str,
-        /// The library.
-        library: &'static str,
-    },
+impl Package {
+    /// The line of a requirements file, with the sums.
+    fn requirement(&self) -> String {
+        let sums: String = self.wheels.iter().map(|(_, sum)| format!(" --hash=sha256:{sum}")).collect();
+        format!("{}=={}{sums}\n", self.name, self.version)
+    }
 }
 
 #[cfg(test)]
@@ -182,10 +226,10 @@ mod tests {
         let names: Vec<&str> = BACKENDS.iter().map(|row| row.name).collect();
         assert!(names.is_sorted() && names.iter().collect::<HashSet<_>>().len() == names.len());
         for backend in BACKENDS {
-            assert!(!backend.about.is_empty() && !backend.wheels.is_empty());
-            assert!(
-                backend.wheels.iter().all(|(_, sum)| sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit()))
-            );
+            assert!(!backend.about.is_empty() && !backend.packages.is_empty());
+            let sums = backend.packages.iter().flat_map(|package| package.wheels).map(|(_, sum)| sum);
+            assert!(sums.clone().all(|sum| sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit())));
+            assert!(sums.count() >= backend.packages.len(), "{}", backend.name);
         }
     }
 
@@ -208,5 +252,25 @@ mod tests {
         let argv = backend.pip("python3", "x86_64", Path::new("r.txt"), Path::new("t")).join(" ");
         assert!(argv.starts_with("python3 -m pip install --no-deps --only-binary :all: --require-hashes"), "{argv}");
         assert!(argv.ends_with("--platform manylinux2014_x86_64 --target t --requirement r.txt"), "{argv}");
+    }
+
+    #[test]
+    fn a_plug_in_is_built_from_the_checkout_where_its_library_lies_and_is_its_programs_own() {
+        let backend = Backend::find("libtorch").unwrap();
+        let plugin = backend.plugin.as_ref().unwrap();
+        let argv = plugin.command(Path::new("/checkout"), Path::new("/cache/libtorch"), Path::new("/target")).join(" ");
+        let expected = "env LIBTORCH=/cache/libtorch/torch cargo build --release --locked \
+                        --manifest-path /checkout/runtime/libtorch/Cargo.toml --target-dir /target";
+        assert_eq!(argv, expected);
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(plugin.folder).join("Cargo.lock").is_file());
+        let place = plugin.place(Path::new("/cache")).display().to_string();
+        assert!(place.contains(env!("CARGO_PKG_VERSION")), "{place}");
+    }
+
+    #[test]
+    fn a_requirement_has_the_sum_of_every_wheel() {
+        let line = CUDA_CUPTI.requirement();
+        assert!(line.starts_with("nvidia-cuda-cupti==13.0.85 --hash=sha256:4eb0"), "{line}");
+        assert!(line.contains(" --hash=sha256:796b") && line.ends_with('\n'), "{line}");
     }
 }

@@ -1,7 +1,7 @@
 //! What exists: engines in this build; vendors, cases and container recipes on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::config::Vendor;
 use crate::tensor::DType;
@@ -16,6 +16,8 @@ pub struct Catalogue {
     pub cases: BTreeMap<String, CaseFolder>,
     /// Folders in `docker_images/` that hold a Dockerfile, as `<vendor>/<framework>`.
     pub recipes: BTreeSet<String>,
+    /// The libraries that `flagperf backend install` gets; where, when they are installed.
+    pub backends: Vec<(String, Option<PathBuf>)>,
     /// Whether a file or folder exists, or will: see [`Catalogue::read`].
     pub exists: Box<dyn Fn(&Path) -> bool>,
 }
@@ -77,6 +79,7 @@ impl Catalogue {
         });
         Catalogue {
             engines,
+            backends: Vec::new(),
             cases,
             vendors: vendors.map(|(vendor, name)| (name, vendor)).collect(),
             recipes: frameworks
@@ -84,6 +87,11 @@ impl Catalogue {
                 .collect(),
             exists: Box::new(present),
         }
+    }
+
+    /// Where the backend of this name is installed; `None` when there is no such backend.
+    pub fn backend(&self, name: &str) -> Option<&Option<PathBuf>> {
+        self.backends.iter().find(|(backend, _)| backend == name).map(|(_, library)| library)
     }
 
     /// The engine of this name.

@@ -1,5 +1,7 @@
 //! Names of frameworks and compilers made into engines and their options.
 
+use std::path::PathBuf;
+
 use indexmap::IndexMap;
 use serde_json::Value;
 
@@ -54,6 +56,13 @@ impl Role {
         vendor.origin(&[side, key, field])
     }
 
+    /// The version in the name of a framework that the vendor lists without.
+    fn version(self, vendor: &Vendor, case: &CaseConfig) -> Option<String> {
+        let key = &case.key.value;
+        let (listed, _) = vendor.framework(key).filter(|_| self == Role::Framework)?;
+        Some(key.framework.strip_prefix(listed.as_str())?.strip_prefix('_')?.to_owned())
+    }
+
     fn takes(self, engine: &KnownEngine) -> bool {
         match self {
             Role::Framework => engine.framework,
@@ -97,7 +106,7 @@ pub(super) fn choose_engine(
         }
         _ => Finding::error(origin, problem),
     })?;
-    check_library(role, &name, entry, vendor, catalogue)?;
+    let library = library(role, &name, entry, vendor, catalogue)?;
     check_command(role, &name, entry, vendor, catalogue)?;
     let mut options = options(entry, case);
     let threads = match options.shift_remove("threads") {
@@ -107,8 +116,9 @@ pub(super) fn choose_engine(
             Finding::error(origin, PlanProblem::Threads { value: value.to_string() })
         })?,
     };
-    let EngineEntry { engine, library, command, .. } = entry.clone();
-    Ok(EngineChoice { name, engine, folder: vendor.folder.clone(), library, command, threads, options })
+    let EngineEntry { engine, command, .. } = entry.clone();
+    let version = role.version(vendor, case);
+    Ok(EngineChoice { name, version, engine, folder: vendor.folder.clone(), library, command, threads, options })
 }
 
 fn check_engine(
@@ -142,23 +152,31 @@ fn check_engine(
     Ok(())
 }
 
-/// Whether an engine has the library that it needs, and none that it does not take.
-fn check_library(
+/// The library that an engine is in: there if it needs one, none if it does not take any.
+fn library(
     role: Role,
     name: &str,
     entry: &EngineEntry,
     vendor: &Vendor,
     catalogue: &Catalogue,
-) -> Result<(), Finding> {
+) -> Result<Option<PathBuf>, Finding> {
     let (name, engine) = (name.to_owned(), entry.engine.clone());
     let takes = catalogue.engine(&engine).is_some_and(|engine| engine.takes_library);
+    let backend = entry.backend().map(|backend| (backend.to_owned(), catalogue.backend(backend)));
     let problem = match (&entry.library, takes) {
         (None, true) => PlanProblem::NoLibrary { role: role.name(), name, engine },
         (Some(_), false) => PlanProblem::LibraryUnused { role: role.name(), name, engine },
-        (Some(library), true) if !(catalogue.exists)(&vendor.folder.join(library)) => {
-            PlanProblem::Missing { what: PLUGIN, path: vendor.folder.join(library) }
-        }
-        _ => return Ok(()),
+        (Some(library), true) => match backend {
+            Some((_, Some(Some(installed)))) => return Ok(Some(installed.clone())),
+            Some((backend, Some(None))) => PlanProblem::NotInstalled { role: role.name(), name, backend },
+            Some((backend, None)) => {
+                let known = known(catalogue.backends.iter().map(|(name, _)| name.as_str()));
+                PlanProblem::UnknownBackend { role: role.name(), name, backend, known }
+            }
+            None if (catalogue.exists)(&vendor.folder.join(library)) => return Ok(Some(library.clone())),
+            None => PlanProblem::Missing { what: PLUGIN, path: vendor.folder.join(library) },
+        },
+        (None, false) => return Ok(None),
     };
     Err(Finding::error(role.origin(vendor, entry, "library"), problem))
 }

@@ -81,6 +81,9 @@ pub struct Settings {
 pub struct EngineChoice {
     /// The name in the configuration: a framework (`candle`) or compiler (`rten`).
     pub name: String,
+    /// The version that the name asks for beyond the vendor's: `2.11` of `pytorch_2.11`. What is loaded must be of it.
+    #[serde(default)]
+    pub version: Option<String>,
     /// The row in the table of engines.
     pub engine: String,
     /// Threads to compute with; 0 is the engine's default.

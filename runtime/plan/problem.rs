@@ -85,6 +85,28 @@ pub enum PlanProblem {
         /// The engine.
         engine: String,
     },
+    /// A library that `flagperf backend install` does not know.
+    #[error("{role} `{name}` is in backend `{backend}`, which there is not (known: {known})")]
+    UnknownBackend {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The backend.
+        backend: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// A library that `flagperf backend install` gets, not installed.
+    #[error("{role} `{name}` is in backend `{backend}`, which is not installed")]
+    NotInstalled {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The backend.
+        backend: String,
+    },
     /// A library for an engine that is in none.
     #[error("{role} `{name}` names a `library`, which engine `{engine}` does not take")]
     LibraryUnused {
@@ -197,6 +219,8 @@ impl PlanProblem {
                 "build it first: the README of the vendor's folder says how".to_owned()
             }
             Self::NoLibrary { .. } => "`library: engines/libmychip.so` counts from the vendor's folder".to_owned(),
+            Self::UnknownBackend { .. } => "`flagperf backend list` lists them".to_owned(),
+            Self::NotInstalled { backend, .. } => format!("`flagperf backend install {backend}` gets it"),
             Self::LibraryUnused { .. } => "`engine: plugin` loads a library".to_owned(),
             Self::CompiledUnused { .. } => "leave `exist_compiler_path: null`: it compiles every time".to_owned(),
             Self::Docker => "set `CONTAINER: none`".to_owned(),

@@ -199,6 +199,44 @@ fn the_library_of_a_plug_in_reaches_the_job() {
     assert_eq!(engine.folder.join(engine.library.as_ref().unwrap()), checkout.path("vendors/chip/libfast.so"));
 }
 
+/// What comes of a plug-in in this backend, where `torch` is installed and `other` is not.
+fn in_backend(library: &str) -> Result<Plan, PlanErrors> {
+    let vendor = format!(
+        "name: chip\nabout: a\nframeworks: {{frame: {{engine: plugin, library: \"{library}\"}}}}\n\
+         compilers: {{fast: {{engine: rten}}}}\n"
+    );
+    let checkout = runnable().with("vendors/chip/vendor.yaml", &vendor);
+    let host = HOST.replace("toy:frame", "toy:frame_2.11");
+    let checkout = checkout.with("configs/host.yaml", &host);
+    let backends = vec![("other".to_owned(), None), ("torch".to_owned(), Some("/cache/libtorch.so".into()))];
+    let catalogue = Catalogue { backends, ..catalogue(checkout.root()) };
+    plan(&checkout.load(&Overrides::default())?, &catalogue)
+}
+
+#[test]
+fn a_plug_in_in_a_backend_is_where_that_is_installed_with_the_version_asked_for() {
+    let plan = in_backend("backend:torch").unwrap();
+    let engine = &plan.cases[0].jobs[0].engine;
+    assert_eq!(engine.folder.join(engine.library.as_ref().unwrap()), Path::new("/cache/libtorch.so"));
+    assert_eq!((engine.name.as_str(), engine.version.as_deref()), ("frame_2.11", Some("2.11")));
+    assert_eq!(plan.cases[0].jobs[1].engine.version, None, "compilers have no versions in their names");
+}
+
+#[test]
+fn a_backend_that_is_not_installed_or_not_known_is_an_error_that_says_what_to_do() {
+    let said = |library| said(Level::Error, &in_backend(library).unwrap_err().0).remove(0);
+    assert_eq!(
+        said("backend:other"),
+        "vendors/chip/vendor.yaml:3: framework `frame_2.11` is in backend `other`, which is not installed\n  hint: \
+         `flagperf backend install other` gets it"
+    );
+    assert_eq!(
+        said("backend:touch"),
+        "vendors/chip/vendor.yaml:3: framework `frame_2.11` is in backend `touch`, which there is not (known: other, \
+         torch)\n  hint: `flagperf backend list` lists them"
+    );
+}
+
 #[test]
 fn a_precision_that_an_engine_lacks_is_an_error() {
     assert_eq!(

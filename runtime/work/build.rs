@@ -7,10 +7,10 @@ use flagperf_onnx::{Graph, Model};
 use indexmap::IndexMap;
 
 use super::phase::failure;
-use crate::engine::{self, Artifact, EngineError, LentMemory, Options};
+use crate::engine::{self, Artifact, Engine, EngineError, LentMemory, Options, Session};
 use crate::event::{DatasetFacts, EngineFacts, Event, Failure, ModelFacts};
 use crate::hash::hash_file;
-use crate::plan::{Job, Settings};
+use crate::plan::{EngineChoice, Job, Settings};
 use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
 
@@ -157,6 +157,7 @@ fn load_each<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m
                 EngineError::Unavailable(_) => failure(&format!("engine `{}`: {error}", engine.name()), error.hint()),
                 _ => failure(&error, error.hint()),
             })?;
+            check_version(&job.engine, &version(engine, session.as_ref()))?;
             Ok((name, Arc::new(Mutex::new(session))))
         })
         .collect()
@@ -193,17 +194,33 @@ fn graph_files(path: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
     if files.is_empty() { Err(missing()) } else { Ok(files) }
 }
 
+/// The version of what was loaded: its own where the vendor brings it, else that of the engine's row.
+fn version(engine: &dyn Engine, session: &dyn Session) -> String {
+    let own = session.plugin().map(|plugin| plugin.version).or(session.sidecar().map(|sidecar| sidecar.version));
+    own.unwrap_or_else(|| engine.check().unwrap_or_default())
+}
+
+/// Refuses what is not of the version that the name of a framework asks for: `2.11` is that of `2.11.0`.
+fn check_version(choice: &EngineChoice, found: &str) -> Result<(), Failure> {
+    let Some(asked) = &choice.version else { return Ok(()) };
+    let rest = found.strip_prefix(asked.as_str());
+    if rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit())) {
+        return Ok(());
+    }
+    let reason = format!("framework `{}` asks for version `{asked}`, the library found is `{found}`", choice.name);
+    Err(failure(&reason, "name the version found in `CASES`, or none, or install the one asked for"))
+}
+
 /// What was loaded.
 pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFacts {
     let first = sessions.values().next().and_then(|s| s.lock().ok());
     let plugin = first.as_ref().and_then(|s| s.plugin());
     let sidecar = first.as_ref().and_then(|s| s.sidecar());
-    let own = plugin.as_ref().map(|p| &p.version).or(sidecar.as_ref().map(|s| &s.version)).cloned();
     let nodes_by_provider = first.as_ref().map(|s| s.nodes_by_provider()).unwrap_or_default();
-    let row = || engine::find(&job.engine.engine).ok().and_then(|e| e.check().ok()).unwrap_or_default();
+    let engine = engine::find(&job.engine.engine).ok();
     EngineFacts {
         name: job.engine.engine.clone(),
-        version: own.unwrap_or_else(row),
+        version: engine.zip(first.as_ref()).map(|(engine, s)| version(engine, s.as_ref())).unwrap_or_default(),
         device: first.as_ref().map(|s| s.device()).unwrap_or_default(),
         driver: first.as_ref().and_then(|s| s.driver()),
         precision: precision(&job.settings).to_string(),
@@ -286,5 +303,24 @@ mod tests {
         assert_eq!(accuracy_unknown(&random, &DatasetFacts::default()).unwrap(), "the weights are random");
         assert_eq!(accuracy_unknown(&ModelFacts::default(), &drawn).unwrap(), "the dataset is synthetic");
         assert_eq!(accuracy_unknown(&ModelFacts::default(), &DatasetFacts::default()), None);
+    }
+
+    #[test]
+    fn a_version_in_the_name_is_that_of_the_library_or_an_error() {
+        let choice = |asked: &str| EngineChoice {
+            name: format!("pytorch_{asked}"),
+            version: Some(asked.to_owned()),
+            ..EngineChoice::default()
+        };
+        for asked in ["2", "2.11", "2.11.0"] {
+            check_version(&choice(asked), "2.11.0").unwrap();
+        }
+        check_version(&EngineChoice::default(), "2.11.0").unwrap();
+        for asked in ["2.1", "1.13", "2.11.0.1"] {
+            let error = check_version(&choice(asked), "2.11.0").unwrap_err().reason;
+            let expected =
+                format!("framework `pytorch_{asked}` asks for version `{asked}`, the library found is `2.11.0`");
+            assert_eq!(error, expected);
+        }
     }
 }

@@ -8,6 +8,8 @@ use flagperf::tensor::{DType, Tensor};
 use flagperf_onnx::{Graph, write_onnx};
 use tempfile::TempDir;
 
+use crate::networks::residual;
+
 /// Rows of a full batch in every check.
 pub const BATCH: usize = 4;
 
@@ -80,6 +82,16 @@ impl Subject {
 }
 
 impl Subject {
+    /// libtorch on the processor, where f16 is refused, and bf16 on processors without it.
+    pub fn libtorch(library: &Path) -> Self {
+        let mut subject = Subject::plugin(library);
+        let bench = Bench { subject: subject.clone(), form: Form::Graph };
+        subject.precisions.retain(|precision| {
+            *precision == DType::F32 || bench.try_load(&residual(*precision), &bench.options(*precision)).is_ok()
+        });
+        subject
+    }
+
     /// ONNX Runtime's package of Python, as the vendor `cpu` has it; `python` is one that has it.
     pub fn onnxruntime_in(python: &Path) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -51,13 +51,16 @@ fn checks(form: Form) -> Vec<(String, Check)> {
         .collect()
 }
 
-/// Every row of the table that works here, the example of a plug-in in Rust, which cargo puts beside this program, and
-/// a sidecar.
+/// Every row of the table that works here, the example of a plug-in in Rust, which cargo puts beside this program,
+/// libtorch where it is built, and a sidecar.
 fn subjects() -> Vec<Subject> {
     let mut subjects = Vec::new();
     for engine in TABLE.iter().copied() {
         match engine.check() {
-            Ok(_) if engine.takes_library() => subjects.push(Subject::plugin(&candle_plugin())),
+            Ok(_) if engine.takes_library() => {
+                subjects.push(Subject::plugin(&candle_plugin()));
+                subjects.extend(support::libtorch().map(|library| Subject::libtorch(&library)));
+            }
             Ok(_) if engine.takes_command() => {
                 subjects.extend(support::python().map(|python| Subject::onnxruntime_in(&python)));
             }

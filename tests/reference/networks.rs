@@ -1,12 +1,14 @@
 //! The networks of the cases give the outputs of the implementations that they follow.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use flagperf::engine::{Artifact, Options, Value, open_plugin};
 use flagperf::measure::MonotonicClock;
 use flagperf::plan::Limits;
 use flagperf::script::{CaseScripts, ScriptHost};
 use flagperf_onnx::exec::{CandleOps, Executor};
-use flagperf_onnx::{Graph, Model, Tensor, count};
+use flagperf_onnx::{DType, Graph, Model, Tensor, WeightReader, count};
 use indexmap::IndexMap;
 use serde_json::json;
 
@@ -24,7 +26,7 @@ pub fn case_graph(case: &str) -> Graph {
 }
 
 /// A case's graph with the weights of the formula, loaded strictly from a file under their state_dict names.
-pub fn case_with_weights(case: &str, file: &std::path::Path) -> Graph {
+pub fn case_with_weights(case: &str, file: &Path) -> Graph {
     let mut graph = case_graph(case);
     write_tensors(file, &formula::weights(&graph));
     graph.load_weights(file).unwrap();
@@ -37,6 +39,15 @@ pub fn run(graph: &Graph, input: &Tensor) -> Tensor {
     executor.run_host(std::slice::from_ref(input)).unwrap().remove(0)
 }
 
+/// The first output of a graph on the plug-in of libtorch.
+fn run_on_libtorch(library: &Path, graph: &Graph, input: &Tensor) -> Tensor {
+    let options = Options { threads: 2, batch_size: input.shape()[0], ..Options::default() };
+    let mut session = open_plugin(library).unwrap().load(Artifact::Graph(graph), &options).unwrap();
+    let outputs = session.submit(&[Value::Host(input.clone())]).unwrap();
+    session.sync().unwrap();
+    outputs[0].to_host().unwrap()
+}
+
 /// The largest of `error(ours, theirs)`; NaN stays.
 fn largest(ours: &Tensor, theirs: &Tensor, error: impl Fn(f64, f64) -> f64) -> f64 {
     assert_eq!(ours.shape(), theirs.shape());
@@ -46,6 +57,16 @@ fn largest(ours: &Tensor, theirs: &Tensor, error: impl Fn(f64, f64) -> f64) -> f
 
 #[test]
 fn resnet50_has_the_logits_and_parameters_of_torchvision() {
+    resnet50_has_them(run);
+}
+
+#[test]
+fn resnet50_on_libtorch_has_the_logits_of_torchvision() {
+    let Some(library) = support::libtorch() else { return };
+    resnet50_has_them(|graph, input| run_on_libtorch(&library, graph, input));
+}
+
+fn resnet50_has_them(run: impl Fn(&Graph, &Tensor) -> Tensor) {
     let weights = tempfile::NamedTempFile::new().unwrap();
     let graph = case_with_weights("resnet50", weights.path());
     assert_eq!(count(&graph).parameters, 25_557_032);
@@ -58,6 +79,16 @@ fn resnet50_has_the_logits_and_parameters_of_torchvision() {
 
 #[test]
 fn efficientnet_lite0_has_the_logits_of_pytorch_from_the_same_pixels() {
+    efficientnet_lite0_has_them(run);
+}
+
+#[test]
+fn efficientnet_lite0_on_libtorch_has_the_logits_of_pytorch_from_the_same_pixels() {
+    let Some(library) = support::libtorch() else { return };
+    efficientnet_lite0_has_them(|graph, input| run_on_libtorch(&library, graph, input));
+}
+
+fn efficientnet_lite0_has_them(run: impl Fn(&Graph, &Tensor) -> Tensor) {
     let Some(python) = support::python() else { return };
     let Some(shared) = support::shared_data() else { return };
     let mut graph = case_graph("efficientnet_lite0");
@@ -78,4 +109,26 @@ fn efficientnet_lite0_has_the_logits_of_pytorch_from_the_same_pixels() {
         println!("{name}: largest absolute error {error:.2e}");
         assert!(error <= 1e-3, "{name}: largest absolute error {error:.2e}");
     }
+}
+
+#[test]
+fn weights_that_pytorch_saved_are_those_of_the_safetensors_file() {
+    let Some(python) = support::python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [plain, saved] = ["weights.safetensors", "weights.pth"].map(|name| folder.path().join(name));
+    let from_plain = case_with_weights("efficientnet_lite0", &plain);
+    check_with(&python, "save_pth.py", &[plain.to_str().unwrap(), saved.to_str().unwrap()]);
+    let mut from_saved = case_graph("efficientnet_lite0");
+    from_saved.load_weights(&saved).unwrap();
+    assert!(!from_saved.weights_are_random());
+    let (mut plain, mut saved) = (WeightReader::new(&from_plain), WeightReader::new(&from_saved));
+    let (mut same, mut halved) = (0, 0);
+    for name in from_plain.weights.keys() {
+        let (ours, theirs) = (saved.tensor(name).unwrap(), plain.tensor(name).unwrap());
+        assert_eq!(ours.spec(), theirs.spec(), "{name}");
+        let as_saved = ours.bytes() == theirs.bytes();
+        assert!(as_saved || ours.bytes() == theirs.cast(DType::F16).cast(DType::F32).bytes(), "{name}");
+        *if as_saved { &mut same } else { &mut halved } += 1;
+    }
+    assert_eq!((halved, same), (1, from_plain.weights.len() - 1), "one was saved in f16");
 }

@@ -4,6 +4,7 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fs;
 use std::io::Write;
 use std::panic::Location;
@@ -41,6 +42,31 @@ pub fn python() -> Option<PathBuf> {
         leave_out("python: FLAGPERF_PYTHON is not set (tests/reference/README.md says how to get one)");
     }
     python
+}
+
+/// The plug-in of libtorch: built into this target folder (runtime/libtorch/README.md), else the installed one. Without
+/// it the caller is counted as left out.
+#[track_caller]
+pub fn libtorch() -> Option<PathBuf> {
+    let name = format!("{DLL_PREFIX}flagperf_libtorch{DLL_SUFFIX}");
+    let built = std::env::current_exe().expect("this program has a path").with_file_name(name);
+    let library = if built.is_file() { Some(built) } else { flagperf::engine::backend::library(&["libtorch"]) };
+    if library.is_none() {
+        leave_out("libtorch: not built (`flagperf backend install libtorch`)");
+    }
+    library
+}
+
+/// A checkout whose vendor `cpu` has the plug-in of libtorch that these tests are about.
+#[track_caller]
+pub fn checkout_with_libtorch() -> Option<TempDir> {
+    let (library, checkout) = (libtorch()?, checkout());
+    let file = checkout.path().join("vendors/cpu/vendor.yaml");
+    let text = fs::read_to_string(&file).expect("the vendor");
+    assert!(text.contains("backend:libtorch"), "{text}");
+    let named = text.replace("backend:libtorch", library.to_str().expect("a path that is text"));
+    fs::write(file, named).expect("the temporary folder can be written");
+    Some(checkout)
 }
 
 /// Whether ONNX Runtime is installed (`flagperf backend install onnxruntime`). Without it the caller is counted as left

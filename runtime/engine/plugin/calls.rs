@@ -7,13 +7,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flagperf_onnx::ValueInfo;
 use flagperf_plugin::abi::{
-    FLAGPERF_BAD_OPTION, FLAGPERF_OK, FLAGPERF_OUT_OF_MEMORY, FLAGPERF_UNAVAILABLE, FLAGPERF_UNKNOWN_OPERATOR,
-    FlagperfLoad, FlagperfPlugin, FlagperfSession, FlagperfStatus, FlagperfValues,
+    FLAGPERF_BAD_OPTION, FLAGPERF_LACKS_PRECISION, FLAGPERF_OK, FLAGPERF_OUT_OF_MEMORY, FLAGPERF_UNAVAILABLE,
+    FLAGPERF_UNKNOWN_OPERATOR, FlagperfLoad, FlagperfPlugin, FlagperfSession, FlagperfStatus, FlagperfValues,
 };
 use tempfile::TempDir;
 
 use super::library::Library;
 use crate::engine::{EngineError, Unavailable};
+use crate::tensor::DType;
 
 /// More inputs or outputs than a model has.
 const VALUES_MAX: u32 = 4096;
@@ -41,16 +42,22 @@ struct Calls {
 }
 
 impl Handle {
-    /// Loads a model; `load` has everything but its own size.
+    /// Loads a model to compute in `asked`; `load` says the same to the plug-in.
     pub(super) fn load(
         library: &'static Library,
         load: &FlagperfLoad,
+        asked: DType,
         folder: Option<TempDir>,
     ) -> Result<Self, EngineError> {
         let function = library.table.load.expect("the table was checked");
         let mut session = null_mut();
         // SAFETY: the struct, its texts and the place of the session live as long as the call.
-        result(library, unsafe { function(load, &raw mut session) })?;
+        let status = unsafe { function(load, &raw mut session) };
+        if status == FLAGPERF_LACKS_PRECISION {
+            let has = message(library).unwrap_or_default();
+            return Err(EngineError::Precision { engine: library.name, asked, has });
+        }
+        result(library, status)?;
         let session = NonNull::new(session).ok_or_else(|| malformed(library, "gave no session and no error"))?;
         Ok(Handle { library, session, calls: Mutex::default(), _folder: folder })
     }
@@ -152,6 +159,13 @@ pub(super) fn c_path(path: &Path) -> Result<CString, EngineError> {
 /// An error about something that no plug-in may do.
 pub(super) fn malformed(library: &Library, what: &str) -> EngineError {
     EngineError::Failed(format!("plug-in `{}` {what}", library.name))
+}
+
+/// What the plug-in said of its last failure.
+fn message(library: &Library) -> Option<String> {
+    let last_error = library.table.last_error.expect("the table was checked");
+    // SAFETY: called on the thread of the call that failed; the text stays until the next one.
+    unsafe { last_error().as_ref().and_then(|error| text(error.message)) }
 }
 
 /// What a status stands for, with the plug-in's own words.

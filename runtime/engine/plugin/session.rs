@@ -55,7 +55,7 @@ impl PluginSession {
             batch_size: u32::try_from(asked.batch_size).unwrap_or(u32::MAX),
             precision: flagperf_plugin::DType::named(asked.precision.name()).map_or(0, flagperf_plugin::DType::bit),
         };
-        let handle = Handle::load(library, &load, model.folder)?;
+        let handle = Handle::load(library, &load, asked.precision, model.folder)?;
         let inputs = handle.values("inputs", library.table.inputs)?;
         let outputs = handle.values("outputs", library.table.outputs)?;
         if let Some(graph) = &model.graph {

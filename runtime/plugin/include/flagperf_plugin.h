@@ -382,6 +382,11 @@ typedef struct {
  */
 #define FLAGPERF_BAD_OPTION 5
 
+/**
+ * The type to compute in is declared, and lacking with this device or these options; `message` says which it has there.
+ */
+#define FLAGPERF_LACKS_PRECISION 6
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus

@@ -25,6 +25,8 @@ pub const FLAGPERF_OUT_OF_MEMORY: FlagperfStatus = 3;
 pub const FLAGPERF_UNKNOWN_OPERATOR: FlagperfStatus = 4;
 /// An option that the engine does not know, or a value that it does not take: `option`.
 pub const FLAGPERF_BAD_OPTION: FlagperfStatus = 5;
+/// The type to compute in is declared, and lacking with this device or these options; `message` says which it has there.
+pub const FLAGPERF_LACKS_PRECISION: FlagperfStatus = 6;
 
 /// In `roles`: it can validate; the host gives it an ONNX file.
 pub const FLAGPERF_FRAMEWORK: u32 = 1;

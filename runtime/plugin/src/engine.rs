@@ -254,6 +254,12 @@ pub enum Error {
         /// The node.
         node: String,
     },
+    /// The type to compute in is one that the engine declares and lacks with this device or these options.
+    #[error("no such type here (it has: {has})")]
+    LacksPrecision {
+        /// What it has instead, and where: `f32 on this processor`.
+        has: String,
+    },
     /// An option that the engine does not know, or a value that it does not take.
     #[error("option `{option}`: {reason}")]
     BadOption {

@@ -8,8 +8,8 @@ use std::ptr::null;
 
 use crate::Error;
 use crate::abi::{
-    FLAGPERF_BAD_OPTION, FLAGPERF_FAILED, FLAGPERF_OK, FLAGPERF_OUT_OF_MEMORY, FLAGPERF_UNAVAILABLE,
-    FLAGPERF_UNKNOWN_OPERATOR, FlagperfError, FlagperfStatus,
+    FLAGPERF_BAD_OPTION, FLAGPERF_FAILED, FLAGPERF_LACKS_PRECISION, FLAGPERF_OK, FLAGPERF_OUT_OF_MEMORY,
+    FLAGPERF_UNAVAILABLE, FLAGPERF_UNKNOWN_OPERATOR, FlagperfError, FlagperfStatus,
 };
 
 /// An error with the texts that it points to.
@@ -52,6 +52,7 @@ fn status(error: &Error) -> FlagperfStatus {
         Error::Unavailable { .. } => FLAGPERF_UNAVAILABLE,
         Error::OutOfMemory { .. } => FLAGPERF_OUT_OF_MEMORY,
         Error::UnknownOperator { .. } => FLAGPERF_UNKNOWN_OPERATOR,
+        Error::LacksPrecision { .. } => FLAGPERF_LACKS_PRECISION,
         Error::BadOption { .. } => FLAGPERF_BAD_OPTION,
     }
 }
@@ -67,12 +68,13 @@ impl LastError {
         };
         let message = match error {
             Error::BadOption { reason, .. } => reason.clone(),
+            Error::LacksPrecision { has } => has.clone(),
             error => error.to_string(),
         };
         let mut made =
             FlagperfError { message: text(&message), hint: null(), option: null(), op: null(), node: null(), bytes: 0 };
         match error {
-            Error::Failed(_) => {}
+            Error::Failed(_) | Error::LacksPrecision { .. } => {}
             Error::Unavailable { remedy, .. } => made.hint = text(remedy),
             Error::OutOfMemory { bytes } => made.bytes = *bytes,
             Error::UnknownOperator { op, node } => (made.op, made.node) = (text(op), text(node)),

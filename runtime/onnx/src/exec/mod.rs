@@ -23,9 +23,11 @@ mod window;
 
 #[cfg(feature = "candle")]
 pub use candle::CandleOps;
+#[cfg(feature = "candle")]
+pub(crate) use candle::storage as candle_storage;
 pub use error::{ExecError, OpError};
 pub use executor::Executor;
-pub use ops::{Binary, Conv, PadMode, Pool, Reduce, TensorOps, Unary};
+pub use ops::{After, Binary, Conv, PadMode, Pool, Reduce, TensorOps, Unary};
 pub use reference::{Array, ReferenceOps};
 
 #[cfg(test)]

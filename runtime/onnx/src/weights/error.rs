@@ -23,6 +23,22 @@ pub enum WeightError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The file is no whole file of PyTorch's.
+    #[error("`{path}` is not a complete PyTorch file: {reason}", path = path.display())]
+    Pickle {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file wants something called that does not make a tensor.
+    #[error("`{path}` wants `{callable}` called, and only tensors are read from it: save `model.state_dict()` alone", path = path.display())]
+    Code {
+        /// The file.
+        path: PathBuf,
+        /// What it wants called.
+        callable: String,
+    },
     /// The file's tensors are not those of the graph.
     #[error("the weights in `{path}` are not those of graph `{graph}`:{report}", path = path.display())]
     Names {

@@ -4,6 +4,8 @@
 
 mod error;
 mod mapped;
+#[cfg(feature = "candle")]
+mod pth;
 mod reader;
 mod safetensors;
 mod seed;
@@ -12,3 +14,6 @@ pub use error::{Mismatches, WeightError};
 pub(crate) use mapped::MappedFile;
 pub use reader::WeightReader;
 pub(crate) use reader::narrowed;
+
+/// The tensors of a weights file by name: each a specification, or in words what is none of ours.
+type Listed = std::collections::HashMap<String, Result<crate::TensorSpec, String>>;

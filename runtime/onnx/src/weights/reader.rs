@@ -21,6 +21,9 @@ pub struct WeightReader<'a> {
 struct Opened {
     file: MappedFile,
     keys: HashMap<String, (DType, usize, usize)>,
+    /// The tensors, when the file is PyTorch's.
+    #[cfg(feature = "candle")]
+    pth: Option<super::pth::Opened>,
 }
 
 impl<'a> WeightReader<'a> {
@@ -44,7 +47,7 @@ impl<'a> WeightReader<'a> {
                 let values = seed::values(*seed, name, *init, shape.iter().product());
                 Tensor::from_vec(shape, values).map_err(|source| tensor_error(name, source))?
             }
-            Source::File { path, key } => self.read_safetensors(name, weight, path, key)?,
+            Source::File { path, key } => self.read_key(name, weight, path, key)?,
             Source::External { path, offset, length, dtype } => {
                 self.read_external(name, &shape, *dtype, (path, *offset, *length))?
             }
@@ -52,8 +55,12 @@ impl<'a> WeightReader<'a> {
         Ok(narrowed(&stored, weight.spec.dtype))
     }
 
-    fn read_safetensors(&mut self, name: &str, weight: &Weight, path: &Path, key: &str) -> Result<Tensor, WeightError> {
+    fn read_key(&mut self, name: &str, weight: &Weight, path: &Path, key: &str) -> Result<Tensor, WeightError> {
         let opened = self.open(path, true)?;
+        #[cfg(feature = "candle")]
+        if let Some(pth) = &opened.pth {
+            return pth.tensor(path, key);
+        }
         let gone = || WeightError::Malformed { path: path.to_owned(), reason: format!("it has no tensor `{key}`") };
         let (dtype, offset, length) = *opened.keys.get(key).ok_or_else(gone)?;
         let shape = weight.spec.fixed_shape().ok_or_else(gone)?;
@@ -81,10 +88,32 @@ impl<'a> WeightReader<'a> {
     fn open(&mut self, path: &Path, keyed: bool) -> Result<&Opened, WeightError> {
         if !self.files.contains_key(path) {
             let file = format::open(path)?;
-            let keys = if keyed { keys(&file, &format::parse(path, &file)?) } else { HashMap::new() };
-            self.files.insert(path.to_owned(), Opened { file, keys });
+            let opened = if keyed { Opened::keyed(path, file)? } else { Opened::plain(file) };
+            self.files.insert(path.to_owned(), opened);
         }
         Ok(&self.files[path])
+    }
+}
+
+impl Opened {
+    fn plain(file: MappedFile) -> Self {
+        Opened {
+            file,
+            keys: HashMap::new(),
+            #[cfg(feature = "candle")]
+            pth: None,
+        }
+    }
+
+    /// A file whose tensors have names.
+    fn keyed(path: &Path, file: MappedFile) -> Result<Self, WeightError> {
+        #[cfg(feature = "candle")]
+        if super::pth::is_one(file.bytes()) {
+            let pth = super::pth::Opened::open(path, file.bytes())?;
+            return Ok(Opened { pth: Some(pth), ..Opened::plain(file) });
+        }
+        let keys = keys(&file, &format::parse(path, &file)?);
+        Ok(Opened { keys, ..Opened::plain(file) })
     }
 }
 

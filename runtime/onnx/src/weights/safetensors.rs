@@ -1,28 +1,26 @@
-//! Weights from a safetensors file, matched to a graph by name.
-//!
-//! Knows no other format.
+//! Weights from a file, matched to a graph by name; and the format of safetensors.
 
 use std::path::Path;
 
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use super::{MappedFile, Mismatches, WeightError};
+use super::{Listed, MappedFile, Mismatches, WeightError};
 use crate::{DType, Graph, Role, Source, TensorSpec};
 
 /// What training keeps beside the weights and inference does not use.
 const IGNORED_SUFFIX: &str = "num_batches_tracked";
 
 impl Graph {
-    /// Takes all parameters and buffers from a safetensors file, by name. Values between real types are converted when
-    /// a weight is read. PyTorch's `num_batches_tracked` counters are passed over.
+    /// Takes all parameters and buffers from a safetensors file or a state_dict that PyTorch saved, by name. Values
+    /// between real types are converted when a weight is read. PyTorch's `num_batches_tracked` counters are passed over.
     ///
     /// # Errors
-    /// When the file cannot be read or is cut off; or one report of all names that are missing, unexpected or of
-    /// another shape. The graph then stays as it was.
+    /// When the file cannot be read, is cut off, or wants code run; or one report of all names that are missing,
+    /// unexpected or of another shape. The graph then stays as it was.
     pub fn load_weights(&mut self, path: &Path) -> Result<(), WeightError> {
         let file = open(path)?;
-        let tensors = parse(path, &file)?;
-        let report = compare(self, &tensors);
+        let report = compare(self, &listed(path, &file)?);
         if !report.is_empty() {
             return Err(WeightError::Names {
                 path: path.to_owned(),
@@ -64,6 +62,19 @@ pub(super) fn parse<'a>(path: &Path, file: &'a MappedFile) -> Result<SafeTensors
         .map_err(|error| WeightError::Malformed { path: path.to_owned(), reason: error.to_string() })
 }
 
+/// The tensors of a file of either kind.
+fn listed(path: &Path, file: &MappedFile) -> Result<Listed, WeightError> {
+    #[cfg(feature = "candle")]
+    if super::pth::is_one(file.bytes()) {
+        return Ok(super::pth::Opened::open(path, file.bytes())?.listed());
+    }
+    let spec = |view: &TensorView<'_>| match dtype(view.dtype()) {
+        Some(dtype) => Ok(TensorSpec::new(view.shape().iter().copied(), dtype)),
+        None => Err(format!("{:?} {:?}", view.shape(), view.dtype())),
+    };
+    Ok(parse(path, file)?.tensors().into_iter().map(|(name, view)| (name, spec(&view))).collect())
+}
+
 /// Our element type of a safetensors type.
 pub(super) fn dtype(dtype: Dtype) -> Option<DType> {
     match dtype {
@@ -80,25 +91,24 @@ pub(super) fn dtype(dtype: Dtype) -> Option<DType> {
     }
 }
 
-fn compare(graph: &Graph, tensors: &SafeTensors<'_>) -> Mismatches {
+fn compare(graph: &Graph, tensors: &Listed) -> Mismatches {
     let mut report = Mismatches::default();
     for (name, weight) in &graph.weights {
         if weight.role == Role::Constant {
             continue;
         }
-        let Ok(view) = tensors.tensor(name) else {
+        let Some(found) = tensors.get(name) else {
             report.missing.push(name.clone());
             continue;
         };
-        let found = dtype(view.dtype()).map(|dtype| TensorSpec::new(view.shape().iter().copied(), dtype));
-        if !found.as_ref().is_some_and(|found| fits(&weight.spec, found)) {
-            let text = found.map_or_else(|| format!("{:?} {:?}", view.shape(), view.dtype()), |spec| spec.to_string());
+        if !found.as_ref().is_ok_and(|found| fits(&weight.spec, found)) {
+            let text = found.as_ref().map_or_else(Clone::clone, ToString::to_string);
             report.misshaped.push((name.clone(), weight.spec.clone(), text));
         }
     }
     let expected = |name: &str| graph.weights.get(name).is_some_and(|weight| weight.role != Role::Constant);
-    let unexpected = |name: &&str| !expected(name) && name.rsplit('.').next() != Some(IGNORED_SUFFIX);
-    report.unexpected = tensors.names().into_iter().filter(unexpected).map(str::to_owned).collect();
+    let unexpected = |name: &&String| !expected(name) && name.rsplit('.').next() != Some(IGNORED_SUFFIX);
+    report.unexpected = tensors.keys().filter(unexpected).cloned().collect();
     report.unexpected.sort();
     report
 }

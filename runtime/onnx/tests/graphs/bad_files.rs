@@ -195,3 +195,57 @@ fn real_types_convert_when_weights_are_read() {
     graph.load_weights(&path).unwrap();
     assert_eq!(graph.tensor("fc.weight").unwrap().dtype(), DType::F16);
 }
+
+/// A file as `torch.save` makes it, around any pickle.
+#[cfg(feature = "candle")]
+fn pth_file(path: &std::path::Path, pickle: &[u8]) {
+    use std::io::Write;
+    let mut archive = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
+    archive.start_file("archive/data.pkl", zip::write::SimpleFileOptions::default()).unwrap();
+    archive.write_all(pickle).unwrap();
+    archive.finish().unwrap();
+}
+
+#[cfg(feature = "candle")]
+#[test]
+fn a_pth_that_wants_to_execute_something_is_refused_and_executes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, proof) = (folder.path().join("evil.pth"), folder.path().join("proof"));
+    let command = format!("touch {}", proof.display());
+    let text = [&b"X"[..], &(command.len() as u32).to_le_bytes(), command.as_bytes()].concat();
+    // `os.system(command)`: as the whole file, and as an entry of a dict.
+    let call = [&b"cposix\nsystem\n"[..], &text, b"\x85R"].concat();
+    let entry = [&b"}X\x01\0\0\0w"[..], &call, b"s"].concat();
+    let mut graph = networks::squeeze_excite().unwrap();
+    for body in [call, entry] {
+        pth_file(&path, &[b"\x80\x02", &body[..], b"."].concat());
+        let error = graph.load_weights(&path).unwrap_err();
+        assert!(matches!(&error, WeightError::Code { callable, .. } if callable == "posix.system"), "{error}");
+        assert!(error.to_string().contains("evil.pth") && !proof.exists());
+    }
+}
+
+#[cfg(feature = "candle")]
+#[test]
+fn a_pth_that_is_cut_strange_or_old_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken.pth");
+    let mut graph = networks::squeeze_excite().unwrap();
+    let mut refused = |what: &str| {
+        let error = graph.load_weights(&path).unwrap_err();
+        assert!(matches!(error, WeightError::Pickle { .. }), "{what}: {error}");
+        assert!(error.to_string().contains("broken.pth"), "{what}: {error}");
+    };
+    // A tensor without the arguments that make one.
+    pth_file(&path, b"\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n)Rs.");
+    let whole = std::fs::read(&path).unwrap();
+    refused("no arguments");
+    for length in [whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        refused("cut");
+    }
+    pth_file(&path, b"\x80\x02}");
+    refused("a pickle without an end");
+    std::fs::write(&path, b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.").unwrap();
+    refused("old");
+}

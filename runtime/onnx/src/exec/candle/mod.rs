@@ -11,7 +11,7 @@ mod elementwise;
 mod gemm;
 mod pool;
 mod rows;
-mod storage;
+pub(crate) mod storage;
 
 use candle_core::{D, Device, Tensor as Candle};
 

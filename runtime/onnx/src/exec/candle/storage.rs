@@ -16,13 +16,16 @@ pub(super) fn upload(tensor: &Tensor) -> Result<Candle, OpError> {
     })
 }
 
-pub(super) fn download(tensor: &Candle) -> Result<Tensor, OpError> {
+pub(crate) fn download(tensor: &Candle) -> Result<Tensor, OpError> {
     let (flat, shape) = (tensor.flatten_all()?, tensor.dims());
     Ok(match tensor.dtype() {
         CandleDType::F32 => Tensor::from_vec(shape, flat.to_vec1::<f32>()?)?,
         CandleDType::I64 => Tensor::from_vec(shape, flat.to_vec1::<i64>()?)?,
         CandleDType::I32 => Tensor::from_vec(shape, flat.to_vec1::<i32>()?)?,
         CandleDType::U8 => Tensor::from_vec(shape, flat.to_vec1::<u8>()?)?,
+        CandleDType::F64 => Tensor::from_vec(shape, flat.to_vec1::<f64>()?)?,
+        CandleDType::F16 => Tensor::from_vec(shape, flat.to_vec1::<half::f16>()?)?,
+        CandleDType::BF16 => Tensor::from_vec(shape, flat.to_vec1::<half::bf16>()?)?,
         other => return Err(OpError::lacks(format!("tensors of `{}`", other.as_str()))),
     })
 }
@@ -34,7 +37,7 @@ impl From<TensorError> for OpError {
 }
 
 /// The element type of a candle tensor; what is none of ours stands as f64, which is not among the types declared.
-pub(super) fn dtype(dtype: CandleDType) -> DType {
+pub(crate) fn dtype(dtype: CandleDType) -> DType {
     match dtype {
         CandleDType::F32 => DType::F32,
         CandleDType::I64 => DType::I64,

@@ -1,0 +1,71 @@
+//! Elementwise functions of one and of two tensors.
+
+use flagperf_onnx::exec::{Binary, Unary};
+use tch::{Kind, TchError, Tensor};
+
+/// An elementwise function, into a new tensor.
+pub fn unary(kind: Unary, x: &Tensor) -> Result<Tensor, TchError> {
+    match kind {
+        Unary::Relu => x.f_relu(),
+        Unary::Clip { min, max } if is_integer(x) => x.f_clamp(min as i64, max as i64),
+        Unary::Clip { min, max } => x.f_clamp(min, max),
+        Unary::Sigmoid => x.f_sigmoid(),
+        Unary::HardSigmoid { alpha, beta } => x.f_mul_scalar(alpha)?.f_add_scalar_(beta)?.f_clamp_(0.0, 1.0),
+        Unary::HardSwish => x.f_hardswish(),
+        Unary::Silu => x.f_silu(),
+        Unary::Tanh => x.f_tanh(),
+        Unary::Erf => x.f_erf(),
+        Unary::Gelu => x.f_gelu("none"),
+        Unary::GeluTanh => x.f_gelu("tanh"),
+        // tch has libtorch's own without the slope.
+        Unary::LeakyRelu { alpha } => x.f_clamp_max(0.0)?.f_mul_scalar_(alpha)?.f_add_(&x.f_relu()?),
+        Unary::Exp => x.f_exp(),
+        Unary::Log => x.f_log(),
+        Unary::Sqrt => x.f_sqrt(),
+        Unary::Reciprocal => x.f_reciprocal(),
+        Unary::Neg => x.f_neg(),
+        Unary::Abs => x.f_abs(),
+        Unary::Floor => x.f_floor(),
+        Unary::Ceil => x.f_ceil(),
+        Unary::Sin => x.f_sin(),
+        Unary::Cos => x.f_cos(),
+        Unary::Not => x.f_logical_not(),
+    }
+}
+
+/// An elementwise function that may overwrite its operand.
+pub fn unary_in_place(kind: Unary, mut x: Tensor) -> Result<Tensor, TchError> {
+    match kind {
+        Unary::Relu => x.f_relu_(),
+        Unary::Clip { min, max } if !is_integer(&x) => x.f_clamp_(min, max),
+        Unary::HardSwish => x.f_hardswish_(),
+        Unary::Silu => x.f_silu_(),
+        Unary::Sigmoid => x.f_sigmoid_(),
+        Unary::Tanh => x.f_tanh_(),
+        kind => unary(kind, &x),
+    }
+}
+
+/// An elementwise function of two tensors.
+pub fn binary(kind: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor, TchError> {
+    match kind {
+        Binary::Add => a.f_add(b),
+        Binary::Sub => a.f_sub(b),
+        Binary::Mul => a.f_mul(b),
+        Binary::Div if is_integer(a) => a.f_divide_tensor_mode(b, "trunc"),
+        Binary::Div => a.f_div(b),
+        Binary::Mod => a.f_remainder_tensor(b),
+        Binary::Pow => a.f_pow(b),
+        Binary::Min => a.f_minimum(b),
+        Binary::Max => a.f_maximum(b),
+        Binary::Equal => a.f_eq_tensor(b),
+        Binary::Less => a.f_lt_tensor(b),
+        Binary::Greater => a.f_gt_tensor(b),
+        Binary::And => a.f_logical_and(b),
+        Binary::Or => a.f_logical_or(b),
+    }
+}
+
+fn is_integer(x: &Tensor) -> bool {
+    !matches!(x.kind(), Kind::Double | Kind::Float | Kind::Half | Kind::BFloat16)
+}

@@ -1,0 +1,18 @@
+// What tch lacks of libtorch.
+
+#include <ATen/Context.h>
+#include <c10/core/InferenceMode.h>
+
+extern "C" {
+
+// No autograd, no versions of tensors, on this thread until it is ended.
+void *flagperf_inference_begin() { return new c10::InferenceMode(true); }
+
+void flagperf_inference_end(void *mode) { delete static_cast<c10::InferenceMode *>(mode); }
+
+// f32 is f32 on a device, too, and not TF32, which PyTorch takes for convolutions unless it is told otherwise.
+void flagperf_full_f32() {
+    at::globalContext().setAllowTF32CuDNN(false);
+    at::globalContext().setAllowTF32CuBLAS(false);
+}
+}

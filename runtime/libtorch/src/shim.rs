@@ -1,0 +1,38 @@
+//! What tch lacks of libtorch, from `shim.cpp`.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+unsafe extern "C" {
+    fn flagperf_inference_begin() -> *mut c_void;
+    fn flagperf_inference_end(mode: *mut c_void);
+    fn flagperf_full_f32();
+}
+
+/// PyTorch's inference mode, on this thread, as long as this lives.
+pub struct InferenceMode {
+    mode: *mut c_void,
+    /// It is of the thread that began it.
+    _here: PhantomData<*mut ()>,
+}
+
+impl InferenceMode {
+    /// Begins it; modes end in the reverse order.
+    pub fn begin() -> Self {
+        // SAFETY: the function takes nothing; what it gives is ended once, on this thread.
+        InferenceMode { mode: unsafe { flagperf_inference_begin() }, _here: PhantomData }
+    }
+}
+
+impl Drop for InferenceMode {
+    fn drop(&mut self) {
+        // SAFETY: begun on this thread, since it cannot be sent, and ended here only.
+        unsafe { flagperf_inference_end(self.mode) };
+    }
+}
+
+/// Keeps devices from computing f32 in TF32, from now on and in this whole process.
+pub fn full_f32() {
+    // SAFETY: sets two switches of libtorch's.
+    unsafe { flagperf_full_f32() };
+}

@@ -1,0 +1,115 @@
+//! libtorch's tensors, shared between threads, and the way to and from host memory.
+
+use flagperf_onnx::exec::OpError;
+use flagperf_onnx::{DType, Tensor as HostTensor};
+use tch::{Device, Kind, TchError, Tensor};
+
+/// A tensor of libtorch; cloning shares its memory. Nothing writes to one after it is made.
+#[derive(Debug)]
+pub struct Shared(pub Tensor);
+
+// SAFETY: libtorch counts references atomically, and reading a tensor from several threads is what it allows.
+unsafe impl Sync for Shared {}
+
+impl Clone for Shared {
+    fn clone(&self) -> Self {
+        Shared(self.0.shallow_clone())
+    }
+}
+
+/// An error of libtorch without the trace of C++ functions below it.
+pub fn torch_error(error: TchError) -> OpError {
+    let text = match error {
+        TchError::Torch(text) => text,
+        error => error.to_string(),
+    };
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Exception raised from"));
+    OpError::library(lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" "))
+}
+
+/// The sizes, outermost first.
+pub fn shape(tensor: &Tensor) -> Vec<usize> {
+    tensor.size().into_iter().map(|size| size as usize).collect()
+}
+
+/// Sizes as libtorch has them.
+pub fn sizes(shape: &[usize]) -> Vec<i64> {
+    shape.iter().map(|size| *size as i64).collect()
+}
+
+/// libtorch's element type for ours.
+pub const fn kind(dtype: DType) -> Kind {
+    match dtype {
+        DType::F64 => Kind::Double,
+        DType::F32 => Kind::Float,
+        DType::F16 => Kind::Half,
+        DType::BF16 => Kind::BFloat16,
+        DType::I64 => Kind::Int64,
+        DType::I32 => Kind::Int,
+        DType::I8 => Kind::Int8,
+        DType::U8 => Kind::Uint8,
+        DType::Bool => Kind::Bool,
+    }
+}
+
+/// Our element type for libtorch's; no operator here makes any of the others.
+pub fn dtype(kind: Kind) -> DType {
+    let same = |dtype: &DType| self::kind(*dtype) == kind;
+    DType::ALL.into_iter().find(same).expect("every operator makes one of our types")
+}
+
+/// A host tensor, copied to the device. A single number stays on the processor: libtorch takes one from there beside
+/// tensors of any device, and passes it to the kernel by value.
+pub fn upload(tensor: &HostTensor, device: Device) -> Result<Tensor, OpError> {
+    let copy = Tensor::f_from_data_size(tensor.bytes(), &sizes(tensor.shape()), kind(tensor.dtype()));
+    let copy = copy.map_err(torch_error)?;
+    if tensor.shape().is_empty() { Ok(copy) } else { copy.f_to(device).map_err(torch_error) }
+}
+
+/// A tensor copied to host memory, dense and row-major.
+pub fn download(tensor: &Tensor, to: &mut [u8]) -> Result<(), OpError> {
+    if to.is_empty() {
+        return Ok(());
+    }
+    tensor.f_copy_data_u8(to, tensor.numel()).map_err(torch_error)
+}
+
+/// The tensor with its channels together in memory, if it has the four dimensions of images or filters.
+pub fn channels_last(tensor: Tensor) -> Result<Tensor, TchError> {
+    let [n, c, h, w] = tensor.size()[..] else { return Ok(tensor) };
+    let strides = [h * w * c, 1, w * c, c];
+    let mut copy = Tensor::f_empty_strided([n, c, h, w], strides, (tensor.kind(), tensor.device()))?;
+    copy.f_copy_(&tensor)?;
+    Ok(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_has_its_own_and_back() {
+        for ours in DType::ALL {
+            assert_eq!(dtype(kind(ours)), ours);
+        }
+    }
+
+    #[test]
+    fn bytes_go_to_libtorch_and_back_in_any_layout() {
+        let host = HostTensor::from_vec([2, 3, 2, 2], (0..24).map(|i| i as f32).collect()).unwrap();
+        let there = upload(&host, Device::Cpu).unwrap();
+        let there = channels_last(there).unwrap();
+        assert_eq!(there.stride(), [12, 1, 6, 3]);
+        let mut back = vec![0; host.bytes().len()];
+        download(&there, &mut back).unwrap();
+        assert_eq!(back, host.bytes());
+    }
+
+    #[test]
+    fn an_error_is_one_line_without_the_functions_below_it() {
+        let [a, b] = [[2, 3], [2, 4]].map(|size| Tensor::f_zeros(size, (Kind::Float, Device::Cpu)).unwrap());
+        let error = torch_error(a.f_add(&b).unwrap_err()).to_string();
+        assert!(error.starts_with("The size of tensor a (3) must match the size of tensor b (4)"), "{error}");
+        assert!(!error.contains('\n') && !error.contains("Exception raised"), "{error}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Weights from PyTorch's own files (`torch.save(model.state_dict())`), read without running what is in them.
+//!
+//! A pickle says which functions are to be called. None is: each is looked at, and one that does not make a tensor is a
+//! reason to refuse the file. Knows no graph.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::panic::catch_unwind;
+use std::path::Path;
+
+use candle_core::pickle::{Object, PthTensors, Stack};
+use zip::ZipArchive;
+
+use super::{Listed, WeightError};
+use crate::exec::candle_storage;
+use crate::{Tensor, TensorSpec};
+
+/// What the state_dict of a model is made of; storages are `torch.FloatStorage` and the like.
+const MAKERS: [(&str, &str); 4] = [
+    ("collections", "OrderedDict"),
+    ("torch._tensor", "_rebuild_from_type_v2"),
+    ("torch._utils", "_rebuild_parameter"),
+    ("torch._utils", "_rebuild_tensor_v2"),
+];
+
+/// Whether a file is PyTorch's, by its first bytes: a zip archive, or the pickle of PyTorch before 1.6.
+pub(super) fn is_one(bytes: &[u8]) -> bool {
+    // A safetensors file begins with the length of its header, whose upper half is zero.
+    let archive = bytes.starts_with(b"PK\x03\x04") && bytes.get(4..8).is_some_and(|more| more != [0; 4]);
+    archive || is_old(bytes)
+}
+
+fn is_old(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0x80, 2, 0x8a, 0x0a, 0x6c])
+}
+
+/// The tensors of a file.
+pub(super) struct Opened(PthTensors);
+
+impl Opened {
+    /// Reads what tensors there are, not yet their numbers.
+    ///
+    /// # Errors
+    /// When the file is cut off or of the old format, or names anything but what makes tensors.
+    pub(super) fn open(path: &Path, bytes: &[u8]) -> Result<Self, WeightError> {
+        let malformed = |reason: String| WeightError::Pickle { path: path.to_owned(), reason };
+        if is_old(bytes) {
+            return Err(malformed(
+                "it is of the format before PyTorch 1.6; save it again with `torch.save`".to_owned(),
+            ));
+        }
+        for name in named(path).map_err(malformed)? {
+            let makes_storage = name.0 == "torch" && name.1.ends_with("Storage");
+            if !makes_storage && !MAKERS.contains(&(&name.0, &name.1)) {
+                return Err(WeightError::Code { path: path.to_owned(), callable: format!("{}.{}", name.0, name.1) });
+            }
+        }
+        // The reader takes pickles apart as PyTorch writes them, and panics on some that it does not.
+        let read = catch_unwind(|| PthTensors::new(path, None));
+        let read = read.map_err(|_| malformed("its pickle is not one that PyTorch writes".to_owned()))?;
+        read.map(Opened).map_err(|error| malformed(error.to_string()))
+    }
+
+    /// What each tensor is.
+    pub(super) fn listed(&self) -> Listed {
+        let spec = |info: &candle_core::pickle::TensorInfo| {
+            Ok(TensorSpec::new(info.layout.dims().iter().copied(), candle_storage::dtype(info.dtype)))
+        };
+        let infos: &HashMap<_, _> = self.0.tensor_infos();
+        infos.iter().map(|(name, info)| (name.clone(), spec(info))).collect()
+    }
+
+    /// One tensor, copied.
+    ///
+    /// # Errors
+    /// When it is not there, cut off, or neither row-major nor column-major.
+    pub(super) fn tensor(&self, path: &Path, name: &str) -> Result<Tensor, WeightError> {
+        let malformed = |reason: String| WeightError::Pickle { path: path.to_owned(), reason };
+        let tensor = self.0.get(name).map_err(|error| malformed(format!("tensor `{name}`: {error}")))?;
+        let tensor = tensor.ok_or_else(|| malformed(format!("it has no tensor `{name}`")))?;
+        candle_storage::download(&tensor).map_err(|error| malformed(format!("tensor `{name}`: {error}")))
+    }
+}
+
+/// Every class and function that the pickles of an archive name, as module and name.
+fn named(path: &Path) -> Result<Vec<(String, String)>, String> {
+    let file = BufReader::new(File::open(path).map_err(|error| error.to_string())?);
+    let mut archive = ZipArchive::new(file).map_err(|error| error.to_string())?;
+    let mut named = Vec::new();
+    for index in 0..archive.len() {
+        let entry = archive.by_index(index).map_err(|error| error.to_string())?;
+        if entry.name().is_ok_and(|name| name.ends_with(".pkl")) {
+            named.extend(names(&mut BufReader::new(entry)).map_err(|error| error.to_string())?);
+        }
+    }
+    Ok(named)
+}
+
+/// A name lies on top of the stack right after it was read, and nothing else takes names from a pickle.
+fn names(pickle: &mut impl BufRead) -> candle_core::Result<Vec<(String, String)>> {
+    let (mut stack, mut names) = (Stack::empty(), Vec::new());
+    while !stack.read(pickle)? {
+        if let Some(Object::Class { module_name, class_name }) = stack.stack().last() {
+            names.push((module_name.clone(), class_name.clone()));
+        }
+    }
+    Ok(names)
+}
