@@ -44,6 +44,13 @@ pub static BACKENDS: &[Backend] = &[
         wheels: &[("x86_64", "05d548956197b9d01f59b625de740e0d6be3593f874e241a12dc0362650ecdf7")],
         library: "onnxruntime/capi/libonnxruntime.so",
     },
+    Backend {
+        name: "openvino",
+        about: "OpenVINO for processors, with its devices and the libraries they need",
+        version: "2026.4.1",
+        wheels: &[("x86_64", "6b4375c17ddcac83a5180349e2e2bb811185c261066e2a920659892d58ef0e3b")],
+        library: "openvino/libs/libopenvino_c.so",
+    },
 ];
 
 /// The Python whose wheels are taken: a library inside does not depend on it, the sums do.

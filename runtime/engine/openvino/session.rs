@@ -1,0 +1,222 @@
+//! A loaded model in OpenVINO.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use flagperf_onnx::{Graph, ValueInfo};
+use memmap2::Mmap;
+
+use super::api::{Compiled, Core, Outcome, Port, Request};
+use super::options::{PRECISION, Settings, THREADS};
+use super::tensor::{HostTensor, ours};
+use super::{library, plain, understood};
+use crate::engine::{EngineError, LentMemory, Session, Value, check_inputs};
+use crate::tensor::{DType, Dim, HostMemory, Tensor, TensorSpec};
+
+/// What is loaded.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// A file that OpenVINO reads and compiles; of an ONNX file, what we read in it.
+    Model { path: &'a Path, graph: Option<&'a Graph> },
+    /// A compiled model that it exported.
+    Exported(&'a Path),
+}
+
+/// A session: inputs are views, outputs are the memory of the request that computed them.
+pub(super) struct OpenVinoSession {
+    compiled: Compiled,
+    /// Those whose outputs somebody still has are shared.
+    requests: Vec<Arc<Request>>,
+    inputs: Vec<ValueInfo>,
+    outputs: Vec<ValueInfo>,
+    device: String,
+    threads: usize,
+}
+
+impl OpenVinoSession {
+    /// Loads a file, with any number of rows.
+    ///
+    /// # Errors
+    /// When the library, the device, a property or the file cannot be used, or OpenVINO would compute elsewhere or in
+    /// another type than was asked for.
+    pub(super) fn load(source: Source<'_>, settings: &Settings<'_>) -> Result<Self, EngineError> {
+        let core = Core::new(&library::open(settings.library.as_deref())?).map_err(|said| understood(&said))?;
+        let device = device(&core, settings)?;
+        let compiled = compile(&core, source, settings)?;
+        check_placement(&compiled, settings)?;
+        let ask = |key| compiled.property(key).map_err(|said| understood(&said));
+        let threads = ask(THREADS).ok().and_then(|threads| threads.parse().ok()).unwrap_or(0);
+        let infos = |ports: Outcome<Vec<Port>>| ports?.iter().map(info).collect::<Outcome<Vec<_>>>();
+        let inputs = infos(compiled.inputs()).map_err(|said| understood(&said))?;
+        let outputs = infos(compiled.outputs()).map_err(|said| understood(&said))?;
+        let (inputs, outputs) = match source {
+            Source::Model { graph: Some(graph), .. } => {
+                (declared(&graph.inputs, &inputs)?, declared(&graph.outputs, &outputs)?)
+            }
+            _ => (inputs, outputs),
+        };
+        if let Some(path) = &settings.export {
+            compiled.export(path).map_err(|said| at(path, &said))?;
+        }
+        Ok(OpenVinoSession { compiled, requests: Vec::new(), inputs, outputs, device, threads })
+    }
+
+    /// A request whose outputs nobody has any more.
+    fn idle(&mut self) -> Outcome<&mut Arc<Request>> {
+        let place = match self.requests.iter_mut().position(|request| Arc::get_mut(request).is_some()) {
+            Some(place) => place,
+            None => {
+                self.requests.push(Arc::new(self.compiled.request()?));
+                self.requests.len() - 1
+            }
+        };
+        Ok(&mut self.requests[place])
+    }
+
+    fn compute(&mut self, tensors: &[Tensor]) -> Outcome<Vec<Value>> {
+        let count = self.outputs.len();
+        let shared = self.idle()?;
+        let request = Arc::get_mut(shared).expect("an idle request is nobody else's");
+        for (index, tensor) in tensors.iter().enumerate() {
+            request.set_input(index, &HostTensor::over(tensor)?)?;
+        }
+        request.infer()?;
+        (0..count).map(|index| take(shared, index)).collect()
+    }
+}
+
+/// The device as the record names it; refuses one that is not there.
+fn device(core: &Core, settings: &Settings<'_>) -> Result<String, EngineError> {
+    if settings.is_over_others() {
+        return Ok(settings.device.to_lowercase());
+    }
+    let ask = |key| {
+        core.property(settings.device, key).map_err(|said| {
+            let has = core.devices().map_or_else(|_| String::new(), |devices| devices.join(", "));
+            settings.refuse_device(format!("`{}` cannot be used: {} (there is: {has})", settings.device, plain(&said)))
+        })
+    };
+    let name = ask("FULL_DEVICE_NAME")?;
+    let word = if settings.precision == DType::F16 { "FP16" } else { "FP32" };
+    let has = ask("OPTIMIZATION_CAPABILITIES")?;
+    if !has.split_whitespace().any(|capability| capability == word) {
+        let has = format!("on `{}`: {}", settings.device, has.to_lowercase().replace("fp", "f"));
+        return Err(EngineError::Precision { engine: "openvino", asked: settings.precision, has });
+    }
+    Ok(format!("{} {name}", settings.device.to_lowercase()))
+}
+
+fn compile(core: &Core, source: Source<'_>, settings: &Settings<'_>) -> Result<Compiled, EngineError> {
+    let properties: Vec<_> = settings.properties.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let refused = |path: &Path, said: &str| settings.refuse_property(said).unwrap_or_else(|| at(path, said));
+    match source {
+        Source::Model { path, .. } => {
+            let model = core.read(path).map_err(|said| at(path, &said))?;
+            core.compile(&model, settings.device, &properties).map_err(|said| refused(path, &said))
+        }
+        Source::Exported(path) => {
+            for property in properties {
+                core.set(settings.device, property).map_err(|said| refused(path, &said))?;
+            }
+            // SAFETY: a file that somebody else cuts off meanwhile ends the process; that is every mapped file's risk.
+            let blob = File::open(path).and_then(|file| unsafe { Mmap::map(&file) });
+            let blob = blob.map_err(|error| EngineError::Failed(format!("`{}`: {error}", path.display())))?;
+            core.import(blob, settings.device).map_err(|said| at(path, &said))
+        }
+    }
+}
+
+/// Refuses a model that computes elsewhere or in another type than was asked for.
+fn check_placement(compiled: &Compiled, settings: &Settings<'_>) -> Result<(), EngineError> {
+    let ask = |key| compiled.property(key).map_err(|said| understood(&said));
+    let (asked, real) = (settings.precision.to_string(), ask(PRECISION)?);
+    if asked != real {
+        let reason = format!("`{}` would compute in `{real}`, it was to compute in `{asked}`", settings.device);
+        return Err(EngineError::Failed(reason));
+    }
+    let real = ask("EXECUTION_DEVICES")?;
+    if !settings.is_over_others() && !real.split_whitespace().all(|device| device.starts_with(settings.device)) {
+        return Err(settings.refuse_device(format!("the model would run on `{real}`, not on `{}`", settings.device)));
+    }
+    Ok(())
+}
+
+/// An error about a file.
+fn at(path: &Path, said: &str) -> EngineError {
+    match understood(said) {
+        EngineError::Failed(reason) => EngineError::Failed(format!("`{}`: {reason}", path.display())),
+        other => other,
+    }
+}
+
+/// What an input or output is, as the compiled model tells it.
+fn info(port: &Port) -> Outcome<ValueInfo> {
+    let name = port.name()?;
+    let dims = port.dims()?.ok_or_else(|| format!("`{name}` has an open number of dimensions"))?;
+    let dims = dims.into_iter().map(|size| size.map_or(Dim::Unknown, Dim::Fixed)).collect();
+    Ok(ValueInfo { spec: TensorSpec { dims, dtype: ours(port.element_type()?)? }, name })
+}
+
+/// What the file says of its inputs or outputs: OpenVINO forgets names of dimensions and renames values.
+fn declared(file: &[ValueInfo], compiled: &[ValueInfo]) -> Result<Vec<ValueInfo>, EngineError> {
+    let alike = |(file, compiled): (&ValueInfo, &ValueInfo)| {
+        file.spec.dtype == compiled.spec.dtype && file.spec.dims.len() == compiled.spec.dims.len()
+    };
+    if file.len() == compiled.len() && file.iter().zip(compiled).all(alike) {
+        return Ok(file.to_vec());
+    }
+    let list = |infos: &[ValueInfo]| {
+        infos.iter().map(|info| format!("`{}` {}", info.name, info.spec)).collect::<Vec<_>>().join(", ")
+    };
+    let (file, compiled) = (list(file), list(compiled));
+    Err(EngineError::Failed(format!("OpenVINO made {compiled} of the model's {file}")))
+}
+
+/// Memory of a request's output: the request computes nothing else while somebody has it.
+struct OutputMemory {
+    tensor: HostTensor,
+    _request: Arc<Request>,
+}
+
+impl HostMemory for OutputMemory {
+    fn bytes(&self) -> &[u8] {
+        self.tensor.bytes()
+    }
+}
+
+fn take(request: &Arc<Request>, index: usize) -> Outcome<Value> {
+    let tensor = request.output(index)?;
+    let (shape, dtype) = (tensor.shape()?, tensor.dtype()?);
+    let memory = Arc::new(OutputMemory { tensor, _request: Arc::clone(request) });
+    Tensor::from_memory(shape, dtype, memory, 0).map(Value::Host).map_err(|error| error.to_string())
+}
+
+impl Session for OpenVinoSession {
+    fn inputs(&self) -> &[ValueInfo] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> &[ValueInfo] {
+        &self.outputs
+    }
+
+    fn lend(&mut self, _: usize, bytes: usize) -> Result<Box<dyn LentMemory>, EngineError> {
+        let memory = HostTensor::zeroed(bytes).map_err(|_| EngineError::OutOfMemory { bytes: bytes as u64 })?;
+        Ok(Box::new(memory))
+    }
+
+    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+        check_inputs(&self.inputs, inputs)?;
+        let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
+        self.compute(&tensors).map_err(|said| understood(&said))
+    }
+
+    fn device(&self) -> String {
+        self.device.clone()
+    }
+
+    fn threads(&self) -> usize {
+        self.threads
+    }
+}
