@@ -6,15 +6,11 @@ mod support;
 
 /// PyTorch gets 89 of the 100 images right, and 99 within its first five. Two of the 89 are won by less than 0.01 in a
 /// logit: they are lost as soon as pixels differ from PIL's by a rounding.
-fn reaches_what_pytorch_reaches(compiler: &str) {
+fn reaches_what_pytorch_reaches(more: &[&str]) {
     let Some(data) = support::shared_data() else { return };
     let checkout = support::checkout();
-    let set = format!("compiler={compiler}");
     let data = data.display().to_string();
-    let mut arguments = vec!["--case", "efficientnet_lite0", "--data", &data];
-    if compiler != "rten" {
-        arguments.extend(["--set", &set]);
-    }
+    let arguments = [&["--case", "efficientnet_lite0", "--data", &data], more].concat();
     let (record, code) = program::record(checkout.path(), &arguments);
     assert_eq!(code, Some(0), "{}", record["failures"]);
     for phase in record["phases"].as_array().expect("two phases") {
@@ -30,11 +26,18 @@ fn reaches_what_pytorch_reaches(compiler: &str) {
 
 #[test]
 fn candle_and_rten_reach_what_pytorch_reaches() {
-    reaches_what_pytorch_reaches("rten");
+    reaches_what_pytorch_reaches(&[]);
 }
 
 #[cfg(feature = "tract")]
 #[test]
 fn tract_reaches_what_pytorch_reaches() {
-    reaches_what_pytorch_reaches("tract");
+    reaches_what_pytorch_reaches(&["--set", "compiler=tract"]);
+}
+
+#[test]
+fn openvino_reaches_what_pytorch_reaches() {
+    if support::has_engine("openvino") {
+        reaches_what_pytorch_reaches(&["--vendor", "intel"]);
+    }
 }

@@ -8,6 +8,8 @@ use flagperf::tensor::{DType, Tensor};
 use flagperf_onnx::{Graph, write_onnx};
 use tempfile::TempDir;
 
+use crate::networks::residual;
+
 /// Rows of a full batch in every check.
 pub const BATCH: usize = 4;
 
@@ -64,6 +66,18 @@ impl Subject {
     /// ONNX Runtime on the processor, where f16 is refused.
     pub fn onnxruntime(engine: &'static dyn Engine) -> Self {
         Subject { precisions: vec![DType::F32], ..Subject::row(engine) }
+    }
+
+    /// OpenVINO on the processor, in the types that this one has: it says so when it loads.
+    pub fn openvino(engine: &'static dyn Engine) -> Self {
+        let row = Subject::row(engine);
+        let bench = Bench { subject: row.clone(), form: Form::File };
+        let refused = |precision: DType| {
+            let loaded = bench.try_load(&residual(precision), &bench.options(precision));
+            matches!(loaded.err(), Some(EngineError::Precision { .. }))
+        };
+        let precisions = row.precisions.iter().copied().filter(|precision| !refused(*precision)).collect();
+        Subject { precisions, ..row }
     }
 
     /// The engine in a shared library.

@@ -62,6 +62,7 @@ fn subjects() -> Vec<Subject> {
                 subjects.extend(support::python().map(|python| Subject::onnxruntime_in(&python)));
             }
             Ok(_) if engine.name() == "onnxruntime" => subjects.push(Subject::onnxruntime(engine)),
+            Ok(_) if engine.name() == "openvino" => subjects.push(Subject::openvino(engine)),
             Ok(_) => subjects.push(Subject::row(engine)),
             Err(missing) => eprintln!("left out: {}: {missing} ({})", engine.name(), missing.remedy),
         }

@@ -43,6 +43,18 @@ pub fn python() -> Option<PathBuf> {
     python
 }
 
+/// Whether an engine of the table works on this machine. If not, the caller is counted as left out.
+#[track_caller]
+pub fn has_engine(name: &str) -> bool {
+    match flagperf::engine::find(name).expect("a row of the table").check() {
+        Ok(_) => true,
+        Err(missing) => {
+            leave_out(&format!("engine {name}: {missing} ({})", missing.remedy));
+            false
+        }
+    }
+}
+
 /// Says that the calling test did not run, and why; the caller returns at once.
 ///
 /// `tests/run` counts these, and fails for any on CI.
