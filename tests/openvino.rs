@@ -30,7 +30,7 @@ const SUM: &str = r#"<net name="m" version="11"><layers>
 fn linear() -> Graph {
     let mut builder = GraphBuilder::new("linear");
     let x = builder.input("x", "N,3,f32".parse().expect("a shape")).expect("an input");
-    let y = layers::linear(&mut builder, "fc", &x, Linear::new(3, 4)).expect("a layer");
+    let y = layers::linear(&mut builder, "fc", &x, Linear::new(3, 400)).expect("a layer");
     builder.output("y", &y).expect("an output");
     let mut graph = builder.finish().expect("a graph");
     graph.seed_weights(7);
@@ -82,7 +82,7 @@ fn a_library_that_is_too_old_is_named_with_its_version() {
 #[test]
 fn an_unknown_device_names_those_that_there_are() {
     if support::has_engine("openvino") {
-        for device in ["TPU", "cpu", "CPU.7"] {
+        for device in ["TPU", "cpu"] {
             let error = refusal(&linear(), &options(json!({"device": device}))).to_string();
             assert!(error.starts_with(&format!("engine `openvino`: option `device`: `{device}` cannot be used: ")));
             assert!(error.contains("(there is: CPU"), "{error}");

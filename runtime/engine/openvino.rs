@@ -154,11 +154,8 @@ mod tests {
         let said = "Exception from src/inference/src/cpp/core.cpp:84:\nCheck 'false' failed at src/frontends/a.cpp:151:\n\
             FrontEnd API failed with OpConversionFailure:\nModel wasn't fully converted.\nSummary:\n\
             -- No conversion rule found for operations: Wobble-17, Gobble-17\n";
-        let expected = |node: &str| EngineError::Operator {
-            engine: "openvino",
-            op: "Wobble".to_owned(),
-            node: node.to_owned(),
-        };
+        let expected =
+            |node: &str| EngineError::Operator { engine: "openvino", op: "Wobble".to_owned(), node: node.to_owned() };
         assert_eq!(understood(said), expected(""));
         let said = "Exception from src/inference/src/cpp/core.cpp:117:\nCannot load library \"x\"\n\n";
         assert_eq!(understood(said), EngineError::Failed("OpenVINO: Cannot load library \"x\"".to_owned()));

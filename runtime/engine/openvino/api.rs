@@ -222,8 +222,7 @@ impl Compiled {
 }
 
 type CountPorts = unsafe fn(*const sys::ov_compiled_model_t, *mut usize) -> ov_status_e;
-type PortAt =
-    unsafe fn(*const sys::ov_compiled_model_t, usize, *mut *mut sys::ov_output_const_port_t) -> ov_status_e;
+type PortAt = unsafe fn(*const sys::ov_compiled_model_t, usize, *mut *mut sys::ov_output_const_port_t) -> ov_status_e;
 
 impl Port {
     /// One of its names.

@@ -33,21 +33,18 @@ static OPENED: Mutex<Option<Library>> = Mutex::new(None);
 /// When there is none, it is too old or not OpenVINO, or another one was opened before.
 pub(super) fn open(path: Option<&Path>) -> Result<Library, Unavailable> {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(library) = opened.as_ref() {
-        return match path {
-            Some(path) if path != library.path => Err(missing(format!(
-                "`{}` was opened before `{}`, and one process has one OpenVINO",
-                library.path.display(),
-                path.display()
-            ))),
-            _ => Ok(library.clone()),
-        };
+    if let Some(library) = opened.as_ref().filter(|library| path.is_none_or(|path| path == library.path)) {
+        return Ok(library.clone());
     }
     let path = match path {
         Some(path) => path.to_owned(),
         None => backend::library(&["openvino"]).unwrap_or_else(|| "libopenvino_c.so".into()),
     };
     let build = build(&path)?;
+    if let Some(other) = opened.as_ref().map(|library| library.path.display()) {
+        let path = path.display();
+        return Err(missing(format!("`{other}` was opened before `{path}`, and one process has one OpenVINO")));
+    }
     sys::library::load_from(&path).map_err(missing)?;
     let version = build.split('-').next().unwrap_or(&build).to_owned();
     Ok(opened.insert(Library { version, path }).clone())

@@ -42,11 +42,12 @@ impl OpenVinoSession {
     /// another type than was asked for.
     pub(super) fn load(source: Source<'_>, settings: &Settings<'_>) -> Result<Self, EngineError> {
         let core = Core::new(&library::open(settings.library.as_deref())?).map_err(|said| understood(&said))?;
-        let device = device(&core, settings)?;
+        let name = device_name(&core, settings)?;
         let compiled = compile(&core, source, settings)?;
-        check_placement(&compiled, settings)?;
-        let ask = |key| compiled.property(key).map_err(|said| understood(&said));
-        let threads = ask(THREADS).ok().and_then(|threads| threads.parse().ok()).unwrap_or(0);
+        let placed = placed(&compiled, settings)?;
+        let device = format!("{} {}", settings.device.to_lowercase(), name.unwrap_or(placed));
+        // A device that has no threads of the processor does not know the property.
+        let threads = compiled.property(THREADS).ok().and_then(|threads| threads.parse().ok()).unwrap_or(0);
         let infos = |ports: Outcome<Vec<Port>>| ports?.iter().map(info).collect::<Outcome<Vec<_>>>();
         let inputs = infos(compiled.inputs()).map_err(|said| understood(&said))?;
         let outputs = infos(compiled.outputs()).map_err(|said| understood(&said))?;
@@ -86,10 +87,10 @@ impl OpenVinoSession {
     }
 }
 
-/// The device as the record names it; refuses one that is not there.
-fn device(core: &Core, settings: &Settings<'_>) -> Result<String, EngineError> {
+/// The device's own name; refuses a device that is not there, or lacks the type. One over others has none.
+fn device_name(core: &Core, settings: &Settings<'_>) -> Result<Option<String>, EngineError> {
     if settings.is_over_others() {
-        return Ok(settings.device.to_lowercase());
+        return Ok(None);
     }
     let ask = |key| {
         core.property(settings.device, key).map_err(|said| {
@@ -97,14 +98,13 @@ fn device(core: &Core, settings: &Settings<'_>) -> Result<String, EngineError> {
             settings.refuse_device(format!("`{}` cannot be used: {} (there is: {has})", settings.device, plain(&said)))
         })
     };
-    let name = ask("FULL_DEVICE_NAME")?;
     let word = if settings.precision == DType::F16 { "FP16" } else { "FP32" };
     let has = ask("OPTIMIZATION_CAPABILITIES")?;
     if !has.split_whitespace().any(|capability| capability == word) {
         let has = format!("on `{}`: {}", settings.device, has.to_lowercase().replace("fp", "f"));
         return Err(EngineError::Precision { engine: "openvino", asked: settings.precision, has });
     }
-    Ok(format!("{} {name}", settings.device.to_lowercase()))
+    ask("FULL_DEVICE_NAME").map(Some)
 }
 
 fn compile(core: &Core, source: Source<'_>, settings: &Settings<'_>) -> Result<Compiled, EngineError> {
@@ -127,19 +127,32 @@ fn compile(core: &Core, source: Source<'_>, settings: &Settings<'_>) -> Result<C
     }
 }
 
-/// Refuses a model that computes elsewhere or in another type than was asked for.
-fn check_placement(compiled: &Compiled, settings: &Settings<'_>) -> Result<(), EngineError> {
+/// The devices that it runs on; refuses a model that computes elsewhere or in another type than was asked for.
+fn placed(compiled: &Compiled, settings: &Settings<'_>) -> Result<String, EngineError> {
     let ask = |key| compiled.property(key).map_err(|said| understood(&said));
-    let (asked, real) = (settings.precision.to_string(), ask(PRECISION)?);
-    if asked != real {
-        let reason = format!("`{}` would compute in `{real}`, it was to compute in `{asked}`", settings.device);
+    let devices = ask("EXECUTION_DEVICES")?;
+    let other = |device: &str| !device.starts_with(settings.device);
+    if !settings.is_over_others() && devices.split_whitespace().any(other) {
+        return Err(settings.refuse_device(format!("the model would run on `{devices}`, not on `{}`", settings.device)));
+    }
+    let each = if settings.is_over_others() {
+        precisions(&ask("DEVICE_PROPERTIES")?).into_iter().map(str::to_owned).collect()
+    } else {
+        vec![ask(PRECISION)?]
+    };
+    let asked = settings.precision.to_string();
+    if each.is_empty() || each.iter().any(|real| *real != asked) {
+        let (device, real) = (settings.device, each.join(", "));
+        let reason = format!("`{device}` would compute in `{real}`, it was to compute in `{asked}`");
         return Err(EngineError::Failed(reason));
     }
-    let real = ask("EXECUTION_DEVICES")?;
-    if !settings.is_over_others() && !real.split_whitespace().all(|device| device.starts_with(settings.device)) {
-        return Err(settings.refuse_device(format!("the model would run on `{real}`, not on `{}`", settings.device)));
-    }
-    Ok(())
+    Ok(devices)
+}
+
+/// The type of each device in what a device over others says of them: `{CPU:{..,INFERENCE_PRECISION_HINT:f32,..}}`.
+fn precisions(properties: &str) -> Vec<&str> {
+    let values = properties.split(PRECISION).skip(1).filter_map(|rest| rest.strip_prefix(':'));
+    values.filter_map(|rest| rest.split([',', '}']).next()).collect()
 }
 
 /// An error about a file.
@@ -218,5 +231,29 @@ impl Session for OpenVinoSession {
 
     fn threads(&self) -> usize {
         self.threads
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_of_every_device_is_read() {
+        let said =
+            "{CPU:{A:1,INFERENCE_PRECISION_HINT:f32,B:INFERENCE_PRECISION_HINT C},GPU:{INFERENCE_PRECISION_HINT:f16}}";
+        assert_eq!(precisions(said), ["f32", "f16"]);
+        assert!(precisions("{}").is_empty());
+    }
+
+    #[test]
+    fn inputs_that_openvino_made_something_else_of_are_refused() {
+        let info = |name: &str, spec: &str| ValueInfo { name: name.to_owned(), spec: spec.parse().unwrap() };
+        let file = [info("x", "N,3,f32")];
+        assert_eq!(declared(&file, &[info("x/renamed", "?,3,f32")]).unwrap(), file);
+        for other in [&[info("x", "?,3,f16")][..], &[info("x", "?,3,1,f32")], &[]] {
+            let error = declared(&file, other).unwrap_err().to_string();
+            assert!(error.ends_with("of the model's `x` N,3,f32"), "{error}");
+        }
     }
 }
