@@ -72,7 +72,7 @@ pub enum Event {
     /// What the dataset is.
     Dataset(DatasetFacts),
     /// Which engine was loaded.
-    Engine(EngineFacts),
+    Engine(Box<EngineFacts>),
     /// A sample that could not be read and is counted as failed.
     SampleFailed {
         /// The file or other name of the sample.

@@ -29,6 +29,13 @@ fn candle_and_rten_reach_what_pytorch_reaches() {
     reaches_what_pytorch_reaches(&[]);
 }
 
+#[test]
+fn onnxruntime_reaches_what_pytorch_reaches() {
+    if support::has_engine("onnxruntime") {
+        reaches_what_pytorch_reaches(&["--set", "compiler=onnxruntime"]);
+    }
+}
+
 #[cfg(feature = "tract")]
 #[test]
 fn tract_reaches_what_pytorch_reaches() {

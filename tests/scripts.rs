@@ -76,6 +76,7 @@ fn a_case_is_added_by_the_steps_of_the_readme() {
         compiler: engine.roles().compiler,
         precisions: engine.precisions().to_vec(),
         takes_library: engine.takes_library(),
+        takes_compiled: engine.takes_compiled(),
         takes_command: engine.takes_command(),
     };
     let engines = TABLE.iter().map(row).collect();

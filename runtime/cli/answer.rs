@@ -32,6 +32,7 @@ pub(super) fn catalogue(root: &Path) -> Catalogue {
         precisions: engine.precisions().to_vec(),
         takes_command: engine.takes_command(),
         takes_library: engine.takes_library(),
+        takes_compiled: engine.takes_compiled(),
     });
     Catalogue::read(root, engines.collect())
 }

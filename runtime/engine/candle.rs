@@ -43,6 +43,10 @@ impl Engine for Candle {
         &[DType::F32]
     }
 
+    fn takes_compiled(&self) -> bool {
+        false
+    }
+
     fn opset_max(&self) -> i64 {
         // Reductions with axes as an input (18) and Gelu (20) are the newest that the executor has.
         20

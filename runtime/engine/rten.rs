@@ -48,6 +48,10 @@ impl Engine for Rten {
         &[DType::F32]
     }
 
+    fn takes_compiled(&self) -> bool {
+        false
+    }
+
     fn opset_max(&self) -> i64 {
         // It has Attention, RMSNormalization and RotaryEmbedding of 23, but not TensorScatter of 24.
         23

@@ -88,6 +88,11 @@ pub trait Engine: Sync {
     /// Highest version of the standard operator set that it knows.
     fn opset_max(&self) -> i64;
 
+    /// Whether it loads a file that it made earlier ([`Artifact::Compiled`]).
+    fn takes_compiled(&self) -> bool {
+        true
+    }
+
     /// Whether it is in a shared library that the vendor brings ([`Options::library`]).
     fn takes_library(&self) -> bool {
         false

@@ -32,6 +32,10 @@ impl Engine for Tract {
         &[DType::F32]
     }
 
+    fn takes_compiled(&self) -> bool {
+        false
+    }
+
     fn opset_max(&self) -> i64 {
         18
     }

@@ -37,6 +37,8 @@ pub struct KnownEngine {
     pub takes_command: bool,
     /// Whether it is in a shared library that the vendor brings.
     pub takes_library: bool,
+    /// Whether it loads a file that it made earlier.
+    pub takes_compiled: bool,
 }
 
 /// A case on disk.

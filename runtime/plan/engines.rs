@@ -92,6 +92,9 @@ pub(super) fn choose_engine(
     };
     check_engine(role, &name, entry, settings, catalogue).map_err(|problem| match problem {
         PlanProblem::Precision { .. } => Finding::error(case.settings["fp16"].origin.clone(), problem),
+        PlanProblem::CompiledUnused { .. } => {
+            Finding::error(case.settings["exist_compiler_path"].origin.clone(), problem)
+        }
         _ => Finding::error(origin, problem),
     })?;
     check_library(role, &name, entry, vendor, catalogue)?;
@@ -125,6 +128,11 @@ fn check_engine(
     };
     if !role.takes(engine) {
         return Err(PlanProblem::EngineRole { role: role.name(), engine: engine.name.clone() });
+    }
+    let compiled = role == Role::Compiler && settings.exist_compiler_path.is_some();
+    if compiled && !engine.takes_compiled {
+        let (name, engine) = (name.to_owned(), engine.name.clone());
+        return Err(PlanProblem::CompiledUnused { role: role.name(), name, engine });
     }
     let asked = if settings.fp16 { DType::F16 } else { DType::F32 };
     if !engine.precisions.contains(&asked) {

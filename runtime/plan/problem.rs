@@ -95,6 +95,16 @@ pub enum PlanProblem {
         /// The engine.
         engine: String,
     },
+    /// `exist_compiler_path` for an engine that loads no such file.
+    #[error("{role} `{name}` loads no file that it made earlier (engine `{engine}`)")]
+    CompiledUnused {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The engine.
+        engine: String,
+    },
     /// An engine that is a process, without a command.
     #[error("{role} `{name}` has no `command`, which engine `{engine}` needs")]
     NoCommand {
@@ -188,6 +198,7 @@ impl PlanProblem {
             }
             Self::NoLibrary { .. } => "`library: engines/libmychip.so` counts from the vendor's folder".to_owned(),
             Self::LibraryUnused { .. } => "`engine: plugin` loads a library".to_owned(),
+            Self::CompiledUnused { .. } => "leave `exist_compiler_path: null`: it compiles every time".to_owned(),
             Self::Docker => "set `CONTAINER: none`".to_owned(),
             Self::Remote { .. } => "set `HOSTS: [localhost]`".to_owned(),
             _ => String::new(),

@@ -23,6 +23,7 @@ fn catalogue(root: &Path) -> Catalogue {
         .into_iter()
         .map(|name| KnownEngine {
             takes_library: name == "plugin",
+            takes_compiled: name != "rten",
             takes_command: name == "sidecar",
             name,
             about: String::new(),

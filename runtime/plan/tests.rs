@@ -13,6 +13,11 @@ use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
 
 fn engines() -> Vec<KnownEngine> {
+    engines_with(true)
+}
+
+/// The engines; whether rten takes a compiled file is the test's choice.
+fn engines_with(takes_compiled: bool) -> Vec<KnownEngine> {
     let row = |name: &str, framework, compiler, precisions: &[DType]| KnownEngine {
         name: name.to_owned(),
         about: String::new(),
@@ -20,6 +25,7 @@ fn engines() -> Vec<KnownEngine> {
         compiler,
         precisions: precisions.to_vec(),
         takes_library: name == "plugin",
+        takes_compiled,
         takes_command: name == "sidecar",
     };
     vec![
@@ -262,6 +268,18 @@ fn an_existing_model_must_exist_where_it_is_opened() {
     let compiled =
         planned(&checkout, &set(&[arguments[0], "exist_onnx_path=foo", "exist_compiler_path=m.plan"])).unwrap();
     assert_eq!(compiled.cases[0].jobs[0].model, Some(ModelInput::Compiled(checkout.path("m.plan"))));
+}
+
+#[test]
+fn a_compiled_file_for_a_compiler_that_takes_none_is_refused_where_it_is_said() {
+    let checkout = runnable().with("m.plan", "");
+    let config = checkout.load(&set(&["exist_compiler_path=m.plan"])).unwrap();
+    let errors = plan(&config, &Catalogue::read(checkout.root(), engines_with(false))).unwrap_err();
+    assert_eq!(
+        said(Level::Error, &errors.0),
+        ["--set exist_compiler_path=m.plan: compiler `fast` loads no file that it made earlier (engine `rten`)\n  \
+          hint: leave `exist_compiler_path: null`: it compiles every time"]
+    );
 }
 
 #[test]

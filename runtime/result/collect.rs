@@ -59,7 +59,7 @@ impl PhaseCollector {
             Event::StepEnd { step, time_s } => self.end_step(*step, *time_s, at),
             Event::Model(facts) => record.model = Some(facts.clone()),
             Event::Dataset(facts) => record.dataset = Some(facts.clone()),
-            Event::Engine(facts) => record.engine = Some(facts.clone()),
+            Event::Engine(facts) => record.engine = Some((**facts).clone()),
             Event::SampleFailed { sample, reason } if record.failed_samples.len() < FAILED_SAMPLES_KEPT => {
                 record.failed_samples.push(SampleFailure { sample: sample.clone(), reason: reason.clone() });
             }

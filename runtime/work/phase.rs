@@ -128,7 +128,7 @@ impl Worker<'_> {
         let start = self.clock.now();
         let sessions = load()?;
         let facts = build::engine_facts(self.job, &sessions, self.clock.now().since(start));
-        (self.emit)(Event::Engine(facts));
+        (self.emit)(Event::Engine(Box::new(facts)));
         Ok(sessions)
     }
 

@@ -43,16 +43,15 @@ pub fn python() -> Option<PathBuf> {
     python
 }
 
-/// Whether an engine of the table works on this machine. If not, the caller is counted as left out.
+/// Whether an engine of the table works on this machine (`flagperf backend install NAME` gets its library). Without it
+/// the caller is counted as left out.
 #[track_caller]
 pub fn has_engine(name: &str) -> bool {
-    match flagperf::engine::find(name).expect("a row of the table").check() {
-        Ok(_) => true,
-        Err(missing) => {
-            leave_out(&format!("engine {name}: {missing} ({})", missing.remedy));
-            false
-        }
+    let missing = flagperf::engine::find(name).expect("a row of the table").check().err();
+    if let Some(missing) = &missing {
+        leave_out(&format!("{name}: {missing} ({})", missing.remedy));
     }
+    missing.is_none()
 }
 
 /// Says that the calling test did not run, and why; the caller returns at once.
