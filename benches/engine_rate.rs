@@ -61,7 +61,8 @@ fn turn(session: &mut dyn Session, inputs: &[Value], seconds: f64) -> Result<f64
         drop(outputs);
         Ok::<_, Box<dyn Error>>(clock.now().since(begin))
     };
-    (step()?, step()?);
+    step()?;
+    step()?;
     let (start, mut times) = (clock.now(), Vec::new());
     while clock.now().since(start).0 < seconds {
         times.push(step()?);

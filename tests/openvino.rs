@@ -174,7 +174,7 @@ fn weights_in_a_file_that_is_not_there_are_named() {
     if support::has_engine("openvino") {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model.onnx");
-        let apart = WriteOptions { external_above: 0, ..WriteOptions::default() };
+        let apart = WriteOptions { external_above: 0 };
         let written = write_onnx_with(&linear(), &path, apart).expect("files");
         let data = written.iter().find(|file| **file != path).expect("weights of their own");
         assert!(load(Artifact::Onnx(&path), &options(json!({}))).is_ok());
@@ -197,6 +197,29 @@ fn hints_and_streams_change_no_result() {
         let expected = of(json!({}));
         for own in [json!({"hint": "throughput"}), json!({"num_streams": 2}), json!({"device": "AUTO"})] {
             assert_eq!(of(own.clone()), expected, "{own}");
+        }
+    }
+}
+
+#[test]
+fn batches_side_by_side_keep_their_outputs_apart() {
+    if support::has_engine("openvino") {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("model.onnx");
+        write_onnx(&linear(), &path).expect("a file");
+        let batch = |at: usize| Value::Host(Tensor::from_vec([1, 3], vec![at as f32; 3]).expect("three numbers"));
+        let loaded = load(Artifact::Onnx(&path), &options(json!({})));
+        let mut alone = loaded.unwrap_or_else(|error| panic!("{error}"));
+        let loaded = load(Artifact::Onnx(&path), &Options { threads: 2, ..options(json!({"num_streams": 2})) });
+        let mut session = loaded.unwrap_or_else(|error| panic!("{error}"));
+        for _ in 0..5 {
+            let begun: Vec<Vec<Value>> = (0..6).map(|at| session.submit(&[batch(at)]).expect("it begins")).collect();
+            session.sync().expect("it computes");
+            for (at, outputs) in begun.iter().enumerate() {
+                let expected = alone.submit(&[batch(at)]).expect("it computes")[0].to_host().expect("in host memory");
+                assert_eq!(outputs[0].to_host().expect("in host memory").bytes(), expected.bytes());
+                assert_eq!(outputs[0].spec().to_string(), "1,400,f32");
+            }
         }
     }
 }

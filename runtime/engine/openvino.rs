@@ -5,6 +5,7 @@
 mod api;
 mod library;
 mod options;
+mod request;
 mod session;
 mod tensor;
 

@@ -80,6 +80,13 @@ impl Subject {
         Subject { precisions, ..row }
     }
 
+    /// The same with batches side by side: their outputs may still be under way.
+    pub fn with_streams(self) -> Self {
+        let extra = [("num_streams".to_owned(), 2.into())].into_iter().collect();
+        let base = Options { extra, ..self.base };
+        Subject { name: format!("{}_streams", self.name), base, ..self }
+    }
+
     /// The engine in a shared library.
     pub fn plugin(library: &Path) -> Self {
         let said = open_plugin(library).unwrap_or_else(|missing| panic!("{missing} ({})", missing.remedy));

@@ -12,6 +12,7 @@ use openvino_sys::{self as sys, ov_status_e};
 
 use super::library::Library;
 use super::tensor::HostTensor;
+use crate::tensor::Tensor;
 
 /// What OpenVINO says when it cannot.
 pub(super) type Outcome<T> = Result<T, String>;
@@ -260,16 +261,32 @@ impl Port {
 }
 
 impl Request {
-    /// Lends the input at `index` a tensor, whose memory the caller keeps until the request has another.
-    pub(super) fn set_input(&mut self, index: usize, tensor: &HostTensor) -> Outcome<()> {
-        // SAFETY: the request takes a share of the tensor; its memory is the caller's promise.
-        checked(unsafe { sys::ov_infer_request_set_input_tensor_by_index(self.0, index, tensor.as_ptr()) })
+    /// Lends it the memory of its inputs, which the caller keeps until it has computed.
+    pub(super) fn set_inputs(&mut self, inputs: &[Tensor]) -> Outcome<()> {
+        for (index, input) in inputs.iter().enumerate() {
+            let view = HostTensor::over(input)?;
+            // SAFETY: the request takes a share of the view; the memory under it is the caller's promise.
+            checked(unsafe { sys::ov_infer_request_set_input_tensor_by_index(self.0, index, view.as_ptr()) })?;
+        }
+        Ok(())
     }
 
     /// Computes, and waits until it is done.
     pub(super) fn infer(&mut self) -> Outcome<()> {
         // SAFETY: the request is nobody else's meanwhile.
         checked(unsafe { sys::ov_infer_request_infer(self.0) })
+    }
+
+    /// Begins to compute.
+    pub(super) fn start(&mut self) -> Outcome<()> {
+        // SAFETY: the request is nobody else's until it is waited for.
+        checked(unsafe { sys::ov_infer_request_start_async(self.0) })
+    }
+
+    /// Waits until what was begun is done.
+    pub(super) fn wait(&mut self) -> Outcome<()> {
+        // SAFETY: as above.
+        checked(unsafe { sys::ov_infer_request_wait(self.0) })
     }
 
     /// The output at `index`, in the request's own memory: the next computation writes over it.

@@ -13,7 +13,7 @@ use crate::tensor::DType;
 const DEVICE: &str = "device";
 /// What it is tuned for: `latency` (unless another is named) or `throughput`.
 const HINT: &str = "hint";
-/// Batches computed side by side.
+/// Batches computed side by side; the hint says how many unless this does.
 const STREAMS: &str = "num_streams";
 /// Further properties: a map, by OpenVINO's names.
 const PROPERTIES: &str = "properties";
@@ -45,6 +45,8 @@ pub(super) struct Settings<'a> {
     pub(super) device: &'a str,
     pub(super) precision: DType,
     pub(super) properties: IndexMap<String, String>,
+    /// Whether a batch may begin while another is computed.
+    pub(super) side_by_side: bool,
     pub(super) export: Option<PathBuf>,
     pub(super) library: Option<PathBuf>,
 }
@@ -69,7 +71,8 @@ impl<'a> Settings<'a> {
         let mut set = |key: &str, value: String| _ = properties.insert(key.to_owned(), value);
         set(PRECISION, options.precision.to_string());
         set("PERFORMANCE_HINT", hint.to_owned());
-        if let Some(streams) = streams(&asked, options)? {
+        let streams = streams(&asked, options)?;
+        if let Some(streams) = streams {
             set("NUM_STREAMS", streams.to_string());
         }
         if device == PROCESSOR || options.threads > 0 {
@@ -81,6 +84,7 @@ impl<'a> Settings<'a> {
             device,
             precision: options.precision,
             properties,
+            side_by_side: streams.map_or(hint == "THROUGHPUT", |streams| streams > 1),
             export: asked.text(EXPORT)?.map(|path| Path::new(root).join(path)),
             library: asked.text(LIBRARY)?.map(PathBuf::from),
             asked,

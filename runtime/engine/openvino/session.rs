@@ -7,12 +7,13 @@ use std::sync::Arc;
 use flagperf_onnx::{Graph, ValueInfo};
 use memmap2::Mmap;
 
-use super::api::{Compiled, Core, Outcome, Port, Request};
+use super::api::{Compiled, Core, Outcome, Port};
 use super::options::{PRECISION, Settings, THREADS};
+use super::request::{Slot, output, pending};
 use super::tensor::{HostTensor, ours};
 use super::{library, plain, understood};
 use crate::engine::{EngineError, LentMemory, Session, Value, check_inputs};
-use crate::tensor::{DType, Dim, HostMemory, Tensor, TensorSpec};
+use crate::tensor::{DType, Dim, Tensor, TensorSpec};
 
 /// What is loaded.
 #[derive(Clone, Copy)]
@@ -26,8 +27,11 @@ pub(super) enum Source<'a> {
 /// A session: inputs are views, outputs are the memory of the request that computed them.
 pub(super) struct OpenVinoSession {
     compiled: Compiled,
-    /// Those whose outputs somebody still has are shared.
-    requests: Vec<Arc<Request>>,
+    /// Those that compute, and those whose outputs somebody still has, are shared.
+    slots: Vec<Arc<Slot>>,
+    /// Begun since the last sync; with one batch at a time, none.
+    under_way: Vec<Arc<Slot>>,
+    side_by_side: bool,
     inputs: Vec<ValueInfo>,
     outputs: Vec<ValueInfo>,
     device: String,
@@ -60,30 +64,37 @@ impl OpenVinoSession {
         if let Some(path) = &settings.export {
             compiled.export(path).map_err(|said| at(path, &said))?;
         }
-        Ok(OpenVinoSession { compiled, requests: Vec::new(), inputs, outputs, device, threads })
+        let (slots, under_way, side_by_side) = (Vec::new(), Vec::new(), settings.side_by_side);
+        Ok(OpenVinoSession { compiled, slots, under_way, side_by_side, inputs, outputs, device, threads })
     }
 
-    /// A request whose outputs nobody has any more.
-    fn idle(&mut self) -> Outcome<&mut Arc<Request>> {
-        let place = match self.requests.iter_mut().position(|request| Arc::get_mut(request).is_some()) {
-            Some(place) => place,
-            None => {
-                self.requests.push(Arc::new(self.compiled.request()?));
-                self.requests.len() - 1
-            }
-        };
-        Ok(&mut self.requests[place])
-    }
-
-    fn compute(&mut self, tensors: &[Tensor]) -> Outcome<Vec<Value>> {
-        let count = self.outputs.len();
-        let shared = self.idle()?;
-        let request = Arc::get_mut(shared).expect("an idle request is nobody else's");
-        for (index, tensor) in tensors.iter().enumerate() {
-            request.set_input(index, &HostTensor::over(tensor)?)?;
+    /// A slot that computes nothing, and whose outputs nobody has any more.
+    fn idle(&mut self) -> Outcome<Arc<Slot>> {
+        if let Some(idle) = self.slots.iter_mut().position(|slot| Arc::get_mut(slot).is_some()) {
+            return Ok(Arc::clone(&self.slots[idle]));
         }
-        request.infer()?;
-        (0..count).map(|index| take(shared, index)).collect()
+        let slot = Arc::new(Slot::new(self.compiled.request()?));
+        self.slots.push(Arc::clone(&slot));
+        Ok(slot)
+    }
+
+    fn compute(&mut self, tensors: Vec<Tensor>) -> Outcome<Vec<Value>> {
+        let slot = self.idle()?;
+        if !self.side_by_side || tensors.is_empty() {
+            slot.infer(&tensors)?;
+            return (0..self.outputs.len()).map(|index| output(&slot, index).map(Value::Host)).collect();
+        }
+        slot.start(tensors)?;
+        let outputs = self.outputs.iter().enumerate().map(|(index, info)| pending(&slot, index, &info.spec)).collect();
+        self.under_way.push(slot);
+        Ok(outputs)
+    }
+}
+
+impl Drop for OpenVinoSession {
+    /// What is under way reads weights that an imported model has mapped.
+    fn drop(&mut self) {
+        self.under_way.drain(..).for_each(|slot| _ = slot.wait());
     }
 }
 
@@ -186,25 +197,6 @@ fn declared(file: &[ValueInfo], compiled: &[ValueInfo]) -> Result<Vec<ValueInfo>
     Err(EngineError::Failed(format!("OpenVINO made {compiled} of the model's {file}")))
 }
 
-/// Memory of a request's output: the request computes nothing else while somebody has it.
-struct OutputMemory {
-    tensor: HostTensor,
-    _request: Arc<Request>,
-}
-
-impl HostMemory for OutputMemory {
-    fn bytes(&self) -> &[u8] {
-        self.tensor.bytes()
-    }
-}
-
-fn take(request: &Arc<Request>, index: usize) -> Outcome<Value> {
-    let tensor = request.output(index)?;
-    let (shape, dtype) = (tensor.shape()?, tensor.dtype()?);
-    let memory = Arc::new(OutputMemory { tensor, _request: Arc::clone(request) });
-    Tensor::from_memory(shape, dtype, memory, 0).map(Value::Host).map_err(|error| error.to_string())
-}
-
 impl Session for OpenVinoSession {
     fn inputs(&self) -> &[ValueInfo] {
         &self.inputs
@@ -222,7 +214,12 @@ impl Session for OpenVinoSession {
     fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
-        self.compute(&tensors).map_err(|said| understood(&said))
+        self.compute(tensors).map_err(|said| understood(&said))
+    }
+
+    fn sync(&mut self) -> Result<(), EngineError> {
+        let waited: Vec<Outcome<()>> = self.under_way.drain(..).map(|slot| slot.wait()).collect();
+        waited.into_iter().collect::<Outcome<()>>().map_err(|said| understood(&said))
     }
 
     fn device(&self) -> String {
