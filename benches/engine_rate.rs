@@ -2,8 +2,8 @@
 //!
 //!     cargo bench --bench engine_rate -- ENGINE MODEL.onnx BATCH THREADS [OPTION=VALUE ...]
 //!
-//! Prints the engine's version; then, for each number of seconds on standard input, samples a second by the median step
-//! of a turn as long. `engines_side_by_side.py` runs it in turns with the same library in Python.
+//! Prints the engine's version; then, for each number of seconds on standard input, samples a second by the median and by
+//! the quickest step of a turn as long. `engines_side_by_side.py` runs it in turns with the same library in Python.
 
 use std::error::Error;
 use std::io::stdin;
@@ -29,7 +29,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let inputs = inputs(session.as_mut(), batch_size)?;
     println!("{}", engine.check()?);
     for seconds in stdin().lines() {
-        println!("{}", turn(session.as_mut(), &inputs, seconds?.trim().parse()?)? * batch_size as f64);
+        let latency = turn(session.as_mut(), &inputs, seconds?.trim().parse()?)?;
+        let [median, quickest] = [latency.p50_s, latency.min_s].map(|step| batch_size as f64 / step.0);
+        println!("{median} {quickest}");
     }
     Ok(())
 }
@@ -51,8 +53,8 @@ fn inputs(session: &mut dyn Session, rows: usize) -> Result<Vec<Value>, Box<dyn 
     Ok(values)
 }
 
-/// Steps a second by the median step; two steps go before.
-fn turn(session: &mut dyn Session, inputs: &[Value], seconds: f64) -> Result<f64, Box<dyn Error>> {
+/// Times of steps for so many seconds; two steps go before.
+fn turn(session: &mut dyn Session, inputs: &[Value], seconds: f64) -> Result<Latency, Box<dyn Error>> {
     let clock = MonotonicClock::start();
     let mut step = || {
         let begin = clock.now();
@@ -67,5 +69,5 @@ fn turn(session: &mut dyn Session, inputs: &[Value], seconds: f64) -> Result<f64
     while clock.now().since(start).0 < seconds {
         times.push(step()?);
     }
-    Ok(1.0 / Latency::of(&times).ok_or("a turn of no step")?.p50_s.0)
+    Ok(Latency::of(&times).ok_or("a turn of no step")?)
 }

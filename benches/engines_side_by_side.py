@@ -1,9 +1,10 @@
 """Our engines and the same libraries driven by their own Python API, in turns: samples a second and their ratio.
 
-    python benches/engines_side_by_side.py PROGRAM MODEL.onnx [TURNS [SECONDS [THREADS]]]
+    python benches/engines_side_by_side.py PROGRAM MODEL.onnx [TURNS [SECONDS [THREADS [ENGINES]]]]
 
 PROGRAM is the built bench: `cargo bench --bench engine_rate --no-run` prints its path. The Python needs the packages
-`onnxruntime` and `openvino`; for OpenVINO, both sides open the very same library file. Prints a table.
+`onnxruntime` and `openvino`; for OpenVINO, both sides open the very same library file. Prints a table: rates by the
+median step of each turn, and by the quickest step of all, which neighbours on the machine disturb least.
 """
 
 import statistics
@@ -30,7 +31,7 @@ class Ours:
     def turn(self, seconds):
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
-        return float(self.process.stdout.readline())
+        return [float(rate) for rate in self.process.stdout.readline().split()]
 
     def close(self):
         self.process.stdin.close()
@@ -38,7 +39,7 @@ class Ours:
 
 
 class Theirs:
-    """A function that computes one batch; the median of its times."""
+    """A function that computes one batch."""
 
     def __init__(self, step, batch):
         self.step, self.batch = step, batch
@@ -50,7 +51,7 @@ class Theirs:
             start = time.perf_counter()
             self.step()
             times.append(time.perf_counter() - start)
-        return self.batch / statistics.median(times)
+        return [self.batch / statistics.median(times), self.batch / min(times)]
 
 
 def images(shape, batch):
@@ -91,26 +92,34 @@ ENGINES = {
 }
 
 
-def main(program, model, turns="9", seconds="3", threads="2"):
-    print("| engine | version | batch | threads | ours, samples/s | Python, samples/s | ratio, median | lowest to highest |")
-    print("|---|---|---|---|---|---|---|---|")
-    for engine, (python, options) in ENGINES.items():
+def in_turns(ours, theirs, turns, seconds):
+    """Rates of both sides, a pair a turn; who begins changes."""
+    pairs = []
+    for turn in range(turns):
+        sides = [ours, theirs] if turn % 2 else [theirs, ours]
+        rates = {side: side.turn(seconds) for side in sides}
+        pairs.append((rates[ours], rates[theirs]))
+    return pairs
+
+
+def row(pairs):
+    (mine, best), (other, best_other) = [
+        (statistics.median(median for median, _ in side), max(quickest for _, quickest in side)) for side in zip(*pairs)
+    ]
+    ratio = statistics.median(mine[0] / other[0] for mine, other in pairs)
+    return f"{mine:.2f} | {other:.2f} | {ratio:.3f} | {best:.2f} | {best_other:.2f} | {best / best_other:.3f}"
+
+
+def main(program, model, turns="15", seconds="2", threads="2", engines="openvino,onnxruntime"):
+    print("| engine | version | batch | threads | ours | Python | ratio | ours, quickest | Python, quickest | ratio |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for engine in engines.split(","):
+        python, options = ENGINES[engine]
         for batch in BATCHES:
             ours = Ours(program, engine, model, batch, threads, options())
-            theirs = python(model, batch, int(threads))
-            rates = []
-            for turn in range(int(turns)):
-                sides = [ours.turn, theirs.turn]
-                both = [side(float(seconds)) for side in (sides if turn % 2 else sides[::-1])]
-                rates.append(both if turn % 2 else both[::-1])
+            pairs = in_turns(ours, python(model, batch, int(threads)), int(turns), float(seconds))
             ours.close()
-            ratios = sorted(mine / other for mine, other in rates)
-            mine, other = (statistics.median(side) for side in zip(*rates))
-            print(
-                f"| {engine} | {ours.version} | {batch} | {threads} | {mine:.2f} | {other:.2f} "
-                f"| {statistics.median(ratios):.3f} | {ratios[0]:.3f} to {ratios[-1]:.3f} |",
-                flush=True,
-            )
+            print(f"| {engine} | {ours.version} | {batch} | {threads} | {row(pairs)} |", flush=True)
 
 
 if __name__ == "__main__":
