@@ -127,7 +127,6 @@ pub fn load_compiled(path: &Path, job: &Job) -> Result<Sessions, Failure> {
 
 fn load_each<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m>)>) -> Result<Sessions, Failure> {
     let engine = engine::find(&job.engine.engine).map_err(|e| failure(&e, ""))?;
-    engine.check().map_err(|e| failure(&format!("engine `{}`: {}", engine.name(), e.reason), &e.remedy))?;
     let options = Options {
         folder: job.engine.folder.clone(),
         library: job.engine.library.clone(),
@@ -141,7 +140,10 @@ fn load_each<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m
     };
     artifacts
         .map(|(name, artifact)| {
-            let session = engine.load(artifact, &options).map_err(|e| failure(&e, e.hint()))?;
+            let session = engine.load(artifact, &options).map_err(|error| match &error {
+                EngineError::Unavailable(_) => failure(&format!("engine `{}`: {error}", engine.name()), error.hint()),
+                _ => failure(&error, error.hint()),
+            })?;
             Ok((name, Arc::new(Mutex::new(session))))
         })
         .collect()
@@ -190,6 +192,7 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
         name: job.engine.engine.clone(),
         version: own.unwrap_or_else(row),
         device: first.as_ref().map(|s| s.device()).unwrap_or_default(),
+        driver: first.as_ref().and_then(|s| s.driver()),
         precision: precision(&job.settings).to_string(),
         threads: first.map_or(0, |s| u32::try_from(s.threads()).unwrap_or(u32::MAX)),
         options: job.engine.options.clone(),
