@@ -8,19 +8,15 @@ use tempfile::TempDir;
 
 /// PyTorch gets 89 of the 100 images right, and 99 within its first five. Two of the 89 are won by less than 0.01 in a
 /// logit: they are lost as soon as pixels differ from PIL's by a rounding.
-fn reaches_what_pytorch_reaches(compiler: &str) {
-    reaches_it_after("candle", &support::checkout(), compiler);
+fn reaches_what_pytorch_reaches(more: &[&str]) {
+    reaches_it_in(&support::checkout(), &[&["--case", "efficientnet_lite0"], more].concat());
 }
 
-/// Validated with `framework`, which the checkout's vendor has.
-fn reaches_it_after(framework: &str, checkout: &TempDir, compiler: &str) {
+/// The same in a checkout of the test's own, where `more` names the case.
+fn reaches_it_in(checkout: &TempDir, more: &[&str]) {
     let Some(data) = support::shared_data() else { return };
-    let set = format!("compiler={compiler}");
-    let (data, case) = (data.display().to_string(), format!("efficientnet_lite0:{framework}"));
-    let mut arguments = vec!["--case", &case, "--data", &data];
-    if compiler != "rten" {
-        arguments.extend(["--set", &set]);
-    }
+    let data = data.display().to_string();
+    let arguments = [&["--data", &data], more].concat();
     let (record, code) = program::record(checkout.path(), &arguments);
     assert_eq!(code, Some(0), "{}", record["failures"]);
     for phase in record["phases"].as_array().expect("two phases") {
@@ -36,20 +32,27 @@ fn reaches_it_after(framework: &str, checkout: &TempDir, compiler: &str) {
 
 #[test]
 fn candle_and_rten_reach_what_pytorch_reaches() {
-    reaches_what_pytorch_reaches("rten");
+    reaches_what_pytorch_reaches(&[]);
 }
 
 #[test]
 fn onnxruntime_reaches_what_pytorch_reaches() {
-    if support::onnxruntime() {
-        reaches_what_pytorch_reaches("onnxruntime");
+    if support::has_engine("onnxruntime") {
+        reaches_what_pytorch_reaches(&["--set", "compiler=onnxruntime"]);
+    }
+}
+
+#[test]
+fn openvino_reaches_what_pytorch_reaches() {
+    if support::has_engine("openvino") {
+        reaches_what_pytorch_reaches(&["--vendor", "intel"]);
     }
 }
 
 #[test]
 fn libtorch_and_rten_reach_what_pytorch_reaches() {
     if let Some(checkout) = support::checkout_with_libtorch() {
-        reaches_it_after("pytorch_2.11", &checkout, "rten");
+        reaches_it_in(&checkout, &["--case", "efficientnet_lite0:pytorch_2.11"]);
     }
 }
 
@@ -67,5 +70,5 @@ fn another_version_of_libtorch_than_the_one_asked_for_is_an_error() {
 #[cfg(feature = "tract")]
 #[test]
 fn tract_reaches_what_pytorch_reaches() {
-    reaches_what_pytorch_reaches("tract");
+    reaches_what_pytorch_reaches(&["--set", "compiler=tract"]);
 }

@@ -79,6 +79,17 @@ pub static BACKENDS: &[Backend] = &[
         library: "onnxruntime/capi/libonnxruntime.so",
         plugin: None,
     },
+    Backend {
+        name: "openvino",
+        about: "OpenVINO for processors, with its devices and the libraries they need",
+        packages: &[Package {
+            name: "openvino",
+            version: "2026.4.1",
+            wheels: &[("x86_64", "6b4375c17ddcac83a5180349e2e2bb811185c261066e2a920659892d58ef0e3b")],
+        }],
+        library: "openvino/libs/libopenvino_c.so",
+        plugin: None,
+    },
 ];
 
 const TORCH: Package = Package {

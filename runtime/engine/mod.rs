@@ -7,6 +7,7 @@ mod candle;
 mod model;
 mod null;
 mod onnxruntime;
+mod openvino;
 mod options;
 mod plugin;
 mod rten;

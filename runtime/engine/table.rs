@@ -6,6 +6,7 @@ use super::Engine;
 use super::candle::Candle;
 use super::null::Null;
 use super::onnxruntime::OnnxRuntime;
+use super::openvino::OpenVino;
 use super::options::nearest;
 use super::plugin::Plugin;
 use super::rten::Rten;
@@ -13,7 +14,7 @@ use super::sidecar::Sidecar;
 use super::tract::Tract;
 
 /// Every engine of this build, by name. An engine that cannot be used here keeps its row: `check` says why.
-pub static TABLE: &[&dyn Engine] = &[&Candle, &Null, &OnnxRuntime, &Plugin, &Rten, &Sidecar, &Tract];
+pub static TABLE: &[&dyn Engine] = &[&Candle, &Null, &OnnxRuntime, &OpenVino, &Plugin, &Rten, &Sidecar, &Tract];
 
 /// The engine of this name.
 ///

@@ -68,6 +68,25 @@ impl Subject {
         Subject { precisions: vec![DType::F32], ..Subject::row(engine) }
     }
 
+    /// OpenVINO on the processor, in the types that this one has: it says so when it loads.
+    pub fn openvino(engine: &'static dyn Engine) -> Self {
+        let row = Subject::row(engine);
+        let bench = Bench { subject: row.clone(), form: Form::File };
+        let refused = |precision: DType| {
+            let loaded = bench.try_load(&residual(precision), &bench.options(precision));
+            matches!(loaded.err(), Some(EngineError::Precision { .. }))
+        };
+        let precisions = row.precisions.iter().copied().filter(|precision| !refused(*precision)).collect();
+        Subject { precisions, ..row }
+    }
+
+    /// The same with batches side by side: their outputs may still be under way.
+    pub fn with_streams(self) -> Self {
+        let extra = [("num_streams".to_owned(), 2.into())].into_iter().collect();
+        let base = Options { extra, ..self.base };
+        Subject { name: format!("{}_streams", self.name), base, ..self }
+    }
+
     /// The engine in a shared library.
     pub fn plugin(library: &Path) -> Self {
         let said = open_plugin(library).unwrap_or_else(|missing| panic!("{missing} ({})", missing.remedy));

@@ -65,6 +65,10 @@ fn subjects() -> Vec<Subject> {
                 subjects.extend(support::python().map(|python| Subject::onnxruntime_in(&python)));
             }
             Ok(_) if engine.name() == "onnxruntime" => subjects.push(Subject::onnxruntime(engine)),
+            Ok(_) if engine.name() == "openvino" => {
+                let openvino = Subject::openvino(engine);
+                subjects.extend([openvino.clone().with_streams(), openvino]);
+            }
             Ok(_) => subjects.push(Subject::row(engine)),
             Err(missing) if engine.name() == "tract" => {
                 eprintln!("left out: tract: {missing} ({}); CI has a step of its own for it", missing.remedy);

@@ -69,13 +69,13 @@ pub fn checkout_with_libtorch() -> Option<TempDir> {
     Some(checkout)
 }
 
-/// Whether ONNX Runtime is installed (`flagperf backend install onnxruntime`). Without it the caller is counted as left
-/// out.
+/// Whether an engine of the table works on this machine (`flagperf backend install NAME` gets its library). Without it
+/// the caller is counted as left out.
 #[track_caller]
-pub fn onnxruntime() -> bool {
-    let missing = flagperf::engine::find("onnxruntime").expect("a row of the table").check().err();
+pub fn has_engine(name: &str) -> bool {
+    let missing = flagperf::engine::find(name).expect("a row of the table").check().err();
     if let Some(missing) = &missing {
-        leave_out(&format!("onnxruntime: {missing} ({})", missing.remedy));
+        leave_out(&format!("{name}: {missing} ({})", missing.remedy));
     }
     missing.is_none()
 }

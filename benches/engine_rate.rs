@@ -1,0 +1,73 @@
+//! Steps of one engine in turns, timed as the worker times them: submit until synchronised, from lent memory.
+//!
+//!     cargo bench --bench engine_rate -- ENGINE MODEL.onnx BATCH THREADS [OPTION=VALUE ...]
+//!
+//! Prints the engine's version; then, for each number of seconds on standard input, samples a second by the median and by
+//! the quickest step of a turn as long. `engines_side_by_side.py` runs it in turns with the same library in Python.
+
+use std::error::Error;
+use std::io::stdin;
+use std::path::Path;
+use std::sync::Arc;
+
+use flagperf::engine::{Artifact, LentMemory, Options, Session, Value, find};
+use flagperf::measure::{Clock, Latency, MonotonicClock};
+use flagperf::tensor::{HostMemory, Tensor};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // Cargo adds `--bench`.
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let [engine, model, batch, threads, own @ ..] = arguments.as_slice() else {
+        return Err("usage: engine_rate ENGINE MODEL.onnx BATCH THREADS [OPTION=VALUE ...]".into());
+    };
+    let (batch_size, threads) = (batch.parse()?, threads.parse()?);
+    let own = own.iter().map(|option| option.split_once('=').ok_or("an option is NAME=VALUE"));
+    let extra = own.map(|pair| pair.map(|(key, value)| (key.to_owned(), value.into()))).collect::<Result<_, _>>()?;
+    let options = Options { threads, batch_size, extra, ..Options::default() };
+    let engine = find(engine)?;
+    let mut session = engine.load(Artifact::Onnx(Path::new(model)), &options)?;
+    let inputs = inputs(session.as_mut(), batch_size)?;
+    println!("{}", engine.check()?);
+    for seconds in stdin().lines() {
+        let latency = turn(session.as_mut(), &inputs, seconds?.trim().parse()?)?;
+        let [median, quickest] = [latency.p50_s, latency.min_s].map(|step| batch_size as f64 / step.0);
+        println!("{median} {quickest}");
+    }
+    Ok(())
+}
+
+/// Numbers between 0 and 1 in memory that the session lends.
+fn inputs(session: &mut dyn Session, rows: usize) -> Result<Vec<Value>, Box<dyn Error>> {
+    let mut values = Vec::new();
+    for (index, info) in session.inputs().to_vec().into_iter().enumerate() {
+        let shape: Vec<usize> = info.spec.dims.iter().map(|dim| dim.fixed().unwrap_or(rows)).collect();
+        let count = shape.iter().product::<usize>();
+        let numbers = Tensor::from_vec(shape.clone(), (0..count).map(|at| (at % 255) as f32 / 255.0).collect())?;
+        let numbers = numbers.cast(info.spec.dtype);
+        let mut memory = session.lend(index, numbers.bytes().len())?;
+        memory.bytes_mut().copy_from_slice(numbers.bytes());
+        let memory: Arc<dyn LentMemory> = memory.into();
+        let memory: Arc<dyn HostMemory> = memory;
+        values.push(Value::Host(Tensor::from_memory(shape, info.spec.dtype, memory, 0)?));
+    }
+    Ok(values)
+}
+
+/// Times of steps for so many seconds; two steps go before.
+fn turn(session: &mut dyn Session, inputs: &[Value], seconds: f64) -> Result<Latency, Box<dyn Error>> {
+    let clock = MonotonicClock::start();
+    let mut step = || {
+        let begin = clock.now();
+        let outputs = session.submit(inputs)?;
+        session.sync()?;
+        drop(outputs);
+        Ok::<_, Box<dyn Error>>(clock.now().since(begin))
+    };
+    step()?;
+    step()?;
+    let (start, mut times) = (clock.now(), Vec::new());
+    while clock.now().since(start).0 < seconds {
+        times.push(step()?);
+    }
+    Ok(Latency::of(&times).ok_or("a turn of no step")?)
+}
