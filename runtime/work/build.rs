@@ -116,6 +116,19 @@ pub fn compile(path: &Path, job: &Job) -> Result<Sessions, Failure> {
     load_each(job, files.iter().map(|(name, file)| (name.clone(), Artifact::Onnx(file))))
 }
 
+/// Has the job's compiler make its own model: it opens no ONNX file.
+///
+/// # Errors
+/// When the compiler fails.
+pub fn compile_placeholder(path: &Path, job: &Job) -> Result<Sessions, Failure> {
+    load_each(job, [(Model::SINGLE.to_owned(), Artifact::Onnx(path))].into_iter())
+}
+
+/// What is known of a model that only its compiler knows.
+pub fn placeholder_facts(path: &Path) -> ModelFacts {
+    ModelFacts { weights: format!("the compiler's own (`{}` is a placeholder)", path.display()), ..Default::default() }
+}
+
 /// Loads what the job's compiler made earlier.
 ///
 /// # Errors
