@@ -122,7 +122,7 @@ fn a_compiled_model_is_loaded_again_and_gives_the_same() {
         let folder = tempfile::tempdir().expect("a folder");
         let (onnx, blob) = (folder.path().join("model.onnx"), folder.path().join("model.blob"));
         write_onnx(&linear(), &onnx).expect("a file");
-        let own = json!({"export_path": blob});
+        let own = json!({"export_folder": folder.path()});
         let mut first = load(Artifact::Onnx(&onnx), &options(own)).unwrap_or_else(|error| panic!("{error}"));
         let expected = run(first.as_mut());
         fs::remove_file(&onnx).expect("it was there");
@@ -140,7 +140,8 @@ fn a_compiled_model_that_is_cut_off_or_another_s_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
         let (onnx, blob) = (folder.path().join("model.onnx"), folder.path().join("model.blob"));
         write_onnx(&linear(), &onnx).expect("a file");
-        load(Artifact::Onnx(&onnx), &options(json!({"export_path": blob}))).unwrap_or_else(|error| panic!("{error}"));
+        load(Artifact::Onnx(&onnx), &options(json!({"export_folder": folder.path()})))
+            .unwrap_or_else(|error| panic!("{error}"));
         let whole = fs::read(&blob).expect("it was written");
         let other = String::from_utf8_lossy(&whole[..80]).contains("ov=2");
         assert!(other, "OpenVINO writes its version in front");
@@ -154,6 +155,16 @@ fn a_compiled_model_that_is_cut_off_or_another_s_is_named() {
             let error = error.unwrap_or_else(|| panic!("{name} was loaded")).to_string();
             assert!(error.contains(&format!("{name}.blob")), "{error}");
         }
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    if support::has_engine("openvino") {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let folder = file.path().join("compiled");
+        let error = refusal(&linear(), &options(json!({"export_folder": folder}))).to_string();
+        assert!(error.starts_with(&format!("`{}`: ", folder.display())), "{error}");
     }
 }
 

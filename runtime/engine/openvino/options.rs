@@ -17,8 +17,8 @@ const HINT: &str = "hint";
 const STREAMS: &str = "num_streams";
 /// Further properties: a map, by OpenVINO's names.
 const PROPERTIES: &str = "properties";
-/// Where the compiled model is written; relative paths count from FLAGPERF_PATH.
-const EXPORT: &str = "export_path";
+/// The folder that the compiled model is written to, named like its file; a relative path counts from FLAGPERF_PATH.
+const EXPORT: &str = "export_folder";
 /// A library of OpenVINO other than the installed one.
 const LIBRARY: &str = "library_path";
 
@@ -85,7 +85,7 @@ impl<'a> Settings<'a> {
             precision: options.precision,
             properties,
             side_by_side: streams.map_or(hint == "THROUGHPUT", |streams| streams > 1),
-            export: asked.text(EXPORT)?.map(|path| Path::new(root).join(path)),
+            export: asked.text(EXPORT)?.map(|folder| Path::new(root).join(folder)),
             library: asked.text(LIBRARY)?.map(PathBuf::from),
             asked,
         })

@@ -61,8 +61,8 @@ impl OpenVinoSession {
             }
             _ => (inputs, outputs),
         };
-        if let Some(path) = &settings.export {
-            compiled.export(path).map_err(|said| at(path, &said))?;
+        if let (Source::Model { path, .. }, Some(folder)) = (source, &settings.export) {
+            export(&compiled, path, folder)?;
         }
         let (slots, under_way, side_by_side) = (Vec::new(), Vec::new(), settings.side_by_side);
         Ok(OpenVinoSession { compiled, slots, under_way, side_by_side, inputs, outputs, device, threads })
@@ -136,6 +136,14 @@ fn compile(core: &Core, source: Source<'_>, settings: &Settings<'_>) -> Result<C
             core.import(blob, settings.device).map_err(|said| at(path, &said))
         }
     }
+}
+
+/// Writes the compiled model of a file to a folder: `resnet50.onnx` becomes `resnet50.blob`.
+fn export(compiled: &Compiled, model: &Path, folder: &Path) -> Result<(), EngineError> {
+    let unwritten = |error: std::io::Error| EngineError::Failed(format!("`{}`: {error}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(unwritten)?;
+    let path = folder.join(model.with_extension("blob").file_name().unwrap_or_default());
+    compiled.export(&path).map_err(|said| at(&path, &said))
 }
 
 /// The devices that it runs on; refuses a model that computes elsewhere or in another type than was asked for.
