@@ -170,6 +170,9 @@ pub struct EngineFacts {
     pub version: String,
     /// The device it runs on, as the engine names it (`cpu`).
     pub device: String,
+    /// Version of the device's driver, where the device has one that tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
     /// The type it computes in.
     pub precision: String,
     /// Threads it computes with; 0 when it does not say.

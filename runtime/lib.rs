@@ -12,6 +12,7 @@ pub mod measure;
 pub mod event;
 pub mod config;
 pub mod plan;
+pub mod monitor;
 pub mod host;
 pub mod engine;
 pub mod data;

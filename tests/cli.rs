@@ -123,6 +123,21 @@ fn every_step_runs_and_the_record_is_complete() {
 }
 
 #[test]
+fn a_compiler_that_opens_no_file_runs_on_a_placeholder() {
+    let checkout = checkout();
+    let vendor = checkout.path().join("vendors/mock/vendor.yaml");
+    let text = fs::read_to_string(&vendor).expect("a file");
+    let own = "    own: {engine: \"null\", opens_onnx: false, options: {inputs: {images: \"N,3,8,8,f32\"}, outputs: {y: \"N,10,f32\"}}}\n";
+    fs::write(&vendor, text.replace("compilers:\n", &format!("compilers:\n{own}"))).expect("a file");
+    let set = ["--set", "compiler=own", "--set", "no_validation=true", "--set", "exist_onnx_path=foo"];
+    let (record, code) = program::record(checkout.path(), &set);
+    assert_eq!(code, Some(0), "{}", record["failures"]);
+    assert_eq!(record["phases"].as_array().map(Vec::len), Some(1));
+    let weights = record["phases"][0]["model"]["weights"].as_str().expect("what is known");
+    assert!(weights.starts_with("the compiler's own (`") && weights.ends_with("foo` is a placeholder)"), "{weights}");
+}
+
+#[test]
 fn a_departure_from_the_standard_is_in_the_record() {
     let checkout = checkout();
     assert_eq!(flagperf(checkout.path(), &["run", "--set", "batch_size=2"]).status.code(), Some(0));

@@ -2,6 +2,8 @@
 //!
 //! Knows no vendor, and never takes another provider than the one asked for: how many nodes each got is told.
 
+mod copy;
+mod device;
 mod library;
 mod options;
 mod placement;

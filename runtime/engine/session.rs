@@ -152,9 +152,14 @@ pub trait Session: Send {
         None
     }
 
-    /// The device, as the engine names it: `cpu`, `cuda:0 NVIDIA H200`.
+    /// The device, as the engine names it: `cpu`, `cuda:0 H200`.
     fn device(&self) -> String {
         "cpu".to_owned()
+    }
+
+    /// Version of the device's driver, where it has one that tells.
+    fn driver(&self) -> Option<String> {
+        None
     }
 
     /// Threads it really computes with; 0 when it does not say.

@@ -57,8 +57,7 @@ impl Engine for Tract {
 
     #[cfg(not(feature = "tract"))]
     fn load(&self, _: Artifact<'_>, _: &Options) -> Result<Box<dyn Session>, EngineError> {
-        let missing = self.check().err().map(|missing| format!("{missing}: {}", missing.remedy));
-        Err(EngineError::Failed(missing.unwrap_or_default()))
+        Err(self.check().err().map_or_else(|| EngineError::Failed(String::new()), EngineError::Unavailable))
     }
 }
 

@@ -107,6 +107,8 @@ pub struct EngineChoice {
 pub enum ModelInput {
     /// An ONNX file to compile.
     Onnx(PathBuf),
+    /// Text in place of an ONNX file, for a compiler that opens none.
+    Placeholder(PathBuf),
     /// A file that the compiler made earlier; step e is left out.
     Compiled(PathBuf),
 }

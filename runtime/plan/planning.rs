@@ -189,7 +189,8 @@ impl Planner<'_> {
             ModelInput::Onnx(path) if self.opens_onnx() => {
                 self.must_exist("ONNX file", path, self.origin("exist_onnx_path"));
             }
-            ModelInput::Onnx(_) => {}
+            ModelInput::Onnx(path) => return ModelInput::Placeholder(path.clone()),
+            ModelInput::Placeholder(_) => {}
         }
         model
     }

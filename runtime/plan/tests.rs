@@ -297,7 +297,8 @@ fn an_existing_model_must_exist_where_it_is_opened() {
         )]
     );
     let placeholder = set(&["no_validation=true", "exist_onnx_path=foo", "compiler=raw"]);
-    assert!(planned(&checkout, &placeholder).is_ok(), "`raw` opens no ONNX file");
+    let plan = planned(&checkout, &placeholder).expect("`raw` opens no ONNX file");
+    assert_eq!(plan.cases[0].jobs[0].model, Some(ModelInput::Placeholder(checkout.path("foo"))));
     let checkout = checkout.with("m_unet.onnx", "").with("m.plan", "");
     let arguments = ["no_validation=true", "exist_onnx_path=m.onnx"];
     let plan = planned(&checkout, &set(&arguments)).expect("a graph of the model is there");

@@ -165,6 +165,6 @@ fn plain(value: &Value) -> String {
 
 /// The hash of a model file that was there before.
 fn existing_model(job: &Job) -> Option<String> {
-    let (ModelInput::Onnx(path) | ModelInput::Compiled(path)) = job.model.as_ref()?;
+    let (ModelInput::Onnx(path) | ModelInput::Compiled(path)) = job.model.as_ref()? else { return None };
     hash_file(path).ok()
 }

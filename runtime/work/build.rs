@@ -116,6 +116,19 @@ pub fn compile(path: &Path, job: &Job) -> Result<Sessions, Failure> {
     load_each(job, files.iter().map(|(name, file)| (name.clone(), Artifact::Onnx(file))))
 }
 
+/// Has the job's compiler make its own model: it opens no ONNX file.
+///
+/// # Errors
+/// When the compiler fails.
+pub fn compile_placeholder(path: &Path, job: &Job) -> Result<Sessions, Failure> {
+    load_each(job, [(Model::SINGLE.to_owned(), Artifact::Onnx(path))].into_iter())
+}
+
+/// What is known of a model that only its compiler knows.
+pub fn placeholder_facts(path: &Path) -> ModelFacts {
+    ModelFacts { weights: format!("the compiler's own (`{}` is a placeholder)", path.display()), ..Default::default() }
+}
+
 /// Loads what the job's compiler made earlier.
 ///
 /// # Errors
@@ -127,7 +140,6 @@ pub fn load_compiled(path: &Path, job: &Job) -> Result<Sessions, Failure> {
 
 fn load_each<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m>)>) -> Result<Sessions, Failure> {
     let engine = engine::find(&job.engine.engine).map_err(|e| failure(&e, ""))?;
-    engine.check().map_err(|e| failure(&format!("engine `{}`: {}", engine.name(), e.reason), &e.remedy))?;
     let options = Options {
         folder: job.engine.folder.clone(),
         library: job.engine.library.clone(),
@@ -141,7 +153,10 @@ fn load_each<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m
     };
     artifacts
         .map(|(name, artifact)| {
-            let session = engine.load(artifact, &options).map_err(|e| failure(&e, e.hint()))?;
+            let session = engine.load(artifact, &options).map_err(|error| match &error {
+                EngineError::Unavailable(_) => failure(&format!("engine `{}`: {error}", engine.name()), error.hint()),
+                _ => failure(&error, error.hint()),
+            })?;
             check_version(&job.engine, &version(engine, session.as_ref()))?;
             Ok((name, Arc::new(Mutex::new(session))))
         })
@@ -207,6 +222,7 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
         name: job.engine.engine.clone(),
         version: engine.zip(first.as_ref()).map(|(engine, s)| version(engine, s.as_ref())).unwrap_or_default(),
         device: first.as_ref().map(|s| s.device()).unwrap_or_default(),
+        driver: first.as_ref().and_then(|s| s.driver()),
         precision: precision(&job.settings).to_string(),
         threads: first.map_or(0, |s| u32::try_from(s.threads()).unwrap_or(u32::MAX)),
         options: job.engine.options.clone(),

@@ -89,6 +89,11 @@ impl Worker<'_> {
                 let facts = build::file_facts(path, validation.as_ref().and_then(|v| v.model.as_ref()))?;
                 Ok((self.timed_load(|| build::compile(path, job))?, facts))
             })?,
+            ModelInput::Placeholder(path) => self.step(Step::Compile, &format!("compiling with {compiler}"), || {
+                let facts = validation.as_ref().and_then(|v| v.model.clone());
+                let facts = facts.unwrap_or_else(|| build::placeholder_facts(path));
+                Ok((self.timed_load(|| build::compile_placeholder(path, job))?, facts))
+            })?,
             ModelInput::Compiled(path) => {
                 let facts = validation.as_ref().and_then(|v| v.model.clone()).unwrap_or_default();
                 (self.timed_load(|| build::load_compiled(path, job))?, facts)

@@ -69,11 +69,6 @@ impl Provider {
         dtype == DType::F32 || !["cpu", "onednn", "xnnpack"].contains(&self.name)
     }
 
-    /// Whether its outputs and buffers are in the processor's memory.
-    pub(super) fn is_cpu(&self) -> bool {
-        self.name == "cpu"
-    }
-
     /// The provider with its options, ready for a session; refuses to go on without it.
     ///
     /// # Errors

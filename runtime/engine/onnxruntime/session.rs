@@ -6,17 +6,21 @@ use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
 use ort::value::{Outlet, ValueType};
 
+use super::device::Device;
 use super::options::Settings;
 use super::tensor::{dtype, lend, take};
 use super::{failed, library, placement};
-use crate::engine::{EngineError, Session, Value, check_inputs};
+use crate::engine::{EngineError, HeapMemory, LentMemory, Session, Value, check_inputs};
 use crate::tensor::{Dim, TensorSpec};
+use crate::units::Bytes;
 
 /// A session: on the processor, inputs are views and outputs are ONNX Runtime's own memory.
 pub(super) struct OrtSession {
     session: ort::session::Session,
     inputs: Vec<ValueInfo>,
     outputs: Vec<ValueInfo>,
+    /// Where it computes, unless that is the processor.
+    on: Option<Device>,
     device: String,
     threads: usize,
     nodes: IndexMap<String, u64>,
@@ -40,12 +44,9 @@ impl OrtSession {
                 format!("no node of the model runs on provider `{}` (nodes: {})", provider.name, got.join(", "));
             return Err(EngineError::Failed(reason));
         }
-        let device = match settings.provider_options.get("device_id") {
-            _ if provider.is_cpu() => "cpu".to_owned(),
-            Some(id) => format!("{}:{id}", provider.name),
-            None => format!("{}:0", provider.name),
-        };
-        Ok(OrtSession { session, inputs, outputs, device, threads: settings.threads, nodes })
+        let on = Device::of(&session, settings)?;
+        let device = on.as_ref().map_or_else(|| provider.name.to_owned(), Device::name);
+        Ok(OrtSession { session, inputs, outputs, on, device, threads: settings.threads, nodes })
     }
 }
 
@@ -98,16 +99,40 @@ impl Session for OrtSession {
         &self.outputs
     }
 
+    fn lend(&mut self, _index: usize, bytes: usize) -> Result<Box<dyn LentMemory>, EngineError> {
+        match &self.on {
+            Some(device) => device.lend(&self.session, bytes),
+            None => HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>),
+        }
+    }
+
     fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
+        if let Some(device) = &mut self.on {
+            let names = self.inputs.iter().map(|info| info.name.as_str());
+            let inputs: Vec<(&str, Value)> = names.zip(inputs.iter().cloned()).collect();
+            return device.run(&mut self.session, &inputs, &self.outputs);
+        }
         let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
         let lent = tensors.iter().map(lend).collect::<Result<Vec<_>, _>>().map_err(|error| failed(&error))?;
         let outputs = self.session.run(lent.as_slice()).map_err(|error| failed(&error))?;
         outputs.into_iter().map(|(name, value)| take(name, value).map(Value::Host)).collect()
     }
 
+    fn sync(&mut self) -> Result<(), EngineError> {
+        self.on.as_ref().map_or(Ok(()), Device::sync)
+    }
+
     fn device(&self) -> String {
         self.device.clone()
+    }
+
+    fn device_memory(&self) -> Option<Bytes> {
+        self.on.as_ref()?.card()?.memory()
+    }
+
+    fn driver(&self) -> Option<String> {
+        Some(self.on.as_ref()?.card()?.driver.clone())
     }
 
     fn threads(&self) -> usize {

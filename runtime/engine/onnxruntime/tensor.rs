@@ -72,6 +72,21 @@ impl HostMemory for OutputMemory {
     }
 }
 
+/// ONNX Runtime's type for one of ours.
+pub(super) fn element_type(ours: DType) -> TensorElementType {
+    match ours {
+        DType::F64 => TensorElementType::Float64,
+        DType::F32 => TensorElementType::Float32,
+        DType::F16 => TensorElementType::Float16,
+        DType::BF16 => TensorElementType::Bfloat16,
+        DType::I64 => TensorElementType::Int64,
+        DType::I32 => TensorElementType::Int32,
+        DType::I8 => TensorElementType::Int8,
+        DType::U8 => TensorElementType::Uint8,
+        DType::Bool => TensorElementType::Bool,
+    }
+}
+
 /// Our type for one of ONNX Runtime's.
 pub(super) fn dtype(name: &str, theirs: TensorElementType) -> Result<DType, EngineError> {
     Ok(match theirs {

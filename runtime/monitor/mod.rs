@@ -1,0 +1,7 @@
+//! What devices say of themselves beside the work: name, driver, memory in use.
+//!
+//! Knows no engine and no case; measures nothing by itself.
+
+mod nvml;
+
+pub use nvml::Card;
