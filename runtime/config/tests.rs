@@ -395,8 +395,8 @@ fn a_mistake_in_vendor_yaml_is_shown_with_its_line() {
     let head = "name: chip\nabout: a\nframeworks: {}\ncompilers: {}\n";
     assert_eq!(
         said(&format!("{head}device: []\n")),
-        "vendors/chip/vendor.yaml:5: unknown field `device`, expected one of `name`, `about`, `frameworks`, `compilers`, \
-         `devices`, `visible_devices`, `container_options`"
+        "vendors/chip/vendor.yaml:5: unknown field `device`, expected one of `name`, `about`, `default_framework`, \
+         `frameworks`, `compilers`, `devices`, `visible_devices`, `container_options`"
     );
     assert_eq!(
         said(&head.replace("compilers: {}", "compilers: {fast: {engine: [rten]}}")),

@@ -23,8 +23,10 @@ pub struct Backend {
     pub name: &'static str,
     /// What it is for.
     pub about: &'static str,
-    /// The packages of Python that it is in, itself first.
-    packages: &'static [Package],
+    /// The package of Python that it is in.
+    package: Package,
+    /// What that needs beside it: lines of requirements with sums.
+    with: &'static str,
     /// The library inside the first package, without the version behind its name.
     library: &'static str,
     /// The crate of this checkout that makes it an engine, where it is none by itself.
@@ -46,7 +48,8 @@ pub static BACKENDS: &[Backend] = &[
     Backend {
         name: "libtorch",
         about: "PyTorch's C++ library; the plug-in is built with cargo and a C++ compiler",
-        packages: &[TORCH, CUDA_RUNTIME, CUDA_CUPTI],
+        package: TORCH,
+        with: include_str!("../libtorch/requirements.txt"),
         library: "torch/lib/libtorch_cpu.so",
         plugin: Some(Plugin {
             folder: "runtime/libtorch",
@@ -57,25 +60,27 @@ pub static BACKENDS: &[Backend] = &[
     Backend {
         name: "onnxruntime",
         about: "ONNX Runtime for processors",
-        packages: &[Package {
+        package: Package {
             name: "onnxruntime",
             version: "1.31.1",
             wheels: &[
                 ("x86_64", "1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536"),
                 ("aarch64", "0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc"),
             ],
-        }],
+        },
+        with: "",
         library: "onnxruntime/capi/libonnxruntime.so",
         plugin: None,
     },
     Backend {
         name: "onnxruntime-gpu",
         about: "ONNX Runtime with CUDA 13 and TensorRT providers; needs CUDA and cuDNN",
-        packages: &[Package {
+        package: Package {
             name: "onnxruntime-gpu",
             version: "1.31.1",
             wheels: &[("x86_64", "05d548956197b9d01f59b625de740e0d6be3593f874e241a12dc0362650ecdf7")],
-        }],
+        },
+        with: "",
         library: "onnxruntime/capi/libonnxruntime.so",
         plugin: None,
     },
@@ -101,24 +106,6 @@ const TORCH: Package = Package {
     ],
 };
 
-/// The libraries of CUDA that libtorch needs on any machine, with and without a device.
-const CUDA_RUNTIME: Package = Package {
-    name: "nvidia-cuda-runtime",
-    version: "13.0.96",
-    wheels: &[
-        ("x86_64", "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548"),
-        ("aarch64", "ef9bcbe90493a2b9d810e43d249adb3d02e98dd30200d86607d8d02687c43f55"),
-    ],
-};
-const CUDA_CUPTI: Package = Package {
-    name: "nvidia-cuda-cupti",
-    version: "13.0.85",
-    wheels: &[
-        ("x86_64", "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8"),
-        ("aarch64", "796bd679890ee55fb14a94629b698b6db54bcfd833d391d5e94017dd9d7d3151"),
-    ],
-};
-
 /// The Python whose wheels are taken: a library inside does not depend on it, the sums do.
 const PYTHON_VERSION: &str = "3.12";
 /// Systems whose wheels run here, newest first.
@@ -138,7 +125,7 @@ impl Backend {
 
     /// The version that was tried.
     pub fn version(&self) -> &'static str {
-        self.packages[0].version
+        self.package.version
     }
 
     /// Its library, when it is installed: the plug-in's, where there is one.
@@ -184,16 +171,16 @@ impl Backend {
     /// Has pip unpack the wheels into `folder`; gives the library.
     fn unpack(&self, python: &str, folder: &Path) -> Result<PathBuf, InstallError> {
         let processor = std::env::consts::ARCH;
-        let lacking = self.packages.iter().find(|package| !package.wheels.iter().any(|(known, _)| *known == processor));
-        if let Some(lacking) = lacking {
-            let known = lacking.wheels.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
-            return Err(InstallError::Processor { name: lacking.name, processor, known });
+        let Package { name, wheels, .. } = &self.package;
+        if !wheels.iter().any(|(known, _)| *known == processor) {
+            let known = wheels.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
+            return Err(InstallError::Processor { name, processor, known });
         }
         let above = folder.parent().unwrap_or(folder);
         fs::create_dir_all(above).map_err(unwritten(above))?;
         let unfinished = tempfile::Builder::new().prefix("unfinished.").tempdir_in(above).map_err(unwritten(above))?;
         let requirements = unfinished.path().join("requirements.txt");
-        let lines: String = self.packages.iter().map(Package::requirement).collect();
+        let lines = self.package.requirement() + self.with;
         fs::write(&requirements, lines).map_err(unwritten(above))?;
         let whole = unfinished.path().join("whole");
         match run_to_end(&self.pip(python, processor, &requirements, &whole))? {
@@ -237,10 +224,13 @@ mod tests {
         let names: Vec<&str> = BACKENDS.iter().map(|row| row.name).collect();
         assert!(names.is_sorted() && names.iter().collect::<HashSet<_>>().len() == names.len());
         for backend in BACKENDS {
-            assert!(!backend.about.is_empty() && !backend.packages.is_empty());
-            let sums = backend.packages.iter().flat_map(|package| package.wheels).map(|(_, sum)| sum);
-            assert!(sums.clone().all(|sum| sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit())));
-            assert!(sums.count() >= backend.packages.len(), "{}", backend.name);
+            assert!(!backend.about.is_empty() && !backend.package.wheels.is_empty());
+            let lines = backend.package.requirement() + backend.with;
+            for line in lines.lines().filter(|line| !line.starts_with('#')) {
+                assert!(line.contains("==") && line.contains(" --hash=sha256:"), "{line}");
+                let sums = line.split("--hash=sha256:").skip(1).map(str::trim);
+                assert!(sums.clone().all(|sum| sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit())));
+            }
         }
     }
 
@@ -280,8 +270,8 @@ mod tests {
 
     #[test]
     fn a_requirement_has_the_sum_of_every_wheel() {
-        let line = CUDA_CUPTI.requirement();
-        assert!(line.starts_with("nvidia-cuda-cupti==13.0.85 --hash=sha256:4eb0"), "{line}");
-        assert!(line.contains(" --hash=sha256:796b") && line.ends_with('\n'), "{line}");
+        let line = TORCH.requirement();
+        assert!(line.starts_with("torch==2.11.0 --hash=sha256:0f68"), "{line}");
+        assert!(line.contains(" --hash=sha256:f999") && line.ends_with('\n'), "{line}");
     }
 }

@@ -34,7 +34,7 @@ pub fn open(index: usize) -> Result<(), Error> {
     match usize::try_from(tch::Cuda::device_count()).unwrap_or(0) {
         0 => Err(Error::Unavailable {
             reason: "libtorch sees no CUDA device".to_owned(),
-            remedy: "`nvidia-smi` says whether the driver does; `device: cpu` computes on the processor".to_owned(),
+            remedy: "is its driver installed? `device: cpu` computes on the processor".to_owned(),
         }),
         count if index >= count => Err(Error::BadOption {
             option: "device".to_owned(),
