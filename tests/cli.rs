@@ -127,7 +127,7 @@ fn a_compiler_that_opens_no_file_runs_on_a_placeholder() {
     let checkout = checkout();
     let vendor = checkout.path().join("vendors/mock/vendor.yaml");
     let text = fs::read_to_string(&vendor).expect("a file");
-    let own = "    own: {engine: \"null\", opens_onnx: false, options: {inputs: {images: \"N,3,8,8,f32\"}, outputs: {y: \"N,10,f32\"}}}\n";
+    let own = "    own: {engine: \"null\", opens_onnx: false, options: {inputs: {images: \"N,3,8,8,f32\"}, outputs: {y: \"N,1000,f32\"}}}\n";
     fs::write(&vendor, text.replace("compilers:\n", &format!("compilers:\n{own}"))).expect("a file");
     let set = ["--set", "compiler=own", "--set", "no_validation=true", "--set", "exist_onnx_path=foo"];
     let (record, code) = program::record(checkout.path(), &set);

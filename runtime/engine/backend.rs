@@ -87,11 +87,12 @@ pub static BACKENDS: &[Backend] = &[
     Backend {
         name: "openvino",
         about: "OpenVINO for processors, with its devices and the libraries they need",
-        packages: &[Package {
+        package: Package {
             name: "openvino",
             version: "2026.4.1",
             wheels: &[("x86_64", "6b4375c17ddcac83a5180349e2e2bb811185c261066e2a920659892d58ef0e3b")],
-        }],
+        },
+        with: "",
         library: "openvino/libs/libopenvino_c.so",
         plugin: None,
     },

@@ -71,7 +71,7 @@ fn a_command_whose_file_is_not_there_is_refused_before_anything_runs() {
 #[test]
 fn a_command_that_is_not_on_the_path_is_named() {
     let reason = Site::new("{engine: sidecar, command: [no_such_program]}").reason();
-    assert!(reason.starts_with("cannot start `no_such_program`: No such file"), "{reason}");
+    assert!(reason.starts_with("engine `sidecar`: cannot start `no_such_program`: No such file"), "{reason}");
 }
 
 #[test]
