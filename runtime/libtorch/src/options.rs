@@ -19,8 +19,8 @@ pub struct Options {
 const KNOWN: &str = "device, channels_last";
 
 impl Options {
-    /// Reads the text of a JSON object. Channels come last unless that is switched off: which PyTorch recommends for
-    /// convolutions and on devices.
+    /// Reads the text of a JSON object. Channels come last unless that is switched off, as PyTorch recommends for
+    /// convolutions.
     ///
     /// # Errors
     /// An option that is unknown, or a value that it does not take.
