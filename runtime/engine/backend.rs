@@ -51,11 +51,15 @@ pub static BACKENDS: &[Backend] = &[
         package: TORCH,
         with: include_str!("../libtorch/requirements.txt"),
         library: "torch/lib/libtorch_cpu.so",
-        plugin: Some(Plugin {
-            folder: "runtime/libtorch",
-            library: "flagperf_libtorch",
-            variable: ("LIBTORCH", "torch"),
-        }),
+        plugin: LIBTORCH,
+    },
+    Backend {
+        name: "libtorch-cuda",
+        about: "the same with CUDA and cuDNN, which are another 1.8 GB; needs the driver of a device alone",
+        package: TORCH,
+        with: include_str!("../libtorch/requirements-cuda.txt"),
+        library: "torch/lib/libtorch_cpu.so",
+        plugin: LIBTORCH,
     },
     Backend {
         name: "onnxruntime",
@@ -107,10 +111,14 @@ const TORCH: Package = Package {
     ],
 };
 
+/// The crate that makes libtorch an engine.
+const LIBTORCH: Option<Plugin> =
+    Some(Plugin { folder: "runtime/libtorch", library: "flagperf_libtorch", variable: ("LIBTORCH", "torch") });
+
 /// The Python whose wheels are taken: a library inside does not depend on it, the sums do.
 const PYTHON_VERSION: &str = "3.12";
 /// Systems whose wheels run here, newest first.
-const SYSTEMS: [&str; 4] = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_25", "manylinux2014"];
+const SYSTEMS: [&str; 5] = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_25", "manylinux_2_18", "manylinux2014"];
 
 /// The library of the first backend of these names that is installed.
 pub fn library(names: &[&str]) -> Option<PathBuf> {
