@@ -3,6 +3,7 @@
 
 #define _POSIX_C_SOURCE 199309L
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,7 +14,8 @@ enum {
     GOOD, OTHER_VERSION, SHORT_TABLE, NO_TABLE, NO_SUBMIT, NO_ROLE, NO_PRECISION, NO_NAME, ABORTS, FAULTS,
     HANGS_LOADING, UNAVAILABLE, NO_SESSION, FAILS_IN_SILENCE, OTHER_NAME, BAD_SPEC, MORE_OUTPUTS, NO_VALUES, HANGS,
     FAULTS_LATER, FAILS_LATER, NO_OUTPUT, OTHER_ROWS, OTHER_TYPE, UNKNOWN_TYPE, OTHER_RANK, NO_SHAPE, NEGATIVE_SHAPE,
-    HUGE_SHAPE, NO_DATA, STRIDED, OFFSET, UNALIGNED, NO_STRIDES, ON_DEVICE, OTHER_DLPACK, INPUT_AS_OUTPUT, SHORT_BUFFER
+    HUGE_SHAPE, NO_DATA, STRIDED, OFFSET, UNALIGNED, NO_STRIDES, ON_DEVICE, OTHER_DLPACK, INPUT_AS_OUTPUT, SHORT_BUFFER,
+    NO_ANSWER, NO_JSON, OTHER_QUESTION, OTHER_INPUTS, BEFORE_QUESTIONS
 };
 
 struct FlagperfSession {
@@ -138,6 +140,20 @@ static FlagperfStatus finish(FlagperfSession *session) {
     return MODE == FAILS_LATER ? FLAGPERF_FAILED : FLAGPERF_OK;
 }
 
+static FlagperfStatus ask(FlagperfSession *session, const char *question, const char *argument, const char **answer) {
+    (void)session;
+    if (MODE == NO_JSON) *answer = "{\"layers\": ";
+    if (MODE == GOOD && strcmp(question, "echo") == 0) *answer = argument;
+    return MODE == OTHER_QUESTION ? FLAGPERF_BAD_OPTION : FLAGPERF_OK;
+}
+
+static FlagperfStatus tune(FlagperfSession *session, const char *setting, const char *value) {
+    (void)setting;
+    session->x.spec = session->y[0].spec = strcmp(value, "2") == 0 ? "2,1000,f32" : "N,1000,f32";
+    if (MODE == OTHER_INPUTS) session->x.spec = "many";
+    return FLAGPERF_OK;
+}
+
 static void unload(FlagperfSession *session) {
     free(session);
     live--;
@@ -145,7 +161,9 @@ static void unload(FlagperfSession *session) {
 
 static const FlagperfPlugin plugin = {
     .abi_version = MODE == OTHER_VERSION ? 99 : FLAGPERF_ABI_VERSION,
-    .struct_size = MODE == SHORT_TABLE ? 24 : sizeof(FlagperfPlugin),
+    .struct_size = MODE == SHORT_TABLE         ? 24
+                   : MODE == BEFORE_QUESTIONS ? offsetof(FlagperfPlugin, ask)
+                                              : sizeof(FlagperfPlugin),
     .name = MODE == NO_NAME ? NULL : "bad",
     .version = "1.0",
     .about = "breaks the interface in one way",
@@ -163,6 +181,8 @@ static const FlagperfPlugin plugin = {
     .submit = MODE == NO_SUBMIT ? NULL : submit,
     .sync = finish,
     .unload = unload,
+    .ask = ask,
+    .tune = tune,
 };
 
 #ifdef WITHOUT_ENTRY
