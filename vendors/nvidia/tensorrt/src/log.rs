@@ -59,7 +59,7 @@ fn read(what: &str, said: &[String]) -> Error {
     if let Some(bytes) = said.iter().find_map(|line| memory_asked_for(line)) {
         return Error::OutOfMemory { bytes };
     }
-    if let Some((node, op)) = said.iter().find_map(|line| unknown_operator(line)) {
+    if let Some((node, op)) = unknown_operator(&said.join("\n")) {
         return Error::UnknownOperator { op, node };
     }
     let said: Vec<&str> = said.iter().flat_map(|said| said.lines()).map(str::trim).filter(|l| !l.is_empty()).collect();
@@ -72,14 +72,17 @@ fn memory_asked_for(line: &str) -> Option<u64> {
     rest.split_once(" bytes")?.0.parse().ok()
 }
 
-/// Node and operator, when a line is about an operator that the parser lacks.
-fn unknown_operator(line: &str) -> Option<(String, String)> {
-    if !line.contains("Plugin not found") && !line.contains("UNSUPPORTED_NODE") {
+/// Node and operator, when the words are about an operator that the parser lacks: it looks for one last in plug-ins.
+///
+/// `While parsing node number 7 [Gelu -> "y"]:`, then `Node name: mlp.act`, then what the matter is.
+fn unknown_operator(said: &str) -> Option<(String, String)> {
+    if !said.contains("Plugin not found") {
         return None;
     }
-    let (node, rest) = line.split_once("with name: ")?.1.split_once(" and operator: ")?;
-    let op = rest.split([' ', '(']).next()?;
-    Some((node.to_owned(), op.to_owned()))
+    let (op, rest) = said.split_once("While parsing node number ")?.1.split_once('[')?.1.split_once(" -> ")?;
+    let output = rest.split(['"', ']']).find(|part| !part.is_empty());
+    let node = rest.split_once("Node name: ").map(|(_, name)| name.lines().next().unwrap_or_default().trim());
+    Some((node.filter(|name| !name.is_empty()).or(output)?.to_owned(), op.to_owned()))
 }
 
 #[cfg(test)]
@@ -91,6 +94,23 @@ mod tests {
         let said = "Requested amount of GPU memory (57662592 bytes) could not be allocated. There may not be enough free \
                     memory for allocation to succeed.";
         assert_eq!(read("it fails", &[said.to_owned()]), Error::OutOfMemory { bytes: 57_662_592 });
+    }
+
+    #[test]
+    fn an_operator_that_is_lacking_is_named_with_its_node_or_output() {
+        let lines = |name: &str| {
+            let lines = [
+                "ModelImporter.cpp:140: While parsing node number 0 [Wobble -> \"y\"]:",
+                &format!("ModelImporter.cpp:142: --- Begin node ---\nNode name: {name}\n"),
+                "ModelImporter.cpp:143: --- End node ---",
+                "ERROR: onnxOpCheckers.cpp:998 In function checkFallbackPluginImporter:\n[6] creator && \"Plugin not found\"",
+            ];
+            read("it fails", &lines.map(str::to_owned))
+        };
+        let unknown = |node: &str| Error::UnknownOperator { op: "Wobble".to_owned(), node: node.to_owned() };
+        assert_eq!((lines("fc"), lines("")), (unknown("fc"), unknown("y")));
+        let other = "While parsing node number 0 [Add -> \"y\"]: shapes differ".to_owned();
+        assert!(matches!(read("it fails", &[other]), Error::Failed(_)));
     }
 
     #[test]
