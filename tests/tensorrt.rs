@@ -160,6 +160,12 @@ fn shapes_that_do_not_fit_the_model_are_named() {
     assert!(said.contains("option `minShapes`: `x:2x5` does not fit the model, which takes `?x3`"), "{said}");
     let said = bench.refusal(&linear(), &shapes("z:2x3"));
     assert!(said.contains("option `minShapes`: the model has no input `z` (known: x)"), "{said}");
+    let mut builder = GraphBuilder::new("open");
+    let x = builder.input("x", "N,M,f32".parse().expect("a shape")).expect("an input");
+    let y = layers::relu(&mut builder, "relu", &x).expect("a layer");
+    builder.output("y", &y).expect("an output");
+    let said = bench.refusal(&builder.finish().expect("a graph"), &json!({}));
+    assert!(said.contains("option `has_dynamic_axis`: input `x` is `8x?`: more than the batch is open"), "{said}");
     let said = bench.refusal(&linear(), &json!({"trt_tmp_path": null}));
     assert!(said.contains("option `device`: `none` has nothing to do without `trt_tmp_path`"), "{said}");
 }

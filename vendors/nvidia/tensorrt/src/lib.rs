@@ -31,7 +31,7 @@ impl Engine for TensorRt {
     const ABOUT: About = About {
         name: library::NAME,
         version: library::VERSION,
-        about: "builds an engine for one GPU ahead of time, and runs it with CUDA graphs",
+        about: "builds an engine from ONNX, keeps it, and runs it with CUDA graphs",
         framework: false,
         compiler: true,
         onnx: true,

@@ -47,17 +47,24 @@ pub struct Running {
 unsafe impl Send for Running {}
 
 impl Running {
-    /// Loads an engine.
+    /// Loads an engine; `values` are its inputs and outputs in the order of the model, where that is known.
     ///
     /// # Errors
     /// When it does not fit, or there is not enough memory.
-    pub fn new(gpu: &Arc<Gpu>, engine: &[u8], options: &Options, profiles: &[Profile]) -> Result<Self, Error> {
+    pub fn new(
+        gpu: &Arc<Gpu>,
+        engine: &[u8],
+        options: &Options,
+        profiles: &[Profile],
+        values: Option<[Vec<Value>; 2]>,
+    ) -> Result<Self, Error> {
         gpu.enter()?;
         let mut runtime = explained("the runtime cannot be made", || Runtime::new(logger_of_trtx()?))?;
         fits(&runtime, engine)?;
         let mut loaded = explained("the engine cannot be loaded", || runtime.deserialize_cuda_engine(engine))?;
         let context = explained("the engine cannot be run", || context(&mut loaded, options.cuda_graph))?;
-        let [inputs, outputs] = values::of_engine(&loaded)?;
+        let of_engine = values::of_engine(&loaded)?;
+        let [inputs, outputs] = values.unwrap_or(of_engine);
         Ok(Running {
             graphs: HashMap::new(),
             context,
@@ -80,12 +87,9 @@ impl Running {
         self.stream.gpu()
     }
 
-    /// Its inputs and outputs, in the engine's order.
-    ///
-    /// # Errors
-    /// None that `new` has not met.
-    pub fn values(&self) -> Result<[Vec<Value>; 2], Error> {
-        Ok([self.inputs.clone(), self.outputs.clone()])
+    /// Its inputs and outputs, in order.
+    pub fn values(&self) -> [Vec<Value>; 2] {
+        [self.inputs.clone(), self.outputs.clone()]
     }
 
     /// The shapes that are set.

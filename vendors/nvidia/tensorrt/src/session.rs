@@ -56,8 +56,10 @@ impl TensorRtSession {
         if let Some(path) = &options.trt_tmp_path {
             kept::keep(&place(path, load.log_folder), &built.engine, &description)?;
         }
-        let running = gpu.map(|gpu| Running::new(&gpu, &built.engine, options, &description.profiles)).transpose()?;
-        Ok(TensorRtSession { inputs: built.inputs, outputs: built.outputs, description: Some(description), running })
+        let (inputs, outputs) = (built.inputs, built.outputs);
+        let values = Some([inputs.clone(), outputs.clone()]);
+        let running = gpu.map(|gpu| Running::new(&gpu, &built.engine, options, &description.profiles, values));
+        Ok(TensorRtSession { inputs, outputs, description: Some(description), running: running.transpose()? })
     }
 
     fn read(path: &Path, options: &Options) -> Result<Self, Error> {
@@ -75,8 +77,8 @@ impl TensorRtSession {
             description.check_gpu(path, &gpu.facts)?;
         }
         let profiles = description.as_ref().map(|description| description.profiles.as_slice()).unwrap_or_default();
-        let running = Running::new(&gpu, &engine, options, profiles)?;
-        let [inputs, outputs] = running.values()?;
+        let running = Running::new(&gpu, &engine, options, profiles, None)?;
+        let [inputs, outputs] = running.values();
         Ok(TensorRtSession { inputs, outputs, description, running: Some(running) })
     }
 

@@ -2,7 +2,7 @@
 
 use flagperf_plugin::{DType, Error, ValueInfo};
 use trtx::trtx_sys::nvinfer1::Dims64;
-use trtx::{CudaEngine, DataType, TensorIOMode};
+use trtx::{CudaEngine, DataType, TensorIOMode, TensorLocation};
 
 /// An input or output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,12 +28,17 @@ impl Value {
 /// The inputs, and the outputs, of an engine.
 ///
 /// # Errors
-/// When one has a type that the host does not know.
+/// When one has a type that the host does not know, or has to lie in the host's memory.
 pub fn of_engine(engine: &CudaEngine<'_>) -> Result<[Vec<Value>; 2], Error> {
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     for index in 0..engine.nb_io_tensors().map_err(Error::failed)? {
         let name = engine.io_tensor_name(index).map_err(Error::failed)?;
         let sizes = engine.tensor_shape(&name).map_err(Error::failed)?;
+        if engine.tensor_location(&name).map_err(Error::failed)? == TensorLocation::kHOST {
+            let what =
+                format!("`{name}` is a shape that the engine reads from the host's memory: that is not supported");
+            return Err(Error::Failed(what));
+        }
         let dtype = dtype(&name, engine.tensor_data_type(&name).map_err(Error::failed)?)?;
         let side = match engine.tensor_io_mode(&name).map_err(Error::failed)? {
             TensorIOMode::kINPUT => &mut inputs,
