@@ -1,59 +1,101 @@
-//! One engine on one ONNX file in a plain loop: images a second, one line a second of time.
+//! Steps of one engine in turns, timed as the worker times them: submit until synchronised, from lent memory.
 //!
-//!     cargo bench --bench engine -- ENGINE MODEL.onnx [BATCH [THREADS [SECONDS [OPTIONS]]]]
+//!     cargo bench --bench engine -- ENGINE MODEL.onnx BATCH THREADS [OPTION=VALUE ...]
 //!
-//! ENGINE is a row of the table or the shared library of a plug-in; OPTIONS is a JSON object. A step is what `core` is of
-//! a run: inputs handed over, computed, synchronised. `libtorch_side_by_side.py` runs this and PyTorch in turns.
+//! ENGINE is a row of the table, the shared library of a plug-in, or the file of an `InferModel` class for a sidecar;
+//! VALUE is JSON, or else text. Prints the engine's version; then, for each number of seconds on standard input, samples a
+//! second by the median and by the quickest step of a turn as long. `engines_side_by_side.py` runs it in turns with the
+//! same library in Python.
 
 use std::error::Error;
+use std::io::stdin;
 use std::path::Path;
+use std::sync::Arc;
 
-use flagperf::engine::{Artifact, Engine, Options, Value, find, open_plugin};
-use flagperf::measure::{Clock, MonotonicClock};
-use flagperf::tensor::Tensor;
+use flagperf::engine::{Artifact, Engine, LentMemory, Options, Session, Value, find, open_plugin};
+use flagperf::measure::{Clock, Latency, MonotonicClock};
+use flagperf::tensor::{DType, HostMemory, Tensor};
+use flagperf_onnx::read_onnx;
+use serde_json::Value as Json;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome<()> {
     // Cargo adds `--bench`.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let [engine, model, rest @ ..] = &arguments[..] else { return Err("which engine, and which ONNX file?".into()) };
-    let number = |place: usize, default: usize| rest.get(place).map_or(Ok(default), |text| text.parse());
-    let (batch, threads, seconds) = (number(0, 8)?, number(1, 2)?, number(2, 5)?);
-    let extra = serde_json::from_str(rest.get(3).map_or("{}", String::as_str))?;
-    let options = Options { threads, batch_size: batch, extra, ..Options::default() };
-    time(engine_named(engine)?, Path::new(model), &options, seconds as f64)
-}
-
-fn engine_named(name: &str) -> Outcome<&'static dyn Engine> {
-    let library = Path::new(name);
-    if library.is_file() {
-        return open_plugin(library).map_err(|missing| format!("{missing} ({})", missing.remedy).into());
-    }
-    Ok(find(name)?)
-}
-
-/// Steps until `seconds` are over, after warming up for as long as a line takes.
-fn time(engine: &dyn Engine, model: &Path, options: &Options, seconds: f64) -> Outcome<()> {
-    let mut session = engine.load(Artifact::Onnx(model), options)?;
-    let spec = session.inputs()[0].spec.clone();
-    let shape: Vec<usize> = spec.dims.iter().map(|dim| dim.fixed().unwrap_or(options.batch_size)).collect();
-    let values = (0..shape.iter().product()).map(|i: usize| (i % 251) as f32 / 125.0 - 1.0).collect();
-    let input = [Value::Host(Tensor::from_vec(shape, values)?.cast(spec.dtype))];
-    let clock = MonotonicClock::start();
-    let mut line = || -> Outcome<f64> {
-        let (start, mut images) = (clock.now(), 0);
-        while clock.now().since(start).0 < 1.0 {
-            session.submit(&input)?;
-            session.sync()?;
-            images += options.batch_size;
-        }
-        Ok(images as f64 / clock.now().since(start).0)
+    let [name, model, batch, threads, own @ ..] = arguments.as_slice() else {
+        return Err("usage: engine ENGINE MODEL.onnx BATCH THREADS [OPTION=VALUE ...]".into());
     };
-    line()?;
-    let begin = clock.now();
-    while clock.now().since(begin).0 < seconds {
-        println!("{:.2}", line()?);
+    let (engine, command) = engine_named(name)?;
+    let own = own.iter().map(|option| option.split_once('=').ok_or("an option is NAME=VALUE"));
+    let value = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Json::from(text));
+    let extra = own.map(|pair| pair.map(|(key, text)| (key.to_owned(), value(text)))).collect::<Result<_, _>>()?;
+    let (batch_size, threads) = (batch.parse()?, threads.parse()?);
+    let precision = precision(Path::new(model))?;
+    let options = Options { threads, batch_size, precision, command, extra, ..Options::default() };
+    let mut session = engine.load(Artifact::Onnx(Path::new(model)), &options)?;
+    let inputs = inputs(session.as_mut(), batch_size)?;
+    println!("{}", engine.check()?);
+    for seconds in stdin().lines() {
+        let latency = turn(session.as_mut(), &inputs, seconds?.trim().parse()?)?;
+        let [median, quickest] = [latency.p50_s, latency.min_s].map(|step| batch_size as f64 / step.0);
+        println!("{median} {quickest}");
     }
     Ok(())
+}
+
+/// The engine, and the command of its process when it is a sidecar.
+fn engine_named(name: &str) -> Outcome<(&'static dyn Engine, Vec<String>)> {
+    let file = Path::new(name);
+    if name.ends_with(".py") {
+        let command = ["python3", "-m", "flagperf_sidecar", name].map(str::to_owned);
+        return Ok((find("sidecar")?, command.to_vec()));
+    }
+    if file.is_file() {
+        let plugin = open_plugin(file).map_err(|missing| format!("{missing} ({})", missing.remedy))?;
+        return Ok((plugin, Vec::new()));
+    }
+    Ok((find(name)?, Vec::new()))
+}
+
+/// The floating-point type of the model's first input.
+fn precision(model: &Path) -> Outcome<DType> {
+    let graph = read_onnx(model)?;
+    Ok(graph.inputs.first().ok_or("a model without inputs")?.spec.dtype)
+}
+
+/// Numbers between 0 and 1 in memory that the session lends.
+fn inputs(session: &mut dyn Session, rows: usize) -> Result<Vec<Value>, Box<dyn Error>> {
+    let mut values = Vec::new();
+    for (index, info) in session.inputs().to_vec().into_iter().enumerate() {
+        let shape: Vec<usize> = info.spec.dims.iter().map(|dim| dim.fixed().unwrap_or(rows)).collect();
+        let count = shape.iter().product::<usize>();
+        let numbers = Tensor::from_vec(shape.clone(), (0..count).map(|at| (at % 255) as f32 / 255.0).collect())?;
+        let numbers = numbers.cast(info.spec.dtype);
+        let mut memory = session.lend(index, numbers.bytes().len())?;
+        memory.bytes_mut().copy_from_slice(numbers.bytes());
+        let memory: Arc<dyn LentMemory> = memory.into();
+        let memory: Arc<dyn HostMemory> = memory;
+        values.push(Value::Host(Tensor::from_memory(shape, info.spec.dtype, memory, 0)?));
+    }
+    Ok(values)
+}
+
+/// Times of steps for so many seconds; two steps go before.
+fn turn(session: &mut dyn Session, inputs: &[Value], seconds: f64) -> Result<Latency, Box<dyn Error>> {
+    let clock = MonotonicClock::start();
+    let mut step = || {
+        let begin = clock.now();
+        let outputs = session.submit(inputs)?;
+        session.sync()?;
+        drop(outputs);
+        Ok::<_, Box<dyn Error>>(clock.now().since(begin))
+    };
+    step()?;
+    step()?;
+    let (start, mut times) = (clock.now(), Vec::new());
+    while clock.now().since(start).0 < seconds {
+        times.push(step()?);
+    }
+    Ok(Latency::of(&times).ok_or("a turn of no step")?)
 }

@@ -10,26 +10,30 @@ mod jobs;
 use std::sync::{Arc, Mutex};
 
 use flagperf::event::Event;
-use flagperf::measure::Measurement;
+use flagperf::measure::{Measurement, PassTimes};
 use flagperf::step::Phase;
+use flagperf::units::Seconds;
 use flagperf::work::{self, Emit};
 use indexmap::IndexMap;
 use serde_json::json;
 
 fn main() {
-    println!("{:<34}{:>10}{:>12}{:>12}{:>14}", "null engine", "steps", "core us", "host us", "evaluate us");
+    println!("us a step, null engine   steps      core load_wait    output      host  evaluate");
     for batch in [1, 64] {
-        let m = measure(batch, batch * 2_000, 0.0);
-        let steps = m.steps as f64;
-        let us = |part: fn(&flagperf::measure::PassTimes) -> f64| m.passes.iter().map(part).sum::<f64>() * 1e6 / steps;
-        let (core, evaluate) = (us(|p| p.core_s.0), us(|p| p.evaluate_s.0));
-        let host = us(|p| p.load_wait_s.0 + p.output_s.0 + p.host_s.0);
-        println!("{:<34}{:>10}{core:>12.2}{host:>12.2}{evaluate:>14.2}", format!("batch {batch}"), m.steps);
+        row(&format!("batch {batch}"), &measure(batch, batch * 2_000, 0.0));
     }
     let m = measure(64, 64 * 100, 5.0);
+    row("batch 64, sleeps 5 ms", &m);
     let rate = |r: Option<flagperf::units::SamplesPerSecond>| r.map_or(f64::NAN, |r| r.0);
     let ratio = rate(m.throughput_whole_samples_per_s) / rate(m.throughput_core_samples_per_s);
     println!("whole / core, 5 ms a step, batch 64: {ratio:.4}");
+}
+
+fn row(name: &str, m: &Measurement) {
+    let us = |part: fn(&PassTimes) -> Seconds| m.passes.iter().map(|p| part(p).0).sum::<f64>() * 1e6 / m.steps as f64;
+    let parts = [us(|p| p.core_s), us(|p| p.load_wait_s), us(|p| p.output_s), us(|p| p.host_s), us(|p| p.evaluate_s)];
+    let parts: String = parts.iter().map(|part| format!("{part:>10.2}")).collect();
+    println!("{name:<24}{:>6}{parts}", m.steps);
 }
 
 fn measure(batch: u32, samples: u32, sleep_ms: f64) -> Measurement {

@@ -1,22 +1,44 @@
-//! Compiles the shim, and lets the plug-in find the libtorch that it was built with.
+//! Compiles the shims, and lets the plug-in find the libtorch that it was built with.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn main() {
     println!("cargo:rerun-if-env-changed=LIBTORCH");
-    #[expect(clippy::disallowed_methods, reason = "a build script is told by the environment, as torch-sys is")]
-    let Ok(libtorch) = std::env::var("LIBTORCH").map(PathBuf::from) else {
+    let Some(libtorch) = variable("LIBTORCH") else {
         panic!("LIBTORCH is not set: the folder `torch` of an unpacked wheel, or of an unpacked libtorch archive");
     };
     let lib = libtorch.join("lib").canonicalize().expect("`$LIBTORCH/lib` is a folder");
     println!("cargo:rerun-if-changed=src/shim.cpp");
-    // libtorch's headers are written for other warnings than ours.
-    cc::Build::new()
-        .cpp(true)
-        .std("c++17")
-        .include(libtorch.join("include"))
-        .warnings(false)
-        .file("src/shim.cpp")
-        .compile("shim");
+    compiler(&libtorch).file("src/shim.cpp").compile("shim");
+    capture(&libtorch);
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}", lib.display());
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    #[expect(clippy::disallowed_methods, reason = "a build script is told by the environment, as torch-sys is")]
+    std::env::var_os(name).map(PathBuf::from)
+}
+
+fn compiler(libtorch: &Path) -> cc::Build {
+    let mut build = cc::Build::new();
+    // libtorch's headers are written for other warnings than ours.
+    build.cpp(true).std("c++17").include(libtorch.join("include")).warnings(false);
+    build
+}
+
+/// The library that captures work on a CUDA device: its names are found when it is opened. Empty without CUDA's headers.
+fn capture(libtorch: &Path) {
+    println!("cargo:rerun-if-changed=src/capture.cpp");
+    println!("cargo:rerun-if-env-changed=CUDA_HOME");
+    let library = variable("OUT_DIR").expect("cargo sets it").join("libcapture.so");
+    let beside = libtorch.join("../nvidia/cu13/include");
+    let folders = [Some(beside), variable("CUDA_HOME").map(|home| home.join("include"))];
+    let Some(headers) = folders.into_iter().flatten().find(|folder| folder.join("crt/host_config.h").is_file()) else {
+        println!("cargo:warning=no headers of CUDA beside libtorch or in CUDA_HOME: without `cuda_graph`");
+        std::fs::write(&library, b"").expect("OUT_DIR can be written to");
+        return;
+    };
+    let mut command = compiler(libtorch).include(headers).pic(true).get_compiler().to_command();
+    let status = command.args(["-shared", "src/capture.cpp", "-o"]).arg(&library).status();
+    assert!(status.expect("the compiler can be started").success(), "src/capture.cpp cannot be compiled");
 }

@@ -1,5 +1,7 @@
 //! What an evaluator returns: sums that merge over batches and are finished once a pass.
 
+use half::f16;
+use half::slice::HalfFloatSliceExt;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
@@ -61,9 +63,14 @@ pub fn top_k(scores: &Tensor, labels: &Tensor, ks: &[usize]) -> Result<Accumulat
         return Err(MetricError::K { k: *k, classes });
     }
     let labels = labels.as_slice::<i64>().map_err(|_| MetricError::Labels { is: labels.spec().to_string(), rows })?;
-    let ranks = match scores.as_slice::<f32>() {
-        Ok(scores) => ranks(scores, classes, labels)?,
-        Err(_) => ranks(&scores.to_f64(), classes, labels)?,
+    let ranks = if let Ok(scores) = scores.as_slice::<f32>() {
+        ranks(scores, classes, labels)?
+    } else if let Ok(halves) = scores.as_slice::<f16>() {
+        let mut widened = vec![0.0; halves.len()];
+        halves.convert_to_f32_slice(&mut widened);
+        ranks(&widened, classes, labels)?
+    } else {
+        ranks(&scores.to_f64(), classes, labels)?
     };
     let mut seen = Accumulator::default();
     for k in ks {
@@ -86,9 +93,10 @@ fn rank_of<T: PartialOrd + Copy>(row: &[T], label: i64) -> Option<usize> {
     if own.partial_cmp(&own).is_none() {
         return Some(row.len());
     }
-    let before = row[..label].iter().filter(|score| **score >= own).count();
-    let after = row[label + 1..].iter().filter(|score| **score > own).count();
-    Some(before + after)
+    // Summed in 32 bits, so that the compiler compares several scores at once.
+    let before: u32 = row[..label].iter().map(|score| u32::from(*score >= own)).sum();
+    let after: u32 = row[label + 1..].iter().map(|score| u32::from(*score > own)).sum();
+    Some((before + after) as usize)
 }
 
 /// An evaluator's input that a metric does not take.
@@ -141,6 +149,9 @@ mod tests {
         assert_eq!(seen.finish()["top1"], 0.5);
         assert_eq!(seen.finish()["top2"], 1.0);
         assert_eq!(seen.observations(), 2);
+        for dtype in [DType::F16, DType::BF16, DType::F64] {
+            assert_eq!(top_k(&scores().cast(dtype), &labels(&[2, 0]), &[1, 2]).unwrap(), seen, "{dtype}");
+        }
     }
 
     #[test]

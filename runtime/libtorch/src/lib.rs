@@ -3,6 +3,7 @@
 //! On the processor outputs are lent as they lie in memory; on a CUDA device they stay there until they are asked for,
 //! and are taken back as inputs. Knows no host and no clock.
 
+mod capture;
 mod cuda;
 mod library;
 mod ops;

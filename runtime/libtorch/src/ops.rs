@@ -6,7 +6,7 @@ mod windows;
 
 use flagperf_onnx::exec::{After, Binary, Conv, OpError, PadMode, Pool, Reduce, TensorOps, Unary};
 use flagperf_onnx::{DType, Tensor as HostTensor};
-use tch::{Device, TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 use crate::tensor::{self, Shared, sizes, torch_error};
 
@@ -17,6 +17,8 @@ pub struct TorchOps {
     pub device: Device,
     /// Whether filters, and with them everything that convolutions make, have their channels together in memory.
     pub channels_last: bool,
+    /// Whether cuDNN adds and rectifies within its convolutions.
+    pub fused_convolutions: bool,
 }
 
 type Made = Result<Shared, OpError>;
@@ -78,7 +80,8 @@ impl TensorOps for TorchOps {
         made(windows::conv(&x.0, &weight.0, bias.map(|bias| &bias.0), conv))
     }
 
-    /// The sum and the activation are computed in place, as modules of PyTorch do: nothing else has the result yet.
+    /// cuDNN's kernel for all of it where there is one; else the sum and the activation are computed in place, as modules
+    /// of PyTorch do: nothing else has the result yet.
     fn conv_fused(
         &self,
         x: &Shared,
@@ -87,6 +90,10 @@ impl TensorOps for TorchOps {
         conv: &Conv,
         after: After<'_, Shared>,
     ) -> Made {
+        if self.fuses(x, conv, &after) {
+            let residual = after.residual.map(|residual| &residual.0);
+            return made(windows::conv_relu(&x.0, &weight.0, bias.map(|bias| &bias.0), residual, conv));
+        }
         let mut y = self.conv(x, weight, bias, conv)?.0;
         if let Some(residual) = after.residual {
             y = y.f_add_(&residual.0).map_err(torch_error)?;
@@ -170,6 +177,17 @@ impl TensorOps for TorchOps {
 }
 
 impl TorchOps {
+    /// Whether cuDNN has one kernel for the convolution and what follows: rectified, padded alike, of 16 bits, not by
+    /// channel.
+    fn fuses(&self, x: &Shared, conv: &Conv, after: &After<'_, Shared>) -> bool {
+        self.fused_convolutions
+            && self.device != Device::Cpu
+            && matches!(after.activation, Some(Unary::Relu))
+            && matches!(x.0.kind(), Kind::Half | Kind::BFloat16)
+            && conv.before == conv.after
+            && conv.groups == 1
+    }
+
     /// The tensor on this device: a single number may lie on the processor.
     fn here(&self, x: &Tensor) -> Result<Tensor, TchError> {
         if x.device() == self.device { Ok(x.shallow_clone()) } else { x.f_to(self.device) }

@@ -1,4 +1,4 @@
-//! The options of a load: `device`, `channels_last`.
+//! The options of a load: `device`, `channels_last`, `cuda_graph`, `fused_convolutions`.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,14 @@ pub struct Options {
     pub device: Device,
     /// Whether images are kept with their channels together (NHWC in memory, NCHW in name).
     pub channels_last: bool,
+    /// Whether a run is captured as a CUDA graph for each shape of the inputs, and replayed.
+    pub cuda_graph: bool,
+    /// Whether cuDNN adds and rectifies within its convolutions, where it can.
+    pub fused_convolutions: bool,
 }
 
 /// The names that are known, for messages.
-const KNOWN: &str = "device, channels_last";
+const KNOWN: &str = "device, channels_last, cuda_graph, fused_convolutions";
 
 impl Options {
     /// Reads the text of a JSON object. Channels come last unless that is switched off, as PyTorch recommends for
@@ -26,20 +30,28 @@ impl Options {
     /// An option that is unknown, or a value that it does not take.
     pub fn read(text: &str) -> Result<Self, Error> {
         let given: BTreeMap<String, Value> = serde_json::from_str(text).map_err(Error::failed)?;
-        let mut options = Options { device: Device::Cpu, channels_last: true };
+        let mut options =
+            Options { device: Device::Cpu, channels_last: true, cuda_graph: false, fused_convolutions: true };
         for (option, value) in given {
             let refuse = |reason: String| Error::BadOption { option: option.clone(), reason };
-            match (option.as_str(), &value) {
-                (_, Value::Null) => {}
-                ("device", value) => {
+            let switch = match option.as_str() {
+                _ if value.is_null() => continue,
+                "device" => {
                     let device = value.as_str().and_then(device);
                     options.device =
                         device.ok_or_else(|| refuse(format!("`{value}` is neither `cpu` nor `cuda:0`")))?;
+                    continue;
                 }
-                ("channels_last", Value::Bool(last)) => options.channels_last = *last,
-                ("channels_last", value) => return Err(refuse(format!("`{value}` is not true or false"))),
+                "channels_last" => &mut options.channels_last,
+                "cuda_graph" => &mut options.cuda_graph,
+                "fused_convolutions" => &mut options.fused_convolutions,
                 _ => return Err(refuse(format!("unknown (known: {KNOWN})"))),
-            }
+            };
+            *switch = value.as_bool().ok_or_else(|| refuse(format!("`{value}` is not true or false")))?;
+        }
+        if options.cuda_graph && options.device == Device::Cpu {
+            let reason = "the processor has no CUDA graphs (`device` is `cpu`)".to_owned();
+            return Err(Error::BadOption { option: "cuda_graph".to_owned(), reason });
         }
         Ok(options)
     }
@@ -92,20 +104,25 @@ mod tests {
 
     #[test]
     fn options_are_read_and_null_is_the_default() {
-        let default = Options { device: Device::Cpu, channels_last: true };
+        let default = Options::read("{}").unwrap();
+        assert_eq!(default.device, Device::Cpu);
         assert_eq!(Options::read(r#"{"device": null, "channels_last": null}"#).unwrap(), default);
-        let given = Options::read(r#"{"device": "cuda:1", "channels_last": false}"#).unwrap();
-        assert_eq!(given, Options { device: Device::Cuda(1), channels_last: false });
+        let given = r#"{"device": "cuda:1", "channels_last": false, "cuda_graph": true, "fused_convolutions": false}"#;
+        let expected =
+            Options { device: Device::Cuda(1), channels_last: false, cuda_graph: true, fused_convolutions: false };
+        assert_eq!(Options::read(given).unwrap(), expected);
     }
 
     #[test]
     fn an_unknown_option_or_value_is_named() {
-        assert_eq!(refusal(r#"{"devise": "cpu"}"#), "option `devise`: unknown (known: device, channels_last)");
+        assert_eq!(refusal(r#"{"devise": "cpu"}"#), format!("option `devise`: unknown (known: {KNOWN})"));
         for device in [r#""cuda""#, r#""gpu:0""#, r#""cuda:x""#, "0"] {
             let expected = format!("option `device`: `{device}` is neither `cpu` nor `cuda:0`");
             assert_eq!(refusal(&format!(r#"{{"device": {device}}}"#)), expected);
         }
         assert_eq!(refusal(r#"{"channels_last": 1}"#), "option `channels_last`: `1` is not true or false");
+        let graph = "option `cuda_graph`: the processor has no CUDA graphs (`device` is `cpu`)";
+        assert_eq!(refusal(r#"{"cuda_graph": true}"#), graph);
     }
 
     #[test]

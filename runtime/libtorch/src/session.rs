@@ -12,12 +12,13 @@ use flagperf_plugin::{
 };
 use tch::{Device, Kind, Tensor};
 
+use crate::capture::Captured;
 use crate::cuda;
 use crate::failed;
 use crate::library::memory_asked_for;
 use crate::ops::TorchOps;
 use crate::options::Options;
-use crate::shim::{InferenceMode, full_f32};
+use crate::shim::{InferenceMode, prepare_devices};
 use crate::tensor::{self, Shared, sizes, torch_error};
 
 /// A graph that libtorch runs.
@@ -27,7 +28,19 @@ pub struct TorchSession {
     executor: Executor<TorchOps>,
     threads: usize,
     device: Device,
+    /// One for each shape of the inputs, when runs are captured.
+    captured: Option<Vec<Replay>>,
 }
+
+/// A captured run: what it reads and writes stays where it is.
+struct Replay {
+    inputs: Vec<Shared>,
+    outputs: Vec<Shared>,
+    run: Captured,
+}
+
+/// Runs before one is captured: PyTorch's own number, in which libraries choose their algorithms.
+const WARMUPS: usize = 3;
 
 impl TorchSession {
     /// Loads an ONNX file.
@@ -39,20 +52,22 @@ impl TorchSession {
         options.check(load.precision)?;
         if let Device::Cuda(index) = options.device {
             cuda::open(index)?;
-            full_f32();
+            prepare_devices();
         }
         let threads = if load.threads == 0 { available_parallelism().map_or(1, usize::from) } else { load.threads };
         set_threads(threads);
         let _inference = InferenceMode::begin();
         let (Artifact::Onnx(path) | Artifact::Compiled(path)) = load.artifact;
         let graph = read_onnx(path).map_err(Error::failed)?;
-        let ops = TorchOps { device: options.device, channels_last: options.channels_last };
+        let Options { device, channels_last, fused_convolutions, cuda_graph } = options;
+        let ops = TorchOps { device, channels_last, fused_convolutions };
         Ok(TorchSession {
             inputs: graph.inputs.iter().map(info).collect(),
             outputs: graph.outputs.iter().map(info).collect(),
             executor: Executor::load(&graph, ops).map_err(failed)?,
             threads,
-            device: options.device,
+            device,
+            captured: cuda_graph.then(Vec::new),
         })
     }
 
@@ -74,16 +89,44 @@ impl TorchSession {
         there.map(Shared).map_err(|error| lacking(torch_error(error)))
     }
 
+    /// Runs what was captured for inputs of these shapes, or captures it first. Gives copies: the next run overwrites.
+    fn replay(&mut self, index: usize, given: &[Shared]) -> Result<Vec<Shared>, Error> {
+        let like = |replay: &Replay| replay.inputs.iter().zip(given).all(|(kept, given)| kept.0.size() == given.0.size());
+        let captured = self.captured.as_mut().expect("asked before");
+        let place = match captured.iter().position(like) {
+            Some(place) => place,
+            None => {
+                captured.push(Replay::capture(index, &self.executor, given)?);
+                captured.len() - 1
+            }
+        };
+        let replay = &captured[place];
+        for (kept, given) in replay.inputs.iter().zip(given) {
+            copy(&kept.0, &given.0)?;
+        }
+        replay.run.replay()?;
+        replay.outputs.iter().map(|output| duplicate(&output.0)).collect()
+    }
+
     fn give(&self, made: Shared, inputs: &[Range<usize>]) -> Result<Output<Kept>, Error> {
         if made.0.device() != Device::Cpu {
             return made.0.f_contiguous().map(|x| Output::Device(Kept(Shared(x)))).map_err(|e| lacking(torch_error(e)));
         }
         let begins = made.0.data_ptr() as usize;
         let borrowed = inputs.iter().any(|input| input.contains(&begins));
-        let own = if borrowed { made.0.f_contiguous().and_then(|x| x.f_clone(&x)) } else { made.0.f_contiguous() };
-        let own = own.map_err(|error| lacking(torch_error(error)))?;
+        let own = made.0.f_contiguous().map_err(|error| lacking(torch_error(error)))?;
+        let own = if borrowed { duplicate(&own)?.0 } else { own };
         let (shape, dtype) = (tensor::shape(&own), dtype_of(&own)?);
         Ok(Output::Host { shape, dtype, memory: Box::new(Memory(Shared(own))) })
+    }
+}
+
+impl Replay {
+    fn capture(index: usize, executor: &Executor<TorchOps>, given: &[Shared]) -> Result<Self, Error> {
+        let inputs: Vec<Shared> = given.iter().map(|given| duplicate(&given.0)).collect::<Result<_, _>>()?;
+        tch::Cuda::synchronize(index as i64);
+        let (run, outputs) = Captured::capture(index, WARMUPS, || executor.run(inputs.clone()).map_err(failed))?;
+        Ok(Replay { inputs, outputs, run })
     }
 }
 
@@ -111,8 +154,11 @@ impl Session for TorchSession {
     fn submit(&mut self, inputs: &[Input<'_, Kept>]) -> Result<Vec<Output<Kept>>, Error> {
         set_threads(self.threads);
         let _inference = InferenceMode::begin();
-        let given = inputs.iter().map(|input| self.feed(input)).collect::<Result<_, _>>()?;
-        let made = self.executor.run(given).map_err(failed)?;
+        let given: Vec<Shared> = inputs.iter().map(|input| self.feed(input)).collect::<Result<_, _>>()?;
+        let made = match self.device {
+            Device::Cuda(index) if self.captured.is_some() => self.replay(index, &given)?,
+            _ => self.executor.run(given).map_err(failed)?,
+        };
         let lent: Vec<Range<usize>> = inputs.iter().filter_map(addresses).collect();
         made.into_iter().map(|made| self.give(made, &lent)).collect()
     }
@@ -199,6 +245,18 @@ impl LentMemory for Pinned {
         // SAFETY: a dense tensor of bytes that nobody else has; it lives as long as the slice.
         unsafe { slice::from_raw_parts_mut(self.0.data_ptr().cast(), self.0.numel()) }
     }
+}
+
+/// Fills a tensor on the device.
+fn copy(to: &Tensor, from: &Tensor) -> Result<(), Error> {
+    let mut to = to.shallow_clone();
+    to.f_copy_(from).map(drop).map_err(|error| lacking(torch_error(error)))
+}
+
+/// The same values in memory of their own.
+fn duplicate(tensor: &Tensor) -> Result<Shared, Error> {
+    let own = tensor.f_empty_like().map_err(|error| lacking(torch_error(error)))?;
+    copy(&own, tensor).map(|()| Shared(own))
 }
 
 /// libtorch has one number of threads, kept in part by each thread that computes.

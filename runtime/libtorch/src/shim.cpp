@@ -10,9 +10,11 @@ void *flagperf_inference_begin() { return new c10::InferenceMode(true); }
 
 void flagperf_inference_end(void *mode) { delete static_cast<c10::InferenceMode *>(mode); }
 
-// f32 is f32 on a device, too, and not TF32, which PyTorch takes for convolutions unless it is told otherwise.
-void flagperf_full_f32() {
+// How devices compute, for the whole process: f32 is f32 there, too, and not TF32, which PyTorch takes for convolutions
+// unless it is told otherwise; of cuDNN's algorithms the one is taken that is fastest for a shape when it is first met.
+void flagperf_prepare_devices() {
     at::globalContext().setAllowTF32CuDNN(false);
     at::globalContext().setAllowTF32CuBLAS(false);
+    at::globalContext().setBenchmarkCuDNN(true);
 }
 }

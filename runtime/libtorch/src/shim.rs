@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 unsafe extern "C" {
     fn flagperf_inference_begin() -> *mut c_void;
     fn flagperf_inference_end(mode: *mut c_void);
-    fn flagperf_full_f32();
+    fn flagperf_prepare_devices();
 }
 
 /// PyTorch's inference mode, on this thread, as long as this lives.
@@ -31,8 +31,9 @@ impl Drop for InferenceMode {
     }
 }
 
-/// Keeps devices from computing f32 in TF32, from now on and in this whole process.
-pub fn full_f32() {
-    // SAFETY: sets two switches of libtorch's.
-    unsafe { flagperf_full_f32() };
+/// Keeps devices from computing f32 in TF32, and has the fastest of cuDNN's algorithms found for each shape, from now on
+/// and in this whole process.
+pub fn prepare_devices() {
+    // SAFETY: sets three switches of libtorch's.
+    unsafe { flagperf_prepare_devices() };
 }

@@ -13,6 +13,22 @@ pub fn conv(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, conv: &Conv) -> 
     padded.f_conv2d(weight, bias, pair(conv.strides), padding, pair(conv.dilations), conv.groups as i64)
 }
 
+/// Two-dimensional convolution, plus `residual` if given, rectified: one kernel of cuDNN's, which pads both sides alike.
+pub fn conv_relu(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    residual: Option<&Tensor>,
+    conv: &Conv,
+) -> Result<Tensor, TchError> {
+    let (strides, padding, dilations) = (pair(conv.strides), pair(conv.before), pair(conv.dilations));
+    let groups = conv.groups as i64;
+    match residual {
+        Some(z) => x.f_cudnn_convolution_add_relu(weight, z, 1.0, bias, strides, padding, dilations, groups),
+        None => x.f_cudnn_convolution_relu(weight, bias, strides, padding, dilations, groups),
+    }
+}
+
 /// The largest element of each window.
 pub fn max_pool(x: &Tensor, pool: &Pool) -> Result<Tensor, TchError> {
     let (padded, padding) = if is_plain(x, pool) {
