@@ -27,7 +27,7 @@ struct Parsed(*mut OnnxParser<'static>);
 
 impl Parsed {
     fn new(path: &Path, network: NetworkDefinition<'static>) -> Result<Self, Error> {
-        let mut parser = explained("the parser cannot be made", || OnnxParser::new(network, logger_of_trtx()?))?;
+        let mut parser = explained("the parser cannot be made", || OnnxParser::new(network, logger()?))?;
         let name = path.to_str().ok_or_else(|| Error::Failed(format!("`{}` is no name", path.display())))?;
         let what = format!("`{name}` cannot be parsed");
         // 2: the parser says warnings and what is worse.
@@ -49,16 +49,12 @@ impl Drop for Parsed {
     }
 }
 
-fn logger_of_trtx() -> trtx::Result<&'static trtx::Logger> {
-    logger().map_err(|error| trtx::Error::Runtime(error.to_string()))
-}
-
 /// Builds an engine for batches of `batch_size` or, where there are any, for the profiles.
 ///
 /// # Errors
 /// An operator that TensorRT lacks; a shape or profile that does not fit the model; what TensorRT says.
 pub fn build(path: &Path, options: &Options, batch_size: usize) -> Result<Built, Error> {
-    let mut builder = explained("the builder cannot be made", || Builder::new(logger_of_trtx()?))?;
+    let mut builder = explained("the builder cannot be made", || Builder::new(logger()?))?;
     let network = explained("the network cannot be made", || builder.create_network(0))?;
     let mut parsed = Parsed::new(path, network)?;
     let network = parsed.network();

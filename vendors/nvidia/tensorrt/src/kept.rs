@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use flagperf_plugin::Error;
 use serde::{Deserialize, Serialize};
 
-use crate::library::{NAME, TITLE};
+use crate::flavour::{NAME, TITLE};
 use crate::shapes::Profile;
 
 /// What an engine was built for.

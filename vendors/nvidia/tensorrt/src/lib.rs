@@ -5,6 +5,7 @@
 
 mod building;
 mod cuda;
+mod flavour;
 mod kept;
 mod library;
 mod log;
@@ -14,6 +15,7 @@ mod questions;
 mod running;
 mod session;
 mod shapes;
+mod tensor;
 mod values;
 
 use flagperf_plugin::{About, DType, Engine, Error, Load};
@@ -29,8 +31,8 @@ impl Engine for TensorRt {
     type Session = TensorRtSession;
 
     const ABOUT: About = About {
-        name: library::NAME,
-        version: library::VERSION,
+        name: flavour::NAME,
+        version: flavour::VERSION,
         about: "builds an engine from ONNX, keeps it, and runs it with CUDA graphs",
         framework: false,
         compiler: true,

@@ -9,25 +9,7 @@ use std::sync::OnceLock;
 use flagperf_plugin::Error;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-/// Which of the two this is, by the name that vendor.yaml has for it.
-pub const NAME: &str = if cfg!(feature = "tensorrt") { "tensorrt" } else { "tensorrt_rtx" };
-/// What it calls itself.
-pub const TITLE: &str = if cfg!(feature = "tensorrt") { "TensorRT" } else { "TensorRT-RTX" };
-/// The version whose headers this was built with; a library of another one has other tables of functions.
-pub const VERSION: &str = if cfg!(feature = "tensorrt") { "11.4" } else { "1.7" };
-
-/// The library, and the parser of ONNX files.
-const FILES: [&str; 2] = if cfg!(feature = "tensorrt") {
-    ["libnvinfer.so.11", "libnvonnxparser.so.11"]
-} else {
-    ["libtensorrt_rtx.so.1", "libtensorrt_onnxparser_rtx.so.1"]
-};
-
-const REMEDY: &str = if cfg!(feature = "tensorrt") {
-    "it is in the vendor's container image; `flagperf backend install tensorrt` there, or LD_LIBRARY_PATH, says where"
-} else {
-    "`flagperf backend install tensorrt_rtx` gets it"
-};
+use crate::flavour::{FILES, REMEDY, TITLE, VERSION};
 
 /// Opens the libraries where the build was told that they are, else where the system's loader finds them. Gives the
 /// version: `1.7.1`.

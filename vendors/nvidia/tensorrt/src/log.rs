@@ -32,13 +32,13 @@ impl LogHandler for Handler {
 ///
 /// # Errors
 /// When it cannot be made.
-pub fn logger() -> Result<&'static Logger, Error> {
+pub fn logger() -> trtx::Result<&'static Logger> {
     static LOGGER: OnceLock<Logger> = OnceLock::new();
     if LOGGER.get().is_none() {
         // A second one, of another thread, is dropped again.
-        let _ = LOGGER.set(Logger::new(Handler).map_err(Error::failed)?);
+        let _ = LOGGER.set(Logger::new(Handler)?);
     }
-    LOGGER.get().ok_or_else(|| Error::failed("TensorRT's logger cannot be made"))
+    LOGGER.get().ok_or_else(|| trtx::Error::Runtime("the logger cannot be made".to_owned()))
 }
 
 /// Does `work`; when it fails, the error is what TensorRT said meanwhile.

@@ -70,23 +70,46 @@ impl Pool {
     ///
     /// # Errors
     /// When there is not so much memory, even without the buffers of other sizes.
-    pub fn take(&self, bytes: usize) -> Result<DeviceBuffer, Error> {
+    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Pooled, Error> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(index) = free.iter().rposition(|buffer| buffer.bytes() == bytes) {
-            return Ok(free.remove(index));
-        }
-        match DeviceBuffer::new(&self.gpu, bytes) {
-            Err(Error::OutOfMemory { .. }) if !free.is_empty() => {
-                free.clear();
-                DeviceBuffer::new(&self.gpu, bytes)
-            }
-            made => made,
-        }
+        let buffer = match free.iter().rposition(|buffer| buffer.bytes() == bytes) {
+            Some(index) => free.remove(index),
+            None => match DeviceBuffer::new(&self.gpu, bytes) {
+                Err(Error::OutOfMemory { .. }) if !free.is_empty() => {
+                    free.clear();
+                    DeviceBuffer::new(&self.gpu, bytes)?
+                }
+                made => made?,
+            },
+        };
+        Ok(Pooled { buffer: Some(buffer), pool: self.clone() })
+    }
+}
+
+/// A buffer that goes back to its pool when it is dropped, on any thread.
+#[derive(Debug)]
+pub struct Pooled {
+    /// There until it is dropped.
+    buffer: Option<DeviceBuffer>,
+    pool: Arc<Pool>,
+}
+
+impl Pooled {
+    /// Where it begins.
+    pub fn address(&self) -> u64 {
+        self.buffer.as_ref().map_or(0, DeviceBuffer::address)
     }
 
-    /// Takes one back.
-    pub fn give(&self, buffer: DeviceBuffer) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.buffer.as_ref().map_or(0, DeviceBuffer::bytes)
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.extend(self.buffer.take());
     }
 }
 

@@ -1,20 +1,20 @@
 //! An engine on a GPU: one context, one stream, buffers that stay.
 //!
-//! TensorRT-RTX captures its CUDA graphs itself, after it has compiled its kernels for a shape; for TensorRT they are
-//! captured here, from the second step of a shape on.
+//! CUDA graphs are captured from the second step of a shape on, where the library does not do it itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use flagperf_plugin::dlpack::{DLDevice, DLDeviceType};
-use flagperf_plugin::{DType, DeviceTensor, Error, HostView, Input, Output};
+use flagperf_plugin::{Error, HostView, Input, Output};
 use trtx::{CudaEngine, ExecutionContext, LayerInformationFormat, Runtime};
 
 use crate::cuda::{Gpu, Graph, Stream};
+use crate::flavour::{IS_CAPTURED, context, fits};
 use crate::log::{explained, logger};
 use crate::memory::{DeviceBuffer, Pool};
 use crate::options::Options;
 use crate::shapes::{Profile, Shapes, written};
+use crate::tensor::GpuTensor;
 use crate::values::{self, Value};
 
 /// Graphs that are kept, each for its own addresses.
@@ -59,7 +59,7 @@ impl Running {
         values: Option<[Vec<Value>; 2]>,
     ) -> Result<Self, Error> {
         gpu.enter()?;
-        let mut runtime = explained("the runtime cannot be made", || Runtime::new(logger_of_trtx()?))?;
+        let mut runtime = explained("the runtime cannot be made", || Runtime::new(logger()?))?;
         fits(&runtime, engine)?;
         let mut loaded = explained("the engine cannot be loaded", || runtime.deserialize_cuda_engine(engine))?;
         let context = explained("the engine cannot be run", || context(&mut loaded, options.cuda_graph))?;
@@ -78,7 +78,7 @@ impl Running {
             profiles: profiles.to_vec(),
             set: None,
             settled: false,
-            captures: options.cuda_graph && cfg!(feature = "tensorrt"),
+            captures: options.cuda_graph && IS_CAPTURED,
         })
     }
 
@@ -141,18 +141,18 @@ impl Running {
     ///
     /// # Errors
     /// When an input does not fit, memory is lacking, or TensorRT says so.
-    pub fn submit(&mut self, inputs: &[Input<'_, Kept>]) -> Result<Vec<Output<Kept>>, Error> {
+    pub fn submit(&mut self, inputs: &[Input<'_, GpuTensor>]) -> Result<Vec<Output<GpuTensor>>, Error> {
         self.gpu().enter()?;
         self.set_shapes(inputs)?;
         let mut addresses = Vec::with_capacity(self.inputs.len() + self.outputs.len());
         for (index, input) in inputs.iter().enumerate() {
             addresses.push(match input {
-                Input::Own(own) => own.address,
+                Input::Own(own) => own.buffer.address(),
                 Input::Host(view) => self.feed(index, view)?,
             });
         }
         let outputs = self.outputs.iter().map(|output| self.output(output)).collect::<Result<Vec<_>, _>>()?;
-        addresses.extend(outputs.iter().map(|output| output.address));
+        addresses.extend(outputs.iter().map(|output| output.buffer.address()));
         self.run(addresses)?;
         Ok(outputs.into_iter().map(Output::Device).collect())
     }
@@ -170,21 +170,21 @@ impl Running {
     ///
     /// # Errors
     /// When computing it failed.
-    pub fn download(&self, tensor: &Kept, to: &mut [u8]) -> Result<(), Error> {
+    pub fn download(&self, tensor: &GpuTensor, to: &mut [u8]) -> Result<(), Error> {
         self.gpu().enter()?;
-        let held = tensor.buffer.as_ref().map_or(0, DeviceBuffer::bytes);
+        let held = tensor.buffer.bytes();
         if held != to.len() {
             return Err(Error::Failed(format!("the output has `{held}` bytes, `{}` were asked for", to.len())));
         }
         // SAFETY: as many bytes lie there.
-        unsafe { self.stream.download(to, tensor.address) }
+        unsafe { self.stream.download(to, tensor.buffer.address()) }
     }
 
     /// Sets the shapes of the inputs where they are not those of the step before.
-    fn set_shapes(&mut self, inputs: &[Input<'_, Kept>]) -> Result<(), Error> {
+    fn set_shapes(&mut self, inputs: &[Input<'_, GpuTensor>]) -> Result<(), Error> {
         let given = inputs.iter().zip(&self.inputs).map(|(input, value)| {
             let shape = match input {
-                Input::Own(own) => own.shape.as_slice(),
+                Input::Own(own) => own.sizes.as_slice(),
                 Input::Host(view) => view.shape,
             };
             let sizes = shape.iter().map(|size| i64::try_from(*size).map_err(Error::failed));
@@ -226,15 +226,14 @@ impl Running {
     }
 
     /// A place for an output, of the shape that it will have.
-    fn output(&self, value: &Value) -> Result<Kept, Error> {
+    fn output(&self, value: &Value) -> Result<GpuTensor, Error> {
         let dims = self.context.tensor_shape(&value.name).map_err(Error::failed)?;
         let sizes = usize::try_from(dims.nbDims).ok().and_then(|count| dims.d.get(..count));
         let shape = sizes.map(|sizes| sizes.iter().map(|size| usize::try_from(*size).ok()).collect::<Option<Vec<_>>>());
         let unknown = || Error::Failed(format!("the size of output `{}` depends on what is computed", value.name));
         let shape = shape.flatten().ok_or_else(unknown)?;
         let buffer = self.pool.take(shape.iter().product::<usize>() * value.dtype.size())?;
-        let (address, index) = (buffer.address(), self.gpu().index);
-        Ok(Kept { shape, dtype: value.dtype, index, address, buffer: Some(buffer), pool: self.pool.clone() })
+        Ok(GpuTensor { sizes: shape, dtype: value.dtype, gpu: self.gpu().index, buffer })
     }
 
     /// Puts a step on the stream: as a graph where one was captured with these addresses.
@@ -276,47 +275,6 @@ impl Drop for Running {
     }
 }
 
-fn logger_of_trtx() -> trtx::Result<&'static trtx::Logger> {
-    logger().map_err(|error| trtx::Error::Runtime(error.to_string()))
-}
-
-/// Refuses an engine that TensorRT-RTX knows not to run here, in its own words.
-#[cfg(not(feature = "tensorrt"))]
-fn fits(runtime: &Runtime<'static>, engine: &[u8]) -> Result<(), Error> {
-    let (validity, reasons) = explained("the engine cannot be read", || runtime.engine_validity(engine))?;
-    if validity != trtx::EngineValidity::kINVALID {
-        return Ok(());
-    }
-    let names: Vec<&str> = reasons.iter_names().map(|(name, _)| name).collect();
-    Err(Error::Unavailable {
-        reason: format!("the engine does not fit this machine ({})", names.join(", ").to_lowercase().replace('_', " ")),
-        remedy: "TensorRT-RTX takes GPUs of the compute capabilities in its support matrix only".to_owned(),
-    })
-}
-
-/// TensorRT says it when the engine is loaded.
-#[cfg(feature = "tensorrt")]
-fn fits(_: &Runtime<'static>, _: &[u8]) -> Result<(), Error> {
-    Ok(())
-}
-
-/// A context that compiles kernels for a shape when it is set, not beside the measured steps.
-#[cfg(not(feature = "tensorrt"))]
-fn context(engine: &mut CudaEngine<'static>, graph: bool) -> trtx::Result<ExecutionContext<'static>> {
-    use trtx::{CudaGraphStrategy, DynamicShapesKernelSpecializationStrategy as Specialization};
-    let mut config = engine.create_runtime_config()?;
-    config.set_dynamic_shapes_kernel_specialization_strategy(Specialization::kEAGER);
-    if graph {
-        config.set_cuda_graph_strategy(CudaGraphStrategy::kWHOLE_GRAPH_CAPTURE)?;
-    }
-    engine.create_execution_context_with_config(std::rc::Rc::new(config))
-}
-
-#[cfg(feature = "tensorrt")]
-fn context(engine: &mut CudaEngine<'static>, _: bool) -> trtx::Result<ExecutionContext<'static>> {
-    engine.create_execution_context()
-}
-
 /// Refuses a shape outside of the profile that is in use.
 fn within(profile: &Profile, index: i32, name: &str, shape: &[i64]) -> Result<(), Error> {
     let (Some(min), Some(max)) = (profile.min.get(name), profile.max.get(name)) else { return Ok(()) };
@@ -327,43 +285,6 @@ fn within(profile: &Profile, index: i32, name: &str, shape: &[i64]) -> Result<()
     }
     let (given, min, max) = (written(shape), written(min), written(max));
     Err(Error::Failed(format!("input `{name}` is `{given}`, profile `{index}` takes `{min}` to `{max}`")))
-}
-
-/// An output on the GPU; its buffer goes back to the session's pool.
-#[derive(Debug)]
-pub struct Kept {
-    shape: Vec<usize>,
-    dtype: DType,
-    index: i32,
-    address: u64,
-    buffer: Option<DeviceBuffer>,
-    pool: Arc<Pool>,
-}
-
-impl DeviceTensor for Kept {
-    fn shape(&self) -> Vec<usize> {
-        self.shape.clone()
-    }
-
-    fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    fn device(&self) -> DLDevice {
-        DLDevice { device_type: DLDeviceType::CUDA, device_id: self.index }
-    }
-
-    fn address(&self) -> usize {
-        self.address as usize
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            self.pool.give(buffer);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,12 +6,14 @@ use flagperf_plugin::{Artifact, Error, Input, LentMemory, Load, Output, Session,
 
 use crate::building;
 use crate::cuda::Gpu;
+use crate::flavour::{BOUND_TO_GPU, TITLE};
 use crate::kept::{self, Description};
-use crate::library::{self, TITLE};
+use crate::library;
 use crate::memory::PinnedBuffer;
 use crate::options::{Device, Options};
 use crate::questions;
-use crate::running::{Kept, Running};
+use crate::running::Running;
+use crate::tensor::GpuTensor;
 use crate::values::Value;
 
 /// A loaded model.
@@ -73,7 +75,7 @@ impl TensorRtSession {
             description.check_library(path, library::open()?)?;
         }
         let gpu = Gpu::open(index)?;
-        if let Some(description) = description.as_ref().filter(|_| cfg!(feature = "tensorrt")) {
+        if let Some(description) = description.as_ref().filter(|_| BOUND_TO_GPU) {
             description.check_gpu(path, &gpu.facts)?;
         }
         let profiles = description.as_ref().map(|description| description.profiles.as_slice()).unwrap_or_default();
@@ -99,7 +101,7 @@ fn refuse(reason: &str) -> Error {
 }
 
 impl Session for TensorRtSession {
-    type Tensor = Kept;
+    type Tensor = GpuTensor;
 
     fn inputs(&self) -> Vec<ValueInfo> {
         self.inputs.iter().map(Value::info).collect()
@@ -115,7 +117,7 @@ impl Session for TensorRtSession {
         PinnedBuffer::new(running.gpu(), bytes).map(|memory| Some(Box::new(memory) as Box<dyn LentMemory>))
     }
 
-    fn submit(&mut self, inputs: &[Input<'_, Kept>]) -> Result<Vec<Output<Kept>>, Error> {
+    fn submit(&mut self, inputs: &[Input<'_, GpuTensor>]) -> Result<Vec<Output<GpuTensor>>, Error> {
         self.running()?.submit(inputs)
     }
 
@@ -123,7 +125,7 @@ impl Session for TensorRtSession {
         self.running.as_ref().map_or(Ok(()), Running::wait)
     }
 
-    fn copy_to_host(&mut self, tensor: &Kept, to: &mut [u8]) -> Result<(), Error> {
+    fn copy_to_host(&mut self, tensor: &GpuTensor, to: &mut [u8]) -> Result<(), Error> {
         self.running()?.download(tensor, to)
     }
 
