@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use super::arguments::Selection;
 use crate::config::{Findings, find_root};
 use crate::engine::TABLE;
-use crate::engine::backend::BACKENDS;
+use crate::engine::backend::Backend;
 use crate::event::Level;
 use crate::plan::{Catalogue, KnownEngine};
 
@@ -35,7 +35,7 @@ pub(super) fn catalogue(root: &Path) -> Catalogue {
         takes_library: engine.takes_library(),
         takes_compiled: engine.takes_compiled(),
     });
-    let backends = BACKENDS.iter().map(|row| (row.name.to_owned(), row.installed())).collect();
+    let backends = Backend::all(root).iter().map(|row| (row.name.to_owned(), row.installed())).collect();
     Catalogue { backends, ..Catalogue::read(root, engines.collect()) }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::answer::{MISTAKE, root};
 use super::arguments::BackendCommand;
 use crate::config::{known, nearest};
-use crate::engine::backend::{BACKENDS, Backend, InstallError};
+use crate::engine::backend::{Backend, InstallError};
 use crate::report::{columns, plain_table};
 use crate::run::Outcome;
 
@@ -14,31 +14,32 @@ use crate::run::Outcome;
 pub(super) fn backend(command: &BackendCommand) -> anyhow::Result<ExitCode> {
     match command {
         BackendCommand::List => {
-            print!("{}", plain_table(rows(), columns()));
+            print!("{}", plain_table(rows(&root()?), columns()));
             Ok(ExitCode::SUCCESS)
         }
         BackendCommand::Install { name, python } => Ok(install(name, python, &root()?)),
     }
 }
 
-fn rows() -> Vec<[String; 4]> {
+fn rows(root: &Path) -> Vec<[String; 4]> {
     let state = |row: &Backend| row.installed().map_or("not installed".to_owned(), |at| at.display().to_string());
-    BACKENDS
+    Backend::all(root)
         .iter()
-        .map(|row| [row.name.to_owned(), row.version().to_owned(), row.about.to_owned(), state(row)])
+        .map(|row| [row.name.to_owned(), row.version.to_owned(), row.about.to_owned(), state(row)])
         .collect()
 }
 
 fn install(name: &str, python: &str, checkout: &Path) -> ExitCode {
-    let Some(backend) = Backend::find(name) else {
-        let names = || BACKENDS.iter().map(|row| row.name);
+    let all = Backend::all(checkout);
+    let Some(backend) = all.iter().find(|row| row.name == name) else {
+        let names = || all.iter().map(|row| row.name);
         let near = nearest(name, names()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
         eprintln!("error: unknown backend `{name}` (known: {}{near})", known(names()));
         return ExitCode::from(MISTAKE);
     };
     match backend.install(python, checkout) {
         Ok(library) => {
-            println!("{} {}: {}", backend.name, backend.version(), library.display());
+            println!("{} {}: {}", backend.name, backend.version, library.display());
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -56,7 +57,7 @@ fn hint(error: &InstallError) -> &'static str {
         InstallError::Program(_) => "`--python PROGRAM` names one that has pip; plug-ins need `cargo`",
         InstallError::Pip { .. } => "pip says above what is wrong; it uses your own settings of pip",
         InstallError::Cargo { .. } => {
-            "cargo says above what is wrong; it needs a C++ compiler, and a checkout around it"
+            "cargo says above what is wrong; it needs a C++ compiler (TensorRT libclang too), and a checkout around it"
         }
         InstallError::NoLibrary { .. } => "report it: the table of backends is wrong",
     }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::arguments::Selection;
 use super::doctor::Row;
 use crate::config::{EngineEntry, Vendor};
-use crate::engine::{Unavailable, backend, find, open_plugin};
+use crate::engine::backend::Backend;
+use crate::engine::{Unavailable, find, open_plugin};
 use crate::host::{Next, Process, Program};
 use crate::measure::{Clock, MonotonicClock};
 use crate::units::Seconds;
@@ -48,13 +49,18 @@ pub(super) fn plugins(root: &Path, selection: &Selection) -> Vec<Row> {
     let Some(vendor) = &config.vendor else { return Vec::new() };
     let entries = vendor.frameworks.iter().chain(&vendor.compilers);
     let brought = entries.filter(|(_, entry)| find(&entry.engine).is_ok_and(|engine| engine.takes_library()));
-    brought.filter_map(|(name, entry)| Some(row(name, vendor, entry, entry.library.as_ref()?))).collect()
+    brought.filter_map(|(name, entry)| Some(row(root, name, vendor, entry, entry.library.as_ref()?))).collect()
 }
 
-fn row(name: &str, vendor: &Vendor, entry: &EngineEntry, library: &Path) -> Row {
+/// Where a backend is, when it is installed.
+fn installed(root: &Path, backend: &str) -> Option<PathBuf> {
+    Backend::all(root).iter().find(|row| row.name == backend)?.installed()
+}
+
+fn row(root: &Path, name: &str, vendor: &Vendor, entry: &EngineEntry, library: &Path) -> Row {
     let place = match entry.backend() {
         None => Ok(vendor.folder.join(library)),
-        Some(backend) => backend::library(&[backend]).ok_or_else(|| Answer {
+        Some(backend) => installed(root, backend).ok_or_else(|| Answer {
             state: "missing: not installed".to_owned(),
             about: format!("`flagperf backend install {backend}` gets it"),
         }),

@@ -38,4 +38,4 @@ pub use overlay::text as display;
 pub use problem::ConfigProblem;
 pub use settings::SETTINGS;
 pub use site::{Container, SITE, Site, is_local};
-pub use vendor::{Device, EngineEntry, Peak, Vendor};
+pub use vendor::{BackendEntry, Device, EngineEntry, PackageEntry, Peak, PluginEntry, Vendor};

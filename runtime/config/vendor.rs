@@ -35,6 +35,9 @@ pub struct Vendor {
     /// Options that give a container its devices.
     #[serde(default)]
     pub container_options: Option<String>,
+    /// Libraries that `flagperf backend install` gets for it, by name.
+    #[serde(default)]
+    pub backends: IndexMap<String, BackendEntry>,
     /// Its folder, where relative paths of its engines count from.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -69,6 +72,50 @@ impl EngineEntry {
     pub fn backend(&self) -> Option<&str> {
         self.library.as_ref()?.to_str()?.strip_prefix("backend:")
     }
+}
+
+/// A library that a vendor's engines need.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackendEntry {
+    /// What it is for.
+    pub about: String,
+    /// The version that was tried.
+    pub version: String,
+    /// The package of Python that it is in; none when the user must have the library already.
+    #[serde(default)]
+    pub package: Option<PackageEntry>,
+    /// The crate of the vendor's that makes it an engine.
+    #[serde(default)]
+    pub plugin: Option<PluginEntry>,
+}
+
+/// A package of Python with a library.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PackageEntry {
+    /// Its name.
+    pub name: String,
+    /// SHA-256 of the wheel for each processor, hexadecimal.
+    pub wheels: IndexMap<String, String>,
+    /// The library inside it, without the version behind its name.
+    pub library: String,
+}
+
+/// A crate that makes an engine of a library.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PluginEntry {
+    /// Its folder, in the vendor's.
+    pub folder: String,
+    /// The shared library that cargo makes of it, without prefix and suffix.
+    pub library: String,
+    /// The features that it is built with; its default ones when there are none.
+    #[serde(default)]
+    pub features: Vec<String>,
+    /// Variables that tell the build where the library is, and the folders of the package that they name.
+    #[serde(default)]
+    pub tells: IndexMap<String, String>,
 }
 
 const fn opens_onnx() -> bool {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
+use serde_json::Value as Json;
 
 use super::options::Asked;
 use super::{
@@ -153,6 +154,24 @@ impl Session for NullSession {
         "null".to_owned()
     }
 
+    fn ask(&mut self, question: &str, _: &Json) -> Result<Json, EngineError> {
+        if question == SLEEP_MS {
+            return Ok((self.sleep.as_secs_f64() * 1e3).into());
+        }
+        let (engine, reason) = (Some("null"), format!("unknown (known: {SLEEP_MS})"));
+        Err(EngineError::Question { engine, question: question.to_owned(), reason })
+    }
+
+    fn tune(&mut self, setting: &str, value: &Json) -> Result<(), EngineError> {
+        let refused = |reason| EngineError::Setting { engine: Some("null"), setting: setting.to_owned(), reason };
+        if setting != SLEEP_MS {
+            return Err(refused(format!("unknown (known: {SLEEP_MS})")));
+        }
+        let milliseconds = value.as_f64().and_then(|given| Duration::try_from_secs_f64(given / 1e3).ok());
+        self.sleep = milliseconds.ok_or_else(|| refused(format!("`{value}` is not a number that is not negative")))?;
+        Ok(())
+    }
+
     fn sync(&mut self) -> Result<(), EngineError> {
         let busy = self.sleep * std::mem::take(&mut self.submitted);
         if !busy.is_zero() {
@@ -238,6 +257,18 @@ mod tests {
     fn a_negative_sleep_is_refused() {
         let error = load(json!({"sleep_ms": -1})).err().unwrap();
         assert_eq!(error.to_string(), "engine `null`: option `sleep_ms`: `-1` is not a number that is not negative");
+    }
+
+    #[test]
+    fn a_setting_is_answered_as_it_was_tuned() {
+        let mut session = load(json!({"sleep_ms": 2, "inputs": {"x": "f32"}, "outputs": {"y": "f32"}})).unwrap();
+        assert_eq!(session.ask("sleep_ms", &Json::Null).unwrap(), 2.0);
+        session.tune("sleep_ms", &json!(0.5)).unwrap();
+        assert_eq!(session.ask("sleep_ms", &Json::Null).unwrap(), 0.5);
+        let error = session.tune("sleep_ms", &json!(-1)).unwrap_err().to_string();
+        assert_eq!(error, "engine `null`: setting `sleep_ms`: `-1` is not a number that is not negative");
+        let error = session.ask("layers", &Json::Null).unwrap_err().to_string();
+        assert_eq!(error, "engine `null`: question `layers`: unknown (known: sleep_ms)");
     }
 
     #[test]

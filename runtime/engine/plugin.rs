@@ -6,6 +6,7 @@
 mod calls;
 mod given;
 mod library;
+mod questions;
 mod session;
 mod table;
 mod tensor;

@@ -167,6 +167,33 @@ pub trait Session: Send {
         0
     }
 
+    /// Answers a question of a script's about the loaded model: `layers`. Each engine says which it answers.
+    ///
+    /// # Errors
+    /// [`EngineError::Question`] when it does not answer this one, or not with this argument.
+    fn ask(&mut self, question: &str, argument: &serde_json::Value) -> Result<serde_json::Value, EngineError> {
+        let _ = argument;
+        Err(EngineError::Question {
+            engine: None,
+            question: question.to_owned(),
+            reason: "unknown (this engine answers none)".to_owned(),
+        })
+    }
+
+    /// Changes a setting of the loaded model, for what is submitted from now on: `profile`. Inputs and outputs may change
+    /// with it. Each engine says which it takes.
+    ///
+    /// # Errors
+    /// [`EngineError::Setting`] when there is no such setting, or it does not take this value.
+    fn tune(&mut self, setting: &str, value: &serde_json::Value) -> Result<(), EngineError> {
+        let _ = value;
+        Err(EngineError::Setting {
+            engine: None,
+            setting: setting.to_owned(),
+            reason: "unknown (this engine takes none)".to_owned(),
+        })
+    }
+
     /// Nodes of the model by the provider that runs them, by the library's own names; empty when it has no providers.
     fn nodes_by_provider(&self) -> IndexMap<String, u64> {
         IndexMap::new()
@@ -331,6 +358,26 @@ pub enum EngineError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A question that it does not answer, or an argument that it does not take with it.
+    #[error("{}question `{question}`: {reason}", of_engine(*.engine))]
+    Question {
+        /// The engine, where it has a name of its own.
+        engine: Option<&'static str>,
+        /// The question.
+        question: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A setting that it does not have, or a value that it does not take.
+    #[error("{}setting `{setting}`: {reason}", of_engine(*.engine))]
+    Setting {
+        /// The engine, where it has a name of its own.
+        engine: Option<&'static str>,
+        /// The setting.
+        setting: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Not as many inputs as the model has.
     #[error("the model takes {takes} inputs, {given} were given")]
     InputCount {
@@ -361,6 +408,10 @@ pub enum EngineError {
     /// The model file or the library behind the engine.
     #[error("{0}")]
     Failed(String),
+}
+
+fn of_engine(name: Option<&str>) -> String {
+    name.map_or_else(String::new, |name| format!("engine `{name}`: "))
 }
 
 impl EngineError {

@@ -8,7 +8,8 @@ in the model's order and the seconds that it wants taken off (FlagPerf's `foo_ti
 
 A module may say more of itself: `__version__`; the `ROLES`, `KINDS` and `PRECISIONS` of PROTOCOL.md; `TENSORS = "numpy"`,
 which spares the import of torch. Its class may have `takes_model = False`, which spares the conversion; `device` and
-`threads`, what it computes on and with; `device_memory()`, bytes in use. Python 3.9 or later, with numpy or torch.
+`threads`, what it computes on and with; `device_memory()`, bytes in use; `ask(question, argument)` and `tune(setting,
+value)`, for forward functions that ask the engine and change its settings. Python 3.9 or later, with numpy or torch.
 """
 
 import ctypes
@@ -290,6 +291,19 @@ class Sidecar:
     def ask_fetch(self, ask):
         output = self.kept[ask["run"]][ask["output"]]
         self.tensors.copy(output, self.view(ask["buffer"], 0, self.spec(ask["output"], output)))
+        return {"answer": "done"}
+
+    def ask_question(self, ask):
+        if not hasattr(self.engine, "ask"):
+            raise Failure(f"question `{ask['question']}`: unknown (this engine answers none)")
+        value = self.engine.ask(ask["question"], ask["argument"])
+        # What is no JSON is an error of this answer, not of the conversation.
+        return {"answer": "answered", "value": json.loads(json.dumps(value))}
+
+    def ask_tune(self, ask):
+        if not hasattr(self.engine, "tune"):
+            raise Failure(f"setting `{ask['setting']}`: unknown (this engine takes none)")
+        self.engine.tune(ask["setting"], ask["value"])
         return {"answer": "done"}
 
     def ask_memory(self, ask):

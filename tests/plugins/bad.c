@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 199309L
 #include <math.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,7 +16,7 @@ enum {
     HANGS_LOADING, UNAVAILABLE, NO_SESSION, FAILS_IN_SILENCE, OTHER_NAME, BAD_SPEC, MORE_OUTPUTS, NO_VALUES, HANGS,
     FAULTS_LATER, FAILS_LATER, NO_OUTPUT, OTHER_ROWS, OTHER_TYPE, UNKNOWN_TYPE, OTHER_RANK, NO_SHAPE, NEGATIVE_SHAPE,
     HUGE_SHAPE, NO_DATA, STRIDED, OFFSET, UNALIGNED, NO_STRIDES, ON_DEVICE, OTHER_DLPACK, INPUT_AS_OUTPUT, SHORT_BUFFER,
-    LACKS_MEMORY_LOADING, LACKS_MEMORY, NO_NUMBERS
+    LACKS_MEMORY_LOADING, LACKS_MEMORY, NO_NUMBERS, NO_ANSWER, NO_JSON, OTHER_QUESTION, OTHER_INPUTS, BEFORE_QUESTIONS
 };
 
 struct FlagperfSession {
@@ -143,6 +144,20 @@ static FlagperfStatus finish(FlagperfSession *session) {
     return MODE == FAILS_LATER ? FLAGPERF_FAILED : FLAGPERF_OK;
 }
 
+static FlagperfStatus ask(FlagperfSession *session, const char *question, const char *argument, const char **answer) {
+    (void)session;
+    if (MODE == NO_JSON) *answer = "{\"layers\": ";
+    if (MODE == GOOD && strcmp(question, "echo") == 0) *answer = argument;
+    return MODE == OTHER_QUESTION ? FLAGPERF_BAD_OPTION : FLAGPERF_OK;
+}
+
+static FlagperfStatus tune(FlagperfSession *session, const char *setting, const char *value) {
+    (void)setting;
+    session->x.spec = session->y[0].spec = strcmp(value, "2") == 0 ? "2,1000,f32" : "N,1000,f32";
+    if (MODE == OTHER_INPUTS) session->x.spec = "many";
+    return FLAGPERF_OK;
+}
+
 static void unload(FlagperfSession *session) {
     free(session);
     live--;
@@ -150,7 +165,9 @@ static void unload(FlagperfSession *session) {
 
 static const FlagperfPlugin plugin = {
     .abi_version = MODE == OTHER_VERSION ? 99 : FLAGPERF_ABI_VERSION,
-    .struct_size = MODE == SHORT_TABLE ? 24 : sizeof(FlagperfPlugin),
+    .struct_size = MODE == SHORT_TABLE         ? 24
+                   : MODE == BEFORE_QUESTIONS ? offsetof(FlagperfPlugin, ask)
+                                              : sizeof(FlagperfPlugin),
     .name = MODE == NO_NAME ? NULL : "bad",
     .version = "1.0",
     .about = "breaks the interface in one way",
@@ -168,6 +185,8 @@ static const FlagperfPlugin plugin = {
     .submit = MODE == NO_SUBMIT ? NULL : submit,
     .sync = finish,
     .unload = unload,
+    .ask = ask,
+    .tune = tune,
 };
 
 #ifdef WITHOUT_ENTRY

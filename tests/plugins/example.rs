@@ -14,7 +14,7 @@ const OVERLAY: &str = "compiler: chip\nexist_compiler_path: affine.txt\n";
 const FILE: &str = "affine 2.0 1.0\nx N,1000,f32 y N,1000,f32\n";
 
 /// A checkout where candle validates y = 2x + 1 and the example in C infers it.
-fn site() -> Option<Site> {
+pub fn site() -> Option<Site> {
     let site = Site::new(&["candle"], "    candle: {engine: candle}\n", CHIP, OVERLAY);
     site.write("affine.txt", FILE);
     compile(AFFINE, &site.library(), &[])?;

@@ -13,3 +13,4 @@ mod example;
 mod fixture;
 mod header;
 mod memory;
+mod questions;

@@ -8,7 +8,7 @@ use flagperf::tensor::{DType, Tensor};
 use crate::fixture::compile;
 
 /// A plug-in of `bad.c`, and how much of what it gave is not back.
-struct Plugin {
+pub struct Plugin {
     library: std::path::PathBuf,
     _folder: tempfile::TempDir,
     live: libloading::Library,
@@ -16,7 +16,7 @@ struct Plugin {
 
 impl Plugin {
     #[track_caller]
-    fn new(mode: &str) -> Option<Self> {
+    pub fn new(mode: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let library = folder.path().join("libplug.so");
         compile("tests/plugins/bad.c", &library, &[&format!("MODE={mode}")])?;
@@ -30,7 +30,7 @@ impl Plugin {
         unsafe { self.live.get::<extern "C" fn() -> i32>("flagperf_test_live").unwrap()() }
     }
 
-    fn load(&self) -> Box<dyn Session> {
+    pub fn load(&self) -> Box<dyn Session> {
         let options = Options { library: Some(self.library.clone()), batch_size: 2, ..Options::default() };
         find("plugin").unwrap().load(Artifact::Compiled(Path::new("any")), &options).unwrap()
     }

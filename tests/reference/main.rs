@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "functions of tests, too, may panic")]
 
+#[path = "../support/cases.rs"]
+mod cases;
 #[path = "../support/program.rs"]
 mod program;
 #[path = "../support/mod.rs"]

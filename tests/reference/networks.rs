@@ -1,29 +1,14 @@
 //! The networks of the cases give the outputs of the implementations that they follow.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use flagperf::engine::{Artifact, Options, Value, open_plugin};
-use flagperf::measure::MonotonicClock;
-use flagperf::plan::Limits;
-use flagperf::script::{CaseScripts, ScriptHost};
 use flagperf_onnx::exec::{CandleOps, Executor};
-use flagperf_onnx::{DType, Graph, Model, Tensor, WeightReader, count};
+use flagperf_onnx::{DType, Graph, Tensor, WeightReader, count};
 use indexmap::IndexMap;
-use serde_json::json;
 
+use crate::cases::case_graph;
 use crate::{check_with, folder, formula, read_tensors, support, write_tensors};
-
-/// The graph that a case's `create_model` builds, its weights not yet given.
-pub fn case_graph(case: &str) -> Graph {
-    let host = ScriptHost { log: Arc::new(|_, _, _| ()), clock: Arc::new(MonotonicClock::start()) };
-    let scripts = support::root().join("scripts").join(case);
-    let config = json!({ "image_size": 224, "classes": 1000, "weights": null, "seed": 0 });
-    let config: IndexMap<_, _> = serde_json::from_value(config).unwrap();
-    let mut model =
-        CaseScripts::load(&scripts, &Limits::default(), host).unwrap().create_model(&config, support::root()).unwrap();
-    model.graphs.swap_remove(Model::SINGLE).unwrap()
-}
 
 /// A case's graph with the weights of the formula, loaded strictly from a file under their state_dict names.
 pub fn case_with_weights(case: &str, file: &Path) -> Graph {

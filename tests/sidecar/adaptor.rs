@@ -144,6 +144,40 @@ fn a_class_that_raises_is_named_with_its_line_and_the_end_of_the_traceback() {
     assert!(reason.contains("`engines/own.py:6`: AttributeError: ") && reason.contains("no_such_key"), "{reason}");
 }
 
+/// A site whose engine function is `body`, and whose class has `more`.
+#[track_caller]
+fn asked(body: &str, more: &str) -> Option<Site> {
+    let site = engine(&format!("{GOOD}\nInferModel.takes_model = False\n{more}"))?;
+    let forward = "fn model_forward(model, batch) { model.run([batch.images])[0] }\nfn engine_forward(engine, batch) ";
+    site.write("scripts/tiny/forward.rhai", &format!("{forward}{{ {body} }}"));
+    Some(site)
+}
+
+#[test]
+fn a_script_asks_and_tunes_the_class_that_it_drives() {
+    let body = "engine.tune(\"level\", 4);
+        let said = engine.ask(\"level\", #{of: [1, ()]});
+        if said != [\"level\", #{of: [1, ()]}, 4] { throw said }
+        engine.run([batch.images])[0]";
+    let more = "InferModel.ask = lambda self, question, argument: [question, argument, self.level]
+InferModel.tune = lambda self, setting, value: setattr(self, setting, value)";
+    let Some(site) = asked(body, more) else { return };
+    site.runs(&[]);
+}
+
+#[test]
+fn a_question_that_a_class_does_not_answer_or_not_in_json_is_named() {
+    let Some(site) = asked("engine.ask(\"layers\")", "") else { return };
+    let reason = site.reason();
+    assert!(reason.contains("question `layers`: unknown (this engine answers none)"), "{reason}");
+    let Some(site) = asked("engine.tune(\"level\", 4)", "") else { return };
+    let reason = site.reason();
+    assert!(reason.contains("setting `level`: unknown (this engine takes none)"), "{reason}");
+    let Some(site) = asked("engine.ask(\"layers\")", "InferModel.ask = lambda self, *_: {1, 2}") else { return };
+    let reason = site.reason();
+    assert!(reason.contains("TypeError: Object of type set is not JSON serializable"), "{reason}");
+}
+
 #[test]
 fn a_class_that_exits_is_an_error_of_the_case() {
     let Some(site) = engine(&quick("        print('called')\n", "        sys.exit('no licence')\n")) else { return };

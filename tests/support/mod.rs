@@ -57,6 +57,27 @@ pub fn libtorch() -> Option<PathBuf> {
     library
 }
 
+/// The plug-in of TensorRT-RTX: built into this target folder (vendors/nvidia/tensorrt/README.md), else the installed one.
+/// Where it is not there, or not the library behind it, the caller is counted as left out.
+#[track_caller]
+pub fn tensorrt_rtx() -> Option<PathBuf> {
+    let name = format!("{DLL_PREFIX}flagperf_tensorrt{DLL_SUFFIX}");
+    let built = std::env::current_exe().expect("this program has a path").with_file_name(name);
+    let installed = || {
+        let all = flagperf::engine::backend::Backend::all(root());
+        all.iter().find(|backend| backend.name == "tensorrt_rtx")?.installed()
+    };
+    let Some(library) = Some(built).filter(|built| built.is_file()).or_else(installed) else {
+        leave_out("tensorrt_rtx: not built (`flagperf backend install tensorrt_rtx`)");
+        return None;
+    };
+    let checked = flagperf::engine::open_plugin(&library).and_then(|engine| engine.check());
+    if let Err(missing) = &checked {
+        leave_out(&format!("tensorrt_rtx: {missing} ({})", missing.remedy));
+    }
+    checked.is_ok().then_some(library)
+}
+
 /// A checkout whose vendor `cpu` has the plug-in of libtorch that these tests are about.
 #[track_caller]
 pub fn checkout_with_libtorch() -> Option<TempDir> {

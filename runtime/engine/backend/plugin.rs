@@ -8,14 +8,16 @@ use super::error::{InstallError, unwritten};
 use crate::host::{Ending, run_to_end};
 
 /// A crate that is built where the library was unpacked: it finds it there ever after.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Plugin {
     /// The crate's folder in the checkout.
     pub(super) folder: &'static str,
     /// The shared library that cargo makes of it, without prefix and suffix.
     pub(super) library: &'static str,
-    /// The variable that tells the build where the library is, and the folder that it names.
-    pub(super) variable: (&'static str, &'static str),
+    /// The features that it is built with; its default ones when there are none.
+    pub(super) features: &'static [&'static str],
+    /// Variables that tell the build where the library is, and the folders that they name.
+    pub(super) tells: &'static [(&'static str, &'static str)],
 }
 
 impl Plugin {
@@ -26,12 +28,15 @@ impl Plugin {
 
     /// The command that builds it.
     pub(super) fn command(&self, checkout: &Path, folder: &Path, target: &Path) -> Vec<String> {
-        let (variable, names) = self.variable;
-        let manifest = checkout.join(self.folder).join("Cargo.toml");
-        let told = format!("{variable}={}", folder.join(names).display());
-        let words = ["env", &told, "cargo", "build", "--release", "--locked", "--manifest-path"];
-        let mut argv: Vec<String> = words.map(str::to_owned).into();
-        argv.extend([manifest.display().to_string(), "--target-dir".to_owned(), target.display().to_string()]);
+        let manifest = checkout.join(self.folder).join("Cargo.toml").display().to_string();
+        let told = self.tells.iter().map(|(variable, names)| format!("{variable}={}", folder.join(names).display()));
+        let mut argv: Vec<String> = ["env".to_owned()].into_iter().chain(told).collect();
+        let target = target.display().to_string();
+        let words = ["cargo", "build", "--release", "--locked", "--manifest-path", &manifest, "--target-dir", &target];
+        argv.extend(words.map(str::to_owned));
+        if !self.features.is_empty() {
+            argv.extend(["--no-default-features", "--features", &self.features.join(",")].map(str::to_owned));
+        }
         argv
     }
 

@@ -156,6 +156,12 @@ pub(super) fn c_path(path: &Path) -> Result<CString, EngineError> {
         .map_err(|_| EngineError::Failed(format!("`{}` has a zero byte in its name", path.display())))
 }
 
+/// A folder for the plug-in, which counts from where this process began.
+pub(super) fn c_folder(folder: &str) -> Result<CString, EngineError> {
+    let absolute = std::path::absolute(folder);
+    c_path(&absolute.map_err(|error| EngineError::Failed(format!("`{folder}` cannot be found: {error}")))?)
+}
+
 /// An error about something that no plug-in may do.
 pub(super) fn malformed(library: &Library, what: &str) -> EngineError {
     EngineError::Failed(format!("plug-in `{}` {what}", library.name))

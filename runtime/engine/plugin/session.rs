@@ -1,7 +1,7 @@
 //! A model loaded by a plug-in.
 
 use std::ffi::CString;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 use std::slice;
 use std::sync::Arc;
 
@@ -9,10 +9,12 @@ use flagperf_onnx::ValueInfo;
 use flagperf_plugin::abi::{FlagperfBuffer, FlagperfLoad};
 use flagperf_plugin::dlpack::DLManagedTensorVersioned;
 use indexmap::IndexMap;
+use serde_json::Value as Json;
 
-use super::calls::{Handle, c_path, malformed, text};
+use super::calls::{Handle, c_folder, c_path, malformed, text};
 use super::given::Model;
 use super::library::Library;
+use super::questions;
 use super::tensor::{Given, Lent, PluginTensor};
 use crate::engine::{EngineError, HeapMemory, LentMemory, Options, Session, Value, check_inputs};
 use crate::event::PluginFacts;
@@ -46,6 +48,7 @@ impl PluginSession {
         let own: IndexMap<&String, _> = asked.extra.iter().filter(|(_, value)| !value.is_null()).collect();
         let own = serde_json::to_string(&own).map_err(|error| EngineError::Failed(error.to_string()))?;
         let own = CString::new(own).expect("JSON escapes zero bytes");
+        let log_folder = asked.config.get("log_dir").and_then(|folder| folder.as_str()).map(c_folder).transpose()?;
         let load = FlagperfLoad {
             struct_size: size_of::<FlagperfLoad>() as u32,
             artifact: model.kind,
@@ -54,6 +57,7 @@ impl PluginSession {
             threads: u32::try_from(asked.threads).unwrap_or(u32::MAX),
             batch_size: u32::try_from(asked.batch_size).unwrap_or(u32::MAX),
             precision: flagperf_plugin::DType::named(asked.precision.name()).map_or(0, flagperf_plugin::DType::bit),
+            log_folder: log_folder.as_ref().map_or(null(), |folder| folder.as_ptr()),
         };
         let handle = Handle::load(library, &load, asked.precision, model.folder)?;
         let inputs = handle.values("inputs", library.table.inputs)?;
@@ -215,6 +219,18 @@ impl Session for PluginSession {
         let Some(threads) = self.handle.library.table.threads else { return 0 };
         // SAFETY: the session is loaded.
         self.handle.ask(|_, session| unsafe { threads(session) }) as usize
+    }
+
+    fn ask(&mut self, question: &str, argument: &Json) -> Result<Json, EngineError> {
+        questions::ask(&self.handle, question, argument)
+    }
+
+    fn tune(&mut self, setting: &str, value: &Json) -> Result<(), EngineError> {
+        questions::tune(&self.handle, setting, value)?;
+        let table = &self.handle.library.table;
+        self.inputs = self.handle.values("inputs", table.inputs)?;
+        self.outputs = self.handle.values("outputs", table.outputs)?;
+        Ok(())
     }
 
     fn plugin(&self) -> Option<PluginFacts> {

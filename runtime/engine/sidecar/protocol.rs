@@ -32,6 +32,10 @@ pub(super) enum Ask {
     Fetch { run: u64, output: usize, buffer: u32 },
     /// How much memory is in use on the device?
     Memory,
+    /// A script's question about the loaded model.
+    Question { question: String, argument: Json },
+    /// A setting of the loaded model, for what is run from now on.
+    Tune { setting: String, value: Json },
     /// The end.
     Bye,
 }
@@ -47,6 +51,8 @@ impl Ask {
             Ask::Run { .. } => "run",
             Ask::Fetch { .. } => "fetch",
             Ask::Memory => "memory",
+            Ask::Question { .. } => "question",
+            Ask::Tune { .. } => "tune",
             Ask::Bye => "bye",
         }
     }
@@ -148,6 +154,8 @@ pub(super) enum Answer {
     Ran { outputs: Vec<TensorSpec>, seconds: Option<f64> },
     /// To `memory`; null when it is not known.
     Memory { bytes: Option<u64> },
+    /// To `question`.
+    Answered { value: Json },
     /// To everything else.
     Done,
     /// To anything: it could not be done.
@@ -224,10 +232,10 @@ mod tests {
                 answers.push(json["answer"].as_str().unwrap().to_owned());
             }
         }
-        for kind in ["hello", "load", "lend", "take_back", "run", "fetch", "memory", "bye"] {
+        for kind in ["hello", "load", "lend", "take_back", "run", "fetch", "memory", "question", "tune", "bye"] {
             assert!(asks.contains(&kind), "{kind}");
         }
-        for kind in ["hello", "loaded", "ran", "memory", "done", "error"] {
+        for kind in ["hello", "loaded", "ran", "memory", "answered", "done", "error"] {
             assert!(answers.iter().any(|answer| answer == kind), "{kind}");
         }
     }

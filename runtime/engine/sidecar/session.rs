@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
+use serde_json::Value as Json;
 
 use super::connection::Connection;
 use super::memory::{Book, Region};
@@ -144,6 +145,19 @@ impl Session for SidecarSession {
             Ok(Answer::Memory { bytes }) => bytes.map(Bytes),
             _ => None,
         }
+    }
+
+    fn ask(&mut self, question: &str, argument: &Json) -> Result<Json, EngineError> {
+        let ask = Ask::Question { question: question.to_owned(), argument: argument.clone() };
+        let mut connection = self.shared.connection();
+        match connection.ask(&ask)? {
+            Answer::Answered { value } => Ok(value),
+            other => Err(connection.unfit(&ask, &other)),
+        }
+    }
+
+    fn tune(&mut self, setting: &str, value: &Json) -> Result<(), EngineError> {
+        self.shared.connection().order(&Ask::Tune { setting: setting.to_owned(), value: value.clone() })
     }
 
     fn device(&self) -> String {

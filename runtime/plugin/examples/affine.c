@@ -5,7 +5,8 @@
        affine 2.0 1.0
        x N,3,8,8,f32 y N,3,8,8,f32
 
-   Inputs are lent from a pool of its own, outputs lie in host memory. Build it:
+   Inputs are lent from a pool of its own, outputs lie in host memory. Scripts may ask it for its `factors` and tune its
+   `shift`. Build it:
 
        cc -std=c11 -O2 -shared -fPIC -I runtime/plugin/include runtime/plugin/examples/affine.c -o libaffine.so */
 
@@ -19,6 +20,7 @@ enum { NAME = 64, RANK = 8 };
 
 struct FlagperfSession {
     float scale, shift;
+    char answer[NAME];
     char names[2][NAME], specs[2][NAME];
     FlagperfValue values[2];
 };
@@ -115,6 +117,30 @@ static FlagperfStatus submit(FlagperfSession *session, DLManagedTensorVersioned 
     return FLAGPERF_OK;
 }
 
+static FlagperfStatus unknown(const char *name, const char *known) {
+    snprintf(option, sizeof option, "%s", name);
+    error.option = option;
+    return fail(FLAGPERF_BAD_OPTION, "unknown, known is", known);
+}
+
+static FlagperfStatus ask(FlagperfSession *session, const char *question, const char *argument, const char **answer) {
+    (void)argument;
+    if (strcmp(question, "factors") != 0) return unknown(question, "factors");
+    snprintf(session->answer, NAME, "{\"scale\": %g, \"shift\": %g}", session->scale, session->shift);
+    *answer = session->answer;
+    return FLAGPERF_OK;
+}
+
+static FlagperfStatus tune(FlagperfSession *session, const char *setting, const char *value) {
+    if (strcmp(setting, "shift") != 0) return unknown(setting, "shift");
+    char *end;
+    float shift = strtof(value, &end);
+    error.option = "shift";
+    if (end == value || *end) return fail(FLAGPERF_BAD_OPTION, "not a number:", value);
+    session->shift = shift;
+    return FLAGPERF_OK;
+}
+
 static uint32_t threads(FlagperfSession *session) {
     (void)session;
     return 1;
@@ -139,6 +165,8 @@ static const FlagperfPlugin plugin = {
     .submit = submit,
     .threads = threads,
     .unload = unload,
+    .ask = ask,
+    .tune = tune,
 };
 
 const FlagperfPlugin *flagperf_plugin(void) { return &plugin; }

@@ -11,8 +11,8 @@
 #include "dlpack/dlpack.h"
 
 /**
- * Version of this interface. It changes when anything here does, but for functions that are appended to
- * `FlagperfPlugin`: those show in `struct_size`.
+ * Version of this interface. It changes when anything here does, but for what is appended to `FlagperfPlugin` and
+ * `FlagperfLoad`: that shows in `struct_size`.
  */
 #define FLAGPERF_ABI_VERSION 1
 
@@ -141,6 +141,10 @@ typedef struct {
    * The type to compute in (`FLAGPERF_F32`): one of those in `precisions`. Computing in another one is an error.
    */
   uint32_t precision;
+  /**
+   * The folder of the case's logs and results, for files that are worth keeping; null when there is none.
+   */
+  const char *log_folder;
 } FlagperfLoad;
 
 /**
@@ -164,7 +168,7 @@ typedef struct {
 } FlagperfValue;
 
 /**
- * What the model is fed, or gives, in the order of the model. The texts stay until the session is unloaded.
+ * What the model is fed, or gives, in the order of the model. The texts stay until the session is tuned or unloaded.
  */
 typedef const FlagperfValue *(*FlagperfValues)(FlagperfSession *session, uint32_t *count);
 
@@ -249,6 +253,27 @@ typedef uint32_t (*FlagperfThreads)(FlagperfSession *session);
  * Ends a session. No output and no lent memory of it is with the host any more.
  */
 typedef void (*FlagperfUnload)(FlagperfSession *session);
+
+/**
+ * Answers a question of a script's about the loaded model, as JSON. `question` is a name (`layers`); `argument` is JSON,
+ * `null` when there is none. The answer stays until the next call on the session.
+ *
+ * `FLAGPERF_BAD_OPTION` with the question as `option` when it is not one that the engine answers; `message` says which are.
+ */
+typedef FlagperfStatus (*FlagperfAsk)(FlagperfSession *session,
+                                      const char *question,
+                                      const char *argument,
+                                      const char **answer);
+
+/**
+ * Changes a setting of the loaded model, for what is submitted from now on. `setting` is a name (`profile`); `value` is
+ * JSON. The host then asks for inputs and outputs again.
+ *
+ * `FLAGPERF_BAD_OPTION` as with a question.
+ */
+typedef FlagperfStatus (*FlagperfTune)(FlagperfSession *session,
+                                       const char *setting,
+                                       const char *value);
 
 /**
  * A plug-in: what it is, and its functions. Constant; it stays as long as the library.
@@ -350,6 +375,14 @@ typedef struct {
    * Required.
    */
   FlagperfUnload unload;
+  /**
+   * Null when it answers no questions.
+   */
+  FlagperfAsk ask;
+  /**
+   * Null when nothing of a loaded model can be changed.
+   */
+  FlagperfTune tune;
 } FlagperfPlugin;
 
 /**
@@ -378,7 +411,7 @@ typedef struct {
 #define FLAGPERF_UNKNOWN_OPERATOR 4
 
 /**
- * An option that the engine does not know, or a value that it does not take: `option`.
+ * An option, question or setting that the engine does not know, or a value that it does not take: `option`.
  */
 #define FLAGPERF_BAD_OPTION 5
 

@@ -7,8 +7,8 @@ use std::ffi::{c_char, c_void};
 
 use dlpark::ffi::DLManagedTensorVersioned;
 
-/// Version of this interface. It changes when anything here does, but for functions that are appended to
-/// `FlagperfPlugin`: those show in `struct_size`.
+/// Version of this interface. It changes when anything here does, but for what is appended to `FlagperfPlugin` and
+/// `FlagperfLoad`: that shows in `struct_size`.
 pub const FLAGPERF_ABI_VERSION: u32 = 1;
 
 /// How a call ended.
@@ -23,7 +23,7 @@ pub const FLAGPERF_UNAVAILABLE: FlagperfStatus = 2;
 pub const FLAGPERF_OUT_OF_MEMORY: FlagperfStatus = 3;
 /// The model has an operator that the engine lacks: `op`, `node`.
 pub const FLAGPERF_UNKNOWN_OPERATOR: FlagperfStatus = 4;
-/// An option that the engine does not know, or a value that it does not take: `option`.
+/// An option, question or setting that the engine does not know, or a value that it does not take: `option`.
 pub const FLAGPERF_BAD_OPTION: FlagperfStatus = 5;
 /// The type to compute in is declared, and lacking with this device or these options; `message` says which it has there.
 pub const FLAGPERF_LACKS_PRECISION: FlagperfStatus = 6;
@@ -96,6 +96,8 @@ pub struct FlagperfLoad {
     pub batch_size: u32,
     /// The type to compute in (`FLAGPERF_F32`): one of those in `precisions`. Computing in another one is an error.
     pub precision: u32,
+    /// The folder of the case's logs and results, for files that are worth keeping; null when there is none.
+    pub log_folder: *const c_char,
 }
 
 /// Memory that a session lends, to be filled by the host and handed back to it as an input.
@@ -121,7 +123,7 @@ pub type FlagperfCheck = Option<unsafe extern "C" fn() -> FlagperfStatus>;
 /// Loads, and for a compiler compiles, a model. `session` is written on success only.
 pub type FlagperfLoadModel =
     Option<unsafe extern "C" fn(load: *const FlagperfLoad, session: *mut *mut FlagperfSession) -> FlagperfStatus>;
-/// What the model is fed, or gives, in the order of the model. The texts stay until the session is unloaded.
+/// What the model is fed, or gives, in the order of the model. The texts stay until the session is tuned or unloaded.
 pub type FlagperfValues =
     Option<unsafe extern "C" fn(session: *mut FlagperfSession, count: *mut u32) -> *const FlagperfValue>;
 /// Lends memory of `bytes` for the input at `index`.
@@ -171,6 +173,25 @@ pub type FlagperfDeviceMemory = Option<unsafe extern "C" fn(session: *mut Flagpe
 pub type FlagperfDevice = Option<unsafe extern "C" fn(session: *mut FlagperfSession) -> *const c_char>;
 /// Threads that it really computes with; 0 when it does not say.
 pub type FlagperfThreads = Option<unsafe extern "C" fn(session: *mut FlagperfSession) -> u32>;
+/// Answers a question of a script's about the loaded model, as JSON. `question` is a name (`layers`); `argument` is JSON,
+/// `null` when there is none. The answer stays until the next call on the session.
+///
+/// `FLAGPERF_BAD_OPTION` with the question as `option` when it is not one that the engine answers; `message` says which are.
+pub type FlagperfAsk = Option<
+    unsafe extern "C" fn(
+        session: *mut FlagperfSession,
+        question: *const c_char,
+        argument: *const c_char,
+        answer: *mut *const c_char,
+    ) -> FlagperfStatus,
+>;
+/// Changes a setting of the loaded model, for what is submitted from now on. `setting` is a name (`profile`); `value` is
+/// JSON. The host then asks for inputs and outputs again.
+///
+/// `FLAGPERF_BAD_OPTION` as with a question.
+pub type FlagperfTune = Option<
+    unsafe extern "C" fn(session: *mut FlagperfSession, setting: *const c_char, value: *const c_char) -> FlagperfStatus,
+>;
 /// Ends a session. No output and no lent memory of it is with the host any more.
 pub type FlagperfUnload = Option<unsafe extern "C" fn(session: *mut FlagperfSession)>;
 
@@ -228,6 +249,10 @@ pub struct FlagperfPlugin {
     pub threads: FlagperfThreads,
     /// Required.
     pub unload: FlagperfUnload,
+    /// Null when it answers no questions.
+    pub ask: FlagperfAsk,
+    /// Null when nothing of a loaded model can be changed.
+    pub tune: FlagperfTune,
 }
 
 // SAFETY: the table is constant and its texts stay as long as the library (part of the interface).

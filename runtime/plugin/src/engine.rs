@@ -65,6 +65,8 @@ pub struct Load<'a> {
     pub batch_size: usize,
     /// The type to compute in.
     pub precision: DType,
+    /// The folder of the case's logs and results, for files that are worth keeping.
+    pub log_folder: Option<&'a Path>,
 }
 
 /// A model file; it stays as it is as long as the session.
@@ -130,6 +132,24 @@ pub trait Session: Send + 'static {
     /// Threads that it really computes with; 0 when it does not say.
     fn threads(&self) -> usize {
         0
+    }
+
+    /// Answers a question of a script's about the loaded model. `argument` and the answer are JSON.
+    ///
+    /// # Errors
+    /// [`Error::unknown`] when it does not answer that question, [`Error::BadOption`] when not with that argument.
+    fn ask(&mut self, question: &str, argument: &str) -> Result<String, Error> {
+        let _ = argument;
+        Err(Error::unknown(question, &[]))
+    }
+
+    /// Changes a setting, for what is submitted from now on. `value` is JSON. Inputs and outputs may change with it.
+    ///
+    /// # Errors
+    /// [`Error::unknown`] when there is no such setting, [`Error::BadOption`] when it does not take that value.
+    fn tune(&mut self, setting: &str, value: &str) -> Result<(), Error> {
+        let _ = value;
+        Err(Error::unknown(setting, &[]))
     }
 }
 
@@ -260,10 +280,10 @@ pub enum Error {
         /// What it has instead, and where: `f32 on this processor`.
         has: String,
     },
-    /// An option that the engine does not know, or a value that it does not take.
+    /// An option, question or setting that the engine does not know, or a value that it does not take.
     #[error("option `{option}`: {reason}")]
     BadOption {
-        /// The option.
+        /// The option, question or setting.
         option: String,
         /// What is wrong with it.
         reason: String,
@@ -274,5 +294,11 @@ impl Error {
     /// Something failed, as `error` says.
     pub fn failed(error: impl std::fmt::Display) -> Self {
         Error::Failed(error.to_string())
+    }
+
+    /// An option, question or setting that is none of those known.
+    pub fn unknown(name: &str, known: &[&str]) -> Self {
+        let known = if known.is_empty() { "there is none".to_owned() } else { format!("known: {}", known.join(", ")) };
+        Error::BadOption { option: name.to_owned(), reason: format!("unknown ({known})") }
     }
 }

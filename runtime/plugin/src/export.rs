@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::abi::{
     FLAGPERF_ABI_VERSION, FLAGPERF_COMPILED, FLAGPERF_COMPILER, FLAGPERF_FRAMEWORK, FLAGPERF_ONNX, FlagperfPlugin,
 };
-use crate::failure::{ask, c_string, last_error};
+use crate::failure::{c_string, infallible, last_error};
 use crate::{Engine, shims};
 
 /// The table and the texts that it points to; made at the first call.
@@ -22,7 +22,7 @@ impl Table {
 
     /// The table of `E`; null when it cannot be made.
     pub fn of<E: Engine>(&'static self) -> *const FlagperfPlugin {
-        ask(null(), || &raw const self.0.get_or_init(table::<E>).0)
+        infallible(null(), || &raw const self.0.get_or_init(table::<E>).0)
     }
 }
 
@@ -54,6 +54,8 @@ fn table<E: Engine>() -> (FlagperfPlugin, [CString; 3]) {
         device: Some(shims::device::<E::Session>),
         threads: Some(shims::threads::<E::Session>),
         unload: Some(shims::unload::<E::Session>),
+        ask: Some(shims::ask::<E::Session>),
+        tune: Some(shims::tune::<E::Session>),
     };
     (table, texts)
 }
@@ -64,7 +66,7 @@ mod tests {
     use std::ptr::null_mut;
 
     use super::*;
-    use crate::abi::{FLAGPERF_FAILED, FLAGPERF_OK, FLAGPERF_UNAVAILABLE, FlagperfLoad};
+    use crate::abi::{FLAGPERF_BAD_OPTION, FLAGPERF_FAILED, FLAGPERF_OK, FLAGPERF_UNAVAILABLE, FlagperfLoad};
     use crate::{About, DType, Error, HostOnly, Input, Load, Output, Session, ValueInfo};
 
     /// An engine whose session panics whatever it is asked.
@@ -158,6 +160,7 @@ mod tests {
             threads: 1,
             batch_size: 1,
             precision: DType::F32.bit(),
+            log_folder: null(),
         };
         // SAFETY: the functions are called as the interface describes it.
         unsafe {
@@ -172,6 +175,11 @@ mod tests {
             let submit = plugin.submit.unwrap();
             assert_eq!(submit(session, [].as_ptr(), 0, &raw mut output, 1), FLAGPERF_FAILED);
             assert_eq!(message(), "the session gave 0 outputs, it has 1");
+            let mut answer = null();
+            let asked = plugin.ask.unwrap()(session, c"layers".as_ptr(), c"null".as_ptr(), &raw mut answer);
+            assert_eq!((asked, answer.is_null()), (FLAGPERF_BAD_OPTION, true));
+            assert_eq!(message(), "unknown (there is none)");
+            assert_eq!(plugin.tune.unwrap()(session, c"profile".as_ptr(), c"1".as_ptr()), FLAGPERF_BAD_OPTION);
             plugin.unload.unwrap()(session);
         }
     }

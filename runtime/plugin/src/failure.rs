@@ -32,7 +32,7 @@ pub(crate) fn guard(work: impl FnOnce() -> Result<(), Error>) -> FlagperfStatus 
 }
 
 /// Asks for something that cannot fail; after a panic it is `otherwise`.
-pub(crate) fn ask<T>(otherwise: T, question: impl FnOnce() -> T) -> T {
+pub(crate) fn infallible<T>(otherwise: T, question: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(question)).unwrap_or(otherwise)
 }
 
@@ -115,6 +115,6 @@ mod tests {
     fn a_panic_is_an_error_of_the_call_it_happened_in() {
         assert_eq!(guard(|| panic!("no {}", "device")), FLAGPERF_FAILED);
         assert_eq!(message(), "the plug-in panicked: no device");
-        assert_eq!(ask(5, || panic!("again")), 5);
+        assert_eq!(infallible(5, || panic!("again")), 5);
     }
 }

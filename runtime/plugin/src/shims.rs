@@ -11,7 +11,7 @@ use dlpark::ffi::DLManagedTensorVersioned;
 use crate::abi::{
     FLAGPERF_COMPILED, FLAGPERF_ONNX, FlagperfBuffer, FlagperfLoad, FlagperfSession, FlagperfStatus, FlagperfValue,
 };
-use crate::failure::{ask, c_string, guard};
+use crate::failure::{c_string, guard, infallible};
 use crate::managed::{self, Lent};
 use crate::{Artifact, DType, Engine, Error, LentMemory, Load, Session, ValueInfo};
 
@@ -21,6 +21,7 @@ struct Loaded<S> {
     inputs: Values,
     outputs: Values,
     device: CString,
+    answer: CString,
 }
 
 /// Inputs or outputs with the texts that they point to.
@@ -62,6 +63,8 @@ pub(crate) unsafe extern "C" fn load<E: Engine>(
             return Err(Error::failed("the host is older than this plug-in: it says too little about what to load"));
         }
         let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+        // SAFETY: a text of the struct, or null.
+        let log_folder = (!load.log_folder.is_null()).then(|| unsafe { CStr::from_ptr(load.log_folder) });
         let made = E::load(&Load {
             artifact: match load.artifact {
                 FLAGPERF_ONNX => Artifact::Onnx(path),
@@ -72,9 +75,11 @@ pub(crate) unsafe extern "C" fn load<E: Engine>(
             threads: load.threads as usize,
             batch_size: load.batch_size as usize,
             precision: precision(load.precision)?,
+            log_folder: log_folder.map(|folder| Path::new(OsStr::from_bytes(folder.to_bytes()))),
         })?;
         let [inputs, outputs] = [made.inputs(), made.outputs()].map(|infos| Values::new(&infos));
-        let loaded = Box::new(Loaded { session: made, inputs, outputs, device: CString::default() });
+        let (device, answer) = (CString::default(), CString::default());
+        let loaded = Box::new(Loaded { session: made, inputs, outputs, device, answer });
         // SAFETY: the host lends the place.
         unsafe { *session = Box::into_raw(loaded).cast() };
         Ok(())
@@ -140,7 +145,7 @@ pub(crate) unsafe extern "C" fn give_back(_: *mut FlagperfSession, buffer: Flagp
     }
     // SAFETY: `lend` made the handle from such a box; the host gives each back once.
     let memory = unsafe { Box::from_raw(buffer.handle.cast::<Box<dyn LentMemory>>()) };
-    ask((), || drop(memory));
+    infallible((), || drop(memory));
 }
 
 pub(crate) unsafe extern "C" fn submit<S: Session>(
@@ -199,24 +204,64 @@ pub(crate) unsafe extern "C" fn copy_to_host<S: Session>(
 
 pub(crate) unsafe extern "C" fn device_memory<S: Session>(session: *mut FlagperfSession) -> u64 {
     // SAFETY: as `loaded` asks.
-    ask(u64::MAX, || unsafe { loaded::<S>(session) }.session.device_memory().unwrap_or(u64::MAX))
+    infallible(u64::MAX, || unsafe { loaded::<S>(session) }.session.device_memory().unwrap_or(u64::MAX))
 }
 
 pub(crate) unsafe extern "C" fn device<S: Session>(session: *mut FlagperfSession) -> *const c_char {
     // SAFETY: as `loaded` asks.
     let loaded = unsafe { loaded::<S>(session) };
     let session = &loaded.session;
-    loaded.device = ask(CString::default(), || c_string(&session.device()));
+    loaded.device = infallible(CString::default(), || c_string(&session.device()));
     loaded.device.as_ptr()
 }
 
 pub(crate) unsafe extern "C" fn threads<S: Session>(session: *mut FlagperfSession) -> u32 {
     // SAFETY: as `loaded` asks.
-    ask(0, || unsafe { loaded::<S>(session) }.session.threads() as u32)
+    infallible(0, || unsafe { loaded::<S>(session) }.session.threads() as u32)
+}
+
+pub(crate) unsafe extern "C" fn ask<S: Session>(
+    session: *mut FlagperfSession,
+    question: *const c_char,
+    argument: *const c_char,
+    answer: *mut *const c_char,
+) -> FlagperfStatus {
+    guard(|| {
+        // SAFETY: as `loaded` asks; the host lends the texts for the time of the call.
+        let (loaded, question, argument) = unsafe { (loaded::<S>(session), text(question)?, text(argument)?) };
+        loaded.answer = c_string(&loaded.session.ask(question, argument)?);
+        // SAFETY: the host lends the place.
+        unsafe { *answer = loaded.answer.as_ptr() };
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn tune<S: Session>(
+    session: *mut FlagperfSession,
+    setting: *const c_char,
+    value: *const c_char,
+) -> FlagperfStatus {
+    guard(|| {
+        // SAFETY: as `loaded` asks; the host lends the texts for the time of the call.
+        let (loaded, setting, value) = unsafe { (loaded::<S>(session), text(setting)?, text(value)?) };
+        loaded.session.tune(setting, value)?;
+        loaded.inputs = Values::new(&loaded.session.inputs());
+        loaded.outputs = Values::new(&loaded.session.outputs());
+        Ok(())
+    })
+}
+
+/// A text of the host's.
+///
+/// # Safety
+/// `text` ends with a zero byte, and stays as long as it is used.
+unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
+    // SAFETY: by the caller.
+    unsafe { CStr::from_ptr(text) }.to_str().map_err(Error::failed)
 }
 
 pub(crate) unsafe extern "C" fn unload<S: Session>(session: *mut FlagperfSession) {
     // SAFETY: `load` made it from such a box, and the host unloads a session once.
     let loaded = unsafe { Box::from_raw(session.cast::<Loaded<S>>()) };
-    ask((), || drop(loaded));
+    infallible((), || drop(loaded));
 }

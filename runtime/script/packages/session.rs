@@ -5,7 +5,8 @@
 use std::sync::{Arc, Mutex};
 
 use rhai::plugin::*;
-use rhai::{Array, Dynamic, Map, Module, NativeCallContext};
+use rhai::{Array, Dynamic, ImmutableString, Map, Module, NativeCallContext};
+use serde_json::Value as Json;
 
 use super::tensor::Tensor;
 use crate::engine::{EngineError, Session, Value};
@@ -39,6 +40,31 @@ fn tensor(name: &dyn std::fmt::Display, value: &Dynamic) -> Fallible<Value> {
     tensor
         .map(|t| t.value().clone())
         .ok_or_else(|| format!("input {name} is no tensor but {}", value.type_name()).into())
+}
+
+/// Inputs or outputs as a script sees them: `#{name, spec}` each.
+fn described(infos: &[flagperf_onnx::ValueInfo]) -> Array {
+    let text = |text: &str| Dynamic::from(ImmutableString::from(text));
+    let map = |info: &flagperf_onnx::ValueInfo| {
+        Map::from([("name".into(), text(&info.name)), ("spec".into(), text(&info.spec.to_string()))])
+    };
+    infos.iter().map(|info| Dynamic::from(map(info))).collect()
+}
+
+/// Asks the engine; what it takes of time and memory is not the script's, the answer is.
+fn ask(context: &NativeCallContext, model: &Model, question: &str, argument: &Dynamic) -> Fallible<Dynamic> {
+    let host = host_of(context)?;
+    let argument = json("argument", argument)?;
+    let answer = host.budget.aside(|| lock(&model.0).ask(question, &argument)).map_err(|error| error.to_string())?;
+    let answer = rhai::serde::to_dynamic(answer)?;
+    host.budget.check()?;
+    Ok(answer)
+}
+
+/// A script's value as JSON: numbers, text, `true`, `false`, `()`, arrays and maps of them.
+fn json(what: &str, value: &Dynamic) -> Fallible<Json> {
+    rhai::serde::from_dynamic(value)
+        .map_err(|_| format!("the {what} holds more than numbers, text, arrays and maps").into())
 }
 
 #[export_module]
@@ -100,5 +126,96 @@ mod functions {
     pub fn wait(context: NativeCallContext, model: &mut Model) -> Fallible<()> {
         let host = host_of(&context)?;
         host.budget.aside(|| lock(&model.0).sync()).map_err(|error| error.to_string().into())
+    }
+
+    /// What the model is fed, in order: `#{name, spec}` each, where `spec` is shape and type (`N,3,224,224,f16`).
+    ///
+    /// ```rhai
+    /// fn model_forward(model, batch) {
+    ///     let name = model.inputs()[0].name;
+    ///     let inputs = #{};
+    ///     inputs[name] = batch.images;
+    ///     model.run(inputs).output
+    /// }
+    /// ```
+    #[rhai_fn(global, volatile)]
+    pub fn inputs(model: &mut Model) -> Array {
+        described(lock(&model.0).inputs())
+    }
+
+    /// What the model gives, in order: `#{name, spec}` each.
+    ///
+    /// ```rhai
+    /// fn model_forward(model, batch) {
+    ///     let classes = model.outputs()[0].spec.split(",")[1].parse_int();
+    ///     model.run([batch.images])[0]
+    /// }
+    /// ```
+    #[rhai_fn(global, volatile)]
+    pub fn outputs(model: &mut Model) -> Array {
+        described(lock(&model.0).outputs())
+    }
+
+    /// Bytes in use on the device; `()` when the engine does not say.
+    ///
+    /// ```rhai
+    /// fn model_forward(model, batch) {
+    ///     let output = model.run([batch.images])[0];
+    ///     if model.device_memory() != () && model.device_memory() > 80_000_000_000 { throw "too large" }
+    ///     output
+    /// }
+    /// ```
+    #[rhai_fn(global, volatile)]
+    pub fn device_memory(model: &mut Model) -> Dynamic {
+        let bytes = lock(&model.0).device_memory();
+        bytes.map_or(Dynamic::UNIT, |bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX).into())
+    }
+
+    /// Asks the engine something about the loaded model (`layers`, `profiles`): numbers, text, arrays and maps. Its README
+    /// says what it answers; the engine `null` answers `sleep_ms`.
+    ///
+    /// ```rhai
+    /// fn model_forward(model, batch) {
+    ///     if model.ask("sleep_ms") > 0.0 { throw "the device is not to sleep" }
+    ///     model.run([batch.images])[0]
+    /// }
+    /// ```
+    #[rhai_fn(name = "ask", global, return_raw, volatile)]
+    pub fn ask_engine(context: NativeCallContext, model: &mut Model, question: &str) -> Fallible<Dynamic> {
+        ask(&context, model, question, &Dynamic::UNIT)
+    }
+
+    /// Asks the engine something with an argument, such as the number of a layer.
+    ///
+    /// ```rhai
+    /// fn model_forward(model, batch) {
+    ///     let milliseconds = model.ask("sleep_ms", #{of: "sync"});
+    ///     model.run([batch.images])[0]
+    /// }
+    /// ```
+    #[rhai_fn(name = "ask", global, return_raw, volatile)]
+    pub fn ask_engine_with(
+        context: NativeCallContext,
+        model: &mut Model,
+        question: &str,
+        argument: Dynamic,
+    ) -> Fallible<Dynamic> {
+        ask(&context, model, question, &argument)
+    }
+
+    /// Changes a setting of the loaded model (`profile`), for what is run from now on. The engine's README says what it
+    /// takes; the engine `null` takes `sleep_ms`.
+    ///
+    /// ```rhai
+    /// fn model_forward(model, batch) {
+    ///     model.tune("sleep_ms", 0);
+    ///     model.run([batch.images])[0]
+    /// }
+    /// ```
+    #[rhai_fn(global, return_raw, volatile)]
+    pub fn tune(context: NativeCallContext, model: &mut Model, setting: &str, value: Dynamic) -> Fallible<()> {
+        let host = host_of(&context)?;
+        let value = json("value", &value)?;
+        host.budget.aside(|| lock(&model.0).tune(setting, &value)).map_err(|error| error.to_string().into())
     }
 }
