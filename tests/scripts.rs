@@ -71,13 +71,13 @@ fn a_case_is_added_by_the_steps_of_the_readme() {
     };
     let row = |engine: &&dyn flagperf::engine::Engine| KnownEngine {
         name: engine.name().to_owned(),
-        about: engine.about().to_owned(),
+        about: engine.facts().about.to_owned(),
         framework: engine.roles().framework,
         compiler: engine.roles().compiler,
         precisions: engine.precisions().to_vec(),
-        takes_library: engine.takes_library(),
-        takes_compiled: engine.takes_compiled(),
-        takes_command: engine.takes_command(),
+        takes_library: engine.facts().takes_library,
+        takes_compiled: engine.facts().takes_compiled,
+        takes_command: engine.facts().takes_command,
     };
     let engines = TABLE.iter().map(row).collect();
     let config = config::load(checkout.path(), &overrides).unwrap();

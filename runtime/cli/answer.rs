@@ -27,13 +27,13 @@ pub(super) fn root() -> anyhow::Result<PathBuf> {
 pub(super) fn catalogue(root: &Path) -> Catalogue {
     let engines = TABLE.iter().map(|engine| KnownEngine {
         name: engine.name().to_owned(),
-        about: engine.about().to_owned(),
+        about: engine.facts().about.to_owned(),
         framework: engine.roles().framework,
         compiler: engine.roles().compiler,
         precisions: engine.precisions().to_vec(),
-        takes_command: engine.takes_command(),
-        takes_library: engine.takes_library(),
-        takes_compiled: engine.takes_compiled(),
+        takes_command: engine.facts().takes_command,
+        takes_library: engine.facts().takes_library,
+        takes_compiled: engine.facts().takes_compiled,
     });
     let backends = Backend::all(root).iter().map(|row| (row.name.to_owned(), row.installed())).collect();
     Catalogue { backends, ..Catalogue::read(root, engines.collect()) }

@@ -44,7 +44,7 @@ fn machine() -> Vec<[String; 2]> {
 
 fn engines() -> Vec<Row> {
     let row = |engine: &&dyn crate::engine::Engine| match engine.check() {
-        Ok(version) => [engine.name().to_owned(), format!("works, {version}"), engine.about().to_owned()],
+        Ok(version) => [engine.name().to_owned(), format!("works, {version}"), engine.facts().about.to_owned()],
         Err(missing) => [engine.name().to_owned(), format!("missing: {}", missing.reason), missing.remedy],
     };
     TABLE.iter().map(row).collect()

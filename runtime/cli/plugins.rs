@@ -33,7 +33,7 @@ struct Answer {
 pub(super) fn probe(library: &Path) -> anyhow::Result<ExitCode> {
     let answer = match open_plugin(library).and_then(|engine| Ok((engine, engine.check()?))) {
         Ok((engine, version)) => {
-            Answer { state: format!("works, {} {version}", engine.name()), about: engine.about().to_owned() }
+            Answer { state: format!("works, {} {version}", engine.name()), about: engine.facts().about.to_owned() }
         }
         Err(Unavailable { reason, remedy }) => Answer { state: format!("missing: {reason}"), about: remedy },
     };
@@ -48,7 +48,7 @@ pub(super) fn plugins(root: &Path, selection: &Selection) -> Vec<Row> {
     let Ok(config) = crate::config::load(root, &selection.overrides()) else { return Vec::new() };
     let Some(vendor) = &config.vendor else { return Vec::new() };
     let entries = vendor.frameworks.iter().chain(&vendor.compilers);
-    let brought = entries.filter(|(_, entry)| find(&entry.engine).is_ok_and(|engine| engine.takes_library()));
+    let brought = entries.filter(|(_, entry)| find(&entry.engine).is_ok_and(|engine| engine.facts().takes_library));
     brought.filter_map(|(name, entry)| Some(row(root, name, vendor, entry, entry.library.as_ref()?))).collect()
 }
 

@@ -11,7 +11,8 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::options::{Asked, threads};
 use super::{
-    Artifact, DeviceTensor, Engine, EngineError, Options, Roles, Session, Unavailable, Value, check_inputs, model,
+    Artifact, DeviceTensor, Engine, EngineError, Facts, Options, Roles, Session, Unavailable, Value, check_inputs,
+    model,
 };
 use crate::tensor::{DType, Tensor, TensorSpec};
 
@@ -27,29 +28,18 @@ impl Candle {
 }
 
 impl Engine for Candle {
-    fn name(&self) -> &'static str {
-        "candle"
-    }
-
-    fn about(&self) -> &'static str {
-        "framework in pure Rust, runs the graph operator by operator on the processor"
-    }
-
-    fn roles(&self) -> Roles {
-        Roles { framework: true, compiler: false }
-    }
-
-    fn precisions(&self) -> &'static [DType] {
-        &[DType::F32]
-    }
-
-    fn takes_compiled(&self) -> bool {
-        false
-    }
-
-    fn opset_max(&self) -> i64 {
-        // Reductions with axes as an input (18) and Gelu (20) are the newest that the executor has.
-        20
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "candle",
+            about: "framework in pure Rust, runs the graph operator by operator on the processor",
+            roles: Roles { framework: true, compiler: false },
+            precisions: &[DType::F32],
+            // Reductions with axes as an input (18) and Gelu (20) are the newest that the executor has.
+            opset_max: 20,
+            takes_compiled: false,
+            takes_library: false,
+            takes_command: false,
+        }
     }
 
     fn check(&self) -> Result<String, Unavailable> {

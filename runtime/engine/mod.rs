@@ -18,7 +18,7 @@ mod tract;
 
 pub use plugin::open_plugin;
 pub use session::{
-    Artifact, DeviceTensor, Engine, EngineError, HeapMemory, LentMemory, Options, Roles, Session, Unavailable, Value,
-    check_inputs,
+    Artifact, DeviceTensor, Engine, EngineError, Facts, HeapMemory, LentMemory, Options, Roles, Session, Unavailable,
+    Value, check_inputs,
 };
 pub use table::{TABLE, UnknownEngine, find};

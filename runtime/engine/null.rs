@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 
 use super::options::Asked;
 use super::{
-    Artifact, Engine, EngineError, HeapMemory, Options, Roles, Session, Unavailable, Value, check_inputs, model,
+    Artifact, Engine, EngineError, Facts, HeapMemory, Options, Session, Unavailable, Value, check_inputs, model,
 };
 use crate::tensor::{DType, Dim, Tensor, TensorSpec, byte_count};
 
@@ -36,24 +36,8 @@ impl Null {
 }
 
 impl Engine for Null {
-    fn name(&self) -> &'static str {
-        "null"
-    }
-
-    fn about(&self) -> &'static str {
-        "computes nothing and gives zeros: measures the overhead of the host itself"
-    }
-
-    fn roles(&self) -> Roles {
-        Roles { framework: true, compiler: true }
-    }
-
-    fn precisions(&self) -> &'static [DType] {
-        &[DType::F64, DType::F32, DType::F16, DType::BF16]
-    }
-
-    fn opset_max(&self) -> i64 {
-        i64::MAX
+    fn facts(&self) -> Facts {
+        Facts::of_any("null", "computes nothing and gives zeros: measures the overhead of the host itself")
     }
 
     fn check(&self) -> Result<String, Unavailable> {

@@ -13,7 +13,7 @@ mod session;
 mod tensor;
 
 use super::model;
-use super::{Artifact, Engine, EngineError, Options, Roles, Session, Unavailable};
+use super::{Artifact, Engine, EngineError, Facts, Options, Roles, Session, Unavailable};
 use crate::tensor::DType;
 
 use options::Settings;
@@ -24,24 +24,17 @@ use session::OrtSession;
 pub struct OnnxRuntime;
 
 impl Engine for OnnxRuntime {
-    fn name(&self) -> &'static str {
-        "onnxruntime"
-    }
-
-    fn about(&self) -> &'static str {
-        "ONNX Runtime by its C library: processors, CUDA, TensorRT and its other providers by name"
-    }
-
-    fn roles(&self) -> Roles {
-        Roles { framework: false, compiler: true }
-    }
-
-    fn precisions(&self) -> &'static [DType] {
-        &[DType::F32, DType::F16]
-    }
-
-    fn opset_max(&self) -> i64 {
-        23
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "onnxruntime",
+            about: "ONNX Runtime by its C library: processors, CUDA, TensorRT and its other providers by name",
+            roles: Roles { framework: false, compiler: true },
+            precisions: &[DType::F32, DType::F16],
+            opset_max: 23,
+            takes_compiled: true,
+            takes_library: false,
+            takes_command: false,
+        }
     }
 
     fn check(&self) -> Result<String, Unavailable> {

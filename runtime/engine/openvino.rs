@@ -12,7 +12,7 @@ mod tensor;
 use flagperf_onnx::Graph;
 
 use super::model;
-use super::{Artifact, Engine, EngineError, Options, Roles, Session, Unavailable};
+use super::{Artifact, Engine, EngineError, Facts, Options, Roles, Session, Unavailable};
 use crate::tensor::DType;
 
 use options::Settings;
@@ -23,24 +23,17 @@ use session::{OpenVinoSession, Source};
 pub struct OpenVino;
 
 impl Engine for OpenVino {
-    fn name(&self) -> &'static str {
-        "openvino"
-    }
-
-    fn about(&self) -> &'static str {
-        "OpenVINO by its C library: processors, and its other devices by name"
-    }
-
-    fn roles(&self) -> Roles {
-        Roles { framework: false, compiler: true }
-    }
-
-    fn precisions(&self) -> &'static [DType] {
-        &[DType::F32, DType::F16]
-    }
-
-    fn opset_max(&self) -> i64 {
-        23
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "openvino",
+            about: "OpenVINO by its C library: processors, and its other devices by name",
+            roles: Roles { framework: false, compiler: true },
+            precisions: &[DType::F32, DType::F16],
+            opset_max: 23,
+            takes_compiled: true,
+            takes_library: false,
+            takes_command: false,
+        }
     }
 
     fn check(&self) -> Result<String, Unavailable> {

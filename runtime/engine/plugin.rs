@@ -15,36 +15,21 @@ use flagperf_plugin::abi::FLAGPERF_ABI_VERSION;
 
 pub use library::open_plugin;
 
-use super::{Artifact, Engine, EngineError, Options, Roles, Session, Unavailable};
-use crate::tensor::DType;
+use super::{Artifact, Engine, EngineError, Facts, Options, Session, Unavailable};
 
 /// Engines in shared libraries. What one of them can do, it says itself when it is loaded.
 #[derive(Debug)]
 pub struct Plugin;
 
 impl Engine for Plugin {
-    fn name(&self) -> &'static str {
-        "plugin"
-    }
-
-    fn about(&self) -> &'static str {
-        "an engine in a shared library that the vendor brings, named by `library` in its vendor.yaml"
-    }
-
-    fn roles(&self) -> Roles {
-        Roles { framework: true, compiler: true }
-    }
-
-    fn precisions(&self) -> &'static [DType] {
-        &[DType::F64, DType::F32, DType::F16, DType::BF16]
-    }
-
-    fn opset_max(&self) -> i64 {
-        i64::MAX
-    }
-
-    fn takes_library(&self) -> bool {
-        true
+    fn facts(&self) -> Facts {
+        Facts {
+            takes_library: true,
+            ..Facts::of_any(
+                "plugin",
+                "an engine in a shared library that the vendor brings, named by `library` in its vendor.yaml",
+            )
+        }
     }
 
     fn check(&self) -> Result<String, Unavailable> {

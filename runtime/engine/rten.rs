@@ -11,7 +11,7 @@ use rten::{LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, Th
 use rten_tensor::Layout;
 
 use super::options::{Asked, threads};
-use super::{Artifact, Engine, EngineError, Options, Roles, Session, Unavailable, Value, check_inputs, model};
+use super::{Artifact, Engine, EngineError, Facts, Options, Roles, Session, Unavailable, Value, check_inputs, model};
 use crate::tensor::{DType, Tensor};
 
 /// Copies the weights of matrix products into the layout that computes fastest, at load; on unless switched off.
@@ -32,29 +32,18 @@ impl Rten {
 }
 
 impl Engine for Rten {
-    fn name(&self) -> &'static str {
-        "rten"
-    }
-
-    fn about(&self) -> &'static str {
-        "compiler in pure Rust for the processor (AVX2, AVX-512, Neon), loads ONNX files"
-    }
-
-    fn roles(&self) -> Roles {
-        Roles { framework: false, compiler: true }
-    }
-
-    fn precisions(&self) -> &'static [DType] {
-        &[DType::F32]
-    }
-
-    fn takes_compiled(&self) -> bool {
-        false
-    }
-
-    fn opset_max(&self) -> i64 {
-        // It has Attention, RMSNormalization and RotaryEmbedding of 23, but not TensorScatter of 24.
-        23
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "rten",
+            about: "compiler in pure Rust for the processor (AVX2, AVX-512, Neon), loads ONNX files",
+            roles: Roles { framework: false, compiler: true },
+            precisions: &[DType::F32],
+            // It has Attention, RMSNormalization and RotaryEmbedding of 23, but not TensorScatter of 24.
+            opset_max: 23,
+            takes_compiled: false,
+            takes_library: false,
+            takes_command: false,
+        }
     }
 
     fn check(&self) -> Result<String, Unavailable> {

@@ -71,36 +71,61 @@ pub struct Roles {
     pub compiler: bool,
 }
 
+/// What an engine is, whatever machine it is on.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// Lower-case name, unique in the table.
+    pub name: &'static str,
+    /// One line on what it is, for `doctor` and the documentation.
+    pub about: &'static str,
+    /// Which sides of a case it can take.
+    pub roles: Roles,
+    /// Floating-point types that it computes in.
+    pub precisions: &'static [DType],
+    /// Highest version of the standard operator set that it knows.
+    pub opset_max: i64,
+    /// Whether it loads a file that it made earlier ([`Artifact::Compiled`]).
+    pub takes_compiled: bool,
+    /// Whether it is in a shared library that the vendor brings ([`Options::library`]).
+    pub takes_library: bool,
+    /// Whether it is a process that the vendor brings ([`Options::command`]).
+    pub takes_command: bool,
+}
+
+impl Facts {
+    /// Those of an engine that stands for any that a vendor brings: what one can do, it says itself when it is loaded.
+    pub(super) const fn of_any(name: &'static str, about: &'static str) -> Self {
+        Facts {
+            name,
+            about,
+            roles: Roles { framework: true, compiler: true },
+            precisions: &[DType::F64, DType::F32, DType::F16, DType::BF16],
+            opset_max: i64::MAX,
+            takes_compiled: true,
+            takes_library: false,
+            takes_command: false,
+        }
+    }
+}
+
 /// A framework or compiler: one row of the table of engines.
 pub trait Engine: Sync {
-    /// Lower-case name, unique in the table.
-    fn name(&self) -> &'static str;
+    /// What it is.
+    fn facts(&self) -> Facts;
 
-    /// One line on what it is, for `doctor` and the documentation.
-    fn about(&self) -> &'static str;
-
-    /// Which sides of a case it can take.
-    fn roles(&self) -> Roles;
+    /// Its name.
+    fn name(&self) -> &'static str {
+        self.facts().name
+    }
 
     /// Floating-point types that it computes in.
-    fn precisions(&self) -> &'static [DType];
-
-    /// Highest version of the standard operator set that it knows.
-    fn opset_max(&self) -> i64;
-
-    /// Whether it loads a file that it made earlier ([`Artifact::Compiled`]).
-    fn takes_compiled(&self) -> bool {
-        true
+    fn precisions(&self) -> &'static [DType] {
+        self.facts().precisions
     }
 
-    /// Whether it is in a shared library that the vendor brings ([`Options::library`]).
-    fn takes_library(&self) -> bool {
-        false
-    }
-
-    /// Whether it is a process that the vendor brings ([`Options::command`]).
-    fn takes_command(&self) -> bool {
-        false
+    /// Which sides of a case it can take.
+    fn roles(&self) -> Roles {
+        self.facts().roles
     }
 
     /// Whether it works on this machine: the version of the library behind it, or why not.

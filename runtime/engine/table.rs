@@ -62,11 +62,11 @@ mod tests {
     #[test]
     fn every_row_is_documented_and_usable_in_some_role() {
         for engine in TABLE {
-            let about = engine.about();
+            let about = engine.facts().about;
             assert!(about.len() > 20 && !about.contains('\n') && !about.ends_with('.'), "{}: {about}", engine.name());
             assert!(engine.roles().framework || engine.roles().compiler, "{}", engine.name());
             assert!(!engine.precisions().is_empty() && engine.precisions().iter().all(|p| p.is_float()));
-            assert!(engine.opset_max() >= 17, "{}", engine.name());
+            assert!(engine.facts().opset_max >= 17, "{}", engine.name());
         }
     }
 

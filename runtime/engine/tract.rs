@@ -2,7 +2,7 @@
 //!
 //! Knows no graph of ours: it is given files.
 
-use super::{Artifact, Engine, EngineError, Options, Roles, Session, Unavailable};
+use super::{Artifact, Engine, EngineError, Facts, Options, Roles, Session, Unavailable};
 use crate::tensor::DType;
 
 /// The compiler tract. It compiles for the exact shapes of its inputs: once for a full batch while loading, and again
@@ -16,28 +16,17 @@ impl Tract {
 }
 
 impl Engine for Tract {
-    fn name(&self) -> &'static str {
-        "tract"
-    }
-
-    fn about(&self) -> &'static str {
-        "compiler in pure Rust for the processor, loads ONNX files and compiles for each batch shape"
-    }
-
-    fn roles(&self) -> Roles {
-        Roles { framework: false, compiler: true }
-    }
-
-    fn precisions(&self) -> &'static [DType] {
-        &[DType::F32]
-    }
-
-    fn takes_compiled(&self) -> bool {
-        false
-    }
-
-    fn opset_max(&self) -> i64 {
-        18
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "tract",
+            about: "compiler in pure Rust for the processor, loads ONNX files and compiles for each batch shape",
+            roles: Roles { framework: false, compiler: true },
+            precisions: &[DType::F32],
+            opset_max: 18,
+            takes_compiled: false,
+            takes_library: false,
+            takes_command: false,
+        }
     }
 
     fn check(&self) -> Result<String, Unavailable> {

@@ -31,9 +31,10 @@ fn capture(libtorch: &Path) {
     println!("cargo:rerun-if-changed=src/capture.cpp");
     println!("cargo:rerun-if-env-changed=CUDA_HOME");
     let library = variable("OUT_DIR").expect("cargo sets it").join("libcapture.so");
-    let beside = libtorch.join("../nvidia/cu13/include");
-    let folders = [Some(beside), variable("CUDA_HOME").map(|home| home.join("include"))];
-    let Some(headers) = folders.into_iter().flatten().find(|folder| folder.join("crt/host_config.h").is_file()) else {
+    let beside = std::fs::read_dir(libtorch.join("..")).into_iter().flatten().flatten();
+    let beside = beside.map(|entry| entry.path().join("cu13/include"));
+    let mut folders = beside.chain(variable("CUDA_HOME").map(|home| home.join("include")));
+    let Some(headers) = folders.find(|folder| folder.join("crt/host_config.h").is_file()) else {
         println!("cargo:warning=no headers of CUDA beside libtorch or in CUDA_HOME: without `cuda_graph`");
         std::fs::write(&library, b"").expect("OUT_DIR can be written to");
         return;

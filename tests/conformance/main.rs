@@ -57,11 +57,11 @@ fn subjects() -> Vec<Subject> {
     let mut subjects = Vec::new();
     for engine in TABLE.iter().copied() {
         match engine.check() {
-            Ok(_) if engine.takes_library() => {
+            Ok(_) if engine.facts().takes_library => {
                 subjects.push(Subject::plugin(&candle_plugin()));
                 subjects.extend(support::libtorch().map(|library| Subject::libtorch(&library)));
             }
-            Ok(_) if engine.takes_command() => {
+            Ok(_) if engine.facts().takes_command => {
                 subjects.extend(support::python().map(|python| Subject::onnxruntime_in(&python)));
             }
             Ok(_) if engine.name() == "onnxruntime" => subjects.push(Subject::onnxruntime(engine)),

@@ -131,8 +131,8 @@ fn memory_is_given_back_when_dropped(bench: &Bench) {
 /// Bytes of memory that this process has.
 fn resident() -> u64 {
     let this = sysinfo::get_current_pid().unwrap();
-    let mut system = System::new();
-    system.refresh_processes(ProcessesToUpdate::Some(&[this]), true);
+    let mut system = System::new().unwrap();
+    let _ = system.refresh_processes(ProcessesToUpdate::Some(&[this]), true);
     system.process(this).unwrap().memory()
 }
 

@@ -53,10 +53,10 @@ impl Model {
 /// What only the host can hold a plug-in to, because it has read the model.
 fn check(library: &'static Library, graph: &Graph, precision: DType) -> Result<(), EngineError> {
     model::check_types(library, graph, precision)?;
-    if graph.opset <= library.opset_max() {
+    if graph.opset <= library.facts().opset_max {
         return Ok(());
     }
-    let (model, opset, name, has) = (&graph.name, graph.opset, library.name, library.opset_max());
+    let (model, opset, name, has) = (&graph.name, graph.opset, library.name, library.facts().opset_max);
     let reason = format!("the model `{model}` is of operator set `{opset}`, plug-in `{name}` knows up to `{has}`");
     Err(EngineError::Failed(reason))
 }

@@ -20,7 +20,7 @@ use super::given::Model;
 use super::session::PluginSession;
 use super::table::{Problem, read, read_text};
 use crate::engine::options::check_precision;
-use crate::engine::{Artifact, Engine, EngineError, Options, Roles, Session, Unavailable};
+use crate::engine::{Artifact, Engine, EngineError, Facts, Options, Roles, Session, Unavailable};
 use crate::event::PluginFacts;
 use crate::hash::hash_file;
 use crate::tensor::DType;
@@ -49,25 +49,18 @@ pub fn open_plugin(library: &Path) -> Result<&'static dyn Engine, Unavailable> {
 }
 
 impl Engine for Library {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn about(&self) -> &'static str {
-        self.about
-    }
-
-    fn roles(&self) -> Roles {
+    fn facts(&self) -> Facts {
         let has = |bit| self.table.roles & bit != 0;
-        Roles { framework: has(FLAGPERF_FRAMEWORK), compiler: has(FLAGPERF_COMPILER) }
-    }
-
-    fn precisions(&self) -> &'static [DType] {
-        self.precisions
-    }
-
-    fn opset_max(&self) -> i64 {
-        self.table.opset_max
+        Facts {
+            name: self.name,
+            about: self.about,
+            roles: Roles { framework: has(FLAGPERF_FRAMEWORK), compiler: has(FLAGPERF_COMPILER) },
+            precisions: self.precisions,
+            opset_max: self.table.opset_max,
+            takes_compiled: true,
+            takes_library: false,
+            takes_command: false,
+        }
     }
 
     fn check(&self) -> Result<String, Unavailable> {
@@ -132,7 +125,7 @@ impl Library {
     }
 
     /// What the record says of it; hashes the library at the first call.
-    pub(super) fn facts(&self) -> PluginFacts {
+    pub(super) fn record(&self) -> PluginFacts {
         PluginFacts {
             name: self.name.to_owned(),
             version: self.version.to_owned(),

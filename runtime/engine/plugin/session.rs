@@ -234,7 +234,7 @@ impl Session for PluginSession {
     }
 
     fn plugin(&self) -> Option<PluginFacts> {
-        Some(self.handle.library.facts())
+        Some(self.handle.library.record())
     }
 }
 

@@ -11,7 +11,7 @@ use super::protocol::{Answer, Ask, Hello, Info, Kind, Load, Loaded, PROTOCOL, Ro
 use super::session::{SidecarSession, Signature};
 use crate::config::python_path;
 use crate::engine::options::Asked;
-use crate::engine::{Artifact, Engine, EngineError, Options, Roles, Session, Unavailable, model};
+use crate::engine::{Artifact, Engine, EngineError, Facts, Options, Session, Unavailable, model};
 use crate::event::SidecarFacts;
 use crate::hash::hash_file;
 use crate::host::Beside;
@@ -31,28 +31,11 @@ const ADAPTOR: (&str, &str) = ("flagperf_sidecar.py", include_str!("../../sideca
 pub struct Sidecar;
 
 impl Engine for Sidecar {
-    fn name(&self) -> &'static str {
-        "sidecar"
-    }
-
-    fn about(&self) -> &'static str {
-        "a process of any language that a vendor brings: `command` in vendor.yaml"
-    }
-
-    fn roles(&self) -> Roles {
-        Roles { framework: true, compiler: true }
-    }
-
-    fn precisions(&self) -> &'static [DType] {
-        &[DType::F64, DType::F32, DType::F16, DType::BF16]
-    }
-
-    fn opset_max(&self) -> i64 {
-        i64::MAX
-    }
-
-    fn takes_command(&self) -> bool {
-        true
+    fn facts(&self) -> Facts {
+        Facts {
+            takes_command: true,
+            ..Facts::of_any("sidecar", "a process of any language that a vendor brings: `command` in vendor.yaml")
+        }
     }
 
     fn check(&self) -> Result<String, Unavailable> {
