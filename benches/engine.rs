@@ -32,7 +32,8 @@ fn main() -> Outcome<()> {
     let extra = own.map(|pair| pair.map(|(key, text)| (key.to_owned(), value(text)))).collect::<Result<_, _>>()?;
     let (batch_size, threads) = (batch.parse()?, threads.parse()?);
     let precision = precision(Path::new(model))?;
-    let options = Options { threads, batch_size, precision, command, extra, ..Options::default() };
+    let folder = std::env::current_dir()?;
+    let options = Options { folder, threads, batch_size, precision, command, extra, ..Options::default() };
     let mut session = engine.load(Artifact::Onnx(Path::new(model)), &options)?;
     let inputs = inputs(session.as_mut(), batch_size)?;
     println!("{}", engine.check()?);

@@ -51,12 +51,14 @@ pub static BACKENDS: &[Backend] = &[
         about: "PyTorch's C++ library; the plug-in is built with cargo and a C++ compiler",
         version: "2.11.0",
         package: Some(TORCH),
-        plugin: Some(Plugin {
-            folder: "runtime/libtorch",
-            library: "flagperf_libtorch",
-            features: &[],
-            tells: &[("LIBTORCH", "torch")],
-        }),
+        plugin: LIBTORCH,
+    },
+    Backend {
+        name: "libtorch-cuda",
+        about: "the same with CUDA and cuDNN, which are another 1.8 GB; needs the driver of a device alone",
+        version: "2.11.0",
+        package: Some(Package { with: include_str!("../libtorch/requirements-cuda.txt"), ..TORCH }),
+        plugin: LIBTORCH,
     },
     Backend {
         name: "onnxruntime",
@@ -109,10 +111,18 @@ const TORCH: Package = Package {
     library: "torch/lib/libtorch_cpu.so",
 };
 
+/// The crate that makes libtorch an engine.
+const LIBTORCH: Option<Plugin> = Some(Plugin {
+    folder: "runtime/libtorch",
+    library: "flagperf_libtorch",
+    features: &[],
+    tells: &[("LIBTORCH", "torch")],
+});
+
 /// The Python whose wheels are taken: a library inside does not depend on it, the sums do.
 const PYTHON_VERSION: &str = "3.12";
 /// Systems whose wheels run here, newest first.
-const SYSTEMS: [&str; 4] = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_25", "manylinux2014"];
+const SYSTEMS: [&str; 5] = ["manylinux_2_28", "manylinux_2_27", "manylinux_2_25", "manylinux_2_18", "manylinux2014"];
 
 /// The library of the first backend of these names that is installed.
 pub fn library(names: &[&str]) -> Option<PathBuf> {

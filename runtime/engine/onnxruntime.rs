@@ -8,6 +8,7 @@ mod library;
 mod options;
 mod placement;
 mod provider;
+mod replay;
 mod session;
 mod tensor;
 

@@ -29,6 +29,12 @@ impl Card {
         Some(Card { uuid, name, driver })
     }
 
+    /// The device behind an engine's name for it (`cuda:1`, and perhaps more after a space).
+    pub fn behind(device: &str) -> Option<Card> {
+        let index = device.strip_prefix("cuda:")?.split(' ').next()?;
+        Card::of(index.parse().ok()?)
+    }
+
     /// Memory in use on it, by every process.
     pub fn memory(&self) -> Option<Bytes> {
         let device = library()?.device_by_uuid(self.uuid.as_str()).ok()?;
@@ -61,7 +67,7 @@ mod tests {
     #[test]
     fn without_the_library_there_is_no_card() {
         if library().is_none() {
-            assert_eq!(Card::of(0), None);
+            assert_eq!((Card::of(0), Card::behind("cuda:0 H200")), (None, None));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Every effective value with the place it comes from, for `flagperf plan`.
 
+use std::path::Path;
+
 use crate::config::{CaseConfig, Config, EngineEntry, Origin, Sourced, Vendor, display};
 
 /// One effective value.
@@ -44,14 +46,14 @@ fn engine_rows(section: &str, case: &CaseConfig, vendor: &Vendor) -> Vec<Row> {
     let compiler = case.settings["compiler"].value.as_str().and_then(|name| vendor.compilers.get_key_value(name));
     let mut rows = Vec::new();
     let sides = [("frameworks", framework), ("compilers", compiler)];
-    for (side, (name, EngineEntry { engine, library, options, .. })) in
-        sides.into_iter().filter_map(|(s, e)| Some((s, e?)))
-    {
+    for (side, (name, entry)) in sides.into_iter().filter_map(|(s, e)| Some((s, e?))) {
+        let EngineEntry { engine, library, options, .. } = entry;
         let origin = vendor.origin(&[side, name]);
         rows.push(Row::new(section, &format!("{name}.engine"), engine.clone(), &origin));
         if let Some(library) = library {
             let origin = vendor.origin(&[side, name, "library"]);
-            let library = vendor.folder.join(library).display().to_string();
+            let folder = if entry.backend().is_some() { Path::new("") } else { &vendor.folder };
+            let library = folder.join(library).display().to_string();
             rows.push(Row::new(section, &format!("{name}.library"), library, &origin));
         }
         for (option, value) in options.iter().filter(|(option, _)| !case.own.contains_key(*option)) {

@@ -226,6 +226,11 @@ fn subject_rows(record: &Record) -> Vec<(&'static str, String)> {
 fn engine_row(phase: &PhaseRecord) -> Option<(&'static str, String)> {
     let engine = phase.engine.as_ref()?;
     let threads = if engine.threads > 0 { format!(", {} threads", engine.threads) } else { String::new() };
-    let text = format!("{} {} on {}, {}{threads}", engine.name, engine.version, engine.device, engine.precision);
+    let what = match (&engine.plugin, &engine.sidecar) {
+        (Some(plugin), _) => format!("{} {} (plug-in)", plugin.name, plugin.version),
+        (_, Some(sidecar)) => format!("{} {} (sidecar)", sidecar.name, sidecar.version),
+        _ => format!("{} {}", engine.name, engine.version),
+    };
+    let text = format!("{what} on {}, {}{threads}", engine.device, engine.precision);
     Some((if phase.phase == crate::step::Phase::Validate { "framework" } else { "compiler engine" }, text))
 }

@@ -62,6 +62,10 @@ class NumpyTensors:
     def again(self, view):
         return view.view()
 
+    def pin(self, memory): ...
+
+    def unpin(self, memory): ...
+
     def synchronize(self, outputs): ...
 
     def copy(self, source, target):
@@ -84,6 +88,15 @@ class TorchTensors(NumpyTensors):
     def again(self, view):
         return view.detach()
 
+    def pin(self, memory):
+        """Lets a device of CUDA read the memory by itself. One that refuses reads it in pieces, as if nothing was asked."""
+        if self.library.cuda.is_initialized():
+            self.library.cuda.cudart().cudaHostRegister(address(memory), len(memory), 0)
+
+    def unpin(self, memory):
+        if self.library.cuda.is_initialized():
+            self.library.cuda.cudart().cudaHostUnregister(address(memory))
+
     def copy(self, source, target):
         source = self.library.as_tensor(source)
         if source.device.type == "cpu" and source.is_contiguous():
@@ -102,6 +115,10 @@ class TorchTensors(NumpyTensors):
     def call(self, function, *arguments):
         with self.library.no_grad():
             return function(*arguments)
+
+
+def address(memory):
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def tensors(wanted):
@@ -148,6 +165,8 @@ class Sidecar:
     def __init__(self, path):
         self.path = path
         self.buffers = {}
+        # The buffers that inputs were in: a device may read those by itself.
+        self.pinned = set()
         self.views = {}
         self.kept = {}
 
@@ -225,7 +244,10 @@ class Sidecar:
 
     def ask_take_back(self, ask):
         for buffer in ask["buffers"]:
-            self.buffers.pop(buffer, None)
+            memory = self.buffers.pop(buffer, None)
+            if buffer in self.pinned:
+                self.pinned.remove(buffer)
+                self.tensors.unpin(memory)
             self.views = {key: view for key, view in self.views.items() if key[0] != buffer}
         return {"answer": "done"}
 
@@ -239,6 +261,9 @@ class Sidecar:
 
     def input(self, given):
         if "buffer" in given:
+            if given["buffer"] not in self.pinned:
+                self.pinned.add(given["buffer"])
+                self.tensors.pin(self.buffers[given["buffer"]])
             return self.view(given["buffer"], given["offset"], given["spec"])
         return self.kept[given["run"]][given["output"]]
 

@@ -10,6 +10,7 @@ use super::phase::failure;
 use crate::engine::{self, Artifact, Engine, EngineError, LentMemory, Options, Session};
 use crate::event::{DatasetFacts, EngineFacts, Event, Failure, ModelFacts};
 use crate::hash::hash_file;
+use crate::monitor::Card;
 use crate::plan::{EngineChoice, Job, Settings};
 use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
@@ -218,11 +219,12 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
     let sidecar = first.as_ref().and_then(|s| s.sidecar());
     let nodes_by_provider = first.as_ref().map(|s| s.nodes_by_provider()).unwrap_or_default();
     let engine = engine::find(&job.engine.engine).ok();
+    let device = first.as_ref().map(|s| s.device()).unwrap_or_default();
     EngineFacts {
         name: job.engine.engine.clone(),
         version: engine.zip(first.as_ref()).map(|(engine, s)| version(engine, s.as_ref())).unwrap_or_default(),
-        device: first.as_ref().map(|s| s.device()).unwrap_or_default(),
-        driver: first.as_ref().and_then(|s| s.driver()),
+        driver: first.as_ref().and_then(|s| s.driver()).or_else(|| Some(Card::behind(&device)?.driver)),
+        device,
         precision: precision(&job.settings).to_string(),
         threads: first.map_or(0, |s| u32::try_from(s.threads()).unwrap_or(u32::MAX)),
         options: job.engine.options.clone(),

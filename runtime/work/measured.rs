@@ -12,6 +12,7 @@ use super::step;
 use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions, OnBadSample};
 use crate::engine::{EngineError, HeapMemory, LentMemory};
 use crate::event::{Event, Failure};
+use crate::hash::hash_file;
 use crate::measure::{Clock, Latency, Measurement, Nanos, PassTimes, StepTimes, VendorTime, Warmup, summarise};
 use crate::metric::Accumulator;
 use crate::plan::Job;
@@ -140,7 +141,7 @@ impl<'a> MeasuredLoop<'a> {
             what: "samples".to_owned(),
             path: file.path().display().to_string(),
             size_bytes: Bytes(size),
-            sha256: String::new(),
+            sha256: hash_file(file.path()).map_err(|e| failure(&e, ""))?,
         });
         Ok(Measured { kept: self.done.kept })
     }

@@ -9,15 +9,13 @@ use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, Memory
 use ort::session::{IoBinding, Session};
 use ort::value::{DynTensor, DynTensorValueType, DynValue, TensorElementType, ValueType};
 
+use super::failed;
 use super::options::Settings;
-use super::tensor::{dtype, element_type, lend, take};
-use super::{copy, failed};
-use crate::engine::{DeviceTensor, EngineError, HeapMemory, LentMemory, Value};
+use super::replay::{GRAPH, Replay};
+use super::tensor::{dtype, lend, take};
+use crate::engine::{DeviceTensor, EngineError, LentMemory, Value};
 use crate::monitor::Card;
-use crate::tensor::{Dim, HostMemory, Tensor, TensorSpec, byte_count};
-
-/// The provider's option that has a run captured once and replayed.
-const GRAPH: &str = "enable_cuda_graph";
+use crate::tensor::{Dim, HostMemory, Tensor, TensorSpec};
 
 /// The device of a session.
 pub(super) struct Device {
@@ -26,13 +24,7 @@ pub(super) struct Device {
     binding: IoBinding,
     /// Whether runs are captured and replayed, which takes inputs and outputs that stay where they are.
     graph: bool,
-    fixed: Option<Fixed>,
-}
-
-/// Inputs and outputs on the device, for one shape of the inputs.
-struct Fixed {
-    shapes: Vec<Vec<usize>>,
-    inputs: Vec<DynTensor>,
+    replay: Option<Replay>,
 }
 
 impl Device {
@@ -48,7 +40,7 @@ impl Device {
         let id = option("device_id").and_then(|id| id.parse().ok()).unwrap_or(0);
         let binding = session.create_binding().map_err(|error| failed(&error))?;
         let graph = option(GRAPH) == Some("1");
-        Ok(Some(Device { id, card: Card::of(id.unsigned_abs()), binding, graph, fixed: None }))
+        Ok(Some(Device { id, card: Card::of(id.unsigned_abs()), binding, graph, replay: None }))
     }
 
     /// The device with its number and, where it is known, its name: `cuda:0 H200`.
@@ -89,7 +81,13 @@ impl Device {
         outputs: &[ValueInfo],
     ) -> Result<Vec<Value>, EngineError> {
         if self.graph {
-            return self.replay(session, inputs, outputs);
+            let tensors = inputs.iter().map(|(_, value)| value.to_host()).collect::<Result<Vec<_>, _>>()?;
+            if self.replay.is_none() {
+                let there = self.there()?;
+                self.replay = Some(Replay::bind(session, &mut self.binding, &there, inputs, &tensors, outputs)?);
+            }
+            let replay = self.replay.as_mut().expect("made above");
+            return replay.run(session, &self.binding, &tensors);
         }
         for (name, value) in inputs {
             match value {
@@ -121,53 +119,6 @@ impl Device {
             .map_err(|error| failed(&error))
     }
 
-    /// A run that is captured the first time and replayed from then on. Its outputs are overwritten by the next, so they
-    /// are fetched at once.
-    fn replay(
-        &mut self,
-        session: &mut Session,
-        inputs: &[(&str, Value)],
-        outputs: &[ValueInfo],
-    ) -> Result<Vec<Value>, EngineError> {
-        let tensors = inputs.iter().map(|(_, value)| value.to_host()).collect::<Result<Vec<_>, _>>()?;
-        let shapes: Vec<Vec<usize>> = tensors.iter().map(|tensor| tensor.shape().to_vec()).collect();
-        match &self.fixed {
-            Some(fixed) if fixed.shapes == shapes => {}
-            Some(_) => return Err(EngineError::Failed(format!("`{GRAPH}` takes inputs of one shape only"))),
-            None => self.fixed = Some(self.fix(session, inputs, &tensors, shapes, outputs)?),
-        }
-        let fixed = self.fixed.as_mut().expect("fixed above");
-        for (tensor, there) in tensors.iter().zip(&mut fixed.inputs) {
-            copy::to_device(tensor.bytes(), there)?;
-        }
-        let values = session.run_binding(&self.binding).map_err(|error| failed(&error))?;
-        values.into_iter().map(|(name, value)| fetch(name, value).map(Value::Host)).collect()
-    }
-
-    /// Memory on the device for every input, bound; outputs are bound to memory that the session keeps.
-    fn fix(
-        &mut self,
-        session: &Session,
-        inputs: &[(&str, Value)],
-        tensors: &[Tensor],
-        shapes: Vec<Vec<usize>>,
-        outputs: &[ValueInfo],
-    ) -> Result<Fixed, EngineError> {
-        let there = self.there()?;
-        let allocator = Allocator::new(session, there.clone()).map_err(|error| failed(&error))?;
-        let mut fixed = Vec::new();
-        for ((name, _), tensor) in inputs.iter().zip(tensors) {
-            let dtype = element_type(tensor.dtype());
-            let made = DynTensor::new(&allocator, dtype, tensor.shape()).map_err(|error| failed(&error))?;
-            self.binding.bind_input(*name, &made).map_err(|error| failed(&error))?;
-            fixed.push(made);
-        }
-        for output in outputs {
-            self.binding.bind_output_to_device(&output.name, &there).map_err(|error| failed(&error))?;
-        }
-        Ok(Fixed { shapes, inputs: fixed })
-    }
-
     /// Waits until everything is computed.
     ///
     /// # Errors
@@ -175,17 +126,6 @@ impl Device {
     pub(super) fn sync(&self) -> Result<(), EngineError> {
         self.binding.synchronize_outputs().map_err(|error| failed(&error))
     }
-}
-
-/// A copy of an output in the processor's memory.
-fn fetch(name: &str, value: DynValue) -> Result<Tensor, EngineError> {
-    let there = value.downcast::<DynTensorValueType>().map_err(|error| failed(&error))?;
-    let dtype = dtype(name, *there.data_type())?;
-    let shape: Vec<usize> = there.shape().iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
-    let bytes = byte_count(&shape, dtype).ok_or(EngineError::OutOfMemory { bytes: u64::MAX })?;
-    let mut memory = HeapMemory::zeroed(bytes)?;
-    copy::to_host(&there, memory.bytes_mut())?;
-    Tensor::from_memory(shape, dtype, Arc::new(memory), 0).map_err(|error| EngineError::Failed(error.to_string()))
 }
 
 /// Pinned memory.

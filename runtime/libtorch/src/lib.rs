@@ -5,6 +5,8 @@
 
 mod capture;
 mod cuda;
+#[cfg(test)]
+mod hardware;
 mod library;
 mod ops;
 mod options;

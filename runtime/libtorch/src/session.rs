@@ -10,7 +10,7 @@ use flagperf_plugin::dlpack::{DLDevice, DLDeviceType};
 use flagperf_plugin::{
     Artifact, DType, DeviceTensor, Error, HostMemory, Input, LentMemory, Load, Output, Session, ValueInfo,
 };
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 
 use crate::capture::Captured;
 use crate::cuda;
@@ -18,7 +18,7 @@ use crate::failed;
 use crate::library::memory_asked_for;
 use crate::ops::TorchOps;
 use crate::options::Options;
-use crate::shim::{InferenceMode, prepare_devices};
+use crate::shim::{InferenceMode, pinned, prepare_devices};
 use crate::tensor::{self, Shared, sizes, torch_error};
 
 /// A graph that libtorch runs.
@@ -91,7 +91,8 @@ impl TorchSession {
 
     /// Runs what was captured for inputs of these shapes, or captures it first. Gives copies: the next run overwrites.
     fn replay(&mut self, index: usize, given: &[Shared]) -> Result<Vec<Shared>, Error> {
-        let like = |replay: &Replay| replay.inputs.iter().zip(given).all(|(kept, given)| kept.0.size() == given.0.size());
+        let like =
+            |replay: &Replay| replay.inputs.iter().zip(given).all(|(kept, given)| kept.0.size() == given.0.size());
         let captured = self.captured.as_mut().expect("asked before");
         let place = match captured.iter().position(like) {
             Some(place) => place,
@@ -146,9 +147,8 @@ impl Session for TorchSession {
         if self.device == Device::Cpu {
             return Ok(None);
         }
-        let memory =
-            Tensor::f_zeros([bytes as i64], (Kind::Uint8, Device::Cpu)).and_then(|x| x.f_pin_memory(self.device));
-        memory.map(|x| Some(Box::new(Pinned(x)) as Box<dyn LentMemory>)).map_err(|error| lacking(torch_error(error)))
+        let memory = pinned(bytes).ok_or(Error::OutOfMemory { bytes: bytes as u64 })?;
+        Ok(Some(Box::new(Pinned(memory))))
     }
 
     fn submit(&mut self, inputs: &[Input<'_, Kept>]) -> Result<Vec<Output<Kept>>, Error> {

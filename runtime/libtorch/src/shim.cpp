@@ -1,6 +1,7 @@
 // What tch lacks of libtorch.
 
 #include <ATen/Context.h>
+#include <ATen/Functions.h>
 #include <c10/core/InferenceMode.h>
 
 extern "C" {
@@ -16,5 +17,15 @@ void flagperf_prepare_devices() {
     at::globalContext().setAllowTF32CuDNN(false);
     at::globalContext().setAllowTF32CuBLAS(false);
     at::globalContext().setBenchmarkCuDNN(true);
+}
+
+// Zeros in memory that a device reads by itself; null when there is none to be had.
+at::Tensor *flagperf_pinned(int64_t bytes) {
+    try {
+        auto options = at::TensorOptions().dtype(at::kByte).pinned_memory(true);
+        return new at::Tensor(at::empty({bytes}, options).zero_());
+    } catch (const std::exception &) {
+        return nullptr;
+    }
 }
 }

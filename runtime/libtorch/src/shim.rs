@@ -2,11 +2,15 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use tch::Tensor;
 
 unsafe extern "C" {
     fn flagperf_inference_begin() -> *mut c_void;
     fn flagperf_inference_end(mode: *mut c_void);
     fn flagperf_prepare_devices();
+    fn flagperf_pinned(bytes: i64) -> *mut c_void;
 }
 
 /// PyTorch's inference mode, on this thread, as long as this lives.
@@ -36,4 +40,12 @@ impl Drop for InferenceMode {
 pub fn prepare_devices() {
     // SAFETY: sets three switches of libtorch's.
     unsafe { flagperf_prepare_devices() };
+}
+
+/// Zeros in memory that a device reads by itself; tch's own way makes libtorch warn.
+pub fn pinned(bytes: usize) -> Option<Tensor> {
+    // SAFETY: the function gives a tensor that is the caller's, or null.
+    let tensor = NonNull::new(unsafe { flagperf_pinned(bytes as i64) })?;
+    // SAFETY: as above; nobody else has it.
+    Some(unsafe { Tensor::from_ptr(tensor.as_ptr().cast()) })
 }

@@ -1,0 +1,24 @@
+"""PyTorch's own compiler, torch.compile with the backend inductor, on a device of CUDA."""
+
+import torch
+
+__version__ = torch.__version__
+KINDS, PRECISIONS = ["onnx"], ["f32", "f16"]
+
+
+class InferModel:
+    def __init__(self, config, onnx_path, model):
+        torch.backends.cudnn.benchmark = True
+        model = model.to("cuda", memory_format=torch.channels_last)
+        self.model = torch.compile(model, dynamic=False, mode=getattr(config, "dynamo_mode", None) or "max-autotune")
+        # Compiles for full batches now, so that it belongs to loading.
+        self([zeros(spec, config.batch_size) for spec in config.input_specs.values()])
+
+    def __call__(self, model_inputs):
+        return self.model(*[tensor.to("cuda", non_blocking=True) for tensor in model_inputs]), 0
+
+
+def zeros(spec, rows):
+    *dims, dtype = spec.split(",")
+    dtype = {"f32": torch.float32, "f16": torch.float16, "i64": torch.int64}[dtype]
+    return torch.zeros([int(dim) if dim.isdigit() else rows for dim in dims], dtype=dtype)
