@@ -397,7 +397,7 @@ pub enum EngineError {
         given: TensorSpec,
     },
     /// Memory that could not be had.
-    #[error("out of memory: {bytes} bytes asked for")]
+    #[error("out of memory: {} MiB asked for", bytes.div_ceil(1 << 20))]
     OutOfMemory {
         /// Bytes asked for.
         bytes: u64,
@@ -419,7 +419,16 @@ impl EngineError {
     pub fn hint(&self) -> &str {
         match self {
             EngineError::Unavailable(missing) => &missing.remedy,
+            EngineError::OutOfMemory { .. } => "a smaller `batch_size` needs less",
             _ => "",
+        }
+    }
+
+    /// What happened with batches of so many rows: they are part of it when memory lacks.
+    pub fn at_batch(&self, rows: usize) -> String {
+        match self {
+            EngineError::OutOfMemory { .. } => format!("{self}, at batch size {rows}"),
+            _ => self.to_string(),
         }
     }
 }

@@ -17,7 +17,7 @@ pub enum Verdict {
     NoTarget,
     /// Every metric reaches its target.
     Met,
-    /// A metric is below its target: the case has failed.
+    /// A metric is below its target, or outputs are no numbers: the case has failed.
     Missed,
 }
 
@@ -54,13 +54,14 @@ impl Accuracy {
             .into_iter()
             .filter(|(_, metrics)| !metrics.is_empty())
             .flat_map(|(step, metrics)| missed(step, metrics, &accuracy.target))
+            .chain(no_numbers(phases))
             .collect();
         let has_any = !(accuracy.validation.is_empty() && accuracy.inference.is_empty());
         accuracy.verdict = match (has_any, accuracy.target.is_empty(), accuracy.missed.is_empty()) {
+            (_, _, false) => Verdict::Missed,
             (false, ..) => Verdict::Unknown,
-            (true, true, _) => Verdict::NoTarget,
+            (true, true, true) => Verdict::NoTarget,
             (true, false, true) => Verdict::Met,
-            (true, false, false) => Verdict::Missed,
         };
         if !has_any && accuracy.unknown.is_none() {
             accuracy.unknown = Some("nothing was evaluated".to_owned());
@@ -82,6 +83,12 @@ fn meaningless(phases: &[PhaseRecord]) -> Option<String> {
         (false, true) => Some("generated data".to_owned()),
         (false, false) => None,
     }
+}
+
+/// NaN and infinity are no answer, with any weights and without a target.
+fn no_numbers(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
+    let measured = phases.iter().flat_map(|phase| &phase.measured).filter(|measured| measured.non_finite_outputs > 0);
+    measured.map(|m| format!("{}: {} outputs are NaN or infinite", m.step.name(), m.non_finite_outputs))
 }
 
 /// A metric that was not measured misses its target, and so does NaN.
@@ -125,6 +132,16 @@ mod tests {
         let accuracy = judged(true, 0.001, &[("top1", 0.89)]);
         assert_eq!((accuracy.verdict, accuracy.unknown.as_deref()), (Verdict::Unknown, Some("random weights")));
         assert!(accuracy.validation.is_empty());
+    }
+
+    #[test]
+    fn outputs_that_are_no_numbers_miss_any_target_and_none() {
+        let mut phase = testing::phase();
+        phase.measured = vec![testing::measurement(Step::Inference)];
+        phase.measured[0].non_finite_outputs = 7;
+        let accuracy = Accuracy::judge(&[phase], IndexMap::new());
+        assert_eq!(accuracy.verdict, Verdict::Missed);
+        assert_eq!(accuracy.missed, ["inference: 7 outputs are NaN or infinite"]);
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn missed(accuracy: &Accuracy) -> FailureRecord {
     FailureRecord {
         phase: None,
         step: Some(Step::Record),
-        reason: format!("accuracy below its target: {}", accuracy.missed.join("; ")),
+        reason: format!("the accuracy gate: {}", accuracy.missed.join("; ")),
         hint: "`target_accuracy` is in the case's parameters.yaml".to_owned(),
         stderr: Vec::new(),
     }
@@ -67,9 +67,6 @@ fn unsteady(record: &Record) -> Vec<String> {
         let name = measured.step.name();
         if measured.warmup_steps > 0 && !measured.warmup_steady {
             warnings.push(format!("{name}: warm-up ended at its limit, steps were not steady"));
-        }
-        if measured.non_finite_outputs > 0 {
-            warnings.push(format!("{name}: {} outputs are NaN or infinite", measured.non_finite_outputs));
         }
         if let Some(time) = measured.vendor_time.filter(|time| time.max_s.0 > VENDOR_TIME.0) {
             let (sum, max) = (time.sum_s.0, time.max_s.0);

@@ -156,7 +156,7 @@ fn load_each<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m
         .map(|(name, artifact)| {
             let session = engine.load(artifact, &options).map_err(|error| match &error {
                 EngineError::Unavailable(_) => failure(&format!("engine `{}`: {error}", engine.name()), error.hint()),
-                _ => failure(&error, error.hint()),
+                _ => failure(&error.at_batch(options.batch_size), error.hint()),
             })?;
             check_version(&job.engine, &version(engine, session.as_ref()))?;
             Ok((name, Arc::new(Mutex::new(session))))

@@ -1,11 +1,11 @@
 //! What an engine refuses, and that it names what is wrong.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flagperf::engine::{Artifact, EngineError, Options};
 use flagperf::tensor::DType;
-use flagperf_onnx::{Graph, layers, write_onnx};
+use flagperf_onnx::{Graph, WriteOptions, layers, write_onnx, write_onnx_with};
 use serde_json::json;
 
 use crate::Check;
@@ -25,7 +25,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("other_kind_of_artifact", other_kind_of_artifact),
 ];
 
-pub const FILE_CHECKS: &[(&str, Check)] = &[("broken_files", broken_files)];
+pub const FILE_CHECKS: &[(&str, Check)] = &[("broken_files", broken_files), ("lost_weights", lost_weights)];
 
 fn sum() -> Graph {
     binary(["N,3,f32", "N,3,f32"], |g, a, b| layers::add(g, "sum", a, b))
@@ -125,4 +125,20 @@ fn broken_files(bench: &Bench) {
     }
     let error = bench.load_file(&folder.path().join("missing.onnx")).err().unwrap().to_string();
     assert!(error.contains("missing.onnx"), "{error}");
+}
+
+/// Weights beside the model that are not there, or not all of them: each an error that names their file.
+fn lost_weights(bench: &Bench) {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model.onnx");
+    write_onnx_with(&residual(DType::F32), &model, WriteOptions { external_above: 0 }).unwrap();
+    let is_data = |path: &PathBuf| path != &model;
+    let data = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).find(is_data).unwrap();
+    assert!(bench.load_file(&model).is_ok());
+    let file = data.file_name().unwrap().to_str().unwrap();
+    fs::write(&data, b"too short").unwrap();
+    let short = bench.load_file(&model).err().unwrap().to_string();
+    fs::remove_file(&data).unwrap();
+    let gone = bench.load_file(&model).err().unwrap().to_string();
+    assert!(short.contains(file) && gone.contains(file), "{short}; {gone}");
 }

@@ -7,6 +7,7 @@ use flagperf::engine::{LentMemory, Options, Value};
 use flagperf::tensor::{DType, Tensor};
 use flagperf_onnx::layers::{self, Linear};
 use flagperf_onnx::{Attribute, Graph};
+use sysinfo::{ProcessesToUpdate, System};
 
 use crate::Check;
 use crate::bench::{BATCH, Bench};
@@ -20,6 +21,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("several_inputs_and_outputs_keep_their_order", several_inputs_and_outputs_keep_their_order),
     ("independent_of_each_other", independent_of_each_other),
     ("loaded_and_dropped_again_and_again", loaded_and_dropped_again_and_again),
+    ("memory_is_given_back_when_dropped", memory_is_given_back_when_dropped),
     ("outputs_stay_after_the_next_submit_and_the_session", outputs_stay),
     ("outputs_are_taken_back_as_inputs", outputs_are_taken_back_as_inputs),
     ("lent_memory_is_read_as_any_other", lent_memory),
@@ -108,6 +110,30 @@ fn loaded_and_dropped_again_and_again(bench: &Bench) {
     for rows in 1..9 {
         assert_eq!(bench.load(&graph).run(&feed(&graph, rows))[0].shape(), [rows, 3]);
     }
+}
+
+/// Ten sessions of 16 MiB of weights, after three in which libraries keep what they keep: one that was not given back would
+/// show tenfold.
+fn memory_is_given_back_when_dropped(bench: &Bench) {
+    let graph = unary("N,2048,f32", |g, x| layers::linear(g, "wide", x, Linear::new(2048, 2048)));
+    let inputs = feed(&graph, 2);
+    let grown = |loads: usize| {
+        for _ in 0..loads {
+            assert_eq!(bench.load(&graph).run(&inputs)[0].shape(), [2, 2048]);
+        }
+        resident()
+    };
+    let (before, after) = (grown(3), grown(10));
+    let weights = 2048 * 2048 * 4;
+    assert!(after < before + 5 * weights, "{before} bytes before, {after} after");
+}
+
+/// Bytes of memory that this process has.
+fn resident() -> u64 {
+    let this = sysinfo::get_current_pid().unwrap();
+    let mut system = System::new();
+    system.refresh_processes(ProcessesToUpdate::Some(&[this]), true);
+    system.process(this).unwrap().memory()
 }
 
 fn outputs_stay(bench: &Bench) {

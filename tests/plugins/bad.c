@@ -2,6 +2,7 @@
    them count what the host has not given back. */
 
 #define _POSIX_C_SOURCE 199309L
+#include <math.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ enum {
     HANGS_LOADING, UNAVAILABLE, NO_SESSION, FAILS_IN_SILENCE, OTHER_NAME, BAD_SPEC, MORE_OUTPUTS, NO_VALUES, HANGS,
     FAULTS_LATER, FAILS_LATER, NO_OUTPUT, OTHER_ROWS, OTHER_TYPE, UNKNOWN_TYPE, OTHER_RANK, NO_SHAPE, NEGATIVE_SHAPE,
     HUGE_SHAPE, NO_DATA, STRIDED, OFFSET, UNALIGNED, NO_STRIDES, ON_DEVICE, OTHER_DLPACK, INPUT_AS_OUTPUT, SHORT_BUFFER,
-    NO_ANSWER, NO_JSON, OTHER_QUESTION, OTHER_INPUTS, BEFORE_QUESTIONS
+    NO_ANSWER, NO_JSON, OTHER_QUESTION, OTHER_INPUTS, BEFORE_QUESTIONS, LACKS_MEMORY_LOADING, LACKS_MEMORY, NO_NUMBERS
 };
 
 struct FlagperfSession {
@@ -53,6 +54,8 @@ static FlagperfStatus check(void) { return MODE == UNAVAILABLE ? FLAGPERF_UNAVAI
 static FlagperfStatus load(const FlagperfLoad *load, FlagperfSession **loaded) {
     if (MODE == FAILS_IN_SILENCE || load->struct_size < sizeof *load) return FLAGPERF_FAILED;
     if (MODE == NO_SESSION) return FLAGPERF_OK;
+    error.bytes = 3ull << 30;
+    if (MODE == LACKS_MEMORY_LOADING) return FLAGPERF_OUT_OF_MEMORY;
     FlagperfSession *session = calloc(1, sizeof *session);
     session->x = (FlagperfValue){"x", "N,1000,f32"};
     session->y[0] = (FlagperfValue){MODE == OTHER_NAME ? "z" : "y", MODE == BAD_SPEC ? "N,1000,f33" : "N,1000,f32"};
@@ -97,13 +100,14 @@ static FlagperfStatus submit(FlagperfSession *session, DLManagedTensorVersioned 
     if (MODE == HANGS) hang();
     if (MODE == FAULTS_LATER) fault();
     if (MODE == NO_OUTPUT) return FLAGPERF_OK;
+    if (MODE == LACKS_MEMORY) return FLAGPERF_OUT_OF_MEMORY;
     made[0] = given[0];
     if (MODE == INPUT_AS_OUTPUT) return FLAGPERF_OK;
     const DLTensor *x = &given[0]->dl_tensor;
     size_t count = (size_t)(x->shape[0] * x->shape[1]), offset = MODE == OFFSET ? 64 : MODE == UNALIGNED ? 1 : 0;
     Output *out = calloc(1, sizeof *out + count * sizeof(float) + offset);
     for (size_t i = 0; i < count; i++) {
-        float y = 2 * ((const float *)x->data)[i] + 1;
+        float y = MODE == NO_NUMBERS && i < 3 ? NAN : 2 * ((const float *)x->data)[i] + 1;
         memcpy(out->bytes + offset + i * sizeof y, &y, sizeof y);
     }
     out->managed = (DLManagedTensorVersioned){

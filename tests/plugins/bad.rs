@@ -172,3 +172,24 @@ fn outputs_that_cannot_be_read_are_refused() {
         ("OTHER_DLPACK", "gave output `y` in DLPack version `9`, this program reads `1`"),
     ]);
 }
+
+#[test]
+fn a_lack_of_memory_names_the_need_and_the_batch_size() {
+    let needs = "out of memory: 3072 MiB asked for, at batch size 4; a smaller `batch_size` needs less";
+    reasons(&[("LACKS_MEMORY_LOADING", needs), ("LACKS_MEMORY", needs)]);
+}
+
+#[test]
+fn outputs_that_are_no_numbers_fail_the_case_whatever_the_weights() {
+    let site = Site::bad();
+    if compile("tests/plugins/bad.c", &site.library(), &["MODE=NO_NUMBERS"]).is_none() {
+        return;
+    }
+    let (records, code) = site.run();
+    let record = &records[0];
+    assert_eq!((code, &record["status"]), (Some(1), &"failed".into()), "{record}");
+    assert_eq!(record["accuracy"]["verdict"], "missed");
+    let lost = record["phases"][0]["measured"][0]["non_finite_outputs"].as_u64().unwrap();
+    let expected = format!("the accuracy gate: validation: {lost} outputs are NaN or infinite");
+    assert!(lost > 0 && record["failures"][0]["reason"] == expected.as_str(), "{record}");
+}

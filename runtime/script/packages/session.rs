@@ -9,7 +9,7 @@ use rhai::{Array, Dynamic, ImmutableString, Map, Module, NativeCallContext};
 use serde_json::Value as Json;
 
 use super::tensor::Tensor;
-use crate::engine::{Session, Value};
+use crate::engine::{EngineError, Session, Value};
 use crate::script::nearest::nearest;
 use crate::script::sandbox::{Fallible, Host, host_of, lock};
 
@@ -26,7 +26,12 @@ pub(super) fn module() -> Module {
 /// Runs the model; what the engine takes of time and memory is not the script's.
 fn submit(host: &Arc<Host>, model: &Model, inputs: &[Value]) -> Fallible<Vec<Dynamic>> {
     host.budget.check()?;
-    let outputs = host.budget.aside(|| lock(&model.0).submit(inputs)).map_err(|error| error.to_string())?;
+    let rows = inputs.first().and_then(|input| input.spec().fixed_shape()?.first().copied()).unwrap_or(1);
+    let told = |error: EngineError| match error.hint() {
+        "" => error.to_string(),
+        hint => format!("{}; {hint}", error.at_batch(rows)),
+    };
+    let outputs = host.budget.aside(|| lock(&model.0).submit(inputs)).map_err(told)?;
     outputs.into_iter().map(|output| Ok(Dynamic::from(Tensor::counted(output, &host.budget)))).collect()
 }
 
