@@ -4,6 +4,7 @@
 
 pub mod backend;
 mod candle;
+mod error;
 mod model;
 mod null;
 mod onnxruntime;
