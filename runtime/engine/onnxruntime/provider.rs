@@ -25,7 +25,8 @@ pub(super) static PROVIDERS: &[Provider] = &[
         canonical: <ep::CPU as ExecutionProvider>::NAME,
         configurable: false,
         available: || Ok(true),
-        build: |_| ep::CPU::default().build(),
+        // With the arena, as ONNX Runtime has it by itself; without it, memory is faulted in anew each run.
+        build: |_| ep::CPU::default().with_arena_allocator(true).build(),
     },
     provider::<ep::CANN>("cann"),
     provider::<ep::CUDA>("cuda"),
