@@ -15,7 +15,6 @@ fn main() {
 }
 
 fn variable(name: &str) -> Option<PathBuf> {
-    #[expect(clippy::disallowed_methods, reason = "a build script is told by the environment, as torch-sys is")]
     std::env::var_os(name).map(PathBuf::from)
 }
 
