@@ -52,15 +52,10 @@ pub(super) fn plugins(root: &Path, selection: &Selection) -> Vec<Row> {
     brought.filter_map(|(name, entry)| Some(row(root, name, vendor, entry, entry.library.as_ref()?))).collect()
 }
 
-/// Where a backend is, when it is installed.
-fn installed(root: &Path, backend: &str) -> Option<PathBuf> {
-    Backend::all(root).iter().find(|row| row.name == backend)?.installed()
-}
-
 fn row(root: &Path, name: &str, vendor: &Vendor, entry: &EngineEntry, library: &Path) -> Row {
     let place = match entry.backend() {
         None => Ok(vendor.folder.join(library)),
-        Some(backend) => installed(root, backend).ok_or_else(|| Answer {
+        Some(backend) => Backend::named(root, backend).and_then(|row| row.installed()).ok_or_else(|| Answer {
             state: "missing: not installed".to_owned(),
             about: format!("`flagperf backend install {backend}` gets it"),
         }),

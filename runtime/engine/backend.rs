@@ -136,6 +136,11 @@ impl Backend {
         BACKENDS.iter().copied().chain(vendor::backends(root)).collect()
     }
 
+    /// The one of this name, of those at `root` too.
+    pub fn named(root: &Path, name: &str) -> Option<Backend> {
+        Backend::all(root).into_iter().find(|row| row.name == name)
+    }
+
     /// Its library, when it is installed: the plug-in's, where there is one.
     pub fn installed(&self) -> Option<PathBuf> {
         let folder = self.folder()?;

@@ -30,15 +30,12 @@ impl Candle {
 impl Engine for Candle {
     fn facts(&self) -> Facts {
         Facts {
-            name: "candle",
-            about: "framework in pure Rust, runs the graph operator by operator on the processor",
             roles: Roles { framework: true, compiler: false },
             precisions: &[DType::F32],
             // Reductions with axes as an input (18) and Gelu (20) are the newest that the executor has.
             opset_max: 20,
             takes_compiled: false,
-            takes_library: false,
-            takes_command: false,
+            ..Facts::widest("candle", "framework in pure Rust, runs the graph operator by operator on the processor")
         }
     }
 

@@ -26,14 +26,13 @@ pub struct OnnxRuntime;
 impl Engine for OnnxRuntime {
     fn facts(&self) -> Facts {
         Facts {
-            name: "onnxruntime",
-            about: "ONNX Runtime by its C library: processors, CUDA, TensorRT and its other providers by name",
             roles: Roles { framework: false, compiler: true },
             precisions: &[DType::F32, DType::F16],
             opset_max: 23,
-            takes_compiled: true,
-            takes_library: false,
-            takes_command: false,
+            ..Facts::widest(
+                "onnxruntime",
+                "ONNX Runtime by its C library: processors, CUDA, TensorRT and its other providers by name",
+            )
         }
     }
 

@@ -25,14 +25,10 @@ pub struct OpenVino;
 impl Engine for OpenVino {
     fn facts(&self) -> Facts {
         Facts {
-            name: "openvino",
-            about: "OpenVINO by its C library: processors, and its other devices by name",
             roles: Roles { framework: false, compiler: true },
             precisions: &[DType::F32, DType::F16],
             opset_max: 23,
-            takes_compiled: true,
-            takes_library: false,
-            takes_command: false,
+            ..Facts::widest("openvino", "OpenVINO by its C library: processors, and its other devices by name")
         }
     }
 

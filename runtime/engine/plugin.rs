@@ -25,7 +25,7 @@ impl Engine for Plugin {
     fn facts(&self) -> Facts {
         Facts {
             takes_library: true,
-            ..Facts::of_any(
+            ..Facts::widest(
                 "plugin",
                 "an engine in a shared library that the vendor brings, named by `library` in its vendor.yaml",
             )

@@ -34,15 +34,12 @@ impl Rten {
 impl Engine for Rten {
     fn facts(&self) -> Facts {
         Facts {
-            name: "rten",
-            about: "compiler in pure Rust for the processor (AVX2, AVX-512, Neon), loads ONNX files",
             roles: Roles { framework: false, compiler: true },
             precisions: &[DType::F32],
             // It has Attention, RMSNormalization and RotaryEmbedding of 23, but not TensorScatter of 24.
             opset_max: 23,
             takes_compiled: false,
-            takes_library: false,
-            takes_command: false,
+            ..Facts::widest("rten", "compiler in pure Rust for the processor (AVX2, AVX-512, Neon), loads ONNX files")
         }
     }
 

@@ -94,8 +94,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Those of an engine that stands for any that a vendor brings: what one can do, it says itself when it is loaded.
-    pub(super) const fn of_any(name: &'static str, about: &'static str) -> Self {
+    /// Those of an engine that takes whatever can be asked of one, in this process; a row says where its own is narrower.
+    pub(super) const fn widest(name: &'static str, about: &'static str) -> Self {
         Facts {
             name,
             about,

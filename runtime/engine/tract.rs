@@ -18,14 +18,14 @@ impl Tract {
 impl Engine for Tract {
     fn facts(&self) -> Facts {
         Facts {
-            name: "tract",
-            about: "compiler in pure Rust for the processor, loads ONNX files and compiles for each batch shape",
             roles: Roles { framework: false, compiler: true },
             precisions: &[DType::F32],
             opset_max: 18,
             takes_compiled: false,
-            takes_library: false,
-            takes_command: false,
+            ..Facts::widest(
+                "tract",
+                "compiler in pure Rust for the processor, loads ONNX files and compiles for each batch shape",
+            )
         }
     }
 

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 
+use flagperf::engine::backend::Backend;
 use tempfile::TempDir;
 
 /// Folders that a checkout needs for a run.
@@ -48,9 +49,7 @@ pub fn python() -> Option<PathBuf> {
 /// it the caller is counted as left out.
 #[track_caller]
 pub fn libtorch() -> Option<PathBuf> {
-    let name = format!("{DLL_PREFIX}flagperf_libtorch{DLL_SUFFIX}");
-    let built = std::env::current_exe().expect("this program has a path").with_file_name(name);
-    let library = if built.is_file() { Some(built) } else { flagperf::engine::backend::library(&["libtorch"]) };
+    let library = plugin("flagperf_libtorch", "libtorch");
     if library.is_none() {
         leave_out("libtorch: not built (`flagperf backend install libtorch`)");
     }
@@ -61,13 +60,7 @@ pub fn libtorch() -> Option<PathBuf> {
 /// Where it is not there, or not the library behind it, the caller is counted as left out.
 #[track_caller]
 pub fn tensorrt_rtx() -> Option<PathBuf> {
-    let name = format!("{DLL_PREFIX}flagperf_tensorrt{DLL_SUFFIX}");
-    let built = std::env::current_exe().expect("this program has a path").with_file_name(name);
-    let installed = || {
-        let all = flagperf::engine::backend::Backend::all(root());
-        all.iter().find(|backend| backend.name == "tensorrt_rtx")?.installed()
-    };
-    let Some(library) = Some(built).filter(|built| built.is_file()).or_else(installed) else {
+    let Some(library) = plugin("flagperf_tensorrt", "tensorrt_rtx") else {
         leave_out("tensorrt_rtx: not built (`flagperf backend install tensorrt_rtx`)");
         return None;
     };
@@ -76,6 +69,13 @@ pub fn tensorrt_rtx() -> Option<PathBuf> {
         leave_out(&format!("tensorrt_rtx: {missing} ({})", missing.remedy));
     }
     checked.is_ok().then_some(library)
+}
+
+/// A plug-in that is built beside this program, else the one that is installed.
+fn plugin(library: &str, backend: &str) -> Option<PathBuf> {
+    let name = format!("{DLL_PREFIX}{library}{DLL_SUFFIX}");
+    let built = std::env::current_exe().expect("this program has a path").with_file_name(name);
+    if built.is_file() { Some(built) } else { Backend::named(root(), backend)?.installed() }
 }
 
 /// A checkout whose vendor `cpu` has the plug-in of libtorch that these tests are about.

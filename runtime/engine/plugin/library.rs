@@ -52,14 +52,10 @@ impl Engine for Library {
     fn facts(&self) -> Facts {
         let has = |bit| self.table.roles & bit != 0;
         Facts {
-            name: self.name,
-            about: self.about,
             roles: Roles { framework: has(FLAGPERF_FRAMEWORK), compiler: has(FLAGPERF_COMPILER) },
             precisions: self.precisions,
             opset_max: self.table.opset_max,
-            takes_compiled: true,
-            takes_library: false,
-            takes_command: false,
+            ..Facts::widest(self.name, self.about)
         }
     }
 

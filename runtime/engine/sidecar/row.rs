@@ -34,7 +34,7 @@ impl Engine for Sidecar {
     fn facts(&self) -> Facts {
         Facts {
             takes_command: true,
-            ..Facts::of_any("sidecar", "a process of any language that a vendor brings: `command` in vendor.yaml")
+            ..Facts::widest("sidecar", "a process of any language that a vendor brings: `command` in vendor.yaml")
         }
     }
 
