@@ -10,6 +10,7 @@ use crate::config::{Findings, find_root};
 use crate::engine::TABLE;
 use crate::engine::backend::Backend;
 use crate::event::Level;
+use crate::monitor;
 use crate::plan::{Catalogue, KnownEngine};
 
 /// Arguments or configuration are wrong; nothing was run.
@@ -36,7 +37,8 @@ pub(super) fn catalogue(root: &Path) -> Catalogue {
         takes_compiled: engine.facts().takes_compiled,
     });
     let backends = Backend::all(root).iter().map(|row| (row.name.to_owned(), row.installed())).collect();
-    Catalogue { backends, ..Catalogue::read(root, engines.collect()) }
+    let monitors = monitor::TABLE.iter().map(|monitor| monitor.name()).collect();
+    Catalogue { backends, monitors, ..Catalogue::read(root, engines.collect()) }
 }
 
 /// Prints findings on standard error; the code is that of a mistake.

@@ -8,6 +8,7 @@ use super::arguments::Selection;
 use super::plugins;
 use crate::config::{Findings, find_root};
 use crate::engine::TABLE;
+use crate::monitor;
 use crate::report::{bytes, columns, plain_table};
 use crate::result::Machine;
 
@@ -19,6 +20,7 @@ pub(super) fn doctor(selection: &Selection) -> anyhow::Result<ExitCode> {
     let root = root()?;
     println!("machine\n{}", plain_table(machine(), columns()));
     println!("engines\n{}", plain_table(engines(), columns()));
+    println!("monitors\n{}", plain_table(monitors(), columns()));
     let planned = planned(&root, selection);
     let plugins = plugins::plugins(&root, selection);
     if !plugins.is_empty() {
@@ -48,6 +50,14 @@ fn engines() -> Vec<Row> {
         Err(missing) => [engine.name().to_owned(), format!("missing: {}", missing.reason), missing.remedy],
     };
     TABLE.iter().map(row).collect()
+}
+
+fn monitors() -> Vec<Row> {
+    let row = |monitor: &&dyn monitor::Monitor| {
+        let state = monitor.check().map_or_else(|missing| format!("missing: {missing}"), |has| format!("works, {has}"));
+        [monitor.name().to_owned(), state, monitor.about().to_owned()]
+    };
+    monitor::TABLE.iter().map(row).collect()
 }
 
 fn run(root: &Path, planned: Result<&super::answer::Planned, &Findings>) -> Vec<Row> {

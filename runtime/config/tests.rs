@@ -396,7 +396,8 @@ fn a_mistake_in_vendor_yaml_is_shown_with_its_line() {
     assert_eq!(
         said(&format!("{head}device: []\n")),
         "vendors/chip/vendor.yaml:5: unknown field `device`, expected one of `name`, `about`, `default_framework`, \
-         `frameworks`, `compilers`, `devices`, `visible_devices`, `container_options`, `backends`"
+         `frameworks`, `compilers`, `devices`, `visible_devices`, `container_options`, `monitor`, \
+         `backends`"
     );
     assert_eq!(
         said(&head.replace("compilers: {}", "compilers: {fast: {engine: [rten]}}")),

@@ -35,6 +35,9 @@ pub struct Vendor {
     /// Options that give a container its devices.
     #[serde(default)]
     pub container_options: Option<String>,
+    /// The row in the table of monitors that asks its devices about themselves; none for devices that say nothing.
+    #[serde(default)]
+    pub monitor: Option<String>,
     /// Libraries that `flagperf backend install` gets for it, by name.
     #[serde(default)]
     pub backends: IndexMap<String, BackendEntry>,

@@ -3,13 +3,18 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
 use super::{Ending, ProcessError};
+use crate::measure::{Clock, MonotonicClock};
+use crate::units::Seconds;
 
 /// No answer is as long; a longer line is cut.
 const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -91,12 +96,25 @@ impl Companion {
 
     /// The next line that it writes, without its end; waits as long as it takes. `None` when it has closed its output.
     ///
+    /// Waits `awake` for so long, looking again and again: a core that sleeps takes tens of microseconds to wake.
+    ///
     /// # Errors
     /// When the pipe cannot be read.
-    pub fn hear(&mut self) -> io::Result<Option<&[u8]>> {
+    pub fn hear(&mut self, awake: Seconds) -> io::Result<Option<&[u8]>> {
+        self.watch(awake);
         self.line.clear();
         let read = self.output.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line)?;
         Ok((read > 0).then(|| self.line.trim_ascii_end()))
+    }
+
+    /// Looks for something to read until there is some, or the time is over. Whoever else wants the core gets it.
+    fn watch(&self, awake: Seconds) {
+        let clock = MonotonicClock::start();
+        let begin = clock.now();
+        let mut pipe = [PollFd::new(self.output.get_ref().as_fd(), PollFlags::POLLIN)];
+        while poll(&mut pipe, PollTimeout::ZERO) == Ok(0) && clock.now().since(begin) < awake {
+            thread::yield_now();
+        }
     }
 
     /// Closes its input, which tells it to end; kills it when it does not.
@@ -169,7 +187,7 @@ mod tests {
     }
 
     fn hear(companion: &mut Companion) -> Option<String> {
-        companion.hear().unwrap().map(|line| String::from_utf8_lossy(line).into_owned())
+        companion.hear(Seconds(0.001)).unwrap().map(|line| String::from_utf8_lossy(line).into_owned())
     }
 
     #[test]

@@ -3,5 +3,8 @@
 //! Knows no engine and no case; measures nothing by itself.
 
 mod nvml;
+mod processor;
+mod table;
 
 pub use nvml::Card;
+pub use table::{DeviceFacts, Monitor, TABLE, find};

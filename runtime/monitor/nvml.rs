@@ -2,13 +2,37 @@
 
 use std::sync::OnceLock;
 
-use nvml_wrapper::{Device, Nvml};
-
+use super::{DeviceFacts, Monitor};
 use crate::config::visible_devices;
 use crate::units::Bytes;
 
 /// The variable that says which devices a process sees, and in which order.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+/// The monitor of GPUs that NVML knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Nvml;
+
+impl Monitor for Nvml {
+    fn name(&self) -> &'static str {
+        "nvml"
+    }
+
+    fn about(&self) -> &'static str {
+        "GPUs of CUDA, through the library that comes with their driver"
+    }
+
+    fn check(&self) -> Result<String, String> {
+        let nvml = library().ok_or("no library NVML, or no driver behind it")?;
+        nvml.sys_nvml_version().map_err(|error| error.to_string())
+    }
+
+    fn device(&self, name: &str) -> Option<DeviceFacts> {
+        let card = Card::behind(name)?;
+        let memory_used = card.memory();
+        Some(DeviceFacts { name: card.name, driver: Some(card.driver), memory_used })
+    }
+}
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,13 +66,13 @@ impl Card {
     }
 }
 
-fn library() -> Option<&'static Nvml> {
-    static LIBRARY: OnceLock<Option<Nvml>> = OnceLock::new();
-    LIBRARY.get_or_init(|| Nvml::init().ok()).as_ref()
+fn library() -> Option<&'static nvml_wrapper::Nvml> {
+    static LIBRARY: OnceLock<Option<nvml_wrapper::Nvml>> = OnceLock::new();
+    LIBRARY.get_or_init(|| nvml_wrapper::Nvml::init().ok()).as_ref()
 }
 
 /// The variable lists indices or the beginnings of UUIDs; without it, devices are in the driver's order.
-fn visible(nvml: &Nvml, index: u32) -> Option<Device<'_>> {
+fn visible(nvml: &nvml_wrapper::Nvml, index: u32) -> Option<nvml_wrapper::Device<'_>> {
     let Some(listed) = visible_devices(VISIBLE) else { return nvml.device_by_index(index).ok() };
     let entry = listed.split(',').nth(index as usize)?.trim().to_owned();
     match entry.parse() {

@@ -10,6 +10,8 @@ use crate::tensor::DType;
 pub struct Catalogue {
     /// The table of engines.
     pub engines: Vec<KnownEngine>,
+    /// The names of the table of monitors.
+    pub monitors: Vec<&'static str>,
     /// Folders in `vendors/`; `None` for one whose vendor.yaml cannot be read.
     pub vendors: BTreeMap<String, Option<Vendor>>,
     /// Folders in `configs/` and `scripts/`.
@@ -79,6 +81,7 @@ impl Catalogue {
         });
         Catalogue {
             engines,
+            monitors: Vec::new(),
             backends: Vec::new(),
             cases,
             vendors: vendors.map(|(vendor, name)| (name, vendor)).collect(),

@@ -16,6 +16,9 @@ pub struct Job {
     pub case: String,
     /// The vendor whose device is measured: `cpu`.
     pub vendor: String,
+    /// The row in the table of monitors for that device, if there is one.
+    #[serde(default)]
+    pub monitor: Option<String>,
     /// Which half of the case.
     pub phase: Phase,
     /// The folder of the case's scripts.

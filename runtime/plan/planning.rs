@@ -91,6 +91,19 @@ fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding
         };
         findings.push(Finding::error(origin("VENDOR"), problem));
     }
+    if let Some(vendor) = &config.vendor
+        && let Some(monitor) = &vendor.monitor
+        && !catalogue.monitors.contains(&monitor.as_str())
+    {
+        let names = || catalogue.monitors.iter().copied();
+        let problem = PlanProblem::UnknownMonitor {
+            vendor: vendor.name.clone(),
+            monitor: monitor.clone(),
+            known: known(names()),
+            nearest: nearest(monitor, names()).map(str::to_owned),
+        };
+        findings.push(Finding::error(vendor.origin(&["monitor"]), problem));
+    }
     for host in site.hosts.iter().filter(|host| !is_local(host)) {
         findings.push(Finding::error(origin("HOSTS"), PlanProblem::Remote { host: host.clone() }));
     }
@@ -212,6 +225,7 @@ impl Planner<'_> {
         Job {
             case: key.case.clone(),
             vendor: site.vendor.clone(),
+            monitor: self.config.vendor.as_ref().and_then(|vendor| vendor.monitor.clone()),
             phase,
             scripts: self.root().join("scripts").join(&key.case),
             data_dir: self.case.data_dir.value.clone(),

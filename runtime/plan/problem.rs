@@ -23,6 +23,18 @@ pub enum PlanProblem {
         /// The known one that was probably meant.
         nearest: Option<String>,
     },
+    /// A monitor that this build lacks.
+    #[error("vendor `{vendor}` names monitor `{monitor}`, which there is not (known: {known})")]
+    UnknownMonitor {
+        /// The vendor.
+        vendor: String,
+        /// The monitor.
+        monitor: String,
+        /// The monitors of this build.
+        known: String,
+        /// The known one that was probably meant.
+        nearest: Option<String>,
+    },
     /// A framework or compiler that vendor.yaml does not list.
     #[error("vendor `{vendor}` has no {role} `{name}` (known: {known})")]
     UnknownEngineName {
@@ -205,6 +217,7 @@ impl PlanProblem {
             Self::UnknownEngineName { nearest, vendor, role, .. } => {
                 meant(nearest, &format!("{role}s are listed in vendors/{vendor}/vendor.yaml"))
             }
+            Self::UnknownMonitor { nearest, .. } => meant(nearest, "`flagperf doctor` lists them"),
             Self::EngineLacking { .. } => "`flagperf doctor` says how to get it".to_owned(),
             Self::Precision { asked: DType::F16, .. } => {
                 "`fp16: false` computes in f32; a vendor sets it in its overlay".to_owned()

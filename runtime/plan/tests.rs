@@ -37,7 +37,7 @@ fn engines_with(takes_compiled: bool) -> Vec<KnownEngine> {
 }
 
 fn catalogue(root: &Path) -> Catalogue {
-    Catalogue::read(root, engines())
+    Catalogue { monitors: vec!["nvml", "processor"], ..Catalogue::read(root, engines()) }
 }
 
 fn planned(checkout: &Checkout, overrides: &Overrides) -> Result<Plan, PlanErrors> {
@@ -119,6 +119,19 @@ fn an_unknown_vendor_is_named_with_the_known_ones() {
     );
     let overrides = Overrides { vendor: Some("../chip".to_owned()), ..Overrides::default() };
     assert!(errors(&runnable(), &overrides)[0].starts_with("--vendor: unknown vendor `../chip` (known: chip, other)"));
+}
+
+#[test]
+fn an_unknown_monitor_is_named_with_its_line() {
+    let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: candle}}\ncompilers: {fast: {engine: rten}}\n";
+    let checkout = runnable().with("vendors/chip/vendor.yaml", &format!("{vendor}monitor: nvm\n"));
+    assert_eq!(
+        errors(&checkout, &Overrides::default()),
+        [
+            "vendors/chip/vendor.yaml:5: vendor `chip` names monitor `nvm`, which there is not (known: nvml, processor)\n  \
+             hint: did you mean `nvml`?"
+        ]
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub fn job() -> Job {
     Job {
         case: "case".into(),
         vendor: "mock".into(),
+        monitor: None,
         phase: Phase::Infer,
         scripts: "scripts/case".into(),
         data_dir: "data".into(),

@@ -18,7 +18,9 @@ import json
 import mmap
 import os
 import platform
+import select
 import sys
+import time
 import traceback
 import types
 
@@ -28,6 +30,8 @@ DTYPES.update(i64="int64", i32="int32", i8="int8", u8="uint8")
 NAMES = {name: dtype for dtype, name in DTYPES.items()}
 # Lines of a traceback that go into the record.
 TRACEBACK_LINES = 8
+# How long a question is awaited without sleeping: a core that sleeps takes tens of microseconds to wake.
+AWAKE_SECONDS = 200e-6
 
 
 class Failure(Exception):
@@ -71,12 +75,13 @@ class NumpyTensors:
     def copy(self, source, target):
         self.library.copyto(target, source)
 
-    def call(self, function, *arguments):
-        return function(*arguments)
-
 
 class TorchTensors(NumpyTensors):
     """Tensors of torch, which is `library`."""
+
+    def __init__(self, library):
+        super().__init__(library)
+        library.set_grad_enabled(False)
 
     def view(self, memory, dtype, shape, offset):
         dtype = getattr(self.library, dtype)
@@ -106,15 +111,13 @@ class TorchTensors(NumpyTensors):
             target.copy_(source)
 
     def synchronize(self, outputs):
-        devices = {output.device.type for output in outputs if isinstance(output, self.library.Tensor)}
         if self.library.cuda.is_initialized():
-            devices.add("cuda")
-        for device in devices - {"cpu"}:
-            getattr(self.library, device).synchronize()
-
-    def call(self, function, *arguments):
-        with self.library.no_grad():
-            return function(*arguments)
+            self.library.cuda.synchronize()
+            return
+        for output in outputs:
+            device = output.device.type if isinstance(output, self.library.Tensor) else "cpu"
+            if device != "cpu":
+                getattr(self.library, device).synchronize()
 
 
 def address(memory):
@@ -168,6 +171,7 @@ class Sidecar:
         # The buffers that inputs were in: a device may read those by itself.
         self.pinned = set()
         self.views = {}
+        self.specs = {}
         self.kept = {}
 
     def answer(self, ask):
@@ -221,7 +225,7 @@ class Sidecar:
         wanted = takes_model and not compiled and not given["no_validation"]
         model = torch_model(ask["path"]) if wanted else None
         arguments = types.SimpleNamespace(**given), None if compiled else ask["path"], model
-        self.engine = self.tensors.call(self.module.InferModel, *arguments)
+        self.engine = self.module.InferModel(*arguments)
         threads = getattr(self.engine, "threads", 0)
         threads = threads if isinstance(threads, int) else 0
         return {"answer": "loaded", "device": self.device(), "threads": threads}
@@ -271,7 +275,7 @@ class Sidecar:
         inputs = [self.input(given) for given in ask["inputs"]]
         for run in ask["forget"]:
             self.kept.pop(run, None)
-        result = self.tensors.call(self.engine, inputs)
+        result = self.engine(inputs)
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (int, float))):
             kind = type(result).__name__
             raise Failure(f"`{self.path}`: `InferModel.__call__` must give (outputs, foo_time), it gave `{kind}`")
@@ -283,10 +287,14 @@ class Sidecar:
         return {"answer": "ran", "outputs": specs, "seconds": seconds}
 
     def spec(self, index, tensor):
-        name = str(getattr(tensor, "dtype", "")).replace("torch.", "")
-        if name not in NAMES or not hasattr(tensor, "shape"):
-            raise Failure(f"`{self.path}`: output {index} is no tensor of a known type but `{type(tensor).__name__}` {name}")
-        return ",".join([*map(str, tensor.shape), NAMES[name]])
+        key = getattr(tensor, "dtype", ""), getattr(tensor, "shape", None)
+        if key not in self.specs:
+            name = str(key[0]).replace("torch.", "")
+            if name not in NAMES or key[1] is None:
+                kind = f"`{type(tensor).__name__}` {name}"
+                raise Failure(f"`{self.path}`: output {index} is no tensor of a known type but {kind}")
+            self.specs[key] = ",".join([*map(str, key[1]), NAMES[name]])
+        return self.specs[key]
 
     def ask_fetch(self, ask):
         output = self.kept[ask["run"]][ask["output"]]
@@ -316,11 +324,26 @@ class Sidecar:
 
 def take_over():
     """The protocol's two ends. What anybody prints from here on goes to standard error."""
-    asks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    asks, answers = os.dup(0), os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)
-    return asks, answers
+    return lines(asks), answers
+
+
+def lines(pipe):
+    """The lines that come through a pipe. Whoever else wants the core while it is watched gets it."""
+    poll, rest = select.poll(), b""
+    poll.register(pipe, select.POLLIN)
+    while True:
+        end = time.perf_counter() + AWAKE_SECONDS
+        while not poll.poll(0) and time.perf_counter() < end:
+            os.sched_yield()
+        read = os.read(pipe, 1 << 16)
+        if not read:
+            return
+        *whole, rest = (rest + read).split(b"\n")
+        yield from whole
 
 
 def main():
@@ -329,7 +352,7 @@ def main():
     sidecar = Sidecar(sys.argv[1])
     asks, answers = take_over()
     for line in asks:
-        ask = json.loads(line)
+        ask = json.loads(line.decode())
         if ask["ask"] == "bye":
             break
         answers.write(json.dumps(sidecar.answer(ask)).encode() + b"\n")

@@ -10,7 +10,7 @@ use super::phase::failure;
 use crate::engine::{self, Artifact, Engine, EngineError, LentMemory, Options, Session};
 use crate::event::{DatasetFacts, EngineFacts, Event, Failure, ModelFacts};
 use crate::hash::hash_file;
-use crate::monitor::Card;
+use crate::monitor::{self, DeviceFacts};
 use crate::plan::{EngineChoice, Job, Settings};
 use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
@@ -212,6 +212,11 @@ fn check_version(choice: &EngineChoice, found: &str) -> Result<(), Failure> {
     Err(failure(&reason, "name the version found in `CASES`, or none, or install the one asked for"))
 }
 
+/// What the vendor's monitor knows of a device.
+pub fn monitored(job: &Job, device: &str) -> Option<DeviceFacts> {
+    monitor::find(job.monitor.as_deref()?)?.device(device)
+}
+
 /// What was loaded.
 pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFacts {
     let first = sessions.values().next().and_then(|s| s.lock().ok());
@@ -223,7 +228,7 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
     EngineFacts {
         name: job.engine.engine.clone(),
         version: engine.zip(first.as_ref()).map(|(engine, s)| version(engine, s.as_ref())).unwrap_or_default(),
-        driver: first.as_ref().and_then(|s| s.driver()).or_else(|| Some(Card::behind(&device)?.driver)),
+        driver: first.as_ref().and_then(|s| s.driver()).or_else(|| monitored(job, &device)?.driver),
         device,
         precision: precision(&job.settings).to_string(),
         threads: first.map_or(0, |s| u32::try_from(s.threads()).unwrap_or(u32::MAX)),

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::build::Sessions;
+use super::build::{Sessions, monitored};
 use super::outputs::KeptOutputs;
 use super::phase::{Emit, failure, peak_memory};
 use super::samples::SampleFile;
 use super::step;
 use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions, OnBadSample};
-use crate::engine::{EngineError, HeapMemory, LentMemory};
+use crate::engine::{EngineError, HeapMemory, LentMemory, Session};
 use crate::event::{Event, Failure};
 use crate::hash::hash_file;
 use crate::measure::{Clock, Latency, Measurement, Nanos, PassTimes, StepTimes, VendorTime, Warmup, summarise};
@@ -27,8 +27,10 @@ const WARMUP_STEPS_MAX: usize = 20;
 const WARMUP_TIME_MAX: Seconds = Seconds(10.0);
 /// Someone who watches gets progress at most this often.
 const WATCHED_EVERY: Seconds = Seconds(0.1);
-/// Batches that the loader prepares ahead.
-const PREFETCH: usize = 2;
+/// Batches that the loader prepares ahead, at least.
+const PREFETCH_MIN: usize = 2;
+/// Samples that it prepares ahead for each of its threads, at least: small batches are many.
+const PREFETCH_OF_A_WORKER: usize = 2;
 
 const BAD_SAMPLES: &str = "`bad_samples: count` in the case's parameters.yaml counts unreadable samples instead";
 
@@ -81,10 +83,11 @@ impl<'a> MeasuredLoop<'a> {
         dataset: Arc<dyn Dataset>,
         accuracy_unknown: Option<String>,
     ) -> Result<Self, Failure> {
+        let (batch_size, workers) = (job.settings.batch_size as usize, job.settings.num_workers as usize);
         let options = LoaderOptions {
-            batch_size: job.settings.batch_size as usize,
-            workers: job.settings.num_workers as usize,
-            prefetch: PREFETCH,
+            batch_size,
+            workers,
+            prefetch: (PREFETCH_OF_A_WORKER * workers).div_ceil(batch_size.max(1)).max(PREFETCH_MIN),
             fixed_rows: true,
             preloaded: job.config.get("preloaded").and_then(|v| v.as_bool()).unwrap_or(false),
             on_bad_sample: match job.config.get("bad_samples").and_then(|v| v.as_str()) {
@@ -290,11 +293,16 @@ impl<'a> MeasuredLoop<'a> {
         }
     }
 
+    /// Memory in use on a session's device: what the engine says, else what the device itself says.
+    fn device_memory(&self, session: &dyn Session) -> Option<Bytes> {
+        session.device_memory().or_else(|| monitored(self.job, &session.device())?.memory_used)
+    }
+
     /// The figures over all passes so far.
     fn figures(&self, warmup: &Warmup) -> Measurement {
         let done = &self.done;
         let sum = |part: fn(&PassTimes) -> Seconds| done.passes.iter().map(part).sum::<Seconds>();
-        let memory = self.sessions.values().filter_map(|s| s.lock().ok()?.device_memory()).map(|b| b.0);
+        let memory = self.sessions.values().filter_map(|s| self.device_memory(s.lock().ok()?.as_ref())).map(|b| b.0);
         let beside =
             self.sessions.values().filter_map(|s| s.lock().ok()?.process_memory_max()).map(|b| b.0).sum::<u64>();
         Measurement {

@@ -6,6 +6,7 @@ use std::path::Path;
 use flagperf::engine::{Artifact, Engine, EngineError, Options, Roles, Session, Value, find, open_plugin};
 use flagperf::tensor::{DType, Tensor};
 use flagperf_onnx::{Graph, write_onnx};
+use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
 use crate::networks::residual;
@@ -82,9 +83,29 @@ impl Subject {
 
     /// The same with batches side by side: their outputs may still be under way.
     pub fn with_streams(self) -> Self {
-        let extra = [("num_streams".to_owned(), 2.into())].into_iter().collect();
-        let base = Options { extra, ..self.base };
-        Subject { name: format!("{}_streams", self.name), base, ..self }
+        self.with("streams", json!({"num_streams": 2}))
+    }
+
+    /// ONNX Runtime on a GPU of CUDA, and on it with runs that are captured and replayed.
+    pub fn onnxruntime_cuda(engine: &'static dyn Engine, device: &str) -> [Self; 2] {
+        let id = device.rsplit(':').next().unwrap();
+        let options =
+            |graph| json!({"provider": "cuda", "provider_options": {"device_id": id, "enable_cuda_graph": graph}});
+        let row = Subject::row(engine);
+        [row.clone().with("cuda", options(0)), row.with("cuda_graph", options(1))]
+    }
+
+    /// libtorch on a GPU of CUDA, and on it with runs that are captured and replayed.
+    pub fn libtorch_cuda(library: &Path, device: &str) -> [Self; 2] {
+        let options = |graph| json!({"device": device, "cuda_graph": graph});
+        let plugin = Subject::plugin(library);
+        [plugin.clone().with("cuda", options(false)), plugin.with("cuda_graph", options(true))]
+    }
+
+    /// The same with these options.
+    fn with(self, name: &str, options: Json) -> Self {
+        let base = Options { extra: serde_json::from_value(options).unwrap(), ..self.base };
+        Subject { name: format!("{}_{name}", self.name), base, ..self }
     }
 
     /// The engine in a shared library.

@@ -52,26 +52,32 @@ fn checks(form: Form) -> Vec<(String, Check)> {
 }
 
 /// Every row of the table that works here, the example of a plug-in in Rust, which cargo puts beside this program,
-/// libtorch where it is built, and a sidecar.
+/// libtorch where it is built, and a sidecar; what computes on the device that the environment names, there, too.
 fn subjects() -> Vec<Subject> {
-    let mut subjects = Vec::new();
+    let (mut subjects, device) = (Vec::new(), support::device());
     for engine in TABLE.iter().copied() {
         match engine.check() {
             Ok(_) if engine.facts().takes_library => {
                 subjects.push(Subject::plugin(&candle_plugin()));
-                subjects.extend(support::libtorch().map(|library| Subject::libtorch(&library)));
+                if let Some(library) = support::libtorch() {
+                    subjects.push(Subject::libtorch(&library));
+                    subjects.extend(device.iter().flat_map(|device| Subject::libtorch_cuda(&library, device)));
+                }
             }
             Ok(_) if engine.facts().takes_command => {
                 subjects.extend(support::python().map(|python| Subject::onnxruntime_in(&python)));
             }
-            Ok(_) if engine.name() == "onnxruntime" => subjects.push(Subject::onnxruntime(engine)),
+            Ok(_) if engine.name() == "onnxruntime" => {
+                subjects.push(Subject::onnxruntime(engine));
+                subjects.extend(device.iter().flat_map(|device| Subject::onnxruntime_cuda(engine, device)));
+            }
             Ok(_) if engine.name() == "openvino" => {
                 let openvino = Subject::openvino(engine);
                 subjects.extend([openvino.clone().with_streams(), openvino]);
             }
             Ok(_) => subjects.push(Subject::row(engine)),
             Err(missing) if engine.name() == "tract" => {
-                eprintln!("left out: tract: {missing} ({}); CI has a step of its own for it", missing.remedy);
+                eprintln!("left out: tract: {missing} ({}); CI builds with it", missing.remedy);
             }
             Err(missing) => support::leave_out(&format!("{}: {missing} ({})", engine.name(), missing.remedy)),
         }

@@ -15,6 +15,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
     Job {
         case: "tiny".to_owned(),
         vendor: "mock".to_owned(),
+        monitor: None,
         phase,
         scripts: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases/tiny"),
         data_dir: folder.to_owned(),

@@ -71,6 +71,11 @@ pub fn tensorrt_rtx() -> Option<PathBuf> {
     checked.is_ok().then_some(library)
 }
 
+/// The device to try engines on besides the processor: `FLAGPERF_DEVICE`, as `cuda:0`.
+pub fn device() -> Option<String> {
+    variable("FLAGPERF_DEVICE")
+}
+
 /// A plug-in that is built beside this program, else the one that is installed.
 fn plugin(library: &str, backend: &str) -> Option<PathBuf> {
     let name = format!("{DLL_PREFIX}{library}{DLL_SUFFIX}");

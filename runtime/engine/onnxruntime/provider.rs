@@ -14,6 +14,8 @@ pub(super) struct Provider {
     pub(super) canonical: &'static str,
     /// Whether it takes options.
     configurable: bool,
+    /// Options that it is given unless the caller says otherwise: f32 is f32, and not TF32.
+    defaults: &'static [(&'static str, &'static str)],
     available: fn() -> ort::Result<bool>,
     build: fn(&IndexMap<String, String>) -> ExecutionProviderDispatch,
 }
@@ -24,16 +26,18 @@ pub(super) static PROVIDERS: &[Provider] = &[
         name: "cpu",
         canonical: <ep::CPU as ExecutionProvider>::NAME,
         configurable: false,
+        defaults: &[],
         available: || Ok(true),
         // With the arena, as ONNX Runtime has it by itself; without it, memory is faulted in anew each run.
         build: |_| ep::CPU::default().with_arena_allocator(true).build(),
     },
     provider::<ep::CANN>("cann"),
-    provider::<ep::CUDA>("cuda"),
+    Provider { defaults: &[("use_tf32", "0")], ..provider::<ep::CUDA>("cuda") },
     Provider {
         name: "migraphx",
         canonical: <ep::MIGraphX as ExecutionProvider>::NAME,
         configurable: false,
+        defaults: &[],
         available: ep::MIGraphX::is_available,
         build: |_| ep::MIGraphX::default().build(),
     },
@@ -55,6 +59,7 @@ where
         name,
         canonical: E::NAME,
         configurable: true,
+        defaults: &[],
         available: E::is_available,
         build: |options| {
             let set = |provider: E, (key, value): (&String, &String)| provider.with_arbitrary_config(key, value);
@@ -85,6 +90,9 @@ impl Provider {
             let name = self.name;
             return Err(EngineError::Failed(format!("provider `{name}` takes no options here, `{option}` was given")));
         }
-        Ok((self.build)(options).error_on_failure())
+        let mut all: IndexMap<String, String> =
+            self.defaults.iter().map(|(option, value)| ((*option).to_owned(), (*value).to_owned())).collect();
+        all.extend(options.clone());
+        Ok((self.build)(&all).error_on_failure())
     }
 }

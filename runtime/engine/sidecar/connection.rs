@@ -9,9 +9,15 @@ use tempfile::TempDir;
 use super::protocol::{Answer, Ask, Lacking};
 use crate::engine::{EngineError, Unavailable};
 use crate::host::{Beside, Companion};
+use crate::units::Seconds;
 
 /// Characters of a line that is no answer which are shown.
 const SHOWN: usize = 200;
+
+/// How long an answer is awaited without sleeping. On a device of its own, a step that is shorter would be longer by what
+/// it takes to wake up; on the processor, the core is needed.
+const AWAKE_BESIDE_DEVICE: Seconds = Seconds(5e-3);
+const AWAKE_ON_PROCESSOR: Seconds = Seconds(100e-6);
 
 /// A running sidecar. Dropping it says goodbye.
 #[derive(Debug)]
@@ -20,6 +26,7 @@ pub(super) struct Connection {
     /// The command, for messages.
     command: String,
     text: Vec<u8>,
+    awake: Seconds,
     /// Why nothing more can be asked.
     broken: Option<String>,
     /// What the sidecar reads lies here; gone after it.
@@ -39,7 +46,19 @@ impl Connection {
             remedy: "`command` in vendor.yaml is looked up on PATH; with a slash it counts from the vendor's folder"
                 .to_owned(),
         })?;
-        Ok(Connection { companion, command, text: Vec::new(), broken: None, _folder: folder })
+        Ok(Connection {
+            companion,
+            command,
+            text: Vec::new(),
+            awake: AWAKE_ON_PROCESSOR,
+            broken: None,
+            _folder: folder,
+        })
+    }
+
+    /// From now on it computes on a device of its own, and leaves the processor to this one.
+    pub(super) fn computes_on_device(&mut self) {
+        self.awake = AWAKE_BESIDE_DEVICE;
     }
 
     /// Asks and waits for the answer, which is no error.
@@ -54,7 +73,7 @@ impl Connection {
         serde_json::to_writer(&mut self.text, ask).expect("a message is plain data");
         self.text.push(b'\n');
         let heard = match self.companion.tell(&self.text) {
-            Ok(()) => self.companion.hear(),
+            Ok(()) => self.companion.hear(self.awake),
             // It may have said why before it ended.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(None),
             Err(error) => Err(error),

@@ -50,7 +50,11 @@ struct Shared {
 }
 
 impl SidecarSession {
-    pub(super) fn new(connection: Connection, signature: Signature, loaded: Loaded, facts: SidecarFacts) -> Self {
+    pub(super) fn new(mut connection: Connection, signature: Signature, loaded: Loaded, facts: SidecarFacts) -> Self {
+        let device = loaded.device.unwrap_or_else(|| "cpu".to_owned());
+        if device != "cpu" {
+            connection.computes_on_device();
+        }
         let shared = Shared {
             connection: Mutex::new(connection),
             book: Arc::default(),
@@ -61,7 +65,7 @@ impl SidecarSession {
             shared: Arc::new(shared),
             staged: signature.inputs.iter().map(|_| None).collect(),
             signature,
-            device: loaded.device.unwrap_or_else(|| "cpu".to_owned()),
+            device,
             threads: loaded.threads,
             facts,
             runs: 0,

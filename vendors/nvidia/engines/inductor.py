@@ -9,6 +9,8 @@ KINDS, PRECISIONS = ["onnx"], ["f32", "f16"]
 class InferModel:
     def __init__(self, config, onnx_path, model):
         torch.backends.cudnn.benchmark = True
+        # f32 is f32, and not TF32.
+        torch.backends.cudnn.allow_tf32 = False
         model = model.to("cuda", memory_format=torch.channels_last)
         self.model = torch.compile(model, dynamic=False, mode=getattr(config, "dynamo_mode", None) or "max-autotune")
         # Compiles for full batches now, so that it belongs to loading.
