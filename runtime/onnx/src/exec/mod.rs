@@ -6,6 +6,7 @@
 #[cfg(feature = "candle")]
 mod candle;
 
+mod attention;
 mod attributes;
 mod error;
 mod evaluate;

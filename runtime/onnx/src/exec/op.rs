@@ -20,6 +20,12 @@ pub(super) enum Op {
     Binary(Binary),
     Select,
     MatMul,
+    /// Of q, k with its dimensions in `key_order`, v, a mask that may be left out, and one number for each of `scaling`,
+    /// by which the scores are multiplied or divided.
+    Attention {
+        key_order: Vec<usize>,
+        scaling: Vec<Binary>,
+    },
     Gemm {
         alpha: f64,
         beta: f64,

@@ -1,5 +1,7 @@
 //! The executor's tests, and the small graphs that they run.
 
+#[cfg(feature = "candle")]
+mod attention;
 mod executor;
 #[cfg(feature = "candle")]
 mod fused;
