@@ -21,10 +21,20 @@ pub(super) fn attention<O: TensorOps>(
         let number = given.number(i)?.ok_or_else(|| OpError::operands(format!("input {i} is missing")))?;
         scale = if *kind == Binary::Div { scale / number } else { scale * number };
     }
-    if mask.as_ref().is_none_or(|mask| fits(ops, &q, &k, mask)) {
-        ops.attention(&q, &k, &v, mask.as_ref(), scale)
+    attend(ops, [&q, &k, &v], mask.as_ref(), scale)
+}
+
+/// The library's own attention, where its mask fits it.
+pub(super) fn attend<O: TensorOps>(
+    ops: &O,
+    [q, k, v]: [&O::Tensor; 3],
+    mask: Option<&O::Tensor>,
+    scale: f64,
+) -> Result<O::Tensor, OpError> {
+    if mask.is_none_or(|mask| fits(ops, q, k, mask)) {
+        ops.attention(q, k, v, mask, scale)
     } else {
-        by_parts(ops, &q, &k, &v, mask.as_ref(), scale)
+        by_parts(ops, q, k, v, mask, scale)
     }
 }
 

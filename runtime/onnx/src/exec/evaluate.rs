@@ -2,6 +2,7 @@
 
 use super::OpError;
 use super::attention::attention;
+use super::heads::heads;
 use super::movement::{axes, axis};
 use super::op::{Op, ReduceDefault};
 use super::operands::Operands;
@@ -25,6 +26,7 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, given: &Operands<O>) -> Result<Vec
         Op::Select => ops.select(&given.tensor(0)?, &given.tensor(1)?, &given.tensor(2)?)?,
         Op::MatMul => matmul(given)?,
         Op::Attention { key_order, scaling } => attention(given, key_order, scaling)?,
+        Op::Heads { counts, scale, causal } => heads(given, *counts, *scale, *causal)?,
         Op::Gemm { alpha, beta, trans_a, trans_b } => gemm(given, [*alpha, *beta], [*trans_a, *trans_b])?,
         Op::Conv { window, groups, residual, activation } => conv(given, window, *groups, *residual, *activation)?,
         Op::BatchNormalization { epsilon } => batch_normalization(given, *epsilon)?,

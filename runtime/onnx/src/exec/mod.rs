@@ -12,6 +12,7 @@ mod error;
 mod evaluate;
 mod executor;
 mod fuse;
+mod heads;
 mod load;
 mod movement;
 mod op;

@@ -7,6 +7,8 @@ mod executor;
 mod fused;
 #[cfg(feature = "candle")]
 mod operators;
+#[cfg(feature = "candle")]
+mod heads;
 mod reference;
 
 use indexmap::IndexMap;
