@@ -192,6 +192,12 @@ fn the_last_axis_counts_from_either_end_and_before_opset_13_too() {
 fn scales_that_are_no_single_number_at_hand_stay() {
     let by_row = |sketch: Sketch| (sketch.weight("c", noise("7,f32", 4)).node("Mul", &["qk", "c"], &["s"]), "s");
     check(&graph(by_row), 5);
+    let listed = |sketch: Sketch| {
+        let sketch = sketch.weight("list", int_list(&[1, 2, 3, 4, 5, 6, 7]));
+        let sketch = sketch.node_with("Cast", &["list"], &["c"], [("to", Attribute::Int(1))]);
+        (sketch.node("Mul", &["qk", "c"], &["s"]), "s")
+    };
+    check(&graph(listed), 5);
     let fed = |sketch: Sketch| (sketch.input("c", "1,f32").node("Mul", &["qk", "c"], &["s"]), "s");
     check(&graph(fed), 5);
     let inverse = |sketch: Sketch| (sketch.weight("c", half()).node("Div", &["c", "qk"], &["s"]), "s");
@@ -229,6 +235,10 @@ fn vectors_stay() {
     let sketch = sketch.node_with("Transpose", &["k"], &["kt"], [("perm", ints(&[1, 0]))]);
     let sketch = sketch.node("MatMul", &["q", "kt"], &["qk"]).node_with("Softmax", &["qk"], &["p"], last_axis());
     check(&sketch.node("MatMul", &["p", "v"], &["y"]).output("y", "3,f32"), 4);
+    let sketch = Sketch::new().input("q", "N,2,5,4,f32").input("k", "N,2,7,4,f32").input("v", "7,f32");
+    let sketch = transposed(sketch).node("MatMul", &["q", "kt"], &["qk"]);
+    let sketch = sketch.node_with("Softmax", &["qk"], &["p"], last_axis());
+    check(&sketch.node("MatMul", &["p", "v"], &["y"]).output("y", "N,2,5,f32"), 4);
 }
 
 #[test]
