@@ -36,6 +36,19 @@ pub const OPERATORS: &[(&str, Make)] = &[
     }),
     ("MatMul and Add", || unary(TOKENS, |g, x| layers::linear(g, "fc", x, Linear::new(8, 3)))),
     ("MatMul, batched", || binary(["N,2,5,8,f32", "N,2,8,3,f32"], |g, a, b| layers::matmul(g, "matmul", a, b))),
+    ("Attention", || attention(None)),
+    ("Attention, masked by sample", || attention(Some("N,1,1,5,f32"))),
+    ("Attention, masked by head", || attention(Some("2,4,5,f32"))),
+    ("Attention, of one head and scaled before", || {
+        binary([TOKENS, TOKENS], |g, q, kv| {
+            let q = layers::scale(g, "scaled_q", q, 0.6)?;
+            let k = layers::transpose(g, "transposed", kv, &[0, 2, 1])?;
+            let k = layers::scale(g, "scaled_k", &k, 0.6)?;
+            let scores = layers::matmul(g, "scores", &q, &k)?;
+            let weights = layers::softmax(g, "weights", &scores, -1)?;
+            layers::matmul(g, "attention", &weights, kv)
+        })
+    }),
     ("Relu", || unary(IMAGE, |g, x| layers::relu(g, "relu", x))),
     ("Clip", || {
         unary(IMAGE, |g, x| {
@@ -135,6 +148,25 @@ type Pooling = fn(&mut GraphBuilder, &str, &Var, Pool2d) -> Result<Var, BuildErr
 
 fn pool(layer: Pooling, pool: Pool2d) -> Graph {
     unary(IMAGE, |g, x| layer(g, "pool", x, pool))
+}
+
+/// Of two heads, as exporters write it: k and v lie as `N,S,H,E`, the scores are scaled and then masked.
+fn attention(mask: Option<&str>) -> Graph {
+    build("attention", |g| {
+        let [q, k, v] = [("q", "N,2,4,8,f32"), ("k", "N,5,2,8,f32"), ("v", "N,5,2,3,f32")]
+            .map(|(name, sizes)| g.input(name, spec(sizes)).unwrap());
+        let k = layers::transpose(g, "transposed_k", &k, &[0, 2, 3, 1])?;
+        let v = layers::transpose(g, "transposed_v", &v, &[0, 2, 1, 3])?;
+        let scores = layers::matmul(g, "scores", &q, &k)?;
+        let mut scores = layers::scale(g, "scaled", &scores, 0.35)?;
+        if let Some(mask) = mask {
+            let mask = g.input("mask", spec(mask))?;
+            scores = layers::add(g, "masked", &scores, &mask)?;
+        }
+        let weights = layers::softmax(g, "weights", &scores, -1)?;
+        let y = layers::matmul(g, "attention", &weights, &v)?;
+        g.output("y", &y)
+    })
 }
 
 /// A node named like its operator, with integer attributes and one output.

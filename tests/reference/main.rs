@@ -11,6 +11,7 @@ mod program;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod attention;
 mod exports;
 mod formula;
 mod networks;

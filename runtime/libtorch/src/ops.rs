@@ -1,5 +1,6 @@
 //! The operations of the executor as libtorch's operators.
 
+mod attention;
 mod elementwise;
 mod movement;
 mod windows;
@@ -74,6 +75,11 @@ impl TensorOps for TorchOps {
 
     fn matmul(&self, a: &Shared, b: &Shared) -> Made {
         made(a.0.f_matmul(&b.0))
+    }
+
+    fn attention(&self, q: &Shared, k: &Shared, v: &Shared, mask: Option<&Shared>, scale: f64) -> Made {
+        let mask = mask.map(|mask| self.here(&mask.0).map_err(torch_error)).transpose()?;
+        made(attention::attention(&q.0, &k.0, &v.0, mask.as_ref(), scale))
     }
 
     fn conv(&self, x: &Shared, weight: &Shared, bias: Option<&Shared>, conv: &Conv) -> Made {

@@ -1,6 +1,8 @@
 //! Applies an operator to its operands: ONNX's conventions in, the plain operations of [`TensorOps`] out.
 
 use super::OpError;
+use super::attention::attention;
+use super::heads::heads;
 use super::movement::{axes, axis};
 use super::op::{Op, ReduceDefault};
 use super::operands::Operands;
@@ -23,6 +25,8 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, given: &Operands<O>) -> Result<Vec
         Op::Binary(kind) => binary(*kind, given)?,
         Op::Select => ops.select(&given.tensor(0)?, &given.tensor(1)?, &given.tensor(2)?)?,
         Op::MatMul => matmul(given)?,
+        Op::Attention { key_order, scaling } => attention(given, key_order, scaling)?,
+        Op::Heads { counts, scale, causal } => heads(given, *counts, *scale, *causal)?,
         Op::Gemm { alpha, beta, trans_a, trans_b } => gemm(given, [*alpha, *beta], [*trans_a, *trans_b])?,
         Op::Conv { window, groups, residual, activation } => conv(given, window, *groups, *residual, *activation)?,
         Op::BatchNormalization { epsilon } => batch_normalization(given, *epsilon)?,
@@ -101,7 +105,7 @@ fn gemm<O: TensorOps>(
 }
 
 /// A number as a tensor of the element type of `like`.
-fn scalar<O: TensorOps>(ops: &O, number: f64, like: &O::Tensor) -> Result<O::Tensor, OpError> {
+pub(super) fn scalar<O: TensorOps + ?Sized>(ops: &O, number: f64, like: &O::Tensor) -> Result<O::Tensor, OpError> {
     ops.upload(&crate::Tensor::scalar(number).cast(ops.dtype(like)))
 }
 

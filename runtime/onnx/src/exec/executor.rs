@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::ExecError;
 use super::evaluate::{evaluate, shape_of};
-use super::load::{Plan, Slot, Step, failure};
+use super::load::{Plan, Slot, Step, failure, stays_on_host};
 use super::op::Op;
 use super::operands::{Operands, Value};
 use super::ops::TensorOps;
@@ -220,14 +220,12 @@ fn check_types<O: TensorOps>(graph: &Graph, ops: &O) -> Result<(), ExecError> {
     Ok(())
 }
 
-/// The constants that are read, by slot; their host tensors are dropped one by one. Single numbers and lists of integers stay on the host: shapes, axes, bounds.
+/// The constants that are read, by slot; their host tensors are dropped one by one.
 fn constants<O: TensorOps>(plan: &mut Plan, ops: &O) -> Result<Vec<Option<Value<O::Tensor>>>, ExecError> {
-    const LONGEST_LIST: usize = 64;
     let uses = plan.uses();
     let load = |slot: Slot| {
         let Some(tensor) = plan.constants.remove(&slot).filter(|_| uses[slot] > 0) else { return Ok(None) };
-        let list = tensor.shape().len() <= 1 && tensor.len() <= LONGEST_LIST && !tensor.dtype().is_float();
-        if list || tensor.len() == 1 {
+        if stays_on_host(&tensor) {
             return Ok(Some(Value::Host(Array::from_tensor(&tensor))));
         }
         ops.upload(&tensor).map(Value::Library).map(Some).map_err(|reason| failure("weights", "load", reason))

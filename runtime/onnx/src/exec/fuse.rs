@@ -1,6 +1,9 @@
-//! Merges steps of a plan for speed: a batch normalization, a sum or an activation into the convolution before it.
+//! Merges steps of a plan for speed: a batch normalization, a sum or an activation into the convolution before it, the
+//! products and the softmax of an attention.
 //!
 //! Touches the executor's own plan only; the graph stays as it is.
+
+mod attention;
 
 use super::load::{Plan, Slot, Step};
 use super::op::Op;
@@ -15,14 +18,15 @@ impl Plan {
         self.rewrite(Plan::batch_normalization);
         self.rewrite(Plan::residual);
         self.rewrite(Plan::activation);
+        self.rewrite(Plan::attention);
     }
 
-    /// Applies a rule to each step; a rule returns the step that it merged into this one or this one into.
-    fn rewrite(&mut self, rule: fn(&mut Plan, usize, &[usize]) -> Option<usize>) {
+    /// Applies a rule to each step; a rule returns the steps that it merged into this one, or this one into another.
+    fn rewrite<Merged: IntoIterator<Item = usize>>(&mut self, rule: fn(&mut Plan, usize, &[usize]) -> Merged) {
         let mut gone = vec![false; self.steps.len()];
         for i in 0..self.steps.len() {
             let uses = self.uses();
-            if let Some(merged) = rule(self, i, &uses) {
+            for merged in rule(self, i, &uses) {
                 gone[merged] = true;
                 self.steps[merged].inputs.clear();
             }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::op::Op;
 use super::resolve::resolve;
 use super::{ExecError, OpError};
-use crate::{Attribute, Graph, Node, Tensor, TensorSpec, WeightReader};
+use crate::{Attribute, Graph, Node, Tensor, TensorSpec, WeightReader, check};
 
 /// The place of a value while a graph runs.
 pub(super) type Slot = usize;
@@ -36,6 +36,9 @@ pub(super) struct Plan {
 impl Plan {
     /// The plan of a graph, node by node.
     pub fn new(graph: &Graph) -> Result<Self, ExecError> {
+        // Files seldom say what lies between inputs and outputs.
+        let (inferred, _) = check::run(graph, check::begin(graph));
+        let inferred: HashMap<String, TensorSpec> = inferred.into_iter().collect();
         let mut plan = Plan::default();
         let mut slots = HashMap::new();
         for input in &graph.inputs {
@@ -49,7 +52,7 @@ impl Plan {
             slots.insert(name, slot);
         }
         for node in &graph.nodes {
-            plan.add(graph, node, &mut slots)?;
+            plan.add(graph, &inferred, node, &mut slots)?;
         }
         for output in &graph.outputs {
             plan.outputs.push(find(&slots, &output.name, &output.name)?);
@@ -79,9 +82,24 @@ impl Plan {
         uses
     }
 
+    /// Whether each value is on the host while the graph runs: small constants, shapes, and what follows from them.
+    pub fn on_host(&self) -> Vec<bool> {
+        let mut there = vec![false; self.specs.len()];
+        for (slot, constant) in &self.constants {
+            there[*slot] = stays_on_host(constant);
+        }
+        for step in &self.steps {
+            let shape = matches!(step.op, Op::Shape { .. });
+            let here = shape || step.inputs.iter().flatten().all(|slot| there[*slot]);
+            step.outputs.iter().for_each(|slot| there[*slot] = here);
+        }
+        there
+    }
+
     fn add<'a>(
         &mut self,
         graph: &'a Graph,
+        inferred: &HashMap<String, TensorSpec>,
         node: &'a Node,
         slots: &mut HashMap<&'a str, Slot>,
     ) -> Result<(), ExecError> {
@@ -97,13 +115,20 @@ impl Plan {
         let made = if let Op::Split { parts, .. } = op { parts } else { 1 };
         let mut outputs = Vec::new();
         for name in node.outputs.iter().take(made) {
-            let slot = self.slot(graph.values.get(name).cloned());
+            let slot = self.slot(inferred.get(name).or_else(|| graph.values.get(name)).cloned());
             slots.insert(name, slot);
             outputs.push(slot);
         }
         self.steps.push(Step { name: node.name.clone(), op_name: node.op.clone(), op, inputs, outputs });
         Ok(())
     }
+}
+
+/// Whether a constant is kept on the host: single numbers and lists of integers are shapes, axes, bounds, factors.
+pub(super) fn stays_on_host(constant: &Tensor) -> bool {
+    const LONGEST_LIST: usize = 64;
+    let list = constant.shape().len() <= 1 && constant.len() <= LONGEST_LIST && !constant.dtype().is_float();
+    list || constant.len() == 1
 }
 
 /// The error of a node.

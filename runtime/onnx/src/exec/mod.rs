@@ -6,11 +6,13 @@
 #[cfg(feature = "candle")]
 mod candle;
 
+mod attention;
 mod attributes;
 mod error;
 mod evaluate;
 mod executor;
 mod fuse;
+mod heads;
 mod load;
 mod movement;
 mod op;

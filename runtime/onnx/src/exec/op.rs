@@ -20,6 +20,18 @@ pub(super) enum Op {
     Binary(Binary),
     Select,
     MatMul,
+    /// Of q, k with its dimensions in `key_order`, v, a mask that may be left out, and one number for each of `scaling`,
+    /// by which the scores are multiplied or divided.
+    Attention {
+        key_order: Vec<usize>,
+        scaling: Vec<Binary>,
+    },
+    /// ONNX's operator Attention.
+    Heads {
+        counts: Heads,
+        scale: Option<f64>,
+        causal: bool,
+    },
     Gemm {
         alpha: f64,
         beta: f64,
@@ -108,6 +120,13 @@ pub(super) enum Op {
     Cast {
         to: DType,
     },
+}
+
+/// How many heads lie side by side in tensors of three dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Heads {
+    pub of_q: Option<usize>,
+    pub of_kv: Option<usize>,
 }
 
 /// Which axes a reduction takes when none are given.

@@ -1,6 +1,7 @@
 //! What a tensor library has to bring: [`TensorOps`], and the operations it is asked for.
 
 use super::OpError;
+use super::attention::by_parts;
 use crate::{DType, Tensor};
 
 /// A tensor library as the executor sees it. Shapes are NCHW, axes count from the front and are in range; elementwise
@@ -35,6 +36,21 @@ pub trait TensorOps: Send + Sync {
     fn select(&self, condition: &Self::Tensor, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
     /// Matrix products over the last two dimensions, the others broadcast; both have at least two.
     fn matmul(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
+    /// Scaled dot-product attention, `softmax(q · kᵀ · scale + mask) · v` with the softmax over the last axis: equation 1
+    /// of Vaswani et al. 2017, "Attention Is All You Need", and ONNX's operator `Attention`. `q` is `…,L,E`, `k` is
+    /// `…,S,E`, `v` is `…,S,Ev`, their leading dimensions broadcast; `mask` broadcasts to the scores, `…,L,S`; the result
+    /// is `…,L,Ev`. What a row gives that the mask bars everywhere, with nothing but -∞, is the library's: no numbers or
+    /// zeros.
+    fn attention(
+        &self,
+        q: &Self::Tensor,
+        k: &Self::Tensor,
+        v: &Self::Tensor,
+        mask: Option<&Self::Tensor>,
+        scale: f64,
+    ) -> Result<Self::Tensor, OpError> {
+        by_parts(self, q, k, v, mask, scale)
+    }
     /// Two-dimensional convolution; `weight` is `out,in/groups,height,width`, `bias` is `out`.
     fn conv(
         &self,

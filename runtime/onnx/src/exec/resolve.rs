@@ -1,7 +1,7 @@
 //! From a node of the graph to an [`Op`]: which operators there are, and how their attributes read.
 
 use super::attributes::Attributes;
-use super::op::{Op, PadKind, ReduceDefault, SliceAttributes};
+use super::op::{Heads, Op, PadKind, ReduceDefault, SliceAttributes};
 use super::ops::{Binary, Reduce, Unary};
 use super::reference::Array;
 use super::window::{Padding, Window};
@@ -59,6 +59,7 @@ fn arithmetic(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<
         "Or" => Op::Binary(Binary::Or),
         "Where" => Op::Select,
         "MatMul" => Op::MatMul,
+        "Attention" => attention(node, attributes)?,
         "Gemm" => Op::Gemm {
             alpha: attributes.float("alpha", 1.0)?,
             beta: attributes.float("beta", 1.0)?,
@@ -101,6 +102,28 @@ fn unary(node: &Node, attributes: Attributes) -> Result<Option<Unary>, OpError> 
         "Not" => Unary::Not,
         _ => return Ok(None),
     }))
+}
+
+/// Without what lies between calls, and with scores as they are.
+fn attention(node: &Node, attributes: Attributes) -> Result<Op, OpError> {
+    const KNOWN: [&str; 6] = ["is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap"];
+    let present = |names: &[String], from: usize| names.iter().skip(from).any(|name| !name.is_empty());
+    if present(&node.inputs, 4) {
+        return Err(OpError::lacks("inputs after `attn_mask`"));
+    }
+    if present(&node.outputs, 1) {
+        return Err(OpError::lacks("outputs after `Y`"));
+    }
+    if attributes.float("softcap", 0.0)? != 0.0 {
+        return Err(OpError::lacks("`softcap`"));
+    }
+    if let Some(name) = attributes.0.keys().find(|name| !KNOWN.contains(&name.as_str())) {
+        return Err(OpError::lacks(format!("`{name}`")));
+    }
+    let count = |name| Ok::<_, OpError>(attributes.counts(name)?.and_then(|count| count.first().copied()));
+    let counts = Heads { of_q: count("q_num_heads")?, of_kv: count("kv_num_heads")? };
+    let scale = if attributes.0.contains_key("scale") { Some(attributes.float("scale", 1.0)?) } else { None };
+    Ok(Op::Heads { counts, scale, causal: attributes.flag("is_causal", false)? })
 }
 
 fn windows(node: &Node, attributes: Attributes, _: i64) -> Result<Option<Op>, OpError> {

@@ -103,6 +103,10 @@ fn computing<'a>(op: &str, attributes: Attributes<'a>) -> Result<Rule<'a>, Infer
             Box::new(ops::Gemm { transpose_a: attributes.flag("transA")?, transpose_b: attributes.flag("transB")? })
         }
         "MatMul" => Box::new(ops::MatMul),
+        "Attention" => {
+            let heads = |name| Ok::<_, InferError>(attributes.small(name)?.map(i32::unsigned_abs));
+            Box::new(ops::Attention { q_num_heads: heads("q_num_heads")?, kv_num_heads: heads("kv_num_heads")? })
+        }
         "Einsum" => {
             let equation = attributes.string("equation")?.ok_or(InferError::MissingAttribute("equation"))?;
             Box::new(ops::Einsum { equation })

@@ -1,10 +1,14 @@
 //! The executor's tests, and the small graphs that they run.
 
+#[cfg(feature = "candle")]
+mod attention;
 mod executor;
 #[cfg(feature = "candle")]
 mod fused;
 #[cfg(feature = "candle")]
 mod operators;
+#[cfg(feature = "candle")]
+mod heads;
 mod reference;
 
 use indexmap::IndexMap;

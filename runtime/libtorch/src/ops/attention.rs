@@ -1,0 +1,108 @@
+//! Attention by libtorch's own operator, which keeps no scores where it has a kernel for that.
+
+use tch::{TchError, Tensor};
+
+/// softmax(q · kᵀ · scale + mask) · v; the mask broadcasts to the scores.
+pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, scale: f64) -> Result<Tensor, TchError> {
+    let mask = mask.map(|mask| fitted(mask, q, k)).transpose()?;
+    let [q, k, v] = [with_dense_rows(q)?, with_dense_rows(k)?, with_dense_rows(v)?];
+    Tensor::f_scaled_dot_product_attention(&q, &k, &v, mask, 0.0, false, scale, false)
+}
+
+/// The mask as the kernels read it: of the type and the number of dimensions of q, with a column for each of k's rows.
+fn fitted(mask: &Tensor, q: &Tensor, k: &Tensor) -> Result<Tensor, TchError> {
+    let mut size = vec![1; q.dim().saturating_sub(mask.dim())];
+    size.extend(mask.size());
+    let mask = mask.f_to_kind(q.kind())?.f_reshape(&size[..])?;
+    let columns = size.len() - 1;
+    size[columns] = k.size()[k.dim() - 2];
+    with_dense_rows(&mask.f_expand(&size[..], false)?)
+}
+
+/// The tensor with the elements of a row one after the other; the kernels want that.
+fn with_dense_rows(x: &Tensor) -> Result<Tensor, TchError> {
+    if x.stride().last() == Some(&1) { Ok(x.shallow_clone()) } else { x.f_contiguous() }
+}
+
+#[cfg(test)]
+mod tests {
+    use flagperf_onnx::exec::{Executor, ReferenceOps, TensorOps};
+    use flagperf_onnx::{DType, Graph, GraphBuilder, Tensor, layers};
+    use tch::Device;
+
+    use crate::ops::TorchOps;
+
+    /// As exporters write it, k from `N,S,H,E`.
+    fn graph(dtype: DType, mask: Option<&str>) -> Graph {
+        let mut g = GraphBuilder::new("attention");
+        let input = |g: &mut GraphBuilder, name: &str, sizes: &str| {
+            g.input(name, format!("{sizes},{dtype}").parse().unwrap()).unwrap()
+        };
+        let [q, k, v] = [("q", "N,2,5,8"), ("k", "N,7,2,8"), ("v", "N,2,7,6")].map(|(name, s)| input(&mut g, name, s));
+        let transposed = layers::transpose(&mut g, "transposed", &k, &[0, 2, 3, 1]).unwrap();
+        let scores = layers::matmul(&mut g, "scores", &q, &transposed).unwrap();
+        let mut scores = layers::scale(&mut g, "scaled", &scores, 0.3).unwrap();
+        if let Some(mask) = mask {
+            let mask = input(&mut g, "mask", mask);
+            scores = layers::add(&mut g, "masked", &scores, &mask).unwrap();
+        }
+        let weights = layers::softmax(&mut g, "weights", &scores, -1).unwrap();
+        let y = layers::matmul(&mut g, "y", &weights, &v).unwrap();
+        g.output("y", &y).unwrap();
+        g.finish().unwrap()
+    }
+
+    fn inputs(graph: &Graph) -> Vec<Tensor> {
+        let of = |(seed, spec): (usize, &flagperf_onnx::TensorSpec)| {
+            let shape: Vec<usize> = spec.dims.iter().map(|dim| dim.fixed().unwrap_or(3)).collect();
+            let values = (0..shape.iter().product::<usize>()).map(|i| ((i * i + 7 * seed) as f32 * 0.37).sin() * 2.0);
+            Tensor::from_vec(&shape[..], values.collect::<Vec<f32>>()).unwrap().cast(spec.dtype)
+        };
+        graph.inputs.iter().map(|input| &input.spec).enumerate().map(of).collect()
+    }
+
+    fn on_processor(channels_last: bool) -> TorchOps {
+        TorchOps { device: Device::Cpu, channels_last, fused_convolutions: true }
+    }
+
+    #[test]
+    fn the_result_is_the_references_in_every_type_under_every_mask() {
+        let masks = [
+            None,
+            Some("N,1,1,7"),
+            Some("N,2,5,7"),
+            Some("2,5,7"),
+            Some("5,1"),
+            Some("7"),
+            Some("1"),
+            Some("2,1,2,5,7"),
+        ];
+        for (dtype, bound) in [(DType::F64, 1e-12), (DType::F32, 1e-5), (DType::F16, 4e-3), (DType::BF16, 3e-2)] {
+            for mask in masks {
+                let graph = graph(dtype, mask);
+                let inputs = inputs(&graph);
+                let expected = Executor::load(&graph, ReferenceOps).unwrap().run_host(&inputs).unwrap().remove(0);
+                for ops in [on_processor(false), on_processor(true)] {
+                    let actual = Executor::load(&graph, ops).unwrap().run_host(&inputs).unwrap().remove(0);
+                    assert_eq!(actual.spec(), expected.spec());
+                    for (a, e) in actual.to_f64().into_iter().zip(expected.to_f64()) {
+                        assert!((a - e).abs() <= bound * e.abs().max(1.0), "{dtype} {mask:?}: {a} instead of {e}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Only libtorch's own operator gives zeros there; a softmax gives no numbers.
+    #[test]
+    fn a_graph_is_run_by_libtorchs_own_operator() {
+        let graph = graph(DType::F32, Some("5,7"));
+        let mut inputs = inputs(&graph);
+        inputs[3] = Tensor::from_vec([5, 7], vec![f32::NEG_INFINITY; 35]).unwrap();
+        let ops = on_processor(false);
+        let merged = Executor::load(&graph, ops).unwrap().run_host(&inputs).unwrap().remove(0);
+        assert_eq!(merged.to_f64(), vec![0.0; merged.len()]);
+        let barred = ops.softmax(&ops.upload(&inputs[3]).unwrap(), 1, false).unwrap();
+        assert!(ops.download(&barred, DType::F32).unwrap().to_f64().iter().all(|x| x.is_nan()));
+    }
+}
