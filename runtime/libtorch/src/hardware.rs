@@ -48,6 +48,32 @@ fn a_fused_convolution_gives_what_its_parts_give() {
 
 #[test]
 #[ignore = "needs a device of CUDA"]
+fn attention_of_16_bits_gives_what_its_parts_give_captured_or_not() {
+    let device = device();
+    tch::manual_seed(1);
+    let ops = TorchOps { device, channels_last: true, fused_convolutions: true };
+    let [q, k, v] = [(); 3].map(|()| random([2, 12, 128, 64], device));
+    let mask = random([2, 1, 128, 128], device);
+    for mask in [None, Some(&mask)] {
+        let wide = |x: &Shared| x.0.to_kind(Kind::Float);
+        let mut scores = wide(&q).matmul(&wide(&k).transpose(-1, -2)) * 0.125;
+        if let Some(mask) = mask {
+            scores += wide(mask);
+        }
+        let parts = scores.softmax(-1, None).matmul(&wide(&v));
+        let merged = || ops.attention(&q, &k, &v, mask, 0.125).map(|y| y.0).map_err(flagperf_plugin::Error::failed);
+        let (run, captured) = Captured::capture(0, 3, merged).unwrap();
+        run.replay().unwrap();
+        tch::Cuda::synchronize(0);
+        for found in [merged().unwrap(), captured] {
+            let difference = (found.to_kind(Kind::Float) - &parts).abs().max().double_value(&[]);
+            assert!(difference < 5e-3 * parts.abs().max().double_value(&[]), "{difference}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a device of CUDA"]
 fn a_captured_run_computes_anew_from_what_its_inputs_hold() {
     let device = device();
     let mut input = Tensor::zeros([64], (Kind::Float, device));
