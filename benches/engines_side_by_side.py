@@ -216,6 +216,8 @@ def compiled_cuda(run):
     import onnx2torch
     import torch
 
+    # As vendors/nvidia/engines/inductor.py has it.
+    torch.backends.cudnn.benchmark = True
     model = onnx2torch.convert(run.model).eval().to("cuda").to(memory_format=torch.channels_last)
     return on_cuda(torch.compile(model, mode="max-autotune", dynamic=False), run.batch)
 

@@ -58,7 +58,8 @@ fn compare(bench: &Bench, graph: &Graph, precision: DType) -> Result<(), String>
     Ok(())
 }
 
-fn agree(output: &Tensor, expected: &Tensor, precision: DType) -> Result<(), String> {
+/// Whether an output is what is expected, but for rounding.
+pub fn agree(output: &Tensor, expected: &Tensor, precision: DType) -> Result<(), String> {
     if output.spec() != expected.spec() {
         return Err(format!("`{}` instead of `{}`", output.spec(), expected.spec()));
     }

@@ -13,6 +13,7 @@ mod options;
 mod session;
 mod shim;
 mod tensor;
+mod turn;
 
 use flagperf_onnx::exec::{ExecError, OpError};
 use flagperf_plugin::{About, DType, Engine, Error, Load};

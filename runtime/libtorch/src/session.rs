@@ -20,6 +20,7 @@ use crate::ops::TorchOps;
 use crate::options::Options;
 use crate::shim::{InferenceMode, pinned, prepare_devices};
 use crate::tensor::{self, Shared, sizes, torch_error};
+use crate::turn::Turn;
 
 /// A graph that libtorch runs.
 pub struct TorchSession {
@@ -56,7 +57,7 @@ impl TorchSession {
         }
         let threads = if load.threads == 0 { available_parallelism().map_or(1, usize::from) } else { load.threads };
         set_threads(threads);
-        let _inference = InferenceMode::begin();
+        let (_turn, _inference) = (Turn::among_others(), InferenceMode::begin());
         let (Artifact::Onnx(path) | Artifact::Compiled(path)) = load.artifact;
         let graph = read_onnx(path).map_err(Error::failed)?;
         let Options { device, channels_last, fused_convolutions, cuda_graph } = options;
@@ -89,12 +90,21 @@ impl TorchSession {
         there.map(Shared).map_err(|error| lacking(torch_error(error)))
     }
 
+    /// Whether runs are captured, and none with inputs of these shapes was yet.
+    fn has_to_capture(&self, inputs: &[Input<'_, Kept>]) -> bool {
+        let size = |input: &Input<'_, Kept>| match input {
+            Input::Own(own) => own.0.0.size(),
+            Input::Host(view) => sizes(view.shape),
+        };
+        let sizes: Vec<_> = inputs.iter().map(size).collect();
+        self.captured.as_ref().is_some_and(|captured| !captured.iter().any(|replay| replay.is_of(&sizes)))
+    }
+
     /// Runs what was captured for inputs of these shapes, or captures it first. Gives copies: the next run overwrites.
     fn replay(&mut self, index: usize, given: &[Shared]) -> Result<Vec<Shared>, Error> {
-        let like =
-            |replay: &Replay| replay.inputs.iter().zip(given).all(|(kept, given)| kept.0.size() == given.0.size());
+        let sizes: Vec<_> = given.iter().map(|given| given.0.size()).collect();
         let captured = self.captured.as_mut().expect("asked before");
-        let place = match captured.iter().position(like) {
+        let place = match captured.iter().position(|replay| replay.is_of(&sizes)) {
             Some(place) => place,
             None => {
                 captured.push(Replay::capture(index, &self.executor, given)?);
@@ -122,7 +132,19 @@ impl TorchSession {
     }
 }
 
+impl Drop for TorchSession {
+    fn drop(&mut self) {
+        let _turn = Turn::among_others();
+        self.captured = None;
+    }
+}
+
 impl Replay {
+    /// Whether its inputs have these sizes.
+    fn is_of(&self, sizes: &[Vec<i64>]) -> bool {
+        self.inputs.iter().map(|kept| kept.0.size()).eq(sizes.iter().cloned())
+    }
+
     fn capture(index: usize, executor: &Executor<TorchOps>, given: &[Shared]) -> Result<Self, Error> {
         let inputs: Vec<Shared> = given.iter().map(|given| duplicate(&given.0)).collect::<Result<_, _>>()?;
         tch::Cuda::synchronize(index as i64);
@@ -147,12 +169,14 @@ impl Session for TorchSession {
         if self.device == Device::Cpu {
             return Ok(None);
         }
+        let _turn = Turn::among_others();
         let memory = pinned(bytes).ok_or(Error::OutOfMemory { bytes: bytes as u64 })?;
         Ok(Some(Box::new(Pinned(memory))))
     }
 
     fn submit(&mut self, inputs: &[Input<'_, Kept>]) -> Result<Vec<Output<Kept>>, Error> {
         set_threads(self.threads);
+        let _turn = if self.has_to_capture(inputs) { Turn::alone() } else { Turn::among_others() };
         let _inference = InferenceMode::begin();
         let given: Vec<Shared> = inputs.iter().map(|input| self.feed(input)).collect::<Result<_, _>>()?;
         let made = match self.device {
@@ -165,12 +189,14 @@ impl Session for TorchSession {
 
     fn sync(&mut self) -> Result<(), Error> {
         if let Device::Cuda(index) = self.device {
+            let _turn = Turn::among_others();
             tch::Cuda::synchronize(index as i64);
         }
         Ok(())
     }
 
     fn copy_to_host(&mut self, kept: &Kept, to: &mut [u8]) -> Result<(), Error> {
+        let _turn = Turn::among_others();
         tensor::download(&kept.0.0, to).map_err(lacking)
     }
 
