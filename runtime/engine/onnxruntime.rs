@@ -116,6 +116,18 @@ mod tests {
     }
 
     #[test]
+    fn tf32_is_off_in_f32_unless_it_is_asked_for() {
+        let tf32 = |own: serde_json::Value, precision| {
+            let extra = serde_json::from_value(json!({"provider": "cuda", "provider_options": own})).unwrap();
+            let options = Options { precision, extra, ..Options::default() };
+            Settings::read(&OnnxRuntime, &options).unwrap().provider_options.get("use_tf32").cloned()
+        };
+        assert_eq!(tf32(json!({}), DType::F32).as_deref(), Some("0"));
+        assert_eq!(tf32(json!({"use_tf32": true}), DType::F32).as_deref(), Some("1"));
+        assert_eq!(tf32(json!({}), DType::F16), None);
+    }
+
+    #[test]
     fn half_precision_on_the_processor_is_refused_rather_than_passed_off() {
         let error = refusal(json!({}), DType::F16);
         assert_eq!(error, "engine `onnxruntime` does not compute in `f16` (it has: f32 with provider `cpu`)");

@@ -11,4 +11,5 @@ mod support;
 
 mod adaptor;
 mod process;
+mod outputs;
 mod protocol;

@@ -56,9 +56,11 @@ impl<'a> Settings<'a> {
                 return Err(asked.refuse(OPTIMIZATION, reason));
             }
         };
+        let mut provider_options = provider.defaults(options.precision);
+        provider_options.extend(texts(&asked, PROVIDER_OPTIONS)?);
         Ok(Settings {
             provider,
-            provider_options: texts(&asked, PROVIDER_OPTIONS)?,
+            provider_options,
             session_options: texts(&asked, SESSION_OPTIONS)?,
             optimization,
             library: asked.text(LIBRARY)?.map(PathBuf::from),

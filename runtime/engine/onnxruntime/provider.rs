@@ -14,8 +14,8 @@ pub(super) struct Provider {
     pub(super) canonical: &'static str,
     /// Whether it takes options.
     configurable: bool,
-    /// Options that it is given unless the caller says otherwise: f32 is f32, and not TF32.
-    defaults: &'static [(&'static str, &'static str)],
+    /// Options that it is given for f32 unless the caller says otherwise: f32 is f32, and not TF32.
+    in_f32: &'static [(&'static str, &'static str)],
     available: fn() -> ort::Result<bool>,
     build: fn(&IndexMap<String, String>) -> ExecutionProviderDispatch,
 }
@@ -26,18 +26,18 @@ pub(super) static PROVIDERS: &[Provider] = &[
         name: "cpu",
         canonical: <ep::CPU as ExecutionProvider>::NAME,
         configurable: false,
-        defaults: &[],
+        in_f32: &[],
         available: || Ok(true),
         // With the arena, as ONNX Runtime has it by itself; without it, memory is faulted in anew each run.
         build: |_| ep::CPU::default().with_arena_allocator(true).build(),
     },
     provider::<ep::CANN>("cann"),
-    Provider { defaults: &[("use_tf32", "0")], ..provider::<ep::CUDA>("cuda") },
+    Provider { in_f32: &[("use_tf32", "0")], ..provider::<ep::CUDA>("cuda") },
     Provider {
         name: "migraphx",
         canonical: <ep::MIGraphX as ExecutionProvider>::NAME,
         configurable: false,
-        defaults: &[],
+        in_f32: &[],
         available: ep::MIGraphX::is_available,
         build: |_| ep::MIGraphX::default().build(),
     },
@@ -59,7 +59,7 @@ where
         name,
         canonical: E::NAME,
         configurable: true,
-        defaults: &[],
+        in_f32: &[],
         available: E::is_available,
         build: |options| {
             let set = |provider: E, (key, value): (&String, &String)| provider.with_arbitrary_config(key, value);
@@ -73,6 +73,12 @@ impl Provider {
     pub(super) fn computes_in(&self, dtype: DType) -> bool {
         // The processor's kernels convert f16 to f32 and back.
         dtype == DType::F32 || !["cpu", "onednn", "xnnpack"].contains(&self.name)
+    }
+
+    /// The options that it is given by itself. Other types than f32 have none: that option takes f16 off the tensor cores.
+    pub(super) fn defaults(&self, dtype: DType) -> IndexMap<String, String> {
+        let given = if dtype == DType::F32 { self.in_f32 } else { &[] };
+        given.iter().map(|(option, value)| ((*option).to_owned(), (*value).to_owned())).collect()
     }
 
     /// The provider with its options, ready for a session; refuses to go on without it.
@@ -90,9 +96,6 @@ impl Provider {
             let name = self.name;
             return Err(EngineError::Failed(format!("provider `{name}` takes no options here, `{option}` was given")));
         }
-        let mut all: IndexMap<String, String> =
-            self.defaults.iter().map(|(option, value)| ((*option).to_owned(), (*value).to_owned())).collect();
-        all.extend(options.clone());
-        Ok((self.build)(&all).error_on_failure())
+        Ok((self.build)(options).error_on_failure())
     }
 }

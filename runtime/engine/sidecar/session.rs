@@ -15,8 +15,9 @@ use crate::event::SidecarFacts;
 use crate::tensor::{DType, Dim, HostMemory, Tensor, TensorSpec, byte_count};
 use crate::units::{Bytes, Seconds};
 
-/// Memory of outputs that nobody reads any more is kept for the next ones, so much of it.
-const SPARE_REGIONS: usize = 8;
+/// Regions that outputs are read from where they lie. Whoever keeps more of them gets copies: a region is a mapping in two
+/// processes, and takes longer to make than most outputs to copy.
+const OUTPUT_REGIONS: usize = 8;
 
 /// What a model is fed and what it gives.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +46,8 @@ struct Shared {
     book: Arc<Book>,
     /// Regions for outputs; one that only this list holds is free.
     outputs: Mutex<Vec<Arc<Region>>>,
+    /// The region that outputs are copied from when none of those is free.
+    copied: Mutex<Option<Region>>,
     /// Runs whose outputs nobody wants any more, of which the sidecar was not told yet.
     forget: Mutex<Vec<u64>>,
 }
@@ -59,6 +62,7 @@ impl SidecarSession {
             connection: Mutex::new(connection),
             book: Arc::default(),
             outputs: Mutex::default(),
+            copied: Mutex::default(),
             forget: Mutex::default(),
         };
         SidecarSession {
@@ -240,19 +244,46 @@ impl Shared {
         Ok(region)
     }
 
-    /// Memory for an output: one that nobody reads any more, or new.
-    fn output(&self, bytes: usize) -> Result<Arc<Region>, EngineError> {
+    /// A region for an output that nobody reads any more, or a new one; `None` when there are enough.
+    fn output(&self, bytes: usize) -> Result<Option<Arc<Region>>, EngineError> {
         let mut outputs = lock(&self.outputs);
         let free = |region: &Arc<Region>| Arc::strong_count(region) == 1;
         if let Some(region) = outputs.iter().find(|region| free(region) && region.bytes().len() == bytes) {
-            return Ok(Arc::clone(region));
+            return Ok(Some(Arc::clone(region)));
         }
-        if outputs.len() >= SPARE_REGIONS {
+        if outputs.len() >= OUTPUT_REGIONS {
             outputs.retain(|region| !free(region));
+        }
+        if outputs.len() >= OUTPUT_REGIONS {
+            return Ok(None);
         }
         let region = Arc::new(self.lend(bytes)?);
         outputs.push(Arc::clone(&region));
-        Ok(region)
+        Ok(Some(region))
+    }
+
+    /// Has an output written to a region.
+    fn fetch(&self, run: u64, output: usize, region: &Region) -> Result<(), EngineError> {
+        self.connection().order(&Ask::Fetch { run, output, buffer: region.buffer() })
+    }
+
+    /// An output in memory of its own.
+    fn copy(
+        &self,
+        run: u64,
+        output: usize,
+        shape: &[usize],
+        dtype: DType,
+        bytes: usize,
+    ) -> Result<Tensor, EngineError> {
+        let mut copied = lock(&self.copied);
+        let region = match copied.take().filter(|region| region.bytes().len() >= bytes) {
+            Some(region) => copied.insert(region),
+            None => copied.insert(self.lend(bytes)?),
+        };
+        self.fetch(run, output, region)?;
+        Tensor::from_bytes(shape, dtype, &region.bytes()[..bytes])
+            .map_err(|error| EngineError::Failed(error.to_string()))
     }
 }
 
@@ -293,11 +324,15 @@ impl DeviceTensor for SidecarTensor {
             return Ok(tensor.clone());
         }
         let bytes = byte_count(&self.shape, self.dtype).ok_or(EngineError::OutOfMemory { bytes: u64::MAX })?;
-        let region = self.run.shared.output(bytes)?;
-        let ask = Ask::Fetch { run: self.run.number, output: self.output, buffer: region.buffer() };
-        self.run.shared.connection().order(&ask)?;
-        let tensor = Tensor::from_memory(self.shape.clone(), self.dtype, region, 0)
-            .map_err(|error| EngineError::Failed(error.to_string()))?;
+        let (shared, run) = (&self.run.shared, self.run.number);
+        let tensor = match shared.output(bytes)? {
+            Some(region) => {
+                shared.fetch(run, self.output, &region)?;
+                Tensor::from_memory(self.shape.clone(), self.dtype, region, 0)
+                    .map_err(|error| EngineError::Failed(error.to_string()))?
+            }
+            None => shared.copy(run, self.output, &self.shape, self.dtype, bytes)?,
+        };
         Ok(self.host.get_or_init(|| tensor).clone())
     }
 
