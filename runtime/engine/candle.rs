@@ -33,7 +33,7 @@ impl Engine for Candle {
             roles: Roles { framework: true, compiler: false },
             precisions: &[DType::F32],
             // Reductions with axes as an input (18) and Gelu (20) are the newest that the executor has.
-            opset_max: 20,
+            opset_max: 23,
             takes_compiled: false,
             ..Facts::widest("candle", "framework in pure Rust, runs the graph operator by operator on the processor")
         }

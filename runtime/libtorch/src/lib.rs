@@ -37,7 +37,7 @@ impl Engine for Torch {
         onnx: true,
         compiled: false,
         precisions: &[DType::F32, DType::F16, DType::BF16],
-        opset_max: 20,
+        opset_max: 23,
     };
 
     fn check() -> Result<(), Error> {
