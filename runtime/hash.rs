@@ -3,10 +3,10 @@
 //! Knows nothing of what it hashes.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use flagperf_onnx::open_regular;
 use sha2::{Digest, Sha256};
 
 /// SHA-256 of bytes, hexadecimal.
@@ -14,12 +14,12 @@ pub fn hash_bytes(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// SHA-256 of a file's content, hexadecimal; read in pieces.
+/// SHA-256 of a regular file's content, hexadecimal; read in pieces.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// When the file is not a regular one or cannot be read.
 pub fn hash_file(path: &Path) -> io::Result<String> {
-    let (mut file, mut hasher) = (File::open(path)?, Sha256::new());
+    let (mut file, mut hasher) = (open_regular(path)?, Sha256::new());
     let mut piece = vec![0; 1 << 20];
     loop {
         match file.read(&mut piece)? {

@@ -32,7 +32,7 @@ impl Engine for Candle {
         Facts {
             roles: Roles { framework: true, compiler: false },
             precisions: &[DType::F32],
-            // Reductions with axes as an input (18) and Gelu (20) are the newest that the executor has.
+            // Attention is the newest that the executor has; what 21 and 22 changed are types.
             opset_max: 23,
             takes_compiled: false,
             ..Facts::widest("candle", "framework in pure Rust, runs the graph operator by operator on the processor")

@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use nvml_wrapper::{Device, Nvml};
+
 use super::{DeviceFacts, Monitor};
 use crate::config::visible_devices;
 use crate::units::Bytes;
@@ -11,9 +13,9 @@ const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// The monitor of GPUs that NVML knows.
 #[derive(Clone, Copy, Debug)]
-pub struct Nvml;
+pub struct Gpus;
 
-impl Monitor for Nvml {
+impl Monitor for Gpus {
     fn name(&self) -> &'static str {
         "nvml"
     }
@@ -66,13 +68,13 @@ impl Card {
     }
 }
 
-fn library() -> Option<&'static nvml_wrapper::Nvml> {
-    static LIBRARY: OnceLock<Option<nvml_wrapper::Nvml>> = OnceLock::new();
-    LIBRARY.get_or_init(|| nvml_wrapper::Nvml::init().ok()).as_ref()
+fn library() -> Option<&'static Nvml> {
+    static LIBRARY: OnceLock<Option<Nvml>> = OnceLock::new();
+    LIBRARY.get_or_init(|| Nvml::init().ok()).as_ref()
 }
 
 /// The variable lists indices or the beginnings of UUIDs; without it, devices are in the driver's order.
-fn visible(nvml: &nvml_wrapper::Nvml, index: u32) -> Option<nvml_wrapper::Device<'_>> {
+fn visible(nvml: &Nvml, index: u32) -> Option<Device<'_>> {
     let Some(listed) = visible_devices(VISIBLE) else { return nvml.device_by_index(index).ok() };
     let entry = listed.split(',').nth(index as usize)?.trim().to_owned();
     match entry.parse() {

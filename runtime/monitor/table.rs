@@ -1,6 +1,6 @@
 //! The table of monitors.
 
-use super::nvml::Nvml;
+use super::nvml::Gpus;
 use super::processor::Processor;
 use crate::units::Bytes;
 
@@ -32,7 +32,7 @@ pub struct DeviceFacts {
 }
 
 /// Every monitor of this build, by name.
-pub static TABLE: &[&dyn Monitor] = &[&Nvml, &Processor];
+pub static TABLE: &[&dyn Monitor] = &[&Gpus, &Processor];
 
 /// The monitor of this name.
 pub fn find(name: &str) -> Option<&'static dyn Monitor> {

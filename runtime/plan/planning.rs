@@ -91,19 +91,7 @@ fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding
         };
         findings.push(Finding::error(origin("VENDOR"), problem));
     }
-    if let Some(vendor) = &config.vendor
-        && let Some(monitor) = &vendor.monitor
-        && !catalogue.monitors.contains(&monitor.as_str())
-    {
-        let names = || catalogue.monitors.iter().copied();
-        let problem = PlanProblem::UnknownMonitor {
-            vendor: vendor.name.clone(),
-            monitor: monitor.clone(),
-            known: known(names()),
-            nearest: nearest(monitor, names()).map(str::to_owned),
-        };
-        findings.push(Finding::error(vendor.origin(&["monitor"]), problem));
-    }
+    findings.extend(config.vendor.as_ref().and_then(|vendor| unknown_monitor(vendor, catalogue)));
     for host in site.hosts.iter().filter(|host| !is_local(host)) {
         findings.push(Finding::error(origin("HOSTS"), PlanProblem::Remote { host: host.clone() }));
     }
@@ -118,6 +106,19 @@ fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding
         }
         findings.push(Finding::error(origin("CONTAINER"), PlanProblem::Docker));
     }
+}
+
+/// The monitor that the vendor names, when there is none of the name.
+fn unknown_monitor(vendor: &Vendor, catalogue: &Catalogue) -> Option<Finding> {
+    let names = || catalogue.monitors.iter().copied();
+    let monitor = vendor.monitor.as_ref().filter(|monitor| !names().any(|name| name == monitor.as_str()))?;
+    let problem = PlanProblem::UnknownMonitor {
+        vendor: vendor.name.clone(),
+        monitor: monitor.clone(),
+        known: known(names()),
+        nearest: nearest(monitor, names()).map(str::to_owned),
+    };
+    Some(Finding::error(vendor.origin(&["monitor"]), problem))
 }
 
 /// Plans one case.

@@ -113,10 +113,9 @@ class TorchTensors(NumpyTensors):
     def synchronize(self, outputs):
         if self.library.cuda.is_initialized():
             self.library.cuda.synchronize()
-            return
         for output in outputs:
             device = output.device.type if isinstance(output, self.library.Tensor) else "cpu"
-            if device != "cpu":
+            if device not in ("cpu", "cuda"):
                 getattr(self.library, device).synchronize()
 
 

@@ -261,30 +261,6 @@ impl Shared {
         outputs.push(Arc::clone(&region));
         Ok(Some(region))
     }
-
-    /// Has an output written to a region.
-    fn fetch(&self, run: u64, output: usize, region: &Region) -> Result<(), EngineError> {
-        self.connection().order(&Ask::Fetch { run, output, buffer: region.buffer() })
-    }
-
-    /// An output in memory of its own.
-    fn copy(
-        &self,
-        run: u64,
-        output: usize,
-        shape: &[usize],
-        dtype: DType,
-        bytes: usize,
-    ) -> Result<Tensor, EngineError> {
-        let mut copied = lock(&self.copied);
-        let region = match copied.take().filter(|region| region.bytes().len() >= bytes) {
-            Some(region) => copied.insert(region),
-            None => copied.insert(self.lend(bytes)?),
-        };
-        self.fetch(run, output, region)?;
-        Tensor::from_bytes(shape, dtype, &region.bytes()[..bytes])
-            .map_err(|error| EngineError::Failed(error.to_string()))
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -314,6 +290,14 @@ struct SidecarTensor {
     host: OnceLock<Tensor>,
 }
 
+impl SidecarTensor {
+    /// Has it written to a region.
+    fn fetch(&self, region: &Region) -> Result<(), EngineError> {
+        let ask = Ask::Fetch { run: self.run.number, output: self.output, buffer: region.buffer() };
+        self.run.shared.connection().order(&ask)
+    }
+}
+
 impl DeviceTensor for SidecarTensor {
     fn spec(&self) -> TensorSpec {
         TensorSpec::new(self.shape.iter().copied(), self.dtype)
@@ -324,15 +308,22 @@ impl DeviceTensor for SidecarTensor {
             return Ok(tensor.clone());
         }
         let bytes = byte_count(&self.shape, self.dtype).ok_or(EngineError::OutOfMemory { bytes: u64::MAX })?;
-        let (shared, run) = (&self.run.shared, self.run.number);
-        let tensor = match shared.output(bytes)? {
+        let tensor = match self.run.shared.output(bytes)? {
             Some(region) => {
-                shared.fetch(run, self.output, &region)?;
+                self.fetch(&region)?;
                 Tensor::from_memory(self.shape.clone(), self.dtype, region, 0)
-                    .map_err(|error| EngineError::Failed(error.to_string()))?
             }
-            None => shared.copy(run, self.output, &self.shape, self.dtype, bytes)?,
+            None => {
+                let mut copied = lock(&self.run.shared.copied);
+                let region = match copied.take().filter(|region| region.bytes().len() >= bytes) {
+                    Some(region) => copied.insert(region),
+                    None => copied.insert(self.run.shared.lend(bytes)?),
+                };
+                self.fetch(region)?;
+                Tensor::from_bytes(self.shape.clone(), self.dtype, &region.bytes()[..bytes])
+            }
         };
+        let tensor = tensor.map_err(|error| EngineError::Failed(error.to_string()))?;
         Ok(self.host.get_or_init(|| tensor).clone())
     }
 

@@ -90,21 +90,15 @@ impl TorchSession {
         there.map(Shared).map_err(|error| lacking(torch_error(error)))
     }
 
-    /// Whether runs are captured, and none with inputs of these shapes was yet.
-    fn has_to_capture(&self, inputs: &[Input<'_, Kept>]) -> bool {
-        let size = |input: &Input<'_, Kept>| match input {
-            Input::Own(own) => own.0.0.size(),
-            Input::Host(view) => sizes(view.shape),
-        };
-        let sizes: Vec<_> = inputs.iter().map(size).collect();
-        self.captured.as_ref().is_some_and(|captured| !captured.iter().any(|replay| replay.is_of(&sizes)))
+    /// Which captured run has inputs of these shapes, if there is one.
+    fn captured_for(&self, inputs: &[Input<'_, Kept>]) -> Option<usize> {
+        self.captured.as_ref()?.iter().position(|replay| replay.is_of(inputs))
     }
 
     /// Runs what was captured for inputs of these shapes, or captures it first. Gives copies: the next run overwrites.
-    fn replay(&mut self, index: usize, given: &[Shared]) -> Result<Vec<Shared>, Error> {
-        let sizes: Vec<_> = given.iter().map(|given| given.0.size()).collect();
+    fn replay(&mut self, index: usize, place: Option<usize>, given: &[Shared]) -> Result<Vec<Shared>, Error> {
         let captured = self.captured.as_mut().expect("asked before");
-        let place = match captured.iter().position(|replay| replay.is_of(&sizes)) {
+        let place = match place {
             Some(place) => place,
             None => {
                 captured.push(Replay::capture(index, &self.executor, given)?);
@@ -140,9 +134,13 @@ impl Drop for TorchSession {
 }
 
 impl Replay {
-    /// Whether its inputs have these sizes.
-    fn is_of(&self, sizes: &[Vec<i64>]) -> bool {
-        self.inputs.iter().map(|kept| kept.0.size()).eq(sizes.iter().cloned())
+    /// Whether its inputs have the shapes of these.
+    fn is_of(&self, inputs: &[Input<'_, Kept>]) -> bool {
+        let size = |input: &Input<'_, Kept>| match input {
+            Input::Own(own) => own.0.0.size(),
+            Input::Host(view) => sizes(view.shape),
+        };
+        self.inputs.iter().map(|kept| kept.0.size()).eq(inputs.iter().map(size))
     }
 
     fn capture(index: usize, executor: &Executor<TorchOps>, given: &[Shared]) -> Result<Self, Error> {
@@ -176,11 +174,13 @@ impl Session for TorchSession {
 
     fn submit(&mut self, inputs: &[Input<'_, Kept>]) -> Result<Vec<Output<Kept>>, Error> {
         set_threads(self.threads);
-        let _turn = if self.has_to_capture(inputs) { Turn::alone() } else { Turn::among_others() };
+        let place = self.captured_for(inputs);
+        let captures = self.captured.is_some() && place.is_none();
+        let _turn = if captures { Turn::alone() } else { Turn::among_others() };
         let _inference = InferenceMode::begin();
         let given: Vec<Shared> = inputs.iter().map(|input| self.feed(input)).collect::<Result<_, _>>()?;
         let made = match self.device {
-            Device::Cuda(index) if self.captured.is_some() => self.replay(index, &given)?,
+            Device::Cuda(index) if self.captured.is_some() => self.replay(index, place, &given)?,
             _ => self.executor.run(given).map_err(failed)?,
         };
         let lent: Vec<Range<usize>> = inputs.iter().filter_map(addresses).collect();
