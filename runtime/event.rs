@@ -91,7 +91,7 @@ pub enum Event {
         /// SHA-256 of its content, hexadecimal; empty for what is rewritten as the run goes on.
         sha256: String,
     },
-    /// The phase's figures.
+    /// The phase's figures so far, after every pass. Its `passes` holds only those that no earlier event had.
     Measured(Box<Measurement>),
     /// How the outputs of inference agree with those of validation.
     Agreement(Agreement),

@@ -48,7 +48,7 @@ pub struct PassTimes {
     pub output_s: Seconds,
     /// Part of `whole_s` spent in the evaluator.
     pub evaluate_s: Seconds,
-    /// The rest of `whole_s`.
+    /// Everything else the host did, measured: its part of every step, and after the last one.
     pub host_s: Seconds,
     /// Metrics of this pass by name; empty when they mean nothing.
     pub accuracy: IndexMap<String, f64>,
@@ -113,6 +113,17 @@ impl VendorTime {
     }
 }
 
+/// What the outputs of a step took to arrive in host memory, after the device was synchronised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OutputCopy {
+    /// Outputs of a step.
+    pub count: u32,
+    /// Bytes of all outputs of a step.
+    pub bytes: Bytes,
+    /// Time of a step, as in [`StepTimes::output_s`].
+    pub latency: Latency,
+}
+
 /// The figures of one measured loop.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measurement {
@@ -140,12 +151,18 @@ pub struct Measurement {
     pub throughput_core_samples_per_s: Option<SamplesPerSecond>,
     /// Core time of a step.
     pub latency: Option<Latency>,
-    /// Every pass.
+    /// Copying the outputs of a step to the host.
+    #[serde(default)]
+    pub output_copy: Option<OutputCopy>,
+    /// Every pass. An event carries only the passes that no earlier event had: see [`Measurement::after`].
     pub passes: Vec<PassTimes>,
     /// Mean over the passes of each metric; empty when they mean nothing.
     pub accuracy: IndexMap<String, f64>,
     /// Why there is no accuracy, when there is none.
     pub accuracy_unknown: Option<String>,
+    /// Observations that the evaluator counted, over all passes: the most that any of its metrics has.
+    #[serde(default)]
+    pub observations: u64,
     /// Outputs that are NaN or infinite, over all passes.
     pub non_finite_outputs: u64,
     /// Time of sub-phases that the script named, over all passes.
@@ -159,19 +176,27 @@ pub struct Measurement {
     pub memory_bytes_max: Bytes,
 }
 
-/// Sums the steps of one pass. `whole` is the pass's wall time; what the steps do not cover counts as host.
-pub fn summarise(steps: &[StepTimes], whole: Seconds, accuracy: IndexMap<String, f64>) -> PassTimes {
+impl Measurement {
+    /// The same with the passes of `earlier`, a measurement of the same loop, before its own.
+    #[must_use]
+    pub fn after(mut self, earlier: Measurement) -> Self {
+        let new = std::mem::replace(&mut self.passes, earlier.passes);
+        self.passes.extend(new);
+        self
+    }
+}
+
+/// Sums the steps of one pass. `whole_s` is the pass's wall time, `tail_s` the host's time after the last step.
+pub fn summarise(steps: &[StepTimes], whole_s: Seconds, tail_s: Seconds, accuracy: IndexMap<String, f64>) -> PassTimes {
     let sum = |part: fn(&StepTimes) -> Seconds| steps.iter().map(part).sum::<Seconds>();
-    let (load_wait_s, core_s) = (sum(|s| s.load_wait_s), sum(|s| s.core_s));
-    let (output_s, evaluate_s) = (sum(|s| s.output_s), sum(|s| s.evaluate_s));
     PassTimes {
         samples: steps.iter().map(|s| u64::from(s.samples)).sum(),
-        whole_s: whole,
-        load_wait_s,
-        core_s,
-        output_s,
-        evaluate_s,
-        host_s: whole - (load_wait_s + core_s + output_s + evaluate_s),
+        whole_s,
+        load_wait_s: sum(|s| s.load_wait_s),
+        core_s: sum(|s| s.core_s),
+        output_s: sum(|s| s.output_s),
+        evaluate_s: sum(|s| s.evaluate_s),
+        host_s: sum(|s| s.host_s) + tail_s,
         accuracy,
     }
 }
@@ -181,20 +206,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_a_pass_sum_to_its_wall_time() {
+    fn every_part_of_a_pass_is_the_sum_of_its_steps() {
         let step = StepTimes {
             pass: 0,
             samples: 4,
-            load_wait_s: Seconds(0.1),
-            core_s: Seconds(0.5),
-            output_s: Seconds(0.05),
-            evaluate_s: Seconds(0.05),
-            host_s: Seconds(0.01),
+            load_wait_s: Seconds(0.5),
+            core_s: Seconds(0.25),
+            output_s: Seconds(0.125),
+            evaluate_s: Seconds(0.0625),
+            host_s: Seconds(0.03125),
         };
-        let pass = summarise(&[step, step], Seconds(2.0), IndexMap::new());
-        let parts = pass.load_wait_s + pass.core_s + pass.output_s + pass.evaluate_s + pass.host_s;
-        assert!((parts.0 - 2.0).abs() < 1e-12);
-        assert_eq!(pass.samples, 8);
+        let pass = summarise(&[step, step], Seconds(2.0), Seconds(0.0625), IndexMap::new());
+        let parts = [pass.load_wait_s, pass.core_s, pass.output_s, pass.evaluate_s, pass.host_s];
+        assert_eq!(parts, [1.0, 0.5, 0.25, 0.125, 0.125].map(Seconds));
+        assert_eq!((pass.samples, pass.whole_s), (8, Seconds(2.0)));
     }
 
     #[test]

@@ -7,5 +7,5 @@ mod measurement;
 mod warmup;
 
 pub use clock::{Clock, FixedClock, MonotonicClock, Nanos};
-pub use measurement::{Latency, Measurement, PassTimes, StepTimes, VendorTime, summarise};
+pub use measurement::{Latency, Measurement, OutputCopy, PassTimes, StepTimes, VendorTime, summarise};
 pub use warmup::Warmup;

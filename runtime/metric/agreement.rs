@@ -1,38 +1,59 @@
-//! How two sets of outputs agree, element by element and row by row.
+//! How the outputs of inference agree with those of validation: each output by itself, element by element, sample by
+//! sample.
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::tensor::Tensor;
+use crate::tensor::{DType, Tensor};
 
 /// Agreement of inference with validation over the samples that both computed.
-///
-/// Absolute error is `|b - a|`; relative error is `|b - a| / max(|a|, 1e-6)`, `a` being validation. The cosine is of
-/// all outputs as one vector.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Agreement {
+    /// The pass of inference that was compared, from 0. It is drawn at random, so that no engine can know it.
+    pub pass: u32,
     /// Samples compared.
     pub samples: u64,
-    /// Largest absolute error.
+    /// The figures of each output, by name.
+    pub outputs: IndexMap<String, OutputAgreement>,
+    /// What could not be compared and why, one fragment each.
+    pub not_compared: Vec<String>,
+}
+
+/// Agreement of one output. `a` is an element of validation, `b` the same element of inference.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OutputAgreement {
+    /// Elements compared.
+    pub elements: u64,
+    /// Elements that are NaN or infinite on either side. With any of them, every figure that they enter is NaN.
+    pub non_finite: u64,
+    /// Largest absolute error, `|b - a|`.
     #[serde(deserialize_with = "null_is_nan")]
     pub max_abs: f64,
-    /// Largest relative error.
-    #[serde(deserialize_with = "null_is_nan")]
-    pub max_rel: f64,
     /// Mean absolute error.
     #[serde(deserialize_with = "null_is_nan")]
     pub mean_abs: f64,
     /// Median absolute error.
     #[serde(deserialize_with = "null_is_nan")]
     pub median_abs: f64,
+    /// Largest relative error, `|b - a| / max(|a|, 1e-6)`.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub max_rel: f64,
     /// Mean relative error.
     #[serde(deserialize_with = "null_is_nan")]
     pub mean_rel: f64,
     /// Median relative error.
     #[serde(deserialize_with = "null_is_nan")]
     pub median_rel: f64,
-    /// Cosine similarity; `None` when one side is all zero.
+    /// Relative error of the output as one vector, `‖b - a‖₂ / ‖a‖₂`; 0 when both are all zero, infinite when only `a`
+    /// is.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub relative_l2: f64,
+    /// The same of the sample with the largest error: `‖bᵢ - aᵢ‖₂` over the root mean square of all `‖aᵢ‖₂`.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub worst_sample: f64,
+    /// Cosine similarity of the output as one vector; `None` when one side is all zero or not finite.
     pub cosine: Option<f64>,
-    /// Share of rows whose largest element is the same; `None` unless outputs are `N,C`.
+    /// Share of rows whose largest element is the same; `None` unless the output is `N,C`.
     pub top1_agreement: Option<f64>,
 }
 
@@ -41,67 +62,145 @@ fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Err
     Option::deserialize(deserializer).map(|value| value.unwrap_or(f64::NAN))
 }
 
-/// Collects pairs of outputs. Memory: two numbers an element, for the medians.
+/// Bounds of the agreement of an output. Beyond one of them the case fails.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgreementLimits {
+    /// Largest [`OutputAgreement::relative_l2`].
+    pub relative_l2: f64,
+    /// Largest [`OutputAgreement::worst_sample`].
+    pub worst_sample: f64,
+    /// Least [`OutputAgreement::cosine`].
+    pub cosine: f64,
+}
+
+impl AgreementLimits {
+    /// The limits of a type in which inference computes, where the case states none. Two correct engines differ by how
+    /// they order sums: by about 1e-5 over a deep network in f32, 1e-2 in f16. Outputs of another image or of other weights
+    /// differ by 0.1 and more.
+    pub fn of_precision(precision: DType) -> Self {
+        match precision {
+            DType::F16 => AgreementLimits { relative_l2: 0.03, worst_sample: 0.1, cosine: 0.999 },
+            DType::BF16 => AgreementLimits { relative_l2: 0.15, worst_sample: 0.5, cosine: 0.98 },
+            _ => AgreementLimits { relative_l2: 1e-3, worst_sample: 1e-2, cosine: 0.9999 },
+        }
+    }
+
+    /// What `agreement` beyond these limits is, one fragment each; NaN is beyond every limit.
+    pub fn exceeded(&self, agreement: &OutputAgreement) -> Vec<String> {
+        let OutputAgreement { relative_l2, worst_sample, cosine, non_finite, .. } = *agreement;
+        let mut exceeded = Vec::new();
+        if non_finite > 0 {
+            exceeded.push(format!("{non_finite} elements are NaN or infinite"));
+            return exceeded;
+        }
+        for (name, value, limit) in
+            [("relative_l2", relative_l2, self.relative_l2), ("worst_sample", worst_sample, self.worst_sample)]
+        {
+            if !(value <= limit) {
+                exceeded.push(format!("`{name}` is {value:.2e}, the limit is {limit:.2e}"));
+            }
+        }
+        match cosine {
+            Some(cosine) if cosine >= self.cosine => {}
+            // Both all zero: there is no angle, and no error either.
+            None if relative_l2 == 0.0 => {}
+            Some(cosine) => exceeded.push(format!("`cosine` is {cosine:.6}, the limit is {}", self.cosine)),
+            None => exceeded.push("one side is all zero".to_owned()),
+        }
+        exceeded
+    }
+}
+
+/// Collects pairs of one output, batch by batch. Memory: two `f32` an element, for the medians.
 #[derive(Debug, Default)]
 pub struct AgreementMeter {
     abs: Vec<f32>,
     rel: Vec<f32>,
+    non_finite: u64,
     dot: f64,
     norm_a: f64,
     norm_b: f64,
+    error: f64,
+    worst_error: f64,
     samples: u64,
     same_top1: u64,
     ranked_rows: u64,
 }
 
 impl AgreementMeter {
-    /// Takes one output of the same rows from both sides; `counts_samples` for the first output only.
+    /// Takes the output of one batch from both sides, one row a sample.
     ///
     /// Returns `false`, taking nothing, when the shapes differ.
-    pub fn push(&mut self, a: &Tensor, b: &Tensor, counts_samples: bool) -> bool {
+    pub fn push(&mut self, a: &Tensor, b: &Tensor) -> bool {
         if a.shape() != b.shape() {
             return false;
         }
+        let rows = a.shape().first().copied().unwrap_or(1);
         let (x, y) = (a.to_f64(), b.to_f64());
-        for (a, b) in x.iter().zip(&y) {
-            let error = (b - a).abs();
-            self.abs.push(error as f32);
-            self.rel.push((error / a.abs().max(1e-6)) as f32);
-            self.dot += a * b;
-            self.norm_a += a * a;
-            self.norm_b += b * b;
+        let row_elements = (x.len() / rows.max(1)).max(1);
+        for (x, y) in x.chunks(row_elements).zip(y.chunks(row_elements)) {
+            let error = self.push_row(x, y);
+            self.error += error;
+            self.worst_error = if error.is_nan() { f64::NAN } else { self.worst_error.max(error) };
         }
-        if counts_samples {
-            self.samples += a.shape().first().copied().unwrap_or(1) as u64;
-            if let [rows, classes] = *a.shape()
-                && classes > 0
-            {
-                self.ranked_rows += rows as u64;
-                let rows = x.chunks_exact(classes).zip(y.chunks_exact(classes));
-                self.same_top1 += rows.filter(|(a, b)| argmax(a) == argmax(b)).count() as u64;
-            }
+        self.samples += rows as u64;
+        if let [rows, classes] = *a.shape()
+            && classes > 0
+        {
+            self.ranked_rows += rows as u64;
+            let rows = x.chunks_exact(classes).zip(y.chunks_exact(classes));
+            self.same_top1 += rows.filter(|(a, b)| argmax(a) == argmax(b)).count() as u64;
         }
         true
     }
 
+    /// Takes one sample and returns its squared error.
+    fn push_row(&mut self, a: &[f64], b: &[f64]) -> f64 {
+        let mut squared = 0.0;
+        for (a, b) in a.iter().zip(b) {
+            let error = (b - a).abs();
+            self.abs.push(error as f32);
+            self.rel.push((error / a.abs().max(1e-6)) as f32);
+            self.non_finite += u64::from(!(a.is_finite() && b.is_finite()));
+            self.dot += a * b;
+            self.norm_a += a * a;
+            self.norm_b += b * b;
+            squared += error * error;
+        }
+        squared
+    }
+
+    /// Samples taken so far.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
     /// The agreement over everything taken; `None` without any element.
-    pub fn finish(mut self) -> Option<Agreement> {
+    pub fn finish(mut self) -> Option<OutputAgreement> {
         if self.abs.is_empty() {
             return None;
         }
         let norms = (self.norm_a * self.norm_b).sqrt();
-        Some(Agreement {
-            samples: self.samples,
+        Some(OutputAgreement {
+            elements: self.abs.len() as u64,
+            non_finite: self.non_finite,
             max_abs: largest(&self.abs),
             max_rel: largest(&self.rel),
             mean_abs: mean(&self.abs),
             median_abs: median(&mut self.abs),
             mean_rel: mean(&self.rel),
             median_rel: median(&mut self.rel),
-            cosine: (norms > 0.0).then(|| self.dot / norms),
+            relative_l2: ratio(self.error, self.norm_a),
+            worst_sample: ratio(self.worst_error, self.norm_a / self.samples as f64),
+            cosine: (norms > 0.0 && self.non_finite == 0).then(|| self.dot / norms),
             top1_agreement: (self.ranked_rows > 0).then(|| self.same_top1 as f64 / self.ranked_rows as f64),
         })
     }
+}
+
+/// The root of a quotient of squares; no error against nothing is none.
+fn ratio(squared_error: f64, squared_norm: f64) -> f64 {
+    if squared_error == 0.0 { 0.0 } else { (squared_error / squared_norm).sqrt() }
 }
 
 /// The largest value; NaN when there is one.
@@ -131,17 +230,24 @@ fn argmax(row: &[f64]) -> Option<usize> {
 mod tests {
     use super::*;
 
+    const LIMITS: AgreementLimits = AgreementLimits { relative_l2: 0.01, worst_sample: 0.1, cosine: 0.999 };
+
+    fn agreement(shape: [usize; 2], a: &[f32], b: &[f32]) -> OutputAgreement {
+        let tensor = |values: &[f32]| Tensor::from_vec(shape, values.to_vec()).unwrap();
+        let mut meter = AgreementMeter::default();
+        assert!(meter.push(&tensor(a), &tensor(b)));
+        meter.finish().unwrap()
+    }
+
     #[test]
     fn known_errors_give_known_figures() {
-        let a = Tensor::from_vec([2, 2], vec![1.0f32, 2.0, 4.0, 3.0]).unwrap();
-        let b = Tensor::from_vec([2, 2], vec![1.5f32, 2.0, 4.0, 4.25]).unwrap();
-        let mut meter = AgreementMeter::default();
-        assert!(meter.push(&a, &b, true));
-        let agreement = meter.finish().unwrap();
+        let agreement = agreement([2, 2], &[1.0, 2.0, 4.0, 3.0], &[1.5, 2.0, 4.0, 4.25]);
         assert_eq!((agreement.max_abs, agreement.mean_abs, agreement.median_abs), (1.25, 0.4375, 0.25));
-        assert_eq!((agreement.max_rel, agreement.samples), (0.5, 2));
+        assert_eq!((agreement.max_rel, agreement.elements), (0.5, 4));
         assert_eq!(agreement.top1_agreement, Some(0.5));
         assert!(agreement.cosine.unwrap() > 0.98);
+        assert!((agreement.relative_l2 - (1.8125f64 / 30.0).sqrt()).abs() < 1e-12);
+        assert!((agreement.worst_sample - (1.5625f64 / 15.0).sqrt()).abs() < 1e-12);
     }
 
     #[test]
@@ -149,18 +255,37 @@ mod tests {
         let a = Tensor::from_vec([1], vec![1.0f32]).unwrap();
         let b = Tensor::from_vec([2], vec![1.0f32, 2.0]).unwrap();
         let mut meter = AgreementMeter::default();
-        assert!(!meter.push(&a, &b, true));
+        assert!(!meter.push(&a, &b));
         assert_eq!(meter.finish(), None);
     }
 
     #[test]
-    fn nan_is_never_hidden() {
-        let a = Tensor::from_vec([1, 2], vec![1.0f32, 2.0]).unwrap();
-        let b = Tensor::from_vec([1, 2], vec![f32::NAN, 2.0]).unwrap();
-        let mut meter = AgreementMeter::default();
-        meter.push(&a, &b, true);
-        let text = serde_json::to_string(&meter.finish().unwrap()).unwrap();
-        let read: Agreement = serde_json::from_str(&text).unwrap();
-        assert!(read.max_abs.is_nan());
+    fn nan_is_never_hidden_and_never_within_the_limits() {
+        let agreement = agreement([1, 2], &[1.0, 2.0], &[f32::NAN, 2.0]);
+        let text = serde_json::to_string(&agreement).unwrap();
+        let read: OutputAgreement = serde_json::from_str(&text).unwrap();
+        assert!(read.max_abs.is_nan() && read.relative_l2.is_nan() && read.worst_sample.is_nan());
+        assert_eq!((read.cosine, read.non_finite), (None, 1));
+        assert_eq!(LIMITS.exceeded(&read), ["1 elements are NaN or infinite"]);
+    }
+
+    #[test]
+    fn zeros_in_place_of_the_outputs_exceed_every_limit() {
+        let exceeded = LIMITS.exceeded(&agreement([2, 2], &[1.0, 2.0, 3.0, 4.0], &[0.0; 4]));
+        assert_eq!(exceeded.len(), 3, "{exceeded:?}");
+        assert_eq!(exceeded[2], "one side is all zero");
+        assert_eq!(LIMITS.exceeded(&agreement([2, 2], &[0.0; 4], &[0.0; 4])), [""; 0]);
+        assert_eq!(LIMITS.exceeded(&agreement([2, 2], &[0.0; 4], &[0.0, 0.0, 0.0, 1.0])).len(), 3);
+    }
+
+    #[test]
+    fn one_wrong_sample_among_many_right_ones_exceeds_the_limit_of_the_worst() {
+        let a: Vec<f32> = (0..4096).map(|i| 1.0 + (i % 7) as f32).collect();
+        let mut b = a.clone();
+        b[8..10].copy_from_slice(&[3.0, 1.0]);
+        let limits = AgreementLimits { relative_l2: 0.1, cosine: 0.99, ..LIMITS };
+        let exceeded = limits.exceeded(&agreement([2048, 2], &a, &b));
+        assert_eq!(exceeded.len(), 1, "{exceeded:?}");
+        assert!(exceeded[0].starts_with("`worst_sample` is "), "{exceeded:?}");
     }
 }

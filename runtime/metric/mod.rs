@@ -6,4 +6,4 @@ mod accumulator;
 mod agreement;
 
 pub use accumulator::{Accumulator, MetricError, top_k};
-pub use agreement::{Agreement, AgreementMeter};
+pub use agreement::{Agreement, AgreementLimits, AgreementMeter, OutputAgreement};

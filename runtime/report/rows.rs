@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 
 use super::text::{bytes, count, digits, duration, percent, rate};
 use crate::measure::{Latency, Measurement};
-use crate::metric::Agreement;
+use crate::metric::{AgreementLimits, OutputAgreement};
 use crate::result::{Accuracy, PhaseRecord, Record, Verdict};
 use crate::step::Step;
 use crate::units::{SamplesPerSecond, Seconds};
@@ -24,8 +24,7 @@ pub fn sections(record: &Record) -> Vec<Section> {
     for measured in record.phases.iter().flat_map(|phase| &phase.measured) {
         sections.push(section(measured.step.name(), loop_rows(measured)));
     }
-    let agreement = record.phases.iter().find_map(|phase| phase.agreement.as_ref());
-    sections.extend(agreement.map(|agreement| section("inference against validation", agreement_rows(agreement))));
+    sections.extend(agreement_sections(record));
     sections.push(section("accuracy", accuracy_rows(&record.accuracy)));
     sections.push(section("what was measured", subject_rows(record)));
     sections.retain(|section| !section.rows.is_empty());
@@ -161,16 +160,45 @@ fn split(measured: &Measurement) -> Option<String> {
     Some(format!("{}: {}", duration(whole), parts.join(", ")))
 }
 
-fn agreement_rows(agreement: &Agreement) -> Vec<(&'static str, String)> {
-    let Agreement { samples, max_abs, max_rel, mean_abs, median_abs, mean_rel, median_rel, cosine, top1_agreement } =
-        agreement;
+/// A section for each output that was compared, and one for the verdict.
+fn agreement_sections(record: &Record) -> Vec<Section> {
+    let agreement = record.phases.iter().find_map(|phase| phase.agreement.as_ref());
+    let outputs = agreement.into_iter().flat_map(|agreement| &agreement.outputs);
+    let mut sections: Vec<Section> =
+        outputs.map(|(name, figures)| section(&format!("agreement of `{name}`"), output_rows(figures))).collect();
+    let mut rows = Vec::new();
+    if let Some(agreement) = agreement {
+        rows.push(("samples", format!("{}, of pass {}", count(agreement.samples), agreement.pass + 1)));
+    }
+    let check = &record.agreement;
+    if let Some(limits) = &check.limits {
+        let AgreementLimits { relative_l2, worst_sample, cosine } = limits;
+        rows.push(("limits", format!("relative {relative_l2:.0e}, worst sample {worst_sample:.0e}, cosine {cosine}")));
+    }
+    let verdict = match check.verdict {
+        Verdict::Missed => format!("does not agree: {}", check.missed.join("; ")),
+        Verdict::Unknown | Verdict::NoTarget => format!("none: {}", check.unknown.as_deref().unwrap_or("unknown")),
+        Verdict::Met => "agrees".to_owned(),
+    };
+    rows.push(("verdict", verdict));
+    sections.push(section("inference against validation", rows));
+    sections
+}
+
+fn output_rows(agreement: &OutputAgreement) -> Vec<(&'static str, String)> {
+    let OutputAgreement { max_abs, max_rel, mean_abs, median_abs, mean_rel, median_rel, .. } = agreement;
+    let cosine = agreement.cosine.map(|cosine| format!("{cosine:.6}"));
+    let no_cosine = match agreement.non_finite {
+        0 => "unknown: one side is all zero".to_owned(),
+        elements => format!("unknown: {} elements are NaN or infinite", count(elements)),
+    };
     let mut rows = vec![
-        ("samples", count(*samples)),
         ("absolute error", format!("max {max_abs:.2e}, mean {mean_abs:.2e}, median {median_abs:.2e}")),
         ("relative error", format!("max {max_rel:.2e}, mean {mean_rel:.2e}, median {median_rel:.2e}")),
-        ("cosine", cosine.map_or_else(|| "unknown: one side is all zero".to_owned(), |cosine| format!("{cosine:.6}"))),
+        ("relative as a vector", format!("{:.2e}, worst sample {:.2e}", agreement.relative_l2, agreement.worst_sample)),
+        ("cosine", cosine.unwrap_or(no_cosine)),
     ];
-    rows.extend(top1_agreement.map(|share| ("same top-1", percent(share))));
+    rows.extend(agreement.top1_agreement.map(|share| ("same top-1", percent(share))));
     rows
 }
 

@@ -17,7 +17,7 @@ pub enum Verdict {
     NoTarget,
     /// Every metric reaches its target.
     Met,
-    /// A metric is below its target, or outputs are no numbers: the case has failed.
+    /// A figure is beyond its target or limit, outputs are no numbers, or nothing was evaluated: the case has failed.
     Missed,
 }
 
@@ -55,6 +55,7 @@ impl Accuracy {
             .filter(|(_, metrics)| !metrics.is_empty())
             .flat_map(|(step, metrics)| missed(step, metrics, &accuracy.target))
             .chain(no_numbers(phases))
+            .chain(no_samples(phases))
             .collect();
         let has_any = !(accuracy.validation.is_empty() && accuracy.inference.is_empty());
         accuracy.verdict = match (has_any, accuracy.target.is_empty(), accuracy.missed.is_empty()) {
@@ -89,6 +90,15 @@ fn meaningless(phases: &[PhaseRecord]) -> Option<String> {
 fn no_numbers(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
     let measured = phases.iter().flat_map(|phase| &phase.measured).filter(|measured| measured.non_finite_outputs > 0);
     measured.map(|m| format!("{}: {} outputs are NaN or infinite", m.step.name(), m.non_finite_outputs))
+}
+
+/// No sample is no answer either, with any weights and without a target.
+fn no_samples(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
+    phases.iter().flat_map(|phase| &phase.measured).filter_map(|m| match (m.samples, m.observations) {
+        (0, _) => Some(format!("{}: not one sample could be read ({} failed)", m.step.name(), m.failed_samples)),
+        (samples, 0) => Some(format!("{}: the evaluator counted none of {samples} samples", m.step.name())),
+        _ => None,
+    })
 }
 
 /// A metric that was not measured misses its target, and so does NaN.
@@ -142,6 +152,22 @@ mod tests {
         let accuracy = Accuracy::judge(&[phase], IndexMap::new());
         assert_eq!(accuracy.verdict, Verdict::Missed);
         assert_eq!(accuracy.missed, ["inference: 7 outputs are NaN or infinite"]);
+    }
+
+    #[test]
+    fn no_sample_and_no_observation_miss_any_target_and_none() {
+        let mut phase = testing::phase();
+        phase.model = Some(ModelFacts { weights_are_random: true, ..ModelFacts::default() });
+        phase.measured = vec![testing::measurement(Step::Validation), testing::measurement(Step::Inference)];
+        phase.measured[0].observations = 0;
+        (phase.measured[1].samples, phase.measured[1].failed_samples) = (0, 16);
+        let accuracy = Accuracy::judge(&[phase], IndexMap::new());
+        assert_eq!(accuracy.verdict, Verdict::Missed);
+        let missed = [
+            "validation: the evaluator counted none of 16 samples",
+            "inference: not one sample could be read (16 failed)",
+        ];
+        assert_eq!(accuracy.missed, missed);
     }
 
     #[test]

@@ -69,9 +69,15 @@ impl PhaseCollector {
                 record.files.push(FileRecord { what, path, size_bytes: *size_bytes, sha256 });
             }
             Event::Measured(measured) => {
-                // Told again after every pass, so that what is measured outlives a worker that does not.
-                record.measured.retain(|earlier| earlier.step != measured.step);
-                record.measured.push((**measured).clone());
+                // Sent after every pass, so that what is measured outlives a worker that does not.
+                let measured = (**measured).clone();
+                match record.measured.iter().position(|earlier| earlier.step == measured.step) {
+                    Some(place) => {
+                        let earlier = record.measured.remove(place);
+                        record.measured.insert(place, measured.after(earlier));
+                    }
+                    None => record.measured.push(measured),
+                }
             }
             Event::Agreement(agreement) => record.agreement = Some(agreement.clone()),
             Event::Log { level: Level::Warning, source, message } => self.warn(format!("{source}: {message}")),

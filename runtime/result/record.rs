@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Accuracy, FinishInfo, FlopCount, Machine, Peak, Provenance};
+use super::{Accuracy, AgreementCheck, FinishInfo, FlopCount, Machine, Peak, Provenance};
 use crate::event::{DatasetFacts, EngineFacts, ModelFacts};
 use crate::measure::Measurement;
 use crate::metric::Agreement;
@@ -40,6 +40,9 @@ pub struct Record {
     pub settings: IndexMap<String, Setting>,
     /// Accuracy against the target.
     pub accuracy: Accuracy,
+    /// Agreement of inference with validation against its limits.
+    #[serde(default)]
+    pub agreement: AgreementCheck,
     /// Work of a sample, as declared and as counted, and what follows from each.
     pub flops: FlopCount,
     /// The phases that ran, in order.
@@ -69,7 +72,7 @@ impl Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Every step ran and the accuracy is not below its target.
+    /// Every step ran, the accuracy is not below its target, and inference agrees with validation.
     Ok,
     /// Something failed; what was measured before is kept.
     Failed,

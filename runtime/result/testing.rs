@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 
-use super::{Accuracy, FinishInfo, FlopCount, PhaseRecord, Provenance, Record, Status};
+use super::{Accuracy, AgreementCheck, FinishInfo, FlopCount, PhaseRecord, Provenance, Record, Status};
 use crate::event::ModelFacts;
 use crate::measure::{Measurement, PassTimes};
 use crate::step::{Phase, Step};
@@ -28,9 +28,11 @@ pub fn measurement(step: Step) -> Measurement {
         throughput_whole_samples_per_s: Some(SamplesPerSecond(64.0)),
         throughput_core_samples_per_s: Some(SamplesPerSecond(80.0)),
         latency: None,
+        output_copy: None,
         passes: vec![PassTimes::default()],
         accuracy: IndexMap::new(),
         accuracy_unknown: None,
+        observations: 16,
         non_finite_outputs: 0,
         spans: IndexMap::new(),
         vendor_time: None,
@@ -62,6 +64,7 @@ pub fn record() -> Record {
         departures: Vec::new(),
         settings: IndexMap::new(),
         accuracy: Accuracy::judge(&phases, IndexMap::new()),
+        agreement: AgreementCheck::default(),
         flops: FlopCount::default(),
         phases,
         hosts: Vec::new(),

@@ -16,7 +16,7 @@ use crate::event::Level;
 use crate::hash::{hash_bytes, hash_file};
 use crate::plan::{CasePlan, Job, ModelInput, Plan, Row};
 use crate::result::{
-    Accuracy, EventChain, FailureRecord, FinishInfo, FlopCount, Provenance, Record, Setting, Status, hash_scripts,
+    Accuracy, AgreementCheck, EventChain, FailureRecord, FinishInfo, FlopCount, Provenance, Record, Setting, Status, hash_scripts,
 };
 
 /// What every case of a run shares.
@@ -131,6 +131,7 @@ fn blank(course: &Course<'_>, case: &CasePlan) -> Record {
         departures: case.departures.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect(),
         settings: settings(course.rows, case, config),
         accuracy: Accuracy::default(),
+        agreement: AgreementCheck::default(),
         flops: FlopCount::default(),
         phases: Vec::new(),
         hosts: Vec::new(),

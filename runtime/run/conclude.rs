@@ -4,12 +4,14 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use crate::config::Vendor;
+use crate::metric::AgreementLimits;
 use crate::plan::Settings;
 use crate::result::{
-    Accuracy, DeviceRecord, FailureRecord, FinishInfo, FlopCount, HostRecord, Machine, Peak, PhaseRecord, Record,
-    Status, Verdict,
+    Accuracy, AgreementCheck, DeviceRecord, FailureRecord, FinishInfo, FlopCount, HostRecord, Machine, OutputTime, Peak,
+    PhaseRecord, Record, Status, Verdict,
 };
 use crate::step::Step;
+use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
 
 /// Fills in everything of `record` that follows from its phases. `config` is what the scripts saw.
@@ -22,6 +24,7 @@ pub(super) fn conclude(
     e2e_time: Seconds,
 ) {
     record.accuracy = Accuracy::judge(&record.phases, target(config));
+    record.agreement = AgreementCheck::judge(&record.phases, agreement_limits(settings));
     record.hosts = vec![host_record(host, &record.phases, vendor)];
     let core = [Step::Inference, Step::Validation].into_iter().find_map(|step| record.measurement(step));
     let core = core.and_then(|measured| measured.throughput_core_samples_per_s);
@@ -31,8 +34,15 @@ pub(super) fn conclude(
     record.warnings.extend(record.flops.warning());
     record.warnings.extend(unsteady(record));
     if record.accuracy.verdict == Verdict::Missed {
-        record.failures.push(missed(&record.accuracy));
+        let reason = format!("the accuracy gate: {}", record.accuracy.missed.join("; "));
+        record.failures.push(gate(reason, "`target_accuracy` is in the case's parameters.yaml"));
     }
+    if record.agreement.verdict == Verdict::Missed {
+        let reason = format!("inference does not agree with validation: {}", record.agreement.missed.join("; "));
+        let hint = "`agreement` in the case's parameters.yaml sets the limits; both sides must run the same model";
+        record.failures.push(gate(reason, hint));
+    }
+    judge_output_time(record);
     if record.status == Status::Ok && !record.failures.is_empty() {
         record.status = Status::Failed;
     }
@@ -47,13 +57,26 @@ fn target(config: &IndexMap<String, Value>) -> IndexMap<String, f64> {
     metrics.filter_map(|(name, least)| Some((name.clone(), least.as_f64()?))).collect()
 }
 
-fn missed(accuracy: &Accuracy) -> FailureRecord {
-    FailureRecord {
-        phase: None,
-        step: Some(Step::Record),
-        reason: format!("the accuracy gate: {}", accuracy.missed.join("; ")),
-        hint: "`target_accuracy` is in the case's parameters.yaml".to_owned(),
-        stderr: Vec::new(),
+/// The limits of agreement for the type that inference computes in.
+fn agreement_limits(settings: &Settings) -> AgreementLimits {
+    AgreementLimits::of_precision(if settings.fp16 { DType::F16 } else { DType::F32 })
+}
+
+fn gate(reason: String, hint: &str) -> FailureRecord {
+    FailureRecord { phase: None, step: Some(Step::Record), reason, hint: hint.to_owned(), stderr: Vec::new() }
+}
+
+/// An engine that computes while its outputs are copied has a wrong figure in *core*.
+fn judge_output_time(record: &mut Record) {
+    let judged: Vec<_> = record.phases.iter().flat_map(|phase| &phase.measured).map(OutputTime::judge).collect();
+    for time in judged {
+        match time {
+            OutputTime::Copying => {}
+            OutputTime::Slow(text) => record.warnings.push(text),
+            OutputTime::Computing(text) => {
+                record.failures.push(gate(text, "synchronising the device must wait for every output"));
+            }
+        }
     }
 }
 

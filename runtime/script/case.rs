@@ -154,14 +154,19 @@ impl CaseScripts {
             (Forward::Engine, None) if self.forward.defines("engine_forward") => (&self.forward, "engine_forward"),
             _ => (&self.forward, "model_forward"),
         };
-        let model = |session| Dynamic::from(ModelValue(session));
+        let mut rows = Vec::new();
+        let mut model = |session| {
+            let model = ModelValue::new(session);
+            rows.push(model.rows());
+            Dynamic::from(model)
+        };
         let single = sessions.len() == 1;
         let mut models = sessions.into_iter().map(|(name, session)| (name.into(), model(session)));
         let handed = match models.next() {
             Some((_, only)) if single => only,
             first => Dynamic::from(first.into_iter().chain(models).collect::<rhai::Map>()),
         };
-        Ok(ForwardFn::new(script.clone(), function, handed))
+        Ok(ForwardFn::new(script.clone(), function, handed, rows))
     }
 
     /// The evaluator.

@@ -1,6 +1,7 @@
 //! The two functions that run once a step: forward and evaluator. Everything that can be made ready is made ready once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use indexmap::IndexMap;
 use rhai::{Dynamic, Map, Scope};
@@ -22,12 +23,19 @@ pub struct ForwardFn {
     script: Arc<Compiled>,
     function: &'static str,
     model: Dynamic,
+    rows: Vec<Arc<AtomicU64>>,
     scope: Scope<'static>,
 }
 
 impl ForwardFn {
-    pub(super) fn new(script: Arc<Compiled>, function: &'static str, model: Dynamic) -> Self {
-        ForwardFn { script, function, model, scope: Scope::new() }
+    /// `rows` counts what is run through each of the models in `model`.
+    pub(super) fn new(
+        script: Arc<Compiled>,
+        function: &'static str,
+        model: Dynamic,
+        rows: Vec<Arc<AtomicU64>>,
+    ) -> Self {
+        ForwardFn { script, function, model, rows, scope: Scope::new() }
     }
 
     /// One step on the inputs of a batch. Outputs may still be under way on the device.
@@ -40,6 +48,11 @@ impl ForwardFn {
         let names = || inputs.keys().cloned().collect();
         let returned = self.script.call(&mut self.scope, self.function, arguments, names)?;
         Output::from_script(returned).map_err(|reason| self.script.error_at(self.function, reason))
+    }
+
+    /// The most rows that one of the models was run on since this was last called.
+    pub fn take_rows(&mut self) -> u64 {
+        self.rows.iter().map(|rows| rows.swap(0, Ordering::Relaxed)).max().unwrap_or(0)
     }
 
     /// The named parts of the steps since it was last asked, one for each name, in the order of their first run.

@@ -13,7 +13,7 @@ use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions, OnBad
 use crate::engine::{EngineError, HeapMemory, LentMemory, Session};
 use crate::event::{Event, Failure};
 use crate::hash::hash_file;
-use crate::measure::{Clock, Latency, Measurement, Nanos, PassTimes, StepTimes, VendorTime, Warmup, summarise};
+use crate::measure::{Clock, Latency, Measurement, Nanos, OutputCopy, PassTimes, StepTimes, VendorTime, Warmup, summarise};
 use crate::metric::Accumulator;
 use crate::plan::Job;
 use crate::script::{EvaluatorFn, ForwardFn, Output};
@@ -36,7 +36,7 @@ const BAD_SAMPLES: &str = "`bad_samples: count` in the case's parameters.yaml co
 
 /// What a measured loop leaves behind.
 pub struct Measured {
-    /// Outputs of the first pass.
+    /// Outputs of one pass.
     pub kept: KeptOutputs,
 }
 
@@ -53,6 +53,7 @@ pub struct MeasuredLoop<'a> {
     progress: Nanos,
     begun: Nanos,
     done: Totals,
+    sent_passes: usize,
 }
 
 /// What has been counted over all passes so far.
@@ -63,6 +64,9 @@ struct Totals {
     padded: u64,
     non_finite: u64,
     core: Vec<Seconds>,
+    output: Vec<Seconds>,
+    output_copy: OutputCopy,
+    observations: u64,
     passes: Vec<PassTimes>,
     spans: IndexMap<String, Seconds>,
     vendor_time: Option<VendorTime>,
@@ -106,6 +110,8 @@ impl<'a> MeasuredLoop<'a> {
         let hint = "a smaller batch_size needs less memory";
         let loader = Loader::new(dataset, options, &mut lend).map_err(|e| failure(&e, hint))?;
         let now = clock.now();
+        // Validation is what inference is compared with; of inference, any pass may be compared.
+        let compared_passes = if step == Step::Inference { job.settings.repeat } else { 1 };
         Ok(MeasuredLoop {
             job,
             step,
@@ -117,7 +123,8 @@ impl<'a> MeasuredLoop<'a> {
             accuracy_unknown,
             progress: now,
             begun: now,
-            done: Totals::default(),
+            done: Totals { kept: KeptOutputs::of_any_pass(compared_passes), ..Totals::default() },
+            sent_passes: 0,
         })
     }
 
@@ -138,6 +145,8 @@ impl<'a> MeasuredLoop<'a> {
                 *sum = *sum + span.time;
             }
             (self.emit)(Event::Measured(Box::new(self.figures(&warmup))));
+            // Each pass is sent once: the record puts them together.
+            self.sent_passes = self.done.passes.len();
         }
         let size = std::fs::metadata(file.path()).map_or(0, |m| m.len());
         (self.emit)(Event::Wrote {
@@ -161,6 +170,7 @@ impl<'a> MeasuredLoop<'a> {
             self.sync()?;
             warmup.push(self.clock.now().since(start));
             step::to_host(output).map_err(|e| failure(&e, ""))?;
+            every_row_ran(forward, &batch)?;
             self.tell_progress(true, 0, u64::from(warmup.steps()));
         }
         self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
@@ -188,9 +198,11 @@ impl<'a> MeasuredLoop<'a> {
             let computed = self.clock.now();
             let output = step::to_host(output).map_err(|e| failure(&e, ""))?;
             let copied = self.clock.now();
+            every_row_ran(forward, &batch)?;
+            self.done.output_copy = copied_size(&output);
             let (samples, output) = self.evaluate(&batch, output, evaluator, &mut seen)?;
             let evaluated = self.clock.now();
-            if pass == 0 {
+            if pass == self.done.kept.pass {
                 self.done.kept.keep(&batch.tickets, step::named(&output));
             }
             drop(output);
@@ -209,10 +221,13 @@ impl<'a> MeasuredLoop<'a> {
             });
             mark = end;
         }
-        let whole = self.clock.now().since(start);
+        let end = self.clock.now();
+        let (whole, tail) = (end.since(start), end.since(mark));
+        self.done.observations += seen.observations();
         let accuracy = if self.accuracy_unknown.is_none() { seen.finish() } else { IndexMap::new() };
         self.done.core.extend(steps.iter().map(|s| s.core_s));
-        self.done.passes.push(summarise(&steps, whole, accuracy));
+        self.done.output.extend(steps.iter().map(|s| s.output_s));
+        self.done.passes.push(summarise(&steps, whole, tail, accuracy));
         Ok(steps)
     }
 
@@ -318,9 +333,11 @@ impl<'a> MeasuredLoop<'a> {
             throughput_whole_samples_per_s: SamplesPerSecond::of(done.samples, sum(|p| p.whole_s)),
             throughput_core_samples_per_s: SamplesPerSecond::of(done.samples, sum(|p| p.core_s)),
             latency: Latency::of(&done.core),
-            passes: done.passes.clone(),
+            output_copy: Latency::of(&done.output).map(|latency| OutputCopy { latency, ..done.output_copy }),
+            passes: done.passes[self.sent_passes..].to_vec(),
             accuracy: mean_accuracy(&done.passes),
             accuracy_unknown: self.accuracy_unknown.clone(),
+            observations: done.observations,
             non_finite_outputs: done.non_finite,
             spans: done.spans.clone(),
             vendor_time: done.vendor_time,
@@ -328,6 +345,23 @@ impl<'a> MeasuredLoop<'a> {
             memory_bytes_max: Bytes(peak_memory().0 + beside),
         }
     }
+}
+
+/// Checks that the forward function ran a session on as many rows as the batch has.
+fn every_row_ran(forward: &mut ForwardFn, batch: &Batch) -> Result<(), Failure> {
+    let ran = forward.take_rows();
+    if ran >= batch.rows as u64 {
+        return Ok(());
+    }
+    let reason = format!("the forward function ran the model on {ran} of the {} rows of a batch", batch.rows);
+    Err(failure(&reason, "every row of `batch` goes through `run` of a model, padding included"))
+}
+
+/// How much the outputs of a step are.
+fn copied_size(output: &Output<Tensor>) -> OutputCopy {
+    let bytes = output.iter().map(|(_, tensor)| tensor.bytes().len() as u64).sum();
+    let count = u32::try_from(output.iter().count()).unwrap_or(u32::MAX);
+    OutputCopy { count, bytes: Bytes(bytes), ..OutputCopy::default() }
 }
 
 /// The mean of each metric over the passes that have it.

@@ -1,10 +1,11 @@
-//! Outputs of the timed run itself, kept from the first pass so that inference can be compared with validation.
+//! Outputs of the timed run itself, kept from one pass so that inference can be compared with validation.
 //!
-//! The file is safetensors: `<batch>.tickets` and `<batch>.<output>`, and what the model is in the metadata.
+//! The file is safetensors: `<batch>.tickets` and `<batch>.output.<name>`, and what the model is in the metadata.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors, View};
 
 use crate::event::ModelFacts;
-use crate::metric::{Agreement, AgreementMeter};
+use crate::metric::{Agreement, AgreementMeter, OutputAgreement};
 use crate::tensor::{DType, Tensor, byte_count};
 
 /// Outputs are kept up to this many bytes; the agreement says how many samples it is over.
@@ -25,6 +26,8 @@ const MODEL_KEY: &str = "model";
 /// Outputs of some batches, padding cut, by the tickets of their samples.
 #[derive(Debug, Default)]
 pub struct KeptOutputs {
+    /// The pass that they are of, from 0.
+    pub pass: u32,
     batches: Vec<KeptBatch>,
     bytes: usize,
     full: bool,
@@ -37,6 +40,13 @@ struct KeptBatch {
 }
 
 impl KeptOutputs {
+    /// Nothing yet, of a pass that is drawn at random from `0..passes`: an engine that is right in one pass only cannot
+    /// know which.
+    pub fn of_any_pass(passes: u32) -> Self {
+        let drawn = RandomState::new().hash_one(0) % u64::from(passes.max(1));
+        KeptOutputs { pass: u32::try_from(drawn).expect("it is below `passes`"), ..KeptOutputs::default() }
+    }
+
     /// Keeps the outputs of one batch, unless the limit is reached.
     pub fn keep(&mut self, tickets: &[u64], outputs: Vec<(String, Tensor)>) {
         let bytes: usize = outputs.iter().map(|(_, tensor)| tensor.bytes().len()).sum();
@@ -58,8 +68,8 @@ impl KeptOutputs {
         for (index, batch) in self.batches.iter().enumerate() {
             let tickets = batch.tickets.iter().map(|t| i64::try_from(*t).unwrap_or(i64::MAX)).collect::<Vec<_>>();
             let tickets = Tensor::from_vec([tickets.len()], tickets).map_err(|e| failed(e.to_string()))?;
-            tensors.push((format!("{index}.tickets"), Stored(tickets)));
-            tensors.extend(batch.outputs.iter().map(|(name, t)| (format!("{index}.{name}"), Stored(t.clone()))));
+            tensors.push((tickets_key(index), Stored(tickets)));
+            tensors.extend(batch.outputs.iter().map(|(name, t)| (output_key(index, name), Stored(t.clone()))));
         }
         let metadata = HashMap::from([(MODEL_KEY.to_owned(), facts)]);
         safetensors::serialize_to_file(tensors, Some(metadata), path).map_err(|e| failed(e.to_string()))
@@ -90,31 +100,41 @@ impl ValidationOutputs {
         Ok(ValidationOutputs { path: path.display().to_string(), memory: Arc::new(Mapped(map)), model })
     }
 
-    /// Compares what inference kept with what validation kept, batch by batch; batches of other samples, and outputs
-    /// of other names or shapes, are left out. `None` when nothing was comparable.
+    /// Compares what inference kept with what validation kept, each output by itself.
     ///
     /// # Errors
     /// When the file is malformed.
-    pub fn compare(&self, inference: &KeptOutputs) -> Result<Option<Agreement>, OutputsError> {
+    pub fn compare(&self, inference: &KeptOutputs) -> Result<Agreement, OutputsError> {
         let failed = |reason: String| OutputsError { path: self.path.clone(), reason };
         let stored = SafeTensors::deserialize(self.memory.bytes()).map_err(|e| failed(e.to_string()))?;
         let read = |name: &str| stored.tensor(name).ok().and_then(|view| self.tensor(&view));
-        let mut meter = AgreementMeter::default();
-        for (index, batch) in inference.batches.iter().enumerate() {
-            let Some(tickets) = read(&format!("{index}.tickets")) else { continue };
-            let same =
-                tickets.as_slice::<i64>().is_ok_and(|t| t.iter().map(|t| *t as u64).eq(batch.tickets.iter().copied()));
-            if !same {
-                continue;
-            }
-            let mut first = true;
-            for (name, ours) in &batch.outputs {
-                if let Some(theirs) = read(&format!("{index}.{name}")) {
-                    first &= !meter.push(&theirs, ours, first);
-                }
+        let same_samples = |(index, batch): &(usize, &KeptBatch)| {
+            let tickets = read(&tickets_key(*index));
+            let tickets = tickets.as_ref().and_then(|tickets| tickets.as_slice::<i64>().ok());
+            tickets.is_some_and(|t| t.iter().map(|t| *t as u64).eq(batch.tickets.iter().copied()))
+        };
+        let batches: Vec<(usize, &KeptBatch)> = inference.batches.iter().enumerate().filter(same_samples).collect();
+        let samples = batches.iter().map(|(_, batch)| batch.tickets.len() as u64).sum();
+        let mut agreement = Agreement { pass: inference.pass, samples, ..Agreement::default() };
+        if batches.len() < inference.batches.len() {
+            let (others, all) = (inference.batches.len() - batches.len(), inference.batches.len());
+            agreement.not_compared.push(format!("validation kept no outputs for the samples of {others} of {all} batches"));
+        }
+        let Some((first, batch)) = batches.first() else { return Ok(agreement) };
+        let prefix = output_key(*first, "");
+        let mut theirs: Vec<&str> = stored.names().into_iter().filter_map(|name| name.strip_prefix(&prefix)).collect();
+        theirs.sort_unstable();
+        for name in theirs.iter().filter(|name| !batch.outputs.iter().any(|(ours, _)| ours == *name)) {
+            agreement.not_compared.push(format!("validation gave an output `{name}`, inference did not"));
+        }
+        for (position, (name, _)) in batch.outputs.iter().enumerate() {
+            let pairs = batches.iter().map(|(index, batch)| (read(&output_key(*index, name)), batch.outputs.get(position)));
+            match compare_output(name, pairs) {
+                Ok(figures) => drop(agreement.outputs.insert(name.clone(), figures)),
+                Err(reason) => agreement.not_compared.push(reason),
             }
         }
-        Ok(meter.finish())
+        Ok(agreement)
     }
 
     /// The tensor behind a view of this file; `None` when it is of no type we know or not aligned for it.
@@ -124,6 +144,35 @@ impl ValidationOutputs {
         debug_assert_eq!(byte_count(view.shape(), dtype), Some(view.data().len()));
         Tensor::from_memory(view.shape(), dtype, self.memory.clone(), offset).ok()
     }
+}
+
+fn tickets_key(batch: usize) -> String {
+    format!("{batch}.tickets")
+}
+
+fn output_key(batch: usize, name: &str) -> String {
+    format!("{batch}.output.{name}")
+}
+
+/// Compares one output over its batches: validation's tensor beside inference's. The error says why it cannot be compared.
+fn compare_output<'k>(
+    name: &str,
+    pairs: impl Iterator<Item = (Option<Tensor>, Option<&'k (String, Tensor)>)>,
+) -> Result<OutputAgreement, String> {
+    let mut meter = AgreementMeter::default();
+    for (theirs, ours) in pairs {
+        let Some((_, ours)) = ours.filter(|(other, _)| other == name) else {
+            return Err(format!("inference did not give the output `{name}` in every step"));
+        };
+        let Some(theirs) = theirs else {
+            return Err(format!("inference gave an output `{name}`, validation did not"));
+        };
+        if !meter.push(&theirs, ours) {
+            let (theirs, ours) = (theirs.spec(), ours.spec());
+            return Err(format!("output `{name}` is `{ours}` in inference and `{theirs}` in validation"));
+        }
+    }
+    meter.finish().ok_or_else(|| format!("output `{name}` has no elements"))
 }
 
 struct Mapped(Mmap);
@@ -194,9 +243,34 @@ mod tests {
         kept(&[0, 1], vec![1.0, 2.0, 3.0, 4.0]).write(&path, &facts).unwrap();
         let stored = ValidationOutputs::open(&path).unwrap();
         assert!(stored.model.as_ref().unwrap().weights_are_random);
-        let agreement = stored.compare(&kept(&[0, 1], vec![1.0, 2.5, 3.0, 4.0])).unwrap().unwrap();
-        assert_eq!((agreement.samples, agreement.max_abs), (2, 0.5));
-        assert_eq!(stored.compare(&kept(&[0, 2], vec![1.0, 2.0, 3.0, 4.0])).unwrap(), None);
+        let agreement = stored.compare(&kept(&[0, 1], vec![1.0, 2.5, 3.0, 4.0])).unwrap();
+        assert_eq!((agreement.samples, agreement.outputs["output"].max_abs), (2, 0.5));
+        assert_eq!(agreement.not_compared, [""; 0]);
+        let others = stored.compare(&kept(&[0, 2], vec![1.0, 2.0, 3.0, 4.0])).unwrap();
+        assert_eq!(others.not_compared, ["validation kept no outputs for the samples of 1 of 1 batches"]);
+        let wider = stored.compare(&kept(&[0, 1], vec![1.0; 6])).unwrap();
+        assert_eq!(wider.not_compared, ["output `output` is `2,3,f32` in inference and `2,2,f32` in validation"]);
+    }
+
+    #[test]
+    fn each_output_is_compared_by_itself_and_one_that_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("outputs.safetensors");
+        let outputs = |named: &[(&str, f32)]| {
+            let mut kept = KeptOutputs::default();
+            let tensor = |value| Tensor::from_vec([1, 2], vec![value, 1000.0]).unwrap();
+            kept.keep(&[0], named.iter().map(|(name, value)| ((*name).to_owned(), tensor(*value))).collect());
+            kept
+        };
+        outputs(&[("tickets", 1.0), ("scores", 2.0), ("boxes", 3.0)]).write(&path, &ModelFacts::default()).unwrap();
+        let stored = ValidationOutputs::open(&path).unwrap();
+        let agreement = stored.compare(&outputs(&[("scores", 2.5), ("tickets", 1.0), ("masks", 1.0)])).unwrap();
+        assert_eq!((agreement.outputs["tickets"].max_abs, agreement.outputs["scores"].max_abs), (0.0, 0.5));
+        let missing = [
+            "validation gave an output `boxes`, inference did not",
+            "inference gave an output `masks`, validation did not",
+        ];
+        assert_eq!(agreement.not_compared, missing);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::build::{self, Sessions};
 use super::measured::{Measured, MeasuredLoop};
 use super::outputs::ValidationOutputs;
 use crate::data::{Dataset, Pipeline, drawn};
-use crate::event::{Event, Failure, Level, ModelFacts};
+use crate::event::{Event, Failure, ModelFacts};
 use crate::measure::{Clock, MonotonicClock};
 use crate::plan::{Job, ModelInput};
 use crate::script::{CaseScripts, Forward, ScriptHost, limit_worker};
@@ -173,14 +173,7 @@ impl Worker<'_> {
     /// Step g, the worker's part: how inference agrees with validation.
     fn compare(&self, validation: Option<ValidationOutputs>, inference: &Measured) -> Result<(), Failure> {
         let Some(validation) = validation else { return Ok(()) };
-        match validation.compare(&inference.kept).map_err(|e| failure(&e, ""))? {
-            Some(agreement) => (self.emit)(Event::Agreement(agreement)),
-            None => (self.emit)(Event::Log {
-                level: Level::Warning,
-                source: "agreement".to_owned(),
-                message: "outputs of inference and validation have no samples, names and shapes in common".to_owned(),
-            }),
-        }
+        (self.emit)(Event::Agreement(validation.compare(&inference.kept).map_err(|e| failure(&e, ""))?));
         Ok(())
     }
 

@@ -16,7 +16,8 @@ enum {
     HANGS_LOADING, UNAVAILABLE, NO_SESSION, FAILS_IN_SILENCE, OTHER_NAME, BAD_SPEC, MORE_OUTPUTS, NO_VALUES, HANGS,
     FAULTS_LATER, FAILS_LATER, NO_OUTPUT, OTHER_ROWS, OTHER_TYPE, UNKNOWN_TYPE, OTHER_RANK, NO_SHAPE, NEGATIVE_SHAPE,
     HUGE_SHAPE, NO_DATA, STRIDED, OFFSET, UNALIGNED, NO_STRIDES, ON_DEVICE, OTHER_DLPACK, INPUT_AS_OUTPUT, SHORT_BUFFER,
-    LACKS_MEMORY_LOADING, LACKS_MEMORY, NO_NUMBERS, NO_ANSWER, NO_JSON, OTHER_QUESTION, OTHER_INPUTS, BEFORE_QUESTIONS
+    LACKS_MEMORY_LOADING, LACKS_MEMORY, NO_NUMBERS, NO_ANSWER, NO_JSON, OTHER_QUESTION, OTHER_INPUTS, BEFORE_QUESTIONS,
+    ZEROS, ZEROS_IN_ONE_SAMPLE, COMPUTES_WHILE_COPYING
 };
 
 struct FlagperfSession {
@@ -108,6 +109,7 @@ static FlagperfStatus submit(FlagperfSession *session, DLManagedTensorVersioned 
     Output *out = calloc(1, sizeof *out + count * sizeof(float) + offset);
     for (size_t i = 0; i < count; i++) {
         float y = MODE == NO_NUMBERS && i < 3 ? NAN : 2 * ((const float *)x->data)[i] + 1;
+        if (MODE == ZEROS || (MODE == ZEROS_IN_ONE_SAMPLE && i < 1000)) y = 0;
         memcpy(out->bytes + offset + i * sizeof y, &y, sizeof y);
     }
     out->managed = (DLManagedTensorVersioned){
@@ -130,6 +132,7 @@ static FlagperfStatus submit(FlagperfSession *session, DLManagedTensorVersioned 
     case NO_DATA: y->data = NULL; break;
     case STRIDED: out->strides[0] = 1, out->strides[1] = out->shape[0]; break;
     case NO_STRIDES: y->strides = NULL; break;
+    case COMPUTES_WHILE_COPYING:
     case ON_DEVICE: y->device.device_type = kDLCUDA; break;
     case OTHER_DLPACK: out->managed.version.major = 9; break;
     default: break;
@@ -155,6 +158,14 @@ static FlagperfStatus tune(FlagperfSession *session, const char *setting, const 
     (void)setting;
     session->x.spec = session->y[0].spec = strcmp(value, "2") == 0 ? "2,1000,f32" : "N,1000,f32";
     if (MODE == OTHER_INPUTS) session->x.spec = "many";
+    return FLAGPERF_OK;
+}
+
+static FlagperfStatus copy_late(FlagperfSession *session, const DLManagedTensorVersioned *tensor, void *data,
+                                uint64_t bytes) {
+    (void)session;
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    memcpy(data, tensor->dl_tensor.data, bytes);
     return FLAGPERF_OK;
 }
 
@@ -184,6 +195,7 @@ static const FlagperfPlugin plugin = {
     .give_back = give_back,
     .submit = MODE == NO_SUBMIT ? NULL : submit,
     .sync = finish,
+    .copy_to_host = MODE == COMPUTES_WHILE_COPYING ? copy_late : NULL,
     .unload = unload,
     .ask = ask,
     .tune = tune,

@@ -11,6 +11,7 @@ mod support;
 mod bad;
 mod example;
 mod fixture;
+mod gates;
 mod header;
 mod memory;
 mod questions;

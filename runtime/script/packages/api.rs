@@ -79,7 +79,7 @@ fn null_model() -> Dynamic {
     ]);
     let options = Options { batch_size: 2, extra, ..Options::default() };
     let session = find("null").unwrap().load(Artifact::Onnx(Path::new("foo")), &options).unwrap();
-    Dynamic::from(Model(Arc::new(Mutex::new(session))))
+    Dynamic::from(Model::new(Arc::new(Mutex::new(session))))
 }
 
 #[test]

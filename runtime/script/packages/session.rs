@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the code that rhai's macro makes")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rhai::plugin::*;
@@ -15,7 +16,21 @@ use crate::script::sandbox::{Fallible, Host, host_of, lock};
 
 /// A loaded model.
 #[derive(Clone)]
-pub(crate) struct Model(pub(crate) Arc<Mutex<Box<dyn Session>>>);
+pub(crate) struct Model {
+    session: Arc<Mutex<Box<dyn Session>>>,
+    rows: Arc<AtomicU64>,
+}
+
+impl Model {
+    pub(crate) fn new(session: Arc<Mutex<Box<dyn Session>>>) -> Self {
+        Model { session, rows: Arc::default() }
+    }
+
+    /// The number of rows that were run through it, which counts on.
+    pub(crate) fn rows(&self) -> Arc<AtomicU64> {
+        self.rows.clone()
+    }
+}
 
 pub(super) fn module() -> Module {
     let mut module = rhai::exported_module!(functions);
@@ -26,13 +41,19 @@ pub(super) fn module() -> Module {
 /// Runs the model; what the engine takes of time and memory is not the script's.
 fn submit(host: &Arc<Host>, model: &Model, inputs: &[Value]) -> Fallible<Vec<Dynamic>> {
     host.budget.check()?;
-    let rows = inputs.first().and_then(|input| input.spec().fixed_shape()?.first().copied()).unwrap_or(1);
+    let rows = rows(inputs);
     let told = |error: EngineError| match error.hint() {
         "" => error.to_string(),
         hint => format!("{}; {hint}", error.at_batch(rows)),
     };
-    let outputs = host.budget.aside(|| lock(&model.0).submit(inputs)).map_err(told)?;
+    let outputs = host.budget.aside(|| lock(&model.session).submit(inputs)).map_err(told)?;
+    model.rows.fetch_add(rows as u64, Ordering::Relaxed);
     outputs.into_iter().map(|output| Ok(Dynamic::from(Tensor::counted(output, &host.budget)))).collect()
+}
+
+/// Rows of a run: the largest outermost dimension of its inputs.
+fn rows(inputs: &[Value]) -> usize {
+    inputs.iter().map(|input| input.spec().fixed_shape().and_then(|s| s.first().copied()).unwrap_or(1)).max().unwrap_or(1)
 }
 
 fn tensor(name: &dyn std::fmt::Display, value: &Dynamic) -> Fallible<Value> {
@@ -55,7 +76,7 @@ fn described(infos: &[flagperf_onnx::ValueInfo]) -> Array {
 fn ask(context: &NativeCallContext, model: &Model, question: &str, argument: &Dynamic) -> Fallible<Dynamic> {
     let host = host_of(context)?;
     let argument = json("argument", argument)?;
-    let answer = host.budget.aside(|| lock(&model.0).ask(question, &argument)).map_err(|error| error.to_string())?;
+    let answer = host.budget.aside(|| lock(&model.session).ask(question, &argument)).map_err(|error| error.to_string())?;
     let answer = rhai::serde::to_dynamic(answer)?;
     host.budget.check()?;
     Ok(answer)
@@ -96,7 +117,7 @@ mod functions {
     pub fn run_named(context: NativeCallContext, model: &mut Model, inputs: Map) -> Fallible<Map> {
         let host = host_of(&context)?;
         let (takes, gives) = {
-            let session = lock(&model.0);
+            let session = lock(&model.session);
             let names = |infos: &[flagperf_onnx::ValueInfo]| infos.iter().map(|i| i.name.clone()).collect::<Vec<_>>();
             (names(session.inputs()), names(session.outputs()))
         };
@@ -125,7 +146,7 @@ mod functions {
     #[rhai_fn(global, return_raw, volatile)]
     pub fn wait(context: NativeCallContext, model: &mut Model) -> Fallible<()> {
         let host = host_of(&context)?;
-        host.budget.aside(|| lock(&model.0).sync()).map_err(|error| error.to_string().into())
+        host.budget.aside(|| lock(&model.session).sync()).map_err(|error| error.to_string().into())
     }
 
     /// What the model is fed, in order: `#{name, spec}` each, where `spec` is shape and type (`N,3,224,224,f16`).
@@ -140,7 +161,7 @@ mod functions {
     /// ```
     #[rhai_fn(global, volatile)]
     pub fn inputs(model: &mut Model) -> Array {
-        described(lock(&model.0).inputs())
+        described(lock(&model.session).inputs())
     }
 
     /// What the model gives, in order: `#{name, spec}` each.
@@ -153,7 +174,7 @@ mod functions {
     /// ```
     #[rhai_fn(global, volatile)]
     pub fn outputs(model: &mut Model) -> Array {
-        described(lock(&model.0).outputs())
+        described(lock(&model.session).outputs())
     }
 
     /// Bytes in use on the device; `()` when the engine does not say.
@@ -167,7 +188,7 @@ mod functions {
     /// ```
     #[rhai_fn(global, volatile)]
     pub fn device_memory(model: &mut Model) -> Dynamic {
-        let bytes = lock(&model.0).device_memory();
+        let bytes = lock(&model.session).device_memory();
         bytes.map_or(Dynamic::UNIT, |bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX).into())
     }
 
@@ -216,6 +237,6 @@ mod functions {
     pub fn tune(context: NativeCallContext, model: &mut Model, setting: &str, value: Dynamic) -> Fallible<()> {
         let host = host_of(&context)?;
         let value = json("value", &value)?;
-        host.budget.aside(|| lock(&model.0).tune(setting, &value)).map_err(|error| error.to_string().into())
+        host.budget.aside(|| lock(&model.session).tune(setting, &value)).map_err(|error| error.to_string().into())
     }
 }

@@ -1,0 +1,104 @@
+//! The verdict on agreement: whether inference computed what validation computed. It needs no target and no real
+//! weights, so a case whose accuracy is unknown has a gate all the same.
+
+use serde::{Deserialize, Serialize};
+
+use super::{PhaseRecord, Verdict};
+use crate::metric::AgreementLimits;
+use crate::step::Phase;
+
+/// The agreement of inference with validation, judged. The figures stand in the phase that inferred.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgreementCheck {
+    /// What came of it; never [`Verdict::NoTarget`].
+    pub verdict: Verdict,
+    /// The limits of every output.
+    pub limits: Option<AgreementLimits>,
+    /// What is beyond a limit or could not be compared, one fragment each.
+    pub missed: Vec<String>,
+    /// Why nothing was judged.
+    pub unknown: Option<String>,
+}
+
+impl AgreementCheck {
+    /// Judges the phases of a case.
+    pub fn judge(phases: &[PhaseRecord], limits: AgreementLimits) -> Self {
+        let (validation, inference) = match (finished(phases, Phase::Validate), finished(phases, Phase::Infer)) {
+            (Some(validation), Some(inference)) => (validation, inference),
+            _ => return AgreementCheck::unknown("validation and inference did not both run"),
+        };
+        if [validation, inference].iter().any(|phase| phase.engine.as_ref().is_some_and(|e| e.name == "null")) {
+            return AgreementCheck::unknown("the null engine computes nothing");
+        }
+        let missed = match &inference.agreement {
+            None => vec!["the outputs of inference were not compared with those of validation".to_owned()],
+            Some(agreement) => {
+                let exceeded = agreement.outputs.iter().flat_map(|(name, figures)| {
+                    limits.exceeded(figures).into_iter().map(move |reason| format!("output `{name}`: {reason}"))
+                });
+                agreement.not_compared.iter().cloned().chain(exceeded).collect()
+            }
+        };
+        let verdict = if missed.is_empty() { Verdict::Met } else { Verdict::Missed };
+        AgreementCheck { verdict, limits: Some(limits), missed, unknown: None }
+    }
+
+    fn unknown(reason: &str) -> Self {
+        AgreementCheck { unknown: Some(reason.to_owned()), ..AgreementCheck::default() }
+    }
+}
+
+/// The phase, if it ended well: one that failed has its own failure.
+fn finished(phases: &[PhaseRecord], phase: Phase) -> Option<&PhaseRecord> {
+    phases.iter().find(|record| record.phase == phase && record.memory_bytes_max.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use indexmap::IndexMap;
+
+    use super::*;
+    use crate::event::EngineFacts;
+    use crate::metric::{Agreement, OutputAgreement};
+    use crate::tensor::DType;
+    use crate::units::Bytes;
+
+    fn judged(engine: &str, agreement: Option<Agreement>) -> AgreementCheck {
+        let phase = |phase, agreement| PhaseRecord {
+            engine: Some(EngineFacts { name: engine.to_owned(), ..EngineFacts::default() }),
+            memory_bytes_max: Some(Bytes(1)),
+            agreement,
+            ..PhaseRecord::new(phase)
+        };
+        let phases = [phase(Phase::Validate, None), phase(Phase::Infer, agreement)];
+        AgreementCheck::judge(&phases, AgreementLimits::of_precision(DType::F32))
+    }
+
+    fn agreement(relative_l2: f64) -> Agreement {
+        let figures = OutputAgreement { relative_l2, cosine: Some(1.0), elements: 4, ..OutputAgreement::default() };
+        Agreement { samples: 2, outputs: IndexMap::from([("output".to_owned(), figures)]), ..Agreement::default() }
+    }
+
+    #[test]
+    fn an_output_beyond_a_limit_is_named_with_figure_and_limit() {
+        assert_eq!(judged("rten", Some(agreement(1e-6))).verdict, Verdict::Met);
+        let check = judged("rten", Some(agreement(0.5)));
+        assert_eq!(check.verdict, Verdict::Missed);
+        assert_eq!(check.missed, ["output `output`: `relative_l2` is 5.00e-1, the limit is 1.00e-3"]);
+        assert_eq!(judged("rten", Some(agreement(f64::NAN))).verdict, Verdict::Missed);
+    }
+
+    #[test]
+    fn outputs_that_were_not_compared_are_no_agreement() {
+        assert_eq!(judged("rten", None).verdict, Verdict::Missed);
+        let other = Agreement { not_compared: vec!["other shapes".to_owned()], ..agreement(0.0) };
+        assert_eq!(judged("rten", Some(other)).missed, ["other shapes"]);
+    }
+
+    #[test]
+    fn the_null_engine_and_a_phase_alone_have_no_verdict() {
+        assert_eq!(judged("null", None).unknown.as_deref(), Some("the null engine computes nothing"));
+        let alone = AgreementCheck::judge(&[], AgreementLimits::of_precision(DType::F16));
+        assert_eq!((alone.verdict, alone.unknown.is_some()), (Verdict::Unknown, true));
+    }
+}

@@ -1,0 +1,44 @@
+//! Engines that are wrong without a word: the case fails although every step ran.
+
+use crate::fixture::{Site, compile};
+
+/// The record of a case that candle validates and a plug-in of this mode infers, and the exit code.
+#[track_caller]
+fn inferred(mode: &str) -> Option<(serde_json::Value, Option<i32>)> {
+    let compilers = "    bad: {engine: plugin, library: engines/libbad.so}\n";
+    let site = Site::new(&["candle"], "    candle: {engine: candle}\n", compilers, "compiler: bad\n");
+    compile("tests/plugins/bad.c", &site.library(), &[&format!("MODE={mode}")])?;
+    site.write("configs/affine/parameters.yaml", "samples: 60\n");
+    let (mut records, code) = site.run();
+    Some((records.remove(0), code))
+}
+
+#[test]
+fn an_engine_that_is_right_agrees() {
+    let Some((record, code)) = inferred("GOOD") else { return };
+    assert_eq!((code, &record["agreement"]["verdict"]), (Some(0), &"met".into()), "{}", record["failures"]);
+}
+
+#[test]
+fn zeros_in_place_of_outputs_fail_the_case() {
+    let Some((record, code)) = inferred("ZEROS") else { return };
+    assert_eq!((code, &record["agreement"]["verdict"]), (Some(1), &"missed".into()), "{record}");
+    let expected = "inference does not agree with validation: output `output`: `relative_l2` is 1.00e0, the limit is \
+                    1.00e-3; output `output`: `worst_sample` is ";
+    let reason = record["failures"][0]["reason"].as_str().unwrap();
+    assert!(reason.starts_with(expected), "{reason}");
+}
+
+#[test]
+fn one_wrong_sample_of_each_batch_fails_the_case() {
+    let Some((record, code)) = inferred("ZEROS_IN_ONE_SAMPLE") else { return };
+    assert_eq!((code, &record["agreement"]["verdict"]), (Some(1), &"missed".into()), "{record}");
+}
+
+#[test]
+fn an_engine_that_computes_while_outputs_are_copied_fails_the_case() {
+    let Some((record, code)) = inferred("COMPUTES_WHILE_COPYING") else { return };
+    assert_eq!((code, &record["agreement"]["verdict"]), (Some(1), &"met".into()), "{record}");
+    let reason = record["failures"][0]["reason"].as_str().unwrap();
+    assert!(reason.ends_with("the engine computes outside core"), "{reason}");
+}
