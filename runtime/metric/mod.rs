@@ -4,6 +4,8 @@
 
 mod accumulator;
 mod agreement;
+mod table;
 
 pub use accumulator::{Accumulator, MetricError, top_k};
 pub use agreement::{Agreement, AgreementMeter};
+pub use table::{METRICS, Metric, examples, find, range};

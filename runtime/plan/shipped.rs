@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::config::{Overrides, SETTINGS, SITE, find_root, load};
+use crate::config::{Kind, Overrides, PARAMETERS, SETTINGS, SITE, find_root, load};
 use crate::event::Level;
 use crate::tensor::DType;
 
@@ -88,6 +88,19 @@ fn host_yaml_mentions_every_key() {
             "{}",
             key.name
         );
+    }
+}
+
+#[test]
+fn the_readme_of_the_configuration_has_the_table_of_parameters() {
+    let text = fs::read_to_string(repository().join("configs/README.md")).unwrap();
+    for key in PARAMETERS {
+        let takes = match key.kind {
+            Kind::Word(words) => format!("one of {}", words.join(", ")),
+            kind => kind.expects().to_owned(),
+        };
+        let row = format!("| `{}` | {takes} | `{}` | {} |", key.name, key.default.unwrap_or_default(), key.about);
+        assert!(text.lines().any(|line| line == row), "configs/README.md lacks the line\n{row}");
     }
 }
 

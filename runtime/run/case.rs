@@ -67,7 +67,7 @@ pub(super) fn run_case(course: &Course<'_>, case: &CasePlan, watch: &mut dyn FnM
     }
     if let Some(job) = jobs.last() {
         record.provenance.model_sha256 = existing_model(job);
-        conclude(&mut record, &case.host, &case.settings, &job.config, &course.plan.vendor, e2e_time);
+        conclude(&mut record, &case.host, &case.settings, &job.parameters, &course.plan.vendor, e2e_time);
     }
     log.finish(&record.finish_info);
     record

@@ -1,9 +1,6 @@
 //! What follows from a case's phases: verdict, rates, status, FlagPerf's result.
 
-use indexmap::IndexMap;
-use serde_json::Value;
-
-use crate::config::Vendor;
+use crate::config::{Parameters, Vendor};
 use crate::plan::Settings;
 use crate::result::{
     Accuracy, DeviceRecord, FailureRecord, FinishInfo, FlopCount, HostRecord, Machine, Peak, PhaseRecord, Record,
@@ -12,16 +9,16 @@ use crate::result::{
 use crate::step::Step;
 use crate::units::{Bytes, Seconds};
 
-/// Fills in everything of `record` that follows from its phases. `config` is what the scripts saw.
+/// Fills in everything of `record` that follows from its phases.
 pub(super) fn conclude(
     record: &mut Record,
     host: &str,
     settings: &Settings,
-    config: &IndexMap<String, Value>,
+    parameters: &Parameters,
     vendor: &Vendor,
     e2e_time: Seconds,
 ) {
-    record.accuracy = Accuracy::judge(&record.phases, target(config));
+    record.accuracy = Accuracy::judge(&record.phases, parameters.target_accuracy.clone());
     record.hosts = vec![host_record(host, &record.phases, vendor)];
     let core = [Step::Inference, Step::Validation].into_iter().find_map(|step| record.measurement(step));
     let core = core.and_then(|measured| measured.throughput_core_samples_per_s);
@@ -38,13 +35,6 @@ pub(super) fn conclude(
     }
     record.finish_info = FinishInfo::of(record, settings, e2e_time);
     note_hashes(record);
-}
-
-/// `target_accuracy` of parameters.yaml: the least value of each metric.
-fn target(config: &IndexMap<String, Value>) -> IndexMap<String, f64> {
-    let target = config.get("target_accuracy").and_then(Value::as_object);
-    let metrics = target.into_iter().flatten();
-    metrics.filter_map(|(name, least)| Some((name.clone(), least.as_f64()?))).collect()
 }
 
 fn missed(accuracy: &Accuracy) -> FailureRecord {
