@@ -42,7 +42,7 @@ fn measure(batch: u32, samples: u32, sleep_ms: f64) -> Measurement {
     job.export = None;
     job.outputs = None;
     job.settings.log_freq = u32::MAX;
-    job.config.insert("preloaded".to_owned(), json!(true));
+    job.parameters.preloaded = true;
     job.engine = jobs::engine_choice("null", IndexMap::from([("sleep_ms".to_owned(), json!(sleep_ms))]));
     let last = Arc::new(Mutex::new(None));
     let sink = last.clone();

@@ -27,7 +27,7 @@ fn reaches_it_in(checkout: &TempDir, more: &[&str]) {
         assert_eq!(phase["measured"][0]["samples"], 100);
     }
     assert_eq!(record["accuracy"]["verdict"], "met");
-    assert_eq!(record["phases"][1]["agreement"]["top1_agreement"], 1.0);
+    assert_eq!(record["phases"][1]["agreement"]["outputs"]["output"]["top1_agreement"], 1.0);
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::file::File;
 use super::key::{defaults, read_keys};
-use super::overlay::{Layers, refuse_foreign, setting};
-use super::{CaseKey, ConfigProblem, Finding, SETTINGS, Sourced, Values, Vendor, effective};
+use super::overlay::Layers;
+use super::parameters::read_parameters;
+use super::{CaseKey, Finding, SETTINGS, Sourced, Values, Vendor, effective};
 
 /// One case, configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +49,7 @@ impl CaseConfig {
             Err(finding) => findings.push(finding),
         }
         match read(Path::new("parameters.yaml")) {
-            Ok(file) => layers.parameters = parameters(&file, findings),
+            Ok(file) => layers.parameters = read_parameters(&file, findings),
             Err(finding) => findings.push(finding),
         }
         let overlay = Path::new("vendor_config").join(format!("{}_configurations.yaml", around.vendor_name));
@@ -71,19 +72,4 @@ impl CaseConfig {
     pub fn values(&self) -> impl Iterator<Item = (&String, &Sourced<serde_json::Value>)> {
         self.settings.iter().chain(&self.parameters).chain(&self.own)
     }
-}
-
-fn parameters(file: &File, findings: &mut Vec<Finding>) -> Values {
-    let mut values = Values::new();
-    for (key, node) in &file.entries {
-        let owner = match setting(key) {
-            Some(_) => Err(ConfigProblem::BelongsToSettings { key: key.clone() }),
-            None => refuse_foreign(key),
-        };
-        match owner {
-            Ok(()) => drop(values.insert(key.clone(), Sourced::new(node.value(), file.origin(node)))),
-            Err(problem) => findings.push(Finding::error(file.origin(node), problem)),
-        }
-    }
-    values
 }

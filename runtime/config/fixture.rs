@@ -14,7 +14,7 @@ pub(crate) struct Checkout(TempDir);
 pub(crate) const HOST: &str = "VENDOR: chip\nCASES:\n    \"toy:frame\": data\n";
 pub(crate) const CONFIGURATIONS: &str =
     "batch_size: 256\nflops: 4.12e9\nfp16: true\ncompiler: fast\nnum_workers: 8\nrepeat: 5\n";
-const PARAMETERS: &str = "image_size: 224\ntarget: {top1: 0.5}\n";
+const PARAMETERS: &str = "image_size: 224\ntarget_accuracy: {top1: 0.5}\n";
 const CHIP: &str = "name: chip
 about: a chip
 frameworks:

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::file::File;
 use super::yaml::{self, Content, Node};
 use super::{ConfigProblem, Finding, Origin, Sourced, Values, flops, known, nearest};
+use crate::metric;
 
 /// A key of host.yaml or configurations.yaml.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,19 @@ pub struct Key {
     pub default: Option<&'static str>,
     /// What it is for, in one line.
     pub about: &'static str,
+    /// Who may set it.
+    pub owner: Owner,
+}
+
+/// Who may set a key in a file. `--set` may set what belongs to a case, as a departure from the standard configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The user of a site, in host.yaml.
+    Site,
+    /// The author of a case alone: it says what is measured and by which rules, the same for every vendor.
+    Case,
+    /// The author of a case; a vendor's overlay may change it.
+    CaseOrVendor,
 }
 
 /// What a key takes.
@@ -28,6 +42,8 @@ pub enum Kind {
     Count,
     /// A whole number from 0.
     Whole,
+    /// What random values begin with: a whole number that a script's `i64` holds.
+    Seed,
     /// A TCP port, with or without quotes.
     Port,
     /// A list of ports.
@@ -40,8 +56,14 @@ pub enum Kind {
     Size,
     /// A list of texts, at least one.
     Texts,
+    /// A list of texts, perhaps empty.
+    Names,
     /// Keys with texts.
     Map,
+    /// Metrics with the least value that each must reach.
+    Targets,
+    /// Limits of agreement by precision.
+    Limits,
     /// A `flops` expression.
     Flops,
     /// One of a few words, any letter case.
@@ -55,13 +77,17 @@ impl Kind {
             Kind::Flag => "true or false",
             Kind::Count => "a whole number from 1 to 4294967295",
             Kind::Whole => "a whole number from 0 to 4294967295",
+            Kind::Seed => "a whole number from 0 to 9223372036854775807",
             Kind::Port => "a port from 1 to 65535",
             Kind::Ports => "a list of ports from 1 to 65535",
             Kind::Text => "a text",
             Kind::OptionalText => "a text or null",
             Kind::Size => "a number of bytes such as `32G`, or null",
-            Kind::Texts => "a list of texts",
+            Kind::Texts => "a list of texts, at least one",
+            Kind::Names => "a list of texts such as `[head, norm]`",
             Kind::Map => "keys with texts",
+            Kind::Targets => "metrics with the least value of each, such as `{top1: 0.76}`",
+            Kind::Limits => "limits by precision, such as `{fp16: {relative_l2: 0.05}}`",
             Kind::Flops => "an expression such as `4.12e9` or `2*512*0.33e9`",
             Kind::Word(_) => "one of the words that it knows",
         }
@@ -73,9 +99,16 @@ impl Kind {
             (Kind::Texts, Content::List(items)) if !items.is_empty() => {
                 items.iter().map(|i| Kind::Text.read(i)).collect()
             }
+            (Kind::Names, Content::List(items)) => items.iter().map(|i| Kind::Text.read(i)).collect(),
             (Kind::Ports, Content::List(items)) => items.iter().map(|i| Kind::Port.read(i)).collect(),
             (Kind::Map, Content::Map(entries)) => {
                 entries.iter().map(|(key, node)| Some((key.clone(), Kind::Text.read(node)?))).collect()
+            }
+            (Kind::Targets, Content::Map(entries)) => {
+                entries.iter().map(|(metric, n)| target(metric, n).ok().map(|_| (metric.clone(), n.value()))).collect()
+            }
+            (Kind::Limits, Content::Map(entries)) => {
+                entries.iter().all(|(precision, n)| limits(precision, n).is_ok()).then(|| node.value())
             }
             (_, Content::Scalar { text, plain, value }) => self.read_scalar(text, *plain, value),
             _ => None,
@@ -92,6 +125,7 @@ impl Kind {
             },
             Kind::Count => whole(1, u32::MAX.into()),
             Kind::Whole => whole(0, u32::MAX.into()),
+            Kind::Seed => whole(0, i64::MAX.cast_unsigned()),
             Kind::Port => text.parse::<u16>().ok().filter(|port| *port > 0).map(Value::from),
             Kind::Text => value.as_str().map(Value::from),
             Kind::OptionalText => (value.is_null() || value.is_string()).then(|| value.clone()),
@@ -131,18 +165,84 @@ impl Key {
         }
     }
 
-    fn type_problem(&self, node: &Node) -> ConfigProblem {
-        let found = match &node.content {
-            Content::List(_) => "a list".to_owned(),
-            Content::Map(_) => "keys with values".to_owned(),
-            Content::Scalar { value: Value::Null, .. } => "null".to_owned(),
-            Content::Scalar { text, plain: false, .. } => format!("the text `\"{text}\"`"),
-            Content::Scalar { text, .. } => format!("`{text}`"),
+    /// The part of `node` that a refusal is about: an entry of it that is refused by itself, else `node`.
+    pub(super) fn refused_part<'n>(&self, node: &'n Node) -> &'n Node {
+        let Content::Map(entries) = &node.content else { return node };
+        let refused = |(name, entry): &(&String, &Node)| match self.kind {
+            Kind::Targets => target(name, entry).is_err(),
+            Kind::Limits => limits(name, entry).is_err(),
+            _ => false,
         };
-        match self.kind {
-            Kind::Word(words) => ConfigProblem::Word { key: self.name.to_owned(), words: words.join(", "), found },
-            kind => ConfigProblem::Type { key: self.name.to_owned(), expects: kind.expects(), found },
+        entries.iter().find(refused).map_or(node, |(_, entry)| entry)
+    }
+
+    fn type_problem(&self, node: &Node) -> ConfigProblem {
+        let found = found(node);
+        match (self.kind, &node.content) {
+            (Kind::Word(words), _) => ConfigProblem::Word { key: self.name.to_owned(), words: words.join(", "), found },
+            (Kind::Targets, Content::Map(entries)) => entries
+                .iter()
+                .find_map(|(metric, entry)| target(metric, entry).err())
+                .unwrap_or(ConfigProblem::Type { key: self.name.to_owned(), expects: self.kind.expects(), found }),
+            (Kind::Limits, Content::Map(entries)) => entries
+                .iter()
+                .find_map(|(precision, entry)| limits(precision, entry).err())
+                .unwrap_or(ConfigProblem::Type { key: self.name.to_owned(), expects: self.kind.expects(), found }),
+            (kind, _) => ConfigProblem::Type { key: self.name.to_owned(), expects: kind.expects(), found },
         }
+    }
+}
+
+/// Checks the limits of agreement for one precision.
+fn limits(precision: &str, node: &Node) -> Result<(), ConfigProblem> {
+    let refused = |what: &str, expects: String, found| ConfigProblem::Limit { what: what.to_owned(), expects, found };
+    if !metric::AGREEMENT_PRECISIONS.contains(&precision) {
+        let expects = format!("a precision ({})", metric::AGREEMENT_PRECISIONS.join(", "));
+        return Err(refused(precision, expects, format!("`{precision}`")));
+    }
+    let Content::Map(entries) = &node.content else {
+        return Err(refused(precision, "limits such as `{relative_l2: 0.05}`".to_owned(), found(node)));
+    };
+    for (name, entry) in entries {
+        let Some((_, range)) = metric::AGREEMENT_LIMITS.iter().find(|(known, _)| known == name) else {
+            let names: Vec<&str> = metric::AGREEMENT_LIMITS.iter().map(|(name, _)| *name).collect();
+            return Err(refused(precision, format!("limits by name ({})", names.join(", ")), format!("`{name}`")));
+        };
+        if !number(entry).is_some_and(|number| range.contains(&number)) {
+            let (from, to) = (*range.start(), *range.end());
+            let upper = if to < f64::MAX { format!(" to {to}") } else { String::new() };
+            return Err(refused(name, format!("a number from {from}{upper}"), found(entry)));
+        }
+    }
+    Ok(())
+}
+
+/// The number that a node holds.
+fn number(node: &Node) -> Option<f64> {
+    match &node.content {
+        Content::Scalar { value: Value::Number(number), .. } => number.as_f64(),
+        _ => None,
+    }
+}
+
+/// The least value that `metric` must reach: a number that the metric can have.
+fn target(metric: &str, node: &Node) -> Result<f64, ConfigProblem> {
+    let range = metric::range(metric);
+    number(node).filter(|number| range.contains(number)).ok_or_else(|| {
+        let (from, to) = (*range.start(), *range.end());
+        let expects = if to < f64::MAX { format!("a number from {from} to {to}") } else { "a number".to_owned() };
+        ConfigProblem::Target { metric: metric.to_owned(), expects, found: found(node) }
+    })
+}
+
+/// What stands where a value of another type should.
+fn found(node: &Node) -> String {
+    match &node.content {
+        Content::List(_) => "a list".to_owned(),
+        Content::Map(_) => "keys with values".to_owned(),
+        Content::Scalar { value: Value::Null, .. } => "null".to_owned(),
+        Content::Scalar { text, plain: false, .. } => format!("the text `\"{text}\"`"),
+        Content::Scalar { text, .. } => format!("`{text}`"),
     }
 }
 
@@ -164,15 +264,21 @@ pub(super) fn read_keys(keys: &[Key], file: &File, findings: &mut Vec<Finding>) 
             findings.push(Finding::error(file.origin(node), unknown(keys, name)));
             continue;
         };
-        match key.read(node) {
-            Ok(value) => drop(values.insert(name.clone(), Sourced::new(value, file.origin(node)))),
-            Err(problem) => findings.push(Finding::error(file.origin(node), problem)),
+        if let Some(value) = read_key(key, node, file, findings) {
+            values.insert(name.clone(), value);
         }
     }
     for key in keys.iter().filter(|key| key.default.is_none() && !file.entries.contains_key(key.name)) {
         findings.push(Finding::error(file.top(), ConfigProblem::Missing { key: key.name, about: key.about }));
     }
     values
+}
+
+/// The value of a key in a file; one that does not fit becomes a finding.
+pub(super) fn read_key(key: &Key, node: &Node, file: &File, findings: &mut Vec<Finding>) -> Option<Sourced<Value>> {
+    let refused = |problem| Finding::error(file.origin(key.refused_part(node)), problem);
+    let value = key.read(node).map_err(|problem| findings.push(refused(problem))).ok()?;
+    Some(Sourced::new(value, file.origin(node)))
 }
 
 fn unknown(keys: &[Key], name: &str) -> ConfigProblem {
@@ -186,7 +292,7 @@ fn unknown(keys: &[Key], name: &str) -> ConfigProblem {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{SETTINGS, SITE};
+    use super::super::{PARAMETERS, SETTINGS, SITE};
     use super::*;
     use serde_json::json;
 
@@ -196,7 +302,7 @@ mod tests {
 
     #[test]
     fn every_key_is_documented_and_its_default_is_of_its_type() {
-        for keys in [SITE, SETTINGS] {
+        for keys in [SITE, SETTINGS, PARAMETERS] {
             for key in keys {
                 assert!(!key.about.is_empty(), "{}", key.name);
                 assert_eq!(keys.iter().filter(|other| other.name == key.name).count(), 1, "{}", key.name);

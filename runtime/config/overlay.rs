@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use super::file::File;
 use super::key::Key;
+use super::parameters::parameter;
 use super::yaml::{self, Node};
-use super::{ConfigProblem, Finding, Origin, SETTINGS, SITE, Sourced, Values, Vendor, flops, known, nearest};
+use super::{ConfigProblem, Finding, Origin, Owner, SETTINGS, SITE, Sourced, Values, Vendor, known, nearest};
 
 /// Keys of `config` that the host sets itself.
 const RESERVED: [&str; 6] = ["perf_dir", "data_dir", "log_dir", "vendor", "case", "framework"];
@@ -45,8 +46,11 @@ impl Layers {
         origin: &Origin,
     ) -> Result<Option<Finding>, ConfigProblem> {
         refuse_foreign(key)?;
-        if let Some(parameter) = self.parameters.get(key) {
-            return Err(ConfigProblem::OverlaysParameter { key: key.to_owned(), parameter: parameter.origin.clone() });
+        if let Some(found) = self.parameters.get(key) {
+            return Err(ConfigProblem::OverlaysParameter { key: key.to_owned(), parameter: found.origin.clone() });
+        }
+        if parameter(key).is_some() {
+            return Err(ConfigProblem::CaseOnly { key: key.to_owned() });
         }
         let Some(setting) = setting(key) else {
             self.own.insert(key.to_owned(), Sourced::new(node.value(), origin.clone()));
@@ -56,10 +60,13 @@ impl Layers {
             let new = ConfigProblem::NewKey { key: key.to_owned(), vendor: name.to_owned(), nearest };
             return Ok(Some(Finding::warning(origin.clone(), new)));
         };
+        if setting.owner == Owner::Case {
+            return Err(ConfigProblem::CaseOnly { key: key.to_owned() });
+        }
         let value = setting.read(node)?;
         let to = Sourced::new(value, origin.clone());
         let Some(base) = self.settings.insert(key.to_owned(), to.clone()) else { return Ok(None) };
-        if same(setting, &base.value, &to.value) {
+        if base.value == to.value {
             let value = text(&to.value);
             return Err(ConfigProblem::Redundant { key: key.to_owned(), value, base: base.origin });
         }
@@ -89,6 +96,8 @@ impl Layers {
         let node = yaml::parse(value).map_err(|cause| ConfigProblem::Yaml { reason: cause.reason })?;
         let (layer, value) = if let Some(setting) = setting(key) {
             (&mut self.settings, setting.read(&node)?)
+        } else if let Some(parameter) = parameter(key) {
+            (&mut self.parameters, parameter.read(&node)?)
         } else if self.parameters.contains_key(key) {
             (&mut self.parameters, node.value())
         } else if self.own.contains_key(key) || vendor.is_some_and(|v| v.option_names().any(|name| name == key)) {
@@ -138,14 +147,6 @@ pub fn refuse_foreign(key: &str) -> Result<(), ConfigProblem> {
 /// The key of configurations.yaml of this name.
 pub fn setting(key: &str) -> Option<&'static Key> {
     SETTINGS.iter().find(|setting| setting.name == key)
-}
-
-/// Whether two values of a setting mean the same.
-fn same(setting: &Key, one: &Value, other: &Value) -> bool {
-    match (setting.kind, one.as_str(), other.as_str()) {
-        (super::Kind::Flops, Some(one), Some(other)) => flops(one) == flops(other),
-        _ => one == other,
-    }
 }
 
 /// A value as messages and listings show it: texts without quotes.

@@ -120,6 +120,48 @@ pub enum ConfigProblem {
         /// Where the parameter is.
         parameter: Origin,
     },
+    /// An overlay sets what only the author of a case may set.
+    #[error("`{key}` is not a vendor's key: it says what is measured, which is the same for every vendor")]
+    CaseOnly {
+        /// The key.
+        key: String,
+    },
+    /// A free key of parameters.yaml that is nearly one that the host reads.
+    #[error("`{key}` is read by scripts alone (nearest key that the host reads: `{near}`)")]
+    NearParameter {
+        /// The key.
+        key: String,
+        /// The key that was probably meant.
+        near: &'static str,
+    },
+    /// The target of a metric that has not its type, or that it cannot have.
+    #[error("`target_accuracy`: `{metric}` must be {expects}, not {found}")]
+    Target {
+        /// The metric.
+        metric: String,
+        /// What the metric can be.
+        expects: String,
+        /// What was given.
+        found: String,
+    },
+    /// A limit of agreement that there is not, or of another type.
+    #[error("`agreement`: `{what}` must be {expects}, not {found}")]
+    Limit {
+        /// The precision or limit.
+        what: String,
+        /// What it can be.
+        expects: String,
+        /// What was given.
+        found: String,
+    },
+    /// The target of a metric that the host does not compute, with nearly the name of one that it does.
+    #[error("`target_accuracy`: only a script can report `{metric}` (nearest metric of the host: `{near}`)")]
+    NearMetric {
+        /// The metric.
+        metric: String,
+        /// The metric that was probably meant.
+        near: String,
+    },
     /// A file of a case sets a key of host.yaml.
     #[error("`{key}` belongs to host.yaml (`{host_key}`)")]
     BelongsToHost {
@@ -220,7 +262,15 @@ impl ConfigProblem {
             Self::NoCases => {
                 "add a line such as `\"resnet50:candle\": \"datasets/drawn/generated\"`, or give --case".to_owned()
             }
-            Self::OverlaysParameter { .. } | Self::Redundant { .. } => "delete the line".to_owned(),
+            Self::OverlaysParameter { .. } | Self::Redundant { .. } | Self::CaseOnly { .. } => {
+                "delete the line".to_owned()
+            }
+            Self::NearParameter { .. } => "`flagperf plan` shows what the host reads".to_owned(),
+            Self::Target { .. } => {
+                "such as `target_accuracy: {top1: 0.76}`, without quotes and percent signs".to_owned()
+            }
+            Self::Limit { .. } => "such as `agreement: {fp16: {relative_l2: 0.05, cosine: 0.99}}`".to_owned(),
+            Self::NearMetric { .. } => "a metric that no script reports misses its target".to_owned(),
             Self::BelongsToHost { .. } => "settings of the site are in host.yaml only".to_owned(),
             Self::BelongsToSettings { .. } => "give a parameter a name of its own".to_owned(),
             Self::SetSyntax { .. } => "such as --set batch_size=4".to_owned(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Key, Kind};
+use super::{Key, Kind, Owner};
 use crate::units::{Bytes, Seconds};
 
 const LEVELS: Kind = Kind::Word(&["DEBUG", "INFO", "WARNING", "ERROR"]);
@@ -16,78 +16,126 @@ pub const SITE: &[Key] = &[
         kind: Kind::OptionalText,
         default: Some("null"),
         about: "the checkout to run; by default the one around the current directory",
+        owner: Owner::Site,
     },
     Key {
         name: "FLAGPERF_LOG_PATH",
         kind: Kind::Text,
         default: Some("result"),
         about: "where runs leave logs and records",
+        owner: Owner::Site,
     },
     Key {
         name: "VENDOR",
         kind: Kind::Text,
         default: Some("cpu"),
         about: "whose device is measured: a folder in vendors/",
+        owner: Owner::Site,
     },
-    Key { name: "FLAGPERF_LOG_LEVEL", kind: LEVELS, default: Some("INFO"), about: "least serious line that is logged" },
+    Key {
+        name: "FLAGPERF_LOG_LEVEL",
+        kind: LEVELS,
+        default: Some("INFO"),
+        about: "least serious line that is logged",
+        owner: Owner::Site,
+    },
     Key {
         name: "LOG_CALL_INFORMATION",
         kind: Kind::Flag,
         default: Some("true"),
         about: "whether a log line says where it was logged",
+        owner: Owner::Site,
     },
-    Key { name: "HOSTS", kind: Kind::Texts, default: Some("[localhost]"), about: "the machines that hold the devices" },
-    Key { name: "SSH_PORT", kind: Kind::Port, default: Some("22"), about: "port of ssh on the machines" },
-    Key { name: "HOSTS_PORTS", kind: Kind::Ports, default: Some("[2222]"), about: "ports of ssh inside containers" },
-    Key { name: "MASTER_PORT", kind: Kind::Port, default: Some("29501"), about: "port where processes of a case meet" },
-    Key { name: "SHM_SIZE", kind: Kind::Size, default: Some("32G"), about: "shared memory of a container" },
+    Key {
+        name: "HOSTS",
+        kind: Kind::Texts,
+        default: Some("[localhost]"),
+        about: "the machines that hold the devices",
+        owner: Owner::Site,
+    },
+    Key {
+        name: "SSH_PORT",
+        kind: Kind::Port,
+        default: Some("22"),
+        about: "port of ssh on the machines",
+        owner: Owner::Site,
+    },
+    Key {
+        name: "HOSTS_PORTS",
+        kind: Kind::Ports,
+        default: Some("[2222]"),
+        about: "ports of ssh inside containers",
+        owner: Owner::Site,
+    },
+    Key {
+        name: "MASTER_PORT",
+        kind: Kind::Port,
+        default: Some("29501"),
+        about: "port where processes of a case meet",
+        owner: Owner::Site,
+    },
+    Key {
+        name: "SHM_SIZE",
+        kind: Kind::Size,
+        default: Some("32G"),
+        about: "shared memory of a container",
+        owner: Owner::Site,
+    },
     Key {
         name: "ACCE_CONTAINER_OPT",
         kind: Kind::OptionalText,
         default: Some("null"),
         about: "options that give a container its devices",
+        owner: Owner::Site,
     },
     Key {
         name: "PIP_SOURCE",
         kind: Kind::OptionalText,
         default: Some("null"),
         about: "package index inside containers",
+        owner: Owner::Site,
     },
     Key {
         name: "CLEAR_CACHES",
         kind: Kind::Flag,
         default: Some("false"),
         about: "whether the page cache is dropped before a case",
+        owner: Owner::Site,
     },
     Key {
         name: "ACCE_VISIBLE_DEVICE_ENV_NAME",
         kind: Kind::OptionalText,
         default: Some("null"),
         about: "variable that says which devices a process sees; by default the vendor's",
+        owner: Owner::Site,
     },
     Key {
         name: "CASES",
         kind: Kind::Map,
         default: Some("{}"),
         about: "`<case>:<framework>[_<version>]`: folder with its datasets and weights",
+        owner: Owner::Site,
     },
     Key {
         name: "CONTAINER",
         kind: Kind::Word(&["none", "docker"]),
         default: Some("none"),
         about: "what a case runs in",
+        owner: Owner::Site,
     },
     Key {
         name: "PHASE_TIMEOUT",
         kind: Kind::Count,
         default: Some("86400"),
         about: "seconds after which a phase is killed",
+        owner: Owner::Site,
     },
     Key {
         name: "WORKER_MEMORY",
         kind: Kind::Size,
         default: Some("null"),
         about: "memory that a worker may hold; null is no limit",
+        owner: Owner::Site,
     },
 ];
 

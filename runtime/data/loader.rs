@@ -14,6 +14,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use super::fill::{Filled, Task, fill};
 use super::slot::{Lend, Slot};
 use super::{Batch, Dataset, RecycleError, SampleError};
+pub use crate::config::OnBadSample;
 use crate::engine::EngineError;
 use crate::tensor::TensorError;
 
@@ -33,16 +34,6 @@ pub struct LoaderOptions {
     /// Whether the whole dataset is read once and kept: to measure a host without its loading. Memory grows with the
     /// dataset.
     pub preloaded: bool,
-}
-
-/// What a sample that cannot be read does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnBadSample {
-    /// It fails its batch with an error.
-    #[default]
-    Fail,
-    /// Its row is zeroed and listed in [`Batch::failed`].
-    Count,
 }
 
 /// Gives the batches of a dataset in order, every sample once a pass.

@@ -1,6 +1,8 @@
 //! How the outputs of inference agree with those of validation: each output by itself, element by element, sample by
 //! sample.
 
+use std::ops::RangeInclusive;
+
 use indexmap::IndexMap;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -73,6 +75,22 @@ pub struct AgreementLimits {
     pub cosine: f64,
 }
 
+/// The limits that a case can state, with the values that each can have.
+pub const AGREEMENT_LIMITS: &[(&str, RangeInclusive<f64>)] =
+    &[("relative_l2", 0.0..=f64::MAX), ("worst_sample", 0.0..=f64::MAX), ("cosine", -1.0..=1.0)];
+
+/// The types for which a case can state limits.
+pub const AGREEMENT_PRECISIONS: &[&str] = &["fp32", "fp16", "bf16"];
+
+/// The name of a type in [`AGREEMENT_PRECISIONS`].
+pub fn agreement_name(precision: DType) -> &'static str {
+    match precision {
+        DType::F16 => "fp16",
+        DType::BF16 => "bf16",
+        _ => "fp32",
+    }
+}
+
 impl AgreementLimits {
     /// The limits of a type in which inference computes, where the case states none. Two correct engines differ by how
     /// they order sums: by about 1e-5 over a deep network in f32, 1e-2 in f16. Outputs of another image or of other weights
@@ -83,6 +101,20 @@ impl AgreementLimits {
             DType::BF16 => AgreementLimits { relative_l2: 0.15, worst_sample: 0.5, cosine: 0.98 },
             _ => AgreementLimits { relative_l2: 1e-3, worst_sample: 1e-2, cosine: 0.9999 },
         }
+    }
+
+    /// The same with what a case states: limits by their names in [`AGREEMENT_LIMITS`].
+    #[must_use]
+    pub fn with<'l>(mut self, stated: impl Iterator<Item = (&'l String, &'l f64)>) -> Self {
+        for (name, limit) in stated {
+            match name.as_str() {
+                "relative_l2" => self.relative_l2 = *limit,
+                "worst_sample" => self.worst_sample = *limit,
+                "cosine" => self.cosine = *limit,
+                _ => {}
+            }
+        }
+        self
     }
 
     /// What `agreement` beyond these limits is, one fragment each; NaN is beyond every limit.
@@ -276,6 +308,17 @@ mod tests {
         assert_eq!(exceeded[2], "one side is all zero");
         assert_eq!(LIMITS.exceeded(&agreement([2, 2], &[0.0; 4], &[0.0; 4])), [""; 0]);
         assert_eq!(LIMITS.exceeded(&agreement([2, 2], &[0.0; 4], &[0.0, 0.0, 0.0, 1.0])).len(), 3);
+    }
+
+    #[test]
+    fn what_a_case_states_takes_the_place_of_the_default_of_that_limit_alone() {
+        let default = AgreementLimits::of_precision(DType::F16);
+        for (name, range) in AGREEMENT_LIMITS {
+            let limits = default.with([(&(*name).to_owned(), range.start())].into_iter());
+            assert_ne!(limits, default, "{name}");
+        }
+        let stated = default.with([(&"cosine".to_owned(), &0.5)].into_iter());
+        assert_eq!(stated, AgreementLimits { cosine: 0.5, ..default });
     }
 
     #[test]

@@ -4,6 +4,10 @@
 
 mod accumulator;
 mod agreement;
+mod table;
 
 pub use accumulator::{Accumulator, MetricError, top_k};
-pub use agreement::{Agreement, AgreementLimits, AgreementMeter, OutputAgreement};
+pub use agreement::{
+    AGREEMENT_LIMITS, AGREEMENT_PRECISIONS, Agreement, AgreementLimits, AgreementMeter, OutputAgreement, agreement_name,
+};
+pub use table::{METRICS, Metric, examples, find, range};

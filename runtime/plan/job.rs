@@ -6,6 +6,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::config::Parameters;
 use crate::event::Phase;
 use crate::units::{Bytes, Seconds};
 
@@ -31,6 +32,8 @@ pub struct Job {
     pub settings: Settings,
     /// What scripts see as `config`: settings, parameters, the vendor's own keys, and `vendor`, `case`, `framework`.
     pub config: IndexMap<String, Value>,
+    /// What the host itself reads of the parameters, typed.
+    pub parameters: Parameters,
     /// The framework (validate) or compiler (infer).
     pub engine: EngineChoice,
     /// Infer: what is loaded. Validate makes its model with the case's script.

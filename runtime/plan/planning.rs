@@ -8,8 +8,8 @@ use super::engines::{Role, choose_engine};
 use super::route::{Export, Source, route};
 use super::{Catalogue, EngineChoice, Job, Limits, ModelInput, PlanProblem, Settings};
 use crate::config::{
-    CaseConfig, CaseKey, Config, Container, Finding, Findings, Origin, Site, Sourced, Vendor, flops, is_local, known,
-    nearest,
+    CaseConfig, CaseKey, Config, Container, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor, flops,
+    is_local, known, nearest,
 };
 use crate::step::Phase;
 
@@ -233,6 +233,7 @@ impl Planner<'_> {
             log_dir: self.folder(),
             settings: settings.clone(),
             config,
+            parameters: Parameters::of(&self.case.parameters),
             engine,
             model: None,
             export: None,

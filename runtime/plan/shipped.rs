@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::config::{Overrides, SETTINGS, SITE, find_root, load};
+use crate::config::{Kind, Overrides, PARAMETERS, SETTINGS, SITE, find_root, load};
 use crate::event::Level;
+use crate::metric::AgreementLimits;
 use crate::tensor::DType;
 
 fn repository() -> PathBuf {
@@ -88,6 +89,34 @@ fn host_yaml_mentions_every_key() {
             "{}",
             key.name
         );
+    }
+}
+
+#[test]
+fn the_readme_of_the_configuration_has_the_table_of_parameters() {
+    let text = fs::read_to_string(repository().join("configs/README.md")).unwrap();
+    for key in PARAMETERS {
+        let takes = match key.kind {
+            Kind::Word(words) => format!("one of {}", words.join(", ")),
+            kind => kind.expects().to_owned(),
+        };
+        let row = format!("| `{}` | {takes} | `{}` | {} |", key.name, key.default.unwrap_or_default(), key.about);
+        assert!(text.lines().any(|line| line == row), "configs/README.md lacks the line\n{row}");
+    }
+}
+
+#[test]
+fn the_readme_of_the_configuration_has_the_limits_of_agreement() {
+    let text = fs::read_to_string(repository().join("configs/README.md")).unwrap();
+    let default = [DType::F32, DType::F16, DType::BF16].map(AgreementLimits::of_precision);
+    for (name, limit) in [
+        ("relative_l2", default.map(|limits| limits.relative_l2)),
+        ("worst_sample", default.map(|limits| limits.worst_sample)),
+        ("cosine", default.map(|limits| limits.cosine)),
+    ] {
+        let [fp32, fp16, bf16] = limit;
+        let row = text.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();
+        assert!(row.ends_with(&format!("| {fp32} | {fp16} | {bf16} |")), "{row}");
     }
 }
 

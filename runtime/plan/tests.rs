@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use indexmap::IndexMap;
 use serde_json::json;
 
 use super::*;
@@ -69,13 +70,15 @@ fn a_case_becomes_a_validating_and_an_inferring_job() {
     assert!(infer.engine.options.is_empty(), "an option that is null is left to the engine");
     assert_eq!(validate.scripts, checkout.path("scripts/toy"));
     assert_eq!(validate.data_dir, checkout.path("data"));
+    assert_eq!(validate.parameters.target_accuracy, IndexMap::from([("top1".to_owned(), 0.5)]));
     assert_eq!(validate.settings.flops_per_sample, 4.12e9);
     assert_eq!(validate.settings.log_freq, 30);
     assert_eq!(
         json!(validate.config),
         json!({"batch_size": 8, "flops": "4.12e9", "fp16": false, "compiler": "fast", "num_workers": 8,
                "log_freq": 30, "repeat": 5, "no_validation": false, "exist_onnx_path": null,
-               "exist_compiler_path": null, "image_size": 224, "target": {"top1": 0.5},
+               "exist_compiler_path": null, "image_size": 224, "target_accuracy": {"top1": 0.5},
+               "agreement": {}, "bad_samples": "fail", "preloaded": false, "keep_f32": [], "weights": null, "seed": 0,
                "vendor": "chip", "case": "toy", "framework": "frame"})
     );
     let [validate, infer] = &toy.jobs_in(Path::new("/run"))[..] else { panic!() };
@@ -416,8 +419,14 @@ fn every_effective_value_is_listed_with_its_place() {
             "toy:frame no_validation = false (default)".to_owned(),
             "toy:frame exist_onnx_path = null (default)".to_owned(),
             "toy:frame exist_compiler_path = null (default)".to_owned(),
+            "toy:frame target_accuracy = {\"top1\":0.5} (configs/toy/parameters.yaml:2)".to_owned(),
+            "toy:frame agreement = {} (default)".to_owned(),
+            "toy:frame bad_samples = fail (default)".to_owned(),
+            "toy:frame preloaded = false (default)".to_owned(),
+            "toy:frame keep_f32 = [] (default)".to_owned(),
+            "toy:frame weights = null (default)".to_owned(),
+            "toy:frame seed = 0 (default)".to_owned(),
             "toy:frame image_size = 224 (configs/toy/parameters.yaml:1)".to_owned(),
-            "toy:frame target = {\"top1\":0.5} (configs/toy/parameters.yaml:2)".to_owned(),
             "toy:frame frame.engine = candle (vendors/chip/vendor.yaml:4)".to_owned(),
             "toy:frame frame.threads = 0 (vendors/chip/vendor.yaml:4)".to_owned(),
             "toy:frame fast.engine = rten (vendors/chip/vendor.yaml:6)".to_owned(),

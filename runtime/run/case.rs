@@ -16,7 +16,8 @@ use crate::event::Level;
 use crate::hash::{hash_bytes, hash_file};
 use crate::plan::{CasePlan, Job, ModelInput, Plan, Row};
 use crate::result::{
-    Accuracy, AgreementCheck, EventChain, FailureRecord, FinishInfo, FlopCount, Provenance, Record, Setting, Status, hash_scripts,
+    Accuracy, AgreementCheck, EventChain, FailureRecord, FinishInfo, FlopCount, Provenance, Record, Setting, Status,
+    hash_scripts,
 };
 
 /// What every case of a run shares.
@@ -67,7 +68,7 @@ pub(super) fn run_case(course: &Course<'_>, case: &CasePlan, watch: &mut dyn FnM
     }
     if let Some(job) = jobs.last() {
         record.provenance.model_sha256 = existing_model(job);
-        conclude(&mut record, &case.host, &case.settings, &job.config, &course.plan.vendor, e2e_time);
+        conclude(&mut record, &case.host, &case.settings, &job.parameters, &course.plan.vendor, e2e_time);
     }
     log.finish(&record.finish_info);
     record

@@ -1,30 +1,27 @@
 //! What follows from a case's phases: verdict, rates, status, FlagPerf's result.
 
-use indexmap::IndexMap;
-use serde_json::Value;
-
-use crate::config::Vendor;
-use crate::metric::AgreementLimits;
+use crate::config::{Parameters, Vendor};
+use crate::metric::{AgreementLimits, agreement_name};
 use crate::plan::Settings;
 use crate::result::{
-    Accuracy, AgreementCheck, DeviceRecord, FailureRecord, FinishInfo, FlopCount, HostRecord, Machine, OutputTime, Peak,
-    PhaseRecord, Record, Status, Verdict,
+    Accuracy, AgreementCheck, DeviceRecord, FailureRecord, FinishInfo, FlopCount, HostRecord, Machine, OutputTime,
+    Peak, PhaseRecord, Record, Status, Verdict,
 };
 use crate::step::Step;
 use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
 
-/// Fills in everything of `record` that follows from its phases. `config` is what the scripts saw.
+/// Fills in everything of `record` that follows from its phases.
 pub(super) fn conclude(
     record: &mut Record,
     host: &str,
     settings: &Settings,
-    config: &IndexMap<String, Value>,
+    parameters: &Parameters,
     vendor: &Vendor,
     e2e_time: Seconds,
 ) {
-    record.accuracy = Accuracy::judge(&record.phases, target(config));
-    record.agreement = AgreementCheck::judge(&record.phases, agreement_limits(settings));
+    record.accuracy = Accuracy::judge(&record.phases, parameters.target_accuracy.clone());
+    record.agreement = AgreementCheck::judge(&record.phases, agreement_limits(settings, parameters));
     record.hosts = vec![host_record(host, &record.phases, vendor)];
     let core = [Step::Inference, Step::Validation].into_iter().find_map(|step| record.measurement(step));
     let core = core.and_then(|measured| measured.throughput_core_samples_per_s);
@@ -50,16 +47,11 @@ pub(super) fn conclude(
     note_hashes(record);
 }
 
-/// `target_accuracy` of parameters.yaml: the least value of each metric.
-fn target(config: &IndexMap<String, Value>) -> IndexMap<String, f64> {
-    let target = config.get("target_accuracy").and_then(Value::as_object);
-    let metrics = target.into_iter().flatten();
-    metrics.filter_map(|(name, least)| Some((name.clone(), least.as_f64()?))).collect()
-}
-
-/// The limits of agreement for the type that inference computes in.
-fn agreement_limits(settings: &Settings) -> AgreementLimits {
-    AgreementLimits::of_precision(if settings.fp16 { DType::F16 } else { DType::F32 })
+/// The limits of agreement for the type that inference computes in: the case's over the defaults.
+fn agreement_limits(settings: &Settings, parameters: &Parameters) -> AgreementLimits {
+    let precision = if settings.fp16 { DType::F16 } else { DType::F32 };
+    let stated = parameters.agreement.get(agreement_name(precision));
+    AgreementLimits::of_precision(precision).with(stated.into_iter().flatten())
 }
 
 fn gate(reason: String, hint: &str) -> FailureRecord {

@@ -2,6 +2,7 @@
 
 use indexmap::IndexMap;
 
+use crate::config::Parameters;
 use crate::plan::{EngineChoice, Job, Limits, Settings};
 use crate::step::Phase;
 
@@ -29,6 +30,7 @@ pub fn job() -> Job {
             exist_compiler_path: None,
         },
         config: IndexMap::new(),
+        parameters: Parameters::default(),
         engine: EngineChoice { name: "null".into(), engine: "null".into(), ..EngineChoice::default() },
         model: None,
         export: None,

@@ -21,18 +21,12 @@ pub use crate::script::Sessions;
 ///
 /// # Errors
 /// When a graph cannot be in half precision.
-pub fn prepare(
-    model: Model,
-    settings: &Settings,
-    config: &IndexMap<String, serde_json::Value>,
-) -> Result<Model, Failure> {
+pub fn prepare(model: Model, settings: &Settings, keep_f32: &[String]) -> Result<Model, Failure> {
     if !settings.fp16 {
         return Ok(model);
     }
-    let listed = config.get("keep_f32").and_then(|v| v.as_array());
-    let keep: Vec<String> = listed.into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect();
     let hint = "`keep_f32` in the case's parameters.yaml lists layers that stay in f32";
-    let half = |graph| flagperf_onnx::to_f16(graph, &keep).map_err(|e| failure(&e, hint));
+    let half = |graph| flagperf_onnx::to_f16(graph, keep_f32).map_err(|e| failure(&e, hint));
     let graphs = model.graphs.iter().map(|(name, graph)| Ok((name.clone(), half(graph)?)));
     Ok(Model { graphs: graphs.collect::<Result<_, Failure>>()? })
 }

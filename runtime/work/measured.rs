@@ -9,11 +9,13 @@ use super::outputs::KeptOutputs;
 use super::phase::{Emit, failure, peak_memory};
 use super::samples::SampleFile;
 use super::step;
-use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions, OnBadSample};
+use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions};
 use crate::engine::{EngineError, HeapMemory, LentMemory, Session};
 use crate::event::{Event, Failure};
 use crate::hash::hash_file;
-use crate::measure::{Clock, Latency, Measurement, Nanos, OutputCopy, PassTimes, StepTimes, VendorTime, Warmup, summarise};
+use crate::measure::{
+    Clock, Latency, Measurement, Nanos, OutputCopy, PassTimes, StepTimes, VendorTime, Warmup, summarise,
+};
 use crate::metric::Accumulator;
 use crate::plan::Job;
 use crate::script::{EvaluatorFn, ForwardFn, Output};
@@ -93,11 +95,8 @@ impl<'a> MeasuredLoop<'a> {
             workers,
             prefetch: (PREFETCH_OF_A_WORKER * workers).div_ceil(batch_size.max(1)).max(PREFETCH_MIN),
             fixed_rows: true,
-            preloaded: job.config.get("preloaded").and_then(|v| v.as_bool()).unwrap_or(false),
-            on_bad_sample: match job.config.get("bad_samples").and_then(|v| v.as_str()) {
-                Some("count") => OnBadSample::Count,
-                _ => OnBadSample::Fail,
-            },
+            preloaded: job.parameters.preloaded,
+            on_bad_sample: job.parameters.bad_samples,
         };
         let batches = dataset.len().div_ceil(options.batch_size.max(1)) as u64;
         let inputs: Vec<_> = dataset.fields().iter().filter(|f| f.role == FieldRole::Input).cloned().collect();

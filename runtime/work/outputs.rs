@@ -118,7 +118,9 @@ impl ValidationOutputs {
         let mut agreement = Agreement { pass: inference.pass, samples, ..Agreement::default() };
         if batches.len() < inference.batches.len() {
             let (others, all) = (inference.batches.len() - batches.len(), inference.batches.len());
-            agreement.not_compared.push(format!("validation kept no outputs for the samples of {others} of {all} batches"));
+            agreement
+                .not_compared
+                .push(format!("validation kept no outputs for the samples of {others} of {all} batches"));
         }
         let Some((first, batch)) = batches.first() else { return Ok(agreement) };
         let prefix = output_key(*first, "");
@@ -128,7 +130,8 @@ impl ValidationOutputs {
             agreement.not_compared.push(format!("validation gave an output `{name}`, inference did not"));
         }
         for (position, (name, _)) in batch.outputs.iter().enumerate() {
-            let pairs = batches.iter().map(|(index, batch)| (read(&output_key(*index, name)), batch.outputs.get(position)));
+            let pairs =
+                batches.iter().map(|(index, batch)| (read(&output_key(*index, name)), batch.outputs.get(position)));
             match compare_output(name, pairs) {
                 Ok(figures) => drop(agreement.outputs.insert(name.clone(), figures)),
                 Err(reason) => agreement.not_compared.push(reason),

@@ -57,9 +57,8 @@ impl Worker<'_> {
         let (dataset, model, facts) = self.step(Step::Build, "building dataloader and model", || {
             let dataset = self.dataset(&scripts)?;
             let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
-            let model = build::prepare(model, &job.settings, &job.config)?;
-            let weights = job.config.get("weights").and_then(|w| w.as_str());
-            let facts = build::model_facts(&model, weights, &job.data_dir)?;
+            let model = build::prepare(model, &job.settings, &job.parameters.keep_f32)?;
+            let facts = build::model_facts(&model, job.parameters.weights.as_deref(), &job.data_dir)?;
             Ok((dataset, model, facts))
         })?;
         (self.emit)(Event::Model(facts.clone()));

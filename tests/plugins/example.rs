@@ -28,7 +28,11 @@ fn the_example_computes_what_candle_computes() {
     let record = &records[0];
     assert_eq!(code, Some(0), "{}", record["failures"]);
     let infer = &record["phases"][1];
-    assert_eq!((&infer["agreement"]["samples"], &infer["agreement"]["max_abs"]), (&10.into(), &0.0.into()), "{infer}");
+    assert_eq!(
+        (&infer["agreement"]["samples"], &infer["agreement"]["outputs"]["output"]["max_abs"]),
+        (&10.into(), &0.0.into()),
+        "{infer}"
+    );
     assert_eq!((&infer["engine"]["name"], &infer["engine"]["version"]), (&"plugin".into(), &"1.0".into()));
     let plugin = &infer["engine"]["plugin"];
     assert_eq!((&plugin["name"], &plugin["version"]), (&"affine".into(), &"1.0".into()));

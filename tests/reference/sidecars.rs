@@ -31,8 +31,11 @@ fn agrees_with_candle(compiler: &str) {
     let infer = &record["phases"][1];
     let agreement = &infer["agreement"];
     println!("{compiler}: {agreement}, {}", infer["engine"]);
-    assert_eq!((&agreement["samples"], &agreement["top1_agreement"]), (&PICTURES.into(), &1.0.into()));
-    assert!(agreement["cosine"].as_f64().is_some_and(|cosine| cosine > 0.999_999), "{agreement}");
+    assert_eq!(
+        (&agreement["samples"], &agreement["outputs"]["output"]["top1_agreement"]),
+        (&PICTURES.into(), &1.0.into())
+    );
+    assert!(agreement["outputs"]["output"]["cosine"].as_f64().is_some_and(|cosine| cosine > 0.999_999), "{agreement}");
     assert_eq!(infer["measured"][0]["padded_samples"], 2);
     assert_eq!(infer["engine"]["device"], "cpu");
 }

@@ -48,7 +48,11 @@ fn a_class_runs_as_it_is_and_agrees_with_candle() {
     let Some(site) = engine(GOOD) else { return };
     let record = site.runs(&[]);
     let infer = &record["phases"][1];
-    assert!(infer["agreement"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{}", infer["agreement"]);
+    assert!(
+        infer["agreement"]["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5),
+        "{}",
+        infer["agreement"]
+    );
     assert_eq!(infer["agreement"]["samples"], 10);
     assert_eq!((&infer["engine"]["name"], &infer["engine"]["device"]), (&json!("sidecar"), &json!("cpu")));
     assert_eq!(infer["engine"]["sidecar"]["files_sha256"]["engines/own.py"], hash_bytes(GOOD.as_bytes()));
@@ -64,7 +68,10 @@ fn a_class_can_be_the_framework_too() {
     let Some(site) = engine(GOOD) else { return };
     let record = site.runs(&["--case", "tiny:own", "--set", "compiler=rten"]);
     assert_eq!(record["phases"][0]["engine"]["name"], "sidecar");
-    assert!(record["phases"][1]["agreement"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{record}");
+    assert!(
+        record["phases"][1]["agreement"]["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5),
+        "{record}"
+    );
 }
 
 #[test]
@@ -79,7 +86,7 @@ fn the_model_is_a_module_of_torch_with_the_same_outputs() {
     let Some(site) = engine(of_module) else { return };
     let record = site.runs(&[]);
     let agreement = &record["phases"][1]["agreement"];
-    assert!(agreement["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
+    assert!(agreement["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
 }
 
 #[test]
@@ -261,7 +268,7 @@ fn how_to_add_an_engine_as_a_sidecar_works_as_it_is_written() {
     let listed = vendor.replace("compilers:\n", &format!("compilers:\n    {}", block("yaml")));
     let record = site.with("vendor.yaml", &listed).runs(&["--set", "compiler=mychip"]);
     let agreement = &record["phases"][1]["agreement"];
-    assert!(agreement["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
+    assert!(agreement["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
 }
 
 #[test]
@@ -285,7 +292,7 @@ fn what_was_compiled_earlier_is_loaded_by_the_class_itself() {
     let (record, code) = compiled(specs);
     assert_eq!(code, Some(0), "{}", record["failures"]);
     let agreement = &record["phases"][1]["agreement"];
-    assert!(agreement["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
+    assert!(agreement["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
     let (record, _) = compiled("level: 3");
     let reason = record["failures"][0]["reason"].as_str().expect("a reason");
     assert!(reason.starts_with("nobody says the inputs and outputs of this file: "), "{reason}");
@@ -312,5 +319,5 @@ fn an_output_alone_and_of_another_layout_reaches_the_host() {
     let Some(site) = engine(&same) else { return };
     let record = site.runs(&[]);
     let agreement = &record["phases"][1]["agreement"];
-    assert!(agreement["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
+    assert!(agreement["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use flagperf::config::Parameters;
 use flagperf::plan::{EngineChoice, Job, Limits, Settings};
 use flagperf::step::Phase;
 use indexmap::IndexMap;
@@ -22,6 +23,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         log_dir: folder.to_owned(),
         settings: settings(batch_size),
         config: serde_json::from_value(config).expect("an object"),
+        parameters: Parameters::default(),
         engine: engine_choice(engine, IndexMap::new()),
         model: infer.then(|| flagperf::plan::ModelInput::Onnx(onnx.clone())),
         export: (!infer).then_some(onnx),

@@ -53,7 +53,11 @@ fn submit(host: &Arc<Host>, model: &Model, inputs: &[Value]) -> Fallible<Vec<Dyn
 
 /// Rows of a run: the largest outermost dimension of its inputs.
 fn rows(inputs: &[Value]) -> usize {
-    inputs.iter().map(|input| input.spec().fixed_shape().and_then(|s| s.first().copied()).unwrap_or(1)).max().unwrap_or(1)
+    inputs
+        .iter()
+        .map(|input| input.spec().fixed_shape().and_then(|s| s.first().copied()).unwrap_or(1))
+        .max()
+        .unwrap_or(1)
 }
 
 fn tensor(name: &dyn std::fmt::Display, value: &Dynamic) -> Fallible<Value> {
@@ -76,7 +80,8 @@ fn described(infos: &[flagperf_onnx::ValueInfo]) -> Array {
 fn ask(context: &NativeCallContext, model: &Model, question: &str, argument: &Dynamic) -> Fallible<Dynamic> {
     let host = host_of(context)?;
     let argument = json("argument", argument)?;
-    let answer = host.budget.aside(|| lock(&model.session).ask(question, &argument)).map_err(|error| error.to_string())?;
+    let answer =
+        host.budget.aside(|| lock(&model.session).ask(question, &argument)).map_err(|error| error.to_string())?;
     let answer = rhai::serde::to_dynamic(answer)?;
     host.budget.check()?;
     Ok(answer)
