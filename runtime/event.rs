@@ -144,6 +144,22 @@ pub struct ModelFacts {
     pub inputs: IndexMap<String, String>,
     /// Outputs by name, as specifications.
     pub outputs: IndexMap<String, String>,
+    /// Inference: the files that were opened, by graph: first the one that the engine was given, then those that are
+    /// read with it. Empty where the engine was given a graph in memory or a placeholder.
+    #[serde(default)]
+    pub files: IndexMap<String, Vec<FileFacts>>,
+}
+
+/// A file by its content.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileFacts {
+    /// Where it is.
+    pub path: String,
+    /// Its size.
+    pub size_bytes: Bytes,
+    /// SHA-256 of its content, hexadecimal.
+    pub sha256: String,
 }
 
 /// What a dataset is.

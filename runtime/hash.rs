@@ -14,12 +14,20 @@ pub fn hash_bytes(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// SHA-256 of a regular file's content, hexadecimal; read in pieces.
+/// SHA-256 of a regular file's content, hexadecimal.
 ///
 /// # Errors
 /// When the file is not a regular one or cannot be read.
 pub fn hash_file(path: &Path) -> io::Result<String> {
-    let (mut file, mut hasher) = (open_regular(path)?, Sha256::new());
+    hash_reader(open_regular(path)?)
+}
+
+/// SHA-256 of everything that is still to be read, hexadecimal; read in pieces.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn hash_reader(mut file: impl Read) -> io::Result<String> {
+    let mut hasher = Sha256::new();
     let mut piece = vec![0; 1 << 20];
     loop {
         match file.read(&mut piece)? {

@@ -114,7 +114,7 @@ fn a_missing_model_file_fails_the_compile_step_and_names_it() {
     job.outputs = None;
     let failure = run(&job).1.expect_err("there is no model");
     assert_eq!(failure.step, Some(Step::Compile));
-    assert!(failure.reason.contains("tiny.onnx"), "{failure}");
+    assert!(failure.reason.contains("tiny.graphs.json"), "{failure}");
 }
 
 #[test]
@@ -190,4 +190,41 @@ fn raw_samples_have_a_row_a_step() {
     validated(folder.path());
     let text = std::fs::read_to_string(folder.path().join("samples.validate.csv")).expect("written");
     assert_eq!(text.lines().count(), 1 + 6);
+}
+
+/// Exports another model of the same shapes, as large as the one in `folder`, and gives its bytes.
+fn another_model() -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut job = jobs::tiny(folder.path(), Phase::Validate, "candle", 10, 4);
+    job.config.insert("seed".to_owned(), 1.into());
+    run(&job).1.expect("validation runs");
+    std::fs::read(folder.path().join("tiny.onnx")).expect("exported")
+}
+
+#[test]
+fn a_model_that_was_replaced_between_the_phases_is_not_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    validated(folder.path());
+    std::fs::write(folder.path().join("tiny.onnx"), another_model()).expect("writable");
+    let failure = run(&jobs::tiny(folder.path(), Phase::Infer, "rten", 10, 4)).1.expect_err("it is another model");
+    assert_eq!(failure.step, Some(Step::Compile));
+    assert!(failure.reason.contains("tiny.onnx` is not the file that"), "{failure}");
+}
+
+#[test]
+fn inference_tells_what_it_opened() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (exported, (events, result)) =
+        (validated(folder.path()), run(&jobs::tiny(folder.path(), Phase::Infer, "rten", 10, 4)));
+    result.expect("inference runs");
+    let written = exported.iter().find_map(|event| match event {
+        Event::Wrote { what, sha256, .. } if what == "onnx" => Some(sha256.clone()),
+        _ => None,
+    });
+    let opened = events.iter().find_map(|event| match event {
+        Event::Model(facts) => facts.files.get("model").map(|files| files[0].sha256.clone()),
+        _ => None,
+    });
+    assert!(written.is_some());
+    assert_eq!(opened, written);
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::{FoundModel, find_model};
 use crate::config::Vendor;
 use crate::tensor::DType;
 
@@ -22,6 +23,8 @@ pub struct Catalogue {
     pub backends: Vec<(String, Option<PathBuf>)>,
     /// Whether a file or folder exists, or will: see [`Catalogue::read`].
     pub exists: Box<dyn Fn(&Path) -> bool>,
+    /// Finds the model that a path names.
+    pub find_model: Box<dyn Fn(&Path) -> FoundModel>,
 }
 
 /// A row of the table of engines.
@@ -59,8 +62,7 @@ pub struct CaseFolder {
 impl Catalogue {
     /// Looks at the checkout at `root`. Reads vendor.yaml of every vendor and nothing else but names.
     ///
-    /// A model of several graphs, given by its stem (`sd.onnx`), exists when a graph does (`sd_unet.onnx`); a folder
-    /// `generated` when the description of its dataset does, because it is made on first use.
+    /// A folder `generated` exists when the description of its dataset does, because it is made on first use.
     pub fn read(root: &Path, engines: Vec<KnownEngine>) -> Catalogue {
         let mut cases: BTreeMap<String, CaseFolder> = BTreeMap::new();
         for name in folders(&root.join("configs")) {
@@ -89,6 +91,7 @@ impl Catalogue {
                 .filter(|recipe| root.join("docker_images").join(recipe).join("Dockerfile").is_file())
                 .collect(),
             exists: Box::new(present),
+            find_model: Box::new(find_model),
         }
     }
 
@@ -104,15 +107,8 @@ impl Catalogue {
 }
 
 fn present(path: &Path) -> bool {
-    let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { return path.exists() };
-    if path.exists() || (path.ends_with("generated") && folder.join("dataset.yaml").is_file()) {
-        return true;
-    }
-    let prefix = format!("{}_", stem.to_string_lossy());
-    path.extension().is_some_and(|extension| {
-        let suffix = format!(".{}", extension.to_string_lossy());
-        files(folder).iter().any(|name| name.starts_with(&prefix) && name.ends_with(&suffix))
-    })
+    let drawn = || path.ends_with("generated") && path.with_file_name("dataset.yaml").is_file();
+    path.exists() || drawn()
 }
 
 fn folders(path: &Path) -> Vec<String> {

@@ -39,6 +39,7 @@ pub struct Job {
     /// Infer: what is loaded. Validate makes its model with the case's script.
     pub model: Option<ModelInput>,
     /// Validate: where the ONNX file goes; `None` leaves step d out. A model of several graphs adds `_<graph>` to the stem.
+    /// The manifest lies beside it ([`super::Manifest::beside`]).
     pub export: Option<PathBuf>,
     /// Validate writes its outputs here, infer compares its own with them; `None` when there is nothing to compare.
     pub outputs: Option<PathBuf>,
@@ -107,10 +108,12 @@ pub struct EngineChoice {
     pub options: IndexMap<String, Value>,
 }
 
-/// What an infer phase loads. Paths name one file, or with a model of several graphs its stem.
+/// What an infer phase loads. A path names one file, or the manifest of a model of several graphs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelInput {
+    /// The manifest of what validation of the same run exported, to be compiled.
+    Exported(PathBuf),
     /// An ONNX file to compile.
     Onnx(PathBuf),
     /// Text in place of an ONNX file, for a compiler that opens none.

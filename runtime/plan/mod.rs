@@ -5,6 +5,7 @@
 mod catalogue;
 mod engines;
 mod job;
+mod manifest;
 mod planning;
 mod problem;
 mod route;
@@ -16,6 +17,7 @@ mod tests;
 
 pub use catalogue::{CaseFolder, Catalogue, KnownEngine};
 pub use job::{EngineChoice, Job, Limits, ModelInput, Settings};
+pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
 pub use planning::{CasePlan, Plan, PlanErrors, plan};
 pub use problem::PlanProblem;
 pub use rows::{Row, rows};

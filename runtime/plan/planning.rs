@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::engines::{Role, choose_engine};
 use super::route::{Export, Source, route};
-use super::{Catalogue, EngineChoice, Job, Limits, ModelInput, PlanProblem, Settings};
+use super::{Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem, Settings};
 use crate::config::{
     CaseConfig, CaseKey, Config, Container, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor, flops,
     is_local, known, nearest,
@@ -52,6 +52,11 @@ impl CasePlan {
         let placed = |job: &Job| Job {
             log_dir: run.join(&job.log_dir),
             outputs: job.outputs.as_ref().map(|path| run.join(path)),
+            export: job.export.as_ref().map(|path| run.join(path)),
+            model: match &job.model {
+                Some(ModelInput::Exported(manifest)) => Some(ModelInput::Exported(run.join(manifest))),
+                model => model.clone(),
+            },
             ..job.clone()
         };
         self.jobs.iter().map(placed).collect()
@@ -156,7 +161,7 @@ impl Planner<'_> {
         }
         if let Some(source) = route.infer {
             let engine = self.engine(Role::Compiler, &settings);
-            let model = Some(self.model(source, onnx));
+            let model = Some(self.model(source, &onnx));
             jobs.extend(engine.map(|engine| Job { model, ..self.job(Phase::Infer, engine, &settings, both) }));
         }
         Some(CasePlan {
@@ -194,19 +199,28 @@ impl Planner<'_> {
             .ok()
     }
 
-    fn model(&mut self, source: Source, exported: PathBuf) -> ModelInput {
-        let Source::Existing(model) = source else { return ModelInput::Onnx(exported) };
-        match &model {
-            ModelInput::Compiled(path) => {
-                self.must_exist("compiled model", path, self.origin("exist_compiler_path"));
+    fn model(&mut self, source: Source, exported: &Path) -> ModelInput {
+        match source {
+            Source::Exported => ModelInput::Exported(Manifest::beside(exported)),
+            Source::Existing(ModelInput::Onnx(path)) if !self.opens_onnx() => ModelInput::Placeholder(path),
+            Source::Existing(ModelInput::Onnx(path)) => {
+                ModelInput::Onnx(self.existing("ONNX file", path, "exist_onnx_path"))
             }
-            ModelInput::Onnx(path) if self.opens_onnx() => {
-                self.must_exist("ONNX file", path, self.origin("exist_onnx_path"));
+            Source::Existing(ModelInput::Compiled(path)) => {
+                ModelInput::Compiled(self.existing("compiled model", path, "exist_compiler_path"))
             }
-            ModelInput::Onnx(path) => return ModelInput::Placeholder(path.clone()),
-            ModelInput::Placeholder(_) => {}
+            Source::Existing(model) => model,
         }
-        model
+    }
+
+    /// The file or manifest that the setting `key` names; what is wrong with it is left in the findings.
+    fn existing(&mut self, what: &'static str, path: PathBuf, key: &str) -> PathBuf {
+        match (self.catalogue.find_model)(&path) {
+            FoundModel::At(found) => return found,
+            FoundModel::Missing => self.error(key, PlanProblem::Missing { what, path: path.clone() }),
+            FoundModel::Unusable(reason) => self.error(key, PlanProblem::UnusableModel { what, reason }),
+        }
+        path
     }
 
     fn opens_onnx(&self) -> bool {
@@ -263,11 +277,11 @@ impl Planner<'_> {
         }
     }
 
-    /// FlagPerf's name of the exported file.
+    /// The exported file, by FlagPerf's name, in the case's folder of the run.
     fn onnx_path(&self, settings: &Settings) -> PathBuf {
         let CaseKey { case, framework } = &self.case.key.value;
         let fp16 = if settings.fp16 { "True" } else { "False" };
-        self.root().join(format!("onnxs/{case}_bs{}_{framework}_fp16{fp16}.onnx", settings.batch_size))
+        self.folder().join(format!("{case}_bs{}_{framework}_fp16{fp16}.onnx", settings.batch_size))
     }
 
     fn folder(&self) -> PathBuf {

@@ -179,6 +179,14 @@ pub enum PlanProblem {
         /// Where it should be.
         path: PathBuf,
     },
+    /// A model that is there and cannot be used.
+    #[error("cannot use the {what}: {reason}")]
+    UnusableModel {
+        /// What it is.
+        what: &'static str,
+        /// Which file, and why.
+        reason: String,
+    },
     /// A case without scripts.
     #[error("case `{case}` has no scripts/{case}/{script}")]
     NoScript {
@@ -225,6 +233,9 @@ impl PlanProblem {
             Self::NothingToDo => "set one of them otherwise".to_owned(),
             Self::NoModel => "name an ONNX file, or anything when the compiler opens none".to_owned(),
             Self::Missing { what: "data directory", .. } => "give --data DIR, or change `CASES`".to_owned(),
+            Self::Missing { what: "ONNX file" | "compiled model", .. } => {
+                "several graphs are named by their manifest, `<name>.graphs.json` (configs/README.md)".to_owned()
+            }
             Self::Missing { what: SIDECAR, .. } => "`command` counts from the vendor's folder".to_owned(),
             Self::NoCommand { .. } => "`command: [python3, -m, flagperf_sidecar, engines/mine.py]`".to_owned(),
             Self::CommandUnused { .. } => "`engine: sidecar` starts a command".to_owned(),

@@ -60,11 +60,11 @@ fn a_case_becomes_a_validating_and_an_inferring_job() {
     let plan = planned(&checkout, &Overrides::default()).unwrap();
     let [toy] = plan.cases.as_slice() else { panic!("{:?}", plan.cases) };
     let [validate, infer] = toy.jobs.as_slice() else { panic!("{:?}", toy.jobs) };
-    let onnx = checkout.path("onnxs/toy_bs8_frame_fp16False.onnx");
+    let folder = Path::new("toy_frame/localhost_noderank0");
 
     assert_eq!((validate.phase, infer.phase), (Phase::Validate, Phase::Infer));
-    assert_eq!(validate.export, Some(onnx.clone()));
-    assert_eq!(infer.model, Some(ModelInput::Onnx(onnx)));
+    assert_eq!(validate.export, Some(folder.join("toy_bs8_frame_fp16False.onnx")));
+    assert_eq!(infer.model, Some(ModelInput::Exported(folder.join("toy_bs8_frame_fp16False.graphs.json"))));
     assert_eq!((validate.engine.name.as_str(), validate.engine.engine.as_str()), ("frame", "candle"));
     assert_eq!((infer.engine.name.as_str(), infer.engine.engine.as_str(), infer.engine.threads), ("fast", "rten", 2));
     assert!(infer.engine.options.is_empty(), "an option that is null is left to the engine");
@@ -85,6 +85,19 @@ fn a_case_becomes_a_validating_and_an_inferring_job() {
     assert_eq!(validate.log_dir, Path::new("/run/toy_frame/localhost_noderank0"));
     assert_eq!(validate.outputs, Some("/run/toy_frame/localhost_noderank0/outputs.safetensors".into()));
     assert_eq!(validate.outputs, infer.outputs);
+}
+
+#[test]
+fn two_runs_in_one_checkout_export_to_different_files() {
+    let plan = planned(&runnable(), &Overrides::default()).unwrap();
+    let exports = |run: &str| {
+        let jobs = plan.cases[0].jobs_in(Path::new(run));
+        (jobs[0].export.clone().unwrap(), jobs[1].model.clone().unwrap())
+    };
+    let folder = Path::new("/result/run1/toy_frame/localhost_noderank0");
+    let manifest = ModelInput::Exported(folder.join("toy_bs8_frame_fp16False.graphs.json"));
+    assert_eq!(exports("/result/run1"), (folder.join("toy_bs8_frame_fp16False.onnx"), manifest));
+    assert_ne!(exports("/result/run1"), exports("/result/run2"));
 }
 
 #[test]
@@ -301,14 +314,15 @@ fn an_existing_model_must_exist_where_it_is_opened() {
     let checkout = runnable();
     let onnx = checkout.path("m.onnx");
     let missing = |arguments: &[&str]| errors(&checkout, &set(arguments));
+    let manifest = "\n  hint: several graphs are named by their manifest, `<name>.graphs.json` (configs/README.md)";
     assert_eq!(
         missing(&["no_validation=true", "exist_onnx_path=m.onnx"]),
-        [format!("--set exist_onnx_path=m.onnx: ONNX file `{}` does not exist", onnx.display())]
+        [format!("--set exist_onnx_path=m.onnx: ONNX file `{}` does not exist{manifest}", onnx.display())]
     );
     assert_eq!(
         missing(&["exist_compiler_path=m.plan"]),
         [format!(
-            "--set exist_compiler_path=m.plan: compiled model `{}` does not exist",
+            "--set exist_compiler_path=m.plan: compiled model `{}` does not exist{manifest}",
             checkout.path("m.plan").display()
         )]
     );
@@ -317,9 +331,20 @@ fn an_existing_model_must_exist_where_it_is_opened() {
     assert_eq!(plan.cases[0].jobs[0].model, Some(ModelInput::Placeholder(checkout.path("foo"))));
     let checkout = checkout.with("m_unet.onnx", "").with("m.plan", "");
     let arguments = ["no_validation=true", "exist_onnx_path=m.onnx"];
-    let plan = planned(&checkout, &set(&arguments)).expect("a graph of the model is there");
+    assert_eq!(
+        errors(&checkout, &set(&arguments)),
+        [format!("--set exist_onnx_path=m.onnx: ONNX file `{}` does not exist{manifest}", onnx.display())],
+        "another file does not take its place"
+    );
+    let graph = r#"{"graphs": [{"name": "unet", "files": [{"path": "m_unet.onnx", "size_bytes": 0, "sha256": ""}]}]}"#;
+    let checkout = checkout.with("m.graphs.json", graph);
+    let plan = planned(&checkout, &set(&arguments)).expect("the manifest names it");
     assert_eq!(plan.cases[0].jobs.len(), 1);
-    assert_eq!(plan.cases[0].jobs[0].model, Some(ModelInput::Onnx(onnx)));
+    assert_eq!(plan.cases[0].jobs[0].model, Some(ModelInput::Onnx(checkout.path("m.graphs.json"))));
+    assert_eq!(
+        errors(&checkout, &set(&["no_validation=true", "exist_onnx_path=/dev/zero"])),
+        ["--set exist_onnx_path=/dev/zero: cannot use the ONNX file: `/dev/zero`: is a device, not a regular file"]
+    );
     let compiled =
         planned(&checkout, &set(&[arguments[0], "exist_onnx_path=foo", "exist_compiler_path=m.plan"])).unwrap();
     assert_eq!(compiled.cases[0].jobs[0].model, Some(ModelInput::Compiled(checkout.path("m.plan"))));

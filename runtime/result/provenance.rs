@@ -22,8 +22,8 @@ pub struct Provenance {
     pub scripts_sha256: IndexMap<String, String>,
     /// The merged configuration, as JSON.
     pub config_sha256: String,
-    /// The model file that was compiled.
-    pub model_sha256: Option<String>,
+    /// The model files that inference opened, by path.
+    pub model_sha256: IndexMap<String, String>,
     /// The weights file.
     pub weights_sha256: Option<String>,
     /// The dataset's index.

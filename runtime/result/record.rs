@@ -55,7 +55,7 @@ pub struct Record {
 
 impl Record {
     /// The version that this program writes.
-    pub const SCHEMA: u32 = 1;
+    pub const SCHEMA: u32 = 2;
 
     /// The measured loop of a step, if it got that far.
     pub fn measurement(&self, step: Step) -> Option<&Measurement> {

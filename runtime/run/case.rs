@@ -13,8 +13,8 @@ use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
 use super::worker_log::WorkerLog;
 use super::{Interrupt, Notice, Options};
 use crate::event::Level;
-use crate::hash::{hash_bytes, hash_file};
-use crate::plan::{CasePlan, Job, ModelInput, Plan, Row};
+use crate::hash::hash_bytes;
+use crate::plan::{CasePlan, Job, Plan, Row};
 use crate::result::{
     Accuracy, AgreementCheck, EventChain, FailureRecord, FinishInfo, FlopCount, Provenance, Record, Setting, Status,
     hash_scripts,
@@ -67,7 +67,6 @@ pub(super) fn run_case(course: &Course<'_>, case: &CasePlan, watch: &mut dyn FnM
         record.warnings.push(format!("logs in `{}` are not complete: {error}", folder.display()));
     }
     if let Some(job) = jobs.last() {
-        record.provenance.model_sha256 = existing_model(job);
         conclude(&mut record, &case.host, &case.settings, &job.parameters, &course.plan.vendor, e2e_time);
     }
     log.finish(&record.finish_info);
@@ -104,11 +103,6 @@ impl Record {
 
 fn open_files(plan: &Plan, case: &CasePlan, folder: &Path) -> io::Result<(WorkerLog, EventChain)> {
     fs::create_dir_all(folder)?;
-    for job in &case.jobs {
-        if let Some(exports) = job.export.as_ref().and_then(|path| path.parent()) {
-            fs::create_dir_all(exports)?;
-        }
-    }
     let log = WorkerLog::create(&folder.join("container.out.log"), &plan.site, &case.key, case.settings.log_freq)?;
     Ok((log, EventChain::create(&folder.join("events.jsonl"))?))
 }
@@ -163,10 +157,4 @@ fn text(config: &IndexMap<String, Value>) -> String {
 /// A value as `--set` takes it.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// The hash of a model file that was there before.
-fn existing_model(job: &Job) -> Option<String> {
-    let (ModelInput::Onnx(path) | ModelInput::Compiled(path)) = job.model.as_ref()? else { return None };
-    hash_file(path).ok()
 }

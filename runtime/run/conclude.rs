@@ -1,13 +1,14 @@
 //! What follows from a case's phases: verdict, rates, status, FlagPerf's result.
 
 use crate::config::{Parameters, Vendor};
+use crate::event::FileFacts;
 use crate::metric::{AgreementLimits, agreement_name};
 use crate::plan::Settings;
 use crate::result::{
     Accuracy, AgreementCheck, DeviceRecord, FailureRecord, FinishInfo, FlopCount, HostRecord, Machine, OutputTime,
     Peak, PhaseRecord, Record, Status, Verdict,
 };
-use crate::step::Step;
+use crate::step::{Phase, Step};
 use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
 
@@ -30,6 +31,7 @@ pub(super) fn conclude(
     record.flops = FlopCount::of((&settings.flops, settings.flops_per_sample), counted, core, peak);
     record.warnings.extend(record.flops.warning());
     record.warnings.extend(unsteady(record));
+    record.failures.extend(other_model(record, settings));
     if record.accuracy.verdict == Verdict::Missed {
         let reason = format!("the accuracy gate: {}", record.accuracy.missed.join("; "));
         record.failures.push(gate(reason, "`target_accuracy` is in the case's parameters.yaml"));
@@ -133,12 +135,38 @@ fn most(bytes: impl Iterator<Item = Bytes>) -> Option<Bytes> {
 
 /// The hashes that the phases told of.
 fn note_hashes(record: &mut Record) {
-    let files = record.phases.iter().flat_map(|phase| &phase.files);
-    let onnx =
-        files.filter(|file| file.what == "onnx" && !file.sha256.is_empty()).map(|file| file.sha256.clone()).next();
+    let opened = record.phases.iter().filter(|phase| phase.phase == Phase::Infer).flat_map(opened_files);
     let weights = record.phases.iter().find_map(|phase| phase.model.as_ref()?.weights_sha256.clone());
     let dataset = record.phases.iter().find_map(|phase| Some(phase.dataset.as_ref()?.index_sha256.clone()));
-    record.provenance.model_sha256 = onnx.or(record.provenance.model_sha256.take());
+    record.provenance.model_sha256 = opened.map(|file| (file.path.clone(), file.sha256.clone())).collect();
     record.provenance.weights_sha256 = weights;
     record.provenance.dataset_sha256 = dataset.filter(|hash| !hash.is_empty());
+}
+
+fn opened_files(phase: &PhaseRecord) -> impl Iterator<Item = &FileFacts> {
+    phase.model.iter().flat_map(|model| model.files.values().flatten())
+}
+
+/// Why inference cannot have run what validation exported, when it should have: the worker of each phase hashed the files
+/// by itself, and neither told the other.
+fn other_model(record: &Record, settings: &Settings) -> Option<FailureRecord> {
+    let inference = record.phases.iter().find(|phase| phase.phase == Phase::Infer && phase.model.is_some())?;
+    if settings.exist_onnx_path.is_some() || settings.exist_compiler_path.is_some() {
+        return None;
+    }
+    let files = record.phases.iter().flat_map(|phase| &phase.files).filter(|file| file.what == "onnx");
+    let mut exported: Vec<(&str, &str)> = files.map(|file| (file.path.as_str(), file.sha256.as_str())).collect();
+    let mut opened: Vec<(&str, &str)> =
+        opened_files(inference).map(|file| (file.path.as_str(), file.sha256.as_str())).collect();
+    exported.sort_unstable();
+    opened.sort_unstable();
+    let other = opened.iter().find(|file| !exported.contains(file));
+    let (path, _) = other.or_else(|| exported.iter().find(|file| !opened.contains(file)))?;
+    Some(FailureRecord {
+        phase: Some(Phase::Infer),
+        step: Some(Step::Compile),
+        reason: format!("inference did not open what validation exported: `{path}` differs"),
+        hint: "does another program write into the folder of the run?".to_owned(),
+        stderr: Vec::new(),
+    })
 }

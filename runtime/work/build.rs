@@ -1,19 +1,19 @@
-//! What a phase builds before it measures: models, sessions, and what is known of them.
+//! What a phase builds before it measures: models and sessions, and what is known of the engine.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use flagperf_onnx::{Graph, Model};
+use flagperf_onnx::Model;
 use indexmap::IndexMap;
 
+use super::model_files::ModelFiles;
 use super::phase::failure;
 use crate::engine::{self, Artifact, Engine, EngineError, LentMemory, Options, Session};
-use crate::event::{DatasetFacts, EngineFacts, Event, Failure, ModelFacts};
-use crate::hash::hash_file;
+use crate::event::{EngineFacts, Failure};
 use crate::monitor::{self, DeviceFacts};
 use crate::plan::{EngineChoice, Job, Settings};
 use crate::tensor::DType;
-use crate::units::{Bytes, Seconds};
+use crate::units::Seconds;
 
 pub use crate::script::Sessions;
 
@@ -31,69 +31,6 @@ pub fn prepare(model: Model, settings: &Settings, keep_f32: &[String]) -> Result
     Ok(Model { graphs: graphs.collect::<Result<_, Failure>>()? })
 }
 
-/// What a model is, and the weights file's hash when `weights` names one in `data_dir`.
-///
-/// # Errors
-/// When the weights file cannot be read.
-pub fn model_facts(model: &Model, weights: Option<&str>, data_dir: &Path) -> Result<ModelFacts, Failure> {
-    let mut facts = graphs_facts(model.graphs.values());
-    facts.weights_are_random = model.graphs.values().any(Graph::weights_are_random);
-    facts.weights = match (facts.weights_are_random, weights) {
-        (true, _) => "seeded random values".to_owned(),
-        (false, Some(file)) => file.to_owned(),
-        (false, None) => "set by the script".to_owned(),
-    };
-    if let (false, Some(file)) = (facts.weights_are_random, weights) {
-        facts.weights_sha256 = Some(sha256(&data_dir.join(file))?);
-    }
-    Ok(facts)
-}
-
-/// What the model in an ONNX file is; what validation knew of its weights carries over.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn file_facts(path: &Path, validated: Option<&ModelFacts>) -> Result<ModelFacts, Failure> {
-    let mut graphs = Vec::new();
-    for (_, file) in graph_files(path)? {
-        let hint = "was the file cut short? `exist_onnx_path: null` exports a new one";
-        graphs.push(flagperf_onnx::read_onnx(&file).map_err(|e| failure(&e, hint))?);
-    }
-    let mut facts = graphs_facts(graphs.iter());
-    match validated {
-        Some(known) => {
-            facts.weights = known.weights.clone();
-            facts.weights_are_random = known.weights_are_random;
-            facts.weights_sha256 = known.weights_sha256.clone();
-        }
-        None => facts.weights = format!("{} (of unknown origin)", path.display()),
-    }
-    Ok(facts)
-}
-
-fn graphs_facts<'g>(graphs: impl Iterator<Item = &'g Graph>) -> ModelFacts {
-    let mut facts = ModelFacts { multiply_adds_per_sample: Some(0), ..ModelFacts::default() };
-    for graph in graphs {
-        let counts = flagperf_onnx::count(graph);
-        facts.parameters += counts.parameters;
-        let sum = facts.multiply_adds_per_sample.zip(counts.multiply_adds_per_sample).map(|(a, b)| a + b);
-        facts.multiply_adds_per_sample = sum;
-        facts.opset = facts.opset.max(graph.opset);
-        facts.inputs.extend(graph.inputs.iter().map(|v| (v.name.clone(), v.spec.to_string())));
-        facts.outputs.extend(graph.outputs.iter().map(|v| (v.name.clone(), v.spec.to_string())));
-    }
-    facts
-}
-
-/// Why accuracy means nothing with this model and data; `None` when it does.
-pub fn accuracy_unknown(model: &ModelFacts, dataset: &DatasetFacts) -> Option<String> {
-    match (model.weights_are_random, dataset.synthetic) {
-        (true, _) => Some("the weights are random".to_owned()),
-        (false, true) => Some("the dataset is synthetic".to_owned()),
-        (false, false) => None,
-    }
-}
-
 /// Loads every graph of a model into the job's framework.
 ///
 /// # Errors
@@ -105,10 +42,10 @@ pub fn load_model(model: &Model, job: &Job) -> Result<Sessions, Failure> {
 /// Compiles every ONNX file of a model with the job's compiler.
 ///
 /// # Errors
-/// When a file is missing or the compiler fails.
-pub fn compile(path: &Path, job: &Job) -> Result<Sessions, Failure> {
-    let files = graph_files(path)?;
-    load_each(job, files.iter().map(|(name, file)| (name.clone(), Artifact::Onnx(file))))
+/// When the compiler fails, or a file changed while it was read.
+pub fn compile(files: &ModelFiles, job: &Job) -> Result<Sessions, Failure> {
+    let sessions = load_each(job, files.given().map(|(name, file)| (name.to_owned(), Artifact::Onnx(file))))?;
+    files.check_paths().map(|()| sessions)
 }
 
 /// Has the job's compiler make its own model: it opens no ONNX file.
@@ -119,18 +56,13 @@ pub fn compile_placeholder(path: &Path, job: &Job) -> Result<Sessions, Failure> 
     load_each(job, [(Model::SINGLE.to_owned(), Artifact::Onnx(path))].into_iter())
 }
 
-/// What is known of a model that only its compiler knows.
-pub fn placeholder_facts(path: &Path) -> ModelFacts {
-    ModelFacts { weights: format!("the compiler's own (`{}` is a placeholder)", path.display()), ..Default::default() }
-}
-
 /// Loads what the job's compiler made earlier.
 ///
 /// # Errors
-/// When a file is missing or the engine does not take it.
-pub fn load_compiled(path: &Path, job: &Job) -> Result<Sessions, Failure> {
-    let files = graph_files(path)?;
-    load_each(job, files.iter().map(|(name, file)| (name.clone(), Artifact::Compiled(file))))
+/// When the engine does not take a file, or it changed while it was read.
+pub fn load_compiled(files: &ModelFiles, job: &Job) -> Result<Sessions, Failure> {
+    let sessions = load_each(job, files.given().map(|(name, file)| (name.to_owned(), Artifact::Compiled(file))))?;
+    files.check_paths().map(|()| sessions)
 }
 
 fn load_each<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m>)>) -> Result<Sessions, Failure> {
@@ -169,24 +101,6 @@ fn vendor_config(job: &Job) -> IndexMap<String, serde_json::Value> {
 /// The floating-point type that the settings ask for.
 pub fn precision(settings: &Settings) -> DType {
     if settings.fp16 { DType::F16 } else { DType::F32 }
-}
-
-/// The files of a model by graph: `path` itself, or with several graphs `<stem>_<graph>.<extension>` beside it.
-fn graph_files(path: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
-    if path.is_file() {
-        return Ok(vec![(Model::SINGLE.to_owned(), path.to_owned())]);
-    }
-    let missing = || failure(&format!("no model file `{}`", path.display()), "relative paths count from FLAGPERF_PATH");
-    let stem = path.file_stem().and_then(|s| s.to_str()).ok_or_else(missing)?;
-    let folder = path.parent().ok_or_else(missing)?;
-    let mut files: Vec<(String, PathBuf)> = std::fs::read_dir(folder)
-        .map_err(|_| missing())?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|file| file.extension() == path.extension())
-        .filter_map(|file| Some((file.file_stem()?.to_str()?.strip_prefix(stem)?.strip_prefix('_')?.to_owned(), file)))
-        .collect();
-    files.sort();
-    if files.is_empty() { Err(missing()) } else { Ok(files) }
 }
 
 /// The version of what was loaded: its own where the vendor brings it, else that of the engine's row.
@@ -252,59 +166,9 @@ pub fn lend(
     (position < only.inputs().len()).then(|| only.lend(position, bytes))
 }
 
-/// Writes every graph of a model; `path` names the only one, or the stem of several.
-///
-/// # Errors
-/// When a file cannot be written.
-pub fn write(model: &Model, path: &Path) -> Result<Vec<Event>, Failure> {
-    let mut events = Vec::new();
-    for (name, graph) in &model.graphs {
-        let file = match model.graphs.len() {
-            1 => path.to_owned(),
-            _ => path.with_file_name(format!("{}_{name}.onnx", path.file_stem().unwrap_or_default().display())),
-        };
-        let hint = "is the disk full, or the folder not writable?";
-        for written in flagperf_onnx::write_onnx(graph, &file).map_err(|e| failure(&e, hint))? {
-            events.push(Event::Wrote {
-                what: "onnx".to_owned(),
-                size_bytes: Bytes(std::fs::metadata(&written).map_or(0, |m| m.len())),
-                sha256: sha256(&written)?,
-                path: written.display().to_string(),
-            });
-        }
-    }
-    Ok(events)
-}
-
-/// The SHA-256 of a file, hexadecimal.
-fn sha256(path: &Path) -> Result<String, Failure> {
-    hash_file(path).map_err(|e| failure(&format!("`{}`: {e}", path.display()), ""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_model_of_several_graphs_is_found_by_its_stem() {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["sd_unet.onnx", "sd_text.onnx", "other.onnx", "sd_unet.data"] {
-            std::fs::write(folder.path().join(name), b"").unwrap();
-        }
-        let names: Vec<String> =
-            graph_files(&folder.path().join("sd.onnx")).unwrap().into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["text", "unet"]);
-        assert!(graph_files(&folder.path().join("none.onnx")).unwrap_err().reason.contains("none.onnx"));
-    }
-
-    #[test]
-    fn random_weights_and_synthetic_data_have_no_accuracy() {
-        let random = ModelFacts { weights_are_random: true, ..ModelFacts::default() };
-        let drawn = DatasetFacts { synthetic: true, ..DatasetFacts::default() };
-        assert_eq!(accuracy_unknown(&random, &DatasetFacts::default()).unwrap(), "the weights are random");
-        assert_eq!(accuracy_unknown(&ModelFacts::default(), &drawn).unwrap(), "the dataset is synthetic");
-        assert_eq!(accuracy_unknown(&ModelFacts::default(), &DatasetFacts::default()), None);
-    }
 
     #[test]
     fn a_version_in_the_name_is_that_of_the_library_or_an_error() {

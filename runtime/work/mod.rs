@@ -3,7 +3,10 @@
 //! Owns the loop, the clock and the counters. Knows no vendor, prints nothing, decides no verdict.
 
 mod build;
+mod export;
+mod facts;
 mod measured;
+mod model_files;
 mod outputs;
 mod phase;
 mod samples;

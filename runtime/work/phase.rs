@@ -7,7 +7,9 @@ use flagperf_onnx::Model;
 
 use super::build::{self, Sessions};
 use super::measured::{Measured, MeasuredLoop};
+use super::model_files::ModelFiles;
 use super::outputs::ValidationOutputs;
+use super::{export, facts};
 use crate::data::{Dataset, Pipeline, drawn};
 use crate::event::{Event, Failure, ModelFacts};
 use crate::measure::{Clock, MonotonicClock};
@@ -58,7 +60,7 @@ impl Worker<'_> {
             let dataset = self.dataset(&scripts)?;
             let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
             let model = build::prepare(model, &job.settings, &job.parameters.keep_f32)?;
-            let facts = build::model_facts(&model, job.parameters.weights.as_deref(), &job.data_dir)?;
+            let facts = facts::model_facts(&model, job.parameters.weights.as_deref(), &job.data_dir)?;
             Ok((dataset, model, facts))
         })?;
         (self.emit)(Event::Model(facts.clone()));
@@ -83,24 +85,28 @@ impl Worker<'_> {
         let input =
             job.model.as_ref().ok_or_else(|| failure(&"the job names no model", "this is a defect of the plan"))?;
         let compiler = format!("{}.{}", job.vendor, job.engine.name);
-        let (sessions, facts) = match input {
-            ModelInput::Onnx(path) => self.step(Step::Compile, &format!("compiling with {compiler}"), || {
-                let facts = build::file_facts(path, validation.as_ref().and_then(|v| v.model.as_ref()))?;
-                Ok((self.timed_load(|| build::compile(path, job))?, facts))
+        let compiling = format!("compiling with {compiler}");
+        let known = validation.as_ref().and_then(|v| v.model.as_ref());
+        let (sessions, facts, files) = match input {
+            ModelInput::Exported(path) | ModelInput::Onnx(path) => self.step(Step::Compile, &compiling, || {
+                let files = ModelFiles::open_onnx(path)?;
+                let facts = facts::onnx_facts(&files, path, known)?;
+                Ok((self.timed_load(|| build::compile(&files, job))?, facts, Some(files)))
             })?,
-            ModelInput::Placeholder(path) => self.step(Step::Compile, &format!("compiling with {compiler}"), || {
-                let facts = validation.as_ref().and_then(|v| v.model.clone());
-                let facts = facts.unwrap_or_else(|| build::placeholder_facts(path));
-                Ok((self.timed_load(|| build::compile_placeholder(path, job))?, facts))
+            ModelInput::Placeholder(path) => self.step(Step::Compile, &compiling, || {
+                let facts = known.cloned().unwrap_or_else(|| facts::placeholder_facts(path));
+                Ok((self.timed_load(|| build::compile_placeholder(path, job))?, facts, None))
             })?,
             ModelInput::Compiled(path) => {
-                let facts = validation.as_ref().and_then(|v| v.model.clone()).unwrap_or_default();
-                (self.timed_load(|| build::load_compiled(path, job))?, facts)
+                let files = ModelFiles::open_compiled(path)?;
+                let facts = ModelFacts { files: files.facts(), ..known.cloned().unwrap_or_default() };
+                (self.timed_load(|| build::load_compiled(&files, job))?, facts, Some(files))
             }
         };
         (self.emit)(Event::Model(facts.clone()));
         let measured = self.step(Step::Inference, &format!("inference with {compiler}"), || {
-            self.measure(Step::Inference, &scripts, dataset, sessions, &facts)
+            let measured = self.measure(Step::Inference, &scripts, dataset, sessions, &facts)?;
+            files.as_ref().map_or(Ok(()), ModelFiles::check_contents).map(|()| measured)
         })?;
         self.compare(validation, &measured)
     }
@@ -147,7 +153,7 @@ impl Worker<'_> {
         let which = if step == Step::Validation { Forward::Model } else { Forward::Engine };
         let forward = scripts.forward(which, sessions.clone()).map_err(|e| failure(&e, ""))?;
         let evaluator = scripts.evaluator();
-        let unknown = build::accuracy_unknown(model, dataset.facts());
+        let unknown = facts::accuracy_unknown(model, dataset.facts());
         MeasuredLoop::new(self.job, step, &self.clock, self.emit, sessions, dataset, unknown)?.run(forward, evaluator)
     }
 
@@ -155,7 +161,7 @@ impl Worker<'_> {
         let detail = format!("exporting the model to {}", path.display());
         self.step(Step::Export, &detail, || {
             let model = scripts.export_model(model, &self.job.config).map_err(|e| failure(&e, ""))?;
-            for written in build::write(&model, path)? {
+            for written in export::write(&model, path)? {
                 (self.emit)(written);
             }
             Ok(())

@@ -114,8 +114,7 @@ fn without_validation_there_is_no_model() {
     else {
         return;
     };
-    site.runs(&["--set", "compiler=rten"]);
-    let exported = fs::read_dir(site.path().join("onnxs")).expect("exports").next().expect("one").expect("one").path();
+    let exported = Site::exported(&site.runs(&["--set", "compiler=rten"]));
     let existing = format!("exist_onnx_path={}", exported.display());
     site.runs(&["--set", "no_validation=true", "--set", &existing]);
 }
@@ -282,9 +281,7 @@ fn what_was_compiled_earlier_is_loaded_by_the_class_itself() {
     let compiled = |options: &str| {
         let own = OWN.replace("level: 3", options);
         let site = Site::new(&own).with("engines/own.py", &text);
-        site.runs(&["--set", "compiler=rten"]);
-        let exported =
-            fs::read_dir(site.path().join("onnxs")).expect("exports").next().expect("one").expect("one").path();
+        let exported = Site::exported(&site.runs(&["--set", "compiler=rten"]));
         fs::rename(exported, site.path().join("tiny.engine")).expect("a file");
         site.run(&["--set", "exist_compiler_path=tiny.engine"])
     };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use flagperf::config::Parameters;
-use flagperf::plan::{EngineChoice, Job, Limits, Settings};
+use flagperf::plan::{EngineChoice, Job, Limits, Manifest, ModelInput, Settings};
 use flagperf::step::Phase;
 use indexmap::IndexMap;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         config: serde_json::from_value(config).expect("an object"),
         parameters: Parameters::default(),
         engine: engine_choice(engine, IndexMap::new()),
-        model: infer.then(|| flagperf::plan::ModelInput::Onnx(onnx.clone())),
+        model: infer.then(|| ModelInput::Exported(Manifest::beside(&onnx))),
         export: (!infer).then_some(onnx),
         outputs: Some(folder.join("outputs.safetensors")),
         watched: false,

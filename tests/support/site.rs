@@ -77,6 +77,13 @@ impl Site {
         record
     }
 
+    /// The ONNX file that a run exported, the first of several.
+    pub fn exported(record: &serde_json::Value) -> PathBuf {
+        let files = record["phases"][0]["files"].as_array().expect("files");
+        let onnx = files.iter().find(|file| file["what"] == "onnx").expect("an export");
+        PathBuf::from(onnx["path"].as_str().expect("a path"))
+    }
+
     /// Why inference failed; what was validated before is kept.
     pub fn reason(&self) -> String {
         let (record, code) = self.run(&[]);

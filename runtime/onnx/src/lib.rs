@@ -19,7 +19,7 @@ mod weights;
 pub use builder::{BuildError, GraphBuilder, OPSET, Var};
 pub use check::{CheckError, Uninferred, check, infer};
 pub use count::{Counts, count};
-pub use file::{OnnxError, WriteOptions, read_onnx, write_onnx, write_onnx_with};
+pub use file::{OnnxError, WriteOptions, data_files, read_onnx, write_onnx, write_onnx_with};
 pub use graph::{Attribute, Graph, Init, Model, Node, Role, Source, ValueInfo, Weight};
 pub use inference::InferError;
 pub use precision::{HalfError, to_f16};

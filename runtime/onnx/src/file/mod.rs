@@ -3,6 +3,7 @@
 //! Knows no operator.
 
 mod attribute;
+mod external;
 mod initializer;
 mod proto;
 mod read;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 
 use crate::{DType, WeightError};
 
+pub use external::data_files;
 pub use read::read_onnx;
 pub use write::{WriteOptions, write_onnx, write_onnx_with};
 

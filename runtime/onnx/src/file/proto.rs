@@ -121,6 +121,22 @@ pub(super) mod kind {
     pub(in crate::file) const STRINGS: i32 = 8;
 }
 
+/// The part that can hold tensors.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct FunctionProto {
+    #[prost(message, repeated, tag = "7")]
+    pub(super) node: Vec<NodeProto>,
+}
+
+/// The part that can hold tensors.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SparseTensorProto {
+    #[prost(message, optional, tag = "1")]
+    pub(super) values: Option<TensorProto>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) indices: Option<TensorProto>,
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TensorProto {
     #[prost(int64, repeated, packed = "false", tag = "1")]

@@ -3,17 +3,19 @@
 //! Knows no operator but those whose inputs tell a weight's role.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 use prost::Message;
 use prost::bytes::Bytes;
 
 use super::proto::{EXTERNAL, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
-use super::{OnnxError, attribute, dtype_of, initializer};
+use super::{OnnxError, attribute, dtype_of, external, initializer};
 use crate::weights::MappedFile;
-use crate::{Dim, Graph, Node, Role, Source, TensorSpec, ValueInfo, Weight, byte_count};
+use crate::{Dim, Graph, Node, Role, Source, TensorSpec, ValueInfo, Weight, byte_count, open_regular};
 
+/// A protobuf message cannot be longer: weights beyond that lie in data files.
+const BYTES_MAX: u64 = (1 << 31) - 1;
 /// Initializers of at most so many bytes are kept as values: shapes, axes, limits.
 const MAX_VALUE_BYTES: usize = 1024;
 
@@ -24,10 +26,8 @@ const MAX_VALUE_BYTES: usize = 1024;
 /// When the file is missing, cut off or no ONNX model, a data file is missing or too short, or an element type is not
 /// supported.
 pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
-    let file = MappedFile::open(path).map_err(|source| OnnxError::Open { path: path.to_owned(), source })?;
-    let bytes = Bytes::from_owner(file.clone());
+    let (file, model) = decode(path)?;
     let reading = Reading { path, start: file.bytes().as_ptr() as usize };
-    let model = ModelProto::decode(bytes).map_err(|error| reading.malformed(error.to_string()))?;
     let proto = model.graph.as_ref().ok_or_else(|| reading.malformed("it has no graph"))?;
     if !proto.sparse_initializer.is_empty() {
         return Err(reading.unsupported("sparse weights"));
@@ -45,6 +45,17 @@ pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
         ..reading.graph(proto)?
     };
     reading.with_output_shapes(graph, proto)
+}
+
+/// A mapped ONNX file, and its message.
+pub(super) fn decode(path: &Path) -> Result<(MappedFile, ModelProto), OnnxError> {
+    let file = MappedFile::open(path).map_err(|source| OnnxError::Open { path: path.to_owned(), source })?;
+    let malformed = |reason: String| OnnxError::Malformed { path: path.to_owned(), reason };
+    if file.bytes().len() as u64 > BYTES_MAX {
+        return Err(malformed(format!("it has {} bytes, more than a protobuf message can have", file.bytes().len())));
+    }
+    let model = ModelProto::decode(Bytes::from_owner(file.clone())).map_err(|error| malformed(error.to_string()))?;
+    Ok((file, model))
 }
 
 struct Reading<'a> {
@@ -149,13 +160,8 @@ impl Reading<'_> {
             Some(text) => text.parse::<u64>().map_err(|_| wrong(&format!("`{key}` is `{text}`"))),
             None => Ok(default),
         };
-        let location = entries.get("location").ok_or_else(|| wrong("external data without a location"))?;
+        let location = external::location(proto).map_err(|reason| wrong(&reason))?.unwrap_or_default();
         let (offset, length) = (number("offset", 0)?, number("length", bytes as u64)?);
-        let inside =
-            Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        if !inside {
-            return Err(wrong(&format!("its data file `{location}` is not beside the ONNX file")));
-        }
         let path = self.path.parent().unwrap_or(Path::new("")).join(location);
         let missing = |source| OnnxError::ExternalData {
             path: self.path.to_owned(),
@@ -163,7 +169,7 @@ impl Reading<'_> {
             weight: name.to_owned(),
             source,
         };
-        let size = std::fs::metadata(&path).map_err(missing)?.len();
+        let size = open_regular(&path).and_then(|file| file.metadata()).map_err(missing)?.len();
         if length != bytes as u64 || offset.checked_add(length).is_none_or(|end| end > size) {
             return Err(wrong(&format!(
                 "it needs {bytes} bytes; {length} from byte {offset} of `{location}` are named, which has {size}"

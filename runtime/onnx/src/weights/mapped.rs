@@ -2,28 +2,23 @@
 //!
 //! Knows no format.
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::Mmap;
 
-use crate::HostMemory;
+use crate::{HostMemory, open_regular};
 
 /// A whole file as bytes; cloning shares the mapping.
 #[derive(Clone)]
 pub(crate) struct MappedFile(Option<Arc<Mmap>>);
 
 impl MappedFile {
-    /// Maps a file; an empty one is no bytes.
+    /// Maps a regular file; an empty one is no bytes.
     pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a file"));
-        }
-        if metadata.len() == 0 {
+        let file = open_regular(path)?;
+        if file.metadata()?.len() == 0 {
             return Ok(MappedFile(None));
         }
         // SAFETY: the mapping is read-only. Its bytes stay what they are as long as nobody rewrites the file in place;

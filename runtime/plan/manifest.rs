@@ -1,0 +1,239 @@
+//! The manifest of a model: which file is which graph, and what is in each file. The export writes it, inference holds
+//! the files to it, and `exist_onnx_path` and `exist_compiler_path` name it for a model of several graphs.
+
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+
+use flagperf_onnx::{open_regular, read_regular_text};
+use serde::{Deserialize, Serialize};
+
+use crate::event::FileFacts;
+
+/// How the name of every manifest ends.
+const SUFFIX: &str = ".graphs.json";
+/// A manifest is a few lines a graph.
+const BYTES_MAX: u64 = 1 << 20;
+/// Longest name of a graph: it becomes a part of a file's name.
+const GRAPH_NAME_MAX: usize = 64;
+
+/// The files of a model by graph.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The graphs, in the order in which they are loaded.
+    pub graphs: Vec<ManifestGraph>,
+}
+
+/// The files of one graph.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManifestGraph {
+    /// The graph's name, as the case's scripts use it.
+    pub name: String,
+    /// First the file that the engine is given, then every file that is read with it. Paths count from the manifest's
+    /// folder and do not leave it.
+    pub files: Vec<FileFacts>,
+}
+
+/// A manifest that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the manifest `{path}` {reason}")]
+pub struct ManifestError {
+    path: String,
+    reason: String,
+}
+
+impl Manifest {
+    /// Reads a manifest. Looks at none of the files that it names.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no manifest, or contradicts itself.
+    pub fn read(path: &Path) -> Result<Self, ManifestError> {
+        let refused = |reason: String| ManifestError { path: path.display().to_string(), reason };
+        let text = read_regular_text(path, BYTES_MAX).map_err(|e| refused(format!("cannot be read: {e}")))?;
+        let manifest: Manifest = serde_json::from_str(&text).map_err(|e| refused(format!("is malformed: {e}")))?;
+        manifest.fault().map_or(Ok(manifest), |fault| Err(refused(fault)))
+    }
+
+    /// Why the manifest cannot be right, whatever lies on disk.
+    fn fault(&self) -> Option<String> {
+        if self.graphs.is_empty() {
+            return Some("names no graph".to_owned());
+        }
+        let (mut names, mut paths) = (HashSet::new(), HashSet::new());
+        for ManifestGraph { name, files } in &self.graphs {
+            if let Some(fault) = graph_name_fault(name) {
+                return Some(format!("names a graph {fault}"));
+            }
+            if !names.insert(name) {
+                return Some(format!("names graph `{name}` twice"));
+            }
+            let Some(first) = files.first() else { return Some(format!("names no file of graph `{name}`")) };
+            if !paths.insert(&first.path) {
+                return Some(format!("names `{}` for two graphs", first.path));
+            }
+            if let Some(file) = files.iter().find(|file| !is_inside(Path::new(&file.path))) {
+                return Some(format!("names `{}` of graph `{name}`, which is not in the manifest's folder", file.path));
+            }
+        }
+        None
+    }
+
+    /// Whether a path is named like a manifest.
+    pub fn is_named_by(path: &Path) -> bool {
+        path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(SUFFIX))
+    }
+
+    /// The manifest beside a model file: `sd.graphs.json` beside `sd.onnx`.
+    pub fn beside(model: &Path) -> PathBuf {
+        model.with_file_name(format!("{}{SUFFIX}", model.file_stem().unwrap_or_default().display()))
+    }
+}
+
+/// Why a text cannot be the name of a graph; `None` when it can.
+pub fn graph_name_fault(name: &str) -> Option<String> {
+    let shown: String = name.chars().take(GRAPH_NAME_MAX).collect();
+    if name.is_empty() || name.len() > GRAPH_NAME_MAX {
+        return Some(format!("`{shown}`, whose name does not have 1 to {GRAPH_NAME_MAX} characters"));
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    (!name.chars().all(plain)).then(|| format!("`{shown}`, whose name has more than letters, digits, `_` and `-`"))
+}
+
+/// Whether a relative path stays in its folder, whatever the folder is.
+fn is_inside(path: &Path) -> bool {
+    path.file_name().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// What `exist_onnx_path` or `exist_compiler_path` stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FoundModel {
+    /// A regular file, or a manifest whose files are there.
+    At(PathBuf),
+    /// Neither the file nor a manifest beside it.
+    Missing,
+    /// There is something that cannot be used, and why.
+    Unusable(String),
+}
+
+/// Finds the model that a path names: the file itself, or else the manifest beside it. Another file never takes its
+/// place.
+pub fn find_model(path: &Path) -> FoundModel {
+    match open_regular(path) {
+        Ok(_) if Manifest::is_named_by(path) => checked(path),
+        Ok(_) => FoundModel::At(path.to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => match Manifest::beside(path) {
+            manifest if !Manifest::is_named_by(path) && manifest.exists() => checked(&manifest),
+            _ => FoundModel::Missing,
+        },
+        Err(error) => FoundModel::Unusable(format!("`{}`: {error}", path.display())),
+    }
+}
+
+/// A manifest that can be read and whose files can be opened.
+fn checked(path: &Path) -> FoundModel {
+    let manifest = match Manifest::read(path) {
+        Ok(manifest) => manifest,
+        Err(error) => return FoundModel::Unusable(error.to_string()),
+    };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    for ManifestGraph { name, files } in &manifest.graphs {
+        for file in files {
+            if let Err(error) = open_regular(&folder.join(&file.path)) {
+                let manifest = path.display();
+                let reason = format!("the manifest `{manifest}` names `{}` of graph `{name}`: {error}", file.path);
+                return FoundModel::Unusable(reason);
+            }
+        }
+    }
+    FoundModel::At(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"{"path": "sd_unet.onnx", "size_bytes": 3, "sha256": "ab"}"#;
+
+    /// What is wrong with a manifest of this text.
+    fn refused(text: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sd.graphs.json");
+        std::fs::write(&path, text).unwrap();
+        let error = Manifest::read(&path).unwrap_err().to_string();
+        error.replace(&folder.path().display().to_string(), "")
+    }
+
+    fn graph(name: &str, files: &str) -> String {
+        format!(r#"{{"name": "{name}", "files": [{files}]}}"#)
+    }
+
+    fn graphs(graphs: &[String]) -> String {
+        format!(r#"{{"graphs": [{}]}}"#, graphs.join(", "))
+    }
+
+    #[test]
+    fn a_manifest_that_contradicts_itself_is_refused_with_what_is_wrong() {
+        let long = "x".repeat(100_000);
+        let elsewhere = |path: &str| graphs(&[graph("unet", &FILE.replace("sd_unet.onnx", path))]);
+        let refusals = [
+            refused("text"),
+            refused(r#"{"graph": []}"#),
+            refused(&graphs(&[])),
+            refused(&graphs(&[graph("unet", "")])),
+            refused(&graphs(&[graph("unet", FILE), graph("unet", &FILE.replace("unet", "text"))])),
+            refused(&graphs(&[graph("unet", FILE), graph("text", FILE)])),
+            refused(&elsewhere("../sd_unet.onnx")),
+            refused(&elsewhere("/etc/passwd")),
+            refused(&elsewhere("")),
+            refused(&graphs(&[graph("../unet", FILE)])),
+            refused(&graphs(&[graph(&long, FILE)])),
+            refused(&graphs(&[graph("unet", &FILE.replace("size_bytes", "size"))])),
+            refused(&format!("\"{}\"", "x".repeat(2 << 20))),
+        ];
+        insta::assert_snapshot!(refusals.join("\n"), @"");
+    }
+
+    #[test]
+    fn a_missing_model_is_not_replaced_by_one_whose_name_begins_alike() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("foo.onnx");
+        std::fs::write(folder.path().join("foo_old.onnx"), "an old model").unwrap();
+        assert_eq!(find_model(&path), FoundModel::Missing);
+    }
+
+    #[test]
+    fn a_model_of_several_graphs_is_found_by_its_manifest_or_by_the_name_that_it_was_exported_under() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = folder.path().join("sd.graphs.json");
+        std::fs::write(&manifest, graphs(&[graph("unet", FILE)])).unwrap();
+        let FoundModel::Unusable(reason) = find_model(&manifest) else { panic!("its file is not there") };
+        assert!(reason.contains("names `sd_unet.onnx` of graph `unet`: No such file"), "{reason}");
+        std::fs::write(folder.path().join("sd_unet.onnx"), "a graph").unwrap();
+        assert_eq!(find_model(&manifest), FoundModel::At(manifest.clone()));
+        assert_eq!(find_model(&folder.path().join("sd.onnx")), FoundModel::At(manifest));
+        let whole = folder.path().join("sd.onnx");
+        std::fs::write(&whole, "a model").unwrap();
+        assert_eq!(find_model(&whole), FoundModel::At(whole), "a file that is there is what is meant");
+    }
+
+    #[test]
+    fn what_is_not_a_regular_file_is_refused_by_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let unusable = |path: &Path, what: &str| {
+            assert_eq!(
+                find_model(path),
+                FoundModel::Unusable(format!("`{}`: is {what}, not a regular file", path.display()))
+            );
+        };
+        unusable(folder.path(), "a folder");
+        unusable(&socket, "a socket");
+        unusable(Path::new("/dev/zero"), "a device");
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        unusable(&fifo, "a FIFO");
+    }
+}

@@ -1,0 +1,63 @@
+//! Writes a model as ONNX files with the manifest that names them.
+
+use std::path::Path;
+
+use flagperf_onnx::{Graph, Model};
+
+use super::phase::failure;
+use crate::event::{Event, Failure, FileFacts};
+use crate::hash::{hash_bytes, hash_file};
+use crate::plan::{Manifest, ManifestGraph, graph_name_fault};
+use crate::units::Bytes;
+
+const HINT: &str = "is the disk full, or the folder not writable?";
+
+/// Writes every graph of a model, and the manifest; `path` names the only graph, or the stem of several.
+///
+/// # Errors
+/// When a file cannot be written, or a graph's name cannot be a part of a file's name.
+pub fn write(model: &Model, path: &Path) -> Result<Vec<Event>, Failure> {
+    let mut graphs = Vec::new();
+    for (name, graph) in &model.graphs {
+        if let Some(fault) = graph_name_fault(name) {
+            return Err(failure(&format!("the model has a graph {fault}"), "scripts name the graphs of a model"));
+        }
+        let file = match model.graphs.len() {
+            1 => path.to_owned(),
+            _ => path.with_file_name(format!("{}_{name}.onnx", path.file_stem().unwrap_or_default().display())),
+        };
+        graphs.push(ManifestGraph { name: name.clone(), files: write_graph(graph, &file)? });
+    }
+    let files = graphs.iter().flat_map(|graph| &graph.files);
+    let placed =
+        |file: &FileFacts| FileFacts { path: path.with_file_name(&file.path).display().to_string(), ..file.clone() };
+    let mut events: Vec<Event> = files.map(|file| wrote("onnx", placed(file))).collect();
+    events.push(wrote("manifest", write_manifest(&Manifest { graphs }, &Manifest::beside(path))?));
+    Ok(events)
+}
+
+/// Writes one graph; gives the files by their names in their folder, first the one that an engine is given.
+fn write_graph(graph: &Graph, path: &Path) -> Result<Vec<FileFacts>, Failure> {
+    let written = flagperf_onnx::write_onnx(graph, path).map_err(|e| failure(&e, HINT))?;
+    let facts = |file: std::path::PathBuf| {
+        let failed = |e: std::io::Error| failure(&format!("`{}`: {e}", file.display()), HINT);
+        Ok(FileFacts {
+            size_bytes: Bytes(std::fs::metadata(&file).map_err(failed)?.len()),
+            sha256: hash_file(&file).map_err(failed)?,
+            path: file.file_name().unwrap_or_default().display().to_string(),
+        })
+    };
+    written.into_iter().map(facts).collect()
+}
+
+fn write_manifest(manifest: &Manifest, path: &Path) -> Result<FileFacts, Failure> {
+    let text = serde_json::to_string_pretty(manifest).expect("a manifest is plain data") + "\n";
+    std::fs::write(path, &text)
+        .map_err(|e| failure(&format!("cannot write the manifest `{}`: {e}", path.display()), HINT))?;
+    let (path, size_bytes) = (path.display().to_string(), Bytes(text.len() as u64));
+    Ok(FileFacts { path, size_bytes, sha256: hash_bytes(text.as_bytes()) })
+}
+
+fn wrote(what: &str, FileFacts { path, size_bytes, sha256 }: FileFacts) -> Event {
+    Event::Wrote { what: what.to_owned(), path, size_bytes, sha256 }
+}
