@@ -110,13 +110,18 @@ class TorchTensors(NumpyTensors):
         else:
             target.copy_(source)
 
-    def synchronize(self, outputs):
+    def synchronize(self, tensors):
+        """Waits for the device of each tensor, and for the one that CUDA has as the current: work may be there that no
+        output shows."""
+        devices = {tensor.device: None for tensor in tensors if isinstance(tensor, self.library.Tensor)}
         if self.library.cuda.is_initialized():
-            self.library.cuda.synchronize()
-        for output in outputs:
-            device = output.device.type if isinstance(output, self.library.Tensor) else "cpu"
-            if device not in ("cpu", "cuda"):
-                getattr(self.library, device).synchronize()
+            devices[self.library.device("cuda", self.library.cuda.current_device())] = None
+        for device in devices:
+            if device.type == "mps":
+                # It has one device and takes none.
+                self.library.mps.synchronize()
+            elif device.type != "cpu":
+                getattr(self.library, device.type).synchronize(device)
 
 
 def address(memory):
@@ -281,7 +286,7 @@ class Sidecar:
         outputs, seconds = result
         outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         specs = [self.spec(index, output) for index, output in enumerate(outputs)]
-        self.tensors.synchronize(outputs)
+        self.tensors.synchronize([*inputs, *outputs])
         self.kept[ask["run"]] = outputs
         return {"answer": "ran", "outputs": specs, "seconds": seconds}
 

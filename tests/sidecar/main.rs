@@ -10,6 +10,7 @@ mod site;
 mod support;
 
 mod adaptor;
+mod devices;
 mod process;
 mod outputs;
 mod protocol;
