@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 
 use super::phase::failure;
 use crate::engine::{self, Artifact, Engine, EngineError, LentMemory, Options, Session};
-use crate::event::{DatasetFacts, EngineFacts, Event, Failure, ModelFacts};
+use crate::event::{DatasetFacts, EngineFacts, Event, Failure, ModelFacts, SidecarFacts};
 use crate::hash::hash_file;
 use crate::monitor::{self, DeviceFacts};
 use crate::plan::{EngineChoice, Job, Settings};
@@ -238,6 +238,24 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
         plugin,
         sidecar,
     }
+}
+
+/// What is known of the sidecar: of several, each with a graph of the model, the first with what all of them showed.
+pub fn sidecar_facts(sessions: &Sessions) -> Option<SidecarFacts> {
+    let several = sessions.len() > 1;
+    let facts = sessions.iter().filter_map(|(graph, session)| Some((graph, session.lock().ok()?.sidecar()?)));
+    let named = facts.map(|(graph, mut facts)| {
+        if several {
+            let outputs = std::mem::take(&mut facts.reshaped_outputs).into_iter();
+            facts.reshaped_outputs = outputs.map(|(name, output)| (format!("{graph}.{name}"), output)).collect();
+        }
+        facts
+    });
+    named.reduce(|mut all, facts| {
+        all.reshaped_outputs.extend(facts.reshaped_outputs);
+        all.third_value = all.third_value.or(facts.third_value);
+        all
+    })
 }
 
 /// Memory for an input field, from the session that has an input of its name, or from the only session by position.

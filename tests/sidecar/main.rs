@@ -10,6 +10,8 @@ mod site;
 mod support;
 
 mod adaptor;
+mod classes;
+mod hostile;
 mod process;
 mod outputs;
 mod protocol;
