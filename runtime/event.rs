@@ -73,6 +73,8 @@ pub enum Event {
     Dataset(DatasetFacts),
     /// Which engine was loaded.
     Engine(Box<EngineFacts>),
+    /// The sidecar of the engine, with what it showed when it ran.
+    Sidecar(Box<SidecarFacts>),
     /// A sample that could not be read and is counted as failed.
     SampleFailed {
         /// The file or other name of the sample.
@@ -219,6 +221,31 @@ pub struct SidecarFacts {
     pub command: Vec<String>,
     /// SHA-256 of the vendor's files that the command names, hexadecimal, by the name there.
     pub files_sha256: IndexMap<String, String>,
+    /// Outputs that came in another shape than the model declares and were taken in the declared one, by name.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub reshaped_outputs: IndexMap<String, ReshapedOutput>,
+    /// What the first run gave besides outputs and seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub third_value: Option<ThirdValue>,
+}
+
+/// An output that was taken in another shape than it came in; the order of its elements is the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReshapedOutput {
+    /// As it came: `4000,f32`.
+    pub from: String,
+    /// As it was taken, which is what the model declares: `4,1000,f32`.
+    pub to: String,
+}
+
+/// A value that a vendor's class gives after outputs and seconds; nothing is done with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThirdValue {
+    /// The name of its type: `int`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The beginning of the value as text: `2048`.
+    pub repr: String,
 }
 
 /// An engine that the vendor brings as a shared library.

@@ -1,8 +1,11 @@
 //! A process beside the worker, in the worker's own group: asked a line, it answers a line, and it dies with the group.
+//!
+//! Nothing that it does holds up the worker for longer than the phase may take: its lines and its last words have a limit,
+//! and its end is noticed also when a child of its own keeps the pipes open.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
@@ -10,17 +13,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Ending, ProcessError};
 use crate::measure::{Clock, MonotonicClock};
 use crate::units::Seconds;
 
-/// No answer is as long; a longer line is cut.
-const LINE_BYTES_MAX: u64 = 16 << 20;
-/// Lines of standard error that are kept for the reason of a failure.
+/// No answer is as long; of a longer line nothing more is read.
+const LINE_BYTES_MAX: usize = 16 << 20;
+/// How often it is looked at whether a process that writes nothing is still there.
+const ALIVE_LOOK: u16 = 100;
+/// Lines of standard error that are kept for the reason of a failure, and bytes of each.
 const STDERR_LINES: usize = 20;
-/// How often, and how long, a process that was told to end is looked at before it is killed.
+const STDERR_LINE_BYTES: usize = 1000;
+/// How often, and how long, a process that was told to end, or was killed, is looked at.
 const GRACE_LOOKS: u32 = 150;
 const GRACE_LOOK: Duration = Duration::from_millis(20);
 /// Looks that the last lines have to arrive in once the process is gone: what it started may hold the pipe open.
@@ -49,6 +56,18 @@ pub struct Companion {
     last: Arc<Mutex<VecDeque<String>>>,
     errors: JoinHandle<()>,
     ended: Option<Ending>,
+    was_killed: bool,
+}
+
+/// What a companion wrote next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard<'a> {
+    /// A line, without its end.
+    Line(&'a [u8]),
+    /// The beginning of a line that is longer than 16 MiB.
+    TooLong(&'a [u8]),
+    /// Its output is closed or the process is gone. This is what it wrote of a line that it did not finish.
+    End(&'a [u8]),
 }
 
 impl Companion {
@@ -83,6 +102,7 @@ impl Companion {
             last,
             errors: thread::spawn(move || pass_on(errors, &kept)),
             ended: None,
+            was_killed: false,
         })
     }
 
@@ -94,45 +114,110 @@ impl Companion {
         self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write_all(line)
     }
 
-    /// The next line that it writes, without its end; waits as long as it takes. `None` when it has closed its output.
+    /// The next line that it writes; waits as long as it takes, or until the process is gone.
     ///
     /// Waits `awake` for so long, looking again and again: a core that sleeps takes tens of microseconds to wake.
     ///
     /// # Errors
     /// When the pipe cannot be read.
-    pub fn hear(&mut self, awake: Seconds) -> io::Result<Option<&[u8]>> {
-        self.watch(awake);
+    pub fn hear(&mut self, awake: Seconds) -> io::Result<Heard<'_>> {
         self.line.clear();
-        let read = self.output.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut self.line)?;
-        Ok((read > 0).then(|| self.line.trim_ascii_end()))
+        let mut is_readable = !self.unread().is_empty() || self.watch(awake);
+        loop {
+            if !is_readable && !self.wait()? {
+                return Ok(Heard::End(&self.line));
+            }
+            let piece = match self.output.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                piece => piece?,
+            };
+            if piece.is_empty() {
+                return Ok(Heard::End(&self.line));
+            }
+            let end = piece.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(piece.len(), |end| end + 1);
+            self.line.extend_from_slice(&piece[..taken]);
+            self.output.consume(taken);
+            if end.is_some() {
+                return Ok(Heard::Line(self.line.trim_ascii_end()));
+            }
+            if self.line.len() >= LINE_BYTES_MAX {
+                return Ok(Heard::TooLong(&self.line));
+            }
+            is_readable = false;
+        }
     }
 
-    /// Looks for something to read until there is some, or the time is over. Whoever else wants the core gets it.
-    fn watch(&self, awake: Seconds) {
+    /// What arrived behind the line that was heard last.
+    pub fn unread(&self) -> &[u8] {
+        self.output.buffer()
+    }
+
+    /// Looks for something to read until there is some, or the time is over, and says which. Whoever else wants the core
+    /// gets it.
+    fn watch(&self, awake: Seconds) -> bool {
         let clock = MonotonicClock::start();
         let begin = clock.now();
         let mut pipe = [PollFd::new(self.output.get_ref().as_fd(), PollFlags::POLLIN)];
-        while poll(&mut pipe, PollTimeout::ZERO) == Ok(0) && clock.now().since(begin) < awake {
-            thread::yield_now();
+        loop {
+            match poll(&mut pipe, PollTimeout::ZERO) {
+                Ok(1..) => return true,
+                Ok(_) if clock.now().since(begin) < awake => thread::yield_now(),
+                _ => return false,
+            }
         }
+    }
+
+    /// Sleeps until there is something to read; `false` when there is nothing and the process is gone. A child of the
+    /// process may keep the pipe open after it, so that its end does not show in the pipe.
+    fn wait(&mut self) -> io::Result<bool> {
+        loop {
+            let is_gone = self.look();
+            let mut pipe = [PollFd::new(self.output.get_ref().as_fd(), PollFlags::POLLIN)];
+            let patience = if is_gone { PollTimeout::ZERO } else { PollTimeout::from(ALIVE_LOOK) };
+            match poll(&mut pipe, patience) {
+                Ok(1..) => return Ok(true),
+                Ok(_) if is_gone => return Ok(false),
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Whether the process has ended.
+    fn look(&mut self) -> bool {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten().map(Ending::from);
+        }
+        self.ended.is_some()
     }
 
     /// Closes its input, which tells it to end; kills it when it does not.
     pub fn end(&mut self) -> Ending {
         drop(self.input.take());
+        if !self.ends_soon() {
+            self.was_killed = true;
+            // It was waited for by nobody else, so the number is still its own.
+            let _ = self.child.kill();
+            // One that sleeps in the system ends later: whoever ends this process's group waits for it.
+            self.ends_soon();
+        }
+        *self.ended.get_or_insert(Ending::Killed(9))
+    }
+
+    /// Whether [`Companion::end`] had to kill it.
+    pub fn was_killed(&self) -> bool {
+        self.was_killed
+    }
+
+    fn ends_soon(&mut self) -> bool {
         for _ in 0..GRACE_LOOKS {
-            if let Some(ending) = self.ended {
-                return ending;
-            }
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return *self.ended.insert(Ending::from(status));
+            if self.look() {
+                return true;
             }
             thread::sleep(GRACE_LOOK);
         }
-        // It was waited for by nobody else, so the number is still its own.
-        let _ = self.child.kill();
-        let ending = self.child.wait().map_or(Ending::Killed(9), Ending::from);
-        *self.ended.insert(ending)
+        false
     }
 
     /// The last lines of its standard error, once it has ended.
@@ -163,16 +248,53 @@ impl Drop for Companion {
 /// Copies standard error to this process's own, and keeps the last lines.
 fn pass_on(errors: ChildStderr, last: &Mutex<VecDeque<String>>) {
     let mut errors = BufReader::new(errors);
-    let mut line = Vec::new();
-    while let Ok(1..) = errors.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+    let mut line = StderrLine::default();
+    loop {
+        let piece = match errors.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Ok(piece) if !piece.is_empty() => piece,
+            _ => break,
+        };
+        let end = piece.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(piece.len(), |end| end + 1);
         // Nobody may read our standard error any more; the lines are kept all the same.
-        let _ = io::stderr().write_all(&line);
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.len() == STDERR_LINES {
-            last.pop_front();
+        let _ = io::stderr().write_all(&piece[..taken]);
+        line.add(&piece[..end.unwrap_or(taken)]);
+        errors.consume(taken);
+        if end.is_some() {
+            keep(std::mem::take(&mut line), last);
         }
-        last.push_back(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
-        line.clear();
+    }
+    if line.bytes > 0 {
+        keep(line, last);
+    }
+}
+
+fn keep(line: StderrLine, last: &Mutex<VecDeque<String>>) {
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.len() == STDERR_LINES {
+        last.pop_front();
+    }
+    last.push_back(line.text());
+}
+
+/// The beginning of a line, and how long it was.
+#[derive(Default)]
+struct StderrLine {
+    begin: Vec<u8>,
+    bytes: usize,
+}
+
+impl StderrLine {
+    fn add(&mut self, piece: &[u8]) {
+        let room = STDERR_LINE_BYTES.saturating_sub(self.begin.len());
+        self.begin.extend_from_slice(&piece[..room.min(piece.len())]);
+        self.bytes += piece.len();
+    }
+
+    fn text(&self) -> String {
+        let begin = String::from_utf8_lossy(self.begin.trim_ascii_end());
+        if self.bytes > self.begin.len() { format!("{begin}... ({} bytes)", self.bytes) } else { begin.into_owned() }
     }
 }
 
@@ -187,7 +309,11 @@ mod tests {
     }
 
     fn hear(companion: &mut Companion) -> Option<String> {
-        companion.hear(Seconds(0.001)).unwrap().map(|line| String::from_utf8_lossy(line).into_owned())
+        match companion.hear(Seconds(0.001)).unwrap() {
+            Heard::Line(line) => Some(String::from_utf8_lossy(line).into_owned()),
+            Heard::End(b"") => None,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -218,7 +344,32 @@ mod tests {
     fn one_that_will_not_end_is_killed() {
         let mut companion = shell("trap '' TERM; echo up; while :; do sleep 1; done");
         assert_eq!(hear(&mut companion).as_deref(), Some("up"));
-        assert_eq!(companion.end(), Ending::Killed(9));
+        assert_eq!((companion.end(), companion.was_killed()), (Ending::Killed(9), true));
+    }
+
+    #[test]
+    fn its_end_is_noticed_although_a_child_of_its_own_keeps_the_pipes_open() {
+        let mut companion = shell("sleep 60 & echo $!; printf half; exit 3");
+        let child = hear(&mut companion).unwrap();
+        assert_eq!(companion.hear(Seconds(0.001)).unwrap(), Heard::End(b"half"));
+        assert_eq!((companion.end(), companion.was_killed()), (Ending::Exited(3), false));
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.parse().unwrap()), nix::sys::signal::Signal::SIGKILL)
+            .unwrap();
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_cut_on_both_pipes() {
+        let mut companion = shell("head -c 20000000 /dev/zero >&2; echo >&2; echo the end >&2; cat /dev/zero");
+        let Heard::TooLong(line) = companion.hear(Seconds(0.001)).unwrap() else { panic!("a line") };
+        assert!((LINE_BYTES_MAX..LINE_BYTES_MAX + (1 << 16)).contains(&line.len()));
+        companion.end();
+        let last = companion.last_stderr_lines();
+        assert_eq!((last.len(), last[1].as_str()), (2, "the end"));
+        assert!(
+            last[0].ends_with("... (20000000 bytes)") && last[0].len() < 2 * STDERR_LINE_BYTES,
+            "{}",
+            last[0].len()
+        );
     }
 
     #[test]

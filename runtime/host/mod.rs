@@ -6,6 +6,6 @@ mod companion;
 mod ending;
 mod process;
 
-pub use companion::{Beside, Companion};
+pub use companion::{Beside, Companion, Heard};
 pub use ending::Ending;
 pub use process::{Next, Process, ProcessError, Program, end_with_input, run_to_end};

@@ -8,8 +8,8 @@ use super::engines::{Role, choose_engine};
 use super::route::{Export, Source, route};
 use super::{Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem, Settings};
 use crate::config::{
-    CaseConfig, CaseKey, Config, Container, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor, flops,
-    is_local, known, nearest,
+    CaseConfig, CaseKey, Config, Container, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor,
+    flops, is_local, known, nearest,
 };
 use crate::step::Phase;
 
@@ -140,7 +140,7 @@ impl Planner<'_> {
         let settings = self.settings();
         let data_dir = self.case.data_dir.clone();
         self.must_exist("data directory", &data_dir.value, data_dir.origin);
-        let route = match route(&settings) {
+        let route = match route(&self.steered(&settings)) {
             Ok(route) => route,
             Err(problem) => {
                 self.error("no_validation", problem);
@@ -192,6 +192,17 @@ impl Planner<'_> {
         serde_json::from_value(values.into()).expect("every key of configurations.yaml was read by its type")
     }
 
+    /// The settings that steer the route. A sidecar that opens no ONNX file computes with the module of the exported graph,
+    /// so with validation a placeholder does not leave the export out.
+    fn steered(&self, settings: &Settings) -> Settings {
+        let entry = self.compiler();
+        let is_sidecar =
+            entry.and_then(|entry| self.catalogue.engine(&entry.engine)).is_some_and(|engine| engine.takes_command);
+        let is_placeholder = is_sidecar && !self.opens_onnx() && settings.exist_compiler_path.is_none();
+        let exist_onnx_path = settings.exist_onnx_path.clone().filter(|_| settings.no_validation || !is_placeholder);
+        Settings { exist_onnx_path, ..settings.clone() }
+    }
+
     fn engine(&mut self, role: Role, settings: &Settings) -> Option<EngineChoice> {
         let vendor = self.config.vendor.as_ref()?;
         choose_engine(role, vendor, self.case, settings, self.catalogue)
@@ -223,10 +234,14 @@ impl Planner<'_> {
         path
     }
 
+    /// The compiler's entry in vendor.yaml.
+    fn compiler(&self) -> Option<&EngineEntry> {
+        let name = self.case.settings["compiler"].value.as_str()?;
+        self.config.vendor.as_ref()?.compilers.get(name)
+    }
+
     fn opens_onnx(&self) -> bool {
-        let compiler = self.case.settings["compiler"].value.as_str();
-        let entry = compiler.and_then(|name| self.config.vendor.as_ref()?.compilers.get(name));
-        entry.is_none_or(|entry| entry.opens_onnx)
+        self.compiler().is_none_or(|entry| entry.opens_onnx)
     }
 
     fn job(&self, phase: Phase, engine: EngineChoice, settings: &Settings, both: bool) -> Job {

@@ -60,6 +60,11 @@ impl PhaseCollector {
             Event::Model(facts) => record.model = Some(facts.clone()),
             Event::Dataset(facts) => record.dataset = Some(facts.clone()),
             Event::Engine(facts) => record.engine = Some((**facts).clone()),
+            Event::Sidecar(facts) => {
+                if let Some(engine) = &mut record.engine {
+                    engine.sidecar = Some((**facts).clone());
+                }
+            }
             Event::SampleFailed { sample, reason } if record.failed_samples.len() < FAILED_SAMPLES_KEPT => {
                 record.failed_samples.push(SampleFailure { sample: sample.clone(), reason: reason.clone() });
             }

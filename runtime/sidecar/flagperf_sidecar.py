@@ -2,9 +2,10 @@
 
 ENGINE.py has a class `InferModel`: `__init__(config, onnx_path, model)`, and `__call__(inputs)` which gives the outputs
 in the model's order and the seconds that it wants taken off (FlagPerf's `foo_time`; recorded, never taken off).
-`config` has FlagPerf's keys as attributes, the options of vendor.yaml among them, and `threads` (0: as you like) and
+`config` is a named tuple with FlagPerf's keys, the options of vendor.yaml among them, and `threads` (0: as you like) and
 `input_specs` (by name: `N,3,224,224,f32`). `model` is the ONNX file as an `nn.Module`; None with `no_validation`.
 `inputs` are tensors on the CPU, of torch where it is installed, else of numpy: read them, do not write to them.
+README.md lists the forms that outputs may have.
 
 A module may say more of itself: `__version__`; the `ROLES`, `KINDS` and `PRECISIONS` of PROTOCOL.md; `TENSORS = "numpy"`,
 which spares the import of torch. Its class may have `takes_model = False`, which spares the conversion; `device` and
@@ -15,14 +16,16 @@ value)`, for forward functions that ask the engine and change its settings. Pyth
 import ctypes
 import importlib.util
 import json
+import math
 import mmap
+import operator
 import os
 import platform
+import reprlib
 import select
 import sys
 import time
 import traceback
-import types
 
 PROTOCOL = 1
 DTYPES = dict(f64="float64", f32="float32", f16="float16", bf16="bfloat16", bool="bool")
@@ -30,12 +33,51 @@ DTYPES.update(i64="int64", i32="int32", i8="int8", u8="uint8")
 NAMES = {name: dtype for dtype, name in DTYPES.items()}
 # Lines of a traceback that go into the record.
 TRACEBACK_LINES = 8
+# More seconds than this are no time of a step.
+SECONDS_MAX = 1e9
+# Shows a value in at most so many characters, whatever its own `__repr__` does.
+SHORT = reprlib.Repr()
+SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 200
 # How long a question is awaited without sleeping: a core that sleeps takes tens of microseconds to wake.
 AWAKE_SECONDS = 200e-6
 
 
 class Failure(Exception):
     """Something that could not be done, said in full."""
+
+
+class Config(tuple):
+    """FlagPerf's `config`: a named tuple whose keys may be any text, `getattr(config, "wide-blocks")`."""
+
+    def __new__(cls, values):
+        config = super().__new__(cls, values.values())
+        # A key hides what every tuple has (`count`), but not what makes this one a named tuple (`_asdict`).
+        hidden = {key: value for key, value in values.items() if not (key.startswith("_") and hasattr(cls, key))}
+        config.__dict__.update(hidden, _fields=tuple(values))
+        return config
+
+    def __getnewargs__(self):
+        return (self._asdict(),)
+
+    def __getattr__(self, key):
+        if key.startswith("__"):
+            raise AttributeError(key)
+        raise AttributeError(f"`config` has no key `{key}` (known: {', '.join(self._fields)})")
+
+    def __setattr__(self, key, _):
+        raise AttributeError(f"`config.{key}` cannot be changed: `config._replace({key}=...)` gives a changed copy")
+
+    def __repr__(self):
+        return f"Config({', '.join(f'{key}={value!r}' for key, value in self._asdict().items())})"
+
+    def _asdict(self):
+        return dict(zip(self._fields, self))
+
+    def _replace(self, **changes):
+        unknown = [key for key in changes if key not in self._fields]
+        if unknown:
+            raise ValueError(f"`config` has no key `{unknown[0]}` (known: {', '.join(self._fields)})")
+        return Config({**self._asdict(), **changes})
 
 
 def absent(reason):
@@ -177,6 +219,7 @@ class Sidecar:
         self.views = {}
         self.specs = {}
         self.kept = {}
+        self.third_is_told = False
 
     def answer(self, ask):
         try:
@@ -228,7 +271,8 @@ class Sidecar:
             self.tensors.library.set_num_threads(ask["threads"])
         wanted = takes_model and not compiled and not given["no_validation"]
         model = torch_model(ask["path"]) if wanted else None
-        arguments = types.SimpleNamespace(**given), None if compiled else ask["path"], model
+        self.outputs = len(ask["outputs"])
+        arguments = Config(given), None if compiled else ask["path"], model
         self.engine = self.module.InferModel(*arguments)
         threads = getattr(self.engine, "threads", 0)
         threads = threads if isinstance(threads, int) else 0
@@ -273,22 +317,46 @@ class Sidecar:
                 self.pinned.add(given["buffer"])
                 self.tensors.pin(self.buffers[given["buffer"]])
             return self.view(given["buffer"], given["offset"], given["spec"])
-        return self.kept[given["run"]][given["output"]]
+        tensor = self.kept[given["run"]][given["output"]]
+        if given["spec"] != self.spec(given["output"], tensor):
+            tensor = tensor.reshape([int(size) for size in given["spec"].split(",")[:-1]])
+        return tensor
 
     def ask_run(self, ask):
         inputs = [self.input(given) for given in ask["inputs"]]
         for run in ask["forget"]:
             self.kept.pop(run, None)
         result = self.engine(inputs)
-        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (int, float))):
-            kind = type(result).__name__
-            raise Failure(f"`{self.path}`: `InferModel.__call__` must give (outputs, foo_time), it gave `{kind}`")
-        outputs, seconds = result
-        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        if not (isinstance(result, tuple) and len(result) in (2, 3)):
+            gave = f"{len(result)} values" if isinstance(result, tuple) else f"`{type(result).__name__}`"
+            form = "(outputs, foo_time), or (outputs, foo_time, more)"
+            raise Failure(f"`{self.path}`: `InferModel.__call__` must give {form}, it gave {gave}")
+        outputs = self.listed(result[0])
         specs = [self.spec(index, output) for index, output in enumerate(outputs)]
         self.tensors.synchronize([*inputs, *outputs])
         self.kept[ask["run"]] = outputs
-        return {"answer": "ran", "outputs": specs, "seconds": seconds}
+        answer = {"answer": "ran", "run": ask["run"], "outputs": specs, "seconds": self.seconds(result[1])}
+        if len(result) == 3 and not self.third_is_told:
+            self.third_is_told = True
+            answer["third"] = {"type": type(result[2]).__name__, "repr": SHORT.repr(result[2])}
+        return answer
+
+    def listed(self, outputs):
+        """Outputs as a list. Several may be stacked in one tensor, along a dimension that comes before the others."""
+        if isinstance(outputs, (list, tuple)):
+            return list(outputs)
+        stacked = self.outputs > 1 and len(getattr(outputs, "shape", ())) > 0 and len(outputs) == self.outputs
+        return list(outputs) if stacked else [outputs]
+
+    def seconds(self, value):
+        if isinstance(value, (int, float)) or hasattr(value, "__float__"):
+            try:
+                seconds = float(value)
+            except (TypeError, ValueError, OverflowError, RuntimeError):
+                seconds = math.nan
+            if abs(seconds) <= SECONDS_MAX:
+                return seconds
+        raise Failure(f"`{self.path}`: `InferModel.__call__` gave no seconds as foo_time: `{SHORT.repr(value)}`")
 
     def spec(self, index, tensor):
         key = getattr(tensor, "dtype", ""), getattr(tensor, "shape", None)
@@ -308,9 +376,7 @@ class Sidecar:
     def ask_question(self, ask):
         if not hasattr(self.engine, "ask"):
             raise Failure(f"question `{ask['question']}`: unknown (this engine answers none)")
-        value = self.engine.ask(ask["question"], ask["argument"])
-        # What is no JSON is an error of this answer, not of the conversation.
-        return {"answer": "answered", "value": json.loads(json.dumps(value))}
+        return {"answer": "answered", "value": self.engine.ask(ask["question"], ask["argument"])}
 
     def ask_tune(self, ask):
         if not hasattr(self.engine, "tune"):
@@ -320,7 +386,8 @@ class Sidecar:
 
     def ask_memory(self, ask):
         if hasattr(self.engine, "device_memory"):
-            return {"answer": "memory", "bytes": self.engine.device_memory()}
+            used = self.engine.device_memory()
+            return {"answer": "memory", "bytes": None if used is None else operator.index(used)}
         torch = sys.modules.get("torch")
         used = torch.cuda.max_memory_reserved() if torch is not None and torch.cuda.is_initialized() else 0
         return {"answer": "memory", "bytes": used or None}
@@ -350,6 +417,11 @@ def lines(pipe):
         yield from whole
 
 
+def message(answer):
+    """An answer as a line. Text that is no Unicode, such as the name of a file may be, is shown as far as it is."""
+    return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace") + b"\n"
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: python3 -m flagperf_sidecar ENGINE.py")
@@ -359,7 +431,12 @@ def main():
         ask = json.loads(line.decode())
         if ask["ask"] == "bye":
             break
-        answers.write(json.dumps(sidecar.answer(ask)).encode() + b"\n")
+        try:
+            answer = message(sidecar.answer(ask))
+        except Exception as error:
+            # What is no JSON is an error of this answer, not of the conversation.
+            answer = message(sidecar.error(error))
+        answers.write(answer)
 
 
 if __name__ == "__main__":

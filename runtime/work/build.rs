@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use super::model_files::ModelFiles;
 use super::phase::failure;
 use crate::engine::{self, Artifact, Engine, EngineError, LentMemory, Options, Session};
-use crate::event::{EngineFacts, Failure};
+use crate::event::{EngineFacts, Failure, SidecarFacts};
 use crate::monitor::{self, DeviceFacts};
 use crate::plan::{EngineChoice, Job, Settings};
 use crate::tensor::DType;
@@ -146,6 +146,24 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
         plugin,
         sidecar,
     }
+}
+
+/// What is known of the sidecar: of several, each with a graph of the model, the first with what all of them showed.
+pub fn sidecar_facts(sessions: &Sessions) -> Option<SidecarFacts> {
+    let several = sessions.len() > 1;
+    let facts = sessions.iter().filter_map(|(graph, session)| Some((graph, session.lock().ok()?.sidecar()?)));
+    let named = facts.map(|(graph, mut facts)| {
+        if several {
+            let outputs = std::mem::take(&mut facts.reshaped_outputs).into_iter();
+            facts.reshaped_outputs = outputs.map(|(name, output)| (format!("{graph}.{name}"), output)).collect();
+        }
+        facts
+    });
+    named.reduce(|mut all, facts| {
+        all.reshaped_outputs.extend(facts.reshaped_outputs);
+        all.third_value = all.third_value.or(facts.third_value);
+        all
+    })
 }
 
 /// Memory for an input field, from the session that has an input of its name, or from the only session by position.

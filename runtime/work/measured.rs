@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::build::{Sessions, monitored};
+use super::build::{Sessions, monitored, sidecar_facts};
 use super::outputs::KeptOutputs;
 use super::phase::{Emit, failure, peak_memory};
 use super::samples::SampleFile;
 use super::step;
 use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions};
 use crate::engine::{EngineError, HeapMemory, LentMemory, Session};
-use crate::event::{Event, Failure};
+use crate::event::{Event, Failure, SidecarFacts};
 use crate::hash::hash_file;
 use crate::measure::{
     Clock, Latency, Measurement, Nanos, OutputCopy, PassTimes, StepTimes, VendorTime, Warmup, summarise,
@@ -56,6 +56,8 @@ pub struct MeasuredLoop<'a> {
     begun: Nanos,
     done: Totals,
     sent_passes: usize,
+    /// What was told of the sidecar since it ran.
+    sidecar: Option<SidecarFacts>,
 }
 
 /// What has been counted over all passes so far.
@@ -124,6 +126,7 @@ impl<'a> MeasuredLoop<'a> {
             begun: now,
             done: Totals { kept: KeptOutputs::of_any_pass(compared_passes), ..Totals::default() },
             sent_passes: 0,
+            sidecar: None,
         })
     }
 
@@ -135,6 +138,7 @@ impl<'a> MeasuredLoop<'a> {
         let full_disk = "is the disk full? what was measured so far is kept";
         let mut file = SampleFile::create(&self.job.log_dir, self.job.phase).map_err(|e| failure(&e, full_disk))?;
         let warmup = self.warm_up(&mut forward)?;
+        self.tell_sidecar();
         self.begun = self.clock.now();
         for pass in 0..self.job.settings.repeat {
             let steps = self.pass(pass, &mut forward, &mut evaluator)?;
@@ -146,6 +150,7 @@ impl<'a> MeasuredLoop<'a> {
             (self.emit)(Event::Measured(Box::new(self.figures(&warmup))));
             // Each pass is sent once: the record puts them together.
             self.sent_passes = self.done.passes.len();
+            self.tell_sidecar();
         }
         let size = std::fs::metadata(file.path()).map_or(0, |m| m.len());
         (self.emit)(Event::Wrote {
@@ -304,6 +309,16 @@ impl<'a> MeasuredLoop<'a> {
                 samples: self.done.samples,
                 elapsed_s: now.since(self.begun),
             });
+        }
+    }
+
+    /// Tells what the sidecars showed when they ran, once and when there is more of it.
+    fn tell_sidecar(&mut self) {
+        let facts = sidecar_facts(&self.sessions)
+            .filter(|facts| !facts.reshaped_outputs.is_empty() || facts.third_value.is_some());
+        if facts != self.sidecar {
+            self.sidecar = facts;
+            (self.emit)(Event::Sidecar(Box::new(self.sidecar.clone().unwrap_or_default())));
         }
     }
 

@@ -182,6 +182,11 @@ fn a_question_that_a_class_does_not_answer_or_not_in_json_is_named() {
     let Some(site) = asked("engine.ask(\"layers\")", "InferModel.ask = lambda self, *_: {1, 2}") else { return };
     let reason = site.reason();
     assert!(reason.contains("TypeError: Object of type set is not JSON serializable"), "{reason}");
+    let Some(site) = asked("engine.ask(\"layers\")", "InferModel.ask = lambda self, *_: [float('nan')]") else {
+        return;
+    };
+    let reason = site.reason();
+    assert!(reason.contains("ValueError: Out of range float values are not JSON compliant"), "{reason}");
 }
 
 #[test]
@@ -210,7 +215,7 @@ fn a_module_that_is_none_is_named() {
 fn what_is_no_pair_of_outputs_and_seconds_is_refused() {
     let Some(site) = engine(&quick("[0].numpy()}), 0", "[0].numpy()})")) else { return };
     let reason = site.reason();
-    let expected = "`engines/own.py`: `InferModel.__call__` must give (outputs, foo_time), it gave `list`";
+    let expected = "`engines/own.py`: `InferModel.__call__` must give (outputs, foo_time), or (outputs, foo_time, more), it gave `list`";
     assert!(reason.contains(expected), "{reason}");
 }
 
@@ -255,7 +260,8 @@ class InferModel:
 #[test]
 fn how_to_add_an_engine_as_a_sidecar_works_as_it_is_written() {
     let text = fs::read_to_string(support::root().join("runtime/sidecar/README.md")).expect("the steps");
-    assert!(text.lines().count() <= 20, "how to add an engine fits in 20 lines");
+    let steps = text.split("\n# ").next().expect("the steps come first");
+    assert!(steps.lines().count() <= 20, "how to add an engine fits in 20 lines");
     let block = |kind: &str| {
         let begin = text.split(&format!("   ```{kind}\n")).nth(1).expect("a block");
         let lines = begin.split("   ```").next().expect("its lines").lines();

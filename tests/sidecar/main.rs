@@ -11,6 +11,8 @@ mod support;
 
 mod adaptor;
 mod devices;
+mod classes;
+mod hostile;
 mod process;
 mod outputs;
 mod protocol;

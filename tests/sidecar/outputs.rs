@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use flagperf::engine::{Artifact, Options, Value, find};
+use flagperf::engine::{Artifact, Options, Session, Value, find};
 use flagperf::tensor::Tensor;
 use serde_json::json;
 
@@ -25,20 +25,25 @@ class InferModel:
     def ask(self, question, argument): return lends
 ";
 
-#[test]
-fn outputs_that_are_kept_stay_as_they_are_and_take_no_buffer_each() {
-    let Some(python) = support::python() else { return };
+/// The class `text`, loaded, from `x` to `y` of one specification; `None` without a Python.
+#[track_caller]
+fn session(text: &str, spec: &str) -> Option<Box<dyn Session>> {
+    let python = support::python()?;
     let folder = tempfile::tempdir().expect("a folder");
-    std::fs::write(folder.path().join("plus.py"), ENGINE).expect("a file");
+    std::fs::write(folder.path().join("plus.py"), text).expect("a file");
     let words = [python.to_str().expect("text"), "-m", "flagperf_sidecar", "plus.py"];
     let options = Options {
         folder: folder.path().to_owned(),
         command: words.map(str::to_owned).to_vec(),
-        extra: serde_json::from_value(json!({"inputs": {"x": "N,f32"}, "outputs": {"y": "N,f32"}})).expect("a map"),
+        extra: serde_json::from_value(json!({"inputs": {"x": spec}, "outputs": {"y": spec}})).expect("a map"),
         ..Options::default()
     };
-    let engine = find("sidecar").expect("a row");
-    let mut session = engine.load(Artifact::Onnx(Path::new("none")), &options).expect("it loads");
+    Some(find("sidecar").expect("a row").load(Artifact::Onnx(Path::new("none")), &options).expect("it loads"))
+}
+
+#[test]
+fn outputs_that_are_kept_stay_as_they_are_and_take_no_buffer_each() {
+    let Some(mut session) = session(ENGINE, "N,f32") else { return };
     let mut kept = Vec::new();
     for run in 0..40u8 {
         // Of two sizes: what is kept of one must not be given out for the other.
@@ -52,4 +57,28 @@ fn outputs_that_are_kept_stay_as_they_are_and_take_no_buffer_each() {
     }
     let lends = session.ask("lends", &json!(null)).expect("it answers").as_u64().expect("a number");
     assert!((9..=20).contains(&lends), "{lends} buffers for {} outputs", kept.len());
+}
+
+/// One more than its input, without a shape.
+const FLAT: &str = "class InferModel:
+    takes_model, device = False, 'cpu'
+    def __init__(self, config, onnx_path, model): pass
+    def __call__(self, model_inputs):
+        assert tuple(model_inputs[0].shape) == (2, 3), model_inputs[0].shape
+        return [(model_inputs[0] + 1).reshape(-1)], 0
+";
+
+#[test]
+fn an_output_that_took_the_declared_shape_is_an_input_of_that_shape() {
+    let Some(mut session) = session(FLAT, "N,3,f32") else { return };
+    let input = Tensor::from_vec([2, 3], vec![0f32, 1.0, 2.0, 3.0, 4.0, 5.0]).expect("a tensor");
+    let once = session.submit(&[Value::Host(input)]).expect("it computes");
+    let twice = session.submit(&once).expect("it computes with its own output");
+    let outputs = twice[0].to_host().expect("it answers");
+    assert_eq!((outputs.shape(), outputs.to_f64()), (&[2, 3][..], vec![2.0, 3.0, 4.0, 5.0, 6.0, 7.0]));
+    let reshaped = session.sidecar().expect("a sidecar").reshaped_outputs;
+    assert_eq!(
+        reshaped.iter().map(|(name, output)| format!("{name}: {} to {}", output.from, output.to)).collect::<Vec<_>>(),
+        ["y: 6,f32 to 2,3,f32"]
+    );
 }

@@ -11,12 +11,13 @@ use crate::program;
 use crate::site::Site;
 
 const SHELL: &str = "{engine: sidecar, command: [sh, engine.sh]}";
-const HELLO: &str = r#"read hello; echo '{"answer":"hello","protocol":1,"name":"shell","version":"1","roles":["compiler"],"kinds":["onnx"],"precisions":["f32"]}'"#;
-const LOADED: &str = r#"read load; echo '{"answer":"loaded"}'"#;
+pub const HELLO: &str = r#"read hello; echo '{"answer":"hello","protocol":1,"name":"shell","version":"1","roles":["compiler"],"kinds":["onnx"],"precisions":["f32"]}'"#;
+pub const LOADED: &str = r#"read load; echo '{"answer":"loaded"}'"#;
 /// Whatever is asked before the first run: memory to map.
-const LENT: &str = r#"while read ask; do case $ask in *'"ask":"run"'*) break;; esac; echo '{"answer":"done"}'; done"#;
+pub const LENT: &str =
+    r#"while read ask; do case $ask in *'"ask":"run"'*) break;; esac; echo '{"answer":"done"}'; done"#;
 
-fn shell(lines: &[&str]) -> Site {
+pub fn shell(lines: &[&str]) -> Site {
     Site::new(SHELL).with("engine.sh", &format!("{}\n", lines.join("\n")))
 }
 

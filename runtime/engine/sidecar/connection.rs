@@ -6,13 +6,17 @@ use std::io;
 
 use tempfile::TempDir;
 
+use super::printable::printable;
 use super::protocol::{Answer, Ask, Lacking};
 use crate::engine::{EngineError, Unavailable};
-use crate::host::{Beside, Companion};
+use crate::host::{Beside, Companion, Heard};
 use crate::units::Seconds;
 
 /// Characters of a line that is no answer which are shown.
 const SHOWN: usize = 200;
+/// Characters of a reason that are kept, and of the names in it.
+const REASON: usize = 20_000;
+const NAME: usize = 200;
 
 /// How long an answer is awaited without sleeping. On a device of its own, a step that is shorter would be longer by what
 /// it takes to wake up; on the processor, the core is needed.
@@ -69,40 +73,48 @@ impl Connection {
         if let Some(reason) = &self.broken {
             return Err(EngineError::Failed(reason.clone()));
         }
+        // An answer that was there before its question belongs to no question.
+        if !self.companion.unread().is_empty() {
+            let shown = shown(self.companion.unread());
+            let reason = format!("the sidecar `{}` wrote what nobody asked for: `{shown}`", self.command);
+            return Err(self.breaks(reason));
+        }
         self.text.clear();
         serde_json::to_writer(&mut self.text, ask).expect("a message is plain data");
         self.text.push(b'\n');
         let heard = match self.companion.tell(&self.text) {
             Ok(()) => self.companion.hear(self.awake),
             // It may have said why before it ended.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(self.ended(ask, "input", "")),
             Err(error) => Err(error),
         };
-        let line = match heard {
-            Ok(Some(line)) => line,
-            Ok(None) => return Err(self.ended(ask)),
-            Err(error) => {
-                let reason = format!("the sidecar `{}` cannot be heard: {error}", self.command);
-                return Err(self.breaks(reason));
+        let problem = match heard {
+            Ok(Heard::Line(line)) => match serde_json::from_slice(line) {
+                Ok(Answer::Error(told)) => {
+                    return Err(match told.operator {
+                        Some(Lacking { op, node }) => EngineError::Operator {
+                            engine: "sidecar",
+                            op: printable(&op, NAME),
+                            node: printable(&node, NAME),
+                        },
+                        None => EngineError::Failed(printable(&told.reason, REASON)),
+                    });
+                }
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    let shown = shown(line);
+                    format!("wrote what is no answer: `{shown}` ({error}); only answers may be on its standard output")
+                }
+            },
+            Ok(Heard::TooLong(line)) => format!("wrote a line longer than 16 MiB: `{}`", shown(line)),
+            Ok(Heard::End(rest)) => {
+                let rest = shown(rest);
+                return Err(self.ended(ask, "output", &rest));
             }
+            Err(error) => format!("cannot be heard: {error}"),
         };
-        match serde_json::from_slice(line) {
-            Ok(Answer::Error(told)) => Err(match told.operator {
-                Some(Lacking { op, node }) => EngineError::Operator { engine: "sidecar", op, node },
-                None => EngineError::Failed(told.reason),
-            }),
-            Ok(answer) => Ok(answer),
-            Err(error) => {
-                let shown: String = String::from_utf8_lossy(line).chars().take(SHOWN).collect();
-                let reason = format!(
-                    "the sidecar `{}`, asked to `{}`, wrote what is no answer: `{shown}` ({error}); only answers may be \
-                     on its standard output",
-                    self.command,
-                    ask.name()
-                );
-                Err(self.breaks(reason))
-            }
-        }
+        let reason = format!("the sidecar `{}`, asked to `{}`, {problem}", self.command, ask.name());
+        Err(self.breaks(reason))
     }
 
     /// Asks for something that is answered by `done`.
@@ -118,8 +130,7 @@ impl Connection {
 
     /// An answer to another question: what follows could not be trusted.
     pub(super) fn unfit(&mut self, ask: &Ask, answer: &Answer) -> EngineError {
-        let text = serde_json::to_string(answer).unwrap_or_default();
-        let shown: String = text.chars().take(SHOWN).collect();
+        let shown = printable(&serde_json::to_string(answer).unwrap_or_default(), SHOWN);
         let reason = format!("the sidecar `{}`, asked to `{}`, answered `{shown}`", self.command, ask.name());
         self.breaks(reason)
     }
@@ -129,13 +140,20 @@ impl Connection {
         self.companion.memory_max()
     }
 
-    fn ended(&mut self, ask: &Ask) -> EngineError {
-        let ending = self.companion.end();
-        let mut reason = format!("the sidecar `{}`, asked to `{}`, ended: {ending}", self.command, ask.name());
+    /// How it ended, its `pipe` being closed: by itself, or killed because it went on; `rest` is half a line.
+    fn ended(&mut self, ask: &Ask, pipe: &str, rest: &str) -> EngineError {
+        let ending = match (self.companion.end(), self.companion.was_killed()) {
+            (_, true) => format!("closed its standard {pipe} without ending, and was killed"),
+            (ending, false) => format!("ended: {ending}"),
+        };
+        let mut reason = format!("the sidecar `{}`, asked to `{}`, {ending}", self.command, ask.name());
+        if !rest.is_empty() {
+            reason.push_str(&format!("; it left half a line: `{rest}`"));
+        }
         let last = self.companion.last_stderr_lines();
         if !last.is_empty() {
             reason.push_str("; its last lines on standard error:\n  ");
-            reason.push_str(&last.join("\n  "));
+            reason.push_str(&printable(&last.join("\n  "), REASON));
         }
         self.breaks(reason)
     }
@@ -144,6 +162,11 @@ impl Connection {
         self.broken = Some(reason.clone());
         EngineError::Failed(reason)
     }
+}
+
+/// The beginning of what it wrote.
+fn shown(line: &[u8]) -> String {
+    printable(String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN)]).trim_end(), SHOWN)
 }
 
 impl Drop for Connection {

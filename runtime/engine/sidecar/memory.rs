@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{MmapMut, MmapOptions};
-use nix::fcntl::posix_fallocate;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl, posix_fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
@@ -86,10 +86,13 @@ impl Region {
         if bytes as u64 > available() {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        let file = File::from(memfd_create(c"flagperf", MFdFlags::MFD_CLOEXEC)?);
+        let file = File::from(memfd_create(c"flagperf", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?);
         // A mapping cannot be empty.
         let size = bytes.max(1);
         posix_fallocate(&file, 0, i64::try_from(size).map_err(io::Error::other)?)?;
+        // Memory that is read after somebody cut its file short ends a process, so nobody can.
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
         // SAFETY: the file is known to this process and to the sidecar that it is lent to. The sidecar writes to it
         // while it is asked to fetch, when nothing here reads it, and reads it while it runs, when nothing here writes.
         let map = unsafe { MmapOptions::new().len(size).populate().map_mut(&file) }?;
@@ -160,6 +163,17 @@ mod tests {
         assert_eq!(std::fs::read(file.path()).unwrap(), [7, 0, 0, 0, 0]);
         std::fs::write(file.path(), [1, 2, 3, 4, 5]).ok();
         assert_eq!(region.bytes().len(), 5);
+    }
+
+    #[test]
+    fn nobody_can_change_the_size_of_the_file() {
+        let (mut region, file) = Region::create(5, &Arc::default()).unwrap();
+        let opened = std::fs::OpenOptions::new().write(true).open(file.path()).unwrap();
+        for bytes in [0, 1 << 20] {
+            assert_eq!(opened.set_len(bytes).unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{bytes}");
+        }
+        region.bytes_mut()[4] = 7;
+        assert_eq!(region.bytes(), [0, 0, 0, 0, 7]);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 mod connection;
 mod memory;
+mod outputs;
+mod printable;
 mod protocol;
 mod row;
 mod session;

@@ -9,6 +9,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use crate::event::ThirdValue;
 use crate::tensor::{DType, TensorSpec};
 
 /// The version of the protocol that this program speaks.
@@ -117,12 +118,6 @@ impl From<&ValueInfo> for Info {
     }
 }
 
-impl From<Info> for ValueInfo {
-    fn from(info: Info) -> Self {
-        ValueInfo { name: info.name, spec: info.spec }
-    }
-}
-
 /// An element type by its name: `f32`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -138,8 +133,17 @@ impl From<DType> for DTypeName {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub(super) enum Input {
-    Buffer { spec: TensorSpec, buffer: u32, offset: usize },
-    Output { run: u64, output: usize },
+    Buffer {
+        spec: TensorSpec,
+        buffer: u32,
+        offset: usize,
+    },
+    /// `spec` is what the model declares; the sidecar may keep the output in another shape.
+    Output {
+        spec: TensorSpec,
+        run: u64,
+        output: usize,
+    },
 }
 
 /// What the sidecar answers.
@@ -150,8 +154,8 @@ pub(super) enum Answer {
     Hello(Hello),
     /// To `load`.
     Loaded(Loaded),
-    /// To `run`: the outputs are computed. `seconds` is what the vendor's code wants taken off (`foo_time`).
-    Ran { outputs: Vec<TensorSpec>, seconds: Option<f64> },
+    /// To `run`: the outputs are computed.
+    Ran(Ran),
     /// To `memory`; null when it is not known.
     Memory { bytes: Option<u64> },
     /// To `question`.
@@ -187,6 +191,21 @@ pub(super) struct Loaded {
     /// Threads that it really computes with; 0 or left out when it does not know.
     #[serde(default)]
     pub(super) threads: usize,
+}
+
+/// What was computed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Ran {
+    /// The run that is answered; left out by sidecars that do not say.
+    #[serde(default)]
+    pub(super) run: Option<u64>,
+    pub(super) outputs: Vec<TensorSpec>,
+    /// What the vendor's code wants taken off (`foo_time`).
+    #[serde(default)]
+    pub(super) seconds: Option<f64>,
+    /// What it gave besides; said once.
+    #[serde(default)]
+    pub(super) third: Option<ThirdValue>,
 }
 
 /// Why something could not be done.

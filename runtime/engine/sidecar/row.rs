@@ -7,6 +7,7 @@ use flagperf_onnx::{ValueInfo, write_onnx};
 use tempfile::TempDir;
 
 use super::connection::Connection;
+use super::printable::printable_line;
 use super::protocol::{Answer, Ask, Hello, Info, Kind, Load, Loaded, PROTOCOL, Role};
 use super::session::{SidecarSession, Signature};
 use crate::config::python_path;
@@ -20,6 +21,8 @@ use crate::tensor::DType;
 /// Inputs by name, as specifications, where no ONNX file says them. Likewise outputs.
 const INPUTS: &str = "inputs";
 const OUTPUTS: &str = "outputs";
+/// Characters of a name that are kept.
+const NAME: usize = 200;
 /// The adaptor that runs FlagPerf's `InferModel` classes, under the name that Python finds it by.
 const ADAPTOR: (&str, &str) = ("flagperf_sidecar.py", include_str!("../../sidecar/flagperf_sidecar.py"));
 
@@ -65,10 +68,11 @@ impl Engine for Sidecar {
             options: options.extra.clone(),
             config: options.config.clone(),
         }));
-        let loaded = match connection.ask(&load)? {
+        let mut loaded = match connection.ask(&load)? {
             Answer::Loaded(loaded) => loaded,
             other => return Err(connection.unfit(&load, &other)),
         };
+        loaded.device = loaded.device.map(|device| printable_line(&device, NAME));
         let signature = said(told, &loaded)?;
         Ok(Box::new(SidecarSession::new(connection, signature, loaded, facts(hello, options))))
     }
@@ -161,10 +165,13 @@ fn start(options: &Options, folder: TempDir) -> Result<Connection, EngineError> 
 fn greet(connection: &mut Connection) -> Result<Hello, EngineError> {
     let host = format!("flagperf {}", env!("CARGO_PKG_VERSION"));
     let hello = Ask::Hello { protocol: PROTOCOL, host };
-    let said = match connection.ask(&hello)? {
+    let mut said = match connection.ask(&hello)? {
         Answer::Hello(said) => said,
         other => return Err(connection.unfit(&hello, &other)),
     };
+    for text in [&mut said.name, &mut said.version] {
+        *text = printable_line(text, NAME);
+    }
     let name = &said.name;
     if said.protocol != PROTOCOL {
         let theirs = said.protocol;
@@ -183,13 +190,18 @@ fn facts(hello: Hello, options: &Options) -> SidecarFacts {
         version: hello.version,
         command: options.command.clone(),
         files_sha256: options.command.iter().filter_map(hashed).collect(),
+        ..SidecarFacts::default()
     }
+}
+
+fn named(info: &Info) -> ValueInfo {
+    ValueInfo { name: printable_line(&info.name, NAME), spec: info.spec.clone() }
 }
 
 /// Inputs and outputs as the sidecar says, else as the host told it; all of them must have a place.
 fn said(told: Signature, loaded: &Loaded) -> Result<Signature, EngineError> {
     let of = |infos: &Option<Vec<Info>>, told: Vec<ValueInfo>| match infos {
-        Some(infos) => infos.iter().cloned().map(ValueInfo::from).collect(),
+        Some(infos) => infos.iter().map(named).collect(),
         None => told,
     };
     let signature = Signature { inputs: of(&loaded.inputs, told.inputs), outputs: of(&loaded.outputs, told.outputs) };

@@ -4,20 +4,23 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use flagperf_onnx::ValueInfo;
-use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 use super::connection::Connection;
 use super::memory::{Book, Region};
+use super::outputs::{check_outputs, check_seconds};
+use super::printable::printable_line;
 use super::protocol::{Answer, Ask, Input, Loaded};
 use crate::engine::{DeviceTensor, EngineError, LentMemory, Session, Value, check_inputs};
-use crate::event::SidecarFacts;
-use crate::tensor::{DType, Dim, HostMemory, Tensor, TensorSpec, byte_count};
+use crate::event::{SidecarFacts, ThirdValue};
+use crate::tensor::{DType, HostMemory, Tensor, TensorSpec, byte_count};
 use crate::units::{Bytes, Seconds};
 
 /// Regions that outputs are read from where they lie. Whoever keeps more of them gets copies: a region is a mapping in two
 /// processes, and takes longer to make than most outputs to copy.
 const OUTPUT_REGIONS: usize = 8;
+/// Characters of a third value that are kept.
+const THIRD_VALUE: usize = 200;
 
 /// What a model is fed and what it gives.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +86,7 @@ impl SidecarSession {
             && let Some(own) = tensor.as_any().downcast_ref::<SidecarTensor>()
             && Arc::ptr_eq(&own.run.shared, &self.shared)
         {
-            return Ok(Input::Output { run: own.run.number, output: own.output });
+            return Ok(Input::Output { spec: own.spec(), run: own.run.number, output: own.output });
         }
         let tensor = value.to_host()?;
         let (buffer, offset) = match self.shared.book.find(tensor.bytes()) {
@@ -130,22 +133,26 @@ impl Session for SidecarSession {
         let forget = std::mem::take(&mut *lock(&self.shared.forget));
         let ask = Ask::Run { run, inputs: places, forget };
         let mut connection = self.shared.connection();
-        let (specs, seconds) = match connection.ask(&ask)? {
-            Answer::Ran { outputs, seconds } => (outputs, seconds),
+        let ran = match connection.ask(&ask)? {
+            Answer::Ran(ran) if ran.run.is_none_or(|answered| answered == run) => ran,
             other => return Err(connection.unfit(&ask, &other)),
         };
         drop(connection);
         let run = Arc::new(Run { number: run, shared: Arc::clone(&self.shared) });
-        let shapes = check_outputs(&self.signature, inputs, &specs)?;
-        if let Some(seconds) = seconds.map(Seconds) {
+        let shapes = check_outputs(&self.signature, inputs, &ran.outputs, &mut self.facts.reshaped_outputs)?;
+        if let Some(seconds) = check_seconds(ran.seconds)? {
             self.asked_off = Some(self.asked_off.map_or(seconds, |sum| sum + seconds));
+        }
+        if let (Some(third), None) = (ran.third, &self.facts.third_value) {
+            let [kind, repr] = [third.kind, third.repr].map(|text| printable_line(&text, THIRD_VALUE));
+            self.facts.third_value = Some(ThirdValue { kind, repr });
         }
         let kept = |(output, (shape, spec)): (usize, (Vec<usize>, TensorSpec))| {
             let tensor =
                 SidecarTensor { run: Arc::clone(&run), output, shape, dtype: spec.dtype, host: OnceLock::new() };
             Value::Device(Arc::new(tensor))
         };
-        Ok(shapes.into_iter().zip(specs).enumerate().map(kept).collect())
+        Ok(shapes.into_iter().zip(ran.outputs).enumerate().map(kept).collect())
     }
 
     fn device_memory(&self) -> Option<Bytes> {
@@ -187,43 +194,6 @@ impl Session for SidecarSession {
     fn process_memory_max(&self) -> Option<Bytes> {
         self.shared.connection().memory_max().map(Bytes)
     }
-}
-
-/// The outputs' shapes, once they are as many and such as the model declares; names of dimensions have one size.
-fn check_outputs(model: &Signature, inputs: &[Value], given: &[TensorSpec]) -> Result<Vec<Vec<usize>>, EngineError> {
-    let (declared, found) = (model.outputs.len(), given.len());
-    if declared != found {
-        return Err(EngineError::Failed(format!("the sidecar gave {found} outputs, the model declares {declared}")));
-    }
-    let mut sizes: IndexMap<&str, usize> = IndexMap::new();
-    for (info, value) in model.inputs.iter().zip(inputs) {
-        let shape = value.spec().fixed_shape().unwrap_or_default();
-        note(&mut sizes, &info.spec, &shape);
-    }
-    let mut shapes = Vec::with_capacity(given.len());
-    for (info, spec) in model.outputs.iter().zip(given) {
-        match spec.fixed_shape() {
-            Some(shape) if info.spec.admits(&shape, spec.dtype) && note(&mut sizes, &info.spec, &shape) => {
-                shapes.push(shape);
-            }
-            _ => {
-                let (name, declared) = (&info.name, &info.spec);
-                let rows = sizes.iter().map(|(name, size)| format!(", {name} = {size}")).collect::<String>();
-                return Err(EngineError::Failed(format!(
-                    "the sidecar gave output `{name}` as `{spec}`, the model declares `{declared}`{rows}"
-                )));
-            }
-        }
-    }
-    Ok(shapes)
-}
-
-/// Notes the sizes of named dimensions; `false` when one has another size already.
-fn note<'a>(sizes: &mut IndexMap<&'a str, usize>, spec: &'a TensorSpec, shape: &[usize]) -> bool {
-    spec.dims.iter().zip(shape).all(|(dim, size)| match dim {
-        Dim::Named(name) => *sizes.entry(name).or_insert(*size) == *size,
-        _ => true,
-    })
 }
 
 impl Shared {
