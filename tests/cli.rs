@@ -100,6 +100,42 @@ fn a_wrong_type_is_shown_with_its_line() {
 }
 
 #[test]
+fn a_mistyped_target_is_refused_with_its_line() {
+    let checkout = checkout();
+    let parameters =
+        "samples: 10\nweights: null\nseed: abc\ntarget_accuracy:\n    top1: \"0.99\"\nbad_samples: cuont\n";
+    fs::write(checkout.path().join("configs/tiny/parameters.yaml"), parameters).expect("a file");
+    insta::assert_snapshot!(said(checkout.path(), &["run"]));
+    assert!(!checkout.path().join("result").exists());
+}
+
+#[test]
+fn an_option_that_its_engine_does_not_take_is_refused_where_it_is_set() {
+    let checkout = checkout();
+    let file = checkout.path().join("configs/tiny/vendor_config/mock_configurations.yaml");
+    fs::write(file, "compiler: mock\n# An hour at most.\nsleep_ms: 1e308\n").expect("a file");
+    insta::assert_snapshot!(said(checkout.path(), &["run"]));
+}
+
+#[test]
+fn rules_of_measuring_in_an_overlay_are_refused_with_their_line() {
+    let checkout = checkout();
+    let overlay = "compiler: mock\npreloaded: true\nflops: 1e12\n";
+    let file = checkout.path().join("configs/tiny/vendor_config/mock_configurations.yaml");
+    fs::write(file, overlay).expect("a file");
+    insta::assert_snapshot!(said(checkout.path(), &["run"]));
+}
+
+#[test]
+fn keys_without_effect_are_noted_by_plan() {
+    let checkout = checkout();
+    fs::write(checkout.path().join("configs/host.yaml"), format!("{HOST}SSH_PORT: \"22\"\nSHM_SIZE: 32G\n"))
+        .expect("a file");
+    let output = flagperf(checkout.path(), &["plan"]);
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn a_missing_data_directory_is_named() {
     let checkout = checkout();
     insta::assert_snapshot!(said(checkout.path(), &["run", "--data", "/no/such/data"]));
@@ -219,4 +255,12 @@ fn a_record_that_does_not_fit_on_the_disk_is_printed_instead() {
     assert!(out.contains("code 3\n"), "{out}\n{err}");
     assert!(err.contains("error: cannot write `") && err.contains("hint: free some space"), "{err}");
     assert!(err.contains("\"finish_info\": {"), "{err}");
+}
+
+#[test]
+fn without_workers_the_loop_loads_by_itself() {
+    let checkout = checkout();
+    let (record, code) = program::record(checkout.path(), &["--set", "num_workers=0"]);
+    assert_eq!((code, &record["status"]), (Some(0), &"ok".into()), "{}", record["failures"]);
+    assert_eq!(record["phases"][0]["measured"][0]["samples"], 20);
 }

@@ -7,11 +7,12 @@ use anyhow::Context as _;
 
 use super::arguments::Selection;
 use crate::config::{Findings, find_root};
-use crate::engine::TABLE;
 use crate::engine::backend::Backend;
+use crate::engine::{self, EngineError, Options, TABLE};
 use crate::event::Level;
 use crate::monitor;
-use crate::plan::{Catalogue, KnownEngine};
+use crate::plan::{Catalogue, EngineChoice, KnownEngine, RefusedOption};
+use crate::tensor::DType;
 
 /// Arguments or configuration are wrong; nothing was run.
 pub(super) const MISTAKE: u8 = 2;
@@ -38,7 +39,18 @@ pub(super) fn catalogue(root: &Path) -> Catalogue {
     });
     let backends = Backend::all(root).iter().map(|row| (row.name.to_owned(), row.installed())).collect();
     let monitors = monitor::TABLE.iter().map(|monitor| monitor.name()).collect();
-    Catalogue { backends, monitors, ..Catalogue::read(root, engines.collect()) }
+    let check_options = Box::new(check_options);
+    Catalogue { backends, monitors, check_options, ..Catalogue::read(root, engines.collect()) }
+}
+
+fn check_options(choice: &EngineChoice, precision: DType) -> Result<(), RefusedOption> {
+    let Ok(engine) = engine::find(&choice.engine) else { return Ok(()) };
+    let options =
+        Options { threads: choice.threads as usize, precision, extra: choice.options.clone(), ..Options::default() };
+    engine.check_options(&options).map_err(|error| {
+        let option = if let EngineError::Option { option, .. } = &error { option.clone() } else { String::new() };
+        RefusedOption { option, message: error.to_string() }
+    })
 }
 
 /// Prints findings on standard error; the code is that of a mistake.
@@ -55,6 +67,13 @@ pub(super) fn print_findings<'a>(findings: impl Iterator<Item = &'a crate::confi
             Level::Warning => eprintln!("warning: {finding}"),
             Level::Info | Level::Debug => {}
         }
+    }
+}
+
+/// Prints notes on standard error: what is the normal course, and still worth knowing before a run.
+pub(super) fn print_notes<'a>(findings: impl Iterator<Item = &'a crate::config::Finding>) {
+    for finding in findings.filter(|finding| finding.level == Level::Info) {
+        eprintln!("note: {finding}");
     }
 }
 

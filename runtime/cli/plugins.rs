@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use super::arguments::Selection;
@@ -77,6 +78,7 @@ fn ask(library: &Path) -> Result<Answer, String> {
         argv: vec![program.into(), "probe".into(), library.into()],
         input: String::new(),
         stderr: "/dev/null".into(),
+        environment: IndexMap::new(),
     };
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::start());
     let mut process = Process::start(&program, clock.clone()).map_err(|error| error.to_string())?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use super::answer::{planned, print_findings, refuse, root};
+use super::answer::{planned, print_findings, print_notes, refuse, root};
 use super::arguments::{RunArguments, Selection};
 use crate::measure::MonotonicClock;
 use crate::report::{Bars, Lines, Screen, columns, plain_table, record_table};
@@ -32,6 +32,7 @@ pub(super) fn plan(selection: &Selection) -> anyhow::Result<ExitCode> {
         writeln!(out, "{} runs {} on {}", case.key, phases.join(", then "), case.host)?;
     }
     print_findings(planned.plan.findings.iter());
+    print_notes(planned.plan.findings.iter());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -53,7 +53,8 @@ impl CaseConfig {
             Err(finding) => findings.push(finding),
         }
         let overlay = Path::new("vendor_config").join(format!("{}_configurations.yaml", around.vendor_name));
-        if folder.join(&overlay).exists() {
+        // A link that leads nowhere is an overlay that cannot be read, not none.
+        if folder.join(&overlay).symlink_metadata().is_ok() {
             match read(&overlay) {
                 Ok(file) => layers.overlay(&file, around.vendor_name, around.vendor, findings),
                 Err(finding) => findings.push(finding),

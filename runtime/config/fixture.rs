@@ -24,7 +24,7 @@ compilers:
     raw: {engine: rten, opens_onnx: false}
     rare: {engine: tract}
 devices:
-    - {name: Chip 1, matches: [CHIP-1], peak_flops_per_s: {f16: 200.0e12}, source: sheet}
+    - {name: Chip 1, matches: [CHIP-1 80GB], peak_flops_per_s: {f16: 200.0e12}, source: sheet}
 ";
 
 impl Checkout {

@@ -7,7 +7,10 @@ use super::yaml::{self, Content, Node};
 use super::{ConfigProblem, Finding, Origin, Sourced, Values, flops, known, nearest};
 use crate::metric;
 
-/// A key of host.yaml or configurations.yaml.
+/// Threads that may be asked for: more than a machine of today has, and still started in less than a second.
+pub const THREADS_MAX: u64 = 1024;
+
+/// A key of host.yaml, configurations.yaml or parameters.yaml.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// The name, as FlagPerf has it.
@@ -42,6 +45,8 @@ pub enum Kind {
     Count,
     /// A whole number from 0.
     Whole,
+    /// Threads: a whole number from 0 to [`THREADS_MAX`].
+    Threads,
     /// What random values begin with: a whole number that a script's `i64` holds.
     Seed,
     /// A TCP port, with or without quotes.
@@ -52,6 +57,8 @@ pub enum Kind {
     Text,
     /// Text or null.
     OptionalText,
+    /// The name of an environment variable, or null.
+    Variable,
     /// Bytes: a number, or text such as `32G`; null is no limit.
     Size,
     /// A list of texts, at least one.
@@ -77,11 +84,13 @@ impl Kind {
             Kind::Flag => "true or false",
             Kind::Count => "a whole number from 1 to 4294967295",
             Kind::Whole => "a whole number from 0 to 4294967295",
+            Kind::Threads => "a whole number from 0 to 1024",
             Kind::Seed => "a whole number from 0 to 9223372036854775807",
             Kind::Port => "a port from 1 to 65535",
             Kind::Ports => "a list of ports from 1 to 65535",
             Kind::Text => "a text",
             Kind::OptionalText => "a text or null",
+            Kind::Variable => "the name of an environment variable, or null",
             Kind::Size => "a number of bytes such as `32G`, or null",
             Kind::Texts => "a list of texts, at least one",
             Kind::Names => "a list of texts such as `[head, norm]`",
@@ -125,10 +134,13 @@ impl Kind {
             },
             Kind::Count => whole(1, u32::MAX.into()),
             Kind::Whole => whole(0, u32::MAX.into()),
+            Kind::Threads => whole(0, THREADS_MAX),
             Kind::Seed => whole(0, i64::MAX.cast_unsigned()),
             Kind::Port => text.parse::<u16>().ok().filter(|port| *port > 0).map(Value::from),
             Kind::Text => value.as_str().map(Value::from),
             Kind::OptionalText => (value.is_null() || value.is_string()).then(|| value.clone()),
+            Kind::Variable if value.is_null() => Some(Value::Null),
+            Kind::Variable => value.as_str().filter(|name| is_variable(name)).map(Value::from),
             Kind::Size if value.is_null() => Some(Value::Null),
             Kind::Size => bytes(text).map(Value::from),
             Kind::Flops => (!value.is_null()).then(|| Value::from(text)),
@@ -138,6 +150,11 @@ impl Kind {
             _ => None,
         }
     }
+}
+
+fn is_variable(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// Bytes of `32G`, `512m`, `1024`: powers of 1024, as Docker reads them.
@@ -241,9 +258,20 @@ fn found(node: &Node) -> String {
         Content::List(_) => "a list".to_owned(),
         Content::Map(_) => "keys with values".to_owned(),
         Content::Scalar { value: Value::Null, .. } => "null".to_owned(),
-        Content::Scalar { text, plain: false, .. } => format!("the text `\"{text}\"`"),
-        Content::Scalar { text, .. } => format!("`{text}`"),
+        Content::Scalar { text, plain: false, .. } => format!("the text `\"{}\"`", shown(text)),
+        Content::Scalar { text, .. } => format!("`{}`", shown(text)),
     }
+}
+
+/// The beginning of a text, for a message.
+fn shown(text: &str) -> String {
+    /// Characters that are shown.
+    const SHOWN: usize = 80;
+    let mut shown: String = text.chars().take(SHOWN).collect();
+    if shown.len() < text.len() {
+        shown.push_str("...");
+    }
+    shown
 }
 
 /// The defaults of a table of keys.
@@ -328,6 +356,10 @@ mod tests {
         assert_eq!(read(Kind::Count, "\"8\""), None);
         assert_eq!(read(Kind::Whole, "0"), Some(json!(0)));
         assert_eq!(read(Kind::Whole, "-1"), None);
+        assert_eq!(read(Kind::Threads, "0"), Some(json!(0)));
+        assert_eq!(read(Kind::Threads, &THREADS_MAX.to_string()), Some(json!(THREADS_MAX)));
+        assert_eq!(read(Kind::Threads, &(THREADS_MAX + 1).to_string()), None);
+        assert!(Kind::Threads.expects().ends_with(&THREADS_MAX.to_string()));
         assert_eq!(read(Kind::Port, "\"22\""), Some(json!(22)));
         assert_eq!(read(Kind::Port, "22"), Some(json!(22)));
         assert_eq!(read(Kind::Port, "65536"), None);

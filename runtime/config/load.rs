@@ -10,7 +10,7 @@ use super::env::{self, Environment};
 use super::file::File;
 use super::key::{Key, defaults, read_keys};
 use super::yaml;
-use super::{ConfigProblem, Finding, Findings, Origin, SITE, Site, Sourced, Values, Vendor, effective};
+use super::{ConfigProblem, Finding, Findings, Origin, SITE, Site, Sourced, Values, Vendor, VisibleDevices, effective};
 
 /// What the command line and the environment say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct Config {
     pub site_values: Values,
     /// The vendor, when its vendor.yaml could be read.
     pub vendor: Option<Vendor>,
+    /// The variable that says which devices a process sees, when site or vendor name one.
+    pub visible: Option<VisibleDevices>,
     /// The cases to run; those with errors in their files are left out.
     pub cases: Vec<CaseConfig>,
     /// Errors, warnings and notes; `plan` adds its own and then decides.
@@ -86,7 +88,8 @@ pub fn load(root: &Path, overrides: &Overrides) -> Result<Config, Findings> {
     };
     let cases =
         chosen.into_iter().filter_map(|(key, data)| CaseConfig::read(key, data, &around, &mut findings)).collect();
-    Ok(Config { site, site_values, vendor, cases, findings })
+    let visible = VisibleDevices::of(&site, &site_values, vendor.as_ref());
+    Ok(Config { site, site_values, vendor, visible, cases, findings })
 }
 
 /// The site's host.yaml: `--config`, else `FLAGPERF_CONFIG`, else the checkout's.

@@ -9,6 +9,8 @@ pub mod env;
 mod file;
 mod finding;
 mod flops;
+#[cfg(test)]
+mod hostile_tests;
 mod key;
 mod load;
 mod nearest;
@@ -23,6 +25,7 @@ mod site;
 #[cfg(test)]
 mod tests;
 mod vendor;
+mod visible;
 mod yaml;
 
 #[cfg(test)]
@@ -33,7 +36,7 @@ pub use case_key::CaseKey;
 pub use env::{Environment, cache_folder, python_path, visible_devices};
 pub use finding::{Explained, Finding, Findings};
 pub use flops::{FlopsError, flops};
-pub use key::{Key, Kind, Owner};
+pub use key::{Key, Kind, Owner, THREADS_MAX};
 pub use load::{Config, Overrides, find_root, load};
 pub use nearest::{known, nearest};
 pub use origin::{Origin, Sourced, Values, effective};
@@ -43,3 +46,4 @@ pub use problem::ConfigProblem;
 pub use settings::SETTINGS;
 pub use site::{Container, SITE, Site, is_local};
 pub use vendor::{BackendEntry, Device, EngineEntry, PackageEntry, Peak, PluginEntry, Vendor};
+pub use visible::VisibleDevices;

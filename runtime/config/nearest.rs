@@ -2,8 +2,14 @@
 
 use strsim::damerau_levenshtein;
 
+/// A longer name is nobody's slip, and comparing it takes memory by the square.
+const NAME_BYTES_MAX: usize = 256;
+
 /// The known name nearest to `name`, if one is near enough to be what was meant.
 pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    if name.len() > NAME_BYTES_MAX {
+        return None;
+    }
     let lower = name.to_lowercase();
     known
         .into_iter()

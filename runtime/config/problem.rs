@@ -11,6 +11,14 @@ pub enum ConfigProblem {
         /// Why.
         reason: String,
     },
+    /// A file beyond the size that configuration files may have.
+    #[error("is {bytes} bytes large; a configuration file may have {bytes_max}")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The size that it may have.
+        bytes_max: u64,
+    },
     /// No folder with `configs/` and `scripts/`.
     #[error("`{path}` is no checkout of flagperf: it lacks configs/ or scripts/")]
     NoCheckout {
@@ -251,6 +259,7 @@ impl ConfigProblem {
     pub fn hint(&self) -> String {
         match self {
             Self::UnknownKey { known, .. } | Self::SetUnknown { known, .. } => format!("known keys: {known}"),
+            Self::TooLarge { .. } => "long lists belong in a file of the data directory".to_owned(),
             Self::Missing { about, .. } => (*about).to_owned(),
             Self::Flops(_) => "numbers joined by `*`, such as `4.12e9` or `2*512*0.33e9`".to_owned(),
             Self::UnknownCase { nearest, .. } => match nearest {

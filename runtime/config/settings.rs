@@ -28,9 +28,9 @@ pub const SETTINGS: &[Key] = &[
     },
     Key {
         name: "num_workers",
-        kind: Kind::Count,
+        kind: Kind::Threads,
         default: Some("4"),
-        about: "threads that load data",
+        about: "threads that load data; 0 loads in the thread of the loop, between its steps",
         owner: Owner::CaseOrVendor,
     },
     Key {

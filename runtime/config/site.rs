@@ -99,14 +99,14 @@ pub const SITE: &[Key] = &[
         name: "CLEAR_CACHES",
         kind: Kind::Flag,
         default: Some("false"),
-        about: "whether the page cache is dropped before a case",
+        about: "whether the page cache is dropped before a case; where that is not permitted, the record says so",
         owner: Owner::Site,
     },
     Key {
         name: "ACCE_VISIBLE_DEVICE_ENV_NAME",
-        kind: Kind::OptionalText,
+        kind: Kind::Variable,
         default: Some("null"),
-        about: "variable that says which devices a process sees; by default the vendor's",
+        about: "variable that says which devices a process sees: a worker gets `0` in it, unless the environment sets it",
         owner: Owner::Site,
     },
     Key {

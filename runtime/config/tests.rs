@@ -157,7 +157,7 @@ fn a_mistake_in_configurations_yaml_is_shown_with_its_line() {
             ),
             format!("{file}:4: `fp16` must be true or false, not the text `\"true\"`"),
             format!("{file}:5: `compiler` must be a text or null, not a list"),
-            format!("{file}:6: `num_workers` must be a whole number from 1 to 4294967295, not `2.5`"),
+            format!("{file}:6: `num_workers` must be a whole number from 0 to 1024, not `2.5`"),
             format!("{file}:1: `repeat` is missing\n  hint: passes over the dataset"),
         ]
     );
@@ -415,5 +415,7 @@ fn the_peak_is_that_of_the_detected_device_and_precision_or_unknown() {
         ("Chip 1", FlopsPerSecond(200e12), "sheet")
     );
     assert_eq!(vendor.peak("dev:0 Chip-1 80GB", "f32"), None, "the sheet does not say");
-    assert_eq!(vendor.peak("Chip-2", "f16"), None, "another device");
+    for other in ["Chip-2", "Chip-1", "Chip-1 80GB slice 1", "Super Chip-1 80GB"] {
+        assert_eq!(vendor.peak(other, "f16"), None, "another device");
+    }
 }

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::file::{File, display_name};
+use super::file::{File, display_name, read_text};
 use super::yaml::{Content, Node};
 use super::{ConfigProblem, Finding, Origin};
 use crate::units::{Bytes, FlopsPerSecond};
@@ -131,7 +131,7 @@ const fn opens_onnx() -> bool {
 pub struct Device {
     /// Its name in reports.
     pub name: String,
-    /// It is this device when the detected name holds one of these, any letter case.
+    /// The names that its driver gives it, whole, in any letter case: a part of a name may be another device's.
     pub matches: Vec<String>,
     /// Memory, in bytes.
     #[serde(default)]
@@ -164,12 +164,13 @@ impl Vendor {
     /// A missing or malformed file.
     pub fn read(root: &Path, name: &str) -> Result<Vendor, Finding> {
         let path = root.join("vendors").join(name).join("vendor.yaml");
-        let file = File::read(&path, root)?;
+        let file_name = display_name(&path, root);
+        let text = read_text(&path, &file_name)?;
+        let file = File::parse(&text, file_name)?;
         let refused = |line, column, reason| {
             let origin = Origin::File { file: display_name(&path, root), line, column };
             Finding::error(origin, ConfigProblem::Yaml { reason })
         };
-        let text = std::fs::read_to_string(&path).map_err(|cause| refused(1, 1, cause.to_string()))?;
         let vendor: Vendor = serde_yaml::from_str(&text).map_err(|cause| {
             let (line, column) = cause.location().map_or((1, 1), |place| (place.line(), place.column()));
             let reason = cause.to_string();
@@ -206,10 +207,12 @@ impl Vendor {
         self.frameworks.values().chain(self.compilers.values()).flat_map(|e| e.options.keys().map(String::as_str))
     }
 
-    /// The device in the list that a detected name stands for.
+    /// The device in the list that a detected name stands for. An engine's own name may stand before that of the driver:
+    /// `cuda:0 NVIDIA H200`.
     pub fn device(&self, detected: &str) -> Option<&Device> {
-        let detected = detected.to_lowercase();
-        self.devices.iter().find(|device| device.matches.iter().any(|part| detected.contains(&part.to_lowercase())))
+        let by_engine = detected.split_once(' ').filter(|(engines_name, _)| engines_name.contains(':'));
+        let name = by_engine.map_or(detected, |(_, name)| name).trim();
+        self.devices.iter().find(|device| device.matches.iter().any(|whole| whole.eq_ignore_ascii_case(name)))
     }
 
     /// The peak of a detected device in a precision (`f16`, `f32`); `None` is unknown.
@@ -217,5 +220,36 @@ impl Vendor {
         let device = self.device(detected)?;
         let flops_per_s = *device.peak_flops_per_s.get(precision)?;
         Some(Peak { device: device.name.clone(), flops_per_s, source: device.source.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_known_by_its_whole_name_alone() {
+        let vendor = Vendor::read(Path::new(env!("CARGO_MANIFEST_DIR")), "nvidia").unwrap();
+        for (detected, device) in [
+            ("NVIDIA H200", Some("H200 SXM")),
+            ("cuda:0 NVIDIA H200", Some("H200 SXM")),
+            ("NVIDIA H200 NVL", None),
+            ("NVIDIA GH200 480GB", None),
+            ("NVIDIA H100 80GB HBM3", Some("H100 SXM")),
+            ("NVIDIA H100 PCIe", None),
+            ("NVIDIA H100 NVL", None),
+            ("cuda:0 NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+            ("NVIDIA A100-SXM4-80GB", Some("A100 SXM 80GB")),
+            ("NVIDIA A100-SXM4-40GB", Some("A100 SXM 40GB")),
+            ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", None),
+            ("NVIDIA A100 80GB PCIe", Some("A100 PCIe 80GB")),
+            ("NVIDIA A100-PCIE-40GB", Some("A100 PCIe 40GB")),
+            ("NVIDIA L40S", Some("L40S")),
+            ("NVIDIA L40", None),
+            ("cuda:0", None),
+            ("", None),
+        ] {
+            assert_eq!(vendor.device(detected).map(|found| found.name.as_str()), device, "{detected}");
+        }
     }
 }

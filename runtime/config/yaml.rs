@@ -9,6 +9,9 @@ use serde_json::{Number, Value};
 /// Levels of nesting that a file may have.
 const DEPTH_MAX: usize = 32;
 
+/// Bytes that a key may have: messages show keys whole.
+const KEY_BYTES_MAX: usize = 256;
+
 /// A place in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -148,6 +151,9 @@ impl<'t> Reader<'t> {
                 (Event::Scalar(key, ..), place) => (key.into_owned(), place),
                 (_, place) => return Err(error(place, "a key must be a single word")),
             };
+            if key.len() > KEY_BYTES_MAX {
+                return Err(error(key_place, &format!("a key of {} bytes (at most {KEY_BYTES_MAX})", key.len())));
+            }
             let (event, place) = self.next()?;
             let node = Node { place: key_place, ..self.node(event, place, depth + 1)? };
             if let Some(first) = entries.get(&key) {

@@ -30,28 +30,30 @@ pub struct Filled {
     pub failed: Vec<(usize, SampleError)>,
 }
 
-/// Reads the samples of `task` into `slot` with the threads of `pool`; rows beyond them are zeroed.
-pub fn fill(mut slot: Slot, task: Task, dataset: &dyn Dataset, pool: &ThreadPool, pass: &AtomicU64) -> Filled {
+/// Reads the samples of `task` into `slot` with the threads of `pool`, or without one in this thread; rows beyond them
+/// are zeroed.
+pub fn fill(mut slot: Slot, task: Task, dataset: &dyn Dataset, pool: Option<&ThreadPool>, pass: &AtomicU64) -> Filled {
     let failed = Mutex::new(Vec::new());
-    let rows = slot.rows_mut().expect("a slot is filled only while no tensor of it is held");
-    pool.in_place_scope_fifo(|scope| {
-        for (row, mut fields) in rows.into_iter().enumerate() {
-            let Some(ticket) = task.tickets.get(row) else {
-                fields.iter_mut().for_each(|field| field.fill(0));
-                continue;
-            };
-            let (failed, current) = (&failed, task.pass);
-            scope.spawn_fifo(move |_| {
-                if pass.load(Ordering::Relaxed) != current {
-                    return;
-                }
-                if let Err(error) = read(dataset, *ticket as usize, &mut fields) {
-                    fields.iter_mut().for_each(|field| field.fill(0));
-                    failed.lock().expect("no holder of this lock panics").push((row, error));
-                }
-            });
+    let mut rows = slot.rows_mut().expect("a slot is filled only while no tensor of it is held");
+    let padding = rows.split_off(task.tickets.len().min(rows.len()));
+    padding.into_iter().flatten().for_each(|field| field.fill(0));
+    let read_row = |row: usize, mut fields: Vec<&mut [u8]>| {
+        if pass.load(Ordering::Relaxed) != task.pass {
+            return;
         }
-    });
+        if let Err(error) = read(dataset, task.tickets[row] as usize, &mut fields) {
+            fields.iter_mut().for_each(|field| field.fill(0));
+            failed.lock().expect("no holder of this lock panics").push((row, error));
+        }
+    };
+    let rows = rows.into_iter().enumerate();
+    match pool {
+        Some(pool) => pool.in_place_scope_fifo(|scope| {
+            let read_row = &read_row;
+            rows.for_each(|(row, fields)| scope.spawn_fifo(move |_| read_row(row, fields)));
+        }),
+        None => rows.for_each(|(row, fields)| read_row(row, fields)),
+    }
     let mut failed = failed.into_inner().expect("no holder of this lock panics");
     failed.sort_by_key(|(row, _)| *row);
     Filled { slot, task, failed }

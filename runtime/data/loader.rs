@@ -3,6 +3,8 @@
 //! A slot holds one batch. Each slot has a thread that waits for its rows, which the workers read: so several batches
 //! are under way at once, and a batch of one row keeps every worker busy too.
 
+mod error;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,19 +13,18 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+pub use self::error::LoadError;
 use super::fill::{Filled, Task, fill};
 use super::slot::{Lend, Slot};
-use super::{Batch, Dataset, RecycleError, SampleError};
+use super::{Batch, Dataset, RecycleError};
 pub use crate::config::OnBadSample;
-use crate::engine::EngineError;
-use crate::tensor::TensorError;
 
 /// How samples become batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoaderOptions {
     /// Samples a batch.
     pub batch_size: usize,
-    /// Threads that read samples; 0 is taken as 1.
+    /// Threads that read samples; with 0 a batch is read by the thread that asks for it, when it asks.
     pub workers: usize,
     /// Batches read ahead of the one in use. Memory is that of `prefetch + 1` batches.
     pub prefetch: usize,
@@ -70,21 +71,25 @@ impl Loader {
             .map(|_| Slot::new(dataset.as_ref(), options.batch_size, lend))
             .collect::<Result<_, _>>()
             .map_err(LoadError::Memory)?;
-        let threads = ThreadPoolBuilder::new().num_threads(options.workers.max(1)).thread_name(|i| format!("load {i}"));
-        let pool = Arc::new(threads.build().map_err(|error| LoadError::Threads(error.to_string()))?);
         let pass = Arc::new(AtomicU64::new(0));
         let (tasks, tasks_in) = unbounded();
         let (filled_out, filled) = unbounded();
-        let fillers = (0..slots.min(options.prefetch + 1))
-            .map(|_| start_filler(&dataset, &pool, &pass, &tasks_in, &filled_out))
-            .collect::<Result<_, _>>()
-            .map_err(|error| LoadError::Threads(error.to_string()))?;
+        let mut fillers = Vec::new();
+        if options.workers > 0 {
+            let failed = |reason: String| LoadError::Threads { workers: options.workers, reason };
+            let threads = ThreadPoolBuilder::new().num_threads(options.workers).thread_name(|i| format!("load {i}"));
+            let pool = Arc::new(threads.build().map_err(|error| failed(error.to_string()))?);
+            for _ in 0..slots.min(options.prefetch + 1) {
+                let filler = start_filler(&dataset, &pool, &pass, &tasks_in, &filled_out);
+                fillers.push(filler.map_err(|error| failed(error.to_string()))?);
+            }
+        }
         Ok(Loader {
             next_batch: batches as u64,
             next_task: batches as u64,
             dataset,
             options,
-            tasks: Some(tasks),
+            tasks: (options.workers > 0).then_some(tasks),
             filled,
             fillers,
             pass,
@@ -150,19 +155,35 @@ impl Loader {
         self.free.extend(self.lent.extract_if(.., |slot| slot.held().is_none()));
     }
 
-    /// Gives every free slot its next samples.
+    /// Gives every free slot its next samples, when there are threads to read them.
     fn submit(&mut self) {
-        while self.next_task < self.batches() {
-            let Some(slot) = self.free.pop() else { return };
-            let first = self.next_task * self.options.batch_size as u64;
-            let end = (first + self.options.batch_size as u64).min(self.dataset.len() as u64);
-            let pass = self.pass.load(Ordering::Relaxed);
-            let task = Task { pass, batch: self.next_task, tickets: (first..end).collect() };
-            let tasks = self.tasks.as_ref().expect("the queue is closed by drop only");
-            tasks.send((slot, task)).expect("fillers live as long as the queue");
+        let Some(tasks) = self.tasks.clone() else { return };
+        while let Some(task) = self.take_task() {
+            tasks.send(task).expect("fillers live as long as the queue");
             self.in_flight += 1;
-            self.next_task += 1;
         }
+    }
+
+    /// Reads the next batch in this thread, when a slot is free.
+    fn fill_here(&mut self) -> bool {
+        let Some((slot, task)) = self.take_task() else { return false };
+        let filled = fill(slot, task, self.dataset.as_ref(), None, &self.pass);
+        self.ready.insert(filled.task.batch, filled);
+        true
+    }
+
+    /// A free slot, and the samples that it is to be filled with.
+    fn take_task(&mut self) -> Option<(Slot, Task)> {
+        if self.next_task == self.batches() {
+            return None;
+        }
+        let slot = self.free.pop()?;
+        let first = self.next_task * self.options.batch_size as u64;
+        let end = (first + self.options.batch_size as u64).min(self.dataset.len() as u64);
+        let pass = self.pass.load(Ordering::Relaxed);
+        let task = Task { pass, batch: self.next_task, tickets: (first..end).collect() };
+        self.next_task += 1;
+        Some((slot, task))
     }
 
     fn receive(&mut self) {
@@ -206,6 +227,9 @@ impl Iterator for Loader {
                 self.next_batch += 1;
                 return Some(self.hand_out(filled));
             }
+            if self.tasks.is_none() && self.fill_here() {
+                continue;
+            }
             if self.in_flight == 0 {
                 return Some(Err(LoadError::AllHeld { slots: self.lent.len() }));
             }
@@ -236,38 +260,12 @@ fn start_filler(
     let (tasks, filled) = (tasks.clone(), filled.clone());
     std::thread::Builder::new().name("load batch".to_owned()).spawn(move || {
         for (slot, task) in tasks {
-            let done = fill(slot, task, dataset.as_ref(), &pool, &pass);
+            let done = fill(slot, task, dataset.as_ref(), Some(&pool), &pass);
             if filled.send(done).is_err() {
                 return;
             }
         }
     })
-}
-
-/// What a loader could not do.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LoadError {
-    /// A sample that could not be read; names its file.
-    #[error(transparent)]
-    Sample(#[from] SampleError),
-    /// Every batch is still held, so there is no memory for the next.
-    #[error("all {slots} batches of the loader are still held, none is left to read into")]
-    AllHeld {
-        /// Batches that fit in its memory.
-        slots: usize,
-    },
-    /// Memory that the session did not lend.
-    #[error("memory for batches: {0}")]
-    Memory(EngineError),
-    /// Lent memory that makes no tensor.
-    #[error("memory for batches: {0}")]
-    Tensor(TensorError),
-    /// Threads that could not be started.
-    #[error("threads of the loader: {0}")]
-    Threads(String),
-    /// No rows.
-    #[error("the batch size is 0")]
-    BatchSize,
 }
 
 #[cfg(test)]

@@ -43,6 +43,10 @@ impl Engine for Candle {
         Ok(Candle::VERSION.to_owned())
     }
 
+    fn check_options(&self, options: &Options) -> Result<(), EngineError> {
+        Asked::check(self, options, &[]).map(drop)
+    }
+
     fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
         let asked = Asked::check(self, options, &[])?;
         let Artifact::Graph(graph) = artifact else { return Err(asked.refuse_artifact("a graph", artifact)) };

@@ -19,6 +19,8 @@ use crate::tensor::{DType, Dim, Tensor, TensorSpec, byte_count};
 
 /// Time that each submit keeps the pretended device busy, in milliseconds; spent in `sync`.
 const SLEEP_MS: &str = "sleep_ms";
+/// The longest time that it takes: an hour.
+const SLEEP_MS_MAX: f64 = 3.6e6;
 /// Inputs by name, as specifications; instead of what the model says. Likewise outputs.
 const INPUTS: &str = "inputs";
 const OUTPUTS: &str = "outputs";
@@ -44,12 +46,31 @@ impl Engine for Null {
         Ok(Null::VERSION.to_owned())
     }
 
+    fn check_options(&self, options: &Options) -> Result<(), EngineError> {
+        let (_, asked) = read_options(self, options)?;
+        asked.specs(INPUTS).and(asked.specs(OUTPUTS)).map(drop)
+    }
+
     fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
-        let asked = Asked::check(self, options, &[SLEEP_MS, INPUTS, OUTPUTS])?;
-        let sleep = Duration::from_secs_f64(asked.number(SLEEP_MS)?.unwrap_or(0.0) / 1e3);
+        let (sleep, asked) = read_options(self, options)?;
         let (inputs, outputs) = signature(artifact, &asked)?;
         Ok(Box::new(NullSession { inputs, outputs, sleep, submitted: 0, last: None }))
     }
+}
+
+fn read_options<'o>(engine: &Null, options: &'o Options) -> Result<(Duration, Asked<'o>), EngineError> {
+    let asked = Asked::check(engine, options, &[SLEEP_MS, INPUTS, OUTPUTS])?;
+    let milliseconds = asked.number(SLEEP_MS)?.unwrap_or(0.0);
+    let sleep = sleep(milliseconds).map_err(|reason| asked.refuse(SLEEP_MS, reason))?;
+    Ok((sleep, asked))
+}
+
+/// Milliseconds as a time, or why they are refused.
+fn sleep(milliseconds: f64) -> Result<Duration, String> {
+    if milliseconds > SLEEP_MS_MAX {
+        return Err(format!("`{milliseconds:?}` is more than {SLEEP_MS_MAX}, an hour"));
+    }
+    Duration::try_from_secs_f64(milliseconds / 1e3).map_err(|error| error.to_string())
 }
 
 type Signature = (Vec<ValueInfo>, Vec<ValueInfo>);
@@ -151,8 +172,10 @@ impl Session for NullSession {
         if setting != SLEEP_MS {
             return Err(refused(format!("unknown (known: {SLEEP_MS})")));
         }
-        let milliseconds = value.as_f64().and_then(|given| Duration::try_from_secs_f64(given / 1e3).ok());
-        self.sleep = milliseconds.ok_or_else(|| refused(format!("`{value}` is not a number that is not negative")))?;
+        let milliseconds = value.as_f64().filter(|given| *given >= 0.0);
+        let milliseconds =
+            milliseconds.ok_or_else(|| refused(format!("`{value}` is not a number that is not negative")))?;
+        self.sleep = sleep(milliseconds).map_err(refused)?;
         Ok(())
     }
 
@@ -241,6 +264,15 @@ mod tests {
     fn a_negative_sleep_is_refused() {
         let error = load(json!({"sleep_ms": -1})).err().unwrap();
         assert_eq!(error.to_string(), "engine `null`: option `sleep_ms`: `-1` is not a number that is not negative");
+    }
+
+    #[test]
+    fn a_sleep_beyond_an_hour_is_refused_when_it_is_loaded_and_when_it_is_tuned() {
+        let error = load(json!({"sleep_ms": 1e308})).err().unwrap();
+        assert_eq!(error.to_string(), "engine `null`: option `sleep_ms`: `1e308` is more than 3600000, an hour");
+        let mut session = load(json!({"sleep_ms": 3.6e6, "inputs": {"x": "f32"}, "outputs": {"y": "f32"}})).unwrap();
+        let error = session.tune("sleep_ms", &json!(1e308)).unwrap_err().to_string();
+        assert_eq!(error, "engine `null`: setting `sleep_ms`: `1e308` is more than 3600000, an hour");
     }
 
     #[test]

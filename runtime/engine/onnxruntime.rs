@@ -40,6 +40,10 @@ impl Engine for OnnxRuntime {
         library::open(None).map(|library| library.version.clone())
     }
 
+    fn check_options(&self, options: &Options) -> Result<(), EngineError> {
+        Settings::read(self, options).map(drop)
+    }
+
     fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
         let settings = Settings::read(self, options)?;
         let path = match artifact {

@@ -36,6 +36,10 @@ impl Engine for OpenVino {
         library::open(None).map(|library| library.version)
     }
 
+    fn check_options(&self, options: &Options) -> Result<(), EngineError> {
+        Settings::read(self, options).map(drop)
+    }
+
     fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
         let settings = Settings::read(self, options)?;
         let kind = |path: &std::path::Path| path.extension().and_then(|kind| kind.to_str()).map(str::to_owned);

@@ -47,6 +47,11 @@ impl Engine for Rten {
         Ok(Rten::VERSION.to_owned())
     }
 
+    fn check_options(&self, options: &Options) -> Result<(), EngineError> {
+        let asked = Asked::check(self, options, &[PREPACK, OPTIMIZE])?;
+        asked.switch(PREPACK).and(asked.switch(OPTIMIZE)).map(drop)
+    }
+
     fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
         let asked = Asked::check(self, options, &[PREPACK, OPTIMIZE])?;
         let Artifact::Onnx(path) = artifact else { return Err(asked.refuse_artifact("an ONNX file", artifact)) };

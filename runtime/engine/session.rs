@@ -135,6 +135,16 @@ pub trait Engine: Sync {
     /// When the engine cannot be used here.
     fn check(&self) -> Result<String, Unavailable>;
 
+    /// Checks the options of a load, as far as this needs neither a model nor a library. Options that are handed on to
+    /// a vendor's code are the vendor's to check.
+    ///
+    /// # Errors
+    /// [`EngineError::Option`] for an option that the engine does not know, or a value that it does not take.
+    fn check_options(&self, options: &Options) -> Result<(), EngineError> {
+        let _ = options;
+        Ok(())
+    }
+
     /// Loads (and, for compilers, compiles) a model.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use indexmap::IndexMap;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
@@ -43,6 +44,8 @@ pub struct Program {
     pub input: String,
     /// Everything that it writes to standard error is appended here.
     pub stderr: PathBuf,
+    /// Variables of its environment, beside those of this process.
+    pub environment: IndexMap<String, String>,
 }
 
 /// A running process. Dropping it kills its group.
@@ -102,7 +105,7 @@ impl Process {
         let log = log.map_err(|source| ProcessError::Stderr { path: program.stderr.clone(), source })?;
         #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
         let mut command = Command::new(name);
-        command.args(arguments).process_group(0);
+        command.args(arguments).envs(&program.environment).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let failed = |source| ProcessError::Start { program: name.to_string_lossy().into_owned(), source };
         let mut child = command.spawn().map_err(failed)?;
@@ -249,6 +252,7 @@ mod tests {
             argv: vec!["/bin/sh".into(), "-c".into(), script.into()],
             input: input.into(),
             stderr: folder.path().join("stderr"),
+            environment: IndexMap::new(),
         };
         (Process::start(&program, Arc::new(MonotonicClock::start())).unwrap(), folder)
     }
@@ -298,8 +302,12 @@ mod tests {
     #[test]
     fn a_program_that_is_not_there_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let program =
-            Program { argv: vec!["/no/such".into()], input: String::new(), stderr: folder.path().join("stderr") };
+        let program = Program {
+            argv: vec!["/no/such".into()],
+            input: String::new(),
+            stderr: folder.path().join("stderr"),
+            environment: IndexMap::new(),
+        };
         let error = Process::start(&program, Arc::new(MonotonicClock::start())).unwrap_err();
         assert!(error.to_string().starts_with("cannot start `/no/such`: "), "{error}");
     }

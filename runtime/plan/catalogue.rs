@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::{FoundModel, find_model};
+use super::{EngineChoice, FoundModel, find_model};
 use crate::config::Vendor;
 use crate::tensor::DType;
 
@@ -21,10 +21,24 @@ pub struct Catalogue {
     pub recipes: BTreeSet<String>,
     /// The libraries that `flagperf backend install` gets; where, when they are installed.
     pub backends: Vec<(String, Option<PathBuf>)>,
+    /// What an engine does not take of its options, as far as that shows without a model.
+    pub check_options: CheckOptions,
     /// Whether a file or folder exists, or will: see [`Catalogue::read`].
     pub exists: Box<dyn Fn(&Path) -> bool>,
     /// Finds the model that a path names.
     pub find_model: Box<dyn Fn(&Path) -> FoundModel>,
+}
+
+/// Checks the options of an engine for a precision.
+pub type CheckOptions = Box<dyn Fn(&EngineChoice, DType) -> Result<(), RefusedOption>>;
+
+/// An option that an engine does not take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedOption {
+    /// The option; empty when it is not one option that is wrong.
+    pub option: String,
+    /// What is wrong.
+    pub message: String,
 }
 
 /// A row of the table of engines.
@@ -90,6 +104,7 @@ impl Catalogue {
             recipes: frameworks
                 .filter(|recipe| root.join("docker_images").join(recipe).join("Dockerfile").is_file())
                 .collect(),
+            check_options: Box::new(|_, _| Ok(())),
             exists: Box::new(present),
             find_model: Box::new(find_model),
         }

@@ -6,8 +6,8 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::problem::{PLUGIN, SIDECAR};
-use super::{Catalogue, EngineChoice, KnownEngine, PlanProblem, Settings};
-use crate::config::{CaseConfig, EngineEntry, Finding, Origin, Vendor, known, nearest};
+use super::{Catalogue, EngineChoice, KnownEngine, PlanProblem, RefusedOption, Settings};
+use crate::config::{CaseConfig, EngineEntry, Finding, Origin, THREADS_MAX, Vendor, known, nearest};
 use crate::tensor::DType;
 
 /// The module of Python that runs FlagPerf's engine classes: `python3 -m flagperf_sidecar FILE`.
@@ -47,13 +47,28 @@ impl Role {
 
     /// Where vendor.yaml says a field of an entry.
     fn origin(self, vendor: &Vendor, entry: &EngineEntry, field: &str) -> Origin {
-        let (side, entries) = match self {
-            Role::Framework => ("frameworks", &vendor.frameworks),
-            Role::Compiler => ("compilers", &vendor.compilers),
+        vendor.origin(&[self.side(), self.key(vendor, entry), field])
+    }
+
+    const fn side(self) -> &'static str {
+        match self {
+            Role::Framework => "frameworks",
+            Role::Compiler => "compilers",
+        }
+    }
+
+    /// The key of an entry: a framework may be asked for with a version that its key lacks.
+    fn key<'v>(self, vendor: &'v Vendor, entry: &EngineEntry) -> &'v str {
+        let entries = match self {
+            Role::Framework => &vendor.frameworks,
+            Role::Compiler => &vendor.compilers,
         };
-        // A framework may be asked for with a version that its key lacks.
-        let key = entries.iter().find(|(_, known)| std::ptr::eq(*known, entry)).map_or("", |(key, _)| key);
-        vendor.origin(&[side, key, field])
+        entries.iter().find(|(_, known)| std::ptr::eq(*known, entry)).map_or("", |(key, _)| key)
+    }
+
+    /// Where vendor.yaml says an option of an entry.
+    fn origin_of_option(self, vendor: &Vendor, entry: &EngineEntry, option: &str) -> Origin {
+        vendor.origin(&[self.side(), self.key(vendor, entry), "options", option])
     }
 
     /// The version in the name of a framework that the vendor lists without.
@@ -111,14 +126,30 @@ pub(super) fn choose_engine(
     let mut options = options(entry, case);
     let threads = match options.shift_remove("threads") {
         None => 0,
-        Some(value) => value.as_u64().and_then(|threads| u32::try_from(threads).ok()).ok_or_else(|| {
-            let origin = case.own.get("threads").map_or(Origin::Default, |own| own.origin.clone());
+        Some(value) => thread_count(&value).ok_or_else(|| {
+            let defined = || role.origin_of_option(vendor, entry, "threads");
+            let origin = case.own.get("threads").map_or_else(defined, |own| own.origin.clone());
             Finding::error(origin, PlanProblem::Threads { value: value.to_string() })
         })?,
     };
     let EngineEntry { engine, command, .. } = entry.clone();
     let version = role.version(vendor, case);
-    Ok(EngineChoice { name, version, engine, folder: vendor.folder.clone(), library, command, threads, options })
+    let folder = vendor.folder.clone();
+    let choice = EngineChoice { name, version, engine, folder, library, command, threads, options };
+    (catalogue.check_options)(&choice, precision(settings)).map_err(|RefusedOption { option, message }| {
+        let defined = || role.origin_of_option(vendor, entry, &option);
+        let origin = case.own.get(&option).map_or_else(defined, |own| own.origin.clone());
+        Finding::error(origin, PlanProblem::EngineOption { message })
+    })?;
+    Ok(choice)
+}
+
+const fn precision(settings: &Settings) -> DType {
+    if settings.fp16 { DType::F16 } else { DType::F32 }
+}
+
+fn thread_count(value: &Value) -> Option<u32> {
+    value.as_u64().filter(|threads| *threads <= THREADS_MAX).and_then(|threads| u32::try_from(threads).ok())
 }
 
 fn check_engine(
@@ -144,7 +175,7 @@ fn check_engine(
         let (name, engine) = (name.to_owned(), engine.name.clone());
         return Err(PlanProblem::CompiledUnused { role: role.name(), name, engine });
     }
-    let asked = if settings.fp16 { DType::F16 } else { DType::F32 };
+    let asked = precision(settings);
     if !engine.precisions.contains(&asked) {
         let has = known(engine.precisions.iter().map(|precision| precision.name()));
         return Err(PlanProblem::Precision { role: role.name(), name: name.to_owned(), asked, has });

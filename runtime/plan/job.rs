@@ -45,6 +45,9 @@ pub struct Job {
     pub outputs: Option<PathBuf>,
     /// Whether someone watches: progress at every step instead of every `log_freq` steps.
     pub watched: bool,
+    /// Variables that the worker's process starts with, beside those of the conductor.
+    #[serde(default)]
+    pub environment: IndexMap<String, String>,
     /// Limits of scripts and of the worker.
     pub limits: Limits,
 }
@@ -69,7 +72,7 @@ pub struct Settings {
     pub fp16: bool,
     /// The compiler; `None` ends the case after validation.
     pub compiler: Option<String>,
-    /// Threads that load data.
+    /// Threads that load data; 0 loads in the thread of the loop.
     pub num_workers: u32,
     /// A line of progress every so many steps.
     pub log_freq: u32,

@@ -3,6 +3,7 @@
 //! Pure: reads files through the catalogue only, starts nothing, knows no engine's inside.
 
 mod catalogue;
+mod checks;
 mod engines;
 mod job;
 mod manifest;
@@ -15,7 +16,7 @@ mod shipped;
 #[cfg(test)]
 mod tests;
 
-pub use catalogue::{CaseFolder, Catalogue, KnownEngine};
+pub use catalogue::{CaseFolder, Catalogue, CheckOptions, KnownEngine, RefusedOption};
 pub use job::{EngineChoice, Job, Limits, ModelInput, Settings};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
 pub use planning::{CasePlan, Plan, PlanErrors, plan};

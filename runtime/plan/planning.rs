@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::checks::{check_folders, note_unused, without_repetition};
 use super::engines::{Role, choose_engine};
 use super::route::{Export, Source, route};
 use super::{Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem, Settings};
@@ -75,7 +76,9 @@ pub fn plan(config: &Config, catalogue: &Catalogue) -> Result<Plan, PlanErrors> 
         let mut planner = Planner { config, catalogue, case, findings: &mut findings };
         cases.extend(planner.case());
     }
-    let findings = Findings(findings);
+    check_folders(config, &cases, &mut findings);
+    note_unused(config, &mut findings);
+    let findings = Findings(without_repetition(findings));
     match &config.vendor {
         Some(vendor) if !findings.has_errors() => {
             Ok(Plan { site: config.site.clone(), vendor: vendor.clone(), cases, findings: findings.0 })
@@ -268,6 +271,7 @@ impl Planner<'_> {
             export: None,
             outputs: both.then(|| self.folder().join("outputs.safetensors")),
             watched: false,
+            environment: self.config.visible.iter().filter_map(|visible| visible.for_worker()).collect(),
             limits: Limits {
                 worker_memory_bytes: site.worker_memory.unwrap_or_default(),
                 phase_time_s: site.phase_timeout,

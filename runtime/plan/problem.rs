@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::Explained;
+use crate::config::{Explained, THREADS_MAX};
 use crate::tensor::DType;
 
 /// What a missing file of a sidecar is called.
@@ -81,8 +81,32 @@ pub enum PlanProblem {
         /// The types that it has.
         has: String,
     },
+    /// Two cases whose results lie in one folder.
+    #[error("cases `{first}` and `{key}` both have the folder `{folder}` of results")]
+    SameFolder {
+        /// The later case.
+        key: String,
+        /// The case before it.
+        first: String,
+        /// The folder in a run.
+        folder: String,
+    },
+    /// A key that is for something that a run does not use.
+    #[error("`{key}` has no effect: it is for {what}, and a run uses this machine alone")]
+    NoEffect {
+        /// The key.
+        key: &'static str,
+        /// What it is for.
+        what: &'static str,
+    },
+    /// An option that its engine does not take.
+    #[error("{message}")]
+    EngineOption {
+        /// What the engine says.
+        message: String,
+    },
     /// A number of threads that is none.
-    #[error("`threads` must be a whole number from 0, not `{value}`")]
+    #[error("`threads` must be a whole number from 0 to {THREADS_MAX}, not `{value}`")]
     Threads {
         /// The value.
         value: String,
@@ -230,6 +254,7 @@ impl PlanProblem {
             Self::Precision { asked: DType::F16, .. } => {
                 "`fp16: false` computes in f32; a vendor sets it in its overlay".to_owned()
             }
+            Self::SameFolder { .. } => "run one of them at a time with --case, or rename a case".to_owned(),
             Self::NothingToDo => "set one of them otherwise".to_owned(),
             Self::NoModel => "name an ONNX file, or anything when the compiler opens none".to_owned(),
             Self::Missing { what: "data directory", .. } => "give --data DIR, or change `CASES`".to_owned(),

@@ -27,6 +27,9 @@ impl Row {
 pub fn rows(config: &Config) -> Vec<Row> {
     let mut rows: Vec<Row> =
         config.site_values.iter().map(|(key, v)| Row::new("site", key, display(&v.value), &v.origin)).collect();
+    if let Some(visible) = &config.visible {
+        rows.push(Row::new("site", "visible_devices", visible.display(), &visible.origin));
+    }
     for case in &config.cases {
         let section = case.key.value.to_string();
         let Sourced { value: data, origin } = &case.data_dir;

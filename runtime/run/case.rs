@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use jiff::Zoned;
 use serde_json::Value;
 
+use super::caches;
 use super::conclude::conclude;
 use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
 use super::worker_log::WorkerLog;
@@ -43,6 +44,9 @@ pub(super) fn run_case(course: &Course<'_>, case: &CasePlan, watch: &mut dyn FnM
             return record;
         }
     };
+    if course.plan.site.clear_caches {
+        record.warnings.extend(caches::clear(Path::new(caches::DROP_CACHES)));
+    }
     let jobs = case.jobs_in(course.folder);
     let mut unwritten = None;
     for job in &jobs {

@@ -2,6 +2,7 @@
 //!
 //! Knows no engine and no script, and draws nothing: whoever watches is told by [`Notice`]s.
 
+mod caches;
 mod case;
 mod conclude;
 mod conduct;

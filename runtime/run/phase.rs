@@ -42,7 +42,12 @@ pub(super) fn run_phase(
     let began = options.clock.now();
     let mut collector = PhaseCollector::new(job.phase, began);
     let job_line = serde_json::to_string(job).expect("a job is plain data") + "\n";
-    let program = Program { argv: options.worker.clone(), input: job_line, stderr: output.to_owned() };
+    let program = Program {
+        argv: options.worker.clone(),
+        input: job_line,
+        stderr: output.to_owned(),
+        environment: job.environment.clone(),
+    };
     let mut process = match Process::start(&program, options.clock.clone()) {
         Ok(process) => process,
         Err(error) => {
@@ -234,6 +239,21 @@ mod tests {
         let failure = reason(&outcome);
         assert_eq!((failure.step, failure.reason.as_str()), (Some(Step::Build), "no data"));
         assert_eq!(failure.hint, "draw some");
+    }
+
+    #[test]
+    fn a_worker_has_the_variables_of_its_job() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            watched: false,
+            worker: vec!["/bin/sh".into(), "-c".into(), "echo sees $FLAGPERF_TEST_DEVICES >&2".into()],
+            clock: Arc::new(MonotonicClock::start()),
+        };
+        let mut job = testing::job();
+        job.environment.insert("FLAGPERF_TEST_DEVICES".to_owned(), "0".to_owned());
+        let output = folder.path().join("stdout_err.out.log");
+        run_phase(&job, &output, &options, &Interrupt::default(), &mut |_| {});
+        assert_eq!(std::fs::read_to_string(output).unwrap(), "sees 0\n");
     }
 
     #[test]

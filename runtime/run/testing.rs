@@ -36,6 +36,7 @@ pub fn job() -> Job {
         export: None,
         outputs: None,
         watched: false,
+        environment: IndexMap::new(),
         limits: Limits::default(),
     }
 }

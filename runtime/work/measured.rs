@@ -108,8 +108,7 @@ impl<'a> MeasuredLoop<'a> {
             super::build::lend(&lend_from, &field.name, position, bytes)
                 .unwrap_or_else(|| HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>))
         };
-        let hint = "a smaller batch_size needs less memory";
-        let loader = Loader::new(dataset, options, &mut lend).map_err(|e| failure(&e, hint))?;
+        let loader = Loader::new(dataset, options, &mut lend).map_err(|e| failure(&e, e.hint()))?;
         let now = clock.now();
         // Validation is what inference is compared with; of inference, any pass may be compared.
         let compared_passes = if step == Step::Inference { job.settings.repeat } else { 1 };

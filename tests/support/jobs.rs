@@ -29,6 +29,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         export: (!infer).then_some(onnx),
         outputs: Some(folder.join("outputs.safetensors")),
         watched: false,
+        environment: IndexMap::new(),
         limits: Limits::default(),
     }
 }

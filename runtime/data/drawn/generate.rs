@@ -27,6 +27,9 @@ const SEED: u64 = 20;
 /// JPEG quality, of 100: with it a picture takes some 45 KB, as a photograph of this size does.
 const QUALITY: u8 = 84;
 
+/// A longer description or mark is none of this program's.
+const DESCRIPTION_BYTES_MAX: u64 = 1 << 16;
+
 /// Changes whenever the same seed gives other files.
 const RECIPE: u32 = 2;
 
@@ -38,7 +41,8 @@ const RECIPE: u32 = 2;
 /// When the files cannot be written.
 pub fn ensure(dir: &Path) -> Result<(), DrawError> {
     let home = if dir.ends_with(FOLDER) { dir.parent().unwrap_or(dir) } else { dir };
-    let description = fs::read_to_string(home.join("dataset.yaml")).unwrap_or_default();
+    let description =
+        flagperf_onnx::read_regular_text(&home.join("dataset.yaml"), DESCRIPTION_BYTES_MAX).unwrap_or_default();
     if !description.lines().any(|line| line.trim_end() == "generator: flagperf") {
         return Ok(());
     }
@@ -54,7 +58,7 @@ fn mark() -> String {
 }
 
 fn is_current(folder: &Path) -> bool {
-    fs::read_to_string(folder.join(DRAWN_MARK)).is_ok_and(|text| text == mark())
+    flagperf_onnx::read_regular_text(&folder.join(DRAWN_MARK), DESCRIPTION_BYTES_MAX).is_ok_and(|text| text == mark())
 }
 
 /// Draws into a folder of its own and renames it: nobody ever sees half a dataset.

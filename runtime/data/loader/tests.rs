@@ -1,7 +1,10 @@
 //! What a loader promises.
 
+use std::sync::Mutex;
+use std::thread::ThreadId;
+
 use super::*;
-use crate::data::{Field, FieldRole};
+use crate::data::{Field, FieldRole, SampleError};
 use crate::engine::HeapMemory;
 use crate::event::DatasetFacts;
 use crate::tensor::{DType, TensorSpec};
@@ -13,6 +16,8 @@ struct Numbers {
     panics: Option<usize>,
     fields: Vec<Field>,
     facts: DatasetFacts,
+    /// The thread that read each sample.
+    readers: Mutex<Vec<ThreadId>>,
 }
 
 impl Numbers {
@@ -23,7 +28,8 @@ impl Numbers {
             spec: TensorSpec::new([] as [usize; 0], DType::I64),
         };
         let fields = vec![field("values", FieldRole::Input), field("labels", FieldRole::Truth)];
-        Numbers { count, bad: Vec::new(), panics: None, fields, facts: DatasetFacts::default() }
+        let (bad, facts, readers) = (Vec::new(), DatasetFacts::default(), Mutex::default());
+        Numbers { count, bad, panics: None, fields, facts, readers }
     }
 }
 
@@ -41,6 +47,7 @@ impl Dataset for Numbers {
         format!("number {index}")
     }
     fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+        self.readers.lock().unwrap().push(std::thread::current().id());
         for field in fields.iter_mut() {
             field.copy_from_slice(&(index as i64).to_ne_bytes());
         }
@@ -90,6 +97,38 @@ fn every_sample_comes_once_a_pass_and_in_order() {
             assert_eq!(seen, (0..50).collect::<Vec<_>>());
         }
     }
+}
+
+#[test]
+fn without_workers_a_batch_is_read_by_the_thread_that_asks_for_it() {
+    for preloaded in [false, true] {
+        let numbers = Arc::new(Numbers::new(7));
+        let options = LoaderOptions { workers: 0, preloaded, ..options(2) };
+        let lend: Lend<'_> = &mut |_, bytes| Ok(Box::new(HeapMemory::zeroed(bytes)?));
+        let mut loader = Loader::new(Arc::clone(&numbers) as Arc<dyn Dataset>, options, lend).unwrap();
+        for _ in 0..2 {
+            loader.start_pass().unwrap();
+            let seen: Vec<i64> = loader.by_ref().flat_map(|batch| values(&batch.unwrap())).collect();
+            assert_eq!(seen, [0, 1, 2, 3, 4, 5, 6, 0]);
+        }
+        let readers = numbers.readers.lock().unwrap();
+        assert_eq!(readers.len(), if preloaded { 7 } else { 14 });
+        assert!(readers.iter().all(|reader| *reader == std::thread::current().id()));
+    }
+}
+
+#[test]
+fn without_workers_nothing_is_read_ahead_and_every_slot_may_be_held() {
+    let numbers = Arc::new(Numbers::new(8));
+    let options = LoaderOptions { workers: 0, ..options(1) };
+    let lend: Lend<'_> = &mut |_, bytes| Ok(Box::new(HeapMemory::zeroed(bytes)?));
+    let mut loader = Loader::new(Arc::clone(&numbers) as Arc<dyn Dataset>, options, lend).unwrap();
+    loader.start_pass().unwrap();
+    let held: Vec<Batch> = loader.by_ref().take(3).map(Result::unwrap).collect();
+    assert_eq!(numbers.readers.lock().unwrap().len(), 3);
+    assert_eq!(loader.next().unwrap().unwrap_err(), LoadError::AllHeld { slots: 3 });
+    drop(held);
+    assert_eq!(values(&loader.next().unwrap().unwrap()), [3]);
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! Checks of a whole plan: folders of results that cases share, and keys that do nothing on this machine.
+
+use serde_json::Value;
+
+use super::{CasePlan, PlanProblem};
+use crate::config::{Config, Finding, Origin};
+
+/// Keys of host.yaml for the containers of a run, and for its other machines.
+const FOR_CONTAINERS: [&str; 4] = ["HOSTS_PORTS", "SHM_SIZE", "ACCE_CONTAINER_OPT", "PIP_SOURCE"];
+const FOR_MACHINES: [&str; 2] = ["SSH_PORT", "MASTER_PORT"];
+
+/// Refuses a case whose folder another case has already: its record would take the place of the other's.
+pub(super) fn check_folders(config: &Config, cases: &[CasePlan], findings: &mut Vec<Finding>) {
+    for (index, case) in cases.iter().enumerate() {
+        let Some(first) = cases[..index].iter().find(|first| first.folder == case.folder) else { continue };
+        let origin = config.cases.iter().find(|configured| configured.key.value == case.key);
+        let origin = origin.map_or(Origin::Default, |configured| configured.key.origin.clone());
+        let (key, first, folder) = (case.key.to_string(), first.key.to_string(), case.key.folder());
+        findings.push(Finding::error(origin, PlanProblem::SameFolder { key, first, folder }));
+    }
+}
+
+/// Notes the keys that are set and have no effect, because a run starts no container and reaches no other machine.
+pub(super) fn note_unused(config: &Config, findings: &mut Vec<Finding>) {
+    let keys = FOR_CONTAINERS.map(|key| (key, "containers")).into_iter();
+    for (key, what) in keys.chain(FOR_MACHINES.map(|key| (key, "other machines"))) {
+        let value = &config.site_values[key];
+        if value.origin != Origin::Default && value.value != Value::Null {
+            findings.push(Finding::info(value.origin.clone(), PlanProblem::NoEffect { key, what }));
+        }
+    }
+    if let Some(vendor) = config.vendor.as_ref().filter(|vendor| vendor.container_options.is_some()) {
+        let key = "container_options";
+        let problem = PlanProblem::NoEffect { key, what: "containers" };
+        findings.push(Finding::info(vendor.origin(&[key]), problem));
+    }
+}
+
+/// Two sides of a case, and cases of one vendor, may find the same.
+pub(super) fn without_repetition(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut kept: Vec<Finding> = Vec::with_capacity(findings.len());
+    for finding in findings {
+        if !kept.contains(&finding) {
+            kept.push(finding);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Catalogue, KnownEngine, Plan, PlanErrors, plan};
+    use crate::config::fixture::{Checkout, HOST, said, set};
+    use crate::config::{Overrides, SITE};
+    use crate::event::Level;
+    use crate::tensor::DType;
+
+    fn planned(checkout: &Checkout, overrides: &Overrides) -> Result<Plan, PlanErrors> {
+        let row = |name: &str| KnownEngine {
+            name: name.to_owned(),
+            about: String::new(),
+            framework: true,
+            compiler: true,
+            precisions: vec![DType::F32, DType::F16],
+            takes_library: false,
+            takes_compiled: true,
+            takes_command: false,
+        };
+        let engines = vec![row("candle"), row("rten")];
+        plan(&checkout.load(overrides)?, &Catalogue::read(checkout.root(), engines))
+    }
+
+    fn errors(checkout: &Checkout, overrides: &Overrides) -> Vec<String> {
+        said(Level::Error, &planned(checkout, overrides).expect_err("something is wrong").0)
+    }
+
+    #[test]
+    fn two_cases_with_one_folder_of_results_are_refused_by_both_names() {
+        let parameters = "image_size: 224\n";
+        let vendor = std::fs::read_to_string(Checkout::new().path("vendors/chip/vendor.yaml")).unwrap();
+        let checkout = Checkout::new()
+            .with("configs/host.yaml", "VENDOR: chip\nCASES:\n    \"toy:x_frame\": data\n    \"toy_x:frame\": data\n")
+            .with("configs/toy_x/configurations.yaml", crate::config::fixture::CONFIGURATIONS)
+            .with("configs/toy_x/parameters.yaml", parameters)
+            .with("scripts/toy_x/dataloader.rhai", "")
+            .with("scripts/toy_x/model.rhai", "")
+            .with(
+                "vendors/chip/vendor.yaml",
+                &vendor.replace("frameworks:\n", "frameworks:\n    x_frame: {engine: candle}\n"),
+            );
+        assert_eq!(
+            errors(&checkout, &Overrides::default()),
+            [
+                "configs/host.yaml:4: cases `toy:x_frame` and `toy_x:frame` both have the folder `toy_x_frame` of results\n  \
+              hint: run one of them at a time with --case, or rename a case"
+            ]
+        );
+    }
+
+    #[test]
+    fn keys_for_containers_and_other_machines_are_noted_where_they_are_set() {
+        let host = format!(
+            "{HOST}SSH_PORT: \"22\"\nHOSTS_PORTS: [\"2222\"]\nMASTER_PORT: 29501\nSHM_SIZE: 1G\n\
+             ACCE_CONTAINER_OPT: --gpus all\nPIP_SOURCE: null\n"
+        );
+        let vendor = std::fs::read_to_string(Checkout::new().path("vendors/chip/vendor.yaml")).unwrap();
+        let checkout = Checkout::new()
+            .with("configs/host.yaml", &host)
+            .with("vendors/chip/vendor.yaml", &format!("{vendor}container_options: --gpus all\n"));
+        let noted = said(Level::Info, &planned(&checkout, &Overrides::default()).unwrap().findings);
+        let line = |line: usize, key: &str, what: &str| {
+            format!(
+                "configs/host.yaml:{line}: `{key}` has no effect: it is for {what}, and a run uses this machine alone"
+            )
+        };
+        assert_eq!(
+            noted,
+            [
+                line(5, "HOSTS_PORTS", "containers"),
+                line(7, "SHM_SIZE", "containers"),
+                line(8, "ACCE_CONTAINER_OPT", "containers"),
+                line(4, "SSH_PORT", "other machines"),
+                line(6, "MASTER_PORT", "other machines"),
+                "vendors/chip/vendor.yaml:11: `container_options` has no effect: it is for containers, and a run uses this \
+                 machine alone"
+                    .to_owned(),
+            ]
+        );
+        let silent = said(Level::Info, &planned(&Checkout::new(), &Overrides::default()).unwrap().findings);
+        assert_eq!(silent, Vec::<String>::new());
+        for name in super::FOR_CONTAINERS.iter().chain(&super::FOR_MACHINES) {
+            assert!(SITE.iter().any(|key| key.name == *name), "{name}");
+        }
+    }
+
+    #[test]
+    fn threads_beyond_the_limit_are_refused_before_anything_starts() {
+        let limit = "must be a whole number from 0 to 1024";
+        assert_eq!(
+            errors(&Checkout::new(), &set(&["num_workers=10000"])),
+            [format!("--set num_workers=10000: `num_workers` {limit}, not `10000`")]
+        );
+        assert_eq!(
+            errors(&Checkout::new(), &set(&["threads=100000"])),
+            [format!("--set threads=100000: `threads` {limit}, not `100000`")]
+        );
+        let plan = planned(&Checkout::new(), &set(&["num_workers=0"])).unwrap();
+        assert_eq!(plan.cases[0].settings.num_workers, 0);
+    }
+}
