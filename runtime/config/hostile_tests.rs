@@ -87,6 +87,7 @@ fn yaml_that_is_made_to_fill_memory_or_the_stack_is_refused_with_its_line() {
         ("? ".repeat(100_000), 1, "a key must be a single word"),
         (format!("{}: 1\n", "k".repeat(1000)), 1, "a key of 1000 bytes (at most 256)"),
         (format!("{}: 1\n", "k".repeat(100_000)), 1, "mapping values are not allowed in this context"),
+        ((0..2000).map(|n| format!("k{n}: 1\n")).collect(), 1001, "more than 1000 keys"),
         ("a: 1\n<<: {b: 2}\na: 2\n".to_owned(), 3, "key `a` is given twice (first in line 1)"),
     ] {
         for file in FILES {

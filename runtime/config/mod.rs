@@ -5,6 +5,7 @@
 mod case;
 mod case_key;
 mod choice;
+mod entries;
 pub mod env;
 mod file;
 mod finding;

@@ -6,7 +6,9 @@ use super::file::File;
 use super::key::Key;
 use super::parameters::parameter;
 use super::yaml::{self, Node};
-use super::{ConfigProblem, Finding, Origin, Owner, SETTINGS, SITE, Sourced, Values, Vendor, known, nearest};
+use super::{
+    ConfigProblem, Finding, Origin, Owner, PARAMETERS, SETTINGS, SITE, Sourced, Values, Vendor, known, nearest,
+};
 
 /// Keys of `config` that the host sets itself.
 const RESERVED: [&str; 6] = ["perf_dir", "data_dir", "log_dir", "vendor", "case", "framework"];
@@ -55,8 +57,8 @@ impl Layers {
         let Some(setting) = setting(key) else {
             self.own.insert(key.to_owned(), Sourced::new(node.value(), origin.clone()));
             let known = vendor.is_some_and(|vendor| vendor.option_names().any(|option| option == key));
-            let settings = SETTINGS.iter().map(|setting| setting.name);
-            let nearest = nearest(key, settings).filter(|_| !known).map(str::to_owned);
+            let names = SETTINGS.iter().chain(PARAMETERS).map(|known| known.name);
+            let nearest = nearest(key, names).filter(|_| !known).map(str::to_owned);
             let new = ConfigProblem::NewKey { key: key.to_owned(), vendor: name.to_owned(), nearest };
             return Ok(Some(Finding::warning(origin.clone(), new)));
         };

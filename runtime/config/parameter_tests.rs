@@ -158,6 +158,17 @@ fn what_changes_the_rules_of_measuring_is_not_a_vendors_key() {
 }
 
 #[test]
+fn a_new_key_of_an_overlay_that_is_nearly_a_parameter_names_it() {
+    let warning = |text: &str| Checkout::new().overlay(text).said(Level::Warning, &Overrides::default()).join("\n");
+    for key in ["preloadde", "Preloaded"] {
+        assert_eq!(
+            warning(&format!("{key}: true")),
+            format!("{OVERLAY}:1: new key `{key}` of vendor `chip` (nearest: `preloaded`)")
+        );
+    }
+}
+
+#[test]
 fn a_parameter_of_the_host_may_be_set_although_the_case_does_not_give_it() {
     let config = Checkout::new().load(&set(&["preloaded=true"])).unwrap();
     let toy = &config.cases[0];

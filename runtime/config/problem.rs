@@ -25,7 +25,7 @@ pub enum ConfigProblem {
         /// The folder.
         path: String,
     },
-    /// Malformed YAML.
+    /// Malformed YAML, or a value of vendor.yaml that means nothing.
     #[error("{reason}")]
     Yaml {
         /// What the reader says.

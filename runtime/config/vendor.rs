@@ -7,8 +7,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::file::{File, display_name, read_text};
+use super::key::is_variable;
 use super::yaml::{Content, Node};
-use super::{ConfigProblem, Finding, Origin};
+use super::{ConfigProblem, Finding, Kind, Origin};
+use crate::tensor::DType;
 use crate::units::{Bytes, FlopsPerSecond};
 
 /// What a vendor brings.
@@ -146,6 +148,23 @@ pub struct Device {
     pub source: String,
 }
 
+impl Device {
+    /// What makes its entry useless, or its figures wrong.
+    fn fault(&self) -> Option<String> {
+        let precision = |name: &str| name.parse::<DType>().is_ok_and(DType::is_float);
+        if self.matches.is_empty() || self.matches.iter().any(|name| name.trim().is_empty()) {
+            return Some("`matches` must be the whole names that the driver gives it".to_owned());
+        }
+        if let Some(name) = self.peak_flops_per_s.keys().find(|name| !precision(name)) {
+            return Some(format!("`peak_flops_per_s`: `{name}` is no precision (known: f64, f32, f16, bf16)"));
+        }
+        let peaks = self.peak_flops_per_s.iter().map(|(name, peak)| (name.as_str(), peak.0));
+        let mut figures = peaks.chain(self.bandwidth_bytes_per_s.map(|figure| ("bandwidth_bytes_per_s", figure)));
+        let (name, figure) = figures.find(|(_, figure)| !(figure.is_finite() && *figure > 0.0))?;
+        Some(format!("`{name}` must be more than 0, not `{figure}`"))
+    }
+}
+
 /// The peak that a measurement is held against.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peak {
@@ -179,7 +198,21 @@ impl Vendor {
         if vendor.name != name {
             return Err(refused(1, 1, format!("`name` is `{}`, the folder is `{name}`", vendor.name)));
         }
-        Ok(Vendor { folder: root.join("vendors").join(name), file: Some(file), ..vendor })
+        let vendor = Vendor { folder: root.join("vendors").join(name), file: Some(file), ..vendor };
+        vendor.check().map(|()| vendor)
+    }
+
+    /// Refuses what has the right type and means nothing.
+    fn check(&self) -> Result<(), Finding> {
+        if let Some(name) = self.visible_devices.as_ref().filter(|name| !is_variable(name)) {
+            let key = "visible_devices";
+            let found = format!("`{name}`");
+            let problem = ConfigProblem::Type { key: key.to_owned(), expects: Kind::Variable.expects(), found };
+            return Err(Finding::error(self.origin(&[key]), problem));
+        }
+        let fault =
+            self.devices.iter().find_map(|device| Some(format!("device `{}`: {}", device.name, device.fault()?)));
+        fault.map_or(Ok(()), |reason| Err(Finding::error(self.origin(&["devices"]), ConfigProblem::Yaml { reason })))
     }
 
     /// Where the keys at `path` stand in vendor.yaml: `["compilers", "rten"]`.
@@ -225,7 +258,41 @@ impl Vendor {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::Checkout;
     use super::*;
+
+    #[test]
+    fn figures_of_a_device_that_mean_nothing_are_refused() {
+        let said = |device: &str| {
+            let vendor = format!("name: chip\nabout: a\nframeworks: {{}}\ncompilers: {{}}\ndevices:\n    - {device}\n");
+            let checkout = Checkout::new().with("vendors/chip/vendor.yaml", &vendor);
+            Vendor::read(checkout.root(), "chip").unwrap_err().to_string()
+        };
+        for (device, reason) in [
+            ("matches: [], ", "`matches` must be the whole names that the driver gives it"),
+            ("matches: [\" \"], ", "`matches` must be the whole names that the driver gives it"),
+            (
+                "matches: [x], peak_flops_per_s: {fp16: 1e12}, ",
+                "`peak_flops_per_s`: `fp16` is no precision (known: f64, f32, f16, bf16)",
+            ),
+            ("matches: [x], peak_flops_per_s: {f16: 0}, ", "`f16` must be more than 0, not `0`"),
+            ("matches: [x], peak_flops_per_s: {f16: -2e12}, ", "`f16` must be more than 0, not `-2000000000000`"),
+            ("matches: [x], bandwidth_bytes_per_s: -1, ", "`bandwidth_bytes_per_s` must be more than 0, not `-1`"),
+        ] {
+            let device = format!("{{name: Chip 1, {device}source: sheet}}");
+            assert_eq!(said(&device), format!("vendors/chip/vendor.yaml:5: device `Chip 1`: {reason}"));
+        }
+    }
+
+    #[test]
+    fn the_variable_of_visible_devices_is_a_name() {
+        let vendor = "name: chip\nabout: a\nframeworks: {}\ncompilers: {}\nvisible_devices: A=B\n";
+        let checkout = Checkout::new().with("vendors/chip/vendor.yaml", vendor);
+        assert_eq!(
+            Vendor::read(checkout.root(), "chip").unwrap_err().to_string(),
+            "vendors/chip/vendor.yaml:5: `visible_devices` must be the name of an environment variable, or null, not `A=B`"
+        );
+    }
 
     #[test]
     fn a_device_is_known_by_its_whole_name_alone() {

@@ -9,6 +9,9 @@ use serde_json::{Number, Value};
 /// Levels of nesting that a file may have.
 const DEPTH_MAX: usize = 32;
 
+/// Keys that one mapping may have: each unknown one becomes a message.
+const KEYS_MAX: usize = 1000;
+
 /// Bytes that a key may have: messages show keys whole.
 const KEY_BYTES_MAX: usize = 256;
 
@@ -153,6 +156,9 @@ impl<'t> Reader<'t> {
             };
             if key.len() > KEY_BYTES_MAX {
                 return Err(error(key_place, &format!("a key of {} bytes (at most {KEY_BYTES_MAX})", key.len())));
+            }
+            if entries.len() == KEYS_MAX {
+                return Err(error(key_place, &format!("more than {KEYS_MAX} keys")));
             }
             let (event, place) = self.next()?;
             let node = Node { place: key_place, ..self.node(event, place, depth + 1)? };

@@ -1,46 +1,77 @@
 //! A record on disk: whole or not at all, and flushed.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use tempfile::{Builder, NamedTempFile};
 
 use super::Record;
 
-/// A record that could not be written.
+/// A record that could not be written where it belongs.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write `{path}`: {source}")]
+#[error("cannot write `{path}`: {source}{}", kept_note(.kept))]
 pub struct WriteError {
     /// The file.
     pub path: PathBuf,
     /// Why.
     pub source: io::Error,
+    /// Where the record is instead, when another one had its place.
+    pub kept: Option<PathBuf>,
 }
+
+fn kept_note(kept: &Option<PathBuf>) -> String {
+    kept.as_ref().map_or_else(String::new, |kept| format!("; the record is in `{}`", kept.display()))
+}
+
+/// Records that are kept in one folder, at most.
+const RECORDS_MAX: u32 = 100;
 
 /// Writes a record: to a file beside `path`, flushed to disk, renamed to `path`, and the folder flushed.
 ///
 /// # Errors
-/// When the disk is full or the folder cannot be written; then nothing is left behind and an older record stays.
+/// When the disk is full or the folder cannot be written; then nothing is left behind. When there is a record already:
+/// it stays, and the new one is kept beside it as `record-2.json`.
 pub fn write_record(record: &Record, path: &Path) -> Result<(), WriteError> {
-    let temporary = path.with_extension("json.part");
-    let written = write(record, &temporary, path);
-    written.map_err(|source| {
-        // What is half written is of no use; that it cannot be removed adds nothing to the first error.
-        let _ = std::fs::remove_file(&temporary);
-        WriteError { path: path.to_owned(), source }
-    })
+    let failed = |source| WriteError { path: path.to_owned(), source, kept: None };
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput).map_err(|kind| failed(kind.into()))?;
+    let file = write(record, folder).map_err(failed)?;
+    let (source, kept) = match file.persist_noclobber(path) {
+        Ok(_) => return sync(folder).map_err(failed),
+        Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => (taken.error, keep(taken.file, path)),
+        Err(other) => return Err(failed(other.error)),
+    };
+    let kept = kept.and_then(|kept| sync(folder).map(|()| kept)).map_err(failed)?;
+    Err(WriteError { path: path.to_owned(), source, kept: Some(kept) })
 }
 
-fn write(record: &Record, temporary: &Path, path: &Path) -> io::Result<()> {
+fn write(record: &Record, folder: &Path) -> io::Result<NamedTempFile> {
     let mut text = serde_json::to_vec_pretty(record)?;
     text.push(b'\n');
-    let mut file = File::create(temporary)?;
+    let readable = Permissions::from_mode(0o666);
+    let mut file = Builder::new().prefix("record.json.").suffix(".part").permissions(readable).tempfile_in(folder)?;
     file.write_all(&text)?;
-    file.sync_all()?;
-    std::fs::rename(temporary, path)?;
-    match path.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
+    file.as_file().sync_all()?;
+    Ok(file)
+}
+
+/// Gives a record the first free name beside `path`.
+fn keep(mut file: NamedTempFile, path: &Path) -> io::Result<PathBuf> {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    for number in 2..=RECORDS_MAX {
+        let other = path.with_file_name(format!("{stem}-{number}.json"));
+        match file.persist_noclobber(&other) {
+            Ok(_) => return Ok(other),
+            Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => file = taken.file,
+            Err(other) => return Err(other.error),
+        }
     }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]
@@ -61,12 +92,35 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_cannot_be_written_leaves_the_old_one_and_no_part() {
+    fn a_record_that_cannot_be_written_leaves_no_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = write_record(&testing::record(), &folder.path().join("none/record.json")).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write `"), "{error}");
+        assert!(error.kept.is_none());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_record_never_takes_the_place_of_another_and_is_not_lost() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("record.json");
-        std::fs::create_dir(&path).unwrap();
-        let error = write_record(&testing::record(), &path).unwrap_err();
-        assert!(error.to_string().starts_with("cannot write `"), "{error}");
-        assert!(path.is_dir() && std::fs::read_dir(folder.path()).unwrap().count() == 1);
+        write_record(&testing::record(), &path).unwrap();
+        let first = std::fs::read(&path).unwrap();
+        for number in [2, 3] {
+            let other = Record { case: format!("other{number}"), ..testing::record() };
+            let error = write_record(&other, &path).unwrap_err();
+            let kept = folder.path().join(format!("record-{number}.json"));
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "cannot write `{}`: File exists (os error 17); the record is in `{}`",
+                    path.display(),
+                    kept.display()
+                )
+            );
+            assert!(std::fs::read_to_string(kept).unwrap().contains(&format!("\"other{number}\"")));
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), first);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "nothing else is left");
     }
 }
