@@ -1,13 +1,56 @@
-//! Checks of a whole plan: folders of results that cases share, and keys that do nothing on this machine.
+//! Checks of a whole plan: the site, folders of results that cases share, and keys that do nothing on this machine.
 
 use serde_json::Value;
 
-use super::{CasePlan, PlanProblem};
-use crate::config::{Config, Finding, Origin};
+use super::{CasePlan, Catalogue, PlanProblem};
+use crate::config::{Config, Container, Finding, Origin, Vendor, is_local, known, nearest};
 
 /// Keys of host.yaml for the containers of a run, and for its other machines.
 const FOR_CONTAINERS: [&str; 4] = ["HOSTS_PORTS", "SHM_SIZE", "ACCE_CONTAINER_OPT", "PIP_SOURCE"];
 const FOR_MACHINES: [&str; 2] = ["SSH_PORT", "MASTER_PORT"];
+
+/// Refuses a vendor, a monitor, machines and containers that there are not.
+pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding>) {
+    let site = &config.site;
+    let origin = |key: &str| config.site_values[key].origin.clone();
+    if !catalogue.vendors.contains_key(&site.vendor) {
+        let names = || catalogue.vendors.keys().map(String::as_str);
+        let problem = PlanProblem::UnknownVendor {
+            vendor: site.vendor.clone(),
+            known: known(names()),
+            nearest: nearest(&site.vendor, names()).map(str::to_owned),
+        };
+        findings.push(Finding::error(origin("VENDOR"), problem));
+    }
+    findings.extend(config.vendor.as_ref().and_then(|vendor| unknown_monitor(vendor, catalogue)));
+    for host in site.hosts.iter().filter(|host| !is_local(host)) {
+        findings.push(Finding::error(origin("HOSTS"), PlanProblem::Remote { host: host.clone() }));
+    }
+    if site.container == Container::Docker {
+        for case in &config.cases {
+            let recipe = format!("{}/{}", site.vendor, case.key.value.framework);
+            if !catalogue.recipes.contains(&recipe) {
+                let (vendor, framework) = (site.vendor.clone(), case.key.value.framework.clone());
+                let problem = PlanProblem::NoRecipe { vendor, framework };
+                findings.push(Finding::error(case.key.origin.clone(), problem));
+            }
+        }
+        findings.push(Finding::error(origin("CONTAINER"), PlanProblem::Docker));
+    }
+}
+
+/// The monitor that the vendor names, when there is none of the name.
+fn unknown_monitor(vendor: &Vendor, catalogue: &Catalogue) -> Option<Finding> {
+    let names = || catalogue.monitors.iter().copied();
+    let monitor = vendor.monitor.as_ref().filter(|monitor| !names().any(|name| name == monitor.as_str()))?;
+    let problem = PlanProblem::UnknownMonitor {
+        vendor: vendor.name.clone(),
+        monitor: monitor.clone(),
+        known: known(names()),
+        nearest: nearest(monitor, names()).map(str::to_owned),
+    };
+    Some(Finding::error(vendor.origin(&["monitor"]), problem))
+}
 
 /// Refuses a case whose folder another case has already: its record would take the place of the other's.
 pub(super) fn check_folders(config: &Config, cases: &[CasePlan], findings: &mut Vec<Finding>) {
@@ -67,7 +110,8 @@ mod tests {
             takes_command: false,
         };
         let engines = vec![row("candle"), row("rten")];
-        plan(&checkout.load(overrides)?, &Catalogue::read(checkout.root(), engines))
+        let monitors = vec!["nvml", "processor"];
+        plan(&checkout.load(overrides)?, &Catalogue { monitors, ..Catalogue::read(checkout.root(), engines) })
     }
 
     fn errors(checkout: &Checkout, overrides: &Overrides) -> Vec<String> {
@@ -144,7 +188,25 @@ mod tests {
             errors(&Checkout::new(), &set(&["threads=100000"])),
             [format!("--set threads=100000: `threads` {limit}, not `100000`")]
         );
+        assert_eq!(
+            errors(&Checkout::new(), &set(&["threads=many"])),
+            [format!("--set threads=many: `threads` {limit}, not `\"many\"`")],
+            "once, although both engines take threads"
+        );
         let plan = planned(&Checkout::new(), &set(&["num_workers=0"])).unwrap();
         assert_eq!(plan.cases[0].settings.num_workers, 0);
+    }
+
+    #[test]
+    fn an_unknown_monitor_is_named_with_its_line() {
+        let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: candle}}\ncompilers: {fast: {engine: rten}}\n";
+        let checkout = Checkout::new().with("vendors/chip/vendor.yaml", &format!("{vendor}monitor: nvm\n"));
+        assert_eq!(
+            errors(&checkout, &Overrides::default()),
+            [
+                "vendors/chip/vendor.yaml:5: vendor `chip` names monitor `nvm`, which there is not (known: nvml, processor)\n  \
+                 hint: did you mean `nvml`?"
+            ]
+        );
     }
 }

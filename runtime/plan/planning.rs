@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::checks::{check_folders, note_unused, without_repetition};
+use super::checks::{check_folders, check_site, note_unused, without_repetition};
 use super::engines::{Role, choose_engine};
 use super::route::{Export, Source, route};
 use super::{Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem, Settings};
 use crate::config::{
-    CaseConfig, CaseKey, Config, Container, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor,
-    flops, is_local, known, nearest,
+    CaseConfig, CaseKey, Config, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor, flops,
 };
 use crate::step::Phase;
 
@@ -85,48 +84,6 @@ pub fn plan(config: &Config, catalogue: &Catalogue) -> Result<Plan, PlanErrors> 
         }
         _ => Err(findings),
     }
-}
-
-fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding>) {
-    let site = &config.site;
-    let origin = |key: &str| config.site_values[key].origin.clone();
-    if !catalogue.vendors.contains_key(&site.vendor) {
-        let names = || catalogue.vendors.keys().map(String::as_str);
-        let problem = PlanProblem::UnknownVendor {
-            vendor: site.vendor.clone(),
-            known: known(names()),
-            nearest: nearest(&site.vendor, names()).map(str::to_owned),
-        };
-        findings.push(Finding::error(origin("VENDOR"), problem));
-    }
-    findings.extend(config.vendor.as_ref().and_then(|vendor| unknown_monitor(vendor, catalogue)));
-    for host in site.hosts.iter().filter(|host| !is_local(host)) {
-        findings.push(Finding::error(origin("HOSTS"), PlanProblem::Remote { host: host.clone() }));
-    }
-    if site.container == Container::Docker {
-        for case in &config.cases {
-            let recipe = format!("{}/{}", site.vendor, case.key.value.framework);
-            if !catalogue.recipes.contains(&recipe) {
-                let (vendor, framework) = (site.vendor.clone(), case.key.value.framework.clone());
-                let problem = PlanProblem::NoRecipe { vendor, framework };
-                findings.push(Finding::error(case.key.origin.clone(), problem));
-            }
-        }
-        findings.push(Finding::error(origin("CONTAINER"), PlanProblem::Docker));
-    }
-}
-
-/// The monitor that the vendor names, when there is none of the name.
-fn unknown_monitor(vendor: &Vendor, catalogue: &Catalogue) -> Option<Finding> {
-    let names = || catalogue.monitors.iter().copied();
-    let monitor = vendor.monitor.as_ref().filter(|monitor| !names().any(|name| name == monitor.as_str()))?;
-    let problem = PlanProblem::UnknownMonitor {
-        vendor: vendor.name.clone(),
-        monitor: monitor.clone(),
-        known: known(names()),
-        nearest: nearest(monitor, names()).map(str::to_owned),
-    };
-    Some(Finding::error(vendor.origin(&["monitor"]), problem))
 }
 
 /// Plans one case.

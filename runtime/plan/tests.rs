@@ -138,19 +138,6 @@ fn an_unknown_vendor_is_named_with_the_known_ones() {
 }
 
 #[test]
-fn an_unknown_monitor_is_named_with_its_line() {
-    let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: candle}}\ncompilers: {fast: {engine: rten}}\n";
-    let checkout = runnable().with("vendors/chip/vendor.yaml", &format!("{vendor}monitor: nvm\n"));
-    assert_eq!(
-        errors(&checkout, &Overrides::default()),
-        [
-            "vendors/chip/vendor.yaml:5: vendor `chip` names monitor `nvm`, which there is not (known: nvml, processor)\n  \
-             hint: did you mean `nvml`?"
-        ]
-    );
-}
-
-#[test]
 fn unknown_frameworks_and_compilers_are_named_with_the_vendors_own() {
     let checkout = runnable().overlay("fp16: false\ncompiler: fats\n");
     assert_eq!(
@@ -273,12 +260,6 @@ fn a_precision_that_an_engine_lacks_is_an_error() {
         ["configs/toy/configurations.yaml:3: compiler `fast` does not compute in `f16` (it has: f32)\n  hint: `fp16: \
           false` computes in f32; a vendor sets it in its overlay"]
     );
-}
-
-#[test]
-fn a_number_of_threads_that_is_none_is_an_error() {
-    let found = errors(&runnable(), &set(&["threads=many"]));
-    assert_eq!(found, ["--set threads=many: `threads` must be a whole number from 0 to 1024, not `\"many\"`"]);
 }
 
 #[test]
