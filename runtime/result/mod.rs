@@ -13,6 +13,8 @@ mod output_copy;
 mod provenance;
 mod record;
 #[cfg(test)]
+mod round_trip;
+#[cfg(test)]
 pub(crate) mod testing;
 mod write;
 
