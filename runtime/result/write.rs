@@ -1,8 +1,11 @@
 //! A record on disk: whole or not at all, and flushed.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use tempfile::Builder;
 
 use super::Record;
 
@@ -19,28 +22,22 @@ pub struct WriteError {
 /// Writes a record: to a file beside `path`, flushed to disk, renamed to `path`, and the folder flushed.
 ///
 /// # Errors
-/// When the disk is full or the folder cannot be written; then nothing is left behind and an older record stays.
+/// When the disk is full, the folder cannot be written, or there is a record already, which stays; then nothing else is
+/// left behind.
 pub fn write_record(record: &Record, path: &Path) -> Result<(), WriteError> {
-    let temporary = path.with_extension("json.part");
-    let written = write(record, &temporary, path);
-    written.map_err(|source| {
-        // What is half written is of no use; that it cannot be removed adds nothing to the first error.
-        let _ = std::fs::remove_file(&temporary);
-        WriteError { path: path.to_owned(), source }
-    })
+    write(record, path).map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
-fn write(record: &Record, temporary: &Path, path: &Path) -> io::Result<()> {
+fn write(record: &Record, path: &Path) -> io::Result<()> {
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let mut text = serde_json::to_vec_pretty(record)?;
     text.push(b'\n');
-    let mut file = File::create(temporary)?;
+    let readable = Permissions::from_mode(0o666);
+    let mut file = Builder::new().prefix("record.json.").suffix(".part").permissions(readable).tempfile_in(folder)?;
     file.write_all(&text)?;
-    file.sync_all()?;
-    std::fs::rename(temporary, path)?;
-    match path.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
+    file.as_file().sync_all()?;
+    file.persist_noclobber(path)?;
+    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]
@@ -68,5 +65,18 @@ mod tests {
         let error = write_record(&testing::record(), &path).unwrap_err();
         assert!(error.to_string().starts_with("cannot write `"), "{error}");
         assert!(path.is_dir() && std::fs::read_dir(folder.path()).unwrap().count() == 1);
+    }
+
+    #[test]
+    fn a_record_never_takes_the_place_of_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("record.json");
+        write_record(&testing::record(), &path).unwrap();
+        let first = std::fs::read(&path).unwrap();
+        let other = Record { case: "other".into(), ..testing::record() };
+        let error = write_record(&other, &path).unwrap_err();
+        assert!(error.to_string().contains("File exists"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), first);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }
