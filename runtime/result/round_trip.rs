@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 use super::testing;
 use crate::event::{DatasetFacts, EngineFacts, Event, Failure, Level, ModelFacts, Step};
 use crate::measure::{Latency, Measurement, PassTimes, VendorTime};
-use crate::metric::Agreement;
+use crate::metric::{Agreement, OutputAgreement};
 use crate::units::{Bytes, SamplesPerSecond, Seconds};
 
 /// The event's place in [`events`]; a new kind of event does not compile without one.
@@ -25,6 +25,7 @@ fn place(event: &Event) -> usize {
         Event::Log { .. } => 11,
         Event::Failed(_) => 12,
         Event::Finished { .. } => 13,
+        Event::Sidecar(_) => 14,
     }
 }
 
@@ -53,20 +54,30 @@ fn events(x: f64) -> Vec<Event> {
         Event::Wrote { what: text(), path: text(), size_bytes: Bytes(1), sha256: text() },
         Event::Measured(Box::new(measurement(x))),
         Event::Agreement(Agreement {
-            max_abs: x,
-            max_rel: x,
-            mean_abs: x,
-            median_abs: x,
-            mean_rel: x,
-            median_rel: x,
-            cosine: Some(x),
-            top1_agreement: Some(x),
+            outputs: IndexMap::from([("scores".to_owned(), agreement(x))]),
             ..Agreement::default()
         }),
         Event::Log { level: Level::Warning, source: text(), message: text() },
         Event::Failed(Failure { step: None, reason: text(), hint: text() }),
         Event::Finished { memory_bytes_max: Bytes(1) },
+        Event::Sidecar(Box::default()),
     ]
+}
+
+fn agreement(x: f64) -> OutputAgreement {
+    OutputAgreement {
+        max_abs: x,
+        mean_abs: x,
+        median_abs: x,
+        max_rel: x,
+        mean_rel: x,
+        median_rel: x,
+        relative_l2: x,
+        worst_sample: x,
+        cosine: Some(x),
+        top1_agreement: Some(x),
+        ..OutputAgreement::default()
+    }
 }
 
 fn measurement(x: f64) -> Measurement {
@@ -89,7 +100,7 @@ fn measurement(x: f64) -> Measurement {
 fn every_event_survives_numbers_that_are_not_finite() {
     for x in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let events = events(x);
-        assert!(events.iter().enumerate().all(|(index, event)| place(event) == index) && events.len() == 14);
+        assert!(events.iter().enumerate().all(|(index, event)| place(event) == index) && events.len() == 15);
         for event in events {
             let line = String::from_utf8(event.to_line()).unwrap();
             let read = Event::from_line(&line).unwrap_or_else(|error| panic!("{x}: {line}: {error}"));
