@@ -61,7 +61,7 @@ fn answer(subject: &Subject) -> Answer {
         let about = monitor.about().to_owned();
         return match monitor.check() {
             Ok(has) => Answer { state: format!("works, {has}"), about },
-            Err(reason) => missing(reason.to_string(), about),
+            Err(reason) => missing(reason, about),
         };
     }
     if let Some(name) = &subject.engine {
