@@ -7,12 +7,14 @@ mod arguments;
 mod backend;
 mod doctor;
 mod list;
-mod plugins;
+mod output;
+mod probe;
 mod run;
 mod work;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 pub use arguments::{Arguments, EXIT_CODES};
 use clap::Parser;
 
@@ -23,6 +25,8 @@ use arguments::Command;
 /// # Errors
 /// When standard output or the system fails; everything else is an exit code of [`EXIT_CODES`].
 pub fn main() -> anyhow::Result<ExitCode> {
+    // As with a disk that is full: a write fails, and whoever writes says so.
+    crate::run::survive_file_size_limit().context("signals cannot be handled")?;
     match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Plan(selection) => run::plan(&selection),
@@ -30,6 +34,6 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Doctor(selection) => doctor::doctor(&selection),
         Command::Backend { command } => backend::backend(&command),
         Command::Work => work::work(),
-        Command::Probe { library } => plugins::probe(&library),
+        Command::Probe(subject) => probe::probe(&subject),
     }
 }

@@ -1,6 +1,9 @@
 //! What happens in a run, as values: workers emit events, the display, the logs and the record read them.
 //!
-//! One JSON line an event on a worker's standard output. Knows no reader.
+//! One JSON line an event on a worker's standard output; JSON has no NaN and no infinity, which are null there and read
+//! back as NaN. Knows no reader.
+
+mod budget;
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -10,6 +13,7 @@ use crate::metric::Agreement;
 use crate::units::{Bytes, Seconds};
 
 pub use crate::step::{Phase, Step};
+pub use budget::{EventBudget, LINE_BYTES_MAX, LINES_BYTES_MAX, LINES_MAX, TEXT_BYTES_MAX};
 
 /// How serious a log line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

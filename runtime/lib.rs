@@ -5,6 +5,7 @@
 
 pub mod units;
 pub mod hash;
+pub mod text;
 pub mod tensor;
 pub mod metric;
 pub mod step;

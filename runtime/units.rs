@@ -2,20 +2,21 @@
 //!
 //! Everything is SI. Text (`1.2 GiB`, `45.3%`) is made in `report` only.
 
-use serde::{Deserialize, Serialize};
+use indexmap::IndexMap;
+use serde::{Deserialize, Deserializer, Serialize};
 
 macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+    ($(#[$doc:meta])* $name:ident($(#[$attribute:meta])* $inner:ty)) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
         #[serde(transparent)]
-        pub struct $name(pub $inner);
+        pub struct $name($(#[$attribute])* pub $inner);
     };
 }
 
 quantity! {
     /// A span of time, in seconds.
-    Seconds(f64)
+    Seconds(#[serde(deserialize_with = "null_is_nan")] f64)
 }
 quantity! {
     /// An amount of memory, in bytes.
@@ -23,11 +24,28 @@ quantity! {
 }
 quantity! {
     /// Samples processed per second.
-    SamplesPerSecond(f64)
+    SamplesPerSecond(#[serde(deserialize_with = "null_is_nan")] f64)
 }
 quantity! {
     /// Floating-point operations per second; a multiply-add counts as two.
-    FlopsPerSecond(f64)
+    FlopsPerSecond(#[serde(deserialize_with = "null_is_nan")] f64)
+}
+
+/// Reads a number of JSON. JSON has no NaN and no infinity: they are written as null, and null is read as NaN.
+///
+/// # Errors
+/// When it is neither a number nor null.
+pub fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Option::deserialize(deserializer).map(|value| value.unwrap_or(f64::NAN))
+}
+
+/// As [`null_is_nan`], for numbers by name.
+///
+/// # Errors
+/// When a value is neither a number nor null.
+pub fn nulls_are_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IndexMap<String, f64>, D::Error> {
+    let values = IndexMap::<String, Option<f64>>::deserialize(deserializer)?;
+    Ok(values.into_iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN))).collect())
 }
 
 impl Seconds {

@@ -251,7 +251,7 @@ fn a_worker_that_is_killed_leaves_a_failed_record_with_the_signal() {
 fn a_record_that_does_not_fit_on_the_disk_is_printed_instead() {
     let checkout = checkout();
     // Files of at most 4 KiB stand for a disk that is full: the record is larger.
-    let (out, err) = bash(checkout.path(), "trap '' XFSZ; ulimit -f 4; \"$0\" run; echo code $?");
+    let (out, err) = bash(checkout.path(), "ulimit -f 4; \"$0\" run; echo code $?");
     assert!(out.contains("code 3\n"), "{out}\n{err}");
     assert!(err.contains("error: cannot write `") && err.contains("hint: free some space"), "{err}");
     assert!(err.contains("\"finish_info\": {"), "{err}");
@@ -263,4 +263,136 @@ fn without_workers_the_loop_loads_by_itself() {
     let (record, code) = program::record(checkout.path(), &["--set", "num_workers=0"]);
     assert_eq!((code, &record["status"]), (Some(0), &"ok".into()), "{}", record["failures"]);
     assert_eq!(record["phases"][0]["measured"][0]["samples"], 20);
+}
+
+#[test]
+fn a_result_that_cannot_be_printed_is_no_success() {
+    let checkout = checkout();
+    for command in ["run --json", "run", "plan", "list cases", "doctor", "backend list"] {
+        let (out, err) = bash(checkout.path(), &format!("\"$0\" {command} > /dev/full; echo code $?"));
+        assert_eq!(out, "code 3\n", "{command}: {err}");
+        let message = "error: cannot write to standard output: No space left on device (os error 28)\n";
+        assert!(err.contains(message), "{command}: {err}");
+        assert_eq!(command.starts_with("run"), err.contains("  hint: records are in "), "{command}: {err}");
+    }
+    assert_eq!(fs::read_dir(checkout.path().join("result")).expect("results").count(), 2);
+}
+
+#[test]
+fn messages_that_nobody_can_read_stop_nothing() {
+    let checkout = checkout();
+    let (out, _) = bash(
+        checkout.path(),
+        "\"$0\" run 2> /dev/full > /dev/null; echo code $?; \"$0\" run --case none 2> /dev/full; echo code $?",
+    );
+    assert_eq!(out, "code 0\ncode 2\n");
+}
+
+#[test]
+fn results_whose_folder_goes_away_are_printed() {
+    let checkout = checkout();
+    let script = r#""$0" run --set sleep_ms=100 & run=$!
+        until grep -qs started result/*/tiny_mock/*/events.jsonl; do sleep 0.05; done
+        rm -rf result; wait $run; echo code $?"#;
+    let (out, err) = bash(checkout.path(), script);
+    assert!(out.ends_with("code 3\n"), "{out}\n{err}");
+    assert!(err.contains("error: cannot write `") && err.contains("\"finish_info\": {"), "{err}");
+}
+
+#[test]
+fn a_program_that_is_replaced_goes_on_as_it_began() {
+    let checkout = checkout();
+    let script = r#"cp "$0" own; ./own run --set sleep_ms=100 & run=$!
+        until grep -qs started result/*/tiny_mock/*/events.jsonl; do sleep 0.05; done
+        printf '#!/bin/sh\nexit 9\n' > other; chmod +x other; mv other own; wait $run; echo code $?"#;
+    let (out, err) = bash(checkout.path(), script);
+    assert!(out.ends_with("code 0\n"), "{out}\n{err}");
+    let program = flagperf::hash::hash_file(&assert_cmd::cargo::cargo_bin("flagperf")).expect("a program");
+    assert_eq!(record(checkout.path()).1["provenance"]["binary_sha256"], program);
+}
+
+#[test]
+fn files_that_are_no_files_end_the_phase_and_not_the_record() {
+    let checkout = checkout();
+    nix::unistd::mkfifo(&checkout.path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+    fs::write(checkout.path().join("configs/host.yaml"), format!("PHASE_TIMEOUT: 20\n{HOST}")).expect("a file");
+    for path in ["fifo", "/dev/zero"] {
+        let set = format!("exist_onnx_path={path}");
+        let arguments = ["--set", &set, "--set", "compiler=rten"];
+        let (record, code) = program::record(checkout.path(), &arguments);
+        assert_eq!((code, &record["status"]), (Some(1), &"failed".into()), "{record}");
+        let rate = &record["finish_info"]["p_validation_core(qps)"];
+        assert!(rate.as_f64().is_some_and(|rate| rate > 0.0), "validation is kept: {record}");
+    }
+}
+
+#[test]
+fn scripts_that_cannot_be_hashed_are_named_in_the_record() {
+    let checkout = checkout();
+    let scripts = checkout.path().join("scripts/tiny");
+    for (target, link) in [("gone", "dangling.rhai"), ("/", "root"), (".", "self")] {
+        std::os::unix::fs::symlink(target, scripts.join(link)).expect("a link");
+    }
+    nix::unistd::mkfifo(&scripts.join("fifo.rhai"), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+    let (record, code) = program::record(checkout.path(), &[]);
+    assert_eq!(code, Some(0), "{record}");
+    assert!(record["provenance"]["scripts_sha256"]["tiny/model.rhai"].is_string(), "{}", record["provenance"]);
+    let warnings = record["warnings"].to_string();
+    for name in ["tiny/dangling.rhai", "tiny/root", "tiny/fifo.rhai"] {
+        assert!(warnings.contains(&format!("`{name}` is not in scripts_sha256: ")), "{warnings}");
+    }
+}
+
+/// Adds lines to the function of the case's script that makes the model.
+fn in_create_model(checkout: &Path, lines: &str) {
+    let path = checkout.join("scripts/tiny/model.rhai");
+    let text = fs::read_to_string(&path).expect("a script");
+    let begin = "fn create_model(config) {\n";
+    assert!(text.contains(begin), "{text}");
+    fs::write(path, text.replace(begin, &format!("{begin}{lines}\n"))).expect("a file");
+}
+
+#[test]
+fn what_a_script_logs_in_a_loop_is_bounded_and_counted() {
+    let checkout = checkout();
+    in_create_model(
+        checkout.path(),
+        "for i in 0..20000 { log::info(\"again\"); log::detail(\"again\"); log::warn(`warning ${i}`); }",
+    );
+    let (record, code) = program::record(checkout.path(), &[]);
+    assert_eq!(code, Some(0), "{record}");
+    let (folder, _) = self::record(checkout.path());
+    assert!(fs::metadata(folder.join("events.jsonl")).expect("events").len() < 2 << 20);
+    let log = fs::read_to_string(folder.join("container.out.log")).expect("a log");
+    for said in ["build - 39000 lines of the log were left out", "build - 19000 warnings were left out"] {
+        assert!(log.contains(said), "{said}");
+    }
+}
+
+#[test]
+fn a_script_cannot_write_a_line_of_the_log_that_is_not_its_own() {
+    let checkout = checkout();
+    let forged = r#"log::warn("x\n2026-01-01 00:00:00.000 | Finish Info | run - {}\x1b[2J");"#;
+    in_create_model(checkout.path(), forged);
+    let output = flagperf(checkout.path(), &["run"]);
+    for said in [output.stdout, output.stderr] {
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains("x") && !said.contains('\x1b') && !said.contains("\n2026-01-01"), "{said}");
+    }
+    let (folder, record) = record(checkout.path());
+    let log = fs::read_to_string(folder.join("container.out.log")).expect("a log");
+    let results = log.lines().filter(|line| line.split(" | ").nth(1).is_some_and(|name| name == "Finish Info"));
+    assert_eq!(results.count(), 1, "{log}");
+    assert!(log.contains(r"x\n2026-01-01 00:00:00.000 | Finish Info | run - {}\u{1b}[2J"), "{log}");
+    assert!(record["warnings"].to_string().contains(r"x\n2026"), "the record has it as it was said");
+}
+
+#[test]
+fn a_display_that_nobody_reads_holds_up_nothing() {
+    let checkout = checkout();
+    in_create_model(checkout.path(), r#"let s = "x"; s.pad(500, 'x'); for i in 0..900 { log::warn(s + i); }"#);
+    let script = "mkfifo display; sleep 600 < display & \"$0\" run 2> display > table; echo code $?; kill $!";
+    let (out, _) = bash(checkout.path(), script);
+    assert_eq!(out, "code 0\n");
+    assert_eq!(record(checkout.path()).1["status"], "ok");
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::arguments::Selection;
+use super::output::say;
 use crate::config::{Findings, find_root};
 use crate::engine::backend::Backend;
 use crate::engine::{self, EngineError, Options, TABLE};
@@ -63,8 +64,8 @@ pub(super) fn refuse(findings: &Findings) -> ExitCode {
 pub(super) fn print_findings<'a>(findings: impl Iterator<Item = &'a crate::config::Finding>) {
     for finding in findings {
         match finding.level {
-            Level::Error => eprintln!("error: {finding}"),
-            Level::Warning => eprintln!("warning: {finding}"),
+            Level::Error => say(&format!("error: {finding}")),
+            Level::Warning => say(&format!("warning: {finding}")),
             Level::Info | Level::Debug => {}
         }
     }

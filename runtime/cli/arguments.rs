@@ -44,12 +44,24 @@ pub(super) enum Command {
     /// The worker: reads one job as a line of JSON on standard input, writes events as lines of JSON, and ends when its
     /// input ends
     Work,
-    /// Load a plug-in and say what it is: what `doctor` does in a process of its own, because a library may crash
+    /// Load a library and say what it is: what `doctor` does in a process of its own, because a library may crash or hang
     #[command(hide = true)]
-    Probe {
-        /// The shared library
-        library: PathBuf,
-    },
+    Probe(Subject),
+}
+
+/// What is probed.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct Subject {
+    /// The shared library of a plug-in
+    #[arg(value_name = "LIBRARY")]
+    pub(super) library: Option<PathBuf>,
+    /// An engine of this program, with the library that it opens
+    #[arg(long, value_name = "NAME")]
+    pub(super) engine: Option<String>,
+    /// A monitor of this program, with the library that it opens
+    #[arg(long, value_name = "NAME")]
+    pub(super) monitor: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use super::answer::{MISTAKE, root};
 use super::arguments::BackendCommand;
+use super::output::{print, say};
 use crate::config::{known, nearest};
 use crate::engine::backend::{Backend, InstallError};
 use crate::report::{columns, plain_table};
@@ -13,10 +14,7 @@ use crate::run::Outcome;
 /// Lists the libraries, or gets one.
 pub(super) fn backend(command: &BackendCommand) -> anyhow::Result<ExitCode> {
     match command {
-        BackendCommand::List => {
-            print!("{}", plain_table(rows(&root()?), columns()));
-            Ok(ExitCode::SUCCESS)
-        }
+        BackendCommand::List => Ok(print(&plain_table(rows(&root()?), columns()), Outcome::OK)),
         BackendCommand::Install { name, python } => Ok(install(name, python, &root()?)),
     }
 }
@@ -34,16 +32,13 @@ fn install(name: &str, python: &str, checkout: &Path) -> ExitCode {
     let Some(backend) = all.iter().find(|row| row.name == name) else {
         let names = || all.iter().map(|row| row.name);
         let near = nearest(name, names()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
-        eprintln!("error: unknown backend `{name}` (known: {}{near})", known(names()));
+        say(&format!("error: unknown backend `{name}` (known: {}{near})", known(names())));
         return ExitCode::from(MISTAKE);
     };
     match backend.install(python, checkout) {
-        Ok(library) => {
-            println!("{} {}: {}", backend.name, backend.version, library.display());
-            ExitCode::SUCCESS
-        }
+        Ok(library) => print(&format!("{} {}: {}\n", backend.name, backend.version, library.display()), Outcome::OK),
         Err(error) => {
-            eprintln!("error: {error}\n  hint: {}", hint(&error));
+            say(&format!("error: {error}\n  hint: {}", hint(&error)));
             ExitCode::from(Outcome::FAILED)
         }
     }

@@ -1,37 +1,58 @@
 //! `flagperf doctor`: what works on this machine, what is missing, how to get it.
 
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+
 use super::answer::{planned, print_findings, root};
 use super::arguments::Selection;
-use super::plugins;
+use super::output::write;
+use super::{output, probe};
 use crate::config::{Findings, find_root};
 use crate::engine::TABLE;
+use crate::host::adopt_orphans;
 use crate::monitor;
 use crate::report::{bytes, columns, plain_table};
 use crate::result::Machine;
+use crate::run::Outcome;
 
 /// A check, what came of it, and what to do.
 pub(super) type Row = [String; 3];
 
 /// Prints the checks; what is missing is no error of the program.
 pub(super) fn doctor(selection: &Selection) -> anyhow::Result<ExitCode> {
-    let root = root()?;
-    println!("machine\n{}", plain_table(machine(), columns()));
-    println!("engines\n{}", plain_table(engines(), columns()));
-    println!("monitors\n{}", plain_table(monitors(), columns()));
-    let planned = planned(&root, selection);
-    let plugins = plugins::plugins(&root, selection);
+    // A library that is probed may start processes and leave them behind.
+    adopt_orphans().context("orphans cannot be adopted")?;
+    Ok(match sections(selection, &root()?) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::say(&format!("error: {}", output::unwritten(&error)));
+            ExitCode::from(Outcome::UNWRITTEN)
+        }
+    })
+}
+
+/// Writes each section as soon as it is known.
+fn sections(selection: &Selection, root: &Path) -> io::Result<()> {
+    let section = |title: &str, table: String| write(&format!("{title}\n{table}\n"));
+    section("machine", plain_table(machine(), columns()))?;
+    let engines = TABLE.iter().map(|engine| probe::engine(*engine));
+    section("engines", plain_table(engines, columns()))?;
+    let monitors = monitor::TABLE.iter().map(|monitor| probe::monitor(*monitor));
+    section("monitors", plain_table(monitors, columns()))?;
+    let planned = planned(root, selection);
+    let plugins = probe::plugins(root, selection);
     if !plugins.is_empty() {
-        println!("plug-ins\n{}", plain_table(plugins, columns()));
+        section("plug-ins", plain_table(plugins, columns()))?;
     }
-    println!("run\n{}", plain_table(run(&root, planned.as_ref()), columns()));
+    section("run", plain_table(run(root, planned.as_ref()), columns()))?;
     match &planned {
         Ok(planned) => print_findings(planned.plan.findings.iter()),
         Err(findings) => print_findings(findings.0.iter()),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn machine() -> Vec<[String; 2]> {
@@ -42,22 +63,6 @@ fn machine() -> Vec<[String; 2]> {
         row("memory", bytes(machine.memory_bytes)),
         row("system", format!("{}, kernel {}, {}", machine.system, machine.kernel, machine.architecture)),
     ]
-}
-
-fn engines() -> Vec<Row> {
-    let row = |engine: &&dyn crate::engine::Engine| match engine.check() {
-        Ok(version) => [engine.name().to_owned(), format!("works, {version}"), engine.facts().about.to_owned()],
-        Err(missing) => [engine.name().to_owned(), format!("missing: {}", missing.reason), missing.remedy],
-    };
-    TABLE.iter().map(row).collect()
-}
-
-fn monitors() -> Vec<Row> {
-    let row = |monitor: &&dyn monitor::Monitor| {
-        let state = monitor.check().map_or_else(|missing| format!("missing: {missing}"), |has| format!("works, {has}"));
-        [monitor.name().to_owned(), state, monitor.about().to_owned()]
-    };
-    monitor::TABLE.iter().map(row).collect()
 }
 
 fn run(root: &Path, planned: Result<&super::answer::Planned, &Findings>) -> Vec<Row> {

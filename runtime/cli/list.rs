@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use super::answer::{catalogue, root};
 use super::arguments::Listed;
+use super::output::print;
 use crate::plan::Catalogue;
 use crate::report::{columns, plain_table};
+use crate::run::Outcome;
 
 /// Prints what there is of a kind, one a line.
 pub(super) fn list(what: Listed) -> anyhow::Result<ExitCode> {
@@ -15,8 +17,7 @@ pub(super) fn list(what: Listed) -> anyhow::Result<ExitCode> {
         Listed::Vendors => plain_table(vendors(&catalogue), columns()),
         Listed::Engines => plain_table(engines(&catalogue), columns()),
     };
-    print!("{text}");
-    Ok(ExitCode::SUCCESS)
+    Ok(print(&text, Outcome::OK))
 }
 
 fn cases(catalogue: &Catalogue) -> Vec<[String; 2]> {

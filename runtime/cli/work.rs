@@ -8,27 +8,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
 
-use crate::event::Event;
+use crate::event::{Event, EventBudget};
 use crate::host::end_with_input;
 use crate::plan::Job;
 use crate::run::Outcome;
 
 /// Reads a job, runs it, and tells what happens.
 pub(super) fn work() -> anyhow::Result<ExitCode> {
+    // It is started as /proc/self/exe, which says nothing in a list of processes; a name that is not set does no harm.
+    let _ = nix::sys::prctl::set_name(c"flagperf");
     let mut line = String::new();
     io::stdin().read_line(&mut line).context("cannot read the job from standard input")?;
     let job: Job = serde_json::from_str(&line).context("standard input holds no job: one line of JSON is expected")?;
     if !input_is_a_file()? {
         end_with_input(io::stdin());
     }
-    let output = Mutex::new(events_only().context("cannot keep standard output for events")?);
+    let output = events_only().context("cannot keep standard output for events")?;
+    let output = Mutex::new((output, EventBudget::default()));
     let emit: crate::work::Emit = Arc::new(move |event: Event| {
-        let mut text = serde_json::to_vec(&event).expect("an event is plain data");
-        text.push(b'\n');
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody listens any more: there is nobody to work for.
-        if output.write_all(&text).is_err() {
-            std::process::exit(i32::from(Outcome::FAILED));
+        let (file, budget) = &mut *output;
+        for event in budget.admit(event) {
+            let mut line = event.to_line();
+            line.push(b'\n');
+            // Nobody listens any more: there is nobody to work for.
+            if file.write_all(&line).is_err() {
+                std::process::exit(i32::from(Outcome::FAILED));
+            }
         }
     });
     match crate::work::run(&job, &emit) {

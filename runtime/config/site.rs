@@ -134,7 +134,7 @@ pub const SITE: &[Key] = &[
         name: "WORKER_MEMORY",
         kind: Kind::Size,
         default: Some("null"),
-        about: "memory that a worker may hold; null is no limit",
+        about: "resident memory that a worker and the processes it starts may hold; null is no limit",
         owner: Owner::Site,
     },
 ];
@@ -175,7 +175,7 @@ pub struct Site {
     pub container: Container,
     /// Time after which a phase is killed.
     pub phase_timeout: Seconds,
-    /// Memory that a worker may hold.
+    /// Resident memory that a worker and the processes it starts may hold.
     pub worker_memory: Option<Bytes>,
 }
 

@@ -13,6 +13,8 @@ pub enum Ending {
     Exited(i32),
     /// A signal killed it.
     Killed(i32),
+    /// It was killed and did not end: the kernel does not let it go.
+    Stuck,
 }
 
 impl From<ExitStatus> for Ending {
@@ -29,6 +31,9 @@ impl fmt::Display for Ending {
         let signal = match self {
             Ending::Exited(status) => return write!(f, "exited with status {status}"),
             Ending::Killed(signal) => *signal,
+            Ending::Stuck => {
+                return f.write_str("killed, but did not end: it is stuck in the kernel (a device, a disk)");
+            }
         };
         let Ok(named) = Signal::try_from(signal) else {
             return write!(f, "killed by signal {signal}");
@@ -39,6 +44,7 @@ impl fmt::Display for Ending {
             Signal::SIGSEGV => f.write_str(": a fault in native code"),
             Signal::SIGABRT => f.write_str(": native code gave up"),
             Signal::SIGILL => f.write_str(": built for another processor?"),
+            Signal::SIGXFSZ => f.write_str(": a file reached its largest size (`ulimit -f`)"),
             Signal::SIGBUS => f.write_str(": a mapped file was cut short, or the disk is full"),
             _ => Ok(()),
         }
@@ -55,5 +61,6 @@ mod tests {
         assert_eq!(Ending::Killed(15).to_string(), "killed by signal 15 (SIGTERM)");
         assert_eq!(Ending::Killed(200).to_string(), "killed by signal 200");
         assert_eq!(Ending::Exited(3).to_string(), "exited with status 3");
+        assert_eq!(Ending::Stuck.to_string(), "killed, but did not end: it is stuck in the kernel (a device, a disk)");
     }
 }

@@ -1,37 +1,42 @@
 //! The processes that run jobs: each is started by argv in a group of its own, fed one line, read line by line,
-//! killed as a group and waited for.
+//! killed as a group and waited for. What it started elsewhere is found and ended too.
 //!
-//! A child watches its standard input ([`end_with_input`]): it ends when its parent is gone, however that ended.
+//! No wait is without limit. A child watches its standard input ([`end_with_input`]): it ends when its parent is gone,
+//! however that ended.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::RecvTimeoutError;
 use indexmap::IndexMap;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid};
 
-use super::Ending;
+use super::bounded::run_for;
+use super::child::{LOOK, spawn, wait};
+use super::descendants::{self, LeftBehind};
+use super::lines::Lines;
+use super::stderr::{CappedLog, LOG_BYTES_MAX, StderrReader};
+use super::{Ending, memory};
 use crate::measure::{Clock, Nanos};
 
-/// A longer line of output is cut: nothing that a worker says is as long.
-const LINE_BYTES_MAX: u64 = 16 << 20;
-/// Lines of standard error that are kept for the reason of a failure.
-const STDERR_LINES: usize = 20;
-/// Lines of output that may wait to be read; then the process waits.
-const LINES_WAITING: usize = 4096;
-/// Time that a group has between SIGTERM and SIGKILL, as a number of looks at it.
-const GRACE_LOOKS: u32 = 100;
-const GRACE_LOOK: Duration = Duration::from_millis(20);
+/// The file of the running program, whatever has become of the path that it was started from: what is started from
+/// here is the same program.
+pub const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// Looks that an ending has after SIGTERM, and after SIGKILL.
+const TERMINATE_LOOKS: u32 = 100;
+const KILL_LOOKS: u32 = 250;
+/// Looks that what a process left behind has to end by itself, and all looks at it.
+const PARTING_LOOKS: u32 = 15;
+const LEFT_BEHIND_LOOKS: u32 = 100;
 /// Time that the last lines have to arrive once the process is gone.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
@@ -42,7 +47,7 @@ pub struct Program {
     pub argv: Vec<OsString>,
     /// Written to its standard input, which then stays open until the process has ended.
     pub input: String,
-    /// Everything that it writes to standard error is appended here.
+    /// What it writes to standard error is appended here, up to 64 MiB.
     pub stderr: PathBuf,
     /// Variables of its environment, beside those of this process.
     pub environment: IndexMap<String, String>,
@@ -52,11 +57,13 @@ pub struct Program {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    marker: String,
     ended: Option<Ending>,
-    lines: Receiver<(Nanos, String)>,
+    left_behind: Vec<LeftBehind>,
+    lines: Lines,
     /// Gives the open pipe back when the input is written; dropping it closes the pipe.
     _input: JoinHandle<io::Result<ChildStdin>>,
-    stderr: Option<JoinHandle<VecDeque<String>>>,
+    stderr: StderrReader,
 }
 
 /// What a process did next.
@@ -101,80 +108,142 @@ impl Process {
     /// When it cannot be started.
     pub fn start(program: &Program, clock: Arc<dyn Clock>) -> Result<Self, ProcessError> {
         let (name, arguments) = program.argv.split_first().ok_or(ProcessError::Empty)?;
-        let log = File::options().create(true).append(true).open(&program.stderr);
+        let log = CappedLog::open(&program.stderr, LOG_BYTES_MAX);
         let log = log.map_err(|source| ProcessError::Stderr { path: program.stderr.clone(), source })?;
+        let marker = descendants::new_marker();
         #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
         let mut command = Command::new(name);
-        command.args(arguments).envs(&program.environment).process_group(0);
+        command.args(arguments).envs(&program.environment).process_group(0).env(descendants::MARKER, &marker);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let failed = |source| ProcessError::Start { program: name.to_string_lossy().into_owned(), source };
-        let mut child = command.spawn().map_err(failed)?;
+        let mut child = spawn(&mut command).map_err(failed)?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let errors = child.stderr.take().expect("standard error is piped");
         let text = program.input.clone();
-        let (sender, lines) = crossbeam_channel::bounded(LINES_WAITING);
-        let output = output.expect("standard output is piped");
-        thread::spawn(move || read_lines(output, &sender, &*clock));
         Ok(Process {
             child,
+            marker,
             ended: None,
-            lines,
+            left_behind: Vec::new(),
+            lines: Lines::read(output.expect("standard output is piped"), clock),
             _input: thread::spawn(move || write_input(input.expect("standard input is piped"), &text)),
-            stderr: Some(thread::spawn(move || keep_last_lines(errors, log))),
+            stderr: StderrReader::start(errors, log),
         })
     }
 
-    /// The next line, or the end; waits at most `patience`.
+    /// The next line, or the end; waits at most `patience`, and a moment longer when the process has just ended.
     pub fn next(&mut self, patience: Duration) -> Next {
         let patience = if self.ended.is_some() { LAST_LINES } else { patience };
-        match (self.lines.recv_timeout(patience), self.ended) {
+        match (self.lines.next(patience), self.ended) {
             (Ok((at, line)), _) => Next::Line(at, line),
             (Err(_), Some(ending)) => Next::Ended(ending),
-            (Err(RecvTimeoutError::Timeout), None) => self.look(),
+            (Err(RecvTimeoutError::Timeout), None) => {
+                self.look();
+                Next::Silence
+            }
             (Err(RecvTimeoutError::Disconnected), None) => {
                 // Output is closed: the process is about to end, or goes on in silence.
-                thread::sleep(patience.min(GRACE_LOOK));
-                self.look()
+                thread::sleep(patience.min(LOOK));
+                self.look();
+                Next::Silence
             }
         }
     }
 
-    /// Takes the end of the process, if it has ended, and kills what it left behind in its group.
-    fn look(&mut self) -> Next {
-        let pid = Id::Pid(Pid::from_raw(self.child.id().cast_signed()));
-        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        if self.ended.is_none() && !matches!(waitid(pid, look), Ok(WaitStatus::StillAlive)) {
+    /// Takes the end of the process, if it has ended, and kills what it left behind.
+    fn look(&mut self) {
+        if self.ended.is_none() && self.has_ended() {
             // Before the end is taken: until then no other group can have this number.
             self.signal(Signal::SIGKILL);
-            self.ended = Some(self.child.wait().map_or(Ending::Killed(Signal::SIGKILL as i32), Ending::from));
+            self.ended = Some(wait(&mut self.child, KILL_LOOKS));
+            self.end_left_behind(PARTING_LOOKS);
         }
-        Next::Silence
     }
 
-    /// Kills the whole group, first gently, and waits for the process.
+    /// Whether the process has ended; its end is not taken.
+    fn has_ended(&self) -> bool {
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        !matches!(waitid(Id::Pid(Pid::from_raw(self.id())), look), Ok(WaitStatus::StillAlive))
+    }
+
+    /// Kills the whole group, first gently, and everything that the process has started; waits a limited time.
     pub fn kill(&mut self) -> Ending {
+        if let Some(ending) = self.ended {
+            return ending;
+        }
         self.signal(Signal::SIGTERM);
-        for _ in 0..GRACE_LOOKS {
-            self.look();
-            if let Some(ending) = self.ended {
-                return ending;
+        for _ in 0..TERMINATE_LOOKS {
+            if self.has_ended() {
+                break;
             }
-            thread::sleep(GRACE_LOOK);
+            thread::sleep(LOOK);
         }
         self.signal(Signal::SIGKILL);
-        let ending = self.child.wait().map_or(Ending::Killed(Signal::SIGKILL as i32), Ending::from);
-        *self.ended.insert(ending)
+        let ending = *self.ended.insert(wait(&mut self.child, KILL_LOOKS));
+        self.end_left_behind(0);
+        ending
+    }
+
+    /// Processes that were still there when the process had ended, outside its group; they were killed.
+    pub fn left_behind(&self) -> &[LeftBehind] {
+        &self.left_behind
     }
 
     /// The last lines of standard error, once the process has ended.
-    pub fn last_stderr_lines(&mut self) -> Vec<String> {
-        let lines = self.stderr.take().and_then(|reader| reader.join().ok());
-        lines.unwrap_or_default().into()
+    pub fn last_stderr_lines(&self) -> Vec<String> {
+        self.stderr.last_lines()
+    }
+
+    /// Bytes in memory of the process and all that it has started, if they are more than `limit`; shared memory counts
+    /// once.
+    pub fn memory_beyond(&self, limit: u64) -> Option<u64> {
+        descendants::reap_orphans();
+        memory::beyond(self.id(), limit)
+    }
+
+    /// Kills what the process has started and what is not in its group, which is killed already. For some looks at first
+    /// waits for it to end by itself.
+    fn end_left_behind(&mut self, parting_looks: u32) {
+        for look in 0..LEFT_BEHIND_LOOKS {
+            let marker = self.marker.clone();
+            // Reading of a process that is stuck in the kernel may itself be stuck.
+            let found = run_for(KILL_LOOKS, move || {
+                descendants::reap_orphans();
+                descendants::find(&marker)
+            });
+            let found = found.unwrap_or_default();
+            for left in &mut self.left_behind {
+                left.ended = !found.contains(&left.pid);
+            }
+            if found.is_empty() {
+                break;
+            }
+            if look >= parting_looks {
+                found.into_iter().for_each(|pid| self.end_one(pid));
+            }
+            thread::sleep(LOOK);
+        }
+        if self.ended != Some(Ending::Stuck) {
+            descendants::children().remove(&self.id());
+        }
+    }
+
+    /// Kills a process, and notes it when it had left the group.
+    fn end_one(&mut self, pid: i32) {
+        let in_group = getpgid(Some(Pid::from_raw(pid))).is_ok_and(|group| group.as_raw() == self.id());
+        if !in_group && !self.left_behind.iter().any(|left| left.pid == pid) {
+            self.left_behind.extend(run_for(KILL_LOOKS, move || LeftBehind::of(pid)));
+        }
+        descendants::end(pid);
+    }
+
+    fn id(&self) -> i32 {
+        self.child.id().cast_signed()
     }
 
     fn signal(&self, signal: Signal) {
         // A group that is gone already is what was wanted.
-        let _ = killpg(Pid::from_raw(self.child.id().cast_signed()), signal);
+        let _ = killpg(Pid::from_raw(self.id()), signal);
     }
 }
 
@@ -192,48 +261,12 @@ fn write_input(mut pipe: ChildStdin, text: &str) -> io::Result<ChildStdin> {
     Ok(pipe)
 }
 
-fn read_lines(output: ChildStdout, lines: &Sender<(Nanos, String)>, clock: &dyn Clock) {
-    let mut output = BufReader::new(output);
-    let mut line = Vec::new();
-    while let Ok(1..) = output.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
-        let text = String::from_utf8_lossy(line.trim_ascii_end()).into_owned();
-        if lines.send((clock.now(), text)).is_err() {
-            return;
-        }
-        line.clear();
-    }
-}
-
-/// Copies everything to `log`; a log that cannot be written any more does not stop the process.
-fn keep_last_lines(errors: impl Read, mut log: File) -> VecDeque<String> {
-    let mut errors = BufReader::new(errors);
-    let (mut last, mut line) = (VecDeque::new(), Vec::new());
-    while let Ok(1..) = errors.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
-        let _ = log.write_all(&line);
-        if last.len() == STDERR_LINES {
-            last.pop_front();
-        }
-        last.push_back(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
-        line.clear();
-    }
-    last
-}
-
-/// Runs a program to its end, with this process's own input and outputs.
-///
-/// # Errors
-/// When it cannot be started.
-pub fn run_to_end(argv: &[String]) -> Result<Ending, ProcessError> {
-    let (name, arguments) = argv.split_first().ok_or(ProcessError::Empty)?;
-    #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
-    let status = Command::new(name).args(arguments).status();
-    status.map(Ending::from).map_err(|source| ProcessError::Start { program: name.clone(), source })
-}
-
-/// For a child: ends this process, with its group, when `input` ends, for then its parent is gone.
+/// For a child: ends this process, with its group and all that it has started, when `input` ends, for then its parent
+/// is gone.
 pub fn end_with_input(mut input: impl Read + Send + 'static) {
     thread::spawn(move || {
         let _ = io::copy(&mut input, &mut io::sink());
+        let _ = run_for(KILL_LOOKS, descendants::end_own);
         if nix::unistd::getpgrp() == nix::unistd::getpid() {
             let _ = killpg(nix::unistd::getpgrp(), Signal::SIGKILL);
         }

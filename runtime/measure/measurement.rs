@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use statrs::statistics::{Data, OrderStatistics};
 
 use crate::step::Step;
-use crate::units::{Bytes, SamplesPerSecond, Seconds};
+use crate::units::{Bytes, SamplesPerSecond, Seconds, nulls_are_nan};
 
 /// Where the wall time of one step (one batch) went. The five parts sum to the step's wall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,6 +51,7 @@ pub struct PassTimes {
     /// Everything else the host did, measured: its part of every step, and after the last one.
     pub host_s: Seconds,
     /// Metrics of this pass by name; empty when they mean nothing.
+    #[serde(deserialize_with = "nulls_are_nan")]
     pub accuracy: IndexMap<String, f64>,
 }
 
@@ -157,6 +158,7 @@ pub struct Measurement {
     /// Every pass. An event carries only the passes that no earlier event had: see [`Measurement::after`].
     pub passes: Vec<PassTimes>,
     /// Mean over the passes of each metric; empty when they mean nothing.
+    #[serde(deserialize_with = "nulls_are_nan")]
     pub accuracy: IndexMap<String, f64>,
     /// Why there is no accuracy, when there is none.
     pub accuracy_unknown: Option<String>,

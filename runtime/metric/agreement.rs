@@ -4,9 +4,10 @@
 use std::ops::RangeInclusive;
 
 use indexmap::IndexMap;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::tensor::{DType, Tensor};
+use crate::units::null_is_nan;
 
 /// Agreement of inference with validation over the samples that both computed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -57,11 +58,6 @@ pub struct OutputAgreement {
     pub cosine: Option<f64>,
     /// Share of rows whose largest element is the same; `None` unless the output is `N,C`.
     pub top1_agreement: Option<f64>,
-}
-
-/// JSON has no NaN: it is written as null, and read back as NaN.
-fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    Option::deserialize(deserializer).map(|value| value.unwrap_or(f64::NAN))
 }
 
 /// Bounds of the agreement of an output. Beyond one of them the case fails.

@@ -134,7 +134,8 @@ pub struct Limits {
     pub script_time_s: Seconds,
     /// Heap that a script may hold, tensors included.
     pub script_memory_bytes: Bytes,
-    /// Heap of the whole worker; beyond it the worker ends. 0 is no limit.
+    /// Resident memory of the worker and all that it starts, and heap of the worker; beyond it the worker ends. 0 is no
+    /// limit.
     pub worker_memory_bytes: Bytes,
     /// Wall time of a phase; beyond it the worker is killed.
     pub phase_time_s: Seconds,

@@ -1,12 +1,15 @@
 //! The course of a run on a terminal: one bar for the step under way, with throughput and time left.
 
+use std::io::{Write, stderr};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::lines::{Progress, event_lines};
+use super::text::shown;
 use crate::event::Event;
 use crate::run::Notice;
+use crate::text::one_line;
 
 const LOOP: &str = "  {prefix:<20} {wide_bar} {msg}";
 const SPINNER: &str = "  {prefix:<20} {spinner} {elapsed} {wide_msg}";
@@ -44,7 +47,8 @@ impl Bars {
         for line in event_lines(notice) {
             match &self.bar {
                 Some(bar) => bar.println(line),
-                None => eprintln!("{line}"),
+                // That nobody reads the lines any more stops nothing.
+                None => drop(writeln!(stderr(), "{line}")),
             }
         }
     }
@@ -62,7 +66,7 @@ fn spinner(name: &str, detail: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     bar.set_style(ProgressStyle::with_template(SPINNER).expect("the template is a constant that a test draws"));
     bar.set_prefix(name.to_owned());
-    bar.set_message(detail.to_owned());
+    bar.set_message(one_line(&shown(detail)).into_owned());
     bar.enable_steady_tick(TICK);
     bar
 }

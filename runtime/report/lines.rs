@@ -2,10 +2,14 @@
 
 use std::io::Write;
 
-use super::text::{duration, rate};
+use super::text::{duration, rate, shown};
 use crate::event::{Event, Level};
 use crate::run::Notice;
+use crate::text::one_line;
 use crate::units::{SamplesPerSecond, Seconds};
+
+/// Lines that one notice may have.
+const LINES_MAX: usize = 100;
 
 /// Writes a line for what matters.
 #[derive(Debug)]
@@ -22,13 +26,19 @@ impl<W: Write> Lines<W> {
     /// Takes a notice. That nobody reads the lines any more stops nothing.
     pub fn notice(&mut self, notice: &Notice<'_>) {
         for line in lines(notice) {
-            let _ = writeln!(self.out, "{line}");
+            let _ = self.out.write_all(format!("{line}\n").as_bytes());
         }
     }
 }
 
-/// The lines that say what happened, but for progress.
+/// The lines that say what happened, but for progress. What scripts, files and engines say in them cannot steer the
+/// terminal, and is cut where it is long.
 pub(super) fn event_lines(notice: &Notice<'_>) -> Vec<String> {
+    let lines = said(notice);
+    lines.iter().flat_map(|line| line.split('\n')).take(LINES_MAX).map(|line| shown(line).into_owned()).collect()
+}
+
+fn said(notice: &Notice<'_>) -> Vec<String> {
     match notice {
         Notice::RunBegins { folder } => vec![format!("results in {}", folder.display())],
         Notice::CaseBegins { key, number, count } => vec![format!("case {key} ({number} of {count})")],
@@ -37,24 +47,30 @@ pub(super) fn event_lines(notice: &Notice<'_>) -> Vec<String> {
             vec![format!("  {:<10} {}", step.name(), duration(*time_s))]
         }
         Notice::Event { event: Event::SampleFailed { sample, reason }, .. } => {
-            vec![format!("  warning: sample `{sample}` failed: {reason}")]
+            vec![one_line(&format!("  warning: sample `{sample}` failed: {reason}")).into_owned()]
         }
         Notice::Event { event: Event::Log { level, source, message }, .. } if *level >= Level::Warning => {
             let name = if *level == Level::Error { "error" } else { "warning" };
-            vec![format!("  {name}: {source}: {message}")]
+            vec![one_line(&format!("  {name}: {source}: {message}")).into_owned()]
         }
         Notice::Event { event: Event::Failed(failure), .. } => {
-            let hint = (!failure.hint.is_empty()).then(|| format!("  hint: {}", failure.hint));
-            std::iter::once(format!("  error: {}", failure.reason)).chain(hint).collect()
+            // A reason may have lines of its own: the line of a script.
+            let hint = (!failure.hint.is_empty()).then(|| format!("  hint: {}", indented(&failure.hint)));
+            std::iter::once(format!("  error: {}", indented(&failure.reason))).chain(hint).collect()
         }
         _ => Vec::new(),
     }
 }
 
+/// Further lines stand below the first one's text, so that none passes for a notice.
+fn indented(text: &str) -> String {
+    text.replace('\n', "\n         ")
+}
+
 fn lines(notice: &Notice<'_>) -> Vec<String> {
     match notice {
         Notice::Event { event: Event::StepBegin { step, detail }, .. } => {
-            vec![format!("  {:<10} {detail}", step.name())]
+            vec![one_line(&shown(&format!("  {:<10} {detail}", step.name()))).into_owned()]
         }
         Notice::Event { event: event @ Event::Progress { .. }, .. } => {
             Progress::of(event).map(|p| p.line()).into_iter().collect()
@@ -122,6 +138,25 @@ mod tests {
             samples: 120,
             elapsed_s: Seconds(3.0),
         }
+    }
+
+    #[test]
+    fn what_others_say_cannot_steer_the_terminal_or_fill_it() {
+        let mut lines = Lines::new(Vec::new());
+        let mut say = |event: &Event| lines.notice(&Notice::Event { phase: Phase::Infer, event });
+        say(&Event::StepBegin { step: Step::Inference, detail: "with \x1b]0;title\x07".into() });
+        say(&Event::SampleFailed { sample: "a\n  error: forged".into(), reason: "\x1b[2J".into() });
+        say(&Event::Log { level: Level::Warning, source: "script".into(), message: "x".repeat(1 << 19) });
+        let reason = "at line 3:\nresults in /tmp\x1b[A".to_owned();
+        say(&Event::Failed(crate::event::Failure { step: None, reason, hint: String::new() }));
+        let text = String::from_utf8(lines.out).unwrap().replace(&"x".repeat(900), "[900 x]");
+        insta::assert_snapshot!(text, @r"
+          inference  with \u{1b}]0;title\u{7}
+          warning: sample `a\n  error: forged` failed: \u{1b}[2J
+          warning: script: [900 x]xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx... (523307 more bytes)
+          error: at line 3:
+                 results in /tmp\u{1b}[A
+        ");
     }
 
     #[test]

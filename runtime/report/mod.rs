@@ -12,4 +12,4 @@ pub use bars::Bars;
 pub use lines::Lines;
 pub use rows::{Section, sections};
 pub use table::{Screen, columns, name_value_table, plain_table, record_table};
-pub use text::{bytes, count, duration, percent, rate};
+pub use text::{bytes, count, duration, percent, rate, shown};

@@ -5,6 +5,7 @@ use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width};
 use console::{Style, Term};
 
 use super::rows::sections;
+use super::text::{count, shown};
 use crate::result::{Record, Status};
 
 /// Columns of text where there is no terminal that says.
@@ -15,6 +16,9 @@ const COLUMNS_MAX: u16 = 200;
 
 /// Characters of the names, FlagPerf's longest and a space on each side.
 const NAME_COLUMNS: u16 = 25;
+
+/// Warnings that a table has; the record has all of them.
+const WARNINGS_SHOWN: usize = 50;
 
 /// What text is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +44,7 @@ pub fn columns() -> u16 {
 
 /// The table of a record, with its failures and warnings below.
 pub fn record_table(record: &Record, screen: Screen) -> String {
-    let paint = |style: Style, text: &str| style.force_styling(screen.colour).apply_to(text).to_string();
+    let paint = |style: Style, text: &str| style.force_styling(screen.colour).apply_to(shown(text)).to_string();
     let (word, style) = match record.status {
         Status::Ok => ("ok", Style::new().green()),
         Status::Failed => ("FAILED", Style::new().red().bold()),
@@ -60,7 +64,10 @@ pub fn record_table(record: &Record, screen: Screen) -> String {
 fn notes(record: &Record) -> Vec<(String, String)> {
     let row = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     let mut rows = Vec::new();
-    rows.extend(record.warnings.iter().map(|warning| row("warning", warning)));
+    rows.extend(record.warnings.iter().take(WARNINGS_SHOWN).map(|warning| row("warning", warning)));
+    if let Some(more @ 1..) = record.warnings.len().checked_sub(WARNINGS_SHOWN) {
+        rows.push(row("", &format!("{} more warnings are in the record", count(more as u64))));
+    }
     for failure in &record.failures {
         let step = failure.step.map(|step| format!("{}: ", step.name())).unwrap_or_default();
         rows.push(row("failed", &format!("{step}{}", failure.reason)));
@@ -88,14 +95,15 @@ pub fn plain_table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, 
 fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, columns: u16) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
-    table.add_rows(rows);
+    // A long word takes the square of its length to be wrapped.
+    table.add_rows(rows.into_iter().map(|row| row.map(|text| shown(&text).into_owned())));
     table
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::testing;
+    use crate::result::{FailureRecord, testing};
 
     #[test]
     fn no_line_is_wider_than_the_screen() {
@@ -106,6 +114,29 @@ mod tests {
             let widest = text.lines().map(console::measure_text_width).max().unwrap();
             assert!(widest <= usize::from(columns), "{widest} at {columns}:\n{text}");
         }
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_control_characters_are_escapes() {
+        let mut record = testing::record();
+        record.warnings = vec![format!("\x1b[2J{}", "x".repeat(1 << 19)); 200];
+        record.failures = vec![FailureRecord {
+            phase: None,
+            step: None,
+            reason: "at line 1:\n\tlet x\x07".into(),
+            hint: String::new(),
+            stderr: vec!["\rprogress".into()],
+        }];
+        let text = record_table(&record, Screen { columns: 200, colour: false });
+        assert!(text.len() < 200_000, "{}", text.len());
+        assert_eq!(text.matches("... (523292 more bytes)").count(), WARNINGS_SHOWN);
+        let end = &text[text.find("150 more").unwrap()..];
+        insta::assert_snapshot!(end, @r"
+        150 more warnings are in the record
+         failed                   at line 1:
+                                  \tlet x\u{7}
+           worker                 \rprogress
+        ");
     }
 
     #[test]

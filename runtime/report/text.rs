@@ -1,5 +1,8 @@
-//! Quantities as text.
+//! Quantities as text, and text of others as it is shown.
 
+use std::borrow::Cow;
+
+use crate::text::{SHOWN_BYTES, cut, lines};
 use crate::units::{Bytes, SamplesPerSecond, Seconds};
 
 /// `1.25 GiB`, `310 MiB`.
@@ -47,6 +50,15 @@ pub fn count(count: u64) -> String {
         grouped.push(digit);
     }
     grouped
+}
+
+/// Text as a person is shown it: at most 1000 bytes of it, without control characters but for line breaks. The record
+/// has the whole.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    match cut(text, SHOWN_BYTES) {
+        Cow::Borrowed(whole) => lines(whole),
+        Cow::Owned(cut) => Cow::Owned(lines(&cut).into_owned()),
+    }
 }
 
 /// Three digits that say something.

@@ -2,7 +2,7 @@
 //! later breaks the chain, whose last hash is in the record.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,9 @@ use crate::event::Event;
 use crate::hash::hash_bytes;
 use crate::step::Phase;
 use crate::units::Seconds;
+
+/// Largest file of events. Events beyond it are left out: a worker keeps far below, unless something is wrong with it.
+const BYTES_MAX: u64 = 1 << 30;
 
 /// One line of `events.jsonl`.
 #[derive(Serialize, Deserialize)]
@@ -31,6 +34,7 @@ struct Line<E> {
 pub struct EventChain {
     file: File,
     hash: String,
+    room: u64,
 }
 
 impl EventChain {
@@ -39,21 +43,35 @@ impl EventChain {
     /// # Errors
     /// When the file cannot be made.
     pub fn create(path: &Path) -> io::Result<Self> {
-        Ok(EventChain { file: File::create_new(path)?, hash: String::new() })
+        Ok(EventChain { file: File::create_new(path)?, hash: String::new(), room: BYTES_MAX })
     }
 
-    /// Adds an event that arrived `at_s` after the case began.
+    /// Adds an event that arrived `at_s` after the case began. One that cannot be written is no part of the chain.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When it cannot be written, or the file has reached its largest size.
     pub fn push(&mut self, at_s: Seconds, phase: Phase, event: &Event) -> io::Result<()> {
         if matches!(event, Event::Progress { .. }) {
             return Ok(());
         }
         let mut text = serde_json::to_vec(&Line { previous: self.hash.clone(), at_s, phase, event })?;
-        self.hash = hash_bytes(&text);
+        let hash = hash_bytes(&text);
         text.push(b'\n');
-        self.file.write_all(&text)
+        let Some(room) = self.room.checked_sub(text.len() as u64) else {
+            return Err(io::Error::other(format!("`events.jsonl` has reached its limit of {BYTES_MAX} bytes")));
+        };
+        self.write(&text)?;
+        (self.hash, self.room) = (hash, room);
+        Ok(())
+    }
+
+    /// Writes a line whole or not at all: a part of a line would break the chain for the next.
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let before = self.file.stream_position()?;
+        self.file.write_all(line).inspect_err(|_| {
+            // The first error says more than that the part cannot be taken back.
+            let _ = self.file.set_len(before).and_then(|()| self.file.seek(SeekFrom::Start(before)));
+        })
     }
 
     /// The last hash; empty without any event.
@@ -123,6 +141,19 @@ mod tests {
     fn an_untouched_chain_holds() {
         let (_folder, path, hash) = chain();
         verify_chain(&path, &hash).unwrap();
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_written_is_no_part_of_the_chain() {
+        let (_folder, path, hash) = chain();
+        let file = File::options().write(true).open("/dev/full").unwrap();
+        let mut full = EventChain { file, hash: hash.clone(), room: BYTES_MAX };
+        full.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4 }).unwrap_err();
+        verify_chain(&path, full.hash()).unwrap();
+        let mut large = EventChain { file: File::options().append(true).open(&path).unwrap(), hash, room: 10 };
+        let error = large.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4 }).unwrap_err();
+        assert_eq!(error.to_string(), "`events.jsonl` has reached its limit of 1073741824 bytes");
+        verify_chain(&path, large.hash()).unwrap();
     }
 
     #[test]

@@ -12,6 +12,9 @@ mod machine;
 mod output_copy;
 mod provenance;
 mod record;
+mod scripts;
+#[cfg(test)]
+mod round_trip;
 #[cfg(test)]
 pub(crate) mod testing;
 mod write;
@@ -24,9 +27,10 @@ pub use finish::FinishInfo;
 pub use flops::{FlopCount, Peak};
 pub use machine::Machine;
 pub use output_copy::OutputTime;
-pub use provenance::{Provenance, hash_scripts};
+pub use provenance::Provenance;
 pub use record::{
     ClockCheck, DeviceRecord, FailureRecord, FileRecord, HostRecord, PhaseRecord, Record, SampleFailure, Setting,
     Status, StepRecord,
 };
+pub use scripts::{ScriptHashes, hash_scripts};
 pub use write::{WriteError, write_record};

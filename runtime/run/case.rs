@@ -15,6 +15,7 @@ use super::worker_log::WorkerLog;
 use super::{Interrupt, Notice, Options};
 use crate::event::Level;
 use crate::hash::hash_bytes;
+use crate::host::run_while;
 use crate::plan::{CasePlan, Job, Plan, Row};
 use crate::result::{
     Accuracy, AgreementCheck, EventChain, FailureRecord, FinishInfo, FlopCount, Provenance, Record, Setting, Status,
@@ -36,8 +37,7 @@ pub(super) fn run_case(course: &Course<'_>, case: &CasePlan, watch: &mut dyn FnM
     let folder = course.folder.join(&case.folder);
     let began = course.options.clock.now();
     let mut record = blank(course, case);
-    let files = open_files(course.plan, case, &folder);
-    let (mut log, mut chain) = match files {
+    let (mut log, mut chain) = match open_files(course.plan, case, &folder) {
         Ok(files) => files,
         Err(error) => {
             record.fail(format!("cannot write in `{}`: {error}", folder.display()), "is the disk full?");
@@ -46,6 +46,9 @@ pub(super) fn run_case(course: &Course<'_>, case: &CasePlan, watch: &mut dyn FnM
     };
     if course.plan.site.clear_caches {
         record.warnings.extend(caches::clear(Path::new(caches::DROP_CACHES)));
+    }
+    if !hash_sources(course, case, &mut record) {
+        return record;
     }
     let jobs = case.jobs_in(course.folder);
     let mut unwritten = None;
@@ -75,6 +78,34 @@ pub(super) fn run_case(course: &Course<'_>, case: &CasePlan, watch: &mut dyn FnM
     }
     log.finish(&record.finish_info);
     record
+}
+
+impl Course<'_> {
+    /// Reads files as a phase does: no longer than a phase may take, and not when somebody ends the run.
+    fn bounded<T: Send + 'static>(&self, job: &Job, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (clock, limit) = (&self.options.clock, job.limits.phase_time_s.0);
+        let began = clock.now();
+        run_while(work, || !self.interrupt.is_set() && clock.now().since(began).0 <= limit)
+    }
+}
+
+/// Hashes what a case is made of; `false` when that did not end, which ends the case.
+fn hash_sources(course: &Course<'_>, case: &CasePlan, record: &mut Record) -> bool {
+    let Some(job) = case.jobs.last() else { return true };
+    let scripts = job.scripts.clone();
+    match course.bounded(job, move || hash_scripts(&scripts)) {
+        Some(hashes) => {
+            record.provenance.scripts_sha256 = hashes.sha256;
+            record.warnings.extend(hashes.problems);
+            return true;
+        }
+        None if course.interrupt.is_set() => record.status = Status::Interrupted,
+        None => {
+            let reason = format!("the scripts in `{}` could not be read in time", job.scripts.display());
+            record.fail(reason, "PHASE_TIMEOUT in host.yaml is the limit, in seconds");
+        }
+    }
+    false
 }
 
 /// Takes what came of a phase; `false` ends the case.
@@ -114,7 +145,6 @@ fn open_files(plan: &Plan, case: &CasePlan, folder: &Path) -> io::Result<(Worker
 /// The record of a case of which nothing is measured yet.
 fn blank(course: &Course<'_>, case: &CasePlan) -> Record {
     let config = case.jobs.last().map(|job| &job.config);
-    let scripts = case.jobs.last().map(|job| job.scripts.as_path());
     let findings = course.plan.findings.iter().filter(|finding| finding.level == Level::Warning);
     Record {
         schema: Record::SCHEMA,
@@ -135,7 +165,6 @@ fn blank(course: &Course<'_>, case: &CasePlan) -> Record {
         phases: Vec::new(),
         hosts: Vec::new(),
         provenance: Provenance {
-            scripts_sha256: scripts.and_then(|folder| hash_scripts(folder).ok()).unwrap_or_default(),
             config_sha256: config.map(|config| hash_bytes(text(config).as_bytes())).unwrap_or_default(),
             ..course.program.clone()
         },

@@ -52,10 +52,10 @@ impl Outcome {
 
     /// The program's exit code.
     pub fn exit_code(&self) -> u8 {
-        if self.interrupted {
-            Outcome::INTERRUPTED
-        } else if !self.unwritten.is_empty() {
+        if !self.unwritten.is_empty() {
             Outcome::UNWRITTEN
+        } else if self.interrupted {
+            Outcome::INTERRUPTED
         } else if self.records.iter().any(|record| record.status != Status::Ok) {
             Outcome::FAILED
         } else {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 use super::Outcome;
@@ -38,4 +38,13 @@ impl Interrupt {
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// From now on a write beyond the largest file size (`ulimit -f`) fails, where it would have ended the program. (A write
+/// that nobody reads, SIGPIPE, fails in every program of Rust.)
+///
+/// # Errors
+/// When the system refuses a handler.
+pub fn survive_file_size_limit() -> io::Result<()> {
+    flag::register(SIGXFSZ, Arc::default()).map(drop)
 }

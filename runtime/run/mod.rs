@@ -15,5 +15,5 @@ mod testing;
 mod worker_log;
 
 pub use conduct::{Options, Outcome, RunError, conduct};
-pub use interrupt::Interrupt;
+pub use interrupt::{Interrupt, survive_file_size_limit};
 pub use notice::Notice;

@@ -6,16 +6,21 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{Interrupt, Options};
-use crate::event::{Event, Failure};
-use crate::host::{Ending, Next, Process, Program};
+use crate::event::{Event, Failure, LINE_BYTES_MAX};
+use crate::host::{Ending, LeftBehind, Next, Process, Program};
 use crate::measure::Nanos;
 use crate::plan::Job;
 use crate::result::{Arrival, FailureRecord, PhaseCollector, PhaseRecord};
+use crate::text::{cut, one_line};
+use crate::units::Seconds;
 
 /// How long the conductor listens before it looks at the time and at interrupts.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Characters of a line that is no event which are shown.
+/// How often the memory of the worker and of what it started is looked at, where it has a limit.
+const MEMORY_EVERY: Seconds = Seconds(0.25);
+/// Bytes of a line that is no event which are shown, and which are kept.
 const SHOWN: usize = 200;
+const KEPT: usize = 64 << 10;
 
 /// What came of a phase.
 pub(super) struct PhaseOutcome {
@@ -63,7 +68,9 @@ pub(super) fn run_phase(
     let stderr = process.last_stderr_lines();
     // A worker that was killed has not tidied up; mostly there is nothing.
     let _ = std::fs::remove_dir_all(job.scratch());
-    outcome(job, collector, options, Some(ending), stop, stderr)
+    let mut outcome = outcome(job, collector, options, Some(ending), stop, stderr);
+    outcome.warnings.extend(process.left_behind().iter().map(left_behind));
+    outcome
 }
 
 /// Why the conductor stopped listening.
@@ -84,9 +91,10 @@ fn listen(
     collector: &mut PhaseCollector,
     hear: &mut dyn FnMut(Arrival<'_>),
 ) -> Stop {
+    let mut looked = began;
     loop {
         match process.next(PATIENCE) {
-            Next::Line(at, line) => match serde_json::from_str::<Event>(&line) {
+            Next::Line(at, line) => match Event::from_line(&line) {
                 Ok(event) => {
                     let arrival = Arrival { at, event: &event };
                     collector.take(arrival);
@@ -103,10 +111,22 @@ fn listen(
         if interrupt.is_set() {
             return Stop::Interrupted;
         }
-        if options.clock.now().since(began).0 > job.limits.phase_time_s.0 {
+        let now = options.clock.now();
+        if now.since(began).0 > job.limits.phase_time_s.0 {
             return Stop::Failed(too_long(job));
         }
+        if let Some(limit) = memory_limit(job).filter(|_| now.since(looked).0 >= MEMORY_EVERY.0) {
+            looked = now;
+            if let Some(bytes) = process.memory_beyond(limit) {
+                return Stop::Failed(too_large(bytes, limit));
+            }
+        }
     }
+}
+
+/// WORKER_MEMORY in bytes, where it is set.
+fn memory_limit(job: &Job) -> Option<u64> {
+    Some(job.limits.worker_memory_bytes.0).filter(|bytes| *bytes > 0)
 }
 
 fn outcome(
@@ -143,7 +163,7 @@ fn ended(job: &Job, ending: Ending, finished: bool) -> Failure {
         (None, Ending::Killed(_)) => {
             "`dmesg` may say more; a smaller `batch_size` or `num_workers` needs less memory".to_owned()
         }
-        (None, Ending::Exited(_)) => "its last lines are in stdout_err.out.log".to_owned(),
+        (None, Ending::Exited(_) | Ending::Stuck) => "its last lines are in stdout_err.out.log".to_owned(),
     };
     Failure { step: None, reason: format!("the worker ended {when}: {ending}"), hint }
 }
@@ -153,9 +173,24 @@ fn too_long(job: &Job) -> Failure {
     Failure { step: None, reason, hint: "PHASE_TIMEOUT in host.yaml is the limit, in seconds".to_owned() }
 }
 
+fn too_large(bytes: u64, limit: u64) -> Failure {
+    let reason = format!("the worker and the processes it started held {bytes} bytes of memory, the limit is {limit}");
+    let hint = "WORKER_MEMORY in host.yaml is the limit; a smaller `batch_size` or `num_workers` needs less".to_owned();
+    Failure { step: None, reason, hint }
+}
+
+fn left_behind(left: &LeftBehind) -> String {
+    let what = if left.ended { "it was killed" } else { "it was killed and is still there" };
+    format!("the worker left a process behind, in a group of its own: {} (`{}`); {what}", left.pid, left.command)
+}
+
 fn no_event(line: &str, error: &serde_json::Error) -> Failure {
-    let shown: String = line.chars().take(SHOWN).collect();
-    let reason = format!("the worker wrote what is no event: `{shown}` ({error})");
+    let shown = one_line(cut(line, SHOWN).as_ref()).into_owned();
+    let reason = if line.len() >= LINE_BYTES_MAX {
+        format!("the worker wrote an event of more than {LINE_BYTES_MAX} bytes: `{shown}`")
+    } else {
+        format!("the worker wrote what is no event: `{shown}` ({error})")
+    };
     let hint = "only events may be on a worker's standard output: does a library write there?".to_owned();
     Failure { step: None, reason, hint }
 }
@@ -163,7 +198,7 @@ fn no_event(line: &str, error: &serde_json::Error) -> Failure {
 /// Keeps a line that is no event; that it cannot be kept adds nothing to the failure it causes.
 fn keep(output: &Path, line: &str) {
     if let Ok(mut file) = File::options().append(true).open(output) {
-        let _ = writeln!(file, "{line}");
+        let _ = writeln!(file, "{}", one_line(&cut(line, KEPT)));
     }
 }
 
@@ -177,16 +212,25 @@ mod tests {
     use crate::step::Step;
 
     fn worker(script: &str, limit_s: f64) -> (PhaseOutcome, String) {
+        limited(script, limit_s, 0)
+    }
+
+    fn limited(script: &str, limit_s: f64, memory_bytes: u64) -> (PhaseOutcome, String) {
+        let mut job = testing::job();
+        job.limits.phase_time_s = Seconds(limit_s);
+        job.limits.worker_memory_bytes = crate::units::Bytes(memory_bytes);
+        run(script, job, &Interrupt::default(), &mut |_| {})
+    }
+
+    fn run(script: &str, job: Job, interrupt: &Interrupt, hear: &mut dyn FnMut(Arrival<'_>)) -> (PhaseOutcome, String) {
         let folder = tempfile::tempdir().unwrap();
         let options = Options {
             watched: false,
             worker: vec!["/bin/sh".into(), "-c".into(), script.into()],
             clock: Arc::new(MonotonicClock::start()),
         };
-        let mut job = testing::job();
-        job.limits.phase_time_s = crate::units::Seconds(limit_s);
         let output = folder.path().join("stdout_err.out.log");
-        let outcome = run_phase(&job, &output, &options, &Interrupt::default(), &mut |_| {});
+        let outcome = run_phase(&job, &output, &options, interrupt, hear);
         (outcome, std::fs::read_to_string(output).unwrap())
     }
 
@@ -239,6 +283,46 @@ mod tests {
         let failure = reason(&outcome);
         assert_eq!((failure.step, failure.reason.as_str()), (Some(Step::Build), "no data"));
         assert_eq!(failure.hint, "draw some");
+    }
+
+    /// Starts a process in a session of its own that keeps standard error open, and tells its number there.
+    const LEAVE: &str = "setsid sleep 600 & p=$!; until [ \"$(cat /proc/$p/comm)\" = sleep ]; do :; done; echo $p >&2";
+
+    #[test]
+    fn a_process_that_keeps_standard_error_open_holds_up_nothing_and_is_named() {
+        let (outcome, log) = worker(&format!("read job; {LEAVE}; {BEGIN}; {FINISHED}"), 60.0);
+        assert!(matches!(outcome.end, PhaseEnd::Finished));
+        let pid = log.trim();
+        let expected =
+            format!("the worker left a process behind, in a group of its own: {pid} (`sleep 600`); it was killed");
+        assert_eq!(outcome.warnings, [expected]);
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_sessions_that_a_worker_began() {
+        let interrupt = Interrupt::default();
+        let script = format!("{LEAVE}; {BEGIN}; exec sleep 600");
+        let (outcome, log) = run(&script, testing::job(), &interrupt, &mut |_| interrupt.set());
+        assert!(matches!(outcome.end, PhaseEnd::Interrupted));
+        assert!(outcome.warnings[0].contains(&format!(" {} (`sleep 600`); it was killed", log.trim())));
+    }
+
+    #[test]
+    fn memory_of_what_the_worker_started_counts_towards_its_limit() {
+        let script = format!("{BEGIN}; cat /dev/zero | tail -c 300000000 & wait");
+        let (outcome, _) = limited(&script, 60.0, 64 << 20);
+        let failure = reason(&outcome);
+        assert!(failure.reason.starts_with("the worker and the processes it started held "), "{failure:?}");
+        assert!(failure.reason.ends_with(" bytes of memory, the limit is 67108864"), "{failure:?}");
+        assert!(failure.hint.starts_with("WORKER_MEMORY in host.yaml is the limit"), "{failure:?}");
+    }
+
+    #[test]
+    fn an_event_that_is_too_long_is_named_by_its_length() {
+        let script = r#"printf '{"event":"log","level":"info","source":"x","message":"'; head -c 20000000 /dev/zero | tr '\0' x"#;
+        let (outcome, log) = worker(script, 60.0);
+        assert!(reason(&outcome).reason.starts_with("the worker wrote an event of more than 16777216 bytes: `{"));
+        assert!(log.len() < 70_000, "{}", log.len());
     }
 
     #[test]

@@ -193,3 +193,26 @@ fn outputs_that_are_no_numbers_fail_the_case_whatever_the_weights() {
     let expected = format!("the accuracy gate: validation: {lost} outputs are NaN or infinite");
     assert!(lost > 0 && record["failures"][0]["reason"] == expected.as_str(), "{record}");
 }
+
+#[test]
+fn a_library_that_never_loads_does_not_outlive_doctor() {
+    let site = Site::bad();
+    if compile("tests/plugins/loops.c", &site.library(), &[]).is_none() {
+        return;
+    }
+    let script = r#"
+        "$0" doctor > doctor.txt & doctor=$!
+        until probe=$(pgrep -P $doctor -f libbad); do sleep 0.05; done
+        kill -KILL $doctor
+        for look in $(seq 400); do
+            grep -qs 'State:.[RSD]' /proc/$probe/status || { echo gone; break; }
+            sleep 0.05
+        done
+        kill -KILL $probe 2> /dev/null
+        cat doctor.txt"#;
+    let mut command = assert_cmd::Command::new("/bin/bash");
+    command.args(["-c", script]).arg(assert_cmd::cargo::cargo_bin("flagperf")).current_dir(site.path());
+    let output = command.timeout(std::time::Duration::from_secs(120)).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.starts_with("gone\n") && said.contains("monitors\n"), "{output:?}");
+}

@@ -203,3 +203,26 @@ fn nothing_that_it_says_of_outputs_makes_the_host_take_absurd_memory() {
     let reason = site.reason();
     assert!(reason.contains("out of memory: "), "{reason}");
 }
+
+#[test]
+fn what_it_leaves_in_sessions_of_their_own_is_ended_and_in_the_record() {
+    // The second forgets where it comes from, and its parent is gone.
+    let site = shell(&[
+        "setsid sh -c 'echo $$ > pid; exec sleep 600' &",
+        "(env -i PATH=\"$PATH\" setsid sh -c 'echo $$ > orphan; exec sleep 601' &)",
+        "until [ -s pid ] && [ -s orphan ]; do sleep 0.05; done",
+        "until grep -q sleep /proc/$(cat pid)/comm && grep -q sleep /proc/$(cat orphan)/comm; do sleep 0.05; done",
+        "exit 3",
+    ]);
+    let (record, _) = site.run(&[]);
+    assert!(record["failures"][0]["reason"].as_str().expect("a reason").contains("exited with status 3"), "{record}");
+    for (file, command) in [("pid", "sleep 600"), ("orphan", "sleep 601")] {
+        let pid = fs::read_to_string(site.folder().join(file)).expect("it was started");
+        let expected = format!(
+            "the worker left a process behind, in a group of its own: {} (`{command}`); it was killed",
+            pid.trim()
+        );
+        assert!(record["warnings"].as_array().expect("warnings").contains(&expected.into()), "{}", record["warnings"]);
+        is_gone(&site.folder().join(file));
+    }
+}

@@ -1,0 +1,110 @@
+//! Lines of a child's standard output, each with the time of its arrival. A reader that falls behind makes the child
+//! wait, so the lines that wait are bounded in number and in bytes.
+
+use std::io::{BufRead, BufReader, Read};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+
+use crate::measure::{Clock, Nanos};
+
+/// A longer line is cut: nothing that a worker says is as long.
+const LINE_BYTES_MAX: u64 = 16 << 20;
+/// Lines, and bytes of lines, that may wait to be read; then the child waits.
+const LINES_WAITING: usize = 4096;
+const BYTES_WAITING: usize = 32 << 20;
+
+/// Lines as they arrive.
+#[derive(Debug)]
+pub(super) struct Lines {
+    lines: Receiver<(Nanos, String)>,
+    waiting: Arc<Waiting>,
+}
+
+/// Bytes of lines that were read from the pipe and not yet taken.
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: Mutex<usize>,
+    fewer: Condvar,
+}
+
+impl Lines {
+    /// Reads `output` to its end, in a thread of its own; lines are stamped by `clock`.
+    pub(super) fn read(output: impl Read + Send + 'static, clock: Arc<dyn Clock>) -> Self {
+        let (sender, lines) = crossbeam_channel::bounded(LINES_WAITING);
+        let waiting = Arc::new(Waiting::default());
+        let counted = Arc::clone(&waiting);
+        thread::spawn(move || read_lines(output, &sender, &counted, &*clock));
+        Lines { lines, waiting }
+    }
+
+    /// The next line; waits at most `patience`.
+    pub(super) fn next(&self, patience: Duration) -> Result<(Nanos, String), RecvTimeoutError> {
+        let (at, line) = self.lines.recv_timeout(patience)?;
+        self.waiting.remove(line.len());
+        Ok((at, line))
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        // Nothing is taken any more: a reader that waits for room finds the channel closed.
+        *self.waiting.lock() = 0;
+        self.waiting.fewer.notify_all();
+    }
+}
+
+impl Waiting {
+    /// Counts a line, once there is room. A line larger than all the room waits until it is alone.
+    fn add(&self, bytes: usize) {
+        let full = |waiting: &mut usize| *waiting > 0 && *waiting + bytes > BYTES_WAITING;
+        let mut waiting = self.fewer.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        *waiting += bytes;
+    }
+
+    fn remove(&self, bytes: usize) {
+        let mut waiting = self.lock();
+        *waiting = waiting.saturating_sub(bytes);
+        self.fewer.notify_all();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, usize> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read_lines(output: impl Read, lines: &Sender<(Nanos, String)>, waiting: &Waiting, clock: &dyn Clock) {
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    while let Ok(1..) = output.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+        let at = clock.now();
+        let text = String::from_utf8_lossy(line.trim_ascii_end()).into_owned();
+        waiting.add(text.len());
+        if lines.send((at, text)).is_err() {
+            return;
+        }
+        line.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::MonotonicClock;
+
+    #[test]
+    fn lines_that_nobody_takes_are_bounded_in_bytes() {
+        let line = vec![b'x'; (1 << 20) - 1];
+        let text = std::iter::repeat_n([&line[..], b"\n"].concat(), 200).flatten().collect::<Vec<_>>();
+        let lines = Lines::read(std::io::Cursor::new(text), Arc::new(MonotonicClock::start()));
+        let mut count = 0;
+        while let Ok((_, line)) = lines.next(Duration::from_secs(60)) {
+            assert_eq!(line.len(), (1 << 20) - 1);
+            assert!(lines.lines.len() <= BYTES_WAITING / line.len() + 1, "{}", lines.lines.len());
+            count += 1;
+        }
+        assert_eq!(count, 200);
+    }
+}

@@ -1,0 +1,190 @@
+//! Standard error of a child: copied to a log, its last lines kept. What is held in memory is bounded,
+//! whatever the child writes.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::ChildStderr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::text;
+
+/// Last lines that are kept for the reason of a failure, and bytes of each.
+const LINES_KEPT: usize = 20;
+const LINE_BYTES_KEPT: usize = 4 << 10;
+/// Bytes that are read at once.
+const PIECE_BYTES: u64 = 64 << 10;
+/// Looks that the last lines have to arrive in once the process is gone: what it started may hold the pipe open.
+const LAST_LINES_LOOKS: u32 = 25;
+const LOOK: Duration = Duration::from_millis(20);
+/// Largest log of what children write.
+pub(super) const LOG_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads standard error of a child to its end, in a thread of its own.
+#[derive(Debug)]
+pub(super) struct StderrReader {
+    kept: Arc<Mutex<LastLines>>,
+    reader: JoinHandle<()>,
+}
+
+impl StderrReader {
+    pub(super) fn start(errors: ChildStderr, log: CappedLog) -> Self {
+        let kept = Arc::new(Mutex::default());
+        let lines = Arc::clone(&kept);
+        StderrReader { kept, reader: thread::spawn(move || copy(errors, log, &lines)) }
+    }
+
+    /// The last lines, once the process has ended. Who else holds the pipe open is not waited for.
+    pub(super) fn last_lines(&self) -> Vec<String> {
+        for _ in 0..LAST_LINES_LOOKS {
+            if self.reader.is_finished() {
+                break;
+            }
+            thread::sleep(LOOK);
+        }
+        lock(&self.kept).texts()
+    }
+}
+
+fn copy(errors: impl Read, mut log: CappedLog, kept: &Mutex<LastLines>) {
+    let mut errors = BufReader::new(errors);
+    let mut piece = Vec::new();
+    while let Ok(1..) = errors.by_ref().take(PIECE_BYTES).read_until(b'\n', &mut piece) {
+        log.write(&piece);
+        lock(kept).push(&piece);
+        piece.clear();
+    }
+    log.finish(&lock(kept).texts());
+}
+
+fn lock(kept: &Mutex<LastLines>) -> std::sync::MutexGuard<'_, LastLines> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The last lines of a stream that arrives in pieces.
+#[derive(Debug, Default)]
+struct LastLines {
+    lines: VecDeque<Line>,
+    /// Whether the last line has no end yet.
+    open: bool,
+}
+
+/// The beginning of a line, and how many bytes follow.
+#[derive(Debug, Default)]
+struct Line {
+    begin: Vec<u8>,
+    more: usize,
+}
+
+impl LastLines {
+    /// Takes the next piece: a line, or a part of one.
+    fn push(&mut self, piece: &[u8]) {
+        if !self.open {
+            if self.lines.len() == LINES_KEPT {
+                self.lines.pop_front();
+            }
+            self.lines.push_back(Line::default());
+        }
+        let ended = piece.ends_with(b"\n");
+        self.open = !ended;
+        let piece = if ended { piece.trim_ascii_end() } else { piece };
+        if let Some(line) = self.lines.back_mut() {
+            let room = LINE_BYTES_KEPT.saturating_sub(line.begin.len()).min(piece.len());
+            line.begin.extend_from_slice(&piece[..room]);
+            line.more += piece.len() - room;
+        }
+    }
+
+    fn texts(&self) -> Vec<String> {
+        let text = |line: &Line| match (String::from_utf8_lossy(&line.begin), line.more) {
+            (begin, 0) => begin.into_owned(),
+            (begin, more) => format!("{begin}... ({more} more bytes)"),
+        };
+        self.lines.iter().map(text).collect()
+    }
+}
+
+/// A log with a largest size. Beyond it says that it ends, and at the end how much is missing, and the last lines.
+///
+/// A log that cannot be written any more does not stop the process.
+#[derive(Debug)]
+pub(super) struct CappedLog {
+    file: File,
+    room: u64,
+    left_out: u64,
+}
+
+impl CappedLog {
+    /// Appends to `path`, up to `bytes_max` in all.
+    pub(super) fn open(path: &Path, bytes_max: u64) -> io::Result<Self> {
+        let file = File::options().create(true).append(true).open(path)?;
+        let size = file.metadata()?.len();
+        Ok(CappedLog { file, room: bytes_max.saturating_sub(size), left_out: 0 })
+    }
+
+    fn write(&mut self, piece: &[u8]) {
+        let size = piece.len() as u64;
+        if self.left_out == 0 && size <= self.room {
+            self.room -= size;
+            let _ = self.file.write_all(text::log_text(piece).as_bytes());
+            return;
+        }
+        if self.left_out == 0 {
+            let _ = writeln!(self.file, "\n[flagperf] this log has reached its limit; what follows is left out");
+        }
+        self.left_out += size;
+    }
+
+    fn finish(&mut self, last: &[String]) {
+        if self.left_out > 0 {
+            let last: String = last.iter().map(|line| format!("{}\n", text::one_line(line))).collect();
+            let _ = write!(self.file, "[flagperf] {} bytes are left out; the last lines:\n{last}", self.left_out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_without_an_end_is_kept_by_its_beginning_and_its_length() {
+        let mut last = LastLines::default();
+        for _ in 0..1000 {
+            last.push(&[b'x'; 1 << 16]);
+        }
+        last.push(b"y\n");
+        last.push(b"end\n");
+        let texts = last.texts();
+        assert_eq!(texts[0], format!("{}... ({} more bytes)", "x".repeat(4 << 10), 1000 * (1 << 16) + 1 - (4 << 10)));
+        assert_eq!(texts[1..], ["end"]);
+        assert!(last.lines.iter().map(|line| line.begin.capacity()).sum::<usize>() < 1 << 20);
+    }
+
+    #[test]
+    fn of_many_lines_the_last_are_kept() {
+        let mut last = LastLines::default();
+        for number in 0..100 {
+            last.push(format!("{number}\n").as_bytes());
+        }
+        assert_eq!((last.texts().len(), last.texts()[0].as_str()), (LINES_KEPT, "80"));
+    }
+
+    #[test]
+    fn a_log_ends_at_its_limit_and_says_what_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        for _ in 0..2 {
+            let mut text = b"0123456789\n".repeat(20);
+            text.extend(b"\x1b[2Jlast");
+            copy(&text[..], CappedLog::open(&path, 44).unwrap(), &Mutex::default());
+        }
+        let log = std::fs::read_to_string(&path).unwrap();
+        let note = "\n[flagperf] this log has reached its limit; what follows is left out\n[flagperf] ";
+        assert!(log.starts_with(&format!("{}{note}184 bytes", "0123456789\n".repeat(4))), "{log}");
+        assert!(log.ends_with("0123456789\n\\u{1b}[2Jlast\n") && log.contains("228 bytes are left out"), "{log}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Every event reads back as it was written, also with numbers that JSON has not.
+
+use indexmap::IndexMap;
+
+use super::testing;
+use crate::event::{DatasetFacts, EngineFacts, Event, Failure, Level, ModelFacts, Step};
+use crate::measure::{Latency, Measurement, PassTimes, VendorTime};
+use crate::metric::{Agreement, OutputAgreement};
+use crate::units::{Bytes, SamplesPerSecond, Seconds};
+
+/// The event's place in [`events`]; a new kind of event does not compile without one.
+fn place(event: &Event) -> usize {
+    match event {
+        Event::Started { .. } => 0,
+        Event::StepBegin { .. } => 1,
+        Event::StepEnd { .. } => 2,
+        Event::Progress { .. } => 3,
+        Event::Model(_) => 4,
+        Event::Dataset(_) => 5,
+        Event::Engine(_) => 6,
+        Event::SampleFailed { .. } => 7,
+        Event::Wrote { .. } => 8,
+        Event::Measured(_) => 9,
+        Event::Agreement(_) => 10,
+        Event::Log { .. } => 11,
+        Event::Failed(_) => 12,
+        Event::Finished { .. } => 13,
+        Event::Sidecar(_) => 14,
+    }
+}
+
+/// One of each kind, whose numbers are `x` wherever they may be.
+fn events(x: f64) -> Vec<Event> {
+    let text = || "text".to_owned();
+    let step = Step::Inference;
+    vec![
+        Event::Started { pid: 1 },
+        Event::StepBegin { step, detail: text() },
+        Event::StepEnd { step, time_s: Seconds(x) },
+        Event::Progress {
+            step,
+            warmup: false,
+            pass: 0,
+            passes: 1,
+            batch: 1,
+            batches: 2,
+            samples: 3,
+            elapsed_s: Seconds(x),
+        },
+        Event::Model(ModelFacts::default()),
+        Event::Dataset(DatasetFacts::default()),
+        Event::Engine(Box::new(EngineFacts { load_s: Seconds(x), ..EngineFacts::default() })),
+        Event::SampleFailed { sample: text(), reason: text() },
+        Event::Wrote { what: text(), path: text(), size_bytes: Bytes(1), sha256: text() },
+        Event::Measured(Box::new(measurement(x))),
+        Event::Agreement(Agreement {
+            outputs: IndexMap::from([("scores".to_owned(), agreement(x))]),
+            ..Agreement::default()
+        }),
+        Event::Log { level: Level::Warning, source: text(), message: text() },
+        Event::Failed(Failure { step: None, reason: text(), hint: text() }),
+        Event::Finished { memory_bytes_max: Bytes(1) },
+        Event::Sidecar(Box::default()),
+    ]
+}
+
+fn agreement(x: f64) -> OutputAgreement {
+    OutputAgreement {
+        max_abs: x,
+        mean_abs: x,
+        median_abs: x,
+        max_rel: x,
+        mean_rel: x,
+        median_rel: x,
+        relative_l2: x,
+        worst_sample: x,
+        cosine: Some(x),
+        top1_agreement: Some(x),
+        ..OutputAgreement::default()
+    }
+}
+
+fn measurement(x: f64) -> Measurement {
+    let accuracy = IndexMap::from([("top1".to_owned(), x)]);
+    let time = Seconds(x);
+    Measurement {
+        warmup_s: time,
+        throughput_whole_samples_per_s: Some(SamplesPerSecond(x)),
+        throughput_core_samples_per_s: Some(SamplesPerSecond(x)),
+        latency: Some(Latency { min_s: time, max_s: time, ..Latency::default() }),
+        passes: vec![PassTimes { whole_s: time, core_s: time, accuracy: accuracy.clone(), ..PassTimes::default() }],
+        accuracy,
+        spans: IndexMap::from([("span".to_owned(), time)]),
+        vendor_time: Some(VendorTime { sum_s: time, max_s: time }),
+        ..testing::measurement(Step::Inference)
+    }
+}
+
+#[test]
+fn every_event_survives_numbers_that_are_not_finite() {
+    for x in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let events = events(x);
+        assert!(events.iter().enumerate().all(|(index, event)| place(event) == index) && events.len() == 15);
+        for event in events {
+            let line = String::from_utf8(event.to_line()).unwrap();
+            let read = Event::from_line(&line).unwrap_or_else(|error| panic!("{x}: {line}: {error}"));
+            assert_eq!(String::from_utf8(read.to_line()).unwrap(), line);
+        }
+    }
+}
+
+#[test]
+fn a_metric_that_is_not_a_number_stays_none() {
+    let line = String::from_utf8(Event::Measured(Box::new(measurement(f64::NAN))).to_line()).unwrap();
+    let Event::Measured(read) = Event::from_line(&line).unwrap() else { panic!("{line}") };
+    assert!(read.accuracy["top1"].is_nan() && read.passes[0].core_s.0.is_nan() && read.spans["span"].0.is_nan());
+}
