@@ -67,7 +67,8 @@ pub struct EngineEntry {
     /// The options that it knows, with their defaults; null leaves it to the engine.
     #[serde(default)]
     pub options: IndexMap<String, Value>,
-    /// Whether it opens the ONNX file; if not, `exist_onnx_path` may be a placeholder.
+    /// Whether it opens the ONNX file; if not, `exist_onnx_path` may be a placeholder. With validation, a sidecar then gets
+    /// the exported graph as a module.
     #[serde(default = "opens_onnx")]
     pub opens_onnx: bool,
 }

@@ -38,6 +38,7 @@ SECONDS_MAX = 1e9
 # Shows a value in at most so many characters, whatever its own `__repr__` does.
 SHORT = reprlib.Repr()
 SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 200
+JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 # How long a question is awaited without sleeping: a core that sleeps takes tens of microseconds to wake.
 AWAKE_SECONDS = 200e-6
 
@@ -419,7 +420,7 @@ def lines(pipe):
 
 def message(answer):
     """An answer as a line. Text that is no Unicode, such as the name of a file may be, is shown as far as it is."""
-    return json.dumps(answer, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace") + b"\n"
+    return JSON.encode(answer).encode("utf-8", "replace") + b"\n"
 
 
 def main():
