@@ -57,6 +57,11 @@ pub fn cache_folder() -> Option<PathBuf> {
     cache.map(|cache| cache.join("flagperf"))
 }
 
+/// What the variable of a vendor says of the devices that this process sees; `None` when it is not set.
+pub fn visible_devices(name: &str) -> Option<String> {
+    variable(name).map(|value| value.to_string_lossy().into_owned())
+}
+
 fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
