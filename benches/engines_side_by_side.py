@@ -3,8 +3,8 @@
     python benches/engines_side_by_side.py PROGRAM MODEL.onnx [--rows openvino,onnxruntime,...] [--libtorch PLUG-IN]
 
 PROGRAM is the built bench: `cargo bench --bench engine --no-run` prints its path. MODEL.onnx is ResNet-50 as `flagperf run
---case resnet50` leaves it in `onnxs/`; with `--device cuda` one in f16. The Python needs the packages of the rows that are
-asked for; both sides open the very same library file. A bare loop does what core does: input in (pinned) host memory,
+--case resnet50` leaves it in the run's folder; with `--device cuda` one in f16. The Python needs the packages of the rows
+that are asked for; both sides open the very same library file. A bare loop does what core does: input in (pinned) host memory,
 transfer, compute, synchronise, each step. Prints a table: rates by the median step of each turn, and by the quickest step
 of all, which neighbours on the machine disturb least; on a device also the bare loop's rate with the input resident there.
 """

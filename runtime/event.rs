@@ -140,12 +140,14 @@ pub struct ModelFacts {
     pub multiply_adds_per_sample: Option<u64>,
     /// Version of the standard operator set.
     pub opset: i64,
-    /// Where the weights come from: a file name, `seeded random (seed 0)`, `onnx`.
+    /// Where the weights come from, in words: file names, `seeded random values`, `of m.onnx`.
     pub weights: String,
-    /// Whether the weights mean anything: without them there is no accuracy.
+    /// Whether the weights are known to be random: then accuracy means nothing. configs/README.md has the rule for model
+    /// files.
     pub weights_are_random: bool,
-    /// SHA-256 of the weights file, if there is one.
-    pub weights_sha256: Option<String>,
+    /// Validation: every file that the graphs read weights from.
+    #[serde(default)]
+    pub weights_files: Vec<FileFacts>,
     /// Inputs by name, as specifications.
     pub inputs: IndexMap<String, String>,
     /// Outputs by name, as specifications.
@@ -192,6 +194,9 @@ pub struct EngineFacts {
     pub version: String,
     /// The device it runs on, as the engine names it (`cpu`).
     pub device: String,
+    /// What tells the device from every other one (a UUID), where the vendor's monitor knows for certain which it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_id: Option<String>,
     /// Version of the device's driver, where the device has one that tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,

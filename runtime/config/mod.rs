@@ -34,7 +34,7 @@ pub(crate) mod fixture;
 
 pub use case::CaseConfig;
 pub use case_key::CaseKey;
-pub use env::{Environment, cache_folder, python_path, visible_devices};
+pub use env::{Environment, cache_folder, python_path};
 pub use finding::{Explained, Finding, Findings};
 pub use flops::{FlopsError, flops};
 pub use key::{Key, Kind, Owner, THREADS_MAX};

@@ -172,8 +172,10 @@ pub struct Measurement {
     /// Time that the vendor's code asked to have taken off; nothing was. `None` when it asked for none.
     #[serde(default)]
     pub vendor_time: Option<VendorTime>,
-    /// Memory that the engine has in use on its device, at the end; `None` when it does not say.
-    pub device_memory_bytes: Option<Bytes>,
+    /// The largest of the samples of memory in use on the device, by this and every other process, from before loading
+    /// until after the last pass: a few in a second, and what the engine says after each pass. A shorter peak may be
+    /// missed. Each device counts once. `None` when neither the vendor's monitor nor the engine says anything.
+    pub device_memory_bytes_max: Option<Bytes>,
     /// Peak resident memory of the worker so far, and of the engine's own processes.
     pub memory_bytes_max: Bytes,
 }

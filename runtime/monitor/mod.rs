@@ -2,6 +2,7 @@
 //!
 //! Knows no engine and no case; measures nothing by itself.
 
+mod cuda;
 mod nvml;
 mod processor;
 mod table;

@@ -2,14 +2,13 @@
 
 use std::sync::OnceLock;
 
-use nvml_wrapper::{Device, Nvml};
+use nvml_wrapper::Nvml;
 
-use super::{DeviceFacts, Monitor};
-use crate::config::visible_devices;
+use super::{DeviceFacts, Monitor, cuda};
 use crate::units::Bytes;
 
-/// The variable that says which devices a process sees, and in which order.
-const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+/// What NVML puts before the UUID of a device, and of a part of one.
+const PREFIXES: [&str; 2] = ["GPU-", "MIG-"];
 
 /// The monitor of GPUs that NVML knows.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +30,16 @@ impl Monitor for Gpus {
 
     fn device(&self, name: &str) -> Option<DeviceFacts> {
         let card = Card::behind(name)?;
-        let memory_used = card.memory();
-        Some(DeviceFacts { name: card.name, driver: Some(card.driver), memory_used })
+        Some(DeviceFacts { name: card.name, driver: Some(card.driver), id: Some(card.uuid) })
+    }
+
+    fn devices(&self) -> Vec<String> {
+        library().map(whole_devices).unwrap_or_default()
+    }
+
+    fn memory_used(&self, id: &str) -> Option<Bytes> {
+        let device = library()?.device_by_uuid(id).ok()?;
+        device.memory_info().ok().map(|memory| Bytes(memory.used))
     }
 }
 
@@ -47,11 +54,15 @@ pub struct Card {
 }
 
 impl Card {
-    /// The device that this process sees as number `index`; `None` when NVML is not here or does not know it.
+    /// The device that this process sees as number `index` in CUDA; `None` when NVML is not here, or it cannot be known
+    /// for certain which one that is.
     pub fn of(index: u32) -> Option<Card> {
         let nvml = library()?;
-        let device = visible(nvml, index)?;
-        let (uuid, name, driver) = (device.uuid().ok()?, device.name().ok()?, nvml.sys_driver_version().ok()?);
+        let uuid = resolve(index, cuda::uuid(index).as_deref(), &whole_devices(nvml), &|uuid| {
+            nvml.device_by_uuid(uuid).is_ok()
+        })?;
+        let device = nvml.device_by_uuid(uuid.as_str()).ok()?;
+        let (name, driver) = (device.name().ok()?, nvml.sys_driver_version().ok()?);
         Some(Card { uuid, name, driver })
     }
 
@@ -63,8 +74,7 @@ impl Card {
 
     /// Memory in use on it, by every process.
     pub fn memory(&self) -> Option<Bytes> {
-        let device = library()?.device_by_uuid(self.uuid.as_str()).ok()?;
-        device.memory_info().ok().map(|memory| Bytes(memory.used))
+        Gpus.memory_used(&self.uuid)
     }
 }
 
@@ -73,16 +83,19 @@ fn library() -> Option<&'static Nvml> {
     LIBRARY.get_or_init(|| Nvml::init().ok()).as_ref()
 }
 
-/// The variable lists indices or the beginnings of UUIDs; without it, devices are in the driver's order.
-fn visible(nvml: &Nvml, index: u32) -> Option<Device<'_>> {
-    let Some(listed) = visible_devices(VISIBLE) else { return nvml.device_by_index(index).ok() };
-    let entry = listed.split(',').nth(index as usize)?.trim().to_owned();
-    match entry.parse() {
-        Ok(index) => nvml.device_by_index(index).ok(),
-        Err(_) => {
-            let mut devices = (0..nvml.device_count().ok()?).filter_map(|index| nvml.device_by_index(index).ok());
-            devices.find(|device| device.uuid().is_ok_and(|uuid| uuid.starts_with(&entry)))
-        }
+/// The UUIDs of the devices, parts of devices (MIG) not among them.
+fn whole_devices(nvml: &Nvml) -> Vec<String> {
+    let count = nvml.device_count().unwrap_or(0);
+    (0..count).filter_map(|index| nvml.device_by_index(index).ok()?.uuid().ok()).collect()
+}
+
+/// NVML's UUID of the device that CUDA has under a number. NVML has an order of its own, so the number says nothing
+/// there: CUDA's UUID does, and without one only the number 0 of a machine with a single device.
+fn resolve(index: u32, cuda: Option<&str>, whole: &[String], is_known: &dyn Fn(&str) -> bool) -> Option<String> {
+    match (cuda, whole) {
+        (Some(uuid), _) => PREFIXES.iter().map(|prefix| format!("{prefix}{uuid}")).find(|uuid| is_known(uuid)),
+        (None, [only]) if index == 0 => Some(only.clone()),
+        (None, _) => None,
     }
 }
 
@@ -91,9 +104,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_the_library_there_is_no_card() {
-        if library().is_none() {
-            assert_eq!((Card::of(0), Card::behind("cuda:0 H200")), (None, None));
-        }
+    fn a_number_of_cuda_is_the_device_of_its_uuid_whatever_the_order_of_nvml() {
+        let whole = ["GPU-a".to_owned(), "GPU-b".to_owned()];
+        let known = |uuid: &str| ["GPU-a", "GPU-b", "MIG-c"].contains(&uuid);
+        assert_eq!(resolve(0, Some("b"), &whole, &known).as_deref(), Some("GPU-b"));
+        assert_eq!(resolve(0, Some("c"), &whole, &known).as_deref(), Some("MIG-c"), "a part of a device");
+        assert_eq!(resolve(0, Some("d"), &whole, &known), None);
+    }
+
+    #[test]
+    fn without_cuda_a_number_means_something_on_a_machine_with_one_device_only() {
+        let whole = ["GPU-a".to_owned(), "GPU-b".to_owned()];
+        assert_eq!(resolve(0, None, &whole, &|_| true), None);
+        assert_eq!(resolve(0, None, &whole[..1], &|_| true).as_deref(), Some("GPU-a"));
+        assert_eq!(resolve(1, None, &whole[..1], &|_| true), None);
     }
 }

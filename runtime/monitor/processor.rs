@@ -29,6 +29,6 @@ impl Monitor for Processor {
         let asked = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
         let system = System::new_with_specifics(asked).ok()?;
         let name = system.cpus().first()?.brand().trim().to_owned();
-        Some(DeviceFacts { name, driver: None, memory_used: None })
+        Some(DeviceFacts { name, driver: None, id: None })
     }
 }

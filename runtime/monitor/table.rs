@@ -18,6 +18,15 @@ pub trait Monitor: Send + Sync {
     /// What it knows of a device by the engines' name for it (`cpu`, `cuda:1`, and perhaps more after a space); `None`
     /// when that is none of its devices.
     fn device(&self, name: &str) -> Option<DeviceFacts>;
+    /// The ids of all of its devices whose memory it knows; empty when they have none of their own.
+    fn devices(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// Memory in use on the device of this id, by every process.
+    fn memory_used(&self, id: &str) -> Option<Bytes> {
+        let _ = id;
+        None
+    }
 }
 
 /// What a device says of itself.
@@ -27,8 +36,8 @@ pub struct DeviceFacts {
     pub name: String,
     /// Version of its driver; `None` when it has none of its own.
     pub driver: Option<String>,
-    /// Memory in use on it, by every process; `None` when it has none of its own.
-    pub memory_used: Option<Bytes>,
+    /// What tells it from every other device (a UUID); `None` when it has nothing of the kind.
+    pub id: Option<String>,
 }
 
 /// Every monitor of this build, by name.

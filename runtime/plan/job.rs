@@ -1,6 +1,6 @@
 //! What a worker is told: one phase of one case, everything resolved.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -123,6 +123,16 @@ pub enum ModelInput {
     Placeholder(PathBuf),
     /// A file that the compiler made earlier; step e is left out.
     Compiled(PathBuf),
+}
+
+impl ModelInput {
+    /// The same in a run whose folder is `run`: what validation exports lies there.
+    pub(super) fn placed(self, run: &Path) -> Self {
+        match self {
+            ModelInput::Exported(manifest) => ModelInput::Exported(run.join(manifest)),
+            other => other,
+        }
+    }
 }
 
 /// Limits that hold scripts and workers.

@@ -127,7 +127,7 @@ pub fn find_model(path: &Path) -> FoundModel {
             manifest if !Manifest::is_named_by(path) && manifest.exists() => checked(&manifest),
             _ => FoundModel::Missing,
         },
-        Err(error) => FoundModel::Unusable(format!("`{}`: {error}", path.display())),
+        Err(error) => FoundModel::Unusable(format!("cannot open `{}`: {error}", path.display())),
     }
 }
 
@@ -192,7 +192,21 @@ mod tests {
             refused(&graphs(&[graph("unet", &FILE.replace("size_bytes", "size"))])),
             refused(&format!("\"{}\"", "x".repeat(2 << 20))),
         ];
-        insta::assert_snapshot!(refusals.join("\n"), @"");
+        insta::assert_snapshot!(refusals.join("\n"), @r"
+        the manifest `/sd.graphs.json` is malformed: expected ident at line 1 column 2
+        the manifest `/sd.graphs.json` is malformed: unknown field `graph`, expected `graphs` at line 1 column 8
+        the manifest `/sd.graphs.json` names no graph
+        the manifest `/sd.graphs.json` names no file of graph `unet`
+        the manifest `/sd.graphs.json` names graph `unet` twice
+        the manifest `/sd.graphs.json` names `sd_unet.onnx` for two graphs
+        the manifest `/sd.graphs.json` names `../sd_unet.onnx` of graph `unet`, which is not in the manifest's folder
+        the manifest `/sd.graphs.json` names `/etc/passwd` of graph `unet`, which is not in the manifest's folder
+        the manifest `/sd.graphs.json` names `` of graph `unet`, which is not in the manifest's folder
+        the manifest `/sd.graphs.json` names a graph `../unet`, whose name has more than letters, digits, `_` and `-`
+        the manifest `/sd.graphs.json` names a graph `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx`, whose name does not have 1 to 64 characters
+        the manifest `/sd.graphs.json` is malformed: unknown field `size`, expected one of `path`, `size_bytes`, `sha256` at line 1 column 70
+        the manifest `/sd.graphs.json` cannot be read: is larger than 1048576 bytes
+        ");
     }
 
     #[test]
@@ -226,7 +240,7 @@ mod tests {
         let unusable = |path: &Path, what: &str| {
             assert_eq!(
                 find_model(path),
-                FoundModel::Unusable(format!("`{}`: is {what}, not a regular file", path.display()))
+                FoundModel::Unusable(format!("cannot open `{}`: is {what}, not a regular file", path.display()))
             );
         };
         unusable(folder.path(), "a folder");

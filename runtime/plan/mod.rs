@@ -12,6 +12,8 @@ mod problem;
 mod route;
 mod rows;
 #[cfg(test)]
+mod model_tests;
+#[cfg(test)]
 mod shipped;
 #[cfg(test)]
 mod tests;

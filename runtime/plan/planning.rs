@@ -53,10 +53,7 @@ impl CasePlan {
             log_dir: run.join(&job.log_dir),
             outputs: job.outputs.as_ref().map(|path| run.join(path)),
             export: job.export.as_ref().map(|path| run.join(path)),
-            model: match &job.model {
-                Some(ModelInput::Exported(manifest)) => Some(ModelInput::Exported(run.join(manifest))),
-                model => model.clone(),
-            },
+            model: job.model.clone().map(|model| model.placed(run)),
             ..job.clone()
         };
         self.jobs.iter().map(placed).collect()
@@ -189,7 +186,7 @@ impl Planner<'_> {
         match (self.catalogue.find_model)(&path) {
             FoundModel::At(found) => return found,
             FoundModel::Missing => self.error(key, PlanProblem::Missing { what, path: path.clone() }),
-            FoundModel::Unusable(reason) => self.error(key, PlanProblem::UnusableModel { what, reason }),
+            FoundModel::Unusable(reason) => self.error(key, PlanProblem::UnusableModel { reason }),
         }
         path
     }

@@ -204,10 +204,8 @@ pub enum PlanProblem {
         path: PathBuf,
     },
     /// A model that is there and cannot be used.
-    #[error("cannot use the {what}: {reason}")]
+    #[error("{reason}")]
     UnusableModel {
-        /// What it is.
-        what: &'static str,
         /// Which file, and why.
         reason: String,
     },

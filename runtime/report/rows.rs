@@ -77,7 +77,7 @@ impl Reasons {
         let flag = |key: &str| record.settings.get(key).map(|setting| &setting.value);
         let skipped = flag("no_validation").and_then(serde_json::Value::as_bool).unwrap_or(false);
         let failed = "none: it did not get that far";
-        let peak = record.hosts.iter().flat_map(|host| &host.devices).any(|device| device.peak.is_some());
+        let peak = record.headline_device().is_some_and(|device| device.peak.is_some());
         let unknown = record.accuracy.unknown.as_deref();
         Reasons {
             validation: if skipped { "none: `no_validation` is set" } else { failed },
@@ -110,7 +110,7 @@ fn loop_rows(measured: &Measurement) -> Vec<(&'static str, String)> {
         let (max, sum) = (duration(time.max_s), duration(time.sum_s));
         rows.push(("foo_time", format!("at most {max} a step, {sum} in all, not taken off")));
     }
-    let device = measured.device_memory_bytes.map(|memory| format!(", device {}", bytes(memory)));
+    let device = measured.device_memory_bytes_max.map(|memory| format!(", device {}", bytes(memory)));
     rows.push(("memory", format!("worker {}{}", bytes(measured.memory_bytes_max), device.unwrap_or_default())));
     if measured.non_finite_outputs > 0 {
         rows.push(("NaN or infinite", format!("{} outputs", count(measured.non_finite_outputs))));

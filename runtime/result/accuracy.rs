@@ -41,13 +41,18 @@ pub struct Accuracy {
 impl Accuracy {
     /// Judges the phases of a case. With random weights or drawn data no accuracy means anything.
     pub fn judge(phases: &[PhaseRecord], target: IndexMap<String, f64>) -> Self {
-        let measured = |step| phases.iter().flat_map(|phase| &phase.measured).find(move |m| m.step == step);
-        let given = phases.iter().flat_map(|phase| &phase.measured).find_map(|m| m.accuracy_unknown.clone());
-        let unknown = meaningless(phases).or(given);
-        let metrics = |step| match (measured(step), &unknown) {
-            (Some(measured), None) => measured.accuracy.clone(),
-            _ => IndexMap::new(),
+        let unknown = |phases: &[PhaseRecord]| {
+            let given = phases.iter().flat_map(|phase| &phase.measured).find_map(|m| m.accuracy_unknown.clone());
+            meaningless(phases).or(given)
         };
+        // Inference may run another model than validation: what is meaningless of one is not of the other.
+        let metrics = |step| {
+            let measured = |phase: &&PhaseRecord| phase.measured.iter().any(|measured| measured.step == step);
+            let phase = phases.iter().find(measured).filter(|phase| unknown(std::slice::from_ref(phase)).is_none());
+            let measured = phase.into_iter().flat_map(|phase| &phase.measured).find(|measured| measured.step == step);
+            measured.map(|measured| measured.accuracy.clone()).unwrap_or_default()
+        };
+        let unknown = unknown(phases);
         let (validation, inference) = (metrics(Step::Validation), metrics(Step::Inference));
         let mut accuracy = Accuracy { target, validation, inference, unknown, ..Accuracy::default() };
         accuracy.missed = [("validation", &accuracy.validation), ("inference", &accuracy.inference)]
@@ -58,7 +63,8 @@ impl Accuracy {
             .chain(no_samples(phases))
             .collect();
         let has_any = !(accuracy.validation.is_empty() && accuracy.inference.is_empty());
-        accuracy.verdict = match (has_any, accuracy.target.is_empty(), accuracy.missed.is_empty()) {
+        let known = has_any && accuracy.unknown.is_none();
+        accuracy.verdict = match (known, accuracy.target.is_empty(), accuracy.missed.is_empty()) {
             (_, _, false) => Verdict::Missed,
             (false, ..) => Verdict::Unknown,
             (true, true, true) => Verdict::NoTarget,
@@ -173,5 +179,25 @@ mod tests {
     #[test]
     fn without_a_target_there_is_no_verdict() {
         assert_eq!(judged(false, 0.7, &[]).verdict, Verdict::NoTarget);
+    }
+
+    #[test]
+    fn the_accuracy_of_a_model_file_does_not_depend_on_the_weights_of_validation() {
+        let phase = |step, random, top1| {
+            let mut phase = testing::phase();
+            phase.model = Some(ModelFacts { weights_are_random: random, ..ModelFacts::default() });
+            phase.measured = vec![testing::measurement(step)];
+            phase.measured[0].accuracy = IndexMap::from([("top1".to_owned(), top1)]);
+            phase
+        };
+        let target = || IndexMap::from([("top1".to_owned(), 0.8)]);
+        let inferred = |top1| [phase(Step::Validation, true, 0.0), phase(Step::Inference, false, top1)];
+        let judged = Accuracy::judge(&inferred(0.9), target());
+        assert_eq!((judged.validation.len(), judged.inference["top1"]), (0, 0.9));
+        assert_eq!(judged.verdict, Verdict::Unknown, "one side alone is not the target met");
+        assert_eq!(Accuracy::judge(&inferred(0.1), target()).verdict, Verdict::Missed);
+        let random = [phase(Step::Validation, false, 0.9), phase(Step::Inference, true, 0.0)];
+        let judged = Accuracy::judge(&random, target());
+        assert_eq!((judged.verdict, judged.inference.len()), (Verdict::Unknown, 0));
     }
 }

@@ -39,10 +39,10 @@ pub struct FinishInfo {
     pub val_average_acc: Option<f64>,
     /// The first metric of inference.
     pub infer_average_acc: Option<f64>,
-    /// Peak memory of the case on the device.
+    /// Most memory that was seen in use on the device, in the phase whose throughput `flops` is made of.
     #[serde(rename = "vendor_usage(GiB)")]
     pub vendor_usage: Option<f64>,
-    /// Memory of the device.
+    /// Memory of that device.
     #[serde(rename = "vendor_max_mem(GiB)")]
     pub vendor_max_mem: Option<f64>,
     /// `flops` over the device's peak: `45.3%`.
@@ -54,7 +54,7 @@ impl FinishInfo {
     /// From a record whose accuracy and flops are known.
     pub fn of(record: &Record, settings: &Settings, e2e_time: Seconds) -> Self {
         let (validation, inference) = (record.measurement(Step::Validation), record.measurement(Step::Inference));
-        let device = record.hosts.iter().flat_map(|host| &host.devices).next();
+        let device = record.headline_device();
         let gib = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64 / f64::from(1 << 30));
         FinishInfo {
             vendor: record.vendor.clone(),

@@ -23,8 +23,8 @@ pub struct Provenance {
     pub config_sha256: String,
     /// The model files that inference opened, by path.
     pub model_sha256: IndexMap<String, String>,
-    /// The weights file.
-    pub weights_sha256: Option<String>,
+    /// The files that validation read weights from, by path. Weights of an ONNX file are in [`Self::model_sha256`].
+    pub weights_sha256: IndexMap<String, String>,
     /// The dataset's index.
     pub dataset_sha256: Option<String>,
     /// The last hash of the chain in `events.jsonl`.

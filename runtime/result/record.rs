@@ -62,6 +62,19 @@ impl Record {
         self.phases.iter().flat_map(|phase| &phase.measured).find(|measured| measured.step == step)
     }
 
+    /// The phase that the headline figures are of: inference where it was measured, else validation. Work of a sample,
+    /// peak and memory are those of this phase, for they stand beside its throughput.
+    pub fn headline_phase(&self) -> Option<&PhaseRecord> {
+        let measured = |step| self.phases.iter().find(|phase| phase.measured.iter().any(|m| m.step == step));
+        [Step::Inference, Step::Validation].into_iter().find_map(measured)
+    }
+
+    /// The device of [`Record::headline_phase`].
+    pub fn headline_device(&self) -> Option<&DeviceRecord> {
+        let phase = self.headline_phase()?.phase;
+        self.hosts.iter().flat_map(|host| &host.devices).find(|device| device.phase == phase)
+    }
+
     /// The case's name in logs and errors: `resnet50:candle`.
     pub fn key(&self) -> String {
         format!("{}:{}", self.case, self.framework)
@@ -204,16 +217,19 @@ pub struct HostRecord {
     pub name: String,
     /// What it is.
     pub machine: Machine,
-    /// The devices that were measured.
+    /// The device of each phase that loaded an engine.
     pub devices: Vec<DeviceRecord>,
 }
 
-/// A device that was measured.
+/// The device of a phase.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceRecord {
+    /// The phase.
+    pub phase: Phase,
     /// As the engine names it.
     pub name: String,
-    /// Peak memory of the case on it, in use by the engines; on a processor, of the worker.
+    /// On a processor, peak resident memory of the worker and of the engine's own processes. Else the largest of the
+    /// phase's samples of the device's memory: see [`Measurement::device_memory_bytes_max`].
     pub memory_bytes_max: Option<Bytes>,
     /// Memory it has.
     pub memory_bytes_total: Option<Bytes>,

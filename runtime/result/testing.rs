@@ -36,7 +36,7 @@ pub fn measurement(step: Step) -> Measurement {
         non_finite_outputs: 0,
         spans: IndexMap::new(),
         vendor_time: None,
-        device_memory_bytes: None,
+        device_memory_bytes_max: None,
         memory_bytes_max: Bytes(1 << 20),
     }
 }

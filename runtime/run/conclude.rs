@@ -24,10 +24,10 @@ pub(super) fn conclude(
     record.accuracy = Accuracy::judge(&record.phases, parameters.target_accuracy.clone());
     record.agreement = AgreementCheck::judge(&record.phases, agreement_limits(settings, parameters));
     record.hosts = vec![host_record(host, &record.phases, vendor)];
-    let core = [Step::Inference, Step::Validation].into_iter().find_map(|step| record.measurement(step));
-    let core = core.and_then(|measured| measured.throughput_core_samples_per_s);
-    let counted = record.phases.iter().find_map(|phase| phase.model.as_ref()?.multiply_adds_per_sample);
-    let peak = record.hosts[0].devices.iter().find_map(|device| device.peak.as_ref());
+    let headline = record.headline_phase();
+    let core = headline.and_then(|phase| phase.measured.first()?.throughput_core_samples_per_s);
+    let counted = headline.and_then(|phase| phase.model.as_ref()?.multiply_adds_per_sample);
+    let peak = record.headline_device().and_then(|device| device.peak.as_ref());
     record.flops = FlopCount::of((&settings.flops, settings.flops_per_sample), counted, core, peak);
     record.warnings.extend(record.flops.warning());
     record.warnings.extend(unsteady(record));
@@ -100,22 +100,19 @@ fn unsteady(record: &Record) -> Vec<String> {
 
 fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecord {
     let machine = Machine::this();
-    let mut devices: Vec<DeviceRecord> = Vec::new();
+    let mut devices = Vec::new();
     for phase in phases {
         let Some(engine) = &phase.engine else { continue };
         let worker = phase.measured.iter().map(|measured| measured.memory_bytes_max).chain(phase.memory_bytes_max);
-        let on_device = phase.measured.iter().filter_map(|measured| measured.device_memory_bytes);
+        let on_device = phase.measured.iter().filter_map(|measured| measured.device_memory_bytes_max);
         let is_cpu = engine.device.starts_with("cpu");
         let used = if is_cpu { most(worker) } else { most(on_device) };
-        if let Some(device) = devices.iter_mut().find(|device| device.name == engine.device) {
-            device.memory_bytes_max = most(device.memory_bytes_max.into_iter().chain(used));
-            continue;
-        }
         // A processor says its model, not its engine.
         let detected = if is_cpu { &machine.cpu } else { &engine.device };
         let total = vendor.device(detected).and_then(|device| device.memory_bytes);
         let peak = vendor.peak(detected, &engine.precision);
         devices.push(DeviceRecord {
+            phase: phase.phase,
             name: engine.device.clone(),
             memory_bytes_max: used,
             memory_bytes_total: total.or(is_cpu.then_some(machine.memory_bytes)),
@@ -136,9 +133,11 @@ fn most(bytes: impl Iterator<Item = Bytes>) -> Option<Bytes> {
 /// The hashes that the phases told of.
 fn note_hashes(record: &mut Record) {
     let opened = record.phases.iter().filter(|phase| phase.phase == Phase::Infer).flat_map(opened_files);
-    let weights = record.phases.iter().find_map(|phase| phase.model.as_ref()?.weights_sha256.clone());
+    let hashed = |file: &FileFacts| (file.path.clone(), file.sha256.clone());
+    let weights = record.phases.iter().filter_map(|phase| phase.model.as_ref()).flat_map(|model| &model.weights_files);
+    let weights = weights.map(hashed).collect();
     let dataset = record.phases.iter().find_map(|phase| Some(phase.dataset.as_ref()?.index_sha256.clone()));
-    record.provenance.model_sha256 = opened.map(|file| (file.path.clone(), file.sha256.clone())).collect();
+    record.provenance.model_sha256 = opened.map(hashed).collect();
     record.provenance.weights_sha256 = weights;
     record.provenance.dataset_sha256 = dataset.filter(|hash| !hash.is_empty());
 }
@@ -169,4 +168,96 @@ fn other_model(record: &Record, settings: &Settings) -> Option<FailureRecord> {
         hint: "does another program write into the folder of the run?".to_owned(),
         stderr: Vec::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::fixture::Checkout;
+    use crate::event::{EngineFacts, ModelFacts};
+    use crate::measure::Measurement;
+    use crate::result::{FileRecord, testing};
+    use crate::units::SamplesPerSecond;
+
+    const PEAK: &str = "devices:
+    - {name: Chip 1, matches: [CHIP-1], peak_flops_per_s: {f32: 100.0e12}, source: one}
+    - {name: Chip 2, matches: [CHIP-2], peak_flops_per_s: {f32: 200.0e12, f16: 400.0e12}, source: two}
+";
+
+    fn vendor() -> Vendor {
+        let text = format!("name: chip\nabout: a\nframeworks: {{}}\ncompilers: {{}}\n{PEAK}");
+        let checkout = Checkout::new().with("vendors/chip/vendor.yaml", &text);
+        Vendor::read(checkout.root(), "chip").unwrap()
+    }
+
+    fn phase(phase: Phase, device: &str, precision: &str, multiply_adds: u64, memory: u64) -> PhaseRecord {
+        let step = if phase == Phase::Validate { Step::Validation } else { Step::Inference };
+        let measured = Measurement {
+            device_memory_bytes_max: Some(Bytes(memory)),
+            throughput_core_samples_per_s: Some(SamplesPerSecond(1e3)),
+            ..testing::measurement(step)
+        };
+        PhaseRecord {
+            engine: Some(EngineFacts { device: device.into(), precision: precision.into(), ..Default::default() }),
+            model: Some(ModelFacts { multiply_adds_per_sample: Some(multiply_adds), ..ModelFacts::default() }),
+            measured: vec![measured],
+            ..PhaseRecord::new(phase)
+        }
+    }
+
+    fn concluded(phases: Vec<PhaseRecord>) -> Record {
+        let mut record = Record { phases, ..testing::record() };
+        let settings = crate::run::testing::job().settings;
+        conclude(&mut record, "localhost", &settings, &Parameters::default(), &vendor(), Seconds(1.0));
+        record
+    }
+
+    #[test]
+    fn headline_figures_are_of_the_phase_whose_throughput_they_stand_beside() {
+        let record = concluded(vec![
+            phase(Phase::Validate, "chip:0 CHIP-1", "f32", 1_000_000_000, 1 << 30),
+            phase(Phase::Infer, "chip:1 CHIP-2", "f16", 2_000_000_000, 3 << 30),
+        ]);
+        assert_eq!(record.flops.counted_per_sample, Some(4e9));
+        assert_eq!(record.flops.counted_mfu, Some(4e9 * 1e3 / 400e12));
+        assert_eq!(record.finish_info.vendor_usage, Some(3.0));
+        let record = concluded(vec![phase(Phase::Validate, "chip:0 CHIP-1", "f32", 1_000_000_000, 1 << 30)]);
+        assert_eq!((record.flops.counted_per_sample, record.finish_info.vendor_usage), (Some(2e9), Some(1.0)));
+        assert_eq!(record.flops.counted_mfu, Some(2e9 * 1e3 / 100e12));
+    }
+
+    #[test]
+    fn memory_of_validation_is_not_the_memory_of_inference_on_the_same_device() {
+        let phases = [(Phase::Validate, 4 << 30), (Phase::Infer, 1 << 30)];
+        let record = concluded(phases.map(|(half, memory)| phase(half, "chip:0 CHIP-1", "f32", 1, memory)).into());
+        assert_eq!(record.finish_info.vendor_usage, Some(1.0));
+        assert_eq!(record.hosts[0].devices.len(), 2);
+    }
+
+    #[test]
+    fn what_only_its_compiler_reads_has_no_counted_work_of_another_model() {
+        let mut infer = phase(Phase::Infer, "chip:0 CHIP-1", "f32", 1, 1);
+        infer.model = Some(ModelFacts::default());
+        let record = concluded(vec![phase(Phase::Validate, "chip:0 CHIP-1", "f32", 1_000_000_000, 1), infer]);
+        assert_eq!(record.flops.counted_per_sample, None);
+    }
+
+    #[test]
+    fn inference_of_another_model_than_the_exported_one_fails_the_case() {
+        let file = |sha256: &str| FileFacts { path: "/run/m.onnx".into(), sha256: sha256.into(), size_bytes: Bytes(1) };
+        let mut validate = phase(Phase::Validate, "cpu", "f32", 1, 1);
+        let FileFacts { path, size_bytes, sha256 } = file("ab");
+        validate.files = vec![FileRecord { what: "onnx".into(), path, size_bytes, sha256 }];
+        let infer = |sha256: &str| {
+            let mut infer = phase(Phase::Infer, "cpu", "f32", 1, 1);
+            infer.model.as_mut().unwrap().files = [("model".to_owned(), vec![file(sha256)])].into();
+            infer
+        };
+        let same = concluded(vec![validate.clone(), infer("ab")]);
+        assert_eq!((same.failures.len(), same.provenance.model_sha256["/run/m.onnx"].as_str()), (0, "ab"));
+        let other = concluded(vec![validate, infer("cd")]);
+        assert_eq!(other.status, Status::Failed);
+        let reason = "inference did not open what validation exported: `/run/m.onnx` differs";
+        assert_eq!(other.failures[0].reason, reason);
+    }
 }

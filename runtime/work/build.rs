@@ -11,7 +11,7 @@ use super::phase::failure;
 use crate::engine::{self, Artifact, Engine, EngineError, LentMemory, Options, Session};
 use crate::event::{EngineFacts, Failure, SidecarFacts};
 use crate::monitor::{self, DeviceFacts};
-use crate::plan::{EngineChoice, Job, Settings};
+use crate::plan::{EngineChoice, Job, ModelInput, Settings};
 use crate::tensor::DType;
 use crate::units::Seconds;
 
@@ -39,29 +39,23 @@ pub fn load_model(model: &Model, job: &Job) -> Result<Sessions, Failure> {
     load_each(job, model.graphs.iter().map(|(name, graph)| (name.clone(), Artifact::Graph(graph))))
 }
 
-/// Compiles every ONNX file of a model with the job's compiler.
+/// Has the job's compiler load what inference runs: `files`, or its own model where the input is a placeholder.
 ///
 /// # Errors
 /// When the compiler fails, or a file changed while it was read.
-pub fn compile(files: &ModelFiles, job: &Job) -> Result<Sessions, Failure> {
-    let sessions = load_each(job, files.given().map(|(name, file)| (name.to_owned(), Artifact::Onnx(file))))?;
-    files.check_paths().map(|()| sessions)
-}
-
-/// Has the job's compiler make its own model: it opens no ONNX file.
-///
-/// # Errors
-/// When the compiler fails.
-pub fn compile_placeholder(path: &Path, job: &Job) -> Result<Sessions, Failure> {
-    load_each(job, [(Model::SINGLE.to_owned(), Artifact::Onnx(path))].into_iter())
-}
-
-/// Loads what the job's compiler made earlier.
-///
-/// # Errors
-/// When the engine does not take a file, or it changed while it was read.
-pub fn load_compiled(files: &ModelFiles, job: &Job) -> Result<Sessions, Failure> {
-    let sessions = load_each(job, files.given().map(|(name, file)| (name.to_owned(), Artifact::Compiled(file))))?;
+pub fn load_input(input: &ModelInput, files: Option<&ModelFiles>, job: &Job) -> Result<Sessions, Failure> {
+    let (ModelInput::Exported(path)
+    | ModelInput::Onnx(path)
+    | ModelInput::Placeholder(path)
+    | ModelInput::Compiled(path)) = input;
+    let Some(files) = files else {
+        return load_each(job, [(Model::SINGLE.to_owned(), Artifact::Onnx(path))].into_iter());
+    };
+    let artifact = |file| match input {
+        ModelInput::Compiled(_) => Artifact::Compiled(file),
+        _ => Artifact::Onnx(file),
+    };
+    let sessions = load_each(job, files.given().map(|(name, file)| (name.to_owned(), artifact(file))))?;
     files.check_paths().map(|()| sessions)
 }
 
@@ -121,7 +115,7 @@ fn check_version(choice: &EngineChoice, found: &str) -> Result<(), Failure> {
 }
 
 /// What the vendor's monitor knows of a device.
-pub fn monitored(job: &Job, device: &str) -> Option<DeviceFacts> {
+fn monitored(job: &Job, device: &str) -> Option<DeviceFacts> {
     monitor::find(job.monitor.as_deref()?)?.device(device)
 }
 
@@ -133,10 +127,12 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
     let nodes_by_provider = first.as_ref().map(|s| s.nodes_by_provider()).unwrap_or_default();
     let engine = engine::find(&job.engine.engine).ok();
     let device = first.as_ref().map(|s| s.device()).unwrap_or_default();
+    let known = monitored(job, &device);
     EngineFacts {
         name: job.engine.engine.clone(),
         version: engine.zip(first.as_ref()).map(|(engine, s)| version(engine, s.as_ref())).unwrap_or_default(),
-        driver: first.as_ref().and_then(|s| s.driver()).or_else(|| monitored(job, &device)?.driver),
+        driver: first.as_ref().and_then(|s| s.driver()).or_else(|| known.as_ref()?.driver.clone()),
+        device_id: known.and_then(|known| known.id),
         device,
         precision: precision(&job.settings).to_string(),
         threads: first.map_or(0, |s| u32::try_from(s.threads()).unwrap_or(u32::MAX)),

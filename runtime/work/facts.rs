@@ -2,58 +2,77 @@
 
 use std::path::Path;
 
-use flagperf_onnx::{Graph, Model};
+use flagperf_onnx::{Graph, Model, Role, Source};
 
-use super::model_files::ModelFiles;
+use super::model_files::{ModelFiles, ReadFile};
 use super::phase::failure;
 use crate::event::{DatasetFacts, Failure, ModelFacts};
-use crate::hash::hash_file;
 
-/// What a model is, and the weights file's hash when `weights` names one in `data_dir`.
+/// What a model in memory is, and the files that its weights are read from, hashed.
 ///
 /// # Errors
-/// When the weights file cannot be read.
-pub fn model_facts(model: &Model, weights: Option<&str>, data_dir: &Path) -> Result<ModelFacts, Failure> {
-    let mut facts = graphs_facts(model.graphs.values());
-    facts.weights_are_random = model.graphs.values().any(Graph::weights_are_random);
-    facts.weights = match (facts.weights_are_random, weights) {
-        (true, _) => "seeded random values".to_owned(),
-        (false, Some(file)) => file.to_owned(),
-        (false, None) => "set by the script".to_owned(),
-    };
-    if let (false, Some(file)) = (facts.weights_are_random, weights) {
-        let path = data_dir.join(file);
-        let hash = hash_file(&path).map_err(|e| failure(&format!("`{}`: {e}", path.display()), ""))?;
-        facts.weights_sha256 = Some(hash);
+/// When a file of weights cannot be read.
+pub fn model_facts(model: &Model, data_dir: &Path) -> Result<(ModelFacts, Vec<ReadFile>), Failure> {
+    let learned =
+        || model.graphs.values().flat_map(|graph| graph.weights.values()).filter(|w| w.role != Role::Constant);
+    let mut paths: Vec<&Path> = Vec::new();
+    for path in learned().filter_map(|weight| weight.source.path()) {
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
     }
-    Ok(facts)
+    let files = paths.iter().map(|path| ReadFile::open(path)).collect::<Result<Vec<_>, _>>()?;
+    let named = |path: &&Path| path.strip_prefix(data_dir).unwrap_or(path).display().to_string();
+    let mut sources: Vec<String> = paths.iter().map(named).collect();
+    let random = model.graphs.values().any(Graph::weights_are_random);
+    sources.extend(random.then(|| "seeded random values".to_owned()));
+    let values = learned().any(|weight| matches!(weight.source, Source::Value(_)));
+    sources.extend((values || sources.is_empty()).then(|| "set by the script".to_owned()));
+    let facts = ModelFacts {
+        weights: sources.join(", "),
+        weights_are_random: random,
+        weights_files: files.iter().map(|file| file.facts().clone()).collect(),
+        ..graphs_facts(model.graphs.values())
+    };
+    Ok((facts, files))
 }
 
-/// What the model in ONNX files is; what validation knew of its weights carries over.
+/// What the model in ONNX files is. Its weights are random when a file says so of itself; nothing is taken over from
+/// validation, whose weights may be others.
 ///
 /// # Errors
 /// When a file is no ONNX model.
-pub fn onnx_facts(files: &ModelFiles, path: &Path, validated: Option<&ModelFacts>) -> Result<ModelFacts, Failure> {
+pub fn onnx_facts(files: &ModelFiles, path: &Path) -> Result<ModelFacts, Failure> {
     let mut graphs = Vec::new();
     for (_, file) in files.given() {
         let hint = "was the file cut short? `exist_onnx_path: null` exports a new one";
         graphs.push(flagperf_onnx::read_onnx(file).map_err(|e| failure(&e, hint))?);
     }
-    let mut facts = ModelFacts { files: files.facts(), ..graphs_facts(graphs.iter()) };
-    match validated {
-        Some(known) => {
-            facts.weights = known.weights.clone();
-            facts.weights_are_random = known.weights_are_random;
-            facts.weights_sha256 = known.weights_sha256.clone();
-        }
-        None => facts.weights = format!("{} (of unknown origin)", path.display()),
-    }
-    Ok(facts)
+    let random = graphs.iter().any(Graph::weights_are_random);
+    Ok(ModelFacts {
+        weights: format!("{}of {}", if random { "seeded random values " } else { "" }, path.display()),
+        weights_are_random: random,
+        files: files.facts(),
+        ..graphs_facts(graphs.iter())
+    })
 }
 
-/// What is known of a model that only its compiler knows.
-pub fn placeholder_facts(path: &Path) -> ModelFacts {
-    ModelFacts { weights: format!("the compiler's own (`{}` is a placeholder)", path.display()), ..Default::default() }
+/// What is known of a model that only its compiler can read: nothing. Where `validated` has random weights, accuracy is
+/// taken to mean nothing here, too.
+pub fn opaque_facts(files: Option<&ModelFiles>, path: &Path, validated: Option<&ModelFacts>) -> ModelFacts {
+    let random = validated.is_some_and(|known| known.weights_are_random);
+    let taken = if random { ", taken to be random as those of validation are" } else { "" };
+    let path = path.display();
+    let whose = match files {
+        Some(_) => format!("of {path}{taken}"),
+        None => format!("the compiler's own (`{path}` is a placeholder){taken}"),
+    };
+    ModelFacts {
+        weights: whose,
+        weights_are_random: random,
+        files: files.map(ModelFiles::facts).unwrap_or_default(),
+        ..ModelFacts::default()
+    }
 }
 
 fn graphs_facts<'g>(graphs: impl Iterator<Item = &'g Graph>) -> ModelFacts {
@@ -90,5 +109,68 @@ mod tests {
         assert_eq!(accuracy_unknown(&random, &DatasetFacts::default()).unwrap(), "the weights are random");
         assert_eq!(accuracy_unknown(&ModelFacts::default(), &drawn).unwrap(), "the dataset is synthetic");
         assert_eq!(accuracy_unknown(&ModelFacts::default(), &DatasetFacts::default()), None);
+    }
+
+    /// A model of two graphs, one with weights of a file and one with random ones.
+    fn mixed(file: &Path) -> Model {
+        let graph = |name: &str, size: usize| {
+            let mut b = flagperf_onnx::GraphBuilder::new(name);
+            let x = b.input("x", format!("N,{size},f32").parse().unwrap()).unwrap();
+            let linear = flagperf_onnx::layers::Linear::new(size, 2);
+            let y = flagperf_onnx::layers::linear(&mut b, "fc", &x, linear).unwrap();
+            b.output("y", &y).unwrap();
+            b.finish().unwrap()
+        };
+        let mut first = graph("first", 3);
+        for (name, weight) in &mut first.weights {
+            weight.source = Source::File { path: file.to_owned(), key: name.clone() };
+        }
+        Model { graphs: [("first".to_owned(), first), ("second".to_owned(), graph("second", 4))].into() }
+    }
+
+    #[test]
+    fn weights_are_of_the_files_that_the_graphs_read_and_of_no_other() {
+        let data = tempfile::tempdir().unwrap();
+        let file = data.path().join("a.safetensors");
+        std::fs::write(&file, "weights").unwrap();
+        let mut model = mixed(&file);
+        let (facts, files) = model_facts(&model, data.path()).unwrap();
+        assert_eq!(facts.weights, "a.safetensors, seeded random values");
+        assert!(facts.weights_are_random);
+        assert_eq!((files.len(), facts.weights_files.len()), (1, 1));
+        assert_eq!(facts.weights_files[0].sha256, crate::hash::hash_bytes(b"weights"));
+        model.graphs.swap_remove("first");
+        let (facts, files) = model_facts(&model, data.path()).unwrap();
+        assert_eq!((facts.weights.as_str(), files.len()), ("seeded random values", 0));
+    }
+
+    #[test]
+    fn an_exported_file_says_that_its_weights_are_random_and_anothers_file_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.onnx");
+        let mut graph = mixed(&path).graphs.swap_remove("second").unwrap();
+        let facts = |graph: &Graph| {
+            flagperf_onnx::write_onnx(graph, &path).unwrap();
+            onnx_facts(&ModelFiles::open_onnx(&path).unwrap(), &path).unwrap()
+        };
+        assert!(facts(&graph).weights_are_random);
+        for weight in graph.weights.values_mut() {
+            let shape = weight.spec.fixed_shape().unwrap();
+            let values = vec![0.5f32; shape.iter().product()];
+            weight.source = Source::Value(flagperf_onnx::Tensor::from_vec(shape, values).unwrap());
+        }
+        let facts = facts(&graph);
+        assert!(!facts.weights_are_random);
+        assert_eq!(facts.weights, format!("of {}", path.display()));
+    }
+
+    #[test]
+    fn a_file_that_only_its_compiler_reads_has_no_size_and_no_work() {
+        let random = ModelFacts { weights_are_random: true, parameters: 5, ..ModelFacts::default() };
+        let facts = opaque_facts(None, Path::new("foo"), Some(&random));
+        assert_eq!((facts.parameters, facts.multiply_adds_per_sample), (0, None));
+        assert!(facts.weights_are_random, "accuracy of random weights is no gate");
+        let real = ModelFacts { weights_are_random: false, ..random };
+        assert!(!opaque_facts(None, Path::new("foo"), Some(&real)).weights_are_random);
     }
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::build::{Sessions, monitored, sidecar_facts};
+use super::build::{Sessions, sidecar_facts};
+use super::device_memory::DeviceMemory;
 use super::outputs::KeptOutputs;
 use super::phase::{Emit, failure, peak_memory};
 use super::samples::SampleFile;
 use super::step;
 use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions};
-use crate::engine::{EngineError, HeapMemory, LentMemory, Session};
+use crate::engine::{EngineError, HeapMemory, LentMemory};
 use crate::event::{Event, Failure, SidecarFacts};
 use crate::hash::hash_file;
 use crate::measure::{
@@ -133,7 +134,12 @@ impl<'a> MeasuredLoop<'a> {
     ///
     /// # Errors
     /// When loading, computing, evaluating or writing raw samples fails.
-    pub fn run(mut self, mut forward: ForwardFn, mut evaluator: EvaluatorFn) -> Result<Measured, Failure> {
+    pub fn run(
+        mut self,
+        mut forward: ForwardFn,
+        mut evaluator: EvaluatorFn,
+        memory: &DeviceMemory,
+    ) -> Result<Measured, Failure> {
         let full_disk = "is the disk full? what was measured so far is kept";
         let mut file = SampleFile::create(&self.job.log_dir, self.job.phase).map_err(|e| failure(&e, full_disk))?;
         let warmup = self.warm_up(&mut forward)?;
@@ -146,7 +152,7 @@ impl<'a> MeasuredLoop<'a> {
                 let sum = self.done.spans.entry(span.name.to_string()).or_default();
                 *sum = *sum + span.time;
             }
-            (self.emit)(Event::Measured(Box::new(self.figures(&warmup))));
+            (self.emit)(Event::Measured(Box::new(self.figures(&warmup, memory))));
             // Each pass is sent once: the record puts them together.
             self.sent_passes = self.done.passes.len();
             self.tell_sidecar();
@@ -321,16 +327,10 @@ impl<'a> MeasuredLoop<'a> {
         }
     }
 
-    /// Memory in use on a session's device: what the engine says, else what the device itself says.
-    fn device_memory(&self, session: &dyn Session) -> Option<Bytes> {
-        session.device_memory().or_else(|| monitored(self.job, &session.device())?.memory_used)
-    }
-
     /// The figures over all passes so far.
-    fn figures(&self, warmup: &Warmup) -> Measurement {
+    fn figures(&self, warmup: &Warmup, memory: &DeviceMemory) -> Measurement {
         let done = &self.done;
         let sum = |part: fn(&PassTimes) -> Seconds| done.passes.iter().map(part).sum::<Seconds>();
-        let memory = self.sessions.values().filter_map(|s| self.device_memory(s.lock().ok()?.as_ref())).map(|b| b.0);
         let beside =
             self.sessions.values().filter_map(|s| s.lock().ok()?.process_memory_max()).map(|b| b.0).sum::<u64>();
         Measurement {
@@ -354,7 +354,7 @@ impl<'a> MeasuredLoop<'a> {
             non_finite_outputs: done.non_finite,
             spans: done.spans.clone(),
             vendor_time: done.vendor_time,
-            device_memory_bytes: memory.reduce(|a, b| a + b).map(Bytes),
+            device_memory_bytes_max: memory.max(&self.sessions),
             memory_bytes_max: Bytes(peak_memory().0 + beside),
         }
     }

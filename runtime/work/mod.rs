@@ -3,6 +3,7 @@
 //! Owns the loop, the clock and the counters. Knows no vendor, prints nothing, decides no verdict.
 
 mod build;
+mod device_memory;
 mod export;
 mod facts;
 mod measured;

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_file_that_is_a_fifo_is_refused_at_once() {
+    fn a_fifo_is_refused_at_once_as_a_model_and_as_a_data_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = with_data(folder.path());
         let data = folder.path().join("m.onnx.data");
@@ -242,6 +242,13 @@ mod tests {
         nix::unistd::mkfifo(&data, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let reason = ModelFiles::open_onnx(&path).unwrap_err().reason;
         assert_eq!(reason, format!("`{}`: is a FIFO, not a regular file", data.display()));
+        let reason = ModelFiles::open_onnx(&data).unwrap_err().reason;
+        assert_eq!(reason, format!("cannot open the ONNX file `{}`: is a FIFO, not a regular file", data.display()));
+        let reason = flagperf_onnx::read_onnx(&path).unwrap_err().to_string();
+        assert!(
+            reason.ends_with("keeps weight `fc.weight` in `m.onnx.data`: is a FIFO, not a regular file"),
+            "{reason}"
+        );
     }
 
     #[test]

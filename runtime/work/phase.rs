@@ -6,13 +6,15 @@ use std::sync::Arc;
 use flagperf_onnx::Model;
 
 use super::build::{self, Sessions};
+use super::device_memory::DeviceMemory;
 use super::measured::{Measured, MeasuredLoop};
-use super::model_files::ModelFiles;
+use super::model_files::{ModelFiles, ReadFile};
 use super::outputs::ValidationOutputs;
 use super::{export, facts};
 use crate::data::{Dataset, Pipeline, drawn};
 use crate::event::{Event, Failure, ModelFacts};
 use crate::measure::{Clock, MonotonicClock};
+use crate::monitor;
 use crate::plan::{Job, ModelInput};
 use crate::script::{CaseScripts, Forward, ScriptHost, limit_worker};
 use crate::step::{Phase, Step};
@@ -30,7 +32,8 @@ pub fn run(job: &Job, emit: &Emit) -> Result<(), Failure> {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::start());
     limit_worker(job.limits.worker_memory_bytes.0);
     emit(Event::Started { pid: std::process::id() });
-    let worker = Worker { job, emit, clock };
+    let memory = DeviceMemory::start(job.monitor.as_deref().and_then(monitor::find));
+    let worker = Worker { job, emit, clock, memory };
     match job.phase {
         Phase::Validate => worker.validate(),
         Phase::Infer => worker.infer(),
@@ -50,29 +53,32 @@ struct Worker<'a> {
     job: &'a Job,
     emit: &'a Emit,
     clock: Arc<dyn Clock>,
+    memory: DeviceMemory,
 }
 
 impl Worker<'_> {
     fn validate(&self) -> Result<(), Failure> {
         let job = self.job;
         let scripts = self.init()?;
-        let (dataset, model, facts) = self.step(Step::Build, "building dataloader and model", || {
+        let (dataset, model, facts, weights) = self.step(Step::Build, "building dataloader and model", || {
             let dataset = self.dataset(&scripts)?;
             let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
             let model = build::prepare(model, &job.settings, &job.parameters.keep_f32)?;
-            let facts = facts::model_facts(&model, job.parameters.weights.as_deref(), &job.data_dir)?;
-            Ok((dataset, model, facts))
+            let (facts, weights) = facts::model_facts(&model, &job.data_dir)?;
+            Ok((dataset, model, facts, weights))
         })?;
         (self.emit)(Event::Model(facts.clone()));
         let measured = self.step(Step::Validation, &format!("validation with {}", job.engine.name), || {
             let sessions = self.timed_load(|| build::load_model(&model, job))?;
-            self.measure(Step::Validation, &scripts, dataset, sessions, &facts)
+            weights.iter().try_for_each(ReadFile::check_path)?;
+            let measured = self.measure(Step::Validation, &scripts, dataset, sessions, &facts)?;
+            weights.iter().try_for_each(ReadFile::check_content).map(|()| measured)
         })?;
         if let Some(path) = &job.outputs {
             measured.kept.write(path, &facts).map_err(|e| failure(&e, "is the disk full?"))?;
         }
         match &job.export {
-            Some(path) => self.export(&scripts, model, path),
+            Some(path) => self.export(&scripts, model, &weights, path),
             None => Ok(()),
         }
     }
@@ -85,30 +91,40 @@ impl Worker<'_> {
         let input =
             job.model.as_ref().ok_or_else(|| failure(&"the job names no model", "this is a defect of the plan"))?;
         let compiler = format!("{}.{}", job.vendor, job.engine.name);
-        let compiling = format!("compiling with {compiler}");
         let known = validation.as_ref().and_then(|v| v.model.as_ref());
         let (sessions, facts, files) = match input {
-            ModelInput::Exported(path) | ModelInput::Onnx(path) => self.step(Step::Compile, &compiling, || {
-                let files = ModelFiles::open_onnx(path)?;
-                let facts = facts::onnx_facts(&files, path, known)?;
-                Ok((self.timed_load(|| build::compile(&files, job))?, facts, Some(files)))
-            })?,
-            ModelInput::Placeholder(path) => self.step(Step::Compile, &compiling, || {
-                let facts = known.cloned().unwrap_or_else(|| facts::placeholder_facts(path));
-                Ok((self.timed_load(|| build::compile_placeholder(path, job))?, facts, None))
-            })?,
-            ModelInput::Compiled(path) => {
-                let files = ModelFiles::open_compiled(path)?;
-                let facts = ModelFacts { files: files.facts(), ..known.cloned().unwrap_or_default() };
-                (self.timed_load(|| build::load_compiled(&files, job))?, facts, Some(files))
-            }
+            ModelInput::Compiled(_) => self.load(input, known)?,
+            _ => self.step(Step::Compile, &format!("compiling with {compiler}"), || self.load(input, known))?,
         };
-        (self.emit)(Event::Model(facts.clone()));
         let measured = self.step(Step::Inference, &format!("inference with {compiler}"), || {
             let measured = self.measure(Step::Inference, &scripts, dataset, sessions, &facts)?;
             files.as_ref().map_or(Ok(()), ModelFiles::check_contents).map(|()| measured)
         })?;
         self.compare(validation, &measured)
+    }
+
+    /// Opens the model's files, tells what they are, and has the engine load them.
+    fn load(
+        &self,
+        input: &ModelInput,
+        validated: Option<&ModelFacts>,
+    ) -> Result<(Sessions, ModelFacts, Option<ModelFiles>), Failure> {
+        let (files, facts) = match input {
+            ModelInput::Exported(path) | ModelInput::Onnx(path) => {
+                let files = ModelFiles::open_onnx(path)?;
+                let facts = facts::onnx_facts(&files, path)?;
+                (Some(files), facts)
+            }
+            ModelInput::Placeholder(path) => (None, facts::opaque_facts(None, path, validated)),
+            ModelInput::Compiled(path) => {
+                let files = ModelFiles::open_compiled(path)?;
+                let facts = facts::opaque_facts(Some(&files), path, validated);
+                (Some(files), facts)
+            }
+        };
+        (self.emit)(Event::Model(facts.clone()));
+        let sessions = self.timed_load(|| build::load_input(input, files.as_ref(), self.job))?;
+        Ok((sessions, facts, files))
     }
 
     /// Step a: scripts compiled and checked.
@@ -139,6 +155,7 @@ impl Worker<'_> {
         let sessions = load()?;
         let facts = build::engine_facts(self.job, &sessions, self.clock.now().since(start));
         (self.emit)(Event::Engine(Box::new(facts)));
+        self.memory.watch(&sessions);
         Ok(sessions)
     }
 
@@ -154,17 +171,21 @@ impl Worker<'_> {
         let forward = scripts.forward(which, sessions.clone()).map_err(|e| failure(&e, ""))?;
         let evaluator = scripts.evaluator();
         let unknown = facts::accuracy_unknown(model, dataset.facts());
-        MeasuredLoop::new(self.job, step, &self.clock, self.emit, sessions, dataset, unknown)?.run(forward, evaluator)
+        MeasuredLoop::new(self.job, step, &self.clock, self.emit, sessions, dataset, unknown)?.run(
+            forward,
+            evaluator,
+            &self.memory,
+        )
     }
 
-    fn export(&self, scripts: &CaseScripts, model: Model, path: &Path) -> Result<(), Failure> {
+    fn export(&self, scripts: &CaseScripts, model: Model, weights: &[ReadFile], path: &Path) -> Result<(), Failure> {
         let detail = format!("exporting the model to {}", path.display());
         self.step(Step::Export, &detail, || {
             let model = scripts.export_model(model, &self.job.config).map_err(|e| failure(&e, ""))?;
             for written in export::write(&model, path)? {
                 (self.emit)(written);
             }
-            Ok(())
+            weights.iter().try_for_each(ReadFile::check_path)
         })
     }
 

@@ -12,6 +12,7 @@ mod support;
 mod adaptor;
 mod devices;
 mod classes;
+mod gpus;
 mod hostile;
 mod process;
 mod outputs;

@@ -44,6 +44,8 @@ pub struct Graph {
     pub domains: IndexMap<String, i64>,
     /// Local functions of a file that was read, in their encoded form: carried, never interpreted.
     pub functions: Vec<Vec<u8>>,
+    /// Whether the file that was read says of itself that its weights are random: see [`Graph::weights_are_random`].
+    pub noted_random: bool,
 }
 
 /// A named input or output.

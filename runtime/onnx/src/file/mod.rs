@@ -18,6 +18,9 @@ pub use external::data_files;
 pub use read::read_onnx;
 pub use write::{WriteOptions, write_onnx, write_onnx_with};
 
+/// The key in a model's metadata under which a file says what its weights are, and the value for random ones.
+pub(crate) const WEIGHTS: (&str, &str) = ("flagperf.weights", "random");
+
 /// An ONNX file that could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum OnnxError {

@@ -18,6 +18,8 @@ pub(super) struct ModelProto {
     pub(super) graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
     pub(super) opset_import: Vec<OperatorSetIdProto>,
+    #[prost(message, repeated, tag = "14")]
+    pub(super) metadata_props: Vec<StringStringEntryProto>,
     #[prost(bytes = "vec", repeated, tag = "25")]
     pub(super) functions: Vec<Vec<u8>>,
 }

@@ -9,8 +9,8 @@ use indexmap::IndexMap;
 use prost::Message;
 use prost::bytes::Bytes;
 
-use super::proto::{EXTERNAL, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
-use super::{OnnxError, attribute, dtype_of, external, initializer};
+use super::proto::{EXTERNAL, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto};
+use super::{OnnxError, WEIGHTS, attribute, dtype_of, external, initializer};
 use crate::weights::MappedFile;
 use crate::{Dim, Graph, Node, Role, Source, TensorSpec, ValueInfo, Weight, byte_count, open_regular};
 
@@ -42,6 +42,7 @@ pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
         opset: opset.ok_or_else(|| reading.malformed("it names no version of the standard operators"))?,
         domains: others.iter().map(domain).collect(),
         functions: model.functions.clone(),
+        noted_random: model.metadata_props.iter().any(is_random_note),
         ..reading.graph(proto)?
     };
     reading.with_output_shapes(graph, proto)
@@ -56,6 +57,10 @@ pub(super) fn decode(path: &Path) -> Result<(MappedFile, ModelProto), OnnxError>
     }
     let model = ModelProto::decode(Bytes::from_owner(file.clone())).map_err(|error| malformed(error.to_string()))?;
     Ok((file, model))
+}
+
+fn is_random_note(entry: &StringStringEntryProto) -> bool {
+    entry.key.as_deref().zip(entry.value.as_deref()) == Some(WEIGHTS)
 }
 
 struct Reading<'a> {
@@ -360,7 +365,6 @@ mod tests {
 
     #[test]
     fn a_data_file_elsewhere_is_refused() {
-        use super::super::proto::StringStringEntryProto;
         for location in ["../w.bin", "/etc/passwd"] {
             let entry = StringStringEntryProto { key: Some("location".to_owned()), value: Some(location.to_owned()) };
             let external =

@@ -15,7 +15,7 @@ use super::proto::{
     StringStringEntryProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use super::stream::{self, Pending};
-use super::{OnnxError, attribute, code_of, initializer};
+use super::{OnnxError, WEIGHTS, attribute, code_of, initializer};
 use crate::{Dim, Graph, Node, TensorSpec, WeightError, WeightReader, byte_count};
 
 /// A protobuf message cannot be longer; some room is left for what is not weights.
@@ -168,7 +168,10 @@ fn persist(file: NamedTempFile, path: &Path) -> io::Result<()> {
 fn model(graph: &Graph) -> ModelProto {
     let set = |domain: &str, version| OperatorSetIdProto { domain: Some(domain.to_owned()), version: Some(version) };
     let others = graph.domains.iter().map(|(domain, version)| set(domain, *version));
+    let (key, random) = WEIGHTS;
+    let noted = StringStringEntryProto { key: Some(key.to_owned()), value: Some(random.to_owned()) };
     ModelProto {
+        metadata_props: graph.weights_are_random().then_some(noted).into_iter().collect(),
         ir_version: Some(ir_version(graph.opset)),
         producer_name: Some("flagperf".to_owned()),
         producer_version: Some(env!("CARGO_PKG_VERSION").to_owned()),

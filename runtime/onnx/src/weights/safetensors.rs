@@ -6,7 +6,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use super::{Listed, MappedFile, Mismatches, WeightError};
-use crate::{DType, Graph, Role, Source, TensorSpec};
+use crate::{DType, Graph, Role, Source, TensorSpec, Weight};
 
 /// What training keeps beside the weights and inference does not use.
 const IGNORED_SUFFIX: &str = "num_batches_tracked";
@@ -28,6 +28,7 @@ impl Graph {
                 report: Box::new(report),
             });
         }
+        self.noted_random = false;
         for (name, weight) in &mut self.weights {
             if weight.role != Role::Constant {
                 weight.source = Source::File { path: path.to_owned(), key: name.clone() };
@@ -45,11 +46,11 @@ impl Graph {
         }
     }
 
-    /// Whether a parameter or buffer has random values, so that outputs mean nothing.
+    /// Whether a parameter or buffer has random values, so that outputs mean nothing. A file that [`crate::write_onnx`]
+    /// writes keeps it in its metadata; of a file by another program it is not known, and this is false.
     pub fn weights_are_random(&self) -> bool {
-        self.weights
-            .values()
-            .any(|weight| weight.role != Role::Constant && matches!(weight.source, Source::Seed { .. }))
+        let random = |weight: &Weight| weight.role != Role::Constant && matches!(weight.source, Source::Seed { .. });
+        self.noted_random || self.weights.values().any(random)
     }
 }
 

@@ -1,0 +1,65 @@
+//! A device's memory and identity, with libraries in C that stand in for those of a driver.
+
+use std::path::Path;
+
+use assert_cmd::Command;
+
+use crate::program;
+use crate::site::Site;
+use crate::support;
+
+/// A class that says that it computes on the first device of CUDA.
+const ON_DEVICE: &str = "import onnxruntime
+
+class InferModel:
+    takes_model = False
+    device = 'cuda:0'
+
+    def __init__(self, config, onnx_path, model):
+        self.session = onnxruntime.InferenceSession(onnx_path, providers=['CPUExecutionProvider'])
+
+    def __call__(self, model_inputs):
+        return self.session.run(None, {'images': model_inputs[0].numpy()}), 0
+";
+
+const VENDOR: &str = "name: side
+about: tried by tests
+monitor: nvml
+frameworks:
+    candle: {engine: candle}
+compilers:
+    own: {engine: sidecar, command: [python3, -m, flagperf_sidecar, engines/own.py]}
+";
+
+/// Compiles the libraries into a folder; `None` without a C compiler, which counts as left out.
+#[track_caller]
+fn libraries(folder: &Path) -> Option<()> {
+    if Command::new("cc").arg("--version").output().is_err() {
+        support::leave_out("libraries in C: no C compiler `cc`");
+        return None;
+    }
+    for library in ["libnvidia-ml.so.1", "libcuda.so.1"] {
+        let mut command = Command::new("cc");
+        command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]).arg(folder.join(library));
+        command.arg(support::root().join("tests/sidecar/gpus.c")).assert().success();
+    }
+    Some(())
+}
+
+#[test]
+fn memory_is_the_largest_sample_of_the_device_that_cuda_means() {
+    if support::python().is_none() {
+        return;
+    }
+    let site = Site::new("{engine: \"null\"}").with("engines/own.py", ON_DEVICE).with("vendor.yaml", VENDOR);
+    let Some(()) = libraries(site.path()) else { return };
+    let mut command = Command::cargo_bin("flagperf").expect("the program is built");
+    command.current_dir(site.path()).args(["run", "--json"]).env("PATH", program::path());
+    command.env("LD_LIBRARY_PATH", site.path()).env_remove("FLAGPERF_CONFIG");
+    let output = command.output().expect("the program starts");
+    let record: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a record");
+    let infer = &record["phases"][1];
+    assert_eq!(infer["engine"]["device_id"], "GPU-01010101-0101-0101-0101-010101010101", "{}", record["failures"]);
+    assert_eq!(infer["measured"][0]["device_memory_bytes_max"], 3u64 << 30);
+    assert_eq!(record["finish_info"]["vendor_usage(GiB)"], 3.0);
+}
