@@ -6,8 +6,8 @@ use std::io;
 
 use tempfile::TempDir;
 
-use super::printable::printable;
-use super::protocol::{Answer, Ask, Lacking};
+use super::printable::{printable, printable_line};
+use super::protocol::{Answer, Ask, Lacking, Told};
 use crate::engine::{EngineError, Unavailable};
 use crate::host::{Beside, Companion, Heard};
 use crate::units::Seconds;
@@ -90,16 +90,7 @@ impl Connection {
         };
         let problem = match heard {
             Ok(Heard::Line(line)) => match serde_json::from_slice(line) {
-                Ok(Answer::Error(told)) => {
-                    return Err(match told.operator {
-                        Some(Lacking { op, node }) => EngineError::Operator {
-                            engine: "sidecar",
-                            op: printable(&op, NAME),
-                            node: printable(&node, NAME),
-                        },
-                        None => EngineError::Failed(printable(&told.reason, REASON)),
-                    });
-                }
+                Ok(Answer::Error(told)) => return Err(refusal(told)),
                 Ok(answer) => return Ok(answer),
                 Err(error) => {
                     let shown = shown(line);
@@ -161,6 +152,17 @@ impl Connection {
     fn breaks(&mut self, reason: String) -> EngineError {
         self.broken = Some(reason.clone());
         EngineError::Failed(reason)
+    }
+}
+
+/// The error that a sidecar answered.
+fn refusal(told: Told) -> EngineError {
+    match told.operator {
+        Some(Lacking { op, node }) => {
+            let [op, node] = [op, node].map(|name| printable_line(&name, NAME));
+            EngineError::Operator { engine: "sidecar", op, node }
+        }
+        None => EngineError::Failed(printable(&told.reason, REASON)),
     }
 }
 

@@ -2,14 +2,17 @@
 
 use indexmap::IndexMap;
 
+use super::printable::printable_line;
 use super::session::Signature;
 use crate::engine::{EngineError, Value};
-use crate::event::ReshapedOutput;
+use crate::event::{ReshapedOutput, ThirdValue};
 use crate::tensor::{Dim, TensorSpec};
 use crate::units::Seconds;
 
 /// No step takes as long: thirty years.
 const SECONDS_MAX: f64 = 1e9;
+/// Characters of a third value that are kept.
+const THIRD_VALUE: usize = 200;
 
 /// Checks the number and the specs of the outputs against the model, and returns their shapes. Names of dimensions have one
 /// size. An output whose elements are the declared ones in the declared order, in another shape, takes the declared shape;
@@ -54,11 +57,17 @@ pub(super) fn check_outputs(
 /// Checks the time that the vendor's code wants taken off.
 pub(super) fn check_seconds(seconds: Option<f64>) -> Result<Option<Seconds>, EngineError> {
     match seconds {
-        Some(seconds) if !(seconds.abs() <= SECONDS_MAX) => {
+        Some(seconds) if seconds.abs() > SECONDS_MAX => {
             Err(EngineError::Failed(format!("the sidecar asks to have `{seconds:e}` s of a run taken off")))
         }
         seconds => Ok(seconds.map(Seconds)),
     }
+}
+
+/// A third value as the record has it.
+pub(super) fn third_value(third: &ThirdValue) -> ThirdValue {
+    let [kind, repr] = [&third.kind, &third.repr].map(|text| printable_line(text, THIRD_VALUE));
+    ThirdValue { kind, repr }
 }
 
 /// The sizes that the inputs give to names of dimensions.

@@ -8,19 +8,16 @@ use serde_json::Value as Json;
 
 use super::connection::Connection;
 use super::memory::{Book, Region};
-use super::outputs::{check_outputs, check_seconds};
-use super::printable::printable_line;
+use super::outputs::{check_outputs, check_seconds, third_value};
 use super::protocol::{Answer, Ask, Input, Loaded};
 use crate::engine::{DeviceTensor, EngineError, LentMemory, Session, Value, check_inputs};
-use crate::event::{SidecarFacts, ThirdValue};
+use crate::event::SidecarFacts;
 use crate::tensor::{DType, HostMemory, Tensor, TensorSpec, byte_count};
 use crate::units::{Bytes, Seconds};
 
 /// Regions that outputs are read from where they lie. Whoever keeps more of them gets copies: a region is a mapping in two
 /// processes, and takes longer to make than most outputs to copy.
 const OUTPUT_REGIONS: usize = 8;
-/// Characters of a third value that are kept.
-const THIRD_VALUE: usize = 200;
 
 /// What a model is fed and what it gives.
 #[derive(Clone, Debug, Default)]
@@ -143,9 +140,8 @@ impl Session for SidecarSession {
         if let Some(seconds) = check_seconds(ran.seconds)? {
             self.asked_off = Some(self.asked_off.map_or(seconds, |sum| sum + seconds));
         }
-        if let (Some(third), None) = (ran.third, &self.facts.third_value) {
-            let [kind, repr] = [third.kind, third.repr].map(|text| printable_line(&text, THIRD_VALUE));
-            self.facts.third_value = Some(ThirdValue { kind, repr });
+        if self.facts.third_value.is_none() {
+            self.facts.third_value = ran.third.map(|third| third_value(&third));
         }
         let kept = |(output, (shape, spec)): (usize, (Vec<usize>, TensorSpec))| {
             let tensor =
