@@ -14,6 +14,7 @@ mod provenance;
 mod record;
 #[cfg(test)]
 mod round_trip;
+mod scripts;
 #[cfg(test)]
 pub(crate) mod testing;
 mod write;
@@ -26,9 +27,10 @@ pub use finish::FinishInfo;
 pub use flops::{FlopCount, Peak};
 pub use machine::Machine;
 pub use output_copy::OutputTime;
-pub use provenance::{Provenance, hash_scripts};
+pub use provenance::Provenance;
 pub use record::{
     ClockCheck, DeviceRecord, FailureRecord, FileRecord, HostRecord, PhaseRecord, Record, SampleFailure, Setting,
     Status, StepRecord,
 };
+pub use scripts::{ScriptHashes, hash_scripts};
 pub use write::{WriteError, write_record};
