@@ -15,6 +15,7 @@ mod record;
 mod scripts;
 #[cfg(test)]
 mod round_trip;
+mod scripts;
 #[cfg(test)]
 pub(crate) mod testing;
 mod write;
