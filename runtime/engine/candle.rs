@@ -9,7 +9,8 @@ use flagperf_onnx::exec::{CandleOps, ExecError, Executor, TensorOps};
 use flagperf_onnx::{Graph, ValueInfo};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::options::{Asked, threads};
+use super::options::{Asked, lacks_threads, threads};
+use super::panics::caught;
 use super::{
     Artifact, DeviceTensor, Engine, EngineError, Facts, Options, Roles, Session, Unavailable, Value, check_inputs,
     model,
@@ -50,13 +51,13 @@ impl Engine for Candle {
     fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
         let asked = Asked::check(self, options, &[])?;
         let Artifact::Graph(graph) = artifact else { return Err(asked.refuse_artifact("a graph", artifact)) };
-        model::check_types(self, graph, options.precision)?;
+        model::check(self, graph, options.precision)?;
         let threads = threads(options);
         let pool = ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|index| format!("candle-{index}"))
             .build()
-            .map_err(|error| EngineError::Failed(format!("{threads} threads cannot be had: {error}")))?;
+            .map_err(|error| lacks_threads("candle", threads, &error))?;
         Ok(Box::new(CandleSession::new(graph, pool)?))
     }
 }
@@ -71,7 +72,7 @@ struct CandleSession {
 
 impl CandleSession {
     fn new(graph: &Graph, pool: ThreadPool) -> Result<Self, EngineError> {
-        let executor = Executor::load(graph, CandleOps).map_err(failed)?;
+        let executor = caught("candle", "loading the model", || Executor::load(graph, CandleOps).map_err(failed))?;
         Ok(CandleSession { executor, inputs: graph.inputs.clone(), outputs: graph.outputs.clone(), pool })
     }
 }
@@ -95,7 +96,8 @@ impl Session for CandleSession {
     fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         let inputs = inputs.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
-        let tensors = self.pool.install(|| self.executor.run(inputs)).map_err(failed)?;
+        let run = || self.pool.install(|| self.executor.run(inputs)).map_err(failed);
+        let tensors = caught("candle", "computing", run)?;
         let kept = |(info, tensor): (&ValueInfo, Native)| {
             Value::Device(Arc::new(CandleTensor { tensor, dtype: info.spec.dtype }))
         };

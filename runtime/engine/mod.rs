@@ -10,6 +10,7 @@ mod null;
 mod onnxruntime;
 mod openvino;
 mod options;
+mod panics;
 mod plugin;
 mod rten;
 mod session;

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use flagperf_onnx::{Graph, Role, read_onnx};
+use flagperf_onnx::{Graph, Role, check_limits, read_onnx};
 
 use super::{Engine, EngineError};
 use crate::tensor::DType;
@@ -17,14 +17,16 @@ pub(super) fn read(path: &Path) -> Result<Graph, EngineError> {
     read_onnx(path).map_err(|error| EngineError::Failed(error.to_string()))
 }
 
-/// Refuses a model in another floating-point type than was asked for: an engine would convert it without a word.
+/// Refuses a model that would overflow an engine's stack, and one in another floating-point type than was asked for: an
+/// engine would convert it without a word.
 ///
 /// A model is in the type asked for when one of its learned weights is (some may stay wider on purpose); without such
 /// weights its inputs decide. Every type in it must be one of the engine's.
 ///
 /// # Errors
 /// [`EngineError::Precision`] or [`EngineError::Failed`].
-pub(super) fn check_types(engine: &dyn Engine, graph: &Graph, asked: DType) -> Result<(), EngineError> {
+pub(super) fn check(engine: &dyn Engine, graph: &Graph, asked: DType) -> Result<(), EngineError> {
+    check_limits(graph).map_err(|error| EngineError::Failed(format!("the model `{}`: {error}", graph.name)))?;
     let learned = graph.weights.values().filter(|weight| weight.role != Role::Constant).map(|weight| weight.spec.dtype);
     let mut floats: Vec<DType> = learned.filter(|dtype| dtype.is_float()).collect();
     if floats.is_empty() {

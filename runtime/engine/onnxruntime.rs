@@ -49,14 +49,13 @@ impl Engine for OnnxRuntime {
         let path = match artifact {
             Artifact::Onnx(path) => {
                 let graph = model::read(path)?;
-                model::check_types(self, &graph, options.precision)?;
+                model::check(self, &graph, options.precision)?;
                 path
             }
             Artifact::Compiled(path) if path.extension().is_some_and(|kind| kind == "onnx" || kind == "ort") => path,
             _ => return Err(settings.refuse_artifact("an ONNX file or one that it wrote (.onnx, .ort)", artifact)),
         };
-        if !settings.provider.computes_in(options.precision) {
-            let has = format!("f32 with provider `{}`", settings.provider.name);
+        if let Some(has) = settings.provider.lacks(options.precision) {
             return Err(EngineError::Precision { engine: self.name(), asked: options.precision, has });
         }
         OrtSession::load(path, &settings).map(|session| Box::new(session) as Box<dyn Session>)
@@ -119,16 +118,39 @@ mod tests {
         );
     }
 
+    /// The options that a provider is given beside the user's own.
+    fn given(provider: &str, own: serde_json::Value, precision: DType) -> serde_json::Value {
+        let extra = serde_json::from_value(json!({"provider": provider, "provider_options": own})).unwrap();
+        let options = Options { precision, extra, ..Options::default() };
+        json!(Settings::read(&OnnxRuntime, &options).unwrap().provider_options)
+    }
+
     #[test]
-    fn tf32_is_off_in_f32_unless_it_is_asked_for() {
-        let tf32 = |own: serde_json::Value, precision| {
-            let extra = serde_json::from_value(json!({"provider": "cuda", "provider_options": own})).unwrap();
-            let options = Options { precision, extra, ..Options::default() };
-            Settings::read(&OnnxRuntime, &options).unwrap().provider_options.get("use_tf32").cloned()
-        };
-        assert_eq!(tf32(json!({}), DType::F32).as_deref(), Some("0"));
-        assert_eq!(tf32(json!({"use_tf32": true}), DType::F32).as_deref(), Some("1"));
-        assert_eq!(tf32(json!({}), DType::F16), None);
+    fn f32_is_neither_tf32_nor_f16_unless_it_is_asked_for() {
+        let narrower = [
+            ("cuda", "use_tf32", "0"),
+            ("qnn", "enable_htp_fp16_precision", "0"),
+            ("cann", "precision_mode", "must_keep_origin_dtype"),
+            ("openvino", "precision", "FP32"),
+        ];
+        for (provider, option, value) in narrower {
+            assert_eq!(given(provider, json!({}), DType::F32), json!({option: value}), "{provider}");
+            assert_eq!(given(provider, json!({option: true}), DType::F32), json!({option: "1"}), "{provider}");
+            assert_eq!(given(provider, json!({}), DType::F16), json!({}), "{provider}");
+        }
+    }
+
+    #[test]
+    fn a_provider_that_may_compute_f32_in_tf32_is_refused_in_f32() {
+        for provider in ["tensorrt", "nvrtx"] {
+            let error = refusal(json!({"provider": provider}), DType::F32);
+            let expected = format!(
+                "engine `onnxruntime` does not compute in `f32` (it has: f16 with provider `{provider}`, which may \
+                 compute f32 in TF32 and has no option against it; f32 with `cuda`)"
+            );
+            assert_eq!(error, expected);
+            assert!(!refusal(json!({"provider": provider}), DType::F16).contains("does not compute"), "{provider}");
+        }
     }
 
     #[test]

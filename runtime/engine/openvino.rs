@@ -5,6 +5,7 @@
 mod api;
 mod library;
 mod options;
+mod pool;
 mod request;
 mod session;
 mod tensor;
@@ -46,7 +47,7 @@ impl Engine for OpenVino {
         let session = match artifact {
             Artifact::Onnx(path) => {
                 let graph = model::read(path)?;
-                model::check_types(self, &graph, options.precision)?;
+                model::check(self, &graph, options.precision)?;
                 let loaded = OpenVinoSession::load(Source::Model { path, graph: Some(&graph) }, &settings);
                 loaded.map_err(|error| with_node(error, &graph))?
             }

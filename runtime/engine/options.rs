@@ -9,6 +9,9 @@ use serde_json::Value as Json;
 use super::{Artifact, Engine, EngineError, Options};
 use crate::tensor::DType;
 
+/// More threads than any machine has cores: so many are a slip of the keys, and starting them may take the machine down.
+const THREADS_MAX: usize = 4096;
+
 /// The options of one load, as the engine asks for them. An option that is `null` is left to the engine.
 pub(super) struct Asked<'a> {
     engine: &'static str,
@@ -16,13 +19,13 @@ pub(super) struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Refuses a precision or an option that the engine lacks; `known` are the names that it takes in `extra`.
+    /// Refuses a precision, a number of threads or an option that the engine cannot have; `known` are the names that it takes in `extra`.
     pub(super) fn check(
         engine: &dyn Engine,
         options: &'a Options,
         known: &[&'static str],
     ) -> Result<Self, EngineError> {
-        check_precision(engine, options.precision)?;
+        check_common(engine, options)?;
         let asked = Asked { engine: engine.name(), extra: &options.extra };
         match options.extra.keys().find(|key| !known.contains(&key.as_str())) {
             Some(key) => Err(asked.refuse(key, unknown(key, known))),
@@ -30,9 +33,9 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Refuses a precision that the engine lacks; options are handed on to who knows them.
+    /// Refuses a precision or a number of threads that the engine cannot have; options are handed on to who knows them.
     pub(super) fn any(engine: &dyn Engine, options: &'a Options) -> Result<Self, EngineError> {
-        check_precision(engine, options.precision)?;
+        check_common(engine, options)?;
         Ok(Asked { engine: engine.name(), extra: &options.extra })
     }
 
@@ -106,9 +109,22 @@ pub(super) fn threads(options: &Options) -> usize {
     }
 }
 
-/// Refuses a type that the engine does not compute in.
-pub(super) fn check_precision(engine: &dyn Engine, asked: DType) -> Result<(), EngineError> {
-    if engine.precisions().contains(&asked) { Ok(()) } else { Err(lacks_precision(engine, asked)) }
+/// Refuses a type that the engine does not compute in, and more threads than it can be given.
+pub(super) fn check_common(engine: &dyn Engine, options: &Options) -> Result<(), EngineError> {
+    if !engine.precisions().contains(&options.precision) {
+        return Err(lacks_precision(engine, options.precision));
+    }
+    if options.threads > THREADS_MAX {
+        let reason = format!("`{}` is more than {THREADS_MAX} (0: one for each core)", options.threads);
+        return Err(EngineError::Option { engine: engine.name(), option: "threads".to_owned(), reason });
+    }
+    Ok(())
+}
+
+/// An error about threads that the system does not give; `why` is what it says.
+pub(super) fn lacks_threads(engine: &'static str, threads: usize, why: &dyn std::fmt::Display) -> EngineError {
+    let reason = format!("`{threads}` threads cannot be started: {why} (the limit of processes is `ulimit -u`)");
+    EngineError::Option { engine, option: "threads".to_owned(), reason }
 }
 
 /// An error about a type that the engine does not compute in.
@@ -132,4 +148,30 @@ pub(super) fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str
     let (similarity, near) =
         known.iter().map(|known| (strsim::jaro_winkler(name, known), *known)).max_by(|a, b| a.0.total_cmp(&b.0))?;
     (similarity >= NEAR).then_some(near)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_threads_are_refused_by_their_number_on_every_engine() {
+        for engine in crate::engine::TABLE {
+            let options = Options { threads: 5_000, ..Options::default() };
+            let error = check_common(*engine, &options).unwrap_err();
+            let expected = format!(
+                "engine `{}`: option `threads`: `5000` is more than 4096 (0: one for each core)",
+                engine.name()
+            );
+            assert_eq!((error.to_string(), error.hint()), (expected, ""));
+        }
+    }
+
+    #[test]
+    fn threads_that_the_system_refuses_are_no_lack_of_memory() {
+        let error = lacks_threads("candle", 300, &"Resource temporarily unavailable (os error 11)").to_string();
+        let expected = "engine `candle`: option `threads`: `300` threads cannot be started: Resource temporarily \
+                        unavailable (os error 11) (the limit of processes is `ulimit -u`)";
+        assert_eq!(error, expected);
+    }
 }

@@ -5,12 +5,14 @@
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 
 use flagperf_onnx::{Element, Graph, ValueInfo};
 use rten::{LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView, ValueView};
 use rten_tensor::Layout;
 
-use super::options::{Asked, threads};
+use super::options::{Asked, lacks_threads, threads};
+use super::panics::caught;
 use super::{Artifact, Engine, EngineError, Facts, Options, Roles, Session, Unavailable, Value, check_inputs, model};
 use crate::tensor::{DType, Tensor};
 
@@ -56,19 +58,29 @@ impl Engine for Rten {
         let asked = Asked::check(self, options, &[PREPACK, OPTIMIZE])?;
         let Artifact::Onnx(path) = artifact else { return Err(asked.refuse_artifact("an ONNX file", artifact)) };
         let graph = model::read(path)?;
-        model::check_types(self, &graph, options.precision)?;
-        let model = ModelOptions::with_all_ops()
-            .prepack_weights(asked.switch(PREPACK)?.unwrap_or(true))
-            .enable_optimization(asked.switch(OPTIMIZE)?.unwrap_or(true))
-            .load_file(path)
-            .map_err(|error| not_loaded(path, &error))?;
+        model::check(self, &graph, options.precision)?;
+        let mut model = ModelOptions::with_all_ops();
+        model.prepack_weights(asked.switch(PREPACK)?.unwrap_or(true));
+        model.enable_optimization(asked.switch(OPTIMIZE)?.unwrap_or(true));
+        let model =
+            caught("rten", "loading the model", || model.load_file(path).map_err(|error| not_loaded(path, &error)))?;
         let [fed, asked_for] = [&graph.inputs, &graph.outputs].map(|infos| ids(&model, infos));
         let (fed, asked_for) = (fed?, asked_for?);
         let threads = threads(options);
-        let pool = Some(Arc::new(ThreadPool::with_num_threads(threads)));
+        let pool = Some(Arc::new(pool(threads)?));
         let Graph { inputs, outputs, .. } = graph;
         Ok(Box::new(RtenSession { model, inputs, outputs, fed, asked_for, threads, pool }))
     }
+}
+
+/// Threads of the session's own. rten goes on without them when they cannot be started, and computes in the caller.
+fn pool(threads: usize) -> Result<ThreadPool, EngineError> {
+    let pool = ThreadPool::with_num_threads(threads);
+    let caller = thread::current().id();
+    if pool.run(|| thread::current().id()) == caller {
+        return Err(lacks_threads("rten", threads, &"the system refuses"));
+    }
+    Ok(pool)
 }
 
 /// rten's nodes of these names.
@@ -119,10 +131,10 @@ impl Session for RtenSession {
         let fed = self.fed.iter().copied().zip(given);
         let fed = fed.map(|(id, value)| Ok((id, value?))).collect::<Result<Vec<_>, EngineError>>()?;
         let options = RunOptions::default().with_thread_pool(self.pool.clone());
-        let values = self
-            .model
-            .run(fed, &self.asked_for, Some(options))
-            .map_err(|error| EngineError::Failed(error.to_string()))?;
+        let values = caught("rten", "computing", || {
+            let run = self.model.run(fed, &self.asked_for, Some(options));
+            run.map_err(|error| EngineError::Failed(error.to_string()))
+        })?;
         self.outputs.iter().zip(values).map(|(info, value)| take(info, value).map(Value::Host)).collect()
     }
 

@@ -68,14 +68,18 @@ impl Card {
 
     /// The device behind an engine's name for it (`cuda:1`, and perhaps more after a space).
     pub fn behind(device: &str) -> Option<Card> {
-        let index = device.strip_prefix("cuda:")?.split(' ').next()?;
-        Card::of(index.parse().ok()?)
+        Card::of(index_in(device)?)
     }
 
     /// Memory in use on it, by every process.
     pub fn memory(&self) -> Option<Bytes> {
         Gpus.memory_used(&self.uuid)
     }
+}
+
+/// The number in an engine's name for a device.
+fn index_in(device: &str) -> Option<u32> {
+    device.strip_prefix("cuda:")?.split(' ').next()?.parse().ok()
 }
 
 fn library() -> Option<&'static Nvml> {
@@ -118,5 +122,14 @@ mod tests {
         assert_eq!(resolve(0, None, &whole, &|_| true), None);
         assert_eq!(resolve(0, None, &whole[..1], &|_| true).as_deref(), Some("GPU-a"));
         assert_eq!(resolve(1, None, &whole[..1], &|_| true), None);
+    }
+
+    #[test]
+    fn the_number_in_a_device_s_name_is_read() {
+        let numbers = ["cuda:0", "cuda:12 H200", "cuda:1 H100 80GB HBM3"].map(index_in);
+        assert_eq!(numbers, [Some(0), Some(12), Some(1)]);
+        assert!(
+            ["cpu", "cuda", "cuda:", "cuda: 1", "cuda:one", "cuda:-1", ""].iter().all(|name| index_in(name).is_none())
+        );
     }
 }

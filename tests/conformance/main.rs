@@ -6,10 +6,13 @@
 #![expect(clippy::unwrap_used, reason = "a check that panics has failed, which is its only way to say so")]
 
 mod bench;
+mod broken;
 mod graphs;
+mod limits;
 mod networks;
 mod numerics;
 mod operators;
+mod process;
 mod refusals;
 mod sessions;
 #[path = "../support/mod.rs"]
@@ -18,6 +21,7 @@ mod support;
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{PoisonError, RwLock};
 
 use flagperf::engine::TABLE;
 use libtest_mimic::{Arguments, Trial};
@@ -30,14 +34,22 @@ type Check = fn(&Bench);
 /// Why some checks are not for captured runs of ONNX Runtime.
 const ONE_SHAPE: &str = "takes inputs of one shape only, and refuses others with that reason";
 
+/// Why OpenVINO cannot be held to threads, and what it does with a path of 10,000 nodes.
+const ONE_A_CORE: &str = "starts no more threads than there are cores, and tells how many";
+const MINUTES: &str = "takes minutes to compile so many nodes in a row";
+
 /// Subjects that not every machine has: Python, a device.
-const SOME_HAVE: [&str; 2] = ["onnxruntime_py", "onnxruntime_cuda_graph"];
+const SOME_HAVE: [&str; 3] = ["onnxruntime_py", "onnxruntime_cuda_graph", "openvino_streams"];
 
 /// Checks that an engine is not held to: engine, beginning of the check's name, reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("onnxruntime_py", "refuses::unknown_option", "vendor.yaml says which options there are; all reach the process"),
     ("onnxruntime_cuda_graph", "computes::", ONE_SHAPE),
     ("onnxruntime_cuda_graph", "sessions::odd_batches", ONE_SHAPE),
+    ("openvino", "sessions::threads_are_as_many", ONE_A_CORE),
+    ("openvino_streams", "sessions::threads_are_as_many", ONE_A_CORE),
+    ("openvino", "limits::a_long_path", MINUTES),
+    ("openvino_streams", "limits::a_long_path", MINUTES),
     ("null", "computes::", "computes nothing"),
     ("null", "refuses::unsupported_precision", "takes every precision"),
     ("null", "refuses::model_in_another_precision", "takes any model"),
@@ -46,6 +58,8 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("null", "sessions::independent", "all its outputs are zeros"),
     ("null", "sessions::lent_memory", "all its outputs are zeros"),
     ("null", "sessions::outputs_stay", "all its outputs are zeros"),
+    ("null", "sessions::threads_are_as_many", "computes with none"),
+    ("null", "limits::", "takes any model"),
 ];
 
 fn checks(form: Form) -> Vec<(String, Check)> {
@@ -56,6 +70,7 @@ fn checks(form: Form) -> Vec<(String, Check)> {
         .chain(named("refuses", refusals::CHECKS))
         .chain(named("refuses", if form == Form::File { refusals::FILE_CHECKS } else { &[] }))
         .chain(named("computes", numerics::CHECKS))
+        .chain(named("limits", limits::CHECKS))
         .collect()
 }
 
@@ -105,8 +120,9 @@ fn trials() -> Vec<Trial> {
         for form in Form::of(subject.roles) {
             for (name, check) in checks(form) {
                 let bench = Bench { subject: subject.clone(), form };
+                let alone = is_alone(&name);
                 let trial = Trial::test(format!("{}::{form}::{name}", subject.name), move || {
-                    check(&bench);
+                    in_turn(alone, || check(&bench));
                     Ok(())
                 });
                 let excepted =
@@ -118,11 +134,42 @@ fn trials() -> Vec<Trial> {
             }
         }
     }
+    trials.extend(broken::FAULTS.iter().map(|(name, fault)| found(name, *fault)));
+    trials.push(Trial::test("a_leak_is_told_from_a_fixed_sum", || {
+        sessions::a_leak_is_told_from_a_fixed_sum();
+        Ok(())
+    }));
     trials.push(Trial::test("every_exception_excepts_something", move || {
         every_exception_excepts_something(&subjects);
         Ok(())
     }));
     trials
+}
+
+/// The trial that a check finds an engine with a fault.
+fn found(name: &'static str, fault: broken::Fault) -> Trial {
+    let (_, check) = checks(Form::Graph).into_iter().find(|(check, _)| check == name).expect("a check of the suite");
+    Trial::test(format!("a_broken_engine_is_found::{name}::{fault:?}"), move || {
+        in_turn(is_alone(name), || broken::is_found(check, fault));
+        Ok(())
+    })
+}
+
+/// Whether a check counts what the whole process has.
+fn is_alone(name: &str) -> bool {
+    sessions::ALONE.iter().any(|alone| name.ends_with(alone))
+}
+
+/// Runs a trial beside others, or while none of them runs.
+fn in_turn(alone: bool, trial: impl FnOnce()) {
+    static TURN: RwLock<()> = RwLock::new(());
+    if alone {
+        let _turn = TURN.write().unwrap_or_else(PoisonError::into_inner);
+        trial();
+    } else {
+        let _turn = TURN.read().unwrap_or_else(PoisonError::into_inner);
+        trial();
+    }
 }
 
 /// An exception for an engine or check that is no more would hide that it is not needed.

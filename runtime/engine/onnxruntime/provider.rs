@@ -14,8 +14,10 @@ pub(super) struct Provider {
     pub(super) canonical: &'static str,
     /// Whether it takes options.
     configurable: bool,
-    /// Options that it is given for f32 unless the caller says otherwise: f32 is f32, and not TF32.
+    /// Options that it is given for f32 unless the caller says otherwise: f32 is f32, and neither TF32 nor f16.
     in_f32: &'static [(&'static str, &'static str)],
+    /// Whether it may compute f32 in TF32, and no option of its own forbids it.
+    tf32_in_f32: bool,
     available: fn() -> ort::Result<bool>,
     build: fn(&IndexMap<String, String>) -> ExecutionProviderDispatch,
 }
@@ -27,26 +29,31 @@ pub(super) static PROVIDERS: &[Provider] = &[
         canonical: <ep::CPU as ExecutionProvider>::NAME,
         configurable: false,
         in_f32: &[],
+        tf32_in_f32: false,
         available: || Ok(true),
         // With the arena, as ONNX Runtime has it by itself; without it, memory is faulted in anew each run.
         build: |_| ep::CPU::default().with_arena_allocator(true).build(),
     },
-    provider::<ep::CANN>("cann"),
+    // Its documentation has `force_fp16` as the default.
+    Provider { in_f32: &[("precision_mode", "must_keep_origin_dtype")], ..provider::<ep::CANN>("cann") },
     Provider { in_f32: &[("use_tf32", "0")], ..provider::<ep::CUDA>("cuda") },
     Provider {
         name: "migraphx",
         canonical: <ep::MIGraphX as ExecutionProvider>::NAME,
         configurable: false,
         in_f32: &[],
+        tf32_in_f32: false,
         available: ep::MIGraphX::is_available,
         build: |_| ep::MIGraphX::default().build(),
     },
-    provider::<ep::NVRTX>("nvrtx"),
+    Provider { tf32_in_f32: true, ..provider::<ep::NVRTX>("nvrtx") },
     provider::<ep::OneDNN>("onednn"),
-    provider::<ep::OpenVINO>("openvino"),
-    provider::<ep::QNN>("qnn"),
+    // Its documentation has f16 as the default of every device but the processor.
+    Provider { in_f32: &[("precision", "FP32")], ..provider::<ep::OpenVINO>("openvino") },
+    // Its documentation has 1 as the default, which computes f32 in f16.
+    Provider { in_f32: &[("enable_htp_fp16_precision", "0")], ..provider::<ep::QNN>("qnn") },
     provider::<ep::ROCm>("rocm"),
-    provider::<ep::TensorRT>("tensorrt"),
+    Provider { tf32_in_f32: true, ..provider::<ep::TensorRT>("tensorrt") },
     provider::<ep::Vitis>("vitisai"),
     provider::<ep::XNNPACK>("xnnpack"),
 ];
@@ -60,6 +67,7 @@ where
         canonical: E::NAME,
         configurable: true,
         in_f32: &[],
+        tf32_in_f32: false,
         available: E::is_available,
         build: |options| {
             let set = |provider: E, (key, value): (&String, &String)| provider.with_arbitrary_config(key, value);
@@ -69,13 +77,20 @@ where
 }
 
 impl Provider {
-    /// Whether it computes in this type, rather than in a wider one.
-    pub(super) fn computes_in(&self, dtype: DType) -> bool {
+    /// What it computes in instead, when it does not compute in this type but in a wider or narrower one.
+    pub(super) fn lacks(&self, dtype: DType) -> Option<String> {
+        let name = self.name;
         // The processor's kernels convert f16 to f32 and back.
-        dtype == DType::F32 || !["cpu", "onednn", "xnnpack"].contains(&self.name)
+        if dtype != DType::F32 && ["cpu", "onednn", "xnnpack"].contains(&name) {
+            return Some(format!("f32 with provider `{name}`"));
+        }
+        (dtype == DType::F32 && self.tf32_in_f32).then(|| {
+            let why = "may compute f32 in TF32 and has no option against it";
+            format!("f16 with provider `{name}`, which {why}; f32 with `cuda`")
+        })
     }
 
-    /// The options that it is given by itself. Other types than f32 have none: that option takes f16 off the tensor cores.
+    /// The options that it is given by itself. Other types than f32 have none: `use_tf32` takes f16 off the tensor cores.
     pub(super) fn defaults(&self, dtype: DType) -> IndexMap<String, String> {
         let given = if dtype == DType::F32 { self.in_f32 } else { &[] };
         given.iter().map(|(option, value)| ((*option).to_owned(), (*value).to_owned())).collect()

@@ -5,16 +5,17 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::api::{Outcome, Request};
+use super::pool::Lease;
 use super::tensor::HostTensor;
 use super::understood;
 use crate::engine::{DeviceTensor, EngineError, Value};
-use crate::tensor::{HostMemory, Tensor, TensorSpec};
+use crate::tensor::{DType, HostMemory, Tensor, TensorSpec};
 
 /// A request and what it is at. Whoever has one of its outputs has a share of it, and it computes nothing else meanwhile.
 pub(super) struct Slot(Mutex<State>);
 
 struct State {
-    request: Request,
+    request: Lease<Request>,
     /// What it reads while it computes.
     reads: Vec<Tensor>,
     failed: Option<String>,
@@ -22,7 +23,7 @@ struct State {
 
 impl Slot {
     /// A slot of its own request.
-    pub(super) fn new(request: Request) -> Self {
+    pub(super) fn new(request: Lease<Request>) -> Self {
         Slot(Mutex::new(State { request, reads: Vec::new(), failed: None }))
     }
 
@@ -35,6 +36,11 @@ impl Slot {
         let mut state = self.state();
         state.request.set_inputs(inputs)?;
         state.request.infer()
+    }
+
+    /// Whether its outputs may be read where they lie; else they are copied when they are asked for.
+    pub(super) fn pin(&self) -> bool {
+        self.state().request.pin()
     }
 
     /// Begins to compute the inputs, and keeps them until [`Slot::wait`].
@@ -56,17 +62,27 @@ impl Slot {
         }
         state.failed.clone().map_or(Ok(()), Err)
     }
+
+    /// The output at `index` of what was computed, in the request's own memory, with its shape and type.
+    fn computed(&self, index: usize) -> Outcome<(HostTensor, Vec<usize>, DType)> {
+        let tensor = self.state().request.output(index)?;
+        let (shape, dtype) = (tensor.shape()?, tensor.dtype()?);
+        Ok((tensor, shape, dtype))
+    }
 }
 
-/// The output at `index` of what was computed.
+/// The output at `index` of what was computed: where it lies, or a copy when too many are kept like that.
 pub(super) fn output(slot: &Arc<Slot>, index: usize) -> Outcome<Tensor> {
-    let tensor = slot.state().request.output(index)?;
-    let (shape, dtype) = (tensor.shape()?, tensor.dtype()?);
-    let memory = Arc::new(OutputMemory { tensor, _slot: Arc::clone(slot) });
-    Tensor::from_memory(shape, dtype, memory, 0).map_err(|error| error.to_string())
+    let (tensor, shape, dtype) = slot.computed(index)?;
+    let output = if slot.pin() {
+        Tensor::from_memory(shape, dtype, Arc::new(OutputMemory { tensor, _slot: Arc::clone(slot) }), 0)
+    } else {
+        Tensor::from_bytes(shape, dtype, tensor.bytes())
+    };
+    output.map_err(|error| error.to_string())
 }
 
-/// The output at `index` of what was begun; `declared` is what the model says of it.
+/// The output at `index` of what was begun, or is to be copied; `declared` is what the model says of it.
 pub(super) fn pending(slot: &Arc<Slot>, index: usize, declared: &TensorSpec) -> Value {
     Value::Device(Arc::new(Pending { slot: Arc::clone(slot), index, declared: declared.clone() }))
 }
@@ -82,7 +98,7 @@ impl HostMemory for OutputMemory {
     }
 }
 
-/// An output that may not be computed yet.
+/// An output that may not be computed yet, or is not copied yet.
 struct Pending {
     slot: Arc<Slot>,
     index: usize,
@@ -97,7 +113,8 @@ impl fmt::Debug for Pending {
 
 impl DeviceTensor for Pending {
     fn spec(&self) -> TensorSpec {
-        self.to_host().map_or_else(|_| self.declared.clone(), |tensor| tensor.spec())
+        let computed = self.slot.wait().and_then(|()| self.slot.computed(self.index));
+        computed.map_or_else(|_| self.declared.clone(), |(_, shape, dtype)| TensorSpec::new(shape, dtype))
     }
 
     fn to_host(&self) -> Result<Tensor, EngineError> {

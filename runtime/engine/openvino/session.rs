@@ -7,8 +7,9 @@ use std::sync::Arc;
 use flagperf_onnx::{Graph, ValueInfo};
 use memmap2::Mmap;
 
-use super::api::{Compiled, Core, Outcome, Port};
+use super::api::{Compiled, Core, Outcome, Port, Request};
 use super::options::{PRECISION, Settings, THREADS};
+use super::pool::Pool;
 use super::request::{Slot, output, pending};
 use super::tensor::{HostTensor, ours};
 use super::{library, plain, understood};
@@ -24,11 +25,10 @@ pub(super) enum Source<'a> {
     Exported(&'a Path),
 }
 
-/// A session: inputs are views, outputs are the memory of the request that computed them.
+/// A session: inputs are views, outputs are the memory of the request that computed them, or copies when many are kept.
 pub(super) struct OpenVinoSession {
     compiled: Compiled,
-    /// Those that compute, and those whose outputs somebody still has, are shared.
-    slots: Vec<Arc<Slot>>,
+    requests: Arc<Pool<Request>>,
     /// Begun since the last sync; with one batch at a time, none.
     under_way: Vec<Arc<Slot>>,
     side_by_side: bool,
@@ -64,30 +64,25 @@ impl OpenVinoSession {
         if let (Source::Model { path, .. }, Some(folder)) = (source, &settings.export) {
             export(&compiled, path, folder)?;
         }
-        let (slots, under_way, side_by_side) = (Vec::new(), Vec::new(), settings.side_by_side);
-        Ok(OpenVinoSession { compiled, slots, under_way, side_by_side, inputs, outputs, device, threads })
-    }
-
-    /// A slot that computes nothing, and whose outputs nobody has any more.
-    fn idle(&mut self) -> Outcome<Arc<Slot>> {
-        if let Some(idle) = self.slots.iter_mut().position(|slot| Arc::get_mut(slot).is_some()) {
-            return Ok(Arc::clone(&self.slots[idle]));
-        }
-        let slot = Arc::new(Slot::new(self.compiled.request()?));
-        self.slots.push(Arc::clone(&slot));
-        Ok(slot)
+        let (requests, under_way, side_by_side) = (Arc::default(), Vec::new(), settings.side_by_side);
+        Ok(OpenVinoSession { compiled, requests, under_way, side_by_side, inputs, outputs, device, threads })
     }
 
     fn compute(&mut self, tensors: Vec<Tensor>) -> Outcome<Vec<Value>> {
-        let slot = self.idle()?;
-        if !self.side_by_side || tensors.is_empty() {
-            slot.infer(&tensors)?;
-            return (0..self.outputs.len()).map(|index| output(&slot, index).map(Value::Host)).collect();
+        let slot = Arc::new(Slot::new(self.requests.lease(|| self.compiled.request())?));
+        let each = self.outputs.iter().enumerate();
+        if self.side_by_side && !tensors.is_empty() {
+            slot.start(tensors)?;
+            let outputs = each.map(|(index, info)| pending(&slot, index, &info.spec)).collect();
+            self.under_way.push(slot);
+            return Ok(outputs);
         }
-        slot.start(tensors)?;
-        let outputs = self.outputs.iter().enumerate().map(|(index, info)| pending(&slot, index, &info.spec)).collect();
-        self.under_way.push(slot);
-        Ok(outputs)
+        slot.infer(&tensors)?;
+        if slot.pin() {
+            return each.map(|(index, _)| output(&slot, index).map(Value::Host)).collect();
+        }
+        // Copying is no part of computing: it waits until the output is asked for.
+        Ok(each.map(|(index, info)| pending(&slot, index, &info.spec)).collect())
     }
 }
 
@@ -95,6 +90,7 @@ impl Drop for OpenVinoSession {
     /// What is under way reads weights that an imported model has mapped.
     fn drop(&mut self) {
         self.under_way.drain(..).for_each(|slot| _ = slot.wait());
+        self.requests.close();
     }
 }
 

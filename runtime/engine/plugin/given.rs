@@ -52,7 +52,7 @@ impl Model {
 
 /// What only the host can hold a plug-in to, because it has read the model.
 fn check(library: &'static Library, graph: &Graph, precision: DType) -> Result<(), EngineError> {
-    model::check_types(library, graph, precision)?;
+    model::check(library, graph, precision)?;
     if graph.opset <= library.facts().opset_max {
         return Ok(());
     }

@@ -19,7 +19,7 @@ use super::calls;
 use super::given::Model;
 use super::session::PluginSession;
 use super::table::{Problem, read, read_text};
-use crate::engine::options::check_precision;
+use crate::engine::options::check_common;
 use crate::engine::{Artifact, Engine, EngineError, Facts, Options, Roles, Session, Unavailable};
 use crate::event::PluginFacts;
 use crate::hash::hash_file;
@@ -74,7 +74,7 @@ impl Engine for Library {
         let library = *opened.iter().find(|library| std::ptr::eq(**library, self)).expect("a library stays open");
         drop(opened);
         library.check()?;
-        check_precision(library, options.precision)?;
+        check_common(library, options)?;
         let given = Model::new(library, artifact, options)?;
         Ok(Box::new(PluginSession::load(library, given, options)?))
     }

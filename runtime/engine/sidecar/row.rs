@@ -140,7 +140,7 @@ fn signature(engine: &Sidecar, artifact: Artifact<'_>, precision: DType) -> Resu
         }
         Artifact::Compiled(_) => return Ok(Signature::default()),
     };
-    model::check_types(engine, graph, precision)?;
+    model::check(engine, graph, precision)?;
     Ok(Signature { inputs: graph.inputs.clone(), outputs: graph.outputs.clone() })
 }
 

@@ -17,6 +17,7 @@ use tract_onnx::tract_hir::ops::unimpl::UnimplementedOp;
 
 use super::Tract;
 use crate::engine::options::{Asked, threads};
+use crate::engine::panics::caught;
 use crate::engine::{Artifact, EngineError, Options, Session, Value, check_inputs, model};
 use crate::tensor::{DType, Dim, HostMemory, Tensor};
 
@@ -31,14 +32,17 @@ pub(super) fn load(engine: &Tract, artifact: Artifact<'_>, options: &Options) ->
     let asked = Asked::check(engine, options, &[])?;
     let Artifact::Onnx(path) = artifact else { return Err(asked.refuse_artifact("an ONNX file", artifact)) };
     let graph = model::read(path)?;
-    model::check_types(engine, &graph, options.precision)?;
+    model::check(engine, &graph, options.precision)?;
     let threads = threads(options);
+    let executor = caught("tract", "starting its threads", || {
+        Ok(if threads == 1 { Executor::SingleThread } else { Executor::multithread(threads) })
+    })?;
     let mut session = TractSession {
-        model: parse(path)?,
+        model: caught("tract", "loading the model", || parse(path))?,
         inputs: graph.inputs,
         outputs: graph.outputs,
         plans: IndexMap::new(),
-        executor: if threads == 1 { Executor::SingleThread } else { Executor::multithread(threads) },
+        executor,
         threads,
     };
     if let Some(shapes) = full_batch(&session.inputs, options.batch_size) {
@@ -85,7 +89,7 @@ impl TractSession {
         if let Some(plan) = self.plans.get(shapes) {
             return Ok(Arc::clone(plan));
         }
-        let plan = self.compile(shapes).map_err(|error| EngineError::Failed(format!("tract: {error:#}")))?;
+        let plan = caught("tract", "compiling the model", || self.compile(shapes).map_err(failed))?;
         if self.plans.len() == PLANS_MAX {
             self.plans.shift_remove_index(0);
         }
@@ -123,12 +127,16 @@ impl Session for TractSession {
         check_inputs(&self.inputs, inputs)?;
         let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
         let plan = self.plan(&tensors.iter().map(|tensor| tensor.shape().to_vec()).collect())?;
-        self.run(&plan, &tensors).map_err(|error| EngineError::Failed(format!("tract: {error:#}")))
+        caught("tract", "computing", || self.run(&plan, &tensors).map_err(failed))
     }
 
     fn threads(&self) -> usize {
         self.threads
     }
+}
+
+fn failed(error: TractError) -> EngineError {
+    EngineError::Failed(format!("tract: {error:#}"))
 }
 
 fn datum_type(dtype: DType) -> Result<DatumType, TractError> {

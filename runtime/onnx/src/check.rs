@@ -2,7 +2,7 @@
 //!
 //! Knows no file.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::inference::{InferError, Inference};
 use crate::{Graph, Source, TensorSpec};
@@ -53,8 +53,9 @@ pub fn check(graph: &Graph) -> Result<(), CheckError> {
     {
         return Err(CheckError::Node { node, reason });
     }
+    let made: HashMap<&str, &TensorSpec> = values.iter().map(|(name, spec)| (name.as_str(), spec)).collect();
     let contradicts = |name: &str, declared: &TensorSpec| {
-        let inferred = values.iter().find(|(made, _)| made == name).map(|(_, spec)| spec)?;
+        let inferred = *made.get(name)?;
         (!compatible(declared, inferred)).then(|| CheckError::Declared {
             value: name.to_owned(),
             declared: declared.clone(),

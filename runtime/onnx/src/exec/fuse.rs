@@ -24,11 +24,17 @@ impl Plan {
     /// Applies a rule to each step; a rule returns the steps that it merged into this one, or this one into another.
     fn rewrite<Merged: IntoIterator<Item = usize>>(&mut self, rule: fn(&mut Plan, usize, &[usize]) -> Merged) {
         let mut gone = vec![false; self.steps.len()];
+        let mut uses = self.uses();
         for i in 0..self.steps.len() {
-            let uses = self.uses();
+            let mut changed = false;
             for merged in rule(self, i, &uses) {
                 gone[merged] = true;
                 self.steps[merged].inputs.clear();
+                self.steps[merged].outputs.clear();
+                changed = true;
+            }
+            if changed {
+                uses = self.uses();
             }
         }
         let mut gone = gone.into_iter();
@@ -38,7 +44,7 @@ impl Plan {
     /// The step before `i` that makes `slot`, if nothing else reads it.
     fn sole_producer(&self, i: usize, slot: Slot, uses: &[usize]) -> Option<usize> {
         let made = |step: &Step| step.outputs == [slot];
-        if uses[slot] == 1 { self.steps[..i].iter().position(made) } else { None }
+        if uses[slot] == 1 { self.steps[..i].iter().rposition(made) } else { None }
     }
 
     /// The plain convolution before `i` that makes input `input` of step `i`, if nothing else reads that.

@@ -63,7 +63,7 @@ pub(super) fn sliced(start: i64, end: i64, step: i64, size: usize) -> Result<(us
     let start = from_front(start).clamp(low.max(0), high.max(0));
     let end = from_front(end).clamp(low, high);
     let span = if step > 0 { end - start } else { start - end };
-    let count = if span > 0 && size > 0 { (span - 1) / step.abs() + 1 } else { 0 };
+    let count = if span > 0 && size > 0 { (span - 1) as u64 / step.unsigned_abs() + 1 } else { 0 };
     Ok((start as usize, count as usize))
 }
 
@@ -76,6 +76,14 @@ mod tests {
         assert_eq!(broadcast_shape(&[4, 1, 3], &[5, 1]).unwrap(), [4, 5, 3]);
         assert_eq!(broadcast_shape(&[], &[2]).unwrap(), [2]);
         assert!(broadcast_shape(&[2], &[3]).is_err());
+    }
+
+    #[test]
+    fn a_step_may_be_any_number_but_zero() {
+        assert_eq!(sliced(0, i64::MAX, 2, 5).unwrap(), (0, 3));
+        assert_eq!(sliced(-1, i64::MIN, i64::MIN, 5).unwrap(), (4, 1));
+        assert_eq!(sliced(0, 5, i64::MAX, 5).unwrap(), (0, 1));
+        assert!(sliced(0, 5, 0, 5).is_err());
     }
 
     #[test]

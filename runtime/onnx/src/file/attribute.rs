@@ -5,7 +5,7 @@
 use prost::Message;
 
 use super::initializer;
-use super::proto::{AttributeProto, kind};
+use super::proto::{AttributeProto, GraphProto, kind};
 use crate::Attribute;
 
 /// An attribute as it is written.
@@ -70,4 +70,15 @@ pub(super) fn decode(proto: &AttributeProto) -> Result<Attribute, String> {
         _ => None,
     };
     Ok(attribute.unwrap_or_else(|| Attribute::Encoded(proto.encode_to_vec())))
+}
+
+/// The attributes, still encoded, of the nodes in the subgraphs of an encoded attribute. What cannot be read has none.
+pub(crate) fn subgraphs(attribute: &[u8]) -> Vec<Vec<u8>> {
+    let attribute = AttributeProto::decode(attribute).unwrap_or_default();
+    let graphs = attribute.g.iter().chain(&attribute.graphs).filter_map(|graph| GraphProto::decode(&graph[..]).ok());
+    let attributes = graphs.flat_map(|graph| graph.node).flat_map(|node| node.attribute);
+    attributes
+        .filter(|inner| inner.g.is_some() || !inner.graphs.is_empty())
+        .map(|inner| inner.encode_to_vec())
+        .collect()
 }

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use crate::{DType, WeightError};
 
+pub(crate) use attribute::subgraphs;
 pub use external::data_files;
 pub use read::read_onnx;
 pub use write::{WriteOptions, write_onnx, write_onnx_with};

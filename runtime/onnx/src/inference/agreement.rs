@@ -26,6 +26,7 @@ pub(super) fn check(op: &str, attributes: Attributes<'_>, inputs: &[Option<Known
         }
         ("Concat", Some(first), _) => concat(first, &shapes, attributes),
         ("Reshape", Some(data), _) => reshape(data, inputs),
+        ("Slice", ..) => slice(inputs),
         _ => Ok(()),
     }
 }
@@ -73,6 +74,14 @@ fn concat(first: &[Dim], shapes: &[Option<Vec<Dim>>], attributes: Attributes<'_>
         }
     }
     Ok(())
+}
+
+fn slice(inputs: &[Option<Known>]) -> Result<(), InferError> {
+    let steps = inputs.get(4).and_then(Option::as_ref).and_then(|known| known.shape.to_constant());
+    match steps {
+        Some(steps) if steps.values().contains(&0) => Err(InferError::Mismatch("a step is 0".to_owned())),
+        _ => Ok(()),
+    }
 }
 
 /// With all sizes known, the elements must be as many before as after.

@@ -1,6 +1,7 @@
 //! What is known of the values of a graph, and how a node adds to it.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rten_shape_inference::{SymTensor, SymbolGen};
 
@@ -75,11 +76,15 @@ impl Inference {
         let dtypes = dtypes::outputs(&node.op, attributes, &inputs, node.outputs.len())?;
         agreement::check(&node.op, attributes, &inputs)?;
         let shapes: Vec<Option<SymTensor>> = inputs.into_iter().map(|known| known.map(|k| k.shape)).collect();
-        let shapes = shapes::outputs(&node.op, attributes, &shapes, node.outputs.len(), &mut self.symbols)?;
+        let count = node.outputs.len();
+        // The rules panic on some values that no model should have.
+        let shapes =
+            catch_unwind(AssertUnwindSafe(|| shapes::outputs(&node.op, attributes, &shapes, count, &mut self.symbols)));
         shapes
+            .map_err(|_| InferError::Value)??
             .into_iter()
             .zip(dtypes)
-            .map(|(shape, dtype)| Ok(Known { dtype, shape: symbols::checked(shape.simplify())? }))
+            .map(|(shape, dtype)| Ok(Known { dtype, shape: symbols::checked(shape)? }))
             .collect()
     }
 

@@ -7,8 +7,12 @@ use rten_shape_inference::{
 };
 
 use super::rules::rule;
+use super::symbols::{bounded, is_long};
 use super::window::{Slide, slide};
 use super::{Attributes, InferError};
+
+/// Inputs that a rule is given at once: it makes an expression of all of them, as deep as they are many.
+const MAX_INPUTS: usize = 64;
 
 /// Shapes of a node's inputs; `None` is an optional input left out.
 pub(super) type Inputs<'a> = &'a [Option<SymTensor>];
@@ -27,8 +31,23 @@ pub(super) fn infer(
     })
 }
 
-/// Shapes of a node's outputs.
+/// Shapes of a node's outputs, with no expression that is deeper than a rule can walk.
 pub(super) fn outputs(
+    op: &str,
+    attributes: Attributes<'_>,
+    inputs: Inputs<'_>,
+    count: usize,
+    symbols: &mut SymbolGen,
+) -> Result<Vec<SymTensor>, InferError> {
+    let shapes = if inputs.len() > MAX_INPUTS && matches!(op, "Concat" | "Max" | "Mean" | "Min" | "Sum") {
+        in_parts(op, attributes, inputs, symbols)
+    } else {
+        at_once(op, attributes, inputs, count, symbols)
+    };
+    Ok(shapes?.into_iter().map(|shape| bounded(shape, symbols)).collect())
+}
+
+fn at_once(
     op: &str,
     attributes: Attributes<'_>,
     inputs: Inputs<'_>,
@@ -42,6 +61,7 @@ pub(super) fn outputs(
         "AveragePool" | "LpPool" | "MaxPool" => slide(Slide::Pool, symbols),
         "ArgMax" | "ArgMin" => reduce(op, attributes, inputs, symbols),
         _ if op.starts_with("Reduce") => reduce(op, attributes, inputs, symbols),
+        "ConstantOfShape" if makes_long_list(inputs) => infer(&ops::ConstantOfShape { value: None }, inputs, symbols),
         "Transpose" => infer(&ops::Transpose { perm: attributes.sizes("perm")?.as_deref() }, inputs, symbols),
         _ => {
             // The sizes of a split are the second input; without them the outputs are equal.
@@ -50,6 +70,29 @@ pub(super) fn outputs(
             infer(&*rule, &prepared(op, attributes, inputs)?, symbols)
         }
     }
+}
+
+/// The shape of what takes any number of inputs, a part of them at a time: whatever comes of the parts before is the first
+/// input of the next.
+fn in_parts(
+    op: &str,
+    attributes: Attributes<'_>,
+    inputs: Inputs<'_>,
+    symbols: &mut SymbolGen,
+) -> Result<Vec<SymTensor>, InferError> {
+    let (first, rest) = inputs.split_at(MAX_INPUTS);
+    let mut made = outputs(op, attributes, first, 1, symbols)?;
+    for part in rest.chunks(MAX_INPUTS - 1) {
+        let part: Vec<_> = made.into_iter().map(Some).chain(part.iter().cloned()).collect();
+        made = outputs(op, attributes, &part, 1, symbols)?;
+    }
+    Ok(made)
+}
+
+/// Whether `ConstantOfShape` would make a list that is too long to be followed by value.
+fn makes_long_list(inputs: Inputs<'_>) -> bool {
+    let sizes = inputs.first().and_then(Option::as_ref).and_then(SymTensor::values);
+    matches!(sizes, Some([SymExpr::Value(size)]) if usize::try_from(*size).is_ok_and(is_long))
 }
 
 /// The inputs as the rules take them.

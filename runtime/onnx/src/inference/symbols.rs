@@ -10,6 +10,9 @@ use crate::{DType, Dim, Tensor};
 /// Integer tensors of up to so many elements are followed by value: shapes, axes, indices.
 const MAX_FOLLOWED: usize = 256;
 
+/// Levels of an expression; a deeper one becomes an unknown size. The rules walk expressions by recursion.
+const MAX_DEPTH: u32 = 16;
+
 /// Our dimensions as symbolic sizes. A size beyond 32 bits becomes an unknown one.
 pub(super) fn shape(dims: &[Dim], symbols: &mut SymbolGen) -> SymTensor {
     let size = |dim: &Dim| match dim {
@@ -43,6 +46,20 @@ pub(super) fn dims(tensor: &SymTensor) -> Option<Vec<Dim>> {
         _ => Dim::Unknown,
     };
     Some(tensor.shape()?.map(dim).collect())
+}
+
+/// Whether a list of so many elements is too long to be followed by value.
+pub(super) fn is_long(elements: usize) -> bool {
+    elements > MAX_FOLLOWED
+}
+
+/// The tensor simplified, with no list and no expression that could grow from node to node without end.
+pub(super) fn bounded(tensor: SymTensor, symbols: &mut SymbolGen) -> SymTensor {
+    let too_long = tensor.values().is_some_and(|values| is_long(values.len()));
+    let shape: Option<Vec<SymExpr>> = too_long.then(|| tensor.shape().into_iter().flatten().collect());
+    let mut tensor = shape.map_or_else(|| tensor.simplify(), SymTensor::from_shape);
+    tensor.replace_complex_expressions(MAX_DEPTH, symbols);
+    tensor
 }
 
 /// The same tensor, refused when a size came out negative: a window larger than what it slides over.

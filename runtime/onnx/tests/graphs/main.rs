@@ -4,6 +4,7 @@
 
 mod bad_files;
 mod building;
+mod hostile;
 mod networks;
 mod precision;
 mod round_trip;
