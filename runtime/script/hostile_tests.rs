@@ -233,8 +233,8 @@ fn host_without_log() -> ScriptHost {
 }
 
 #[test]
-fn what_nests_as_deep_as_the_memory_allows_is_dropped_on_the_stack_of_scripts() {
-    let limits = small_limits();
+fn values_nested_a_hundred_thousand_deep_are_dropped_on_the_stack_of_scripts() {
+    let limits = Limits { script_memory_bytes: Bytes(16 << 20), ..small_limits() };
     let error = on_script_stack(limits.script_memory_bytes.0, || chain(limits)).unwrap();
     assert!(error.reason.contains("`script_memory_bytes`"), "{error}");
 }

@@ -1,5 +1,5 @@
-//! The thread that scripts run on: its stack is as large as the memory that a script may hold, and where even that is
-//! used up, the process ends with one line instead of a signal.
+//! The thread that scripts run on: its stack grows with the memory that a script may hold, and where it is used up, the
+//! process ends with one line instead of a signal.
 //!
 //! Values of scripts nest: arrays in arrays, closures that capture closures. Rhai copies, compares and drops them level
 //! by level, each level on the stack. Knows no script.
