@@ -312,21 +312,6 @@ fn a_program_that_is_replaced_goes_on_as_it_began() {
 }
 
 #[test]
-fn files_that_are_no_files_end_the_phase_and_not_the_record() {
-    let checkout = checkout();
-    nix::unistd::mkfifo(&checkout.path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
-    fs::write(checkout.path().join("configs/host.yaml"), format!("PHASE_TIMEOUT: 20\n{HOST}")).expect("a file");
-    for path in ["fifo", "/dev/zero"] {
-        let set = format!("exist_onnx_path={path}");
-        let arguments = ["--set", &set, "--set", "compiler=rten"];
-        let (record, code) = program::record(checkout.path(), &arguments);
-        assert_eq!((code, &record["status"]), (Some(1), &"failed".into()), "{record}");
-        let rate = &record["finish_info"]["p_validation_core(qps)"];
-        assert!(rate.as_f64().is_some_and(|rate| rate > 0.0), "validation is kept: {record}");
-    }
-}
-
-#[test]
 fn scripts_that_cannot_be_hashed_are_named_in_the_record() {
     let checkout = checkout();
     let scripts = checkout.path().join("scripts/tiny");

@@ -3,7 +3,7 @@
 #[path = "support/jobs.rs"]
 mod jobs;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use flagperf::event::{Event, Failure};
@@ -51,13 +51,35 @@ fn validation_goes_through_its_steps_in_order() {
     assert!(folder.path().join("tiny.onnx").is_file());
 }
 
+/// Images of one colour in the folders of three classes: of red 4, of green 3, and of `blue` 3 of which 2 are red.
+fn colours(folder: &Path) {
+    let (red, green, blue) = ([200, 0, 0], [0, 200, 0], [0, 0, 200]);
+    let classes = [("a", vec![red; 4]), ("b", vec![green; 3]), ("c", vec![red, blue, red])];
+    for (class, colours) in classes {
+        let folder = folder.join("images").join(class);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        for (number, colour) in colours.into_iter().enumerate() {
+            let image = image::RgbImage::from_pixel(8, 8, image::Rgb(colour));
+            image.save(folder.join(format!("{number}.png"))).expect("an image");
+        }
+    }
+}
+
 #[test]
 fn padding_is_computed_but_counts_for_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let events = validated(folder.path());
+    colours(folder.path());
+    let mut job = jobs::tiny(folder.path(), Phase::Validate, "candle", 10, 4);
+    job.scripts = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases/colours");
+    let (events, result) = run(&job);
+    result.expect("validation runs");
     let measurement = measured(&events);
     assert_eq!((measurement.samples, measurement.padded_samples, measurement.steps), (20, 4, 6));
     assert_eq!(measurement.passes.len(), 2);
+    // Rows of padding are black with label 0, which would count as hits: 10 of 12.
+    for pass in &measurement.passes {
+        assert_eq!(pass.accuracy["top1"], 0.8);
+    }
 }
 
 #[test]
@@ -68,6 +90,35 @@ fn the_parts_sum_to_the_whole() {
         // Sums of differences of one clock: each mark ends one part and begins the next, so nothing lies between them.
         assert!((parts.0 - pass.whole_s.0).abs() < 1e-9, "{pass:?}");
     }
+}
+
+/// Why validation with other scripts in place of the tiny case's own fails.
+fn refused(replaced: &[(&str, &str)]) -> Failure {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut job = jobs::tiny(folder.path(), Phase::Validate, "candle", 10, 4);
+    let scripts = folder.path().join("hostile");
+    std::fs::create_dir(&scripts).expect("a folder");
+    for entry in std::fs::read_dir(&job.scripts).expect("the case").flatten() {
+        std::fs::copy(entry.path(), scripts.join(entry.file_name())).expect("a copy");
+    }
+    for (file, text) in replaced {
+        std::fs::write(scripts.join(file), text).expect("writable");
+    }
+    job.scripts = scripts;
+    run(&job).1.expect_err("it is refused")
+}
+
+#[test]
+fn a_linked_list_of_captured_maps_is_an_error_and_no_crash() {
+    let text = "fn build_dataloader(config) {
+        let list = #{};
+        for i in 0..30000 { let rest = list; list = #{rest: || rest}; }
+        throw `list of ${i64_max()}`
+    }
+    fn i64_max() { 9223372036854775807 }";
+    let failure = refused(&[("dataloader.rhai", text)]);
+    assert_eq!(failure.step, Some(Step::Build));
+    assert!(failure.reason.contains("list of 9223372036854775807"), "{failure}");
 }
 
 #[test]

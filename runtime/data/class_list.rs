@@ -5,6 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::{DataError, DataRoot};
 
+/// Bytes of a class list at most: that of ImageNet has 10,000.
+const LIST_BYTES: u64 = 16 << 20;
+
+/// Bytes of a folder's name at most; a longer line is none, and comparing it would take its square of memory.
+const NAME_BYTES: usize = 255;
+
 /// The class of every folder name.
 pub struct ClassList {
     /// The file, as the pipeline names it.
@@ -17,9 +23,10 @@ impl ClassList {
     /// Reads a list with one folder name a line; blank lines count as lines and name nothing.
     ///
     /// # Errors
-    /// When the file is missing, no text, outside the data directory, or names a folder twice.
+    /// When the file is missing, not a regular file, no text, larger than 16 MiB, outside the data directory, or names a
+    /// folder twice.
     pub fn read(root: &DataRoot, file: &Path) -> Result<Self, DataError> {
-        let text = std::fs::read_to_string(root.resolve(file)?)
+        let text = flagperf_onnx::read_regular_text(&root.resolve(file)?, LIST_BYTES)
             .map_err(|error| DataError::Unreadable { path: file.to_owned(), reason: error.to_string() })?;
         let lines: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
         let mut classes = HashMap::with_capacity(lines.len());
@@ -45,7 +52,7 @@ impl ClassList {
                 .lines
                 .iter()
                 .enumerate()
-                .filter(|(_, line)| !line.is_empty())
+                .filter(|(_, line)| (1..=NAME_BYTES).contains(&line.len()))
                 .min_by_key(|(_, line)| strsim::damerau_levenshtein(folder, line));
             DataError::UnknownClass {
                 folder: folder.to_owned(),
@@ -73,6 +80,32 @@ mod tests {
     fn a_class_is_the_line_of_its_folder() {
         let list = list("n01\nn02\r\n\nn04\n").unwrap();
         assert_eq!((list.class("n01").unwrap(), list.class("n02").unwrap(), list.class("n04").unwrap()), (0, 1, 3));
+    }
+
+    #[test]
+    fn a_list_that_is_no_regular_file_or_too_large_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("classes.txt");
+        let reason = || {
+            let list = ClassList::read(&DataRoot::open(folder.path()).unwrap(), Path::new("classes.txt"));
+            list.err().unwrap().to_string()
+        };
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(reason(), "cannot read `classes.txt`: is a FIFO, not a regular file");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::File::create(&path).unwrap().set_len(3 << 30).unwrap();
+        assert_eq!(reason(), "cannot read `classes.txt`: is larger than 16777216 bytes");
+    }
+
+    #[test]
+    fn a_line_that_no_folder_can_be_named_is_not_compared() {
+        let error = list(&format!("{}\nn02\n", "x".repeat(10 << 20))).unwrap().class("xxx").unwrap_err();
+        assert_eq!(error.to_string(), "class folder `xxx` is not in `classes.txt` (nearest: `n02` on line 2)");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_class() {
+        assert_eq!(list("\u{feff}n01\nn02\n").unwrap().class("n01").unwrap(), 0);
     }
 
     #[test]

@@ -12,6 +12,9 @@ use super::pixels::CHANNELS;
 /// Larger images are refused before memory is taken for them; PIL warns of decompression bombs from here on.
 pub const MAX_PIXELS: usize = 89_478_485;
 
+/// Bytes of a decoded image at most: the largest one with four channels of 8 bits.
+const DECODED_BYTES: u64 = MAX_PIXELS as u64 * 4;
+
 /// Decodes `file` into `rgb` (resized to fit) and gives width and height.
 ///
 /// # Errors
@@ -58,6 +61,12 @@ fn decode_other(file: &[u8], format: ImageFormat, rgb: &mut Vec<u8>) -> Result<(
     let (width, height) = decoder.dimensions();
     let (width, height) = (width as usize, height as usize);
     check_size(width, height)?;
+    if decoder.total_bytes() > DECODED_BYTES {
+        return Err(format!(
+            "{width}x{height} pixels of {:?} (decoded, at most {DECODED_BYTES} bytes)",
+            decoder.color_type()
+        ));
+    }
     *rgb = DynamicImage::from_decoder(decoder).map_err(damaged)?.into_rgb8().into_raw();
     Ok((width, height))
 }

@@ -61,7 +61,8 @@ pub fn fill(mut slot: Slot, task: Task, dataset: &dyn Dataset, pool: Option<&Thr
 
 /// A decoder that panics on a damaged file must not take the loader with it.
 fn read(dataset: &dyn Dataset, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
-    catch_unwind(AssertUnwindSafe(|| dataset.read(index, fields))).unwrap_or_else(|_| {
-        Err(SampleError { sample: dataset.sample_name(index), reason: "reading it panicked".to_owned() })
+    catch_unwind(AssertUnwindSafe(|| dataset.read(index, fields))).unwrap_or_else(|panic| {
+        let reason = format!("reading it panicked: {}", flagperf_onnx::panic_text(&*panic));
+        Err(SampleError { sample: dataset.sample_name(index), reason })
     })
 }

@@ -1,10 +1,11 @@
 //! Images in one folder a class.
 
 use std::cell::RefCell;
-use std::fs::{self, DirEntry, File};
+use std::fs::{self, DirEntry};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use flagperf_onnx::open_regular;
 use sha2::{Digest, Sha256};
 
 use super::class_list::ClassList;
@@ -99,7 +100,7 @@ impl ImageFolder {
     }
 
     fn read_into(&self, index: usize, image: &mut [u8], scratch: &mut Scratch) -> Result<(), String> {
-        let file = File::open(self.images.join(self.sample_name(index))).map_err(|error| error.to_string())?;
+        let file = open_regular(&self.images.join(self.sample_name(index))).map_err(|error| error.to_string())?;
         scratch.file.clear();
         file.take(MAX_FILE_BYTES + 1).read_to_end(&mut scratch.file).map_err(|error| error.to_string())?;
         if scratch.file.len() as u64 > MAX_FILE_BYTES {

@@ -21,3 +21,4 @@ pub use loader::{LoadError, Loader, LoaderOptions, OnBadSample};
 pub use pipeline::{DataError, Pipeline, SampleSource, Transform};
 pub use root::DataRoot;
 pub use slot::{Lend, RecycleError};
+pub use synthetic::SAMPLE_BYTES_MAX;

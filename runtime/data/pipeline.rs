@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::class_list::ClassList;
 use super::image_folder::ImageFolder;
 use super::pixels::ImageSteps;
-use super::synthetic::Synthetic;
+use super::synthetic::{SAMPLE_BYTES_MAX, Synthetic};
 use super::{DataRoot, Dataset, Field};
 use crate::tensor::{DType, TensorSpec};
 
@@ -182,6 +182,22 @@ pub enum DataError {
     /// Transforms that make no sample of a fixed shape.
     #[error("{0} (known: resize, center_crop, normalize, in this order; resize may be left out)")]
     Transforms(String),
+    /// A field that takes more memory than a sample may.
+    #[error("field `{field}` is `{spec}`: a sample takes at most {most} bytes", most = SAMPLE_BYTES_MAX)]
+    LargeField {
+        /// The field.
+        field: String,
+        /// Its shape and type.
+        spec: TensorSpec,
+    },
+    /// Fields that take more memory together than a sample may.
+    #[error("the {fields} fields of a sample take {bytes} bytes together, at most {most} are possible", most = SAMPLE_BYTES_MAX)]
+    LargeSample {
+        /// Number of fields.
+        fields: usize,
+        /// Bytes of all.
+        bytes: usize,
+    },
     /// A type that samples cannot be made as.
     #[error("samples are made as `f32` or `f16`, not `{0}`")]
     Type(DType),

@@ -12,6 +12,12 @@ use crate::tensor::{DType, byte_count};
 /// Random samples kept; a dataset of more repeats them, so that memory does not grow with it.
 const KEPT: usize = 16;
 
+/// Bytes of a sample at most.
+pub const SAMPLE_BYTES_MAX: usize = 1 << 30;
+
+/// Bytes of the samples kept at most: of large samples fewer are kept, and at least one.
+const KEPT_BYTES: usize = SAMPLE_BYTES_MAX;
+
 /// Labels are drawn below this: the classes of ImageNet.
 const CLASSES: u32 = 1000;
 
@@ -26,7 +32,7 @@ impl Synthetic {
     /// `samples` samples of `fields`; float inputs are made as `dtype`.
     ///
     /// # Errors
-    /// When a field has an open dimension, or there are no samples.
+    /// When a field has an open dimension, a sample takes more than 1 GiB, or there are no samples.
     pub fn new(fields: &[Field], samples: usize, seed: u64, dtype: DType) -> Result<Self, DataError> {
         if samples == 0 || fields.is_empty() {
             return Err(DataError::Empty { path: "synthetic".into() });
@@ -37,9 +43,15 @@ impl Synthetic {
                 field.spec.dtype = dtype;
             }
         }
+        let sizes = fields.iter().map(bytes_of).collect::<Result<Vec<usize>, _>>()?;
+        let bytes = sizes.iter().fold(0, |sum: usize, size| sum.saturating_add(*size));
+        if bytes > SAMPLE_BYTES_MAX {
+            return Err(DataError::LargeSample { fields: fields.len(), bytes });
+        }
+        let kept = (KEPT_BYTES / bytes.max(1)).clamp(1, KEPT);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let sample = |_: usize| fields.iter().map(|field| values(field, &mut random)).collect::<Result<Vec<_>, _>>();
-        let kept = (0..samples.min(KEPT)).map(sample).collect::<Result<_, _>>()?;
+        let kept = (0..samples.min(kept)).map(sample).collect::<Result<_, _>>()?;
         let specs: Vec<String> = fields.iter().map(|field| format!("{} {}", field.name, field.spec)).collect();
         let text = format!("synthetic, seed {seed}: {}", specs.join("; "));
         let facts = DatasetFacts {
@@ -78,10 +90,16 @@ impl Dataset for Synthetic {
     }
 }
 
-fn values(field: &Field, random: &mut ChaCha8Rng) -> Result<Vec<u8>, DataError> {
+/// Bytes of a field in one sample.
+fn bytes_of(field: &Field) -> Result<usize, DataError> {
     let open = || DataError::Shape { field: field.name.clone(), spec: field.spec.clone() };
     let shape = field.spec.fixed_shape().ok_or_else(open)?;
-    let size = byte_count(&shape, field.spec.dtype).ok_or_else(open)?;
+    let bytes = byte_count(&shape, field.spec.dtype).filter(|bytes| *bytes <= SAMPLE_BYTES_MAX);
+    bytes.ok_or_else(|| DataError::LargeField { field: field.name.clone(), spec: field.spec.clone() })
+}
+
+fn values(field: &Field, random: &mut ChaCha8Rng) -> Result<Vec<u8>, DataError> {
+    let size = bytes_of(field)?;
     let mut bytes = Vec::with_capacity(size);
     while bytes.len() < size {
         let word = random.next_u32();
@@ -140,6 +158,20 @@ mod tests {
         let tensor = Tensor::from_vec([48], halves).unwrap().to_f64();
         assert!(tensor.iter().all(|value| (-1.0..=1.0).contains(value)) && tensor.iter().any(|value| *value < 0.0));
         assert!((0..1000).contains(&label));
+    }
+
+    #[test]
+    fn a_sample_that_no_memory_holds_is_refused_by_its_shape() {
+        let reason = |specs: [&str; 2]| {
+            let mut large = fields();
+            large.iter_mut().zip(specs).for_each(|(field, spec)| field.spec = spec.parse().unwrap());
+            Synthetic::new(&large, 1, 0, DType::F32).err().unwrap().to_string()
+        };
+        let expected = "field `images` is `1000000,1000000,f32`: a sample takes at most 1073741824 bytes";
+        assert_eq!(reason(["1000000,1000000,f32", "i64"]), expected);
+        let expected = "the 2 fields of a sample take 1073741832 bytes together, at most 1073741824 are possible";
+        assert_eq!(reason(["1024,1024,256,f32", "i64"]), expected);
+        assert!(reason([&format!("{0},{0},f32", usize::MAX), "i64"]).contains("at most 1073741824 bytes"));
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //!
 //! Knows no engine.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::{Mutex, Once, PoisonError};
+
+use flagperf_onnx::panic_text;
 
 use super::EngineError;
 
@@ -27,7 +28,7 @@ pub(super) fn caught<T>(
     note_places();
     // What the panic left half done is the engine's session, which nobody uses after an error.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = text(&*panic);
+        let text = panic_text(&*panic).to_owned();
         let place = place_of(&text).map(|place| format!(", at {place}")).unwrap_or_default();
         Err(EngineError::Failed(format!("engine `{engine}` panicked while {doing}: {text}{place}")))
     })
@@ -42,7 +43,7 @@ fn note_places() {
             if let Some(place) = panic.location() {
                 let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
                 last.truncate(REMEMBERED - 1);
-                last.push_front((text(panic.payload()), format!("{}:{}", place.file(), place.line())));
+                last.push_front((panic_text(panic.payload()).to_owned(), format!("{}:{}", place.file(), place.line())));
             }
             print(panic);
         }));
@@ -52,11 +53,6 @@ fn note_places() {
 fn place_of(text: &str) -> Option<String> {
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     last.iter().find(|(noted, _)| noted == text).map(|(_, place)| place.clone())
-}
-
-fn text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("for no reason given").to_owned()
 }
 
 #[cfg(test)]

@@ -20,11 +20,13 @@ struct Mean {
 }
 
 impl Accumulator {
-    /// Adds `count` observations that sum to `sum` to the mean called `name`.
+    /// Adds `count` observations that sum to `sum` to the mean called `name`. More observations than 64 bits count make
+    /// its figure NaN, never a wrong number.
     pub fn add(&mut self, name: &str, sum: f64, count: u64) {
         let mean = self.means.entry(name.to_owned()).or_default();
-        mean.sum += sum;
-        mean.count += count;
+        let (counted, wrapped) = mean.count.overflowing_add(count);
+        mean.sum = if wrapped { f64::NAN } else { mean.sum + sum };
+        mean.count = if wrapped { u64::MAX } else { counted };
     }
 
     /// Takes over what another accumulator has seen.
@@ -40,6 +42,16 @@ impl Accumulator {
         seen.map(|(name, mean)| (name.clone(), mean.sum / mean.count as f64)).collect()
     }
 
+    /// The names of figures without an observation: they were to be measured, and nothing was.
+    pub fn unobserved(&self) -> impl Iterator<Item = &str> {
+        self.means.iter().filter(|(_, mean)| mean.count == 0).map(|(name, _)| name.as_str())
+    }
+
+    /// The names of all figures, with and without observations.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.means.keys().map(String::as_str)
+    }
+
     /// The most observations that any figure has: the samples evaluated.
     pub fn observations(&self) -> u64 {
         self.means.values().map(|mean| mean.count).max().unwrap_or(0)
@@ -51,7 +63,8 @@ impl Accumulator {
 /// `scores`: `N,C` of any float type; `labels`: `N,i64`. Equal scores rank by index, lower first; NaN ranks last.
 ///
 /// # Errors
-/// When shapes or types differ from that, a label is outside `0..C`, or a `k` is outside `1..=C`.
+/// When shapes or types differ from that, a label is outside `0..C`, there is no `k`, or one is outside `1..=C` or there
+/// twice.
 pub fn top_k(scores: &Tensor, labels: &Tensor, ks: &[usize]) -> Result<Accumulator, MetricError> {
     let (&[rows, classes], true) = (scores.shape(), scores.dtype().is_float()) else {
         return Err(MetricError::Scores(scores.spec().to_string()));
@@ -61,6 +74,12 @@ pub fn top_k(scores: &Tensor, labels: &Tensor, ks: &[usize]) -> Result<Accumulat
     }
     if let Some(k) = ks.iter().find(|k| **k == 0 || **k > classes) {
         return Err(MetricError::K { k: *k, classes });
+    }
+    if ks.is_empty() {
+        return Err(MetricError::NoK);
+    }
+    if let Some((at, k)) = ks.iter().enumerate().find(|(at, k)| ks[..*at].contains(k)) {
+        return Err(MetricError::KTwice { k: *k, at: at + 1 });
     }
     let labels = labels.as_slice::<i64>().map_err(|_| MetricError::Labels { is: labels.spec().to_string(), rows })?;
     let ranks = if let Ok(scores) = scores.as_slice::<f32>() {
@@ -114,15 +133,28 @@ pub enum MetricError {
         rows: usize,
     },
     /// A label that is no class.
-    #[error("label {label} is no class (there are {classes}): does the class list fit the model?")]
+    #[error(
+        "label {label} is out of range: the model has {classes} classes, from 0; does the class list fit the model?"
+    )]
     Label {
         /// The label.
         label: i64,
         /// Number of classes.
         classes: usize,
     },
-    /// A k that makes no sense.
-    #[error("top-{k} over {classes} classes")]
+    /// No k at all.
+    #[error("top-k accuracy needs at least one `k`")]
+    NoK,
+    /// A k that is there twice.
+    #[error("`{k}` is there twice among the `k` of top-k accuracy (again at place {at})")]
+    KTwice {
+        /// The k.
+        k: usize,
+        /// Its second place, from 1.
+        at: usize,
+    },
+    /// A k that no rank can be compared with.
+    #[error("top-{k} accuracy over {classes} classes: `k` is 1 to the number of classes")]
     K {
         /// The k.
         k: usize,
@@ -172,6 +204,44 @@ mod tests {
     #[test]
     fn a_label_outside_the_classes_names_the_class_list() {
         let error = top_k(&scores(), &labels(&[0, 3]), &[1]).unwrap_err();
-        assert_eq!(error.to_string(), "label 3 is no class (there are 3): does the class list fit the model?");
+        let expected = "label 3 is out of range: the model has 3 classes, from 0; does the class list fit the model?";
+        assert_eq!(error.to_string(), expected);
+        for label in [-1, i64::MIN, i64::MAX] {
+            assert_eq!(top_k(&scores(), &labels(&[0, label]), &[1]), Err(MetricError::Label { label, classes: 3 }));
+        }
+    }
+
+    #[test]
+    fn a_k_that_no_rank_can_be_compared_with_is_refused() {
+        let refused = |ks: &[usize]| top_k(&scores(), &labels(&[0, 1]), ks).unwrap_err().to_string();
+        assert_eq!(refused(&[1, 4]), "top-4 accuracy over 3 classes: `k` is 1 to the number of classes");
+        assert_eq!(refused(&[0]), "top-0 accuracy over 3 classes: `k` is 1 to the number of classes");
+        assert_eq!(refused(&[]), "top-k accuracy needs at least one `k`");
+        assert_eq!(refused(&[1, 2, 1]), "`1` is there twice among the `k` of top-k accuracy (again at place 3)");
+    }
+
+    #[test]
+    fn no_observation_is_no_figure_and_is_named() {
+        let none = top_k(&scores().rows(0).unwrap(), &labels(&[]), &[1, 3]).unwrap();
+        assert!(none.finish().is_empty());
+        assert_eq!(none.unobserved().collect::<Vec<_>>(), ["top1", "top3"]);
+        assert_eq!(none.observations(), 0);
+        let mut some = none;
+        some.merge(&top_k(&scores(), &labels(&[0, 0]), &[1]).unwrap());
+        assert_eq!(some.unobserved().collect::<Vec<_>>(), ["top3"]);
+        assert_eq!(some.finish().keys().collect::<Vec<_>>(), ["top1"]);
+    }
+
+    #[test]
+    fn counts_do_not_wrap() {
+        let mut seen = Accumulator::default();
+        seen.add("words", 1.0, u64::MAX - 1);
+        assert_eq!(seen.finish()["words"], 1.0 / u64::MAX as f64);
+        seen.add("words", 1.0, 2);
+        assert!(seen.finish()["words"].is_nan());
+        let other = seen.clone();
+        seen.merge(&other);
+        assert!(seen.finish()["words"].is_nan());
+        assert_eq!(seen.observations(), u64::MAX);
     }
 }

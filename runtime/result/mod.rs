@@ -12,7 +12,6 @@ mod machine;
 mod output_copy;
 mod provenance;
 mod record;
-mod scripts;
 #[cfg(test)]
 mod round_trip;
 mod scripts;

@@ -152,11 +152,11 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// Counts from zero; beyond `limit` bytes the process ends.
-    pub(super) fn begin(limit: u64) -> Self {
+    /// Counts from `held` bytes; beyond `limit` the process ends.
+    pub(super) fn begin(held: i64, limit: u64) -> Self {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         THREAD.with(|thread| Counting {
-            script: thread.script.replace(0),
+            script: thread.script.replace(held),
             script_limit: thread.script_limit.replace(limit),
         })
     }
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn a_stretch_of_work_is_counted_on_its_own() {
-        let outer = Counting::begin(u64::MAX);
+        let outer = Counting::begin(0, u64::MAX);
         let kept = vec![0u8; 1000];
-        let inner = Counting::begin(u64::MAX);
+        let inner = Counting::begin(0, u64::MAX);
         let more = vec![0u8; 500];
         assert_eq!(script_bytes(), 500);
         drop(more);
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     #[ignore = "ends its process: run by `beyond_a_hard_limit_the_process_ends_with_a_line`"]
     fn takes_more_than_a_script_may() {
-        let _counting = Counting::begin(1 << 20);
+        let _counting = Counting::begin(0, 1 << 20);
         std::hint::black_box(vec![0u8; 2 << 20]);
     }
 

@@ -29,6 +29,10 @@ pub(super) struct Budget {
     operations: AtomicU64,
     /// Bytes of tensors that scripts hold: counted by what they are, because they may lie on a device.
     tensors: AtomicI64,
+    /// Bytes on the heap that earlier calls took and did not give back.
+    left: AtomicI64,
+    /// Those, and those of tensors, when the running call began.
+    earlier: AtomicI64,
     /// Why the running call ended. It stays: some of Rhai's functions swallow the errors of their callbacks.
     spent: Mutex<Option<Spent>>,
     is_spent: AtomicBool,
@@ -41,10 +45,20 @@ pub(super) enum Spent {
     Operations(u64),
     #[error("the script ran longer than {0} s (`script_time_s`)")]
     Time(f64),
-    #[error("the script holds {held} bytes of memory, its limit is {limit} (`script_memory_bytes`)")]
-    Memory { held: u64, limit: u64 },
+    #[error("the script holds {held} bytes of memory, its limit is {limit} (`script_memory_bytes`){}", left_behind(.earlier))]
+    Memory { held: u64, limit: u64, earlier: u64 },
     #[error("{asked} bytes asked for, the script may hold {limit} in all (`script_memory_bytes`)")]
     Request { asked: u64, limit: u64 },
+}
+
+/// Why memory of earlier calls may still be held.
+fn left_behind(earlier: &u64) -> String {
+    if *earlier == 0 {
+        return String::new();
+    }
+    format!(
+        "; {earlier} of them since earlier calls: does a closure capture the array or the map that it is stored in?"
+    )
 }
 
 impl Budget {
@@ -55,19 +69,35 @@ impl Budget {
             deadline: AtomicU64::new(u64::MAX),
             operations: AtomicU64::new(0),
             tensors: AtomicI64::new(0),
+            left: AtomicI64::new(0),
+            earlier: AtomicI64::new(0),
             spent: Mutex::default(),
             is_spent: AtomicBool::new(false),
         })
     }
 
-    /// Starts the budget of one call; the call's memory is counted until the returned value is dropped.
+    /// Starts the budget of one call; the call's memory is counted until the returned value is dropped. What earlier
+    /// calls left behind counts as held.
     pub(super) fn start(&self) -> Counting {
         let time = (self.limits.script_time_s.0 * 1e9) as u64;
         self.deadline.store(self.clock.now().0.saturating_add(time), Ordering::Relaxed);
         self.operations.store(0, Ordering::Relaxed);
-        self.tensors.store(0, Ordering::Relaxed);
+        let left = self.left.load(Ordering::Relaxed);
+        self.earlier.store(left + self.tensors.load(Ordering::Relaxed), Ordering::Relaxed);
         self.is_spent.store(false, Ordering::Relaxed);
-        Counting::begin(self.limits.script_memory_bytes.0.saturating_add(SLACK_BYTES))
+        Counting::begin(left, self.limits.script_memory_bytes.0.saturating_add(SLACK_BYTES))
+    }
+
+    /// Takes what the running call still holds as left behind: everything that it was to give is the host's by now, so
+    /// nobody will give the rest back.
+    pub(super) fn leave(&self) {
+        self.left.store(script_bytes().max(0), Ordering::Relaxed);
+    }
+
+    /// Bytes on the heap that earlier calls left behind.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> i64 {
+        self.left.load(Ordering::Relaxed)
     }
 
     /// Called at every operation of a script.
@@ -92,7 +122,8 @@ impl Budget {
     fn check_memory(&self) -> Result<(), Spent> {
         let (held, limit) = (self.held(), self.limits.script_memory_bytes.0);
         if held > limit {
-            return self.end(Spent::Memory { held, limit });
+            let earlier = u64::try_from(self.earlier.load(Ordering::Relaxed)).unwrap_or(0);
+            return self.end(Spent::Memory { held, limit, earlier });
         }
         self.ended().map_or(Ok(()), Err)
     }
@@ -128,7 +159,7 @@ impl Budget {
 
     /// Runs something whose memory is asked for and counted by itself.
     pub(super) fn uncounted<T>(work: impl FnOnce() -> T) -> T {
-        let counting = Counting::begin(u64::MAX);
+        let counting = Counting::begin(0, u64::MAX);
         let done = work();
         drop(counting);
         done

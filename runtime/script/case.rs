@@ -61,7 +61,7 @@ impl CaseScripts {
     /// stage; names file, line and column.
     pub fn load(dir: &Path, limits: &Limits, host: ScriptHost) -> Result<Self, ScriptError> {
         let load = |stage: Stage| Compiled::load(stage, &dir.join(stage.file()), *limits, host.clone());
-        let export = dir.join(Stage::Export.file()).is_file().then(|| load(Stage::Export)).transpose()?;
+        let export = is_there(&dir.join(Stage::Export.file())).then(|| load(Stage::Export)).transpose()?;
         Ok(CaseScripts {
             dataloader: load(Stage::Dataloader)?,
             model: load(Stage::Model)?,
@@ -82,7 +82,7 @@ impl CaseScripts {
     /// As [`CaseScripts::load`].
     pub fn for_vendor(mut self, vendor: &str) -> Result<Self, ScriptError> {
         let file = self.dir.join(vendor).join(Stage::Adapter.file());
-        if !vendor.is_empty() && file.is_file() {
+        if !vendor.is_empty() && is_there(&file) {
             let adapter = Compiled::load(Stage::Adapter, &file, self.limits, self.host.clone())?;
             self.adapter = Some(Arc::new(adapter));
         }
@@ -109,11 +109,10 @@ impl CaseScripts {
     /// When the script fails or gives back no pipeline.
     pub fn build_dataloader(&self, config: &Config) -> Result<Pipeline, ScriptError> {
         let script = &self.dataloader;
-        let made = call(script, "build_dataloader", config, Vec::new())?;
-        let is = made.type_name();
-        made.try_cast::<PipelineValue>().map(|pipeline| pipeline.0).ok_or_else(|| {
-            let reason = format!("`build_dataloader` must return a pipeline (`data::...`), not {is}");
-            script.error_at("build_dataloader", reason)
+        call(script, "build_dataloader", config, None, |made| {
+            let pipeline = made.read_lock::<PipelineValue>().map(|pipeline| pipeline.0.clone());
+            let is = made.type_name();
+            pipeline.ok_or_else(|| format!("`build_dataloader` must return a pipeline (`data::...`), not {is}"))
         })
     }
 
@@ -123,8 +122,7 @@ impl CaseScripts {
     /// When the script fails or gives back neither a graph nor a map of graphs.
     pub fn create_model(&self, config: &Config, data_dir: &Path) -> Result<Model, ScriptError> {
         *lock(&self.model.host.data_dir) = data_dir.to_owned();
-        let made = call(&self.model, "create_model", config, Vec::new())?;
-        model_of(made).map_err(|reason| self.model.error_at("create_model", reason))
+        call(&self.model, "create_model", config, None, model_of)
     }
 
     /// Calls `export_model(model, config)`, or gives the model back where the case has none.
@@ -140,8 +138,7 @@ impl CaseScripts {
             Some((_, only)) if single => only,
             first => Dynamic::from(first.into_iter().chain(graphs).collect::<rhai::Map>()),
         };
-        let made = call(script, "export_model", config, vec![model])?;
-        model_of(made).map_err(|reason| script.error_at("export_model", reason))
+        call(script, "export_model", config, Some(model), model_of)
     }
 
     /// The forward function over loaded models. Without an `engine_forward`, the engine is driven by `model_forward`.
@@ -176,7 +173,7 @@ impl CaseScripts {
 }
 
 /// A model from what a script returned: one graph, or a map of them.
-fn model_of(made: Dynamic) -> Result<Model, String> {
+fn model_of(made: &Dynamic) -> Result<Model, String> {
     let graph = |value: &Dynamic| match value.read_lock::<Graph>() {
         Some(graph) => graph.take(),
         None => Err(format!("it must return a graph (`nn::graph`) or a map of graphs, not {}", value.type_name())),
@@ -187,18 +184,24 @@ fn model_of(made: Dynamic) -> Result<Model, String> {
             let graphs = map.iter().map(|(name, value)| Ok((name.to_string(), graph(value)?)));
             Ok(Model { graphs: graphs.collect::<Result<_, String>>()? })
         }
-        None => graph(&made).map(Model::single),
+        None => graph(made).map(Model::single),
     }
 }
 
-/// Calls a function of one or more values and the configuration last.
-pub(super) fn call(
+/// Whether a file is there in any form: a FIFO or a link to nothing in place of a script is an error, not no script.
+fn is_there(file: &Path) -> bool {
+    file.symlink_metadata().is_ok()
+}
+
+/// Calls a function of the configuration, with `first` before it.
+fn call<T>(
     script: &Compiled,
     function: &'static str,
     config: &Config,
-    mut arguments: Vec<Dynamic>,
-) -> Result<Dynamic, ScriptError> {
+    first: Option<Dynamic>,
+    convert: impl FnOnce(&Dynamic) -> Result<T, String>,
+) -> Result<T, ScriptError> {
     let settings = rhai::serde::to_dynamic(config).map_err(|error| script.error_at(function, error.to_string()))?;
-    arguments.push(settings);
-    script.call(&mut Scope::new(), function, arguments, || config.keys().cloned().collect())
+    let arguments = || first.into_iter().chain([settings]).collect::<Vec<Dynamic>>();
+    script.call(&mut Scope::new(), function, arguments, || config.keys().cloned().collect(), convert)
 }

@@ -11,7 +11,7 @@ use super::*;
 use crate::engine::{Artifact, Options, Value, find};
 use crate::tensor::Tensor;
 
-fn load(replaced: &[(&str, &str)]) -> (tempfile::TempDir, CaseScripts) {
+pub(super) fn load(replaced: &[(&str, &str)]) -> (tempfile::TempDir, CaseScripts) {
     let dir = tempfile::tempdir().unwrap();
     case(dir.path(), replaced);
     let scripts = CaseScripts::load(dir.path(), &small_limits(), host().0).unwrap();
@@ -19,7 +19,7 @@ fn load(replaced: &[(&str, &str)]) -> (tempfile::TempDir, CaseScripts) {
 }
 
 /// Sessions of the null engine: `N,3,f32` to `N,10,f32`.
-fn sessions(names: &[&str]) -> Sessions {
+pub(super) fn sessions(names: &[&str]) -> Sessions {
     let session = |name: &&str| {
         let extra = IndexMap::from([
             ("inputs".to_owned(), json!({"input": "N,3,f32"})),
@@ -32,7 +32,7 @@ fn sessions(names: &[&str]) -> Sessions {
     names.iter().map(session).collect()
 }
 
-fn inputs() -> IndexMap<String, Tensor> {
+pub(super) fn inputs() -> IndexMap<String, Tensor> {
     let images = Tensor::from_vec([2, 3], vec![1.0f32; 6]).unwrap();
     IndexMap::from([("images".to_owned(), images)])
 }
@@ -107,7 +107,10 @@ fn an_evaluator_gets_outputs_and_truth() {
     assert_eq!(scripts.evaluator().call(&output, &truth).unwrap().finish()["top1"], 0.5);
     let truth = IndexMap::from([("labels".to_owned(), Tensor::from_vec([2], vec![1i64, 7]).unwrap())]);
     let error = scripts.evaluator().call(&output, &truth).unwrap_err();
-    assert_eq!(error.reason, "label 7 is no class (there are 2): does the class list fit the model?");
+    assert_eq!(
+        error.reason,
+        "label 7 is out of range: the model has 2 classes, from 0; does the class list fit the model?"
+    );
     assert_eq!(error.line, 1);
 }
 

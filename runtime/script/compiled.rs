@@ -3,6 +3,7 @@
 //! Knows no case.
 
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,9 +11,11 @@ use rhai::{AST, ASTNode, CallFnOptions, Dynamic, Engine, Expr, FnCallExpr, FuncA
 
 use crate::plan::Limits;
 
+use super::budget::Budget;
 use super::error::{Names, ScriptError, Source, bare};
 use super::nearest::nearest;
-use super::sandbox::{self, Host, ScriptHost};
+use super::sandbox::{self, Fallible, Host, ScriptHost};
+use super::stack::Running;
 use super::stage::Stage;
 
 /// Bytes of a script's file at most.
@@ -20,6 +23,7 @@ const FILE_BYTES: u64 = 1 << 20;
 
 /// A compiled script with its engine.
 pub(super) struct Compiled {
+    stage: Stage,
     engine: Engine,
     ast: AST,
     source: Source,
@@ -35,9 +39,17 @@ impl Compiled {
         let (engine, host) = sandbox::engine(stage, limits, host, name);
         let source = Source { file: file.to_owned(), text };
         let counting = host.budget.start();
-        let compiled = engine.compile(&source.text).map_err(|error| source.parsing(&error, stage.packages()));
+        let running = Running::begin(&host);
+        let compiled = catch_unwind(AssertUnwindSafe(|| engine.compile(&source.text)));
+        drop(running);
         drop(counting);
-        let script = Compiled { engine, ast: compiled?, source, host };
+        let compiled = compiled.map_err(|panic| source.panicked(Position::NONE, &*panic))?;
+        let ast = compiled.map_err(|error| match host.budget.ended() {
+            Some(spent) => source.at(error.position(), spent.to_string()),
+            None => source.parsing(&error, stage.packages()),
+        })?;
+        let script = Compiled { stage, engine, ast, source, host };
+        script.check_names()?;
         script.check_functions(stage)?;
         script.check_calls()?;
         Ok(script)
@@ -55,39 +67,89 @@ impl Compiled {
 
     /// An error at the script's function `name`.
     pub(super) fn error_at(&self, name: &str, reason: impl Into<String>) -> ScriptError {
-        let opening = format!("fn {name}");
-        let found = self.source.text.lines().position(|line| line.trim_start().starts_with(&opening));
-        let line = found.and_then(|line| u16::try_from(line + 1).ok());
-        self.source.at(line.map_or(Position::NONE, |line| Position::new(line, 1)), reason)
+        self.source.at(self.opening(name), reason)
     }
 
-    /// Calls the script's function `name` on a fresh budget.
+    /// Where the script's function `name` begins.
+    fn opening(&self, name: &str) -> Position {
+        let opens = |line: &str| {
+            let line = line.trim_start();
+            let rest = line.strip_prefix("private").map_or(line, str::trim_start).strip_prefix("fn");
+            // A function for values of one type has the type before its name.
+            rest.and_then(|rest| rest.split('(').next()).is_some_and(|named| {
+                named.starts_with(char::is_whitespace)
+                    && named.rsplit(['.', ' ', '\t']).find(|w| !w.is_empty()) == Some(name)
+            })
+        };
+        let found = self.source.text.lines().position(opens).and_then(|line| u16::try_from(line + 1).ok());
+        found.map_or(Position::NONE, |line| Position::new(line, 1))
+    }
+
+    /// Calls the script's function `name` on a fresh budget, and makes the host's value of what it returns with
+    /// `convert`.
     ///
-    /// `properties` are names that the arguments have, for the hint of an error.
-    pub(super) fn call(
+    /// `arguments` are made, and what the script returned is dropped, while the script's memory is counted, so that what
+    /// remains is what the script keeps. `properties` are names that the arguments have, for the hint of an error.
+    pub(super) fn call<A: FuncArgs, T>(
         &self,
         scope: &mut Scope<'static>,
         name: &str,
-        arguments: impl FuncArgs,
+        arguments: impl FnOnce() -> A,
         properties: impl FnOnce() -> Vec<String>,
-    ) -> Result<Dynamic, ScriptError> {
+        convert: impl FnOnce(&Dynamic) -> Result<T, String>,
+    ) -> Result<T, ScriptError> {
+        self.host.forget_place();
+        let _running = Running::begin(&self.host);
         let counting = self.host.budget.start();
-        let called = self.engine.call_fn_with_options(CallFnOptions::new(), scope, &self.ast, name, arguments);
+        let called = catch_unwind(AssertUnwindSafe(|| -> Fallible<Result<T, String>> {
+            let options = CallFnOptions::new();
+            let returned: Dynamic = self.engine.call_fn_with_options(options, scope, &self.ast, name, arguments())?;
+            let made = Budget::uncounted(|| convert(&returned));
+            drop(returned);
+            Ok(made)
+        }));
+        if self.stage.is_every_step() {
+            self.host.budget.leave();
+        }
         drop(counting);
+        let known = || Some(self.host.place()).filter(|place| !place.is_none()).unwrap_or_else(|| self.opening(name));
+        let called = called.map_err(|panic| self.source.panicked(known(), &*panic))?;
         let called = match self.host.budget.ended() {
             Some(spent) if called.is_ok() => Err(spent.into()),
             _ => called,
         };
-        called.map_err(|error| {
-            let names = Names { functions: &|| self.functions(), properties: &properties(), place: self.host.place() };
+        let made = called.map_err(|error| {
+            let names = Names { functions: &|| self.functions(), properties: &properties(), place: known() };
             self.source.running(*error, &names)
-        })
+        })?;
+        made.map_err(|reason| self.error_at(name, reason))
     }
 
     /// Signatures of every function that the script can call.
     fn functions(&self) -> Vec<String> {
         let own = self.ast.iter_functions().map(|f| format!("{}({})", f.name, f.params.join(", ")));
         self.engine.gen_fn_signatures(true).into_iter().chain(own).collect()
+    }
+
+    /// Refuses functions that would take the place of those that the stage is granted: Rhai calls a script's own first.
+    fn check_names(&self) -> Result<(), ScriptError> {
+        let granted = self.engine.gen_fn_signatures(true);
+        for function in self.ast.iter_functions() {
+            let name = function.name;
+            let package = self.stage.packages().iter().find(|package| {
+                **package == name || granted.iter().any(|f| bare(f).split_once("::") == Some((**package, name)))
+            });
+            let what = match package {
+                Some(package) if *package == name => "the name of a package".to_owned(),
+                Some(package) => format!("a function of the package `{package}`"),
+                None if granted.iter().any(|f| bare(f) == name) => "a function of the language".to_owned(),
+                None => continue,
+            };
+            let reason =
+                format!("`{name}` is {what}, and a script cannot take its place: give the function another name");
+            return Err(self.error_at(name, reason));
+        }
+        Ok(())
     }
 
     fn check_functions(&self, stage: Stage) -> Result<(), ScriptError> {
@@ -153,11 +215,6 @@ fn call_in(node: &ASTNode<'_>) -> Option<(String, Position)> {
 }
 
 fn read(file: &Path) -> Result<String, ScriptError> {
-    let refused = |reason: String| Source::whole(file, reason);
-    let size = std::fs::metadata(file).map_err(|error| refused(format!("cannot be read: {error}")))?.len();
-    if size > FILE_BYTES {
-        return Err(refused(format!("is {size} bytes long, a script has at most {FILE_BYTES}")));
-    }
-    let bytes = std::fs::read(file).map_err(|error| refused(format!("cannot be read: {error}")))?;
-    String::from_utf8(bytes).map_err(|_| refused("is not UTF-8 text".to_owned()))
+    flagperf_onnx::read_regular_text(file, FILE_BYTES)
+        .map_err(|error| Source::whole(file, format!("cannot be read: {error}")))
 }

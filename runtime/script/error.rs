@@ -2,6 +2,7 @@
 //!
 //! Knows no package.
 
+use std::any::Any;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -77,6 +78,12 @@ impl Source {
             source_line: line.checked_sub(1).and_then(|l| self.text.lines().nth(l)).unwrap_or_default().to_owned(),
             ..Self::whole(&self.file, reason)
         }
+    }
+
+    /// A panic of a native function that was called at this place or after it.
+    pub(super) fn panicked(&self, position: Position, panic: &(dyn Any + Send)) -> ScriptError {
+        let text = flagperf_onnx::panic_text(panic);
+        self.at(position, format!("panicked here or after: {text} (a defect of flagperf or of the engine)"))
     }
 
     /// A script that could not be compiled.

@@ -1,5 +1,6 @@
 //! The two functions that run once a step: forward and evaluator. Everything that can be made ready is made ready once.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,11 +44,15 @@ impl ForwardFn {
     /// # Errors
     /// When the script or the engine fails, or it gives back something else than tensors.
     pub fn call(&mut self, inputs: &IndexMap<String, HostTensor>) -> Result<Output<Value>, ScriptError> {
-        let batch = fields(inputs);
-        let arguments = (self.model.clone(), batch);
+        let arguments = || (self.model.clone(), fields(inputs));
         let names = || inputs.keys().cloned().collect();
-        let returned = self.script.call(&mut self.scope, self.function, arguments, names)?;
-        Output::from_script(returned).map_err(|reason| self.script.error_at(self.function, reason))
+        self.script.call(&mut self.scope, self.function, arguments, names, Output::from_script)
+    }
+
+    /// Bytes that the calls so far left behind.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> i64 {
+        self.script.host.budget.left()
     }
 
     /// The most rows that one of the models was run on since this was last called.
@@ -57,21 +62,32 @@ impl ForwardFn {
 
     /// The named parts of the steps since it was last asked, one for each name, in the order of their first run.
     pub fn take_spans(&mut self) -> Vec<Span> {
-        std::mem::take(&mut *lock(&self.script.host.spans))
+        lock(&self.script.host.spans).take()
     }
 }
+
+/// Metrics of a case at most, over all steps.
+const METRICS_MAX: usize = 100;
 
 /// An evaluator.
 pub struct EvaluatorFn {
     script: Arc<Compiled>,
     scope: Scope<'static>,
+    /// The names of the metrics so far.
+    names: HashSet<String>,
 }
 
 impl EvaluatorFn {
     const FUNCTION: &'static str = "evaluator";
 
     pub(super) fn new(script: Arc<Compiled>) -> Self {
-        EvaluatorFn { script, scope: Scope::new() }
+        EvaluatorFn { script, scope: Scope::new(), names: HashSet::new() }
+    }
+
+    /// Bytes that the calls so far left behind.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> i64 {
+        self.script.host.budget.left()
     }
 
     /// Compares the outputs of a batch with its truth, row by row, padding left out by the host.
@@ -83,13 +99,20 @@ impl EvaluatorFn {
         output: &Output<HostTensor>,
         truth: &IndexMap<String, HostTensor>,
     ) -> Result<Accumulator, ScriptError> {
-        let arguments = (output.to_script(), fields(truth));
-        let names = || truth.keys().cloned().collect();
-        let returned = self.script.call(&mut self.scope, Self::FUNCTION, arguments, names)?;
-        let is = returned.type_name();
-        returned.try_cast::<Metrics>().map(|metrics| metrics.0).ok_or_else(|| {
-            let reason = format!("`evaluator` must return metrics (`metric::...`), not {is}");
-            self.script.error_at(Self::FUNCTION, reason)
+        let arguments = || (output.to_script(), fields(truth));
+        let properties = || truth.keys().cloned().collect();
+        let names = &mut self.names;
+        self.script.call(&mut self.scope, Self::FUNCTION, arguments, properties, |returned| {
+            let metrics = returned.read_lock::<Metrics>().map(|metrics| metrics.0.clone());
+            let is = returned.type_name();
+            let metrics =
+                metrics.ok_or_else(|| format!("`evaluator` must return metrics (`metric::...`), not {is}"))?;
+            let new: Vec<String> = metrics.names().filter(|name| !names.contains(*name)).map(str::to_owned).collect();
+            names.extend(new);
+            if names.len() > METRICS_MAX {
+                return Err(format!("`evaluator` returns more than {METRICS_MAX} different metrics"));
+            }
+            Ok(metrics)
         })
     }
 }

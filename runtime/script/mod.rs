@@ -12,6 +12,7 @@ mod nearest;
 mod output;
 mod packages;
 mod sandbox;
+mod stack;
 mod stage;
 
 pub use allocator::{MEMORY_EXIT_STATUS, limit_worker, worker_bytes};
@@ -21,9 +22,12 @@ pub use forward::{EvaluatorFn, ForwardFn};
 pub use output::Output;
 pub use packages::timing::Span;
 pub use sandbox::ScriptHost;
+pub use stack::{STACK_EXIT_STATUS, on_script_stack};
 pub use stage::Stage;
 
 #[cfg(test)]
 mod case_tests;
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod tests;

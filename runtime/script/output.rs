@@ -47,7 +47,7 @@ impl<T> Output<T> {
 
 impl Output<Value> {
     /// From what a script returned.
-    pub(super) fn from_script(returned: Dynamic) -> Result<Self, String> {
+    pub(super) fn from_script(returned: &Dynamic) -> Result<Self, String> {
         let tensor = |value: &Dynamic| {
             let tensor = value.read_lock::<Tensor>().map(|tensor| tensor.value().clone());
             tensor.ok_or_else(|| value.type_name().to_owned())
@@ -60,7 +60,7 @@ impl Output<Value> {
             let pairs = map.iter().map(|(name, value)| Ok((name.to_string(), tensor(value)?)));
             return Ok(Output::Named(pairs.collect::<Result<_, _>>().map_err(wrong)?));
         }
-        tensor(&returned).map(Output::One).map_err(wrong)
+        tensor(returned).map(Output::One).map_err(wrong)
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! No evaluation of text, no imports, no files, no clock, no sleep. Knows no case.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -12,7 +13,8 @@ use rhai::packages::{
     BasicStringPackage, LogicPackage, MoreStringPackage, Package,
 };
 use rhai::{
-    Dynamic, Engine, EvalAltResult, ImmutableString, Module, NativeCallContext, OptimizationLevel, Position, Shared,
+    Dynamic, Engine, EvalAltResult, ImmutableString, LexError, Module, NativeCallContext, OptimizationLevel, Position,
+    Shared, Token,
 };
 
 use crate::event::Level;
@@ -55,7 +57,7 @@ pub(super) struct Host {
     pub(super) name: String,
     /// Weights lie here; set before the model is made.
     pub(super) data_dir: Mutex<PathBuf>,
-    pub(super) spans: Mutex<Vec<packages::timing::Span>>,
+    pub(super) spans: Mutex<packages::timing::Spans>,
     /// Line and column of the native call that runs or ran last: Rhai does not give a place to errors of functions
     /// called with their package's name.
     place: AtomicU32,
@@ -87,6 +89,14 @@ pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> 
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Does `work` of the host's or of an engine's; a panic is an error at the script's call.
+pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Fallible<T> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = flagperf_onnx::panic_text(&*panic);
+        format!("panicked: {text} (a defect of flagperf or of the engine)").into()
+    })
+}
+
 /// An engine for a stage: its packages, its limits, nothing else.
 pub(super) fn engine(stage: Stage, limits: Limits, host: ScriptHost, name: String) -> (Engine, Arc<Host>) {
     let budget = Budget::new(limits, host.clock.clone());
@@ -109,6 +119,7 @@ pub(super) fn engine(stage: Stage, limits: Limits, host: ScriptHost, name: Strin
     engine.set_default_tag(Dynamic::from(Tag(host.clone())));
     let watched = host.clone();
     engine.on_progress(move |_| watched.budget.progress().err().map(|spent| spent.to_string().into()));
+    bound_parsing(&mut engine, host.budget.clone());
     let said = host.clone();
     engine.on_print(move |text| said.say(Level::Info, None, text));
     let said = host.clone();
@@ -126,11 +137,28 @@ impl Host {
         }
     }
 
+    /// Forgets which native call ran last.
+    pub(super) fn forget_place(&self) {
+        self.place.store(0, Ordering::Relaxed);
+    }
+
     /// Writes a line of the script's to the logs.
     pub(super) fn say(&self, level: Level, line: Option<usize>, text: &str) {
-        let place = line.map(|line| format!(":{line}")).unwrap_or_default();
-        (self.host.log)(level, format!("script {}{place}", self.name), text.to_owned());
+        Budget::uncounted(|| {
+            let place = line.map(|line| format!(":{line}")).unwrap_or_default();
+            (self.host.log)(level, format!("script {}{place}", self.name), text.to_owned());
+        });
     }
+}
+
+/// Parsing takes the square of some scripts' length (100,000 parameters, a map of as many keys): every token is an
+/// operation.
+#[expect(deprecated, reason = "rhai marks so what may change; it says itself that the function is not deprecated")]
+fn bound_parsing(engine: &mut Engine, budget: Arc<Budget>) {
+    engine.on_parse_token(move |token, _, _| match budget.progress() {
+        Ok(()) => token,
+        Err(spent) => Token::LexError(LexError::Runtime(spent.to_string()).into()),
+    });
 }
 
 fn restrict(engine: &mut Engine) {

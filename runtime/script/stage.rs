@@ -58,6 +58,11 @@ impl Stage {
         }
     }
 
+    /// Whether the host calls the script at every step, so that what a call leaves behind adds up.
+    pub(super) const fn is_every_step(self) -> bool {
+        matches!(self, Stage::Evaluator | Stage::Forward | Stage::Adapter)
+    }
+
     /// The functions that the host calls. Without `engine_forward` the host calls `model_forward` with the engine.
     pub(super) const fn functions(self) -> &'static [Function] {
         match self {

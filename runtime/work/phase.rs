@@ -16,7 +16,7 @@ use crate::event::{Event, Failure, ModelFacts};
 use crate::measure::{Clock, MonotonicClock};
 use crate::monitor;
 use crate::plan::{Job, ModelInput};
-use crate::script::{CaseScripts, Forward, ScriptHost, limit_worker};
+use crate::script::{CaseScripts, Forward, ScriptHost, limit_worker, on_script_stack};
 use crate::step::{Phase, Step};
 use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
@@ -34,10 +34,13 @@ pub fn run(job: &Job, emit: &Emit) -> Result<(), Failure> {
     emit(Event::Started { pid: std::process::id() });
     let memory = DeviceMemory::start(job.monitor.as_deref().and_then(monitor::find));
     let worker = Worker { job, emit, clock, memory };
-    match job.phase {
+    let phase = || match job.phase {
         Phase::Validate => worker.validate(),
         Phase::Infer => worker.infer(),
-    }?;
+    };
+    let no_thread =
+        |reason: String| failure(&format!("the worker {reason}"), "its last lines are in stdout_err.out.log");
+    on_script_stack(job.limits.script_memory_bytes.0, phase).map_err(no_thread)??;
     emit(Event::Finished { memory_bytes_max: peak_memory() });
     Ok(())
 }

@@ -165,7 +165,8 @@ fn a_module_is_that_of_the_exported_graph_when_validation_is_on_and_the_onnx_fil
     for text in [include_str!("classes/traced.py"), include_str!("classes/compiled.py")] {
         let Some(site) = class(text, fields) else { return };
         let infer = agrees(&site, &["--set", "exist_onnx_path=foo"]);
-        assert_eq!(infer["model"]["weights"], "seeded random values");
+        let weights = infer["model"]["weights"].as_str().unwrap_or_default();
+        assert!(weights.starts_with("seeded random values of "), "{weights}");
         assert_eq!(infer["model"]["inputs"], json!({"images": "N,3,8,8,f32"}));
     }
 }

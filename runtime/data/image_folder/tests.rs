@@ -47,6 +47,28 @@ fn samples_come_in_byte_order_and_their_class_is_the_line_of_their_folder() {
 }
 
 #[test]
+fn a_sample_that_became_another_kind_of_file_fails_and_does_not_wait() {
+    let home = directory(&["images/a/0.jpg"]);
+    let dataset = open(home.path(), None).unwrap();
+    let path = home.path().join("images/a/0.jpg");
+    fs::remove_file(&path).unwrap();
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let error = read(dataset.as_ref(), 0).1.unwrap_err();
+    assert_eq!(error.to_string(), "a/0.jpg: is a FIFO, not a regular file");
+    assert!(refused(home.path(), None).ends_with("0.jpg` is no file: a class folder holds samples only"));
+}
+
+#[test]
+fn links_that_lead_to_themselves_end() {
+    let home = directory(&["images/a/0.jpg"]);
+    symlink("loop", home.path().join("images/loop")).unwrap();
+    assert!(refused(home.path(), None).contains("images/loop"), "{}", refused(home.path(), None));
+    fs::remove_file(home.path().join("images/loop")).unwrap();
+    symlink("..", home.path().join("images/up")).unwrap();
+    assert!(refused(home.path(), None).ends_with("is no file: a class folder holds samples only"));
+}
+
+#[test]
 fn without_a_list_a_class_is_the_rank_of_its_folder() {
     let home = directory(&["images/b/2.jpg", "images/a/1.jpg"]);
     fs::create_dir(home.path().join("images/aa")).unwrap();

@@ -13,6 +13,12 @@ use crate::{Attribute, Graph, Init, Node, Role, Source, Tensor, TensorSpec, Valu
 /// Version of the standard operator set that built graphs use: the one that every engine reads.
 pub const OPSET: i64 = 17;
 
+/// Elements of a weight at most: more cannot be counted in 32 bits, which engines and shape inference do.
+pub const WEIGHT_ELEMENTS_MAX: usize = 1 << 31;
+
+/// Nodes of a graph at most.
+pub const NODES_MAX: usize = 100_000;
+
 /// A value of a graph under construction: an input, a weight, or what a node makes. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Var(Arc<ValueInfo>);
@@ -64,11 +70,15 @@ impl GraphBuilder {
     /// Declares a weight; until a file is loaded its values are random, spread as `init` says.
     ///
     /// # Errors
-    /// When the name is taken or a dimension is not fixed.
+    /// When the name is taken, a dimension is not fixed, or there are more than [`WEIGHT_ELEMENTS_MAX`] elements.
     pub fn weight(&mut self, name: &str, spec: TensorSpec, role: Role, init: Init) -> Result<Var, BuildError> {
         self.free(name)?;
-        if spec.fixed_shape().is_none() {
+        let Some(shape) = spec.fixed_shape() else {
             return Err(BuildError::OpenWeight { name: name.to_owned(), spec });
+        };
+        let elements = shape.iter().try_fold(1usize, |count, size| count.checked_mul(*size));
+        if elements.is_none_or(|elements| elements > WEIGHT_ELEMENTS_MAX) {
+            return Err(BuildError::LargeWeight { name: name.to_owned(), spec });
         }
         self.inference.declare(name, &spec);
         let source = Source::Seed { seed: 0, init };
@@ -92,7 +102,8 @@ impl GraphBuilder {
     /// Applies an operator. The first output is named like the layer, the others `layer:1`, `layer:2`.
     ///
     /// # Errors
-    /// When the name is taken, an input is of another graph, or shapes and types do not fit the operator.
+    /// When the name is taken, an input is of another graph, shapes and types do not fit the operator, or the graph has
+    /// [`NODES_MAX`] nodes.
     pub fn node(
         &mut self,
         layer: &str,
@@ -104,6 +115,9 @@ impl GraphBuilder {
         let names: Vec<String> =
             (0..outputs).map(|i| if i == 0 { layer.to_owned() } else { format!("{layer}:{i}") }).collect();
         names.iter().try_for_each(|name| self.free(name))?;
+        if self.graph.nodes.len() >= NODES_MAX {
+            return Err(BuildError::ManyNodes(self.graph.name.clone()));
+        }
         inputs.iter().flatten().try_for_each(|var| self.owned(layer, var))?;
         let input_name = |var: &Option<&Var>| var.map(|var| var.name().to_owned()).unwrap_or_default();
         let node = Node {
@@ -266,6 +280,17 @@ pub enum BuildError {
         /// Its specification.
         spec: TensorSpec,
     },
+    /// A weight has too many elements.
+    #[error("weight `{name}` of `{spec}` has too many elements (at most {most})", most = WEIGHT_ELEMENTS_MAX)]
+    LargeWeight {
+        /// The weight.
+        name: String,
+        /// Its specification.
+        spec: TensorSpec,
+    },
+    /// The graph has too many nodes.
+    #[error("graph `{0}` has too many nodes (at most {most})", most = NODES_MAX)]
+    ManyNodes(String),
     /// The graph gives nothing.
     #[error("graph `{0}` has no output")]
     NoOutput(String),

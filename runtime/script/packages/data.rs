@@ -6,9 +6,9 @@ use rhai::plugin::*;
 use rhai::{Dynamic, Map, Module, NativeCallContext};
 
 use super::options::Options;
-use crate::data::{Field, FieldRole, Pipeline as Description, SampleSource};
+use crate::data::{Field, FieldRole, Pipeline as Description, SAMPLE_BYTES_MAX, SampleSource};
 use crate::script::sandbox::{Fallible, host_of};
-use crate::tensor::TensorSpec;
+use crate::tensor::{TensorSpec, byte_count};
 
 /// A dataset and the transforms of every sample.
 #[derive(Clone, Debug)]
@@ -36,7 +36,11 @@ fn fields(map: Map, role: FieldRole) -> Fallible<Vec<Field>> {
     let field = |(name, spec): (rhai::Identifier, Dynamic)| {
         let text = spec.into_immutable_string().map_err(|is| format!("field `{name}` is a text, not {is}"))?;
         let spec: TensorSpec = text.parse().map_err(|error| format!("field `{name}`: {error}"))?;
-        spec.fixed_shape().ok_or_else(|| format!("field `{name}`: every dimension of `{spec}` must be a size"))?;
+        let shape =
+            spec.fixed_shape().ok_or_else(|| format!("field `{name}`: every dimension of `{spec}` must be a size"))?;
+        if byte_count(&shape, spec.dtype).is_none_or(|bytes| bytes > SAMPLE_BYTES_MAX) {
+            return Err(format!("field `{name}` is `{spec}`: a sample takes at most {SAMPLE_BYTES_MAX} bytes").into());
+        }
         Ok(Field { name: name.into(), role, spec })
     };
     map.into_iter().map(field).collect()

@@ -13,6 +13,11 @@ use crate::script::sandbox::{Fallible, host_of};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics(pub(crate) Accumulator);
 
+/// Observations of one call at most: so many that no number of steps makes them more than 64 bits count.
+const COUNT_MAX: u64 = 1 << 32;
+/// Bytes of a name at most.
+const NAME_BYTES: usize = 200;
+
 pub(super) fn module() -> Module {
     let mut module = rhai::exported_module!(functions);
     module.set_custom_type::<Metrics>("Metrics");
@@ -51,8 +56,18 @@ mod functions {
         if !sum.is_finite() {
             return Err(format!("the mean `{name}` of a sum of {sum}: are the outputs finite?").into());
         }
+        if name.is_empty() || name.len() > NAME_BYTES || name.chars().any(char::is_control) {
+            return Err(format!("a metric's name is a line of 1 to {NAME_BYTES} bytes").into());
+        }
+        let count = size("a count", count)? as u64;
+        if count == 0 && sum != 0.0 {
+            return Err(format!("the mean `{name}` has a sum of {sum} and no observation").into());
+        }
+        if count > COUNT_MAX {
+            return Err(format!("the mean `{name}` of {count} observations: at most {COUNT_MAX} a call").into());
+        }
         let mut seen = Accumulator::default();
-        seen.add(name, sum, size("a count", count)? as u64);
+        seen.add(name, sum, count);
         Ok(Metrics(seen))
     }
 
@@ -61,10 +76,13 @@ mod functions {
     /// ```rhai
     /// metric::mean("words", 12.0, 3) + metric::mean("letters", 60.0, 3)
     /// ```
-    #[rhai_fn(name = "+", global)]
-    pub fn merge(first: Metrics, second: Metrics) -> Metrics {
+    #[rhai_fn(name = "+", global, return_raw)]
+    pub fn merge(first: Metrics, second: Metrics) -> Fallible<Metrics> {
         let mut merged = first.0;
         merged.merge(&second.0);
-        Metrics(merged)
+        match merged.observations() {
+            0..=COUNT_MAX => Ok(Metrics(merged)),
+            more => Err(format!("metrics of {more} observations: at most {COUNT_MAX} a call").into()),
+        }
     }
 }

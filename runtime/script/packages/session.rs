@@ -11,8 +11,9 @@ use serde_json::Value as Json;
 
 use super::tensor::Tensor;
 use crate::engine::{EngineError, Session, Value};
+use crate::script::budget::Budget;
 use crate::script::nearest::nearest;
-use crate::script::sandbox::{Fallible, Host, host_of, lock};
+use crate::script::sandbox::{Fallible, Host, caught, host_of, lock};
 
 /// A loaded model.
 #[derive(Clone)]
@@ -46,9 +47,11 @@ fn submit(host: &Arc<Host>, model: &Model, inputs: &[Value]) -> Fallible<Vec<Dyn
         "" => error.to_string(),
         hint => format!("{}; {hint}", error.at_batch(rows)),
     };
-    let outputs = host.budget.aside(|| lock(&model.session).submit(inputs)).map_err(told)?;
+    let mut outputs = host.budget.aside(|| caught(|| lock(&model.session).submit(inputs)))?.map_err(told)?;
     model.rows.fetch_add(rows as u64, Ordering::Relaxed);
-    outputs.into_iter().map(|output| Ok(Dynamic::from(Tensor::counted(output, &host.budget)))).collect()
+    let counted = outputs.drain(..).map(|output| Dynamic::from(Tensor::counted(output, &host.budget))).collect();
+    Budget::uncounted(|| drop(outputs));
+    Ok(counted)
 }
 
 /// Rows of a run: the largest outermost dimension of its inputs.
@@ -80,11 +83,12 @@ fn described(infos: &[flagperf_onnx::ValueInfo]) -> Array {
 fn ask(context: &NativeCallContext, model: &Model, question: &str, argument: &Dynamic) -> Fallible<Dynamic> {
     let host = host_of(context)?;
     let argument = json("argument", argument)?;
-    let answer =
-        host.budget.aside(|| lock(&model.session).ask(question, &argument)).map_err(|error| error.to_string())?;
-    let answer = rhai::serde::to_dynamic(answer)?;
+    let answer = host.budget.aside(|| caught(|| lock(&model.session).ask(question, &argument)))?;
+    let answer = answer.map_err(|error| error.to_string())?;
+    let given = rhai::serde::to_dynamic(&answer);
+    Budget::uncounted(|| drop(answer));
     host.budget.check()?;
-    Ok(answer)
+    given
 }
 
 /// A script's value as JSON: numbers, text, `true`, `false`, `()`, arrays and maps of them.
@@ -151,7 +155,7 @@ mod functions {
     #[rhai_fn(global, return_raw, volatile)]
     pub fn wait(context: NativeCallContext, model: &mut Model) -> Fallible<()> {
         let host = host_of(&context)?;
-        host.budget.aside(|| lock(&model.session).sync()).map_err(|error| error.to_string().into())
+        host.budget.aside(|| caught(|| lock(&model.session).sync()))?.map_err(|error| error.to_string().into())
     }
 
     /// What the model is fed, in order: `#{name, spec}` each, where `spec` is shape and type (`N,3,224,224,f16`).
@@ -242,6 +246,8 @@ mod functions {
     pub fn tune(context: NativeCallContext, model: &mut Model, setting: &str, value: Dynamic) -> Fallible<()> {
         let host = host_of(&context)?;
         let value = json("value", &value)?;
-        host.budget.aside(|| lock(&model.session).tune(setting, &value)).map_err(|error| error.to_string().into())
+        host.budget
+            .aside(|| caught(|| lock(&model.session).tune(setting, &value)))?
+            .map_err(|error| error.to_string().into())
     }
 }

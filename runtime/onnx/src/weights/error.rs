@@ -69,6 +69,16 @@ pub enum WeightError {
         /// The byte after its last.
         end: u64,
     },
+    /// There is not as much memory as a weight takes.
+    #[error("weight `{name}` of `{spec}` takes {bytes} bytes, and there is not that much memory")]
+    Memory {
+        /// The weight.
+        name: String,
+        /// Its shape and type.
+        spec: TensorSpec,
+        /// Bytes of its values.
+        bytes: u64,
+    },
     /// Bytes, shape and type of a weight contradict each other.
     #[error("weight `{name}`: {source}")]
     Tensor {
@@ -78,6 +88,9 @@ pub enum WeightError {
         source: TensorError,
     },
 }
+
+/// Names of one kind that a report lists at most.
+const LISTED: usize = 20;
 
 /// Everything in a weights file that does not fit a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,15 +114,21 @@ impl std::fmt::Display for Mismatches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (what, names) in [("missing", &self.missing), ("unexpected", &self.unexpected)] {
             if !names.is_empty() {
-                write!(f, "\n  {what} ({}): `{}`", names.len(), names.join("`, `"))?;
+                let listed = &names[..names.len().min(LISTED)];
+                write!(f, "\n  {what} ({}): `{}`{}", names.len(), listed.join("`, `"), more(names.len()))?;
             }
         }
         if !self.misshaped.is_empty() {
             write!(f, "\n  mis-shaped ({}):", self.misshaped.len())?;
         }
-        for (name, graph, file) in &self.misshaped {
+        for (name, graph, file) in self.misshaped.iter().take(LISTED) {
             write!(f, "\n    `{name}` is `{graph}` in the graph and `{file}` in the file")?;
         }
-        Ok(())
+        f.write_str(&more(self.misshaped.len()))
     }
+}
+
+/// How many of `count` names are left out.
+fn more(count: usize) -> String {
+    if count > LISTED { format!(" and {} more", count - LISTED) } else { String::new() }
 }

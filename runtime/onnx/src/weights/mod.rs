@@ -5,6 +5,8 @@
 mod error;
 mod mapped;
 #[cfg(feature = "candle")]
+mod pickle;
+#[cfg(feature = "candle")]
 mod pth;
 mod reader;
 mod safetensors;

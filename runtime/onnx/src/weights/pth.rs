@@ -4,17 +4,17 @@
 //! reason to refuse the file. Knows no graph.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::panic::catch_unwind;
+use std::io::BufReader;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use candle_core::pickle::{Object, PthTensors, Stack};
+use candle_core::pickle::PthTensors;
 use zip::ZipArchive;
 
+use super::pickle::{Callable, callables};
 use super::{Listed, WeightError};
 use crate::exec::candle_storage;
-use crate::{Tensor, TensorSpec};
+use crate::{Tensor, TensorSpec, open_regular};
 
 /// What the state_dict of a model is made of; storages are `torch.FloatStorage` and the like.
 const MAKERS: [(&str, &str); 4] = [
@@ -42,7 +42,8 @@ impl Opened {
     /// Reads what tensors there are, not yet their numbers.
     ///
     /// # Errors
-    /// When the file is cut off or of the old format, or names anything but what makes tensors.
+    /// When the file is cut off or of the old format, names anything but what makes tensors, or is larger in memory than
+    /// the tensors' names could be.
     pub(super) fn open(path: &Path, bytes: &[u8]) -> Result<Self, WeightError> {
         let malformed = |reason: String| WeightError::Pickle { path: path.to_owned(), reason };
         if is_old(bytes) {
@@ -77,33 +78,25 @@ impl Opened {
     /// When it is not there, cut off, or neither row-major nor column-major.
     pub(super) fn tensor(&self, path: &Path, name: &str) -> Result<Tensor, WeightError> {
         let malformed = |reason: String| WeightError::Pickle { path: path.to_owned(), reason };
-        let tensor = self.0.get(name).map_err(|error| malformed(format!("tensor `{name}`: {error}")))?;
+        let read = catch_unwind(AssertUnwindSafe(|| self.0.get(name)));
+        let tensor = read
+            .map_err(|panic| malformed(format!("tensor `{name}`: {}", crate::panic_text(&*panic))))?
+            .map_err(|error| malformed(format!("tensor `{name}`: {error}")))?;
         let tensor = tensor.ok_or_else(|| malformed(format!("it has no tensor `{name}`")))?;
         candle_storage::download(&tensor).map_err(|error| malformed(format!("tensor `{name}`: {error}")))
     }
 }
 
-/// Every class and function that the pickles of an archive name, as module and name.
-fn named(path: &Path) -> Result<Vec<(String, String)>, String> {
-    let file = BufReader::new(File::open(path).map_err(|error| error.to_string())?);
+/// Every class and function that the pickles of an archive name.
+fn named(path: &Path) -> Result<Vec<Callable>, String> {
+    let file = BufReader::new(open_regular(path).map_err(|error| error.to_string())?);
     let mut archive = ZipArchive::new(file).map_err(|error| error.to_string())?;
     let mut named = Vec::new();
     for index in 0..archive.len() {
         let entry = archive.by_index(index).map_err(|error| error.to_string())?;
         if entry.name().is_ok_and(|name| name.ends_with(".pkl")) {
-            named.extend(names(&mut BufReader::new(entry)).map_err(|error| error.to_string())?);
+            named.extend(callables(BufReader::new(entry))?);
         }
     }
     Ok(named)
-}
-
-/// A name lies on top of the stack right after it was read, and nothing else takes names from a pickle.
-fn names(pickle: &mut impl BufRead) -> candle_core::Result<Vec<(String, String)>> {
-    let (mut stack, mut names) = (Stack::empty(), Vec::new());
-    while !stack.read(pickle)? {
-        if let Some(Object::Class { module_name, class_name }) = stack.stack().last() {
-            names.push((module_name.clone(), class_name.clone()));
-        }
-    }
-    Ok(names)
 }

@@ -9,7 +9,7 @@ use half::f16;
 use safetensors::SafeTensors;
 
 use super::{MappedFile, WeightError, safetensors as format, seed};
-use crate::{DType, Graph, Source, Tensor, Weight};
+use crate::{DType, Graph, Source, Tensor, TensorError, Weight, byte_count};
 
 /// Reads the weights of one graph; every file is opened once.
 pub struct WeightReader<'a> {
@@ -44,7 +44,11 @@ impl<'a> WeightReader<'a> {
         let stored = match &weight.source {
             Source::Value(tensor) => tensor.clone(),
             Source::Seed { seed, init } => {
-                let values = seed::values(*seed, name, *init, shape.iter().product());
+                let bytes = byte_count(&shape, DType::F32).ok_or(TensorError::TooLarge);
+                let bytes = bytes.map_err(|source| tensor_error(name, source))?;
+                let memory =
+                    || WeightError::Memory { name: name.to_owned(), spec: weight.spec.clone(), bytes: bytes as u64 };
+                let values = seed::values(*seed, name, *init, bytes / DType::F32.size()).ok_or_else(memory)?;
                 Tensor::from_vec(shape, values).map_err(|source| tensor_error(name, source))?
             }
             Source::File { path, key } => self.read_key(name, weight, path, key)?,
@@ -169,6 +173,6 @@ pub(crate) fn narrowed(tensor: &Tensor, dtype: DType) -> Tensor {
     Tensor::from_vec(tensor.shape(), values).expect("as many elements come out as went in")
 }
 
-fn tensor_error(name: &str, source: crate::TensorError) -> WeightError {
+fn tensor_error(name: &str, source: TensorError) -> WeightError {
     WeightError::Tensor { name: name.to_owned(), source }
 }

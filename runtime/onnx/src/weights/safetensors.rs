@@ -11,6 +11,9 @@ use crate::{DType, Graph, Role, Source, TensorSpec, Weight};
 /// What training keeps beside the weights and inference does not use.
 const IGNORED_SUFFIX: &str = "num_batches_tracked";
 
+/// Bytes of a header at most: that of 100,000 tensors has some 12 MiB.
+const HEADER_BYTES: u64 = 32 << 20;
+
 impl Graph {
     /// Takes all parameters and buffers from a safetensors file or a state_dict that PyTorch saved, by name. Values
     /// between real types are converted when a weight is read. PyTorch's `num_batches_tracked` counters are passed over.
@@ -59,8 +62,13 @@ pub(super) fn open(path: &Path) -> Result<MappedFile, WeightError> {
 }
 
 pub(super) fn parse<'a>(path: &Path, file: &'a MappedFile) -> Result<SafeTensors<'a>, WeightError> {
-    SafeTensors::deserialize(file.bytes())
-        .map_err(|error| WeightError::Malformed { path: path.to_owned(), reason: error.to_string() })
+    let malformed = |reason: String| WeightError::Malformed { path: path.to_owned(), reason };
+    match file.bytes().first_chunk().map(|length| u64::from_le_bytes(*length)) {
+        Some(length) if length > HEADER_BYTES => {
+            Err(malformed(format!("its header would have {length} bytes (at most {HEADER_BYTES})")))
+        }
+        _ => SafeTensors::deserialize(file.bytes()).map_err(|error| malformed(error.to_string())),
+    }
 }
 
 /// The tensors of a file of either kind.

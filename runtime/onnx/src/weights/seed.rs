@@ -10,14 +10,17 @@ use sha2::{Digest, Sha256};
 
 use crate::Init;
 
-/// The values of a weight, in row-major order.
-pub(super) fn values(seed: u64, name: &str, init: Init, count: usize) -> Vec<f32> {
+/// The values of a weight, in row-major order; `None` when there is not that much memory.
+pub(super) fn values(seed: u64, name: &str, init: Init, count: usize) -> Option<Vec<f32>> {
     let mut stream = stream(seed, name);
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).ok()?;
     match init {
-        Init::Constant(value) => vec![value; count],
-        Init::Uniform { bound } => (0..count).map(|_| (2.0 * unit(&mut stream) - 1.0) * bound).collect(),
-        Init::Normal { std } => (0..count).map(|_| normal(&mut stream) * std).collect(),
+        Init::Constant(value) => values.resize(count, value),
+        Init::Uniform { bound } => values.extend((0..count).map(|_| (2.0 * unit(&mut stream) - 1.0) * bound)),
+        Init::Normal { std } => values.extend((0..count).map(|_| normal(&mut stream) * std)),
     }
+    Some(values)
 }
 
 fn stream(seed: u64, name: &str) -> ChaCha8Rng {
@@ -41,17 +44,25 @@ mod tests {
 
     #[test]
     fn the_values_are_the_same_everywhere() {
-        let values = values(7, "conv1.weight", Init::Uniform { bound: 1.0 }, 3);
-        assert_eq!(values, super::values(7, "conv1.weight", Init::Uniform { bound: 1.0 }, 4)[..3]);
-        assert_ne!(values, super::values(8, "conv1.weight", Init::Uniform { bound: 1.0 }, 3));
-        assert_ne!(values, super::values(7, "conv2.weight", Init::Uniform { bound: 1.0 }, 3));
+        let values = |seed, name, count| values(seed, name, Init::Uniform { bound: 1.0 }, count).unwrap();
+        let first = values(7, "conv1.weight", 3);
+        assert_eq!(first, values(7, "conv1.weight", 4)[..3]);
+        assert_ne!(first, values(8, "conv1.weight", 3));
+        assert_ne!(first, values(7, "conv2.weight", 3));
+    }
+
+    #[test]
+    fn more_than_there_is_memory_is_no_abort() {
+        for init in [Init::Constant(1.0), Init::Uniform { bound: 1.0 }, Init::Normal { std: 1.0 }] {
+            assert_eq!(values(1, "w", init, usize::MAX / 4), None);
+        }
     }
 
     #[test]
     fn spread_is_as_asked() {
-        let uniform = values(1, "w", Init::Uniform { bound: 0.5 }, 10_000);
+        let uniform = values(1, "w", Init::Uniform { bound: 0.5 }, 10_000).unwrap();
         assert!(uniform.iter().all(|x| x.abs() <= 0.5));
-        let normal = values(1, "w", Init::Normal { std: 2.0 }, 10_000);
+        let normal = values(1, "w", Init::Normal { std: 2.0 }, 10_000).unwrap();
         for (values, deviation) in [(uniform, 0.5 / 3f64.sqrt()), (normal, 2.0)] {
             let mean = values.iter().map(|x| f64::from(*x)).sum::<f64>() / values.len() as f64;
             let square = values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / values.len() as f64;

@@ -196,6 +196,26 @@ fn real_types_convert_when_weights_are_read() {
     assert_eq!(graph.tensor("fc.weight").unwrap().dtype(), DType::F16);
 }
 
+#[test]
+fn a_header_that_would_take_long_to_read_is_refused_unread() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.safetensors");
+    let header = vec![b' '; 33 << 20];
+    std::fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], &header].concat()).unwrap();
+    let error = networks::squeeze_excite().unwrap().load_weights(&path).unwrap_err().to_string();
+    assert!(error.ends_with("its header would have 34603008 bytes (at most 33554432)"), "{error}");
+}
+
+#[test]
+fn a_report_of_names_is_cut_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("other.safetensors");
+    let names: Vec<String> = (0..1000).map(|number| format!("t{number:04}")).collect();
+    safetensors_file(&path, &names.iter().map(|name| (name.as_str(), vec![1])).collect::<Vec<_>>());
+    let error = networks::squeeze_excite().unwrap().load_weights(&path).unwrap_err().to_string();
+    assert!(error.contains("unexpected (1000): `t0000`, ") && error.ends_with("`t0019` and 980 more"), "{error}");
+}
+
 /// A file as `torch.save` makes it, around any pickle.
 #[cfg(feature = "candle")]
 fn pth_file(path: &std::path::Path, pickle: &[u8]) {
@@ -246,6 +266,12 @@ fn a_pth_that_is_cut_strange_or_old_is_refused() {
     }
     pth_file(&path, b"\x80\x02}");
     refused("a pickle without an end");
+    // Each round makes a pair of what the last one made: a gigabyte of values after 24.
+    let rounds = b"h\0h\0\x86q\0".repeat(30);
+    pth_file(&path, &[b"\x80\x02X\x01\0\0\0wq\0", &rounds[..], b"."].concat());
+    refused("values that double");
+    pth_file(&path, &[b"\x80\x02)", &[0x85; 200_000][..], b"."].concat());
+    refused("values that nest");
     std::fs::write(&path, b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.").unwrap();
     refused("old");
 }

@@ -145,3 +145,19 @@ fn more_elements_than_32_bits_count_are_no_trouble() {
     assert_eq!(reshape(&mut b, "view", &x, &[32768, 131072]).unwrap().spec().to_string(), "32768,131072,f16");
     assert_eq!(reshape(&mut b, "open", &x, &[-1, 4]).unwrap().spec().to_string(), "?,4,f16");
 }
+
+#[test]
+fn a_weight_that_no_engine_can_index_and_a_graph_without_end_are_refused() {
+    let (mut b, x) = builder("N,4,f32");
+    let weight = |b: &mut GraphBuilder, spec: &str| {
+        let text = format!("weight `w` of `{spec}` has too many elements (at most 2147483648)");
+        refused(b.weight("w", spec.parse().unwrap(), Role::Parameter, Init::Constant(0.0)), &text);
+    };
+    weight(&mut b, "1000000,1000000,f32");
+    weight(&mut b, "4294967296,4294967296,f32");
+    let mut y = x;
+    for number in 0..flagperf_onnx::NODES_MAX {
+        y = relu(&mut b, &number.to_string(), &y).unwrap();
+    }
+    refused(relu(&mut b, "more", &y), "graph `g` has too many nodes (at most 100000)");
+}

@@ -11,7 +11,7 @@ use rhai::{Array, Dynamic, ImmutableString, NativeCallContext};
 
 use crate::script::packages::data::inside;
 use crate::script::packages::tensor::Tensor;
-use crate::script::sandbox::{Fallible, Host, host_of, lock};
+use crate::script::sandbox::{Fallible, Host, caught, host_of, lock};
 use crate::tensor::{Dim, TensorSpec};
 
 /// A graph of a script's: under construction until its weights are named.
@@ -61,7 +61,7 @@ impl Graph {
     /// Works on the graph while it is under construction.
     pub(super) fn build<T>(&self, work: impl FnOnce(&mut GraphBuilder) -> Result<T, BuildError>) -> Fallible<T> {
         match &mut *lock(&self.state) {
-            State::Building(builder) => work(builder).map_err(failed),
+            State::Building(builder) => caught(|| work(builder))?.map_err(failed),
             _ => Err(format!("graph `{}` is complete: layers come before `weights`", self.name).into()),
         }
     }
@@ -76,9 +76,11 @@ impl Graph {
         let State::Building(builder) = std::mem::replace(&mut *state, State::Gone) else {
             return Err(format!("graph `{}` has its weights already", self.name).into());
         };
-        let mut graph = builder.finish().map_err(failed)?;
+        let mut graph = caught(|| builder.finish())?.map_err(failed)?;
         match file {
-            Some(file) => host.budget.aside(|| graph.load_weights(file)).map_err(|error| error.to_string())?,
+            Some(file) => {
+                host.budget.aside(|| caught(|| graph.load_weights(file)))?.map_err(|error| error.to_string())?;
+            }
             None => graph.seed_weights(seed),
         }
         *state = State::Complete(Box::new(graph));

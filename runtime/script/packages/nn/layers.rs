@@ -9,6 +9,9 @@ use super::graph::Node;
 use crate::script::packages::options::{Options, size, sizes};
 use crate::script::sandbox::{Fallible, host_of};
 
+/// Values of one `concat` at most: shape inference nests a sum as deep as there are values.
+const CONCAT_VALUES: usize = 1024;
+
 impl Node {
     /// A layer with a name of its own.
     fn layer(&self, work: impl FnOnce(&mut GraphBuilder, &Var) -> Result<Var, BuildError>) -> Fallible<Node> {
@@ -269,6 +272,9 @@ pub(super) mod functions {
     #[rhai_fn(return_raw)]
     pub fn concat(context: NativeCallContext, values: Array, axis: i64) -> Fallible<Node> {
         host_of(&context)?.budget.check()?;
+        if values.len() > CONCAT_VALUES {
+            return Err(format!("`concat` takes at most {CONCAT_VALUES} values, not {}", values.len()).into());
+        }
         let nodes: Option<Vec<Node>> = values.iter().map(|value| value.clone().try_cast::<Node>()).collect();
         let nodes = nodes.filter(|nodes| !nodes.is_empty()).ok_or("`concat` takes values of a graph, at least one")?;
         let vars: Vec<&Var> = nodes.iter().map(|node| &node.var).collect();

@@ -18,7 +18,8 @@ pub(super) fn failed(error: TensorError) -> Box<EvalAltResult> {
     error.to_string().into()
 }
 
-/// Makes a tensor of `elements`, asking first for `width` bytes an element.
+/// Makes a tensor of `elements`, asking first for `width` bytes an element. `work` takes nothing along that it did not
+/// allocate: its memory is counted by what the tensor is, not by who allocates it.
 pub(super) fn make(
     host: &Arc<Host>,
     elements: usize,
@@ -26,6 +27,12 @@ pub(super) fn make(
     work: impl FnOnce() -> Result<HostTensor, TensorError>,
 ) -> Fallible<Tensor> {
     host.budget.ask((elements as u64).saturating_mul(width as u64))?;
+    let made = Budget::uncounted(work).map_err(failed)?;
+    Ok(Tensor::counted(Value::Host(made), &host.budget))
+}
+
+/// Makes a tensor over the elements of another.
+fn share(host: &Arc<Host>, work: impl FnOnce() -> Result<HostTensor, TensorError>) -> Fallible<Tensor> {
     let made = Budget::uncounted(work).map_err(failed)?;
     Ok(Tensor::counted(Value::Host(made), &host.budget))
 }
@@ -61,6 +68,7 @@ pub(super) mod functions {
         let value = number(&value).ok_or_else(|| format!("a tensor holds numbers, not `{value}`"))?;
         let element = HostTensor::scalar(value).cast(dtype);
         make(&host, elements, dtype.size(), || {
+            let shape = shape.clone();
             let mut memory = HeapMemory::zeroed(elements * dtype.size()).map_err(|_| TensorError::TooLarge)?;
             if element.bytes().iter().any(|byte| *byte != 0) {
                 memory
@@ -84,9 +92,13 @@ pub(super) mod functions {
         if values.len() != elements {
             return Err(format!("`{spec}` has {elements} elements, the array has {}", values.len()).into());
         }
-        let numbers: Option<Vec<f64>> = values.iter().map(number).collect();
-        let numbers = numbers.ok_or("a tensor holds numbers")?;
-        make(&host, elements, 8 + dtype.size(), || Ok(HostTensor::from_vec(shape, numbers)?.cast(dtype)))
+        if let Some(other) = values.iter().find(|value| number(value).is_none()) {
+            return Err(format!("a tensor holds numbers, not {}", other.type_name()).into());
+        }
+        make(&host, elements, 8 + dtype.size(), || {
+            let numbers: Vec<f64> = values.iter().filter_map(number).collect();
+            Ok(HostTensor::from_vec(shape.clone(), numbers)?.cast(dtype))
+        })
     }
 
     /// Shape and type as text: `2,3,f32`.
@@ -150,7 +162,7 @@ pub(super) mod functions {
         let shape = sizes("a shape", &shape)?;
         byte_count(&shape, DType::F64).ok_or_else(|| TensorError::TooLarge.to_string())?;
         let is = tensor.to_host(&host.budget)?;
-        Ok(Tensor::counted(Value::Host(is.reshape(shape).map_err(failed)?), &host.budget))
+        share(&host, || is.reshape(shape.clone()))
     }
 
     /// The same numbers in another type.
@@ -174,8 +186,9 @@ pub(super) mod functions {
     #[rhai_fn(global, return_raw, pure)]
     pub fn rows(context: NativeCallContext, tensor: &mut Tensor, count: i64) -> Fallible<Tensor> {
         let host = host_of(&context)?;
-        let cut = tensor.to_host(&host.budget)?.rows(size("a number of rows", count)?).map_err(failed)?;
-        Ok(Tensor::counted(Value::Host(cut), &host.budget))
+        let count = size("a number of rows", count)?;
+        let is = tensor.to_host(&host.budget)?;
+        share(&host, || is.rows(count))
     }
 
     /// The index of the largest element of each row of the innermost dimension; the first of equal ones. NaN is

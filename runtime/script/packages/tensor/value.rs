@@ -59,7 +59,11 @@ impl Tensor {
             Value::Host(tensor) => Ok(tensor.clone()),
             device => {
                 budget.ask(self.elements()? as u64 * device.spec().dtype.size() as u64)?;
-                budget.aside(|| device.to_host()).map_err(|error: EngineError| error.to_string().into())
+                let copied = budget.aside(|| device.to_host()).map_err(|error: EngineError| error.to_string())?;
+                // In memory of the script's own, which is counted when it is taken and when it is given back.
+                let own = HostTensor::from_bytes(copied.shape(), copied.dtype(), copied.bytes());
+                Budget::uncounted(|| drop(copied));
+                own.map_err(|error| error.to_string().into())
             }
         }
     }

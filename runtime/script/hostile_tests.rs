@@ -1,0 +1,266 @@
+//! Scripts that mean harm, and files that are no scripts: each ends as an error that names the script.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use nix::sys::stat::Mode;
+
+use super::case_tests::{inputs, load, sessions};
+use super::tests::{case, host, small_limits};
+use super::*;
+use crate::event::Level;
+use crate::plan::Limits;
+use crate::tensor::Tensor;
+use crate::units::{Bytes, Seconds};
+
+fn refused(replaced: &[(&str, &str)]) -> ScriptError {
+    let dir = tempfile::tempdir().unwrap();
+    case(dir.path(), replaced);
+    CaseScripts::load(dir.path(), &small_limits(), host().0).err().unwrap()
+}
+
+fn forward(text: &str) -> (tempfile::TempDir, ForwardFn) {
+    let (dir, scripts) = load(&[("forward.rhai", text)]);
+    let forward = scripts.forward(Forward::Model, sessions(&["model"])).unwrap();
+    (dir, forward)
+}
+
+#[test]
+fn a_script_cannot_take_the_place_of_what_it_is_granted() {
+    let model = "fn model_forward(model, batch) { model.run([batch.images])[0] }";
+    let error = refused(&[("forward.rhai", &format!("\nfn run(m, i) {{ [tensor::zeros(\"2,10,f32\")] }}\n{model}"))]);
+    let expected = "`run` is a function of the package `session`, and a script cannot take its place: give the function another name";
+    assert_eq!((error.line, error.reason.as_str()), (2, expected));
+    for (file, function, what) in [
+        ("forward.rhai", "private fn  wait(m)", "`wait` is a function of the package `session`"),
+        ("forward.rhai", "fn span(name, part)", "`span` is a function of the package `timing`"),
+        ("forward.rhai", "fn session(x)", "`session` is the name of a package"),
+        ("forward.rhai", "fn len(x)", "`len` is a function of the language"),
+        ("model.rhai", "fn relu(x)", "`relu` is a function of the package `nn`"),
+        ("evaluator.rhai", "fn top_k(a, b, c)", "`top_k` is a function of the package `metric`"),
+        ("dataloader.rhai", "fn resize(a, b)", "`resize` is a function of the package `image`"),
+    ] {
+        let error = refused(&[(file, &format!("// A function.\n{function} {{ 1 }}\n"))]);
+        assert!(error.reason.starts_with(what), "{function}: {error}");
+        assert_eq!(error.line, 2, "{function}: {error}");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_script() {
+    let (_dir, mut forward) = forward("\u{feff}fn model_forward(model, batch) { model.run([batch.images])[0] }");
+    assert!(forward.call(&inputs()).is_ok());
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_read_as_a_script() {
+    for file in ["model.rhai", "export.rhai"] {
+        let dir = tempfile::tempdir().unwrap();
+        case(dir.path(), &[]);
+        let path = dir.path().join(file);
+        let _ = std::fs::remove_file(&path);
+        nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
+        let error = CaseScripts::load(dir.path(), &small_limits(), host().0).err().unwrap();
+        assert_eq!(error.reason, "cannot be read: is a FIFO, not a regular file");
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let error = CaseScripts::load(dir.path(), &small_limits(), host().0).err().unwrap();
+        assert!(error.file == path && error.reason.starts_with("cannot be read: "), "{error}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    case(dir.path(), &[]);
+    std::fs::create_dir_all(dir.path().join("mock/forward.rhai")).unwrap();
+    let scripts = CaseScripts::load(dir.path(), &small_limits(), host().0).unwrap();
+    let error = scripts.for_vendor("mock").err().unwrap();
+    assert_eq!(error.reason, "cannot be read: is a folder, not a regular file");
+}
+
+#[test]
+fn a_closure_that_captures_what_it_is_stored_in_uses_up_the_memory_of_all_calls() {
+    let text = "fn model_forward(model, batch) {
+        let map = #{data: []};
+        map.data.pad(100000, 1);
+        map.own = || map;
+        model.run([batch.images])[0]
+    }";
+    let (_dir, mut forward) = forward(text);
+    let error = (0..1000).find_map(|_| forward.call(&inputs()).err()).expect("the limit is reached");
+    let expected = "since earlier calls: does a closure capture the array or the map that it is stored in?";
+    assert!(error.reason.starts_with("the script holds ") && error.reason.ends_with(expected), "{error}");
+    assert!(error.reason.contains("its limit is 67108864 (`script_memory_bytes`)"), "{error}");
+}
+
+#[test]
+fn a_closure_that_captures_its_tensors_uses_up_the_memory_of_all_calls() {
+    let text = "fn evaluator(output, truth) {
+        let map = #{data: tensor::zeros(\"1000000,u8\")};
+        map.own = || map;
+        metric::mean(\"m\", 1.0, 1)
+    }";
+    let (_dir, scripts) = load(&[("evaluator.rhai", text)]);
+    let mut evaluator = scripts.evaluator();
+    let mut call = || evaluator.call(&Output::Many(Vec::new()), &IndexMap::new()).err();
+    let error = (0..100).find_map(|_| call()).expect("the limit is reached");
+    assert!(error.reason.contains("`script_memory_bytes`"), "{error}");
+}
+
+#[test]
+fn a_script_that_keeps_nothing_leaves_nothing_behind() {
+    let step = "fn model_forward(model, batch) {
+        let outputs = timing::span(`span ${1 + 1}`, || model.run([batch.images]));
+        let named = model.run(#{input: batch.images});
+        let t = tensor::from([1, 2, 3, 4], \"2,2,f32\") * 2 + tensor::full(\"2,2,f32\", 1.5);
+        let u = t.reshape([4]).cast(\"f16\").rows(2);
+        let first = outputs[0].reshape([10, 2]).argmax().to_array();
+        let texts = [u.spec, model.inputs()[0].name, batch.images.spec, `${first.len()}`];
+        let map = #{text: texts, more: #{x: [1, 2.5, \"y\"]}};
+        let seconds = model.ask(\"sleep_ms\") + model.ask(\"sleep_ms\", #{of: \"sync\"});
+        model.tune(\"sleep_ms\", 0);
+        model.wait();
+        let sum = first.map(|x| x + map.more.x.len()).reduce(|a, b| a + b, 0);
+        log::info(`sum ${sum} ${seconds}`);
+        #{a: outputs[0], b: named.output, c: t}
+    }";
+    let evaluator = "fn evaluator(output, truth) {
+        let scores = output.a.rows(2) / 2.0;
+        metric::top_k(scores, truth.labels, [1, 5]) + metric::mean(`m${1}`, 1.0, 1)
+    }";
+    let (_dir, scripts) = load(&[("forward.rhai", step), ("evaluator.rhai", evaluator)]);
+    let mut forward = scripts.forward(Forward::Model, sessions(&["model"])).unwrap();
+    let mut evaluator = scripts.evaluator();
+    let truth = IndexMap::from([("labels".to_owned(), Tensor::from_vec([2], vec![1i64, 2]).unwrap())]);
+    let mut left = Vec::new();
+    for _ in 0..40 {
+        let output = forward.call(&inputs()).unwrap_or_else(|error| panic!("{error}"));
+        let output = output.try_map(|value| value.to_host()).unwrap();
+        evaluator.call(&output, &truth).unwrap_or_else(|error| panic!("{error}"));
+        left.push((forward.left(), evaluator.left()));
+    }
+    assert_eq!(forward.take_spans().len(), 1);
+    // The first calls fill caches of the script engine; after them, every call gives back what it took.
+    assert_eq!(left[20], left[39], "{left:?}");
+    assert!(left[39].0 < 4096 && left[39].1 < 4096, "{left:?}");
+}
+
+#[test]
+fn a_panic_of_the_host_is_an_error_of_the_line_with_its_whole_text() {
+    let dir = tempfile::tempdir().unwrap();
+    case(dir.path(), &[("dataloader.rhai", "fn build_dataloader(config) {\n    let x = 1;\n    log::info(\"x\");\n}")]);
+    let panics = move |_: Level, place: String, text: String| panic!("no place for `{text}` of {place}");
+    let host = ScriptHost { log: Arc::new(panics), ..host().0 };
+    let scripts = CaseScripts::load(dir.path(), &small_limits(), host).unwrap();
+    let error = scripts.build_dataloader(&Config::new()).unwrap_err();
+    assert_eq!((error.line, error.file.file_name().unwrap().to_str().unwrap()), (3, "dataloader.rhai"));
+    assert!(error.reason.starts_with("panicked here or after: no place for `x` of script "), "{error}");
+}
+
+#[test]
+fn too_much_of_one_kind_is_refused_by_its_limit() {
+    let graph = "let g = nn::graph(\"g\"); let x = g.input(\"x\", \"N,3,f32\");";
+    for (body, expected) in [
+        ("let a = []; a.pad(20000, x); nn::concat(a, 1)", "`concat` takes at most 1024 values, not 20000"),
+        (
+            "g.parameter(\"w\", \"1000000,1000000,f32\", 1.0)",
+            "weight `w` of `1000000,1000000,f32` has too many elements (at most 2147483648)",
+        ),
+        (
+            "x.linear(\"fc\", 1000000000000)",
+            "weight `fc.weight` of `1000000000000,3,f32` has too many elements (at most 2147483648)",
+        ),
+    ] {
+        let text = format!("fn create_model(config) {{\n{graph}\n{body}\n}}");
+        let (_dir, scripts) = load(&[("model.rhai", &text)]);
+        let error = scripts.create_model(&Config::new(), Path::new(".")).unwrap_err();
+        assert_eq!((error.line, error.reason.as_str()), (3, expected));
+    }
+    let text =
+        "fn build_dataloader(config) {\n data::synthetic(#{samples: 1, inputs: #{x: \"1000000,1000000,f32\"}}) }";
+    let (_dir, scripts) = load(&[("dataloader.rhai", text)]);
+    let error = scripts.build_dataloader(&Config::new()).unwrap_err();
+    let expected = "field `x` is `1000000,1000000,f32`: a sample takes at most 1073741824 bytes";
+    assert_eq!((error.line, error.reason.as_str()), (2, expected));
+}
+
+#[test]
+fn names_of_spans_and_metrics_are_short_lines_and_not_without_number() {
+    let span = |name: &str| {
+        let (_dir, mut forward) =
+            forward(&format!("fn model_forward(model, batch) {{ timing::span({name}, || batch.images) }}"));
+        (0..1001).find_map(|_| forward.call(&inputs()).err()).map(|error| error.reason).unwrap_or_default()
+    };
+    assert_eq!(span("\"a\\n\""), "a span's name is a line of at most 200 bytes");
+    assert_eq!(span(&format!("\"{}\"", "a".repeat(201))), "a span's name is a line of at most 200 bytes");
+    assert_eq!(span("batch.images.spec"), "");
+    let evaluate = |metric: &str| {
+        let text = format!("fn evaluator(output, truth) {{ {metric} }}");
+        let (_dir, scripts) = load(&[("evaluator.rhai", &text)]);
+        let mut evaluator = scripts.evaluator();
+        let call = |n: usize| {
+            let rows = Output::One(Tensor::from_vec([n], vec![0.0f32; n]).unwrap());
+            evaluator.call(&rows, &IndexMap::new()).err()
+        };
+        (1..200).find_map(call).map(|error| error.reason).unwrap_or_default()
+    };
+    assert_eq!(evaluate("metric::mean(output.spec, 1.0, 1)"), "`evaluator` returns more than 100 different metrics");
+    assert_eq!(evaluate("metric::mean(\"\\u001b[2J\", 1.0, 1)"), "a metric's name is a line of 1 to 200 bytes");
+    assert_eq!(evaluate("metric::mean(\"m\", 1.0, 0)"), "the mean `m` has a sum of 1 and no observation");
+    let doubled = "let m = metric::mean(\"m\", 1.0, 1); loop { m = m + m; }";
+    assert_eq!(evaluate(doubled), "metrics of 8589934592 observations: at most 4294967296 a call");
+}
+
+#[test]
+fn a_script_that_takes_long_to_parse_ends_after_its_time() {
+    let parameters: Vec<String> = (0..100_000).map(|number| format!("a{number}")).collect();
+    let dir = tempfile::tempdir().unwrap();
+    case(dir.path(), &[("evaluator.rhai", &format!("fn f({}) {{}}", parameters.join(",")))]);
+    let limits = Limits { script_time_s: Seconds(0.2), ..small_limits() };
+    let error = CaseScripts::load(dir.path(), &limits, host().0).err().unwrap();
+    assert_eq!(error.reason, "the script ran longer than 0.2 s (`script_time_s`)");
+}
+
+/// A chain of closures, each of which captures the one before.
+fn chain(limits: Limits) -> ScriptError {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "fn build_dataloader(config) {\n let f = || 0;\n loop { let g = f; f = || g; log::detail(\"\"); }\n}";
+    case(dir.path(), &[("dataloader.rhai", text)]);
+    let scripts = CaseScripts::load(dir.path(), &limits, host_without_log()).unwrap();
+    scripts.build_dataloader(&Config::new()).unwrap_err()
+}
+
+fn host_without_log() -> ScriptHost {
+    ScriptHost { log: Arc::new(|_, _, _| {}), ..host().0 }
+}
+
+#[test]
+fn values_nested_a_hundred_thousand_deep_are_dropped_on_the_stack_of_scripts() {
+    let limits = Limits { script_memory_bytes: Bytes(16 << 20), ..small_limits() };
+    let error = on_script_stack(limits.script_memory_bytes.0, || chain(limits)).unwrap();
+    assert!(error.reason.contains("`script_memory_bytes`"), "{error}");
+}
+
+#[test]
+#[ignore = "ends its process: run by `a_stack_that_is_used_up_ends_the_process_with_a_line`"]
+fn nests_deeper_than_its_stack() {
+    let limits = Limits { script_memory_bytes: Bytes(1 << 30), script_operations: 20_000_000, ..Limits::default() };
+    let error = on_script_stack(0, || chain(limits));
+    panic!("it came back: {error:?}");
+}
+
+#[test]
+fn a_stack_that_is_used_up_ends_the_process_with_a_line() {
+    let name = "script::hostile_tests::nests_deeper_than_its_stack";
+    let program = std::env::current_exe().unwrap();
+    let output =
+        assert_cmd::Command::new(program).args(["--ignored", "--exact", name, "--nocapture"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(STACK_EXIT_STATUS), "{said}");
+    let line = said.lines().find(|line| line.starts_with("out of stack: ")).unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains("values nest too deep") && line.ends_with("/dataloader.rhai:3"), "{line}");
+}
+
+#[test]
+fn a_panic_on_the_stack_of_scripts_is_an_error() {
+    assert_eq!(on_script_stack(0, || panic!("{} left", 3)).map(|()| 1), Err("panicked: 3 left".to_owned()));
+    assert_eq!(on_script_stack(0, || 7), Ok(7));
+}
