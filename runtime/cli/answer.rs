@@ -74,7 +74,7 @@ pub(super) fn print_findings<'a>(findings: impl Iterator<Item = &'a crate::confi
 /// Prints notes on standard error: what is the normal course, and still worth knowing before a run.
 pub(super) fn print_notes<'a>(findings: impl Iterator<Item = &'a crate::config::Finding>) {
     for finding in findings.filter(|finding| finding.level == Level::Info) {
-        eprintln!("note: {finding}");
+        say(&format!("note: {finding}"));
     }
 }
 
