@@ -312,18 +312,16 @@ fn a_program_that_is_replaced_goes_on_as_it_began() {
 }
 
 #[test]
-fn files_that_are_no_files_end_the_phase_and_not_the_record() {
+fn models_that_are_no_files_are_refused_before_anything_runs() {
     let checkout = checkout();
     nix::unistd::mkfifo(&checkout.path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
-    fs::write(checkout.path().join("configs/host.yaml"), format!("PHASE_TIMEOUT: 20\n{HOST}")).expect("a file");
-    for path in ["fifo", "/dev/zero"] {
-        let set = format!("exist_onnx_path={path}");
-        let arguments = ["--set", &set, "--set", "compiler=rten"];
-        let (record, code) = program::record(checkout.path(), &arguments);
-        assert_eq!((code, &record["status"]), (Some(1), &"failed".into()), "{record}");
-        let rate = &record["finish_info"]["p_validation_core(qps)"];
-        assert!(rate.as_f64().is_some_and(|rate| rate > 0.0), "validation is kept: {record}");
+    for (path, what) in [("fifo", "is a FIFO, not a regular file"), ("/dev/zero", "is a device, not a regular file")] {
+        let output = flagperf(checkout.path(), &["run", "--set", &format!("exist_onnx_path={path}")]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(what), "{said}");
     }
+    assert!(!checkout.path().join("result").exists());
 }
 
 #[test]
