@@ -312,6 +312,19 @@ fn a_program_that_is_replaced_goes_on_as_it_began() {
 }
 
 #[test]
+fn models_that_are_no_files_are_refused_before_anything_runs() {
+    let checkout = checkout();
+    nix::unistd::mkfifo(&checkout.path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
+    for (path, what) in [("fifo", "is a FIFO, not a regular file"), ("/dev/zero", "is a device, not a regular file")] {
+        let output = flagperf(checkout.path(), &["run", "--set", &format!("exist_onnx_path={path}")]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(what), "{said}");
+    }
+    assert!(!checkout.path().join("result").exists());
+}
+
+#[test]
 fn scripts_that_cannot_be_hashed_are_named_in_the_record() {
     let checkout = checkout();
     let scripts = checkout.path().join("scripts/tiny");
