@@ -61,20 +61,25 @@ fn checks(form: Form) -> Vec<(String, Check)> {
 
 /// Every row of the table that works here, the example of a plug-in in Rust, which cargo puts beside this program,
 /// libtorch where it is built, and a sidecar; what computes on the device that the environment names, there, too.
-fn subjects() -> Vec<Subject> {
-    let (mut subjects, device) = (Vec::new(), support::device());
+/// What this machine lacks is [`Absent`].
+fn subjects() -> (Vec<Subject>, Vec<Absent>) {
+    let (mut subjects, mut absent, device) = (Vec::new(), Vec::new(), support::device());
     for engine in TABLE.iter().copied() {
         match engine.check() {
             Ok(_) if engine.facts().takes_library => {
                 subjects.push(Subject::plugin(&candle_plugin()));
-                if let Some(library) = support::libtorch() {
-                    subjects.push(Subject::libtorch(&library));
-                    subjects.extend(device.iter().flat_map(|device| Subject::libtorch_cuda(&library, device)));
+                match support::find_libtorch() {
+                    Ok(library) => {
+                        subjects.push(Subject::libtorch(&library));
+                        subjects.extend(device.iter().flat_map(|device| Subject::libtorch_cuda(&library, device)));
+                    }
+                    Err(reason) => absent.push(Absent { name: "libtorch", forms: vec![Form::Graph, Form::File], reason }),
                 }
             }
-            Ok(_) if engine.facts().takes_command => {
-                subjects.extend(support::python().map(|python| Subject::onnxruntime_in(&python)));
-            }
+            Ok(_) if engine.facts().takes_command => match support::find_python() {
+                Ok(python) => subjects.push(Subject::onnxruntime_in(&python)),
+                Err(reason) => absent.push(Absent { name: "onnxruntime_py", forms: vec![Form::File], reason }),
+            },
             Ok(_) if engine.name() == "onnxruntime" => {
                 subjects.push(Subject::onnxruntime(engine));
                 subjects.extend(device.iter().flat_map(|device| Subject::onnxruntime_cuda(engine, device)));
@@ -84,14 +89,28 @@ fn subjects() -> Vec<Subject> {
                 subjects.extend([openvino.clone().with_streams(), openvino]);
             }
             Ok(_) => subjects.push(Subject::row(engine)),
-            Err(missing) if engine.name() == "tract" => {
-                eprintln!("left out: tract: {missing} ({}); CI builds with it", missing.remedy);
+            Err(missing) => {
+                let names = if engine.name() == "openvino" { &OPENVINO[..] } else { &[engine.name()] };
+                absent.extend(names.iter().map(|name| Absent {
+                    name,
+                    forms: Form::of(engine.roles()),
+                    reason: format!("{}: {missing} ({})", engine.name(), missing.remedy),
+                }));
             }
-            Err(missing) => support::leave_out(&format!("{}: {missing} ({})", engine.name(), missing.remedy)),
         }
     }
-    subjects
+    (subjects, absent)
 }
+
+/// A subject that this machine does not have: its trials are left out.
+struct Absent {
+    name: &'static str,
+    forms: Vec<Form>,
+    reason: String,
+}
+
+/// What the row of OpenVINO is tried as.
+const OPENVINO: [&str; 2] = ["openvino", "openvino_streams"];
 
 fn candle_plugin() -> PathBuf {
     let library = format!("{DLL_PREFIX}flagperf_plugin_candle{DLL_SUFFIX}");
@@ -100,21 +119,20 @@ fn candle_plugin() -> PathBuf {
 
 fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let subjects = subjects();
+    let (subjects, absent) = subjects();
     for subject in subjects.clone() {
         for form in Form::of(subject.roles) {
             for (name, check) in checks(form) {
                 let bench = Bench { subject: subject.clone(), form };
-                let trial = Trial::test(format!("{}::{form}::{name}", subject.name), move || {
-                    check(&bench);
-                    Ok(())
-                });
-                let excepted =
-                    EXCEPTIONS.iter().find(|(row, begins, _)| *row == subject.name && name.starts_with(begins));
-                if let Some((_, _, reason)) = excepted {
-                    eprintln!("left out: {}: {reason}", trial.name());
-                }
-                trials.push(trial.with_ignored_flag(excepted.is_some()));
+                trials.push(trial(&subject.name, form, &name, move |_| check(&bench)));
+            }
+        }
+    }
+    for Absent { name: engine, forms, reason } in absent {
+        for form in forms {
+            for (name, _) in checks(form) {
+                let reason = reason.clone();
+                trials.push(trial(engine, form, &name, move |trial| support::leave_out_named(trial, &reason)));
             }
         }
     }
@@ -123,6 +141,20 @@ fn trials() -> Vec<Trial> {
         Ok(())
     }));
     trials
+}
+
+/// The trial of a check, which is given the trial's name; ignored where it is an exception.
+fn trial(engine: &str, form: Form, check: &str, run: impl FnOnce(&str) + Send + 'static) -> Trial {
+    let name = format!("{engine}::{form}::{check}");
+    let excepted = EXCEPTIONS.iter().find(|(row, begins, _)| *row == engine && check.starts_with(begins));
+    if let Some((_, _, reason)) = excepted {
+        eprintln!("left out: {name}: {reason}");
+    }
+    let trial = Trial::test(name.clone(), move || {
+        run(&name);
+        Ok(())
+    });
+    trial.with_ignored_flag(excepted.is_some())
 }
 
 /// An exception for an engine or check that is no more would hide that it is not needed.

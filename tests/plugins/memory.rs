@@ -15,7 +15,6 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    #[track_caller]
     pub fn new(mode: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let library = folder.path().join("libplug.so");
