@@ -156,7 +156,9 @@ fn results_that_cannot_be_written_are_refused_before_anything_runs() {
 /// reported its start.
 const BEGIN: &str = r#"
     "$0" run --set sleep_ms=600000 & run=$!
-    until worker=$(cat result/*/*/*/events.jsonl 2>/dev/null | grep -om1 '"pid":[0-9]*[,}]'); do sleep 0.1; done
+    until worker=$(cat result/*/*/*/events.jsonl 2>/dev/null | grep -om1 '"pid":[0-9]*[,}]'); do
+        kill -0 $run || exit; sleep 0.1
+    done
     worker=${worker//[!0-9]/}
 "#;
 
@@ -164,7 +166,7 @@ const BEGIN: &str = r#"
 fn bash(checkout: &Path, script: &str) -> (String, String) {
     let program = assert_cmd::cargo::cargo_bin("flagperf");
     let mut command = Command::new("/bin/bash");
-    command.args(["-c", script]).arg(program).current_dir(checkout).timeout(Duration::from_secs(280));
+    command.args(["-c", script]).arg(program).current_dir(checkout).timeout(Duration::from_secs(580));
     let output = command.output().expect("a shell");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))

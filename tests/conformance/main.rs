@@ -73,7 +73,9 @@ fn subjects() -> (Vec<Subject>, Vec<Absent>) {
                         subjects.push(Subject::libtorch(&library));
                         subjects.extend(device.iter().flat_map(|device| Subject::libtorch_cuda(&library, device)));
                     }
-                    Err(reason) => absent.push(Absent { name: "libtorch", forms: vec![Form::Graph, Form::File], reason }),
+                    Err(reason) => {
+                        absent.push(Absent { name: "libtorch", forms: vec![Form::Graph, Form::File], reason })
+                    }
                 }
             }
             Ok(_) if engine.facts().takes_command => match support::find_python() {

@@ -152,10 +152,10 @@ fn ctrl_c_in_the_middle_leaves_a_record_and_no_sidecar() {
     let site = shell(&[HELLO, LOADED, LENT, "echo $$ > pid.part; mv pid.part pid", "sleep 600"]);
     let program = assert_cmd::cargo::cargo_bin("flagperf");
     let script = "\"$0\" run --json & run=$!
-        until [ -e vendors/side/pid ]; do sleep 0.1; done
+        until [ -e vendors/side/pid ]; do kill -0 $run || exit; sleep 0.1; done
         kill -INT $run; wait $run; echo code $?";
     let mut command = Command::new("/bin/bash");
-    command.args(["-c", script]).arg(program).current_dir(site.path()).timeout(Duration::from_secs(280));
+    command.args(["-c", script]).arg(program).current_dir(site.path()).timeout(Duration::from_secs(580));
     let output = command.output().expect("a shell");
     let out = String::from_utf8_lossy(&output.stdout);
     assert!(out.contains("code 130") && out.contains("\"status\": \"interrupted\""), "{out}");
@@ -167,11 +167,11 @@ fn a_worker_that_dies_takes_its_sidecar_along() {
     let site = shell(&[HELLO, LOADED, LENT, "echo $$ > pid.part; mv pid.part pid", "sleep 600"]);
     let program = assert_cmd::cargo::cargo_bin("flagperf");
     let script = "\"$0\" run & run=$!
-        until [ -e vendors/side/pid ]; do sleep 0.1; done
+        until [ -e vendors/side/pid ]; do kill -0 $run || exit; sleep 0.1; done
         worker=$(grep '^PPid:' /proc/$(cat vendors/side/pid)/status | cut -f 2)
         kill -9 $worker; wait $run; echo code $?";
     let mut command = Command::new("/bin/bash");
-    command.args(["-c", script]).arg(program).current_dir(site.path()).timeout(Duration::from_secs(280));
+    command.args(["-c", script]).arg(program).current_dir(site.path()).timeout(Duration::from_secs(580));
     let output = command.output().expect("a shell");
     assert!(String::from_utf8_lossy(&output.stdout).contains("code 1\n"), "{output:?}");
     is_gone(&site.folder().join("pid"));

@@ -56,9 +56,8 @@ pub fn find_libtorch() -> Result<PathBuf, String> {
 /// The plug-in of TensorRT-RTX: built into this target folder (vendors/nvidia/tensorrt/README.md), else the installed one.
 /// Where it is not there, or not the library behind it, the caller is counted as left out.
 pub fn tensorrt_rtx() -> Option<PathBuf> {
-    let library = or_left_out(plugin("flagperf_tensorrt", "tensorrt_rtx").ok_or_else(|| {
-        "tensorrt_rtx: not built (`flagperf backend install tensorrt_rtx`)".to_owned()
-    }))?;
+    let missing = "tensorrt_rtx: not built (`flagperf backend install tensorrt_rtx`)";
+    let library = or_left_out(plugin("flagperf_tensorrt", "tensorrt_rtx").ok_or_else(|| missing.to_owned()))?;
     let checked = flagperf::engine::open_plugin(&library).and_then(|engine| engine.check());
     or_left_out(checked.map_err(|missing| format!("tensorrt_rtx: {missing} ({})", missing.remedy)))?;
     Some(library)
