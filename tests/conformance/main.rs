@@ -93,7 +93,7 @@ fn subjects() -> (Vec<Subject>, Vec<Absent>) {
             Ok(_) => subjects.push(Subject::row(engine)),
             Err(missing) => {
                 let names = if engine.name() == "openvino" { &OPENVINO[..] } else { &[engine.name()] };
-                absent.extend(names.iter().map(|name| Absent {
+                absent.extend(names.iter().map(|&name| Absent {
                     name,
                     forms: Form::of(engine.roles()),
                     reason: format!("{}: {missing} ({})", engine.name(), missing.remedy),
