@@ -188,11 +188,21 @@ fn results_that_cannot_be_written_are_refused_before_anything_runs() {
     insta::assert_snapshot!(said(checkout.path(), &["run"]));
 }
 
-/// Runs a line of bash in the checkout, where `$0` is the program; gives what it printed.
+/// Starts a run whose worker stays in its first step; then `$run` is the program and `$worker` its worker, which has
+/// reported its start.
+const BEGIN: &str = r#"
+    "$0" run --set sleep_ms=600000 & run=$!
+    until worker=$(cat result/*/*/*/events.jsonl 2>/dev/null | grep -om1 '"pid":[0-9]*[,}]'); do
+        kill -0 $run || exit; sleep 0.1
+    done
+    worker=${worker//[!0-9]/}
+"#;
+
+/// Runs lines of bash in the checkout, where `$0` is the program; gives what they printed.
 fn bash(checkout: &Path, script: &str) -> (String, String) {
     let program = assert_cmd::cargo::cargo_bin("flagperf");
     let mut command = Command::new("/bin/bash");
-    command.args(["-c", script]).arg(program).current_dir(checkout).timeout(Duration::from_secs(60));
+    command.args(["-c", script]).arg(program).current_dir(checkout).timeout(Duration::from_secs(580));
     let output = command.output().expect("a shell");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
@@ -208,8 +218,7 @@ fn worker_is_there(folder: &Path) -> bool {
 #[test]
 fn ctrl_c_leaves_a_record_and_no_process() {
     let checkout = checkout();
-    let script = "\"$0\" run --set sleep_ms=60000 & run=$!; sleep 2; kill -INT $run; wait $run; echo code $?";
-    let (out, err) = bash(checkout.path(), script);
+    let (out, err) = bash(checkout.path(), &format!("{BEGIN} kill -INT $run; wait $run; echo code $?"));
     assert!(out.contains("code 130"), "{out}\n{err}");
     let (folder, record) = record(checkout.path());
     assert_eq!(record["status"], "interrupted");
@@ -219,29 +228,29 @@ fn ctrl_c_leaves_a_record_and_no_process() {
 #[test]
 fn a_second_ctrl_c_ends_at_once_and_leaves_no_process() {
     let checkout = checkout();
-    // The first one waits for a worker that takes no notice: it is stopped.
-    let script = "\"$0\" run --set sleep_ms=60000 & run=$!; sleep 2; worker=$(pgrep -P $run); kill -STOP $worker; \
-        kill -INT $run; sleep 0.3; kill -INT $run; wait $run; echo code $?; kill -CONT $worker; sleep 0.5; \
-        grep State /proc/$worker/status || echo gone";
-    let (out, err) = bash(checkout.path(), script);
-    assert!(out.contains("code 130") && (out.contains("gone") || out.contains("zombie")), "{out}\n{err}");
+    // The first one waits for a worker that takes no notice: it is stopped, so that SIGTERM (bit 14) stays pending.
+    let script = "kill -STOP $worker; kill -INT $run
+        until grep -q '^ShdPnd:.*[4-7c-f]...$' /proc/$worker/status; do sleep 0.1; done
+        kill -INT $run; wait $run; echo code $?; kill -CONT $worker
+        while grep '^State:' /proc/$worker/status | grep -qv zombie; do sleep 0.1; done; echo gone";
+    let (out, err) = bash(checkout.path(), &format!("{BEGIN} {script}"));
+    assert!(out.contains("code 130") && out.contains("gone"), "{out}\n{err}");
 }
 
 #[test]
 fn a_phase_that_hangs_is_killed_at_its_limit_and_leaves_no_process() {
     let checkout = checkout();
-    fs::write(checkout.path().join("configs/host.yaml"), format!("PHASE_TIMEOUT: 2\n{HOST}")).expect("a file");
-    let (record, code) = program::record(checkout.path(), &["--set", "sleep_ms=60000"]);
+    fs::write(checkout.path().join("configs/host.yaml"), format!("PHASE_TIMEOUT: 10\n{HOST}")).expect("a file");
+    let (record, code) = program::record(checkout.path(), &["--set", "sleep_ms=600000"]);
     assert_eq!(code, Some(1));
-    assert_eq!(record["failures"][0]["reason"], "the phase took longer than 2 s and was killed");
+    assert_eq!(record["failures"][0]["reason"], "the phase took longer than 10 s and was killed");
     assert!(!worker_is_there(&self::record(checkout.path()).0));
 }
 
 #[test]
 fn a_worker_that_is_killed_leaves_a_failed_record_with_the_signal() {
     let checkout = checkout();
-    let script = "\"$0\" run --set sleep_ms=60000 & run=$!; sleep 2; kill -9 $(pgrep -P $run); wait $run; echo code $?";
-    let (out, err) = bash(checkout.path(), script);
+    let (out, err) = bash(checkout.path(), &format!("{BEGIN} kill -9 $worker; wait $run; echo code $?"));
     assert!(out.contains("code 1\n"), "{out}\n{err}");
     let reason = record(checkout.path()).1["failures"][0]["reason"].as_str().expect("a reason").to_owned();
     assert!(reason.ends_with("killed by signal 9 (SIGKILL): perhaps out of memory"), "{reason}");

@@ -24,7 +24,6 @@ struct Bench {
 }
 
 impl Bench {
-    #[track_caller]
     fn new() -> Option<Self> {
         let library = support::tensorrt_rtx()?;
         Some(Bench { library, folder: tempfile::tempdir().expect("a folder") })

@@ -76,20 +76,27 @@ fn checks(form: Form) -> Vec<(String, Check)> {
 
 /// Every row of the table that works here, the example of a plug-in in Rust, which cargo puts beside this program,
 /// libtorch where it is built, and a sidecar; what computes on the device that the environment names, there, too.
-fn subjects() -> Vec<Subject> {
-    let (mut subjects, device) = (Vec::new(), support::device());
+/// What this machine lacks is [`Absent`].
+fn subjects() -> (Vec<Subject>, Vec<Absent>) {
+    let (mut subjects, mut absent, device) = (Vec::new(), Vec::new(), support::device());
     for engine in TABLE.iter().copied() {
         match engine.check() {
             Ok(_) if engine.facts().takes_library => {
                 subjects.push(Subject::plugin(&candle_plugin()));
-                if let Some(library) = support::libtorch() {
-                    subjects.push(Subject::libtorch(&library));
-                    subjects.extend(device.iter().flat_map(|device| Subject::libtorch_cuda(&library, device)));
+                match support::find_libtorch() {
+                    Ok(library) => {
+                        subjects.push(Subject::libtorch(&library));
+                        subjects.extend(device.iter().flat_map(|device| Subject::libtorch_cuda(&library, device)));
+                    }
+                    Err(reason) => {
+                        absent.push(Absent { name: "libtorch", forms: vec![Form::Graph, Form::File], reason })
+                    }
                 }
             }
-            Ok(_) if engine.facts().takes_command => {
-                subjects.extend(support::python().map(|python| Subject::onnxruntime_in(&python)));
-            }
+            Ok(_) if engine.facts().takes_command => match support::find_python() {
+                Ok(python) => subjects.push(Subject::onnxruntime_in(&python)),
+                Err(reason) => absent.push(Absent { name: "onnxruntime_py", forms: vec![Form::File], reason }),
+            },
             Ok(_) if engine.name() == "onnxruntime" => {
                 subjects.push(Subject::onnxruntime(engine));
                 subjects.extend(device.iter().flat_map(|device| Subject::onnxruntime_cuda(engine, device)));
@@ -99,14 +106,47 @@ fn subjects() -> Vec<Subject> {
                 subjects.extend([openvino.clone().with_streams(), openvino]);
             }
             Ok(_) => subjects.push(Subject::row(engine)),
-            Err(missing) if engine.name() == "tract" => {
-                eprintln!("left out: tract: {missing} ({}); CI builds with it", missing.remedy);
+            Err(missing) => {
+                let names = if engine.name() == "openvino" { &OPENVINO[..] } else { &[engine.name()] };
+                absent.extend(names.iter().map(|&name| Absent {
+                    name,
+                    forms: Form::of(engine.roles()),
+                    reason: format!("{}: {missing} ({})", engine.name(), missing.remedy),
+                }));
             }
-            Err(missing) => support::leave_out(&format!("{}: {missing} ({})", engine.name(), missing.remedy)),
         }
     }
-    subjects
+    (subjects, absent)
 }
+
+/// A subject that this machine does not have.
+struct Absent {
+    name: &'static str,
+    forms: Vec<Form>,
+    reason: String,
+}
+
+impl Absent {
+    /// Its trials, each of which is left out.
+    fn trials(self) -> Vec<Trial> {
+        let excepted =
+            |check: &str| EXCEPTIONS.iter().any(|(row, begin, _)| *row == self.name && check.starts_with(begin));
+        let mut trials = Vec::new();
+        for form in self.forms {
+            for (check, _) in checks(form).into_iter().filter(|(check, _)| !excepted(check)) {
+                let (name, reason) = (format!("{}::{form}::{check}", self.name), self.reason.clone());
+                trials.push(Trial::test(name.clone(), move || {
+                    support::leave_out_named(&name, &reason);
+                    Ok(())
+                }));
+            }
+        }
+        trials
+    }
+}
+
+/// What the row of OpenVINO is tried as.
+const OPENVINO: [&str; 2] = ["openvino", "openvino_streams"];
 
 fn candle_plugin() -> PathBuf {
     let library = format!("{DLL_PREFIX}flagperf_plugin_candle{DLL_SUFFIX}");
@@ -115,7 +155,7 @@ fn candle_plugin() -> PathBuf {
 
 fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let subjects = subjects();
+    let (subjects, absent) = subjects();
     for subject in subjects.clone() {
         for form in Form::of(subject.roles) {
             for (name, check) in checks(form) {
@@ -139,6 +179,7 @@ fn trials() -> Vec<Trial> {
         sessions::a_leak_is_told_from_a_fixed_sum();
         Ok(())
     }));
+    trials.extend(absent.into_iter().flat_map(Absent::trials));
     trials.push(Trial::test("every_exception_excepts_something", move || {
         every_exception_excepts_something(&subjects);
         Ok(())

@@ -26,7 +26,7 @@ impl Site {
         }
         let cases: String = cases.iter().map(|framework| format!("    \"affine:{framework}\": data\n")).collect();
         site.write("data/list.txt", "");
-        site.write("configs/host.yaml", &format!("VENDOR: chip\nPHASE_TIMEOUT: 20\nCASES:\n{cases}"));
+        site.write("configs/host.yaml", &format!("VENDOR: chip\nPHASE_TIMEOUT: 120\nCASES:\n{cases}"));
         site.write("configs/affine/configurations.yaml", CONFIGURATIONS);
         site.write("configs/affine/parameters.yaml", "samples: 10\n");
         site.write("configs/affine/vendor_config/chip_configurations.yaml", overlay);
@@ -69,7 +69,6 @@ impl Site {
 }
 
 /// Compiles a plug-in in C with every warning an error; `None` without a C compiler, which counts as left out.
-#[track_caller]
 pub fn compile(source: &str, library: &Path, defines: &[&str]) -> Option<()> {
     if !has("cc") {
         support::leave_out("C plug-ins: no C compiler `cc`");

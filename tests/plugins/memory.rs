@@ -15,7 +15,6 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    #[track_caller]
     pub fn new(mode: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let library = folder.path().join("libplug.so");
@@ -107,12 +106,16 @@ fn a_thousand_sessions_leave_nothing_behind() {
         drop(session);
         drop((lent, outputs));
     };
-    (0..100).for_each(|_| round(&plugin));
-    let before = resident_pages();
-    (0..1000).for_each(|_| round(&plugin));
-    // A leak of one output a round would be 2000 pages.
-    let grown = resident_pages() - before;
-    assert!(grown < 256, "{grown} pages");
+    // A leak of one output a round takes 2000 pages of every thousand rounds; what an allocator or another test takes,
+    // it takes once.
+    let mut before = resident_pages();
+    let levels_off = (0..10).any(|_| {
+        (0..1000).for_each(|_| round(&plugin));
+        let grown = resident_pages() - before;
+        before += grown;
+        grown < 256
+    });
+    assert!(levels_off, "every thousand sessions take memory: {before} pages now");
     assert_eq!(plugin.live(), 0);
 }
 

@@ -26,7 +26,6 @@ class InferModel:
 ";
 
 /// A site where `text` is the engine; `None` without a Python to run it.
-#[track_caller]
 fn engine(text: &str) -> Option<Site> {
     support::python()?;
     Some(Site::new(OWN).with("engines/own.py", text))
@@ -151,7 +150,6 @@ fn a_class_that_raises_is_named_with_its_line_and_the_end_of_the_traceback() {
 }
 
 /// A site whose engine function is `body`, and whose class has `more`.
-#[track_caller]
 fn asked(body: &str, more: &str) -> Option<Site> {
     let site = engine(&format!("{GOOD}\nInferModel.takes_model = False\n{more}"))?;
     let forward = "fn model_forward(model, batch) { model.run([batch.images])[0] }\nfn engine_forward(engine, batch) ";

@@ -7,7 +7,6 @@
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::fs;
 use std::io::Write;
-use std::panic::Location;
 use std::path::{Path, PathBuf};
 
 use flagperf::engine::backend::Backend;
@@ -23,52 +22,45 @@ pub fn root() -> &'static Path {
 
 /// The test material that may not be redistributed (ImageNet images, EfficientNet weights): `FLAGPERF_SHARED`, else
 /// `../shared`, in either case with a folder `data`. Without it the caller is counted as left out.
-#[track_caller]
 pub fn shared_data() -> Option<PathBuf> {
     let given = variable("FLAGPERF_SHARED").map(PathBuf::from);
     let data = given.unwrap_or_else(|| root().with_file_name("shared")).join("data");
-    if data.is_dir() {
-        return Some(data);
-    }
-    leave_out(&format!("shared data: no folder `{}` (set FLAGPERF_SHARED)", data.display()));
-    None
+    let missing = || format!("shared data: no folder `{}` (set FLAGPERF_SHARED)", data.display());
+    or_left_out(if data.is_dir() { Ok(data) } else { Err(missing()) })
 }
 
 /// The Python that has the packages of `tests/reference/requirements.txt`: `FLAGPERF_PYTHON`. Without it the caller is
 /// counted as left out.
-#[track_caller]
 pub fn python() -> Option<PathBuf> {
-    let python = variable("FLAGPERF_PYTHON").map(PathBuf::from);
-    if python.is_none() {
-        leave_out("python: FLAGPERF_PYTHON is not set (tests/reference/README.md says how to get one)");
-    }
-    python
+    or_left_out(find_python())
+}
+
+/// The same Python, or why there is none.
+pub fn find_python() -> Result<PathBuf, String> {
+    let missing = "python: FLAGPERF_PYTHON is not set (tests/reference/README.md says how to get one)";
+    variable("FLAGPERF_PYTHON").map(PathBuf::from).ok_or_else(|| missing.to_owned())
 }
 
 /// The plug-in of libtorch: built into this target folder (runtime/libtorch/README.md), else the installed one. Without
 /// it the caller is counted as left out.
-#[track_caller]
 pub fn libtorch() -> Option<PathBuf> {
-    let library = plugin("flagperf_libtorch", "libtorch");
-    if library.is_none() {
-        leave_out("libtorch: not built (`flagperf backend install libtorch`)");
-    }
-    library
+    or_left_out(find_libtorch())
+}
+
+/// The same plug-in, or why there is none.
+pub fn find_libtorch() -> Result<PathBuf, String> {
+    let missing = "libtorch: not built (`flagperf backend install libtorch`)";
+    plugin("flagperf_libtorch", "libtorch").ok_or_else(|| missing.to_owned())
 }
 
 /// The plug-in of TensorRT-RTX: built into this target folder (vendors/nvidia/tensorrt/README.md), else the installed one.
 /// Where it is not there, or not the library behind it, the caller is counted as left out.
-#[track_caller]
 pub fn tensorrt_rtx() -> Option<PathBuf> {
-    let Some(library) = plugin("flagperf_tensorrt", "tensorrt_rtx") else {
-        leave_out("tensorrt_rtx: not built (`flagperf backend install tensorrt_rtx`)");
-        return None;
-    };
+    let missing = "tensorrt_rtx: not built (`flagperf backend install tensorrt_rtx`)";
+    let library = or_left_out(plugin("flagperf_tensorrt", "tensorrt_rtx").ok_or_else(|| missing.to_owned()))?;
     let checked = flagperf::engine::open_plugin(&library).and_then(|engine| engine.check());
-    if let Err(missing) = &checked {
-        leave_out(&format!("tensorrt_rtx: {missing} ({})", missing.remedy));
-    }
-    checked.is_ok().then_some(library)
+    or_left_out(checked.map_err(|missing| format!("tensorrt_rtx: {missing} ({})", missing.remedy)))?;
+    Some(library)
 }
 
 /// The device to try engines on besides the processor: `FLAGPERF_DEVICE`, as `cuda:0`.
@@ -84,7 +76,6 @@ fn plugin(library: &str, backend: &str) -> Option<PathBuf> {
 }
 
 /// A checkout whose vendor `cpu` has the plug-in of libtorch that these tests are about.
-#[track_caller]
 pub fn checkout_with_libtorch() -> Option<TempDir> {
     let (library, checkout) = (libtorch()?, checkout());
     let file = checkout.path().join("vendors/cpu/vendor.yaml");
@@ -97,21 +88,30 @@ pub fn checkout_with_libtorch() -> Option<TempDir> {
 
 /// Whether an engine of the table works on this machine (`flagperf backend install NAME` gets its library). Without it
 /// the caller is counted as left out.
-#[track_caller]
 pub fn has_engine(name: &str) -> bool {
-    let missing = flagperf::engine::find(name).expect("a row of the table").check().err();
-    if let Some(missing) = &missing {
-        leave_out(&format!("{name}: {missing} ({})", missing.remedy));
-    }
-    missing.is_none()
+    let checked = flagperf::engine::find(name).expect("a row of the table").check();
+    or_left_out(checked.map_err(|missing| format!("{name}: {missing} ({})", missing.remedy))).is_some()
 }
 
-/// Says that the calling test did not run, and why; the caller returns at once.
+fn or_left_out<T>(found: Result<T, String>) -> Option<T> {
+    found.map_err(|reason| leave_out(&reason)).ok()
+}
+
+/// Reports that the calling test did not run, or not in whole, and why; the caller returns at once.
 ///
-/// `tests/run` counts these, and fails for any on CI.
-#[track_caller]
+/// `tests/run` counts these tests by name, and fails for any on CI.
 pub fn leave_out(reason: &str) {
-    let line = format!("{}: {reason}", Location::caller());
+    // The test harness names the thread of a test after the test.
+    leave_out_named(std::thread::current().name().unwrap_or("a thread without a name"), reason);
+}
+
+/// The same for the test of this name: a harness that is not Rust's own does not name its threads.
+pub fn leave_out_named(test: &str, reason: &str) {
+    let program = std::env::current_exe().expect("this program has a path");
+    let program = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    // Cargo puts a hash behind the name.
+    let binary = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
+    let line = format!("{binary} {test}\t{}", reason.replace('\n', " "));
     eprintln!("left out: {line}");
     if let Some(path) = variable("FLAGPERF_LEFT_OUT") {
         // One short write, so that lines of tests that run at once do not mix.

@@ -12,8 +12,8 @@ use assert_cmd::Command;
 /// Runs `flagperf` in a checkout, with nothing of this machine's settings.
 pub fn flagperf(checkout: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::cargo_bin("flagperf").expect("the program is built");
-    command.current_dir(checkout).args(arguments).timeout(Duration::from_secs(280)).env("PATH", path());
-    for variable in ["FLAGPERF_CONFIG", "FLAGPERF_LOG_LEVEL", "LOG_CALL_INFORMATION"] {
+    command.current_dir(checkout).args(arguments).timeout(Duration::from_secs(580)).env("PATH", path());
+    for variable in ["COLUMNS", "FLAGPERF_CONFIG", "FLAGPERF_LOG_LEVEL", "LOG_CALL_INFORMATION"] {
         command.env_remove(variable);
     }
     command.output().expect("the program starts")

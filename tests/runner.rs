@@ -1,0 +1,69 @@
+//! `tests/run` counts what a machine leaves out.
+
+#[path = "support/program.rs"]
+mod program;
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use assert_cmd::Command;
+
+/// Runs `tests/run FILTER` with a `cargo` that runs the ignored tests of this program alone.
+fn run(filter: &str, ci: &str) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (cargo, this) = (folder.path().join("cargo"), std::env::current_exe().expect("this program has a path"));
+    let script = format!("#!/bin/sh\n[ \"$1\" = test ] || exit 101\nshift 3\nexec '{}' --ignored $*\n", this.display());
+    fs::write(&cargo, script).expect("a file");
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("a file of this test");
+    let path = program::path();
+    let path = std::iter::once(folder.path().to_owned()).chain(std::env::split_paths(&path));
+    let mut command = Command::new(support::root().join("tests/run"));
+    command.arg(filter).env("PATH", std::env::join_paths(path).expect("folders")).env("CI", ci);
+    let output = command.output().expect("bash");
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn every_test_that_is_left_out_is_named_has_not_passed_and_fails_the_run_on_ci() {
+    let (status, said) = run("", "");
+    let begin = said.find("2 left out on this machine:").unwrap_or_else(|| panic!("{said}"));
+    insta::assert_snapshot!(said[begin..], @r"
+    2 left out on this machine:
+      runner another_that_is_left_out: the moon: it is not there
+      runner one_that_is_left_out: the moon: it is not there
+    1 passed, 1 failed, 2 skipped
+    ");
+    assert_eq!(status, Some(101));
+    assert_eq!(run("one_that_passes", "true").0, Some(0));
+    assert_eq!(run("another_that_is_left_out", "").0, Some(0));
+    assert_eq!(run("another_that_is_left_out", "true").0, Some(1));
+}
+
+/// Both tests below call this: they are two all the same.
+fn needs_the_moon() {
+    support::leave_out("the moon: it is not there");
+}
+
+#[test]
+#[ignore = "left out: run by the test above"]
+fn one_that_is_left_out() {
+    needs_the_moon();
+}
+
+#[test]
+#[ignore = "left out: run by the test above"]
+fn another_that_is_left_out() {
+    needs_the_moon();
+}
+
+#[test]
+#[ignore = "passes: run by the test above"]
+fn one_that_passes() {}
+
+#[test]
+#[ignore = "fails: run by the test above"]
+fn one_that_is_left_out_and_fails() {
+    needs_the_moon();
+    panic!("it fails all the same");
+}
