@@ -65,7 +65,7 @@ pub fn conv2d(builder: &mut GraphBuilder, name: &str, x: &Var, conv: Conv2d) -> 
         return Err(argument(name, "kernel, stride and dilation must be at least 1"));
     }
     let per_group = in_channels / groups;
-    let fan_in = (per_group * conv.kernel[0] * conv.kernel[1]) as f32;
+    let fan_in = per_group as f32 * conv.kernel[0] as f32 * conv.kernel[1] as f32;
     let dtype = x.spec().dtype;
     let pads = pads(name, x, conv)?;
     let shape = [out_channels, per_group, conv.kernel[0], conv.kernel[1]];
@@ -105,11 +105,13 @@ fn pads(name: &str, x: &Var, conv: Conv2d) -> Result<[usize; 4], BuildError> {
 
 /// Zeros before and after one spatial dimension such that its output is `ceil(input / stride)`.
 fn same(name: &str, x: &Var, conv: Conv2d, axis: usize) -> Result<[usize; 2], BuildError> {
-    let reach = conv.dilation[axis] * (conv.kernel[axis] - 1) + 1;
+    let reach = conv.dilation[axis].saturating_mul(conv.kernel[axis] - 1).saturating_add(1);
     let stride = conv.stride[axis];
     let total = match x.spec().dims.get(2 + axis) {
         _ if stride == 1 => reach - 1,
-        Some(Dim::Fixed(size)) => (size.div_ceil(stride).saturating_sub(1) * stride + reach).saturating_sub(*size),
+        Some(Dim::Fixed(size)) => {
+            (size.div_ceil(stride).saturating_sub(1) * stride).saturating_add(reach).saturating_sub(*size)
+        }
         _ => {
             let reason =
                 format!("`same` padding with a stride needs a known height and width, the input is `{}`", x.spec());

@@ -14,8 +14,12 @@ pub fn flatten(builder: &mut GraphBuilder, name: &str, x: &Var, axis: i64) -> Re
 /// Another shape; 0 keeps the dimension at its place, one -1 takes what is left.
 ///
 /// # Errors
-/// When the number of elements differs.
+/// When the number of elements differs, or is more than can be counted.
 pub fn reshape(builder: &mut GraphBuilder, name: &str, x: &Var, shape: &[i64]) -> Result<Var, BuildError> {
+    let sizes = shape.iter().filter(|size| **size > 0);
+    if sizes.copied().try_fold(1i64, i64::checked_mul).is_none() {
+        return Err(argument(name, format!("the shape {shape:?} has more elements than can be counted")));
+    }
     let target = Tensor::from_vec([shape.len()], shape.to_vec()).map_err(|e| argument(name, e.to_string()))?;
     let target = builder.constant(&format!("{name}.shape"), target)?;
     one(builder, name, "Reshape", &[Some(x), Some(&target)], attributes([]))

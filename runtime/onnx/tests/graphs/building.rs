@@ -161,3 +161,17 @@ fn a_weight_that_no_engine_can_index_and_a_graph_without_end_are_refused() {
     }
     refused(relu(&mut b, "more", &y), "graph `g` has too many nodes (at most 100000)");
 }
+
+#[test]
+fn sizes_whose_product_cannot_be_counted_are_refused_by_layer() {
+    let (mut b, x) = builder("N,3,8,8,f32");
+    let huge = 1usize << 62;
+    for padding in [Padding::Symmetric([0; 2]), Padding::Same] {
+        let conv = Conv2d { padding, ..Conv2d::new(3, 8, huge) };
+        let text =
+            format!("weight `conv.weight` of `8,3,{huge},{huge},f32` has too many elements (at most 2147483648)");
+        refused(conv2d(&mut b, "conv", &x, conv), &text);
+    }
+    let text = format!("layer `view`: the shape [{huge}, {huge}] has more elements than can be counted");
+    refused(reshape(&mut b, "view", &x, &[huge as i64, huge as i64]), &text);
+}
