@@ -266,7 +266,8 @@ fn write_input(mut pipe: ChildStdin, text: &str) -> io::Result<ChildStdin> {
 pub fn end_with_input(mut input: impl Read + Send + 'static) {
     thread::spawn(move || {
         let _ = io::copy(&mut input, &mut io::sink());
-        let _ = run_for(KILL_LOOKS, descendants::end_own);
+        // In this thread: a new one would wait for the loader's lock, which a library that hangs while it loads holds.
+        descendants::end_own();
         if nix::unistd::getpgrp() == nix::unistd::getpid() {
             let _ = killpg(nix::unistd::getpgrp(), Signal::SIGKILL);
         }
