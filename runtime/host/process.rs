@@ -350,7 +350,7 @@ mod tests {
     fn is_gone(pid: &str) -> bool {
         let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         (0..3000).any(|_| {
-            thread::sleep(GRACE_LOOK);
+            thread::sleep(LOOK);
             stat().is_empty() || stat().contains(") Z ")
         })
     }

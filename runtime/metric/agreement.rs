@@ -124,7 +124,7 @@ impl AgreementLimits {
         for (name, value, limit) in
             [("relative_l2", relative_l2, self.relative_l2), ("worst_sample", worst_sample, self.worst_sample)]
         {
-            if !(value <= limit) {
+            if value.is_nan() || value > limit {
                 exceeded.push(format!("`{name}` is {value:.2e}, the limit is {limit:.2e}"));
             }
         }

@@ -10,19 +10,18 @@ use super::outputs::KeptOutputs;
 use super::phase::{Emit, failure, peak_memory};
 use super::samples::SampleFile;
 use super::step;
+use super::totals::Totals;
 use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions};
 use crate::engine::{EngineError, HeapMemory, LentMemory};
 use crate::event::{Event, Failure, SidecarFacts};
 use crate::hash::hash_file;
-use crate::measure::{
-    Clock, Latency, Measurement, Nanos, OutputCopy, PassTimes, StepTimes, VendorTime, Warmup, summarise,
-};
+use crate::measure::{Clock, Measurement, Nanos, StepTimes, Warmup, summarise};
 use crate::metric::Accumulator;
 use crate::plan::Job;
 use crate::script::{EvaluatorFn, ForwardFn, Output};
 use crate::step::Step;
 use crate::tensor::Tensor;
-use crate::units::{Bytes, SamplesPerSecond, Seconds};
+use crate::units::{Bytes, Seconds};
 
 /// Most warm-up steps.
 const WARMUP_STEPS_MAX: usize = 20;
@@ -56,26 +55,8 @@ pub struct MeasuredLoop<'a> {
     progress: Nanos,
     begun: Nanos,
     done: Totals,
-    sent_passes: usize,
     /// What was told of the sidecar since it ran.
     sidecar: Option<SidecarFacts>,
-}
-
-/// What has been counted over all passes so far.
-#[derive(Default)]
-struct Totals {
-    samples: u64,
-    failed: u64,
-    padded: u64,
-    non_finite: u64,
-    core: Vec<Seconds>,
-    output: Vec<Seconds>,
-    output_copy: OutputCopy,
-    observations: u64,
-    passes: Vec<PassTimes>,
-    spans: IndexMap<String, Seconds>,
-    vendor_time: Option<VendorTime>,
-    kept: KeptOutputs,
 }
 
 impl<'a> MeasuredLoop<'a> {
@@ -124,8 +105,7 @@ impl<'a> MeasuredLoop<'a> {
             accuracy_unknown,
             progress: now,
             begun: now,
-            done: Totals { kept: KeptOutputs::of_any_pass(compared_passes), ..Totals::default() },
-            sent_passes: 0,
+            done: Totals::new(compared_passes),
             sidecar: None,
         })
     }
@@ -148,13 +128,9 @@ impl<'a> MeasuredLoop<'a> {
         for pass in 0..self.job.settings.repeat {
             let steps = self.pass(pass, &mut forward, &mut evaluator)?;
             file.append(&steps).map_err(|e| failure(&e, full_disk))?;
-            for span in forward.take_spans() {
-                let sum = self.done.spans.entry(span.name.to_string()).or_default();
-                *sum = *sum + span.time;
-            }
-            (self.emit)(Event::Measured(Box::new(self.figures(&warmup, memory))));
-            // Each pass is sent once: the record puts them together.
-            self.sent_passes = self.done.passes.len();
+            self.done.add_spans(forward.take_spans());
+            let figures = self.figures(&warmup, memory);
+            (self.emit)(Event::Measured(Box::new(figures)));
             self.tell_sidecar();
         }
         let size = std::fs::metadata(file.path()).map_or(0, |m| m.len());
@@ -207,15 +183,14 @@ impl<'a> MeasuredLoop<'a> {
             let computed = self.clock.now();
             let output = step::to_host(output).map_err(|e| failure(&e, ""))?;
             let copied = self.clock.now();
-            every_row_ran(forward, &batch)?;
-            self.done.output_copy = copied_size(&output);
             let (samples, output) = self.evaluate(&batch, output, evaluator, &mut seen)?;
             let evaluated = self.clock.now();
+            every_row_ran(forward, &batch)?;
             if pass == self.done.kept.pass {
                 self.done.kept.keep(&batch.tickets, step::named(&output));
             }
+            self.account(&batch, samples, &output);
             drop(output);
-            self.account(&batch, samples);
             self.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep what it was given"))?;
             self.tell_progress(false, pass, steps.len() as u64 + 1);
             let end = self.clock.now();
@@ -232,11 +207,8 @@ impl<'a> MeasuredLoop<'a> {
         }
         let end = self.clock.now();
         let (whole, tail) = (end.since(start), end.since(mark));
-        self.done.observations += seen.observations();
         let accuracy = if self.accuracy_unknown.is_none() { seen.finish() } else { IndexMap::new() };
-        self.done.core.extend(steps.iter().map(|s| s.core_s));
-        self.done.output.extend(steps.iter().map(|s| s.output_s));
-        self.done.passes.push(summarise(&steps, whole, tail, accuracy));
+        self.done.add_pass(&steps, summarise(&steps, whole, tail, accuracy), seen.observations());
         Ok(steps)
     }
 
@@ -278,18 +250,13 @@ impl<'a> MeasuredLoop<'a> {
             truth.insert(name.clone(), cut(tensor).map_err(|e| failure(&e, ""))?);
         }
         seen.merge(&evaluator.call(&output, &truth).map_err(|e| failure(&e, ""))?);
-        self.done.non_finite += output.iter().map(|(_, tensor)| step::non_finite(tensor)).sum::<u64>();
         let samples = rows.map_or(batch.rows, |rows| rows.len());
         Ok((u32::try_from(samples).unwrap_or(u32::MAX), output))
     }
 
-    fn account(&mut self, batch: &Batch, samples: u32) {
-        self.done.samples += u64::from(samples);
-        self.done.failed += batch.failed.len() as u64;
-        self.done.padded += (batch.rows - batch.tickets.len()) as u64;
-        if let Some(time) = self.vendor_time() {
-            self.done.vendor_time = Some(self.done.vendor_time.unwrap_or_default().and(time));
-        }
+    fn account(&mut self, batch: &Batch, samples: u32, output: &Output<Tensor>) {
+        let vendor_time = self.vendor_time();
+        self.done.add_step(batch, samples, output, vendor_time);
         for (_, error) in &batch.failed {
             (self.emit)(Event::SampleFailed { sample: error.sample.clone(), reason: error.reason.clone() });
         }
@@ -327,35 +294,15 @@ impl<'a> MeasuredLoop<'a> {
         }
     }
 
-    /// The figures over all passes so far.
-    fn figures(&self, warmup: &Warmup, memory: &DeviceMemory) -> Measurement {
-        let done = &self.done;
-        let sum = |part: fn(&PassTimes) -> Seconds| done.passes.iter().map(part).sum::<Seconds>();
+    /// The figures so far: `passes` are those that were not sent yet.
+    fn figures(&mut self, warmup: &Warmup, memory: &DeviceMemory) -> Measurement {
         let beside =
             self.sessions.values().filter_map(|s| s.lock().ok()?.process_memory_max()).map(|b| b.0).sum::<u64>();
         Measurement {
-            step: self.step,
-            batch_size: self.job.settings.batch_size,
-            samples: done.samples,
-            failed_samples: done.failed,
-            padded_samples: done.padded,
-            steps: done.core.len() as u64,
-            warmup_steps: warmup.steps(),
-            warmup_s: warmup.total(),
-            warmup_steady: warmup.is_steady(),
-            throughput_whole_samples_per_s: SamplesPerSecond::of(done.samples, sum(|p| p.whole_s)),
-            throughput_core_samples_per_s: SamplesPerSecond::of(done.samples, sum(|p| p.core_s)),
-            latency: Latency::of(&done.core),
-            output_copy: Latency::of(&done.output).map(|latency| OutputCopy { latency, ..done.output_copy }),
-            passes: done.passes[self.sent_passes..].to_vec(),
-            accuracy: mean_accuracy(&done.passes),
             accuracy_unknown: self.accuracy_unknown.clone(),
-            observations: done.observations,
-            non_finite_outputs: done.non_finite,
-            spans: done.spans.clone(),
-            vendor_time: done.vendor_time,
             device_memory_bytes_max: memory.max(&self.sessions),
             memory_bytes_max: Bytes(peak_memory().0 + beside),
+            ..self.done.measurement(self.step, self.job.settings.batch_size, warmup)
         }
     }
 }
@@ -368,20 +315,4 @@ fn every_row_ran(forward: &mut ForwardFn, batch: &Batch) -> Result<(), Failure> 
     }
     let reason = format!("the forward function ran the model on {ran} of the {} rows of a batch", batch.rows);
     Err(failure(&reason, "every row of `batch` goes through `run` of a model, padding included"))
-}
-
-/// How much the outputs of a step are.
-fn copied_size(output: &Output<Tensor>) -> OutputCopy {
-    let bytes = output.iter().map(|(_, tensor)| tensor.bytes().len() as u64).sum();
-    let count = u32::try_from(output.iter().count()).unwrap_or(u32::MAX);
-    OutputCopy { count, bytes: Bytes(bytes), ..OutputCopy::default() }
-}
-
-/// The mean of each metric over the passes that have it.
-fn mean_accuracy(passes: &[PassTimes]) -> IndexMap<String, f64> {
-    let mut means = Accumulator::default();
-    for (name, value) in passes.iter().flat_map(|pass| &pass.accuracy) {
-        means.add(name, *value, 1);
-    }
-    means.finish()
 }

@@ -12,5 +12,6 @@ mod outputs;
 mod phase;
 mod samples;
 mod step;
+mod totals;
 
 pub use phase::{Emit, run};
