@@ -235,17 +235,25 @@ fn lent_memory(bench: &Bench) {
     assert_eq!(loaded.run(&[lent])[0].to_f64(), twice);
 }
 
-/// Threads that a session starts, beside those that its library has for all sessions: one more for each more asked for.
+/// One thread more for each more that is asked for: among those that a session starts, or, where the library keeps its
+/// threads for the next session, among those that are there beside the first session's.
 fn threads_are_as_many_as_asked_for(bench: &Bench) {
     let graph = residual(DType::F32);
-    let started = |threads: usize| {
-        let before = tasks();
+    let load = |threads: usize| {
         let mut loaded = bench.try_load(&graph, &Options { threads, ..bench.options(DType::F32) }).unwrap();
         assert!([0, threads].contains(&loaded.session.threads()), "{} threads", loaded.session.threads());
         assert_eq!(loaded.run(&feed(&graph, BATCH))[0].shape(), [BATCH, 10]);
-        tasks().difference(&before).count()
+        loaded
     };
-    started(1);
-    let (two, four) = (started(2), started(4));
-    assert_eq!(four, two + 2, "threads started when 4 are asked for, and two more than when 2 are");
+    drop(load(1));
+    let first = tasks();
+    let started = |threads: usize| {
+        let before = tasks();
+        let _loaded = load(threads);
+        let now = tasks();
+        (now.difference(&before).count(), now.difference(&first).count())
+    };
+    let ((two, two_kept), (four, four_kept)) = (started(2), started(4));
+    let as_asked = four == two + 2 || four_kept == two_kept + 2;
+    assert!(as_asked, "2 threads: {two} started, {two_kept} kept; 4 threads: {four} started, {four_kept} kept");
 }
