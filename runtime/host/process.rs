@@ -264,7 +264,9 @@ fn write_input(mut pipe: ChildStdin, text: &str) -> io::Result<ChildStdin> {
 /// For a child: ends this process, with its group and all that it has started, when `input` ends, for then its parent
 /// is gone.
 pub fn end_with_input(mut input: impl Read + Send + 'static) {
+    let (started, start) = crossbeam_channel::bounded(1);
     thread::spawn(move || {
+        let _ = started.send(());
         let _ = io::copy(&mut input, &mut io::sink());
         // In this thread: a new one would wait for the loader's lock, which a library that hangs while it loads holds.
         descendants::end_own();
@@ -273,6 +275,8 @@ pub fn end_with_input(mut input: impl Read + Send + 'static) {
         }
         std::process::exit(1);
     });
+    // A thread that starts needs the loader's lock, too.
+    let _ = start.recv();
 }
 
 #[cfg(test)]
