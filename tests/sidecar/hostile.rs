@@ -122,7 +122,7 @@ fn names_and_reasons_have_no_control_characters_and_an_end() {
     assert_eq!(record["phases"][1]["engine"]["sidecar"]["name"], "\\u{1b}[2Jchip\\u{7}");
     let reason = record["failures"][0]["reason"].as_str().expect("a reason");
     assert!(reason.contains("first\\u{1b}[31m line\nsecond\\rxxx"), "{:?}", &reason[..200.min(reason.len())]);
-    assert!(reason.len() < 40_000 && reason.ends_with(" more bytes)"), "{}", reason.len());
+    assert!(reason.len() < 40_000 && reason.contains(" more bytes)"), "{}", reason.len());
 }
 
 #[test]
