@@ -134,11 +134,11 @@ pub struct Failure {
 /// What a model is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ModelFacts {
-    /// Learned values, over all graphs.
-    pub parameters: u64,
+    /// Learned values, over all graphs; `None` when the model is not read.
+    pub parameters: Option<u64>,
     /// Multiply-adds for one sample, over all graphs; `None` when a shape is unknown.
     pub multiply_adds_per_sample: Option<u64>,
-    /// Version of the standard operator set.
+    /// Version of the standard operator set; 0 when the model is not read.
     pub opset: i64,
     /// Where the weights come from, in words: file names, `seeded random values`, `of m.onnx`.
     pub weights: String,

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::problem::{PLUGIN, SIDECAR};
-use super::{Catalogue, EngineChoice, KnownEngine, PlanProblem, RefusedOption, Settings};
+use super::{Catalogue, EngineChoice, Job, KnownEngine, PlanProblem, RefusedOption, Settings};
 use crate::config::{CaseConfig, EngineEntry, Finding, Origin, THREADS_MAX, Vendor, known, nearest};
 use crate::tensor::DType;
 
@@ -238,6 +238,19 @@ fn command_files(command: &[String]) -> impl Iterator<Item = &str> {
     let program = command.first().filter(|program| program.contains('/'));
     let adaptor = command.iter().position(|word| word == ADAPTOR).and_then(|at| command.get(at + 1));
     program.into_iter().chain(adaptor).map(String::as_str)
+}
+
+/// Options of the vendor's that are set although none of the engines chosen takes them.
+pub(super) fn unused_options(vendor: &Vendor, case: &CaseConfig, jobs: &[Job]) -> Vec<Finding> {
+    let set = case.own.iter().filter(|(key, own)| !own.value.is_null() && vendor.option_names().any(|o| o == *key));
+    let taken = |key: &str| key == "threads" || jobs.iter().any(|job| job.engine.options.contains_key(key));
+    let unused = set.filter(|(key, _)| !taken(key));
+    unused
+        .map(|(key, own)| {
+            let engines = known(jobs.iter().map(|job| job.engine.name.as_str()));
+            Finding::warning(own.origin.clone(), PlanProblem::UnusedOption { option: key.clone(), engines })
+        })
+        .collect()
 }
 
 /// The vendor's defaults under the case's own keys; null leaves an option to the engine.

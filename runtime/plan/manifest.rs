@@ -117,14 +117,18 @@ pub enum FoundModel {
     Unusable(String),
 }
 
-/// Finds the model that a path names: the file itself, or else the manifest beside it. Another file never takes its
+/// Finds the model that a path names: the file itself, or else the manifest of several graphs beside it. Another file never takes its
 /// place.
 pub fn find_model(path: &Path) -> FoundModel {
     match open_regular(path) {
         Ok(_) if Manifest::is_named_by(path) => checked(path),
         Ok(_) => FoundModel::At(path.to_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => match Manifest::beside(path) {
-            manifest if !Manifest::is_named_by(path) && manifest.exists() => checked(&manifest),
+            manifest if !Manifest::is_named_by(path) && manifest.exists() => match Manifest::read(&manifest) {
+                // Of one graph, the path names the file itself.
+                Ok(read) if read.graphs.len() == 1 => FoundModel::Missing,
+                _ => checked(&manifest),
+            },
             _ => FoundModel::Missing,
         },
         Err(error) => FoundModel::Unusable(format!("cannot open `{}`: {error}", path.display())),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::checks::{check_folders, check_site, note_unused, without_repetition};
-use super::engines::{Role, choose_engine};
+use super::engines::{Role, choose_engine, unused_options};
 use super::route::{Export, Source, route};
 use super::{Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem, Settings};
 use crate::config::{
@@ -120,6 +120,9 @@ impl Planner<'_> {
             let engine = self.engine(Role::Compiler, &settings);
             let model = Some(self.model(source, &onnx));
             jobs.extend(engine.map(|engine| Job { model, ..self.job(Phase::Infer, engine, &settings, both) }));
+        }
+        if let Some(vendor) = &self.config.vendor {
+            self.findings.extend(unused_options(vendor, self.case, &jobs));
         }
         Some(CasePlan {
             key: self.case.key.value.clone(),

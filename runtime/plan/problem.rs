@@ -195,6 +195,14 @@ pub enum PlanProblem {
         /// The key.
         key: &'static str,
     },
+    /// An option of another engine of the vendor's.
+    #[error("option `{option}` has no effect: the engines of this run do not take it ({engines})")]
+    UnusedOption {
+        /// The option.
+        option: String,
+        /// The engines chosen.
+        engines: String,
+    },
     /// A file or folder that is not there.
     #[error("{what} `{path}` does not exist")]
     Missing {

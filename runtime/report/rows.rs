@@ -230,7 +230,7 @@ fn accuracy_rows(accuracy: &Accuracy) -> Vec<(&'static str, String)> {
 fn subject_rows(record: &Record) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     if let Some(model) = record.phases.iter().find_map(|phase| phase.model.as_ref()) {
-        rows.push(("parameters", count(model.parameters)));
+        rows.extend(model.parameters.map(|parameters| ("parameters", count(parameters))));
         rows.push(("weights", model.weights.clone()));
     }
     let flops = &record.flops;

@@ -65,6 +65,15 @@ impl FlopCount {
         }
     }
 
+    /// What a reader should know when more was computed than the device can.
+    pub fn beyond_peak(&self) -> Option<String> {
+        let mfu = self.counted_mfu.or(self.declared_mfu).filter(|mfu| *mfu > 1.0)?;
+        Some(format!(
+            "MFU is {:.1} %: the peak in vendor.yaml, or the number of operations, is not that of this run",
+            100.0 * mfu
+        ))
+    }
+
     /// What a reader should know when declared and counted work differ by a factor of two or more.
     pub fn warning(&self) -> Option<String> {
         let counted = self.counted_per_sample.filter(|counted| *counted > 0.0)?;
@@ -91,6 +100,13 @@ mod tests {
     fn count(declared: f64, multiply_adds: Option<u64>, peak: f64) -> FlopCount {
         let peak = Peak { flops_per_s: FlopsPerSecond(peak), precision: "f16".into(), source: "sheet".into() };
         FlopCount::of(("d", declared), multiply_adds, Some(SamplesPerSecond(100.0)), Some(&peak))
+    }
+
+    #[test]
+    fn more_than_the_device_can_is_a_warning() {
+        assert_eq!(count(4.12e9, Some(4_089_184_256), PEAK.0).beyond_peak(), None);
+        let beyond = count(4.12e9, Some(4_089_184_256), PEAK.0 / 2.0).beyond_peak().unwrap();
+        assert!(beyond.starts_with("MFU is 163.6 %: "), "{beyond}");
     }
 
     #[test]

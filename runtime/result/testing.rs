@@ -43,7 +43,7 @@ pub fn measurement(step: Step) -> Measurement {
 
 /// A case that validated with random weights and has no compiler.
 pub fn record() -> Record {
-    let model = ModelFacts { parameters: 25_557_032, weights_are_random: true, ..ModelFacts::default() };
+    let model = ModelFacts { parameters: Some(25_557_032), weights_are_random: true, ..ModelFacts::default() };
     let phases = vec![PhaseRecord { model: Some(model), measured: vec![measurement(Step::Validation)], ..phase() }];
     let mut record = Record {
         schema: Record::SCHEMA,

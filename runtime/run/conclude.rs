@@ -30,6 +30,7 @@ pub(super) fn conclude(
     let peak = record.headline_device().and_then(|device| device.peak.as_ref());
     record.flops = FlopCount::of((&settings.flops, settings.flops_per_sample), counted, core, peak);
     record.warnings.extend(record.flops.warning());
+    record.warnings.extend(record.flops.beyond_peak());
     record.warnings.extend(unsteady(record));
     record.failures.extend(other_model(record, settings));
     if record.accuracy.verdict == Verdict::Missed {

@@ -76,10 +76,10 @@ pub fn opaque_facts(files: Option<&ModelFiles>, path: &Path, validated: Option<&
 }
 
 fn graphs_facts<'g>(graphs: impl Iterator<Item = &'g Graph>) -> ModelFacts {
-    let mut facts = ModelFacts { multiply_adds_per_sample: Some(0), ..ModelFacts::default() };
+    let mut facts = ModelFacts { parameters: Some(0), multiply_adds_per_sample: Some(0), ..ModelFacts::default() };
     for graph in graphs {
         let counts = flagperf_onnx::count(graph);
-        facts.parameters += counts.parameters;
+        facts.parameters = facts.parameters.map(|sum| sum + counts.parameters);
         let sum = facts.multiply_adds_per_sample.zip(counts.multiply_adds_per_sample).map(|(a, b)| a + b);
         facts.multiply_adds_per_sample = sum;
         facts.opset = facts.opset.max(graph.opset);
@@ -166,9 +166,9 @@ mod tests {
 
     #[test]
     fn a_file_that_only_its_compiler_reads_has_no_size_and_no_work() {
-        let random = ModelFacts { weights_are_random: true, parameters: 5, ..ModelFacts::default() };
+        let random = ModelFacts { weights_are_random: true, parameters: Some(5), ..ModelFacts::default() };
         let facts = opaque_facts(None, Path::new("foo"), Some(&random));
-        assert_eq!((facts.parameters, facts.multiply_adds_per_sample), (0, None));
+        assert_eq!((facts.parameters, facts.multiply_adds_per_sample), (None, None));
         assert!(facts.weights_are_random, "accuracy of random weights is no gate");
         let real = ModelFacts { weights_are_random: false, ..random };
         assert!(!opaque_facts(None, Path::new("foo"), Some(&real)).weights_are_random);

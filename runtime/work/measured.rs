@@ -187,7 +187,7 @@ impl<'a> MeasuredLoop<'a> {
             let evaluated = self.clock.now();
             every_row_ran(forward, &batch)?;
             if pass == self.done.kept.pass {
-                self.done.kept.keep(&batch.tickets, step::named(&output));
+                self.done.kept.keep(&batch.tickets, samples, step::named(&output));
             }
             self.account(&batch, samples, &output);
             drop(output);

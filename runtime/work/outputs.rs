@@ -36,6 +36,8 @@ pub struct KeptOutputs {
 #[derive(Debug)]
 struct KeptBatch {
     tickets: Vec<u64>,
+    /// How many of them count: the others could not be read.
+    samples: u32,
     outputs: Vec<(String, Tensor)>,
 }
 
@@ -47,13 +49,13 @@ impl KeptOutputs {
         KeptOutputs { pass: u32::try_from(drawn).expect("it is below `passes`"), ..KeptOutputs::default() }
     }
 
-    /// Keeps the outputs of one batch, unless the limit is reached.
-    pub fn keep(&mut self, tickets: &[u64], outputs: Vec<(String, Tensor)>) {
+    /// Keeps the outputs of one batch, of which `samples` count, unless the limit is reached.
+    pub fn keep(&mut self, tickets: &[u64], samples: u32, outputs: Vec<(String, Tensor)>) {
         let bytes: usize = outputs.iter().map(|(_, tensor)| tensor.bytes().len()).sum();
         self.full |= self.bytes + bytes > KEPT_BYTES_MAX;
         if !self.full {
             self.bytes += bytes;
-            self.batches.push(KeptBatch { tickets: tickets.to_vec(), outputs });
+            self.batches.push(KeptBatch { tickets: tickets.to_vec(), samples, outputs });
         }
     }
 
@@ -114,7 +116,7 @@ impl ValidationOutputs {
             tickets.is_some_and(|t| t.iter().map(|t| *t as u64).eq(batch.tickets.iter().copied()))
         };
         let batches: Vec<(usize, &KeptBatch)> = inference.batches.iter().enumerate().filter(same_samples).collect();
-        let samples = batches.iter().map(|(_, batch)| batch.tickets.len() as u64).sum();
+        let samples = batches.iter().map(|(_, batch)| u64::from(batch.samples)).sum();
         let mut agreement = Agreement { pass: inference.pass, samples, ..Agreement::default() };
         if batches.len() < inference.batches.len() {
             let (others, all) = (inference.batches.len() - batches.len(), inference.batches.len());
@@ -234,7 +236,7 @@ mod tests {
     fn kept(tickets: &[u64], values: Vec<f32>) -> KeptOutputs {
         let mut kept = KeptOutputs::default();
         let tensor = Tensor::from_vec([tickets.len(), values.len() / tickets.len()], values).unwrap();
-        kept.keep(tickets, vec![("output".into(), tensor)]);
+        kept.keep(tickets, tickets.len() as u32, vec![("output".into(), tensor)]);
         kept
     }
 
@@ -262,7 +264,7 @@ mod tests {
         let outputs = |named: &[(&str, f32)]| {
             let mut kept = KeptOutputs::default();
             let tensor = |value| Tensor::from_vec([1, 2], vec![value, 1000.0]).unwrap();
-            kept.keep(&[0], named.iter().map(|(name, value)| ((*name).to_owned(), tensor(*value))).collect());
+            kept.keep(&[0], 1, named.iter().map(|(name, value)| ((*name).to_owned(), tensor(*value))).collect());
             kept
         };
         outputs(&[("tickets", 1.0), ("scores", 2.0), ("boxes", 3.0)]).write(&path, &ModelFacts::default()).unwrap();
