@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
-use flagperf_onnx::{open_regular, read_regular_text};
+use flagperf_onnx::{Model, open_regular, read_regular_text};
 use serde::{Deserialize, Serialize};
 
 use crate::event::FileFacts;
@@ -126,7 +126,7 @@ pub fn find_model(path: &Path) -> FoundModel {
         Err(error) if error.kind() == ErrorKind::NotFound => match Manifest::beside(path) {
             manifest if !Manifest::is_named_by(path) && manifest.exists() => match Manifest::read(&manifest) {
                 // Of one graph, the path names the file itself.
-                Ok(read) if read.graphs.len() == 1 => FoundModel::Missing,
+                Ok(read) if read.graphs.len() == 1 && read.graphs[0].name == Model::SINGLE => FoundModel::Missing,
                 _ => checked(&manifest),
             },
             _ => FoundModel::Missing,

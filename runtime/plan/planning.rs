@@ -116,12 +116,14 @@ impl Planner<'_> {
             let export = (export == Export::Written).then(|| onnx.clone());
             jobs.extend(engine.map(|engine| Job { export, ..self.job(Phase::Validate, engine, &settings, both) }));
         }
-        if let Some(source) = route.infer {
+        if let Some(source) = route.infer.clone() {
             let engine = self.engine(Role::Compiler, &settings);
             let model = Some(self.model(source, &onnx));
             jobs.extend(engine.map(|engine| Job { model, ..self.job(Phase::Infer, engine, &settings, both) }));
         }
-        if let Some(vendor) = &self.config.vendor {
+        // With an engine that cannot be chosen, it is not known what is used.
+        let chosen = jobs.len() == usize::from(route.validate.is_some()) + usize::from(route.infer.is_some());
+        if let Some(vendor) = self.config.vendor.as_ref().filter(|_| chosen) {
             self.findings.extend(unused_options(vendor, self.case, &jobs));
         }
         Some(CasePlan {
