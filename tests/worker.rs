@@ -205,6 +205,19 @@ fn each_pass_is_sent_once() {
     assert_eq!(measured(&events).samples, 400);
 }
 
+#[test]
+fn an_output_without_a_row_for_each_sample_cannot_be_cut_and_none_is_no_output() {
+    let turned = "fn model_forward(model, batch) { model.run([batch.images])[0].reshape([4000]) }";
+    let failure = with_forward(turned).expect_err("the last batch is padded");
+    let expected = "output `0` is `4000,f32` for a batch of 4: rows of padding cannot be left out of it";
+    assert_eq!(failure.reason, expected);
+    for nothing in ["[]", "#{}"] {
+        let forward = format!("fn model_forward(model, batch) {{ model.run([batch.images]); {nothing} }}");
+        let failure = with_forward(&forward).expect_err("there is nothing to compare");
+        assert!(failure.reason.contains("it must return at least one tensor"), "{failure}");
+    }
+}
+
 /// Validates the tiny case with another forward function.
 fn with_forward(forward: &str) -> Result<(), Failure> {
     let folder = tempfile::tempdir().expect("a folder");

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{ConfigProblem, Origin};
 use crate::event::Level;
+use crate::text::one_line;
 
 /// One thing to say about a configuration, with its place and what to do about it.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,11 +59,11 @@ impl From<ConfigProblem> for Explained {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.origin != Origin::Default {
-            write!(f, "{}: ", self.origin)?;
+            write!(f, "{}: ", one_line(&self.origin.to_string()))?;
         }
-        write!(f, "{}", self.message)?;
+        write!(f, "{}", one_line(&self.message))?;
         if !self.hint.is_empty() {
-            write!(f, "\n  hint: {}", self.hint)?;
+            write!(f, "\n  hint: {}", one_line(&self.hint))?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use super::PhaseRecord;
+use crate::metric;
 use crate::step::Step;
 
 /// What came of the comparison.
@@ -109,9 +110,14 @@ fn no_samples(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
 
 /// A metric that was not measured misses its target, and so does NaN.
 fn missed(step: &str, metrics: &IndexMap<String, f64>, target: &IndexMap<String, f64>) -> Vec<String> {
-    let below = target.iter().filter(|(name, least)| !metrics.get(*name).is_some_and(|value| value >= *least));
+    let reaches = |name: &str, value: f64, least: f64| value >= least && metric::range(name).contains(&value);
+    let below =
+        target.iter().filter(|(name, least)| !metrics.get(*name).is_some_and(|value| reaches(name, *value, **least)));
     below
         .map(|(name, least)| match metrics.get(name) {
+            Some(value) if !metric::range(name).contains(value) => {
+                format!("{step}: `{name}` is {value:.4}, which it cannot be: does the evaluator count as it should?")
+            }
             Some(value) => format!("{step}: `{name}` is {value:.4}, the target is {least}"),
             None => format!("{step}: `{name}` has a target of {least}, but was not measured"),
         })
@@ -139,6 +145,13 @@ mod tests {
         assert_eq!(accuracy.verdict, Verdict::Missed);
         assert_eq!(accuracy.missed, ["validation: `top1` is 0.7000, the target is 0.89"]);
         assert_eq!(judged(false, 0.89, &[("top1", 0.89)]).verdict, Verdict::Met);
+        let beyond = judged(false, 100.0, &[("top1", 0.89)]);
+        assert_eq!(beyond.verdict, Verdict::Missed);
+        assert!(
+            beyond.missed[0].starts_with("validation: `top1` is 100.0000, which it cannot be"),
+            "{:?}",
+            beyond.missed
+        );
         assert_eq!(judged(false, f64::NAN, &[("top1", 0.0)]).verdict, Verdict::Missed);
         assert_eq!(judged(false, 1.0, &[("top3", 0.5)]).verdict, Verdict::Missed);
     }

@@ -2,6 +2,7 @@
 
 use crate::config::{Parameters, Vendor};
 use crate::event::FileFacts;
+use crate::measure::Measurement;
 use crate::metric::{AgreementLimits, agreement_name};
 use crate::plan::Settings;
 use crate::result::{
@@ -92,11 +93,33 @@ fn unsteady(record: &Record) -> Vec<String> {
                 "{name}: the engine asked to have up to {max:.4} s a step taken off ({sum:.4} s in all); nothing was"
             ));
         }
+        if measured.observations > 0 && measured.observations < measured.samples {
+            let (observations, samples) = (measured.observations, measured.samples);
+            warnings.push(format!("{name}: the evaluator counted {observations} of {samples} samples"));
+        }
+        warnings.extend(faster_later(measured));
         if measured.failed_samples > 0 {
             warnings.push(format!("{name}: {} samples could not be read", measured.failed_samples));
         }
     }
     warnings
+}
+
+/// From this factor between the first pass and a later one, the later one is worth a warning.
+const FASTER: f64 = 1.5;
+/// From this much time of a pass.
+const PASS: Seconds = Seconds(0.01);
+
+/// A pass is as long as the first, for every pass has the same samples: an engine that keeps its answers is faster later.
+fn faster_later(measured: &Measurement) -> Option<String> {
+    let (first, later) = measured.passes.split_first()?;
+    let shortest =
+        later.iter().filter(|pass| pass.samples == first.samples).map(|pass| pass.core_s.0).reduce(f64::min)?;
+    let factor = first.core_s.0 / shortest;
+    (first.core_s.0 > PASS.0 && factor > FASTER).then(|| {
+        let name = measured.step.name();
+        format!("{name}: the first pass took {factor:.1} times as long in core as a later one: does the engine keep answers?")
+    })
 }
 
 fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecord {

@@ -101,7 +101,8 @@ pub fn conduct(
     let mut outcome =
         Outcome { folder: folder.clone(), records: Vec::new(), unwritten: Vec::new(), interrupted: false };
     for (index, case) in plan.cases.iter().enumerate() {
-        if interrupt.is_set() {
+        // The record of the first case says that the run was interrupted, also when it was so before the case began.
+        if interrupt.is_set() && !outcome.records.is_empty() {
             break;
         }
         watch(&Notice::CaseBegins { key: &case.key, number: index + 1, count: plan.cases.len() });

@@ -52,11 +52,18 @@ impl Output<Value> {
             let tensor = value.read_lock::<Tensor>().map(|tensor| tensor.value().clone());
             tensor.ok_or_else(|| value.type_name().to_owned())
         };
+        let none = || Err("it must return at least one tensor".to_owned());
         let wrong = |is: String| format!("it must return a tensor, an array of tensors or a map of tensors, not {is}");
         if let Some(array) = returned.read_lock::<Array>() {
+            if array.is_empty() {
+                return none();
+            }
             return Ok(Output::Many(array.iter().map(tensor).collect::<Result<_, _>>().map_err(wrong)?));
         }
         if let Some(map) = returned.read_lock::<Map>() {
+            if map.is_empty() {
+                return none();
+            }
             let pairs = map.iter().map(|(name, value)| Ok((name.to_string(), tensor(value)?)));
             return Ok(Output::Named(pairs.collect::<Result<_, _>>().map_err(wrong)?));
         }

@@ -243,6 +243,9 @@ impl<'a> MeasuredLoop<'a> {
         seen: &mut Accumulator,
     ) -> Result<(u32, Output<Tensor>), Failure> {
         let rows = step::counting_rows(batch);
+        if rows.is_some() {
+            every_output_has_rows(&output, batch.rows)?;
+        }
         let cut = |tensor: &Tensor| step::cut(tensor, rows.as_deref(), batch.rows);
         let output = output.try_map(|tensor| cut(&tensor)).map_err(|e| failure(&e, ""))?;
         let mut truth = IndexMap::with_capacity(batch.truth.len());
@@ -305,6 +308,16 @@ impl<'a> MeasuredLoop<'a> {
             ..self.done.measurement(self.step, self.job.settings.batch_size, warmup)
         }
     }
+}
+
+/// Checks that every output has a row for each row of the batch: else what does not count cannot be left out.
+fn every_output_has_rows(output: &Output<Tensor>, rows: usize) -> Result<(), Failure> {
+    let Some((name, tensor)) = output.iter().find(|(_, tensor)| tensor.shape().first() != Some(&rows)) else {
+        return Ok(());
+    };
+    let (spec, hint) = (tensor.spec(), "the first dimension of an output is that of the batch");
+    let reason = format!("output `{name}` is `{spec}` for a batch of {rows}: rows of padding cannot be left out of it");
+    Err(failure(&reason, hint))
 }
 
 /// Checks that the forward function ran a session on as many rows as the batch has.

@@ -13,6 +13,8 @@ const PICKLE_BYTES: u64 = 64 << 20;
 const VALUE_BYTES: u64 = 256 << 20;
 /// Levels to which its values may nest; those of a state_dict nest to 10.
 const DEPTH: u32 = 64;
+/// Bytes of the longest of the marks `neg` and `conj`.
+const LONGEST_MARK: u64 = 4;
 /// Memory of a value without its text.
 const OBJECT_BYTES: u64 = 64;
 
@@ -73,8 +75,8 @@ impl<R: BufRead> Walk<R> {
                 [length] => return refused(format!("an integer of {length} bytes")),
             },
             b'X' => {
-                let length = u32::from_le_bytes(self.bytes()?).into();
-                self.skip(length)?;
+                let length: u64 = u32::from_le_bytes(self.bytes()?).into();
+                self.text(length)?;
                 self.push(Extent { bytes: OBJECT_BYTES + length, ..LEAF })?;
             }
             b')' | b'}' | b']' | b'N' | 0x88 | 0x89 => self.push(LEAF)?,
@@ -123,6 +125,24 @@ impl<R: BufRead> Walk<R> {
     fn skip(&mut self, count: u64) -> io::Result<()> {
         let skipped = io::copy(&mut self.input.by_ref().take(count), &mut io::sink())?;
         if skipped == count { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Passes over a text, and refuses the marks of a tensor whose elements are not what is stored: the reader behind this
+    /// one does not look at them.
+    fn text(&mut self, length: u64) -> io::Result<()> {
+        if length > LONGEST_MARK {
+            return self.skip(length);
+        }
+        let mut text = Vec::new();
+        self.input.by_ref().take(length).read_to_end(&mut text)?;
+        match text.as_slice() {
+            b"neg" | b"conj" => refused(format!(
+                "a tensor with the mark `{}`, whose elements are not what is stored (save `tensor.clone()`)",
+                String::from_utf8_lossy(&text)
+            )),
+            text if text.len() as u64 == length => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     fn number(&mut self, width: u64) -> io::Result<()> {

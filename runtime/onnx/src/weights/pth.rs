@@ -4,7 +4,7 @@
 //! reason to refuse the file. Knows no graph.
 
 use std::collections::HashMap;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -93,10 +93,20 @@ fn named(path: &Path) -> Result<Vec<Callable>, String> {
     let mut archive = ZipArchive::new(file).map_err(|error| error.to_string())?;
     let mut named = Vec::new();
     for index in 0..archive.len() {
-        let entry = archive.by_index(index).map_err(|error| error.to_string())?;
+        let mut entry = archive.by_index(index).map_err(|error| error.to_string())?;
+        if entry.name().is_ok_and(|name| name.ends_with("/byteorder")) {
+            check_byte_order(&mut entry)?;
+        }
         if entry.name().is_ok_and(|name| name.ends_with(".pkl")) {
             named.extend(callables(BufReader::new(entry))?);
         }
     }
     Ok(named)
+}
+
+/// Refuses tensors that another kind of machine wrote: their bytes are read as they are.
+fn check_byte_order(entry: &mut impl Read) -> Result<(), String> {
+    let mut order = String::new();
+    entry.take(16).read_to_string(&mut order).map_err(|error| error.to_string())?;
+    if order.trim() == "little" { Ok(()) } else { Err(format!("its byte order is `{}`, not `little`", order.trim())) }
 }

@@ -272,6 +272,24 @@ fn a_pth_that_is_cut_strange_or_old_is_refused() {
     refused("values that double");
     pth_file(&path, &[b"\x80\x02)", &[0x85; 200_000][..], b"."].concat());
     refused("values that nest");
+    pth_file(&path, b"\x80\x02}X\x03\0\0\0neg\x88s.");
+    refused("a tensor whose elements are not what is stored");
     std::fs::write(&path, b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.").unwrap();
     refused("old");
+}
+
+#[cfg(feature = "candle")]
+#[test]
+fn a_pth_of_another_byte_order_is_refused() {
+    use std::io::Write;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.pth");
+    let mut archive = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
+    for (name, content) in [("archive/data.pkl", &b"\x80\x02}."[..]), ("archive/byteorder", b"big")] {
+        archive.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+        archive.write_all(content).unwrap();
+    }
+    archive.finish().unwrap();
+    let error = networks::squeeze_excite().unwrap().load_weights(&path).unwrap_err().to_string();
+    assert!(error.contains("its byte order is `big`, not `little`"), "{error}");
 }
