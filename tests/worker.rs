@@ -208,20 +208,20 @@ fn each_pass_is_sent_once() {
 #[test]
 fn an_output_without_a_row_for_each_sample_cannot_be_cut_and_none_is_no_output() {
     let turned = "fn model_forward(model, batch) { model.run([batch.images])[0].reshape([4000]) }";
-    let failure = with_forward(turned).expect_err("the last batch is padded");
+    let failure = with_forward(turned, 3).expect_err("the batch is padded");
     let expected = "output `0` is `4000,f32` for a batch of 4: rows of padding cannot be left out of it";
     assert_eq!(failure.reason, expected);
     for nothing in ["[]", "#{}"] {
         let forward = format!("fn model_forward(model, batch) {{ model.run([batch.images]); {nothing} }}");
-        let failure = with_forward(&forward).expect_err("there is nothing to compare");
+        let failure = with_forward(&forward, 10).expect_err("there is nothing to compare");
         assert!(failure.reason.contains("it must return at least one tensor"), "{failure}");
     }
 }
 
 /// Validates the tiny case with another forward function.
-fn with_forward(forward: &str) -> Result<(), Failure> {
+fn with_forward(forward: &str, samples: u32) -> Result<(), Failure> {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut job = jobs::tiny(folder.path(), Phase::Validate, "candle", 10, 4);
+    let mut job = jobs::tiny(folder.path(), Phase::Validate, "candle", samples, 4);
     let scripts = folder.path().join("scripts");
     std::fs::create_dir(&scripts).expect("a folder");
     for name in ["dataloader.rhai", "evaluator.rhai", "forward.rhai", "model.rhai"] {
@@ -238,13 +238,13 @@ fn a_forward_function_that_leaves_samples_out_fails_the_step() {
         let first = model.run([batch.images.rows(2)])[0];
         model.run([batch.images])[0]
     }";
-    with_forward(parts).expect("every row is run, some of them twice");
+    with_forward(parts, 10).expect("every row is run, some of them twice");
     let never = r#"fn model_forward(model, batch) { tensor::zeros("4,10,f32") }"#;
-    let failure = with_forward(never).expect_err("the model is never run");
+    let failure = with_forward(never, 10).expect_err("the model is never run");
     assert_eq!(failure.step, Some(Step::Validation));
     assert_eq!(failure.reason, "the forward function ran the model on 0 of the 4 rows of a batch");
     let part = "fn model_forward(model, batch) { model.run([batch.images.rows(3)])[0] }";
-    let failure = with_forward(part).expect_err("one row is left out");
+    let failure = with_forward(part, 10).expect_err("one row is left out");
     assert_eq!(failure.reason, "the forward function ran the model on 3 of the 4 rows of a batch");
 }
 
