@@ -6,7 +6,7 @@ use super::file::File;
 use super::key::{defaults, read_keys};
 use super::overlay::Layers;
 use super::parameters::read_parameters;
-use super::{CaseKey, Finding, SETTINGS, Sourced, Values, Vendor, effective};
+use super::{CaseKey, ConfigProblem, Finding, Origin, SETTINGS, Sourced, Values, Vendor, effective, nearest};
 
 /// One case, configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +60,7 @@ impl CaseConfig {
                 Err(finding) => findings.push(finding),
             }
         }
+        findings.extend(unread_overlays(&folder, around.root));
         for argument in around.set {
             layers.set(argument, &key.value.case, around.vendor, findings);
         }
@@ -73,4 +74,26 @@ impl CaseConfig {
     pub fn values(&self) -> impl Iterator<Item = (&String, &Sourced<serde_json::Value>)> {
         self.settings.iter().chain(&self.parameters).chain(&self.own)
     }
+}
+
+/// The files beside the overlays that are nobody's: of no vendor, or under another spelling.
+fn unread_overlays(folder: &Path, root: &Path) -> Vec<Finding> {
+    let names = |folder: PathBuf| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
+    };
+    let overlays: Vec<String> =
+        names(root.join("vendors")).map(|vendor| format!("{vendor}_configurations.yaml")).collect();
+    let folder = folder.join("vendor_config");
+    let mut unread: Vec<String> = names(folder.clone()).filter(|name| !overlays.contains(name)).collect();
+    unread.sort_unstable();
+    let place = |name: &String| {
+        let path = folder.join(name);
+        let file = path.strip_prefix(root).unwrap_or(&path).display().to_string().into();
+        Origin::File { file, line: 1, column: 1 }
+    };
+    let problem = |name: &String| ConfigProblem::UnreadOverlay {
+        nearest: nearest(name, overlays.iter().map(String::as_str)).map(str::to_owned),
+    };
+    unread.iter().map(|name| Finding::warning(place(name), problem(name))).collect()
 }

@@ -201,3 +201,12 @@ fn a_limit_of_agreement_that_is_no_limit_is_refused_with_its_line() {
         assert!(said.starts_with(&format!("{FILE}:{line}: {message}")), "{said}");
     }
 }
+
+#[test]
+fn an_overlay_under_another_spelling_is_a_warning_with_the_name_that_was_meant() {
+    let checkout = Checkout::new().with("configs/toy/vendor_config/CHIP_configurations.yaml", "batch_size: 8\n");
+    let said = checkout.said(Level::Warning, &Overrides::default()).join("\n");
+    let expected = "configs/toy/vendor_config/CHIP_configurations.yaml:1: this file is not read: no folder of vendors/ has \
+                    its name";
+    assert!(said.starts_with(expected), "{said}");
+}

@@ -200,6 +200,12 @@ pub enum ConfigProblem {
         /// Where the value comes from.
         base: Origin,
     },
+    /// A file beside the overlays that no vendor's name leads to.
+    #[error("this file is not read: no folder of vendors/ has its name{}", nearest_note(.nearest))]
+    UnreadOverlay {
+        /// The overlay that was probably meant.
+        nearest: Option<String>,
+    },
     /// An overlay's own key.
     #[error("new key `{key}` of vendor `{vendor}`{}", nearest_note(.nearest))]
     NewKey {

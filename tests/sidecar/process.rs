@@ -109,7 +109,7 @@ fn garbage_is_shown() {
         ),
         "{reason}"
     );
-    let reason = shell(&[HELLO, "head -c 3000 /dev/zero; echo", "read x"]).reason();
+    let reason = shell(&[HELLO, "read load; head -c 3000 /dev/zero; echo", "read x"]).reason();
     assert!(reason.len() < 600 && reason.contains("asked to `load`"), "{reason}");
 }
 
