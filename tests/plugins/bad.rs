@@ -202,9 +202,10 @@ fn a_library_that_never_loads_does_not_outlive_doctor() {
     }
     let script = r#"
         "$0" doctor > doctor.txt & doctor=$!
-        until probe=$(pgrep -P $doctor -f libbad); do sleep 0.05; done
+        until probe=$(grep -ls "^PPid:.$doctor\$" /proc/[0-9]*/status | grep -o '[0-9]*') &&
+            grep -qs libbad /proc/$probe/cmdline; do sleep 0.05; done
         kill -KILL $doctor
-        for look in $(seq 400); do
+        for look in $(seq 2400); do
             grep -qs 'State:.[RSD]' /proc/$probe/status || { echo gone; break; }
             sleep 0.05
         done
@@ -212,7 +213,7 @@ fn a_library_that_never_loads_does_not_outlive_doctor() {
         cat doctor.txt"#;
     let mut command = assert_cmd::Command::new("/bin/bash");
     command.args(["-c", script]).arg(assert_cmd::cargo::cargo_bin("flagperf")).current_dir(site.path());
-    let output = command.timeout(std::time::Duration::from_secs(120)).output().unwrap();
+    let output = command.timeout(std::time::Duration::from_secs(580)).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.starts_with("gone\n") && said.contains("monitors\n"), "{output:?}");
 }
