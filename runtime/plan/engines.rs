@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::problem::{PLUGIN, SIDECAR};
 use super::{Catalogue, EngineChoice, Job, KnownEngine, PlanProblem, RefusedOption, Settings};
 use crate::config::{CaseConfig, EngineEntry, Finding, Origin, THREADS_MAX, Vendor, known, nearest};
-use crate::tensor::DType;
 
 /// The module of Python that runs FlagPerf's engine classes: `python3 -m flagperf_sidecar FILE`.
 const ADAPTOR: &str = "flagperf_sidecar";
@@ -136,16 +135,12 @@ pub(super) fn choose_engine(
     let version = role.version(vendor, case);
     let folder = vendor.folder.clone();
     let choice = EngineChoice { name, version, engine, folder, library, command, threads, options };
-    (catalogue.check_options)(&choice, precision(settings)).map_err(|RefusedOption { option, message }| {
+    (catalogue.check_options)(&choice, settings.precision()).map_err(|RefusedOption { option, message }| {
         let defined = || role.origin_of_option(vendor, entry, &option);
         let origin = case.own.get(&option).map_or_else(defined, |own| own.origin.clone());
         Finding::error(origin, PlanProblem::EngineOption { message })
     })?;
     Ok(choice)
-}
-
-const fn precision(settings: &Settings) -> DType {
-    if settings.fp16 { DType::F16 } else { DType::F32 }
 }
 
 fn thread_count(value: &Value) -> Option<u32> {
@@ -175,7 +170,7 @@ fn check_engine(
         let (name, engine) = (name.to_owned(), engine.name.clone());
         return Err(PlanProblem::CompiledUnused { role: role.name(), name, engine });
     }
-    let asked = precision(settings);
+    let asked = settings.precision();
     if !engine.precisions.contains(&asked) {
         let has = known(engine.precisions.iter().map(|precision| precision.name()));
         return Err(PlanProblem::Precision { role: role.name(), name: name.to_owned(), asked, has });

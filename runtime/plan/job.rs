@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::config::Parameters;
 use crate::event::Phase;
+use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
 
 /// One phase of one case for one worker. Travels as one JSON line on the worker's standard input.
@@ -84,6 +85,13 @@ pub struct Settings {
     pub exist_onnx_path: Option<PathBuf>,
     /// Skips compiling; this file is loaded.
     pub exist_compiler_path: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The floating-point type that the case computes in.
+    pub const fn precision(&self) -> DType {
+        if self.fp16 { DType::F16 } else { DType::F32 }
+    }
 }
 
 /// An engine and how it is asked to work.

@@ -10,7 +10,6 @@ use crate::result::{
     Peak, PhaseRecord, Record, Status, Verdict,
 };
 use crate::step::{Phase, Step};
-use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
 
 /// Fills in everything of `record` that follows from its phases.
@@ -53,7 +52,7 @@ pub(super) fn conclude(
 
 /// The limits of agreement for the type that inference computes in: the case's over the defaults.
 fn agreement_limits(settings: &Settings, parameters: &Parameters) -> AgreementLimits {
-    let precision = if settings.fp16 { DType::F16 } else { DType::F32 };
+    let precision = settings.precision();
     let stated = parameters.agreement.get(agreement_name(precision));
     AgreementLimits::of_precision(precision).with(stated.into_iter().flatten())
 }

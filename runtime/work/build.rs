@@ -12,7 +12,6 @@ use crate::engine::{self, Artifact, Engine, EngineError, LentMemory, Options, Se
 use crate::event::{EngineFacts, Failure, SidecarFacts};
 use crate::monitor::{self, DeviceFacts};
 use crate::plan::{EngineChoice, Job, ModelInput, Settings};
-use crate::tensor::DType;
 use crate::units::Seconds;
 
 pub use crate::script::Sessions;
@@ -68,7 +67,7 @@ fn load_each<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifact<'m
         command: job.engine.command.clone(),
         threads: job.engine.threads as usize,
         batch_size: job.settings.batch_size as usize,
-        precision: precision(&job.settings),
+        precision: job.settings.precision(),
         extra: job.engine.options.clone(),
         config: vendor_config(job),
     };
@@ -90,11 +89,6 @@ fn vendor_config(job: &Job) -> IndexMap<String, serde_json::Value> {
     let folders = [("perf_dir", root), ("data_dir", &job.data_dir), ("log_dir", &job.log_dir)];
     let folders = folders.map(|(key, folder)| (key.to_owned(), folder.to_string_lossy().into()));
     job.config.clone().into_iter().chain(folders).collect()
-}
-
-/// The floating-point type that the settings ask for.
-pub fn precision(settings: &Settings) -> DType {
-    if settings.fp16 { DType::F16 } else { DType::F32 }
 }
 
 /// The version of what was loaded: its own where the vendor brings it, else that of the engine's row.
@@ -134,7 +128,7 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
         driver: first.as_ref().and_then(|s| s.driver()).or_else(|| known.as_ref()?.driver.clone()),
         device_id: known.and_then(|known| known.id),
         device,
-        precision: precision(&job.settings).to_string(),
+        precision: job.settings.precision().to_string(),
         threads: first.map_or(0, |s| u32::try_from(s.threads()).unwrap_or(u32::MAX)),
         options: job.engine.options.clone(),
         load_s,

@@ -18,7 +18,6 @@ use crate::monitor;
 use crate::plan::{Job, ModelInput};
 use crate::script::{CaseScripts, Forward, ScriptHost, limit_worker, on_script_stack};
 use crate::step::{Phase, Step};
-use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
 
 /// Where a worker's events go.
@@ -145,7 +144,7 @@ impl Worker<'_> {
     fn dataset(&self, scripts: &CaseScripts) -> Result<Arc<dyn Dataset>, Failure> {
         let job = self.job;
         let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
-        let dtype = if job.settings.fp16 { DType::F16 } else { DType::F32 };
+        let dtype = job.settings.precision();
         drawn::ensure(&job.data_dir).map_err(|e| failure(&e, "is the disk full?"))?;
         let dataset = pipeline.open(&job.data_dir, dtype).map_err(|e| failure(&e, ""))?;
         (self.emit)(Event::Dataset(dataset.facts().clone()));
