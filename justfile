@@ -3,36 +3,36 @@
 _list:
     @just --list --unsorted
 
-# The main job: ResNet-50 end to end on this machine's processor.
+# Run ResNet-50 end to end on this machine's processor.
 run *options:
     cargo run --release -- run --case resnet50 {{ options }}
 
-# What a run would do: every value with the file and line it comes from.
+# Show every value of a run with the file and line of its origin, without running it.
 plan *options:
     cargo run --release -- plan {{ options }}
 
-# Every test; says what this machine left out.
+# Run every test and list those skipped on this machine.
 test *filter:
     tests/run {{ filter }}
 
-# What must be clean before a commit.
+# Run the checks that must pass before a commit.
 check:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets -- -D warnings
 
-# Everything that CI does.
+# Run everything that CI runs.
 ci:
     bash .ci/run
 
-# Every test, with the second pure-Rust compiler, too (compiles for minutes).
+# Run every test with the second pure-Rust compiler included (compiles for minutes).
 tract:
     tests/run --features tract
 
-# The reference vectors of tests/reference; needs a Python with its requirements.txt.
+# Create the reference vectors of tests/reference; needs a Python with its requirements.txt.
 reference python="python3":
     {{ python }} tests/reference/make_resnet50.py
     {{ python }} tests/reference/make_pixels.py
 
-# Licences and advisories of everything that is built in; needs cargo-deny.
+# Check the licences and advisories of all dependencies; needs cargo-deny.
 deny:
     cargo deny check

@@ -1,18 +1,18 @@
-//! Steps of one engine in turns, timed as the worker times them: submit until synchronised, from lent memory.
+//! Times steps of one engine in turns, as a worker does: from submit until synchronised, with inputs in lent memory.
 //!
 //!     cargo bench --bench engine -- ENGINE MODEL.onnx BATCH THREADS [OPTION=VALUE ...]
 //!
-//! ENGINE is a row of the table, the shared library of a plug-in, or the file of an `InferModel` class for a sidecar;
-//! VALUE is JSON, or else text. Prints the engine's version; then, for each number of seconds on standard input, samples a
-//! second by the median and by the quickest step of a turn as long. `engines_side_by_side.py` runs it in turns with the
-//! same library in Python.
+//! ENGINE is a row of the table of engines, the shared library of a plug-in, or the file of an `InferModel` class for a
+//! sidecar; VALUE is JSON, otherwise text. Prints the engine's version. Then, for each number of seconds on standard
+//! input, runs a turn of that length and prints samples per second from its median step and from its fastest step.
+//! `engines_side_by_side.py` alternates this program with the same library in Python.
 
 use std::error::Error;
 use std::io::stdin;
 use std::path::Path;
 use std::sync::Arc;
 
-use flagperf::engine::{Artifact, Engine, LentMemory, Options, Session, Value, find, open_plugin};
+use flagperf::engine::{Artifact, Engine, LentMemory, LoadOptions, Session, Value, find, open_plugin};
 use flagperf::measure::{Clock, Latency, MonotonicClock};
 use flagperf::tensor::{DType, HostMemory, Tensor};
 use flagperf_onnx::read_onnx;
@@ -21,32 +21,34 @@ use serde_json::Value as Json;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome<()> {
-    // Cargo adds `--bench`.
+    // `cargo bench` appends `--bench`.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let [name, model, batch, threads, own @ ..] = arguments.as_slice() else {
+    let [name, model, batch, threads, engine_options @ ..] = arguments.as_slice() else {
         return Err("usage: engine ENGINE MODEL.onnx BATCH THREADS [OPTION=VALUE ...]".into());
     };
-    let (engine, command) = engine_named(name)?;
-    let own = own.iter().map(|option| option.split_once('=').ok_or("an option is NAME=VALUE"));
+    let (engine, command) = find_engine(name)?;
+    let engine_options =
+        engine_options.iter().map(|option| option.split_once('=').ok_or("an option must have the form OPTION=VALUE"));
     let value = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Json::from(text));
-    let extra = own.map(|pair| pair.map(|(key, text)| (key.to_owned(), value(text)))).collect::<Result<_, _>>()?;
+    let extra =
+        engine_options.map(|pair| pair.map(|(key, text)| (key.to_owned(), value(text)))).collect::<Result<_, _>>()?;
     let (batch_size, threads) = (batch.parse()?, threads.parse()?);
     let precision = precision(Path::new(model))?;
     let folder = std::env::current_dir()?;
-    let options = Options { folder, threads, batch_size, precision, command, extra, ..Options::default() };
+    let options = LoadOptions { folder, threads, batch_size, precision, command, extra, ..LoadOptions::default() };
     let mut session = engine.load(Artifact::Onnx(Path::new(model)), &options)?;
     let inputs = inputs(session.as_mut(), batch_size)?;
     println!("{}", engine.check()?);
     for seconds in stdin().lines() {
-        let latency = turn(session.as_mut(), &inputs, seconds?.trim().parse()?)?;
-        let [median, quickest] = [latency.p50_s, latency.min_s].map(|step| batch_size as f64 / step.0);
-        println!("{median} {quickest}");
+        let latency = run_turn(session.as_mut(), &inputs, seconds?.trim().parse()?)?;
+        let [median, fastest] = [latency.p50_s, latency.min_s].map(|step| batch_size as f64 / step.0);
+        println!("{median} {fastest}");
     }
     Ok(())
 }
 
-/// The engine, and the command of its process when it is a sidecar.
-fn engine_named(name: &str) -> Outcome<(&'static dyn Engine, Vec<String>)> {
+/// Returns the engine and, for a sidecar, the command of its process.
+fn find_engine(name: &str) -> Outcome<(&'static dyn Engine, Vec<String>)> {
     let file = Path::new(name);
     if name.ends_with(".py") {
         let command = ["python3", "-m", "flagperf_sidecar", name].map(str::to_owned);
@@ -59,13 +61,13 @@ fn engine_named(name: &str) -> Outcome<(&'static dyn Engine, Vec<String>)> {
     Ok((find(name)?, Vec::new()))
 }
 
-/// The floating-point type of the model's first input.
+/// Returns the element type of the model's first input.
 fn precision(model: &Path) -> Outcome<DType> {
     let graph = read_onnx(model)?;
-    Ok(graph.inputs.first().ok_or("a model without inputs")?.spec.dtype)
+    Ok(graph.inputs.first().ok_or("the model has no inputs")?.spec.dtype)
 }
 
-/// Numbers between 0 and 1 in memory that the session lends.
+/// Returns inputs with numbers between 0 and 1 in memory that the session lends.
 fn inputs(session: &mut dyn Session, rows: usize) -> Result<Vec<Value>, Box<dyn Error>> {
     let mut values = Vec::new();
     for (index, info) in session.inputs().to_vec().into_iter().enumerate() {
@@ -82,8 +84,8 @@ fn inputs(session: &mut dyn Session, rows: usize) -> Result<Vec<Value>, Box<dyn 
     Ok(values)
 }
 
-/// Times of steps for so many seconds; two steps go before.
-fn turn(session: &mut dyn Session, inputs: &[Value], seconds: f64) -> Result<Latency, Box<dyn Error>> {
+/// Runs steps for the given number of seconds, after two untimed steps, and returns their latency.
+fn run_turn(session: &mut dyn Session, inputs: &[Value], seconds: f64) -> Result<Latency, Box<dyn Error>> {
     let clock = MonotonicClock::start();
     let mut step = || {
         let begin = clock.now();
@@ -98,5 +100,5 @@ fn turn(session: &mut dyn Session, inputs: &[Value], seconds: f64) -> Result<Lat
     while clock.now().since(start).0 < seconds {
         times.push(step()?);
     }
-    Ok(Latency::of(&times).ok_or("a turn of no step")?)
+    Ok(Latency::of(&times).ok_or("the turn has no steps")?)
 }

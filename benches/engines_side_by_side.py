@@ -1,12 +1,13 @@
-"""Our engines and the same libraries in a bare loop of their own Python API, in turns: samples a second and their ratio.
+"""Alternates flagperf's engines with bare loops over the libraries' own Python APIs: samples per second and ratios.
 
     python benches/engines_side_by_side.py PROGRAM MODEL.onnx [--rows openvino,onnxruntime,...] [--libtorch PLUG-IN]
 
-PROGRAM is the built bench: `cargo bench --bench engine --no-run` prints its path. MODEL.onnx is ResNet-50 as `flagperf run
---case resnet50` leaves it in the run's folder; with `--device cuda` one in f16. The Python needs the packages of the rows
-that are asked for; both sides open the very same library file. A bare loop does what core does: input in (pinned) host memory,
-transfer, compute, synchronise, each step. Prints a table: rates by the median step of each turn, and by the quickest step
-of all, which neighbours on the machine disturb least; on a device also the bare loop's rate with the input resident there.
+PROGRAM is the built benchmark: `cargo bench --bench engine --no-run` prints its path. MODEL.onnx is the ResNet-50 that
+`flagperf run --case resnet50` exports into the run's folder, in fp16 for `--device cuda`. The Python interpreter needs
+the packages of the selected rows; both sides open the same library file. In each step a bare loop does what `core`
+does: input in (pinned) host memory, transfer, compute, synchronise. Prints a table with the rates from the median step
+of each turn, and from the fastest step of all turns, which other load on the machine disturbs least. For a device it
+also prints the bare loop's rate with the input resident on the device.
 """
 
 import argparse
@@ -21,17 +22,17 @@ import numpy
 ENGINES = Path(__file__).resolve().parent.parent / "vendors"
 
 
-class Ours:
-    """The bench beside this file, in a process of its own."""
+class FlagperfEngine:
+    """The benchmark `engine`, in a process of its own."""
 
     def __init__(self, program, engine, model, batch, threads, options):
         command = [program, engine, model, str(batch), str(threads), *options]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.version = self.process.stdout.readline().strip()
         if not self.version:
-            raise SystemExit(f"{' '.join(command)}: ended with {self.process.wait()}")
+            raise SystemExit(f"{' '.join(command)}: exited with {self.process.wait()}")
 
-    def turn(self, seconds):
+    def run_turn(self, seconds):
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
         return [float(rate) for rate in self.process.stdout.readline().split()]
@@ -41,13 +42,13 @@ class Ours:
         self.process.wait()
 
 
-class Theirs:
-    """A function that computes one batch, and perhaps one that computes a batch which is on the device already."""
+class BareLoop:
+    """A function that runs one batch and, optionally, one that runs a batch that is already on the device."""
 
     def __init__(self, batch, step, resident=None):
         self.batch, self.step, self.resident = batch, step, resident
 
-    def turn(self, seconds, step=None):
+    def run_turn(self, seconds, step=None):
         step = step or self.step
         step(), step()
         times, begin = [], time.perf_counter()
@@ -59,13 +60,13 @@ class Theirs:
 
 
 def images(batch, dtype="float32"):
-    """Numbers between 0 and 1, as the bench has them."""
+    """Returns the same numbers between 0 and 1 as the benchmark `engine`."""
     shape = (batch, 3, 224, 224)
     return (numpy.arange(numpy.prod(shape)) % 255 / 255).astype(dtype).reshape(shape)
 
 
 def pinned(batch):
-    """Images in f16, in memory that the device reads directly."""
+    """Returns fp16 images in pinned memory, which the device reads directly."""
     import torch
 
     return torch.from_numpy(images(batch, "float16")).pin_memory()
@@ -81,7 +82,7 @@ def openvino_cpu(run):
     }
     request = openvino.Core().compile_model(run.model, "CPU", properties).create_infer_request()
     batch = images(run.batch)
-    return Theirs(run.batch, lambda: request.infer([batch], share_inputs=True, share_outputs=True))
+    return BareLoop(run.batch, lambda: request.infer([batch], share_inputs=True, share_outputs=True))
 
 
 def onnxruntime_cpu(run):
@@ -91,7 +92,7 @@ def onnxruntime_cpu(run):
     options.intra_op_num_threads = run.threads
     session = onnxruntime.InferenceSession(run.model, options, providers=["CPUExecutionProvider"])
     inputs = {session.get_inputs()[0].name: images(run.batch)}
-    return Theirs(run.batch, lambda: session.run(None, inputs))
+    return BareLoop(run.batch, lambda: session.run(None, inputs))
 
 
 def onnxruntime_cuda(graph):
@@ -103,7 +104,7 @@ def onnxruntime_cuda(graph):
         session = onnxruntime.InferenceSession(run.model, providers=[("CUDAExecutionProvider", options)])
         binding, name = session.io_binding(), session.get_inputs()[0].name
         host = pinned(run.batch).numpy()
-        there = onnxruntime.OrtValue.ortvalue_from_numpy(host, "cuda", 0)
+        on_device = onnxruntime.OrtValue.ortvalue_from_numpy(host, "cuda", 0)
         binding.bind_output(session.get_outputs()[0].name, "cuda")
 
         def resident():
@@ -112,25 +113,25 @@ def onnxruntime_cuda(graph):
 
         def step():
             if graph:
-                there.update_inplace(host)
+                on_device.update_inplace(host)
             else:
                 binding.bind_cpu_input(name, host)
             resident()
 
         def resident_alone():
-            binding.bind_ortvalue_input(name, there)
+            binding.bind_ortvalue_input(name, on_device)
             resident()
 
-        binding.bind_ortvalue_input(name, there)
+        binding.bind_ortvalue_input(name, on_device)
         resident()
         torch.cuda.synchronize()
-        return Theirs(run.batch, step, resident_alone)
+        return BareLoop(run.batch, step, resident_alone)
 
     return loop
 
 
-def network(device, folded):
-    """torchvision's ResNet-50, channels last; each batch normalization folded into its convolution, if that is asked."""
+def torchvision_network(device, folded):
+    """Returns torchvision's ResNet-50, channels last, optionally with batch normalizations folded into convolutions."""
     import torch
     import torchvision
     from torch.fx.experimental.optimization import fuse
@@ -146,23 +147,23 @@ def eager_cpu(folded):
         import torch
 
         torch.set_num_threads(run.threads)
-        model, batch = network("cpu", folded), torch.from_numpy(images(run.batch))
+        model, batch = torchvision_network("cpu", folded), torch.from_numpy(images(run.batch))
 
         @torch.inference_mode()
         def step():
             model(batch)
 
-        return Theirs(run.batch, step)
+        return BareLoop(run.batch, step)
 
     return loop
 
 
-def on_cuda(model, batch):
-    """A bare loop over a model of torch's on the device."""
+def cuda_loop(model, batch):
+    """Returns a bare loop for a torch model on the device."""
     import torch
 
     host = pinned(batch)
-    there = host.to("cuda")
+    on_device = host.to("cuda")
 
     @torch.inference_mode()
     def step():
@@ -171,10 +172,10 @@ def on_cuda(model, batch):
 
     @torch.inference_mode()
     def resident():
-        model(there)
+        model(on_device)
         torch.cuda.synchronize()
 
-    return Theirs(batch, step, resident)
+    return BareLoop(batch, step, resident)
 
 
 def eager_cuda(folded):
@@ -182,7 +183,7 @@ def eager_cuda(folded):
         import torch
 
         torch.backends.cudnn.benchmark = True
-        return on_cuda(network("cuda", folded), run.batch)
+        return cuda_loop(torchvision_network("cuda", folded), run.batch)
 
     return loop
 
@@ -191,35 +192,35 @@ def graph_cuda(run):
     import torch
 
     torch.backends.cudnn.benchmark = True
-    model, host = network("cuda", folded=True), pinned(run.batch)
+    model, host = torchvision_network("cuda", folded=True), pinned(run.batch)
     with torch.inference_mode():
-        there, graph = host.to("cuda"), torch.cuda.CUDAGraph()
+        on_device, graph = host.to("cuda"), torch.cuda.CUDAGraph()
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(3):
-                model(there)
+                model(on_device)
         torch.cuda.synchronize()
         with torch.cuda.graph(graph):
-            model(there)
+            model(on_device)
 
     def resident():
         graph.replay()
         torch.cuda.synchronize()
 
     def step():
-        there.copy_(host, non_blocking=True)
+        on_device.copy_(host, non_blocking=True)
         resident()
 
-    return Theirs(run.batch, torch.inference_mode()(step), resident)
+    return BareLoop(run.batch, torch.inference_mode()(step), resident)
 
 
 def compiled_cuda(run):
     import onnx2torch
     import torch
 
-    # As vendors/nvidia/engines/inductor.py has it.
+    # The same settings as in vendors/nvidia/engines/inductor.py.
     torch.backends.cudnn.benchmark = True
     model = onnx2torch.convert(run.model).eval().to("cuda").to(memory_format=torch.channels_last)
-    return on_cuda(torch.compile(model, mode="max-autotune", dynamic=False), run.batch)
+    return cuda_loop(torch.compile(model, mode="max-autotune", dynamic=False), run.batch)
 
 
 def library(package, pattern):
@@ -232,7 +233,7 @@ def ort_cuda_options(graph):
     return lambda: ["provider=cuda", f"provider_options={options}", library("onnxruntime", "capi/libonnxruntime.so*")]
 
 
-# Our engine and its options, the bare loop.
+# For each row: the engine, its options, and the bare loop.
 ROWS = {
     "cpu": {
         "openvino": ("openvino", lambda: [library("openvino", "libs/libopenvino_c.so*")], openvino_cpu),
@@ -251,30 +252,30 @@ ROWS = {
 }
 
 
-def in_turns(ours, theirs, turns, seconds):
-    """Rates of both sides, a pair a turn; who begins changes."""
+def alternate(flagperf, bare_loop, turns, seconds):
+    """Returns the rates of both sides, one pair per turn; the sides alternate in going first."""
     pairs = []
     for turn in range(turns):
-        sides = [ours, theirs] if turn % 2 else [theirs, ours]
-        rates = {side: side.turn(seconds) for side in sides}
-        pairs.append((rates[ours], rates[theirs]))
+        sides = [flagperf, bare_loop] if turn % 2 else [bare_loop, flagperf]
+        rates = {side: side.run_turn(seconds) for side in sides}
+        pairs.append((rates[flagperf], rates[bare_loop]))
     return pairs
 
 
 def row(pairs):
-    (mine, best), (other, best_other) = [
-        (statistics.median(median for median, _ in side), max(quickest for _, quickest in side)) for side in zip(*pairs)
+    (own, best), (other, best_other) = [
+        (statistics.median(median for median, _ in side), max(fastest for _, fastest in side)) for side in zip(*pairs)
     ]
-    ratio = statistics.median(mine[0] / other[0] for mine, other in pairs)
-    return f"{mine:.2f} | {other:.2f} | {ratio:.3f} | {best:.2f} | {best_other:.2f} | {best / best_other:.3f}"
+    ratio = statistics.median(own[0] / other[0] for own, other in pairs)
+    return f"{own:.2f} | {other:.2f} | {ratio:.3f} | {best:.2f} | {best_other:.2f} | {best / best_other:.3f}"
 
 
-def arguments():
+def parse_arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("model")
     parser.add_argument("--device", choices=list(ROWS), default="cpu")
-    parser.add_argument("--rows", help="names of rows with commas between; all that can be had when absent")
+    parser.add_argument("--rows", help="comma-separated names of rows; by default all rows that can run")
     parser.add_argument("--libtorch", help="the plug-in that `flagperf backend install libtorch` names")
     parser.add_argument("--batches", default="1,8")
     parser.add_argument("--turns", type=int, default=15)
@@ -284,22 +285,25 @@ def arguments():
 
 
 def main():
-    given = arguments()
-    rows = ROWS[given.device]
-    print("| row | version | batch | ours | Python | ratio | ours, quickest | Python, quickest | ratio | resident |")
+    arguments = parse_arguments()
+    rows = ROWS[arguments.device]
+    print("| row | version | batch | flagperf | Python | ratio | flagperf, best | Python, best | ratio | resident |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    names = given.rows.split(",") if given.rows else [name for name in rows if given.libtorch or "libtorch" not in name]
+    available = [name for name in rows if arguments.libtorch or "libtorch" not in name]
+    names = arguments.rows.split(",") if arguments.rows else available
     for name in names:
         engine, options, loop = rows[name]
-        for batch in map(int, given.batches.split(",")):
-            run = argparse.Namespace(model=given.model, batch=batch, threads=given.threads)
-            program = given.libtorch if engine == "libtorch" else engine
-            ours = Ours(given.program, program, given.model, batch, given.threads, options())
-            theirs = loop(run)
-            pairs = in_turns(ours, theirs, given.turns, given.seconds)
-            resident = f"{theirs.turn(given.seconds, theirs.resident)[0]:.2f}" if theirs.resident else ""
-            ours.close()
-            print(f"| {name} | {ours.version} | {batch} | {row(pairs)} | {resident} |", flush=True)
+        for batch in map(int, arguments.batches.split(",")):
+            run = argparse.Namespace(model=arguments.model, batch=batch, threads=arguments.threads)
+            program = arguments.libtorch if engine == "libtorch" else engine
+            flagperf = FlagperfEngine(arguments.program, program, run.model, batch, run.threads, options())
+            bare_loop = loop(run)
+            pairs = alternate(flagperf, bare_loop, arguments.turns, arguments.seconds)
+            resident = ""
+            if bare_loop.resident:
+                resident = f"{bare_loop.run_turn(arguments.seconds, bare_loop.resident)[0]:.2f}"
+            flagperf.close()
+            print(f"| {name} | {flagperf.version} | {batch} | {row(pairs)} | {resident} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-//! What the host itself costs: the null engine with a case's scripts around it.
+//! Measures the overhead of the host: a case's scripts with the null engine.
 //!
-//! `cargo bench --bench host_overhead` prints, for batches of 1 and 64 preloaded samples, the time of a step that is
-//! the host's (script, outputs, accounting; evaluation apart), and the ratio whole / core with an engine that sleeps
-//! 5 ms a step.
+//! `cargo bench --bench host_overhead` prints, for batches of 1 and 64 preloaded samples, the host's part of a step
+//! (script, outputs, accounting; evaluation separately), and the ratio whole / core with an engine that sleeps 5 ms per
+//! step.
 
 #[path = "../tests/support/jobs.rs"]
 mod jobs;
@@ -18,18 +18,18 @@ use indexmap::IndexMap;
 use serde_json::json;
 
 fn main() {
-    println!("us a step, null engine   steps      core load_wait    output      host  evaluate");
+    println!("us per step, null engine steps      core load_wait    output      host  evaluate");
     for batch in [1, 64] {
-        row(&format!("batch {batch}"), &measure(batch, batch * 2_000, 0.0));
+        print_row(&format!("batch {batch}"), &measure(batch, batch * 2_000, 0.0));
     }
     let m = measure(64, 64 * 100, 5.0);
-    row("batch 64, sleeps 5 ms", &m);
+    print_row("batch 64, sleeps 5 ms", &m);
     let rate = |r: Option<flagperf::units::SamplesPerSecond>| r.map_or(f64::NAN, |r| r.0);
     let ratio = rate(m.throughput_whole_samples_per_s) / rate(m.throughput_core_samples_per_s);
-    println!("whole / core, 5 ms a step, batch 64: {ratio:.4}");
+    println!("whole / core, 5 ms per step, batch 64: {ratio:.4}");
 }
 
-fn row(name: &str, m: &Measurement) {
+fn print_row(name: &str, m: &Measurement) {
     let us = |part: fn(&PassTimes) -> Seconds| m.passes.iter().map(|p| part(p).0).sum::<f64>() * 1e6 / m.steps as f64;
     let parts = [us(|p| p.core_s), us(|p| p.load_wait_s), us(|p| p.output_s), us(|p| p.host_s), us(|p| p.evaluate_s)];
     let parts: String = parts.iter().map(|part| format!("{part:>10.2}")).collect();

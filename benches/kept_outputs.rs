@@ -1,14 +1,15 @@
-//! Core while the host keeps outputs: samples a second of steps whose outputs are all kept, as validation keeps them.
+//! Measures whether `core` slows down while the host keeps the outputs of all steps, as validation does.
 //!
 //!     cargo bench --bench kept_outputs -- ENGINE [OPTION=VALUE ...]
 //!
-//! A small network, batches of one row. Prints one line for each number of outputs that are kept: the samples a second of
-//! the first tenth of the steps, and of the last. Core that grows with what the host keeps shows as a fall.
+//! Runs a small network with batches of one row. Prints one line per number of kept outputs: samples per second of the
+//! first tenth and of the last tenth of the steps. If `core` grows with the number of kept outputs, the second figure
+//! is lower.
 
 use std::error::Error;
 use std::path::Path;
 
-use flagperf::engine::{Artifact, Options, Value, find};
+use flagperf::engine::{Artifact, LoadOptions, Value, find};
 use flagperf::measure::{Clock, MonotonicClock};
 use flagperf::tensor::Tensor;
 use flagperf::units::Seconds;
@@ -16,33 +17,35 @@ use flagperf_onnx::layers::{self, Linear};
 use flagperf_onnx::{GraphBuilder, write_onnx};
 use serde_json::Value as Json;
 
-/// Outputs that are kept in each turn.
+/// Numbers of outputs that are kept, one per turn.
 const KEPT: [usize; 3] = [100, 1_000, 20_000];
 const WIDTH: usize = 64;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Cargo adds `--bench`.
+    // `cargo bench` appends `--bench`.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let [name, own @ ..] = arguments.as_slice() else {
+    let [name, engine_options @ ..] = arguments.as_slice() else {
         return Err("usage: kept_outputs ENGINE [OPTION=VALUE ...]".into());
     };
-    let own = own.iter().map(|option| option.split_once('=').ok_or("an option is NAME=VALUE"));
+    let engine_options =
+        engine_options.iter().map(|option| option.split_once('=').ok_or("an option must have the form OPTION=VALUE"));
     let value = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Json::from(text));
-    let extra = own.map(|pair| pair.map(|(key, text)| (key.to_owned(), value(text)))).collect::<Result<_, _>>()?;
+    let extra =
+        engine_options.map(|pair| pair.map(|(key, text)| (key.to_owned(), value(text)))).collect::<Result<_, _>>()?;
     let (folder, engine) = (tempfile::tempdir()?, find(name)?);
     let path = folder.path().join("model.onnx");
-    write(&path)?;
+    write_model(&path)?;
     println!("{name} {}", engine.check()?);
-    let options = Options { threads: 1, extra, ..Options::default() };
+    let options = LoadOptions { threads: 1, extra, ..LoadOptions::default() };
     for kept in KEPT {
         let mut session = engine.load(Artifact::Onnx(&path), &options)?;
-        let [first, last] = turn(session.as_mut(), kept)?;
-        println!("{kept:6} kept: {first:8.0} samples/s in core at first, {last:8.0} at last");
+        let [first, last] = run_turn(session.as_mut(), kept)?;
+        println!("{kept:6} kept: {first:8.0} samples/s in core at the start, {last:8.0} at the end");
     }
     Ok(())
 }
 
-fn write(path: &Path) -> Result<(), Box<dyn Error>> {
+fn write_model(path: &Path) -> Result<(), Box<dyn Error>> {
     let mut builder = GraphBuilder::new("small");
     let x = builder.input("x", format!("N,{WIDTH},f32").parse()?)?;
     let y = layers::linear(&mut builder, "fc", &x, Linear::new(WIDTH, WIDTH))?;
@@ -51,8 +54,9 @@ fn write(path: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Samples a second in core over the first and the last tenth of so many steps, whose outputs are fetched and kept.
-fn turn(session: &mut dyn flagperf::engine::Session, steps: usize) -> Result<[f64; 2], Box<dyn Error>> {
+/// Runs `steps` steps, fetches and keeps their outputs, and returns samples per second in `core` of the first and the
+/// last tenth.
+fn run_turn(session: &mut dyn flagperf::engine::Session, steps: usize) -> Result<[f64; 2], Box<dyn Error>> {
     let clock = MonotonicClock::start();
     let batch = [Value::Host(Tensor::from_vec([1, WIDTH], vec![0.5f32; WIDTH])?)];
     let (mut kept, mut times) = (Vec::new(), Vec::new());

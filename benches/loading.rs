@@ -1,16 +1,16 @@
-//! Loading images, as fast as the workers can: decode, resize to 256, crop 224, normalise, in batches.
+//! Loads images in batches as fast as the loader's workers can: decode, resize to 256, crop to 224, normalise.
 //!
-//!     cargo bench --bench loading -- [DIR [WORKERS [BATCH [SECONDS]]]]   images a second, one line a pass
-//!     cargo bench --bench loading -- --dump OUT.safetensors DIR          the crops, `224,224,3,u8` by path
+//!     cargo bench --bench loading -- [DIR [WORKERS [BATCH [SECONDS]]]]   images per second, one line per pass
+//!     cargo bench --bench loading -- --dump OUT.safetensors DIR          writes the crops, `224,224,3,u8` by path
 //!
-//! DIR holds class folders; without it the project's drawn images are loaded. `loading_torchvision.py` beside this
-//! does the same with torchvision; `loading_side_by_side.py` runs the two in turns.
+//! DIR contains class folders; by default the project's drawn images are loaded. `loading_torchvision.py` in this
+//! folder does the same with torchvision, and `loading_side_by_side.py` alternates the two.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flagperf::data::{Dataset, Loader, LoaderOptions, OnBadSample, Pipeline, SampleSource, Transform};
+use flagperf::data::{BadSamplePolicy, Dataset, Loader, LoaderOptions, Pipeline, SampleSource, Transform};
 use flagperf::engine::HeapMemory;
 use flagperf::measure::{Clock, MonotonicClock};
 use flagperf::tensor::DType;
@@ -23,23 +23,23 @@ const MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const STD: [f32; 3] = [0.229, 0.224, 0.225];
 
 fn main() -> Outcome<()> {
-    // Cargo adds `--bench`.
+    // `cargo bench` appends `--bench`.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["--dump", out, directory] => dump(Path::new(out), Path::new(directory)),
+        ["--dump", out, directory] => write_crops(Path::new(out), Path::new(directory)),
         [] => {
             let drawn = PathBuf::from("datasets/drawn");
             flagperf::data::drawn::ensure(&drawn)?;
-            time(&drawn.join("generated/images"), 2, 32, 5.0)
+            time_passes(&drawn.join("generated/images"), 2, 32, 5.0)
         }
         [directory, ref rest @ ..] => {
             let number = |place: usize, default: f64| rest.get(place).map_or(Ok(default), |text| text.parse());
-            time(Path::new(directory), number(0, 2.0)? as usize, number(1, 32.0)? as usize, number(2, 5.0)?)
+            time_passes(Path::new(directory), number(0, 2.0)? as usize, number(1, 32.0)? as usize, number(2, 5.0)?)
         }
     }
 }
 
-fn open(directory: &Path, mean: [f32; 3], std: [f32; 3]) -> Outcome<Arc<dyn Dataset>> {
+fn open_dataset(directory: &Path, mean: [f32; 3], std: [f32; 3]) -> Outcome<Arc<dyn Dataset>> {
     let transforms =
         vec![Transform::Resize { size: 256 }, Transform::CenterCrop { size: 224 }, Transform::Normalize { mean, std }];
     let source = SampleSource::ImageFolder { images: PathBuf::from("."), classes: None };
@@ -52,15 +52,15 @@ fn loader(dataset: Arc<dyn Dataset>, workers: usize, batch_size: usize) -> Outco
         workers,
         prefetch: 2,
         fixed_rows: false,
-        on_bad_sample: OnBadSample::Fail,
+        on_bad_sample: BadSamplePolicy::Fail,
         preloaded: false,
     };
     Ok(Loader::new(dataset, options, &mut |_, bytes| Ok(Box::new(HeapMemory::zeroed(bytes)?)))?)
 }
 
-/// Passes over the dataset until `seconds` are over; each begins with nothing read ahead.
-fn time(directory: &Path, workers: usize, batch_size: usize, seconds: f64) -> Outcome<()> {
-    let dataset = open(directory, MEAN, STD)?;
+/// Runs passes over the dataset for `seconds`, each from an empty prefetch queue, and prints the rate of each.
+fn time_passes(directory: &Path, workers: usize, batch_size: usize, seconds: f64) -> Outcome<()> {
+    let dataset = open_dataset(directory, MEAN, STD)?;
     let samples = dataset.len();
     let mut loader = loader(dataset, workers, batch_size)?;
     let clock = MonotonicClock::start();
@@ -77,8 +77,8 @@ fn time(directory: &Path, workers: usize, batch_size: usize, seconds: f64) -> Ou
 }
 
 /// Writes the crop of every image as `224,224,3,u8`, keyed by its path.
-fn dump(out: &Path, directory: &Path) -> Outcome<()> {
-    let dataset = open(directory, [0.0; 3], [1.0; 3])?;
+fn write_crops(out: &Path, directory: &Path) -> Outcome<()> {
+    let dataset = open_dataset(directory, [0.0; 3], [1.0; 3])?;
     let mut loader = loader(Arc::clone(&dataset), 2, 1)?;
     loader.start_pass()?;
     let mut crops = Vec::new();

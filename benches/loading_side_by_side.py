@@ -1,8 +1,8 @@
-"""Our loader and torchvision's in turns, so that both meet the same machine: images a second and their ratio.
+"""Alternates flagperf's loader with torchvision's under the same machine load: images per second and their ratio.
 
     python benches/loading_side_by_side.py PROGRAM DIR [TURNS [WORKERS [BATCH]]]
 
-PROGRAM is the built bench: `cargo bench --bench loading --no-run` prints its path.
+PROGRAM is the built benchmark: `cargo bench --bench loading --no-run` prints its path.
 """
 
 import statistics
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-THEIRS = [sys.executable, str(Path(__file__).with_name("loading_torchvision.py"))]
+TORCHVISION_COMMAND = [sys.executable, str(Path(__file__).with_name("loading_torchvision.py"))]
 
 
 def rate(command: list[str]) -> float:
@@ -22,9 +22,10 @@ def main(program: str, directory: str, turns: str = "5", workers: str = "2", bat
     options = [directory, workers, batch, "3"]
     ratios = []
     for turn in range(int(turns)):
-        ours, theirs = rate([program, *options]), rate([*THEIRS, *options])
-        ratios.append(ours / theirs)
-        print(f"turn {turn}: ours {ours:.0f} images/s, torchvision {theirs:.0f} images/s, {ours / theirs:.2f} times")
+        flagperf, torchvision = rate([program, *options]), rate([*TORCHVISION_COMMAND, *options])
+        ratios.append(flagperf / torchvision)
+        rates = f"flagperf {flagperf:.0f} images/s, torchvision {torchvision:.0f} images/s"
+        print(f"turn {turn}: {rates}, {flagperf / torchvision:.2f} times")
     print(f"median {statistics.median(ratios):.2f} times, {min(ratios):.2f} to {max(ratios):.2f}")
 
 

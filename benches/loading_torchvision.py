@@ -1,8 +1,8 @@
-"""Loading images with torchvision's DataLoader, as `loading.rs` does it: images a second, one line a pass.
+"""Loads images with torchvision's DataLoader, like `loading.rs` with flagperf's: images per second, one line per pass.
 
     python benches/loading_torchvision.py DIR [WORKERS [BATCH [SECONDS]]]
 
-DIR holds class folders. The workers are started before the first pass and kept, as a trainer would.
+DIR contains class folders. The workers start before the first pass and stay, as in training.
 """
 
 import sys

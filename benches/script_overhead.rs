@@ -1,16 +1,16 @@
-//! What a step costs around the engine: the forward function of ResNet-50 on the null engine, and what the counting
-//! allocator adds to an allocation.
+//! Measures the cost of a script around the engine: the forward function of ResNet-50 on the null engine, and the cost
+//! of an allocation with the counting allocator.
 //!
-//! `cargo bench --bench script_overhead`; the host's own share of a step is in `host_overhead`.
+//! Run with `cargo bench --bench script_overhead`; `host_overhead` measures the host's own part of a step.
 
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use flagperf::engine::{Artifact, Options, Value, find};
+use flagperf::engine::{Artifact, LoadOptions, Value, find};
 use flagperf::measure::{Clock, MonotonicClock};
 use flagperf::plan::Limits;
-use flagperf::script::{CaseScripts, Forward, ScriptHost, Sessions};
+use flagperf::script::{CaseScripts, ForwardKind, HostServices, Sessions};
 use flagperf::tensor::Tensor;
 use indexmap::IndexMap;
 
@@ -27,12 +27,12 @@ fn main() {
 
     let extra = [("inputs", "input", "N,3,224,224,f32"), ("outputs", "output", "N,1000,f32")];
     let extra = extra.map(|(key, name, spec)| (key.to_owned(), serde_json::json!({ name: spec })));
-    let options = Options { batch_size: 64, extra: IndexMap::from(extra), ..Options::default() };
+    let options = LoadOptions { batch_size: 64, extra: IndexMap::from(extra), ..LoadOptions::default() };
     let load = || find("null").expect("a row of the table").load(Artifact::Onnx(Path::new("foo")), &options);
-    let mut bare = load().expect("the null engine takes any model");
-    let session = Arc::new(Mutex::new(load().expect("the null engine takes any model")));
+    let mut bare = load().expect("the null engine accepts any model");
+    let session = Arc::new(Mutex::new(load().expect("the null engine accepts any model")));
 
-    let host = ScriptHost { log: Arc::new(|_, _, _| {}), clock: clock.clone() };
+    let host = HostServices { log: Arc::new(|_, _, _| {}), clock: clock.clone() };
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/resnet50");
     let begin = clock.now();
     let scripts = CaseScripts::load(&dir, &Limits::default(), host.clone()).expect("the case's scripts compile");
@@ -41,12 +41,19 @@ fn main() {
     (0..10).for_each(|_| drop(CaseScripts::load(&dir, &Limits::default(), host.clone())));
     println!("loading the scripts of a case: {:.3} ms", clock.now().since(begin).0 * 1e2);
     let sessions = Sessions::from([("model".to_owned(), session)]);
-    let mut forward = scripts.forward(Forward::Model, sessions).expect("the case has a forward function");
+    let mut forward = scripts.forward(ForwardKind::Model, sessions).expect("the case has a forward function");
 
-    let images = Tensor::from_vec([64, 3, 224, 224], vec![0.0f32; 64 * 3 * 224 * 224]).expect("as many as the shape");
+    let images =
+        Tensor::from_vec([64, 3, 224, 224], vec![0.0f32; 64 * 3 * 224 * 224]).expect("the shape fits the data");
     let inputs = IndexMap::from([("images".to_owned(), images.clone())]);
-    let given = [Value::Host(images)];
-    measure("null engine alone", Box::new(move || drop(black_box(bare.submit(&given).expect("it takes the images")))));
-    measure("with the script around it", Box::new(move || drop(black_box(forward.call(&inputs).expect("it runs")))));
+    let values = [Value::Host(images)];
+    measure(
+        "null engine alone",
+        Box::new(move || drop(black_box(bare.submit(&values).expect("the engine accepts the images")))),
+    );
+    measure(
+        "with the script around it",
+        Box::new(move || drop(black_box(forward.call(&inputs).expect("the script runs")))),
+    );
     measure("allocating and freeing 64 bytes", Box::new(|| drop(black_box(Vec::<u8>::with_capacity(64)))));
 }

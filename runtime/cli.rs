@@ -1,8 +1,7 @@
-//! The command line: what is asked becomes a plan, a run, a list; the answer is text and an exit code.
+//! The command line: parses the arguments, runs the command, and returns its exit code.
 //!
 //! Decides nothing about a measurement.
 
-mod answer;
 mod arguments;
 mod backend;
 mod doctor;
@@ -10,6 +9,7 @@ mod list;
 mod output;
 mod probe;
 mod run;
+mod setup;
 mod work;
 
 use std::process::ExitCode;
@@ -23,10 +23,10 @@ use arguments::Command;
 /// Runs the program with the process's own arguments.
 ///
 /// # Errors
-/// When standard output or the system fails; everything else is an exit code of [`EXIT_CODES`].
+/// Fails when standard output or a system call fails; every other result is an exit code of [`EXIT_CODES`].
 pub fn main() -> anyhow::Result<ExitCode> {
-    // As with a disk that is full: a write fails, and whoever writes says so.
-    crate::run::survive_file_size_limit().context("signals cannot be handled")?;
+    // Beyond the limit a write then fails, as on a full disk, and the writer reports it.
+    crate::run::survive_file_size_limit().context("cannot install signal handlers")?;
     match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Plan(selection) => run::plan(&selection),

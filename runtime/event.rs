@@ -1,7 +1,7 @@
-//! What happens in a run, as values: workers emit events, the display, the logs and the record read them.
+//! Events: workers emit them; the display, the logs and the record read them.
 //!
-//! One JSON line an event on a worker's standard output; JSON has no NaN and no infinity, which are null there and read
-//! back as NaN. Knows no reader.
+//! A worker writes one JSON line per event to standard output. JSON has neither NaN nor infinity: both are written as
+//! null and read back as NaN. Knows nothing about the readers.
 
 mod budget;
 
@@ -15,25 +15,25 @@ use crate::units::{Bytes, Seconds};
 pub use crate::step::{Phase, Step};
 pub use budget::{EventBudget, LINE_BYTES_MAX, LINES_BYTES_MAX, LINES_MAX, TEXT_BYTES_MAX};
 
-/// How serious a log line is.
+/// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// Detail for developers.
     Debug,
-    /// Normal course.
+    /// Normal operation.
     Info,
-    /// Something a reader of the result should know.
+    /// Something that a reader of the results should know.
     Warning,
     /// Something failed.
     Error,
 }
 
-/// One thing that happened in a worker.
+/// Something that happened in a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The worker read its job; `pid` is its process.
+    /// The worker has read its job.
     Started {
         /// Process id of the worker.
         pid: u32,
@@ -42,7 +42,7 @@ pub enum Event {
     StepBegin {
         /// The step.
         step: Step,
-        /// What it does, for a person: `compiling with cpu.rten`.
+        /// A description for people: `compiling with cpu.rten`.
         detail: String,
     },
     /// A step ended.
@@ -52,219 +52,220 @@ pub enum Event {
         /// Wall time by the worker's monotonic clock.
         time_s: Seconds,
     },
-    /// Where a measured loop stands; every step while someone watches, else every `log_freq` steps.
+    /// Progress of a measured loop: several times a second when the run is displayed, otherwise every `log_freq` steps.
     Progress {
-        /// Validation or inference; warm-up reports as its own.
+        /// Validation or inference, also during warm-up.
         step: Step,
-        /// Whether this is warm-up, which counts for nothing.
+        /// Whether this is warm-up, which is not part of the results.
         warmup: bool,
-        /// Pass, from 0.
+        /// Index of the pass, from 0.
         pass: u32,
         /// Number of passes; 0 when unknown.
         passes: u32,
         /// Batches done in this pass.
         batch: u64,
-        /// Batches of a pass; 0 when unknown.
+        /// Number of batches in a pass; 0 when unknown.
         batches: u64,
         /// Samples done since the loop began.
         samples: u64,
         /// Time since the loop began.
         elapsed_s: Seconds,
     },
-    /// What the model is: made in validate, or read from the file in infer.
+    /// The model: created in the validation phase, or read from its files in the inference phase.
     Model(ModelFacts),
-    /// What the dataset is.
+    /// The dataset.
     Dataset(DatasetFacts),
-    /// Which engine was loaded.
+    /// The engine that was loaded.
     Engine(Box<EngineFacts>),
-    /// The sidecar of the engine, with what it showed when it ran.
+    /// The engine's sidecar, including what is known only after its first run.
     Sidecar(Box<SidecarFacts>),
-    /// A sample that could not be read and is counted as failed.
+    /// A sample could not be read and is counted as failed.
     SampleFailed {
         /// The file or other name of the sample.
         sample: String,
         /// Why.
         reason: String,
     },
-    /// Files written by the phase, by what they are (`onnx`, `samples`, `outputs`).
+    /// The phase wrote a file.
     Wrote {
-        /// What the file is.
+        /// The kind of file: `onnx`, `manifest`, `samples`.
         what: String,
-        /// Where it is.
+        /// Path of the file.
         path: String,
-        /// Its size.
+        /// Size of the file.
         size_bytes: Bytes,
-        /// SHA-256 of its content, hexadecimal; empty for what is rewritten as the run goes on.
+        /// SHA-256 of the content, hexadecimal; empty for a file that is rewritten during the run.
         sha256: String,
     },
-    /// The phase's figures so far, after every pass. Its `passes` holds only those that no earlier event had.
+    /// The figures of the phase so far, emitted after every pass. `passes` contains only the passes that no earlier
+    /// event contained.
     Measured(Box<Measurement>),
-    /// How the outputs of inference agree with those of validation.
+    /// The agreement of the outputs of inference with those of validation.
     Agreement(Agreement),
     /// A line for the logs.
     Log {
-        /// How serious.
+        /// Severity.
         level: Level,
-        /// Where it was said: `script resnet50/model.rhai:12`, `loader`.
+        /// The origin of the line: `script resnet50/model.rhai:12`, `loader`.
         source: String,
-        /// What was said.
+        /// The text of the line.
         message: String,
     },
-    /// The phase failed; nothing follows.
+    /// The phase failed. This is the last event.
     Failed(Failure),
-    /// The phase ended well; nothing follows.
+    /// The phase succeeded. This is the last event.
     Finished {
         /// Peak resident memory of the worker.
         memory_bytes_max: Bytes,
     },
 }
 
-/// Why something failed: what, where, and what to do.
+/// A failure: the step in which it happened, the reason, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason}")]
 pub struct Failure {
-    /// The step in which it happened.
+    /// The step that failed.
     pub step: Option<Step>,
-    /// Lower-case fragment with the value in backticks; may have several lines (a script's source line).
+    /// A lower-case fragment with values in backticks. It may have several lines, such as the source line of a script.
     pub reason: String,
-    /// What to do about it; may be empty.
+    /// What to do about the failure; may be empty.
     pub hint: String,
 }
 
-/// What a model is.
+/// Properties of a model.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ModelFacts {
-    /// Learned values, over all graphs; `None` when the model is not read.
+    /// Number of learned values in all graphs; `None` when the host does not read the model.
     pub parameters: Option<u64>,
-    /// Multiply-adds for one sample, over all graphs; `None` when a shape is unknown.
+    /// Multiply-adds per sample in all graphs; `None` when a shape is unknown.
     pub multiply_adds_per_sample: Option<u64>,
-    /// Version of the standard operator set; 0 when the model is not read.
+    /// Version of the standard operator set; 0 when the host does not read the model.
     pub opset: i64,
-    /// Where the weights come from, in words: file names, `seeded random values`, `of m.onnx`.
+    /// The origin of the weights, for people: file names, `seeded random values`, `from m.onnx`.
     pub weights: String,
-    /// Whether the weights are known to be random: then accuracy means nothing. configs/README.md has the rule for model
-    /// files.
+    /// Whether the weights are known to be random, so that accuracy is meaningless. configs/README.md states the rule
+    /// for model files.
     pub weights_are_random: bool,
-    /// Validation: every file that the graphs read weights from.
+    /// In validation, every file from which the graphs read weights.
     #[serde(default)]
     pub weights_files: Vec<FileFacts>,
-    /// Inputs by name, as specifications.
+    /// Tensor specifications of the inputs by name.
     pub inputs: IndexMap<String, String>,
-    /// Outputs by name, as specifications.
+    /// Tensor specifications of the outputs by name.
     pub outputs: IndexMap<String, String>,
-    /// Inference: the files that were opened, by graph: first the one that the engine was given, then those that are
-    /// read with it. Empty where the engine was given a graph in memory or a placeholder.
+    /// In inference, the opened files of each graph: first the file that was passed to the engine, then its data files.
+    /// Empty when the engine received a graph in memory or a placeholder.
     #[serde(default)]
     pub files: IndexMap<String, Vec<FileFacts>>,
 }
 
-/// A file by its content.
+/// A file, identified by its content.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileFacts {
-    /// Where it is.
+    /// Path of the file.
     pub path: String,
-    /// Its size.
+    /// Size of the file.
     pub size_bytes: Bytes,
-    /// SHA-256 of its content, hexadecimal.
+    /// SHA-256 of the content, hexadecimal.
     pub sha256: String,
 }
 
-/// What a dataset is.
+/// Properties of a dataset.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DatasetFacts {
-    /// Where it lies.
+    /// Path or description of the location.
     pub location: String,
     /// Number of samples.
     pub samples: u64,
     /// SHA-256 over the index (names, sizes and classes in order), hexadecimal.
     pub index_sha256: String,
-    /// The steps every sample goes through, as text.
+    /// The transforms that are applied to every sample, as text.
     pub pipeline: Vec<String>,
-    /// Whether the project drew it itself (no accuracy means anything on it).
+    /// Whether flagperf generated the data itself, so that accuracy is meaningless.
     pub synthetic: bool,
 }
 
-/// What an engine is and how it was loaded.
+/// Properties of an engine and how it was loaded.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct EngineFacts {
-    /// Its name in the table of engines.
+    /// Name in the table of engines.
     pub name: String,
-    /// Version of the library behind it.
+    /// Version of the underlying library.
     pub version: String,
-    /// The device it runs on, as the engine names it (`cpu`).
+    /// Device on which the engine runs, by the engine's name for it (`cpu`).
     pub device: String,
-    /// What tells the device from every other one (a UUID), where the vendor's monitor knows for certain which it is.
+    /// Unique id of the device (a UUID), when the vendor's monitor can identify the device with certainty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_id: Option<String>,
-    /// Version of the device's driver, where the device has one that tells.
+    /// Version of the device's driver, when it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// The type it computes in.
+    /// Element type in which the engine computes.
     pub precision: String,
-    /// Threads it computes with; 0 when it does not say.
+    /// Number of compute threads; 0 when the engine does not report it.
     pub threads: u32,
-    /// Options it was given.
+    /// Options that were passed to the engine.
     pub options: IndexMap<String, serde_json::Value>,
-    /// Time of loading or compiling.
+    /// Time spent loading or compiling.
     pub load_s: Seconds,
-    /// Nodes of the model by the provider that runs them, for an engine with providers.
+    /// Number of model nodes per execution provider, for an engine that has providers.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub nodes_by_provider: IndexMap<String, u64>,
-    /// The plug-in that it is in, when it is in one.
+    /// The plug-in that contains the engine, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PluginFacts>,
-    /// The process that it is, when it is one.
+    /// The sidecar that is the engine, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<SidecarFacts>,
 }
 
-/// An engine that the vendor brings as a process.
+/// An engine that a vendor supplies as a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SidecarFacts {
-    /// Its own name.
+    /// Name that the sidecar reports.
     pub name: String,
-    /// Version of what computes, as it says.
+    /// Version of the computing library that the sidecar reports.
     pub version: String,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// SHA-256 of the vendor's files that the command names, hexadecimal, by the name there.
+    /// SHA-256, hexadecimal, of the vendor's files in the command, by their names in the command.
     pub files_sha256: IndexMap<String, String>,
-    /// Outputs that came in another shape than the model declares and were taken in the declared one, by name.
+    /// Outputs whose shape differed from the one that the model declares, and which were reshaped to it, by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub reshaped_outputs: IndexMap<String, ReshapedOutput>,
-    /// What the first run gave besides outputs and seconds.
+    /// The value that the first run returned besides outputs and seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub third_value: Option<ThirdValue>,
 }
 
-/// An output that was taken in another shape than it came in; the order of its elements is the same.
+/// An output that was reshaped to the declared shape; the order of its elements is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReshapedOutput {
-    /// As it came: `4000,f32`.
+    /// Specification of the received output: `4000,f32`.
     pub from: String,
-    /// As it was taken, which is what the model declares: `4,1000,f32`.
+    /// Specification that the model declares: `4,1000,f32`.
     pub to: String,
 }
 
-/// A value that a vendor's class gives after outputs and seconds; nothing is done with it.
+/// A value that a vendor's class returns after outputs and seconds. It is recorded and not used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThirdValue {
-    /// The name of its type: `int`.
+    /// Name of the value's type: `int`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The beginning of the value as text: `2048`.
     pub repr: String,
 }
 
-/// An engine that the vendor brings as a shared library.
+/// An engine that a vendor supplies as a shared library.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginFacts {
-    /// Its own name.
+    /// Name that the plug-in reports.
     pub name: String,
-    /// Version of the library behind it.
+    /// Version of the underlying library.
     pub version: String,
-    /// The shared library.
+    /// Path of the shared library.
     pub library: String,
     /// SHA-256 of the shared library, hexadecimal; `None` when it could not be read.
     pub library_sha256: Option<String>,

@@ -1,6 +1,6 @@
-//! SHA-256 as hexadecimal text: the one form of a hash in records.
+//! SHA-256 as hexadecimal text, the only form in which records contain hashes.
 //!
-//! Knows nothing of what it hashes.
+//! Knows nothing about the hashed content.
 
 use std::fmt::Write as _;
 use std::io::{self, Read};
@@ -9,23 +9,23 @@ use std::path::Path;
 use flagperf_onnx::open_regular;
 use sha2::{Digest, Sha256};
 
-/// SHA-256 of bytes, hexadecimal.
+/// Returns the SHA-256 of `bytes` in hexadecimal.
 pub fn hash_bytes(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// SHA-256 of a regular file's content, hexadecimal.
+/// Returns the SHA-256 of a regular file's content in hexadecimal.
 ///
 /// # Errors
-/// When the file is not a regular one or cannot be read.
+/// Fails when the file is not a regular file or cannot be read.
 pub fn hash_file(path: &Path) -> io::Result<String> {
     hash_reader(open_regular(path)?)
 }
 
-/// SHA-256 of everything that is still to be read, hexadecimal; read in pieces.
+/// Returns the SHA-256 of the rest of `file` in hexadecimal, reading 1 MiB at a time.
 ///
 /// # Errors
-/// When it cannot be read.
+/// Fails when `file` cannot be read.
 pub fn hash_reader(mut file: impl Read) -> io::Result<String> {
     let mut hasher = Sha256::new();
     let mut piece = vec![0; 1 << 20];
@@ -37,7 +37,7 @@ pub fn hash_reader(mut file: impl Read) -> io::Result<String> {
     }
 }
 
-/// A digest as text.
+/// Returns a digest as hexadecimal text.
 pub fn hexadecimal(digest: &[u8]) -> String {
     digest.iter().fold(String::with_capacity(2 * digest.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

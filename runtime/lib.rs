@@ -1,7 +1,7 @@
-//! The fixed host of flagperf: measures AI hardware through its real software stack.
+//! The fixed host of flagperf: it measures AI hardware through its real software stack.
 //!
-//! The modules stand in dependency order: each may use those above it, never those below.
-//! `tests/architecture.rs` holds the order.
+//! The modules are listed in dependency order: a module may use those above it, never those below it.
+//! `tests/architecture.rs` enforces the order.
 
 pub mod units;
 pub mod hash;

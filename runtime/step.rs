@@ -1,21 +1,21 @@
-//! The course of a case: seven steps, run by workers in two phases.
+//! The seven steps of a case and the two phases in which workers run them.
 //!
-//! Knows the names and their order, not what happens in them.
+//! Knows the names and the order of the steps, not what happens in them.
 
 use serde::{Deserialize, Serialize};
 
-/// Which half of a case a worker runs.
+/// A phase of a case: the part that one worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Framework: dataloader, model, validation, export.
+    /// The framework's part: dataloader, model, validation, export.
     Validate,
-    /// Compiler: dataloader, compile, inference.
+    /// The compiler's part: dataloader, compilation, inference.
     Infer,
 }
 
 impl Phase {
-    /// The phase's name in records and folders.
+    /// Returns the phase's name as used in records and folder names.
     pub const fn name(self) -> &'static str {
         match self {
             Phase::Validate => "validate",
@@ -24,28 +24,28 @@ impl Phase {
     }
 }
 
-/// The seven steps of a case, in order (FlagPerf's a to g).
+/// The seven steps of a case, in order (a to g in FlagPerf).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Step {
-    /// a: settings, scripts and engines are made ready.
+    /// a: prepare the settings, the scripts and the engines.
     Init,
-    /// b: the dataset and the model are made.
+    /// b: create the dataset and the model.
     Build,
-    /// c: the framework runs the model.
+    /// c: run the model in the framework.
     Validation,
-    /// d: the model is written as ONNX.
+    /// d: write the model as ONNX.
     Export,
-    /// e: the compiler builds its engine.
+    /// e: let the compiler build its engine.
     Compile,
-    /// f: the compiled engine runs.
+    /// f: run the compiled engine.
     Inference,
-    /// g: results are brought together.
+    /// g: collect the results.
     Record,
 }
 
 impl Step {
-    /// The step's name in records and messages.
+    /// Returns the step's name as used in records and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Step::Init => "init",

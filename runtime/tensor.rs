@@ -1,5 +1,5 @@
-//! Tensors and their specifications: the vocabulary of the crate `flagperf-onnx`, under the host's own name.
+//! Tensors and their specifications: types of the crate `flagperf-onnx` under the host's own module name.
 //!
-//! Knows no device: what lives on one is an `engine::Value`.
+//! Knows no device: a tensor on a device is an `engine::Value`.
 
 pub use flagperf_onnx::{DType, Dim, Element, HostMemory, SpecError, Tensor, TensorError, TensorSpec, byte_count};

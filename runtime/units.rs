@@ -1,6 +1,6 @@
-//! Quantities as types: inside the host a number always knows its unit.
+//! Quantities as types: inside the host, every number carries its unit.
 //!
-//! Everything is SI. Text (`1.2 GiB`, `45.3%`) is made in `report` only.
+//! All units are SI. Only `report` formats quantities as text (`1.2 GiB`, `45.3%`).
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -31,25 +31,25 @@ quantity! {
     FlopsPerSecond(#[serde(deserialize_with = "null_is_nan")] f64)
 }
 
-/// Reads a number of JSON. JSON has no NaN and no infinity: they are written as null, and null is read as NaN.
+/// Reads a JSON number, or null as NaN: JSON has neither NaN nor infinity, so both are written as null.
 ///
 /// # Errors
-/// When it is neither a number nor null.
+/// Fails when the value is neither a number nor null.
 pub fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Option::deserialize(deserializer).map(|value| value.unwrap_or(f64::NAN))
 }
 
-/// As [`null_is_nan`], for numbers by name.
+/// Reads a map of numbers by name; a null becomes NaN, as in [`null_is_nan`].
 ///
 /// # Errors
-/// When a value is neither a number nor null.
+/// Fails when a value is neither a number nor null.
 pub fn nulls_are_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IndexMap<String, f64>, D::Error> {
     let values = IndexMap::<String, Option<f64>>::deserialize(deserializer)?;
     Ok(values.into_iter().map(|(name, value)| (name, value.unwrap_or(f64::NAN))).collect())
 }
 
 impl Seconds {
-    /// From a monotonic difference in nanoseconds.
+    /// Converts a difference of two monotonic times in nanoseconds.
     pub fn from_nanos(nanos: u64) -> Self {
         Seconds(nanos as f64 / 1e9)
     }
@@ -76,7 +76,7 @@ impl std::iter::Sum for Seconds {
 }
 
 impl SamplesPerSecond {
-    /// `samples` in `time`; `None` when no time passed.
+    /// Returns the throughput of `samples` processed in `time`; `None` when no time passed.
     pub fn of(samples: u64, time: Seconds) -> Option<Self> {
         (time.0 > 0.0).then(|| SamplesPerSecond(samples as f64 / time.0))
     }

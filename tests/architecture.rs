@@ -1,22 +1,22 @@
-//! Holds the shape of the code: the order of the modules, names, sizes, and what each module must say of itself.
+//! Checks the structure of the code: the order of the modules, file names and sizes, and each module's description.
 //!
-//! Every rule is a function of a file's text and is itself tried on a sample that breaks it.
+//! Every rule is a function of a file's text and is itself tested on a sample that violates it.
 
-#![expect(clippy::unwrap_used, reason = "functions of tests, too, may panic")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
 
 use std::fs;
 use std::path::Path;
 
-/// Longest file, tests included.
+/// The largest number of lines in a file, tests included.
 const LINES_MAX: usize = 450;
 
-/// Files that may be longer, with the reason.
-const LONGER: [(&str, &str); 0] = [];
+/// Files that may be longer, each with the reason.
+const LONG_FILES: [(&str, &str); 0] = [];
 
-/// File names that say nothing about what is inside.
-const VAGUE: [&str; 5] = ["utils", "helpers", "common", "misc", "manager"];
+/// File names that do not describe the contents.
+const VAGUE_NAMES: [&str; 5] = ["utils", "helpers", "common", "misc", "manager"];
 
-/// Vendors of FlagPerf; `cpu` and `mock` are no vendor's name.
+/// Vendors of FlagPerf; `cpu` and `mock` are not names of companies.
 const VENDORS: [&str; 11] = [
     "nvidia",
     "intel",
@@ -31,13 +31,13 @@ const VENDORS: [&str; 11] = [
     "hygon",
 ];
 
-struct Source {
+struct SourceFile {
     path: String,
     text: String,
 }
 
-/// Every Rust file under `folder` of the repository; none when there is no such folder.
-fn sources(folder: &str) -> Vec<Source> {
+/// Returns every Rust file under `folder` of the repository, or none if the folder does not exist.
+fn source_files(folder: &str) -> Vec<SourceFile> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![root.join(folder)];
     let mut found = Vec::new();
@@ -48,29 +48,29 @@ fn sources(folder: &str) -> Vec<Source> {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).unwrap();
-                found.push(Source { path: path.strip_prefix(root).unwrap().display().to_string(), text });
+                found.push(SourceFile { path: path.strip_prefix(root).unwrap().display().to_string(), text });
             }
         }
     }
     found
 }
 
-/// The text without comments. A `//` inside a string cuts too, which only makes a rule see less of that line.
-fn code(text: &str) -> String {
+/// Returns the text without comments. A `//` inside a string also cuts the line, so a rule only checks less of it.
+fn strip_comments(text: &str) -> String {
     text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// What comes before the unit tests.
-fn production(text: &str) -> &str {
+/// Returns the part of a file before its unit tests.
+fn production_code(text: &str) -> &str {
     text.split("#[cfg(test)]").next().unwrap_or(text)
 }
 
-/// The modules that `lib.rs` lists, in its order.
-fn order(lib: &str) -> Vec<&str> {
+/// Returns the modules that `lib.rs` lists, in its order.
+fn module_order(lib: &str) -> Vec<&str> {
     lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect()
 }
 
-/// The first names of the paths that begin with `crate::`, those of `crate::{a::B, c}` included.
+/// Returns the first name of every path that begins with `crate::`, including each path inside `crate::{a::B, c}`.
 fn crate_paths(code: &str) -> Vec<&str> {
     let name = |text: &'_ str| text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     let mut names = Vec::new();
@@ -99,55 +99,57 @@ fn crate_paths(code: &str) -> Vec<&str> {
     names
 }
 
-/// The modules below `path`'s own that its text uses.
-fn reaches_down(order: &[&str], path: &str, text: &str) -> Vec<String> {
+/// Returns a message for each use of a module that `lib.rs` lists after the file's own module.
+fn uses_of_later_modules(order: &[&str], path: &str, text: &str) -> Vec<String> {
     let own = path.split('/').nth(1).unwrap_or_default().trim_end_matches(".rs");
     let Some(rank) = order.iter().position(|module| *module == own) else { return Vec::new() };
-    let code = code(text);
-    let below = crate_paths(&code).into_iter().filter(|name| order[rank + 1..].contains(name));
-    below.map(|name| format!("{path}: `{own}` uses `{name}`, which stands below it in runtime/lib.rs")).collect()
+    let code = strip_comments(text);
+    let later = crate_paths(&code).into_iter().filter(|name| order[rank + 1..].contains(name));
+    later.map(|name| format!("{path}: `{own}` uses `{name}`, which runtime/lib.rs lists after it")).collect()
 }
 
-/// The vendors that the production code of a file names.
-fn vendors_named(path: &str, text: &str) -> Vec<String> {
-    let code = code(production(text)).to_lowercase();
+/// Returns a message for each vendor that the production code of a file names.
+fn named_vendors(path: &str, text: &str) -> Vec<String> {
+    let code = strip_comments(production_code(text)).to_lowercase();
     let words: Vec<&str> = code.split(|c: char| !c.is_ascii_alphanumeric()).collect();
     let named = VENDORS.iter().filter(|vendor| words.contains(vendor));
-    named.map(|vendor| format!("{path}: names the vendor `{vendor}`; what is a vendor's belongs in vendors/")).collect()
+    named
+        .map(|vendor| format!("{path}: names the vendor `{vendor}`; vendor-specific code belongs in vendors/"))
+        .collect()
 }
 
-/// What is wrong with the size, name or opening of a file.
+/// Returns a message for each fault in the size, the name or the first line of a file.
 fn shape_faults(path: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let lines = text.lines().count();
-    let may_be_longer = LONGER.iter().any(|(file, _)| *file == path);
+    let may_be_longer = LONG_FILES.iter().any(|(file, _)| *file == path);
     if (lines > LINES_MAX) != may_be_longer {
         faults.push(format!(
             "{path}: {lines} lines (at most {LINES_MAX}; exceptions are listed in tests/architecture.rs)"
         ));
     }
-    if path.split(['/', '.']).any(|part| VAGUE.contains(&part)) {
-        faults.push(format!("{path}: the name does not say what is inside"));
+    if path.split(['/', '.']).any(|part| VAGUE_NAMES.contains(&part)) {
+        faults.push(format!("{path}: the file name does not describe the contents"));
     }
     if !text.starts_with("//! ") {
-        faults.push(format!("{path}: does not open with a line of `//!` on what it does"));
+        faults.push(format!("{path}: does not begin with a `//!` line that describes it"));
     }
-    // The modules of the host; below them, and in crates of their own, a folder's `mod.rs` may be its main file.
+    // Only top-level modules of the host: in nested folders and separate crates, `mod.rs` may be the main file.
     if path.starts_with("runtime/") && path.ends_with("/mod.rs") && path.matches('/').count() == 2 {
         faults.extend(module_faults(path, text));
     }
     faults
 }
 
-/// A `mod.rs` says what its module does and what it does not know, and holds no logic.
+/// Checks that a `mod.rs` states what its module does and what it does not know, and contains no logic.
 fn module_faults(path: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.lines().filter(|line| line.starts_with("//! ")).count() < 2 {
-        faults.push(format!("{path}: says not both what the module does and what it does not know"));
+        faults.push(format!("{path}: does not state both what the module does and what it does not know"));
     }
     let logic = ["fn ", "pub fn ", "impl ", "impl<", "macro_rules!"];
-    if let Some(line) = production(text).lines().find(|line| logic.iter().any(|begin| line.starts_with(begin))) {
-        faults.push(format!("{path}: holds logic: `{line}`"));
+    if let Some(line) = production_code(text).lines().find(|line| logic.iter().any(|begin| line.starts_with(begin))) {
+        faults.push(format!("{path}: contains logic: `{line}`"));
     }
     faults
 }
@@ -157,41 +159,45 @@ fn assert_none(faults: &[String]) {
 }
 
 #[test]
-fn each_module_uses_only_those_above_it() {
+fn each_module_uses_only_those_listed_before_it() {
     let lib = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/lib.rs")).unwrap();
-    let order = order(&lib);
-    assert!(order.len() > 10, "runtime/lib.rs lists the modules as `pub mod name;`");
-    let files = sources("runtime");
+    let order = module_order(&lib);
+    assert!(order.len() > 10, "runtime/lib.rs must list the modules as `pub mod name;`");
+    let files = source_files("runtime");
     assert!(files.len() > order.len());
-    assert_none(&files.iter().flat_map(|file| reaches_down(&order, &file.path, &file.text)).collect::<Vec<_>>());
+    assert_none(
+        &files.iter().flat_map(|file| uses_of_later_modules(&order, &file.path, &file.text)).collect::<Vec<_>>(),
+    );
 }
 
 #[test]
 fn the_host_names_no_vendor() {
-    assert_none(&sources("runtime").iter().flat_map(|file| vendors_named(&file.path, &file.text)).collect::<Vec<_>>());
+    assert_none(
+        &source_files("runtime").iter().flat_map(|file| named_vendors(&file.path, &file.text)).collect::<Vec<_>>(),
+    );
 }
 
 #[test]
-fn files_are_short_well_named_and_say_what_they_do() {
-    let files = ["runtime", "tests", "benches"].map(sources);
+fn files_are_short_and_well_named_and_begin_with_a_description() {
+    let files = ["runtime", "tests", "benches"].map(source_files);
     assert_none(&files.iter().flatten().flat_map(|file| shape_faults(&file.path, &file.text)).collect::<Vec<_>>());
 }
 
 #[test]
-fn a_module_that_reaches_down_is_found() {
-    let order = order("pub mod units;\npub mod plan;\npub mod run;\n");
+fn a_use_of_a_later_module_is_found() {
+    let order = module_order("pub mod units;\npub mod plan;\npub mod run;\n");
     let text = "// crate::run is fine in a comment\nuse crate::units::Bytes;\nuse crate::{plan, run::{Host, plan}};\n";
-    let expected = "runtime/units.rs: `units` uses `plan`, which stands below it in runtime/lib.rs";
-    assert_eq!(reaches_down(&order, "runtime/units.rs", text)[0], expected);
-    assert_eq!(reaches_down(&order, "runtime/plan/job.rs", text).len(), 1);
-    assert_eq!(reaches_down(&order, "runtime/run/mod.rs", text), Vec::<String>::new());
-    assert_eq!(reaches_down(&order, "runtime/plan/job.rs", "fn f() { crate::run::start() }").len(), 1);
+    let expected = "runtime/units.rs: `units` uses `plan`, which runtime/lib.rs lists after it";
+    assert_eq!(uses_of_later_modules(&order, "runtime/units.rs", text)[0], expected);
+    assert_eq!(uses_of_later_modules(&order, "runtime/plan/job.rs", text).len(), 1);
+    assert_eq!(uses_of_later_modules(&order, "runtime/run/mod.rs", text), Vec::<String>::new());
+    assert_eq!(uses_of_later_modules(&order, "runtime/plan/job.rs", "fn f() { crate::run::start() }").len(), 1);
 }
 
 #[test]
-fn a_vendor_in_the_code_is_found() {
-    assert_eq!(vendors_named("runtime/a.rs", "let x = \"nvidia_smi\";").len(), 1);
-    assert_eq!(vendors_named("runtime/a.rs", "// as nvidia does\n#[cfg(test)]\nlet x = \"nvidia\";").len(), 0);
+fn a_vendor_name_in_the_code_is_found() {
+    assert_eq!(named_vendors("runtime/a.rs", "let x = \"nvidia_smi\";").len(), 1);
+    assert_eq!(named_vendors("runtime/a.rs", "// as nvidia does\n#[cfg(test)]\nlet x = \"nvidia\";").len(), 0);
 }
 
 #[test]

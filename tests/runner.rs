@@ -1,4 +1,4 @@
-//! `tests/run` counts what a machine leaves out.
+//! `tests/run` counts the tests that a machine leaves out.
 
 #[path = "support/program.rs"]
 mod program;
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use assert_cmd::Command;
 
-/// Runs `tests/run FILTER` with a `cargo` that runs the ignored tests of this program alone.
+/// Runs `tests/run FILTER` with a fake `cargo` that runs only the ignored tests of this program.
 fn run(filter: &str, ci: &str) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let (cargo, this) = (folder.path().join("cargo"), std::env::current_exe().expect("this program has a path"));
@@ -25,10 +25,10 @@ fn run(filter: &str, ci: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn every_test_that_is_left_out_is_named_has_not_passed_and_fails_the_run_on_ci() {
-    let (status, said) = run("", "");
-    let begin = said.find("2 left out on this machine:").unwrap_or_else(|| panic!("{said}"));
-    insta::assert_snapshot!(said[begin..], @r"
+fn a_test_that_is_left_out_is_listed_and_not_counted_as_passed_and_fails_the_run_on_ci() {
+    let (status, output) = run("", "");
+    let begin = output.find("2 left out on this machine:").unwrap_or_else(|| panic!("{output}"));
+    insta::assert_snapshot!(output[begin..], @r"
     2 left out on this machine:
       runner another_that_is_left_out: the moon: it is not there
       runner one_that_is_left_out: the moon: it is not there
@@ -40,7 +40,7 @@ fn every_test_that_is_left_out_is_named_has_not_passed_and_fails_the_run_on_ci()
     assert_eq!(run("another_that_is_left_out", "true").0, Some(1));
 }
 
-/// Both tests below call this: they are two all the same.
+/// Both tests below call this function, and still count as two.
 fn needs_the_moon() {
     support::leave_out("the moon: it is not there");
 }
@@ -65,5 +65,5 @@ fn one_that_passes() {}
 #[ignore = "fails: run by the test above"]
 fn one_that_is_left_out_and_fails() {
     needs_the_moon();
-    panic!("it fails all the same");
+    panic!("it fails after it was left out");
 }

@@ -1,6 +1,6 @@
-//! The cases of the repository as a user meets them: their real weights, and the steps of "How to add a case".
+//! The cases of the repository: their real weights, and the steps of "How to add a case".
 
-#![expect(clippy::unwrap_used, reason = "functions of tests, too, may panic")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
 
 mod support;
 
@@ -11,21 +11,21 @@ use flagperf::config::{self, Overrides};
 use flagperf::engine::TABLE;
 use flagperf::measure::MonotonicClock;
 use flagperf::plan::{Catalogue, KnownEngine, Limits, plan};
-use flagperf::script::{CaseScripts, Config, ScriptHost};
+use flagperf::script::{CaseScripts, HostServices, ScriptConfig};
 use serde_json::json;
 
 fn load(dir: &Path) -> CaseScripts {
-    let host = ScriptHost { log: Arc::new(|_, _, _| {}), clock: Arc::new(MonotonicClock::start()) };
+    let host = HostServices { log: Arc::new(|_, _, _| {}), clock: Arc::new(MonotonicClock::start()) };
     CaseScripts::load(dir, &Limits::default(), host).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn parameters(root: &Path, case: &str) -> Config {
+fn parameters(root: &Path, case: &str) -> ScriptConfig {
     let file = root.join("configs").join(case).join("parameters.yaml");
     serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
 #[test]
-fn efficientnet_lite0_takes_every_weight_of_its_file() {
+fn efficientnet_lite0_loads_every_weight_of_its_file() {
     let Some(data) = support::shared_data() else { return };
     let config = parameters(support::root(), "efficientnet_lite0");
     let scripts = load(&support::root().join("scripts/efficientnet_lite0"));
@@ -33,11 +33,11 @@ fn efficientnet_lite0_takes_every_weight_of_its_file() {
     assert!(!model.graphs["model"].weights_are_random());
 }
 
-/// The lines of the shell blocks under "How to add a case".
-fn steps() -> Vec<String> {
+/// Returns the shell commands under "How to add a case".
+fn commands_to_add_a_case() -> Vec<String> {
     let text = std::fs::read_to_string(support::root().join("scripts/README.md")).unwrap();
     let section = text.split("## How to add a case").nth(1).unwrap().split("\n## ").next().unwrap();
-    assert!(section.trim().lines().count() <= 20, "at most 20 lines");
+    assert!(section.trim().lines().count() <= 20, "the section must have at most 20 lines");
     section
         .lines()
         .map(str::trim)
@@ -47,9 +47,10 @@ fn steps() -> Vec<String> {
 }
 
 #[test]
-fn a_case_is_added_by_the_steps_of_the_readme() {
+fn the_steps_of_the_readme_add_a_case() {
     let checkout = support::checkout();
-    let (copies, commands): (Vec<_>, Vec<_>) = steps().into_iter().partition(|line| line.starts_with("cp "));
+    let (copies, commands): (Vec<_>, Vec<_>) =
+        commands_to_add_a_case().into_iter().partition(|line| line.starts_with("cp "));
     assert_eq!((copies.len(), commands.len()), (2, 3));
     for line in copies {
         assert_cmd::Command::new("sh").args(["-c", &line]).current_dir(checkout.path()).assert().success();

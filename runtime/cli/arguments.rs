@@ -1,4 +1,4 @@
-//! The arguments, their help, and the table of exit codes.
+//! The command-line arguments, their help, and the table of exit codes.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Environment, Overrides};
 
-/// Exit codes: the code, and when.
+/// The exit codes, each with its meaning.
 pub const EXIT_CODES: &[(u8, &str)] = &[
-    (0, "every case is well"),
-    (1, "a case failed: its record says why"),
-    (2, "wrong arguments, or a mistake in the configuration: nothing was run"),
+    (0, "every case succeeded"),
+    (1, "a case failed: its record states the reason"),
+    (2, "wrong arguments or a mistake in the configuration: nothing was run"),
     (3, "results could not be written"),
-    (130, "interrupted (Ctrl-C, SIGTERM): records say so"),
+    (130, "interrupted (Ctrl-C, SIGTERM): the records are marked as interrupted"),
 ];
 
 /// The arguments of `flagperf`.
@@ -27,54 +27,55 @@ pub struct Arguments {
 pub(super) enum Command {
     /// Run cases and print their results
     Run(RunArguments),
-    /// Print every effective value with the file and line it comes from, and run nothing
+    /// Print every effective value with its origin (file and line), without running anything
     Plan(Selection),
-    /// List what there is
+    /// List the cases, vendors or engines
     List {
         /// What to list
-        what: Listed,
+        what: ListKind,
     },
-    /// Say what works on this machine, what is missing, and how to get it
+    /// Show what works on this machine, what is missing, and how to get it
     Doctor(Selection),
-    /// Get a library that an engine opens at run time, or list them
+    /// Install or list the libraries that engines open at run time
     Backend {
         #[command(subcommand)]
         command: BackendCommand,
     },
-    /// The worker: reads one job as a line of JSON on standard input, writes events as lines of JSON, and ends when its
-    /// input ends
+    /// Run a worker: read one job as a line of JSON from standard input, write events as lines of JSON to standard
+    /// output, and exit when the input ends
     Work,
-    /// Load a library and say what it is: what `doctor` does in a process of its own, because a library may crash or hang
+    /// Load a library and print what it is. `doctor` runs this in a process of its own because a library may crash or
+    /// hang
     #[command(hide = true)]
-    Probe(Subject),
+    Probe(ProbeTarget),
 }
 
-/// What is probed.
+/// The library, engine or monitor to probe.
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
-pub(super) struct Subject {
+pub(super) struct ProbeTarget {
     /// The shared library of a plug-in
     #[arg(value_name = "LIBRARY")]
     pub(super) library: Option<PathBuf>,
-    /// An engine of this program, with the library that it opens
+    /// An engine of this program, which opens its own library
     #[arg(long, value_name = "NAME")]
     pub(super) engine: Option<String>,
-    /// A monitor of this program, with the library that it opens
+    /// A monitor of this program, which opens its own library
     #[arg(long, value_name = "NAME")]
     pub(super) monitor: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BackendCommand {
-    /// Get a library through pip, checked against its sum, into the user's cache
+    /// Install a library through pip into the user's cache, after verifying its checksum
     Install {
-        /// Its name, as `flagperf backend list` says
+        /// Name of the library in `flagperf backend list`
         name: String,
-        /// The Python whose pip gets it
+        /// Python interpreter whose pip downloads the library
         #[arg(long, default_value = "python3", value_name = "PROGRAM")]
         python: String,
     },
-    /// List what can be got, and what is there
+    /// List the libraries and whether they are installed
     List,
 }
 
@@ -82,18 +83,18 @@ pub(super) enum BackendCommand {
 pub(super) struct RunArguments {
     #[command(flatten)]
     pub(super) selection: Selection,
-    /// Print the record alone, as JSON, on standard output; of several cases, one after the other
+    /// Print only the record, as JSON, on standard output; several cases give several records
     #[arg(long)]
     pub(super) json: bool,
-    /// Plain lines instead of progress bars
+    /// Print plain lines instead of progress bars
     #[arg(long)]
     pub(super) plain: bool,
 }
 
-/// Which cases, with which values.
+/// The cases to run and the values that override their configuration.
 #[derive(Debug, Default, Args)]
 pub(super) struct Selection {
-    /// The case, with its framework where there are several; by default every case of host.yaml
+    /// The case, with its framework if there are several; by default, every case of host.yaml
     #[arg(long, value_name = "NAME[:FRAMEWORK]")]
     case: Option<String>,
     /// The vendor whose device is measured: a folder in vendors/
@@ -105,7 +106,7 @@ pub(super) struct Selection {
     /// The folder of the site's host.yaml
     #[arg(long, value_name = "DIR")]
     config: Option<PathBuf>,
-    /// Change a setting for this run; the record says that it departs from the standard configuration
+    /// Change a setting for this run; the record marks it as a departure from the standard configuration
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
@@ -123,12 +124,12 @@ impl Selection {
     }
 }
 
-/// What `list` lists.
+/// The kind of objects to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Listed {
-    /// Cases that this checkout has
+pub(super) enum ListKind {
+    /// Cases in this checkout
     Cases,
-    /// Vendors that this checkout has
+    /// Vendors in this checkout
     Vendors,
     /// Engines of this program
     Engines,
@@ -144,7 +145,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-    use crate::run::Outcome;
+    use crate::run::RunOutcome;
 
     #[test]
     fn the_arguments_are_consistent() {
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn every_exit_code_of_a_run_is_in_the_table() {
-        for code in [Outcome::OK, Outcome::FAILED, Outcome::UNWRITTEN, Outcome::INTERRUPTED] {
+        for code in [RunOutcome::OK, RunOutcome::FAILED, RunOutcome::UNWRITTEN, RunOutcome::INTERRUPTED] {
             assert!(EXIT_CODES.iter().any(|(known, _)| *known == code), "{code}");
         }
     }

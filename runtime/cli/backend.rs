@@ -1,25 +1,27 @@
-//! `flagperf backend`: libraries that engines open at run time.
+//! `flagperf backend`: installs and lists the libraries that engines open at run time.
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::answer::{MISTAKE, root};
 use super::arguments::BackendCommand;
-use super::output::{print, say};
-use crate::config::{known, nearest};
+use super::output::{print_message, print_result};
+use super::setup::{EXIT_MISTAKE, find_checkout};
+use crate::config::{list_names, nearest};
 use crate::engine::backend::{Backend, InstallError};
 use crate::report::{columns, plain_table};
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 
-/// Lists the libraries, or gets one.
+/// Lists the libraries, or installs one.
 pub(super) fn backend(command: &BackendCommand) -> anyhow::Result<ExitCode> {
     match command {
-        BackendCommand::List => Ok(print(&plain_table(rows(&root()?), columns()), Outcome::OK)),
-        BackendCommand::Install { name, python } => Ok(install(name, python, &root()?)),
+        BackendCommand::List => {
+            Ok(print_result(&plain_table(backend_rows(&find_checkout()?), columns()), RunOutcome::OK))
+        }
+        BackendCommand::Install { name, python } => Ok(install(name, python, &find_checkout()?)),
     }
 }
 
-fn rows(root: &Path) -> Vec<[String; 4]> {
+fn backend_rows(root: &Path) -> Vec<[String; 4]> {
     let state = |row: &Backend| row.installed().map_or("not installed".to_owned(), |at| at.display().to_string());
     Backend::all(root)
         .iter()
@@ -32,28 +34,30 @@ fn install(name: &str, python: &str, checkout: &Path) -> ExitCode {
     let Some(backend) = all.iter().find(|row| row.name == name) else {
         let names = || all.iter().map(|row| row.name);
         let near = nearest(name, names()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
-        say(&format!("error: unknown backend `{name}` (known: {}{near})", known(names())));
-        return ExitCode::from(MISTAKE);
+        print_message(&format!("error: unknown backend `{name}` (known: {}{near})", list_names(names())));
+        return ExitCode::from(EXIT_MISTAKE);
     };
     match backend.install(python, checkout) {
-        Ok(library) => print(&format!("{} {}: {}\n", backend.name, backend.version, library.display()), Outcome::OK),
+        Ok(library) => {
+            print_result(&format!("{} {}: {}\n", backend.name, backend.version, library.display()), RunOutcome::OK)
+        }
         Err(error) => {
-            say(&format!("error: {error}\n  hint: {}", hint(&error)));
-            ExitCode::from(Outcome::FAILED)
+            print_message(&format!("error: {error}\n  hint: {}", hint(&error)));
+            ExitCode::from(RunOutcome::FAILED)
         }
     }
 }
 
 fn hint(error: &InstallError) -> &'static str {
     match error {
-        InstallError::Processor { .. } => "build it yourself, and name it in the option `library_path`",
-        InstallError::NoHome => "set XDG_CACHE_HOME",
-        InstallError::Unwritten { .. } => "is the disk full? XDG_CACHE_HOME takes it elsewhere",
-        InstallError::Program(_) => "`--python PROGRAM` names one that has pip; plug-ins need `cargo`",
-        InstallError::Pip { .. } => "pip says above what is wrong; it uses your own settings of pip",
+        InstallError::Processor { .. } => "build the library yourself and set the option `library_path`",
+        InstallError::NoCacheFolder => "set XDG_CACHE_HOME",
+        InstallError::NotWritable { .. } => "is the disk full? XDG_CACHE_HOME selects another folder",
+        InstallError::Program(_) => "give a Python with pip as `--python PROGRAM`; plug-ins also need `cargo`",
+        InstallError::Pip { .. } => "see pip's output above; pip uses your own settings",
         InstallError::Cargo { .. } => {
-            "cargo says above what is wrong; it needs a C++ compiler (TensorRT libclang too), and a checkout around it"
+            "see cargo's output above; the build needs a C++ compiler (TensorRT also libclang) and a checkout of flagperf"
         }
-        InstallError::NoLibrary { .. } => "report it: the table of backends is wrong",
+        InstallError::NoLibrary { .. } => "report this: the table of backends is wrong",
     }
 }

@@ -1,4 +1,4 @@
-//! `flagperf doctor`: what works on this machine, what is missing, how to get it.
+//! `flagperf doctor`: shows what works on this machine, what is missing, and how to get it.
 
 use std::io;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use super::answer::{planned, print_findings, root};
 use super::arguments::Selection;
-use super::output::write;
+use super::output::write_result;
+use super::setup::{find_checkout, prepare_plan, print_findings};
 use super::{output, probe};
 use crate::config::{Findings, find_root};
 use crate::engine::TABLE;
@@ -16,38 +16,38 @@ use crate::host::adopt_orphans;
 use crate::monitor;
 use crate::report::{bytes, columns, plain_table};
 use crate::result::Machine;
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 
-/// A check, what came of it, and what to do.
+/// A check, its result, and what to do.
 pub(super) type Row = [String; 3];
 
-/// Prints the checks; what is missing is no error of the program.
+/// Prints the checks. Missing parts do not make the command fail.
 pub(super) fn doctor(selection: &Selection) -> anyhow::Result<ExitCode> {
-    // A library that is probed may start processes and leave them behind.
-    adopt_orphans().context("orphans cannot be adopted")?;
-    Ok(match sections(selection, &root()?) {
+    // A probed library may start processes and leave them behind.
+    adopt_orphans().context("cannot adopt orphaned processes")?;
+    Ok(match write_sections(selection, &find_checkout()?) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::say(&format!("error: {}", output::unwritten(&error)));
-            ExitCode::from(Outcome::UNWRITTEN)
+            output::print_message(&format!("error: {}", output::stdout_error(&error)));
+            ExitCode::from(RunOutcome::UNWRITTEN)
         }
     })
 }
 
-/// Writes each section as soon as it is known.
-fn sections(selection: &Selection, root: &Path) -> io::Result<()> {
-    let section = |title: &str, table: String| write(&format!("{title}\n{table}\n"));
-    section("machine", plain_table(machine(), columns()))?;
-    let engines = TABLE.iter().map(|engine| probe::engine(*engine));
+/// Writes each section as soon as its rows are known.
+fn write_sections(selection: &Selection, root: &Path) -> io::Result<()> {
+    let section = |title: &str, table: String| write_result(&format!("{title}\n{table}\n"));
+    section("machine", plain_table(machine_rows(), columns()))?;
+    let engines = TABLE.iter().map(|engine| probe::engine_row(*engine));
     section("engines", plain_table(engines, columns()))?;
-    let monitors = monitor::TABLE.iter().map(|monitor| probe::monitor(*monitor));
+    let monitors = monitor::TABLE.iter().map(|monitor| probe::monitor_row(*monitor));
     section("monitors", plain_table(monitors, columns()))?;
-    let planned = planned(root, selection);
-    let plugins = probe::plugins(root, selection);
+    let planned = prepare_plan(root, selection);
+    let plugins = probe::plugin_rows(root, selection);
     if !plugins.is_empty() {
         section("plug-ins", plain_table(plugins, columns()))?;
     }
-    section("run", plain_table(run(root, planned.as_ref()), columns()))?;
+    section("run", plain_table(run_rows(root, planned.as_ref()), columns()))?;
     match &planned {
         Ok(planned) => print_findings(planned.plan.findings.iter()),
         Err(findings) => print_findings(findings.0.iter()),
@@ -55,8 +55,8 @@ fn sections(selection: &Selection, root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn machine() -> Vec<[String; 2]> {
-    let machine = Machine::this();
+fn machine_rows() -> Vec<[String; 2]> {
+    let machine = Machine::detect();
     let row = |name: &str, value: String| [name.to_owned(), value];
     vec![
         row("processor", format!("{}, {} cores, {} threads", machine.cpu, machine.cores, machine.threads)),
@@ -65,7 +65,7 @@ fn machine() -> Vec<[String; 2]> {
     ]
 }
 
-fn run(root: &Path, planned: Result<&super::answer::Planned, &Findings>) -> Vec<Row> {
+fn run_rows(root: &Path, planned: Result<&super::setup::PreparedPlan, &Findings>) -> Vec<Row> {
     let row = |name: &str, state: String, remedy: &str| [name.to_owned(), state, remedy.to_owned()];
     let mut rows = vec![match find_root(root) {
         Some(root) => row("checkout", root.display().to_string(), ""),
@@ -79,7 +79,7 @@ fn run(root: &Path, planned: Result<&super::answer::Planned, &Findings>) -> Vec<
         }
     };
     let results = &planned.plan.site.flagperf_log_path;
-    rows.push(match writable(results) {
+    rows.push(match check_writable(results) {
         Ok(()) => row("results", format!("{} is writable", results.display()), ""),
         Err(error) => row(
             "results",
@@ -89,17 +89,17 @@ fn run(root: &Path, planned: Result<&super::answer::Planned, &Findings>) -> Vec<
     });
     for case in &planned.plan.cases {
         for job in case.jobs.iter().take(1) {
-            let state = if job.data_dir.is_dir() { "is there" } else { "is not there" };
+            let state = if job.data_dir.is_dir() { "exists" } else { "does not exist" };
             rows.push(row(&format!("data of {}", case.key), format!("{} {state}", job.data_dir.display()), ""));
         }
         let engines: Vec<&str> = case.jobs.iter().map(|job| job.engine.engine.as_str()).collect();
-        rows.push(row(&case.key.to_string(), format!("can be planned, uses {}", engines.join(" and ")), ""));
+        rows.push(row(&case.key.to_string(), format!("can be planned; uses {}", engines.join(" and ")), ""));
     }
     rows
 }
 
-/// Whether files can be made in `folder`, or in the nearest folder above that exists.
-fn writable(folder: &Path) -> std::io::Result<()> {
+/// Checks that files can be created in `folder`, or in its nearest existing ancestor.
+fn check_writable(folder: &Path) -> std::io::Result<()> {
     let existing = folder.ancestors().find(|above| above.exists()).unwrap_or(folder);
     nix::unistd::access(existing, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK)?;
     if existing.is_dir() { Ok(()) } else { Err(std::io::ErrorKind::NotADirectory.into()) }

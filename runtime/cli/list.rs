@@ -2,29 +2,29 @@
 
 use std::process::ExitCode;
 
-use super::answer::{catalogue, root};
-use super::arguments::Listed;
-use super::output::print;
+use super::arguments::ListKind;
+use super::output::print_result;
+use super::setup::{catalogue, find_checkout};
 use crate::plan::Catalogue;
 use crate::report::{columns, plain_table};
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 
-/// Prints what there is of a kind, one a line.
-pub(super) fn list(what: Listed) -> anyhow::Result<ExitCode> {
-    let catalogue = catalogue(&root()?);
+/// Prints the objects of one kind, one per line.
+pub(super) fn list(what: ListKind) -> anyhow::Result<ExitCode> {
+    let catalogue = catalogue(&find_checkout()?);
     let text = match what {
-        Listed::Cases => plain_table(cases(&catalogue), columns()),
-        Listed::Vendors => plain_table(vendors(&catalogue), columns()),
-        Listed::Engines => plain_table(engines(&catalogue), columns()),
+        ListKind::Cases => plain_table(case_rows(&catalogue), columns()),
+        ListKind::Vendors => plain_table(vendor_rows(&catalogue), columns()),
+        ListKind::Engines => plain_table(engine_rows(&catalogue), columns()),
     };
-    Ok(print(&text, Outcome::OK))
+    Ok(print_result(&text, RunOutcome::OK))
 }
 
-fn cases(catalogue: &Catalogue) -> Vec<[String; 2]> {
+fn case_rows(catalogue: &Catalogue) -> Vec<[String; 2]> {
     let about = |case: &crate::plan::CaseFolder| match (case.configured, case.scripts.is_empty()) {
         (true, false) => {
             let vendors: Vec<&str> = case.overlays.iter().map(String::as_str).collect();
-            format!("adapted by {}", if vendors.is_empty() { "nobody".to_owned() } else { vendors.join(", ") })
+            format!("overlays: {}", if vendors.is_empty() { "none".to_owned() } else { vendors.join(", ") })
         }
         (false, _) => "not usable: no folder in configs/".to_owned(),
         (true, true) => "not usable: no scripts in scripts/".to_owned(),
@@ -32,7 +32,7 @@ fn cases(catalogue: &Catalogue) -> Vec<[String; 2]> {
     catalogue.cases.iter().map(|(name, case)| [name.clone(), about(case)]).collect()
 }
 
-fn vendors(catalogue: &Catalogue) -> Vec<[String; 4]> {
+fn vendor_rows(catalogue: &Catalogue) -> Vec<[String; 4]> {
     let names = |entries: &indexmap::IndexMap<String, crate::config::EngineEntry>| {
         entries.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
     };
@@ -48,7 +48,7 @@ fn vendors(catalogue: &Catalogue) -> Vec<[String; 4]> {
     catalogue.vendors.iter().map(row).collect()
 }
 
-fn engines(catalogue: &Catalogue) -> Vec<[String; 3]> {
+fn engine_rows(catalogue: &Catalogue) -> Vec<[String; 3]> {
     let role = |engine: &crate::plan::KnownEngine| match (engine.framework, engine.compiler) {
         (true, true) => "framework, compiler",
         (true, false) => "framework",

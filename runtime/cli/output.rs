@@ -1,4 +1,4 @@
-//! What the program prints: results on standard output, messages on standard error.
+//! Output of the program: results on standard output, messages on standard error.
 
 use std::io::{self, Write, stderr, stdout};
 use std::os::fd::AsFd;
@@ -6,53 +6,53 @@ use std::process::ExitCode;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 use crate::text;
 
-/// Prints a result; the exit code is `code`, or says that the result could not be written.
-pub(super) fn print(text: &str, code: u8) -> ExitCode {
-    match write(text) {
+/// Prints a result; returns the exit code `code`, or the one for unwritten results when printing fails.
+pub(super) fn print_result(text: &str, code: u8) -> ExitCode {
+    match write_result(text) {
         Ok(()) => ExitCode::from(code),
         Err(error) => {
-            say(&format!("error: {}", unwritten(&error)));
-            ExitCode::from(Outcome::UNWRITTEN)
+            print_message(&format!("error: {}", stdout_error(&error)));
+            ExitCode::from(RunOutcome::UNWRITTEN)
         }
     }
 }
 
-/// Writes a result to standard output, to its end.
+/// Writes a result to standard output and flushes it.
 ///
 /// # Errors
-/// When it cannot be written, or nobody reads it to its end.
-pub(super) fn write(text: &str) -> io::Result<()> {
+/// Fails when the result cannot be written completely, for example because the reader closed the pipe.
+pub(super) fn write_result(text: &str) -> io::Result<()> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
-/// Why standard output has no result.
-pub(super) fn unwritten(error: &io::Error) -> String {
+/// Describes an error of standard output.
+pub(super) fn stdout_error(error: &io::Error) -> String {
     format!("cannot write to standard output: {error}")
 }
 
-/// Writes a message to standard error, control characters as escapes. That nobody reads it stops nothing.
-pub(super) fn say(message: &str) {
-    let _ = writeln!(stderr(), "{}", text::lines(message));
+/// Writes a message to standard error, with control characters escaped. An error is ignored: nobody may be reading.
+pub(super) fn print_message(message: &str) {
+    let _ = writeln!(stderr(), "{}", text::escape_lines(message));
 }
 
-/// Milliseconds that a line of the display waits for a reader.
+/// Time in milliseconds that a line of the display waits for a reader.
 const PATIENCE: u16 = 200;
-/// Bytes that a pipe takes without waiting when it says that it is ready (PIPE_BUF of Linux).
+/// Number of bytes that a ready pipe accepts without blocking (PIPE_BUF on Linux).
 const PIECE_BYTES: usize = 4096;
 
-/// Standard error for the display. Where nobody reads (a terminal that is stopped, a pipe that is not emptied), what
-/// cannot be written in a moment is left out, so that a run is never held up by who watches it.
+/// Standard error for the live display. When nobody reads (a stopped terminal, a full pipe), text that cannot be
+/// written within 200 ms is dropped, so that a slow reader never delays a run.
 #[derive(Debug, Default)]
-pub(super) struct Display {
+pub(super) struct StderrDisplay {
     is_stuck: bool,
 }
 
-impl Write for Display {
+impl Write for StderrDisplay {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let stderr = stderr();
         let mut ready = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];

@@ -1,4 +1,4 @@
-//! Libraries that are loaded to see what they are, each in a process of its own: one may crash, or hang.
+//! Probes libraries: loads each in a process of its own, because it may crash or hang, and reports what it is.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,121 +13,123 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{Selection, Subject};
+use super::arguments::{ProbeTarget, Selection};
 use super::doctor::Row;
 use crate::config::{EngineEntry, Vendor};
 use crate::engine::backend::Backend;
 use crate::engine::{Engine, Unavailable, find, open_plugin};
-use crate::host::{Next, Process, Program, THIS_PROGRAM, end_with_input};
+use crate::host::{Process, ProcessEvent, Program, THIS_PROGRAM, exit_when_input_ends};
 use crate::measure::{Clock, MonotonicClock};
 use crate::monitor::{self, Monitor};
 use crate::units::Seconds;
 
-/// A library that takes longer to load hangs.
-const LIMIT: Seconds = Seconds(60.0);
+/// Time after which loading a library counts as hung.
+const TIME_LIMIT: Seconds = Seconds(60.0);
 
-/// What came of loading a library; travels as one JSON line.
+/// The result of loading a library; printed as one JSON line.
 #[derive(Debug, Serialize, Deserialize)]
-struct Answer {
-    /// Its name and version, or why it cannot be used.
+struct ProbeResult {
+    /// Name and version, or why the library cannot be used.
     state: String,
-    /// What it is, or what to do.
+    /// Description, or what to do.
     about: String,
 }
 
 /// Loads a library and prints what it is.
-pub(super) fn probe(subject: &Subject) -> anyhow::Result<ExitCode> {
+pub(super) fn probe(target: &ProbeTarget) -> anyhow::Result<ExitCode> {
     if input_is_a_pipe()? {
-        // From another thread: loading may never return.
-        end_with_input(io::stdin());
+        // A thread watches the input, because loading may never return.
+        exit_when_input_ends(io::stdin());
     }
-    let answer = answer(subject);
-    // By itself on its line, whatever the library writes.
+    let answer = probe_target(target);
+    // On a line of its own, even after unfinished output of the library.
     let mut output = io::stdout().lock();
     writeln!(output, "\n{}", serde_json::to_string(&answer)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether somebody holds the other end, who may go away.
+/// Returns whether standard input is a pipe, whose other end may close.
 fn input_is_a_pipe() -> io::Result<bool> {
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     Ok(input.metadata()?.file_type().is_fifo())
 }
 
-fn answer(subject: &Subject) -> Answer {
-    let missing = |state: String, about: String| Answer { state: format!("missing: {state}"), about };
+fn probe_target(target: &ProbeTarget) -> ProbeResult {
+    let missing = |state: String, about: String| ProbeResult { state: format!("missing: {state}"), about };
     let unavailable = |Unavailable { reason, remedy }: Unavailable| missing(reason, remedy);
-    if let Some(name) = &subject.monitor {
+    if let Some(name) = &target.monitor {
         let Some(monitor) = monitor::find(name) else { return missing("unknown monitor".to_owned(), String::new()) };
         let about = monitor.about().to_owned();
         return match monitor.check() {
-            Ok(has) => Answer { state: format!("works, {has}"), about },
+            Ok(version) => ProbeResult { state: format!("works, {version}"), about },
             Err(reason) => missing(reason, about),
         };
     }
-    if let Some(name) = &subject.engine {
+    if let Some(name) = &target.engine {
         let checked = find(name).map_err(|error| missing(error.to_string(), String::new()));
         let checked = checked.and_then(|engine| Ok((engine, engine.check().map_err(unavailable)?)));
         return match checked {
             Ok((engine, version)) => {
-                Answer { state: format!("works, {version}"), about: engine.facts().about.to_owned() }
+                ProbeResult { state: format!("works, {version}"), about: engine.facts().about.to_owned() }
             }
             Err(missing) => missing,
         };
     }
-    let library = subject.library.as_deref().unwrap_or(Path::new(""));
+    let library = target.library.as_deref().unwrap_or(Path::new(""));
     match open_plugin(library).and_then(|engine| Ok((engine, engine.check()?))) {
         Ok((engine, version)) => {
-            Answer { state: format!("works, {} {version}", engine.name()), about: engine.facts().about.to_owned() }
+            ProbeResult { state: format!("works, {} {version}", engine.name()), about: engine.facts().about.to_owned() }
         }
         Err(error) => unavailable(error),
     }
 }
 
-/// A row for an engine of this program.
-pub(super) fn engine(engine: &dyn Engine) -> Row {
-    let Answer { state, about } = asked(&["--engine".into(), engine.name().into()]);
+/// Returns the row for an engine of this program.
+pub(super) fn engine_row(engine: &dyn Engine) -> Row {
+    let ProbeResult { state, about } = probe_in_own_process(&["--engine".into(), engine.name().into()]);
     [engine.name().to_owned(), state, about]
 }
 
-/// A row for a monitor of this program.
-pub(super) fn monitor(monitor: &dyn Monitor) -> Row {
-    let Answer { state, about } = asked(&["--monitor".into(), monitor.name().into()]);
+/// Returns the row for a monitor of this program.
+pub(super) fn monitor_row(monitor: &dyn Monitor) -> Row {
+    let ProbeResult { state, about } = probe_in_own_process(&["--monitor".into(), monitor.name().into()]);
     [monitor.name().to_owned(), state, about]
 }
 
-/// A row for each plug-in of the chosen vendor; none when there is no such vendor, which is told elsewhere.
-pub(super) fn plugins(root: &Path, selection: &Selection) -> Vec<Row> {
+/// Returns a row for each plug-in of the chosen vendor; empty when the configuration is invalid, which the caller
+/// reports separately.
+pub(super) fn plugin_rows(root: &Path, selection: &Selection) -> Vec<Row> {
     let Ok(config) = crate::config::load(root, &selection.overrides()) else { return Vec::new() };
     let Some(vendor) = &config.vendor else { return Vec::new() };
     let entries = vendor.frameworks.iter().chain(&vendor.compilers);
-    let brought = entries.filter(|(_, entry)| find(&entry.engine).is_ok_and(|engine| engine.facts().takes_library));
-    brought.filter_map(|(name, entry)| Some(row(root, name, vendor, entry, entry.library.as_ref()?))).collect()
+    let plugins = entries.filter(|(_, entry)| find(&entry.engine).is_ok_and(|engine| engine.facts().takes_library));
+    plugins.filter_map(|(name, entry)| Some(plugin_row(root, name, vendor, entry, entry.library.as_ref()?))).collect()
 }
 
-fn row(root: &Path, name: &str, vendor: &Vendor, entry: &EngineEntry, library: &Path) -> Row {
+fn plugin_row(root: &Path, name: &str, vendor: &Vendor, entry: &EngineEntry, library: &Path) -> Row {
     let place = match entry.backend() {
         None => Ok(vendor.folder.join(library)),
-        Some(backend) => Backend::named(root, backend).and_then(|row| row.installed()).ok_or_else(|| Answer {
+        Some(backend) => Backend::find(root, backend).and_then(|row| row.installed()).ok_or_else(|| ProbeResult {
             state: "missing: not installed".to_owned(),
-            about: format!("`flagperf backend install {backend}` gets it"),
+            about: format!("run `flagperf backend install {backend}`"),
         }),
     };
-    let Answer { state, about } = place.map_or_else(|missing| missing, |place: PathBuf| asked(&[place.into()]));
+    let ProbeResult { state, about } =
+        place.map_or_else(|missing| missing, |place: PathBuf| probe_in_own_process(&[place.into()]));
     [format!("{}.{name}", vendor.name), state, about]
 }
 
-/// What a library says in a process of its own, or how that ended.
-fn asked(arguments: &[OsString]) -> Answer {
+/// Probes a library in a process of its own, and describes how that process failed.
+fn probe_in_own_process(arguments: &[OsString]) -> ProbeResult {
     let program = [THIS_PROGRAM.into(), "probe".into()];
-    ask([&program, arguments].concat(), LIMIT).unwrap_or_else(|reason| {
+    run_probe([&program, arguments].concat(), TIME_LIMIT).unwrap_or_else(|reason| {
         let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
-        let about = format!("run `flagperf probe {}` to see what it writes", words.join(" "));
-        Answer { state: format!("missing: {reason}"), about }
+        let about = format!("run `flagperf probe {}` to see its output", words.join(" "));
+        ProbeResult { state: format!("missing: {reason}"), about }
     })
 }
 
-fn ask(argv: Vec<OsString>, limit: Seconds) -> Result<Answer, String> {
+fn run_probe(argv: Vec<OsString>, limit: Seconds) -> Result<ProbeResult, String> {
     let (input, environment) = (String::new(), IndexMap::new());
     let program = Program { argv, input, stderr: "/dev/null".into(), environment };
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::start());
@@ -135,14 +137,14 @@ fn ask(argv: Vec<OsString>, limit: Seconds) -> Result<Answer, String> {
     let began = clock.now();
     let mut answer = None;
     while clock.now().since(began) < limit {
-        match process.next(Duration::from_millis(50)) {
-            Next::Line(_, line) => answer = serde_json::from_str(&line).ok().or(answer),
-            Next::Silence => {}
-            Next::Ended(ending) => return answer.ok_or_else(|| format!("loading it ended: {ending}")),
+        match process.next_event(Duration::from_millis(50)) {
+            ProcessEvent::Line(_, line) => answer = serde_json::from_str(&line).ok().or(answer),
+            ProcessEvent::Silence => {}
+            ProcessEvent::Ended(ending) => return answer.ok_or_else(|| format!("loading failed: {ending}")),
         }
     }
     process.kill();
-    Err(format!("it did not load within {} s", limit.0))
+    Err(format!("loading took longer than {} s", limit.0))
 }
 
 #[cfg(test)]
@@ -150,13 +152,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_never_answers_is_given_up_at_the_limit() {
+    fn a_probe_without_an_answer_is_abandoned_at_the_time_limit() {
         let argv = |script: &str| ["/bin/sh", "-c", script].map(OsString::from).to_vec();
-        let hangs = ask(argv("trap '' TERM; while :; do sleep 1; done"), Seconds(0.2));
-        assert_eq!(hangs.unwrap_err(), "it did not load within 0.2 s");
-        let crashes = ask(argv("kill -SEGV $$"), Seconds(60.0));
-        assert_eq!(crashes.unwrap_err(), "loading it ended: killed by signal 11 (SIGSEGV): a fault in native code");
-        let answers = ask(argv("echo; echo '{\"state\":\"works\",\"about\":\"x\"}'"), Seconds(60.0));
+        let hangs = run_probe(argv("trap '' TERM; while :; do sleep 1; done"), Seconds(0.2));
+        assert_eq!(hangs.unwrap_err(), "loading took longer than 0.2 s");
+        let crashes = run_probe(argv("kill -SEGV $$"), Seconds(60.0));
+        assert_eq!(crashes.unwrap_err(), "loading failed: killed by signal 11 (SIGSEGV): a fault in native code");
+        let answers = run_probe(argv("echo; echo '{\"state\":\"works\",\"about\":\"x\"}'"), Seconds(60.0));
         assert_eq!(answers.unwrap().state, "works");
     }
 }

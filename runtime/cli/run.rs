@@ -8,24 +8,24 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use super::answer::{planned, print_findings, print_notes, refuse, root};
 use super::arguments::{RunArguments, Selection};
-use super::output::{Display, print, say, unwritten, write};
+use super::output::{StderrDisplay, print_message, print_result, stdout_error, write_result};
+use super::setup::{find_checkout, prepare_plan, print_findings, print_notes, report_mistakes};
 use crate::host::{THIS_PROGRAM, adopt_orphans};
 use crate::measure::MonotonicClock;
-use crate::report::{Bars, Lines, Screen, columns, plain_table, record_table};
+use crate::report::{BarDisplay, LineDisplay, Screen, columns, plain_table, record_table};
 use crate::result::Record;
-use crate::run::{Interrupt, Notice, Options, Outcome, RunError, conduct};
-use crate::text::json_text;
+use crate::run::{Interrupt, Notice, RunError, RunOptions, RunOutcome, conduct};
+use crate::text::escape_json;
 
 /// Prints the effective values of a plan by section, then its findings.
 pub(super) fn plan(selection: &Selection) -> anyhow::Result<ExitCode> {
-    let planned = match planned(&root()?, selection) {
+    let planned = match prepare_plan(&find_checkout()?, selection) {
         Ok(planned) => planned,
-        Err(findings) => return Ok(refuse(&findings)),
+        Err(findings) => return Ok(report_mistakes(&findings)),
     };
     let mut out = String::new();
-    let mut rows = planned.rows.as_slice();
+    let mut rows = planned.values.as_slice();
     while let Some(first) = rows.first() {
         let (section, rest) = rows.split_at(rows.iter().take_while(|row| row.section == first.section).count());
         let cells = section.iter().map(|row| [row.key.clone(), row.value.clone(), row.origin.clone()]);
@@ -36,81 +36,82 @@ pub(super) fn plan(selection: &Selection) -> anyhow::Result<ExitCode> {
         let phases: Vec<&str> = case.jobs.iter().map(|job| job.phase.name()).collect();
         writeln!(out, "{} runs {} on {}", case.key, phases.join(", then "), case.host)?;
     }
-    let code = print(&out, Outcome::OK);
+    let code = print_result(&out, RunOutcome::OK);
     print_findings(planned.plan.findings.iter());
     print_notes(planned.plan.findings.iter());
     Ok(code)
 }
 
-/// Runs what was selected and prints the results.
+/// Runs the selected cases and prints their results.
 pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
-    let planned = match planned(&root()?, &arguments.selection) {
+    let planned = match prepare_plan(&find_checkout()?, &arguments.selection) {
         Ok(planned) => planned,
-        Err(findings) => return Ok(refuse(&findings)),
+        Err(findings) => return Ok(report_mistakes(&findings)),
     };
     print_findings(planned.plan.findings.iter());
     let bars = !arguments.plain && stderr().is_terminal() && (arguments.json || stdout().is_terminal());
-    let options = Options {
+    let options = RunOptions {
         watched: bars,
         worker: vec![THIS_PROGRAM.into(), "work".into()],
         clock: Arc::new(MonotonicClock::start()),
     };
-    let interrupt = Interrupt::install().context("signals cannot be handled")?;
-    adopt_orphans().context("orphans cannot be adopted")?;
+    let interrupt = Interrupt::install().context("cannot install signal handlers")?;
+    adopt_orphans().context("cannot adopt orphaned processes")?;
     let mut show: Box<dyn FnMut(&Notice<'_>)> = if bars {
-        let mut bars = Bars::default();
-        Box::new(move |notice| bars.notice(notice))
+        let mut bars = BarDisplay::default();
+        Box::new(move |notice| bars.show(notice))
     } else {
-        let mut lines = Lines::new(Display::default());
-        Box::new(move |notice| lines.notice(notice))
+        let mut lines = LineDisplay::new(StderrDisplay::default());
+        Box::new(move |notice| lines.show(notice))
     };
-    let mut results = Results { json: arguments.json, folder: PathBuf::new(), unprinted: None };
+    let mut results = ResultPrinter { json: arguments.json, folder: PathBuf::new(), unprinted: None };
     let mut watch = |notice: &Notice<'_>| {
         show(notice);
         results.notice(notice);
     };
-    Ok(match conduct(&planned.plan, &planned.rows, &options, &interrupt, &mut watch) {
+    Ok(match conduct(&planned.plan, &planned.values, &options, &interrupt, &mut watch) {
         Ok(outcome) => results.exit_code(&outcome),
         Err(error @ RunError::Folder { .. }) => {
-            say(&format!(
-                "error: {error}\n  hint: FLAGPERF_LOG_PATH in host.yaml says where results go; is it writable, and the disk not full?"
+            print_message(&format!(
+                "error: {error}\n  hint: is FLAGPERF_LOG_PATH in host.yaml, the folder for results, writable, and \
+                 is there space on its disk?"
             ));
-            ExitCode::from(Outcome::UNWRITTEN)
+            ExitCode::from(RunOutcome::UNWRITTEN)
         }
     })
 }
 
-/// The results of the cases on standard output.
-struct Results {
-    /// The record alone, not a table.
+/// Prints the results of the cases on standard output.
+struct ResultPrinter {
+    /// Whether to print the record as JSON instead of a table.
     json: bool,
-    /// The run's folder.
+    /// Folder of the run.
     folder: PathBuf,
-    /// Why a result could not be printed.
+    /// The first error of printing a result.
     unprinted: Option<io::Error>,
 }
 
-impl Results {
+impl ResultPrinter {
     fn notice(&mut self, notice: &Notice<'_>) {
         match notice {
             Notice::RunBegins { folder } => self.folder = folder.to_path_buf(),
-            Notice::CaseEnds { record, unwritten } => self.print(record, unwritten.is_some()),
+            Notice::CaseEnds { record, unwritten } => self.print_record(record, unwritten.is_some()),
             _ => {}
         }
     }
 
-    /// A table, or the record. A record that is not on disk is printed whatever was asked, so that nothing measured is
-    /// lost.
-    fn print(&mut self, record: &Record, unwritten: bool) {
+    /// Prints a table, or the record as JSON. A record that could not be written to disk is always printed, so that no
+    /// measurement is lost.
+    fn print_record(&mut self, record: &Record, unwritten: bool) {
         let json = serde_json::to_string_pretty(record).expect("a record is plain data");
-        let json = json_text(&json);
+        let json = escape_json(&json);
         let result =
             if self.json { format!("{json}\n") } else { format!("{}\n", record_table(record, Screen::stdout())) };
-        let printed = write(&result);
+        let printed = write_result(&result);
         if unwritten {
-            say("  hint: free some space, or set FLAGPERF_LOG_PATH in host.yaml to another disk");
+            print_message("  hint: free some space, or set FLAGPERF_LOG_PATH in host.yaml to another disk");
             if !self.json || printed.is_err() {
-                say(&format!("the record that could not be written:\n{json}"));
+                print_message(&format!("the record that could not be written:\n{json}"));
             }
         }
         if let Err(error) = printed {
@@ -118,11 +119,11 @@ impl Results {
         }
     }
 
-    /// The exit code of a run whose results had to be printed, too.
-    fn exit_code(&self, outcome: &Outcome) -> ExitCode {
+    /// Returns the exit code of the run; a result that could not be printed counts as unwritten.
+    fn exit_code(&self, outcome: &RunOutcome) -> ExitCode {
         let code = outcome.exit_code();
         let Some(error) = &self.unprinted else { return ExitCode::from(code) };
-        say(&format!("error: {}\n  hint: records are in {}", unwritten(error), self.folder.display()));
-        ExitCode::from(if code == Outcome::INTERRUPTED { code } else { Outcome::UNWRITTEN })
+        print_message(&format!("error: {}\n  hint: records are in {}", stdout_error(error), self.folder.display()));
+        ExitCode::from(if code == RunOutcome::INTERRUPTED { code } else { RunOutcome::UNWRITTEN })
     }
 }

@@ -1,4 +1,4 @@
-//! `flagperf work`: the worker role.
+//! `flagperf work`: the worker.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,21 +9,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 
 use crate::event::{Event, EventBudget};
-use crate::host::end_with_input;
+use crate::host::exit_when_input_ends;
 use crate::plan::Job;
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 
-/// Reads a job, runs it, and tells what happens.
+/// Reads a job, runs it, and emits events.
 pub(super) fn work() -> anyhow::Result<ExitCode> {
-    // It is started as /proc/self/exe, which says nothing in a list of processes; a name that is not set does no harm.
+    // The program was started as /proc/self/exe, an uninformative name in a process list. A failure to set the name is
+    // harmless.
     let _ = nix::sys::prctl::set_name(c"flagperf");
     let mut line = String::new();
     io::stdin().read_line(&mut line).context("cannot read the job from standard input")?;
-    let job: Job = serde_json::from_str(&line).context("standard input holds no job: one line of JSON is expected")?;
+    let job: Job =
+        serde_json::from_str(&line).context("standard input contains no job (expected: one line of JSON)")?;
     if !input_is_a_file()? {
-        end_with_input(io::stdin());
+        exit_when_input_ends(io::stdin());
     }
-    let output = events_only().context("cannot keep standard output for events")?;
+    let output = claim_stdout().context("cannot reserve standard output for events")?;
     let output = Mutex::new((output, EventBudget::default()));
     let emit: crate::work::Emit = Arc::new(move |event: Event| {
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,9 +33,9 @@ pub(super) fn work() -> anyhow::Result<ExitCode> {
         for event in budget.admit(event) {
             let mut line = event.to_line();
             line.push(b'\n');
-            // Nobody listens any more: there is nobody to work for.
+            // The conductor is gone, so nobody needs the result.
             if file.write_all(&line).is_err() {
-                std::process::exit(i32::from(Outcome::FAILED));
+                std::process::exit(i32::from(RunOutcome::FAILED));
             }
         }
     });
@@ -41,19 +43,20 @@ pub(super) fn work() -> anyhow::Result<ExitCode> {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(failure) => {
             emit(Event::Failed(failure));
-            Ok(ExitCode::from(Outcome::FAILED))
+            Ok(ExitCode::from(RunOutcome::FAILED))
         }
     }
 }
 
-/// Standard output for events alone: what libraries and engines print goes to standard error from here on.
-fn events_only() -> io::Result<File> {
+/// Returns standard output for events. From now on, whatever libraries and engines print goes to standard error.
+fn claim_stdout() -> io::Result<File> {
     let events = io::stdout().as_fd().try_clone_to_owned()?;
     nix::unistd::dup2_stdout(io::stderr())?;
     Ok(File::from(events))
 }
 
-/// Whether the job comes from a file, as by hand, whose end says nothing about a parent.
+/// Returns whether standard input is a file, as when a job is run by hand: the end of a file does not mean that the
+/// parent is gone.
 fn input_is_a_file() -> io::Result<bool> {
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     Ok(input.metadata()?.is_file())

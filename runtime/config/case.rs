@@ -1,32 +1,32 @@
-//! The configuration of one case: its files, the vendor's overlay, `--set`.
+//! The configuration of one case, from its files, the vendor's overlay and `--set`.
 
 use std::path::{Path, PathBuf};
 
-use super::file::File;
+use super::file::ConfigFile;
 use super::key::{defaults, read_keys};
 use super::overlay::Layers;
 use super::parameters::read_parameters;
-use super::{CaseKey, ConfigProblem, Finding, Origin, SETTINGS, Sourced, Values, Vendor, effective, nearest};
+use super::{CaseKey, ConfigProblem, Finding, Origin, SETTINGS, Sourced, Values, Vendor, merge_layers, nearest};
 
-/// One case, configured.
+/// The configuration of one case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseConfig {
-    /// Which case with which framework.
+    /// The case and its framework.
     pub key: Sourced<CaseKey>,
-    /// Where its datasets and weights lie.
+    /// Folder with the case's datasets and weights.
     pub data_dir: Sourced<PathBuf>,
-    /// The keys of configurations.yaml, all of them.
+    /// The values of all keys of configurations.yaml.
     pub settings: Values,
-    /// The keys of parameters.yaml.
+    /// The values of the keys of parameters.yaml.
     pub parameters: Values,
-    /// The vendor's own keys.
-    pub own: Values,
+    /// The values of the vendor's own keys.
+    pub vendor_values: Values,
     /// Keys that `--set` changed: departures from the standard configuration.
     pub departures: Vec<String>,
 }
 
-/// What all cases of a run have in common.
-pub(super) struct Surroundings<'c> {
+/// The part of the configuration that all cases of a run share.
+pub(super) struct CaseContext<'c> {
     pub root: &'c Path,
     pub vendor_name: &'c str,
     pub vendor: Option<&'c Vendor>,
@@ -34,49 +34,49 @@ pub(super) struct Surroundings<'c> {
 }
 
 impl CaseConfig {
-    /// Reads the files of a case; `None` when a finding leaves it incomplete.
+    /// Reads the files of a case; returns `None` when an error leaves the configuration incomplete.
     pub(super) fn read(
         key: Sourced<CaseKey>,
         data_dir: Sourced<PathBuf>,
-        around: &Surroundings<'_>,
+        context: &CaseContext<'_>,
         findings: &mut Vec<Finding>,
     ) -> Option<CaseConfig> {
-        let folder = around.root.join("configs").join(&key.value.case);
-        let read = |name: &Path| File::read(&folder.join(name), around.root);
+        let folder = context.root.join("configs").join(&key.value.case);
+        let read = |name: &Path| ConfigFile::read(&folder.join(name), context.root);
         let mut layers = Layers::default();
         match read(Path::new("configurations.yaml")) {
-            Ok(file) => layers.settings = effective([defaults(SETTINGS), read_keys(SETTINGS, &file, findings)]),
+            Ok(file) => layers.settings = merge_layers([defaults(SETTINGS), read_keys(SETTINGS, &file, findings)]),
             Err(finding) => findings.push(finding),
         }
         match read(Path::new("parameters.yaml")) {
             Ok(file) => layers.parameters = read_parameters(&file, findings),
             Err(finding) => findings.push(finding),
         }
-        let overlay = Path::new("vendor_config").join(format!("{}_configurations.yaml", around.vendor_name));
-        // A link that leads nowhere is an overlay that cannot be read, not none.
+        let overlay = Path::new("vendor_config").join(format!("{}_configurations.yaml", context.vendor_name));
+        // A broken link is an overlay that cannot be read, not a missing overlay.
         if folder.join(&overlay).symlink_metadata().is_ok() {
             match read(&overlay) {
-                Ok(file) => layers.overlay(&file, around.vendor_name, around.vendor, findings),
+                Ok(file) => layers.apply_overlay(&file, context.vendor_name, context.vendor, findings),
                 Err(finding) => findings.push(finding),
             }
         }
-        findings.extend(unread_overlays(&folder, around.root));
-        for argument in around.set {
-            layers.set(argument, &key.value.case, around.vendor, findings);
+        findings.extend(unread_overlays(&folder, context.root));
+        for argument in context.set {
+            layers.apply_set(argument, &key.value.case, context.vendor, findings);
         }
-        let Layers { mut settings, parameters, own, departures } = layers;
+        let Layers { mut settings, parameters, vendor_values, departures } = layers;
         settings.sort_by_cached_key(|name, _| SETTINGS.iter().position(|setting| setting.name == name));
         let complete = SETTINGS.iter().all(|setting| settings.contains_key(setting.name));
-        complete.then_some(CaseConfig { key, data_dir, settings, parameters, own, departures })
+        complete.then_some(CaseConfig { key, data_dir, settings, parameters, vendor_values, departures })
     }
 
-    /// Every value with its key, in the order settings, parameters, the vendor's own.
+    /// Iterates over all values with their keys: settings, then parameters, then the vendor's own.
     pub fn values(&self) -> impl Iterator<Item = (&String, &Sourced<serde_json::Value>)> {
-        self.settings.iter().chain(&self.parameters).chain(&self.own)
+        self.settings.iter().chain(&self.parameters).chain(&self.vendor_values)
     }
 }
 
-/// The files beside the overlays that are nobody's: of no vendor, or under another spelling.
+/// Returns a warning for each file in the folder of overlays whose name belongs to no vendor.
 fn unread_overlays(folder: &Path, root: &Path) -> Vec<Finding> {
     let names = |folder: PathBuf| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::ConfigProblem;
 
-/// Which case with which framework.
+/// A case and its framework.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CaseKey {
     /// The case: `resnet50`.
@@ -15,7 +15,7 @@ pub struct CaseKey {
 }
 
 impl CaseKey {
-    /// The framework without its version: `pytorch` of `pytorch_1.13`.
+    /// Returns the framework without its version: `pytorch` for `pytorch_1.13`.
     pub fn framework_name(&self) -> &str {
         match self.framework.rsplit_once('_') {
             Some((name, version)) if version.starts_with(|c: char| c.is_ascii_digit()) => name,
@@ -23,7 +23,7 @@ impl CaseKey {
         }
     }
 
-    /// The name of the case's folder in a run: `resnet50_candle`.
+    /// Returns the name of the case's folder in a run, such as `resnet50_candle`.
     pub fn folder(&self) -> String {
         format!("{}_{}", self.case, self.framework)
     }
@@ -48,7 +48,7 @@ impl FromStr for CaseKey {
     }
 }
 
-/// Whether `text` can name a folder and nothing else: no separators, no `..`.
+/// Returns whether `text` is a valid folder name without path separators or `..`.
 pub(super) fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_alphanumeric())
         && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_a_case_and_a_framework_with_or_without_a_version() {
+    fn a_case_key_is_a_case_and_a_framework_with_or_without_a_version() {
         let key: CaseKey = "resnet50:pytorch_1.13".parse().unwrap();
         assert_eq!((key.case.as_str(), key.framework.as_str()), ("resnet50", "pytorch_1.13"));
         assert_eq!(key.framework_name(), "pytorch");

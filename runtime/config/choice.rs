@@ -1,27 +1,27 @@
-//! Which cases run, with which framework and on which data.
+//! Chooses the cases to run, with their frameworks and data folders.
 
 use std::path::{Path, PathBuf};
 
-use super::file::File;
+use super::file::ConfigFile;
 use super::yaml::Content;
-use super::{CaseKey, ConfigProblem, Finding, Origin, Overrides, Sourced, Vendor, known, nearest};
+use super::{CaseKey, ConfigProblem, Finding, Origin, Overrides, Sourced, Vendor, list_names, nearest};
 
-/// A case to run and where its data lies.
-type Chosen = (Sourced<CaseKey>, Sourced<PathBuf>);
+/// A case to run and its data folder.
+type SelectedCase = (Sourced<CaseKey>, Sourced<PathBuf>);
 
-/// The cases to run: those of `CASES`, or what `--case` names.
-pub(super) fn choose(
-    host: &File,
+/// Chooses the cases to run: those of `CASES`, or those that `--case` selects.
+pub(super) fn choose_cases(
+    host: &ConfigFile,
     root: &Path,
     vendor: Option<&Vendor>,
     overrides: &Overrides,
     findings: &mut Vec<Finding>,
-) -> Vec<Chosen> {
-    let folders = folders(root);
-    let listed = listed(host, root, findings);
+) -> Vec<SelectedCase> {
+    let folders = case_folders(root);
+    let listed = read_case_list(host, root, findings);
     let keys = match &overrides.case {
         None => Ok(listed.iter().map(|(key, _)| key.clone()).collect()),
-        Some(name) => asked(name, &listed, &folders, vendor, findings),
+        Some(name) => resolve_case_argument(name, &listed, &folders, vendor, findings),
     };
     let keys = keys.unwrap_or_else(|finding| {
         findings.push(finding);
@@ -29,7 +29,9 @@ pub(super) fn choose(
     });
     let mut chosen = Vec::new();
     for key in keys {
-        match known_case(&key.value.case, &key.origin, &folders).and_then(|()| data(&key, &listed, overrides)) {
+        match check_case_exists(&key.value.case, &key.origin, &folders)
+            .and_then(|()| find_data_folder(&key, &listed, overrides))
+        {
             Ok(data) => chosen.push((key, data)),
             Err(finding) => findings.push(finding),
         }
@@ -40,8 +42,8 @@ pub(super) fn choose(
     chosen
 }
 
-/// The entries of `CASES`; keys that name no case become findings.
-fn listed(host: &File, root: &Path, findings: &mut Vec<Finding>) -> Vec<Chosen> {
+/// Reads the entries of `CASES`; keys that are not valid case keys become findings.
+fn read_case_list(host: &ConfigFile, root: &Path, findings: &mut Vec<Finding>) -> Vec<SelectedCase> {
     let Some(Content::Map(entries)) = host.entries.get("CASES").map(|node| &node.content) else { return Vec::new() };
     let mut listed = Vec::new();
     for (text, node) in entries {
@@ -51,18 +53,18 @@ fn listed(host: &File, root: &Path, findings: &mut Vec<Finding>) -> Vec<Chosen> 
                 listed.push((Sourced::new(key, origin.clone()), Sourced::new(root.join(data), origin)));
             }
             (Err(problem), _) => findings.push(Finding::error(origin, problem)),
-            // The type of `CASES` was refused already.
+            // The wrong type of `CASES` has already been reported.
             (_, None) => {}
         }
     }
     listed
 }
 
-/// What `--case NAME[:FRAMEWORK]` means. Without a framework it is what `CASES` says for this case, as far as the
-/// vendor has it, else the framework that the vendor names for this, else its only one.
-fn asked(
+/// Resolves `--case NAME[:FRAMEWORK]`. Without FRAMEWORK it selects the entries of `CASES` for this case whose
+/// framework the vendor has, or else the vendor's default framework, or else the vendor's only framework.
+fn resolve_case_argument(
     name: &str,
-    listed: &[Chosen],
+    listed: &[SelectedCase],
     folders: &[String],
     vendor: Option<&Vendor>,
     findings: &mut Vec<Finding>,
@@ -72,15 +74,16 @@ fn asked(
         let key = name.parse().map_err(|problem: ConfigProblem| Finding::error(origin.clone(), problem))?;
         return Ok(vec![Sourced::new(key, origin)]);
     }
-    known_case(name, &origin, folders)?;
+    check_case_exists(name, &origin, folders)?;
     let of_case = || listed.iter().map(|(key, _)| key).filter(|key| key.value.case == name);
-    let fits = |key: &&Sourced<CaseKey>| vendor.is_none_or(|vendor| vendor.framework(&key.value).is_some());
-    let fitting: Vec<Sourced<CaseKey>> = of_case().filter(fits).cloned().collect();
-    if !fitting.is_empty() {
-        return Ok(fitting);
+    let vendor_has = |key: &&Sourced<CaseKey>| vendor.is_none_or(|vendor| vendor.framework(&key.value).is_some());
+    let supported: Vec<Sourced<CaseKey>> = of_case().filter(vendor_has).cloned().collect();
+    if !supported.is_empty() {
+        return Ok(supported);
     }
-    let without = |v: &Vendor| v.default_framework.clone().or_else(|| only(v.frameworks.keys()).map(str::to_owned));
-    if let Some((vendor, framework)) = vendor.and_then(|v| Some((v, without(v)?))) {
+    let default_framework =
+        |v: &Vendor| v.default_framework.clone().or_else(|| single_name(v.frameworks.keys()).map(str::to_owned));
+    if let Some((vendor, framework)) = vendor.and_then(|v| Some((v, default_framework(v)?))) {
         let case = name.to_owned();
         let only = vendor.frameworks.len() == 1;
         let note = ConfigProblem::VendorsFramework {
@@ -93,16 +96,21 @@ fn asked(
         findings.push(Finding::info(place.clone(), note));
         return Ok(vec![Sourced::new(CaseKey { case, framework }, place)]);
     }
-    let unfitting: Vec<Sourced<CaseKey>> = of_case().cloned().collect();
-    if unfitting.is_empty() {
-        let known = known(vendor.iter().flat_map(|vendor| vendor.frameworks.keys()).map(String::as_str));
+    let unsupported: Vec<Sourced<CaseKey>> = of_case().cloned().collect();
+    if unsupported.is_empty() {
+        let known = list_names(vendor.iter().flat_map(|vendor| vendor.frameworks.keys()).map(String::as_str));
         return Err(Finding::error(origin, ConfigProblem::NoFramework { case: name.to_owned(), known }));
     }
-    Ok(unfitting)
+    Ok(unsupported)
 }
 
-/// Where the data of a case lies: `--data`, its entry in `CASES`, another entry of the same case.
-fn data(key: &Sourced<CaseKey>, listed: &[Chosen], overrides: &Overrides) -> Result<Sourced<PathBuf>, Finding> {
+/// Returns the data folder of a case: `--data`, or else that of its entry in `CASES`, or else that of another entry for
+/// the same case.
+fn find_data_folder(
+    key: &Sourced<CaseKey>,
+    listed: &[SelectedCase],
+    overrides: &Overrides,
+) -> Result<Sourced<PathBuf>, Finding> {
     if let Some(data) = &overrides.data {
         let data = std::path::absolute(data).unwrap_or_else(|_| data.clone());
         return Ok(Sourced::new(data, Origin::CommandLine("--data".to_owned())));
@@ -115,18 +123,18 @@ fn data(key: &Sourced<CaseKey>, listed: &[Chosen], overrides: &Overrides) -> Res
         .ok_or_else(|| Finding::error(key.origin.clone(), ConfigProblem::NoData { case: key.value.case.clone() }))
 }
 
-fn known_case(case: &str, origin: &Origin, folders: &[String]) -> Result<(), Finding> {
+fn check_case_exists(case: &str, origin: &Origin, folders: &[String]) -> Result<(), Finding> {
     if folders.iter().any(|folder| folder == case) {
         return Ok(());
     }
     let names = || folders.iter().map(String::as_str);
     let nearest = nearest(case, names()).map(str::to_owned);
-    let problem = ConfigProblem::UnknownCase { case: case.to_owned(), known: known(names()), nearest };
+    let problem = ConfigProblem::UnknownCase { case: case.to_owned(), known: list_names(names()), nearest };
     Err(Finding::error(origin.clone(), problem))
 }
 
-/// The cases that have a folder in `configs/`, sorted.
-fn folders(root: &Path) -> Vec<String> {
+/// Returns the names of the folders in `configs/`, one for each case, sorted.
+fn case_folders(root: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(root.join("configs")) else { return Vec::new() };
     let mut names: Vec<String> = entries
         .flatten()
@@ -137,7 +145,7 @@ fn folders(root: &Path) -> Vec<String> {
     names
 }
 
-fn only<'n>(mut names: impl Iterator<Item = &'n String>) -> Option<&'n str> {
+fn single_name<'n>(mut names: impl Iterator<Item = &'n String>) -> Option<&'n str> {
     let first = names.next()?;
     names.next().is_none().then_some(first)
 }

@@ -1,4 +1,4 @@
-//! Values that are keys with values of their own: targets of metrics, limits of agreement; and values in messages.
+//! Values that are mappings (targets of metrics, limits of agreement), and the description of values in messages.
 
 use serde_json::Value;
 
@@ -7,30 +7,37 @@ use super::yaml::{Content, Node};
 use crate::metric;
 
 /// Checks the limits of agreement for one precision.
-pub(super) fn limits(precision: &str, node: &Node) -> Result<(), ConfigProblem> {
-    let refused = |what: &str, expects: String, found| ConfigProblem::Limit { what: what.to_owned(), expects, found };
+pub(super) fn check_agreement_limits(precision: &str, node: &Node) -> Result<(), ConfigProblem> {
+    let refused = |what: &str, expected: String, found| ConfigProblem::Limit { what: what.to_owned(), expected, found };
     if !metric::AGREEMENT_PRECISIONS.contains(&precision) {
-        let expects = format!("a precision ({})", metric::AGREEMENT_PRECISIONS.join(", "));
-        return Err(refused(precision, expects, format!("`{precision}`")));
+        let expected = format!("a precision (known: {})", metric::AGREEMENT_PRECISIONS.join(", "));
+        return Err(refused(precision, expected, format!("`{precision}`")));
     }
     let Content::Map(entries) = &node.content else {
-        return Err(refused(precision, "limits such as `{relative_l2: 0.05}`".to_owned(), found(node)));
+        return Err(refused(precision, "limits such as `{relative_l2: 0.05}`".to_owned(), describe_node(node)));
     };
     for (name, entry) in entries {
         let Some((_, range)) = metric::AGREEMENT_LIMITS.iter().find(|(known, _)| known == name) else {
             let names: Vec<&str> = metric::AGREEMENT_LIMITS.iter().map(|(name, _)| *name).collect();
-            return Err(refused(precision, format!("limits by name ({})", names.join(", ")), format!("`{name}`")));
+            return Err(refused(
+                precision,
+                format!("limits by name (known: {})", names.join(", ")),
+                format!("`{name}`"),
+            ));
         };
         if !number(entry).is_some_and(|number| range.contains(&number)) {
             let (from, to) = (*range.start(), *range.end());
-            let upper = if to < f64::MAX { format!(" to {to}") } else { String::new() };
-            return Err(refused(name, format!("a number from {from}{upper}"), found(entry)));
+            let expected = match to < f64::MAX {
+                true => format!("a number from {from} to {to}"),
+                false => format!("a number of at least {from}"),
+            };
+            return Err(refused(name, expected, describe_node(entry)));
         }
     }
     Ok(())
 }
 
-/// The number that a node holds.
+/// Returns the number in a node.
 fn number(node: &Node) -> Option<f64> {
     match &node.content {
         Content::Scalar { value: Value::Number(number), .. } => number.as_f64(),
@@ -38,30 +45,30 @@ fn number(node: &Node) -> Option<f64> {
     }
 }
 
-/// The least value that `metric` must reach: a number that the metric can have.
-pub(super) fn target(metric: &str, node: &Node) -> Result<f64, ConfigProblem> {
+/// Reads the minimum for `metric`, which must be a value that the metric can have.
+pub(super) fn read_target(metric: &str, node: &Node) -> Result<f64, ConfigProblem> {
     let range = metric::range(metric);
     number(node).filter(|number| range.contains(number)).ok_or_else(|| {
         let (from, to) = (*range.start(), *range.end());
-        let expects = if to < f64::MAX { format!("a number from {from} to {to}") } else { "a number".to_owned() };
-        ConfigProblem::Target { metric: metric.to_owned(), expects, found: found(node) }
+        let expected = if to < f64::MAX { format!("a number from {from} to {to}") } else { "a number".to_owned() };
+        ConfigProblem::Target { metric: metric.to_owned(), expected, found: describe_node(node) }
     })
 }
 
-/// What stands where a value of another type should.
-pub(super) fn found(node: &Node) -> String {
+/// Describes a value of the wrong type, for a message.
+pub(super) fn describe_node(node: &Node) -> String {
     match &node.content {
         Content::List(_) => "a list".to_owned(),
-        Content::Map(_) => "keys with values".to_owned(),
+        Content::Map(_) => "a mapping".to_owned(),
         Content::Scalar { value: Value::Null, .. } => "null".to_owned(),
-        Content::Scalar { text, plain: false, .. } => format!("the text `\"{}\"`", shown(text)),
-        Content::Scalar { text, .. } => format!("`{}`", shown(text)),
+        Content::Scalar { text, plain: false, .. } => format!("the string `\"{}\"`", shorten(text)),
+        Content::Scalar { text, .. } => format!("`{}`", shorten(text)),
     }
 }
 
-/// The beginning of a text, for a message.
-fn shown(text: &str) -> String {
-    /// Characters that are shown.
+/// Returns the beginning of a text, for a message.
+fn shorten(text: &str) -> String {
+    /// Maximum number of characters shown.
     const SHOWN: usize = 80;
     let mut shown: String = text.chars().take(SHOWN).collect();
     if shown.len() < text.len() {

@@ -1,14 +1,17 @@
-//! The environment: the only place that reads variables.
+//! Environment variables; only this module reads them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The variables that flagperf reads, and what each does.
+/// The variables that flagperf reads, each with a description.
 pub const VARIABLES: &[(&str, &str)] = &[
-    (CONFIG, "folder (or file) of the site's host.yaml"),
+    (CONFIG, "folder of the site's host.yaml, or the file itself"),
     (LOG_LEVEL, "overrides FLAGPERF_LOG_LEVEL of host.yaml"),
     (LOG_CALLS, "overrides LOG_CALL_INFORMATION of host.yaml"),
-    (CACHE, "libraries that `flagperf backend install` gets are kept in its folder `flagperf`; else in ~/.cache"),
+    (
+        CACHE,
+        "folder whose subfolder `flagperf` holds the libraries that `flagperf backend install` installs; ~/.cache by default",
+    ),
 ];
 
 pub(super) const CONFIG: &str = "FLAGPERF_CONFIG";
@@ -17,7 +20,8 @@ pub(super) const LOG_CALLS: &str = "LOG_CALL_INFORMATION";
 const CACHE: &str = "XDG_CACHE_HOME";
 const HOME: &str = "HOME";
 
-/// The variable with the folders that Python finds modules in, `first` before those that it names already.
+/// Returns Python's search path for modules as a variable: `first`, then the folders that the variable already
+/// contains.
 pub fn python_path(first: &Path) -> (&'static str, OsString) {
     const PYTHON_PATH: &str = "PYTHONPATH";
     let mut path = first.as_os_str().to_owned();
@@ -28,7 +32,7 @@ pub fn python_path(first: &Path) -> (&'static str, OsString) {
     (PYTHON_PATH, path)
 }
 
-/// What the environment says; an empty variable says nothing.
+/// The variables that change the configuration; an empty variable counts as not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     /// `FLAGPERF_CONFIG`.
@@ -40,28 +44,29 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Reads the variables.
+    /// Reads the variables of this process.
     pub fn read() -> Self {
-        let text = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
+        let text = |name| read_variable(name).map(|value| value.to_string_lossy().into_owned());
         Environment {
-            config: variable(CONFIG).map(PathBuf::from),
+            config: read_variable(CONFIG).map(PathBuf::from),
             log_level: text(LOG_LEVEL),
             log_call_information: text(LOG_CALLS),
         }
     }
 }
 
-/// Where this user's programs keep what they can get again; `None` when nothing says where the user's files are.
+/// Returns the user's cache folder for flagperf; `None` when neither `XDG_CACHE_HOME` nor `HOME` is set.
 pub fn cache_folder() -> Option<PathBuf> {
-    let cache = variable(CACHE).map(PathBuf::from).or_else(|| Some(PathBuf::from(variable(HOME)?).join(".cache")));
+    let cache =
+        read_variable(CACHE).map(PathBuf::from).or_else(|| Some(PathBuf::from(read_variable(HOME)?).join(".cache")));
     cache.map(|cache| cache.join("flagperf"))
 }
 
-/// What the variable of a vendor says of the devices that this process sees; `None` when it is not set.
-pub fn visible_devices(name: &str) -> Option<String> {
-    variable(name).map(|value| value.to_string_lossy().into_owned())
+/// Returns the value of a vendor's variable for visible devices in this process; `None` when it is not set.
+pub fn visible_devices_value(name: &str) -> Option<String> {
+    read_variable(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-fn variable(name: &str) -> Option<OsString> {
+fn read_variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }

@@ -1,4 +1,4 @@
-//! What is to be said about a configuration: errors, warnings and notes, each with its place.
+//! Findings about a configuration: errors, warnings and notes, each with its position.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use super::{ConfigProblem, Origin};
 use crate::event::Level;
 use crate::text::one_line;
 
-/// One thing to say about a configuration, with its place and what to do about it.
+/// One finding about a configuration, with its position and a hint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// How serious; an error stops everything before anything starts.
+    /// Severity; an error prevents the run.
     pub level: Level,
-    /// Where.
+    /// Position of the cause.
     pub origin: Origin,
     /// Lower-case fragment with the value in backticks.
     pub message: String,
@@ -20,39 +20,39 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// An error at `origin`.
-    pub fn error(origin: Origin, problem: impl Into<Explained>) -> Self {
+    /// Creates an error at `origin`.
+    pub fn error(origin: Origin, problem: impl Into<MessageAndHint>) -> Self {
         Finding::new(Level::Error, origin, problem)
     }
 
-    /// Something the reader of a result should know.
-    pub fn warning(origin: Origin, problem: impl Into<Explained>) -> Self {
+    /// Creates a warning, which the reader of a result should know.
+    pub fn warning(origin: Origin, problem: impl Into<MessageAndHint>) -> Self {
         Finding::new(Level::Warning, origin, problem)
     }
 
-    /// Normal course, for the log.
-    pub fn info(origin: Origin, problem: impl Into<Explained>) -> Self {
+    /// Creates a note about the normal course of events, for the log.
+    pub fn info(origin: Origin, problem: impl Into<MessageAndHint>) -> Self {
         Finding::new(Level::Info, origin, problem)
     }
 
-    fn new(level: Level, origin: Origin, problem: impl Into<Explained>) -> Self {
-        let Explained { message, hint } = problem.into();
+    fn new(level: Level, origin: Origin, problem: impl Into<MessageAndHint>) -> Self {
+        let MessageAndHint { message, hint } = problem.into();
         Finding { level, origin, message, hint }
     }
 }
 
-/// A message and its hint: what every problem of `config` and `plan` becomes.
+/// A message and its hint. Every problem of `config` and `plan` is converted to this type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explained {
+pub struct MessageAndHint {
     /// What is wrong.
     pub message: String,
     /// What to do about it; may be empty.
     pub hint: String,
 }
 
-impl From<ConfigProblem> for Explained {
+impl From<ConfigProblem> for MessageAndHint {
     fn from(problem: ConfigProblem) -> Self {
-        Explained { message: problem.to_string(), hint: problem.hint() }
+        MessageAndHint { message: problem.to_string(), hint: problem.hint() }
     }
 }
 
@@ -69,12 +69,12 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Everything found, in order. As an error it holds at least one [`Level::Error`].
+/// All findings, in order. When returned as an error, they contain at least one [`Level::Error`].
 #[derive(Clone, Debug, Default, PartialEq, thiserror::Error)]
 pub struct Findings(pub Vec<Finding>);
 
 impl Findings {
-    /// Whether something is wrong enough to stop.
+    /// Returns whether there is an error among the findings.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|finding| finding.level == Level::Error)
     }

@@ -1,4 +1,4 @@
-//! A small checkout in a temporary folder, for tests. Knows no rule.
+//! A small checkout in a temporary folder, for tests. Knows no rule of the configuration.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ impl Checkout {
         self
     }
 
-    /// With an overlay of vendor `chip` for the case `toy`.
+    /// Adds an overlay of the vendor `chip` for the case `toy`.
     pub(crate) fn overlay(self, text: &str) -> Self {
         self.with("configs/toy/vendor_config/chip_configurations.yaml", text)
     }
@@ -71,26 +71,26 @@ impl Checkout {
         load(self.root(), overrides)
     }
 
-    /// What loading with `--set` says, errors of every kind included.
-    pub(crate) fn said(&self, level: Level, overrides: &Overrides) -> Vec<String> {
+    /// Loads the configuration and returns the messages of one level, whether or not loading succeeds.
+    pub(crate) fn messages(&self, level: Level, overrides: &Overrides) -> Vec<String> {
         match self.load(overrides) {
-            Ok(config) => said(level, &config.findings),
-            Err(findings) => said(level, &findings.0),
+            Ok(config) => messages_of(level, &config.findings),
+            Err(findings) => messages_of(level, &findings.0),
         }
     }
 }
 
-/// The findings of a level, as shown.
-pub(crate) fn said(level: Level, findings: &[Finding]) -> Vec<String> {
+/// Formats the findings of one level.
+pub(crate) fn messages_of(level: Level, findings: &[Finding]) -> Vec<String> {
     findings.iter().filter(|finding| finding.level == level).map(ToString::to_string).collect()
 }
 
-/// `--set` alone.
+/// Returns overrides with only these `--set` arguments.
 pub(crate) fn set(arguments: &[&str]) -> Overrides {
     Overrides { set: arguments.iter().map(|&argument| argument.to_owned()).collect(), ..Overrides::default() }
 }
 
-/// `--case` alone.
+/// Returns overrides with only this `--case`.
 pub(crate) fn case(name: &str) -> Overrides {
     Overrides { case: Some(name.to_owned()), ..Overrides::default() }
 }

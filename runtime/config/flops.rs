@@ -1,20 +1,20 @@
-//! The `flops` expression: numbers joined by `*`, read and never executed.
+//! The `flops` expression: numbers joined by `*`. It is parsed, never executed.
 
-/// An expression that is not numbers joined by `*`.
+/// An invalid `flops` expression.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FlopsError {
-    /// Something else stands where a number should.
+    /// A factor is not a number.
     #[error("`{expression}`: `{found}` at character {position} is not a number")]
     Number {
         /// The expression.
         expression: String,
-        /// What stands there.
+        /// The text found in place of a number.
         found: String,
-        /// Where, from 1.
+        /// Its position in characters, from 1.
         position: usize,
     },
-    /// The product means nothing as a number of operations.
-    #[error("`{expression}` is {value}, which is no number of operations")]
+    /// The product is not positive and finite.
+    #[error("`{expression}` is {value}, but the number of operations must be positive and finite")]
     Product {
         /// The expression.
         expression: String,
@@ -23,11 +23,11 @@ pub enum FlopsError {
     },
 }
 
-/// The value of `4.12e9` or `2*512*0.33e9`.
+/// Parses an expression such as `4.12e9` or `2*512*0.33e9` and returns its product.
 ///
 /// # Errors
-/// Anything but numbers and `*`, and a product that is not positive and finite.
-pub fn flops(expression: &str) -> Result<f64, FlopsError> {
+/// Fails when a factor is not a number, or when the product is not positive and finite.
+pub fn parse_flops(expression: &str) -> Result<f64, FlopsError> {
     let mut position = 1;
     let mut product = 1.0;
     for factor in expression.split('*') {
@@ -45,7 +45,7 @@ pub fn flops(expression: &str) -> Result<f64, FlopsError> {
     }
 }
 
-/// A decimal number; `inf` and `nan`, which Rust would read too, are not.
+/// Parses a decimal number; rejects `inf` and `nan`, which Rust would accept.
 fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     text.starts_with(|c: char| c.is_ascii_digit() || c == '.').then(|| text.parse().ok()).flatten()
@@ -57,22 +57,25 @@ mod tests {
 
     #[test]
     fn numbers_and_products_have_a_value() {
-        assert_eq!(flops("4.12e9"), Ok(4.12e9));
-        assert_eq!(flops("4.12e+9"), Ok(4.12e9));
-        assert_eq!(flops("4120000000"), Ok(4.12e9));
-        assert_eq!(flops(" 2 * 512*0.33e9 "), Ok(2.0 * 512.0 * 0.33e9));
+        assert_eq!(parse_flops("4.12e9"), Ok(4.12e9));
+        assert_eq!(parse_flops("4.12e+9"), Ok(4.12e9));
+        assert_eq!(parse_flops("4120000000"), Ok(4.12e9));
+        assert_eq!(parse_flops(" 2 * 512*0.33e9 "), Ok(2.0 * 512.0 * 0.33e9));
     }
 
     #[test]
     fn anything_else_is_refused_with_its_position() {
-        let message = |text: &str| flops(text).unwrap_err().to_string();
+        let message = |text: &str| parse_flops(text).unwrap_err().to_string();
         assert_eq!(message("2*x*3"), "`2*x*3`: `x` at character 3 is not a number");
         assert_eq!(message("2**3"), "`2**3`: `` at character 3 is not a number");
         assert_eq!(message("2* exit(1)"), "`2* exit(1)`: `exit(1)` at character 4 is not a number");
         assert_eq!(message("inf"), "`inf`: `inf` at character 1 is not a number");
         assert_eq!(message(""), "``: `` at character 1 is not a number");
         assert_eq!(message("-1"), "`-1`: `-1` at character 1 is not a number");
-        assert_eq!(message("0*5"), "`0*5` is 0, which is no number of operations");
-        assert_eq!(message("1e300*1e300"), "`1e300*1e300` is inf, which is no number of operations");
+        assert_eq!(message("0*5"), "`0*5` is 0, but the number of operations must be positive and finite");
+        assert_eq!(
+            message("1e300*1e300"),
+            "`1e300*1e300` is inf, but the number of operations must be positive and finite"
+        );
     }
 }

@@ -1,53 +1,55 @@
-//! Keys of a file with fixed keys: name, type, default, and what it is for.
+//! Keys of a file with a fixed set of keys: name, type, default and purpose.
 
 use serde_json::Value;
 
-use super::entries::{found, limits, target};
-use super::file::File;
+use super::entries::{check_agreement_limits, describe_node, read_target};
+use super::file::ConfigFile;
 use super::yaml::{self, Content, Node};
-use super::{ConfigProblem, Finding, Origin, Sourced, Values, flops, known, nearest};
+use super::{ConfigProblem, Finding, Origin, Sourced, Values, list_names, nearest, parse_flops};
 
-/// Threads that may be asked for: more than a machine of today has, and still started in less than a second.
+/// Maximum number of threads: more than any current machine has, yet they start in less than a second.
 pub const THREADS_MAX: u64 = 1024;
 
 /// A key of host.yaml, configurations.yaml or parameters.yaml.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
-    /// The name, as FlagPerf has it.
+pub struct ConfigKey {
+    /// Name, as in FlagPerf.
     pub name: &'static str,
-    /// What it takes.
-    pub kind: Kind,
-    /// The default, as YAML; `None` when the key must be given.
+    /// Type of its value.
+    pub kind: ValueKind,
+    /// Default as YAML; `None` when the key is required.
     pub default: Option<&'static str>,
-    /// What it is for, in one line.
+    /// One-line description.
     pub about: &'static str,
-    /// Who may set it.
+    /// Who may set it in a file.
     pub owner: Owner,
 }
 
-/// Who may set a key in a file. `--set` may set what belongs to a case, as a departure from the standard configuration.
+/// Who may set a key in a file. `--set` may also set the keys of a case, as a departure from the standard
+/// configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The user of a site, in host.yaml.
     Site,
-    /// The author of a case alone: it says what is measured and by which rules, the same for every vendor.
+    /// Only the author of a case: the key defines what is measured and by which rules, which is the same for every
+    /// vendor.
     Case,
     /// The author of a case; a vendor's overlay may change it.
     CaseOrVendor,
 }
 
-/// What a key takes.
+/// The type of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `true` or `false`; `yes`, `no`, `on` and `off` too, as PyYAML reads them.
+pub enum ValueKind {
+    /// `true` or `false`, or `yes`, `no`, `on`, `off`, as in PyYAML.
     Flag,
-    /// A whole number from 1.
+    /// A whole number of at least 1.
     Count,
-    /// A whole number from 0.
-    Whole,
-    /// Threads: a whole number from 0 to [`THREADS_MAX`].
+    /// A whole number of at least 0.
+    WholeNumber,
+    /// A number of threads from 0 to [`THREADS_MAX`].
     Threads,
-    /// What random values begin with: a whole number that a script's `i64` holds.
+    /// The seed of random values: a whole number that fits the `i64` of a script.
     Seed,
     /// A TCP port, with or without quotes.
     Port,
@@ -59,65 +61,66 @@ pub enum Kind {
     OptionalText,
     /// The name of an environment variable, or null.
     Variable,
-    /// Bytes: a number, or text such as `32G`; null is no limit.
+    /// A number of bytes, possibly with a unit such as `32G`; null means no limit.
     Size,
-    /// A list of texts, at least one.
-    Texts,
-    /// A list of texts, perhaps empty.
-    Names,
-    /// Keys with texts.
-    Map,
-    /// Metrics with the least value that each must reach.
+    /// A list of at least one text.
+    NonEmptyTextList,
+    /// A list of texts, possibly empty.
+    TextList,
+    /// A mapping of keys to texts.
+    TextMap,
+    /// A mapping of metrics to the minimum that each must reach.
     Targets,
-    /// Limits of agreement by precision.
+    /// Limits of agreement, by precision.
     Limits,
     /// A `flops` expression.
     Flops,
-    /// One of a few words, any letter case.
+    /// One of a few words, in any letter case.
     Word(&'static [&'static str]),
 }
 
-impl Kind {
-    /// What it takes, for a message.
-    pub const fn expects(self) -> &'static str {
+impl ValueKind {
+    /// Describes the expected value, for a message.
+    pub const fn expected(self) -> &'static str {
         match self {
-            Kind::Flag => "true or false",
-            Kind::Count => "a whole number from 1 to 4294967295",
-            Kind::Whole => "a whole number from 0 to 4294967295",
-            Kind::Threads => "a whole number from 0 to 1024",
-            Kind::Seed => "a whole number from 0 to 9223372036854775807",
-            Kind::Port => "a port from 1 to 65535",
-            Kind::Ports => "a list of ports from 1 to 65535",
-            Kind::Text => "a text",
-            Kind::OptionalText => "a text or null",
-            Kind::Variable => "the name of an environment variable, or null",
-            Kind::Size => "a number of bytes such as `32G`, or null",
-            Kind::Texts => "a list of texts, at least one",
-            Kind::Names => "a list of texts such as `[head, norm]`",
-            Kind::Map => "keys with texts",
-            Kind::Targets => "metrics with the least value of each, such as `{top1: 0.76}`",
-            Kind::Limits => "limits by precision, such as `{fp16: {relative_l2: 0.05}}`",
-            Kind::Flops => "an expression such as `4.12e9` or `2*512*0.33e9`",
-            Kind::Word(_) => "one of the words that it knows",
+            ValueKind::Flag => "true or false",
+            ValueKind::Count => "a whole number from 1 to 4294967295",
+            ValueKind::WholeNumber => "a whole number from 0 to 4294967295",
+            ValueKind::Threads => "a whole number from 0 to 1024",
+            ValueKind::Seed => "a whole number from 0 to 9223372036854775807",
+            ValueKind::Port => "a port from 1 to 65535",
+            ValueKind::Ports => "a list of ports from 1 to 65535",
+            ValueKind::Text => "a string",
+            ValueKind::OptionalText => "a string or null",
+            ValueKind::Variable => "the name of an environment variable, or null",
+            ValueKind::Size => "a number of bytes such as `32G`, or null",
+            ValueKind::NonEmptyTextList => "a non-empty list of strings",
+            ValueKind::TextList => "a list of strings such as `[head, norm]`",
+            ValueKind::TextMap => "a mapping of keys to strings",
+            ValueKind::Targets => "a minimum for each metric, such as `{top1: 0.76}`",
+            ValueKind::Limits => "limits by precision, such as `{fp16: {relative_l2: 0.05}}`",
+            ValueKind::Flops => "an expression such as `4.12e9` or `2*512*0.33e9`",
+            ValueKind::Word(_) => "one of the known words",
         }
     }
 
-    /// The typed value of `node`; `None` when it is of another type.
+    /// Returns the typed value of `node`; `None` when it has another type.
     pub fn read(self, node: &Node) -> Option<Value> {
         match (self, &node.content) {
-            (Kind::Texts, Content::List(items)) if !items.is_empty() => {
-                items.iter().map(|i| Kind::Text.read(i)).collect()
+            (ValueKind::NonEmptyTextList, Content::List(items)) if !items.is_empty() => {
+                items.iter().map(|i| ValueKind::Text.read(i)).collect()
             }
-            (Kind::Names, Content::List(items)) => items.iter().map(|i| Kind::Text.read(i)).collect(),
-            (Kind::Ports, Content::List(items)) => items.iter().map(|i| Kind::Port.read(i)).collect(),
-            (Kind::Map, Content::Map(entries)) => {
-                entries.iter().map(|(key, node)| Some((key.clone(), Kind::Text.read(node)?))).collect()
+            (ValueKind::TextList, Content::List(items)) => items.iter().map(|i| ValueKind::Text.read(i)).collect(),
+            (ValueKind::Ports, Content::List(items)) => items.iter().map(|i| ValueKind::Port.read(i)).collect(),
+            (ValueKind::TextMap, Content::Map(entries)) => {
+                entries.iter().map(|(key, node)| Some((key.clone(), ValueKind::Text.read(node)?))).collect()
             }
-            (Kind::Targets, Content::Map(entries)) => {
-                entries.iter().map(|(metric, n)| target(metric, n).ok().map(|_| (metric.clone(), n.value()))).collect()
-            }
-            (Kind::Limits, Content::Map(entries)) => {
-                entries.iter().all(|(precision, n)| limits(precision, n).is_ok()).then(|| node.value())
+            (ValueKind::Targets, Content::Map(entries)) => entries
+                .iter()
+                .map(|(metric, n)| read_target(metric, n).ok().map(|_| (metric.clone(), n.value())))
+                .collect(),
+            (ValueKind::Limits, Content::Map(entries)) => {
+                entries.iter().all(|(precision, n)| check_agreement_limits(precision, n).is_ok()).then(|| node.value())
             }
             (_, Content::Scalar { text, plain, value }) => self.read_scalar(text, *plain, value),
             _ => None,
@@ -127,24 +130,24 @@ impl Kind {
     fn read_scalar(self, text: &str, plain: bool, value: &Value) -> Option<Value> {
         let whole = |from: u64, to: u64| value.as_u64().filter(|n| (from..=to).contains(n)).map(Value::from);
         match self {
-            Kind::Flag if plain => match text.to_ascii_lowercase().as_str() {
+            ValueKind::Flag if plain => match text.to_ascii_lowercase().as_str() {
                 "true" | "yes" | "on" => Some(Value::Bool(true)),
                 "false" | "no" | "off" => Some(Value::Bool(false)),
                 _ => None,
             },
-            Kind::Count => whole(1, u32::MAX.into()),
-            Kind::Whole => whole(0, u32::MAX.into()),
-            Kind::Threads => whole(0, THREADS_MAX),
-            Kind::Seed => whole(0, i64::MAX.cast_unsigned()),
-            Kind::Port => text.parse::<u16>().ok().filter(|port| *port > 0).map(Value::from),
-            Kind::Text => value.as_str().map(Value::from),
-            Kind::OptionalText => (value.is_null() || value.is_string()).then(|| value.clone()),
-            Kind::Variable if value.is_null() => Some(Value::Null),
-            Kind::Variable => value.as_str().filter(|name| is_variable(name)).map(Value::from),
-            Kind::Size if value.is_null() => Some(Value::Null),
-            Kind::Size => bytes(text).map(Value::from),
-            Kind::Flops => (!value.is_null()).then(|| Value::from(text)),
-            Kind::Word(words) => {
+            ValueKind::Count => whole(1, u32::MAX.into()),
+            ValueKind::WholeNumber => whole(0, u32::MAX.into()),
+            ValueKind::Threads => whole(0, THREADS_MAX),
+            ValueKind::Seed => whole(0, i64::MAX.cast_unsigned()),
+            ValueKind::Port => text.parse::<u16>().ok().filter(|port| *port > 0).map(Value::from),
+            ValueKind::Text => value.as_str().map(Value::from),
+            ValueKind::OptionalText => (value.is_null() || value.is_string()).then(|| value.clone()),
+            ValueKind::Variable if value.is_null() => Some(Value::Null),
+            ValueKind::Variable => value.as_str().filter(|name| is_variable_name(name)).map(Value::from),
+            ValueKind::Size if value.is_null() => Some(Value::Null),
+            ValueKind::Size => parse_bytes(text).map(Value::from),
+            ValueKind::Flops => (!value.is_null()).then(|| Value::from(text)),
+            ValueKind::Word(words) => {
                 words.iter().find(|word| word.eq_ignore_ascii_case(text)).map(|word| Value::from(*word))
             }
             _ => None,
@@ -152,13 +155,13 @@ impl Kind {
     }
 }
 
-pub(super) fn is_variable(name: &str) -> bool {
+pub(super) fn is_variable_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Bytes of `32G`, `512m`, `1024`: powers of 1024, as Docker reads them.
-fn bytes(text: &str) -> Option<u64> {
+/// Parses a number of bytes such as `32G`, `512m` or `1024`. Units are powers of 1024, as in Docker.
+fn parse_bytes(text: &str) -> Option<u64> {
     let lower = text.trim().to_ascii_lowercase();
     let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &lower[digits.len()..] {
@@ -172,46 +175,51 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-impl Key {
-    /// The value of `node` for this key, or what is wrong with it.
+impl ConfigKey {
+    /// Reads the value of `node` for this key, or returns what is wrong with it.
     pub(super) fn read(&self, node: &Node) -> Result<Value, ConfigProblem> {
         let value = self.kind.read(node).ok_or_else(|| self.type_problem(node))?;
         match (self.kind, value.as_str()) {
-            (Kind::Flops, Some(expression)) => flops(expression).map(|_| value).map_err(ConfigProblem::Flops),
+            (ValueKind::Flops, Some(expression)) => {
+                parse_flops(expression).map(|_| value).map_err(ConfigProblem::Flops)
+            }
             _ => Ok(value),
         }
     }
 
-    /// The part of `node` that a refusal is about: an entry of it that is refused by itself, else `node`.
+    /// Returns the part of `node` to which an error refers: the first invalid entry of a mapping, or else `node`
+    /// itself.
     pub(super) fn refused_part<'n>(&self, node: &'n Node) -> &'n Node {
         let Content::Map(entries) = &node.content else { return node };
         let refused = |(name, entry): &(&String, &Node)| match self.kind {
-            Kind::Targets => target(name, entry).is_err(),
-            Kind::Limits => limits(name, entry).is_err(),
+            ValueKind::Targets => read_target(name, entry).is_err(),
+            ValueKind::Limits => check_agreement_limits(name, entry).is_err(),
             _ => false,
         };
         entries.iter().find(refused).map_or(node, |(_, entry)| entry)
     }
 
     fn type_problem(&self, node: &Node) -> ConfigProblem {
-        let found = found(node);
+        let found = describe_node(node);
         match (self.kind, &node.content) {
-            (Kind::Word(words), _) => ConfigProblem::Word { key: self.name.to_owned(), words: words.join(", "), found },
-            (Kind::Targets, Content::Map(entries)) => entries
+            (ValueKind::Word(words), _) => {
+                ConfigProblem::Word { key: self.name.to_owned(), words: words.join(", "), found }
+            }
+            (ValueKind::Targets, Content::Map(entries)) => entries
                 .iter()
-                .find_map(|(metric, entry)| target(metric, entry).err())
-                .unwrap_or(ConfigProblem::Type { key: self.name.to_owned(), expects: self.kind.expects(), found }),
-            (Kind::Limits, Content::Map(entries)) => entries
+                .find_map(|(metric, entry)| read_target(metric, entry).err())
+                .unwrap_or(ConfigProblem::Type { key: self.name.to_owned(), expected: self.kind.expected(), found }),
+            (ValueKind::Limits, Content::Map(entries)) => entries
                 .iter()
-                .find_map(|(precision, entry)| limits(precision, entry).err())
-                .unwrap_or(ConfigProblem::Type { key: self.name.to_owned(), expects: self.kind.expects(), found }),
-            (kind, _) => ConfigProblem::Type { key: self.name.to_owned(), expects: kind.expects(), found },
+                .find_map(|(precision, entry)| check_agreement_limits(precision, entry).err())
+                .unwrap_or(ConfigProblem::Type { key: self.name.to_owned(), expected: self.kind.expected(), found }),
+            (kind, _) => ConfigProblem::Type { key: self.name.to_owned(), expected: kind.expected(), found },
         }
     }
 }
 
-/// The defaults of a table of keys.
-pub(super) fn defaults(keys: &[Key]) -> Values {
+/// Returns the default values of a table of keys.
+pub(super) fn defaults(keys: &[ConfigKey]) -> Values {
     keys.iter()
         .filter_map(|key| {
             let node = yaml::parse(key.default?).ok()?;
@@ -220,12 +228,12 @@ pub(super) fn defaults(keys: &[Key]) -> Values {
         .collect()
 }
 
-/// The values of a file with fixed keys; unknown keys and wrong types become findings.
-pub(super) fn read_keys(keys: &[Key], file: &File, findings: &mut Vec<Finding>) -> Values {
+/// Reads the values of a file with a fixed set of keys. Unknown keys, missing keys and wrong types become findings.
+pub(super) fn read_keys(keys: &[ConfigKey], file: &ConfigFile, findings: &mut Vec<Finding>) -> Values {
     let mut values = Values::new();
     for (name, node) in &file.entries {
         let Some(key) = keys.iter().find(|key| key.name == name) else {
-            findings.push(Finding::error(file.origin(node), unknown(keys, name)));
+            findings.push(Finding::error(file.origin(node), unknown_key(keys, name)));
             continue;
         };
         if let Some(value) = read_key(key, node, file, findings) {
@@ -238,19 +246,24 @@ pub(super) fn read_keys(keys: &[Key], file: &File, findings: &mut Vec<Finding>) 
     values
 }
 
-/// The value of a key in a file; one that does not fit becomes a finding.
-pub(super) fn read_key(key: &Key, node: &Node, file: &File, findings: &mut Vec<Finding>) -> Option<Sourced<Value>> {
+/// Reads the value of one key of a file. A value that does not fit becomes a finding.
+pub(super) fn read_key(
+    key: &ConfigKey,
+    node: &Node,
+    file: &ConfigFile,
+    findings: &mut Vec<Finding>,
+) -> Option<Sourced<Value>> {
     let refused = |problem| Finding::error(file.origin(key.refused_part(node)), problem);
     let value = key.read(node).map_err(|problem| findings.push(refused(problem))).ok()?;
     Some(Sourced::new(value, file.origin(node)))
 }
 
-fn unknown(keys: &[Key], name: &str) -> ConfigProblem {
+fn unknown_key(keys: &[ConfigKey], name: &str) -> ConfigProblem {
     let names = || keys.iter().map(|key| key.name);
     ConfigProblem::UnknownKey {
         key: name.to_owned(),
         nearest: nearest(name, names()).map(str::to_owned),
-        known: known(names()),
+        known: list_names(names()),
     }
 }
 
@@ -260,12 +273,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(kind: Kind, text: &str) -> Option<Value> {
+    fn read(kind: ValueKind, text: &str) -> Option<Value> {
         kind.read(&yaml::parse(text).unwrap())
     }
 
     #[test]
-    fn every_key_is_documented_and_its_default_is_of_its_type() {
+    fn every_key_is_documented_and_its_default_has_the_right_type() {
         for keys in [SITE, SETTINGS, PARAMETERS] {
             for key in keys {
                 assert!(!key.about.is_empty(), "{}", key.name);
@@ -279,37 +292,37 @@ mod tests {
     #[test]
     fn flags_are_read_as_pyyaml_reads_them() {
         for (text, flag) in [("true", true), ("True", true), ("yes", true), ("off", false), ("NO", false)] {
-            assert_eq!(read(Kind::Flag, text), Some(json!(flag)), "{text}");
+            assert_eq!(read(ValueKind::Flag, text), Some(json!(flag)), "{text}");
         }
-        assert_eq!(read(Kind::Flag, "\"true\""), None);
-        assert_eq!(read(Kind::Flag, "1"), None);
+        assert_eq!(read(ValueKind::Flag, "\"true\""), None);
+        assert_eq!(read(ValueKind::Flag, "1"), None);
     }
 
     #[test]
-    fn numbers_ports_and_sizes_have_bounds() {
-        assert_eq!(read(Kind::Count, "0"), None);
-        assert_eq!(read(Kind::Count, "4294967296"), None);
-        assert_eq!(read(Kind::Count, "\"8\""), None);
-        assert_eq!(read(Kind::Whole, "0"), Some(json!(0)));
-        assert_eq!(read(Kind::Whole, "-1"), None);
-        assert_eq!(read(Kind::Threads, "0"), Some(json!(0)));
-        assert_eq!(read(Kind::Threads, &THREADS_MAX.to_string()), Some(json!(THREADS_MAX)));
-        assert_eq!(read(Kind::Threads, &(THREADS_MAX + 1).to_string()), None);
-        assert!(Kind::Threads.expects().ends_with(&THREADS_MAX.to_string()));
-        assert_eq!(read(Kind::Port, "\"22\""), Some(json!(22)));
-        assert_eq!(read(Kind::Port, "22"), Some(json!(22)));
-        assert_eq!(read(Kind::Port, "65536"), None);
-        assert_eq!(read(Kind::Size, "32G"), Some(json!(32_u64 << 30)));
-        assert_eq!(read(Kind::Size, "1024"), Some(json!(1024)));
-        assert_eq!(read(Kind::Size, "99999999999999T"), None);
-        assert_eq!(read(Kind::Size, "lots"), None);
+    fn numbers_ports_and_sizes_are_bounded() {
+        assert_eq!(read(ValueKind::Count, "0"), None);
+        assert_eq!(read(ValueKind::Count, "4294967296"), None);
+        assert_eq!(read(ValueKind::Count, "\"8\""), None);
+        assert_eq!(read(ValueKind::WholeNumber, "0"), Some(json!(0)));
+        assert_eq!(read(ValueKind::WholeNumber, "-1"), None);
+        assert_eq!(read(ValueKind::Threads, "0"), Some(json!(0)));
+        assert_eq!(read(ValueKind::Threads, &THREADS_MAX.to_string()), Some(json!(THREADS_MAX)));
+        assert_eq!(read(ValueKind::Threads, &(THREADS_MAX + 1).to_string()), None);
+        assert!(ValueKind::Threads.expected().ends_with(&THREADS_MAX.to_string()));
+        assert_eq!(read(ValueKind::Port, "\"22\""), Some(json!(22)));
+        assert_eq!(read(ValueKind::Port, "22"), Some(json!(22)));
+        assert_eq!(read(ValueKind::Port, "65536"), None);
+        assert_eq!(read(ValueKind::Size, "32G"), Some(json!(32_u64 << 30)));
+        assert_eq!(read(ValueKind::Size, "1024"), Some(json!(1024)));
+        assert_eq!(read(ValueKind::Size, "99999999999999T"), None);
+        assert_eq!(read(ValueKind::Size, "lots"), None);
     }
 
     #[test]
-    fn flops_may_be_text_a_whole_number_or_a_real_one() {
+    fn flops_may_be_a_string_a_whole_number_or_a_real_number() {
         for text in ["4.12e9", "\"4.12e9\"", "4120000000", "2*512*0.33e9"] {
-            assert!(read(Kind::Flops, text).is_some_and(|value| value.is_string()), "{text}");
+            assert!(read(ValueKind::Flops, text).is_some_and(|value| value.is_string()), "{text}");
         }
-        assert_eq!(read(Kind::Flops, "null"), None);
+        assert_eq!(read(ValueKind::Flops, "null"), None);
     }
 }

@@ -1,52 +1,54 @@
-//! Everything that files, environment and command line say, brought together.
+//! Loads the whole configuration from the files, the environment and the command line.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::case::{CaseConfig, Surroundings};
-use super::choice::choose;
+use super::case::{CaseConfig, CaseContext};
+use super::choice::choose_cases;
 use super::env::{self, Environment};
-use super::file::File;
-use super::key::{Key, defaults, read_keys};
+use super::file::ConfigFile;
+use super::key::{ConfigKey, defaults, read_keys};
 use super::yaml;
-use super::{ConfigProblem, Finding, Findings, Origin, SITE, Site, Sourced, Values, Vendor, VisibleDevices, effective};
+use super::{
+    ConfigProblem, Finding, Findings, Origin, SITE, Site, Sourced, Values, Vendor, VisibleDevices, merge_layers,
+};
 
-/// What the command line and the environment say.
+/// The values from the command line and the environment, which override those of host.yaml and of the cases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// `--config DIR`: the folder (or file) of the site's host.yaml.
+    /// `--config DIR`: the folder of the site's host.yaml, or the file itself.
     pub config: Option<PathBuf>,
     /// `--vendor V`.
     pub vendor: Option<String>,
     /// `--case NAME[:FRAMEWORK]`.
     pub case: Option<String>,
-    /// `--data DIR`, counted from the current directory.
+    /// `--data DIR`, relative to the current directory.
     pub data: Option<PathBuf>,
     /// `--set KEY=VALUE`, in order.
     pub set: Vec<String>,
-    /// The environment's variables.
+    /// The environment variables.
     pub environment: Environment,
 }
 
-/// Everything that is configured, each value with its origin.
+/// The whole configuration, each value with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// host.yaml after environment and command line.
+    /// The values of host.yaml after environment and command line.
     pub site: Site,
-    /// The same, key by key.
+    /// The same values by key.
     pub site_values: Values,
-    /// The vendor, when its vendor.yaml could be read.
+    /// The vendor; `None` when its vendor.yaml could not be read.
     pub vendor: Option<Vendor>,
-    /// The variable that says which devices a process sees, when site or vendor name one.
+    /// The variable that selects the devices visible to a process, when the site or the vendor names one.
     pub visible: Option<VisibleDevices>,
-    /// The cases to run; those with errors in their files are left out.
+    /// The cases to run, without those whose files have errors.
     pub cases: Vec<CaseConfig>,
-    /// Errors, warnings and notes; `plan` adds its own and then decides.
+    /// Errors, warnings and notes. `plan` adds its own findings before it fails on errors.
     pub findings: Vec<Finding>,
 }
 
-/// The checkout around `start`: the nearest folder with `configs/` and `scripts/`.
+/// Returns the checkout that contains `start`: the nearest folder with `configs/` and `scripts/`.
 pub fn find_root(start: &Path) -> Option<PathBuf> {
     start.ancestors().find(|folder| is_checkout(folder)).map(Path::to_owned)
 }
@@ -55,17 +57,18 @@ fn is_checkout(folder: &Path) -> bool {
     folder.join("configs").is_dir() && folder.join("scripts").is_dir()
 }
 
-/// What to do when there is no host.yaml.
+/// Hint for a missing host.yaml.
 const NO_HOST_FILE: &str = "run inside a checkout, or give the folder of host.yaml with --config or FLAGPERF_CONFIG";
 
-/// Reads host.yaml, the vendor and the files of the chosen cases.
+/// Reads host.yaml, the vendor's file and the files of the chosen cases.
 ///
 /// # Errors
-/// host.yaml cannot be read, or FLAGPERF_PATH is no checkout. Everything else is in [`Config::findings`].
+/// Fails when host.yaml cannot be read or FLAGPERF_PATH is not a checkout. All other mistakes are in
+/// [`Config::findings`].
 pub fn load(root: &Path, overrides: &Overrides) -> Result<Config, Findings> {
     let mut findings = Vec::new();
     let path = host_file(root, overrides);
-    let host = File::read(&path, root).map_err(|finding| {
+    let host = ConfigFile::read(&path, root).map_err(|finding| {
         let hint = if path.exists() { finding.hint.clone() } else { NO_HOST_FILE.to_owned() };
         Findings(vec![Finding { hint, ..finding }])
     })?;
@@ -78,30 +81,31 @@ pub fn load(root: &Path, overrides: &Overrides) -> Result<Config, Findings> {
         findings.push(Finding::error(site_values["FLAGPERF_PATH"].origin.clone(), ConfigProblem::NoCheckout { path }));
         return Err(Findings(findings));
     }
-    let vendor = vendor(&site, &mut findings);
-    let chosen = choose(&host, &site.flagperf_path, vendor.as_ref(), overrides, &mut findings);
-    let around = Surroundings {
+    let vendor = read_vendor(&site, &mut findings);
+    let chosen = choose_cases(&host, &site.flagperf_path, vendor.as_ref(), overrides, &mut findings);
+    let context = CaseContext {
         root: &site.flagperf_path,
         vendor_name: &site.vendor,
         vendor: vendor.as_ref(),
         set: &overrides.set,
     };
     let cases =
-        chosen.into_iter().filter_map(|(key, data)| CaseConfig::read(key, data, &around, &mut findings)).collect();
-    let visible = VisibleDevices::of(&site, &site_values, vendor.as_ref());
+        chosen.into_iter().filter_map(|(key, data)| CaseConfig::read(key, data, &context, &mut findings)).collect();
+    let visible = VisibleDevices::resolve(&site, &site_values, vendor.as_ref());
     Ok(Config { site, site_values, vendor, visible, cases, findings })
 }
 
-/// The site's host.yaml: `--config`, else `FLAGPERF_CONFIG`, else the checkout's.
+/// Returns the path of the site's host.yaml: from `--config`, or else `FLAGPERF_CONFIG`, or else the checkout's.
 fn host_file(root: &Path, overrides: &Overrides) -> PathBuf {
     let folder = overrides.config.as_ref().or(overrides.environment.config.as_ref());
     let path = folder.map_or_else(|| root.join("configs"), Clone::clone);
     if path.is_file() { path } else { path.join("host.yaml") }
 }
 
-fn site_values(host: &File, root: &Path, overrides: &Overrides, findings: &mut Vec<Finding>) -> Values {
+fn site_values(host: &ConfigFile, root: &Path, overrides: &Overrides, findings: &mut Vec<Finding>) -> Values {
     let file = read_keys(SITE, host, findings);
-    let mut values = effective([defaults(SITE), file, environment(overrides, findings), flags(overrides)]);
+    let mut values =
+        merge_layers([defaults(SITE), file, environment_values(overrides, findings), command_line_values(overrides)]);
     let path = &mut values["FLAGPERF_PATH"].value;
     let checkout = path.as_str().map_or_else(|| root.to_owned(), |given| root.join(given));
     *path = Value::from(checkout.to_string_lossy());
@@ -110,12 +114,12 @@ fn site_values(host: &File, root: &Path, overrides: &Overrides, findings: &mut V
     values
 }
 
-fn environment(overrides: &Overrides, findings: &mut Vec<Finding>) -> Values {
+fn environment_values(overrides: &Overrides, findings: &mut Vec<Finding>) -> Values {
     let Environment { log_level, log_call_information, .. } = &overrides.environment;
     let mut values = Values::new();
     for (name, text) in [(env::LOG_LEVEL, log_level), (env::LOG_CALLS, log_call_information)] {
         let Some(text) = text else { continue };
-        match typed(name, text) {
+        match parse_variable(name, text) {
             Ok(value) => drop(values.insert(name.to_owned(), Sourced::new(value, Origin::Environment(name)))),
             Err(problem) => findings.push(Finding::error(Origin::Environment(name), problem)),
         }
@@ -123,21 +127,22 @@ fn environment(overrides: &Overrides, findings: &mut Vec<Finding>) -> Values {
     values
 }
 
-fn typed(name: &str, text: &str) -> Result<Value, ConfigProblem> {
-    let key: &Key = SITE.iter().find(|key| key.name == name).expect("the variable is named after a key of host.yaml");
+fn parse_variable(name: &str, text: &str) -> Result<Value, ConfigProblem> {
+    let key: &ConfigKey =
+        SITE.iter().find(|key| key.name == name).expect("the variable has the name of a key of host.yaml");
     let node = yaml::parse(text).map_err(|cause| ConfigProblem::Yaml { reason: cause.reason })?;
     key.read(&node)
 }
 
-fn flags(overrides: &Overrides) -> Values {
+fn command_line_values(overrides: &Overrides) -> Values {
     let vendor = overrides.vendor.iter().map(|vendor| {
         ("VENDOR".to_owned(), Sourced::new(Value::from(vendor.as_str()), Origin::CommandLine("--vendor".to_owned())))
     });
     vendor.collect()
 }
 
-/// The vendor's file; a vendor without a folder is found by `plan`, which knows all names.
-fn vendor(site: &Site, findings: &mut Vec<Finding>) -> Option<Vendor> {
+/// Reads the vendor's file. A vendor without a folder is reported by `plan`, which knows the names of all vendors.
+fn read_vendor(site: &Site, findings: &mut Vec<Finding>) -> Option<Vendor> {
     if !super::case_key::is_name(&site.vendor) || !site.flagperf_path.join("vendors").join(&site.vendor).is_dir() {
         return None;
     }

@@ -1,6 +1,6 @@
-//! YAML files, environment and command line made into typed values, each with its origin.
+//! Reads YAML files, the environment and the command line into typed values, each with its origin.
 //!
-//! Knows no engine and no device: whether a name stands for something real is asked in `plan`.
+//! Knows no engine and no device: `plan` checks whether the names refer to something that exists.
 
 mod case;
 mod case_key;
@@ -35,16 +35,16 @@ pub(crate) mod fixture;
 pub use case::CaseConfig;
 pub use case_key::CaseKey;
 pub use env::{Environment, cache_folder, python_path};
-pub use finding::{Explained, Finding, Findings};
-pub use flops::{FlopsError, flops};
-pub use key::{Key, Kind, Owner, THREADS_MAX};
+pub use finding::{Finding, Findings, MessageAndHint};
+pub use flops::{FlopsError, parse_flops};
+pub use key::{ConfigKey, Owner, THREADS_MAX, ValueKind};
 pub use load::{Config, Overrides, find_root, load};
-pub use nearest::{known, nearest};
-pub use origin::{Origin, Sourced, Values, effective};
-pub use overlay::text as display;
-pub use parameters::{OnBadSample, PARAMETERS, Parameters};
+pub use nearest::{list_names, nearest};
+pub use origin::{Origin, Sourced, Values, merge_layers};
+pub use overlay::display_value;
+pub use parameters::{BadSamplePolicy, PARAMETERS, Parameters};
 pub use problem::ConfigProblem;
 pub use settings::SETTINGS;
 pub use site::{Container, SITE, Site, is_local};
-pub use vendor::{BackendEntry, Device, EngineEntry, PackageEntry, Peak, PluginEntry, Vendor};
+pub use vendor::{BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice};
 pub use visible::VisibleDevices;

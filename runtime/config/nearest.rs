@@ -1,11 +1,11 @@
-//! The known name that somebody probably meant.
+//! Suggestions for misspelled names.
 
 use strsim::damerau_levenshtein;
 
-/// A longer name is nobody's slip, and comparing it takes memory by the square.
+/// A longer name is no typing mistake, and comparing it takes memory that grows with the square of its length.
 const NAME_BYTES_MAX: usize = 256;
 
-/// The known name nearest to `name`, if one is near enough to be what was meant.
+/// Returns the known name that is most similar to `name`, if it is similar enough for a typing mistake.
 pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     if name.len() > NAME_BYTES_MAX {
         return None;
@@ -19,8 +19,8 @@ pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// The known names as a list for a message; `none` when there are none.
-pub fn known<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+/// Joins names into a list for a message; returns `none` when there are none.
+pub fn list_names<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_pen_finds_the_name_and_a_foreign_word_does_not() {
+    fn a_misspelled_name_is_matched_and_an_unrelated_word_is_not() {
         let names = ["batch_size", "fp16", "compiler"];
         assert_eq!(nearest("batchsize", names), Some("batch_size"));
         assert_eq!(nearest("FP16", names), Some("fp16"));

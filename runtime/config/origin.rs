@@ -1,4 +1,4 @@
-//! Where a value comes from, and which of several values holds.
+//! Where a value comes from, and which of several values wins.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A line of a file; the name is relative to the checkout when the file lies in it.
+    /// A line of a file; the file name is relative to the checkout when the file lies in it.
     File {
         /// The file.
         file: Arc<str>,
@@ -20,9 +20,9 @@ pub enum Origin {
     },
     /// An environment variable.
     Environment(&'static str),
-    /// The command line: `--vendor`, `--set batch_size=4`.
+    /// The command line, such as `--vendor` or `--set batch_size=4`.
     CommandLine(String),
-    /// Nobody said anything.
+    /// The built-in default.
     Default,
 }
 
@@ -37,30 +37,30 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value and where it comes from.
+/// A value and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sourced<T> {
     /// The value.
     pub value: T,
-    /// Where it comes from.
+    /// Where the value comes from.
     pub origin: Origin,
 }
 
 impl<T> Sourced<T> {
-    /// `value` from `origin`.
+    /// Combines `value` with its `origin`.
     pub fn new(value: T, origin: Origin) -> Self {
         Sourced { value, origin }
     }
 }
 
-/// Values by key, in the order of the files.
+/// Values with their origins, by key, in the order of the files.
 pub type Values = IndexMap<String, Sourced<Value>>;
 
-/// The one rule of precedence: of several layers that set a key, the last one holds.
+/// Merges layers of values. This is the only rule of precedence: when several layers set a key, the last one wins.
 ///
-/// Site: defaults, host.yaml, environment, command line. Case: defaults, configurations.yaml, the vendor's overlay,
-/// `--set`.
-pub fn effective<const LAYERS: usize>(layers: [Values; LAYERS]) -> Values {
+/// Layers of the site: defaults, host.yaml, environment, command line. Layers of a case: defaults, configurations.yaml,
+/// the vendor's overlay, `--set`.
+pub fn merge_layers<const LAYERS: usize>(layers: [Values; LAYERS]) -> Values {
     layers.into_iter().flatten().collect()
 }
 
@@ -69,11 +69,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_layer_holds_and_the_order_is_that_of_first_appearance() {
+    fn the_last_layer_wins_and_keys_keep_the_order_of_first_appearance() {
         let layer = |entries: &[(&str, i32)], origin: Origin| -> Values {
             entries.iter().map(|(k, v)| ((*k).to_owned(), Sourced::new(Value::from(*v), origin.clone()))).collect()
         };
-        let merged = effective([
+        let merged = merge_layers([
             layer(&[("a", 1), ("b", 1)], Origin::Default),
             layer(&[("c", 2)], Origin::Default),
             layer(&[("a", 3)], Origin::Environment("X")),

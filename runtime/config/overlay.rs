@@ -1,38 +1,44 @@
-//! What a vendor's overlay and `--set` may change, and what is said about it.
+//! The rules for what a vendor's overlay and `--set` may change, and the findings about each change.
 
 use serde_json::Value;
 
-use super::file::File;
-use super::key::Key;
-use super::parameters::parameter;
+use super::file::ConfigFile;
+use super::key::ConfigKey;
+use super::parameters::find_parameter;
 use super::yaml::{self, Node};
 use super::{
-    ConfigProblem, Finding, Origin, Owner, PARAMETERS, SETTINGS, SITE, Sourced, Values, Vendor, known, nearest,
+    ConfigProblem, Finding, Origin, Owner, PARAMETERS, SETTINGS, SITE, Sourced, Values, Vendor, list_names, nearest,
 };
 
 /// Keys of `config` that the host sets itself.
 const RESERVED: [&str; 6] = ["perf_dir", "data_dir", "log_dir", "vendor", "case", "framework"];
 
-/// The values of a case while its layers are put together.
+/// The values of a case while its layers are merged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layers {
-    /// configurations.yaml over the defaults.
+    /// The defaults, then configurations.yaml.
     pub settings: Values,
-    /// parameters.yaml.
+    /// The values of parameters.yaml.
     pub parameters: Values,
-    /// The vendor's own keys.
-    pub own: Values,
+    /// The values of the vendor's own keys.
+    pub vendor_values: Values,
     /// Keys that `--set` changed.
     pub departures: Vec<String>,
 }
 
 impl Layers {
-    /// Puts the overlay of `vendor` over the settings. A key of the parameters, of host.yaml or of the host itself,
-    /// and a value that changes nothing, are errors; a new key is a warning; a change is noted.
-    pub fn overlay(&mut self, file: &File, name: &str, vendor: Option<&Vendor>, findings: &mut Vec<Finding>) {
+    /// Applies the overlay of vendor `name` to the settings. A key of parameters.yaml, of host.yaml or of the host
+    /// itself is an error, and so is a value that changes nothing; a new key is a warning; a change is a note.
+    pub fn apply_overlay(
+        &mut self,
+        file: &ConfigFile,
+        name: &str,
+        vendor: Option<&Vendor>,
+        findings: &mut Vec<Finding>,
+    ) {
         for (key, node) in &file.entries {
             let origin = file.origin(node);
-            match self.overlay_key(key, node, (name, vendor), &origin) {
+            match self.apply_overlay_key(key, node, (name, vendor), &origin) {
                 Ok(Some(finding)) => findings.push(finding),
                 Ok(None) => {}
                 Err(problem) => findings.push(Finding::error(origin, problem)),
@@ -40,22 +46,22 @@ impl Layers {
         }
     }
 
-    fn overlay_key(
+    fn apply_overlay_key(
         &mut self,
         key: &str,
         node: &Node,
         (name, vendor): (&str, Option<&Vendor>),
         origin: &Origin,
     ) -> Result<Option<Finding>, ConfigProblem> {
-        refuse_foreign(key)?;
+        check_key_owner(key)?;
         if let Some(found) = self.parameters.get(key) {
             return Err(ConfigProblem::OverlaysParameter { key: key.to_owned(), parameter: found.origin.clone() });
         }
-        if parameter(key).is_some() {
+        if find_parameter(key).is_some() {
             return Err(ConfigProblem::CaseOnly { key: key.to_owned() });
         }
-        let Some(setting) = setting(key) else {
-            self.own.insert(key.to_owned(), Sourced::new(node.value(), origin.clone()));
+        let Some(setting) = find_setting(key) else {
+            self.vendor_values.insert(key.to_owned(), Sourced::new(node.value(), origin.clone()));
             let known = vendor.is_some_and(|vendor| vendor.option_names().any(|option| option == key));
             let names = SETTINGS.iter().chain(PARAMETERS).map(|known| known.name);
             let nearest = nearest(key, names).filter(|_| !known).map(str::to_owned);
@@ -69,24 +75,24 @@ impl Layers {
         let to = Sourced::new(value, origin.clone());
         let Some(base) = self.settings.insert(key.to_owned(), to.clone()) else { return Ok(None) };
         if base.value == to.value {
-            let value = text(&to.value);
+            let value = display_value(&to.value);
             return Err(ConfigProblem::Redundant { key: key.to_owned(), value, base: base.origin });
         }
-        let (from, to) = (text(&base.value), text(&to.value));
+        let (from, to) = (display_value(&base.value), display_value(&to.value));
         let changed = ConfigProblem::Changed { key: key.to_owned(), from, base: base.origin, to };
         Ok(Some(Finding::info(origin.clone(), changed)))
     }
 
-    /// Puts one `--set KEY=VALUE` over everything else.
-    pub fn set(&mut self, argument: &str, case: &str, vendor: Option<&Vendor>, findings: &mut Vec<Finding>) {
+    /// Applies one `--set KEY=VALUE`, which wins over every other layer.
+    pub fn apply_set(&mut self, argument: &str, case: &str, vendor: Option<&Vendor>, findings: &mut Vec<Finding>) {
         let origin = Origin::CommandLine(format!("--set {argument}"));
-        match self.set_key(argument, &origin, case, vendor) {
+        match self.apply_set_key(argument, &origin, case, vendor) {
             Ok(departure) => findings.push(Finding::warning(origin, departure)),
             Err(problem) => findings.push(Finding::error(origin, problem)),
         }
     }
 
-    fn set_key(
+    fn apply_set_key(
         &mut self,
         argument: &str,
         origin: &Origin,
@@ -96,31 +102,33 @@ impl Layers {
         let (key, value) =
             argument.split_once('=').ok_or_else(|| ConfigProblem::SetSyntax { argument: argument.to_owned() })?;
         let node = yaml::parse(value).map_err(|cause| ConfigProblem::Yaml { reason: cause.reason })?;
-        let (layer, value) = if let Some(setting) = setting(key) {
+        let (layer, value) = if let Some(setting) = find_setting(key) {
             (&mut self.settings, setting.read(&node)?)
-        } else if let Some(parameter) = parameter(key) {
+        } else if let Some(parameter) = find_parameter(key) {
             (&mut self.parameters, parameter.read(&node)?)
         } else if self.parameters.contains_key(key) {
             (&mut self.parameters, node.value())
-        } else if self.own.contains_key(key) || vendor.is_some_and(|v| v.option_names().any(|name| name == key)) {
-            (&mut self.own, node.value())
+        } else if self.vendor_values.contains_key(key)
+            || vendor.is_some_and(|v| v.option_names().any(|name| name == key))
+        {
+            (&mut self.vendor_values, node.value())
         } else {
-            refuse_foreign(key)?;
-            return Err(self.unknown(key, case, vendor));
+            check_key_owner(key)?;
+            return Err(self.unknown_key(key, case, vendor));
         };
-        let to = text(&value);
+        let to = display_value(&value);
         let base = layer.insert(key.to_owned(), Sourced::new(value, origin.clone()));
         let (from, base) =
-            base.map_or_else(|| ("null".to_owned(), Origin::Default), |base| (text(&base.value), base.origin));
+            base.map_or_else(|| ("null".to_owned(), Origin::Default), |base| (display_value(&base.value), base.origin));
         if !self.departures.iter().any(|departure| departure == key) {
             self.departures.push(key.to_owned());
         }
         Ok(ConfigProblem::Departure { key: key.to_owned(), from, base, to })
     }
 
-    fn unknown(&self, key: &str, case: &str, vendor: Option<&Vendor>) -> ConfigProblem {
+    fn unknown_key(&self, key: &str, case: &str, vendor: Option<&Vendor>) -> ConfigProblem {
         let mut names: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
-        names.extend(self.parameters.keys().chain(self.own.keys()).map(String::as_str));
+        names.extend(self.parameters.keys().chain(self.vendor_values.keys()).map(String::as_str));
         for option in vendor.iter().flat_map(|vendor| vendor.option_names()) {
             if !names.contains(&option) {
                 names.push(option);
@@ -130,13 +138,13 @@ impl Layers {
             case: case.to_owned(),
             key: key.to_owned(),
             nearest: nearest(key, names.iter().copied()).map(str::to_owned),
-            known: known(names),
+            known: list_names(names),
         }
     }
 }
 
-/// Refuses keys that belong to host.yaml (any letter case) or to the host itself.
-pub fn refuse_foreign(key: &str) -> Result<(), ConfigProblem> {
+/// Rejects keys of host.yaml (in any letter case) and keys that the host sets itself.
+pub fn check_key_owner(key: &str) -> Result<(), ConfigProblem> {
     if RESERVED.contains(&key) {
         return Err(ConfigProblem::Reserved { key: key.to_owned() });
     }
@@ -146,12 +154,12 @@ pub fn refuse_foreign(key: &str) -> Result<(), ConfigProblem> {
     }
 }
 
-/// The key of configurations.yaml of this name.
-pub fn setting(key: &str) -> Option<&'static Key> {
+/// Returns the key of configurations.yaml with this name.
+pub fn find_setting(key: &str) -> Option<&'static ConfigKey> {
     SETTINGS.iter().find(|setting| setting.name == key)
 }
 
-/// A value as messages and listings show it: texts without quotes.
-pub fn text(value: &Value) -> String {
+/// Formats a value for messages and listings, strings without quotes.
+pub fn display_value(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

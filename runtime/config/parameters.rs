@@ -1,102 +1,104 @@
-//! The keys of parameters.yaml that the host reads. All others are free: only the case's scripts read them.
+//! The keys of parameters.yaml that the host reads. All other keys are free: only the case's scripts read them.
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::file::File;
+use super::file::ConfigFile;
 use super::key::{defaults, read_key};
-use super::overlay::{refuse_foreign, setting};
-use super::{ConfigProblem, Finding, Key, Kind, Owner, Sourced, Values, effective, nearest};
+use super::overlay::{check_key_owner, find_setting};
+use super::{ConfigKey, ConfigProblem, Finding, Owner, Sourced, ValueKind, Values, merge_layers, nearest};
 use crate::metric;
 
 /// The keys of parameters.yaml that the host reads. Each has a field of the same name in [`Parameters`].
-pub const PARAMETERS: &[Key] = &[
-    Key {
+pub const PARAMETERS: &[ConfigKey] = &[
+    ConfigKey {
         name: "target_accuracy",
-        kind: Kind::Targets,
+        kind: ValueKind::Targets,
         default: Some("{}"),
-        about: "the least value of each metric with real weights and data; below it the case fails",
+        about: "the minimum of each metric with real weights and data; the case fails below it",
         owner: Owner::Case,
     },
-    Key {
+    ConfigKey {
         name: "agreement",
-        kind: Kind::Limits,
+        kind: ValueKind::Limits,
         default: Some("{}"),
-        about: "limits of the agreement of inference with validation, by precision; beyond them the case fails",
+        about: "limits of the agreement of inference with validation, by precision; the case fails beyond them",
         owner: Owner::Case,
     },
-    Key {
+    ConfigKey {
         name: "bad_samples",
-        kind: Kind::Word(&["fail", "count"]),
+        kind: ValueKind::Word(&["fail", "count"]),
         default: Some("fail"),
-        about: "what a sample that cannot be read does: fail the case, or be counted and left out of accuracy",
+        about: "what happens to a sample that cannot be read: it fails the case, or it is counted and excluded from accuracy",
         owner: Owner::Case,
     },
-    Key {
+    ConfigKey {
         name: "preloaded",
-        kind: Kind::Flag,
+        kind: ValueKind::Flag,
         default: Some("false"),
-        about: "whether the dataset is read once and kept in memory: then no pass loads anything",
+        about: "whether the dataset is read once and kept in memory, so that no pass loads data",
         owner: Owner::Case,
     },
-    Key {
+    ConfigKey {
         name: "keep_f32",
-        kind: Kind::Names,
+        kind: ValueKind::TextList,
         default: Some("[]"),
-        about: "layers that stay in f32 when `fp16` is true",
+        about: "layers that stay in fp32 when `fp16` is true",
         owner: Owner::Case,
     },
-    Key {
+    ConfigKey {
         name: "weights",
-        kind: Kind::OptionalText,
+        kind: ValueKind::OptionalText,
         default: Some("null"),
-        about: "a file of weights under the data directory; null is random weights from `seed`",
+        about: "a weights file in the data directory; null draws random weights from `seed`",
         owner: Owner::Case,
     },
-    Key {
+    ConfigKey {
         name: "seed",
-        kind: Kind::Seed,
+        kind: ValueKind::Seed,
         default: Some("0"),
-        about: "where the random values of a case begin",
+        about: "the seed of the random values of a case",
         owner: Owner::Case,
     },
 ];
 
-/// What the host reads of parameters.yaml, typed.
+/// The parameters that the host reads, with their types.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
-    /// The least value of each metric with real weights and data.
+    /// Minimum of each metric with real weights and data.
     pub target_accuracy: IndexMap<String, f64>,
-    /// Limits of the agreement of inference with validation, by precision and name; the others keep their defaults.
+    /// Limits of the agreement of inference with validation, by precision and name; limits not given keep their
+    /// defaults.
     pub agreement: IndexMap<String, IndexMap<String, f64>>,
-    /// What a sample that cannot be read does.
-    pub bad_samples: OnBadSample,
-    /// Whether the whole dataset is read once and kept.
+    /// Handling of a sample that cannot be read.
+    pub bad_samples: BadSamplePolicy,
+    /// Whether the dataset is read once and kept in memory.
     pub preloaded: bool,
-    /// Layers that stay in f32 in a model of half precision.
+    /// Layers that stay in fp32 in a half-precision model.
     pub keep_f32: Vec<String>,
-    /// The file of weights under the data directory; `None` is random weights.
+    /// File with weights in the data directory; `None` for random weights.
     pub weights: Option<String>,
-    /// Where the random values of a case begin.
+    /// Seed of the case's random values.
     pub seed: u64,
 }
 
-/// What a sample that cannot be read does.
+/// Handling of a sample that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum OnBadSample {
-    /// It fails its batch with an error.
+pub enum BadSamplePolicy {
+    /// The sample fails its batch with an error.
     #[default]
     Fail,
-    /// Its row is zeroed and listed in the batch as failed.
+    /// The sample's row is zeroed, and the batch lists it as failed.
     Count,
 }
 
 impl Parameters {
-    /// The typed parameters of a case: the keys of [`PARAMETERS`] among its values, which were read by their types.
-    pub fn of(values: &Values) -> Self {
+    /// Returns the typed parameters of a case from its values, which were read by their types; a missing key has its
+    /// default.
+    pub fn from_values(values: &Values) -> Self {
         let known =
             PARAMETERS.iter().filter_map(|key| Some((key.name.to_owned(), values.get(key.name)?.value.clone())));
         let known = defaults(PARAMETERS).into_iter().map(|(name, default)| (name, default.value)).chain(known);
@@ -104,48 +106,50 @@ impl Parameters {
     }
 }
 
-/// The key of the table of this name.
-pub(super) fn parameter(name: &str) -> Option<&'static Key> {
+/// Returns the key of [`PARAMETERS`] with this name.
+pub(super) fn find_parameter(name: &str) -> Option<&'static ConfigKey> {
     PARAMETERS.iter().find(|key| key.name == name)
 }
 
-/// The values of parameters.yaml over the defaults of the table; what does not fit becomes findings.
-pub(super) fn read_parameters(file: &File, findings: &mut Vec<Finding>) -> Values {
+/// Reads the values of parameters.yaml and adds the defaults. Values that do not fit become findings.
+pub(super) fn read_parameters(file: &ConfigFile, findings: &mut Vec<Finding>) -> Values {
     let mut values = Values::new();
     for (name, node) in &file.entries {
-        let problem = match (parameter(name), setting(name)) {
+        let problem = match (find_parameter(name), find_setting(name)) {
             (Some(key), _) => {
                 if let Some(value) = read_key(key, node, file, findings) {
-                    findings.extend(doubtful_targets(key, &value));
+                    findings.extend(misspelled_metrics(key, &value));
                     values.insert(name.clone(), value);
                 }
                 continue;
             }
             (None, Some(_)) => Err(ConfigProblem::BelongsToSettings { key: name.clone() }),
-            (None, None) => refuse_foreign(name),
+            (None, None) => check_key_owner(name),
         };
         match problem {
             Ok(()) => {
-                findings.extend(slip(name).map(|problem| Finding::warning(file.origin(node), problem)));
+                findings.extend(misspelled_parameter(name).map(|problem| Finding::warning(file.origin(node), problem)));
                 values.insert(name.clone(), Sourced::new(node.value(), file.origin(node)));
             }
             Err(problem) => findings.push(Finding::error(file.origin(node), problem)),
         }
     }
-    effective([defaults(PARAMETERS), values])
+    merge_layers([defaults(PARAMETERS), values])
 }
 
-/// A free key that is so near to one of the table that it may be meant: the host would not read it.
-fn slip(name: &str) -> Option<ConfigProblem> {
+/// Returns a warning when a free key is so similar to a key of the table that it may be misspelled: the host does not
+/// read free keys.
+fn misspelled_parameter(name: &str) -> Option<ConfigProblem> {
     let names = || PARAMETERS.iter().map(|key| key.name);
     let beginning = names().find(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('_')));
     let near = nearest(name, names()).or(beginning)?;
     Some(ConfigProblem::NearParameter { key: name.to_owned(), near })
 }
 
-/// Targets of metrics that only a script can report, when a metric of the table has nearly that name.
-fn doubtful_targets(key: &Key, value: &Sourced<Value>) -> Vec<Finding> {
-    let metrics = value.value.as_object().filter(|_| key.kind == Kind::Targets);
+/// Returns a warning for each target whose metric the host does not compute but whose name is similar to one that it
+/// does.
+fn misspelled_metrics(key: &ConfigKey, value: &Sourced<Value>) -> Vec<Finding> {
+    let metrics = value.value.as_object().filter(|_| key.kind == ValueKind::Targets);
     let unknown = metrics.into_iter().flatten().map(|(name, _)| name).filter(|name| metric::find(name).is_none());
     let near = unknown.filter_map(|name| Some((name, nearest(name, metric::examples())?)));
     near.map(|(name, near)| {
@@ -162,9 +166,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_of_the_table_are_those_of_the_struct() {
-        assert_eq!(Parameters::of(&defaults(PARAMETERS)), Parameters::default());
-        assert_eq!(Parameters::of(&Values::new()), Parameters::default());
+    fn the_table_and_the_struct_have_the_same_defaults() {
+        assert_eq!(Parameters::from_values(&defaults(PARAMETERS)), Parameters::default());
+        assert_eq!(Parameters::from_values(&Values::new()), Parameters::default());
     }
 
     #[test]
@@ -173,6 +177,9 @@ mod tests {
         let fields: BTreeSet<&str> = fields.as_object().unwrap().keys().map(String::as_str).collect();
         let keys: BTreeSet<&str> = PARAMETERS.iter().map(|key| key.name).collect();
         assert_eq!(fields, keys);
-        assert!(PARAMETERS.iter().all(|key| key.owner == Owner::Case), "a vendor changes no rule of measuring");
+        assert!(
+            PARAMETERS.iter().all(|key| key.owner == Owner::Case),
+            "a vendor must not change the rules of measuring"
+        );
     }
 }

@@ -1,38 +1,38 @@
-//! What can be wrong, or worth saying, about configuration files and the command line.
+//! The problems and notes that reading configuration files and the command line can produce.
 
 use super::{FlopsError, Origin};
 
-/// What can be wrong, or worth saying, about configuration files and the command line.
+/// A problem with, or a note about, configuration files and the command line.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigProblem {
     /// A file or folder that cannot be read.
     #[error("cannot be read: {reason}")]
     Read {
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// A file beyond the size that configuration files may have.
-    #[error("is {bytes} bytes large; a configuration file may have {bytes_max}")]
+    /// A configuration file that exceeds the size limit.
+    #[error("has {bytes} bytes; the limit for a configuration file is {bytes_max}")]
     TooLarge {
-        /// Its size.
+        /// Size of the file.
         bytes: u64,
-        /// The size that it may have.
+        /// The limit.
         bytes_max: u64,
     },
-    /// No folder with `configs/` and `scripts/`.
-    #[error("`{path}` is no checkout of flagperf: it lacks configs/ or scripts/")]
+    /// A folder without `configs/` or `scripts/`.
+    #[error("`{path}` is not a flagperf checkout: configs/ or scripts/ is missing")]
     NoCheckout {
         /// The folder.
         path: String,
     },
-    /// Malformed YAML, or a value of vendor.yaml that means nothing.
+    /// Malformed YAML, or an invalid value in vendor.yaml.
     #[error("{reason}")]
     Yaml {
-        /// What the reader says.
+        /// The error message.
         reason: String,
     },
-    /// A file whose top is a list or a single value.
-    #[error("must be keys with values")]
+    /// A file that contains a list or a single value instead of a mapping.
+    #[error("must be a mapping of keys to values")]
     NotMapping,
     /// A key that the file does not have.
     #[error("unknown key `{key}`{}", nearest_note(.nearest))]
@@ -44,38 +44,38 @@ pub enum ConfigProblem {
         /// All keys of the file.
         known: String,
     },
-    /// A value of another type than its key takes.
-    #[error("`{key}` must be {expects}, not {found}")]
+    /// A value of the wrong type.
+    #[error("`{key}` must be {expected}, not {found}")]
     Type {
         /// The key.
         key: String,
-        /// What it takes.
-        expects: &'static str,
-        /// What was given.
+        /// Description of the expected value.
+        expected: &'static str,
+        /// Description of the value found.
         found: String,
     },
-    /// A word that its key does not know.
+    /// A value that is not one of the words allowed for its key.
     #[error("`{key}` must be one of {words}, not {found}")]
     Word {
         /// The key.
         key: String,
-        /// The words that it knows.
+        /// The allowed words.
         words: String,
-        /// What was given.
+        /// Description of the value found.
         found: String,
     },
-    /// A key without a default that is not given.
+    /// A required key that is missing.
     #[error("`{key}` is missing")]
     Missing {
         /// The key.
         key: &'static str,
-        /// What it is for.
+        /// Description of the key.
         about: &'static str,
     },
-    /// The `flops` expression.
+    /// An invalid `flops` expression.
     #[error("`flops`: {0}")]
     Flops(FlopsError),
-    /// A key in `CASES` that names no case.
+    /// A key in `CASES` that is not a valid case key.
     #[error("`{key}` is not a case key (`<case>:<framework>[_<version>]`)")]
     CaseKey {
         /// The key.
@@ -86,20 +86,20 @@ pub enum ConfigProblem {
     UnknownCase {
         /// The case.
         case: String,
-        /// The cases that there are.
+        /// The known cases.
         known: String,
         /// The known case that was probably meant.
         nearest: Option<String>,
     },
-    /// A case whose framework was not said and cannot be told.
+    /// A case for which no framework was given and none can be inferred.
     #[error("no framework for case `{case}`")]
     NoFramework {
         /// The case.
         case: String,
-        /// The frameworks that the vendor has.
+        /// The vendor's frameworks.
         known: String,
     },
-    /// `--case NAME` runs with the framework that the vendor names for this, or its only one.
+    /// `--case NAME` runs with the vendor's default framework or its only one.
     #[error("case `{case}` runs with `{framework}`, the {which} framework of vendor `{vendor}`")]
     VendorsFramework {
         /// The case.
@@ -117,7 +117,7 @@ pub enum ConfigProblem {
         /// The case.
         case: String,
     },
-    /// Nothing to run.
+    /// No case to run.
     #[error("`CASES` is empty")]
     NoCases,
     /// An overlay sets a parameter.
@@ -128,41 +128,41 @@ pub enum ConfigProblem {
         /// Where the parameter is.
         parameter: Origin,
     },
-    /// An overlay sets what only the author of a case may set.
-    #[error("`{key}` is not a vendor's key: it says what is measured, which is the same for every vendor")]
+    /// An overlay sets a key that only the author of a case may set.
+    #[error("`{key}` cannot be set by a vendor: it defines what is measured, which is the same for every vendor")]
     CaseOnly {
         /// The key.
         key: String,
     },
-    /// A free key of parameters.yaml that is nearly one that the host reads.
-    #[error("`{key}` is read by scripts alone (nearest key that the host reads: `{near}`)")]
+    /// A free key of parameters.yaml that is similar to a key that the host reads.
+    #[error("`{key}` is read only by scripts (nearest key that the host reads: `{near}`)")]
     NearParameter {
         /// The key.
         key: String,
         /// The key that was probably meant.
         near: &'static str,
     },
-    /// The target of a metric that has not its type, or that it cannot have.
-    #[error("`target_accuracy`: `{metric}` must be {expects}, not {found}")]
+    /// A target that has the wrong type or is outside the range of its metric.
+    #[error("`target_accuracy`: `{metric}` must be {expected}, not {found}")]
     Target {
         /// The metric.
         metric: String,
-        /// What the metric can be.
-        expects: String,
-        /// What was given.
+        /// Description of the expected value.
+        expected: String,
+        /// Description of the value found.
         found: String,
     },
-    /// A limit of agreement that there is not, or of another type.
-    #[error("`agreement`: `{what}` must be {expects}, not {found}")]
+    /// An unknown limit of agreement, or one with a wrong type or value.
+    #[error("`agreement`: `{what}` must be {expected}, not {found}")]
     Limit {
         /// The precision or limit.
         what: String,
-        /// What it can be.
-        expects: String,
-        /// What was given.
+        /// Description of the expected value.
+        expected: String,
+        /// Description of the value found.
         found: String,
     },
-    /// The target of a metric that the host does not compute, with nearly the name of one that it does.
+    /// A target of a metric that the host does not compute, with a name similar to a metric that it does.
     #[error("`target_accuracy`: only a script can report `{metric}` (nearest metric of the host: `{near}`)")]
     NearMetric {
         /// The metric.
@@ -191,22 +191,22 @@ pub enum ConfigProblem {
         key: String,
     },
     /// An overlay that changes nothing.
-    #[error("`{key}` is `{value}` already ({base}); an overlay must change something")]
+    #[error("`{key}` is already `{value}` ({base}); an overlay must change the value")]
     Redundant {
         /// The key.
         key: String,
         /// The value.
         value: String,
-        /// Where the value comes from.
+        /// Origin of the value that the overlay repeats.
         base: Origin,
     },
-    /// A file beside the overlays that no vendor's name leads to.
-    #[error("this file is not read: no folder of vendors/ has its name{}", nearest_note(.nearest))]
+    /// A file in the folder of overlays whose name belongs to no vendor.
+    #[error("this file is not read: its name matches no folder in vendors/{}", nearest_note(.nearest))]
     UnreadOverlay {
         /// The overlay that was probably meant.
         nearest: Option<String>,
     },
-    /// An overlay's own key.
+    /// A new key in an overlay.
     #[error("new key `{key}` of vendor `{vendor}`{}", nearest_note(.nearest))]
     NewKey {
         /// The key.
@@ -216,19 +216,19 @@ pub enum ConfigProblem {
         /// The known key that was probably meant.
         nearest: Option<String>,
     },
-    /// An overlay's change.
+    /// A change made by an overlay.
     #[error("`{key}`: `{from}` ({base}) becomes `{to}`")]
     Changed {
         /// The key.
         key: String,
         /// The value before.
         from: String,
-        /// Where that comes from.
+        /// Origin of the value before.
         base: Origin,
         /// The value after.
         to: String,
     },
-    /// A `--set` that holds no `=`.
+    /// A `--set` argument without `=`.
     #[error("`{argument}` is not KEY=VALUE")]
     SetSyntax {
         /// The argument.
@@ -246,14 +246,14 @@ pub enum ConfigProblem {
         /// All keys of the case.
         known: String,
     },
-    /// A `--set`, which departs from the standard configuration.
+    /// A `--set` argument, which departs from the standard configuration.
     #[error("`{key}`: `{from}` ({base}) becomes `{to}`: a departure from the standard configuration")]
     Departure {
         /// The key.
         key: String,
         /// The value before.
         from: String,
-        /// Where that comes from.
+        /// Origin of the value before.
         base: Origin,
         /// The value after.
         to: String,
@@ -261,18 +261,18 @@ pub enum ConfigProblem {
 }
 
 impl ConfigProblem {
-    /// What to do about it; empty when the message says it.
+    /// Returns what to do about the problem; empty when the message suffices.
     pub fn hint(&self) -> String {
         match self {
             Self::UnknownKey { known, .. } | Self::SetUnknown { known, .. } => format!("known keys: {known}"),
-            Self::TooLarge { .. } => "long lists belong in a file of the data directory".to_owned(),
+            Self::TooLarge { .. } => "put long lists into a file in the data directory".to_owned(),
             Self::Missing { about, .. } => (*about).to_owned(),
-            Self::Flops(_) => "numbers joined by `*`, such as `4.12e9` or `2*512*0.33e9`".to_owned(),
+            Self::Flops(_) => "write numbers joined by `*`, such as `4.12e9` or `2*512*0.33e9`".to_owned(),
             Self::UnknownCase { nearest, .. } => match nearest {
                 Some(case) => format!("did you mean `{case}`?"),
-                None => "a case is a folder in configs/ and one in scripts/".to_owned(),
+                None => "a case has a folder in configs/ and one in scripts/".to_owned(),
             },
-            Self::NoFramework { case, known } => format!("say --case {case}:FRAMEWORK (known: {known})"),
+            Self::NoFramework { case, known } => format!("give --case {case}:FRAMEWORK (known: {known})"),
             Self::NoData { .. } => "give --data DIR, or add the case to `CASES`".to_owned(),
             Self::NoCases => {
                 "add a line such as `\"resnet50:candle\": \"datasets/drawn/generated\"`, or give --case".to_owned()
@@ -280,15 +280,15 @@ impl ConfigProblem {
             Self::OverlaysParameter { .. } | Self::Redundant { .. } | Self::CaseOnly { .. } => {
                 "delete the line".to_owned()
             }
-            Self::NearParameter { .. } => "`flagperf plan` shows what the host reads".to_owned(),
+            Self::NearParameter { .. } => "`flagperf plan` lists the keys that the host reads".to_owned(),
             Self::Target { .. } => {
-                "such as `target_accuracy: {top1: 0.76}`, without quotes and percent signs".to_owned()
+                "for example `target_accuracy: {top1: 0.76}`, without quotes or percent signs".to_owned()
             }
-            Self::Limit { .. } => "such as `agreement: {fp16: {relative_l2: 0.05, cosine: 0.99}}`".to_owned(),
+            Self::Limit { .. } => "for example `agreement: {fp16: {relative_l2: 0.05, cosine: 0.99}}`".to_owned(),
             Self::NearMetric { .. } => "a metric that no script reports misses its target".to_owned(),
-            Self::BelongsToHost { .. } => "settings of the site are in host.yaml only".to_owned(),
-            Self::BelongsToSettings { .. } => "give a parameter a name of its own".to_owned(),
-            Self::SetSyntax { .. } => "such as --set batch_size=4".to_owned(),
+            Self::BelongsToHost { .. } => "site settings are allowed only in host.yaml".to_owned(),
+            Self::BelongsToSettings { .. } => "choose another name for the parameter".to_owned(),
+            Self::SetSyntax { .. } => "for example --set batch_size=4".to_owned(),
             _ => String::new(),
         }
     }

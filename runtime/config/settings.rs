@@ -1,71 +1,77 @@
-//! The keys of configurations.yaml, alike in every case.
+//! The keys of configurations.yaml, which are the same in every case.
 
-use super::{Key, Kind, Owner};
+use super::{ConfigKey, Owner, ValueKind};
 
-/// The keys of configurations.yaml, as FlagPerf has them.
-pub const SETTINGS: &[Key] = &[
-    Key { name: "batch_size", kind: Kind::Count, default: None, about: "samples a batch", owner: Owner::CaseOrVendor },
-    Key {
-        name: "flops",
-        kind: Kind::Flops,
+/// The keys of configurations.yaml, as in FlagPerf.
+pub const SETTINGS: &[ConfigKey] = &[
+    ConfigKey {
+        name: "batch_size",
+        kind: ValueKind::Count,
         default: None,
-        about: "floating-point operations of one sample: `4.12e9`, `2*512*0.33e9`",
+        about: "samples per batch",
+        owner: Owner::CaseOrVendor,
+    },
+    ConfigKey {
+        name: "flops",
+        kind: ValueKind::Flops,
+        default: None,
+        about: "floating-point operations per sample: `4.12e9`, `2*512*0.33e9`",
         owner: Owner::Case,
     },
-    Key {
+    ConfigKey {
         name: "fp16",
-        kind: Kind::Flag,
+        kind: ValueKind::Flag,
         default: None,
         about: "half precision: true or false",
         owner: Owner::CaseOrVendor,
     },
-    Key {
+    ConfigKey {
         name: "compiler",
-        kind: Kind::OptionalText,
+        kind: ValueKind::OptionalText,
         default: None,
         about: "a compiler of the vendor; null ends the case after validation",
         owner: Owner::CaseOrVendor,
     },
-    Key {
+    ConfigKey {
         name: "num_workers",
-        kind: Kind::Threads,
+        kind: ValueKind::Threads,
         default: Some("4"),
-        about: "threads that load data; 0 loads in the thread of the loop, between its steps",
+        about: "threads that load data; 0 loads data in the thread of the main loop, between steps",
         owner: Owner::CaseOrVendor,
     },
-    Key {
+    ConfigKey {
         name: "log_freq",
-        kind: Kind::Count,
+        kind: ValueKind::Count,
         default: Some("30"),
-        about: "a line of progress every so many steps",
+        about: "steps from one line of progress to the next",
         owner: Owner::CaseOrVendor,
     },
-    Key {
+    ConfigKey {
         name: "repeat",
-        kind: Kind::Count,
+        kind: ValueKind::Count,
         default: None,
         about: "passes over the dataset",
         owner: Owner::CaseOrVendor,
     },
-    Key {
+    ConfigKey {
         name: "no_validation",
-        kind: Kind::Flag,
+        kind: ValueKind::Flag,
         default: Some("false"),
-        about: "leaves out model, validation and export; `exist_onnx_path` must be given",
+        about: "skips the model, validation and export; requires `exist_onnx_path`",
         owner: Owner::CaseOrVendor,
     },
-    Key {
+    ConfigKey {
         name: "exist_onnx_path",
-        kind: Kind::OptionalText,
+        kind: ValueKind::OptionalText,
         default: Some("null"),
-        about: "an ONNX file that is compiled in place of the exported one",
+        about: "an ONNX file to compile instead of the exported one",
         owner: Owner::CaseOrVendor,
     },
-    Key {
+    ConfigKey {
         name: "exist_compiler_path",
-        kind: Kind::OptionalText,
+        kind: ValueKind::OptionalText,
         default: Some("null"),
-        about: "a file that the compiler made earlier, loaded in place of compiling",
+        about: "a file that the compiler wrote earlier, to load instead of compiling",
         owner: Owner::CaseOrVendor,
     },
 ];

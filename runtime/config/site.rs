@@ -4,178 +4,178 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Key, Kind, Owner};
+use super::{ConfigKey, Owner, ValueKind};
 use crate::units::{Bytes, Seconds};
 
-const LEVELS: Kind = Kind::Word(&["DEBUG", "INFO", "WARNING", "ERROR"]);
+const LEVELS: ValueKind = ValueKind::Word(&["DEBUG", "INFO", "WARNING", "ERROR"]);
 
-/// The keys of host.yaml: FlagPerf's, then ours.
-pub const SITE: &[Key] = &[
-    Key {
+/// The keys of host.yaml: those of FlagPerf, then those that only flagperf has.
+pub const SITE: &[ConfigKey] = &[
+    ConfigKey {
         name: "FLAGPERF_PATH",
-        kind: Kind::OptionalText,
+        kind: ValueKind::OptionalText,
         default: Some("null"),
-        about: "the checkout to run; by default the one around the current directory",
+        about: "the checkout to run; by default, the one that contains the current directory",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "FLAGPERF_LOG_PATH",
-        kind: Kind::Text,
+        kind: ValueKind::Text,
         default: Some("result"),
-        about: "where runs leave logs and records",
+        about: "the folder for the logs and records of runs",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "VENDOR",
-        kind: Kind::Text,
+        kind: ValueKind::Text,
         default: Some("cpu"),
-        about: "whose device is measured: a folder in vendors/",
+        about: "the vendor whose device is measured: a folder in vendors/",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "FLAGPERF_LOG_LEVEL",
         kind: LEVELS,
         default: Some("INFO"),
-        about: "least serious line that is logged",
+        about: "the lowest level that is logged",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "LOG_CALL_INFORMATION",
-        kind: Kind::Flag,
+        kind: ValueKind::Flag,
         default: Some("true"),
-        about: "whether a log line says where it was logged",
+        about: "whether a log line contains the place that logged it",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "HOSTS",
-        kind: Kind::Texts,
+        kind: ValueKind::NonEmptyTextList,
         default: Some("[localhost]"),
-        about: "the machines that hold the devices",
+        about: "the machines with the devices",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "SSH_PORT",
-        kind: Kind::Port,
+        kind: ValueKind::Port,
         default: Some("22"),
-        about: "port of ssh on the machines",
+        about: "the SSH port of the machines",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "HOSTS_PORTS",
-        kind: Kind::Ports,
+        kind: ValueKind::Ports,
         default: Some("[2222]"),
-        about: "ports of ssh inside containers",
+        about: "the SSH ports inside containers",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "MASTER_PORT",
-        kind: Kind::Port,
+        kind: ValueKind::Port,
         default: Some("29501"),
-        about: "port where processes of a case meet",
+        about: "the port over which the processes of a case find each other",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "SHM_SIZE",
-        kind: Kind::Size,
+        kind: ValueKind::Size,
         default: Some("32G"),
-        about: "shared memory of a container",
+        about: "the size of a container's shared memory",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "ACCE_CONTAINER_OPT",
-        kind: Kind::OptionalText,
+        kind: ValueKind::OptionalText,
         default: Some("null"),
-        about: "options that give a container its devices",
+        about: "options that give a container access to the devices",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "PIP_SOURCE",
-        kind: Kind::OptionalText,
+        kind: ValueKind::OptionalText,
         default: Some("null"),
-        about: "package index inside containers",
+        about: "the package index for containers",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "CLEAR_CACHES",
-        kind: Kind::Flag,
+        kind: ValueKind::Flag,
         default: Some("false"),
-        about: "whether the page cache is dropped before a case; where that is not permitted, the record says so",
+        about: "whether the page cache is dropped before a case; the record has a warning if that is not permitted",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "ACCE_VISIBLE_DEVICE_ENV_NAME",
-        kind: Kind::Variable,
+        kind: ValueKind::Variable,
         default: Some("null"),
-        about: "variable that says which devices a process sees: a worker gets `0` in it, unless the environment sets it",
+        about: "the variable that selects the devices visible to a process: workers get `0`, unless the environment sets it",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "CASES",
-        kind: Kind::Map,
+        kind: ValueKind::TextMap,
         default: Some("{}"),
-        about: "`<case>:<framework>[_<version>]`: folder with its datasets and weights",
+        about: "`<case>:<framework>[_<version>]`: the folder with its datasets and weights",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "CONTAINER",
-        kind: Kind::Word(&["none", "docker"]),
+        kind: ValueKind::Word(&["none", "docker"]),
         default: Some("none"),
         about: "what a case runs in",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "PHASE_TIMEOUT",
-        kind: Kind::Count,
+        kind: ValueKind::Count,
         default: Some("86400"),
-        about: "seconds after which a phase is killed",
+        about: "the time limit of a phase in seconds, after which it is killed",
         owner: Owner::Site,
     },
-    Key {
+    ConfigKey {
         name: "WORKER_MEMORY",
-        kind: Kind::Size,
+        kind: ValueKind::Size,
         default: Some("null"),
-        about: "resident memory that a worker and the processes it starts may hold; null is no limit",
+        about: "the limit of the resident memory of a worker and its processes; null means no limit",
         owner: Owner::Site,
     },
 ];
 
-/// host.yaml after environment and command line. Paths are absolute.
+/// The values of host.yaml after environment and command line. Paths are absolute.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub struct Site {
-    /// The checkout: relative paths count from here.
+    /// The checkout; relative paths start here.
     pub flagperf_path: PathBuf,
-    /// Where runs leave logs and records.
+    /// Folder for the logs and records of runs.
     pub flagperf_log_path: PathBuf,
-    /// Whose device is measured.
+    /// The vendor whose device is measured.
     pub vendor: String,
-    /// Least serious line that is logged: `DEBUG`, `INFO`, `WARNING`, `ERROR`.
+    /// Lowest level that is logged: `DEBUG`, `INFO`, `WARNING` or `ERROR`.
     pub flagperf_log_level: String,
-    /// Whether a log line says where it was logged.
+    /// Whether a log line contains the place that logged it.
     pub log_call_information: bool,
-    /// The machines that hold the devices.
+    /// The machines with the devices.
     pub hosts: Vec<String>,
-    /// Port of ssh on the machines.
+    /// SSH port of the machines.
     pub ssh_port: u16,
-    /// Ports of ssh inside containers.
+    /// SSH ports inside containers.
     pub hosts_ports: Vec<u16>,
-    /// Port where processes of a case meet.
+    /// Port over which the processes of a case find each other.
     pub master_port: u16,
-    /// Shared memory of a container.
+    /// Size of a container's shared memory.
     pub shm_size: Option<Bytes>,
-    /// Options that give a container its devices.
+    /// Options that give a container access to the devices.
     pub acce_container_opt: Option<String>,
-    /// Package index inside containers.
+    /// Package index for containers.
     pub pip_source: Option<String>,
     /// Whether the page cache is dropped before a case.
     pub clear_caches: bool,
-    /// Variable that says which devices a process sees.
+    /// Environment variable that selects the devices visible to a process.
     pub acce_visible_device_env_name: Option<String>,
     /// What a case runs in.
     pub container: Container,
-    /// Time after which a phase is killed.
+    /// Time limit of a phase, after which it is killed.
     pub phase_timeout: Seconds,
-    /// Resident memory that a worker and the processes it starts may hold.
+    /// Limit of the resident memory of a worker and the processes that it starts.
     pub worker_memory: Option<Bytes>,
 }
 
@@ -183,13 +183,13 @@ pub struct Site {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Container {
-    /// Straight on the machine.
+    /// No container: directly on the machine.
     None,
     /// A Docker container made from `docker_images/<vendor>/<framework>/Dockerfile`.
     Docker,
 }
 
-/// Whether `host` is this machine.
+/// Returns whether `host` is this machine.
 pub fn is_local(host: &str) -> bool {
     matches!(host, "localhost" | "127.0.0.1" | "::1")
 }

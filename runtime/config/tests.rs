@@ -8,11 +8,11 @@ use crate::event::Level;
 use crate::units::{Bytes, FlopsPerSecond, Seconds};
 
 fn errors(checkout: &Checkout) -> Vec<String> {
-    checkout.said(Level::Error, &Overrides::default())
+    checkout.messages(Level::Error, &Overrides::default())
 }
 
 #[test]
-fn a_fresh_checkout_says_nothing_and_every_value_has_its_origin() {
+fn a_fresh_checkout_has_no_findings_and_every_value_has_an_origin() {
     let checkout = Checkout::new();
     let config = checkout.load(&Overrides::default()).unwrap();
     assert_eq!(config.findings, []);
@@ -27,7 +27,7 @@ fn a_fresh_checkout_says_nothing_and_every_value_has_its_origin() {
 }
 
 #[test]
-fn host_yaml_has_flagperfs_keys_with_defaults_and_its_types() {
+fn host_yaml_has_the_keys_and_types_of_flagperf_with_defaults() {
     let host = "FLAGPERF_LOG_PATH: logs\nVENDOR: \"chip\"\nFLAGPERF_LOG_LEVEL: \"debug\"\nLOG_CALL_INFORMATION: no\n\
                 SSH_PORT: \"22\"\nHOSTS_PORTS: [\"2222\", 2223]\nSHM_SIZE: \"1G\"\nACCE_CONTAINER_OPT: \" --gpus all\"\n\
                 PHASE_TIMEOUT: 60\nWORKER_MEMORY: 2g\nCASES:\n  toy:frame_1.2: /abs/data\n";
@@ -50,7 +50,7 @@ fn host_yaml_has_flagperfs_keys_with_defaults_and_its_types() {
 }
 
 #[test]
-fn a_mistake_in_host_yaml_is_shown_with_its_line() {
+fn a_mistake_in_host_yaml_is_reported_with_its_line() {
     let host = "VENDR: chip\nSSH_PORT: \"http\"\nLOG_CALL_INFORMATION: maybe\nCONTAINER: podman\nHOSTS: []\n\
                 CASES:\n  toy: data\n  \"tpy:frame\": data\n";
     let found = errors(&Checkout::new().with("configs/host.yaml", host));
@@ -60,10 +60,10 @@ fn a_mistake_in_host_yaml_is_shown_with_its_line() {
     assert_eq!(
         found[1..],
         [
-            "configs/host.yaml:2: `SSH_PORT` must be a port from 1 to 65535, not the text `\"http\"`",
+            "configs/host.yaml:2: `SSH_PORT` must be a port from 1 to 65535, not the string `\"http\"`",
             "configs/host.yaml:3: `LOG_CALL_INFORMATION` must be true or false, not `maybe`",
             "configs/host.yaml:4: `CONTAINER` must be one of none, docker, not `podman`",
-            "configs/host.yaml:5: `HOSTS` must be a list of texts, at least one, not a list",
+            "configs/host.yaml:5: `HOSTS` must be a non-empty list of strings, not a list",
             "configs/host.yaml:7: `toy` is not a case key (`<case>:<framework>[_<version>]`)",
             "configs/host.yaml:8: unknown case `tpy` (known: toy)\n  hint: did you mean `toy`?",
         ]
@@ -83,9 +83,9 @@ fn a_missing_or_malformed_host_yaml_is_an_error() {
     let malformed = |text: &str| errors(&Checkout::new().with("configs/host.yaml", text)).join("\n");
     assert_eq!(
         malformed("VENDOR: chip\nVENDOR: chip\n"),
-        "configs/host.yaml:2: key `VENDOR` is given twice (first in line 1)"
+        "configs/host.yaml:2: key `VENDOR` is given twice (first on line 1)"
     );
-    assert_eq!(malformed("- chip\n"), "configs/host.yaml:1: must be keys with values");
+    assert_eq!(malformed("- chip\n"), "configs/host.yaml:1: must be a mapping of keys to values");
     assert!(
         malformed("HOSTS: [a\nCASES: {}\n").starts_with("configs/host.yaml:2: "),
         "{}",
@@ -95,7 +95,7 @@ fn a_missing_or_malformed_host_yaml_is_an_error() {
 }
 
 #[test]
-fn environment_and_command_line_come_over_host_yaml() {
+fn environment_and_command_line_override_host_yaml() {
     let checkout =
         Checkout::new().with("site/host.yaml", "VENDOR: chip\nCASES: {\"toy:frame\": data}\nMASTER_PORT: 7\n");
     let environment = Environment {
@@ -111,15 +111,15 @@ fn environment_and_command_line_come_over_host_yaml() {
     assert_eq!(shown("FLAGPERF_LOG_LEVEL"), (json!("ERROR"), "$FLAGPERF_LOG_LEVEL".to_owned()));
     assert_eq!(shown("MASTER_PORT"), (json!(7), "site/host.yaml:3".to_owned()));
     assert_eq!(
-        checkout.said(Level::Error, &overrides),
+        checkout.messages(Level::Error, &overrides),
         ["$LOG_CALL_INFORMATION: `LOG_CALL_INFORMATION` must be true or false, not `maybe`"]
     );
     let flag = Overrides { config: Some(checkout.path("configs/host.yaml")), environment, ..Overrides::default() };
-    assert_eq!(checkout.load(&flag).unwrap().site.master_port, 29501, "--config comes over FLAGPERF_CONFIG");
+    assert_eq!(checkout.load(&flag).unwrap().site.master_port, 29501, "--config overrides FLAGPERF_CONFIG");
 }
 
 #[test]
-fn flagperf_path_moves_the_checkout_and_must_be_one() {
+fn flagperf_path_selects_the_checkout_and_must_be_one() {
     let elsewhere = Checkout::new();
     let here = Checkout::new();
     let host = |path: &str| format!("FLAGPERF_PATH: {path}\n{HOST}");
@@ -130,7 +130,7 @@ fn flagperf_path_moves_the_checkout_and_must_be_one() {
     assert_eq!(
         errors(&here),
         [format!(
-            "configs/host.yaml:1: `{}` is no checkout of flagperf: it lacks configs/ or scripts/",
+            "configs/host.yaml:1: `{}` is not a flagperf checkout: configs/ or scripts/ is missing",
             here.path("data").display()
         )]
     );
@@ -139,7 +139,7 @@ fn flagperf_path_moves_the_checkout_and_must_be_one() {
 }
 
 #[test]
-fn a_mistake_in_configurations_yaml_is_shown_with_its_line() {
+fn a_mistake_in_configurations_yaml_is_reported_with_its_line() {
     let text = "batchsize: 8\nbatch_size: 0\nflops: 2*exit(1)\nfp16: \"true\"\ncompiler: [fast]\nnum_workers: 2.5\n";
     let found = errors(&Checkout::new().with("configs/toy/configurations.yaml", text));
     let file = "configs/toy/configurations.yaml";
@@ -152,11 +152,11 @@ fn a_mistake_in_configurations_yaml_is_shown_with_its_line() {
             ),
             format!("{file}:2: `batch_size` must be a whole number from 1 to 4294967295, not `0`"),
             format!(
-                "{file}:3: `flops`: `2*exit(1)`: `exit(1)` at character 3 is not a number\n  hint: numbers joined by `*`, \
-                 such as `4.12e9` or `2*512*0.33e9`"
+                "{file}:3: `flops`: `2*exit(1)`: `exit(1)` at character 3 is not a number\n  hint: write numbers \
+                 joined by `*`, such as `4.12e9` or `2*512*0.33e9`"
             ),
-            format!("{file}:4: `fp16` must be true or false, not the text `\"true\"`"),
-            format!("{file}:5: `compiler` must be a text or null, not a list"),
+            format!("{file}:4: `fp16` must be true or false, not the string `\"true\"`"),
+            format!("{file}:5: `compiler` must be a string or null, not a list"),
             format!("{file}:6: `num_workers` must be a whole number from 0 to 1024, not `2.5`"),
             format!("{file}:1: `repeat` is missing\n  hint: passes over the dataset"),
         ]
@@ -164,16 +164,16 @@ fn a_mistake_in_configurations_yaml_is_shown_with_its_line() {
 }
 
 #[test]
-fn parameters_are_free_but_for_names_that_belong_elsewhere() {
+fn parameters_may_have_any_name_except_those_that_belong_elsewhere() {
     let checkout =
         Checkout::new().with("configs/toy/parameters.yaml", "anything: {a: [1]}\nrepeat: 2\nvendor: x\nhosts: [y]\n");
     assert_eq!(
         errors(&checkout),
         [
-            "configs/toy/parameters.yaml:2: `repeat` belongs to configurations.yaml\n  hint: give a parameter a name of its own",
+            "configs/toy/parameters.yaml:2: `repeat` belongs to configurations.yaml\n  hint: choose another name for the parameter",
             "configs/toy/parameters.yaml:3: `vendor` is set by the host itself",
-            "configs/toy/parameters.yaml:4: `hosts` belongs to host.yaml (`HOSTS`)\n  hint: settings of the site are in \
-             host.yaml only",
+            "configs/toy/parameters.yaml:4: `hosts` belongs to host.yaml (`HOSTS`)\n  hint: site settings are \
+             allowed only in host.yaml",
         ]
     );
     let missing = Checkout::new().without("configs/toy/parameters.yaml");
@@ -198,7 +198,7 @@ fn an_overlay_that_sets_a_parameter_is_an_error() {
 
 #[test]
 fn an_overlay_that_sets_a_key_of_host_yaml_in_any_letter_case_is_an_error() {
-    let hint = "hint: settings of the site are in host.yaml only";
+    let hint = "hint: site settings are allowed only in host.yaml";
     assert_eq!(
         errors(&Checkout::new().overlay("shm_size: 1G\nSSH_PORT: 1\n")),
         [
@@ -217,7 +217,7 @@ fn an_overlay_that_sets_a_key_of_the_host_itself_is_an_error() {
 }
 
 #[test]
-fn an_overlay_that_changes_nothing_is_an_error_after_typing() {
+fn an_overlay_that_sets_an_equal_typed_value_is_an_error() {
     let base = |line: usize| format!("configs/toy/configurations.yaml:{line}");
     for (text, value, base) in [
         ("batch_size: 256", "256", base(1)),
@@ -230,7 +230,7 @@ fn an_overlay_that_changes_nothing_is_an_error_after_typing() {
         assert_eq!(
             errors(&Checkout::new().overlay(text)),
             [format!(
-                "{OVERLAY}:1: `{key}` is `{value}` already ({base}); an overlay must change something\n  hint: delete the line"
+                "{OVERLAY}:1: `{key}` is already `{value}` ({base}); an overlay must change the value\n  hint: delete the line"
             )]
         );
     }
@@ -246,22 +246,22 @@ fn an_overlay_of_the_wrong_type_is_an_error() {
 fn a_new_key_of_an_overlay_is_kept_with_a_warning() {
     let checkout = Checkout::new().overlay("tmp_path: t\nbatchsize: 8\nlevel: 3\n");
     assert_eq!(
-        checkout.said(Level::Warning, &Overrides::default()),
+        checkout.messages(Level::Warning, &Overrides::default()),
         [
             format!("{OVERLAY}:1: new key `tmp_path` of vendor `chip`"),
             format!("{OVERLAY}:2: new key `batchsize` of vendor `chip` (nearest: `batch_size`)"),
             format!("{OVERLAY}:3: new key `level` of vendor `chip`"),
         ]
     );
-    let own = &checkout.load(&Overrides::default()).unwrap().cases[0].own;
-    assert_eq!((&own["tmp_path"].value, &own["level"].value), (&json!("t"), &json!(3)));
+    let vendor_values = &checkout.load(&Overrides::default()).unwrap().cases[0].vendor_values;
+    assert_eq!((&vendor_values["tmp_path"].value, &vendor_values["level"].value), (&json!("t"), &json!(3)));
 }
 
 #[test]
 fn a_changed_key_of_an_overlay_is_noted() {
     let checkout = Checkout::new().overlay("batch_size: 8\nfp16: no\n");
     assert_eq!(
-        checkout.said(Level::Info, &Overrides::default()),
+        checkout.messages(Level::Info, &Overrides::default()),
         [
             format!("{OVERLAY}:1: `batch_size`: `256` (configs/toy/configurations.yaml:1) becomes `8`"),
             format!("{OVERLAY}:2: `fp16`: `true` (configs/toy/configurations.yaml:3) becomes `false`"),
@@ -271,13 +271,13 @@ fn a_changed_key_of_an_overlay_is_noted() {
 }
 
 #[test]
-fn an_empty_overlay_or_none_is_fine() {
+fn an_empty_overlay_is_accepted() {
     assert_eq!(errors(&Checkout::new().overlay("")), [""; 0]);
     assert_eq!(errors(&Checkout::new().overlay("# nothing differs\n")), [""; 0]);
 }
 
 #[test]
-fn set_comes_over_everything_typed_and_marked_as_a_departure() {
+fn set_overrides_every_layer_with_typed_values_and_marks_a_departure() {
     let checkout = Checkout::new().overlay("batch_size: 8\n");
     let overrides =
         set(&["batch_size=4", "image_size=192", "target_accuracy={top1: 1}", "threads=3", "exist_onnx_path=m.onnx"]);
@@ -287,10 +287,10 @@ fn set_comes_over_everything_typed_and_marked_as_a_departure() {
     assert_eq!(toy.settings["batch_size"].origin.to_string(), "--set batch_size=4");
     assert_eq!(toy.parameters["image_size"].value, json!(192));
     assert_eq!(toy.parameters["target_accuracy"].value, json!({"top1": 1}));
-    assert_eq!(toy.own["threads"].value, json!(3), "an option of the vendor's engines");
+    assert_eq!(toy.vendor_values["threads"].value, json!(3), "an option of the vendor's engines");
     assert_eq!(toy.departures, ["batch_size", "image_size", "target_accuracy", "threads", "exist_onnx_path"]);
     assert_eq!(
-        checkout.said(Level::Warning, &set(&["batch_size=4"])),
+        checkout.messages(Level::Warning, &set(&["batch_size=4"])),
         [format!(
             "--set batch_size=4: `batch_size`: `8` ({OVERLAY}:1) becomes `4`: a departure from the standard configuration"
         )]
@@ -298,25 +298,26 @@ fn set_comes_over_everything_typed_and_marked_as_a_departure() {
 }
 
 #[test]
-fn a_set_that_means_nothing_is_an_error() {
-    let said = |argument: &str| Checkout::new().said(Level::Error, &set(&[argument])).join("\n");
+fn an_invalid_set_argument_is_an_error() {
+    let message = |argument: &str| Checkout::new().messages(Level::Error, &set(&[argument])).join("\n");
     assert_eq!(
-        said("batch_size"),
-        "--set batch_size: `batch_size` is not KEY=VALUE\n  hint: such as --set batch_size=4"
+        message("batch_size"),
+        "--set batch_size: `batch_size` is not KEY=VALUE\n  hint: for example --set batch_size=4"
     );
     assert_eq!(
-        said("batch_siez=4"),
-        "--set batch_siez=4: case `toy` has no key `batch_siez` (nearest: `batch_size`)\n  hint: known keys: batch_size, flops, \
+        message("batch_siez=4"),
+        "--set batch_siez=4: case `toy` has no key `batch_siez` (nearest: `batch_size`)\n  hint: known keys: \
+         batch_size, flops, \
          fp16, compiler, num_workers, log_freq, repeat, no_validation, exist_onnx_path, exist_compiler_path, \
          target_accuracy, agreement, bad_samples, preloaded, keep_f32, weights, seed, image_size, threads, level"
     );
-    assert_eq!(said("repeat=x"), "--set repeat=x: `repeat` must be a whole number from 1 to 4294967295, not `x`");
-    assert_eq!(said("image_size=[1"), "--set image_size=[1: while parsing a flow sequence, expected ',' or ']'");
-    assert!(said("HOSTS=[a]").starts_with("--set HOSTS=[a]: `HOSTS` belongs to host.yaml (`HOSTS`)\n"));
+    assert_eq!(message("repeat=x"), "--set repeat=x: `repeat` must be a whole number from 1 to 4294967295, not `x`");
+    assert_eq!(message("image_size=[1"), "--set image_size=[1: while parsing a flow sequence, expected ',' or ']'");
+    assert!(message("HOSTS=[a]").starts_with("--set HOSTS=[a]: `HOSTS` belongs to host.yaml (`HOSTS`)\n"));
 }
 
 #[test]
-fn case_chooses_among_the_cases_and_their_frameworks() {
+fn case_selects_cases_and_frameworks() {
     let host = "VENDOR: chip\nCASES:\n  \"toy:frame\": data\n  \"toy:frame_2\": more\n  \"toy:slide\": data\n";
     let checkout = Checkout::new().with("configs/host.yaml", host);
     let chosen = |overrides: &Overrides| -> Vec<String> {
@@ -328,21 +329,25 @@ fn case_chooses_among_the_cases_and_their_frameworks() {
     assert_eq!(
         chosen(&case("toy")),
         [format!("toy:frame {}", data("data")), format!("toy:frame_2 {}", data("more"))],
-        "those that the vendor has"
+        "only frameworks that the vendor has"
     );
     assert_eq!(chosen(&case("toy:frame_2")), [format!("toy:frame_2 {}", data("more"))]);
-    assert_eq!(chosen(&case("toy:frame_3")), [format!("toy:frame_3 {}", data("data"))], "data of the same case");
+    assert_eq!(
+        chosen(&case("toy:frame_3")),
+        [format!("toy:frame_3 {}", data("data"))],
+        "the data folder of the same case"
+    );
     let elsewhere = Overrides { data: Some("/elsewhere".into()), ..case("toy:frame") };
     assert_eq!(chosen(&elsewhere), ["toy:frame /elsewhere"]);
 }
 
 #[test]
-fn a_case_without_framework_runs_with_the_only_one_of_its_vendor() {
+fn a_case_without_a_framework_runs_with_the_only_one_of_the_vendor() {
     let overrides = Overrides { vendor: Some("other".to_owned()), ..case("toy") };
     let checkout = Checkout::new();
     assert_eq!(checkout.load(&overrides).unwrap().cases[0].key.value.to_string(), "toy:slide");
     assert_eq!(
-        checkout.said(Level::Info, &overrides),
+        checkout.messages(Level::Info, &overrides),
         ["vendors/other/vendor.yaml:4: case `toy` runs with `slide`, the only framework of vendor `other`"]
     );
 }
@@ -350,16 +355,16 @@ fn a_case_without_framework_runs_with_the_only_one_of_its_vendor() {
 #[test]
 fn a_case_that_cannot_be_chosen_is_an_error() {
     let checkout = Checkout::new();
-    let said = |overrides: &Overrides| checkout.said(Level::Error, overrides).join("\n");
-    assert_eq!(said(&case("tyo")), "--case tyo: unknown case `tyo` (known: toy)\n  hint: did you mean `toy`?");
+    let message = |overrides: &Overrides| checkout.messages(Level::Error, overrides).join("\n");
+    assert_eq!(message(&case("tyo")), "--case tyo: unknown case `tyo` (known: toy)\n  hint: did you mean `toy`?");
     assert_eq!(
-        said(&case("bert:frame")),
-        "--case bert:frame: unknown case `bert` (known: toy)\n  hint: a case is a folder in configs/ and one in scripts/"
+        message(&case("bert:frame")),
+        "--case bert:frame: unknown case `bert` (known: toy)\n  hint: a case has a folder in configs/ and one in scripts/"
     );
-    assert_eq!(said(&case("toy:")), "--case toy:: `toy:` is not a case key (`<case>:<framework>[_<version>]`)");
+    assert_eq!(message(&case("toy:")), "--case toy:: `toy:` is not a case key (`<case>:<framework>[_<version>]`)");
     let empty = Checkout::new().with("configs/host.yaml", "VENDOR: chip\n");
     assert_eq!(
-        empty.said(Level::Error, &case("toy")),
+        empty.messages(Level::Error, &case("toy")),
         [
             "vendors/chip/vendor.yaml:4: no data directory for case `toy`\n  hint: give --data DIR, or add the case to `CASES`"
         ]
@@ -369,13 +374,13 @@ fn a_case_that_cannot_be_chosen_is_an_error() {
         "name: chip\nabout: a\nframeworks: {a: {engine: x}, b: {engine: x}}\ncompilers: {}\n",
     );
     assert_eq!(
-        two.said(Level::Error, &case("toy")),
-        ["--case toy: no framework for case `toy`\n  hint: say --case toy:FRAMEWORK (known: a, b)"]
+        two.messages(Level::Error, &case("toy")),
+        ["--case toy: no framework for case `toy`\n  hint: give --case toy:FRAMEWORK (known: a, b)"]
     );
 }
 
 #[test]
-fn a_vendor_of_several_frameworks_may_name_the_one_that_validates_by_default() {
+fn a_vendor_with_several_frameworks_may_have_a_default_one() {
     let vendor = "name: chip\nabout: a\ndefault_framework: b\nframeworks:\n    a: {engine: x}\n    b: {engine: x}\n\
                   compilers: {}\n";
     let data = tempfile::tempdir().unwrap();
@@ -383,38 +388,38 @@ fn a_vendor_of_several_frameworks_may_name_the_one_that_validates_by_default() {
     let checkout = Checkout::new().with("configs/host.yaml", "VENDOR: chip\n").with("vendors/chip/vendor.yaml", vendor);
     assert_eq!(checkout.load(&overrides).unwrap().cases[0].key.value.to_string(), "toy:b");
     let note = "vendors/chip/vendor.yaml:6: case `toy` runs with `b`, the default framework of vendor `chip`";
-    assert!(checkout.said(Level::Info, &overrides).contains(&note.to_owned()));
+    assert!(checkout.messages(Level::Info, &overrides).contains(&note.to_owned()));
 }
 
 #[test]
-fn a_mistake_in_vendor_yaml_is_shown_with_its_line() {
-    let said = |text: &str| errors(&Checkout::new().with("vendors/chip/vendor.yaml", text)).join("\n");
+fn a_mistake_in_vendor_yaml_is_reported_with_its_line() {
+    let message = |text: &str| errors(&Checkout::new().with("vendors/chip/vendor.yaml", text)).join("\n");
     let head = "name: chip\nabout: a\nframeworks: {}\ncompilers: {}\n";
     assert_eq!(
-        said(&format!("{head}device: []\n")),
+        message(&format!("{head}device: []\n")),
         "vendors/chip/vendor.yaml:5: unknown field `device`, expected one of `name`, `about`, `default_framework`, \
          `frameworks`, `compilers`, `devices`, `visible_devices`, `container_options`, `monitor`, \
          `backends`"
     );
     assert_eq!(
-        said(&head.replace("compilers: {}", "compilers: {fast: {engine: [rten]}}")),
+        message(&head.replace("compilers: {}", "compilers: {fast: {engine: [rten]}}")),
         "vendors/chip/vendor.yaml:4: compilers.fast.engine: invalid type: sequence, expected a string"
     );
     assert_eq!(
-        said(&head.replace("chip", "chop")),
-        "vendors/chip/vendor.yaml:1: `name` is `chop`, the folder is `chip`"
+        message(&head.replace("chip", "chop")),
+        "vendors/chip/vendor.yaml:1: `name` is `chop`, but the folder is `chip`"
     );
 }
 
 #[test]
-fn the_peak_is_that_of_the_detected_device_and_precision_or_unknown() {
+fn the_peak_of_a_device_and_precision_is_found_or_unknown() {
     let vendor = Checkout::new().load(&Overrides::default()).unwrap().vendor.unwrap();
     let peak = vendor.peak("dev:0 Chip-1 80GB", "f16").unwrap();
     assert_eq!(
         (peak.device.as_str(), peak.flops_per_s, peak.source.as_str()),
         ("Chip 1", FlopsPerSecond(200e12), "sheet")
     );
-    assert_eq!(vendor.peak("dev:0 Chip-1 80GB", "f32"), None, "the sheet does not say");
+    assert_eq!(vendor.peak("dev:0 Chip-1 80GB", "f32"), None, "the data sheet has no such figure");
     for other in ["Chip-2", "Chip-1", "Chip-1 80GB slice 1", "Super Chip-1 80GB"] {
         assert_eq!(vendor.peak(other, "f16"), None, "another device");
     }

@@ -1,43 +1,43 @@
-//! The variable that says which devices a process sees, and what it says in the workers of a run.
+//! The variable that selects the devices visible to a process, and its value in the workers of a run.
 
 use super::{Origin, Site, Values, Vendor, env};
 
-/// Devices that a process sees when it is the only one of its run: the first.
+/// Value for the only process of a run: the first device.
 const FIRST: &str = "0";
 
-/// The variable that says which devices a process sees.
+/// The variable that selects the devices visible to a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VisibleDevices {
-    /// Its name: `ACCE_VISIBLE_DEVICE_ENV_NAME` of host.yaml, else `visible_devices` of vendor.yaml.
+    /// Name of the variable: `ACCE_VISIBLE_DEVICE_ENV_NAME` of host.yaml, or else `visible_devices` of vendor.yaml.
     pub variable: String,
-    /// What it says in this process's environment; `None` when it is not set.
+    /// Its value in this process's environment; `None` when it is not set.
     pub inherited: Option<String>,
-    /// Where the name comes from.
+    /// Origin of the name.
     pub origin: Origin,
-    /// Whether host.yaml names it. Then a worker sees the first device where the environment says nothing else.
-    pub of_site: bool,
+    /// Whether host.yaml names it. If so, a worker sees the first device unless the environment sets the variable.
+    pub is_named_by_site: bool,
 }
 
 impl VisibleDevices {
-    /// The variable that the site names, else the vendor's.
-    pub(super) fn of(site: &Site, values: &Values, vendor: Option<&Vendor>) -> Option<Self> {
+    /// Returns the variable that the site names, or else the one that the vendor names.
+    pub(super) fn resolve(site: &Site, values: &Values, vendor: Option<&Vendor>) -> Option<Self> {
         let of_site = site.acce_visible_device_env_name.clone();
-        let (variable, origin, of_site) = match (of_site, vendor) {
+        let (variable, origin, is_named_by_site) = match (of_site, vendor) {
             (Some(variable), _) => (variable, values["ACCE_VISIBLE_DEVICE_ENV_NAME"].origin.clone(), true),
             (None, Some(vendor)) => (vendor.visible_devices.clone()?, vendor.origin(&["visible_devices"]), false),
             (None, None) => return None,
         };
-        Some(VisibleDevices { inherited: env::visible_devices(&variable), variable, origin, of_site })
+        Some(VisibleDevices { inherited: env::visible_devices_value(&variable), variable, origin, is_named_by_site })
     }
 
-    /// The variable as a worker gets it, when it differs from what the worker inherits.
-    pub fn for_worker(&self) -> Option<(String, String)> {
-        (self.of_site && self.inherited.is_none()).then(|| (self.variable.clone(), FIRST.to_owned()))
+    /// Returns the name and value of the variable for a worker; `None` when the worker inherits it unchanged.
+    pub fn worker_variable(&self) -> Option<(String, String)> {
+        (self.is_named_by_site && self.inherited.is_none()).then(|| (self.variable.clone(), FIRST.to_owned()))
     }
 
-    /// What a worker sees, for listings: `CUDA_VISIBLE_DEVICES=0`.
+    /// Describes the devices visible to a worker, for listings: `CUDA_VISIBLE_DEVICES=0`.
     pub fn display(&self) -> String {
-        let given = self.for_worker().map(|(_, value)| value);
+        let given = self.worker_variable().map(|(_, value)| value);
         match given.as_ref().or(self.inherited.as_ref()) {
             Some(value) => format!("{}={value}", self.variable),
             None => format!("{} is not set", self.variable),
@@ -53,13 +53,13 @@ mod tests {
     use crate::event::Level;
 
     #[test]
-    fn the_variable_of_visible_devices_reaches_a_worker_where_host_yaml_names_it() {
+    fn a_worker_gets_the_variable_of_visible_devices_when_host_yaml_names_it() {
         let visible = |host: &str, vendor: &str| {
             let checkout = Checkout::new().with("configs/host.yaml", &format!("{HOST}{host}"));
             let chip = std::fs::read_to_string(checkout.path("vendors/chip/vendor.yaml")).unwrap();
             let checkout = checkout.with("vendors/chip/vendor.yaml", &format!("{chip}{vendor}"));
             let visible = checkout.load(&Overrides::default()).unwrap().visible;
-            visible.map(|visible| (visible.display(), visible.for_worker().is_some(), visible.origin.to_string()))
+            visible.map(|visible| (visible.display(), visible.worker_variable().is_some(), visible.origin.to_string()))
         };
         let row = |display: &str, given: bool, origin: &str| Some((display.to_owned(), given, origin.to_owned()));
         let of_site = "ACCE_VISIBLE_DEVICE_ENV_NAME: FLAGPERF_TEST_DEVICES\n";
@@ -71,19 +71,18 @@ mod tests {
             "every device stays visible"
         );
         assert_eq!(visible(of_site, of_vendor), row("FLAGPERF_TEST_DEVICES=0", true, "configs/host.yaml:4"));
-        let path = env::visible_devices("PATH").unwrap();
+        let path = env::visible_devices_value("PATH").unwrap();
         let inherited = visible("ACCE_VISIBLE_DEVICE_ENV_NAME: PATH\n", "").unwrap();
         assert_eq!(
             inherited,
             (format!("PATH={path}"), false, "configs/host.yaml:4".to_owned()),
-            "the environment holds"
+            "the environment wins"
         );
         let refused = Checkout::new().with("configs/host.yaml", &format!("{HOST}ACCE_VISIBLE_DEVICE_ENV_NAME: A=B\n"));
         assert_eq!(
-            refused.said(Level::Error, &Overrides::default()),
-            [
-                "configs/host.yaml:4: `ACCE_VISIBLE_DEVICE_ENV_NAME` must be the name of an environment variable, or null, not `A=B`"
-            ]
+            refused.messages(Level::Error, &Overrides::default()),
+            ["configs/host.yaml:4: `ACCE_VISIBLE_DEVICE_ENV_NAME` must be the name of an environment variable, \
+                 or null, not `A=B`"]
         );
     }
 }

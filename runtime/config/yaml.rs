@@ -1,21 +1,21 @@
-//! YAML text as a tree whose every node knows its line and column.
+//! Parses YAML text into a tree whose nodes have line and column.
 //!
-//! Knows no key and no file.
+//! Knows no keys and no files.
 
 use indexmap::IndexMap;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 use serde_json::{Number, Value};
 
-/// Levels of nesting that a file may have.
+/// Maximum depth of nesting.
 const DEPTH_MAX: usize = 32;
 
-/// Keys that one mapping may have: each unknown one becomes a message.
+/// Maximum number of keys in a mapping: each unknown key becomes a message.
 const KEYS_MAX: usize = 1000;
 
-/// Bytes that a key may have: messages show keys whole.
+/// Maximum length of a key in bytes: messages show keys whole.
 const KEY_BYTES_MAX: usize = 256;
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Line, from 1.
@@ -24,23 +24,23 @@ pub struct Place {
     pub column: usize,
 }
 
-/// A value and its place; the place of a value in a mapping is that of its key.
+/// A value and its position. The position of a value in a mapping is that of its key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// What is there.
+    /// The value.
     pub content: Content,
-    /// Where it is.
+    /// Its position.
     pub place: Place,
 }
 
-/// What a node holds.
+/// The value of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
-    /// A single value: how it is written, whether without quotes, and as what YAML reads it.
+    /// A single value, as written and as typed by YAML.
     Scalar {
         /// The text as written, without quotes.
         text: String,
-        /// Whether it has no quotes.
+        /// Whether it is written without quotes.
         plain: bool,
         /// The typed value.
         value: Value,
@@ -52,7 +52,7 @@ pub enum Content {
 }
 
 impl Node {
-    /// The typed value of the whole tree.
+    /// Returns the typed value of the whole tree.
     pub fn value(&self) -> Value {
         match &self.content {
             Content::Scalar { value, .. } => value.clone(),
@@ -61,26 +61,26 @@ impl Node {
         }
     }
 
-    /// Whether nothing is there.
+    /// Returns whether the node is null.
     pub fn is_null(&self) -> bool {
         matches!(&self.content, Content::Scalar { value: Value::Null, .. })
     }
 }
 
-/// Text that is not the YAML that configuration files are written in.
+/// Malformed YAML, or YAML that configuration files may not use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct YamlError {
-    /// Where.
+    /// Position of the error.
     pub place: Place,
-    /// What is wrong.
+    /// Lower-case description of the error.
     pub reason: String,
 }
 
-/// Reads one document; an empty text is null.
+/// Parses one document; an empty text is null.
 ///
 /// # Errors
-/// Malformed YAML, a key given twice, aliases, tags, several documents, or nesting beyond 32 levels.
+/// Fails on malformed YAML, duplicate keys, aliases, tags, several documents, and nesting beyond 32 levels.
 pub fn parse(text: &str) -> Result<Node, YamlError> {
     let mut reader = Reader { parser: Parser::new_from_str(text) };
     let mut document = None;
@@ -89,7 +89,7 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
         match event {
             Event::StreamEnd => break,
             Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
-            Event::DocumentStart(_) if document.is_some() => return Err(error(place, "a second document")),
+            Event::DocumentStart(_) if document.is_some() => return Err(error(place, "more than one document")),
             Event::DocumentStart(_) => {
                 let (event, place) = reader.next()?;
                 document = Some(reader.node(event, place, 0)?);
@@ -121,16 +121,16 @@ impl<'t> Reader<'t> {
 
     fn node(&mut self, event: Event<'t>, place: Place, depth: usize) -> Result<Node, YamlError> {
         if depth > DEPTH_MAX {
-            return Err(error(place, "nested too deep"));
+            return Err(error(place, "nested too deeply"));
         }
         let content = match event {
             Event::Scalar(_, _, _, Some(_)) | Event::SequenceStart(_, Some(_)) | Event::MappingStart(_, Some(_)) => {
-                return Err(error(place, "tags are not used in configuration files"));
+                return Err(error(place, "tags are not supported in configuration files"));
             }
             Event::Scalar(text, style, ..) => scalar(&text, style, place)?,
             Event::SequenceStart(..) => self.list(depth)?,
             Event::MappingStart(..) => self.map(depth)?,
-            Event::Alias(_) => return Err(error(place, "aliases are not used in configuration files")),
+            Event::Alias(_) => return Err(error(place, "aliases are not supported in configuration files")),
             _ => return Err(error(place, "a value is missing")),
         };
         Ok(Node { content, place })
@@ -155,7 +155,7 @@ impl<'t> Reader<'t> {
                 (_, place) => return Err(error(place, "a key must be a single word")),
             };
             if key.len() > KEY_BYTES_MAX {
-                return Err(error(key_place, &format!("a key of {} bytes (at most {KEY_BYTES_MAX})", key.len())));
+                return Err(error(key_place, &format!("a key has {} bytes (limit: {KEY_BYTES_MAX})", key.len())));
             }
             if entries.len() == KEYS_MAX {
                 return Err(error(key_place, &format!("more than {KEYS_MAX} keys")));
@@ -164,7 +164,7 @@ impl<'t> Reader<'t> {
             let node = Node { place: key_place, ..self.node(event, place, depth + 1)? };
             if let Some(first) = entries.get(&key) {
                 let first = first.place.line;
-                return Err(error(key_place, &format!("key `{key}` is given twice (first in line {first})")));
+                return Err(error(key_place, &format!("key `{key}` is given twice (first on line {first})")));
             }
             entries.insert(key, node);
         }
@@ -173,12 +173,12 @@ impl<'t> Reader<'t> {
 
 fn scalar(text: &str, style: ScalarStyle, place: Place) -> Result<Content, YamlError> {
     let plain = style == ScalarStyle::Plain;
-    let value = if plain { typed(text, place)? } else { Value::from(text) };
+    let value = if plain { parse_plain_scalar(text, place)? } else { Value::from(text) };
     Ok(Content::Scalar { text: text.to_owned(), plain, value })
 }
 
-/// A scalar without quotes, typed by YAML's rules.
-fn typed(text: &str, place: Place) -> Result<Value, YamlError> {
+/// Types an unquoted scalar by the rules of YAML.
+fn parse_plain_scalar(text: &str, place: Place) -> Result<Value, YamlError> {
     Ok(match serde_yaml::from_str(text) {
         Ok(serde_yaml::Value::Null) => Value::Null,
         Ok(serde_yaml::Value::Bool(flag)) => Value::Bool(flag),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_typed_as_yaml_types_them() {
+    fn values_have_the_types_that_yaml_gives_them() {
         assert_eq!(
             value("a: 4.12e9\nb: \"22\"\nc: true\nd: null\ne:\nf: [1, x]\ng: 2*512*0.33e9\nh: ' --gpus all'\n"),
             json!({"a": 4.12e9, "b": "22", "c": true, "d": null, "e": null, "f": [1, "x"], "g": "2*512*0.33e9",
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_the_place_of_its_key() {
+    fn a_value_has_the_position_of_its_key() {
         let Content::Map(entries) = parse("# note\na: 1\nCASES:\n    \"x:y\": z\n").unwrap().content else { panic!() };
         assert_eq!(entries["a"].place, Place { line: 2, column: 1 });
         let Content::Map(cases) = &entries["CASES"].content else { panic!() };
@@ -240,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn malformed_text_is_an_error_with_its_place() {
-        assert_eq!(failure("a: 1\na: 2\n"), (2, 1, "key `a` is given twice (first in line 1)".to_owned()));
-        assert_eq!(failure("a: &x 1\nb: *x\n").2, "aliases are not used in configuration files");
-        assert_eq!(failure("a: !!python/object 1\n").2, "tags are not used in configuration files");
+    fn malformed_text_is_an_error_with_its_position() {
+        assert_eq!(failure("a: 1\na: 2\n"), (2, 1, "key `a` is given twice (first on line 1)".to_owned()));
+        assert_eq!(failure("a: &x 1\nb: *x\n").2, "aliases are not supported in configuration files");
+        assert_eq!(failure("a: !!python/object 1\n").2, "tags are not supported in configuration files");
         assert_eq!(failure("a: .inf\n").2, "`.inf` is not a finite number");
-        assert_eq!(failure("a: 1\n---\nb: 2\n").2, "a second document");
+        assert_eq!(failure("a: 1\n---\nb: 2\n").2, "more than one document");
         assert_eq!(failure("a: [1, 2\nb: 3\n").0, 2);
-        assert_eq!(failure(&"[".repeat(40)).2, "nested too deep");
+        assert_eq!(failure(&"[".repeat(40)).2, "nested too deeply");
         assert_eq!(failure(&"[".repeat(100_000)).2, "recursion limit exceeded");
     }
 }

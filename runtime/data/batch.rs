@@ -1,53 +1,53 @@
-//! What a dataset is, and what a batch of it holds.
+//! The dataset trait, and the batches that are made from a dataset.
 
 use indexmap::IndexMap;
 
 use crate::event::DatasetFacts;
 use crate::tensor::{Tensor, TensorSpec};
 
-/// Whether a forward function may see a field.
+/// Which script functions may see a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldRole {
-    /// Given to forward functions and evaluators.
+    /// Passed to forward functions.
     Input,
-    /// Given to evaluators only.
+    /// Passed to evaluators only.
     Truth,
 }
 
 /// A named part of every sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Name: `images`, `labels`.
+    /// Name, such as `images` or `labels`.
     pub name: String,
-    /// Who may see it.
+    /// Which script functions may see the field.
     pub role: FieldRole,
-    /// Shape and type in one sample, every dimension fixed; a batch has one dimension more in front.
+    /// Shape and type in one sample, every dimension fixed; in a batch, one dimension is added in front.
     pub spec: TensorSpec,
 }
 
-/// An opened dataset: samples by index, each read straight into the memory of its batch.
+/// An opened dataset: samples by index, each read directly into the memory of its batch.
 pub trait Dataset: Send + Sync {
-    /// What it is, for the record.
+    /// Returns the description of the dataset for the record.
     fn facts(&self) -> &DatasetFacts;
 
-    /// Number of samples.
+    /// Returns the number of samples.
     fn len(&self) -> usize;
 
-    /// Whether there are none (a dataset that opens has at least one).
+    /// Returns whether there are no samples; a dataset that was opened has at least one.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The parts of every sample, in the order of `read`'s memory.
+    /// Returns the fields of every sample, in the order of the slices that `read` expects.
     fn fields(&self) -> &[Field];
 
-    /// A sample's name: its file, relative to the dataset.
+    /// Returns the name of a sample: its file, relative to the dataset.
     fn sample_name(&self, index: usize) -> String;
 
-    /// Writes the fields of sample `index`, one slice a field, each exactly its field's size.
+    /// Reads the sample `index` into `fields`: one slice per field, each exactly as long as its field.
     ///
     /// # Errors
-    /// When the sample cannot be read; names its file.
+    /// When the sample cannot be read; the error contains its file.
     fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError>;
 }
 
@@ -55,26 +55,26 @@ pub trait Dataset: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{sample}: {reason}")]
 pub struct SampleError {
-    /// The sample's name.
+    /// Name of the sample.
     pub sample: String,
-    /// Why.
+    /// Why it could not be read.
     pub reason: String,
 }
 
-/// Some samples, in memory that a session lent. Dropping every tensor of it, clones too, gives
-/// the memory back to the loader.
+/// A batch of samples in memory lent by a session. When all its tensors and their clones are dropped, the loader can
+/// reuse the memory.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// Number of the batch in its pass, from 0.
     pub index: u64,
-    /// Fields for forward functions by name, one row a sample; rows beyond the last sample are padding.
+    /// Fields for forward functions by name, one row per sample; rows after the last sample are padding.
     pub inputs: IndexMap<String, Tensor>,
     /// Fields for evaluators by name.
     pub truth: IndexMap<String, Tensor>,
-    /// The dataset's index of each sample, one a row that is no padding.
+    /// The index of each sample in the dataset, one for each row that is not padding.
     pub tickets: Vec<u64>,
-    /// Rows that could not be read (their memory is zero), with the reason.
+    /// Rows whose samples could not be read, with the errors; their memory is zeroed.
     pub failed: Vec<(usize, SampleError)>,
-    /// Rows, padding included.
+    /// Number of rows, including padding.
     pub rows: usize,
 }

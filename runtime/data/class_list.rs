@@ -1,58 +1,59 @@
-//! Which class a folder stands for: its line in a class list, or its rank without one.
+//! Class lists: the class of a folder is its line in the list.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::{DataError, DataRoot};
 
-/// Bytes of a class list at most: that of ImageNet has 10,000.
-const LIST_BYTES: u64 = 16 << 20;
+/// Largest size of a class list in bytes; that of ImageNet has 10,000.
+const LIST_BYTES_MAX: u64 = 16 << 20;
 
-/// Bytes of a folder's name at most; a longer line is none, and comparing it would take its square of memory.
-const NAME_BYTES: usize = 255;
+/// Largest length of a folder name in bytes. Longer lines are not suggested: they cannot be folder names, and comparing
+/// them would need memory proportional to the square of their length.
+const NAME_BYTES_MAX: usize = 255;
 
 /// The class of every folder name.
 pub struct ClassList {
-    /// The file, as the pipeline names it.
+    /// Path of the list as the pipeline has it.
     file: PathBuf,
     lines: Vec<String>,
     classes: HashMap<String, u32>,
 }
 
 impl ClassList {
-    /// Reads a list with one folder name a line; blank lines count as lines and name nothing.
+    /// Reads a list with one folder name per line; blank lines count as lines but have no folder.
     ///
     /// # Errors
-    /// When the file is missing, not a regular file, no text, larger than 16 MiB, outside the data directory, or names a
-    /// folder twice.
+    /// When the file is missing, not a regular file, not text, larger than 16 MiB, outside the data directory, or lists
+    /// a folder twice.
     pub fn read(root: &DataRoot, file: &Path) -> Result<Self, DataError> {
-        let text = flagperf_onnx::read_regular_text(&root.resolve(file)?, LIST_BYTES)
+        let text = flagperf_onnx::read_regular_text(&root.resolve(file)?, LIST_BYTES_MAX)
             .map_err(|error| DataError::Unreadable { path: file.to_owned(), reason: error.to_string() })?;
         let lines: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
         let mut classes = HashMap::with_capacity(lines.len());
         for (class, name) in lines.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-            let twice = |first: u32| DataError::ClassTwice {
+            let duplicate = |first: u32| DataError::DuplicateClass {
                 class: name.clone(),
                 file: file.to_owned(),
                 first: first as usize + 1,
                 second: class + 1,
             };
-            classes.insert(name.clone(), class as u32).map(twice).map_or(Ok(()), Err)?;
+            classes.insert(name.clone(), class as u32).map(duplicate).map_or(Ok(()), Err)?;
         }
         Ok(ClassList { file: file.to_owned(), lines, classes })
     }
 
-    /// The class of `folder`: its line, from 0.
+    /// Returns the class of `folder`: its line, from 0.
     ///
     /// # Errors
-    /// [`DataError::UnknownClass`] when it is not in the list; names the nearest line.
+    /// [`DataError::UnknownClass`] when the folder is not in the list; the error contains the nearest line.
     pub fn class(&self, folder: &str) -> Result<u32, DataError> {
         self.classes.get(folder).copied().ok_or_else(|| {
             let nearest = self
                 .lines
                 .iter()
                 .enumerate()
-                .filter(|(_, line)| (1..=NAME_BYTES).contains(&line.len()))
+                .filter(|(_, line)| (1..=NAME_BYTES_MAX).contains(&line.len()))
                 .min_by_key(|(_, line)| strsim::damerau_levenshtein(folder, line));
             DataError::UnknownClass {
                 folder: folder.to_owned(),
@@ -77,13 +78,13 @@ mod tests {
     }
 
     #[test]
-    fn a_class_is_the_line_of_its_folder() {
+    fn the_class_of_a_folder_is_its_line() {
         let list = list("n01\nn02\r\n\nn04\n").unwrap();
         assert_eq!((list.class("n01").unwrap(), list.class("n02").unwrap(), list.class("n04").unwrap()), (0, 1, 3));
     }
 
     #[test]
-    fn a_list_that_is_no_regular_file_or_too_large_is_not_read() {
+    fn a_list_that_is_not_a_regular_file_or_too_large_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("classes.txt");
         let reason = || {
@@ -98,18 +99,18 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_no_folder_can_be_named_is_not_compared() {
+    fn a_line_too_long_for_a_folder_name_is_not_suggested() {
         let error = list(&format!("{}\nn02\n", "x".repeat(10 << 20))).unwrap().class("xxx").unwrap_err();
         assert_eq!(error.to_string(), "class folder `xxx` is not in `classes.txt` (nearest: `n02` on line 2)");
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_the_first_class() {
+    fn a_byte_order_mark_before_the_first_class_is_ignored() {
         assert_eq!(list("\u{feff}n01\nn02\n").unwrap().class("n01").unwrap(), 0);
     }
 
     #[test]
-    fn an_unknown_folder_names_file_and_nearest_line() {
+    fn an_unknown_folder_is_reported_with_the_file_and_the_nearest_line() {
         let error = list("n01440764\nn02085620\n").unwrap().class("n02085621").unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -118,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_named_twice_is_refused_with_both_lines() {
+    fn a_folder_listed_twice_is_refused_with_both_lines() {
         let error = list("cat\ndog\ncat\n").err().unwrap();
-        assert_eq!(error.to_string(), "`classes.txt` names `cat` twice (lines 1 and 3)");
+        assert_eq!(error.to_string(), "`classes.txt` lists `cat` twice (lines 1 and 3)");
     }
 }

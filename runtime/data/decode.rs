@@ -1,6 +1,6 @@
-//! From the bytes of an image file to RGB pixels.
+//! Decoding: from the bytes of an image file to RGB pixels.
 //!
-//! Orientation tags are left alone, as torchvision's loaders leave them.
+//! Orientation tags are ignored, as in torchvision's loaders.
 
 use std::io::Cursor;
 
@@ -9,16 +9,17 @@ use libjpeg_turbo_rs::{ColorSpace, Decoder, PixelFormat};
 
 use super::pixels::CHANNELS;
 
-/// Larger images are refused before memory is taken for them; PIL warns of decompression bombs from here on.
+/// Largest number of pixels of an image; PIL warns of decompression bombs above it. Larger images are refused before
+/// memory is allocated for them.
 pub const MAX_PIXELS: usize = 89_478_485;
 
-/// Bytes of a decoded image at most: the largest one with four channels of 8 bits.
+/// Largest size of a decoded image in bytes: [`MAX_PIXELS`] with four channels of 8 bits.
 const DECODED_BYTES: u64 = MAX_PIXELS as u64 * 4;
 
-/// Decodes `file` into `rgb` (resized to fit) and gives width and height.
+/// Decodes `file` into `rgb`, which is resized to fit, and returns the width and the height.
 ///
 /// # Errors
-/// When the file is empty, no image of a known format, damaged, cut short, or has too many pixels.
+/// When the file is empty, not an image of a supported format, damaged, truncated, or has too many pixels.
 pub fn decode(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String> {
     if file.is_empty() {
         return Err("the file is empty".to_owned());
@@ -26,15 +27,15 @@ pub fn decode(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String> 
     match image::guess_format(file) {
         Ok(ImageFormat::Jpeg) => decode_jpeg(file, rgb),
         Ok(format) => decode_other(file, format, rgb),
-        Err(_) => Err("no image (known: JPEG, PNG)".to_owned()),
+        Err(_) => Err("unknown image format (supported: JPEG, PNG)".to_owned()),
     }
 }
 
-/// Pixel by pixel what libjpeg-turbo gives, which PIL and torchvision decode with: a model's answer to a photograph that
-/// it is not sure of hangs on such roundings.
+/// Decodes a JPEG file to exactly the pixels of libjpeg-turbo, which PIL and torchvision use: when a model is unsure of
+/// a photograph, its answer depends on such rounding differences.
 fn decode_jpeg(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String> {
-    if !ends(file) {
-        return Err("damaged JPEG: the file is cut short".to_owned());
+    if !has_end_of_image(file) {
+        return Err("damaged JPEG: the file is truncated".to_owned());
     }
     let damaged = |error| format!("damaged JPEG: {error}");
     let mut decoder = Decoder::new(file).map_err(damaged)?;
@@ -42,7 +43,9 @@ fn decode_jpeg(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String>
     check_size(width, height)?;
     match decoder.jpeg_color_space() {
         ColorSpace::Grayscale | ColorSpace::YCbCr | ColorSpace::Rgb => {}
-        other => return Err(format!("JPEG of colour space {other:?} (known: Grayscale, YCbCr, Rgb)")),
+        other => {
+            return Err(format!("unsupported JPEG colour space `{other:?}` (supported: Grayscale, YCbCr, Rgb)"));
+        }
     }
     decoder.set_output_format(PixelFormat::Rgb);
     rgb.resize(width * height * CHANNELS, 0);
@@ -50,8 +53,9 @@ fn decode_jpeg(file: &[u8], rgb: &mut Vec<u8>) -> Result<(usize, usize), String>
     Ok((width, height))
 }
 
-/// Whether an end of image follows the last start of a scan; neither marker occurs inside the data of a scan.
-fn ends(jpeg: &[u8]) -> bool {
+/// Returns whether an end-of-image marker follows the last start of a scan; neither marker occurs inside the data of a
+/// scan.
+fn has_end_of_image(jpeg: &[u8]) -> bool {
     jpeg.windows(2).rev().find(|pair| matches!(pair, [0xff, 0xd9 | 0xda])) == Some(&[0xff, 0xd9])
 }
 
@@ -63,7 +67,7 @@ fn decode_other(file: &[u8], format: ImageFormat, rgb: &mut Vec<u8>) -> Result<(
     check_size(width, height)?;
     if decoder.total_bytes() > DECODED_BYTES {
         return Err(format!(
-            "{width}x{height} pixels of {:?} (decoded, at most {DECODED_BYTES} bytes)",
+            "an image of {width}x{height} pixels of {:?} is too large (at most {DECODED_BYTES} bytes when decoded)",
             decoder.color_type()
         ));
     }
@@ -74,7 +78,7 @@ fn decode_other(file: &[u8], format: ImageFormat, rgb: &mut Vec<u8>) -> Result<(
 fn check_size(width: usize, height: usize) -> Result<(), String> {
     match width.checked_mul(height) {
         Some(1..=MAX_PIXELS) => Ok(()),
-        _ => Err(format!("{width}x{height} pixels (an image has 1 to {MAX_PIXELS})")),
+        _ => Err(format!("unsupported image size of {width}x{height} pixels (supported: 1 to {MAX_PIXELS} pixels)")),
     }
 }
 
@@ -105,13 +109,13 @@ mod tests {
     }
 
     #[test]
-    fn four_inks_are_refused_by_name() {
+    fn cmyk_is_refused_by_name() {
         let reason = reason(&jpeg(PixelFormat::Cmyk));
-        assert_eq!(reason, "JPEG of colour space Cmyk (known: Grayscale, YCbCr, Rgb)");
+        assert_eq!(reason, "unsupported JPEG colour space `Cmyk` (supported: Grayscale, YCbCr, Rgb)");
     }
 
     #[test]
-    fn a_png_named_otherwise_is_read_by_what_it_holds() {
+    fn a_png_is_recognised_by_its_content() {
         let levels: Vec<u8> = (0..2 * 3 * 4).collect();
         let image = image::RgbaImage::from_raw(2, 3, levels).unwrap();
         let mut file = Cursor::new(Vec::new());
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jpeg_cut_anywhere_is_damaged() {
+    fn a_jpeg_truncated_anywhere_is_damaged() {
         let file = jpeg(PixelFormat::Rgb);
         assert!(decode(&file, &mut Vec::new()).is_ok());
         for end in (3..file.len() - 1).step_by(97).chain([file.len() - 2]) {
@@ -139,19 +143,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_says_so() {
+    fn a_file_that_is_not_an_image_is_refused_with_the_supported_formats() {
         assert_eq!(reason(b""), "the file is empty");
-        assert_eq!(reason(b"# A text\n"), "no image (known: JPEG, PNG)");
+        assert_eq!(reason(b"# A text\n"), "unknown image format (supported: JPEG, PNG)");
     }
 
     #[test]
-    fn an_image_of_huge_dimensions_is_refused_before_it_takes_memory() {
+    fn a_huge_image_is_refused_before_memory_is_allocated() {
         let mut file = jpeg(PixelFormat::Rgb);
         let frame = file.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
         file[frame + 5..frame + 9].copy_from_slice(&[0xfd, 0xe8, 0xfd, 0xe8]);
         let mut rgb = Vec::new();
         let reason = decode(&file, &mut rgb).unwrap_err();
-        assert_eq!(reason, "65000x65000 pixels (an image has 1 to 89478485)");
+        assert_eq!(reason, "unsupported image size of 65000x65000 pixels (supported: 1 to 89478485 pixels)");
         assert_eq!(rgb.capacity(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Filling one batch: the rows of a slot, read by a pool of threads.
+//! Filling one batch: a pool of threads reads the rows of a slot.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -9,30 +9,36 @@ use rayon::ThreadPool;
 use super::slot::Slot;
 use super::{Dataset, SampleError};
 
-/// Which samples a batch holds.
+/// The samples to read into a slot.
 #[derive(Clone, Debug)]
-pub struct Task {
-    /// The pass it belongs to; rows of any other than the current one are left out.
+pub struct FillTask {
+    /// Number of the pass; rows are skipped unless this is the current pass.
     pub pass: u64,
     /// Number of the batch in its pass.
     pub batch: u64,
-    /// The dataset's indices, one a row.
+    /// The indices of the samples in the dataset, one per row.
     pub tickets: Vec<u64>,
 }
 
 /// A filled slot.
-pub struct Filled {
-    /// The memory.
+pub struct FilledSlot {
+    /// The slot.
     pub slot: Slot,
-    /// What was asked for.
-    pub task: Task,
-    /// Rows that could not be read, in order; their memory is zero.
+    /// The task that filled it.
+    pub task: FillTask,
+    /// Rows whose samples could not be read, in order; their memory is zeroed.
     pub failed: Vec<(usize, SampleError)>,
 }
 
-/// Reads the samples of `task` into `slot` with the threads of `pool`, or without one in this thread; rows beyond them
-/// are zeroed.
-pub fn fill(mut slot: Slot, task: Task, dataset: &dyn Dataset, pool: Option<&ThreadPool>, pass: &AtomicU64) -> Filled {
+/// Reads the samples of `task` into `slot` with the threads of `pool`, or on this thread without a pool. The remaining
+/// rows are zeroed.
+pub fn fill_slot(
+    mut slot: Slot,
+    task: FillTask,
+    dataset: &dyn Dataset,
+    pool: Option<&ThreadPool>,
+    pass: &AtomicU64,
+) -> FilledSlot {
     let failed = Mutex::new(Vec::new());
     let mut rows = slot.rows_mut().expect("a slot is filled only while no tensor of it is held");
     let padding = rows.split_off(task.tickets.len().min(rows.len()));
@@ -41,7 +47,7 @@ pub fn fill(mut slot: Slot, task: Task, dataset: &dyn Dataset, pool: Option<&Thr
         if pass.load(Ordering::Relaxed) != task.pass {
             return;
         }
-        if let Err(error) = read(dataset, task.tickets[row] as usize, &mut fields) {
+        if let Err(error) = read_sample(dataset, task.tickets[row] as usize, &mut fields) {
             fields.iter_mut().for_each(|field| field.fill(0));
             failed.lock().expect("no holder of this lock panics").push((row, error));
         }
@@ -56,13 +62,13 @@ pub fn fill(mut slot: Slot, task: Task, dataset: &dyn Dataset, pool: Option<&Thr
     }
     let mut failed = failed.into_inner().expect("no holder of this lock panics");
     failed.sort_by_key(|(row, _)| *row);
-    Filled { slot, task, failed }
+    FilledSlot { slot, task, failed }
 }
 
-/// A decoder that panics on a damaged file must not take the loader with it.
-fn read(dataset: &dyn Dataset, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+/// Reads a sample and converts a panic to an error: a decoder that panics on a damaged file must not end the loader.
+fn read_sample(dataset: &dyn Dataset, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
     catch_unwind(AssertUnwindSafe(|| dataset.read(index, fields))).unwrap_or_else(|panic| {
-        let reason = format!("reading it panicked: {}", flagperf_onnx::panic_text(&*panic));
+        let reason = format!("panicked while reading: {}", flagperf_onnx::panic_text(&*panic));
         Err(SampleError { sample: dataset.sample_name(index), reason })
     })
 }

@@ -1,4 +1,4 @@
-//! Images in one folder a class.
+//! The dataset of images with one folder per class.
 
 use std::cell::RefCell;
 use std::fs::{self, DirEntry};
@@ -10,28 +10,29 @@ use sha2::{Digest, Sha256};
 
 use super::class_list::ClassList;
 use super::decode::decode;
-use super::pixels::{CropScratch, ImageSteps};
+use super::pixels::{CropScratch, ImageTransforms};
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
 use crate::event::DatasetFacts;
 use crate::hash::hexadecimal;
 use crate::tensor::{DType, TensorSpec};
 
-/// A folder of class folders with this file holds images that the project drew itself.
+/// A file in the folder of the class folders, which marks images that flagperf generated.
 pub const DRAWN_MARK: &str = "DRAWN.txt";
 
-/// A larger file is no image that could be decoded anyway.
-const MAX_FILE_BYTES: u64 = 1 << 28;
+/// Largest size of an image file in bytes; larger ones could not be decoded anyway.
+const FILE_BYTES_MAX: u64 = 1 << 28;
 
-/// Beyond this a thread gives its memory back after the image, so that one huge image does not stay.
-const KEPT_SCRATCH_BYTES: usize = 64 << 20;
+/// Largest number of bytes that a thread keeps for the next sample, so that one huge image does not occupy memory
+/// forever.
+const SCRATCH_BYTES_MAX: usize = 64 << 20;
 
-/// An opened folder of images: its index, no pixels.
+/// An opened folder of images: the index of its files, without pixels.
 pub struct ImageFolder {
     images: PathBuf,
     folders: Vec<Folder>,
     samples: Vec<Sample>,
     fields: Vec<Field>,
-    steps: ImageSteps,
+    transforms: ImageTransforms,
     facts: DatasetFacts,
 }
 
@@ -45,7 +46,7 @@ struct Sample {
     file: Box<str>,
 }
 
-/// Memory that one thread reuses from sample to sample.
+/// Memory that a thread reuses from sample to sample.
 #[derive(Default)]
 struct Scratch {
     file: Vec<u8>,
@@ -58,22 +59,27 @@ thread_local! {
 }
 
 impl ImageFolder {
-    /// Lists the class folders in `images` and their files, both in byte order. Hidden files and folders are no
-    /// samples, nor are files beside the class folders; every other file is one, whatever its name.
+    /// Lists the class folders in `images` and their files, both in byte order. Every file in a class folder is a
+    /// sample, whatever its name. Hidden files and folders, and files outside the class folders, are ignored.
     ///
     /// # Errors
-    /// When a path is missing or leaves `root`, a class folder is not in the list `classes` or holds something else
-    /// than files, or there are no samples.
-    pub fn open(root: &DataRoot, images: &Path, classes: Option<&Path>, steps: ImageSteps) -> Result<Self, DataError> {
+    /// When a path is missing or leaves `root`, a class folder is not in the list `classes` or contains anything but
+    /// files, or there are no samples.
+    pub fn open(
+        root: &DataRoot,
+        images: &Path,
+        classes: Option<&Path>,
+        transforms: ImageTransforms,
+    ) -> Result<Self, DataError> {
         let folder = root.resolve(images)?;
         let list = classes.map(|file| ClassList::read(root, file)).transpose()?;
-        let mut index = Index { root, folders: Vec::new(), samples: Vec::new(), hash: Sha256::new() };
+        let mut index = IndexBuilder { root, folders: Vec::new(), samples: Vec::new(), hash: Sha256::new() };
         let mut rank = 0;
-        for entry in entries(&folder)? {
-            if !index.inside(&entry)?.is_dir() {
+        for entry in visible_entries(&folder)? {
+            if !index.metadata_inside(&entry)?.is_dir() {
                 continue;
             }
-            let name = name(&entry)?;
+            let name = entry_name(&entry)?;
             let class = list.as_ref().map_or(Ok(rank), |list| list.class(&name))?;
             index.add_folder(&entry.path(), name, class)?;
             rank += 1;
@@ -85,29 +91,29 @@ impl ImageFolder {
             location: folder.display().to_string(),
             samples: index.samples.len() as u64,
             index_sha256: hexadecimal(&index.hash.finalize()),
-            pipeline: description(images, classes, &steps),
+            pipeline: describe_pipeline(images, classes, &transforms),
             synthetic: folder.join(DRAWN_MARK).exists(),
         };
         let fields = vec![
-            Field { name: "images".to_owned(), role: FieldRole::Input, spec: steps.spec() },
+            Field { name: "images".to_owned(), role: FieldRole::Input, spec: transforms.spec() },
             Field {
                 name: "labels".to_owned(),
                 role: FieldRole::Truth,
                 spec: TensorSpec::new([] as [usize; 0], DType::I64),
             },
         ];
-        Ok(ImageFolder { images: folder, folders: index.folders, samples: index.samples, fields, steps, facts })
+        Ok(ImageFolder { images: folder, folders: index.folders, samples: index.samples, fields, transforms, facts })
     }
 
     fn read_into(&self, index: usize, image: &mut [u8], scratch: &mut Scratch) -> Result<(), String> {
         let file = open_regular(&self.images.join(self.sample_name(index))).map_err(|error| error.to_string())?;
         scratch.file.clear();
-        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut scratch.file).map_err(|error| error.to_string())?;
-        if scratch.file.len() as u64 > MAX_FILE_BYTES {
-            return Err(format!("larger than {MAX_FILE_BYTES} bytes"));
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut scratch.file).map_err(|error| error.to_string())?;
+        if scratch.file.len() as u64 > FILE_BYTES_MAX {
+            return Err(format!("the file is larger than {FILE_BYTES_MAX} bytes"));
         }
         let size = decode(&scratch.file, &mut scratch.rgb)?;
-        self.steps.apply(&scratch.rgb, size, &mut scratch.crop, image)
+        self.transforms.apply(&scratch.rgb, size, &mut scratch.crop, image)
     }
 }
 
@@ -132,13 +138,13 @@ impl Dataset for ImageFolder {
     fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
         let failed = |reason| SampleError { sample: self.sample_name(index), reason };
         let [image, label] = fields else {
-            return Err(failed(format!("{} fields asked for, a sample has 2", fields.len())));
+            return Err(failed(format!("{} fields requested, but a sample has 2", fields.len())));
         };
         let class = i64::from(self.folders[self.samples[index].folder as usize].class);
         label.copy_from_slice(&class.to_ne_bytes());
         SCRATCH.with_borrow_mut(|scratch| {
             let read = self.read_into(index, image, scratch);
-            if scratch.file.capacity() + scratch.rgb.capacity() > KEPT_SCRATCH_BYTES {
+            if scratch.file.capacity() + scratch.rgb.capacity() > SCRATCH_BYTES_MAX {
                 *scratch = Scratch::default();
             }
             read.map_err(failed)
@@ -146,23 +152,23 @@ impl Dataset for ImageFolder {
     }
 }
 
-/// The index while it is made.
-struct Index<'a> {
+/// The index of a folder of images while it is built.
+struct IndexBuilder<'a> {
     root: &'a DataRoot,
     folders: Vec<Folder>,
     samples: Vec<Sample>,
     hash: Sha256,
 }
 
-impl Index<'_> {
+impl IndexBuilder<'_> {
     fn add_folder(&mut self, path: &Path, name: String, class: u32) -> Result<(), DataError> {
         let folder = self.folders.len() as u32;
-        for entry in entries(path)? {
-            let metadata = self.inside(&entry)?;
+        for entry in visible_entries(path)? {
+            let metadata = self.metadata_inside(&entry)?;
             if !metadata.is_file() {
-                return Err(DataError::NoFile { path: entry.path() });
+                return Err(DataError::NotAFile { path: entry.path() });
             }
-            let file = self::name(&entry)?;
+            let file = entry_name(&entry)?;
             self.hash.update(format!("{name}/{file}\0{}\0{class}\n", metadata.len()));
             self.samples.push(Sample { folder, file: file.into() });
         }
@@ -170,8 +176,8 @@ impl Index<'_> {
         Ok(())
     }
 
-    /// What an entry is, after a symbolic link that stays inside the data directory.
-    fn inside(&self, entry: &DirEntry) -> Result<fs::Metadata, DataError> {
+    /// Returns the metadata of an entry, following a symbolic link that stays inside the data directory.
+    fn metadata_inside(&self, entry: &DirEntry) -> Result<fs::Metadata, DataError> {
         let path = entry.path();
         let metadata = entry.metadata().map_err(|error| unreadable(&path, &error))?;
         if !metadata.is_symlink() {
@@ -182,8 +188,8 @@ impl Index<'_> {
     }
 }
 
-/// The entries of a folder that are not hidden, in byte order of their names.
-fn entries(folder: &Path) -> Result<Vec<DirEntry>, DataError> {
+/// Returns the entries of a folder that are not hidden, in byte order of their names.
+fn visible_entries(folder: &Path) -> Result<Vec<DirEntry>, DataError> {
     let mut entries = fs::read_dir(folder)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unreadable(folder, &error))?;
@@ -192,7 +198,7 @@ fn entries(folder: &Path) -> Result<Vec<DirEntry>, DataError> {
     Ok(entries)
 }
 
-fn name(entry: &DirEntry) -> Result<String, DataError> {
+fn entry_name(entry: &DirEntry) -> Result<String, DataError> {
     entry
         .file_name()
         .into_string()
@@ -203,10 +209,10 @@ fn unreadable(path: &Path, error: &std::io::Error) -> DataError {
     DataError::Unreadable { path: path.to_owned(), reason: error.to_string() }
 }
 
-fn description(images: &Path, classes: Option<&Path>, steps: &ImageSteps) -> Vec<String> {
+fn describe_pipeline(images: &Path, classes: Option<&Path>, transforms: &ImageTransforms) -> Vec<String> {
     let classes = classes.map_or_else(|| "rank of the folder".to_owned(), |file| file.display().to_string());
     let mut text = vec![format!("image_folder {}, classes: {classes}", images.display())];
-    text.extend_from_slice(steps.text());
+    text.extend_from_slice(transforms.descriptions());
     text
 }
 

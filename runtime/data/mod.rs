@@ -1,6 +1,6 @@
-//! Datasets: where samples come from, what is done to each, and how they become batches.
+//! Datasets: the sources of samples, the transforms applied to them, and their assembly into batches.
 //!
-//! Knows no model and no metric; reads no clock.
+//! Knows nothing about models and metrics; reads no clock.
 
 mod batch;
 mod class_list;
@@ -17,8 +17,8 @@ mod slot;
 mod synthetic;
 
 pub use batch::{Batch, Dataset, Field, FieldRole, SampleError};
-pub use loader::{LoadError, Loader, LoaderOptions, OnBadSample};
+pub use loader::{BadSamplePolicy, LoadError, Loader, LoaderOptions};
 pub use pipeline::{DataError, Pipeline, SampleSource, Transform};
 pub use root::DataRoot;
-pub use slot::{Lend, RecycleError};
+pub use slot::{MemoryLender, RecycleError};
 pub use synthetic::SAMPLE_BYTES_MAX;

@@ -1,4 +1,4 @@
-//! The description of a dataset that `build_dataloader` returns: a source and the transforms of every sample.
+//! The description of a dataset that `build_dataloader` returns: the source of the samples and their transforms.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,32 +6,33 @@ use std::sync::Arc;
 
 use super::class_list::ClassList;
 use super::image_folder::ImageFolder;
-use super::pixels::ImageSteps;
+use super::pixels::ImageTransforms;
 use super::synthetic::{SAMPLE_BYTES_MAX, Synthetic};
 use super::{DataRoot, Dataset, Field};
 use crate::tensor::{DType, TensorSpec};
 
-/// Where samples come from and what is done to each. Pure data: nothing is read until [`Pipeline::open`].
+/// The source of the samples and their transforms. This is only a description: nothing is read before
+/// [`Pipeline::open`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pipeline {
-    /// Where samples come from.
+    /// Source of the samples.
     pub source: SampleSource,
-    /// What is done to each, in order.
+    /// Transforms applied to every sample, in order.
     pub transforms: Vec<Transform>,
 }
 
-/// Where samples come from. Paths are relative to the data directory and stay inside it.
+/// The source of the samples. Paths are relative to the data directory and must stay inside it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SampleSource {
-    /// Images in one folder a class. Fields: `images` (input) and `labels` (truth, `i64`).
+    /// Images with one folder per class. Fields: `images` (input) and `labels` (truth, `i64`).
     ImageFolder {
-        /// The folder that holds the class folders.
+        /// The folder that contains the class folders.
         images: PathBuf,
-        /// A text file with one class folder a line: a folder's class is its line, from 0. Without it, a folder's
-        /// class is its rank among the folders in byte order.
+        /// A text file with the name of one class folder per line: the class of a folder is its line, from 0. Without
+        /// this file, the class of a folder is its rank among the folders in byte order.
         classes: Option<PathBuf>,
     },
-    /// Seeded random values, in memory: no accuracy means anything on them.
+    /// Seeded random values in memory, for which accuracy is meaningless.
     Synthetic {
         /// The fields of a sample.
         fields: Vec<Field>,
@@ -42,20 +43,20 @@ pub enum SampleSource {
     },
 }
 
-/// What is done to a sample.
+/// A transform of a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Transform {
-    /// Scales the shorter side to `size` pixels, antialiased bilinear as PIL does it.
+    /// Scales the shorter side to `size` pixels with PIL's antialiased bilinear filter.
     Resize {
-        /// Pixels of the shorter side.
+        /// Length of the shorter side in pixels.
         size: usize,
     },
-    /// Cuts the middle `size` x `size` pixels.
+    /// Crops the central `size` x `size` pixels.
     CenterCrop {
-        /// Pixels of each side.
+        /// Length of each side in pixels.
         size: usize,
     },
-    /// `(value / 255 - mean) / std`, a channel each (red, green, blue); makes `3,H,W` of the input type.
+    /// Computes `(value / 255 - mean) / std` per channel (red, green, blue); the result is `3,H,W` of the input type.
     Normalize {
         /// Mean of each channel, in 0..1.
         mean: [f32; 3],
@@ -65,15 +66,15 @@ pub enum Transform {
 }
 
 impl Pipeline {
-    /// Opens the dataset under `root`: looks for its samples, reads none. Float inputs are made as `dtype`.
+    /// Opens the dataset under `root`: lists its samples without reading them. Float inputs get the type `dtype`.
     ///
     /// # Errors
-    /// When the folder is missing, empty, or its class list does not fit.
+    /// When the folder is missing or empty, the class list does not match, or the transforms are not supported.
     pub fn open(&self, root: &Path, dtype: DType) -> Result<Arc<dyn Dataset>, DataError> {
         match &self.source {
             SampleSource::ImageFolder { images, classes } => {
-                let steps = ImageSteps::new(&self.transforms, dtype)?;
-                let folder = ImageFolder::open(&DataRoot::open(root)?, images, classes.as_deref(), steps)?;
+                let transforms = ImageTransforms::new(&self.transforms, dtype)?;
+                let folder = ImageFolder::open(&DataRoot::open(root)?, images, classes.as_deref(), transforms)?;
                 Ok(Arc::new(folder))
             }
             SampleSource::Synthetic { fields, samples, seed } => {
@@ -85,13 +86,13 @@ impl Pipeline {
         }
     }
 
-    /// Whether the dataset can be there: looks at the root, its folder and its class list, not at its files.
+    /// Checks the data directory, the folder of images, the class list and the transforms, but not the samples.
     ///
     /// # Errors
-    /// As [`Pipeline::open`], as far as that can be seen.
+    /// Those errors of [`Pipeline::open`] that can be found without listing the samples.
     pub fn check(&self, root: &Path) -> Result<(), DataError> {
         if let SampleSource::ImageFolder { images, classes } = &self.source {
-            ImageSteps::new(&self.transforms, DType::F32)?;
+            ImageTransforms::new(&self.transforms, DType::F32)?;
             let root = DataRoot::open(root)?;
             root.resolve(images)?;
             classes.as_deref().map(|file| ClassList::read(&root, file)).transpose()?;
@@ -110,17 +111,17 @@ impl fmt::Display for Transform {
     }
 }
 
-/// A dataset that could not be opened.
+/// The reason why a dataset could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DataError {
-    /// No directory where the data should be.
-    #[error("there is no data directory `{}` (hint: name one with --data DIR)", .path.display())]
+    /// The data directory does not exist.
+    #[error("there is no data directory `{}` (hint: set it with --data DIR)", .path.display())]
     NoDirectory {
         /// The directory.
         path: PathBuf,
     },
-    /// Nothing at a path of the data directory.
-    #[error("there is no `{}` in the data directory `{}` (hint: name another with --data DIR)", .path.display(), .root.display())]
+    /// Nothing exists at a path in the data directory.
+    #[error("there is no `{}` in the data directory `{}` (hint: set another one with --data DIR)", .path.display(), .root.display())]
     Missing {
         /// The path, relative to the data directory.
         path: PathBuf,
@@ -134,7 +135,7 @@ pub enum DataError {
         path: PathBuf,
         /// The data directory.
         root: PathBuf,
-        /// By what.
+        /// The part of the path that leads outside.
         how: &'static str,
     },
     /// A file or folder that cannot be read.
@@ -142,34 +143,34 @@ pub enum DataError {
     Unreadable {
         /// The path.
         path: PathBuf,
-        /// Why.
+        /// Why it cannot be read.
         reason: String,
     },
-    /// No samples.
-    #[error("no samples in `{}` (looked for files in class folders)", .path.display())]
+    /// There are no samples.
+    #[error("no samples in `{}` (expected files in class folders)", .path.display())]
     Empty {
-        /// The folder of the class folders.
+        /// The folder that contains the class folders.
         path: PathBuf,
     },
-    /// Something else than a file in a class folder.
-    #[error("`{}` is no file: a class folder holds samples only", .path.display())]
-    NoFile {
+    /// An entry of a class folder is not a regular file.
+    #[error("`{}` is not a regular file: a class folder may contain only samples", .path.display())]
+    NotAFile {
         /// The path.
         path: PathBuf,
     },
-    /// A class folder that the class list lacks.
+    /// A class folder is not in the class list.
     #[error("class folder `{folder}` is not in `{}` ({nearest})", .file.display())]
     UnknownClass {
         /// The folder.
         folder: String,
         /// The class list.
         file: PathBuf,
-        /// The nearest line of the list.
+        /// Text about the nearest line of the list.
         nearest: String,
     },
-    /// A class list that names a folder twice.
-    #[error("`{}` names `{class}` twice (lines {first} and {second})", .file.display())]
-    ClassTwice {
+    /// A class list contains a folder twice.
+    #[error("`{}` lists `{class}` twice (lines {first} and {second})", .file.display())]
+    DuplicateClass {
         /// The folder.
         class: String,
         /// The class list.
@@ -179,31 +180,31 @@ pub enum DataError {
         /// Its second line, from 1.
         second: usize,
     },
-    /// Transforms that make no sample of a fixed shape.
-    #[error("{0} (known: resize, center_crop, normalize, in this order; resize may be left out)")]
+    /// The transforms are not supported.
+    #[error("{0} (supported: resize, center_crop, normalize in this order; resize is optional)")]
     Transforms(String),
-    /// A field that takes more memory than a sample may.
-    #[error("field `{field}` is `{spec}`: a sample takes at most {most} bytes", most = SAMPLE_BYTES_MAX)]
-    LargeField {
+    /// A field needs more memory than a sample may have.
+    #[error("field `{field}` of `{spec}` is too large: a sample may have at most {max} bytes", max = SAMPLE_BYTES_MAX)]
+    FieldTooLarge {
         /// The field.
         field: String,
         /// Its shape and type.
         spec: TensorSpec,
     },
-    /// Fields that take more memory together than a sample may.
-    #[error("the {fields} fields of a sample take {bytes} bytes together, at most {most} are possible", most = SAMPLE_BYTES_MAX)]
-    LargeSample {
+    /// The fields together need more memory than a sample may have.
+    #[error("the {fields} fields of a sample need {bytes} bytes in total (at most {max})", max = SAMPLE_BYTES_MAX)]
+    SampleTooLarge {
         /// Number of fields.
         fields: usize,
-        /// Bytes of all.
+        /// Bytes of all fields.
         bytes: usize,
     },
-    /// A type that samples cannot be made as.
-    #[error("samples are made as `f32` or `f16`, not `{0}`")]
-    Type(DType),
-    /// A field of a synthetic sample without a fixed shape.
-    #[error("field `{field}` is `{spec}`: a synthetic sample needs every dimension fixed")]
-    Shape {
+    /// Image samples cannot have this element type.
+    #[error("image samples have the unsupported element type `{0}` (supported: `fp32`, `fp16`)")]
+    UnsupportedType(DType),
+    /// A field of a synthetic sample has an open dimension.
+    #[error("field `{field}` of `{spec}` has an open dimension: a synthetic sample needs fixed dimensions")]
+    OpenDimension {
         /// The field.
         field: String,
         /// Its shape and type.

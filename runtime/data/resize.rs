@@ -1,56 +1,62 @@
-//! Antialiased bilinear resizing, bit by bit PIL's: a horizontal, then a vertical pass, both in fixed point and rounded
-//! to 8 bits. A model that is not sure of a photograph tells one class or the other by such roundings, and an accuracy is
-//! compared with what others measured on PIL's pixels.
+//! Antialiased bilinear resizing, identical to PIL's to the bit: a horizontal and then a vertical pass, both in fixed
+//! point and rounded to 8 bits. When a model is unsure of a photograph, such rounding differences decide its answer,
+//! and accuracy is compared with figures that others measured on PIL's pixels.
 //!
-//! Only what a crop keeps is computed; the filter still sees the pixels around it. Knows no model.
+//! Only the pixels inside the crop are computed; the filter still includes the pixels around it. Knows nothing about
+//! models.
 
 use std::ops::Range;
 
 use super::pixels::CHANNELS;
 
-/// Bits of a weight behind the point, in PIL for 8-bit pixels: 32 less 8 of a pixel and 2 in reserve.
+/// Fractional bits of a weight, as in PIL for 8-bit pixels: 32 minus 8 for the pixel and 2 in reserve.
 const FRACTION: u32 = 32 - 8 - 2;
-/// Reach of the bilinear filter in pixels of the coarser side.
-const REACH: f64 = 1.0;
-/// What makes cutting off the fraction a rounding.
+/// Radius of the bilinear filter in pixels of the coarser of source and target.
+const FILTER_RADIUS: f64 = 1.0;
+/// One half in fixed point: added to a sum, it makes truncation round to nearest.
 const HALF: i32 = 1 << (FRACTION - 1);
-/// Rows that become narrower together, side by side: so the horizontal pass is made of whole vectors, too.
+/// Number of rows that the horizontal pass resizes together, so that it works on whole vectors, too.
 const LANES: usize = 16;
 
-/// A part of a resized image: the pixels of `kept` after `source` pixels became `scaled`, along one axis.
+/// The part of a resized image to compute along one axis: `source` pixels are scaled to `scaled`, of which the range
+/// `kept` is computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// Pixels before.
+    /// Pixels before resizing.
     pub source: usize,
-    /// Pixels of the whole axis after.
+    /// Pixels of the whole axis after resizing.
     pub scaled: usize,
-    /// Pixels after that are wanted.
+    /// Resized pixels to compute.
     pub kept: Range<usize>,
 }
 
-/// Memory that one thread reuses from image to image.
+/// Memory that a thread reuses from image to image.
 #[derive(Default)]
 pub struct ResizeScratch {
-    wide: Vec<[u8; LANES]>,
-    slim: Vec<[u8; LANES]>,
-    narrow: Vec<u8>,
+    /// [`LANES`] source rows, transposed: one entry per column and channel.
+    columns_in: Vec<[u8; LANES]>,
+    /// The same rows after the horizontal pass.
+    columns_out: Vec<[u8; LANES]>,
+    /// All rows after the horizontal pass.
+    resized_rows: Vec<u8>,
+    /// The sums of one row of the vertical pass.
     sums: Vec<i32>,
 }
 
-/// The weights of one axis: for each kept pixel the first source pixel and the weight of each from there on.
-struct Weights {
+/// The filter weights of one axis: for each kept pixel, the first source pixel and the weights from there on.
+struct AxisWeights {
     taps: usize,
     first: Vec<usize>,
     values: Vec<i32>,
 }
 
-impl Weights {
+impl AxisWeights {
     fn new(axis: &Axis) -> Self {
         let scale = axis.source as f64 / axis.scaled as f64;
         let stretch = scale.max(1.0);
-        let support = REACH * stretch;
+        let support = FILTER_RADIUS * stretch;
         let taps = (2.0 * support) as usize + 1;
-        let mut weights = Weights { taps, first: Vec::new(), values: Vec::new() };
+        let mut weights = AxisWeights { taps, first: Vec::new(), values: Vec::new() };
         for target in axis.kept.clone() {
             let centre = (target as f64 + 0.5) * scale;
             let first = (centre - support + 0.5).max(0.0) as usize;
@@ -68,74 +74,76 @@ impl Weights {
         self.first.iter().copied().zip(self.values.chunks_exact(self.taps))
     }
 
-    /// Source pixels that any kept pixel sees.
-    fn seen(&self, source: usize) -> Range<usize> {
+    /// Returns the range of source pixels that contribute to any kept pixel.
+    fn source_range(&self, source: usize) -> Range<usize> {
         let first = self.first.first().copied().unwrap_or(0);
         first..self.first.last().map_or(first, |last| last + self.taps).min(source)
     }
 }
 
-/// Resizes interleaved RGB pixels and writes the part that is kept, row by row, to `out`.
+/// Resizes interleaved RGB pixels and writes the kept part to `out`, row by row.
 pub fn resize(rgb: &[u8], columns: &Axis, rows: &Axis, scratch: &mut ResizeScratch, out: &mut [u8]) {
-    let (across, down) = (Weights::new(columns), Weights::new(rows));
-    let seen = down.seen(rows.source);
+    let (across, down) = (AxisWeights::new(columns), AxisWeights::new(rows));
+    let seen = down.source_range(rows.source);
     let width = columns.kept.len() * CHANNELS;
-    scratch.narrow.resize(seen.len() * width, 0);
-    scratch.wide.resize(across.seen(columns.source).len() * CHANNELS, [0; LANES]);
-    scratch.slim.resize(width, [0; LANES]);
+    scratch.resized_rows.resize(seen.len() * width, 0);
+    scratch.columns_in.resize(across.source_range(columns.source).len() * CHANNELS, [0; LANES]);
+    scratch.columns_out.resize(width, [0; LANES]);
     let stride = columns.source * CHANNELS;
     let source = &rgb[seen.start * stride..seen.end * stride];
-    pulp::Arch::new().dispatch(Passes { source, stride, above: seen.start, across, down, scratch, out, width });
+    pulp::Arch::new().dispatch(ResizePasses { source, stride, above: seen.start, across, down, scratch, out, width });
 }
 
-/// Both passes over an image, compiled for each set of vector instructions: what they call is inlined into them.
-struct Passes<'a> {
-    /// The rows that the kept ones see.
+/// Both passes over an image, compiled once per vector instruction set; the functions they call are inlined into them.
+struct ResizePasses<'a> {
+    /// The source rows that contribute to the kept rows.
     source: &'a [u8],
     /// Bytes of a source row.
     stride: usize,
-    /// Source rows above the first that is seen.
+    /// Number of rows above `source` in the image.
     above: usize,
-    across: Weights,
-    down: Weights,
+    across: AxisWeights,
+    down: AxisWeights,
     scratch: &'a mut ResizeScratch,
     out: &'a mut [u8],
     /// Bytes of a kept row.
     width: usize,
 }
 
-impl pulp::NullaryFnOnce for Passes<'_> {
+impl pulp::NullaryFnOnce for ResizePasses<'_> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        let ResizeScratch { wide, slim, narrow, sums } = self.scratch;
+        let ResizeScratch { columns_in, columns_out, resized_rows, sums } = self.scratch;
         let left = self.across.first.first().copied().unwrap_or(0);
-        for (sources, targets) in self.source.chunks(self.stride * LANES).zip(narrow.chunks_mut(self.width * LANES)) {
+        for (sources, targets) in
+            self.source.chunks(self.stride * LANES).zip(resized_rows.chunks_mut(self.width * LANES))
+        {
             for (lane, source) in sources.chunks_exact(self.stride).enumerate() {
-                for (column, level) in wide.iter_mut().zip(&source[left * CHANNELS..]) {
+                for (column, level) in columns_in.iter_mut().zip(&source[left * CHANNELS..]) {
                     column[lane] = *level;
                 }
             }
-            narrow_rows(wide, left, &self.across, slim);
+            resize_columns(columns_in, left, &self.across, columns_out);
             for (lane, target) in targets.chunks_exact_mut(self.width).enumerate() {
-                for (level, column) in target.iter_mut().zip(&*slim) {
+                for (level, column) in target.iter_mut().zip(&*columns_out) {
                     *level = column[lane];
                 }
             }
         }
         for ((first, weights), target) in self.down.iter().zip(self.out.chunks_exact_mut(self.width)) {
-            let sources = narrow[(first - self.above) * self.width..].chunks_exact(self.width);
+            let sources = resized_rows[(first - self.above) * self.width..].chunks_exact(self.width);
             sum_rows(sources.zip(weights), sums, target);
         }
     }
 }
 
-/// Rows, side by side, made narrower; `wide` begins with the pixel `left`.
+/// Resizes [`LANES`] rows horizontally, from `columns_in` to `columns_out`; `columns_in` begins with the pixel `left`.
 #[inline(always)]
-fn narrow_rows(wide: &[[u8; LANES]], left: usize, weights: &Weights, slim: &mut [[u8; LANES]]) {
-    for ((first, weights), pixel) in weights.iter().zip(slim.chunks_exact_mut(CHANNELS)) {
-        let sources = &wide[(first - left) * CHANNELS..];
+fn resize_columns(columns_in: &[[u8; LANES]], left: usize, weights: &AxisWeights, columns_out: &mut [[u8; LANES]]) {
+    for ((first, weights), pixel) in weights.iter().zip(columns_out.chunks_exact_mut(CHANNELS)) {
+        let sources = &columns_in[(first - left) * CHANNELS..];
         for (channel, target) in pixel.iter_mut().enumerate() {
             let mut sums = [HALF; LANES];
             for (weight, source) in weights.iter().zip(sources.chunks_exact(CHANNELS)) {
@@ -143,12 +151,12 @@ fn narrow_rows(wide: &[[u8; LANES]], left: usize, weights: &Weights, slim: &mut 
                     *sum += weight * i32::from(*level);
                 }
             }
-            *target = sums.map(rounded);
+            *target = sums.map(to_level);
         }
     }
 }
 
-/// Rows summed into one.
+/// Computes one row of the vertical pass: the weighted sum of `rows`, rounded to 8 bits.
 #[inline(always)]
 fn sum_rows<'a>(rows: impl Iterator<Item = (&'a [u8], &'a i32)>, sums: &mut Vec<i32>, target: &mut [u8]) {
     sums.clear();
@@ -159,12 +167,12 @@ fn sum_rows<'a>(rows: impl Iterator<Item = (&'a [u8], &'a i32)>, sums: &mut Vec<
         }
     }
     for (level, sum) in target.iter_mut().zip(sums) {
-        *level = rounded(*sum);
+        *level = to_level(*sum);
     }
 }
 
 #[inline(always)]
-fn rounded(sum: i32) -> u8 {
+fn to_level(sum: i32) -> u8 {
     (sum >> FRACTION).clamp(0, 255) as u8
 }
 
@@ -182,7 +190,7 @@ mod tests {
         out
     }
 
-    /// Hills that differ in every direction and channel.
+    /// Creates an image with gradients that differ by direction and channel.
     fn image(width: usize, height: usize) -> Vec<u8> {
         let level = |at: usize| {
             let (channel, x, y) = (at % 3, at / 3 % width, at / 3 / width);
@@ -192,13 +200,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_size_is_the_same_image() {
+    fn resizing_to_the_same_size_changes_nothing() {
         let rgb = image(7, 5);
         assert_eq!(resized(&rgb, &whole(7, 7), &whole(5, 5)), rgb);
     }
 
     #[test]
-    fn a_part_is_cut_out_of_the_whole() {
+    fn a_kept_part_equals_that_part_of_the_whole_image() {
         for (width, height, scaled) in [(500, 375, (341, 256)), (40, 60, (80, 120)), (333, 20, (33, 40))] {
             let rgb = image(width, height);
             let (columns, rows) = (whole(width, scaled.0), whole(height, scaled.1));
@@ -212,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_those_of_pil() {
+    fn pixels_are_identical_to_those_of_pil() {
         // Image.frombytes("L", (5, 1), bytes([0, 100, 200, 50, 255])).resize((w, 1), Image.Resampling.BILINEAR)
         let grey = [0u8, 100, 200, 50, 255];
         let rgb: Vec<u8> = grey.iter().flat_map(|level| [*level; 3]).collect();

@@ -1,20 +1,20 @@
-//! The data directory as a boundary: paths are resolved inside it, never beyond.
+//! The data directory as a boundary: paths that lead out of it are refused.
 
 use std::path::{Component, Path, PathBuf};
 
 use super::DataError;
 
-/// The data directory, every symbolic link of its own path resolved.
+/// The data directory, with all symbolic links in its path resolved.
 #[derive(Clone, Debug)]
 pub struct DataRoot {
     path: PathBuf,
 }
 
 impl DataRoot {
-    /// The directory at `path`; it may itself be a symbolic link.
+    /// Opens the directory at `path`, which may be a symbolic link.
     ///
     /// # Errors
-    /// [`DataError::NoDirectory`] when there is none.
+    /// [`DataError::NoDirectory`] when there is no such directory.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         match path.canonicalize() {
             Ok(resolved) if resolved.is_dir() => Ok(DataRoot { path: resolved }),
@@ -22,16 +22,16 @@ impl DataRoot {
         }
     }
 
-    /// Where it lies.
+    /// Returns the resolved path of the data directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file or folder that `relative` names, after every symbolic link.
+    /// Resolves `relative` to the path of a file or folder, following symbolic links.
     ///
     /// # Errors
-    /// [`DataError::Escapes`] when it is absolute, climbs with `..` or leads out of the directory through a symbolic
-    /// link; [`DataError::Missing`] when there is nothing.
+    /// [`DataError::Escapes`] when `relative` is absolute, contains `..` or leads out of the directory through a
+    /// symbolic link; [`DataError::Missing`] when nothing exists there.
     pub fn resolve(&self, relative: &Path) -> Result<PathBuf, DataError> {
         let escapes = |how| DataError::Escapes { path: relative.to_owned(), root: self.path.clone(), how };
         for component in relative.components() {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_inside_resolves() {
+    fn a_path_inside_the_directory_is_resolved() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("images")).unwrap();
         let root = DataRoot::open(folder.path()).unwrap();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_out_is_refused_by_name() {
+    fn a_path_that_leads_outside_is_refused_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(outside.path(), folder.path().join("link")).unwrap();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_directory_hints_at_the_option() {
+    fn a_missing_directory_is_reported_with_the_option_that_sets_it() {
         let error = DataRoot::open(Path::new("/nowhere/at/all")).unwrap_err();
         assert!(error.to_string().contains("`/nowhere/at/all`") && error.to_string().contains("--data"), "{error}");
     }

@@ -1,4 +1,4 @@
-//! The memory of one batch: lent by a session, written by the loader, read as tensors, written again.
+//! The memory of one batch: lent by a session, filled by the loader, read as tensors, then filled again.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use super::{Batch, Dataset, Field, FieldRole};
 use crate::engine::{EngineError, LentMemory};
 use crate::tensor::{HostMemory, Tensor, TensorError, byte_count};
 
-/// How a session lends memory: so many bytes for a field of a batch.
-pub type Lend<'a> = &'a mut dyn FnMut(&Field, usize) -> Result<Box<dyn LentMemory>, EngineError>;
+/// A function that borrows memory from a session: the given number of bytes for a field of a batch.
+pub type MemoryLender<'a> = &'a mut dyn FnMut(&Field, usize) -> Result<Box<dyn LentMemory>, EngineError>;
 
-/// Lent memory that tensors share while they read it.
-struct Buffer(Box<dyn LentMemory>);
+/// Lent memory shared by the tensors that read it.
+struct SlotBuffer(Box<dyn LentMemory>);
 
-impl HostMemory for Buffer {
+impl HostMemory for SlotBuffer {
     fn bytes(&self) -> &[u8] {
         self.0.bytes()
     }
@@ -23,18 +23,18 @@ impl HostMemory for Buffer {
 /// Fields of a batch by name.
 type Tensors = IndexMap<String, Tensor>;
 
-/// Memory for `rows` samples, one buffer a field.
+/// Memory for `rows` samples, one buffer per field.
 pub struct Slot {
     rows: usize,
-    buffers: Vec<Arc<Buffer>>,
+    buffers: Vec<Arc<SlotBuffer>>,
 }
 
 impl Slot {
-    /// Borrows the memory of `rows` samples with `lend`.
+    /// Borrows the memory for `rows` samples with `lend`.
     ///
     /// # Errors
-    /// When the session has no more, or lends another amount.
-    pub fn new(dataset: &dyn Dataset, rows: usize, lend: Lend<'_>) -> Result<Self, EngineError> {
+    /// When the session cannot lend the memory, or lends another number of bytes than requested.
+    pub fn new(dataset: &dyn Dataset, rows: usize, lend: MemoryLender<'_>) -> Result<Self, EngineError> {
         let buffers = dataset.fields().iter().map(|field| {
             let bytes = batch_shape(field, rows)
                 .and_then(|shape| byte_count(&shape, field.spec.dtype))
@@ -42,15 +42,15 @@ impl Slot {
             let memory = lend(field, bytes)?;
             let lent = memory.bytes().len();
             if lent == bytes {
-                Ok(Arc::new(Buffer(memory)))
+                Ok(Arc::new(SlotBuffer(memory)))
             } else {
-                Err(EngineError::Failed(format!("{lent} bytes lent for `{}`, {bytes} asked for", field.name)))
+                Err(EngineError::Failed(format!("{lent} bytes lent for `{}`, {bytes} requested", field.name)))
             }
         });
         Ok(Slot { rows, buffers: buffers.collect::<Result<_, _>>()? })
     }
 
-    /// The memory of every row, a slice a field; `None` while a tensor of the slot is held.
+    /// Returns the memory of every row, one slice per field; `None` while a tensor of the slot is held.
     pub fn rows_mut(&mut self) -> Option<Vec<Vec<&mut [u8]>>> {
         let mut rows: Vec<Vec<&mut [u8]>> = (0..self.rows).map(|_| Vec::with_capacity(self.buffers.len())).collect();
         for buffer in &mut self.buffers {
@@ -66,19 +66,19 @@ impl Slot {
         Some(rows)
     }
 
-    /// Index of a field whose tensor is still held.
-    pub fn held(&mut self) -> Option<usize> {
+    /// Returns the index of a field whose tensor is still held, if any.
+    pub fn held_field(&mut self) -> Option<usize> {
         self.buffers.iter_mut().position(|buffer| Arc::get_mut(buffer).is_none())
     }
 
-    /// Whether a tensor of `batch` reads this memory.
+    /// Returns whether a tensor of `batch` uses the memory of this slot.
     pub fn owns(&self, batch: &Batch) -> bool {
         let tensors = batch.inputs.values().chain(batch.truth.values());
         let addresses: Vec<_> = self.buffers.iter().map(|buffer| buffer.bytes().as_ptr_range()).collect();
         tensors.into_iter().any(|tensor| addresses.iter().any(|range| range.contains(&tensor.bytes().as_ptr())))
     }
 
-    /// The first `rows` rows as tensors: inputs and truth.
+    /// Returns the first `rows` rows as tensors: the inputs and the truth.
     ///
     /// # Errors
     /// When the lent memory is not aligned for its elements.
@@ -86,7 +86,7 @@ impl Slot {
         let (mut inputs, mut truth) = (IndexMap::new(), IndexMap::new());
         for (field, buffer) in fields.iter().zip(&self.buffers) {
             let shape = batch_shape(field, self.rows).ok_or(TensorError::TooLarge)?;
-            let tensor = Tensor::from_memory(shape, field.spec.dtype, Arc::clone(buffer) as _, 0)?.rows(rows)?;
+            let tensor = Tensor::from_memory(shape, field.spec.dtype, Arc::clone(buffer) as _, 0)?.first_rows(rows)?;
             match field.role {
                 FieldRole::Input => inputs.insert(field.name.clone(), tensor),
                 FieldRole::Truth => truth.insert(field.name.clone(), tensor),
@@ -96,24 +96,25 @@ impl Slot {
     }
 }
 
+/// Returns the shape of `field` in a batch of `rows`; `None` when the field has an open dimension.
 fn batch_shape(field: &Field, rows: usize) -> Option<Vec<usize>> {
     let mut shape = field.spec.fixed_shape()?;
     shape.insert(0, rows);
     Some(shape)
 }
 
-/// A batch that could not be taken back.
+/// The reason why a batch could not be recycled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecycleError {
-    /// Somebody still reads it; its memory comes back when that ends.
+    /// A tensor of the batch is still held; the loader reclaims the memory once it is dropped.
     #[error("field `{field}` of batch {batch} is still held")]
     Held {
         /// Number of the batch in its pass.
         batch: u64,
-        /// A field that is held.
+        /// A field whose tensor is held.
         field: String,
     },
-    /// It is not this loader's, or was taken back before.
-    #[error("batch {0} is none that this loader handed out")]
+    /// The batch did not come from this loader, or was recycled before.
+    #[error("batch {0} is not in use by this loader")]
     Unknown(u64),
 }

@@ -1,4 +1,4 @@
-//! Samples of seeded random values, in memory.
+//! The synthetic dataset: samples of seeded random values in memory.
 
 use half::{bf16, f16};
 use rand_chacha::ChaCha8Rng;
@@ -9,20 +9,20 @@ use crate::event::DatasetFacts;
 use crate::hash::hash_bytes;
 use crate::tensor::{DType, byte_count};
 
-/// Random samples kept; a dataset of more repeats them turned by some elements, so that memory does not grow with it and no
-/// sample is like another.
-const KEPT: usize = 16;
+/// Largest number of random samples kept. A larger dataset repeats them, each time rotated by one more element, so that
+/// its memory does not grow and no two samples are equal.
+const SAMPLES_KEPT_MAX: usize = 16;
 
-/// Bytes of a sample at most.
+/// Largest size of a sample in bytes.
 pub const SAMPLE_BYTES_MAX: usize = 1 << 30;
 
-/// Bytes of the samples kept at most: of large samples fewer are kept, and at least one.
-const KEPT_BYTES: usize = SAMPLE_BYTES_MAX;
+/// Largest number of bytes kept: fewer large samples are kept than small ones, but at least one.
+const KEPT_BYTES_MAX: usize = SAMPLE_BYTES_MAX;
 
-/// Labels are drawn below this: the classes of ImageNet.
+/// Random integers are below this number: the number of classes of ImageNet.
 const CLASSES: u32 = 1000;
 
-/// A dataset of random values: floats uniform in -1..1, integers in 0..1000 (as many as the type holds).
+/// A dataset of random values: floats uniform in -1..1, integers in 0..1000 or the smaller range of their type.
 pub struct Synthetic {
     fields: Vec<Field>,
     kept: Vec<Vec<Vec<u8>>>,
@@ -30,10 +30,10 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
-    /// `samples` samples of `fields`; float inputs are made as `dtype`.
+    /// Creates `samples` samples of `fields`; float inputs get the type `dtype`.
     ///
     /// # Errors
-    /// When a field has an open dimension, a sample takes more than 1 GiB, or there are no samples.
+    /// When a field has an open dimension, a sample needs more than 1 GiB, or there are no samples or fields.
     pub fn new(fields: &[Field], samples: usize, seed: u64, dtype: DType) -> Result<Self, DataError> {
         if samples == 0 || fields.is_empty() {
             return Err(DataError::Empty { path: "synthetic".into() });
@@ -44,14 +44,15 @@ impl Synthetic {
                 field.spec.dtype = dtype;
             }
         }
-        let sizes = fields.iter().map(bytes_of).collect::<Result<Vec<usize>, _>>()?;
+        let sizes = fields.iter().map(field_bytes).collect::<Result<Vec<usize>, _>>()?;
         let bytes = sizes.iter().fold(0, |sum: usize, size| sum.saturating_add(*size));
         if bytes > SAMPLE_BYTES_MAX {
-            return Err(DataError::LargeSample { fields: fields.len(), bytes });
+            return Err(DataError::SampleTooLarge { fields: fields.len(), bytes });
         }
-        let kept = (KEPT_BYTES / bytes.max(1)).clamp(1, KEPT);
+        let kept = (KEPT_BYTES_MAX / bytes.max(1)).clamp(1, SAMPLES_KEPT_MAX);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let sample = |_: usize| fields.iter().map(|field| values(field, &mut random)).collect::<Result<Vec<_>, _>>();
+        let sample =
+            |_: usize| fields.iter().map(|field| random_values(field, &mut random)).collect::<Result<Vec<_>, _>>();
         let kept = (0..samples.min(kept)).map(sample).collect::<Result<_, _>>()?;
         let specs: Vec<String> = fields.iter().map(|field| format!("{} {}", field.name, field.spec)).collect();
         let text = format!("synthetic, seed {seed}: {}", specs.join("; "));
@@ -84,10 +85,10 @@ impl Dataset for Synthetic {
     }
 
     fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
-        let (turns, kept) = (index / self.kept.len(), &self.kept[index % self.kept.len()]);
+        let (rotation, kept) = (index / self.kept.len(), &self.kept[index % self.kept.len()]);
         for ((to, from), field) in fields.iter_mut().zip(kept).zip(&self.fields) {
             let element = field.spec.dtype.size();
-            let (tail, head) = from.split_at(turns % (from.len() / element).max(1) * element);
+            let (tail, head) = from.split_at(rotation % (from.len() / element).max(1) * element);
             to[..head.len()].copy_from_slice(head);
             to[head.len()..].copy_from_slice(tail);
         }
@@ -95,16 +96,16 @@ impl Dataset for Synthetic {
     }
 }
 
-/// Bytes of a field in one sample.
-fn bytes_of(field: &Field) -> Result<usize, DataError> {
-    let open = || DataError::Shape { field: field.name.clone(), spec: field.spec.clone() };
+/// Returns the size of a field in one sample, in bytes.
+fn field_bytes(field: &Field) -> Result<usize, DataError> {
+    let open = || DataError::OpenDimension { field: field.name.clone(), spec: field.spec.clone() };
     let shape = field.spec.fixed_shape().ok_or_else(open)?;
     let bytes = byte_count(&shape, field.spec.dtype).filter(|bytes| *bytes <= SAMPLE_BYTES_MAX);
-    bytes.ok_or_else(|| DataError::LargeField { field: field.name.clone(), spec: field.spec.clone() })
+    bytes.ok_or_else(|| DataError::FieldTooLarge { field: field.name.clone(), spec: field.spec.clone() })
 }
 
-fn values(field: &Field, random: &mut ChaCha8Rng) -> Result<Vec<u8>, DataError> {
-    let size = bytes_of(field)?;
+fn random_values(field: &Field, random: &mut ChaCha8Rng) -> Result<Vec<u8>, DataError> {
+    let size = field_bytes(field)?;
     let mut bytes = Vec::with_capacity(size);
     while bytes.len() < size {
         let word = random.next_u32();
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_samples_again() {
+    fn the_same_seed_reproduces_the_same_samples() {
         let open = |seed| Synthetic::new(&fields(), 40, seed, DType::F16).unwrap();
         let (one, same, other) = (open(1), open(1), open(2));
         for index in [0, 1, 15, 16, 39] {
@@ -152,13 +153,13 @@ mod tests {
         let mut seen: Vec<_> = (0..40).map(|index| read(&one, index).0).collect();
         seen.sort();
         seen.dedup();
-        assert_eq!(seen.len(), 40, "no sample is like another: an engine cannot keep its answers");
+        assert_eq!(seen.len(), 40, "no two samples are equal, so an engine cannot cache its answers");
         assert_ne!(one.facts().index_sha256, other.facts().index_sha256);
         assert!(one.facts().synthetic);
     }
 
     #[test]
-    fn values_are_of_the_asked_type_and_in_range() {
+    fn values_have_the_requested_type_and_are_in_range() {
         let dataset = Synthetic::new(&fields(), 1, 3, DType::F16).unwrap();
         assert_eq!(dataset.fields()[0].spec, "3,4,4,f16".parse::<TensorSpec>().unwrap());
         let (image, label) = read(&dataset, 0);
@@ -169,24 +170,28 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_no_memory_holds_is_refused_by_its_shape() {
+    fn a_sample_that_is_too_large_is_refused_with_its_shape() {
         let reason = |specs: [&str; 2]| {
             let mut large = fields();
             large.iter_mut().zip(specs).for_each(|(field, spec)| field.spec = spec.parse().unwrap());
             Synthetic::new(&large, 1, 0, DType::F32).err().unwrap().to_string()
         };
-        let expected = "field `images` is `1000000,1000000,f32`: a sample takes at most 1073741824 bytes";
+        let expected =
+            "field `images` of `1000000,1000000,f32` is too large: a sample may have at most 1073741824 bytes";
         assert_eq!(reason(["1000000,1000000,f32", "i64"]), expected);
-        let expected = "the 2 fields of a sample take 1073741832 bytes together, at most 1073741824 are possible";
+        let expected = "the 2 fields of a sample need 1073741832 bytes in total (at most 1073741824)";
         assert_eq!(reason(["1024,1024,256,f32", "i64"]), expected);
         assert!(reason([&format!("{0},{0},f32", usize::MAX), "i64"]).contains("at most 1073741824 bytes"));
     }
 
     #[test]
-    fn an_open_dimension_is_refused_by_name() {
+    fn an_open_dimension_is_refused_with_the_field() {
         let mut open = fields();
         open[0].spec = "3,H,W,f32".parse().unwrap();
         let error = Synthetic::new(&open, 1, 0, DType::F32).err().unwrap();
-        assert_eq!(error.to_string(), "field `images` is `3,H,W,f32`: a synthetic sample needs every dimension fixed");
+        assert_eq!(
+            error.to_string(),
+            "field `images` of `3,H,W,f32` has an open dimension: a synthetic sample needs fixed dimensions"
+        );
     }
 }

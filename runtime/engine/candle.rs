@@ -1,6 +1,6 @@
 //! candle: a framework in pure Rust. Runs graphs with the executor of the crate `flagperf-onnx`.
 //!
-//! Knows no file: it is given graphs.
+//! Reads no files: it loads graphs in memory.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,34 +9,37 @@ use flagperf_onnx::exec::{CandleOps, ExecError, Executor, TensorOps};
 use flagperf_onnx::{Graph, ValueInfo};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::options::{Asked, lacks_threads, threads};
-use super::panics::caught;
+use super::options::{EngineOptions, thread_count, thread_start_error};
+use super::panics::catch_panic;
 use super::{
-    Artifact, DeviceTensor, Engine, EngineError, Facts, Options, Roles, Session, Unavailable, Value, check_inputs,
-    model,
+    Artifact, DeviceTensor, Engine, EngineError, EngineFacts, LoadOptions, Roles, Session, Unavailable, Value,
+    check_inputs, model,
 };
 use crate::tensor::{DType, Tensor, TensorSpec};
 
-/// The framework candle, on the processor.
+/// The framework candle, on the CPU.
 ///
-/// Outputs stay candle's until they are asked for on the host, and are taken back as inputs without a copy.
+/// Outputs remain candle's tensors until the host fetches them, and can be inputs again without a copy.
 #[derive(Debug)]
 pub struct Candle;
 
 impl Candle {
-    /// Version of the crate `candle-core`, as in `Cargo.lock`.
+    /// The version of the crate `candle-core` in `Cargo.lock`.
     pub(super) const VERSION: &str = "0.11.1";
 }
 
 impl Engine for Candle {
-    fn facts(&self) -> Facts {
-        Facts {
+    fn facts(&self) -> EngineFacts {
+        EngineFacts {
             roles: Roles { framework: true, compiler: false },
             precisions: &[DType::F32],
-            // Attention is the newest that the executor has; what 21 and 22 changed are types.
+            // Attention, of version 23, is the newest operator of the executor; 21 and 22 only added types.
             opset_max: 23,
             takes_compiled: false,
-            ..Facts::widest("candle", "framework in pure Rust, runs the graph operator by operator on the processor")
+            ..EngineFacts::unrestricted(
+                "candle",
+                "framework in pure Rust, runs the graph operator by operator on the processor",
+            )
         }
     }
 
@@ -44,20 +47,20 @@ impl Engine for Candle {
         Ok(Candle::VERSION.to_owned())
     }
 
-    fn check_options(&self, options: &Options) -> Result<(), EngineError> {
-        Asked::check(self, options, &[]).map(drop)
+    fn check_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
+        EngineOptions::with_known_keys(self, options, &[]).map(drop)
     }
 
-    fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
-        let asked = Asked::check(self, options, &[])?;
-        let Artifact::Graph(graph) = artifact else { return Err(asked.refuse_artifact("a graph", artifact)) };
+    fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
+        let engine_options = EngineOptions::with_known_keys(self, options, &[])?;
+        let Artifact::Graph(graph) = artifact else { return Err(engine_options.artifact_error("a graph", artifact)) };
         model::check(self, graph, options.precision)?;
-        let threads = threads(options);
+        let threads = thread_count(options);
         let pool = ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|index| format!("candle-{index}"))
             .build()
-            .map_err(|error| lacks_threads("candle", threads, &error))?;
+            .map_err(|error| thread_start_error("candle", threads, &error))?;
         Ok(Box::new(CandleSession::new(graph, pool)?))
     }
 }
@@ -66,18 +69,19 @@ struct CandleSession {
     executor: Executor<CandleOps>,
     inputs: Vec<ValueInfo>,
     outputs: Vec<ValueInfo>,
-    /// candle computes with whatever pool it is called in.
+    /// candle computes in the thread pool that it is called from.
     pool: ThreadPool,
 }
 
 impl CandleSession {
     fn new(graph: &Graph, pool: ThreadPool) -> Result<Self, EngineError> {
-        let executor = caught("candle", "loading the model", || Executor::load(graph, CandleOps).map_err(failed))?;
+        let executor =
+            catch_panic("candle", "loading the model", || Executor::load(graph, CandleOps).map_err(to_engine_error))?;
         Ok(CandleSession { executor, inputs: graph.inputs.clone(), outputs: graph.outputs.clone(), pool })
     }
 }
 
-fn failed(error: ExecError) -> EngineError {
+fn to_engine_error(error: ExecError) -> EngineError {
     match error {
         ExecError::UnknownOperator { node, op } => EngineError::Operator { engine: "candle", op, node },
         error => EngineError::Failed(error.to_string()),
@@ -96,12 +100,12 @@ impl Session for CandleSession {
     fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         let inputs = inputs.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
-        let run = || self.pool.install(|| self.executor.run(inputs)).map_err(failed);
-        let tensors = caught("candle", "computing", run)?;
-        let kept = |(info, tensor): (&ValueInfo, Native)| {
+        let run = || self.pool.install(|| self.executor.run(inputs)).map_err(to_engine_error);
+        let tensors = catch_panic("candle", "computing", run)?;
+        let output = |(info, tensor): (&ValueInfo, NativeTensor)| {
             Value::Device(Arc::new(CandleTensor { tensor, dtype: info.spec.dtype }))
         };
-        Ok(self.outputs.iter().zip(tensors).map(kept).collect())
+        Ok(self.outputs.iter().zip(tensors).map(output).collect())
     }
 
     fn threads(&self) -> usize {
@@ -109,10 +113,10 @@ impl Session for CandleSession {
     }
 }
 
-type Native = <CandleOps as TensorOps>::Tensor;
+type NativeTensor = <CandleOps as TensorOps>::Tensor;
 
-/// candle's own tensor where the value is one, else a copy of it.
-fn upload(value: &Value) -> Result<Native, EngineError> {
+/// Returns candle's own tensor when the value is one, and otherwise copies the value.
+fn upload(value: &Value) -> Result<NativeTensor, EngineError> {
     if let Value::Device(tensor) = value
         && let Some(own) = tensor.as_any().downcast_ref::<CandleTensor>()
     {
@@ -121,10 +125,10 @@ fn upload(value: &Value) -> Result<Native, EngineError> {
     CandleOps.upload(&value.to_host()?).map_err(|error| EngineError::Failed(error.to_string()))
 }
 
-/// An output that candle keeps; `dtype` is what the graph declares (candle has bool as u8).
+/// An output that candle keeps; `dtype` is the type that the graph declares (candle represents bool as u8).
 #[derive(Debug)]
 struct CandleTensor {
-    tensor: Native,
+    tensor: NativeTensor,
     dtype: DType,
 }
 

@@ -1,4 +1,4 @@
-//! What an engine could not do, and why one cannot be used.
+//! The errors of engines.
 
 use crate::tensor::{DType, TensorSpec};
 
@@ -6,37 +6,37 @@ use crate::tensor::{DType, TensorSpec};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Unavailable {
-    /// What is missing.
+    /// The reason, which is usually a missing library or device.
     pub reason: String,
-    /// How to get it.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// What an engine could not do.
+/// An engine's error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// It does not take this kind of artifact.
-    #[error("engine `{engine}` takes {takes}, not {given}")]
+    /// The engine does not accept this kind of artifact.
+    #[error("engine `{engine}` accepts {accepts}, not {given}")]
     Artifact {
         /// The engine.
         engine: &'static str,
-        /// What it takes.
-        takes: &'static str,
-        /// What it was given.
+        /// The artifacts that the engine accepts.
+        accepts: &'static str,
+        /// The artifact that it was given.
         given: String,
     },
-    /// It does not compute in this type.
-    #[error("engine `{engine}` does not compute in `{asked}` (it has: {has})")]
+    /// The engine does not compute in this type.
+    #[error("engine `{engine}` does not compute in `{requested}` (supported: {supported})")]
     Precision {
         /// The engine.
         engine: &'static str,
-        /// The type asked for.
-        asked: DType,
-        /// The types it has.
-        has: String,
+        /// The requested type.
+        requested: DType,
+        /// The supported types.
+        supported: String,
     },
-    /// An operator that it lacks.
-    #[error("engine `{engine}` lacks operator `{op}` (node `{node}`)")]
+    /// The engine does not support an operator of the model.
+    #[error("engine `{engine}` does not support operator `{op}` (node `{node}`)")]
     Operator {
         /// The engine.
         engine: &'static str,
@@ -45,86 +45,86 @@ pub enum EngineError {
         /// The node.
         node: String,
     },
-    /// An option that it does not know, or a value it does not take.
+    /// An unknown option, or an invalid value.
     #[error("engine `{engine}`: option `{option}`: {reason}")]
     Option {
         /// The engine.
         engine: &'static str,
         /// The option.
         option: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A question that it does not answer, or an argument that it does not take with it.
-    #[error("{}question `{question}`: {reason}", of_engine(*.engine))]
+    /// An unknown question, or an invalid argument.
+    #[error("{}question `{question}`: {reason}", engine_prefix(*.engine))]
     Question {
-        /// The engine, where it has a name of its own.
+        /// The engine; `None` when the default implementation of the trait rejects the question.
         engine: Option<&'static str>,
         /// The question.
         question: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A setting that it does not have, or a value that it does not take.
-    #[error("{}setting `{setting}`: {reason}", of_engine(*.engine))]
+    /// An unknown setting, or an invalid value.
+    #[error("{}setting `{setting}`: {reason}", engine_prefix(*.engine))]
     Setting {
-        /// The engine, where it has a name of its own.
+        /// The engine; `None` when the default implementation of the trait rejects the setting.
         engine: Option<&'static str>,
         /// The setting.
         setting: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// Not as many inputs as the model has.
-    #[error("the model takes {takes} inputs, {given} were given")]
+    /// The wrong number of inputs.
+    #[error("the model expects {expected} input{}, got {given}", if *expected == 1 { "" } else { "s" })]
     InputCount {
-        /// Inputs of the model.
-        takes: usize,
-        /// Inputs given.
+        /// The number of inputs of the model.
+        expected: usize,
+        /// The number of inputs given.
         given: usize,
     },
-    /// An input of another shape or type.
-    #[error("input `{name}` is `{given}`, the model takes `{takes}`")]
+    /// An input of the wrong shape or type.
+    #[error("input `{name}` is `{given}`, but the model expects `{expected}`")]
     Input {
         /// The input.
         name: String,
-        /// What the model takes.
-        takes: TensorSpec,
-        /// What it was given.
+        /// The shape and type that the model expects.
+        expected: TensorSpec,
+        /// The shape and type that were given.
         given: TensorSpec,
     },
-    /// Memory that could not be had.
-    #[error("out of memory: {} MiB asked for", bytes.div_ceil(1 << 20))]
+    /// A failed allocation.
+    #[error("out of memory: {} MiB requested", bytes.div_ceil(1 << 20))]
     OutOfMemory {
-        /// Bytes asked for.
+        /// The number of bytes requested.
         bytes: u64,
     },
     /// Something is missing on this machine.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The model file or the library behind the engine.
+    /// A failure of the model file or of the library behind the engine.
     #[error("{0}")]
     Failed(String),
 }
 
-fn of_engine(name: Option<&str>) -> String {
+fn engine_prefix(name: Option<&str>) -> String {
     name.map_or_else(String::new, |name| format!("engine `{name}`: "))
 }
 
 impl EngineError {
-    /// What to do about it; empty when the message says it.
+    /// Returns what to do about the error; empty when the message already contains it.
     pub fn hint(&self) -> &str {
         match self {
             EngineError::Unavailable(missing) => &missing.remedy,
-            EngineError::OutOfMemory { .. } => "a smaller `batch_size` needs less",
+            EngineError::OutOfMemory { .. } => "reduce `batch_size`",
             _ => "",
         }
     }
 
-    /// What happened with batches of so many rows: they are part of it when memory lacks.
-    pub fn at_batch(&self, rows: usize) -> String {
+    /// Formats the error of a batch of `rows` rows; the message contains that number when memory ran out.
+    pub fn with_batch_size(&self, rows: usize) -> String {
         match self {
-            EngineError::OutOfMemory { .. } => format!("{self}, at batch size {rows}"),
+            EngineError::OutOfMemory { .. } => format!("{self} at batch size {rows}"),
             _ => self.to_string(),
         }
     }

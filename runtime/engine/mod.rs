@@ -1,6 +1,6 @@
-//! Frameworks and compilers behind one trait: an [`Engine`] loads a model, a [`Session`] runs it.
+//! Frameworks and compilers behind one trait: an [`Engine`] loads a model, and a [`Session`] runs it.
 //!
-//! One file an engine, one row of [`TABLE`] each. Knows no script and no dataset, and reads no clock.
+//! Each engine has one file and one row of [`TABLE`]. Knows nothing about scripts or datasets, and reads no clock.
 
 pub mod backend;
 mod candle;
@@ -20,7 +20,7 @@ mod tract;
 
 pub use plugin::open_plugin;
 pub use session::{
-    Artifact, DeviceTensor, Engine, EngineError, Facts, HeapMemory, LentMemory, Options, Roles, Session, Unavailable,
-    Value, check_inputs,
+    Artifact, DeviceTensor, Engine, EngineError, EngineFacts, HeapMemory, LentMemory, LoadOptions, Roles, Session,
+    Unavailable, Value, check_inputs,
 };
 pub use table::{TABLE, UnknownEngine, find};

@@ -1,6 +1,6 @@
-//! The null row: takes any model, computes nothing, and so measures the host's own overhead.
+//! The null row: accepts any model and computes nothing, to measure the host's own overhead.
 //!
-//! Knows the shapes of a model, none of its operators.
+//! Reads the shapes of a model, and none of its operators.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,24 +11,25 @@ use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
-use super::options::Asked;
+use super::options::EngineOptions;
 use super::{
-    Artifact, Engine, EngineError, Facts, HeapMemory, Options, Session, Unavailable, Value, check_inputs, model,
+    Artifact, Engine, EngineError, EngineFacts, HeapMemory, LoadOptions, Session, Unavailable, Value, check_inputs,
+    model,
 };
 use crate::tensor::{DType, Dim, Tensor, TensorSpec, byte_count};
 
-/// Time that each submit keeps the pretended device busy, in milliseconds; spent in `sync`.
+/// The time that each submit keeps the simulated device busy, in milliseconds; `sync` waits for it.
 const SLEEP_MS: &str = "sleep_ms";
-/// The longest time that it takes: an hour.
+/// The largest accepted `sleep_ms`: one hour.
 const SLEEP_MS_MAX: f64 = 3.6e6;
-/// Inputs by name, as specifications; instead of what the model says. Likewise outputs.
+/// A map of input names to tensor specifications, which overrides the model's inputs; `outputs` is its counterpart.
 const INPUTS: &str = "inputs";
 const OUTPUTS: &str = "outputs";
 
-/// The engine that computes nothing: outputs are zeros.
+/// The engine that computes nothing and returns zeros.
 ///
-/// Dimensions of an output that carry the name of an input's dimension have its size; an unknown first dimension has
-/// the first input's rows, any other unknown one is 1.
+/// An output's dimension with the same name as an input's dimension has the same size. An unknown first dimension is
+/// the number of rows of the first input, and any other unknown dimension is 1.
 #[derive(Debug)]
 pub struct Null;
 
@@ -38,66 +39,66 @@ impl Null {
 }
 
 impl Engine for Null {
-    fn facts(&self) -> Facts {
-        Facts::widest("null", "computes nothing and gives zeros: measures the overhead of the host itself")
+    fn facts(&self) -> EngineFacts {
+        EngineFacts::unrestricted("null", "computes nothing and returns zeros: measures the host's own overhead")
     }
 
     fn check(&self) -> Result<String, Unavailable> {
         Ok(Null::VERSION.to_owned())
     }
 
-    fn check_options(&self, options: &Options) -> Result<(), EngineError> {
-        let (_, asked) = read_options(self, options)?;
-        asked.specs(INPUTS).and(asked.specs(OUTPUTS)).map(drop)
+    fn check_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
+        let (_, engine_options) = read_options(self, options)?;
+        engine_options.value_infos(INPUTS).and(engine_options.value_infos(OUTPUTS)).map(drop)
     }
 
-    fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
-        let (sleep, asked) = read_options(self, options)?;
-        let (inputs, outputs) = signature(artifact, &asked)?;
+    fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
+        let (sleep, engine_options) = read_options(self, options)?;
+        let (inputs, outputs) = signature(artifact, &engine_options)?;
         Ok(Box::new(NullSession { inputs, outputs, sleep, submitted: 0, last: None }))
     }
 }
 
-fn read_options<'o>(engine: &Null, options: &'o Options) -> Result<(Duration, Asked<'o>), EngineError> {
-    let asked = Asked::check(engine, options, &[SLEEP_MS, INPUTS, OUTPUTS])?;
-    let milliseconds = asked.number(SLEEP_MS)?.unwrap_or(0.0);
-    let sleep = sleep(milliseconds).map_err(|reason| asked.refuse(SLEEP_MS, reason))?;
-    Ok((sleep, asked))
+fn read_options<'o>(engine: &Null, options: &'o LoadOptions) -> Result<(Duration, EngineOptions<'o>), EngineError> {
+    let engine_options = EngineOptions::with_known_keys(engine, options, &[SLEEP_MS, INPUTS, OUTPUTS])?;
+    let milliseconds = engine_options.number(SLEEP_MS)?.unwrap_or(0.0);
+    let sleep = parse_sleep(milliseconds).map_err(|reason| engine_options.option_error(SLEEP_MS, reason))?;
+    Ok((sleep, engine_options))
 }
 
-/// Milliseconds as a time, or why they are refused.
-fn sleep(milliseconds: f64) -> Result<Duration, String> {
+/// Converts milliseconds to a duration, or returns why they are rejected.
+fn parse_sleep(milliseconds: f64) -> Result<Duration, String> {
     if milliseconds > SLEEP_MS_MAX {
-        return Err(format!("`{milliseconds:?}` is more than {SLEEP_MS_MAX}, an hour"));
+        return Err(format!("`{milliseconds:?}` exceeds the maximum of {SLEEP_MS_MAX} (one hour)"));
     }
     Duration::try_from_secs_f64(milliseconds / 1e3).map_err(|error| error.to_string())
 }
 
 type Signature = (Vec<ValueInfo>, Vec<ValueInfo>);
 
-/// Inputs and outputs: from the options, else from the model.
-fn signature(artifact: Artifact<'_>, asked: &Asked<'_>) -> Result<Signature, EngineError> {
-    match (asked.specs(INPUTS)?, asked.specs(OUTPUTS)?) {
+/// Returns the inputs and outputs from the options, or from the model when the options do not contain them.
+fn signature(artifact: Artifact<'_>, engine_options: &EngineOptions<'_>) -> Result<Signature, EngineError> {
+    match (engine_options.value_infos(INPUTS)?, engine_options.value_infos(OUTPUTS)?) {
         (Some(inputs), Some(outputs)) => Ok((inputs, outputs)),
-        (None, None) => read(artifact),
-        (Some(_), None) => Err(asked.refuse(OUTPUTS, "must be given beside `inputs`".to_owned())),
-        (None, Some(_)) => Err(asked.refuse(INPUTS, "must be given beside `outputs`".to_owned())),
+        (None, None) => read_signature(artifact),
+        (Some(_), None) => Err(engine_options.option_error(OUTPUTS, "required when `inputs` is set".to_owned())),
+        (None, Some(_)) => Err(engine_options.option_error(INPUTS, "required when `outputs` is set".to_owned())),
     }
 }
 
-fn read(artifact: Artifact<'_>) -> Result<Signature, EngineError> {
+fn read_signature(artifact: Artifact<'_>) -> Result<Signature, EngineError> {
     match artifact {
         Artifact::Graph(graph) => Ok((graph.inputs.clone(), graph.outputs.clone())),
         Artifact::Onnx(path) => model::read(path).map(|graph| (graph.inputs, graph.outputs)),
-        Artifact::Compiled(path) => Err(nothing_to_read(path)),
+        Artifact::Compiled(path) => Err(no_signature(path)),
     }
 }
 
-fn nothing_to_read(path: &Path) -> EngineError {
+fn no_signature(path: &Path) -> EngineError {
     EngineError::Artifact {
         engine: "null",
-        takes: "the model's inputs and outputs from a graph, an ONNX file or the options `inputs` and `outputs`",
-        given: format!("`{}`", path.display()),
+        accepts: "a graph, an ONNX file, or any file together with the options `inputs` and `outputs`",
+        given: format!("`{}` alone", path.display()),
     }
 }
 
@@ -106,18 +107,18 @@ struct NullSession {
     outputs: Vec<ValueInfo>,
     sleep: Duration,
     submitted: u32,
-    last: Option<Last>,
+    last: Option<LastSubmit>,
 }
 
-/// The inputs of the last submit, and the zeros that answer them: as long as they stay the same, nothing is allocated
-/// or checked again.
-struct Last {
+/// The input specs of the last submit and the zeros returned for them. As long as the specs stay the same, nothing is
+/// allocated or checked again.
+struct LastSubmit {
     inputs: Vec<(Vec<usize>, DType)>,
     zeros: Vec<Value>,
 }
 
-impl Last {
-    fn answers(&self, inputs: &[Value]) -> bool {
+impl LastSubmit {
+    fn matches(&self, inputs: &[Value]) -> bool {
         let same = |((shape, dtype), value): (&(Vec<usize>, DType), &Value)| match value {
             Value::Host(tensor) => tensor.shape() == shape && tensor.dtype() == *dtype,
             Value::Device(_) => false,
@@ -137,7 +138,7 @@ impl Session for NullSession {
 
     fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         self.submitted += 1;
-        if let Some(last) = self.last.as_ref().filter(|last| last.answers(inputs)) {
+        if let Some(last) = self.last.as_ref().filter(|last| last.matches(inputs)) {
             return Ok(last.zeros.clone());
         }
         check_inputs(&self.inputs, inputs)?;
@@ -151,7 +152,7 @@ impl Session for NullSession {
             .map(|output| zeros(&shape_of(&output.spec, &sizes, rows), output.spec.dtype).map(Value::Host))
             .collect::<Result<Vec<_>, _>>()?;
         let inputs = shapes.into_iter().zip(given.iter().map(|spec| spec.dtype)).collect();
-        self.last = Some(Last { inputs, zeros: zeros.clone() });
+        self.last = Some(LastSubmit { inputs, zeros: zeros.clone() });
         Ok(zeros)
     }
 
@@ -168,14 +169,14 @@ impl Session for NullSession {
     }
 
     fn tune(&mut self, setting: &str, value: &Json) -> Result<(), EngineError> {
-        let refused = |reason| EngineError::Setting { engine: Some("null"), setting: setting.to_owned(), reason };
+        let setting_error = |reason| EngineError::Setting { engine: Some("null"), setting: setting.to_owned(), reason };
         if setting != SLEEP_MS {
-            return Err(refused(format!("unknown (known: {SLEEP_MS})")));
+            return Err(setting_error(format!("unknown (known: {SLEEP_MS})")));
         }
-        let milliseconds = value.as_f64().filter(|given| *given >= 0.0);
+        let milliseconds = value.as_f64().filter(|milliseconds| *milliseconds >= 0.0);
         let milliseconds =
-            milliseconds.ok_or_else(|| refused(format!("`{value}` is not a number that is not negative")))?;
-        self.sleep = sleep(milliseconds).map_err(refused)?;
+            milliseconds.ok_or_else(|| setting_error(format!("`{value}` is not a non-negative number")))?;
+        self.sleep = parse_sleep(milliseconds).map_err(setting_error)?;
         Ok(())
     }
 
@@ -209,7 +210,7 @@ fn shape_of(spec: &TensorSpec, sizes: &IndexMap<&str, usize>, rows: usize) -> Ve
 fn zeros(shape: &[usize], dtype: DType) -> Result<Tensor, EngineError> {
     let bytes = byte_count(shape, dtype).ok_or(EngineError::OutOfMemory { bytes: u64::MAX })?;
     let memory = Arc::new(HeapMemory::zeroed(bytes)?);
-    Ok(Tensor::from_memory(shape, dtype, memory, 0).expect("the memory was made for this shape and type"))
+    Ok(Tensor::from_memory(shape, dtype, memory, 0).expect("the memory was allocated for this shape and type"))
 }
 
 #[cfg(test)]
@@ -220,7 +221,7 @@ mod tests {
 
     fn load(extra: serde_json::Value) -> Result<Box<dyn Session>, EngineError> {
         let extra = serde_json::from_value(extra).unwrap();
-        let options = Options { batch_size: 2, extra, ..Options::default() };
+        let options = LoadOptions { batch_size: 2, extra, ..LoadOptions::default() };
         Null.load(Artifact::Compiled(Path::new("foo")), &options)
     }
 
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placeholder_file_takes_its_shapes_from_the_options() {
+    fn the_options_give_a_placeholder_file_its_shapes() {
         let mut session = load(json!({"inputs": {"x": "N,3,f32"}, "outputs": {"y": "N,1000,f16"}})).unwrap();
         let outputs = session.submit(&[two_by_three()]).unwrap();
         assert_eq!(outputs[0].spec().to_string(), "2,1000,f16");
@@ -237,58 +238,61 @@ mod tests {
     }
 
     #[test]
-    fn the_same_zeros_answer_every_batch_of_one_shape() {
+    fn every_batch_of_one_shape_returns_the_same_zeros() {
         let mut session = load(json!({"inputs": {"x": "N,3,f32"}, "outputs": {"y": "N,4,f32"}})).unwrap();
         let [first, second] = [0, 1].map(|_| session.submit(&[two_by_three()]).unwrap()[0].to_host().unwrap());
         assert_eq!(first.bytes().as_ptr(), second.bytes().as_ptr());
     }
 
     #[test]
-    fn a_placeholder_without_shapes_is_refused_by_its_name() {
+    fn the_error_for_a_placeholder_without_shapes_contains_its_path() {
         let error = load(json!({})).err().unwrap().to_string();
         assert!(error.contains("`inputs`") && error.contains("`foo`"), "{error}");
     }
 
     #[test]
-    fn inputs_without_outputs_name_what_is_missing() {
+    fn inputs_without_outputs_are_rejected() {
         let error = load(json!({"inputs": {"x": "N,3,f32"}})).err().unwrap();
-        assert_eq!(error.to_string(), "engine `null`: option `outputs`: must be given beside `inputs`");
+        assert_eq!(error.to_string(), "engine `null`: option `outputs`: required when `inputs` is set");
     }
 
     #[test]
-    fn an_option_that_is_null_is_left_to_the_engine() {
+    fn a_null_option_means_the_default() {
         load(json!({"sleep_ms": null, "inputs": {"x": "N,3,f32"}, "outputs": {"y": "N,4,f32"}})).unwrap();
     }
 
     #[test]
-    fn a_negative_sleep_is_refused() {
+    fn a_negative_sleep_is_rejected() {
         let error = load(json!({"sleep_ms": -1})).err().unwrap();
-        assert_eq!(error.to_string(), "engine `null`: option `sleep_ms`: `-1` is not a number that is not negative");
+        assert_eq!(error.to_string(), "engine `null`: option `sleep_ms`: `-1` is not a non-negative number");
     }
 
     #[test]
-    fn a_sleep_beyond_an_hour_is_refused_when_it_is_loaded_and_when_it_is_tuned() {
+    fn loading_and_tuning_reject_a_sleep_of_more_than_an_hour() {
         let error = load(json!({"sleep_ms": 1e308})).err().unwrap();
-        assert_eq!(error.to_string(), "engine `null`: option `sleep_ms`: `1e308` is more than 3600000, an hour");
+        assert_eq!(
+            error.to_string(),
+            "engine `null`: option `sleep_ms`: `1e308` exceeds the maximum of 3600000 (one hour)"
+        );
         let mut session = load(json!({"sleep_ms": 3.6e6, "inputs": {"x": "f32"}, "outputs": {"y": "f32"}})).unwrap();
         let error = session.tune("sleep_ms", &json!(1e308)).unwrap_err().to_string();
-        assert_eq!(error, "engine `null`: setting `sleep_ms`: `1e308` is more than 3600000, an hour");
+        assert_eq!(error, "engine `null`: setting `sleep_ms`: `1e308` exceeds the maximum of 3600000 (one hour)");
     }
 
     #[test]
-    fn a_setting_is_answered_as_it_was_tuned() {
+    fn a_question_returns_the_tuned_setting() {
         let mut session = load(json!({"sleep_ms": 2, "inputs": {"x": "f32"}, "outputs": {"y": "f32"}})).unwrap();
         assert_eq!(session.ask("sleep_ms", &Json::Null).unwrap(), 2.0);
         session.tune("sleep_ms", &json!(0.5)).unwrap();
         assert_eq!(session.ask("sleep_ms", &Json::Null).unwrap(), 0.5);
         let error = session.tune("sleep_ms", &json!(-1)).unwrap_err().to_string();
-        assert_eq!(error, "engine `null`: setting `sleep_ms`: `-1` is not a number that is not negative");
+        assert_eq!(error, "engine `null`: setting `sleep_ms`: `-1` is not a non-negative number");
         let error = session.ask("layers", &Json::Null).unwrap_err().to_string();
         assert_eq!(error, "engine `null`: question `layers`: unknown (known: sleep_ms)");
     }
 
     #[test]
-    fn an_unknown_option_names_the_nearest() {
+    fn an_unknown_option_lists_the_nearest_known_one() {
         let error = load(json!({"sleepms": 1})).err().unwrap();
         let reason = "unknown (known: sleep_ms, inputs, outputs; nearest: sleep_ms)";
         assert_eq!(error.to_string(), format!("engine `null`: option `sleepms`: {reason}"));

@@ -1,6 +1,6 @@
-//! A panic inside an engine's library becomes an error with its whole text and its place.
+//! Turns a panic inside an engine's library into an error with the panic's whole message and location.
 //!
-//! Knows no engine.
+//! Knows nothing about particular engines.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -10,49 +10,51 @@ use flagperf_onnx::panic_text;
 
 use super::EngineError;
 
-/// Panics that are remembered until they are caught: more than one, for engines run in several threads at once.
-const REMEMBERED: usize = 16;
+/// The number of panics that are remembered until they are caught. It is more than one because engines run several
+/// threads at once.
+const PANICS_MAX: usize = 16;
 
-/// Text and place of the last panics, in whichever thread of the engine they were.
-static LAST: Mutex<VecDeque<(String, String)>> = Mutex::new(VecDeque::new());
+/// Message and location of the latest panics of all threads, newest first.
+static RECENT: Mutex<VecDeque<(String, String)>> = Mutex::new(VecDeque::new());
 
-/// Does `work`, a call into the library of `engine`; `doing` says what it is for.
+/// Runs `work`, a call into the library of `engine`; `doing` describes the call in the error message.
 ///
 /// # Errors
-/// Those of `work`; [`EngineError::Failed`] when it panics.
-pub(super) fn caught<T>(
+/// Those of `work`, and [`EngineError::Failed`] when `work` panics.
+pub(super) fn catch_panic<T>(
     engine: &str,
     doing: &str,
     work: impl FnOnce() -> Result<T, EngineError>,
 ) -> Result<T, EngineError> {
-    note_places();
-    // What the panic left half done is the engine's session, which nobody uses after an error.
+    record_locations();
+    // A panic leaves only the engine's session in an inconsistent state, and a session is not used after an error.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic_text(&*panic).to_owned();
-        let place = place_of(&text).map(|place| format!(", at {place}")).unwrap_or_default();
-        Err(EngineError::Failed(format!("engine `{engine}` panicked while {doing}: {text}{place}")))
+        let location = location_of(&text).map(|location| format!(", at {location}")).unwrap_or_default();
+        Err(EngineError::Failed(format!("engine `{engine}` panicked while {doing}: {text}{location}")))
     })
 }
 
-/// From now on the place of each panic is noted: what is caught carries the text alone.
-fn note_places() {
-    static NOTED: Once = Once::new();
-    NOTED.call_once(|| {
+/// Installs a hook that records the location of each panic: the payload of a caught panic contains the message only.
+fn record_locations() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
         let print = take_hook();
         set_hook(Box::new(move |panic| {
-            if let Some(place) = panic.location() {
-                let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-                last.truncate(REMEMBERED - 1);
-                last.push_front((panic_text(panic.payload()).to_owned(), format!("{}:{}", place.file(), place.line())));
+            if let Some(location) = panic.location() {
+                let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+                recent.truncate(PANICS_MAX - 1);
+                let location = format!("{}:{}", location.file(), location.line());
+                recent.push_front((panic_text(panic.payload()).to_owned(), location));
             }
             print(panic);
         }));
     });
 }
 
-fn place_of(text: &str) -> Option<String> {
-    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    last.iter().find(|(noted, _)| noted == text).map(|(_, place)| place.clone())
+fn location_of(text: &str) -> Option<String> {
+    let recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    recent.iter().find(|(recorded, _)| recorded == text).map(|(_, location)| location.clone())
 }
 
 #[cfg(test)]
@@ -62,26 +64,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_an_error_with_its_whole_text_and_place() {
+    fn a_panic_becomes_an_error_with_its_whole_message_and_location() {
         let long = "word ".repeat(2_000);
-        let error = caught::<()>("toy", "loading", || panic!("step {long}")).unwrap_err().to_string();
+        let error = catch_panic::<()>("toy", "loading", || panic!("step {long}")).unwrap_err().to_string();
         assert!(error.starts_with("engine `toy` panicked while loading: step word word "), "{error}");
         assert!(error.contains(&long) && error.contains(", at runtime/engine/panics.rs:"), "{error}");
     }
 
     #[test]
-    fn a_panic_in_a_thread_of_the_engine_has_its_place_too() {
+    fn a_panic_in_an_engine_thread_is_reported_with_its_location() {
         let pool = ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-        let error = caught::<()>("toy", "computing", || pool.install(|| panic!("no such axis"))).unwrap_err();
+        let error = catch_panic::<()>("toy", "computing", || pool.install(|| panic!("no such axis"))).unwrap_err();
         let error = error.to_string();
         let begins = "engine `toy` panicked while computing: no such axis, at runtime/engine/panics.rs:";
         assert!(error.starts_with(begins), "{error}");
     }
 
     #[test]
-    fn errors_and_results_pass() {
-        assert_eq!(caught("toy", "loading", || Ok(7)), Ok(7));
+    fn results_and_errors_pass_through() {
+        assert_eq!(catch_panic("toy", "loading", || Ok(7)), Ok(7));
         let error = EngineError::Failed("no".to_owned());
-        assert_eq!(caught::<()>("toy", "loading", || Err(error.clone())), Err(error));
+        assert_eq!(catch_panic::<()>("toy", "loading", || Err(error.clone())), Err(error));
     }
 }

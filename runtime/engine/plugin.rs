@@ -1,10 +1,10 @@
-//! The plug-in row: an engine in a shared library that a vendor brings, through the C interface of `flagperf-plugin`.
+//! The table row of plug-ins: engines in shared libraries of vendors, called by the C interface of `flagperf-plugin`.
 //!
-//! Knows no vendor: the library is named in `vendor.yaml`. What a plug-in says and gives is checked; what it does to
-//! this process's memory is not, which is why a phase is a process.
+//! Does not depend on a vendor: `vendor.yaml` names the library. The host checks every value that a plug-in returns. It
+//! cannot check what a plug-in does to the memory of this process, which is why each phase is a process of its own.
 
 mod calls;
-mod given;
+mod model_file;
 mod library;
 mod questions;
 mod session;
@@ -15,17 +15,17 @@ use flagperf_plugin::abi::FLAGPERF_ABI_VERSION;
 
 pub use library::open_plugin;
 
-use super::{Artifact, Engine, EngineError, Facts, Options, Session, Unavailable};
+use super::{Artifact, Engine, EngineError, EngineFacts, LoadOptions, Session, Unavailable};
 
-/// Engines in shared libraries. What one of them can do, it says itself when it is loaded.
+/// The row for every engine in a shared library. What one plug-in supports is known only after its library is loaded.
 #[derive(Debug)]
 pub struct Plugin;
 
 impl Engine for Plugin {
-    fn facts(&self) -> Facts {
-        Facts {
+    fn facts(&self) -> EngineFacts {
+        EngineFacts {
             takes_library: true,
-            ..Facts::widest(
+            ..EngineFacts::unrestricted(
                 "plugin",
                 "an engine in a shared library that the vendor brings, named by `library` in its vendor.yaml",
             )
@@ -33,19 +33,19 @@ impl Engine for Plugin {
     }
 
     fn check(&self) -> Result<String, Unavailable> {
-        Ok(format!("{FLAGPERF_ABI_VERSION} (of the plug-in interface)"))
+        Ok(format!("{FLAGPERF_ABI_VERSION} (plug-in interface)"))
     }
 
-    fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
-        let library = options.library.as_ref().ok_or_else(no_library)?;
+    fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
+        let library = options.library.as_ref().ok_or_else(missing_library)?;
         open_plugin(&options.folder.join(library))?.load(artifact, options)
     }
 }
 
-fn no_library() -> Unavailable {
+fn missing_library() -> Unavailable {
     Unavailable {
-        reason: "engine `plugin` was given no library".to_owned(),
-        remedy: "name it in vendor.yaml: `{engine: plugin, library: engines/libmychip.so}`".to_owned(),
+        reason: "engine `plugin` has no `library`".to_owned(),
+        remedy: "set it in vendor.yaml: `{engine: plugin, library: engines/libmychip.so}`".to_owned(),
     }
 }
 
@@ -55,23 +55,24 @@ mod tests {
 
     use super::*;
 
-    fn refusal(library: Option<&str>) -> EngineError {
-        let options = Options { library: library.map(Into::into), folder: "vendors/chip".into(), ..Options::default() };
+    fn load_error(library: Option<&str>) -> EngineError {
+        let options =
+            LoadOptions { library: library.map(Into::into), folder: "vendors/chip".into(), ..LoadOptions::default() };
         Plugin.load(Artifact::Onnx(Path::new("model.onnx")), &options).err().unwrap()
     }
 
     #[test]
-    fn a_library_that_went_missing_is_named_with_what_to_do() {
-        let error = refusal(Some("engines/libchip.so"));
+    fn a_missing_library_is_named_with_a_hint() {
+        let error = load_error(Some("engines/libchip.so"));
         let reason = "the library `vendors/chip/engines/libchip.so` cannot be read: No such file or directory";
         assert!(error.to_string().starts_with(reason), "{error}");
         assert!(error.hint().starts_with("build it first: "), "{}", error.hint());
     }
 
     #[test]
-    fn a_plug_in_without_a_library_says_where_it_is_named() {
-        let error = refusal(None);
-        assert_eq!(error.to_string(), "engine `plugin` was given no library");
+    fn a_plug_in_without_a_library_has_a_hint_about_vendor_yaml() {
+        let error = load_error(None);
+        assert_eq!(error.to_string(), "engine `plugin` has no `library`");
         assert!(error.hint().contains("vendor.yaml"), "{}", error.hint());
     }
 }

@@ -1,6 +1,6 @@
-//! rten: a compiler in pure Rust. Loads ONNX files, computes on the processor in 32-bit floats.
+//! rten: a compiler in pure Rust. Loads ONNX files and computes on the CPU in fp32.
 //!
-//! Knows no graph of ours: it is given files.
+//! Accepts no graphs in memory: it loads files.
 
 use std::error::Error;
 use std::path::Path;
@@ -11,37 +11,42 @@ use flagperf_onnx::{Element, Graph, ValueInfo};
 use rten::{LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView, ValueView};
 use rten_tensor::Layout;
 
-use super::options::{Asked, lacks_threads, threads};
-use super::panics::caught;
-use super::{Artifact, Engine, EngineError, Facts, Options, Roles, Session, Unavailable, Value, check_inputs, model};
+use super::options::{EngineOptions, thread_count, thread_start_error};
+use super::panics::catch_panic;
+use super::{
+    Artifact, Engine, EngineError, EngineFacts, LoadOptions, Roles, Session, Unavailable, Value, check_inputs, model,
+};
 use crate::tensor::{DType, Tensor};
 
-/// Copies the weights of matrix products into the layout that computes fastest, at load; on unless switched off.
+/// Whether loading copies the weights of matrix products into the fastest layout; true by default.
 const PREPACK: &str = "prepack_weights";
-/// Fuses operators and folds constants at load; on unless switched off.
+/// Whether loading fuses operators and folds constants; true by default.
 const OPTIMIZE: &str = "optimize";
 
 /// The compiler rten.
 ///
-/// It knows neither i64 nor bool: inputs of these types are given to it as i32 (a value that does not fit is an error),
-/// outputs come back as the type that the file declares.
+/// rten supports neither i64 nor bool: inputs of these types are converted to i32 (a value that does not fit is an
+/// error), and outputs are converted to the type that the file declares.
 #[derive(Debug)]
 pub struct Rten;
 
 impl Rten {
-    /// Version of the crate, as in `Cargo.lock`.
+    /// The version of the crate `rten` in `Cargo.lock`.
     pub(super) const VERSION: &str = "0.27.0";
 }
 
 impl Engine for Rten {
-    fn facts(&self) -> Facts {
-        Facts {
+    fn facts(&self) -> EngineFacts {
+        EngineFacts {
             roles: Roles { framework: false, compiler: true },
             precisions: &[DType::F32],
-            // It has Attention, RMSNormalization and RotaryEmbedding of 23, but not TensorScatter of 24.
+            // rten has Attention, RMSNormalization and RotaryEmbedding of version 23, but not TensorScatter of 24.
             opset_max: 23,
             takes_compiled: false,
-            ..Facts::widest("rten", "compiler in pure Rust for the processor (AVX2, AVX-512, Neon), loads ONNX files")
+            ..EngineFacts::unrestricted(
+                "rten",
+                "compiler in pure Rust for the processor (AVX2, AVX-512, Neon), loads ONNX files",
+            )
         }
     }
 
@@ -49,57 +54,60 @@ impl Engine for Rten {
         Ok(Rten::VERSION.to_owned())
     }
 
-    fn check_options(&self, options: &Options) -> Result<(), EngineError> {
-        let asked = Asked::check(self, options, &[PREPACK, OPTIMIZE])?;
-        asked.switch(PREPACK).and(asked.switch(OPTIMIZE)).map(drop)
+    fn check_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
+        let engine_options = EngineOptions::with_known_keys(self, options, &[PREPACK, OPTIMIZE])?;
+        engine_options.boolean(PREPACK).and(engine_options.boolean(OPTIMIZE)).map(drop)
     }
 
-    fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
-        let asked = Asked::check(self, options, &[PREPACK, OPTIMIZE])?;
-        let Artifact::Onnx(path) = artifact else { return Err(asked.refuse_artifact("an ONNX file", artifact)) };
+    fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
+        let engine_options = EngineOptions::with_known_keys(self, options, &[PREPACK, OPTIMIZE])?;
+        let Artifact::Onnx(path) = artifact else {
+            return Err(engine_options.artifact_error("an ONNX file", artifact));
+        };
         let graph = model::read(path)?;
         model::check(self, &graph, options.precision)?;
         let mut model = ModelOptions::with_all_ops();
-        model.prepack_weights(asked.switch(PREPACK)?.unwrap_or(true));
-        model.enable_optimization(asked.switch(OPTIMIZE)?.unwrap_or(true));
-        let model =
-            caught("rten", "loading the model", || model.load_file(path).map_err(|error| not_loaded(path, &error)))?;
-        let [fed, asked_for] = [&graph.inputs, &graph.outputs].map(|infos| ids(&model, infos));
-        let (fed, asked_for) = (fed?, asked_for?);
-        let threads = threads(options);
-        let pool = Some(Arc::new(pool(threads)?));
+        model.prepack_weights(engine_options.boolean(PREPACK)?.unwrap_or(true));
+        model.enable_optimization(engine_options.boolean(OPTIMIZE)?.unwrap_or(true));
+        let load = || model.load_file(path).map_err(|error| load_error(path, &error));
+        let model = catch_panic("rten", "loading the model", load)?;
+        let [input_ids, output_ids] = [&graph.inputs, &graph.outputs].map(|infos| node_ids(&model, infos));
+        let (input_ids, output_ids) = (input_ids?, output_ids?);
+        let threads = thread_count(options);
+        let pool = Some(Arc::new(start_pool(threads)?));
         let Graph { inputs, outputs, .. } = graph;
-        Ok(Box::new(RtenSession { model, inputs, outputs, fed, asked_for, threads, pool }))
+        Ok(Box::new(RtenSession { model, inputs, outputs, input_ids, output_ids, threads, pool }))
     }
 }
 
-/// Threads of the session's own. rten goes on without them when they cannot be started, and computes in the caller.
-fn pool(threads: usize) -> Result<ThreadPool, EngineError> {
+/// Starts the session's own threads. When they cannot be started, rten silently computes in the calling thread; this
+/// function returns an error instead.
+fn start_pool(threads: usize) -> Result<ThreadPool, EngineError> {
     let pool = ThreadPool::with_num_threads(threads);
     let caller = thread::current().id();
     if pool.run(|| thread::current().id()) == caller {
-        return Err(lacks_threads("rten", threads, &"the system refuses"));
+        return Err(thread_start_error("rten", threads, &"the operating system refused"));
     }
     Ok(pool)
 }
 
-/// rten's nodes of these names.
-fn ids(model: &Model, infos: &[ValueInfo]) -> Result<Vec<NodeId>, EngineError> {
+/// Returns the ids of rten's nodes with these names.
+fn node_ids(model: &Model, infos: &[ValueInfo]) -> Result<Vec<NodeId>, EngineError> {
     infos.iter().map(|info| model.node_id(&info.name).map_err(|error| EngineError::Failed(error.to_string()))).collect()
 }
 
-/// What rten says of a file that it could not load, with the operator and node where it names them.
-fn not_loaded(path: &Path, error: &LoadError) -> EngineError {
+/// Converts rten's error about a file, with the operator and the node when rten's message contains them.
+fn load_error(path: &Path, error: &LoadError) -> EngineError {
     let cause = error.source().map(ToString::to_string).unwrap_or_default();
-    let lacks = cause.strip_suffix(" operator not supported or not enabled");
-    match (error.kind(), lacks) {
+    let unsupported = cause.strip_suffix(" operator not supported or not enabled");
+    match (error.kind(), unsupported) {
         (LoadErrorKind::OperatorInvalid, Some(op)) => EngineError::Operator {
             engine: "rten",
             op: op.to_owned(),
             node: error.node().unwrap_or_default().to_owned(),
         },
         (LoadErrorKind::UnknownFileType, _) => {
-            EngineError::Failed(format!("`{}`: rten knows a model by the ending of its name, `.onnx`", path.display()))
+            EngineError::Failed(format!("`{}`: rten loads only files with the extension `.onnx`", path.display()))
         }
         _ => EngineError::Failed(format!("`{}`: {error}", path.display())),
     }
@@ -109,8 +117,8 @@ struct RtenSession {
     model: Model,
     inputs: Vec<ValueInfo>,
     outputs: Vec<ValueInfo>,
-    fed: Vec<NodeId>,
-    asked_for: Vec<NodeId>,
+    input_ids: Vec<NodeId>,
+    output_ids: Vec<NodeId>,
     threads: usize,
     pool: Option<Arc<ThreadPool>>,
 }
@@ -127,15 +135,15 @@ impl Session for RtenSession {
     fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
-        let given = self.inputs.iter().zip(&tensors).map(|(info, tensor)| lend(&info.name, tensor));
-        let fed = self.fed.iter().copied().zip(given);
-        let fed = fed.map(|(id, value)| Ok((id, value?))).collect::<Result<Vec<_>, EngineError>>()?;
+        let values = self.inputs.iter().zip(&tensors).map(|(info, tensor)| to_rten(&info.name, tensor));
+        let inputs = self.input_ids.iter().copied().zip(values);
+        let inputs = inputs.map(|(id, value)| Ok((id, value?))).collect::<Result<Vec<_>, EngineError>>()?;
         let options = RunOptions::default().with_thread_pool(self.pool.clone());
-        let values = caught("rten", "computing", || {
-            let run = self.model.run(fed, &self.asked_for, Some(options));
+        let values = catch_panic("rten", "computing", || {
+            let run = self.model.run(inputs, &self.output_ids, Some(options));
             run.map_err(|error| EngineError::Failed(error.to_string()))
         })?;
-        self.outputs.iter().zip(values).map(|(info, value)| take(info, value).map(Value::Host)).collect()
+        self.outputs.iter().zip(values).map(|(info, value)| from_rten(info, value).map(Value::Host)).collect()
     }
 
     fn threads(&self) -> usize {
@@ -143,13 +151,13 @@ impl Session for RtenSession {
     }
 }
 
-/// A view of the tensor's own memory; integers that rten does not know are converted.
-fn lend<'a>(name: &str, tensor: &'a Tensor) -> Result<ValueOrView<'a>, EngineError> {
+/// Returns a view of the tensor's own memory, or a converted copy of integers that rten does not support.
+fn to_rten<'a>(name: &str, tensor: &'a Tensor) -> Result<ValueOrView<'a>, EngineError> {
     fn elements<T: Element>(tensor: &Tensor) -> &[T] {
         tensor.as_slice().expect("matched by the element type")
     }
-    fn fits<T, E>(made: Result<T, E>) -> T {
-        made.unwrap_or_else(|_| unreachable!("a tensor has as many elements as its shape says"))
+    fn fits<T, E>(view: Result<T, E>) -> T {
+        view.unwrap_or_else(|_| unreachable!("a tensor's number of elements follows from its shape"))
     }
     let shape = tensor.shape();
     Ok(match tensor.dtype() {
@@ -162,19 +170,18 @@ fn lend<'a>(name: &str, tensor: &'a Tensor) -> Result<ValueOrView<'a>, EngineErr
         }
         DType::I64 => fits(rten::Value::from_shape(shape, narrow(name, elements::<i64>(tensor))?)).into(),
         DType::F64 | DType::F16 | DType::BF16 => {
-            return Err(EngineError::Failed(format!("input `{name}`: rten has no `{}`", tensor.dtype())));
+            return Err(EngineError::Failed(format!("input `{name}`: rten does not support `{}`", tensor.dtype())));
         }
     })
 }
 
 fn narrow(name: &str, elements: &[i64]) -> Result<Vec<i32>, EngineError> {
-    let too_large =
-        |x| EngineError::Failed(format!("input `{name}`: `{x}` does not fit the 32 bits that rten computes in"));
+    let too_large = |x| EngineError::Failed(format!("input `{name}`: `{x}` does not fit in rten's 32-bit integers"));
     elements.iter().map(|x| i32::try_from(*x).map_err(|_| too_large(x))).collect()
 }
 
-/// The tensor of an output, over rten's own memory where the file declares the type that rten computes in.
-fn take(info: &ValueInfo, value: rten::Value) -> Result<Tensor, EngineError> {
+/// Converts an output to a tensor, without a copy when the file declares the type that rten computes in.
+fn from_rten(info: &ValueInfo, value: rten::Value) -> Result<Tensor, EngineError> {
     let shape = value.shape().to_vec();
     let tensor = match value {
         rten::Value::FloatTensor(tensor) => Tensor::from_vec(shape, tensor.into_data()),
@@ -191,40 +198,40 @@ mod tests {
     use super::*;
 
     fn refusal(artifact: Artifact<'_>, precision: DType) -> String {
-        let options = Options { precision, ..Options::default() };
+        let options = LoadOptions { precision, ..LoadOptions::default() };
         Rten.load(artifact, &options).err().unwrap().to_string()
     }
 
     #[test]
-    fn half_precision_is_refused_rather_than_passed_off() {
+    fn fp16_is_rejected_rather_than_silently_widened() {
         let error = refusal(Artifact::Onnx(Path::new("model.onnx")), DType::F16);
-        assert_eq!(error, "engine `rten` does not compute in `f16` (it has: f32)");
+        assert_eq!(error, "engine `rten` does not compute in `f16` (supported: f32)");
     }
 
     #[test]
-    fn a_missing_file_is_named() {
+    fn the_error_for_a_missing_file_contains_its_path() {
         let error = refusal(Artifact::Onnx(Path::new("no/such.onnx")), DType::F32);
         assert!(error.contains("`no/such.onnx`") && error.contains("No such file"), "{error}");
     }
 
     #[test]
-    fn a_graph_in_memory_is_refused_by_its_name() {
+    fn a_graph_in_memory_is_rejected() {
         let graph = flagperf_onnx::Graph { name: "toy".to_owned(), ..Default::default() };
         let error = refusal(Artifact::Graph(&graph), DType::F32);
-        assert_eq!(error, "engine `rten` takes an ONNX file, not the graph `toy`");
+        assert_eq!(error, "engine `rten` accepts an ONNX file, not the graph `toy`");
     }
 
     #[test]
-    fn an_integer_beyond_32_bits_is_an_error_that_names_the_input() {
+    fn the_error_for_an_integer_beyond_32_bits_names_the_input() {
         let tensor = Tensor::from_vec([2], vec![1i64, 1 << 40]).unwrap();
-        let error = lend("ids", &tensor).unwrap_err().to_string();
-        assert_eq!(error, "input `ids`: `1099511627776` does not fit the 32 bits that rten computes in");
+        let error = to_rten("ids", &tensor).unwrap_err().to_string();
+        assert_eq!(error, "input `ids`: `1099511627776` does not fit in rten's 32-bit integers");
     }
 
     #[test]
-    fn floats_are_lent_without_a_copy() {
+    fn floats_are_passed_without_a_copy() {
         let tensor = Tensor::from_vec([2, 2], vec![1.0f32; 4]).unwrap();
-        let ValueOrView::View(ValueView::FloatTensor(view)) = lend("x", &tensor).unwrap() else { panic!("no view") };
+        let ValueOrView::View(ValueView::FloatTensor(view)) = to_rten("x", &tensor).unwrap() else { panic!("no view") };
         assert_eq!(view.data().unwrap().as_ptr().cast(), tensor.bytes().as_ptr());
     }
 }

@@ -1,4 +1,4 @@
-//! The trait that every engine implements, and the values that pass through it.
+//! The traits that every engine implements, and the values that pass through them.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -12,44 +12,44 @@ use crate::event::{PluginFacts, SidecarFacts};
 use crate::tensor::{DType, HostMemory, Tensor, TensorSpec};
 use crate::units::{Bytes, Seconds};
 
-/// What a session is loaded from.
+/// The model that a session is loaded from.
 #[derive(Clone, Copy, Debug)]
 pub enum Artifact<'a> {
-    /// A graph in memory: what frameworks take.
+    /// A graph in memory, for frameworks.
     Graph(&'a Graph),
-    /// An ONNX file: what compilers take.
+    /// An ONNX file, for compilers.
     Onnx(&'a Path),
-    /// A file that the compiler made earlier (`exist_compiler_path`).
+    /// A file that the compiler wrote earlier (`exist_compiler_path`).
     Compiled(&'a Path),
 }
 
-/// How a session is loaded.
+/// The settings for loading one session.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// The vendor's folder: relative paths of `library` and `command` count from here.
+pub struct LoadOptions {
+    /// The vendor's folder; relative paths in `library` and `command` are resolved against it.
     pub folder: PathBuf,
     /// The shared library, for an engine that the vendor brings as a plug-in.
     pub library: Option<PathBuf>,
-    /// Where files may be put that are of no use after the process.
+    /// The folder for temporary files, which nothing needs once the process has ended.
     pub scratch: PathBuf,
     /// Program and arguments, for an engine that the vendor brings as a sidecar.
     pub command: Vec<String>,
-    /// Threads to compute with; 0 is the engine's default.
+    /// The number of threads to compute with; 0 selects the engine's default.
     pub threads: usize,
-    /// Rows of a full batch.
+    /// The number of rows in a full batch.
     pub batch_size: usize,
-    /// The floating-point type to compute in; an engine that lacks it refuses.
+    /// The floating-point type to compute in. An engine that does not support it returns an error.
     pub precision: DType,
-    /// Further options from the vendor's overlay, by the engine's own names.
+    /// Further options from the vendor's overlay, under the engine's own names.
     pub extra: IndexMap<String, serde_json::Value>,
-    /// The merged configuration of the case, for an engine that hands it on to code of the vendor's.
+    /// The merged configuration of the case, for engines that pass it on to the vendor's code.
     pub config: IndexMap<String, serde_json::Value>,
 }
 
-impl Default for Options {
-    /// Batches of one row in f32, everything else left to the engine.
+impl Default for LoadOptions {
+    /// Batches of one row in fp32; everything else is left to the engine.
     fn default() -> Self {
-        Options {
+        LoadOptions {
             folder: PathBuf::new(),
             library: None,
             scratch: std::env::temp_dir(),
@@ -63,40 +63,40 @@ impl Default for Options {
     }
 }
 
-/// Which sides of a case an engine can take.
+/// The phases that an engine can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Roles {
-    /// It can validate: it takes a graph.
+    /// Whether the engine can run the validation phase; it is then given a graph.
     pub framework: bool,
-    /// It can infer: it takes a file.
+    /// Whether the engine can run the inference phase; it is then given a file.
     pub compiler: bool,
 }
 
-/// What an engine is, whatever machine it is on.
+/// The properties of an engine that do not depend on the machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts {
-    /// Lower-case name, unique in the table.
+pub struct EngineFacts {
+    /// The lower-case name, unique in the table.
     pub name: &'static str,
-    /// One line on what it is, for `doctor` and the documentation.
+    /// A one-line description for `doctor` and the documentation.
     pub about: &'static str,
-    /// Which sides of a case it can take.
+    /// The phases that the engine can run.
     pub roles: Roles,
-    /// Floating-point types that it computes in.
+    /// The floating-point types that the engine computes in.
     pub precisions: &'static [DType],
-    /// Highest version of the standard operator set that it knows.
+    /// The highest version of the standard ONNX operator set that the engine supports.
     pub opset_max: i64,
-    /// Whether it loads a file that it made earlier ([`Artifact::Compiled`]).
+    /// Whether the engine loads files that it wrote earlier ([`Artifact::Compiled`]).
     pub takes_compiled: bool,
-    /// Whether it is in a shared library that the vendor brings ([`Options::library`]).
+    /// Whether the engine needs a shared library that the vendor brings ([`LoadOptions::library`]).
     pub takes_library: bool,
-    /// Whether it is a process that the vendor brings ([`Options::command`]).
+    /// Whether the engine needs a process that the vendor brings ([`LoadOptions::command`]).
     pub takes_command: bool,
 }
 
-impl Facts {
-    /// Those of an engine that takes whatever can be asked of one, in this process; a row says where its own is narrower.
-    pub(super) const fn widest(name: &'static str, about: &'static str) -> Self {
-        Facts {
+impl EngineFacts {
+    /// The facts of an in-process engine without any restriction; each row of the table overrides what it restricts.
+    pub(super) const fn unrestricted(name: &'static str, about: &'static str) -> Self {
+        EngineFacts {
             name,
             about,
             roles: Roles { framework: true, compiler: true },
@@ -111,79 +111,81 @@ impl Facts {
 
 /// A framework or compiler: one row of the table of engines.
 pub trait Engine: Sync {
-    /// What it is.
-    fn facts(&self) -> Facts;
+    /// Returns the properties of the engine that do not depend on the machine.
+    fn facts(&self) -> EngineFacts;
 
-    /// Its name.
+    /// The engine's name.
     fn name(&self) -> &'static str {
         self.facts().name
     }
 
-    /// Floating-point types that it computes in.
+    /// The floating-point types that the engine computes in.
     fn precisions(&self) -> &'static [DType] {
         self.facts().precisions
     }
 
-    /// Which sides of a case it can take.
+    /// The phases that the engine can run.
     fn roles(&self) -> Roles {
         self.facts().roles
     }
 
-    /// Whether it works on this machine: the version of the library behind it, or why not.
+    /// Checks whether the engine works on this machine, and returns the version of the library behind it.
     ///
     /// # Errors
-    /// When the engine cannot be used here.
+    /// When the engine cannot be used on this machine.
     fn check(&self) -> Result<String, Unavailable>;
 
-    /// Checks the options of a load, as far as this needs neither a model nor a library. Options that are handed on to
-    /// a vendor's code are the vendor's to check.
+    /// Checks the options of a load as far as this is possible without a model or a library. Options that are passed on
+    /// to a vendor's code are checked by that code.
     ///
     /// # Errors
-    /// [`EngineError::Option`] for an option that the engine does not know, or a value that it does not take.
-    fn check_options(&self, options: &Options) -> Result<(), EngineError> {
+    /// [`EngineError::Option`] for an unknown option or an invalid value.
+    fn check_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
         let _ = options;
         Ok(())
     }
 
-    /// Loads (and, for compilers, compiles) a model.
+    /// Loads a model; a compiler also compiles it.
     ///
     /// # Errors
-    /// When the artifact or an option is not what the engine takes, or the library behind it fails.
-    fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError>;
+    /// When the engine does not accept the artifact or an option, or when the library behind it fails.
+    fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError>;
 }
 
 /// A loaded model.
 pub trait Session: Send {
-    /// What it is fed, in order.
+    /// The model's inputs, in order.
     fn inputs(&self) -> &[ValueInfo];
 
-    /// What it gives, in order.
+    /// The model's outputs, in order.
     fn outputs(&self) -> &[ValueInfo];
 
-    /// Memory of `bytes` for the input at `index`, in the form that the engine takes fastest (heap, pinned, shared).
+    /// Allocates `bytes` of memory for the input at `index`, of the kind that the engine reads fastest (heap, pinned or
+    /// shared).
     ///
     /// # Errors
-    /// When the memory cannot be had.
+    /// When the allocation fails.
     fn lend(&mut self, index: usize, bytes: usize) -> Result<Box<dyn LentMemory>, EngineError> {
         let _ = index;
         HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>)
     }
 
-    /// Runs the model on inputs in the session's order. Outputs may still be under way on the device.
+    /// Runs the model on inputs in the session's order. The device may still be computing the outputs when this
+    /// returns.
     ///
     /// # Errors
-    /// When an input is not what the model takes (names the input), or computing fails.
+    /// When an input does not match the model (the error contains the input's name), or the computation fails.
     fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError>;
 
-    /// Waits until everything submitted is computed.
+    /// Waits until everything submitted has been computed.
     ///
     /// # Errors
-    /// When computing failed.
+    /// When the computation failed.
     fn sync(&mut self) -> Result<(), EngineError> {
         Ok(())
     }
 
-    /// Memory in use on the device; `None` when the engine does not say.
+    /// The memory in use on the device; `None` when the engine does not report it.
     fn device_memory(&self) -> Option<Bytes> {
         None
     }
@@ -193,65 +195,67 @@ pub trait Session: Send {
         "cpu".to_owned()
     }
 
-    /// Version of the device's driver, where it has one that tells.
+    /// The version of the device's driver; `None` when it is not known.
     fn driver(&self) -> Option<String> {
         None
     }
 
-    /// Threads it really computes with; 0 when it does not say.
+    /// The number of threads that the engine really computes with; 0 when the engine does not report it.
     fn threads(&self) -> usize {
         0
     }
 
-    /// Answers a question of a script's about the loaded model: `layers`. Each engine says which it answers.
+    /// Answers a script's question about the loaded model, for example `layers`. Each engine documents the questions
+    /// that it supports.
     ///
     /// # Errors
-    /// [`EngineError::Question`] when it does not answer this one, or not with this argument.
+    /// [`EngineError::Question`] when the engine does not support this question or this argument.
     fn ask(&mut self, question: &str, argument: &serde_json::Value) -> Result<serde_json::Value, EngineError> {
         let _ = argument;
         Err(EngineError::Question {
             engine: None,
             question: question.to_owned(),
-            reason: "unknown (this engine answers none)".to_owned(),
+            reason: "unknown (this engine supports no questions)".to_owned(),
         })
     }
 
-    /// Changes a setting of the loaded model, for what is submitted from now on: `profile`. Inputs and outputs may change
-    /// with it. Each engine says which it takes.
+    /// Changes a setting of the loaded model, for example `profile`, for all later submissions. The inputs and outputs
+    /// may change with it. Each engine documents the settings that it supports.
     ///
     /// # Errors
-    /// [`EngineError::Setting`] when there is no such setting, or it does not take this value.
+    /// [`EngineError::Setting`] when the engine does not support this setting or this value.
     fn tune(&mut self, setting: &str, value: &serde_json::Value) -> Result<(), EngineError> {
         let _ = value;
         Err(EngineError::Setting {
             engine: None,
             setting: setting.to_owned(),
-            reason: "unknown (this engine takes none)".to_owned(),
+            reason: "unknown (this engine has no settings)".to_owned(),
         })
     }
 
-    /// Nodes of the model by the provider that runs them, by the library's own names; empty when it has no providers.
+    /// The number of nodes that each provider runs, under the library's own names; empty when the engine has no
+    /// providers.
     fn nodes_by_provider(&self) -> IndexMap<String, u64> {
         IndexMap::new()
     }
 
-    /// Time that the vendor's own code asked to have taken off (FlagPerf's `foo_time`) since this was last called;
-    /// `None` when it asks for none. It is recorded, and never subtracted.
+    /// Returns the time that the vendor's own code asked to have subtracted (FlagPerf's `foo_time`) since the last
+    /// call; `None` when the code never asks for any. This time is recorded, and never subtracted.
     fn vendor_time(&mut self) -> Option<Seconds> {
         None
     }
 
-    /// Peak resident memory of processes that the engine computes in beside this one.
+    /// The peak resident memory of the other processes that the engine computes in.
     fn process_memory_max(&self) -> Option<Bytes> {
         None
     }
 
-    /// The plug-in that it runs in, when it does.
+    /// The plug-in behind this session, if there is one.
     fn plugin(&self) -> Option<PluginFacts> {
         None
     }
 
-    /// The process that it runs in, when it does.
+    /// The sidecar behind this session, if there is one.
     fn sidecar(&self) -> Option<SidecarFacts> {
         None
     }
@@ -267,7 +271,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Shape and type.
+    /// The shape and the element type.
     pub fn spec(&self) -> TensorSpec {
         match self {
             Value::Host(tensor) => tensor.spec(),
@@ -275,10 +279,10 @@ impl Value {
         }
     }
 
-    /// The tensor in host memory; copies when it is on a device.
+    /// Returns the tensor in host memory, copying it when it is on a device.
     ///
     /// # Errors
-    /// When computing it failed, or the copy does.
+    /// When the tensor's computation or the copy fails.
     pub fn to_host(&self) -> Result<Tensor, EngineError> {
         match self {
             Value::Host(tensor) => Ok(tensor.clone()),
@@ -289,22 +293,22 @@ impl Value {
 
 /// A tensor that an engine keeps on its device.
 pub trait DeviceTensor: Send + Sync + std::fmt::Debug {
-    /// Shape and type.
+    /// The shape and the element type.
     fn spec(&self) -> TensorSpec;
 
-    /// Copies it to host memory.
+    /// Copies the tensor to host memory.
     ///
     /// # Errors
-    /// When computing it failed, or the copy does.
+    /// When the tensor's computation or the copy fails.
     fn to_host(&self) -> Result<Tensor, EngineError>;
 
-    /// The engine's own type, for a session that takes its own tensors back.
+    /// Returns `self` for downcasting, so that a session recognizes its own tensors as inputs.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Memory that a session lends to the loader: written by it, then read as a tensor.
+/// Memory that a session lends to the loader, which fills it; it is then read as a tensor.
 pub trait LentMemory: HostMemory {
-    /// The bytes, to write to.
+    /// The writable bytes.
     fn bytes_mut(&mut self) -> &mut [u8];
 }
 
@@ -316,10 +320,10 @@ pub struct HeapMemory {
 }
 
 impl HeapMemory {
-    /// `bytes` of zeros.
+    /// Allocates `bytes` zero bytes.
     ///
     /// # Errors
-    /// When there is not that much memory.
+    /// [`EngineError::OutOfMemory`] when the allocation fails.
     pub fn zeroed(bytes: usize) -> Result<Self, EngineError> {
         let count = bytes.div_ceil(size_of::<u64>());
         let mut words = Vec::new();
@@ -341,25 +345,26 @@ impl LentMemory for HeapMemory {
     }
 }
 
-/// Checks inputs against what a model takes, names of dimensions included: one size a name.
+/// Checks inputs against the model's, including that every dimension of the same name has the same size.
 ///
 /// # Errors
 /// [`EngineError::InputCount`] or [`EngineError::Input`].
-pub fn check_inputs(takes: &[ValueInfo], given: &[Value]) -> Result<(), EngineError> {
-    if takes.len() != given.len() {
-        return Err(EngineError::InputCount { takes: takes.len(), given: given.len() });
+pub fn check_inputs(expected: &[ValueInfo], given: &[Value]) -> Result<(), EngineError> {
+    if expected.len() != given.len() {
+        return Err(EngineError::InputCount { expected: expected.len(), given: given.len() });
     }
     let mut named: IndexMap<&str, usize> = IndexMap::new();
-    for (info, value) in takes.iter().zip(given) {
+    for (info, value) in expected.iter().zip(given) {
         let spec = value.spec();
-        let refused = || EngineError::Input { name: info.name.clone(), takes: info.spec.clone(), given: spec.clone() };
-        let shape = spec.fixed_shape().ok_or_else(refused)?;
+        let mismatch =
+            || EngineError::Input { name: info.name.clone(), expected: info.spec.clone(), given: spec.clone() };
+        let shape = spec.fixed_shape().ok_or_else(mismatch)?;
         let consistent = info.spec.dims.iter().zip(&shape).all(|(dim, size)| match dim {
             crate::tensor::Dim::Named(name) => *named.entry(name).or_insert(*size) == *size,
             _ => true,
         });
         if !info.spec.admits(&shape, spec.dtype) || !consistent {
-            return Err(refused());
+            return Err(mismatch());
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! The table of engines, and looking one up by name.
+//! The table of engines, and the lookup by name.
 //!
-//! Knows no vendor: which of them a vendor offers is said in its `vendor.yaml`.
+//! Knows nothing about vendors: each `vendor.yaml` lists the engines that its vendor offers.
 
 use super::Engine;
 use super::candle::Candle;
@@ -13,26 +13,27 @@ use super::rten::Rten;
 use super::sidecar::Sidecar;
 use super::tract::Tract;
 
-/// Every engine of this build, by name. An engine that cannot be used here keeps its row: `check` says why.
+/// Every engine of this build, in order of name. An engine that cannot be used on this machine keeps its row, and its
+/// `check` reports the reason.
 pub static TABLE: &[&dyn Engine] = &[&Candle, &Null, &OnnxRuntime, &OpenVino, &Plugin, &Rten, &Sidecar, &Tract];
 
-/// The engine of this name.
+/// Returns the engine with this name.
 ///
 /// # Errors
-/// When there is none; the error names those that there are.
+/// [`UnknownEngine`], which lists the known engines.
 pub fn find(name: &str) -> Result<&'static dyn Engine, UnknownEngine> {
     TABLE.iter().copied().find(|engine| engine.name() == name).ok_or_else(|| UnknownEngine::new(name))
 }
 
-/// A name that no engine has.
+/// The error for a name that is not in the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown engine `{name}` (known: {known}{})", .nearest.map(|n| format!("; nearest: {n}")).unwrap_or_default())]
 pub struct UnknownEngine {
-    /// The name asked for.
+    /// The requested name.
     pub name: String,
-    /// The engine that was probably meant.
+    /// The known name that is similar enough to be what the user meant.
     pub nearest: Option<&'static str>,
-    /// Every engine there is, separated by commas.
+    /// The names of all engines, separated by commas.
     pub known: String,
 }
 
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_cannot_be_used_says_why_and_what_to_do() {
+    fn an_unavailable_engine_reports_a_reason_and_a_remedy() {
         for engine in TABLE {
             match engine.check() {
                 Ok(version) => assert!(version.starts_with(|c: char| c.is_ascii_digit()), "{}", engine.name()),
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_those_of_the_lock_file() {
+    fn engine_versions_match_the_lock_file() {
         let locked = include_str!("../../Cargo.lock");
         let versions = [("flagperf", Null::VERSION), ("rten", Rten::VERSION), ("tract-onnx", Tract::VERSION)];
         for (name, version) in versions {
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_engine_names_the_nearest_and_the_known_ones() {
+    fn an_unknown_engine_lists_the_nearest_and_the_known_ones() {
         let error = find("nul").err().unwrap();
         assert_eq!(error.nearest, Some("null"));
         assert!(error.to_string().starts_with("unknown engine `nul` (known: "), "{error}");

@@ -1,5 +1,5 @@
-//! Limits of what a worker tells: long texts are cut, and of each kind of line a step may tell so many; the rest is
-//! counted.
+//! Limits on what a worker emits: long texts are truncated, and each step may emit a limited number of lines of each
+//! kind. Lines beyond the limit are counted.
 
 use std::borrow::Cow;
 
@@ -9,88 +9,89 @@ use super::{Event, Level};
 use crate::step::Step;
 use crate::text;
 
-/// Longest text in an event; what is longer is cut with a mark.
+/// Longest text in an event, in bytes. Longer texts are truncated and marked.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
-/// Longest text in an event that is too long as a whole even so.
-const TEXT_BYTES_LEAST: usize = 256;
-/// Longest line of an event; a worker whose line is longer fails.
+/// Longest text, in bytes, in an event that still exceeds [`LINE_BYTES_MAX`] after truncation to [`TEXT_BYTES_MAX`].
+const SHORT_TEXT_BYTES_MAX: usize = 256;
+/// Longest line of an event, in bytes. The phase fails when a worker writes a longer line.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
-/// Lines of each kind that a step may tell.
+/// Lines of each kind that a step may emit.
 pub const LINES_MAX: u64 = 1000;
-/// Bytes of lines of each kind that a step may tell.
+/// Bytes in lines of each kind that a step may emit.
 pub const LINES_BYTES_MAX: u64 = 1 << 20;
 
-/// The kinds of event that something in a worker may tell any number of.
-const KINDS: [&str; 3] = ["lines of the log", "warnings", "failed samples"];
+/// The kinds of line whose number a worker does not control.
+const KINDS: [&str; 3] = ["log lines", "warnings", "failed samples"];
 
-/// Counts what the step under way has told, and leaves out what is beyond its budget.
+/// Counts the lines of the current step and drops those beyond its limits.
 #[derive(Debug, Default)]
 pub struct EventBudget {
     step: Option<Step>,
-    used: [Used; KINDS.len()],
+    usage: [Usage; KINDS.len()],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Used {
+struct Usage {
     lines: u64,
     bytes: u64,
-    left_out: u64,
+    dropped: u64,
 }
 
 impl EventBudget {
-    /// What is to be told instead of `event`: itself, or nothing when it is beyond the budget. Before a step ends, and
-    /// once when a budget is used up, a line says so.
+    /// Returns the events to emit instead of `event`: the event itself, or nothing when it exceeds the step's limits.
+    /// A warning is added when a limit is reached, and another before the step ends, with the number of dropped lines.
     pub fn admit(&mut self, event: Event) -> Vec<Event> {
         let (kind, bytes) = match &event {
             Event::Log { level: Level::Debug | Level::Info, source, message } => (0, source.len() + message.len()),
             Event::Log { source, message, .. } => (1, source.len() + message.len()),
             Event::SampleFailed { sample, reason } => (2, sample.len() + reason.len()),
             Event::StepBegin { step, .. } => {
-                let before = self.close();
+                let warnings = self.end_step();
                 self.step = Some(*step);
-                return before.into_iter().chain([event]).collect();
+                return warnings.into_iter().chain([event]).collect();
             }
             Event::StepEnd { .. } | Event::Failed(_) | Event::Finished { .. } => {
-                return self.close().into_iter().chain([event]).collect();
+                return self.end_step().into_iter().chain([event]).collect();
             }
             _ => return vec![event],
         };
-        let used = &mut self.used[kind];
+        let usage = &mut self.usage[kind];
         let bytes = bytes.min(TEXT_BYTES_MAX) as u64;
-        if used.left_out == 0 && used.lines < LINES_MAX && used.bytes + bytes <= LINES_BYTES_MAX {
-            used.lines += 1;
-            used.bytes += bytes;
+        if usage.dropped == 0 && usage.lines < LINES_MAX && usage.bytes + bytes <= LINES_BYTES_MAX {
+            usage.lines += 1;
+            usage.bytes += bytes;
             return vec![event];
         }
-        used.left_out += 1;
-        let limits = format!("the limit of a step is {LINES_MAX} lines and {LINES_BYTES_MAX} bytes");
-        let first = (used.left_out == 1).then(|| self.note(format!("further {} are left out: {limits}", KINDS[kind])));
+        usage.dropped += 1;
+        let limits = format!("limit of a step: {LINES_MAX} lines and {LINES_BYTES_MAX} bytes");
+        let first =
+            (usage.dropped == 1).then(|| self.warning(format!("further {} are dropped ({limits})", KINDS[kind])));
         first.into_iter().collect()
     }
 
-    /// Ends the step's budget: says how much of each kind was left out, if some was.
-    fn close(&mut self) -> Vec<Event> {
-        let used = std::mem::take(&mut self.used);
-        let left_out = KINDS.iter().zip(used).filter(|(_, used)| used.left_out > 0);
-        left_out.map(|(kind, used)| self.note(format!("{} {kind} were left out", used.left_out))).collect()
+    /// Resets the counts and returns a warning for each kind of which lines were dropped.
+    fn end_step(&mut self) -> Vec<Event> {
+        let usage = std::mem::take(&mut self.usage);
+        let dropped = KINDS.iter().zip(usage).filter(|(_, usage)| usage.dropped > 0);
+        dropped.map(|(kind, usage)| self.warning(format!("number of dropped {kind}: {}", usage.dropped))).collect()
     }
 
-    fn note(&self, message: String) -> Event {
+    fn warning(&self, message: String) -> Event {
         let source = self.step.map_or("worker", Step::name).to_owned();
         Event::Log { level: Level::Warning, source, message }
     }
 }
 
 impl Event {
-    /// The event as one JSON line without its end, its long texts cut.
+    /// Returns the event as one JSON line without a line break, with long texts truncated.
     pub fn to_line(&self) -> Vec<u8> {
         let line = serde_json::to_vec(self).expect("an event is plain data");
         if line.len() <= TEXT_BYTES_MAX {
             return line;
         }
         let mut value: Value = serde_json::to_value(self).expect("an event is plain data");
-        for bytes_max in [TEXT_BYTES_MAX, TEXT_BYTES_LEAST] {
-            if cut_texts(&mut value, bytes_max) {
+        for bytes_max in [TEXT_BYTES_MAX, SHORT_TEXT_BYTES_MAX] {
+            if truncate_texts(&mut value, bytes_max) {
                 let cut = serde_json::to_vec(&value).expect("a value is plain data");
                 if cut.len() <= LINE_BYTES_MAX {
                     return cut;
@@ -102,47 +103,47 @@ impl Event {
         line
     }
 
-    /// The event of a line, its long texts cut.
+    /// Parses the event on a line and truncates its long texts.
     ///
     /// # Errors
-    /// When the line is no event.
+    /// When the line is not an event.
     pub fn from_line(line: &str) -> Result<Self, serde_json::Error> {
         let event: Event = serde_json::from_str(line)?;
         if line.len() <= TEXT_BYTES_MAX {
             return Ok(event);
         }
         let mut value = serde_json::to_value(&event)?;
-        if cut_texts(&mut value, TEXT_BYTES_MAX) { serde_json::from_value(value) } else { Ok(event) }
+        if truncate_texts(&mut value, TEXT_BYTES_MAX) { serde_json::from_value(value) } else { Ok(event) }
     }
 }
 
-/// Cuts every text and every name that is longer; gives whether there was one.
-fn cut_texts(value: &mut Value, bytes_max: usize) -> bool {
+/// Truncates every text and every key longer than `bytes_max`. Returns whether any was.
+fn truncate_texts(value: &mut Value, bytes_max: usize) -> bool {
     match value {
-        Value::String(whole) => match text::cut(whole, bytes_max) {
+        Value::String(whole) => match text::truncate(whole, bytes_max) {
             Cow::Borrowed(_) => false,
             Cow::Owned(cut) => {
                 *whole = cut;
                 true
             }
         },
-        Value::Array(values) => values.iter_mut().fold(false, |cut, value| cut_texts(value, bytes_max) | cut),
+        Value::Array(values) => values.iter_mut().fold(false, |cut, value| truncate_texts(value, bytes_max) | cut),
         Value::Object(entries) => {
-            let cut = entries.values_mut().fold(false, |cut, value| cut_texts(value, bytes_max) | cut);
-            cut_names(entries, bytes_max) | cut
+            let cut = entries.values_mut().fold(false, |cut, value| truncate_texts(value, bytes_max) | cut);
+            truncate_keys(entries, bytes_max) | cut
         }
         _ => false,
     }
 }
 
-fn cut_names(entries: &mut Map<String, Value>, bytes_max: usize) -> bool {
-    let is_long = |name: &String| matches!(text::cut(name, bytes_max), Cow::Owned(_));
+fn truncate_keys(entries: &mut Map<String, Value>, bytes_max: usize) -> bool {
+    let is_long = |key: &String| matches!(text::truncate(key, bytes_max), Cow::Owned(_));
     if !entries.keys().any(is_long) {
         return false;
     }
-    let renamed = |(index, (name, value)): (usize, (String, Value))| match text::cut(&name, bytes_max) {
-        Cow::Borrowed(_) => (name, value),
-        // Two long names may begin alike; both stay.
+    let renamed = |(index, (key, value)): (usize, (String, Value))| match text::truncate(&key, bytes_max) {
+        Cow::Borrowed(_) => (key, value),
+        // The index keeps two long keys distinct that begin with the same text.
         Cow::Owned(cut) => (format!("{index}: {cut}"), value),
     };
     *entries = std::mem::take(entries).into_iter().enumerate().map(renamed).collect();
@@ -167,46 +168,45 @@ mod tests {
     }
 
     #[test]
-    fn of_a_loop_of_lines_a_step_tells_the_first_and_how_many_were_left_out() {
+    fn a_step_emits_its_first_lines_and_the_number_of_dropped_ones() {
         let mut budget = EventBudget::default();
         budget.admit(Event::StepBegin { step: Step::Inference, detail: String::new() });
-        let mut told = Vec::new();
+        let mut emitted = Vec::new();
         for _ in 0..5000 {
-            told.extend(budget.admit(log(Level::Debug, "again")));
+            emitted.extend(budget.admit(log(Level::Debug, "again")));
         }
-        told.extend(budget.admit(log(Level::Warning, "heard all the same")));
-        told.extend(budget.admit(Event::StepEnd { step: Step::Inference, time_s: Seconds(1.0) }));
-        assert_eq!(told.len(), 1000 + 1 + 1 + 1 + 1);
-        assert!(matches!(told.last(), Some(Event::StepEnd { .. })));
-        let said = messages(&told);
-        insta::assert_snapshot!(said[1000..].join("\n"), @r"
-        inference: further lines of the log are left out: the limit of a step is 1000 lines and 1048576 bytes
-        script: heard all the same
-        inference: 4000 lines of the log were left out
+        emitted.extend(budget.admit(log(Level::Warning, "warnings have their own limit")));
+        emitted.extend(budget.admit(Event::StepEnd { step: Step::Inference, time_s: Seconds(1.0) }));
+        assert_eq!(emitted.len(), 1000 + 1 + 1 + 1 + 1);
+        assert!(matches!(emitted.last(), Some(Event::StepEnd { .. })));
+        insta::assert_snapshot!(messages(&emitted)[1000..].join("\n"), @r"
+        inference: further log lines are dropped (limit of a step: 1000 lines and 1048576 bytes)
+        script: warnings have their own limit
+        inference: number of dropped log lines: 4000
         ");
-        assert_eq!(budget.admit(log(Level::Debug, "the next step has its own")).len(), 1);
+        assert_eq!(budget.admit(log(Level::Debug, "the next step has its own limits")).len(), 1);
     }
 
     #[test]
-    fn few_long_lines_use_up_the_bytes() {
+    fn a_few_long_lines_reach_the_limit_of_bytes() {
         let mut budget = EventBudget::default();
         let long = "x".repeat(1 << 20);
-        let told: Vec<Event> = (0..100).flat_map(|_| budget.admit(log(Level::Warning, &long))).collect();
-        assert_eq!(told.len(), 16 + 1);
+        let emitted: Vec<Event> = (0..100).flat_map(|_| budget.admit(log(Level::Warning, &long))).collect();
+        assert_eq!(emitted.len(), 16 + 1);
     }
 
     #[test]
-    fn long_texts_and_names_are_cut_on_both_sides_and_nothing_else_changes() {
+    fn writing_and_reading_truncate_long_texts_and_keys_and_change_nothing_else() {
         let long = "ü".repeat(1 << 19);
         let line = String::from_utf8(log(Level::Warning, &long).to_line()).unwrap();
         assert!(line.len() < TEXT_BYTES_MAX + 200, "{}", line.len());
         let uncut = serde_json::to_string(&log(Level::Warning, &long)).unwrap();
-        let (told, heard) = (Event::from_line(&line).unwrap(), Event::from_line(&uncut).unwrap());
-        assert_eq!(messages(&[told])[0], messages(std::slice::from_ref(&heard))[0]);
-        assert!(messages(&[heard])[0].ends_with("... (983040 more bytes)"));
+        let (written, read) = (Event::from_line(&line).unwrap(), Event::from_line(&uncut).unwrap());
+        assert_eq!(messages(&[written])[0], messages(std::slice::from_ref(&read))[0]);
+        assert!(messages(&[read])[0].ends_with("... (983040 more bytes)"));
 
         let mut value = serde_json::json!({ "a": { (long.clone() + "1"): 1, (long.clone() + "2"): [long] }, "b": 2.5 });
-        assert!(cut_texts(&mut value, 10));
+        assert!(truncate_texts(&mut value, 10));
         let expected = "üüüüü... (1048566 more bytes)";
         let name = "üüüüü... (1048567 more bytes)";
         let whole = serde_json::json!({

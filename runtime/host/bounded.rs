@@ -1,27 +1,27 @@
-//! Work that the system may never let return (a file of a hung network, a process in the kernel's hands), waited for
-//! only as long as the caller wants.
+//! Runs work that may never return (a file on a hung network, a process stuck in the kernel) and waits only as long as
+//! the caller wants.
 
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 
-/// How often the caller is asked whether it still waits.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often the caller decides whether to go on waiting.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs `work` in a thread of its own and waits for it while `waits` says so. `None` when the wait was given up, or
-/// `work` panicked; a thread that was given up goes on, for nothing can end it.
+/// Runs `work` in a thread of its own and waits for it as long as `waits` returns true. Returns `None` when the wait is
+/// abandoned or `work` panics. An abandoned thread goes on, because nothing can end it.
 pub fn run_while<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
     mut waits: impl FnMut() -> bool,
 ) -> Option<T> {
     let (sender, done) = crossbeam_channel::bounded(1);
     thread::spawn(move || {
-        // Nobody waits any more when this fails.
+        // This fails when the wait was abandoned.
         let _ = sender.send(work());
     });
     loop {
-        match done.recv_timeout(LOOK) {
+        match done.recv_timeout(POLL_INTERVAL) {
             Ok(value) => return Some(value),
             Err(RecvTimeoutError::Disconnected) => return None,
             Err(RecvTimeoutError::Timeout) if waits() => {}
@@ -30,9 +30,9 @@ pub fn run_while<T: Send + 'static>(
     }
 }
 
-/// As [`run_while`], for at most `looks` looks of 20 ms.
-pub(super) fn run_for<T: Send + 'static>(looks: u32, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let mut left = looks;
+/// Runs `work` as [`run_while`] does, for at most `polls` polls of 20 ms.
+pub(super) fn run_for<T: Send + 'static>(polls: u32, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let mut left = polls;
     run_while(work, || {
         left = left.saturating_sub(1);
         left > 0
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_does_not_return_is_given_up() {
+    fn work_that_does_not_return_is_abandoned() {
         assert_eq!(run_while(|| 5, || true), Some(5));
         assert_eq!(
             run_for(2, || -> u8 {

@@ -1,7 +1,8 @@
-//! A process beside the worker, in the worker's own group: asked a line, it answers a line, and it dies with the group.
+//! A companion process of the worker, in the worker's process group: it gets a line, replies with a line, and is killed
+//! with the group.
 //!
-//! Nothing that it does holds up the worker for longer than the phase may take: its lines and its last words have a limit,
-//! and its end is noticed also when a child of its own keeps the pipes open.
+//! It cannot delay the worker for longer than the phase may take: the length of its lines and the wait for its last
+//! lines are limited, and its end is noticed even if a child of its own keeps the pipes open.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -20,35 +21,36 @@ use super::{Ending, ProcessError};
 use crate::measure::{Clock, MonotonicClock};
 use crate::units::Seconds;
 
-/// No answer is as long; of a longer line nothing more is read.
+/// Maximum length of a line in bytes; the rest of a longer line is not read. No reply is that long.
 const LINE_BYTES_MAX: usize = 16 << 20;
-/// How often it is looked at whether a process that writes nothing is still there.
-const ALIVE_LOOK: u16 = 100;
-/// Lines of standard error that are kept for the reason of a failure, and bytes of each.
+/// Interval, in milliseconds, at which a silent process is checked for its end.
+const ALIVE_POLL_MS: u16 = 100;
+/// Number of last lines of standard error kept as the reason of a failure, and maximum number of bytes of each.
 const STDERR_LINES: usize = 20;
 const STDERR_LINE_BYTES: usize = 1000;
-/// How often, and how long, a process that was told to end, or was killed, is looked at.
-const GRACE_LOOKS: u32 = 150;
-const GRACE_LOOK: Duration = Duration::from_millis(20);
-/// Looks that the last lines have to arrive in once the process is gone: what it started may hold the pipe open.
-const LAST_LINES_LOOKS: u32 = 25;
+/// Number and interval of the polls for the end of a process that was asked to end, or was killed.
+const GRACE_POLLS: u32 = 150;
+const GRACE_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Number of polls in which the last lines may arrive after the process has ended: its descendants may hold the pipe
+/// open.
+const LAST_LINES_POLLS: u32 = 25;
 
-/// What is to be run beside this process.
+/// The program of a companion process.
 #[derive(Clone, Debug)]
-pub struct Beside {
-    /// The program and its arguments; no shell is involved. A program with a slash counts from `folder`.
+pub struct CompanionCommand {
+    /// The program and its arguments; no shell is involved. A program with a slash is relative to `folder`.
     pub argv: Vec<OsString>,
-    /// Where it starts.
+    /// Working directory of the process.
     pub folder: PathBuf,
-    /// Variables that it gets besides this process's own.
+    /// Environment variables in addition to those of this process.
     pub environment: Vec<(&'static str, OsString)>,
 }
 
-/// A running process that answers. Dropping it ends it: its input is closed, then it is killed.
+/// A running companion process. Dropping it closes its input and, if it does not end, kills it.
 ///
-/// What it writes to standard error goes to this process's own.
+/// Its standard error is copied to that of this process.
 #[derive(Debug)]
-pub struct Companion {
+pub struct CompanionProcess {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -59,29 +61,29 @@ pub struct Companion {
     was_killed: bool,
 }
 
-/// What a companion wrote next.
+/// The next output of a companion process.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard<'a> {
+pub enum CompanionOutput<'a> {
     /// A line, without its end.
     Line(&'a [u8]),
-    /// The beginning of a line that is longer than 16 MiB.
+    /// The beginning of a line longer than 16 MiB.
     TooLong(&'a [u8]),
-    /// Its output is closed or the process is gone. This is what it wrote of a line that it did not finish.
+    /// The output is closed or the process has ended. Contains the unfinished last line.
     End(&'a [u8]),
 }
 
-impl Companion {
+impl CompanionProcess {
     /// Starts a program.
     ///
     /// # Errors
-    /// When it cannot be started.
-    pub fn start(program: &Beside) -> Result<Self, ProcessError> {
+    /// Fails when the program cannot be started.
+    pub fn start(program: &CompanionCommand) -> Result<Self, ProcessError> {
         let (name, arguments) = program.argv.split_first().ok_or(ProcessError::Empty)?;
         let failed = |source| ProcessError::Start { program: name.to_string_lossy().into_owned(), source };
         let has_slash = name.to_string_lossy().contains('/');
         let path = if has_slash { program.folder.join(name) } else { Path::new(name).to_owned() };
         if !program.folder.is_dir() {
-            let reason = format!("no folder `{}` to start it in", program.folder.display());
+            let reason = format!("the folder `{}` does not exist", program.folder.display());
             return Err(failed(io::Error::new(io::ErrorKind::NotFound, reason)));
         }
         #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
@@ -94,88 +96,88 @@ impl Companion {
         let errors = child.stderr.take().expect("standard error is piped");
         let last = Arc::new(Mutex::new(VecDeque::new()));
         let kept = Arc::clone(&last);
-        Ok(Companion {
+        Ok(CompanionProcess {
             input: child.stdin.take(),
             child,
             output: BufReader::new(output),
             line: Vec::new(),
             last,
-            errors: thread::spawn(move || pass_on(errors, &kept)),
+            errors: thread::spawn(move || copy_stderr(errors, &kept)),
             ended: None,
             was_killed: false,
         })
     }
 
-    /// Writes a line; `line` has its end.
+    /// Writes a line; `line` includes its end.
     ///
     /// # Errors
-    /// When the process takes no more.
-    pub fn tell(&mut self, line: &[u8]) -> io::Result<()> {
+    /// Fails when the process no longer accepts input.
+    pub fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
         self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write_all(line)
     }
 
-    /// The next line that it writes; waits as long as it takes, or until the process is gone.
+    /// Returns the next line of output; waits until there is one or the process has ended.
     ///
-    /// Waits `awake` for so long, looking again and again: a core that sleeps takes tens of microseconds to wake.
+    /// Polls for the first `busy_wait` seconds before sleeping: a sleeping core takes tens of microseconds to wake.
     ///
     /// # Errors
-    /// When the pipe cannot be read.
-    pub fn hear(&mut self, awake: Seconds) -> io::Result<Heard<'_>> {
+    /// Fails when the pipe cannot be read.
+    pub fn read_line(&mut self, busy_wait: Seconds) -> io::Result<CompanionOutput<'_>> {
         self.line.clear();
-        let mut is_readable = !self.unread().is_empty() || self.watch(awake);
+        let mut is_readable = !self.unread().is_empty() || self.poll_output(busy_wait);
         loop {
-            if !is_readable && !self.wait()? {
-                return Ok(Heard::End(&self.line));
+            if !is_readable && !self.wait_for_output()? {
+                return Ok(CompanionOutput::End(&self.line));
             }
             let piece = match self.output.fill_buf() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 piece => piece?,
             };
             if piece.is_empty() {
-                return Ok(Heard::End(&self.line));
+                return Ok(CompanionOutput::End(&self.line));
             }
             let end = piece.iter().position(|byte| *byte == b'\n');
             let taken = end.map_or(piece.len(), |end| end + 1);
             self.line.extend_from_slice(&piece[..taken]);
             self.output.consume(taken);
             if end.is_some() {
-                return Ok(Heard::Line(self.line.trim_ascii_end()));
+                return Ok(CompanionOutput::Line(self.line.trim_ascii_end()));
             }
             if self.line.len() >= LINE_BYTES_MAX {
-                return Ok(Heard::TooLong(&self.line));
+                return Ok(CompanionOutput::TooLong(&self.line));
             }
             is_readable = false;
         }
     }
 
-    /// What arrived behind the line that was heard last.
+    /// Returns the output that arrived after the last line read.
     pub fn unread(&self) -> &[u8] {
         self.output.buffer()
     }
 
-    /// Looks for something to read until there is some, or the time is over, and says which. Whoever else wants the core
-    /// gets it.
-    fn watch(&self, awake: Seconds) -> bool {
+    /// Polls for output until there is some or `busy_wait` is over, and returns whether there is some. Yields the core
+    /// to other threads.
+    fn poll_output(&self, busy_wait: Seconds) -> bool {
         let clock = MonotonicClock::start();
         let begin = clock.now();
         let mut pipe = [PollFd::new(self.output.get_ref().as_fd(), PollFlags::POLLIN)];
         loop {
             match poll(&mut pipe, PollTimeout::ZERO) {
                 Ok(1..) => return true,
-                Ok(_) if clock.now().since(begin) < awake => thread::yield_now(),
+                Ok(_) if clock.now().since(begin) < busy_wait => thread::yield_now(),
                 _ => return false,
             }
         }
     }
 
-    /// Sleeps until there is something to read; `false` when there is nothing and the process is gone. A child of the
-    /// process may keep the pipe open after it, so that its end does not show in the pipe.
-    fn wait(&mut self) -> io::Result<bool> {
+    /// Sleeps until there is output; returns `false` when there is none and the process has ended. The pipe alone does
+    /// not show the end, because a child of the process may keep it open.
+    fn wait_for_output(&mut self) -> io::Result<bool> {
         loop {
-            let is_gone = self.look();
+            let is_gone = self.has_ended();
             let mut pipe = [PollFd::new(self.output.get_ref().as_fd(), PollFlags::POLLIN)];
-            let patience = if is_gone { PollTimeout::ZERO } else { PollTimeout::from(ALIVE_LOOK) };
-            match poll(&mut pipe, patience) {
+            let timeout = if is_gone { PollTimeout::ZERO } else { PollTimeout::from(ALIVE_POLL_MS) };
+            match poll(&mut pipe, timeout) {
                 Ok(1..) => return Ok(true),
                 Ok(_) if is_gone => return Ok(false),
                 Ok(_) | Err(Errno::EINTR) => {}
@@ -184,54 +186,54 @@ impl Companion {
         }
     }
 
-    /// Whether the process has ended.
-    fn look(&mut self) -> bool {
+    /// Returns whether the process has ended.
+    fn has_ended(&mut self) -> bool {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten().map(Ending::from);
         }
         self.ended.is_some()
     }
 
-    /// Closes its input, which tells it to end; kills it when it does not.
+    /// Closes the input, which asks the process to end, and kills the process if it does not. Returns how it ended.
     pub fn end(&mut self) -> Ending {
         drop(self.input.take());
-        if !self.ends_soon() {
+        if !self.wait_for_end() {
             self.was_killed = true;
-            // It was waited for by nobody else, so the number is still its own.
+            // Nobody else waited for the process, so the number is still its own.
             let _ = self.child.kill();
-            // One that sleeps in the system ends later: whoever ends this process's group waits for it.
-            self.ends_soon();
+            // A process stuck in the kernel ends later; whoever kills this process's group waits for it.
+            self.wait_for_end();
         }
         *self.ended.get_or_insert(Ending::Killed(9))
     }
 
-    /// Whether [`Companion::end`] had to kill it.
+    /// Returns whether [`CompanionProcess::end`] had to kill the process.
     pub fn was_killed(&self) -> bool {
         self.was_killed
     }
 
-    fn ends_soon(&mut self) -> bool {
-        for _ in 0..GRACE_LOOKS {
-            if self.look() {
+    fn wait_for_end(&mut self) -> bool {
+        for _ in 0..GRACE_POLLS {
+            if self.has_ended() {
                 return true;
             }
-            thread::sleep(GRACE_LOOK);
+            thread::sleep(GRACE_POLL_INTERVAL);
         }
         false
     }
 
-    /// The last lines of its standard error, once it has ended.
+    /// Returns the last lines of standard error after the process has ended.
     pub fn last_stderr_lines(&self) -> Vec<String> {
-        for _ in 0..LAST_LINES_LOOKS {
+        for _ in 0..LAST_LINES_POLLS {
             if self.errors.is_finished() {
                 break;
             }
-            thread::sleep(GRACE_LOOK);
+            thread::sleep(GRACE_POLL_INTERVAL);
         }
         self.last.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// Peak resident memory in bytes, shared memory included, as the system counts it; `None` when it is gone.
+    /// Returns the peak resident memory in bytes as the system counts it, shared memory included; `None` after the end.
     pub fn memory_max(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -239,14 +241,14 @@ impl Companion {
     }
 }
 
-impl Drop for Companion {
+impl Drop for CompanionProcess {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Copies standard error to this process's own, and keeps the last lines.
-fn pass_on(errors: ChildStderr, last: &Mutex<VecDeque<String>>) {
+/// Copies standard error to that of this process, and keeps the last lines.
+fn copy_stderr(errors: ChildStderr, last: &Mutex<VecDeque<String>>) {
     let mut errors = BufReader::new(errors);
     let mut line = StderrLine::default();
     loop {
@@ -257,20 +259,20 @@ fn pass_on(errors: ChildStderr, last: &Mutex<VecDeque<String>>) {
         };
         let end = piece.iter().position(|byte| *byte == b'\n');
         let taken = end.map_or(piece.len(), |end| end + 1);
-        // Nobody may read our standard error any more; the lines are kept all the same.
+        // An error is ignored: nobody may be reading this process's standard error. The lines are kept anyway.
         let _ = io::stderr().write_all(&piece[..taken]);
         line.add(&piece[..end.unwrap_or(taken)]);
         errors.consume(taken);
         if end.is_some() {
-            keep(std::mem::take(&mut line), last);
+            keep_line(std::mem::take(&mut line), last);
         }
     }
     if line.bytes > 0 {
-        keep(line, last);
+        keep_line(line, last);
     }
 }
 
-fn keep(line: StderrLine, last: &Mutex<VecDeque<String>>) {
+fn keep_line(line: StderrLine, last: &Mutex<VecDeque<String>>) {
     let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
     if last.len() == STDERR_LINES {
         last.pop_front();
@@ -278,7 +280,7 @@ fn keep(line: StderrLine, last: &Mutex<VecDeque<String>>) {
     last.push_back(line.text());
 }
 
-/// The beginning of a line, and how long it was.
+/// The beginning of a line, and its whole length in bytes.
 #[derive(Default)]
 struct StderrLine {
     begin: Vec<u8>,
@@ -302,65 +304,65 @@ impl StderrLine {
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Companion {
+    fn shell(script: &str) -> CompanionProcess {
         let argv = ["/bin/sh", "-c", script].map(OsString::from).to_vec();
         let environment = vec![("GREETING", "hello".into())];
-        Companion::start(&Beside { argv, folder: "/".into(), environment }).unwrap()
+        CompanionProcess::start(&CompanionCommand { argv, folder: "/".into(), environment }).unwrap()
     }
 
-    fn hear(companion: &mut Companion) -> Option<String> {
-        match companion.hear(Seconds(0.001)).unwrap() {
-            Heard::Line(line) => Some(String::from_utf8_lossy(line).into_owned()),
-            Heard::End(b"") => None,
+    fn read_line(companion: &mut CompanionProcess) -> Option<String> {
+        match companion.read_line(Seconds(0.001)).unwrap() {
+            CompanionOutput::Line(line) => Some(String::from_utf8_lossy(line).into_owned()),
+            CompanionOutput::End(b"") => None,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn it_answers_line_by_line_from_its_folder_with_its_variables() {
+    fn a_companion_replies_line_by_line_in_its_folder_with_its_variables() {
         let mut companion = shell("read a; echo $a $GREETING; read b; echo $b $PWD");
-        companion.tell(b"one\n").unwrap();
-        assert_eq!(hear(&mut companion).as_deref(), Some("one hello"));
+        companion.write_line(b"one\n").unwrap();
+        assert_eq!(read_line(&mut companion).as_deref(), Some("one hello"));
         assert!(companion.memory_max().is_some_and(|bytes| bytes > 100_000));
-        companion.tell(b"two\n").unwrap();
-        assert_eq!(hear(&mut companion).as_deref(), Some("two /"));
-        assert_eq!(hear(&mut companion), None);
+        companion.write_line(b"two\n").unwrap();
+        assert_eq!(read_line(&mut companion).as_deref(), Some("two /"));
+        assert_eq!(read_line(&mut companion), None);
         assert_eq!(companion.end(), Ending::Exited(0));
     }
 
     #[test]
-    fn a_closed_input_ends_it() {
+    fn closing_its_input_ends_a_companion() {
         assert_eq!(shell("cat; exit 4").end(), Ending::Exited(4));
     }
 
     #[test]
-    fn its_last_lines_are_kept_when_it_fails() {
+    fn the_last_lines_of_a_failed_companion_are_kept() {
         let mut companion = shell("echo why >&2; exit 3");
-        assert_eq!(hear(&mut companion), None);
+        assert_eq!(read_line(&mut companion), None);
         assert_eq!((companion.end(), companion.last_stderr_lines()), (Ending::Exited(3), vec!["why".to_owned()]));
     }
 
     #[test]
-    fn one_that_will_not_end_is_killed() {
+    fn a_companion_that_does_not_end_is_killed() {
         let mut companion = shell("trap '' TERM; echo up; while :; do sleep 1; done");
-        assert_eq!(hear(&mut companion).as_deref(), Some("up"));
+        assert_eq!(read_line(&mut companion).as_deref(), Some("up"));
         assert_eq!((companion.end(), companion.was_killed()), (Ending::Killed(9), true));
     }
 
     #[test]
-    fn its_end_is_noticed_although_a_child_of_its_own_keeps_the_pipes_open() {
+    fn the_end_of_a_companion_is_noticed_while_its_child_keeps_the_pipes_open() {
         let mut companion = shell("sleep 60 & echo $!; printf half; exit 3");
-        let child = hear(&mut companion).unwrap();
-        assert_eq!(companion.hear(Seconds(0.001)).unwrap(), Heard::End(b"half"));
+        let child = read_line(&mut companion).unwrap();
+        assert_eq!(companion.read_line(Seconds(0.001)).unwrap(), CompanionOutput::End(b"half"));
         assert_eq!((companion.end(), companion.was_killed()), (Ending::Exited(3), false));
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.parse().unwrap()), nix::sys::signal::Signal::SIGKILL)
             .unwrap();
     }
 
     #[test]
-    fn a_line_without_an_end_is_cut_on_both_pipes() {
+    fn an_endless_line_is_truncated_on_both_pipes() {
         let mut companion = shell("head -c 20000000 /dev/zero >&2; echo >&2; echo the end >&2; cat /dev/zero");
-        let Heard::TooLong(line) = companion.hear(Seconds(0.001)).unwrap() else { panic!("a line") };
+        let CompanionOutput::TooLong(line) = companion.read_line(Seconds(0.001)).unwrap() else { panic!("a line") };
         assert!((LINE_BYTES_MAX..LINE_BYTES_MAX + (1 << 16)).contains(&line.len()));
         companion.end();
         let last = companion.last_stderr_lines();
@@ -373,16 +375,16 @@ mod tests {
     }
 
     #[test]
-    fn a_program_with_a_slash_counts_from_the_folder() {
-        let beside = |argv: &str, folder: &str| Beside {
+    fn a_program_with_a_slash_is_relative_to_the_folder() {
+        let command = |argv: &str, folder: &str| CompanionCommand {
             argv: vec![argv.into()],
             folder: folder.into(),
             environment: Vec::new(),
         };
-        assert_eq!(Companion::start(&beside("bin/true", "/")).unwrap().end(), Ending::Exited(0));
-        let missing = Companion::start(&beside("engines/none", "/")).unwrap_err().to_string();
+        assert_eq!(CompanionProcess::start(&command("bin/true", "/")).unwrap().end(), Ending::Exited(0));
+        let missing = CompanionProcess::start(&command("engines/none", "/")).unwrap_err().to_string();
         assert!(missing.starts_with("cannot start `engines/none`: "), "{missing}");
-        let missing = Companion::start(&beside("true", "/no/such/folder")).unwrap_err().to_string();
-        assert!(missing.contains("no folder `/no/such/folder`"), "{missing}");
+        let missing = CompanionProcess::start(&command("true", "/no/such/folder")).unwrap_err().to_string();
+        assert!(missing.contains("the folder `/no/such/folder` does not exist"), "{missing}");
     }
 }

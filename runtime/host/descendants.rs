@@ -1,5 +1,5 @@
-//! Processes that a child has started, wherever they moved: found in /proc by their parents, and by a variable of the
-//! environment that all of them inherit.
+//! Finds all processes that a child has started, wherever they moved: in /proc by their parents, and by an environment
+//! variable that all of them inherit.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -13,67 +13,69 @@ use nix::unistd::Pid;
 
 use crate::text;
 
-/// The variable that a child and all that it starts inherit; its value is the child's own.
+/// Environment variable that a child and all its descendants inherit; its value is unique to the child.
 pub(super) const MARKER: &str = "FLAGPERF_PROCESS";
-/// Bytes of an environment that are searched for the marker.
+/// Maximum number of bytes of an environment that are searched for the marker.
 const ENVIRONMENT_BYTES: u64 = 8 << 20;
-/// Bytes of a command line that are kept.
+/// Maximum number of bytes of a command line that are kept.
 const COMMAND_BYTES: usize = 300;
 
-/// Whether orphans among the descendants of this process become its children.
+/// Whether orphaned descendants become children of this process.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
-/// Children that this module's siblings have started and wait for; every other child is an adopted orphan.
+/// Children that this module's siblings have started and wait for. Every other child is an adopted orphan.
 static CHILDREN: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 static MARKERS: AtomicU64 = AtomicU64::new(0);
 
-/// A process that outlived the child that started it.
+/// A process that outlived the child from which it descends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftBehind {
+pub struct LeftoverProcess {
     /// Process id.
     pub pid: i32,
     /// Its command line.
     pub command: String,
-    /// Whether it is gone now; one that is stuck in the kernel stays.
+    /// Whether it has ended; a process that is stuck in the kernel stays.
     pub ended: bool,
 }
 
-/// From now on orphans among the descendants of this process become its children, so that it can find and end them.
+/// Makes this process the parent of its orphaned descendants from now on, so that it can find and kill them.
 ///
-/// Every child that this module's siblings have not started, and that is not there already, counts as an orphan. Process
-/// 1, which is given the orphans of everybody, knows those of its own by their environment only.
+/// Every child that exists later and was not started by this module's siblings counts as an orphan. Process 1, which
+/// gets the orphans of all processes, recognises its own only by their environment.
 ///
 /// # Errors
-/// When the system refuses.
+/// Fails when the system call fails.
 pub fn adopt_orphans() -> io::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)?;
     let own = std::process::id();
-    children().extend(children_of(own.cast_signed()));
+    waited_children().extend(children_of(own.cast_signed()));
     ADOPTS.store(own != 1, Ordering::Relaxed);
     Ok(())
 }
 
-/// A value of [`MARKER`] that no other process has.
+/// Returns a value of [`MARKER`] that no other process has.
 pub(super) fn new_marker() -> String {
     let number = MARKERS.fetch_add(1, Ordering::Relaxed);
-    let boot = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The time this process started at (field 22): process ids are used again.
-    let started = boot.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19)).unwrap_or("0").to_owned();
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The start time of this process (field 22), because process ids are reused.
+    let started = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19)).unwrap_or("0").to_owned();
     format!("{}-{started}-{number}", std::process::id())
 }
 
-/// The children that are waited for by who started them. Held while one is started, so that none looks like an orphan.
-pub(super) fn children() -> MutexGuard<'static, BTreeSet<i32>> {
+/// Returns the children for which their starters wait. The lock is held while a child is started, so that no new child
+/// looks like an orphan.
+pub(super) fn waited_children() -> MutexGuard<'static, BTreeSet<i32>> {
     CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Every running process with this marker, every adopted orphan, and their descendants.
-pub(super) fn find(marker: &str) -> Vec<i32> {
+/// Finds every running process with this marker, every adopted orphan, and all their descendants.
+pub(super) fn find_related(marker: &str) -> Vec<i32> {
     let own = std::process::id().cast_signed();
-    let found = with_descendants(orphans().into_iter().chain(marked(marker)).collect());
+    let found = with_descendants(orphans().into_iter().chain(with_marker(marker)).collect());
     found.into_iter().filter(|pid| *pid != own && is_running(*pid)).collect()
 }
 
-/// `root` and its descendants by parents alone, adopted orphans included: cheap enough to be looked at all the time.
+/// Returns `root`, the adopted orphans, and all their descendants. Uses only parent links, which is cheap enough for
+/// frequent polling.
 pub(super) fn tree(root: i32) -> BTreeSet<i32> {
     with_descendants(orphans().into_iter().chain([root]).collect())
 }
@@ -88,92 +90,94 @@ fn with_descendants(mut next: Vec<i32>) -> BTreeSet<i32> {
     found
 }
 
-/// Kills a process that [`find`] found. One that is gone already is what was wanted.
-pub(super) fn end(pid: i32) {
+/// Kills a process that [`find_related`] found. An error is ignored: the process may have ended already.
+pub(super) fn kill_process(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
 }
 
-/// Takes the ends of adopted orphans, which nobody else waits for.
+/// Reaps adopted orphans, for which nobody else waits.
 pub(super) fn reap_orphans() {
     for pid in orphans() {
         let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
     }
 }
 
-/// Kills every descendant of this process and every process that has the marker of this one, but not itself.
-pub(super) fn end_own() {
+/// Kills every descendant of this process and every process with the marker of this process, but not this process
+/// itself.
+pub(super) fn kill_own_descendants() {
     let own = std::process::id().cast_signed();
-    let environment = read(&format!("/proc/{own}/environ"));
+    let environment = read_proc_file(&format!("/proc/{own}/environ"));
     let marker = environment
         .split(|byte| *byte == 0)
         .find_map(|entry| Some(String::from_utf8_lossy(entry).strip_prefix(MARKER)?.strip_prefix('=')?.to_owned()));
-    let marked = find(marker.as_deref().unwrap_or_default());
+    let marked = find_related(marker.as_deref().unwrap_or_default());
     for pid in tree(own).into_iter().chain(marked).filter(|pid| *pid != own) {
-        end(pid);
+        kill_process(pid);
     }
 }
 
-impl LeftBehind {
-    /// What a process is; its command line as one line.
-    pub(super) fn of(pid: i32) -> Self {
-        let mut command = read(&format!("/proc/{pid}/cmdline"));
+impl LeftoverProcess {
+    /// Describes a process by its id and its command line on one line.
+    pub(super) fn describe(pid: i32) -> Self {
+        let mut command = read_proc_file(&format!("/proc/{pid}/cmdline"));
         if command.is_empty() {
-            command = read(&format!("/proc/{pid}/comm"));
+            command = read_proc_file(&format!("/proc/{pid}/comm"));
         }
         let command = String::from_utf8_lossy(&command).replace('\0', " ");
-        LeftBehind {
+        LeftoverProcess {
             pid,
-            command: text::cut(&text::one_line(command.trim()), COMMAND_BYTES).into_owned(),
+            command: text::truncate(&text::one_line(command.trim()), COMMAND_BYTES).into_owned(),
             ended: false,
         }
     }
 }
 
-/// Children of this process that nobody waits for.
+/// Returns the children of this process for which nobody waits.
 fn orphans() -> Vec<i32> {
     if !ADOPTS.load(Ordering::Relaxed) {
         return Vec::new();
     }
-    let waited_for = children();
+    let waited_for = waited_children();
     children_of(std::process::id().cast_signed()).into_iter().filter(|pid| !waited_for.contains(pid)).collect()
 }
 
-/// Processes whose environment has this marker.
-fn marked(marker: &str) -> Vec<i32> {
+/// Returns the processes whose environment contains this marker.
+fn with_marker(marker: &str) -> Vec<i32> {
     if marker.is_empty() {
         return Vec::new();
     }
     let entry = format!("{MARKER}={marker}").into_bytes();
-    let has = |pid: &i32| read(&format!("/proc/{pid}/environ")).split(|byte| *byte == 0).any(|has| has == entry);
-    numbers("/proc").filter(has).collect()
+    let has =
+        |pid: &i32| read_proc_file(&format!("/proc/{pid}/environ")).split(|byte| *byte == 0).any(|has| has == entry);
+    numeric_entries("/proc").filter(has).collect()
 }
 
-/// Children by the system's own list, which each thread of the parent has a part of.
+/// Returns the children of a process. The kernel lists them separately for each thread of the parent.
 fn children_of(pid: i32) -> Vec<i32> {
     let mut children = Vec::new();
-    for thread in numbers(&format!("/proc/{pid}/task")) {
-        let list = read(&format!("/proc/{pid}/task/{thread}/children"));
+    for thread in numeric_entries(&format!("/proc/{pid}/task")) {
+        let list = read_proc_file(&format!("/proc/{pid}/task/{thread}/children"));
         children.extend(String::from_utf8_lossy(&list).split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
     }
     children
 }
 
-/// Whether a process is there and not only waited for.
+/// Returns whether a process is running, not a zombie.
 fn is_running(pid: i32) -> bool {
-    let stat = read(&format!("/proc/{pid}/stat"));
+    let stat = read_proc_file(&format!("/proc/{pid}/stat"));
     let stat = String::from_utf8_lossy(&stat);
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
     !stat.is_empty() && !matches!(state, Some('Z' | 'X'))
 }
 
-/// The entries of a folder of /proc that are numbers.
-fn numbers(folder: &str) -> impl Iterator<Item = i32> + use<> {
+/// Returns the entries of a folder of /proc whose names are numbers.
+fn numeric_entries(folder: &str) -> impl Iterator<Item = i32> + use<> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// A file of /proc; empty when the process is gone, or somebody else's.
-fn read(path: &str) -> Vec<u8> {
+/// Reads a file of /proc; returns nothing when the process has ended or belongs to another user.
+fn read_proc_file(path: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Ok(file) = File::open(path) {
         let _ = file.take(ENVIRONMENT_BYTES).read_to_end(&mut bytes);

@@ -1,4 +1,4 @@
-//! How a process ended, in words.
+//! How a process ended, and its description in messages.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -13,7 +13,7 @@ pub enum Ending {
     Exited(i32),
     /// A signal killed it.
     Killed(i32),
-    /// It was killed and did not end: the kernel does not let it go.
+    /// It was killed but has not ended: it is stuck in the kernel.
     Stuck,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Ending {
             Ending::Exited(status) => return write!(f, "exited with status {status}"),
             Ending::Killed(signal) => *signal,
             Ending::Stuck => {
-                return f.write_str("killed, but did not end: it is stuck in the kernel (a device, a disk)");
+                return f.write_str("killed, but still running: it is stuck in the kernel (a device or a disk)");
             }
         };
         let Ok(named) = Signal::try_from(signal) else {
@@ -42,7 +42,7 @@ impl fmt::Display for Ending {
         match named {
             Signal::SIGKILL => f.write_str(": perhaps out of memory"),
             Signal::SIGSEGV => f.write_str(": a fault in native code"),
-            Signal::SIGABRT => f.write_str(": native code gave up"),
+            Signal::SIGABRT => f.write_str(": aborted by native code"),
             Signal::SIGILL => f.write_str(": built for another processor?"),
             Signal::SIGXFSZ => f.write_str(": a file reached its largest size (`ulimit -f`)"),
             Signal::SIGBUS => f.write_str(": a mapped file was cut short, or the disk is full"),
@@ -61,6 +61,9 @@ mod tests {
         assert_eq!(Ending::Killed(15).to_string(), "killed by signal 15 (SIGTERM)");
         assert_eq!(Ending::Killed(200).to_string(), "killed by signal 200");
         assert_eq!(Ending::Exited(3).to_string(), "exited with status 3");
-        assert_eq!(Ending::Stuck.to_string(), "killed, but did not end: it is stuck in the kernel (a device, a disk)");
+        assert_eq!(
+            Ending::Stuck.to_string(),
+            "killed, but still running: it is stuck in the kernel (a device or a disk)"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Lines of a child's standard output, each with the time of its arrival. A reader that falls behind makes the child
-//! wait, so the lines that wait are bounded in number and in bytes.
+//! Reads the lines of a child's standard output, each with the time of its arrival. Unread lines are bounded in number
+//! and in bytes: when the reader falls behind, the child waits.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,54 +10,54 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use crate::measure::{Clock, Nanos};
 
-/// A longer line is cut: nothing that a worker says is as long.
+/// Maximum length of a line in bytes; a longer line is split. No output of a worker is that long.
 const LINE_BYTES_MAX: u64 = 16 << 20;
-/// Lines, and bytes of lines, that may wait to be read; then the child waits.
+/// Maximum number of unread lines, and of their bytes; at either limit the child waits.
 const LINES_WAITING: usize = 4096;
 const BYTES_WAITING: usize = 32 << 20;
 
-/// Lines as they arrive.
+/// The lines of a child as they arrive.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LineReader {
     lines: Receiver<(Nanos, String)>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<Backlog>,
 }
 
-/// Bytes of lines that were read from the pipe and not yet taken.
+/// Number of bytes of lines that were read from the pipe but not yet taken.
 #[derive(Debug, Default)]
-struct Waiting {
+struct Backlog {
     bytes: Mutex<usize>,
     fewer: Condvar,
 }
 
-impl Lines {
-    /// Reads `output` to its end, in a thread of its own; lines are stamped by `clock`.
+impl LineReader {
+    /// Starts a thread that reads `output` to its end and stamps the lines with `clock`.
     pub(super) fn read(output: impl Read + Send + 'static, clock: Arc<dyn Clock>) -> Self {
         let (sender, lines) = crossbeam_channel::bounded(LINES_WAITING);
-        let waiting = Arc::new(Waiting::default());
+        let waiting = Arc::new(Backlog::default());
         let counted = Arc::clone(&waiting);
         thread::spawn(move || read_lines(output, &sender, &counted, &*clock));
-        Lines { lines, waiting }
+        LineReader { lines, waiting }
     }
 
-    /// The next line; waits at most `patience`.
-    pub(super) fn next(&self, patience: Duration) -> Result<(Nanos, String), RecvTimeoutError> {
-        let (at, line) = self.lines.recv_timeout(patience)?;
+    /// Returns the next line; waits at most `timeout`.
+    pub(super) fn next(&self, timeout: Duration) -> Result<(Nanos, String), RecvTimeoutError> {
+        let (at, line) = self.lines.recv_timeout(timeout)?;
         self.waiting.remove(line.len());
         Ok((at, line))
     }
 }
 
-impl Drop for Lines {
+impl Drop for LineReader {
     fn drop(&mut self) {
-        // Nothing is taken any more: a reader that waits for room finds the channel closed.
+        // Nobody takes lines any more: wakes a reader that waits for room, which then finds the channel closed.
         *self.waiting.lock() = 0;
         self.waiting.fewer.notify_all();
     }
 }
 
-impl Waiting {
-    /// Counts a line, once there is room. A line larger than all the room waits until it is alone.
+impl Backlog {
+    /// Waits for room, then counts a line. A line larger than the whole limit waits until no other line is unread.
     fn add(&self, bytes: usize) {
         let full = |waiting: &mut usize| *waiting > 0 && *waiting + bytes > BYTES_WAITING;
         let mut waiting = self.fewer.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +75,7 @@ impl Waiting {
     }
 }
 
-fn read_lines(output: impl Read, lines: &Sender<(Nanos, String)>, waiting: &Waiting, clock: &dyn Clock) {
+fn read_lines(output: impl Read, lines: &Sender<(Nanos, String)>, waiting: &Backlog, clock: &dyn Clock) {
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     while let Ok(1..) = output.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
@@ -95,10 +95,10 @@ mod tests {
     use crate::measure::MonotonicClock;
 
     #[test]
-    fn lines_that_nobody_takes_are_bounded_in_bytes() {
+    fn unread_lines_are_bounded_in_bytes() {
         let line = vec![b'x'; (1 << 20) - 1];
         let text = std::iter::repeat_n([&line[..], b"\n"].concat(), 200).flatten().collect::<Vec<_>>();
-        let lines = Lines::read(std::io::Cursor::new(text), Arc::new(MonotonicClock::start()));
+        let lines = LineReader::read(std::io::Cursor::new(text), Arc::new(MonotonicClock::start()));
         let mut count = 0;
         while let Ok((_, line)) = lines.next(Duration::from_secs(60)) {
             assert_eq!(line.len(), (1 << 20) - 1);

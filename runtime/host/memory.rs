@@ -1,14 +1,14 @@
-//! Memory of a process and everything that it has started.
+//! Memory of a process and all its descendants.
 
 use std::fs;
 
 use super::descendants;
 
-/// Bytes in memory of `root` and its descendants, if they are more than `limit`.
+/// Returns the memory in bytes of `root` and its descendants if it is above `limit`.
 ///
-/// The sum of resident sizes counts shared memory once for each process, so it is only what is looked at first; what
-/// is given is the sum of proportional sizes, which counts it once.
-pub(super) fn beyond(root: i32, limit: u64) -> Option<u64> {
+/// The sum of resident sizes counts shared memory once per process, so it serves only as a quick first check. The
+/// result is the sum of proportional sizes, which counts shared memory once.
+pub(super) fn above(root: i32, limit: u64) -> Option<u64> {
     let processes = descendants::tree(root);
     let sum = |field: fn(i32) -> Option<u64>| processes.iter().filter_map(|pid| field(*pid)).sum::<u64>();
     if sum(resident) <= limit {
@@ -25,7 +25,7 @@ fn proportional(pid: i32) -> Option<u64> {
     field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
 
-/// A size that /proc gives in kB.
+/// Reads a size that /proc reports in kB, and returns it in bytes.
 fn field(path: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -1,6 +1,6 @@
-//! Where a job runs, and the processes that run it. Now: this machine, without a container.
+//! Processes: starts, times out and kills them, on this machine and without containers.
 //!
-//! Knows no event and no record: a process is lines in, lines out, and how it ended.
+//! Knows no event and no record: a process has lines of input, lines of output, and an ending.
 
 mod bounded;
 mod child;
@@ -14,7 +14,7 @@ mod stderr;
 
 pub use bounded::run_while;
 pub use child::run_to_end;
-pub use companion::{Beside, Companion, Heard};
-pub use descendants::{LeftBehind, adopt_orphans};
+pub use companion::{CompanionCommand, CompanionOutput, CompanionProcess};
+pub use descendants::{LeftoverProcess, adopt_orphans};
 pub use ending::Ending;
-pub use process::{Next, Process, ProcessError, Program, THIS_PROGRAM, end_with_input};
+pub use process::{Process, ProcessError, ProcessEvent, Program, THIS_PROGRAM, exit_when_input_ends};

@@ -1,8 +1,9 @@
-//! The processes that run jobs: each is started by argv in a group of its own, fed one line, read line by line,
-//! killed as a group and waited for. What it started elsewhere is found and ended too.
+//! Processes that run jobs: each is started from its arguments in a process group of its own, gets one line of input,
+//! is read line by line, is killed as a group, and is waited for. Descendants that left the group are found and killed,
+//! too.
 //!
-//! No wait is without limit. A child watches its standard input ([`end_with_input`]): it ends when its parent is gone,
-//! however that ended.
+//! Every wait has a limit. A child watches its standard input ([`exit_when_input_ends`]) and exits when its parent is
+//! gone, however the parent ended.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -20,36 +21,36 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgid};
 
 use super::bounded::run_for;
-use super::child::{LOOK, spawn, wait};
-use super::descendants::{self, LeftBehind};
-use super::lines::Lines;
+use super::child::{POLL_INTERVAL, spawn, wait};
+use super::descendants::{self, LeftoverProcess};
+use super::lines::LineReader;
 use super::stderr::{CappedLog, LOG_BYTES_MAX, StderrReader};
 use super::{Ending, memory};
 use crate::measure::{Clock, Nanos};
 
-/// The file of the running program, whatever has become of the path that it was started from: what is started from
-/// here is the same program.
+/// The file of the running program, even if its original path has since been replaced: a process started from here runs
+/// the same program.
 pub const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// Looks that an ending has after SIGTERM, and after SIGKILL.
-const TERMINATE_LOOKS: u32 = 100;
-const KILL_LOOKS: u32 = 250;
-/// Looks that what a process left behind has to end by itself, and all looks at it.
-const PARTING_LOOKS: u32 = 15;
-const LEFT_BEHIND_LOOKS: u32 = 100;
-/// Time that the last lines have to arrive once the process is gone.
-const LAST_LINES: Duration = Duration::from_millis(500);
+/// Number of polls to wait for the end of a process after SIGTERM, and after SIGKILL.
+const TERMINATE_POLLS: u32 = 100;
+const KILL_POLLS: u32 = 250;
+/// Number of polls in which leftover processes may end by themselves, and number of polls in total.
+const LEFTOVER_GRACE_POLLS: u32 = 15;
+const LEFTOVER_POLLS: u32 = 100;
+/// Time in which the last lines may arrive after the process has ended.
+const LAST_LINES_WAIT: Duration = Duration::from_millis(500);
 
-/// What is to be run.
+/// A program to run.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The program and its arguments; no shell is involved.
     pub argv: Vec<OsString>,
-    /// Written to its standard input, which then stays open until the process has ended.
+    /// Text for its standard input, which stays open until the process has ended.
     pub input: String,
-    /// What it writes to standard error is appended here, up to 64 MiB.
+    /// File to which its standard error is appended, up to 64 MiB.
     pub stderr: PathBuf,
-    /// Variables of its environment, beside those of this process.
+    /// Environment variables in addition to those of this process.
     pub environment: IndexMap<String, String>,
 }
 
@@ -59,28 +60,28 @@ pub struct Process {
     child: Child,
     marker: String,
     ended: Option<Ending>,
-    left_behind: Vec<LeftBehind>,
-    lines: Lines,
-    /// Gives the open pipe back when the input is written; dropping it closes the pipe.
+    leftovers: Vec<LeftoverProcess>,
+    lines: LineReader,
+    /// Returns the open pipe after the input is written; dropping the pipe closes it.
     _input: JoinHandle<io::Result<ChildStdin>>,
     stderr: StderrReader,
 }
 
-/// What a process did next.
+/// What happened next in a process.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next {
-    /// It wrote a line (without its end), which arrived then.
+pub enum ProcessEvent {
+    /// The process wrote this line (without its end), which arrived at this time.
     Line(Nanos, String),
-    /// Nothing, for as long as was waited.
+    /// Nothing happened before the timeout.
     Silence,
-    /// It ended, and every line was read.
+    /// The process ended, and every line was read.
     Ended(Ending),
 }
 
 /// A process that could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// There is nothing to start.
+    /// The list of arguments is empty.
     #[error("no program was given")]
     Empty,
     /// The program could not be started.
@@ -88,7 +89,7 @@ pub enum ProcessError {
     Start {
         /// The program.
         program: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The file for standard error could not be opened.
@@ -96,16 +97,16 @@ pub enum ProcessError {
     Stderr {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl Process {
-    /// Starts a program; its lines are stamped by `clock` as they arrive.
+    /// Starts a program; `clock` stamps its lines as they arrive.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// Fails when the program cannot be started.
     pub fn start(program: &Program, clock: Arc<dyn Clock>) -> Result<Self, ProcessError> {
         let (name, arguments) = program.argv.split_first().ok_or(ProcessError::Empty)?;
         let log = CappedLog::open(&program.stderr, LOG_BYTES_MAX);
@@ -124,117 +125,118 @@ impl Process {
             child,
             marker,
             ended: None,
-            left_behind: Vec::new(),
-            lines: Lines::read(output.expect("standard output is piped"), clock),
+            leftovers: Vec::new(),
+            lines: LineReader::read(output.expect("standard output is piped"), clock),
             _input: thread::spawn(move || write_input(input.expect("standard input is piped"), &text)),
             stderr: StderrReader::start(errors, log),
         })
     }
 
-    /// The next line, or the end; waits at most `patience`, and a moment longer when the process has just ended.
-    pub fn next(&mut self, patience: Duration) -> Next {
-        let patience = if self.ended.is_some() { LAST_LINES } else { patience };
-        match (self.lines.next(patience), self.ended) {
-            (Ok((at, line)), _) => Next::Line(at, line),
-            (Err(_), Some(ending)) => Next::Ended(ending),
+    /// Returns the next line or the ending; waits at most `timeout`, and a moment longer when the process has just
+    /// ended.
+    pub fn next_event(&mut self, timeout: Duration) -> ProcessEvent {
+        let timeout = if self.ended.is_some() { LAST_LINES_WAIT } else { timeout };
+        match (self.lines.next(timeout), self.ended) {
+            (Ok((at, line)), _) => ProcessEvent::Line(at, line),
+            (Err(_), Some(ending)) => ProcessEvent::Ended(ending),
             (Err(RecvTimeoutError::Timeout), None) => {
-                self.look();
-                Next::Silence
+                self.check_ended();
+                ProcessEvent::Silence
             }
             (Err(RecvTimeoutError::Disconnected), None) => {
-                // Output is closed: the process is about to end, or goes on in silence.
-                thread::sleep(patience.min(LOOK));
-                self.look();
-                Next::Silence
+                // Standard output is closed: the process is about to end, or goes on silently.
+                thread::sleep(timeout.min(POLL_INTERVAL));
+                self.check_ended();
+                ProcessEvent::Silence
             }
         }
     }
 
-    /// Takes the end of the process, if it has ended, and kills what it left behind.
-    fn look(&mut self) {
+    /// If the process has ended, reaps it and kills what it left behind.
+    fn check_ended(&mut self) {
         if self.ended.is_none() && self.has_ended() {
-            // Before the end is taken: until then no other group can have this number.
+            // Before the process is reaped: until then no other group can get this number.
             self.signal(Signal::SIGKILL);
-            self.ended = Some(wait(&mut self.child, KILL_LOOKS));
-            self.end_left_behind(PARTING_LOOKS);
+            self.ended = Some(wait(&mut self.child, KILL_POLLS));
+            self.end_leftovers(LEFTOVER_GRACE_POLLS);
         }
     }
 
-    /// Whether the process has ended; its end is not taken.
+    /// Returns whether the process has ended, without reaping it.
     fn has_ended(&self) -> bool {
-        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        !matches!(waitid(Id::Pid(Pid::from_raw(self.id())), look), Ok(WaitStatus::StillAlive))
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        !matches!(waitid(Id::Pid(Pid::from_raw(self.id())), flags), Ok(WaitStatus::StillAlive))
     }
 
-    /// Kills the whole group, first gently, and everything that the process has started; waits a limited time.
+    /// Kills the whole group, first gently, and all other descendants of the process; waits for a limited time.
     pub fn kill(&mut self) -> Ending {
         if let Some(ending) = self.ended {
             return ending;
         }
         self.signal(Signal::SIGTERM);
-        for _ in 0..TERMINATE_LOOKS {
+        for _ in 0..TERMINATE_POLLS {
             if self.has_ended() {
                 break;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         self.signal(Signal::SIGKILL);
-        let ending = *self.ended.insert(wait(&mut self.child, KILL_LOOKS));
-        self.end_left_behind(0);
+        let ending = *self.ended.insert(wait(&mut self.child, KILL_POLLS));
+        self.end_leftovers(0);
         ending
     }
 
-    /// Processes that were still there when the process had ended, outside its group; they were killed.
-    pub fn left_behind(&self) -> &[LeftBehind] {
-        &self.left_behind
+    /// Returns the processes outside the group that were still running when the process had ended; they were killed.
+    pub fn leftovers(&self) -> &[LeftoverProcess] {
+        &self.leftovers
     }
 
-    /// The last lines of standard error, once the process has ended.
+    /// Returns the last lines of standard error after the process has ended.
     pub fn last_stderr_lines(&self) -> Vec<String> {
         self.stderr.last_lines()
     }
 
-    /// Bytes in memory of the process and all that it has started, if they are more than `limit`; shared memory counts
+    /// Returns the memory in bytes of the process and all its descendants if it is above `limit`; shared memory counts
     /// once.
-    pub fn memory_beyond(&self, limit: u64) -> Option<u64> {
+    pub fn memory_above(&self, limit: u64) -> Option<u64> {
         descendants::reap_orphans();
-        memory::beyond(self.id(), limit)
+        memory::above(self.id(), limit)
     }
 
-    /// Kills what the process has started and what is not in its group, which is killed already. For some looks at first
-    /// waits for it to end by itself.
-    fn end_left_behind(&mut self, parting_looks: u32) {
-        for look in 0..LEFT_BEHIND_LOOKS {
+    /// Kills the descendants of the process that are not in its group, which has already been killed. Before that,
+    /// waits `grace_polls` polls for them to end by themselves.
+    fn end_leftovers(&mut self, grace_polls: u32) {
+        for poll in 0..LEFTOVER_POLLS {
             let marker = self.marker.clone();
-            // Reading of a process that is stuck in the kernel may itself be stuck.
-            let found = run_for(KILL_LOOKS, move || {
+            // Reading /proc of a process that is stuck in the kernel may block, too.
+            let found = run_for(KILL_POLLS, move || {
                 descendants::reap_orphans();
-                descendants::find(&marker)
+                descendants::find_related(&marker)
             });
             let found = found.unwrap_or_default();
-            for left in &mut self.left_behind {
+            for left in &mut self.leftovers {
                 left.ended = !found.contains(&left.pid);
             }
             if found.is_empty() {
                 break;
             }
-            if look >= parting_looks {
-                found.into_iter().for_each(|pid| self.end_one(pid));
+            if poll >= grace_polls {
+                found.into_iter().for_each(|pid| self.kill_leftover(pid));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         if self.ended != Some(Ending::Stuck) {
-            descendants::children().remove(&self.id());
+            descendants::waited_children().remove(&self.id());
         }
     }
 
-    /// Kills a process, and notes it when it had left the group.
-    fn end_one(&mut self, pid: i32) {
+    /// Kills a process, and remembers it when it had left the group.
+    fn kill_leftover(&mut self, pid: i32) {
         let in_group = getpgid(Some(Pid::from_raw(pid))).is_ok_and(|group| group.as_raw() == self.id());
-        if !in_group && !self.left_behind.iter().any(|left| left.pid == pid) {
-            self.left_behind.extend(run_for(KILL_LOOKS, move || LeftBehind::of(pid)));
+        if !in_group && !self.leftovers.iter().any(|left| left.pid == pid) {
+            self.leftovers.extend(run_for(KILL_POLLS, move || LeftoverProcess::describe(pid)));
         }
-        descendants::end(pid);
+        descendants::kill_process(pid);
     }
 
     fn id(&self) -> i32 {
@@ -242,7 +244,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // A group that is gone already is what was wanted.
+        // An error is ignored: the group may have ended already.
         let _ = killpg(Pid::from_raw(self.id()), signal);
     }
 }
@@ -261,21 +263,21 @@ fn write_input(mut pipe: ChildStdin, text: &str) -> io::Result<ChildStdin> {
     Ok(pipe)
 }
 
-/// For a child: ends this process, with its group and all that it has started, when `input` ends, for then its parent
-/// is gone.
-pub fn end_with_input(mut input: impl Read + Send + 'static) {
+/// For a child process: when `input` ends, the parent is gone, and this process kills itself, its group and all its
+/// descendants.
+pub fn exit_when_input_ends(mut input: impl Read + Send + 'static) {
     let (started, start) = crossbeam_channel::bounded(1);
     thread::spawn(move || {
         let _ = started.send(());
         let _ = io::copy(&mut input, &mut io::sink());
-        // In this thread: a new one would wait for the loader's lock, which a library that hangs while it loads holds.
-        descendants::end_own();
+        // Not in a new thread, which would wait for the loader's lock, held by a library that hangs while it loads.
+        descendants::kill_own_descendants();
         if nix::unistd::getpgrp() == nix::unistd::getpid() {
             let _ = killpg(nix::unistd::getpgrp(), Signal::SIGKILL);
         }
         std::process::exit(1);
     });
-    // A thread that starts needs the loader's lock, too.
+    // The new thread needs the loader's lock, too, so wait until it has started.
     let _ = start.recv();
 }
 
@@ -298,16 +300,16 @@ mod tests {
     fn finish(process: &mut Process) -> (Vec<String>, Ending) {
         let mut lines = Vec::new();
         loop {
-            match process.next(Duration::from_millis(20)) {
-                Next::Line(_, line) => lines.push(line),
-                Next::Silence => {}
-                Next::Ended(ending) => return (lines, ending),
+            match process.next_event(Duration::from_millis(20)) {
+                ProcessEvent::Line(_, line) => lines.push(line),
+                ProcessEvent::Silence => {}
+                ProcessEvent::Ended(ending) => return (lines, ending),
             }
         }
     }
 
     #[test]
-    fn lines_arrive_in_order_and_the_status_is_known() {
+    fn lines_arrive_in_order_and_the_exit_status_is_reported() {
         let (mut process, folder) = shell("read job; echo got $job; echo two; echo why >&2; exit 3", "one\n");
         assert_eq!(finish(&mut process), (vec!["got one".into(), "two".into()], Ending::Exited(3)));
         assert_eq!(process.last_stderr_lines(), ["why"]);
@@ -315,15 +317,15 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_takes_the_whole_group_even_when_it_ignores_terminate() {
+    fn a_kill_ends_the_whole_group_even_if_it_ignores_sigterm() {
         let (mut process, _folder) = shell("trap '' TERM; sleep 600 & echo $!; wait; wait", "");
-        let Next::Line(_, grandchild) = process.next(Duration::from_secs(60)) else { panic!("no line") };
+        let ProcessEvent::Line(_, grandchild) = process.next_event(Duration::from_secs(60)) else { panic!("no line") };
         assert_eq!(process.kill(), Ending::Killed(9));
         assert!(is_gone(&grandchild));
     }
 
     #[test]
-    fn what_a_process_leaves_behind_is_killed_with_it() {
+    fn processes_left_behind_are_killed() {
         let (mut process, _folder) = shell("sleep 600 & echo $!", "");
         let (lines, ending) = finish(&mut process);
         assert_eq!(ending, Ending::Exited(0));
@@ -331,14 +333,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_closes_its_output_and_stays_is_silent_until_killed() {
+    fn a_process_that_closes_its_output_is_silent_until_it_is_killed() {
         let (mut process, _folder) = shell("exec >&-; exec sleep 600", "");
-        assert_eq!(process.next(Duration::from_millis(50)), Next::Silence);
+        assert_eq!(process.next_event(Duration::from_millis(50)), ProcessEvent::Silence);
         assert_eq!(process.kill(), Ending::Killed(15));
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn a_missing_program_is_named_in_the_error() {
         let folder = tempfile::tempdir().unwrap();
         let program = Program {
             argv: vec!["/no/such".into()],
@@ -350,11 +352,11 @@ mod tests {
         assert!(error.to_string().starts_with("cannot start `/no/such`: "), "{error}");
     }
 
-    /// Whether a process ends, in a minute: a killed one needs a moment. A zombie has ended.
+    /// Returns whether a process ends within a minute: a killed process needs a moment. A zombie counts as ended.
     fn is_gone(pid: &str) -> bool {
         let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         (0..3000).any(|_| {
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
             stat().is_empty() || stat().contains(") Z ")
         })
     }

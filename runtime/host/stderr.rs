@@ -1,5 +1,5 @@
-//! Standard error of a child: copied to a log, its last lines kept. What is held in memory is bounded,
-//! whatever the child writes.
+//! Copies a child's standard error to a log and keeps its last lines. The memory used is bounded, whatever the child
+//! writes.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,18 +12,19 @@ use std::time::Duration;
 
 use crate::text;
 
-/// Last lines that are kept for the reason of a failure, and bytes of each.
+/// Number of last lines kept as the reason of a failure, and maximum number of bytes of each.
 const LINES_KEPT: usize = 20;
 const LINE_BYTES_KEPT: usize = 4 << 10;
-/// Bytes that are read at once.
+/// Maximum number of bytes read at once.
 const PIECE_BYTES: u64 = 64 << 10;
-/// Looks that the last lines have to arrive in once the process is gone: what it started may hold the pipe open.
-const LAST_LINES_LOOKS: u32 = 25;
-const LOOK: Duration = Duration::from_millis(20);
-/// Largest log of what children write.
+/// Number of polls in which the last lines may arrive after the process has ended: its descendants may hold the pipe
+/// open.
+const LAST_LINES_POLLS: u32 = 25;
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum size of the log of a child's output in bytes.
 pub(super) const LOG_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads standard error of a child to its end, in a thread of its own.
+/// Reads a child's standard error to its end, in a thread of its own.
 #[derive(Debug)]
 pub(super) struct StderrReader {
     kept: Arc<Mutex<LastLines>>,
@@ -37,13 +38,13 @@ impl StderrReader {
         StderrReader { kept, reader: thread::spawn(move || copy(errors, log, &lines)) }
     }
 
-    /// The last lines, once the process has ended. Who else holds the pipe open is not waited for.
+    /// Returns the last lines after the process has ended. Does not wait for other processes that hold the pipe open.
     pub(super) fn last_lines(&self) -> Vec<String> {
-        for _ in 0..LAST_LINES_LOOKS {
+        for _ in 0..LAST_LINES_POLLS {
             if self.reader.is_finished() {
                 break;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         lock(&self.kept).texts()
     }
@@ -68,11 +69,11 @@ fn lock(kept: &Mutex<LastLines>) -> std::sync::MutexGuard<'_, LastLines> {
 #[derive(Debug, Default)]
 struct LastLines {
     lines: VecDeque<Line>,
-    /// Whether the last line has no end yet.
+    /// Whether the last line is unfinished.
     open: bool,
 }
 
-/// The beginning of a line, and how many bytes follow.
+/// The beginning of a line, and the number of bytes that follow.
 #[derive(Debug, Default)]
 struct Line {
     begin: Vec<u8>,
@@ -80,7 +81,7 @@ struct Line {
 }
 
 impl LastLines {
-    /// Takes the next piece: a line, or a part of one.
+    /// Adds the next piece: a line, or a part of a line.
     fn push(&mut self, piece: &[u8]) {
         if !self.open {
             if self.lines.len() == LINES_KEPT {
@@ -107,9 +108,10 @@ impl LastLines {
     }
 }
 
-/// A log with a largest size. Beyond it says that it ends, and at the end how much is missing, and the last lines.
+/// A log with a maximum size. At the limit it notes that the rest is left out, and at its end how much is missing,
+/// followed by the last lines.
 ///
-/// A log that cannot be written any more does not stop the process.
+/// An error of writing the log does not stop the process.
 #[derive(Debug)]
 pub(super) struct CappedLog {
     file: File,
@@ -118,7 +120,7 @@ pub(super) struct CappedLog {
 }
 
 impl CappedLog {
-    /// Appends to `path`, up to `bytes_max` in all.
+    /// Opens `path` for appending, up to `bytes_max` bytes in total.
     pub(super) fn open(path: &Path, bytes_max: u64) -> io::Result<Self> {
         let file = File::options().create(true).append(true).open(path)?;
         let size = file.metadata()?.len();
@@ -129,7 +131,7 @@ impl CappedLog {
         let size = piece.len() as u64;
         if self.left_out == 0 && size <= self.room {
             self.room -= size;
-            let _ = self.file.write_all(text::log_text(piece).as_bytes());
+            let _ = self.file.write_all(text::escape_log(piece).as_bytes());
             return;
         }
         if self.left_out == 0 {
@@ -151,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_without_an_end_is_kept_by_its_beginning_and_its_length() {
+    fn an_endless_line_is_kept_as_its_beginning_and_its_length() {
         let mut last = LastLines::default();
         for _ in 0..1000 {
             last.push(&[b'x'; 1 << 16]);
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_lines_the_last_are_kept() {
+    fn only_the_last_of_many_lines_are_kept() {
         let mut last = LastLines::default();
         for number in 0..100 {
             last.push(format!("{number}\n").as_bytes());
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_ends_at_its_limit_and_says_what_is_missing() {
+    fn a_log_ends_at_its_limit_and_states_how_much_is_missing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         for _ in 0..2 {

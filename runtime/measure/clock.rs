@@ -1,15 +1,15 @@
-//! The only owner of time in the host.
+//! The only module of the host that reads the time.
 
 use std::time::Instant;
 
 use crate::units::Seconds;
 
-/// Nanoseconds on a monotonic clock; only differences mean anything.
+/// A reading of a monotonic clock in nanoseconds. Only differences are meaningful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// Time from `earlier` to here; zero when `earlier` is later.
+    /// Returns the time from `earlier` to `self`; zero when `earlier` is later.
     pub fn since(self, earlier: Nanos) -> Seconds {
         Seconds::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -17,18 +17,18 @@ impl Nanos {
 
 /// A monotonic clock.
 pub trait Clock: Send + Sync {
-    /// Now.
+    /// Returns the current time.
     fn now(&self) -> Nanos;
 }
 
-/// The machine's monotonic clock (`CLOCK_MONOTONIC`): never steps back, never follows the wall clock.
+/// The machine's monotonic clock (`CLOCK_MONOTONIC`): it never steps back and is not adjusted with the wall clock.
 #[derive(Debug, Clone, Copy)]
 pub struct MonotonicClock {
     origin: Instant,
 }
 
 impl MonotonicClock {
-    /// A clock that begins now.
+    /// Starts a clock at zero.
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
     pub fn start() -> Self {
         MonotonicClock { origin: Instant::now() }
@@ -41,7 +41,7 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// The null row: a clock that a test moves by hand, or that moves by a fixed step at each reading.
+/// A clock for tests, which a test advances by hand or which advances by a fixed step at each reading.
 #[derive(Debug, Default)]
 pub struct FixedClock {
     now: std::sync::atomic::AtomicU64,
@@ -49,12 +49,12 @@ pub struct FixedClock {
 }
 
 impl FixedClock {
-    /// A clock that moves by `step` nanoseconds at each reading.
+    /// Creates a clock that advances by `step` nanoseconds at each reading.
     pub fn stepping(step: u64) -> Self {
         FixedClock { now: 0.into(), step }
     }
 
-    /// Moves the clock on.
+    /// Advances the clock by `nanos` nanoseconds.
     pub fn advance(&self, nanos: u64) {
         self.now.fetch_add(nanos, std::sync::atomic::Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Raw times of every step, and the figures made from them.
+//! Raw times of every step, and the figures computed from them.
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -7,38 +7,38 @@ use statrs::statistics::{Data, OrderStatistics};
 use crate::step::Step;
 use crate::units::{Bytes, SamplesPerSecond, Seconds, nulls_are_nan};
 
-/// Where the wall time of one step (one batch) went. The five parts sum to the step's wall time.
+/// Wall time of one step (one batch) in five parts, which sum to the step's wall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
-    /// Pass, from 0.
+    /// Index of the pass, from 0.
     pub pass: u32,
-    /// Samples in the batch that count (padding and failed samples do not).
+    /// Samples in the batch, without padding and failed samples.
     pub samples: u32,
-    /// Waiting for the loader.
+    /// Time spent waiting for the loader.
     pub load_wait_s: Seconds,
-    /// The forward function until the device is synchronised.
+    /// Time from the start of the forward function until the device is synchronised.
     pub core_s: Seconds,
-    /// Copying outputs to the host.
+    /// Time spent copying outputs to the host.
     pub output_s: Seconds,
-    /// The evaluator.
+    /// Time spent in the evaluator.
     pub evaluate_s: Seconds,
-    /// Everything else the host did.
+    /// Time that the host spent on everything else.
     pub host_s: Seconds,
 }
 
 impl StepTimes {
-    /// Wall time of the step.
+    /// Returns the wall time of the step.
     pub fn total(&self) -> Seconds {
         self.load_wait_s + self.core_s + self.output_s + self.evaluate_s + self.host_s
     }
 }
 
-/// One pass over the dataset.
+/// Times and metrics of one pass over the dataset.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PassTimes {
-    /// Samples that count.
+    /// Samples, without padding and failed samples.
     pub samples: u64,
-    /// Wall time from asking for the first sample, with an empty queue, to the last evaluation.
+    /// Wall time from the request for the first sample, with an empty queue, to the end of the last evaluation.
     pub whole_s: Seconds,
     /// Part of `whole_s` spent waiting for the loader.
     pub load_wait_s: Seconds,
@@ -48,14 +48,14 @@ pub struct PassTimes {
     pub output_s: Seconds,
     /// Part of `whole_s` spent in the evaluator.
     pub evaluate_s: Seconds,
-    /// Everything else the host did, measured: its part of every step, and after the last one.
+    /// Time that the host spent on everything else, in every step and after the last one.
     pub host_s: Seconds,
-    /// Metrics of this pass by name; empty when they mean nothing.
+    /// Metrics of this pass by name; empty when they are meaningless.
     #[serde(deserialize_with = "nulls_are_nan")]
     pub accuracy: IndexMap<String, f64>,
 }
 
-/// Distribution of the core time of a step, in seconds.
+/// Distribution of the time of one part of a step, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Shortest.
@@ -75,7 +75,8 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// The distribution of `times`; `None` without any. Quantiles after Hyndman and Fan (1996), type 8.
+    /// Returns the distribution of `times`; `None` when `times` is empty. Quantiles follow Hyndman and Fan (1996), type
+    /// 8.
     pub fn of(times: &[Seconds]) -> Option<Latency> {
         if times.is_empty() {
             return None;
@@ -97,31 +98,31 @@ impl Latency {
     }
 }
 
-/// Time that a vendor's own code asked to have taken off (FlagPerf's `foo_time`): recorded, never subtracted.
+/// Time that a vendor's code requested to be subtracted (FlagPerf's `foo_time`). It is recorded and never subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VendorTime {
-    /// Over all steps.
+    /// Total of all steps.
     pub sum_s: Seconds,
-    /// Most in one step.
+    /// Largest value of one step.
     pub max_s: Seconds,
 }
 
 impl VendorTime {
-    /// With one more step.
+    /// Returns these figures with those of one more step added.
     #[must_use]
-    pub fn and(self, step: Seconds) -> Self {
+    pub fn with_step(self, step: Seconds) -> Self {
         VendorTime { sum_s: self.sum_s + step, max_s: Seconds(self.max_s.0.max(step.0)) }
     }
 }
 
-/// What the outputs of a step took to arrive in host memory, after the device was synchronised.
+/// Time that the outputs of a step take to reach host memory after the device was synchronised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OutputCopy {
-    /// Outputs of a step.
+    /// Number of outputs of a step.
     pub count: u32,
     /// Bytes of all outputs of a step.
     pub bytes: Bytes,
-    /// Time of a step, as in [`StepTimes::output_s`].
+    /// Distribution of [`StepTimes::output_s`].
     pub latency: Latency,
 }
 
@@ -130,68 +131,76 @@ pub struct OutputCopy {
 pub struct Measurement {
     /// Validation or inference.
     pub step: Step,
-    /// Samples a batch holds when full.
+    /// Number of samples in a full batch.
     pub batch_size: u32,
-    /// Samples that count, over all passes.
+    /// Samples in all passes, without padding and failed samples.
     pub samples: u64,
-    /// Samples that could not be read, over all passes.
+    /// Samples that could not be read, in all passes.
     pub failed_samples: u64,
-    /// Rows of padding that were computed and left out, over all passes.
+    /// Padding rows that were computed and discarded, in all passes.
     pub padded_samples: u64,
     /// Number of measured steps.
     pub steps: u64,
-    /// Warm-up steps before the clock counted.
+    /// Number of warm-up steps before measurement.
     pub warmup_steps: u32,
-    /// Time that warm-up took.
+    /// Duration of warm-up.
     pub warmup_s: Seconds,
-    /// Whether warm-up ended because step times were steady (else a limit ended it).
+    /// Whether warm-up ended because step times were steady; otherwise it ended at a limit.
     pub warmup_steady: bool,
-    /// Samples over the wall time of the passes.
+    /// Samples divided by the wall time of the passes.
     pub throughput_whole_samples_per_s: Option<SamplesPerSecond>,
-    /// Samples over the time spent in the forward function.
+    /// Samples divided by the time spent in the forward function.
     pub throughput_core_samples_per_s: Option<SamplesPerSecond>,
-    /// Core time of a step.
+    /// Distribution of the core time of a step.
     pub latency: Option<Latency>,
-    /// Copying the outputs of a step to the host.
+    /// Copy of the outputs of a step to the host.
     #[serde(default)]
     pub output_copy: Option<OutputCopy>,
-    /// Every pass. An event carries only the passes that no earlier event had: see [`Measurement::after`].
+    /// Every pass. An event contains only the passes that no earlier event contained: see
+    /// [`Measurement::with_earlier_passes`].
     pub passes: Vec<PassTimes>,
-    /// Mean over the passes of each metric; empty when they mean nothing.
+    /// Mean of each metric over the passes; empty when the metrics are meaningless.
     #[serde(deserialize_with = "nulls_are_nan")]
     pub accuracy: IndexMap<String, f64>,
-    /// Why there is no accuracy, when there is none.
+    /// Why accuracy is unknown; `None` when it is known.
     pub accuracy_unknown: Option<String>,
-    /// Observations that the evaluator counted, over all passes: the most that any of its metrics has.
+    /// Observations that the evaluator counted in all passes: the largest number of any of its metrics.
     #[serde(default)]
     pub observations: u64,
-    /// Outputs that are NaN or infinite, over all passes.
+    /// Output elements that are NaN or infinite, in all passes.
     pub non_finite_outputs: u64,
-    /// Time of sub-phases that the script named, over all passes.
+    /// Time of the spans that the script named, in all passes.
     pub spans: IndexMap<String, Seconds>,
-    /// Time that the vendor's code asked to have taken off; nothing was. `None` when it asked for none.
+    /// Time that the vendor's code requested to be subtracted, which is never subtracted. `None` without such a
+    /// request.
     #[serde(default)]
     pub vendor_time: Option<VendorTime>,
-    /// The largest of the samples of memory in use on the device, by this and every other process, from before loading
-    /// until after the last pass: a few in a second, and what the engine says after each pass. A shorter peak may be
-    /// missed. Each device counts once. `None` when neither the vendor's monitor nor the engine says anything.
+    /// The largest observed amount of memory in use on the devices, by this and every other process, from before
+    /// loading until after the last pass. The vendor's monitor is read several times a second, the engine after each
+    /// pass; a shorter peak may be missed. Each device counts once. `None` when neither the monitor nor the engine
+    /// reports memory.
     pub device_memory_bytes_max: Option<Bytes>,
-    /// Peak resident memory of the worker so far, and of the engine's own processes.
+    /// Sum of the peak resident memory of the worker so far and of the engine's own processes.
     pub memory_bytes_max: Bytes,
 }
 
 impl Measurement {
-    /// The same with the passes of `earlier`, a measurement of the same loop, before its own.
+    /// Prepends the passes of `earlier`, a measurement of the same loop, to the passes of this one.
     #[must_use]
-    pub fn after(mut self, earlier: Measurement) -> Self {
+    pub fn with_earlier_passes(mut self, earlier: Measurement) -> Self {
         let new = std::mem::replace(&mut self.passes, earlier.passes);
         self.passes.extend(new);
         self
     }
 }
 
-/// Sums the steps of one pass. `whole_s` is the pass's wall time, `tail_s` the host's time after the last step.
-pub fn summarise(steps: &[StepTimes], whole_s: Seconds, tail_s: Seconds, accuracy: IndexMap<String, f64>) -> PassTimes {
+/// Sums the steps of one pass. `whole_s` is the wall time of the pass, `tail_s` the host's time after the last step.
+pub fn summarise_pass(
+    steps: &[StepTimes],
+    whole_s: Seconds,
+    tail_s: Seconds,
+    accuracy: IndexMap<String, f64>,
+) -> PassTimes {
     let sum = |part: fn(&StepTimes) -> Seconds| steps.iter().map(part).sum::<Seconds>();
     PassTimes {
         samples: steps.iter().map(|s| u64::from(s.samples)).sum(),
@@ -220,7 +229,7 @@ mod tests {
             evaluate_s: Seconds(0.0625),
             host_s: Seconds(0.03125),
         };
-        let pass = summarise(&[step, step], Seconds(2.0), Seconds(0.0625), IndexMap::new());
+        let pass = summarise_pass(&[step, step], Seconds(2.0), Seconds(0.0625), IndexMap::new());
         let parts = [pass.load_wait_s, pass.core_s, pass.output_s, pass.evaluate_s, pass.host_s];
         assert_eq!(parts, [1.0, 0.5, 0.25, 0.125, 0.125].map(Seconds));
         assert_eq!((pass.samples, pass.whole_s), (8, Seconds(2.0)));

@@ -1,11 +1,11 @@
-//! Measuring: the clock, warm-up, raw samples and their summary.
+//! Measurement: the clock, warm-up, raw step times and their summary.
 //!
-//! Pure over a [`Clock`]. Knows no engine and no file.
+//! Pure given a [`Clock`]. Knows nothing about engines and files.
 
 mod clock;
 mod measurement;
 mod warmup;
 
 pub use clock::{Clock, FixedClock, MonotonicClock, Nanos};
-pub use measurement::{Latency, Measurement, OutputCopy, PassTimes, StepTimes, VendorTime, summarise};
+pub use measurement::{Latency, Measurement, OutputCopy, PassTimes, StepTimes, VendorTime, summarise_pass};
 pub use warmup::Warmup;

@@ -1,5 +1,5 @@
-//! How the outputs of inference agree with those of validation: each output by itself, element by element, sample by
-//! sample.
+//! Agreement of the outputs of inference with those of validation, for each output separately, over elements and
+//! samples.
 
 use std::ops::RangeInclusive;
 
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 use crate::tensor::{DType, Tensor};
 use crate::units::null_is_nan;
 
-/// Agreement of inference with validation over the samples that both computed.
+/// Agreement of inference with validation over the samples for which both kept outputs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Agreement {
-    /// The pass of inference that was compared, from 0. It is drawn at random, so that no engine can know it.
+    /// Index of the compared pass of inference, from 0. It is chosen at random, so that no engine can predict it.
     pub pass: u32,
-    /// Samples compared.
+    /// Number of compared samples.
     pub samples: u64,
-    /// The figures of each output, by name.
+    /// Figures of each output, by name.
     pub outputs: IndexMap<String, OutputAgreement>,
-    /// What could not be compared and why, one fragment each.
+    /// Why some outputs or batches could not be compared, one fragment each.
     pub not_compared: Vec<String>,
 }
 
 /// Agreement of one output. `a` is an element of validation, `b` the same element of inference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OutputAgreement {
-    /// Elements compared.
+    /// Number of compared elements.
     pub elements: u64,
-    /// Elements that are NaN or infinite on either side. With any of them, every figure that they enter is NaN.
+    /// Elements that are NaN or infinite on either side. Every figure that includes such an element is NaN.
     pub non_finite: u64,
     /// Largest absolute error, `|b - a|`.
     #[serde(deserialize_with = "null_is_nan")]
@@ -47,20 +47,20 @@ pub struct OutputAgreement {
     /// Median relative error.
     #[serde(deserialize_with = "null_is_nan")]
     pub median_rel: f64,
-    /// Relative error of the output as one vector, `‖b - a‖₂ / ‖a‖₂`; 0 when both are all zero, infinite when only `a`
-    /// is.
+    /// Relative L2 error of the output as one vector, `‖b - a‖₂ / ‖a‖₂`; 0 when both sides are all zero, infinite when
+    /// only `a` is all zero.
     #[serde(deserialize_with = "null_is_nan")]
     pub relative_l2: f64,
-    /// The same of the sample with the largest error: `‖bᵢ - aᵢ‖₂` over the root mean square of all `‖aᵢ‖₂`.
+    /// Relative L2 error of the worst sample: the largest `‖bᵢ - aᵢ‖₂` divided by the root mean square of all `‖aᵢ‖₂`.
     #[serde(deserialize_with = "null_is_nan")]
     pub worst_sample: f64,
     /// Cosine similarity of the output as one vector; `None` when one side is all zero or not finite.
     pub cosine: Option<f64>,
-    /// Share of rows whose largest element is the same; `None` unless the output is `N,C`.
+    /// Share of rows whose largest element has the same index; `None` unless the output is `N,C`.
     pub top1_agreement: Option<f64>,
 }
 
-/// Bounds of the agreement of an output. Beyond one of them the case fails.
+/// Limits of the agreement of an output. The case fails when one of them is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgreementLimits {
     /// Largest [`OutputAgreement::relative_l2`].
@@ -71,15 +71,15 @@ pub struct AgreementLimits {
     pub cosine: f64,
 }
 
-/// The limits that a case can state, with the values that each can have.
+/// The names of the limits that a case can set, with the range of each.
 pub const AGREEMENT_LIMITS: &[(&str, RangeInclusive<f64>)] =
     &[("relative_l2", 0.0..=f64::MAX), ("worst_sample", 0.0..=f64::MAX), ("cosine", -1.0..=1.0)];
 
-/// The types for which a case can state limits.
+/// The precisions for which a case can set limits.
 pub const AGREEMENT_PRECISIONS: &[&str] = &["fp32", "fp16", "bf16"];
 
-/// The name of a type in [`AGREEMENT_PRECISIONS`].
-pub fn agreement_name(precision: DType) -> &'static str {
+/// Returns the name of a precision in [`AGREEMENT_PRECISIONS`].
+pub fn precision_name(precision: DType) -> &'static str {
     match precision {
         DType::F16 => "fp16",
         DType::BF16 => "bf16",
@@ -88,10 +88,10 @@ pub fn agreement_name(precision: DType) -> &'static str {
 }
 
 impl AgreementLimits {
-    /// The limits of a type in which inference computes, where the case states none. Two correct engines differ by how
-    /// they order sums: by about 1e-5 over a deep network in f32, 1e-2 in f16. Outputs of another image or of other weights
-    /// differ by 0.1 and more.
-    pub fn of_precision(precision: DType) -> Self {
+    /// Returns the default limits for the precision of inference. Two correct engines differ in the order of their
+    /// sums, which amounts to about 1e-5 over a deep network in fp32 and 1e-2 in fp16. Outputs for a different image or
+    /// different weights differ by 0.1 or more.
+    pub fn default_for(precision: DType) -> Self {
         match precision {
             DType::F16 => AgreementLimits { relative_l2: 0.03, worst_sample: 0.1, cosine: 0.999 },
             DType::BF16 => AgreementLimits { relative_l2: 0.15, worst_sample: 0.5, cosine: 0.98 },
@@ -99,10 +99,10 @@ impl AgreementLimits {
         }
     }
 
-    /// The same with what a case states: limits by their names in [`AGREEMENT_LIMITS`].
+    /// Returns these limits with those replaced that a case sets, by their names in [`AGREEMENT_LIMITS`].
     #[must_use]
-    pub fn with<'l>(mut self, stated: impl Iterator<Item = (&'l String, &'l f64)>) -> Self {
-        for (name, limit) in stated {
+    pub fn with_overrides<'l>(mut self, overrides: impl Iterator<Item = (&'l String, &'l f64)>) -> Self {
+        for (name, limit) in overrides {
             match name.as_str() {
                 "relative_l2" => self.relative_l2 = *limit,
                 "worst_sample" => self.worst_sample = *limit,
@@ -113,33 +113,36 @@ impl AgreementLimits {
         self
     }
 
-    /// What `agreement` beyond these limits is, one fragment each; NaN is beyond every limit.
-    pub fn exceeded(&self, agreement: &OutputAgreement) -> Vec<String> {
+    /// Describes each limit that `agreement` exceeds, one fragment each. NaN exceeds every limit.
+    pub fn violations(&self, agreement: &OutputAgreement) -> Vec<String> {
         let OutputAgreement { relative_l2, worst_sample, cosine, non_finite, .. } = *agreement;
-        let mut exceeded = Vec::new();
+        let mut violations = Vec::new();
         if non_finite > 0 {
-            exceeded.push(format!("{non_finite} elements are NaN or infinite"));
-            return exceeded;
+            violations.push(match non_finite {
+                1 => "1 element is NaN or infinite".to_owned(),
+                count => format!("{count} elements are NaN or infinite"),
+            });
+            return violations;
         }
         for (name, value, limit) in
             [("relative_l2", relative_l2, self.relative_l2), ("worst_sample", worst_sample, self.worst_sample)]
         {
             if value.is_nan() || value > limit {
-                exceeded.push(format!("`{name}` is {value:.2e}, the limit is {limit:.2e}"));
+                violations.push(format!("`{name}` is {value:.2e}, the limit is {limit:.2e}"));
             }
         }
         match cosine {
             Some(cosine) if cosine >= self.cosine => {}
-            // Both all zero: there is no angle, and no error either.
+            // Both sides are all zero: the angle is undefined, and there is no error.
             None if relative_l2 == 0.0 => {}
-            Some(cosine) => exceeded.push(format!("`cosine` is {cosine:.6}, the limit is {}", self.cosine)),
-            None => exceeded.push("one side is all zero".to_owned()),
+            Some(cosine) => violations.push(format!("`cosine` is {cosine:.6}, the limit is {}", self.cosine)),
+            None => violations.push("one side is all zero".to_owned()),
         }
-        exceeded
+        violations
     }
 }
 
-/// Collects pairs of one output, batch by batch. Memory: two `f32` an element, for the medians.
+/// Compares one output batch by batch. Holds two `f32` per element in memory, for the medians.
 #[derive(Debug, Default)]
 pub struct AgreementMeter {
     abs: Vec<f32>,
@@ -156,9 +159,9 @@ pub struct AgreementMeter {
 }
 
 impl AgreementMeter {
-    /// Takes the output of one batch from both sides, one row a sample.
+    /// Adds the outputs of one batch from both sides, with one row per sample.
     ///
-    /// Returns `false`, taking nothing, when the shapes differ.
+    /// Returns `false` and adds nothing when the shapes differ.
     pub fn push(&mut self, a: &Tensor, b: &Tensor) -> bool {
         if a.shape() != b.shape() {
             return false;
@@ -182,7 +185,7 @@ impl AgreementMeter {
         true
     }
 
-    /// Takes one sample and returns its squared error.
+    /// Adds one sample and returns its squared error.
     fn push_row(&mut self, a: &[f64], b: &[f64]) -> f64 {
         let mut squared = 0.0;
         for (a, b) in a.iter().zip(b) {
@@ -198,12 +201,12 @@ impl AgreementMeter {
         squared
     }
 
-    /// Samples taken so far.
+    /// Returns the number of samples added so far.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// The agreement over everything taken; `None` without any element.
+    /// Returns the agreement over everything added; `None` when there are no elements.
     pub fn finish(mut self) -> Option<OutputAgreement> {
         if self.abs.is_empty() {
             return None;
@@ -218,20 +221,20 @@ impl AgreementMeter {
             median_abs: median(&mut self.abs),
             mean_rel: mean(&self.rel),
             median_rel: median(&mut self.rel),
-            relative_l2: ratio(self.error, self.norm_a),
-            worst_sample: ratio(self.worst_error, self.norm_a / self.samples as f64),
+            relative_l2: relative_error(self.error, self.norm_a),
+            worst_sample: relative_error(self.worst_error, self.norm_a / self.samples as f64),
             cosine: (norms > 0.0 && self.non_finite == 0).then(|| self.dot / norms),
             top1_agreement: (self.ranked_rows > 0).then(|| self.same_top1 as f64 / self.ranked_rows as f64),
         })
     }
 }
 
-/// The root of a quotient of squares; no error against nothing is none.
-fn ratio(squared_error: f64, squared_norm: f64) -> f64 {
+/// Returns the square root of `squared_error / squared_norm`; 0 when both are 0.
+fn relative_error(squared_error: f64, squared_norm: f64) -> f64 {
     if squared_error == 0.0 { 0.0 } else { (squared_error / squared_norm).sqrt() }
 }
 
-/// The largest value; NaN when there is one.
+/// Returns the largest value; NaN when any value is NaN.
 fn largest(values: &[f32]) -> f64 {
     values.iter().fold(0.0, |most, v| if v.is_nan() || f64::is_nan(most) { f64::NAN } else { most.max(f64::from(*v)) })
 }
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn known_errors_give_known_figures() {
+    fn figures_of_known_errors_are_correct() {
         let agreement = agreement([2, 2], &[1.0, 2.0, 4.0, 3.0], &[1.5, 2.0, 4.0, 4.25]);
         assert_eq!((agreement.max_abs, agreement.mean_abs, agreement.median_abs), (1.25, 0.4375, 0.25));
         assert_eq!((agreement.max_rel, agreement.elements), (0.5, 4));
@@ -279,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn other_shapes_are_not_compared() {
+    fn outputs_of_different_shapes_are_not_compared() {
         let a = Tensor::from_vec([1], vec![1.0f32]).unwrap();
         let b = Tensor::from_vec([2], vec![1.0f32, 2.0]).unwrap();
         let mut meter = AgreementMeter::default();
@@ -288,43 +291,43 @@ mod tests {
     }
 
     #[test]
-    fn nan_is_never_hidden_and_never_within_the_limits() {
+    fn nan_is_reported_and_exceeds_the_limits() {
         let agreement = agreement([1, 2], &[1.0, 2.0], &[f32::NAN, 2.0]);
         let text = serde_json::to_string(&agreement).unwrap();
         let read: OutputAgreement = serde_json::from_str(&text).unwrap();
         assert!(read.max_abs.is_nan() && read.relative_l2.is_nan() && read.worst_sample.is_nan());
         assert_eq!((read.cosine, read.non_finite), (None, 1));
-        assert_eq!(LIMITS.exceeded(&read), ["1 elements are NaN or infinite"]);
+        assert_eq!(LIMITS.violations(&read), ["1 element is NaN or infinite"]);
     }
 
     #[test]
-    fn zeros_in_place_of_the_outputs_exceed_every_limit() {
-        let exceeded = LIMITS.exceeded(&agreement([2, 2], &[1.0, 2.0, 3.0, 4.0], &[0.0; 4]));
-        assert_eq!(exceeded.len(), 3, "{exceeded:?}");
-        assert_eq!(exceeded[2], "one side is all zero");
-        assert_eq!(LIMITS.exceeded(&agreement([2, 2], &[0.0; 4], &[0.0; 4])), [""; 0]);
-        assert_eq!(LIMITS.exceeded(&agreement([2, 2], &[0.0; 4], &[0.0, 0.0, 0.0, 1.0])).len(), 3);
+    fn outputs_of_zeros_exceed_every_limit() {
+        let violations = LIMITS.violations(&agreement([2, 2], &[1.0, 2.0, 3.0, 4.0], &[0.0; 4]));
+        assert_eq!(violations.len(), 3, "{violations:?}");
+        assert_eq!(violations[2], "one side is all zero");
+        assert_eq!(LIMITS.violations(&agreement([2, 2], &[0.0; 4], &[0.0; 4])), [""; 0]);
+        assert_eq!(LIMITS.violations(&agreement([2, 2], &[0.0; 4], &[0.0, 0.0, 0.0, 1.0])).len(), 3);
     }
 
     #[test]
-    fn what_a_case_states_takes_the_place_of_the_default_of_that_limit_alone() {
-        let default = AgreementLimits::of_precision(DType::F16);
+    fn a_limit_that_a_case_sets_replaces_only_the_default_of_that_limit() {
+        let default = AgreementLimits::default_for(DType::F16);
         for (name, range) in AGREEMENT_LIMITS {
-            let limits = default.with([(&(*name).to_owned(), range.start())].into_iter());
+            let limits = default.with_overrides([(&(*name).to_owned(), range.start())].into_iter());
             assert_ne!(limits, default, "{name}");
         }
-        let stated = default.with([(&"cosine".to_owned(), &0.5)].into_iter());
-        assert_eq!(stated, AgreementLimits { cosine: 0.5, ..default });
+        let overridden = default.with_overrides([(&"cosine".to_owned(), &0.5)].into_iter());
+        assert_eq!(overridden, AgreementLimits { cosine: 0.5, ..default });
     }
 
     #[test]
-    fn one_wrong_sample_among_many_right_ones_exceeds_the_limit_of_the_worst() {
+    fn one_wrong_sample_among_many_correct_ones_exceeds_the_limit_of_the_worst_sample() {
         let a: Vec<f32> = (0..4096).map(|i| 1.0 + (i % 7) as f32).collect();
         let mut b = a.clone();
         b[8..10].copy_from_slice(&[3.0, 1.0]);
         let limits = AgreementLimits { relative_l2: 0.1, cosine: 0.99, ..LIMITS };
-        let exceeded = limits.exceeded(&agreement([2048, 2], &a, &b));
-        assert_eq!(exceeded.len(), 1, "{exceeded:?}");
-        assert!(exceeded[0].starts_with("`worst_sample` is "), "{exceeded:?}");
+        let violations = limits.violations(&agreement([2048, 2], &a, &b));
+        assert_eq!(violations.len(), 1, "{violations:?}");
+        assert!(violations[0].starts_with("`worst_sample` is "), "{violations:?}");
     }
 }

@@ -1,6 +1,6 @@
-//! Metrics of accuracy: accumulators that merge over batches and finish once a pass; agreement of two sets of outputs.
+//! Accuracy metrics, accumulated over the batches of a pass, and the agreement of two sets of outputs.
 //!
-//! Knows no dataset and no engine; takes tensors, gives numbers.
+//! Computes numbers from tensors. Knows nothing about datasets and engines.
 
 mod accumulator;
 mod agreement;
@@ -8,6 +8,6 @@ mod table;
 
 pub use accumulator::{Accumulator, MetricError, top_k};
 pub use agreement::{
-    AGREEMENT_LIMITS, AGREEMENT_PRECISIONS, Agreement, AgreementLimits, AgreementMeter, OutputAgreement, agreement_name,
+    AGREEMENT_LIMITS, AGREEMENT_PRECISIONS, Agreement, AgreementLimits, AgreementMeter, OutputAgreement, precision_name,
 };
 pub use table::{METRICS, Metric, examples, find, range};

@@ -1,21 +1,21 @@
-//! The table of metrics: names, and the values that each can have.
+//! The table of metrics: names and ranges.
 
 use std::ops::RangeInclusive;
 
-/// A family of metrics, whose names are a word and a number: `top1`, `top5`.
+/// A family of metrics whose names are a word and a number: `top1`, `top5`.
 #[derive(Clone, Debug)]
 pub struct Metric {
     /// The word before the number.
     pub family: &'static str,
-    /// What it is, in one line.
+    /// One-line description.
     pub about: &'static str,
-    /// The values that it can have.
+    /// The range of possible values.
     pub range: RangeInclusive<f64>,
-    /// Members that are in use, for messages.
+    /// Typical names, for messages.
     pub examples: &'static [&'static str],
 }
 
-/// Every metric that the host computes. Scripts may report others, of any finite value.
+/// Every metric that the host computes. Scripts may report other metrics with any finite value.
 pub const METRICS: &[Metric] = &[Metric {
     family: "top",
     about: "share of samples whose label is among the k best scores",
@@ -23,7 +23,7 @@ pub const METRICS: &[Metric] = &[Metric {
     examples: &["top1", "top5"],
 }];
 
-/// The metric of this name; `None` when only a script can report it.
+/// Returns the family of the metric `name`; `None` when only a script can report it.
 pub fn find(name: &str) -> Option<&'static Metric> {
     METRICS.iter().find(|metric| {
         let number = name.strip_prefix(metric.family).unwrap_or_default();
@@ -31,12 +31,12 @@ pub fn find(name: &str) -> Option<&'static Metric> {
     })
 }
 
-/// The values that the metric of this name can have: any finite one when only a script can report it.
+/// Returns the range of the metric `name`: all finite values when only a script can report it.
 pub fn range(name: &str) -> RangeInclusive<f64> {
     find(name).map_or(f64::MIN..=f64::MAX, |metric| metric.range.clone())
 }
 
-/// Names of metrics, for messages.
+/// Returns typical names of metrics, for messages.
 pub fn examples() -> impl Iterator<Item = &'static str> {
     METRICS.iter().flat_map(|metric| metric.examples.iter().copied())
 }

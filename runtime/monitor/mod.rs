@@ -1,4 +1,4 @@
-//! What devices say of themselves beside the work: name, driver, memory in use.
+//! Reads the name, the driver and the memory in use of devices.
 //!
 //! Knows no engine and no case; measures nothing by itself.
 
@@ -7,5 +7,5 @@ mod nvml;
 mod processor;
 mod table;
 
-pub use nvml::Card;
+pub use nvml::NvmlDevice;
 pub use table::{DeviceFacts, Monitor, TABLE, find};

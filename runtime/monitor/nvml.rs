@@ -1,4 +1,4 @@
-//! Devices that the library NVML knows. It comes with their driver and is opened at run time.
+//! Devices known to the library NVML, which belongs to their driver and is opened at run time.
 
 use std::sync::OnceLock;
 
@@ -7,34 +7,34 @@ use nvml_wrapper::Nvml;
 use super::{DeviceFacts, Monitor, cuda};
 use crate::units::Bytes;
 
-/// What NVML puts before the UUID of a device, and of a part of one.
+/// Prefixes of NVML's UUIDs: of a device, and of a slice of one.
 const PREFIXES: [&str; 2] = ["GPU-", "MIG-"];
 
-/// The monitor of GPUs that NVML knows.
+/// The monitor of GPUs known to NVML.
 #[derive(Clone, Copy, Debug)]
-pub struct Gpus;
+pub struct NvmlMonitor;
 
-impl Monitor for Gpus {
+impl Monitor for NvmlMonitor {
     fn name(&self) -> &'static str {
         "nvml"
     }
 
     fn about(&self) -> &'static str {
-        "GPUs of CUDA, through the library that comes with their driver"
+        "CUDA GPUs, through the NVML library of their driver"
     }
 
     fn check(&self) -> Result<String, String> {
-        let nvml = library().ok_or("no library NVML, or no driver behind it")?;
+        let nvml = library().ok_or("the NVML library or the driver is missing")?;
         nvml.sys_nvml_version().map_err(|error| error.to_string())
     }
 
     fn device(&self, name: &str) -> Option<DeviceFacts> {
-        let card = Card::behind(name)?;
-        Some(DeviceFacts { name: card.name, driver: Some(card.driver), id: Some(card.uuid) })
+        let device = NvmlDevice::named_by_engine(name)?;
+        Some(DeviceFacts { name: device.name, driver: Some(device.driver), id: Some(device.uuid) })
     }
 
-    fn devices(&self) -> Vec<String> {
-        library().map(whole_devices).unwrap_or_default()
+    fn device_ids(&self) -> Vec<String> {
+        library().map(whole_device_uuids).unwrap_or_default()
     }
 
     fn memory_used(&self, id: &str) -> Option<Bytes> {
@@ -43,42 +43,42 @@ impl Monitor for Gpus {
     }
 }
 
-/// A device.
+/// A device known to NVML.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Card {
+pub struct NvmlDevice {
     uuid: String,
-    /// Its name, as its driver says: `H100 80GB HBM3` after the maker.
+    /// Name as reported by the driver: the maker, then for example `H100 80GB HBM3`.
     pub name: String,
-    /// Version of its driver.
+    /// Version of the driver.
     pub driver: String,
 }
 
-impl Card {
-    /// The device that this process sees as number `index` in CUDA; `None` when NVML is not here, or it cannot be known
-    /// for certain which one that is.
-    pub fn of(index: u32) -> Option<Card> {
+impl NvmlDevice {
+    /// Returns the device with number `index` in CUDA for this process; `None` when NVML is missing or the device
+    /// cannot be determined with certainty.
+    pub fn with_cuda_index(index: u32) -> Option<NvmlDevice> {
         let nvml = library()?;
-        let uuid = resolve(index, cuda::uuid(index).as_deref(), &whole_devices(nvml), &|uuid| {
+        let uuid = find_uuid(index, cuda::device_uuid(index).as_deref(), &whole_device_uuids(nvml), &|uuid| {
             nvml.device_by_uuid(uuid).is_ok()
         })?;
         let device = nvml.device_by_uuid(uuid.as_str()).ok()?;
         let (name, driver) = (device.name().ok()?, nvml.sys_driver_version().ok()?);
-        Some(Card { uuid, name, driver })
+        Some(NvmlDevice { uuid, name, driver })
     }
 
-    /// The device behind an engine's name for it (`cuda:1`, and perhaps more after a space).
-    pub fn behind(device: &str) -> Option<Card> {
-        Card::of(index_in(device)?)
+    /// Returns the device with an engine's name for it: `cuda:1`, possibly followed by a space and more text.
+    pub fn named_by_engine(device: &str) -> Option<NvmlDevice> {
+        NvmlDevice::with_cuda_index(parse_cuda_index(device)?)
     }
 
-    /// Memory in use on it, by every process.
-    pub fn memory(&self) -> Option<Bytes> {
-        Gpus.memory_used(&self.uuid)
+    /// Returns the memory in use on the device by all processes.
+    pub fn memory_used(&self) -> Option<Bytes> {
+        NvmlMonitor.memory_used(&self.uuid)
     }
 }
 
-/// The number in an engine's name for a device.
-fn index_in(device: &str) -> Option<u32> {
+/// Parses the number in an engine's name for a device.
+fn parse_cuda_index(device: &str) -> Option<u32> {
     device.strip_prefix("cuda:")?.split(' ').next()?.parse().ok()
 }
 
@@ -87,15 +87,15 @@ fn library() -> Option<&'static Nvml> {
     LIBRARY.get_or_init(|| Nvml::init().ok()).as_ref()
 }
 
-/// The UUIDs of the devices, parts of devices (MIG) not among them.
-fn whole_devices(nvml: &Nvml) -> Vec<String> {
+/// Returns the UUIDs of all devices, without slices of devices (MIG).
+fn whole_device_uuids(nvml: &Nvml) -> Vec<String> {
     let count = nvml.device_count().unwrap_or(0);
     (0..count).filter_map(|index| nvml.device_by_index(index).ok()?.uuid().ok()).collect()
 }
 
-/// NVML's UUID of the device that CUDA has under a number. NVML has an order of its own, so the number says nothing
-/// there: CUDA's UUID does, and without one only the number 0 of a machine with a single device.
-fn resolve(index: u32, cuda: Option<&str>, whole: &[String], is_known: &dyn Fn(&str) -> bool) -> Option<String> {
+/// Finds NVML's UUID of the device with number `index` in CUDA. NVML numbers devices in an order of its own, so only
+/// CUDA's UUID identifies a device; without it, only the number 0 on a machine with a single device does.
+fn find_uuid(index: u32, cuda: Option<&str>, whole: &[String], is_known: &dyn Fn(&str) -> bool) -> Option<String> {
     match (cuda, whole) {
         (Some(uuid), _) => PREFIXES.iter().map(|prefix| format!("{prefix}{uuid}")).find(|uuid| is_known(uuid)),
         (None, [only]) if index == 0 => Some(only.clone()),
@@ -108,28 +108,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_of_cuda_is_the_device_of_its_uuid_whatever_the_order_of_nvml() {
+    fn a_cuda_number_is_resolved_by_uuid_regardless_of_the_order_of_nvml() {
         let whole = ["GPU-a".to_owned(), "GPU-b".to_owned()];
         let known = |uuid: &str| ["GPU-a", "GPU-b", "MIG-c"].contains(&uuid);
-        assert_eq!(resolve(0, Some("b"), &whole, &known).as_deref(), Some("GPU-b"));
-        assert_eq!(resolve(0, Some("c"), &whole, &known).as_deref(), Some("MIG-c"), "a part of a device");
-        assert_eq!(resolve(0, Some("d"), &whole, &known), None);
+        assert_eq!(find_uuid(0, Some("b"), &whole, &known).as_deref(), Some("GPU-b"));
+        assert_eq!(find_uuid(0, Some("c"), &whole, &known).as_deref(), Some("MIG-c"), "a slice of a device");
+        assert_eq!(find_uuid(0, Some("d"), &whole, &known), None);
     }
 
     #[test]
-    fn without_cuda_a_number_means_something_on_a_machine_with_one_device_only() {
+    fn without_cuda_a_number_is_resolved_only_on_a_machine_with_one_device() {
         let whole = ["GPU-a".to_owned(), "GPU-b".to_owned()];
-        assert_eq!(resolve(0, None, &whole, &|_| true), None);
-        assert_eq!(resolve(0, None, &whole[..1], &|_| true).as_deref(), Some("GPU-a"));
-        assert_eq!(resolve(1, None, &whole[..1], &|_| true), None);
+        assert_eq!(find_uuid(0, None, &whole, &|_| true), None);
+        assert_eq!(find_uuid(0, None, &whole[..1], &|_| true).as_deref(), Some("GPU-a"));
+        assert_eq!(find_uuid(1, None, &whole[..1], &|_| true), None);
     }
 
     #[test]
-    fn the_number_in_a_device_s_name_is_read() {
-        let numbers = ["cuda:0", "cuda:12 H200", "cuda:1 H100 80GB HBM3"].map(index_in);
+    fn the_number_in_a_device_name_is_parsed() {
+        let numbers = ["cuda:0", "cuda:12 H200", "cuda:1 H100 80GB HBM3"].map(parse_cuda_index);
         assert_eq!(numbers, [Some(0), Some(12), Some(1)]);
         assert!(
-            ["cpu", "cuda", "cuda:", "cuda: 1", "cuda:one", "cuda:-1", ""].iter().all(|name| index_in(name).is_none())
+            ["cpu", "cuda", "cuda:", "cuda: 1", "cuda:one", "cuda:-1", ""]
+                .iter()
+                .all(|name| parse_cuda_index(name).is_none())
         );
     }
 }

@@ -1,20 +1,20 @@
-//! The processor as a device: the operating system knows it.
+//! The processor as a device, read from the operating system.
 
 use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 use super::{DeviceFacts, Monitor};
 
-/// The monitor of processors. They have no driver, and the memory that they use is counted by process.
+/// The monitor of processors. A processor has no driver, and its memory in use is counted per process.
 #[derive(Clone, Copy, Debug)]
-pub struct Processor;
+pub struct ProcessorMonitor;
 
-impl Monitor for Processor {
+impl Monitor for ProcessorMonitor {
     fn name(&self) -> &'static str {
         "processor"
     }
 
     fn about(&self) -> &'static str {
-        "processors, as the operating system knows them"
+        "processors, as reported by the operating system"
     }
 
     fn check(&self) -> Result<String, String> {
@@ -26,8 +26,8 @@ impl Monitor for Processor {
         if name.split(' ').next() != Some("cpu") {
             return None;
         }
-        let asked = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
-        let system = System::new_with_specifics(asked).ok()?;
+        let refresh = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
+        let system = System::new_with_specifics(refresh).ok()?;
         let name = system.cpus().first()?.brand().trim().to_owned();
         Some(DeviceFacts { name, driver: None, id: None })
     }

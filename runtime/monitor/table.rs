@@ -1,49 +1,51 @@
 //! The table of monitors.
 
-use super::nvml::Gpus;
-use super::processor::Processor;
+use super::nvml::NvmlMonitor;
+use super::processor::ProcessorMonitor;
 use crate::units::Bytes;
 
-/// A way to ask devices about themselves. A vendor names the one for its devices under `monitor` in vendor.yaml; null is none.
+/// Reads properties of devices. A vendor selects the monitor for its devices by `monitor` in vendor.yaml; null selects
+/// none.
 pub trait Monitor: Send + Sync {
-    /// Its name in vendor.yaml.
+    /// Name of the monitor in vendor.yaml.
     fn name(&self) -> &'static str;
-    /// One line on what it asks.
+    /// One-line description.
     fn about(&self) -> &'static str;
-    /// The version of what answers.
+    /// Returns the version of the library or system that the monitor reads from.
     ///
     /// # Errors
-    /// What is missing on this machine.
+    /// Fails with a description of what is missing on this machine.
     fn check(&self) -> Result<String, String>;
-    /// What it knows of a device by the engines' name for it (`cpu`, `cuda:1`, and perhaps more after a space); `None`
-    /// when that is none of its devices.
+    /// Returns the properties of a device by the engines' name for it (`cpu`, `cuda:1`, possibly followed by a space
+    /// and more text); `None` when the device does not belong to this monitor.
     fn device(&self, name: &str) -> Option<DeviceFacts>;
-    /// The ids of all of its devices whose memory it knows; empty when they have none of their own.
-    fn devices(&self) -> Vec<String> {
+    /// Returns the ids of all devices whose memory the monitor can read; empty when its devices have no memory of their
+    /// own.
+    fn device_ids(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Memory in use on the device of this id, by every process.
+    /// Returns the memory in use by all processes on the device with this id; `None` when it cannot be read.
     fn memory_used(&self, id: &str) -> Option<Bytes> {
         let _ = id;
         None
     }
 }
 
-/// What a device says of itself.
+/// The properties of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceFacts {
-    /// Its name, as its driver has it.
+    /// Name as reported by the driver.
     pub name: String,
-    /// Version of its driver; `None` when it has none of its own.
+    /// Version of the driver; `None` when the device has no driver of its own.
     pub driver: Option<String>,
-    /// What tells it from every other device (a UUID); `None` when it has nothing of the kind.
+    /// Unique id of the device (a UUID); `None` when it has none.
     pub id: Option<String>,
 }
 
 /// Every monitor of this build, by name.
-pub static TABLE: &[&dyn Monitor] = &[&Gpus, &Processor];
+pub static TABLE: &[&dyn Monitor] = &[&NvmlMonitor, &ProcessorMonitor];
 
-/// The monitor of this name.
+/// Returns the monitor with this name.
 pub fn find(name: &str) -> Option<&'static dyn Monitor> {
     TABLE.iter().copied().find(|monitor| monitor.name() == name)
 }
@@ -53,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_lower_case_in_order_and_found() {
+    fn names_are_lower_case_sorted_and_found() {
         let names: Vec<&str> = TABLE.iter().map(|monitor| monitor.name()).collect();
         assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
         for monitor in TABLE {
@@ -65,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_monitor_of_processors_knows_the_processor() {
+    fn only_the_processor_monitor_has_the_processor() {
         for monitor in TABLE {
             let known = monitor.device("cpu").is_some();
             assert_eq!(known, monitor.name() == "processor", "{}", monitor.name());

@@ -1,4 +1,4 @@
-//! What exists: engines in this build; vendors, cases and container recipes on disk.
+//! The catalogue: the engines of this build, and the vendors, cases and container recipes on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,58 +7,58 @@ use super::{EngineChoice, FoundModel, find_model};
 use crate::config::Vendor;
 use crate::tensor::DType;
 
-/// What exists, as far as planning and listing ask.
+/// The engines, vendors, cases and recipes that exist, as needed for plans and lists.
 pub struct Catalogue {
     /// The table of engines.
     pub engines: Vec<KnownEngine>,
     /// The names of the table of monitors.
     pub monitors: Vec<&'static str>,
-    /// Folders in `vendors/`; `None` for one whose vendor.yaml cannot be read.
+    /// Folders in `vendors/`; `None` for a vendor whose vendor.yaml cannot be read.
     pub vendors: BTreeMap<String, Option<Vendor>>,
     /// Folders in `configs/` and `scripts/`.
     pub cases: BTreeMap<String, CaseFolder>,
-    /// Folders in `docker_images/` that hold a Dockerfile, as `<vendor>/<framework>`.
+    /// Folders in `docker_images/` with a Dockerfile, as `<vendor>/<framework>`.
     pub recipes: BTreeSet<String>,
-    /// The libraries that `flagperf backend install` gets; where, when they are installed.
+    /// The libraries that `flagperf backend install` can install, each with its path if it is installed.
     pub backends: Vec<(String, Option<PathBuf>)>,
-    /// What an engine does not take of its options, as far as that shows without a model.
+    /// Checks the options of an engine as far as that is possible without a model.
     pub check_options: CheckOptions,
-    /// Whether a file or folder exists, or will: see [`Catalogue::read`].
+    /// Returns whether a file or folder exists or will be created: see [`Catalogue::read`].
     pub exists: Box<dyn Fn(&Path) -> bool>,
-    /// Finds the model that a path names.
+    /// Finds the model to which a path refers.
     pub find_model: Box<dyn Fn(&Path) -> FoundModel>,
 }
 
-/// Checks the options of an engine for a precision.
+/// A function that checks the options of an engine for a precision.
 pub type CheckOptions = Box<dyn Fn(&EngineChoice, DType) -> Result<(), RefusedOption>>;
 
-/// An option that an engine does not take.
+/// An option that an engine rejects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedOption {
-    /// The option; empty when it is not one option that is wrong.
+    /// Name of the option; empty when the error is not about a single option.
     pub option: String,
-    /// What is wrong.
+    /// The error message.
     pub message: String,
 }
 
 /// A row of the table of engines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownEngine {
-    /// Its name.
+    /// Name of the engine.
     pub name: String,
-    /// One line on what it is.
+    /// One-line description.
     pub about: String,
-    /// Whether it can validate.
+    /// Whether it can be a framework.
     pub framework: bool,
-    /// Whether it can infer.
+    /// Whether it can be a compiler.
     pub compiler: bool,
-    /// Floating-point types that it computes in.
+    /// Floating-point types that it supports.
     pub precisions: Vec<DType>,
-    /// Whether it is a process that the vendor brings.
+    /// Whether it runs as a sidecar, a process that the vendor brings.
     pub takes_command: bool,
-    /// Whether it is in a shared library that the vendor brings.
+    /// Whether it is a plug-in, a shared library that the vendor brings.
     pub takes_library: bool,
-    /// Whether it loads a file that it made earlier.
+    /// Whether it can load a file that it compiled earlier.
     pub takes_compiled: bool,
 }
 
@@ -69,14 +69,15 @@ pub struct CaseFolder {
     pub configured: bool,
     /// The files of its folder in `scripts/`.
     pub scripts: BTreeSet<String>,
-    /// The vendors that have an overlay for it.
+    /// The vendors with an overlay for it.
     pub overlays: BTreeSet<String>,
 }
 
 impl Catalogue {
-    /// Looks at the checkout at `root`. Reads vendor.yaml of every vendor and nothing else but names.
+    /// Reads the checkout at `root`. Of all files, only the vendor.yaml of each vendor is opened.
     ///
-    /// A folder `generated` exists when the description of its dataset does, because it is made on first use.
+    /// A folder `generated` counts as existing when the description of its dataset exists: the dataset is generated on
+    /// first use.
     pub fn read(root: &Path, engines: Vec<KnownEngine>) -> Catalogue {
         let mut cases: BTreeMap<String, CaseFolder> = BTreeMap::new();
         for name in folders(&root.join("configs")) {
@@ -105,36 +106,36 @@ impl Catalogue {
                 .filter(|recipe| root.join("docker_images").join(recipe).join("Dockerfile").is_file())
                 .collect(),
             check_options: Box::new(|_, _| Ok(())),
-            exists: Box::new(present),
+            exists: Box::new(exists_or_is_generated),
             find_model: Box::new(find_model),
         }
     }
 
-    /// Where the backend of this name is installed; `None` when there is no such backend.
+    /// Looks up a backend by name: `None` when it is unknown, `Some(None)` when it is not installed, else its path.
     pub fn backend(&self, name: &str) -> Option<&Option<PathBuf>> {
         self.backends.iter().find(|(backend, _)| backend == name).map(|(_, library)| library)
     }
 
-    /// The engine of this name.
+    /// Returns the engine with this name.
     pub fn engine(&self, name: &str) -> Option<&KnownEngine> {
         self.engines.iter().find(|engine| engine.name == name)
     }
 }
 
-fn present(path: &Path) -> bool {
-    let drawn = || path.ends_with("generated") && path.with_file_name("dataset.yaml").is_file();
-    path.exists() || drawn()
+fn exists_or_is_generated(path: &Path) -> bool {
+    let is_generated = || path.ends_with("generated") && path.with_file_name("dataset.yaml").is_file();
+    path.exists() || is_generated()
 }
 
 fn folders(path: &Path) -> Vec<String> {
-    names(path, |entry| entry.is_dir()).into_iter().collect()
+    entry_names(path, |entry| entry.is_dir()).into_iter().collect()
 }
 
 fn files(path: &Path) -> BTreeSet<String> {
-    names(path, |entry| entry.is_file())
+    entry_names(path, |entry| entry.is_file())
 }
 
-fn names(path: &Path, wanted: impl Fn(&Path) -> bool) -> BTreeSet<String> {
+fn entry_names(path: &Path, wanted: impl Fn(&Path) -> bool) -> BTreeSet<String> {
     let Ok(entries) = std::fs::read_dir(path) else { return BTreeSet::new() };
     let wanted = entries.flatten().filter(|entry| wanted(&entry.path()));
     wanted.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()

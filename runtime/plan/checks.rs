@@ -1,15 +1,15 @@
-//! Checks of a whole plan: the site, folders of results that cases share, and keys that do nothing on this machine.
+//! Checks of a whole plan: the site, result folders shared by several cases, and keys without effect on this machine.
 
 use serde_json::Value;
 
 use super::{CasePlan, Catalogue, PlanProblem};
-use crate::config::{Config, Container, Finding, Origin, Vendor, is_local, known, nearest};
+use crate::config::{Config, Container, Finding, Origin, Vendor, is_local, list_names, nearest};
 
-/// Keys of host.yaml for the containers of a run, and for its other machines.
+/// Keys of host.yaml that apply only to containers, and those that apply only to other machines.
 const FOR_CONTAINERS: [&str; 4] = ["HOSTS_PORTS", "SHM_SIZE", "ACCE_CONTAINER_OPT", "PIP_SOURCE"];
 const FOR_MACHINES: [&str; 2] = ["SSH_PORT", "MASTER_PORT"];
 
-/// Refuses a vendor, a monitor, machines and containers that there are not.
+/// Reports an unknown vendor, an unknown monitor, and machines and containers that are not available.
 pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding>) {
     let site = &config.site;
     let origin = |key: &str| config.site_values[key].origin.clone();
@@ -17,7 +17,7 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
         let names = || catalogue.vendors.keys().map(String::as_str);
         let problem = PlanProblem::UnknownVendor {
             vendor: site.vendor.clone(),
-            known: known(names()),
+            known: list_names(names()),
             nearest: nearest(&site.vendor, names()).map(str::to_owned),
         };
         findings.push(Finding::error(origin("VENDOR"), problem));
@@ -39,21 +39,21 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
     }
 }
 
-/// The monitor that the vendor names, when there is none of the name.
+/// Returns an error when the vendor's monitor is unknown.
 fn unknown_monitor(vendor: &Vendor, catalogue: &Catalogue) -> Option<Finding> {
     let names = || catalogue.monitors.iter().copied();
     let monitor = vendor.monitor.as_ref().filter(|monitor| !names().any(|name| name == monitor.as_str()))?;
     let problem = PlanProblem::UnknownMonitor {
         vendor: vendor.name.clone(),
         monitor: monitor.clone(),
-        known: known(names()),
+        known: list_names(names()),
         nearest: nearest(monitor, names()).map(str::to_owned),
     };
     Some(Finding::error(vendor.origin(&["monitor"]), problem))
 }
 
-/// Refuses a case whose folder another case has already: its record would take the place of the other's.
-pub(super) fn check_folders(config: &Config, cases: &[CasePlan], findings: &mut Vec<Finding>) {
+/// Reports every case whose result folder belongs to an earlier case: the later record would replace the earlier one.
+pub(super) fn check_result_folders(config: &Config, cases: &[CasePlan], findings: &mut Vec<Finding>) {
     for (index, case) in cases.iter().enumerate() {
         let Some(first) = cases[..index].iter().find(|first| first.folder == case.folder) else { continue };
         let origin = config.cases.iter().find(|configured| configured.key.value == case.key);
@@ -63,8 +63,8 @@ pub(super) fn check_folders(config: &Config, cases: &[CasePlan], findings: &mut 
     }
 }
 
-/// Notes the keys that are set and have no effect, because a run starts no container and reaches no other machine.
-pub(super) fn note_unused(config: &Config, findings: &mut Vec<Finding>) {
+/// Adds a note for each key that is set without effect, because a run starts no container and uses no other machine.
+pub(super) fn note_unused_keys(config: &Config, findings: &mut Vec<Finding>) {
     let keys = FOR_CONTAINERS.map(|key| (key, "containers")).into_iter();
     for (key, what) in keys.chain(FOR_MACHINES.map(|key| (key, "other machines"))) {
         let value = &config.site_values[key];
@@ -79,8 +79,8 @@ pub(super) fn note_unused(config: &Config, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Two sides of a case, and cases of one vendor, may find the same.
-pub(super) fn without_repetition(findings: Vec<Finding>) -> Vec<Finding> {
+/// Removes duplicates: the two engines of a case, and several cases of one vendor, may produce the same finding.
+pub(super) fn remove_duplicates(findings: Vec<Finding>) -> Vec<Finding> {
     let mut kept: Vec<Finding> = Vec::with_capacity(findings.len());
     for finding in findings {
         if !kept.contains(&finding) {
@@ -93,7 +93,7 @@ pub(super) fn without_repetition(findings: Vec<Finding>) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::{Catalogue, KnownEngine, Plan, PlanErrors, plan};
-    use crate::config::fixture::{Checkout, HOST, said, set};
+    use crate::config::fixture::{Checkout, HOST, messages_of, set};
     use crate::config::{Overrides, SITE};
     use crate::event::Level;
     use crate::tensor::DType;
@@ -115,11 +115,11 @@ mod tests {
     }
 
     fn errors(checkout: &Checkout, overrides: &Overrides) -> Vec<String> {
-        said(Level::Error, &planned(checkout, overrides).expect_err("something is wrong").0)
+        messages_of(Level::Error, &planned(checkout, overrides).expect_err("something is wrong").0)
     }
 
     #[test]
-    fn two_cases_with_one_folder_of_results_are_refused_by_both_names() {
+    fn two_cases_with_one_result_folder_are_refused_with_both_names() {
         let parameters = "image_size: 224\n";
         let vendor = std::fs::read_to_string(Checkout::new().path("vendors/chip/vendor.yaml")).unwrap();
         let checkout = Checkout::new()
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(
             errors(&checkout, &Overrides::default()),
             [
-                "configs/host.yaml:4: cases `toy:x_frame` and `toy_x:frame` both have the folder `toy_x_frame` of results\n  \
+                "configs/host.yaml:4: cases `toy:x_frame` and `toy_x:frame` have the same result folder `toy_x_frame`\n  \
               hint: run one of them at a time with --case, or rename a case"
             ]
         );
@@ -151,10 +151,10 @@ mod tests {
         let checkout = Checkout::new()
             .with("configs/host.yaml", &host)
             .with("vendors/chip/vendor.yaml", &format!("{vendor}container_options: --gpus all\n"));
-        let noted = said(Level::Info, &planned(&checkout, &Overrides::default()).unwrap().findings);
+        let noted = messages_of(Level::Info, &planned(&checkout, &Overrides::default()).unwrap().findings);
         let line = |line: usize, key: &str, what: &str| {
             format!(
-                "configs/host.yaml:{line}: `{key}` has no effect: it is for {what}, and a run uses this machine alone"
+                "configs/host.yaml:{line}: `{key}` has no effect: it applies to {what}, and a run uses only this machine"
             )
         };
         assert_eq!(
@@ -165,12 +165,12 @@ mod tests {
                 line(8, "ACCE_CONTAINER_OPT", "containers"),
                 line(4, "SSH_PORT", "other machines"),
                 line(6, "MASTER_PORT", "other machines"),
-                "vendors/chip/vendor.yaml:11: `container_options` has no effect: it is for containers, and a run uses this \
-                 machine alone"
+                "vendors/chip/vendor.yaml:11: `container_options` has no effect: it applies to containers, and a \
+                 run uses only this machine"
                     .to_owned(),
             ]
         );
-        let silent = said(Level::Info, &planned(&Checkout::new(), &Overrides::default()).unwrap().findings);
+        let silent = messages_of(Level::Info, &planned(&Checkout::new(), &Overrides::default()).unwrap().findings);
         assert_eq!(silent, Vec::<String>::new());
         for name in super::FOR_CONTAINERS.iter().chain(&super::FOR_MACHINES) {
             assert!(SITE.iter().any(|key| key.name == *name), "{name}");
@@ -191,22 +191,20 @@ mod tests {
         assert_eq!(
             errors(&Checkout::new(), &set(&["threads=many"])),
             [format!("--set threads=many: `threads` {limit}, not `\"many\"`")],
-            "once, although both engines take threads"
+            "reported once, although both engines accept threads"
         );
         let plan = planned(&Checkout::new(), &set(&["num_workers=0"])).unwrap();
         assert_eq!(plan.cases[0].settings.num_workers, 0);
     }
 
     #[test]
-    fn an_unknown_monitor_is_named_with_its_line() {
+    fn an_unknown_monitor_is_reported_with_its_line() {
         let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: candle}}\ncompilers: {fast: {engine: rten}}\n";
         let checkout = Checkout::new().with("vendors/chip/vendor.yaml", &format!("{vendor}monitor: nvm\n"));
         assert_eq!(
             errors(&checkout, &Overrides::default()),
-            [
-                "vendors/chip/vendor.yaml:5: vendor `chip` names monitor `nvm`, which there is not (known: nvml, processor)\n  \
-                 hint: did you mean `nvml`?"
-            ]
+            ["vendors/chip/vendor.yaml:5: unknown monitor `nvm` of vendor `chip` (known: nvml, processor)\n  \
+                 hint: did you mean `nvml`?"]
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker is told: one phase of one case, everything resolved.
+//! The job of a worker: one phase of one case, with every value resolved.
 
 use std::path::{Path, PathBuf};
 
@@ -11,42 +11,44 @@ use crate::event::Phase;
 use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
 
-/// One phase of one case for one worker. Travels as one JSON line on the worker's standard input.
+/// One phase of one case. The conductor sends it as one JSON line to the worker's standard input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The case: `resnet50`.
     pub case: String,
     /// The vendor whose device is measured: `cpu`.
     pub vendor: String,
-    /// The row in the table of monitors for that device, if there is one.
+    /// Row in the table of monitors for that device; `None` when there is none.
     #[serde(default)]
     pub monitor: Option<String>,
-    /// Which half of the case.
+    /// The phase.
     pub phase: Phase,
     /// The folder of the case's scripts.
     pub scripts: PathBuf,
-    /// Datasets and weights lie here; scripts reach nothing else.
+    /// Folder with datasets and weights; scripts can access nothing else.
     pub data_dir: PathBuf,
-    /// Logs, raw samples and outputs of the case go here; it exists.
+    /// Existing folder for logs, raw samples and outputs of the case.
     pub log_dir: PathBuf,
-    /// The settings that are alike in every case, after every overlay.
-    pub settings: Settings,
-    /// What scripts see as `config`: settings, parameters, the vendor's own keys, and `vendor`, `case`, `framework`.
+    /// The values of configurations.yaml after every overlay.
+    pub settings: CaseSettings,
+    /// The `config` of scripts: settings, parameters, the vendor's own keys, and `vendor`, `case` and `framework`.
     pub config: IndexMap<String, Value>,
-    /// What the host itself reads of the parameters, typed.
+    /// The parameters that the host itself reads, with their types.
     pub parameters: Parameters,
-    /// The framework (validate) or compiler (infer).
+    /// The engine: the framework in validation, the compiler in inference.
     pub engine: EngineChoice,
-    /// Infer: what is loaded. Validate makes its model with the case's script.
+    /// Inference: the model to load. In validation the case's script creates the model.
     pub model: Option<ModelInput>,
-    /// Validate: where the ONNX file goes; `None` leaves step d out. A model of several graphs adds `_<graph>` to the stem.
-    /// The manifest lies beside it ([`super::Manifest::beside`]).
+    /// Validation: path of the exported ONNX file; `None` skips step d. For a model of several graphs, `_<graph>` is
+    /// appended to the stem. The manifest lies beside the file ([`super::Manifest::path_beside`]).
     pub export: Option<PathBuf>,
-    /// Validate writes its outputs here, infer compares its own with them; `None` when there is nothing to compare.
+    /// File to which validation writes its outputs and with which inference compares its own; `None` when only one of
+    /// the phases runs.
     pub outputs: Option<PathBuf>,
-    /// Whether someone watches: progress at every step instead of every `log_freq` steps.
+    /// Whether a live display is attached: the worker then reports progress at every step instead of every `log_freq`
+    /// steps.
     pub watched: bool,
-    /// Variables that the worker's process starts with, beside those of the conductor.
+    /// Environment variables of the worker, in addition to those of the conductor.
     #[serde(default)]
     pub environment: IndexMap<String, String>,
     /// Limits of scripts and of the worker.
@@ -54,88 +56,90 @@ pub struct Job {
 }
 
 impl Job {
-    /// Where the worker puts what is of no use after the phase. The conductor removes it, however the worker ended.
+    /// Returns the folder for files that are not needed after the phase. The conductor removes it, however the worker
+    /// ended.
     pub fn scratch(&self) -> PathBuf {
         self.log_dir.join("scratch")
     }
 }
 
-/// `configurations.yaml` after every overlay: FlagPerf's keys.
+/// The values of configurations.yaml after every overlay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
-    /// Samples a batch.
+pub struct CaseSettings {
+    /// Samples per batch.
     pub batch_size: u32,
-    /// Floating-point operations for one sample, as declared: an expression such as `2*512*0.33e9`.
+    /// Floating-point operations per sample, as declared: an expression such as `2*512*0.33e9`.
     pub flops: String,
-    /// `flops`, evaluated.
+    /// The value of `flops`.
     pub flops_per_sample: f64,
     /// Half precision.
     pub fp16: bool,
     /// The compiler; `None` ends the case after validation.
     pub compiler: Option<String>,
-    /// Threads that load data; 0 loads in the thread of the loop.
+    /// Threads that load data; 0 loads data in the thread of the main loop.
     pub num_workers: u32,
-    /// A line of progress every so many steps.
+    /// Steps from one line of progress to the next.
     pub log_freq: u32,
     /// Passes over the dataset.
     pub repeat: u32,
-    /// Skips model, validation and export.
+    /// Whether model, validation and export are skipped.
     pub no_validation: bool,
-    /// Skips export; this file is compiled.
+    /// Existing ONNX file to compile; skips the export.
     pub exist_onnx_path: Option<PathBuf>,
-    /// Skips compiling; this file is loaded.
+    /// Existing compiled file to load; skips the compilation.
     pub exist_compiler_path: Option<PathBuf>,
 }
 
-impl Settings {
-    /// The floating-point type that the case computes in.
+impl CaseSettings {
+    /// Returns the floating-point type of the case's computation.
     pub const fn precision(&self) -> DType {
         if self.fp16 { DType::F16 } else { DType::F32 }
     }
 }
 
-/// An engine and how it is asked to work.
+/// An engine with its configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EngineChoice {
     /// The name in the configuration: a framework (`candle`) or compiler (`rten`).
     pub name: String,
-    /// The version that the name asks for beyond the vendor's: `2.11` of `pytorch_2.11`. What is loaded must be of it.
+    /// Version in the name beyond the name in vendor.yaml: `2.11` for `pytorch_2.11`. The loaded library must have this
+    /// version.
     #[serde(default)]
     pub version: Option<String>,
-    /// The row in the table of engines.
+    /// Row in the table of engines.
     pub engine: String,
-    /// Threads to compute with; 0 is the engine's default.
+    /// Threads for the computation; 0 selects the engine's default.
     pub threads: u32,
-    /// The vendor's folder: relative paths of `library` and `command` count from here.
+    /// The vendor's folder; relative paths in `library` and `command` start here.
     #[serde(default)]
     pub folder: PathBuf,
-    /// The shared library of an engine that the vendor brings as a plug-in.
+    /// The shared library of a plug-in.
     #[serde(default)]
     pub library: Option<PathBuf>,
-    /// Program and arguments of an engine that the vendor brings as a sidecar.
+    /// Program and arguments of a sidecar.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Further options: the vendor's defaults under the overlay's new keys.
+    /// Further options: the vendor's defaults, with the overlay's values applied.
     pub options: IndexMap<String, Value>,
 }
 
-/// What an infer phase loads. A path names one file, or the manifest of a model of several graphs.
+/// The model that inference loads. A path refers to one file, or to the manifest of a model of several graphs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelInput {
-    /// The manifest of what validation of the same run exported, to be compiled.
+    /// The manifest of the model that validation of the same run exported; it is compiled.
     Exported(PathBuf),
     /// An ONNX file to compile.
     Onnx(PathBuf),
-    /// Text in place of an ONNX file, for a compiler that opens none.
+    /// Arbitrary text instead of an ONNX file, for a compiler that does not open ONNX files.
     Placeholder(PathBuf),
-    /// A file that the compiler made earlier; step e is left out.
+    /// A file that the compiler wrote earlier; step e is skipped.
     Compiled(PathBuf),
 }
 
 impl ModelInput {
-    /// The same in a run whose folder is `run`: what validation exports lies there.
-    pub(super) fn placed(self, run: &Path) -> Self {
+    /// Returns the input for a run in the folder `run`, in which the export of validation lies.
+    pub(super) fn in_run_folder(self, run: &Path) -> Self {
         match self {
             ModelInput::Exported(manifest) => ModelInput::Exported(run.join(manifest)),
             other => other,
@@ -143,19 +147,19 @@ impl ModelInput {
     }
 }
 
-/// Limits that hold scripts and workers.
+/// Limits for scripts and workers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Operations of a script in one call.
+    /// Maximum number of operations in one call of a script.
     pub script_operations: u64,
-    /// Wall time of a script in one call, native calls included; time inside engines is not.
+    /// Maximum wall time of one call of a script in seconds, native calls included, time inside engines excluded.
     pub script_time_s: Seconds,
-    /// Heap that a script may hold, tensors included.
+    /// Maximum heap memory of a script in bytes, tensors included.
     pub script_memory_bytes: Bytes,
-    /// Resident memory of the worker and all that it starts, and heap of the worker; beyond it the worker ends. 0 is no
-    /// limit.
+    /// Maximum resident memory of the worker and all of its descendants, and maximum heap of the worker, in bytes; a
+    /// worker that exceeds it ends. 0 means no limit.
     pub worker_memory_bytes: Bytes,
-    /// Wall time of a phase; beyond it the worker is killed.
+    /// Maximum wall time of a phase in seconds, after which the worker is killed.
     pub phase_time_s: Seconds,
 }
 

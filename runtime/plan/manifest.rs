@@ -1,5 +1,5 @@
-//! The manifest of a model: which file is which graph, and what is in each file. The export writes it, inference holds
-//! the files to it, and `exist_onnx_path` and `exist_compiler_path` name it for a model of several graphs.
+//! The manifest of a model: the files of each graph, with size and hash. The export writes it, inference verifies the
+//! files against it, and `exist_onnx_path` and `exist_compiler_path` may refer to it for a model of several graphs.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::FileFacts;
 
-/// How the name of every manifest ends.
+/// Suffix of every manifest's file name.
 const SUFFIX: &str = ".graphs.json";
-/// A manifest is a few lines a graph.
+/// Maximum size of a manifest in bytes; it needs only a few lines per graph.
 const BYTES_MAX: u64 = 1 << 20;
-/// Longest name of a graph: it becomes a part of a file's name.
+/// Maximum length of a graph's name, which becomes part of a file name.
 const GRAPH_NAME_MAX: usize = 64;
 
-/// The files of a model by graph.
+/// The files of a model, by graph.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The graphs, in the order in which they are loaded.
+    /// The graphs, in loading order.
     pub graphs: Vec<ManifestGraph>,
 }
 
@@ -29,10 +29,10 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestGraph {
-    /// The graph's name, as the case's scripts use it.
+    /// Name of the graph, as the case's scripts use it.
     pub name: String,
-    /// First the file that the engine is given, then every file that is read with it. Paths count from the manifest's
-    /// folder and do not leave it.
+    /// First the file that is given to the engine, then every file that is read with it. Paths are relative to the
+    /// manifest's folder and do not leave it.
     pub files: Vec<FileFacts>,
 }
 
@@ -45,10 +45,10 @@ pub struct ManifestError {
 }
 
 impl Manifest {
-    /// Reads a manifest. Looks at none of the files that it names.
+    /// Reads a manifest without opening the files that it lists.
     ///
     /// # Errors
-    /// When it cannot be read, is no manifest, or contradicts itself.
+    /// Fails when the manifest cannot be read, is malformed, or contradicts itself.
     pub fn read(path: &Path) -> Result<Self, ManifestError> {
         let refused = |reason: String| ManifestError { path: path.display().to_string(), reason };
         let text = read_regular_text(path, BYTES_MAX).map_err(|e| refused(format!("cannot be read: {e}")))?;
@@ -56,10 +56,10 @@ impl Manifest {
         manifest.fault().map_or(Ok(manifest), |fault| Err(refused(fault)))
     }
 
-    /// Why the manifest cannot be right, whatever lies on disk.
+    /// Returns why the manifest is invalid, whatever files exist; `None` when it is valid.
     fn fault(&self) -> Option<String> {
         if self.graphs.is_empty() {
-            return Some("names no graph".to_owned());
+            return Some("contains no graph".to_owned());
         }
         let (mut names, mut paths) = (HashSet::new(), HashSet::new());
         for ManifestGraph { name, files } in &self.graphs {
@@ -67,67 +67,70 @@ impl Manifest {
                 return Some(format!("names a graph {fault}"));
             }
             if !names.insert(name) {
-                return Some(format!("names graph `{name}` twice"));
+                return Some(format!("lists graph `{name}` twice"));
             }
-            let Some(first) = files.first() else { return Some(format!("names no file of graph `{name}`")) };
+            let Some(first) = files.first() else { return Some(format!("lists no file of graph `{name}`")) };
             if !paths.insert(&first.path) {
-                return Some(format!("names `{}` for two graphs", first.path));
+                return Some(format!("lists `{}` for two graphs", first.path));
             }
             if let Some(file) = files.iter().find(|file| !is_inside(Path::new(&file.path))) {
-                return Some(format!("names `{}` of graph `{name}`, which is not in the manifest's folder", file.path));
+                return Some(format!(
+                    "lists `{}` for graph `{name}`, which is outside the manifest's folder",
+                    file.path
+                ));
             }
         }
         None
     }
 
-    /// Whether a path is named like a manifest.
-    pub fn is_named_by(path: &Path) -> bool {
+    /// Returns whether a path has the file name of a manifest.
+    pub fn has_manifest_name(path: &Path) -> bool {
         path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(SUFFIX))
     }
 
-    /// The manifest beside a model file: `sd.graphs.json` beside `sd.onnx`.
-    pub fn beside(model: &Path) -> PathBuf {
+    /// Returns the path of the manifest beside a model file: `sd.graphs.json` beside `sd.onnx`.
+    pub fn path_beside(model: &Path) -> PathBuf {
         model.with_file_name(format!("{}{SUFFIX}", model.file_stem().unwrap_or_default().display()))
     }
 }
 
-/// Why a text cannot be the name of a graph; `None` when it can.
+/// Returns why `name` is not a valid graph name, as a fragment that follows "a graph"; `None` when it is valid.
 pub fn graph_name_fault(name: &str) -> Option<String> {
     let shown: String = name.chars().take(GRAPH_NAME_MAX).collect();
     if name.is_empty() || name.len() > GRAPH_NAME_MAX {
-        return Some(format!("`{shown}`, whose name does not have 1 to {GRAPH_NAME_MAX} characters"));
+        return Some(format!("`{shown}`, whose name must have 1 to {GRAPH_NAME_MAX} characters"));
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    (!name.chars().all(plain)).then(|| format!("`{shown}`, whose name has more than letters, digits, `_` and `-`"))
+    (!name.chars().all(plain)).then(|| format!("`{shown}`, whose name may contain only letters, digits, `_` and `-`"))
 }
 
-/// Whether a relative path stays in its folder, whatever the folder is.
+/// Returns whether a relative path stays in its folder, whatever that folder is.
 fn is_inside(path: &Path) -> bool {
     path.file_name().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// What `exist_onnx_path` or `exist_compiler_path` stands for.
+/// The model to which `exist_onnx_path` or `exist_compiler_path` refers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FoundModel {
-    /// A regular file, or a manifest whose files are there.
+    /// A regular file, or a manifest whose files exist.
     At(PathBuf),
-    /// Neither the file nor a manifest beside it.
+    /// Neither the file nor a manifest beside it exists.
     Missing,
-    /// There is something that cannot be used, and why.
+    /// The path exists but cannot be used; the reason.
     Unusable(String),
 }
 
-/// Finds the model that a path names: the file itself, or else the manifest of several graphs beside it. Another file never takes its
-/// place.
+/// Finds the model to which a path refers: the file itself, or else the manifest of several graphs beside it. A file
+/// with another name is never used instead.
 pub fn find_model(path: &Path) -> FoundModel {
     match open_regular(path) {
-        Ok(_) if Manifest::is_named_by(path) => checked(path),
+        Ok(_) if Manifest::has_manifest_name(path) => check_manifest(path),
         Ok(_) => FoundModel::At(path.to_owned()),
-        Err(error) if error.kind() == ErrorKind::NotFound => match Manifest::beside(path) {
-            manifest if !Manifest::is_named_by(path) && manifest.exists() => match Manifest::read(&manifest) {
-                // Of one graph, the path names the file itself.
+        Err(error) if error.kind() == ErrorKind::NotFound => match Manifest::path_beside(path) {
+            manifest if !Manifest::has_manifest_name(path) && manifest.exists() => match Manifest::read(&manifest) {
+                // For a model of one graph, the path must refer to the file itself.
                 Ok(read) if read.graphs.len() == 1 && read.graphs[0].name == Model::SINGLE => FoundModel::Missing,
-                _ => checked(&manifest),
+                _ => check_manifest(&manifest),
             },
             _ => FoundModel::Missing,
         },
@@ -135,8 +138,8 @@ pub fn find_model(path: &Path) -> FoundModel {
     }
 }
 
-/// A manifest that can be read and whose files can be opened.
-fn checked(path: &Path) -> FoundModel {
+/// Checks that a manifest can be read and its files can be opened.
+fn check_manifest(path: &Path) -> FoundModel {
     let manifest = match Manifest::read(path) {
         Ok(manifest) => manifest,
         Err(error) => return FoundModel::Unusable(error.to_string()),
@@ -146,7 +149,7 @@ fn checked(path: &Path) -> FoundModel {
         for file in files {
             if let Err(error) = open_regular(&folder.join(&file.path)) {
                 let manifest = path.display();
-                let reason = format!("the manifest `{manifest}` names `{}` of graph `{name}`: {error}", file.path);
+                let reason = format!("the manifest `{manifest}` lists `{}` for graph `{name}`: {error}", file.path);
                 return FoundModel::Unusable(reason);
             }
         }
@@ -160,7 +163,7 @@ mod tests {
 
     const FILE: &str = r#"{"path": "sd_unet.onnx", "size_bytes": 3, "sha256": "ab"}"#;
 
-    /// What is wrong with a manifest of this text.
+    /// Returns the error for a manifest with this text.
     fn refused(text: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sd.graphs.json");
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_that_contradicts_itself_is_refused_with_what_is_wrong() {
+    fn an_invalid_manifest_is_refused_with_the_reason() {
         let long = "x".repeat(100_000);
         let elsewhere = |path: &str| graphs(&[graph("unet", &FILE.replace("sd_unet.onnx", path))]);
         let refusals = [
@@ -199,22 +202,22 @@ mod tests {
         insta::assert_snapshot!(refusals.join("\n"), @r"
         the manifest `/sd.graphs.json` is malformed: expected ident at line 1 column 2
         the manifest `/sd.graphs.json` is malformed: unknown field `graph`, expected `graphs` at line 1 column 8
-        the manifest `/sd.graphs.json` names no graph
-        the manifest `/sd.graphs.json` names no file of graph `unet`
-        the manifest `/sd.graphs.json` names graph `unet` twice
-        the manifest `/sd.graphs.json` names `sd_unet.onnx` for two graphs
-        the manifest `/sd.graphs.json` names `../sd_unet.onnx` of graph `unet`, which is not in the manifest's folder
-        the manifest `/sd.graphs.json` names `/etc/passwd` of graph `unet`, which is not in the manifest's folder
-        the manifest `/sd.graphs.json` names `` of graph `unet`, which is not in the manifest's folder
-        the manifest `/sd.graphs.json` names a graph `../unet`, whose name has more than letters, digits, `_` and `-`
-        the manifest `/sd.graphs.json` names a graph `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx`, whose name does not have 1 to 64 characters
+        the manifest `/sd.graphs.json` contains no graph
+        the manifest `/sd.graphs.json` lists no file of graph `unet`
+        the manifest `/sd.graphs.json` lists graph `unet` twice
+        the manifest `/sd.graphs.json` lists `sd_unet.onnx` for two graphs
+        the manifest `/sd.graphs.json` lists `../sd_unet.onnx` for graph `unet`, which is outside the manifest's folder
+        the manifest `/sd.graphs.json` lists `/etc/passwd` for graph `unet`, which is outside the manifest's folder
+        the manifest `/sd.graphs.json` lists `` for graph `unet`, which is outside the manifest's folder
+        the manifest `/sd.graphs.json` names a graph `../unet`, whose name may contain only letters, digits, `_` and `-`
+        the manifest `/sd.graphs.json` names a graph `xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx`, whose name must have 1 to 64 characters
         the manifest `/sd.graphs.json` is malformed: unknown field `size`, expected one of `path`, `size_bytes`, `sha256` at line 1 column 70
         the manifest `/sd.graphs.json` cannot be read: is larger than 1048576 bytes
         ");
     }
 
     #[test]
-    fn a_missing_model_is_not_replaced_by_one_whose_name_begins_alike() {
+    fn a_missing_model_is_not_replaced_by_one_with_a_similar_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("foo.onnx");
         std::fs::write(folder.path().join("foo_old.onnx"), "an old model").unwrap();
@@ -226,18 +229,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let manifest = folder.path().join("sd.graphs.json");
         std::fs::write(&manifest, graphs(&[graph("unet", FILE)])).unwrap();
-        let FoundModel::Unusable(reason) = find_model(&manifest) else { panic!("its file is not there") };
-        assert!(reason.contains("names `sd_unet.onnx` of graph `unet`: No such file"), "{reason}");
+        let FoundModel::Unusable(reason) = find_model(&manifest) else { panic!("its file is missing") };
+        assert!(reason.contains("lists `sd_unet.onnx` for graph `unet`: No such file"), "{reason}");
         std::fs::write(folder.path().join("sd_unet.onnx"), "a graph").unwrap();
         assert_eq!(find_model(&manifest), FoundModel::At(manifest.clone()));
         assert_eq!(find_model(&folder.path().join("sd.onnx")), FoundModel::At(manifest));
         let whole = folder.path().join("sd.onnx");
         std::fs::write(&whole, "a model").unwrap();
-        assert_eq!(find_model(&whole), FoundModel::At(whole), "a file that is there is what is meant");
+        assert_eq!(find_model(&whole), FoundModel::At(whole), "an existing file is used itself");
     }
 
     #[test]
-    fn what_is_not_a_regular_file_is_refused_by_what_it_is() {
+    fn anything_but_a_regular_file_is_refused_with_its_kind() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();

@@ -1,6 +1,6 @@
-//! Configuration and catalogue made into jobs; finds every mistake that needs no device.
+//! Turns a configuration and a catalogue into jobs; finds every mistake that shows without a device.
 //!
-//! Pure: reads files through the catalogue only, starts nothing, knows no engine's inside.
+//! Pure: reads files only through the catalogue, starts nothing, and knows no internals of engines.
 
 mod catalogue;
 mod checks;
@@ -10,7 +10,7 @@ mod manifest;
 mod planning;
 mod problem;
 mod route;
-mod rows;
+mod effective_values;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
@@ -19,8 +19,8 @@ mod shipped;
 mod tests;
 
 pub use catalogue::{CaseFolder, Catalogue, CheckOptions, KnownEngine, RefusedOption};
-pub use job::{EngineChoice, Job, Limits, ModelInput, Settings};
+pub use effective_values::{EffectiveValue, effective_values};
+pub use job::{CaseSettings, EngineChoice, Job, Limits, ModelInput};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
 pub use planning::{CasePlan, Plan, PlanErrors, plan};
 pub use problem::PlanProblem;
-pub use rows::{Row, rows};

@@ -1,11 +1,11 @@
-//! Tests of where models come from and go to: exports, existing files, manifests.
+//! Tests of model files: exports, existing files, manifests.
 
 use std::path::Path;
 
 use super::tests::{errors, planned, runnable};
 use super::*;
 use crate::config::Overrides;
-use crate::config::fixture::{said, set};
+use crate::config::fixture::{messages_of, set};
 use crate::event::Level;
 
 #[test]
@@ -22,20 +22,21 @@ fn two_runs_in_one_checkout_export_to_different_files() {
 }
 
 #[test]
-fn a_path_that_is_ignored_is_warned_of() {
+fn an_ignored_path_causes_a_warning() {
     let plan = planned(&runnable(), &set(&["compiler=null", "exist_onnx_path=x.onnx"])).unwrap();
-    let warnings = said(Level::Warning, &plan.findings);
+    let warnings = messages_of(Level::Warning, &plan.findings);
     assert_eq!(warnings[2], "--set exist_onnx_path=x.onnx: `exist_onnx_path` is ignored: `compiler` is null");
     let [validate] = plan.cases[0].jobs.as_slice() else { panic!() };
     assert_eq!((&validate.export, &validate.outputs), (&None, &None));
 }
 
 #[test]
-fn an_existing_model_must_exist_where_it_is_opened() {
+fn an_existing_model_must_exist_if_it_is_opened() {
     let checkout = runnable();
     let onnx = checkout.path("m.onnx");
     let missing = |arguments: &[&str]| errors(&checkout, &set(arguments));
-    let manifest = "\n  hint: several graphs are named by their manifest, `<name>.graphs.json` (configs/README.md)";
+    let manifest =
+        "\n  hint: for a model of several graphs, name its manifest `<name>.graphs.json` (see configs/README.md)";
     assert_eq!(
         missing(&["no_validation=true", "exist_onnx_path=m.onnx"]),
         [format!("--set exist_onnx_path=m.onnx: ONNX file `{}` does not exist{manifest}", onnx.display())]
@@ -48,18 +49,18 @@ fn an_existing_model_must_exist_where_it_is_opened() {
         )]
     );
     let placeholder = set(&["no_validation=true", "exist_onnx_path=foo", "compiler=raw"]);
-    let plan = planned(&checkout, &placeholder).expect("`raw` opens no ONNX file");
+    let plan = planned(&checkout, &placeholder).expect("`raw` does not open the ONNX file");
     assert_eq!(plan.cases[0].jobs[0].model, Some(ModelInput::Placeholder(checkout.path("foo"))));
     let checkout = checkout.with("m_unet.onnx", "").with("m.plan", "");
     let arguments = ["no_validation=true", "exist_onnx_path=m.onnx"];
     assert_eq!(
         errors(&checkout, &set(&arguments)),
         [format!("--set exist_onnx_path=m.onnx: ONNX file `{}` does not exist{manifest}", onnx.display())],
-        "another file does not take its place"
+        "another file is not used instead"
     );
     let graph = r#"{"graphs": [{"name": "unet", "files": [{"path": "m_unet.onnx", "size_bytes": 0, "sha256": ""}]}]}"#;
     let checkout = checkout.with("m.graphs.json", graph);
-    let plan = planned(&checkout, &set(&arguments)).expect("the manifest names it");
+    let plan = planned(&checkout, &set(&arguments)).expect("the manifest lists the file");
     assert_eq!(plan.cases[0].jobs.len(), 1);
     assert_eq!(plan.cases[0].jobs[0].model, Some(ModelInput::Onnx(checkout.path("m.graphs.json"))));
     assert_eq!(

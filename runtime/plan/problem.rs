@@ -1,30 +1,30 @@
-//! What planning can find wrong.
+//! The problems and notes that planning can produce.
 
 use std::path::PathBuf;
 
-use crate::config::{Explained, THREADS_MAX};
+use crate::config::{MessageAndHint, THREADS_MAX};
 use crate::tensor::DType;
 
-/// What a missing file of a sidecar is called.
+/// The kind of a missing file of a sidecar, in messages.
 pub(super) const SIDECAR: &str = "sidecar";
-/// What a missing plug-in is called.
+/// The kind of a missing plug-in, in messages.
 pub(super) const PLUGIN: &str = "plug-in";
 
-/// What planning can find wrong.
+/// A problem or note of planning.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanProblem {
-    /// A vendor without a folder.
+    /// An unknown vendor: it has no folder.
     #[error("unknown vendor `{vendor}` (known: {known})")]
     UnknownVendor {
         /// The vendor.
         vendor: String,
-        /// The vendors that there are.
+        /// The known vendors.
         known: String,
-        /// The known one that was probably meant.
+        /// The known vendor that was probably meant.
         nearest: Option<String>,
     },
-    /// A monitor that this build lacks.
-    #[error("vendor `{vendor}` names monitor `{monitor}`, which there is not (known: {known})")]
+    /// A monitor that is not in this build.
+    #[error("unknown monitor `{monitor}` of vendor `{vendor}` (known: {known})")]
     UnknownMonitor {
         /// The vendor.
         vendor: String,
@@ -32,7 +32,7 @@ pub enum PlanProblem {
         monitor: String,
         /// The monitors of this build.
         known: String,
-        /// The known one that was probably meant.
+        /// The known monitor that was probably meant.
         nearest: Option<String>,
     },
     /// A framework or compiler that vendor.yaml does not list.
@@ -44,14 +44,14 @@ pub enum PlanProblem {
         role: &'static str,
         /// The name.
         name: String,
-        /// The names that the vendor has.
+        /// The vendor's frameworks or compilers.
         known: String,
-        /// The known one that was probably meant.
+        /// The known name that was probably meant.
         nearest: Option<String>,
     },
-    /// An engine that this build lacks.
-    #[error("{role} `{name}` needs engine `{engine}`, which this build lacks (it has: {known})")]
-    EngineLacking {
+    /// An engine that is not in this build.
+    #[error("{role} `{name}` needs engine `{engine}`, which this build does not contain (known: {known})")]
+    EngineNotInBuild {
         /// `framework` or `compiler`.
         role: &'static str,
         /// The name.
@@ -61,58 +61,58 @@ pub enum PlanProblem {
         /// The engines of this build.
         known: String,
     },
-    /// An engine on the side of a case that it cannot take.
+    /// An engine in a role that it does not support.
     #[error("engine `{engine}` cannot be a {role}")]
-    EngineRole {
+    UnsupportedRole {
         /// `framework` or `compiler`.
         role: &'static str,
         /// The engine.
         engine: String,
     },
-    /// An engine that does not compute in the type asked for.
-    #[error("{role} `{name}` does not compute in `{asked}` (it has: {has})")]
+    /// An engine that does not support the requested precision.
+    #[error("{role} `{name}` does not compute in `{requested}` (supported: {supported})")]
     Precision {
         /// `framework` or `compiler`.
         role: &'static str,
         /// The name.
         name: String,
-        /// The type asked for.
-        asked: DType,
-        /// The types that it has.
-        has: String,
+        /// The requested precision.
+        requested: DType,
+        /// The supported precisions.
+        supported: String,
     },
-    /// Two cases whose results lie in one folder.
-    #[error("cases `{first}` and `{key}` both have the folder `{folder}` of results")]
+    /// Two cases with the same result folder.
+    #[error("cases `{first}` and `{key}` have the same result folder `{folder}`")]
     SameFolder {
         /// The later case.
         key: String,
-        /// The case before it.
+        /// The earlier case.
         first: String,
         /// The folder in a run.
         folder: String,
     },
-    /// A key that is for something that a run does not use.
-    #[error("`{key}` has no effect: it is for {what}, and a run uses this machine alone")]
+    /// A key that applies only to something that a run does not use.
+    #[error("`{key}` has no effect: it applies to {what}, and a run uses only this machine")]
     NoEffect {
         /// The key.
         key: &'static str,
-        /// What it is for.
+        /// What the key applies to.
         what: &'static str,
     },
-    /// An option that its engine does not take.
+    /// An option that its engine rejects.
     #[error("{message}")]
     EngineOption {
-        /// What the engine says.
+        /// The engine's error message.
         message: String,
     },
-    /// A number of threads that is none.
+    /// An invalid number of threads.
     #[error("`threads` must be a whole number from 0 to {THREADS_MAX}, not `{value}`")]
     Threads {
         /// The value.
         value: String,
     },
-    /// An engine that is in a library, without one.
-    #[error("{role} `{name}` names no `library`, which engine `{engine}` needs")]
+    /// A plug-in without a library.
+    #[error("{role} `{name}` has no `library`, but engine `{engine}` needs one")]
     NoLibrary {
         /// `framework` or `compiler`.
         role: &'static str,
@@ -121,8 +121,8 @@ pub enum PlanProblem {
         /// The engine.
         engine: String,
     },
-    /// A library that `flagperf backend install` does not know.
-    #[error("{role} `{name}` is in backend `{backend}`, which there is not (known: {known})")]
+    /// A backend that `flagperf backend install` does not know.
+    #[error("{role} `{name}` needs the unknown backend `{backend}` (known: {known})")]
     UnknownBackend {
         /// `framework` or `compiler`.
         role: &'static str,
@@ -130,11 +130,11 @@ pub enum PlanProblem {
         name: String,
         /// The backend.
         backend: String,
-        /// Those that there are.
+        /// The known backends.
         known: String,
     },
-    /// A library that `flagperf backend install` gets, not installed.
-    #[error("{role} `{name}` is in backend `{backend}`, which is not installed")]
+    /// A backend that is not installed.
+    #[error("{role} `{name}` needs backend `{backend}`, which is not installed")]
     NotInstalled {
         /// `framework` or `compiler`.
         role: &'static str,
@@ -143,9 +143,9 @@ pub enum PlanProblem {
         /// The backend.
         backend: String,
     },
-    /// A library for an engine that is in none.
-    #[error("{role} `{name}` names a `library`, which engine `{engine}` does not take")]
-    LibraryUnused {
+    /// A library for an engine that is not a plug-in.
+    #[error("{role} `{name}` has a `library`, but engine `{engine}` does not accept one")]
+    LibraryNotAccepted {
         /// `framework` or `compiler`.
         role: &'static str,
         /// The name.
@@ -153,9 +153,9 @@ pub enum PlanProblem {
         /// The engine.
         engine: String,
     },
-    /// `exist_compiler_path` for an engine that loads no such file.
-    #[error("{role} `{name}` loads no file that it made earlier (engine `{engine}`)")]
-    CompiledUnused {
+    /// `exist_compiler_path` for an engine that cannot load compiled files.
+    #[error("{role} `{name}` cannot load a compiled file (engine `{engine}`)")]
+    CompiledFileNotLoaded {
         /// `framework` or `compiler`.
         role: &'static str,
         /// The name.
@@ -163,8 +163,8 @@ pub enum PlanProblem {
         /// The engine.
         engine: String,
     },
-    /// An engine that is a process, without a command.
-    #[error("{role} `{name}` has no `command`, which engine `{engine}` needs")]
+    /// A sidecar without a command.
+    #[error("{role} `{name}` has no `command`, but engine `{engine}` needs one")]
     NoCommand {
         /// `framework` or `compiler`.
         role: &'static str,
@@ -173,9 +173,9 @@ pub enum PlanProblem {
         /// The engine.
         engine: String,
     },
-    /// A command for an engine that is no process.
-    #[error("{role} `{name}` has a `command`, which engine `{engine}` does not take")]
-    CommandUnused {
+    /// A command for an engine that is not a sidecar.
+    #[error("{role} `{name}` has a `command`, but engine `{engine}` does not accept one")]
+    CommandNotAccepted {
         /// `framework` or `compiler`.
         role: &'static str,
         /// The name.
@@ -186,38 +186,38 @@ pub enum PlanProblem {
     /// Neither validation nor inference.
     #[error("`compiler: null` together with `no_validation: true` leaves nothing to do")]
     NothingToDo,
-    /// No model to compile.
+    /// There is no model to compile.
     #[error("`no_validation: true` needs `exist_onnx_path`")]
     NoModel,
-    /// A path that means nothing without a compiler.
+    /// A path that has no meaning without a compiler.
     #[error("`{key}` is ignored: `compiler` is null")]
     Ignored {
         /// The key.
         key: &'static str,
     },
-    /// An option of another engine of the vendor's.
-    #[error("option `{option}` has no effect: the engines of this run do not take it ({engines})")]
+    /// An option that no engine of the case accepts.
+    #[error("option `{option}` has no effect: no engine of this case accepts it ({engines})")]
     UnusedOption {
         /// The option.
         option: String,
-        /// The engines chosen.
+        /// The engines of the case.
         engines: String,
     },
-    /// A file or folder that is not there.
+    /// A missing file or folder.
     #[error("{what} `{path}` does not exist")]
     Missing {
-        /// What it is.
+        /// The kind of file or folder.
         what: &'static str,
-        /// Where it should be.
+        /// Its path.
         path: PathBuf,
     },
-    /// A model that is there and cannot be used.
+    /// A model that exists but cannot be used.
     #[error("{reason}")]
     UnusableModel {
-        /// Which file, and why.
+        /// The file and the reason.
         reason: String,
     },
-    /// A case without scripts.
+    /// A case that lacks a required script.
     #[error("case `{case}` has no scripts/{case}/{script}")]
     NoScript {
         /// The case.
@@ -233,10 +233,10 @@ pub enum PlanProblem {
         /// The framework.
         framework: String,
     },
-    /// Containers.
+    /// Containers are not supported.
     #[error("`CONTAINER: docker` is not supported yet")]
     Docker,
-    /// A machine that is not this one.
+    /// A host that is not this machine.
     #[error("host `{host}` is not this machine, and other machines are not supported yet")]
     Remote {
         /// The host.
@@ -245,7 +245,7 @@ pub enum PlanProblem {
 }
 
 impl PlanProblem {
-    /// What to do about it; empty when the message says it.
+    /// Returns what to do about the problem; empty when the message suffices.
     pub fn hint(&self) -> String {
         let meant = |nearest: &Option<String>, otherwise: &str| {
             nearest.as_ref().map_or_else(|| otherwise.to_owned(), |name| format!("did you mean `{name}`?"))
@@ -255,29 +255,36 @@ impl PlanProblem {
             Self::UnknownEngineName { nearest, vendor, role, .. } => {
                 meant(nearest, &format!("{role}s are listed in vendors/{vendor}/vendor.yaml"))
             }
-            Self::UnknownMonitor { nearest, .. } => meant(nearest, "`flagperf doctor` lists them"),
-            Self::EngineLacking { .. } => "`flagperf doctor` says how to get it".to_owned(),
-            Self::Precision { asked: DType::F16, .. } => {
-                "`fp16: false` computes in f32; a vendor sets it in its overlay".to_owned()
+            Self::UnknownMonitor { nearest, .. } => meant(nearest, "`flagperf doctor` lists the monitors"),
+            Self::EngineNotInBuild { .. } => "`flagperf doctor` shows how to get it".to_owned(),
+            Self::Precision { requested: DType::F16, .. } => {
+                "set `fp16: false` in the overlay of the vendor to compute in fp32".to_owned()
             }
             Self::SameFolder { .. } => "run one of them at a time with --case, or rename a case".to_owned(),
-            Self::NothingToDo => "set one of them otherwise".to_owned(),
-            Self::NoModel => "name an ONNX file, or anything when the compiler opens none".to_owned(),
+            Self::NothingToDo => "change one of the two settings".to_owned(),
+            Self::NoModel => "name an ONNX file, or any text if the compiler does not open ONNX files".to_owned(),
             Self::Missing { what: "data directory", .. } => "give --data DIR, or change `CASES`".to_owned(),
             Self::Missing { what: "ONNX file" | "compiled model", .. } => {
-                "several graphs are named by their manifest, `<name>.graphs.json` (configs/README.md)".to_owned()
+                "for a model of several graphs, name its manifest `<name>.graphs.json` (see configs/README.md)"
+                    .to_owned()
             }
-            Self::Missing { what: SIDECAR, .. } => "`command` counts from the vendor's folder".to_owned(),
-            Self::NoCommand { .. } => "`command: [python3, -m, flagperf_sidecar, engines/mine.py]`".to_owned(),
-            Self::CommandUnused { .. } => "`engine: sidecar` starts a command".to_owned(),
+            Self::Missing { what: SIDECAR, .. } => "paths in `command` are relative to the vendor's folder".to_owned(),
+            Self::NoCommand { .. } => {
+                "add one, for example `command: [python3, -m, flagperf_sidecar, engines/mine.py]`".to_owned()
+            }
+            Self::CommandNotAccepted { .. } => "only `engine: sidecar` starts a command".to_owned(),
             Self::Missing { what: PLUGIN, .. } => {
-                "build it first: the README of the vendor's folder says how".to_owned()
+                "build it first: the README in the vendor's folder describes how".to_owned()
             }
-            Self::NoLibrary { .. } => "`library: engines/libmychip.so` counts from the vendor's folder".to_owned(),
-            Self::UnknownBackend { .. } => "`flagperf backend list` lists them".to_owned(),
-            Self::NotInstalled { backend, .. } => format!("`flagperf backend install {backend}` gets it"),
-            Self::LibraryUnused { .. } => "`engine: plugin` loads a library".to_owned(),
-            Self::CompiledUnused { .. } => "leave `exist_compiler_path: null`: it compiles every time".to_owned(),
+            Self::NoLibrary { .. } => {
+                "add, for example, `library: engines/libmychip.so` (relative to the vendor's folder)".to_owned()
+            }
+            Self::UnknownBackend { .. } => "`flagperf backend list` lists the backends".to_owned(),
+            Self::NotInstalled { backend, .. } => format!("run `flagperf backend install {backend}`"),
+            Self::LibraryNotAccepted { .. } => "only `engine: plugin` loads a library".to_owned(),
+            Self::CompiledFileNotLoaded { .. } => {
+                "set `exist_compiler_path: null`; this engine compiles in every run".to_owned()
+            }
             Self::Docker => "set `CONTAINER: none`".to_owned(),
             Self::Remote { .. } => "set `HOSTS: [localhost]`".to_owned(),
             _ => String::new(),
@@ -285,8 +292,8 @@ impl PlanProblem {
     }
 }
 
-impl From<PlanProblem> for Explained {
+impl From<PlanProblem> for MessageAndHint {
     fn from(problem: PlanProblem) -> Self {
-        Explained { message: problem.to_string(), hint: problem.hint() }
+        MessageAndHint { message: problem.to_string(), hint: problem.hint() }
     }
 }

@@ -1,44 +1,44 @@
-//! Which of the seven steps are gone through: the four options that steer a case.
+//! Determines which of the seven steps a case runs, from the four settings that steer it.
 
 use std::path::PathBuf;
 
-use super::{ModelInput, PlanProblem, Settings};
+use super::{CaseSettings, ModelInput, PlanProblem};
 
-/// What a case does.
+/// The phases of a case and their inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The framework validates; the flag says whether the model is exported.
+    /// How validation ends; `None` when there is no validation.
     pub validate: Option<Export>,
-    /// The compiler infers, on this.
-    pub infer: Option<Source>,
-    /// Options that mean nothing here.
+    /// The model that inference loads; `None` when there is no inference.
+    pub infer: Option<InferenceSource>,
+    /// Settings that have no effect on this route.
     pub ignored: Vec<&'static str>,
 }
 
-/// Whether validation ends with an export.
+/// Whether validation exports the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Export {
-    /// Step d is gone through.
+    /// Step d runs.
     Written,
-    /// Step d is left out.
+    /// Step d is skipped.
     LeftOut,
 }
 
-/// What inference loads.
+/// The origin of the model that inference loads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The file that validation exported.
+pub enum InferenceSource {
+    /// The file that validation exports.
     Exported,
-    /// A file that was there.
+    /// A file that existed before the run.
     Existing(ModelInput),
 }
 
-/// The route of a case by its options.
+/// Determines the route of a case from its settings.
 ///
 /// # Errors
-/// [`PlanProblem::NothingToDo`] and [`PlanProblem::NoModel`].
-pub fn route(settings: &Settings) -> Result<Route, PlanProblem> {
-    let Settings { compiler, no_validation, exist_onnx_path, exist_compiler_path, .. } = settings;
+/// Fails with [`PlanProblem::NothingToDo`] or [`PlanProblem::NoModel`].
+pub fn route(settings: &CaseSettings) -> Result<Route, PlanProblem> {
+    let CaseSettings { compiler, no_validation, exist_onnx_path, exist_compiler_path, .. } = settings;
     if compiler.is_none() {
         if *no_validation {
             return Err(PlanProblem::NothingToDo);
@@ -53,16 +53,16 @@ pub fn route(settings: &Settings) -> Result<Route, PlanProblem> {
     let export = if exist_onnx_path.is_none() { Export::Written } else { Export::LeftOut };
     Ok(Route {
         validate: (!no_validation).then_some(export),
-        infer: Some(source(exist_onnx_path.as_ref(), exist_compiler_path.as_ref())),
+        infer: Some(inference_source(exist_onnx_path.as_ref(), exist_compiler_path.as_ref())),
         ignored: Vec::new(),
     })
 }
 
-fn source(onnx: Option<&PathBuf>, compiled: Option<&PathBuf>) -> Source {
+fn inference_source(onnx: Option<&PathBuf>, compiled: Option<&PathBuf>) -> InferenceSource {
     match (compiled, onnx) {
-        (Some(path), _) => Source::Existing(ModelInput::Compiled(path.clone())),
-        (None, Some(path)) => Source::Existing(ModelInput::Onnx(path.clone())),
-        (None, None) => Source::Exported,
+        (Some(path), _) => InferenceSource::Existing(ModelInput::Compiled(path.clone())),
+        (None, Some(path)) => InferenceSource::Existing(ModelInput::Onnx(path.clone())),
+        (None, None) => InferenceSource::Exported,
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
     const LEFT_OUT: Option<Export> = Some(Export::LeftOut);
 
     fn of(compiler: bool, no_validation: bool, onnx: bool, compiled: bool) -> Result<Route, PlanProblem> {
-        route(&Settings {
+        route(&CaseSettings {
             batch_size: 1,
             flops: "1".to_owned(),
             flops_per_sample: 1.0,
@@ -90,30 +90,31 @@ mod tests {
     }
 
     #[test]
-    fn all_sixteen_combinations_of_the_four_options_go_the_way_of_the_table() {
-        let goes = |validate, infer, ignored: &[&'static str]| Ok(Route { validate, infer, ignored: ignored.to_vec() });
-        let onnx = || Some(Source::Existing(ModelInput::Onnx("m.onnx".into())));
-        let compiled = || Some(Source::Existing(ModelInput::Compiled("m.engine".into())));
+    fn each_of_the_sixteen_combinations_of_settings_has_the_route_in_the_table() {
+        let route_of =
+            |validate, infer, ignored: &[&'static str]| Ok(Route { validate, infer, ignored: ignored.to_vec() });
+        let onnx = || Some(InferenceSource::Existing(ModelInput::Onnx("m.onnx".into())));
+        let compiled = || Some(InferenceSource::Existing(ModelInput::Compiled("m.engine".into())));
         let nothing = || Err(PlanProblem::NothingToDo);
         let no_model = || Err(PlanProblem::NoModel);
         // compiler, no_validation, exist_onnx_path, exist_compiler_path
         let table = [
-            ((false, false, false, false), goes(LEFT_OUT, None, &[])),
-            ((false, false, false, true), goes(LEFT_OUT, None, &["exist_compiler_path"])),
-            ((false, false, true, false), goes(LEFT_OUT, None, &["exist_onnx_path"])),
-            ((false, false, true, true), goes(LEFT_OUT, None, &["exist_onnx_path", "exist_compiler_path"])),
+            ((false, false, false, false), route_of(LEFT_OUT, None, &[])),
+            ((false, false, false, true), route_of(LEFT_OUT, None, &["exist_compiler_path"])),
+            ((false, false, true, false), route_of(LEFT_OUT, None, &["exist_onnx_path"])),
+            ((false, false, true, true), route_of(LEFT_OUT, None, &["exist_onnx_path", "exist_compiler_path"])),
             ((false, true, false, false), nothing()),
             ((false, true, false, true), nothing()),
             ((false, true, true, false), nothing()),
             ((false, true, true, true), nothing()),
-            ((true, false, false, false), goes(WRITTEN, Some(Source::Exported), &[])),
-            ((true, false, false, true), goes(WRITTEN, compiled(), &[])),
-            ((true, false, true, false), goes(LEFT_OUT, onnx(), &[])),
-            ((true, false, true, true), goes(LEFT_OUT, compiled(), &[])),
+            ((true, false, false, false), route_of(WRITTEN, Some(InferenceSource::Exported), &[])),
+            ((true, false, false, true), route_of(WRITTEN, compiled(), &[])),
+            ((true, false, true, false), route_of(LEFT_OUT, onnx(), &[])),
+            ((true, false, true, true), route_of(LEFT_OUT, compiled(), &[])),
             ((true, true, false, false), no_model()),
             ((true, true, false, true), no_model()),
-            ((true, true, true, false), goes(None, onnx(), &[])),
-            ((true, true, true, true), goes(None, compiled(), &[])),
+            ((true, true, true, false), route_of(None, onnx(), &[])),
+            ((true, true, true, true), route_of(None, compiled(), &[])),
         ];
         for ((compiler, no_validation, onnx, compiled), expected) in table {
             let options = (compiler, no_validation, onnx, compiled);

@@ -1,11 +1,11 @@
-//! Tests of what the repository ships: its host.yaml, cases and vendors. Knows no rule.
+//! Tests of the files in the repository: its host.yaml, cases and vendors. Knows no rule of planning.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::config::{Kind, Overrides, PARAMETERS, SETTINGS, SITE, find_root, load};
+use crate::config::{Overrides, PARAMETERS, SETTINGS, SITE, ValueKind, find_root, load};
 use crate::event::Level;
 use crate::metric::AgreementLimits;
 use crate::tensor::DType;
@@ -14,7 +14,7 @@ fn repository() -> PathBuf {
     find_root(Path::new(env!("CARGO_MANIFEST_DIR"))).expect("the tests run in the repository")
 }
 
-/// A catalogue with every engine that the vendors name, in every type.
+/// Returns a catalogue with every engine that the vendors use, in every precision.
 fn catalogue(root: &Path) -> Catalogue {
     let mut catalogue = Catalogue { monitors: vec!["nvml", "processor"], ..Catalogue::read(root, Vec::new()) };
     let vendors = catalogue.vendors.values().flatten();
@@ -49,13 +49,13 @@ fn planned(root: &Path, case: &str, vendor: &str) -> Plan {
 }
 
 #[test]
-fn every_case_goes_through_both_phases_on_every_vendor_that_has_an_overlay_for_it() {
+fn every_case_has_both_phases_on_every_vendor_with_an_overlay_for_it() {
     let root = repository();
     let catalogue = catalogue(&root);
     assert!(catalogue.vendors.values().all(Option::is_some), "every vendor.yaml can be read");
     for (case, folder) in &catalogue.cases {
         assert!(folder.configured && !folder.scripts.is_empty(), "{case} has both its folders");
-        assert!(!folder.overlays.is_empty(), "{case} runs somewhere");
+        assert!(!folder.overlays.is_empty(), "{case} has an overlay");
         for vendor in &folder.overlays {
             let plan = planned(&root, case, vendor);
             assert_eq!(plan.cases[0].jobs.len(), 2, "{case} on {vendor}");
@@ -66,7 +66,7 @@ fn every_case_goes_through_both_phases_on_every_vendor_that_has_an_overlay_for_i
 }
 
 #[test]
-fn the_standard_case_is_flagperfs() {
+fn the_standard_case_has_the_values_of_flagperf() {
     let root = repository();
     let text = fs::read_to_string(root.join("configs/resnet50/configurations.yaml")).unwrap();
     let values: serde_json::Value = serde_yaml::from_str(&text).unwrap();
@@ -93,22 +93,22 @@ fn host_yaml_mentions_every_key() {
 }
 
 #[test]
-fn the_readme_of_the_configuration_has_the_table_of_parameters() {
+fn the_readme_of_configs_contains_the_table_of_parameters() {
     let text = fs::read_to_string(repository().join("configs/README.md")).unwrap();
     for key in PARAMETERS {
-        let takes = match key.kind {
-            Kind::Word(words) => format!("one of {}", words.join(", ")),
-            kind => kind.expects().to_owned(),
+        let expected = match key.kind {
+            ValueKind::Word(words) => format!("one of {}", words.join(", ")),
+            kind => kind.expected().to_owned(),
         };
-        let row = format!("| `{}` | {takes} | `{}` | {} |", key.name, key.default.unwrap_or_default(), key.about);
+        let row = format!("| `{}` | {expected} | `{}` | {} |", key.name, key.default.unwrap_or_default(), key.about);
         assert!(text.lines().any(|line| line == row), "configs/README.md lacks the line\n{row}");
     }
 }
 
 #[test]
-fn the_readme_of_the_configuration_has_the_limits_of_agreement() {
+fn the_readme_of_configs_contains_the_limits_of_agreement() {
     let text = fs::read_to_string(repository().join("configs/README.md")).unwrap();
-    let default = [DType::F32, DType::F16, DType::BF16].map(AgreementLimits::of_precision);
+    let default = [DType::F32, DType::F16, DType::BF16].map(AgreementLimits::default_for);
     for (name, limit) in [
         ("relative_l2", default.map(|limits| limits.relative_l2)),
         ("worst_sample", default.map(|limits| limits.worst_sample)),

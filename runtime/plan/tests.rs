@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Overrides;
-use crate::config::fixture::{Checkout, HOST, case, said, set};
+use crate::config::fixture::{Checkout, HOST, case, messages_of, set};
 use crate::event::Level;
 use crate::step::Phase;
 use crate::tensor::DType;
@@ -17,7 +17,7 @@ fn engines() -> Vec<KnownEngine> {
     engines_with(true)
 }
 
-/// The engines; whether rten takes a compiled file is the test's choice.
+/// Returns the engines; the caller decides whether they accept a compiled file.
 fn engines_with(takes_compiled: bool) -> Vec<KnownEngine> {
     let row = |name: &str, framework, compiler, precisions: &[DType]| KnownEngine {
         name: name.to_owned(),
@@ -46,16 +46,16 @@ pub(super) fn planned(checkout: &Checkout, overrides: &Overrides) -> Result<Plan
 }
 
 pub(super) fn errors(checkout: &Checkout, overrides: &Overrides) -> Vec<String> {
-    said(Level::Error, &planned(checkout, overrides).expect_err("something is wrong").0)
+    messages_of(Level::Error, &planned(checkout, overrides).expect_err("something is wrong").0)
 }
 
-/// A checkout whose case runs on `chip`: rten has no f16.
+/// Returns a checkout whose case runs on `chip`: rten does not support f16.
 pub(super) fn runnable() -> Checkout {
     Checkout::new().overlay("fp16: false\nbatch_size: 8\n")
 }
 
 #[test]
-fn a_case_becomes_a_validating_and_an_inferring_job() {
+fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
     let checkout = runnable();
     let plan = planned(&checkout, &Overrides::default()).unwrap();
     let [toy] = plan.cases.as_slice() else { panic!("{:?}", plan.cases) };
@@ -67,7 +67,7 @@ fn a_case_becomes_a_validating_and_an_inferring_job() {
     assert_eq!(infer.model, Some(ModelInput::Exported(folder.join("toy_bs8_frame_fp16False.graphs.json"))));
     assert_eq!((validate.engine.name.as_str(), validate.engine.engine.as_str()), ("frame", "candle"));
     assert_eq!((infer.engine.name.as_str(), infer.engine.engine.as_str(), infer.engine.threads), ("fast", "rten", 2));
-    assert!(infer.engine.options.is_empty(), "an option that is null is left to the engine");
+    assert!(infer.engine.options.is_empty(), "a null option is left to the engine");
     assert_eq!(validate.scripts, checkout.path("scripts/toy"));
     assert_eq!(validate.data_dir, checkout.path("data"));
     assert_eq!(validate.parameters.target_accuracy, IndexMap::from([("top1".to_owned(), 0.5)]));
@@ -92,11 +92,11 @@ fn a_departure_is_in_the_plan_with_its_value() {
     let plan = planned(&runnable(), &set(&["batch_size=4", "threads=3"])).unwrap();
     assert_eq!(plan.cases[0].departures, [("batch_size".to_owned(), json!(4)), ("threads".to_owned(), json!(3))]);
     let threads: Vec<u32> = plan.cases[0].jobs.iter().map(|job| job.engine.threads).collect();
-    assert_eq!(threads, [3, 3], "an option goes to every engine that knows it");
+    assert_eq!(threads, [3, 3], "an option reaches every engine that accepts it");
 }
 
 #[test]
-fn only_options_that_an_engine_knows_reach_it() {
+fn an_engine_gets_only_the_options_that_it_accepts() {
     let checkout = Checkout::new().overlay("fp16: false\nlevel: 3\ntmp_path: t\n");
     let plan = planned(&checkout, &Overrides::default()).unwrap();
     let [validate, infer] = plan.cases[0].jobs.as_slice() else { panic!() };
@@ -114,7 +114,7 @@ fn limits_come_from_the_site() {
 }
 
 #[test]
-fn an_unknown_vendor_is_named_with_the_known_ones() {
+fn an_unknown_vendor_is_reported_with_the_known_ones() {
     let overrides = Overrides { vendor: Some("chop".to_owned()), ..Overrides::default() };
     assert_eq!(
         errors(&runnable(), &overrides),
@@ -125,7 +125,7 @@ fn an_unknown_vendor_is_named_with_the_known_ones() {
 }
 
 #[test]
-fn unknown_frameworks_and_compilers_are_named_with_the_vendors_own() {
+fn unknown_frameworks_and_compilers_are_reported_with_those_of_the_vendor() {
     let checkout = runnable().overlay("fp16: false\ncompiler: fats\n");
     assert_eq!(
         errors(&checkout, &case("toy:farme")),
@@ -145,20 +145,19 @@ fn unknown_frameworks_and_compilers_are_named_with_the_vendors_own() {
 }
 
 #[test]
-fn an_engine_that_this_build_lacks_or_that_cannot_take_the_side_is_an_error() {
+fn an_engine_that_is_not_in_this_build_or_does_not_support_the_role_is_an_error() {
     assert_eq!(
         errors(&runnable(), &set(&["compiler=rare"])),
-        [
-            "--set compiler=rare: compiler `rare` needs engine `tract`, which this build lacks (it has: candle, plugin, rten, sidecar)\n  hint: \
-          `flagperf doctor` says how to get it"
-        ]
+        ["--set compiler=rare: compiler `rare` needs engine `tract`, which this build does not contain (known: \
+             candle, plugin, rten, sidecar)\n  hint: \
+          `flagperf doctor` shows how to get it"]
     );
     let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: rten}}\ncompilers: {fast: {engine: rten}}\n";
     let checkout = runnable().with("vendors/chip/vendor.yaml", vendor);
     assert_eq!(errors(&checkout, &Overrides::default()), ["configs/host.yaml:3: engine `rten` cannot be a framework"]);
 }
 
-/// What is wrong with a case whose compiler is this entry of vendor.yaml, written on two lines.
+/// Returns the errors for a case whose compiler has this entry in vendor.yaml, written on two lines.
 fn errors_with(checkout: Checkout, entry: &str) -> Vec<String> {
     let vendor =
         format!("name: chip\nabout: a\nframeworks: {{frame: {{engine: candle}}}}\ncompilers:\n    fast:\n{entry}");
@@ -166,28 +165,28 @@ fn errors_with(checkout: Checkout, entry: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_plug_in_without_its_library_is_an_error_that_says_where() {
+fn a_missing_or_unexpected_plug_in_library_is_an_error_with_its_position() {
     assert_eq!(
         errors_with(runnable(), "        engine: plugin\n"),
-        [
-            "vendors/chip/vendor.yaml:5: compiler `fast` names no `library`, which engine `plugin` needs\n  hint: `library: \
-          engines/libmychip.so` counts from the vendor's folder"
-        ]
+        ["vendors/chip/vendor.yaml:5: compiler `fast` has no `library`, but engine `plugin` needs one\n  hint: \
+             add, for example, `library: engines/libmychip.so` (relative to the vendor's folder)"]
     );
     let checkout = runnable();
     let missing = checkout.path("vendors/chip/libfast.so");
     assert_eq!(
         errors_with(checkout, "        engine: plugin\n        library: libfast.so\n"),
         [format!(
-            "vendors/chip/vendor.yaml:7: plug-in `{}` does not exist\n  hint: build it first: the README of the vendor's \
-             folder says how",
+            "vendors/chip/vendor.yaml:7: plug-in `{}` does not exist\n  hint: build it first: the README in the \
+             vendor's folder describes how",
             missing.display()
         )]
     );
     assert_eq!(
         errors_with(runnable(), "        engine: rten\n        library: libfast.so\n"),
-        ["vendors/chip/vendor.yaml:7: compiler `fast` names a `library`, which engine `rten` does not take\n  hint: \
-          `engine: plugin` loads a library"]
+        [
+            "vendors/chip/vendor.yaml:7: compiler `fast` has a `library`, but engine `rten` does not accept one\n  hint: \
+          only `engine: plugin` loads a library"
+        ]
     );
 }
 
@@ -202,7 +201,7 @@ fn the_library_of_a_plug_in_reaches_the_job() {
     assert_eq!(engine.folder.join(engine.library.as_ref().unwrap()), checkout.path("vendors/chip/libfast.so"));
 }
 
-/// What comes of a plug-in in this backend, where `torch` is installed and `other` is not.
+/// Plans a case with a plug-in in this backend, where `torch` is installed and `other` is not.
 fn in_backend(library: &str) -> Result<Plan, PlanErrors> {
     let vendor = format!(
         "name: chip\nabout: a\nframeworks: {{frame: {{engine: plugin, library: \"{library}\"}}}}\n\
@@ -217,7 +216,7 @@ fn in_backend(library: &str) -> Result<Plan, PlanErrors> {
 }
 
 #[test]
-fn a_plug_in_in_a_backend_is_where_that_is_installed_with_the_version_asked_for() {
+fn a_plug_in_in_a_backend_has_the_installed_path_and_the_requested_version() {
     let plan = in_backend("backend:torch").unwrap();
     let engine = &plan.cases[0].jobs[0].engine;
     assert_eq!(engine.folder.join(engine.library.as_ref().unwrap()), Path::new("/cache/libtorch.so"));
@@ -226,26 +225,27 @@ fn a_plug_in_in_a_backend_is_where_that_is_installed_with_the_version_asked_for(
 }
 
 #[test]
-fn a_backend_that_is_not_installed_or_not_known_is_an_error_that_says_what_to_do() {
-    let said = |library| said(Level::Error, &in_backend(library).unwrap_err().0).remove(0);
+fn a_backend_that_is_unknown_or_not_installed_is_an_error_with_a_hint() {
+    let message = |library| messages_of(Level::Error, &in_backend(library).unwrap_err().0).remove(0);
     assert_eq!(
-        said("backend:other"),
-        "vendors/chip/vendor.yaml:3: framework `frame_2.11` is in backend `other`, which is not installed\n  hint: \
-         `flagperf backend install other` gets it"
+        message("backend:other"),
+        "vendors/chip/vendor.yaml:3: framework `frame_2.11` needs backend `other`, which is not installed\n  hint: \
+         run `flagperf backend install other`"
     );
     assert_eq!(
-        said("backend:touch"),
-        "vendors/chip/vendor.yaml:3: framework `frame_2.11` is in backend `touch`, which there is not (known: other, \
-         torch)\n  hint: `flagperf backend list` lists them"
+        message("backend:touch"),
+        "vendors/chip/vendor.yaml:3: framework `frame_2.11` needs the unknown backend `touch` (known: other, \
+         torch)\n  hint: `flagperf backend list` lists the backends"
     );
 }
 
 #[test]
-fn a_precision_that_an_engine_lacks_is_an_error() {
+fn a_precision_that_an_engine_does_not_support_is_an_error() {
     assert_eq!(
         errors(&Checkout::new(), &Overrides::default()),
-        ["configs/toy/configurations.yaml:3: compiler `fast` does not compute in `f16` (it has: f32)\n  hint: `fp16: \
-          false` computes in f32; a vendor sets it in its overlay"]
+        [
+            "configs/toy/configurations.yaml:3: compiler `fast` does not compute in `f16` (supported: f32)\n  hint: set `fp16: false` in the overlay of the vendor to compute in fp32"
+        ]
     );
 }
 
@@ -254,34 +254,30 @@ fn options_that_leave_nothing_to_do_or_no_model_are_errors() {
     let found = errors(&runnable(), &set(&["compiler=null", "no_validation=true"]));
     assert_eq!(
         found,
-        [
-            "--set no_validation=true: `compiler: null` together with `no_validation: true` leaves nothing to do\n  hint: set \
-          one of them otherwise"
-        ]
+        ["--set no_validation=true: `compiler: null` together with `no_validation: true` leaves nothing to \
+             do\n  hint: change one of the two settings"]
     );
     assert_eq!(
         errors(&runnable(), &set(&["no_validation=true"])),
-        [
-            "--set no_validation=true: `no_validation: true` needs `exist_onnx_path`\n  hint: name an ONNX file, or anything \
-          when the compiler opens none"
-        ]
+        ["--set no_validation=true: `no_validation: true` needs `exist_onnx_path`\n  hint: name an ONNX file, or \
+             any text if the compiler does not open ONNX files"]
     );
 }
 
 #[test]
-fn a_compiled_file_for_a_compiler_that_takes_none_is_refused_where_it_is_said() {
+fn a_compiled_file_for_a_compiler_that_cannot_load_one_is_refused_with_its_position() {
     let checkout = runnable().with("m.plan", "");
     let config = checkout.load(&set(&["exist_compiler_path=m.plan"])).unwrap();
     let errors = plan(&config, &Catalogue::read(checkout.root(), engines_with(false))).unwrap_err();
     assert_eq!(
-        said(Level::Error, &errors.0),
-        ["--set exist_compiler_path=m.plan: compiler `fast` loads no file that it made earlier (engine `rten`)\n  \
-          hint: leave `exist_compiler_path: null`: it compiles every time"]
+        messages_of(Level::Error, &errors.0),
+        ["--set exist_compiler_path=m.plan: compiler `fast` cannot load a compiled file (engine `rten`)\n  \
+          hint: set `exist_compiler_path: null`; this engine compiles in every run"]
     );
 }
 
 #[test]
-fn a_missing_data_directory_is_an_error_unless_it_is_made_on_first_use() {
+fn a_missing_data_directory_is_an_error_unless_it_is_generated_on_first_use() {
     let data = |path: &str| Overrides { data: Some(path.into()), ..Overrides::default() };
     assert_eq!(
         errors(&runnable(), &data("/nowhere")),
@@ -299,13 +295,13 @@ fn a_case_without_scripts_is_an_error() {
         ["configs/host.yaml:3: case `toy` has no scripts/toy/model.rhai"]
     );
     let no_model = set(&["no_validation=true", "exist_onnx_path=data/list.txt"]);
-    assert!(planned(&checkout, &no_model).is_ok(), "no model is made without validation");
+    assert!(planned(&checkout, &no_model).is_ok(), "no model is built without validation");
     let checkout = checkout.without("scripts/toy/dataloader.rhai");
     assert_eq!(errors(&checkout, &no_model), ["configs/host.yaml:3: case `toy` has no scripts/toy/dataloader.rhai"]);
 }
 
 #[test]
-fn other_machines_and_containers_are_not_supported_yet_and_the_recipe_is_looked_for_first() {
+fn other_machines_and_containers_are_not_supported_and_a_missing_recipe_is_reported_too() {
     let host = format!("{HOST}HOSTS: [localhost, 10.1.2.155]\nCONTAINER: docker\n");
     let checkout = runnable().with("configs/host.yaml", &host);
     let remote = "configs/host.yaml:4: host `10.1.2.155` is not this machine, and other machines are not supported yet\n  \
@@ -318,14 +314,14 @@ fn other_machines_and_containers_are_not_supported_yet_and_the_recipe_is_looked_
 }
 
 #[test]
-fn everything_wrong_is_found_at_once() {
+fn all_mistakes_are_reported_at_once() {
     let checkout = runnable()
         .overlay("fp16: false\nrepeat: 5\n")
         .with("configs/host.yaml", "VENDR: chip\nVENDOR: chip\nHOSTS: [far]\nCASES:\n  \"toy:frame\": nowhere\n");
     let found = errors(&checkout, &set(&["compiler=fats", "colour=red"]));
     let about = [
         "unknown key `VENDR`",
-        "`repeat` is `5` already",
+        "`repeat` is already `5`",
         "no key `colour`",
         "host `far`",
         "nowhere",
@@ -338,13 +334,13 @@ fn everything_wrong_is_found_at_once() {
 }
 
 #[test]
-fn every_effective_value_is_listed_with_its_place() {
+fn every_effective_value_is_listed_with_its_origin() {
     let checkout = runnable();
     let config = checkout.load(&set(&["repeat=1"])).unwrap();
-    let listed: Vec<String> = rows(&config)
+    let listed: Vec<String> = effective_values(&config)
         .into_iter()
         .filter(|row| row.section != "site")
-        .map(|Row { section, key, value, origin }| format!("{section} {key} = {value} ({origin})"))
+        .map(|EffectiveValue { section, key, value, origin }| format!("{section} {key} = {value} ({origin})"))
         .collect();
     let overlay = "configs/toy/vendor_config/chip_configurations.yaml";
     assert_eq!(

@@ -1,12 +1,12 @@
-//! The course of a run on a terminal: one bar for the step under way, with throughput and time left.
+//! Displays a run on a terminal: a bar for the current step with throughput and remaining time.
 
 use std::io::{Write, stderr};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::lines::{Progress, event_lines};
-use super::text::shown;
+use super::lines::{LoopProgress, notice_lines};
+use super::text::display_text;
 use crate::event::Event;
 use crate::run::Notice;
 use crate::text::one_line;
@@ -15,46 +15,46 @@ const LOOP: &str = "  {prefix:<20} {wide_bar} {msg}";
 const SPINNER: &str = "  {prefix:<20} {spinner} {elapsed} {wide_msg}";
 const TICK: Duration = Duration::from_millis(120);
 
-/// Draws on standard error; what has passed stays as lines above the bar.
+/// Draws a bar on standard error; completed steps and warnings remain as lines above it.
 #[derive(Debug, Default)]
-pub struct Bars {
+pub struct BarDisplay {
     bar: Option<ProgressBar>,
 }
 
-impl Bars {
-    /// Takes a notice.
-    pub fn notice(&mut self, notice: &Notice<'_>) {
+impl BarDisplay {
+    /// Displays a notice.
+    pub fn show(&mut self, notice: &Notice<'_>) {
         match notice {
             Notice::Event { event: Event::StepBegin { step, detail }, .. } => {
                 self.bar = Some(spinner(step.name(), detail));
             }
             Notice::Event { event: event @ Event::Progress { .. }, .. } => {
-                if let (Some(bar), Some(progress)) = (&self.bar, Progress::of(event)) {
-                    draw(bar, &progress);
+                if let (Some(bar), Some(progress)) = (&self.bar, LoopProgress::from_event(event)) {
+                    update(bar, &progress);
                 }
             }
             Notice::Event { event: Event::StepEnd { .. } | Event::Failed(_), .. } | Notice::CaseEnds { .. } => {
                 if let Some(bar) = self.bar.take() {
                     bar.finish_and_clear();
                 }
-                self.say(notice);
+                self.print_lines(notice);
             }
-            _ => self.say(notice),
+            _ => self.print_lines(notice),
         }
     }
 
-    fn say(&self, notice: &Notice<'_>) {
-        for line in event_lines(notice) {
+    fn print_lines(&self, notice: &Notice<'_>) {
+        for line in notice_lines(notice) {
             match &self.bar {
                 Some(bar) => bar.println(line),
-                // That nobody reads the lines any more stops nothing.
+                // A closed standard error does not stop the run.
                 None => drop(writeln!(stderr(), "{line}")),
             }
         }
     }
 }
 
-impl Drop for Bars {
+impl Drop for BarDisplay {
     fn drop(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -64,20 +64,20 @@ impl Drop for Bars {
 
 fn spinner(name: &str, detail: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    bar.set_style(ProgressStyle::with_template(SPINNER).expect("the template is a constant that a test draws"));
+    bar.set_style(ProgressStyle::with_template(SPINNER).expect("a test parses the constant template"));
     bar.set_prefix(name.to_owned());
-    bar.set_message(one_line(&shown(detail)).into_owned());
+    bar.set_message(one_line(&display_text(detail)).into_owned());
     bar.enable_steady_tick(TICK);
     bar
 }
 
-fn draw(bar: &ProgressBar, progress: &Progress) {
-    if progress.all > 0 && bar.length().is_none() {
-        bar.set_style(ProgressStyle::with_template(LOOP).expect("the template is a constant that a test draws"));
-        bar.set_length(progress.all);
+fn update(bar: &ProgressBar, progress: &LoopProgress) {
+    if progress.total > 0 && bar.length().is_none() {
+        bar.set_style(ProgressStyle::with_template(LOOP).expect("a test parses the constant template"));
+        bar.set_length(progress.total);
     }
     bar.set_prefix(progress.name.clone());
-    bar.set_message(progress.speed());
+    bar.set_message(progress.rate_text());
     bar.set_position(progress.done);
 }
 
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_templates_are_well_formed() {
+    fn the_templates_are_valid() {
         for template in [LOOP, SPINNER] {
             assert!(ProgressStyle::with_template(template).is_ok());
         }

@@ -1,44 +1,44 @@
-//! The course of a run as plain lines: for logs, pipes and `--plain`.
+//! Displays a run as plain lines, for logs, pipes and `--plain`.
 
 use std::io::Write;
 
-use super::text::{duration, rate, shown};
+use super::text::{display_text, duration, rate};
 use crate::event::{Event, Level};
 use crate::run::Notice;
 use crate::text::one_line;
 use crate::units::{SamplesPerSecond, Seconds};
 
-/// Lines that one notice may have.
+/// Largest number of lines per notice.
 const LINES_MAX: usize = 100;
 
-/// Writes a line for what matters.
+/// Writes lines for the notices of a run.
 #[derive(Debug)]
-pub struct Lines<W> {
+pub struct LineDisplay<W> {
     out: W,
 }
 
-impl<W: Write> Lines<W> {
-    /// Lines to `out`.
+impl<W: Write> LineDisplay<W> {
+    /// Creates a display that writes to `out`.
     pub const fn new(out: W) -> Self {
-        Lines { out }
+        LineDisplay { out }
     }
 
-    /// Takes a notice. That nobody reads the lines any more stops nothing.
-    pub fn notice(&mut self, notice: &Notice<'_>) {
-        for line in lines(notice) {
+    /// Displays a notice. Write errors are ignored, so that a closed output does not stop the run.
+    pub fn show(&mut self, notice: &Notice<'_>) {
+        for line in plain_lines(notice) {
             let _ = self.out.write_all(format!("{line}\n").as_bytes());
         }
     }
 }
 
-/// The lines that say what happened, but for progress. What scripts, files and engines say in them cannot steer the
-/// terminal, and is cut where it is long.
-pub(super) fn event_lines(notice: &Notice<'_>) -> Vec<String> {
-    let lines = said(notice);
-    lines.iter().flat_map(|line| line.split('\n')).take(LINES_MAX).map(|line| shown(line).into_owned()).collect()
+/// Returns the lines of a notice other than the start or the progress of a step. Text from scripts, files and engines
+/// is escaped, so that it cannot control the terminal, and truncated.
+pub(super) fn notice_lines(notice: &Notice<'_>) -> Vec<String> {
+    let lines = raw_lines(notice);
+    lines.iter().flat_map(|line| line.split('\n')).take(LINES_MAX).map(|line| display_text(line).into_owned()).collect()
 }
 
-fn said(notice: &Notice<'_>) -> Vec<String> {
+fn raw_lines(notice: &Notice<'_>) -> Vec<String> {
     match notice {
         Notice::RunBegins { folder } => vec![format!("results in {}", folder.display())],
         Notice::CaseBegins { key, number, count } => vec![format!("case {key} ({number} of {count})")],
@@ -54,71 +54,72 @@ fn said(notice: &Notice<'_>) -> Vec<String> {
             vec![one_line(&format!("  {name}: {source}: {message}")).into_owned()]
         }
         Notice::Event { event: Event::Failed(failure), .. } => {
-            // A reason may have lines of its own: the line of a script.
-            let hint = (!failure.hint.is_empty()).then(|| format!("  hint: {}", indented(&failure.hint)));
-            std::iter::once(format!("  error: {}", indented(&failure.reason))).chain(hint).collect()
+            // A reason may have several lines, such as the source line of a script.
+            let hint = (!failure.hint.is_empty()).then(|| format!("  hint: {}", indent_lines(&failure.hint)));
+            std::iter::once(format!("  error: {}", indent_lines(&failure.reason))).chain(hint).collect()
         }
         _ => Vec::new(),
     }
 }
 
-/// Further lines stand below the first one's text, so that none passes for a notice.
-fn indented(text: &str) -> String {
+/// Aligns further lines with the text of the first, so that none can imitate a notice.
+fn indent_lines(text: &str) -> String {
     text.replace('\n', "\n         ")
 }
 
-fn lines(notice: &Notice<'_>) -> Vec<String> {
+fn plain_lines(notice: &Notice<'_>) -> Vec<String> {
     match notice {
         Notice::Event { event: Event::StepBegin { step, detail }, .. } => {
-            vec![one_line(&shown(&format!("  {:<10} {detail}", step.name()))).into_owned()]
+            vec![one_line(&display_text(&format!("  {:<10} {detail}", step.name()))).into_owned()]
         }
         Notice::Event { event: event @ Event::Progress { .. }, .. } => {
-            Progress::of(event).map(|p| p.line()).into_iter().collect()
+            LoopProgress::from_event(event).map(|p| p.line()).into_iter().collect()
         }
-        _ => event_lines(notice),
+        _ => notice_lines(notice),
     }
 }
 
-/// Where a measured loop stands.
+/// Progress of a measured loop.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Progress {
+pub(super) struct LoopProgress {
     pub(super) name: String,
-    /// Batches done and to do, over all passes; to do is 0 when unknown.
+    /// Batches done, in all passes.
     pub(super) done: u64,
-    pub(super) all: u64,
+    /// Number of batches of all passes; 0 when unknown.
+    pub(super) total: u64,
     pass: String,
     pub(super) rate: Option<SamplesPerSecond>,
     pub(super) left: Option<Seconds>,
 }
 
-impl Progress {
-    /// From an event of progress; `None` from any other.
-    pub(super) fn of(event: &Event) -> Option<Self> {
+impl LoopProgress {
+    /// Creates the progress from a progress event; returns `None` for any other event.
+    pub(super) fn from_event(event: &Event) -> Option<Self> {
         let Event::Progress { step, warmup, pass, passes, batch, batches, samples, elapsed_s } = event else {
             return None;
         };
         let done = u64::from(*pass) * batches + batch;
-        let all = u64::from(*passes) * batches;
-        let left = (done > 0 && all >= done).then(|| Seconds(elapsed_s.0 / done as f64 * (all - done) as f64));
+        let total = u64::from(*passes) * batches;
+        let left = (done > 0 && total >= done).then(|| Seconds(elapsed_s.0 / done as f64 * (total - done) as f64));
         let name = if *warmup { format!("{} warm-up", step.name()) } else { step.name().to_owned() };
         let pass = if *warmup {
             format!("step {batch}")
         } else {
             format!("pass {}/{passes}  batch {batch}/{batches}", pass + 1)
         };
-        let (all, left) = if *warmup { (0, None) } else { (all, left) };
-        Some(Progress { name, done, all, pass, rate: SamplesPerSecond::of(*samples, *elapsed_s), left })
+        let (total, left) = if *warmup { (0, None) } else { (total, left) };
+        Some(LoopProgress { name, done, total, pass, rate: SamplesPerSecond::of(*samples, *elapsed_s), left })
     }
 
     fn line(&self) -> String {
-        format!("  {:<10} {}  {}", self.name, self.pass, self.speed())
+        format!("  {:<10} {}  {}", self.name, self.pass, self.rate_text())
     }
 
     /// `1234.5 samples/s, 12.3 s left`.
-    pub(super) fn speed(&self) -> String {
-        let speed = self.rate.map(|r| format!("{} samples/s", rate(r)));
+    pub(super) fn rate_text(&self) -> String {
+        let rate = self.rate.map(|r| format!("{} samples/s", rate(r)));
         let left = self.left.map(|left| format!("{} left", duration(left)));
-        speed.into_iter().chain(left).collect::<Vec<_>>().join(", ")
+        rate.into_iter().chain(left).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -141,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_cannot_steer_the_terminal_or_fill_it() {
-        let mut lines = Lines::new(Vec::new());
-        let mut say = |event: &Event| lines.notice(&Notice::Event { phase: Phase::Infer, event });
-        say(&Event::StepBegin { step: Step::Inference, detail: "with \x1b]0;title\x07".into() });
-        say(&Event::SampleFailed { sample: "a\n  error: forged".into(), reason: "\x1b[2J".into() });
-        say(&Event::Log { level: Level::Warning, source: "script".into(), message: "x".repeat(1 << 19) });
+    fn text_from_outside_cannot_control_or_flood_the_terminal() {
+        let mut lines = LineDisplay::new(Vec::new());
+        let mut show = |event: &Event| lines.show(&Notice::Event { phase: Phase::Infer, event });
+        show(&Event::StepBegin { step: Step::Inference, detail: "with \x1b]0;title\x07".into() });
+        show(&Event::SampleFailed { sample: "a\n  error: forged".into(), reason: "\x1b[2J".into() });
+        show(&Event::Log { level: Level::Warning, source: "script".into(), message: "x".repeat(1 << 19) });
         let reason = "at line 3:\nresults in /tmp\x1b[A".to_owned();
-        say(&Event::Failed(crate::event::Failure { step: None, reason, hint: String::new() }));
+        show(&Event::Failed(crate::event::Failure { step: None, reason, hint: String::new() }));
         let text = String::from_utf8(lines.out).unwrap().replace(&"x".repeat(900), "[900 x]");
         insta::assert_snapshot!(text, @r"
           inference  with \u{1b}]0;title\u{7}
@@ -160,10 +161,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_progress_has_throughput_and_time_left() {
-        let mut lines = Lines::new(Vec::new());
-        lines.notice(&Notice::Event { phase: Phase::Infer, event: &progress(false) });
-        lines.notice(&Notice::Event { phase: Phase::Infer, event: &progress(true) });
+    fn a_progress_line_has_throughput_and_remaining_time() {
+        let mut lines = LineDisplay::new(Vec::new());
+        lines.show(&Notice::Event { phase: Phase::Infer, event: &progress(false) });
+        lines.show(&Notice::Event { phase: Phase::Infer, event: &progress(true) });
         let text = String::from_utf8(lines.out).unwrap();
         assert_eq!(
             text,

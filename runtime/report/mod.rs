@@ -1,6 +1,6 @@
-//! Records and notices made into text for people: the live display, the final table.
+//! Turns records and notices into text for people: the live display and the final table.
 //!
-//! The only place that turns quantities into text. Measures nothing and decides nothing.
+//! The only module that formats quantities. Measures nothing and decides nothing.
 
 mod bars;
 mod lines;
@@ -8,8 +8,8 @@ mod rows;
 mod table;
 mod text;
 
-pub use bars::Bars;
-pub use lines::Lines;
+pub use bars::BarDisplay;
+pub use lines::LineDisplay;
 pub use rows::{Section, sections};
 pub use table::{Screen, columns, name_value_table, plain_table, record_table};
-pub use text::{bytes, count, duration, percent, rate, shown};
+pub use text::{bytes, count, display_text, duration, percent, rate};

@@ -1,4 +1,4 @@
-//! What a record says, as rows of text. What is unknown or meaningless says why.
+//! The content of a record as rows of text. An unknown or meaningless value is replaced by the reason.
 
 use indexmap::IndexMap;
 
@@ -9,7 +9,7 @@ use crate::result::{Accuracy, PhaseRecord, Record, Verdict};
 use crate::step::Step;
 use crate::units::{SamplesPerSecond, Seconds};
 
-/// Rows under one heading.
+/// Rows below one heading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
     /// The heading; empty for FlagPerf's rows.
@@ -18,15 +18,16 @@ pub struct Section {
     pub rows: Vec<(String, String)>,
 }
 
-/// Everything that the table of a record says: FlagPerf's rows first, under its names and in its order, then ours.
+/// Returns the sections of a record's table: first FlagPerf's rows, with its names and in its order, then those of
+/// flagperf.
 pub fn sections(record: &Record) -> Vec<Section> {
-    let mut sections = vec![section("", flagperf(record))];
+    let mut sections = vec![section("", flagperf_rows(record))];
     for measured in record.phases.iter().flat_map(|phase| &phase.measured) {
         sections.push(section(measured.step.name(), loop_rows(measured)));
     }
     sections.extend(agreement_sections(record));
     sections.push(section("accuracy", accuracy_rows(&record.accuracy)));
-    sections.push(section("what was measured", subject_rows(record)));
+    sections.push(section("model, data and hardware", subject_rows(record)));
     sections.retain(|section| !section.rows.is_empty());
     sections
 }
@@ -36,11 +37,11 @@ fn section(title: &str, rows: Vec<(&str, String)>) -> Section {
     Section { title: title.to_owned(), rows }
 }
 
-fn flagperf(record: &Record) -> Vec<(&'static str, String)> {
+fn flagperf_rows(record: &Record) -> Vec<(&'static str, String)> {
     let info = &record.finish_info;
-    let reasons = Reasons::of(record);
+    let reasons = MissingReasons::of(record);
     let perf = |rate_: Option<SamplesPerSecond>, why: &str| rate_.map_or_else(|| why.to_owned(), rate);
-    let gib = |value: Option<f64>| value.map_or_else(|| "unknown: the engine does not say".to_owned(), digits);
+    let gib = |value: Option<f64>| value.map_or_else(|| "unknown: not reported".to_owned(), digits);
     let accuracy = |value: Option<f64>, why: &str| match value {
         Some(value) => format!("{value:.4}"),
         None => why.to_owned(),
@@ -64,22 +65,22 @@ fn flagperf(record: &Record) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Why a figure is not there.
-struct Reasons {
+/// Why figures are missing.
+struct MissingReasons {
     validation: &'static str,
     inference: &'static str,
     accuracy: String,
     mfu: &'static str,
 }
 
-impl Reasons {
+impl MissingReasons {
     fn of(record: &Record) -> Self {
         let flag = |key: &str| record.settings.get(key).map(|setting| &setting.value);
         let skipped = flag("no_validation").and_then(serde_json::Value::as_bool).unwrap_or(false);
-        let failed = "none: it did not get that far";
+        let failed = "none: the step did not complete";
         let peak = record.headline_device().is_some_and(|device| device.peak.is_some());
         let unknown = record.accuracy.unknown.as_deref();
-        Reasons {
+        MissingReasons {
             validation: if skipped { "none: `no_validation` is set" } else { failed },
             inference: if record.finish_info.compiler.is_none() { "none: `compiler` is null" } else { failed },
             accuracy: unknown.map_or_else(|| failed.to_owned(), |why| format!("no accuracy: {why}")),
@@ -87,7 +88,7 @@ impl Reasons {
         }
     }
 
-    /// A loop that did not run says so; one that did has no accuracy for a reason of its own.
+    /// Returns why the accuracy of a step is missing: the loop was not configured, or its accuracy is unknown.
     fn accuracy_of(&self, step: Step) -> &str {
         let missing = if step == Step::Validation { self.validation } else { self.inference };
         if missing.contains('`') { missing } else { &self.accuracy }
@@ -96,43 +97,45 @@ impl Reasons {
 
 fn loop_rows(measured: &Measurement) -> Vec<(&'static str, String)> {
     let mut rows = vec![("samples", samples(measured))];
-    let steady = if measured.warmup_steady { "steady" } else { "not steady, ended at its limit" };
-    let warmup = format!("{} steps, {}, {steady}", measured.warmup_steps, duration(measured.warmup_s));
+    let steady = if measured.warmup_steady { "steady" } else { "ended at its limit before steps were steady" };
+    let steps = plural(measured.warmup_steps.into(), "step", "steps");
+    let warmup = format!("{steps}, {}, {steady}", duration(measured.warmup_s));
     rows.push(("warm-up", warmup));
     if let Some(latency) = &measured.latency {
         rows.push(("latency of a step", latency_text(latency)));
     }
-    rows.extend(split(measured).map(|split| ("whole", split)));
+    rows.extend(time_split(measured).map(|split| ("whole", split)));
     for (name, time) in &measured.spans {
         rows.push(("span", format!("{name}: {}", duration(*time))));
     }
     if let Some(time) = measured.vendor_time.filter(|time| time.max_s.0 > 0.0) {
         let (max, sum) = (duration(time.max_s), duration(time.sum_s));
-        rows.push(("foo_time", format!("at most {max} a step, {sum} in all, not taken off")));
+        rows.push(("foo_time", format!("at most {max} per step, {sum} in total, not subtracted")));
     }
     let device = measured.device_memory_bytes_max.map(|memory| format!(", device {}", bytes(memory)));
     rows.push(("memory", format!("worker {}{}", bytes(measured.memory_bytes_max), device.unwrap_or_default())));
     if measured.non_finite_outputs > 0 {
-        rows.push(("NaN or infinite", format!("{} outputs", count(measured.non_finite_outputs))));
+        rows.push(("NaN or infinite", plural(measured.non_finite_outputs, "output element", "output elements")));
     }
     rows
 }
 
 fn samples(measured: &Measurement) -> String {
-    let passes = measured.passes.len();
-    let of = format!("{} in {} steps, {passes} {}", count(measured.samples), count(measured.steps), plural(passes));
-    let mut text = of;
+    let steps = plural(measured.steps, "step", "steps");
+    let passes = plural(measured.passes.len() as u64, "pass", "passes");
+    let mut text = format!("{} in {steps}, {passes}", count(measured.samples));
     if measured.failed_samples > 0 {
         text += &format!(", {} failed", count(measured.failed_samples));
     }
     if measured.padded_samples > 0 {
-        text += &format!(", {} rows of padding left out", count(measured.padded_samples));
+        text += &format!(", {} discarded", plural(measured.padded_samples, "padding row", "padding rows"));
     }
     text
 }
 
-const fn plural(passes: usize) -> &'static str {
-    if passes == 1 { "pass" } else { "passes" }
+/// `1 pass`, `2 passes`.
+fn plural(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
 fn latency_text(latency: &Latency) -> String {
@@ -142,8 +145,8 @@ fn latency_text(latency: &Latency) -> String {
     format!("{}, min {}, max {}", text.join(", "), duration(latency.min_s), duration(latency.max_s))
 }
 
-/// Where the wall time of all passes went.
-fn split(measured: &Measurement) -> Option<String> {
+/// Returns the wall time of all passes with the shares of its parts.
+fn time_split(measured: &Measurement) -> Option<String> {
     let sum = |part: fn(&crate::measure::PassTimes) -> Seconds| measured.passes.iter().map(part).sum::<Seconds>();
     let whole = sum(|pass| pass.whole_s);
     if whole.0 <= 0.0 {
@@ -160,7 +163,7 @@ fn split(measured: &Measurement) -> Option<String> {
     Some(format!("{}: {}", duration(whole), parts.join(", ")))
 }
 
-/// A section for each output that was compared, and one for the verdict.
+/// Returns a section for each compared output, and one for the verdict.
 fn agreement_sections(record: &Record) -> Vec<Section> {
     let agreement = record.phases.iter().find_map(|phase| phase.agreement.as_ref());
     let outputs = agreement.into_iter().flat_map(|agreement| &agreement.outputs);
@@ -173,7 +176,10 @@ fn agreement_sections(record: &Record) -> Vec<Section> {
     let check = &record.agreement;
     if let Some(limits) = &check.limits {
         let AgreementLimits { relative_l2, worst_sample, cosine } = limits;
-        rows.push(("limits", format!("relative {relative_l2:.0e}, worst sample {worst_sample:.0e}, cosine {cosine}")));
+        rows.push((
+            "limits",
+            format!("relative L2 {relative_l2:.0e}, worst sample {worst_sample:.0e}, cosine {cosine}"),
+        ));
     }
     let verdict = match check.verdict {
         Verdict::Missed => format!("does not agree: {}", check.missed.join("; ")),
@@ -190,13 +196,14 @@ fn output_rows(agreement: &OutputAgreement) -> Vec<(&'static str, String)> {
     let cosine = agreement.cosine.map(|cosine| format!("{cosine:.6}"));
     let no_cosine = match agreement.non_finite {
         0 => "unknown: one side is all zero".to_owned(),
+        1 => "unknown: 1 element is NaN or infinite".to_owned(),
         elements => format!("unknown: {} elements are NaN or infinite", count(elements)),
     };
     let mut rows = vec![
         ("absolute error", format!("max {max_abs:.2e}, mean {mean_abs:.2e}, median {median_abs:.2e}")),
         ("relative error", format!("max {max_rel:.2e}, mean {mean_rel:.2e}, median {median_rel:.2e}")),
-        ("relative as a vector", format!("{:.2e}, worst sample {:.2e}", agreement.relative_l2, agreement.worst_sample)),
-        ("cosine", cosine.unwrap_or(no_cosine)),
+        ("relative L2 error", format!("{:.2e}, worst sample {:.2e}", agreement.relative_l2, agreement.worst_sample)),
+        ("cosine similarity", cosine.unwrap_or(no_cosine)),
     ];
     rows.extend(agreement.top1_agreement.map(|share| ("same top-1", percent(share))));
     rows
@@ -219,7 +226,7 @@ fn accuracy_rows(accuracy: &Accuracy) -> Vec<(&'static str, String)> {
         "verdict",
         match accuracy.verdict {
             Verdict::Met => "target met".to_owned(),
-            Verdict::Missed => format!("target missed: {}", accuracy.missed.join("; ")),
+            Verdict::Missed => format!("missed: {}", accuracy.missed.join("; ")),
             Verdict::NoTarget => "the case states no target".to_owned(),
             Verdict::Unknown => format!("no accuracy: {}", accuracy.unknown.as_deref().unwrap_or("unknown")),
         },
@@ -235,17 +242,18 @@ fn subject_rows(record: &Record) -> Vec<(&'static str, String)> {
     }
     let flops = &record.flops;
     let counted = flops.counted_per_sample.map_or_else(|| "not counted".to_owned(), |c| format!("counted {c:.3e}"));
-    rows.push(("operations a sample", format!("declared {}, {counted}", flops.declared)));
+    rows.push(("operations per sample", format!("declared {}, {counted}", flops.declared)));
     if let Some(mfu) = flops.counted_mfu {
-        rows.push(("MFU as counted", percent(mfu)));
+        rows.push(("counted MFU", percent(mfu)));
     }
     if let Some(data) = record.phases.iter().find_map(|phase| phase.dataset.as_ref()) {
-        rows.push(("data", format!("{} samples in {}", count(data.samples), data.location)));
+        rows.push(("data", format!("{} in {}", plural(data.samples, "sample", "samples"), data.location)));
     }
     rows.extend(record.phases.iter().filter_map(engine_row));
     for host in &record.hosts {
         let machine = &host.machine;
-        let text = format!("{}, {} threads, {}", machine.cpu, machine.threads, bytes(machine.memory_bytes));
+        let threads = plural(machine.threads as u64, "thread", "threads");
+        let text = format!("{}, {threads}, {}", machine.cpu, bytes(machine.memory_bytes));
         rows.push(("host", format!("{}: {text}", host.name)));
     }
     rows
@@ -253,7 +261,10 @@ fn subject_rows(record: &Record) -> Vec<(&'static str, String)> {
 
 fn engine_row(phase: &PhaseRecord) -> Option<(&'static str, String)> {
     let engine = phase.engine.as_ref()?;
-    let threads = if engine.threads > 0 { format!(", {} threads", engine.threads) } else { String::new() };
+    let threads = match engine.threads {
+        0 => String::new(),
+        threads => format!(", {}", plural(threads.into(), "thread", "threads")),
+    };
     let what = match (&engine.plugin, &engine.sidecar) {
         (Some(plugin), _) => format!("{} {} (plug-in)", plugin.name, plugin.version),
         (_, Some(sidecar)) => format!("{} {} (sidecar)", sidecar.name, sidecar.version),

@@ -1,50 +1,50 @@
-//! The final table.
+//! The final table of a record.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width};
 use console::{Style, Term};
 
 use super::rows::sections;
-use super::text::{count, shown};
+use super::text::{count, display_text};
 use crate::result::{Record, Status};
 
-/// Columns of text where there is no terminal that says.
+/// Columns of text when standard output is not a terminal.
 const COLUMNS: u16 = 100;
-/// Narrower or wider than this nothing is set.
+/// Narrowest and widest table; other terminal widths are clamped.
 const COLUMNS_MIN: u16 = 40;
 const COLUMNS_MAX: u16 = 200;
 
-/// Characters of the names, FlagPerf's longest and a space on each side.
+/// Width of the column of names: FlagPerf's longest name and a space on each side.
 const NAME_COLUMNS: u16 = 25;
 
-/// Warnings that a table has; the record has all of them.
+/// Largest number of warnings in a table; the record contains all of them.
 const WARNINGS_SHOWN: usize = 50;
 
-/// What text is written for.
+/// Properties of the output for which text is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Screen {
-    /// Characters in a line.
+    /// Characters per line.
     pub columns: u16,
-    /// Whether colours are wanted: a terminal, and no `NO_COLOR`.
+    /// Whether to use colours: the output is a terminal, and `NO_COLOR` is not set.
     pub colour: bool,
 }
 
 impl Screen {
-    /// Standard output as it is.
+    /// Returns the properties of standard output.
     pub fn stdout() -> Self {
         Screen { columns: columns(), colour: console::colors_enabled() && Term::stdout().is_term() }
     }
 }
 
-/// Characters in a line of standard output.
+/// Returns the characters per line of standard output.
 pub fn columns() -> u16 {
     let columns = Term::stdout().size_checked().map_or(COLUMNS, |(_, columns)| columns);
     columns.clamp(COLUMNS_MIN, COLUMNS_MAX)
 }
 
-/// The table of a record, with its failures and warnings below.
+/// Formats the table of a record, followed by its warnings and failures.
 pub fn record_table(record: &Record, screen: Screen) -> String {
-    let paint = |style: Style, text: &str| style.force_styling(screen.colour).apply_to(shown(text)).to_string();
+    let paint = |style: Style, text: &str| style.force_styling(screen.colour).apply_to(display_text(text)).to_string();
     let (word, style) = match record.status {
         Status::Ok => ("ok", Style::new().green()),
         Status::Failed => ("FAILED", Style::new().red().bold()),
@@ -60,13 +60,19 @@ pub fn record_table(record: &Record, screen: Screen) -> String {
     text + name_value_table(notes(record), screen.columns).as_str()
 }
 
-/// What a reader should know of a record beside its figures.
+/// Returns the rows for the warnings and failures of a record.
 fn notes(record: &Record) -> Vec<(String, String)> {
     let row = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     let mut rows = Vec::new();
     rows.extend(record.warnings.iter().take(WARNINGS_SHOWN).map(|warning| row("warning", warning)));
     if let Some(more @ 1..) = record.warnings.len().checked_sub(WARNINGS_SHOWN) {
-        rows.push(row("", &format!("{} more warnings are in the record", count(more as u64))));
+        rows.push(row(
+            "",
+            &match more {
+                1 => "1 more warning is in the record".to_owned(),
+                more => format!("{} more warnings are in the record", count(more as u64)),
+            },
+        ));
     }
     for failure in &record.failures {
         let step = failure.step.map(|step| format!("{}: ", step.name())).unwrap_or_default();
@@ -77,7 +83,7 @@ fn notes(record: &Record) -> Vec<(String, String)> {
     rows
 }
 
-/// Names and values in two columns, long values wrapped.
+/// Formats names and values in two columns and wraps long values.
 pub fn name_value_table(rows: Vec<(String, String)>, columns: u16) -> String {
     let names = ColumnConstraint::Absolute(Width::Fixed(NAME_COLUMNS));
     let mut table = table(rows.into_iter().map(|(name, value)| [name, value]), columns);
@@ -87,7 +93,7 @@ pub fn name_value_table(rows: Vec<(String, String)>, columns: u16) -> String {
     table.trim_fmt() + "\n"
 }
 
-/// Columns without lines between them, as wide as `columns` at most.
+/// Formats columns without lines between them, at most `columns` characters wide.
 pub fn plain_table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, columns: u16) -> String {
     table(rows, columns).trim_fmt() + "\n"
 }
@@ -95,8 +101,8 @@ pub fn plain_table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, 
 fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, columns: u16) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
-    // A long word takes the square of its length to be wrapped.
-    table.add_rows(rows.into_iter().map(|row| row.map(|text| shown(&text).into_owned())));
+    // Cells are truncated because wrapping a word takes time quadratic in its length.
+    table.add_rows(rows.into_iter().map(|row| row.map(|text| display_text(&text).into_owned())));
     table
 }
 
@@ -117,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_and_control_characters_are_escapes() {
+    fn long_texts_are_truncated_and_control_characters_are_escaped() {
         let mut record = testing::record();
         record.warnings = vec![format!("\x1b[2J{}", "x".repeat(1 << 19)); 200];
         record.failures = vec![FailureRecord {
@@ -140,18 +146,19 @@ mod tests {
     }
 
     #[test]
-    fn without_colour_there_is_no_escape() {
+    fn without_colour_there_are_no_escape_sequences() {
         let record = testing::record();
         assert!(!record_table(&record, Screen { columns: 80, colour: false }).contains('\x1b'));
         assert!(record_table(&record, Screen { columns: 80, colour: true }).contains('\x1b'));
     }
 
     #[test]
-    fn what_is_unknown_says_why() {
+    fn an_unknown_value_is_replaced_by_the_reason() {
         let text = record_table(&testing::record(), Screen { columns: 100, colour: false });
-        for said in ["no accuracy: random weights", "unknown: the device's peak is unknown", "none: `compiler` is null"]
+        for reason in
+            ["no accuracy: random weights", "unknown: the device's peak is unknown", "none: `compiler` is null"]
         {
-            assert!(text.contains(said), "{said} is not in\n{text}");
+            assert!(text.contains(reason), "{reason} is not in\n{text}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Quantities as text, and text of others as it is shown.
+//! Formats quantities, and prepares text from outside for display.
 
 use std::borrow::Cow;
 
-use crate::text::{SHOWN_BYTES, cut, lines};
+use crate::text::{SHOWN_BYTES, escape_lines, truncate};
 use crate::units::{Bytes, SamplesPerSecond, Seconds};
 
-/// `1.25 GiB`, `310 MiB`.
+/// Formats a number of bytes: `1.25 GiB`, `310 MiB`.
 pub fn bytes(Bytes(bytes): Bytes) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -17,7 +17,7 @@ pub fn bytes(Bytes(bytes): Bytes) -> String {
     format!("{} {}", digits(value), UNITS[unit])
 }
 
-/// A span of time in the unit that fits it: `12.3 ms`, `4.56 s`, `2 min 05 s`, `1 h 02 min`.
+/// Formats a duration in a suitable unit: `12.3 ms`, `4.56 s`, `2 min 05 s`, `1 h 02 min`.
 pub fn duration(Seconds(seconds): Seconds) -> String {
     let whole = seconds.round() as u64;
     match seconds {
@@ -29,17 +29,17 @@ pub fn duration(Seconds(seconds): Seconds) -> String {
     }
 }
 
-/// Samples per second, without the unit: `12698.7`, `48.2`, `0.731`.
+/// Formats samples per second without the unit: `12698.7`, `48.2`, `0.731`.
 pub fn rate(SamplesPerSecond(rate): SamplesPerSecond) -> String {
     if rate >= 1000.0 { format!("{rate:.1}") } else { digits(rate) }
 }
 
-/// A share: `45.3%`.
+/// Formats a share as a percentage: `45.3%`.
 pub fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)
 }
 
-/// A count with a space between thousands: `25 557 032`.
+/// Formats a count with a space between groups of three digits: `25 557 032`.
 pub fn count(count: u64) -> String {
     let text = count.to_string();
     let mut grouped = String::with_capacity(text.len() + text.len() / 3);
@@ -52,16 +52,16 @@ pub fn count(count: u64) -> String {
     grouped
 }
 
-/// Text as a person is shown it: at most 1000 bytes of it, without control characters but for line breaks. The record
-/// has the whole.
-pub fn shown(text: &str) -> Cow<'_, str> {
-    match cut(text, SHOWN_BYTES) {
-        Cow::Borrowed(whole) => lines(whole),
-        Cow::Owned(cut) => Cow::Owned(lines(&cut).into_owned()),
+/// Prepares text for display: truncates it to 1000 bytes and escapes control characters except line breaks. The record
+/// contains the full text.
+pub fn display_text(text: &str) -> Cow<'_, str> {
+    match truncate(text, SHOWN_BYTES) {
+        Cow::Borrowed(whole) => escape_lines(whole),
+        Cow::Owned(cut) => Cow::Owned(escape_lines(&cut).into_owned()),
     }
 }
 
-/// Three digits that say something.
+/// Formats a value with three significant digits.
 pub(super) fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 || v == 0.0 => format!("{value:.0}"),
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_read_as_people_write_them() {
+    fn quantities_are_formatted_with_suitable_units_and_digits() {
         assert_eq!(bytes(Bytes(1_342_177_280)), "1.25 GiB");
         assert_eq!(bytes(Bytes(0)), "0 B");
         assert_eq!(duration(Seconds(0.0123)), "12.3 ms");

@@ -1,4 +1,4 @@
-//! The verdict on accuracy: what the timed run itself computed, against the case's target.
+//! The verdict on accuracy: the metrics of the timed run compared with the target of the case.
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -7,46 +7,46 @@ use super::PhaseRecord;
 use crate::metric;
 use crate::step::Step;
 
-/// What came of the comparison.
+/// The outcome of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Nothing to compare: see `unknown`.
+    /// There was nothing to compare; `unknown` contains the reason.
     #[default]
     Unknown,
-    /// There is accuracy, and the case states no target.
+    /// Accuracy is known, but the case sets no target.
     NoTarget,
-    /// Every metric reaches its target.
+    /// Every target is reached, or no limit is exceeded.
     Met,
-    /// A figure is beyond its target or limit, outputs are no numbers, or nothing was evaluated: the case has failed.
+    /// A target is missed, a limit is exceeded, outputs are NaN or infinite, or nothing was evaluated. The case fails.
     Missed,
 }
 
 /// Accuracy of a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Accuracy {
-    /// What came of it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// The least value of each metric, from `target_accuracy` in parameters.yaml.
+    /// Smallest acceptable value of each metric, from `target_accuracy` in parameters.yaml.
     pub target: IndexMap<String, f64>,
-    /// Metrics of validation; empty when there are none or they mean nothing.
+    /// Metrics of validation; empty when there are none or they are meaningless.
     pub validation: IndexMap<String, f64>,
-    /// Metrics of inference; empty when there are none or they mean nothing.
+    /// Metrics of inference; empty when there are none or they are meaningless.
     pub inference: IndexMap<String, f64>,
-    /// Why there is no accuracy.
+    /// Why accuracy is unknown; `None` when it is known.
     pub unknown: Option<String>,
-    /// What missed its target, one fragment each.
+    /// Descriptions of the missed targets, one fragment each.
     pub missed: Vec<String>,
 }
 
 impl Accuracy {
-    /// Judges the phases of a case. With random weights or drawn data no accuracy means anything.
+    /// Judges the phases of a case. Accuracy is meaningless with random weights or synthetic data.
     pub fn judge(phases: &[PhaseRecord], target: IndexMap<String, f64>) -> Self {
         let unknown = |phases: &[PhaseRecord]| {
-            let given = phases.iter().flat_map(|phase| &phase.measured).find_map(|m| m.accuracy_unknown.clone());
-            meaningless(phases).or(given)
+            let reported = phases.iter().flat_map(|phase| &phase.measured).find_map(|m| m.accuracy_unknown.clone());
+            meaningless_reason(phases).or(reported)
         };
-        // Inference may run another model than validation: what is meaningless of one is not of the other.
+        // Each phase is judged by itself, because inference may run a different model than validation.
         let metrics = |step| {
             let measured = |phase: &&PhaseRecord| phase.measured.iter().any(|measured| measured.step == step);
             let phase = phases.iter().find(measured).filter(|phase| unknown(std::slice::from_ref(phase)).is_none());
@@ -59,9 +59,9 @@ impl Accuracy {
         accuracy.missed = [("validation", &accuracy.validation), ("inference", &accuracy.inference)]
             .into_iter()
             .filter(|(_, metrics)| !metrics.is_empty())
-            .flat_map(|(step, metrics)| missed(step, metrics, &accuracy.target))
-            .chain(no_numbers(phases))
-            .chain(no_samples(phases))
+            .flat_map(|(step, metrics)| missed_targets(step, metrics, &accuracy.target))
+            .chain(non_finite_outputs(phases))
+            .chain(unevaluated_loops(phases))
             .collect();
         let has_any = !(accuracy.validation.is_empty() && accuracy.inference.is_empty());
         let known = has_any && accuracy.unknown.is_none();
@@ -78,48 +78,52 @@ impl Accuracy {
     }
 }
 
-/// Why no metric means anything, whatever an evaluator says.
-fn meaningless(phases: &[PhaseRecord]) -> Option<String> {
+/// Returns why metrics are meaningless regardless of the evaluator; `None` when they are meaningful.
+fn meaningless_reason(phases: &[PhaseRecord]) -> Option<String> {
     let random = phases.iter().any(|p| p.model.as_ref().is_some_and(|model| model.weights_are_random));
-    let drawn = phases.iter().any(|p| p.dataset.as_ref().is_some_and(|dataset| dataset.synthetic));
+    let synthetic = phases.iter().any(|p| p.dataset.as_ref().is_some_and(|dataset| dataset.synthetic));
     if phases.iter().any(|p| p.engine.as_ref().is_some_and(|engine| engine.name == "null")) {
         return Some("the null engine computes nothing".to_owned());
     }
-    match (random, drawn) {
-        (true, true) => Some("random weights, generated data".to_owned()),
+    match (random, synthetic) {
+        (true, true) => Some("random weights, synthetic data".to_owned()),
         (true, false) => Some("random weights".to_owned()),
-        (false, true) => Some("generated data".to_owned()),
+        (false, true) => Some("synthetic data".to_owned()),
         (false, false) => None,
     }
 }
 
-/// NaN and infinity are no answer, with any weights and without a target.
-fn no_numbers(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
+/// Describes the loops whose outputs contain NaN or infinity, which fail the case with any weights and without a
+/// target.
+fn non_finite_outputs(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
     let measured = phases.iter().flat_map(|phase| &phase.measured).filter(|measured| measured.non_finite_outputs > 0);
-    measured.map(|m| format!("{}: {} outputs are NaN or infinite", m.step.name(), m.non_finite_outputs))
+    measured.map(|m| match m.non_finite_outputs {
+        1 => format!("{}: 1 output element is NaN or infinite", m.step.name()),
+        count => format!("{}: {count} output elements are NaN or infinite", m.step.name()),
+    })
 }
 
-/// No sample is no answer either, with any weights and without a target.
-fn no_samples(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
+/// Describes the loops without samples or observations, which fail the case with any weights and without a target.
+fn unevaluated_loops(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
     phases.iter().flat_map(|phase| &phase.measured).filter_map(|m| match (m.samples, m.observations) {
-        (0, _) => Some(format!("{}: not one sample could be read ({} failed)", m.step.name(), m.failed_samples)),
+        (0, _) => Some(format!("{}: no sample could be read ({} failed)", m.step.name(), m.failed_samples)),
         (samples, 0) => Some(format!("{}: the evaluator counted none of {samples} samples", m.step.name())),
         _ => None,
     })
 }
 
-/// A metric that was not measured misses its target, and so does NaN.
-fn missed(step: &str, metrics: &IndexMap<String, f64>, target: &IndexMap<String, f64>) -> Vec<String> {
-    let reaches = |name: &str, value: f64, least: f64| value >= least && metric::range(name).contains(&value);
+/// Describes the missed targets. A metric that was not measured or is NaN misses its target.
+fn missed_targets(step: &str, metrics: &IndexMap<String, f64>, target: &IndexMap<String, f64>) -> Vec<String> {
+    let reaches = |name: &str, value: f64, target: f64| value >= target && metric::range(name).contains(&value);
     let below =
-        target.iter().filter(|(name, least)| !metrics.get(*name).is_some_and(|value| reaches(name, *value, **least)));
+        target.iter().filter(|(name, target)| !metrics.get(*name).is_some_and(|value| reaches(name, *value, **target)));
     below
-        .map(|(name, least)| match metrics.get(name) {
+        .map(|(name, target)| match metrics.get(name) {
             Some(value) if !metric::range(name).contains(value) => {
-                format!("{step}: `{name}` is {value:.4}, which it cannot be: does the evaluator count as it should?")
+                format!("{step}: `{name}` is {value:.4}, outside its range: does the evaluator count correctly?")
             }
-            Some(value) => format!("{step}: `{name}` is {value:.4}, the target is {least}"),
-            None => format!("{step}: `{name}` has a target of {least}, but was not measured"),
+            Some(value) => format!("{step}: `{name}` is {value:.4}, the target is {target}"),
+            None => format!("{step}: `{name}` has a target of {target}, but was not measured"),
         })
         .collect()
 }
@@ -136,45 +140,45 @@ mod tests {
         phase.dataset = Some(DatasetFacts::default());
         phase.measured = vec![testing::measurement(Step::Validation)];
         phase.measured[0].accuracy = IndexMap::from([("top1".to_owned(), top1)]);
-        Accuracy::judge(&[phase], target.iter().map(|(name, least)| ((*name).to_owned(), *least)).collect())
+        Accuracy::judge(&[phase], target.iter().map(|(name, target)| ((*name).to_owned(), *target)).collect())
     }
 
     #[test]
-    fn a_metric_below_its_target_is_missed_and_named() {
+    fn a_metric_that_misses_its_target_is_named() {
         let accuracy = judged(false, 0.7, &[("top1", 0.89)]);
         assert_eq!(accuracy.verdict, Verdict::Missed);
         assert_eq!(accuracy.missed, ["validation: `top1` is 0.7000, the target is 0.89"]);
         assert_eq!(judged(false, 0.89, &[("top1", 0.89)]).verdict, Verdict::Met);
-        let beyond = judged(false, 100.0, &[("top1", 0.89)]);
-        assert_eq!(beyond.verdict, Verdict::Missed);
+        let out_of_range = judged(false, 100.0, &[("top1", 0.89)]);
+        assert_eq!(out_of_range.verdict, Verdict::Missed);
         assert!(
-            beyond.missed[0].starts_with("validation: `top1` is 100.0000, which it cannot be"),
+            out_of_range.missed[0].starts_with("validation: `top1` is 100.0000, outside its range"),
             "{:?}",
-            beyond.missed
+            out_of_range.missed
         );
         assert_eq!(judged(false, f64::NAN, &[("top1", 0.0)]).verdict, Verdict::Missed);
         assert_eq!(judged(false, 1.0, &[("top3", 0.5)]).verdict, Verdict::Missed);
     }
 
     #[test]
-    fn random_weights_have_no_accuracy_whatever_the_evaluator_says() {
+    fn accuracy_is_unknown_with_random_weights_whatever_the_evaluator_reports() {
         let accuracy = judged(true, 0.001, &[("top1", 0.89)]);
         assert_eq!((accuracy.verdict, accuracy.unknown.as_deref()), (Verdict::Unknown, Some("random weights")));
         assert!(accuracy.validation.is_empty());
     }
 
     #[test]
-    fn outputs_that_are_no_numbers_miss_any_target_and_none() {
+    fn non_finite_outputs_fail_the_case_even_without_a_target() {
         let mut phase = testing::phase();
         phase.measured = vec![testing::measurement(Step::Inference)];
         phase.measured[0].non_finite_outputs = 7;
         let accuracy = Accuracy::judge(&[phase], IndexMap::new());
         assert_eq!(accuracy.verdict, Verdict::Missed);
-        assert_eq!(accuracy.missed, ["inference: 7 outputs are NaN or infinite"]);
+        assert_eq!(accuracy.missed, ["inference: 7 output elements are NaN or infinite"]);
     }
 
     #[test]
-    fn no_sample_and_no_observation_miss_any_target_and_none() {
+    fn a_loop_without_samples_or_observations_fails_the_case_even_without_a_target() {
         let mut phase = testing::phase();
         phase.model = Some(ModelFacts { weights_are_random: true, ..ModelFacts::default() });
         phase.measured = vec![testing::measurement(Step::Validation), testing::measurement(Step::Inference)];
@@ -182,15 +186,13 @@ mod tests {
         (phase.measured[1].samples, phase.measured[1].failed_samples) = (0, 16);
         let accuracy = Accuracy::judge(&[phase], IndexMap::new());
         assert_eq!(accuracy.verdict, Verdict::Missed);
-        let missed = [
-            "validation: the evaluator counted none of 16 samples",
-            "inference: not one sample could be read (16 failed)",
-        ];
+        let missed =
+            ["validation: the evaluator counted none of 16 samples", "inference: no sample could be read (16 failed)"];
         assert_eq!(accuracy.missed, missed);
     }
 
     #[test]
-    fn without_a_target_there_is_no_verdict() {
+    fn without_a_target_the_verdict_is_no_target() {
         assert_eq!(judged(false, 0.7, &[]).verdict, Verdict::NoTarget);
     }
 
@@ -207,7 +209,7 @@ mod tests {
         let inferred = |top1| [phase(Step::Validation, true, 0.0), phase(Step::Inference, false, top1)];
         let judged = Accuracy::judge(&inferred(0.9), target());
         assert_eq!((judged.validation.len(), judged.inference["top1"]), (0, 0.9));
-        assert_eq!(judged.verdict, Verdict::Unknown, "one side alone is not the target met");
+        assert_eq!(judged.verdict, Verdict::Unknown, "one phase alone does not meet the target");
         assert_eq!(Accuracy::judge(&inferred(0.1), target()).verdict, Verdict::Missed);
         let random = [phase(Step::Validation, false, 0.9), phase(Step::Inference, true, 0.0)];
         let judged = Accuracy::judge(&random, target());

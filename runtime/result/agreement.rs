@@ -1,5 +1,5 @@
-//! The verdict on agreement: whether inference computed what validation computed. It needs no target and no real
-//! weights, so a case whose accuracy is unknown has a gate all the same.
+//! The verdict on agreement: whether inference computed the same outputs as validation. It requires neither a target
+//! nor real weights, so that cases with unknown accuracy are checked too.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,36 +7,37 @@ use super::{PhaseRecord, Verdict};
 use crate::metric::AgreementLimits;
 use crate::step::Phase;
 
-/// The agreement of inference with validation, judged. The figures stand in the phase that inferred.
+/// The verdict on the agreement of inference with validation. The figures are in the record of the inference phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgreementCheck {
-    /// What came of it; never [`Verdict::NoTarget`].
+    /// The verdict; never [`Verdict::NoTarget`].
     pub verdict: Verdict,
-    /// The limits of every output.
+    /// The limits that apply to every output.
     pub limits: Option<AgreementLimits>,
-    /// What is beyond a limit or could not be compared, one fragment each.
+    /// Descriptions of exceeded limits and of outputs that could not be compared, one fragment each.
     pub missed: Vec<String>,
-    /// Why nothing was judged.
+    /// Why there is no verdict; `None` when there is one.
     pub unknown: Option<String>,
 }
 
 impl AgreementCheck {
     /// Judges the phases of a case.
     pub fn judge(phases: &[PhaseRecord], limits: AgreementLimits) -> Self {
-        let (validation, inference) = match (finished(phases, Phase::Validate), finished(phases, Phase::Infer)) {
-            (Some(validation), Some(inference)) => (validation, inference),
-            _ => return AgreementCheck::unknown("validation and inference did not both run"),
-        };
+        let (validation, inference) =
+            match (finished_phase(phases, Phase::Validate), finished_phase(phases, Phase::Infer)) {
+                (Some(validation), Some(inference)) => (validation, inference),
+                _ => return AgreementCheck::unknown("validation and inference did not both run"),
+            };
         if [validation, inference].iter().any(|phase| phase.engine.as_ref().is_some_and(|e| e.name == "null")) {
             return AgreementCheck::unknown("the null engine computes nothing");
         }
         let missed = match &inference.agreement {
             None => vec!["the outputs of inference were not compared with those of validation".to_owned()],
             Some(agreement) => {
-                let exceeded = agreement.outputs.iter().flat_map(|(name, figures)| {
-                    limits.exceeded(figures).into_iter().map(move |reason| format!("output `{name}`: {reason}"))
+                let violations = agreement.outputs.iter().flat_map(|(name, figures)| {
+                    limits.violations(figures).into_iter().map(move |reason| format!("output `{name}`: {reason}"))
                 });
-                agreement.not_compared.iter().cloned().chain(exceeded).collect()
+                agreement.not_compared.iter().cloned().chain(violations).collect()
             }
         };
         let verdict = if missed.is_empty() { Verdict::Met } else { Verdict::Missed };
@@ -48,8 +49,8 @@ impl AgreementCheck {
     }
 }
 
-/// The phase, if it ended well: one that failed has its own failure.
-fn finished(phases: &[PhaseRecord], phase: Phase) -> Option<&PhaseRecord> {
+/// Returns the record of a phase if it succeeded. A phase that did not has its own failure.
+fn finished_phase(phases: &[PhaseRecord], phase: Phase) -> Option<&PhaseRecord> {
     phases.iter().find(|record| record.phase == phase && record.memory_bytes_max.is_some())
 }
 
@@ -71,7 +72,7 @@ mod tests {
             ..PhaseRecord::new(phase)
         };
         let phases = [phase(Phase::Validate, None), phase(Phase::Infer, agreement)];
-        AgreementCheck::judge(&phases, AgreementLimits::of_precision(DType::F32))
+        AgreementCheck::judge(&phases, AgreementLimits::default_for(DType::F32))
     }
 
     fn agreement(relative_l2: f64) -> Agreement {
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_beyond_a_limit_is_named_with_figure_and_limit() {
+    fn an_output_that_exceeds_a_limit_is_named_with_the_figure_and_the_limit() {
         assert_eq!(judged("rten", Some(agreement(1e-6))).verdict, Verdict::Met);
         let check = judged("rten", Some(agreement(0.5)));
         assert_eq!(check.verdict, Verdict::Missed);
@@ -89,16 +90,16 @@ mod tests {
     }
 
     #[test]
-    fn outputs_that_were_not_compared_are_no_agreement() {
+    fn outputs_that_were_not_compared_do_not_agree() {
         assert_eq!(judged("rten", None).verdict, Verdict::Missed);
         let other = Agreement { not_compared: vec!["other shapes".to_owned()], ..agreement(0.0) };
         assert_eq!(judged("rten", Some(other)).missed, ["other shapes"]);
     }
 
     #[test]
-    fn the_null_engine_and_a_phase_alone_have_no_verdict() {
+    fn the_null_engine_and_a_single_phase_have_no_verdict() {
         assert_eq!(judged("null", None).unknown.as_deref(), Some("the null engine computes nothing"));
-        let alone = AgreementCheck::judge(&[], AgreementLimits::of_precision(DType::F16));
+        let alone = AgreementCheck::judge(&[], AgreementLimits::default_for(DType::F16));
         assert_eq!((alone.verdict, alone.unknown.is_some()), (Verdict::Unknown, true));
     }
 }

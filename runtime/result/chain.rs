@@ -1,5 +1,5 @@
-//! The events of a case on disk, each line carrying the hash of the one before: a line changed, added or taken out
-//! later breaks the chain, whose last hash is in the record.
+//! The events of a case on disk, as a hash chain: each line contains the hash of the previous one, and the record
+//! contains the last hash. Changing, adding or removing a line later breaks the chain.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -12,44 +12,45 @@ use crate::hash::hash_bytes;
 use crate::step::Phase;
 use crate::units::Seconds;
 
-/// Largest file of events. Events beyond it are left out: a worker keeps far below, unless something is wrong with it.
+/// Largest event file in bytes. Events beyond this limit are dropped; a correct worker stays far below it.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// One line of `events.jsonl`.
 #[derive(Serialize, Deserialize)]
 struct Line<E> {
-    /// SHA-256 of the line before, without its end; empty in the first.
+    /// SHA-256 of the previous line without its line break; empty on the first line.
     previous: String,
     /// Arrival by the conductor's clock, since the case began.
     at_s: Seconds,
-    /// The phase that said it.
+    /// The phase that emitted the event.
     phase: Phase,
-    /// The event as it came.
+    /// The event as received.
     #[serde(flatten)]
     event: E,
 }
 
-/// Writes events to a file as they arrive. Progress is left out: it says where a loop stands, not what came of it.
+/// Writes events to a file as they arrive, except progress events, which contain no results.
 #[derive(Debug)]
 pub struct EventChain {
     file: File,
     hash: String,
-    room: u64,
+    bytes_left: u64,
 }
 
 impl EventChain {
-    /// Begins a chain in a new file.
+    /// Starts a chain in a new file.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// When the file cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
-        Ok(EventChain { file: File::create_new(path)?, hash: String::new(), room: BYTES_MAX })
+        Ok(EventChain { file: File::create_new(path)?, hash: String::new(), bytes_left: BYTES_MAX })
     }
 
-    /// Adds an event that arrived `at_s` after the case began. One that cannot be written is no part of the chain.
+    /// Appends an event that arrived `at_s` after the start of the case. An event that cannot be written does not
+    /// become part of the chain.
     ///
     /// # Errors
-    /// When it cannot be written, or the file has reached its largest size.
+    /// When the event cannot be written, or the file would exceed its size limit.
     pub fn push(&mut self, at_s: Seconds, phase: Phase, event: &Event) -> io::Result<()> {
         if matches!(event, Event::Progress { .. }) {
             return Ok(());
@@ -57,44 +58,44 @@ impl EventChain {
         let mut text = serde_json::to_vec(&Line { previous: self.hash.clone(), at_s, phase, event })?;
         let hash = hash_bytes(&text);
         text.push(b'\n');
-        let Some(room) = self.room.checked_sub(text.len() as u64) else {
-            return Err(io::Error::other(format!("`events.jsonl` has reached its limit of {BYTES_MAX} bytes")));
+        let Some(bytes_left) = self.bytes_left.checked_sub(text.len() as u64) else {
+            return Err(io::Error::other(format!("`events.jsonl` has reached its size limit of {BYTES_MAX} bytes")));
         };
-        self.write(&text)?;
-        (self.hash, self.room) = (hash, room);
+        self.write_line(&text)?;
+        (self.hash, self.bytes_left) = (hash, bytes_left);
         Ok(())
     }
 
-    /// Writes a line whole or not at all: a part of a line would break the chain for the next.
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+    /// Writes a complete line or nothing: a partial line would break the chain at the next one.
+    fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
         let before = self.file.stream_position()?;
         self.file.write_all(line).inspect_err(|_| {
-            // The first error says more than that the part cannot be taken back.
+            // An error in undoing the write is ignored: the caller receives the first one.
             let _ = self.file.set_len(before).and_then(|()| self.file.seek(SeekFrom::Start(before)));
         })
     }
 
-    /// The last hash; empty without any event.
+    /// Returns the hash of the last line; empty when there are no events.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 }
 
-/// A chain that does not hold.
+/// An error in verifying a chain.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
     /// The file cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// A line does not follow the one before.
-    #[error("line {line} does not follow the line before")]
+    /// A line does not contain the hash of the previous line.
+    #[error("line {line} does not contain the hash of the previous line")]
     Broken {
-        /// The line, from 1.
+        /// Number of the line, from 1.
         line: usize,
     },
-    /// The last hash is another one.
-    #[error("the events end with hash `{found}`, the record says `{expected}`")]
-    End {
+    /// The last hash differs from the one in the record.
+    #[error("the events end with hash `{found}`, the record contains `{expected}`")]
+    HashMismatch {
         /// The hash of the last line.
         found: String,
         /// The hash in the record.
@@ -102,10 +103,10 @@ pub enum ChainError {
     },
 }
 
-/// Checks that the lines of `path` follow each other and end with `expected`, the hash in the record.
+/// Verifies the hash chain in the file `path`. `expected` is the last hash according to the record.
 ///
 /// # Errors
-/// When they do not, or the file cannot be read.
+/// When the chain is broken, the last hash differs, or the file cannot be read.
 pub fn verify_chain(path: &Path, expected: &str) -> Result<(), ChainError> {
     #[derive(Deserialize)]
     struct Link {
@@ -119,7 +120,7 @@ pub fn verify_chain(path: &Path, expected: &str) -> Result<(), ChainError> {
             _ => return Err(ChainError::Broken { line: index + 1 }),
         }
     }
-    if hash == expected { Ok(()) } else { Err(ChainError::End { found: hash, expected: expected.to_owned() }) }
+    if hash == expected { Ok(()) } else { Err(ChainError::HashMismatch { found: hash, expected: expected.to_owned() }) }
 }
 
 #[cfg(test)]
@@ -138,26 +139,26 @@ mod tests {
     }
 
     #[test]
-    fn an_untouched_chain_holds() {
+    fn an_unchanged_chain_is_verified() {
         let (_folder, path, hash) = chain();
         verify_chain(&path, &hash).unwrap();
     }
 
     #[test]
-    fn an_event_that_cannot_be_written_is_no_part_of_the_chain() {
+    fn an_event_that_cannot_be_written_does_not_become_part_of_the_chain() {
         let (_folder, path, hash) = chain();
         let file = File::options().write(true).open("/dev/full").unwrap();
-        let mut full = EventChain { file, hash: hash.clone(), room: BYTES_MAX };
+        let mut full = EventChain { file, hash: hash.clone(), bytes_left: BYTES_MAX };
         full.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4 }).unwrap_err();
         verify_chain(&path, full.hash()).unwrap();
-        let mut large = EventChain { file: File::options().append(true).open(&path).unwrap(), hash, room: 10 };
+        let mut large = EventChain { file: File::options().append(true).open(&path).unwrap(), hash, bytes_left: 10 };
         let error = large.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4 }).unwrap_err();
-        assert_eq!(error.to_string(), "`events.jsonl` has reached its limit of 1073741824 bytes");
+        assert_eq!(error.to_string(), "`events.jsonl` has reached its size limit of 1073741824 bytes");
         verify_chain(&path, large.hash()).unwrap();
     }
 
     #[test]
-    fn a_changed_line_breaks_the_chain_at_the_next() {
+    fn a_changed_line_breaks_the_chain_at_the_next_line() {
         let (_folder, path, hash) = chain();
         let changed = std::fs::read_to_string(&path).unwrap().replace("\"pid\":2", "\"pid\":9");
         std::fs::write(&path, changed).unwrap();
@@ -165,11 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_cut_short_ends_with_another_hash() {
+    fn a_truncated_chain_ends_with_the_wrong_hash() {
         let (_folder, path, hash) = chain();
         let text = std::fs::read_to_string(&path).unwrap();
         let cut: Vec<&str> = text.lines().take(2).collect();
         std::fs::write(&path, cut.join("\n") + "\n").unwrap();
-        assert!(matches!(verify_chain(&path, &hash), Err(ChainError::End { .. })));
+        assert!(matches!(verify_chain(&path, &hash), Err(ChainError::HashMismatch { .. })));
     }
 }

@@ -1,58 +1,60 @@
-//! FlagPerf's result, under FlagPerf's keys and in its order.
+//! FlagPerf's result, with FlagPerf's keys and in its order.
 
 use serde::{Deserialize, Serialize};
 
 use super::Record;
-use crate::plan::Settings;
+use crate::plan::CaseSettings;
 use crate::step::Step;
 use crate::units::{Bytes, FlopsPerSecond, SamplesPerSecond, Seconds};
 
-/// FlagPerf's `Finish Info` and what its host adds. `None` is unknown or meaningless: the record says why.
+/// FlagPerf's `Finish Info` with the keys that its host adds. `None` is unknown or meaningless; the record contains the
+/// reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FinishInfo {
     /// The vendor.
     pub vendor: String,
-    /// The compiler, if the case has one.
+    /// The compiler; `None` when the case has none.
     pub compiler: Option<String>,
     /// `fp16` or `fp32`.
     pub precision: String,
-    /// Samples a batch.
+    /// Number of samples in a full batch.
     pub batchsize: u32,
-    /// Declared work of a sample times core throughput of inference, or else of validation.
+    /// Declared operations per sample times the core throughput of inference, or of validation if there was no
+    /// inference.
     pub flops: Option<FlopsPerSecond>,
     /// Wall time of the whole case.
     #[serde(rename = "e2e_time(second)")]
     pub e2e_time: Seconds,
-    /// Validation, with loading and evaluation.
+    /// Throughput of validation including loading and evaluation.
     #[serde(rename = "p_validation_whole(qps)")]
     pub validation_whole: Option<SamplesPerSecond>,
-    /// Validation, computation only.
+    /// Throughput of validation, computation only.
     #[serde(rename = "p_validation_core(qps)")]
     pub validation_core: Option<SamplesPerSecond>,
-    /// Inference, with loading and evaluation.
+    /// Throughput of inference including loading and evaluation.
     #[serde(rename = "p_inference_whole(qps)")]
     pub inference_whole: Option<SamplesPerSecond>,
-    /// Inference, computation only.
+    /// Throughput of inference, computation only.
     #[serde(rename = "*p_inference_core(qps)")]
     pub inference_core: Option<SamplesPerSecond>,
     /// The first metric of validation.
     pub val_average_acc: Option<f64>,
     /// The first metric of inference.
     pub infer_average_acc: Option<f64>,
-    /// Most memory that was seen in use on the device, in the phase whose throughput `flops` is made of.
+    /// Peak memory in use on the device in GiB, in the phase whose throughput determines `flops`.
     #[serde(rename = "vendor_usage(GiB)")]
     pub vendor_usage: Option<f64>,
-    /// Memory of that device.
+    /// Total memory of that device in GiB.
     #[serde(rename = "vendor_max_mem(GiB)")]
     pub vendor_max_mem: Option<f64>,
-    /// `flops` over the device's peak: `45.3%`.
+    /// `flops` divided by the device's peak: `45.3%`.
     #[serde(rename = "*MFU")]
     pub mfu: Option<String>,
 }
 
 impl FinishInfo {
-    /// From a record whose accuracy and flops are known.
-    pub fn of(record: &Record, settings: &Settings, e2e_time: Seconds) -> Self {
+    /// Creates the result from a record whose accuracy and flops are filled in.
+    pub fn of(record: &Record, settings: &CaseSettings, e2e_time: Seconds) -> Self {
         let (validation, inference) = (record.measurement(Step::Validation), record.measurement(Step::Inference));
         let device = record.headline_device();
         let gib = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64 / f64::from(1 << 30));
@@ -81,13 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_keys_are_flagperfs_in_its_order() {
+    fn the_keys_and_their_order_are_those_of_flagperf() {
         let value = serde_json::to_value(FinishInfo::default()).unwrap();
         let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
         let text = serde_json::to_string(&FinishInfo::default()).unwrap();
-        let mut places: Vec<_> = keys.iter().map(|key| text.find(&format!("\"{key}\":")).unwrap()).collect();
-        places.sort_unstable();
-        let in_order: Vec<&str> = places.iter().map(|at| text[at + 1..].split('"').next().unwrap()).collect();
+        let mut positions: Vec<_> = keys.iter().map(|key| text.find(&format!("\"{key}\":")).unwrap()).collect();
+        positions.sort_unstable();
+        let in_order: Vec<&str> =
+            positions.iter().map(|position| text[position + 1..].split('"').next().unwrap()).collect();
         assert_eq!(
             in_order,
             [

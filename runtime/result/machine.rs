@@ -1,34 +1,34 @@
-//! What a machine is: processor, memory, kernel.
+//! Properties of a machine: processor, memory, kernel.
 
 use serde::{Deserialize, Serialize};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use crate::units::Bytes;
 
-/// A machine. Unknown text is empty, unknown numbers are zero.
+/// Properties of a machine. Unknown text is empty, and unknown numbers are zero.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its own name.
+    /// Host name.
     pub hostname: String,
-    /// The processor's model.
+    /// Processor model.
     pub cpu: String,
-    /// Physical cores.
+    /// Number of physical cores.
     pub cores: usize,
-    /// Hardware threads that this process may use.
+    /// Number of hardware threads that this process may use.
     pub threads: usize,
-    /// Memory.
+    /// Total memory.
     pub memory_bytes: Bytes,
-    /// The operating system and its version.
+    /// Operating system and its version.
     pub system: String,
-    /// The kernel's version.
+    /// Kernel version.
     pub kernel: String,
-    /// `x86_64`, `aarch64`.
+    /// Architecture: `x86_64`, `aarch64`.
     pub architecture: String,
 }
 
 impl Machine {
-    /// The machine that this runs on.
-    pub fn this() -> Self {
+    /// Returns the properties of the current machine.
+    pub fn detect() -> Self {
         let wanted = RefreshKind::nothing()
             .with_cpu(CpuRefreshKind::nothing())
             .with_memory(MemoryRefreshKind::nothing().with_ram());
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_memory_threads_and_a_kernel() {
-        let machine = Machine::this();
+        let machine = Machine::detect();
         assert!(machine.memory_bytes.0 > 0 && machine.threads > 0);
         assert!(!machine.kernel.is_empty());
     }

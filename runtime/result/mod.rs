@@ -1,6 +1,6 @@
-//! The record of a case: everything that was measured, what it was measured on, and the evidence for it.
+//! The record of a case: the results, the hardware and software that produced them, and the evidence for them.
 //!
-//! Makes values and writes files; starts no process and prints nothing.
+//! Writes files. Starts no process and prints nothing.
 
 mod accuracy;
 mod agreement;
@@ -22,11 +22,11 @@ mod write;
 pub use accuracy::{Accuracy, Verdict};
 pub use agreement::AgreementCheck;
 pub use chain::{ChainError, EventChain, verify_chain};
-pub use collect::{Arrival, PhaseCollector};
+pub use collect::{PhaseCollector, ReceivedEvent};
 pub use finish::FinishInfo;
-pub use flops::{FlopCount, Peak};
+pub use flops::{FlopCount, PeakRecord};
 pub use machine::Machine;
-pub use output_copy::OutputTime;
+pub use output_copy::OutputTimeVerdict;
 pub use provenance::Provenance;
 pub use record::{
     ClockCheck, DeviceRecord, FailureRecord, FileRecord, HostRecord, PhaseRecord, Record, SampleFailure, Setting,

@@ -1,4 +1,4 @@
-//! What exactly was measured: hashes of everything that a figure depends on.
+//! Provenance: hashes of everything on which a figure depends.
 
 use std::path::Path;
 
@@ -8,31 +8,31 @@ use serde::{Deserialize, Serialize};
 use crate::hash::hash_file;
 use crate::host::THIS_PROGRAM;
 
-/// Hashes (SHA-256, hexadecimal) and versions. `None` where there is nothing to hash.
+/// Hashes (SHA-256, hexadecimal) and versions. `None` when there is nothing to hash.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Version of this program.
     pub flagperf: String,
-    /// The compiler that built it.
+    /// The Rust compiler that built this program.
     pub rustc: String,
-    /// The program's file, as it was started: every worker is started from the same one.
+    /// The executable file of this program, from which every worker is started too.
     pub binary_sha256: Option<String>,
-    /// The case's scripts and those they share, by path from the scripts' folder.
+    /// The scripts of the case and the shared scripts, by path relative to the scripts folder.
     pub scripts_sha256: IndexMap<String, String>,
     /// The merged configuration, as JSON.
     pub config_sha256: String,
     /// The model files that inference opened, by path.
     pub model_sha256: IndexMap<String, String>,
-    /// The files that validation read weights from, by path. Weights of an ONNX file are in [`Self::model_sha256`].
+    /// The files from which validation read weights, by path. Weights in ONNX files are in [`Self::model_sha256`].
     pub weights_sha256: IndexMap<String, String>,
-    /// The dataset's index.
+    /// The index of the dataset.
     pub dataset_sha256: Option<String>,
     /// The last hash of the chain in `events.jsonl`.
     pub events_sha256: String,
 }
 
 impl Provenance {
-    /// What is known of the program itself.
+    /// Returns the hash and the versions of this program.
     pub fn of_this_program() -> Self {
         Provenance {
             flagperf: env!("CARGO_PKG_VERSION").to_owned(),

@@ -1,10 +1,11 @@
-//! The record's shape. Units are in the keys; additions are free, any other change is a new [`Record::SCHEMA`].
+//! The schema of the record. Keys contain the units. Keys may be added; any other change requires a new
+//! [`Record::SCHEMA`].
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Accuracy, AgreementCheck, FinishInfo, FlopCount, Machine, Peak, Provenance};
+use super::{Accuracy, AgreementCheck, FinishInfo, FlopCount, Machine, PeakRecord, Provenance};
 use crate::event::{DatasetFacts, EngineFacts, ModelFacts};
 use crate::measure::Measurement;
 use crate::metric::Agreement;
@@ -14,9 +15,9 @@ use crate::units::{Bytes, Seconds};
 /// One case of one run, on any number of hosts and devices.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
-    /// Version of this shape.
+    /// Version of the schema.
     pub schema: u32,
-    /// The run's folder: `run20240703142530`.
+    /// Name of the run's folder: `run20240703142530`.
     pub run: String,
     /// The case: `resnet50`.
     pub case: String,
@@ -24,58 +25,58 @@ pub struct Record {
     pub framework: String,
     /// The vendor: `cpu`.
     pub vendor: String,
-    /// When the case began, local time with its offset (RFC 3339).
+    /// Start of the case, local time with its offset (RFC 3339).
     pub started: String,
     /// How the case ended.
     pub status: Status,
-    /// Why it did not end well; empty when it did.
+    /// Why the case failed; empty when it succeeded.
     pub failures: Vec<FailureRecord>,
-    /// What a reader of the figures should know.
+    /// Warnings for the reader of the figures.
     pub warnings: Vec<String>,
-    /// FlagPerf's result, under FlagPerf's keys.
+    /// FlagPerf's result, with FlagPerf's keys.
     pub finish_info: FinishInfo,
-    /// The standard configuration's settings that were changed for this run (`--set`); empty on a standard run.
+    /// Departures from the standard configuration (`--set`); empty on a standard run.
     pub departures: Vec<String>,
     /// Every effective setting with its origin.
     pub settings: IndexMap<String, Setting>,
-    /// Accuracy against the target.
+    /// Accuracy compared with the target.
     pub accuracy: Accuracy,
-    /// Agreement of inference with validation against its limits.
+    /// Agreement of inference with validation compared with its limits.
     #[serde(default)]
     pub agreement: AgreementCheck,
-    /// Work of a sample, as declared and as counted, and what follows from each.
+    /// Operations per sample, declared and counted, and the resulting rates and utilisation.
     pub flops: FlopCount,
     /// The phases that ran, in order.
     pub phases: Vec<PhaseRecord>,
-    /// Where it ran.
+    /// The machines that took part.
     pub hosts: Vec<HostRecord>,
-    /// What exactly was measured, as hashes.
+    /// Hashes of everything on which the figures depend.
     pub provenance: Provenance,
 }
 
 impl Record {
-    /// The version that this program writes.
+    /// The version of the schema that this program writes.
     pub const SCHEMA: u32 = 2;
 
-    /// The measured loop of a step, if it got that far.
+    /// Returns the measured loop of a step; `None` when the step was not measured.
     pub fn measurement(&self, step: Step) -> Option<&Measurement> {
         self.phases.iter().flat_map(|phase| &phase.measured).find(|measured| measured.step == step)
     }
 
-    /// The phase that the headline figures are of: inference where it was measured, else validation. Work of a sample,
-    /// peak and memory are those of this phase, for they stand beside its throughput.
+    /// Returns the phase that determines the headline figures: inference if it was measured, otherwise validation.
+    /// Operations per sample, peak and memory are those of this phase too, so that they match its throughput.
     pub fn headline_phase(&self) -> Option<&PhaseRecord> {
         let measured = |step| self.phases.iter().find(|phase| phase.measured.iter().any(|m| m.step == step));
         [Step::Inference, Step::Validation].into_iter().find_map(measured)
     }
 
-    /// The device of [`Record::headline_phase`].
+    /// Returns the device of [`Record::headline_phase`].
     pub fn headline_device(&self) -> Option<&DeviceRecord> {
         let phase = self.headline_phase()?.phase;
         self.hosts.iter().flat_map(|host| &host.devices).find(|device| device.phase == phase)
     }
 
-    /// The case's name in logs and errors: `resnet50:candle`.
+    /// Returns the name of the case in logs and errors: `resnet50:candle`.
     pub fn key(&self) -> String {
         format!("{}:{}", self.case, self.framework)
     }
@@ -85,69 +86,69 @@ impl Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Every step ran, the accuracy is not below its target, and inference agrees with validation.
+    /// Every step ran, no accuracy target was missed, and no limit of agreement was exceeded.
     Ok,
-    /// Something failed; what was measured before is kept.
+    /// Something failed; earlier results are kept.
     Failed,
-    /// Somebody ended the run; what was measured before is kept.
+    /// The run was interrupted; earlier results are kept.
     Interrupted,
 }
 
-/// Why a case did not end well.
+/// Why a case failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureRecord {
-    /// The phase; `None` when it is about the case as a whole.
+    /// The phase that failed; `None` when the failure concerns the case as a whole.
     pub phase: Option<Phase>,
-    /// The step in which it happened, when known.
+    /// The step that failed, if known.
     pub step: Option<Step>,
-    /// What happened.
+    /// The reason.
     pub reason: String,
-    /// What to do about it; may be empty.
+    /// What to do about the failure; may be empty.
     pub hint: String,
-    /// The worker's last lines on standard error.
+    /// The last lines of the worker's standard error.
     pub stderr: Vec<String>,
 }
 
-/// An effective setting.
+/// An effective setting with its origin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Its value.
+    /// The value.
     pub value: Value,
-    /// The file and line, or the argument, that set it.
+    /// The file and line, or the argument, that set the value.
     pub origin: String,
 }
 
-/// One phase: one worker process.
+/// One phase, which is one worker process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PhaseRecord {
-    /// Which half of the case.
+    /// The phase.
     pub phase: Phase,
     /// Wall time from the worker's start to its end, by the conductor's clock.
     pub time_s: Seconds,
-    /// The steps that began, in order.
+    /// The steps that were started, in order.
     pub steps: Vec<StepRecord>,
-    /// What the model is.
+    /// Properties of the model.
     pub model: Option<ModelFacts>,
-    /// What the dataset is.
+    /// Properties of the dataset.
     pub dataset: Option<DatasetFacts>,
-    /// Which engine was loaded.
+    /// Properties of the engine that was loaded.
     pub engine: Option<EngineFacts>,
     /// The figures of each measured loop.
     pub measured: Vec<Measurement>,
-    /// How the outputs agree with those of validation.
+    /// Agreement of the outputs with those of validation.
     pub agreement: Option<Agreement>,
-    /// Samples that could not be read, with the reasons: the first ones of many.
+    /// The first samples that could not be read, with the reasons.
     pub failed_samples: Vec<SampleFailure>,
     /// Files that the phase wrote.
     pub files: Vec<FileRecord>,
-    /// Peak resident memory of the worker; `None` when it did not end well.
+    /// Peak resident memory of the worker; `None` when the phase did not succeed.
     pub memory_bytes_max: Option<Bytes>,
     /// How the worker's process ended: `exited with status 0`.
     pub ending: Option<String>,
 }
 
 impl PhaseRecord {
-    /// A phase of which nothing is known yet.
+    /// Creates an empty record of a phase.
     pub fn new(phase: Phase) -> Self {
         PhaseRecord {
             phase,
@@ -171,51 +172,52 @@ impl PhaseRecord {
 pub struct StepRecord {
     /// The step.
     pub step: Step,
-    /// What it did.
+    /// Description of the step for people.
     pub detail: String,
-    /// Wall time by the worker's clock; `None` when it did not end.
+    /// Wall time by the worker's clock; `None` when the step did not end.
     pub time_s: Option<Seconds>,
-    /// The same by the conductor's clock.
+    /// Wall time by the conductor's clock, for comparison.
     pub clock: Option<ClockCheck>,
 }
 
-/// The worker's clock beside the conductor's: a plug-in shares the worker's memory, but not the conductor's.
+/// Comparison of the worker's clock with the conductor's. A plug-in shares the worker's memory, but not the
+/// conductor's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockCheck {
     /// Time between the arrivals of the events that begin and end the step.
     pub conductor_s: Seconds,
-    /// Worker's time over conductor's time, less one.
+    /// The worker's time divided by the conductor's time, minus one.
     pub discrepancy: f64,
 }
 
 /// A sample that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleFailure {
-    /// The file or other name.
+    /// File or other name of the sample.
     pub sample: String,
-    /// Why.
+    /// Why it could not be read.
     pub reason: String,
 }
 
 /// A file that a phase wrote.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FileRecord {
-    /// What it is: `onnx`, `samples`, `outputs`.
+    /// The kind of file: `onnx`, `manifest`, `samples`.
     pub what: String,
-    /// Where it is.
+    /// Path of the file.
     pub path: String,
-    /// Its size.
+    /// Size of the file.
     pub size_bytes: Bytes,
-    /// SHA-256, hexadecimal; empty when it was not taken.
+    /// SHA-256 of the content, hexadecimal; empty when it was not computed.
     pub sha256: String,
 }
 
 /// A machine that took part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostRecord {
-    /// Its name in `HOSTS`.
+    /// Name in `HOSTS`.
     pub name: String,
-    /// What it is.
+    /// Properties of the machine.
     pub machine: Machine,
     /// The device of each phase that loaded an engine.
     pub devices: Vec<DeviceRecord>,
@@ -226,13 +228,13 @@ pub struct HostRecord {
 pub struct DeviceRecord {
     /// The phase.
     pub phase: Phase,
-    /// As the engine names it.
+    /// The engine's name for the device.
     pub name: String,
-    /// On a processor, peak resident memory of the worker and of the engine's own processes. Else the largest of the
-    /// phase's samples of the device's memory: see [`Measurement::device_memory_bytes_max`].
+    /// On a CPU, peak resident memory of the worker and of the engine's own processes. On any other device, peak memory
+    /// in use on the device during the phase: see [`Measurement::device_memory_bytes_max`].
     pub memory_bytes_max: Option<Bytes>,
-    /// Memory it has.
+    /// Total memory of the device.
     pub memory_bytes_total: Option<Bytes>,
-    /// Peak rate for the precision that ran, with its source.
-    pub peak: Option<Peak>,
+    /// Peak rate in the precision of the phase, with its source.
+    pub peak: Option<PeakRecord>,
 }

@@ -1,4 +1,4 @@
-//! Every event reads back as it was written, also with numbers that JSON has not.
+//! Tests that every event reads back as it was written, including numbers that JSON does not have.
 
 use indexmap::IndexMap;
 
@@ -8,8 +8,8 @@ use crate::measure::{Latency, Measurement, PassTimes, VendorTime};
 use crate::metric::{Agreement, OutputAgreement};
 use crate::units::{Bytes, SamplesPerSecond, Seconds};
 
-/// The event's place in [`events`]; a new kind of event does not compile without one.
-fn place(event: &Event) -> usize {
+/// Returns the index of the event's kind in [`events`]. The exhaustive match makes sure that a new kind is added there.
+fn kind_index(event: &Event) -> usize {
     match event {
         Event::Started { .. } => 0,
         Event::StepBegin { .. } => 1,
@@ -29,7 +29,7 @@ fn place(event: &Event) -> usize {
     }
 }
 
-/// One of each kind, whose numbers are `x` wherever they may be.
+/// Returns one event of each kind, with `x` as the value of every number that may be non-finite.
 fn events(x: f64) -> Vec<Event> {
     let text = || "text".to_owned();
     let step = Step::Inference;
@@ -97,10 +97,10 @@ fn measurement(x: f64) -> Measurement {
 }
 
 #[test]
-fn every_event_survives_numbers_that_are_not_finite() {
+fn every_event_with_non_finite_numbers_reads_back_as_written() {
     for x in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let events = events(x);
-        assert!(events.iter().enumerate().all(|(index, event)| place(event) == index) && events.len() == 15);
+        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 15);
         for event in events {
             let line = String::from_utf8(event.to_line()).unwrap();
             let read = Event::from_line(&line).unwrap_or_else(|error| panic!("{x}: {line}: {error}"));
@@ -110,7 +110,7 @@ fn every_event_survives_numbers_that_are_not_finite() {
 }
 
 #[test]
-fn a_metric_that_is_not_a_number_stays_none() {
+fn a_nan_metric_reads_back_as_nan() {
     let line = String::from_utf8(Event::Measured(Box::new(measurement(f64::NAN))).to_line()).unwrap();
     let Event::Measured(read) = Event::from_line(&line).unwrap() else { panic!("{line}") };
     assert!(read.accuracy["top1"].is_nan() && read.passes[0].core_s.0.is_nan() && read.spans["span"].0.is_nan());

@@ -1,4 +1,5 @@
-//! Hashes of a case's scripts. The walk through their folder is bounded, and links do not lead out of it.
+//! Hashes of the scripts of a case. The walk through their folder is bounded, and links that lead out of it are not
+//! followed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,113 +10,114 @@ use indexmap::IndexMap;
 
 use crate::hash::hash_bytes;
 
-/// Limits of a walk; a folder of scripts is far smaller.
+/// Limits of the walk; a scripts folder is far smaller.
 const ENTRIES_MAX: usize = 10_000;
 const DEPTH_MAX: usize = 16;
 const BYTES_MAX: u64 = 64 << 20;
 
-/// SHA-256 of every script of a case.
+/// SHA-256, hexadecimal, of every script of a case.
 #[derive(Debug, Default)]
 pub struct ScriptHashes {
-    /// By path from the folder that holds the case's scripts and `lib`, in byte order.
+    /// Hashes by path relative to the folder that contains the folder of the case and `lib`, in byte order.
     pub sha256: IndexMap<String, String>,
-    /// What could not be hashed, each with its reason.
+    /// The files and folders that could not be hashed, with the reasons.
     pub problems: Vec<String>,
 }
 
-/// Hashes every script (`.rhai`) of a case, in its folder and below, and those in `lib` beside it that all cases share.
-/// Links are followed within the folder that holds both.
+/// Hashes every script (`.rhai`) of a case, in its folder and below, and the scripts in `lib` beside it, which all
+/// cases share. Links are followed within the folder that contains both.
 pub fn hash_scripts(case: &Path) -> ScriptHashes {
     let base = case.parent().unwrap_or(case);
     let within = [base, case].iter().filter_map(|folder| fs::canonicalize(folder).ok()).collect();
-    let mut walk = Walk { base, within, seen: BTreeSet::new(), entries: 0, bytes: 0, found: ScriptHashes::default() };
+    let mut walk =
+        ScriptWalk { base, within, visited: BTreeSet::new(), entries: 0, bytes: 0, hashes: ScriptHashes::default() };
     let shared = Some(base.join("lib")).filter(|shared| shared.is_dir());
     for folder in [Some(case.to_owned()), shared].into_iter().flatten() {
-        walk.folder(&folder, 0);
+        walk.walk(&folder, 0);
     }
-    walk.found.sha256.sort_unstable_keys();
-    walk.found
+    walk.hashes.sha256.sort_unstable_keys();
+    walk.hashes
 }
 
-struct Walk<'a> {
+struct ScriptWalk<'a> {
     base: &'a Path,
-    /// Links do not lead out of these folders.
+    /// Links that lead out of these folders are not followed.
     within: Vec<PathBuf>,
-    /// Folders that were walked, so that a link to a folder above ends.
-    seen: BTreeSet<PathBuf>,
+    /// Visited folders, so that a link to a parent folder does not loop.
+    visited: BTreeSet<PathBuf>,
     entries: usize,
     bytes: u64,
-    found: ScriptHashes,
+    hashes: ScriptHashes,
 }
 
-impl Walk<'_> {
-    fn folder(&mut self, folder: &Path, depth: usize) {
-        let entries = match self.enter(folder, depth) {
+impl ScriptWalk<'_> {
+    fn walk(&mut self, folder: &Path, depth: usize) {
+        let entries = match self.read_folder(folder, depth) {
             Ok(None) => return,
             Ok(Some(entries)) => entries,
-            Err(reason) => return self.problem(folder, &reason),
+            Err(reason) => return self.add_problem(folder, &reason),
         };
         for entry in entries {
             if self.entries == ENTRIES_MAX {
-                return self.problem(folder, &format!("there are more than {ENTRIES_MAX} files and folders"));
+                return self.add_problem(folder, &format!("there are more than {ENTRIES_MAX} files and folders"));
             }
             self.entries += 1;
             match entry {
-                Ok(entry) => self.entry(&entry.path(), depth),
-                Err(error) => self.problem(folder, &error.to_string()),
+                Ok(entry) => self.visit(&entry.path(), depth),
+                Err(error) => self.add_problem(folder, &error.to_string()),
             }
         }
     }
 
-    /// The entries of a folder that was not walked before.
-    fn enter(&mut self, folder: &Path, depth: usize) -> Result<Option<fs::ReadDir>, String> {
-        let place = self.place(folder)?;
-        if !self.seen.insert(place) {
+    /// Returns the entries of a folder; `None` when it has been visited already.
+    fn read_folder(&mut self, folder: &Path, depth: usize) -> Result<Option<fs::ReadDir>, String> {
+        let target = self.resolve(folder)?;
+        if !self.visited.insert(target) {
             return Ok(None);
         }
         if depth > DEPTH_MAX {
-            return Err(format!("it is more than {DEPTH_MAX} folders deep"));
+            return Err(format!("the folder is nested more than {DEPTH_MAX} levels deep"));
         }
         fs::read_dir(folder).map(Some).map_err(|error| error.to_string())
     }
 
-    fn entry(&mut self, path: &Path, depth: usize) {
+    fn visit(&mut self, path: &Path, depth: usize) {
         if path.is_dir() {
-            self.folder(path, depth + 1);
+            self.walk(path, depth + 1);
         } else if path.extension().is_some_and(|extension| extension == "rhai") {
-            match self.hash(path) {
-                Ok(hash) => drop(self.found.sha256.insert(self.name(path), hash)),
-                Err(reason) => self.problem(path, &reason),
+            match self.hash_script(path) {
+                Ok(hash) => drop(self.hashes.sha256.insert(self.relative_name(path), hash)),
+                Err(reason) => self.add_problem(path, &reason),
             }
         }
     }
 
-    fn hash(&mut self, path: &Path) -> Result<String, String> {
-        let place = self.place(path)?;
-        let room = BYTES_MAX - self.bytes;
-        if fs::metadata(&place).is_ok_and(|file| file.len() > room) {
-            return Err(format!("with it the scripts have more than {BYTES_MAX} bytes"));
+    fn hash_script(&mut self, path: &Path) -> Result<String, String> {
+        let target = self.resolve(path)?;
+        let bytes_left = BYTES_MAX - self.bytes;
+        if fs::metadata(&target).is_ok_and(|file| file.len() > bytes_left) {
+            return Err(format!("the scripts exceed {BYTES_MAX} bytes in total"));
         }
-        let text = read_regular(&place, room).map_err(|error| error.to_string())?;
+        let text = read_regular(&target, bytes_left).map_err(|error| error.to_string())?;
         self.bytes += text.len() as u64;
         Ok(hash_bytes(&text))
     }
 
-    /// Where a path leads to.
-    fn place(&self, path: &Path) -> Result<PathBuf, String> {
-        let place = fs::canonicalize(path).map_err(|error| error.to_string())?;
-        if self.within.iter().any(|folder| place.starts_with(folder)) {
-            return Ok(place);
+    /// Resolves the links of a path and checks that they do not lead out of the scripts folder.
+    fn resolve(&self, path: &Path) -> Result<PathBuf, String> {
+        let target = fs::canonicalize(path).map_err(|error| error.to_string())?;
+        if self.within.iter().any(|folder| target.starts_with(folder)) {
+            return Ok(target);
         }
-        Err(format!("the link leads out of the folder of scripts, to `{}`", place.display()))
+        Err(format!("the link leads out of the scripts folder, to `{}`", target.display()))
     }
 
-    fn problem(&mut self, path: &Path, reason: &str) {
-        let name = self.name(path);
-        self.found.problems.push(format!("`{name}` is not in scripts_sha256: {reason}"));
+    fn add_problem(&mut self, path: &Path, reason: &str) {
+        let name = self.relative_name(path);
+        self.hashes.problems.push(format!("`{name}` is not in scripts_sha256: {reason}"));
     }
 
-    fn name(&self, path: &Path) -> String {
+    fn relative_name(&self, path: &Path) -> String {
         path.strip_prefix(self.base).unwrap_or(path).to_string_lossy().into_owned()
     }
 }
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_of_the_case_and_of_lib_are_hashed_and_nothing_else_is() {
+    fn only_the_scripts_of_the_case_and_of_lib_are_hashed() {
         let files =
             ["case/model.rhai", "case/README.md", "case/mock/forward.rhai", "lib/norm.rhai", "other/model.rhai"];
         let folder = folder(&files);
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_hashed_is_named_and_the_rest_is_hashed() {
+    fn scripts_that_cannot_be_hashed_are_named_and_the_others_are_hashed() {
         let outside = folder(&["secret.rhai"]);
         let folder = folder(&["scripts/case/model.rhai", "scripts/lib/norm.rhai"]);
         let case = folder.path().join("scripts/case");
@@ -163,18 +165,18 @@ mod tests {
         let mut hashes = hash_scripts(&case);
         assert_eq!(names(&hashes), ["case/model.rhai", "lib/norm.rhai"]);
         hashes.problems.sort_unstable();
-        let said = hashes.problems.join("\n").replace(&*outside.path().to_string_lossy(), "[OUTSIDE]");
-        insta::assert_snapshot!(said, @r"
+        let problems = hashes.problems.join("\n").replace(&*outside.path().to_string_lossy(), "[OUTSIDE]");
+        insta::assert_snapshot!(problems, @r"
         `case/dangling.rhai` is not in scripts_sha256: No such file or directory (os error 2)
         `case/itself.rhai` is not in scripts_sha256: Too many levels of symbolic links (os error 40)
-        `case/out.rhai` is not in scripts_sha256: the link leads out of the folder of scripts, to `[OUTSIDE]/secret.rhai`
-        `case/out` is not in scripts_sha256: the link leads out of the folder of scripts, to `[OUTSIDE]`
+        `case/out.rhai` is not in scripts_sha256: the link leads out of the scripts folder, to `[OUTSIDE]/secret.rhai`
+        `case/out` is not in scripts_sha256: the link leads out of the scripts folder, to `[OUTSIDE]`
         `case/socket.rhai` is not in scripts_sha256: is a socket, not a regular file
         ");
     }
 
     #[test]
-    fn links_to_folders_above_end() {
+    fn links_to_parent_folders_do_not_loop() {
         let folder = folder(&["scripts/case/model.rhai", "scripts/case/mock/forward.rhai"]);
         let case = folder.path().join("scripts/case");
         symlink(".", case.join("self")).unwrap();
@@ -187,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn a_script_beyond_the_limit_is_named() {
+    fn a_script_that_exceeds_the_limit_is_named() {
         let folder = folder(&["case/model.rhai"]);
         fs::File::create(folder.path().join("case/sparse.rhai")).unwrap().set_len(1 << 40).unwrap();
         let hashes = hash_scripts(&folder.path().join("case"));
         assert_eq!(names(&hashes), ["case/model.rhai"]);
         assert_eq!(
             hashes.problems,
-            ["`case/sparse.rhai` is not in scripts_sha256: with it the scripts have more than 67108864 bytes"]
+            ["`case/sparse.rhai` is not in scripts_sha256: the scripts exceed 67108864 bytes in total"]
         );
     }
 }

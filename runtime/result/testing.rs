@@ -8,12 +8,12 @@ use crate::measure::{Measurement, PassTimes};
 use crate::step::{Phase, Step};
 use crate::units::{Bytes, SamplesPerSecond, Seconds};
 
-/// A phase that did nothing.
+/// Creates the record of a phase that did nothing.
 pub fn phase() -> PhaseRecord {
     PhaseRecord::new(Phase::Validate)
 }
 
-/// A loop of two steps of eight samples, 0.1 s each.
+/// Creates the measurement of a loop of two steps of eight samples, 0.1 s each.
 pub fn measurement(step: Step) -> Measurement {
     Measurement {
         step,
@@ -41,7 +41,7 @@ pub fn measurement(step: Step) -> Measurement {
     }
 }
 
-/// A case that validated with random weights and has no compiler.
+/// Creates the record of a case that validated with random weights and has no compiler.
 pub fn record() -> Record {
     let model = ModelFacts { parameters: Some(25_557_032), weights_are_random: true, ..ModelFacts::default() };
     let phases = vec![PhaseRecord { model: Some(model), measured: vec![measurement(Step::Validation)], ..phase() }];

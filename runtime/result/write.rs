@@ -1,4 +1,4 @@
-//! A record on disk: whole or not at all, and flushed.
+//! Writes a record to disk atomically and flushes it.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
@@ -9,15 +9,15 @@ use tempfile::{Builder, NamedTempFile};
 
 use super::Record;
 
-/// A record that could not be written where it belongs.
+/// An error in writing a record to its path.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write `{path}`: {source}{}", kept_note(.kept))]
 pub struct WriteError {
-    /// The file.
+    /// Path of the record.
     pub path: PathBuf,
-    /// Why.
+    /// The cause.
     pub source: io::Error,
-    /// Where the record is instead, when another one had its place.
+    /// Where the record was written instead, when the path was occupied by another record.
     pub kept: Option<PathBuf>,
 }
 
@@ -25,28 +25,30 @@ fn kept_note(kept: &Option<PathBuf>) -> String {
     kept.as_ref().map_or_else(String::new, |kept| format!("; the record is in `{}`", kept.display()))
 }
 
-/// Records that are kept in one folder, at most.
+/// Largest number of records in one folder.
 const RECORDS_MAX: u32 = 100;
 
-/// Writes a record: to a file beside `path`, flushed to disk, renamed to `path`, and the folder flushed.
+/// Writes a record to a temporary file beside `path`, flushes the file, renames it to `path`, and flushes the folder.
 ///
 /// # Errors
-/// When the disk is full or the folder cannot be written; then nothing is left behind. When there is a record already:
-/// it stays, and the new one is kept beside it as `record-2.json`.
+/// When the disk is full or the folder is not writable; then no file is left behind. When there already is a record,
+/// which is kept; the new one is then written beside it as `record-2.json`.
 pub fn write_record(record: &Record, path: &Path) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source, kept: None };
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput).map_err(|kind| failed(kind.into()))?;
-    let file = write(record, folder).map_err(failed)?;
+    let file = write_temporary(record, folder).map_err(failed)?;
     let (source, kept) = match file.persist_noclobber(path) {
-        Ok(_) => return sync(folder).map_err(failed),
-        Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => (taken.error, keep(taken.file, path)),
+        Ok(_) => return sync_folder(folder).map_err(failed),
+        Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => {
+            (taken.error, persist_beside(taken.file, path))
+        }
         Err(other) => return Err(failed(other.error)),
     };
-    let kept = kept.and_then(|kept| sync(folder).map(|()| kept)).map_err(failed)?;
+    let kept = kept.and_then(|kept| sync_folder(folder).map(|()| kept)).map_err(failed)?;
     Err(WriteError { path: path.to_owned(), source, kept: Some(kept) })
 }
 
-fn write(record: &Record, folder: &Path) -> io::Result<NamedTempFile> {
+fn write_temporary(record: &Record, folder: &Path) -> io::Result<NamedTempFile> {
     let mut text = serde_json::to_vec_pretty(record)?;
     text.push(b'\n');
     let readable = Permissions::from_mode(0o666);
@@ -56,8 +58,8 @@ fn write(record: &Record, folder: &Path) -> io::Result<NamedTempFile> {
     Ok(file)
 }
 
-/// Gives a record the first free name beside `path`.
-fn keep(mut file: NamedTempFile, path: &Path) -> io::Result<PathBuf> {
+/// Renames the file to the first free name beside `path`.
+fn persist_beside(mut file: NamedTempFile, path: &Path) -> io::Result<PathBuf> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     for number in 2..=RECORDS_MAX {
         let other = path.with_file_name(format!("{stem}-{number}.json"));
@@ -70,7 +72,7 @@ fn keep(mut file: NamedTempFile, path: &Path) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-fn sync(folder: &Path) -> io::Result<()> {
+fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
@@ -80,7 +82,7 @@ mod tests {
     use crate::result::testing;
 
     #[test]
-    fn a_record_reads_back_as_it_was() {
+    fn a_record_reads_back_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("record.json");
         let record = testing::record();
@@ -88,11 +90,11 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         let read: Record = serde_json::from_str(&text).unwrap();
         assert_eq!(serde_json::to_value(&read).unwrap(), serde_json::to_value(&record).unwrap());
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no other file is left");
     }
 
     #[test]
-    fn a_record_that_cannot_be_written_leaves_no_part() {
+    fn a_record_that_cannot_be_written_leaves_no_partial_file() {
         let folder = tempfile::tempdir().unwrap();
         let error = write_record(&testing::record(), &folder.path().join("none/record.json")).unwrap_err();
         assert!(error.to_string().starts_with("cannot write `"), "{error}");
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_never_takes_the_place_of_another_and_is_not_lost() {
+    fn a_record_never_overwrites_another_and_is_not_lost() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("record.json");
         write_record(&testing::record(), &path).unwrap();
@@ -121,6 +123,6 @@ mod tests {
             assert!(std::fs::read_to_string(kept).unwrap().contains(&format!("\"other{number}\"")));
         }
         assert_eq!(std::fs::read(&path).unwrap(), first);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "nothing else is left");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "no other file is left");
     }
 }

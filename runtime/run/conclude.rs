@@ -1,22 +1,22 @@
-//! What follows from a case's phases: verdict, rates, status, FlagPerf's result.
+//! Concludes a case from its phases: verdicts, rates, status, FlagPerf's result.
 
 use crate::config::{Parameters, Vendor};
 use crate::event::FileFacts;
 use crate::measure::Measurement;
-use crate::metric::{AgreementLimits, agreement_name};
-use crate::plan::Settings;
+use crate::metric::{AgreementLimits, precision_name};
+use crate::plan::CaseSettings;
 use crate::result::{
-    Accuracy, AgreementCheck, DeviceRecord, FailureRecord, FinishInfo, FlopCount, HostRecord, Machine, OutputTime,
-    Peak, PhaseRecord, Record, Status, Verdict,
+    Accuracy, AgreementCheck, DeviceRecord, FailureRecord, FinishInfo, FlopCount, HostRecord, Machine,
+    OutputTimeVerdict, PeakRecord, PhaseRecord, Record, Status, Verdict,
 };
 use crate::step::{Phase, Step};
 use crate::units::{Bytes, Seconds};
 
-/// Fills in everything of `record` that follows from its phases.
+/// Fills in everything in `record` that is derived from its phases.
 pub(super) fn conclude(
     record: &mut Record,
     host: &str,
-    settings: &Settings,
+    settings: &CaseSettings,
     parameters: &Parameters,
     vendor: &Vendor,
     e2e_time: Seconds,
@@ -29,108 +29,119 @@ pub(super) fn conclude(
     let counted = headline.and_then(|phase| phase.model.as_ref()?.multiply_adds_per_sample);
     let peak = record.headline_device().and_then(|device| device.peak.as_ref());
     record.flops = FlopCount::of((&settings.flops, settings.flops_per_sample), counted, core, peak);
-    record.warnings.extend(record.flops.warning());
-    record.warnings.extend(record.flops.beyond_peak());
-    record.warnings.extend(unsteady(record));
-    record.failures.extend(other_model(record, settings));
+    record.warnings.extend(record.flops.difference_warning());
+    record.warnings.extend(record.flops.beyond_peak_warning());
+    record.warnings.extend(measurement_warnings(record));
+    record.failures.extend(exported_model_mismatch(record, settings));
     if record.accuracy.verdict == Verdict::Missed {
-        let reason = format!("the accuracy gate: {}", record.accuracy.missed.join("; "));
-        record.failures.push(gate(reason, "`target_accuracy` is in the case's parameters.yaml"));
+        let reason = format!("accuracy check failed: {}", record.accuracy.missed.join("; "));
+        record
+            .failures
+            .push(verdict_failure(reason, "`target_accuracy` in the case's parameters.yaml sets the target"));
     }
     if record.agreement.verdict == Verdict::Missed {
         let reason = format!("inference does not agree with validation: {}", record.agreement.missed.join("; "));
         let hint = "`agreement` in the case's parameters.yaml sets the limits; both sides must run the same model";
-        record.failures.push(gate(reason, hint));
+        record.failures.push(verdict_failure(reason, hint));
     }
     judge_output_time(record);
     if record.status == Status::Ok && !record.failures.is_empty() {
         record.status = Status::Failed;
     }
     record.finish_info = FinishInfo::of(record, settings, e2e_time);
-    note_hashes(record);
+    record_hashes(record);
 }
 
-/// The limits of agreement for the type that inference computes in: the case's over the defaults.
-fn agreement_limits(settings: &Settings, parameters: &Parameters) -> AgreementLimits {
+/// Returns the limits of agreement for the precision of inference: the defaults, with those replaced that the case
+/// sets.
+fn agreement_limits(settings: &CaseSettings, parameters: &Parameters) -> AgreementLimits {
     let precision = settings.precision();
-    let stated = parameters.agreement.get(agreement_name(precision));
-    AgreementLimits::of_precision(precision).with(stated.into_iter().flatten())
+    let overrides = parameters.agreement.get(precision_name(precision));
+    AgreementLimits::default_for(precision).with_overrides(overrides.into_iter().flatten())
 }
 
-fn gate(reason: String, hint: &str) -> FailureRecord {
+/// Creates the failure of a case whose phases ran but whose results are not acceptable.
+fn verdict_failure(reason: String, hint: &str) -> FailureRecord {
     FailureRecord { phase: None, step: Some(Step::Record), reason, hint: hint.to_owned(), stderr: Vec::new() }
 }
 
-/// An engine that computes while its outputs are copied has a wrong figure in *core*.
+/// Adds a warning or a failure for an engine that computes while its outputs are copied, which makes *core* wrong.
 fn judge_output_time(record: &mut Record) {
-    let judged: Vec<_> = record.phases.iter().flat_map(|phase| &phase.measured).map(OutputTime::judge).collect();
+    let judged: Vec<_> = record.phases.iter().flat_map(|phase| &phase.measured).map(OutputTimeVerdict::judge).collect();
     for time in judged {
         match time {
-            OutputTime::Copying => {}
-            OutputTime::Slow(text) => record.warnings.push(text),
-            OutputTime::Computing(text) => {
-                record.failures.push(gate(text, "synchronising the device must wait for every output"));
+            OutputTimeVerdict::Copying => {}
+            OutputTimeVerdict::Slow(text) => record.warnings.push(text),
+            OutputTimeVerdict::Computing(text) => {
+                record.failures.push(verdict_failure(text, "synchronising the device must wait for every output"));
             }
         }
     }
 }
 
-/// From this much a step, time that a vendor's code asks to have taken off is worth a warning.
-const VENDOR_TIME: Seconds = Seconds(1e-3);
+/// Time per step above which a vendor's request to subtract time is a warning.
+const VENDOR_TIME_WARNING: Seconds = Seconds(1e-3);
 
-fn unsteady(record: &Record) -> Vec<String> {
+fn measurement_warnings(record: &Record) -> Vec<String> {
     let measured = record.phases.iter().flat_map(|phase| &phase.measured);
     let mut warnings = Vec::new();
     for measured in measured {
         let name = measured.step.name();
         if measured.warmup_steps > 0 && !measured.warmup_steady {
-            warnings.push(format!("{name}: warm-up ended at its limit, steps were not steady"));
+            warnings.push(format!("{name}: warm-up ended at its limit before step times were steady"));
         }
-        if let Some(time) = measured.vendor_time.filter(|time| time.max_s.0 > VENDOR_TIME.0) {
+        if let Some(time) = measured.vendor_time.filter(|time| time.max_s.0 > VENDOR_TIME_WARNING.0) {
             let (sum, max) = (time.sum_s.0, time.max_s.0);
             warnings.push(format!(
-                "{name}: the engine asked to have up to {max:.4} s a step taken off ({sum:.4} s in all); nothing was"
+                "{name}: the engine requested to subtract up to {max:.4} s per step ({sum:.4} s in total); nothing is \
+                 subtracted"
             ));
         }
         if measured.observations > 0 && measured.observations < measured.samples {
             let (observations, samples) = (measured.observations, measured.samples);
             warnings.push(format!("{name}: the evaluator counted {observations} of {samples} samples"));
         }
-        warnings.extend(faster_later(measured));
-        if measured.failed_samples > 0 {
-            warnings.push(format!("{name}: {} samples could not be read", measured.failed_samples));
+        warnings.extend(slow_first_pass_warning(measured));
+        match measured.failed_samples {
+            0 => {}
+            1 => warnings.push(format!("{name}: 1 sample could not be read")),
+            count => warnings.push(format!("{name}: {count} samples could not be read")),
         }
     }
     warnings
 }
 
-/// From this factor between the first pass and a later one, the later one is worth a warning.
-const FASTER: f64 = 1.5;
-/// From this much time of a pass.
-const PASS: Seconds = Seconds(0.01);
+/// Ratio of the core time of the first pass to that of a later one above which there is a warning.
+const PASS_RATIO_WARNING: f64 = 1.5;
+/// Core time of the first pass below which there is no such warning.
+const PASS_TIME_MIN: Seconds = Seconds(0.01);
 
-/// A pass is as long as the first, for every pass has the same samples: an engine that keeps its answers is faster later.
-fn faster_later(measured: &Measurement) -> Option<String> {
+/// Returns a warning when a later pass is much faster than the first. All passes have the same samples, so they take
+/// the same time unless the engine caches results.
+fn slow_first_pass_warning(measured: &Measurement) -> Option<String> {
     let (first, later) = measured.passes.split_first()?;
     let shortest =
         later.iter().filter(|pass| pass.samples == first.samples).map(|pass| pass.core_s.0).reduce(f64::min)?;
     let factor = first.core_s.0 / shortest;
-    (first.core_s.0 > PASS.0 && factor > FASTER).then(|| {
+    (first.core_s.0 > PASS_TIME_MIN.0 && factor > PASS_RATIO_WARNING).then(|| {
         let name = measured.step.name();
-        format!("{name}: the first pass took {factor:.1} times as long in core as a later one: does the engine keep answers?")
+        format!(
+            "{name}: core of the first pass took {factor:.1} times as long as that of a later one: does the engine cache \
+             results?"
+        )
     })
 }
 
 fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecord {
-    let machine = Machine::this();
+    let machine = Machine::detect();
     let mut devices = Vec::new();
     for phase in phases {
         let Some(engine) = &phase.engine else { continue };
         let worker = phase.measured.iter().map(|measured| measured.memory_bytes_max).chain(phase.memory_bytes_max);
         let on_device = phase.measured.iter().filter_map(|measured| measured.device_memory_bytes_max);
         let is_cpu = engine.device.starts_with("cpu");
-        let used = if is_cpu { most(worker) } else { most(on_device) };
-        // A processor says its model, not its engine.
+        let used = if is_cpu { largest(worker) } else { largest(on_device) };
+        // The engine's name for a CPU is not the processor model by which vendor.yaml lists it.
         let detected = if is_cpu { &machine.cpu } else { &engine.device };
         let total = vendor.device(detected).and_then(|device| device.memory_bytes);
         let peak = vendor.peak(detected, &engine.precision);
@@ -139,7 +150,7 @@ fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecor
             name: engine.device.clone(),
             memory_bytes_max: used,
             memory_bytes_total: total.or(is_cpu.then_some(machine.memory_bytes)),
-            peak: peak.map(|peak| Peak {
+            peak: peak.map(|peak| PeakRecord {
                 flops_per_s: peak.flops_per_s,
                 precision: engine.precision.clone(),
                 source: peak.source,
@@ -149,12 +160,12 @@ fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecor
     HostRecord { name: name.to_owned(), machine, devices }
 }
 
-fn most(bytes: impl Iterator<Item = Bytes>) -> Option<Bytes> {
+fn largest(bytes: impl Iterator<Item = Bytes>) -> Option<Bytes> {
     bytes.map(|bytes| bytes.0).max().map(Bytes)
 }
 
-/// The hashes that the phases told of.
-fn note_hashes(record: &mut Record) {
+/// Copies the hashes from the phases to the provenance.
+fn record_hashes(record: &mut Record) {
     let opened = record.phases.iter().filter(|phase| phase.phase == Phase::Infer).flat_map(opened_files);
     let hashed = |file: &FileFacts| (file.path.clone(), file.sha256.clone());
     let weights = record.phases.iter().filter_map(|phase| phase.model.as_ref()).flat_map(|model| &model.weights_files);
@@ -169,9 +180,9 @@ fn opened_files(phase: &PhaseRecord) -> impl Iterator<Item = &FileFacts> {
     phase.model.iter().flat_map(|model| model.files.values().flatten())
 }
 
-/// Why inference cannot have run what validation exported, when it should have: the worker of each phase hashed the files
-/// by itself, and neither told the other.
-fn other_model(record: &Record, settings: &Settings) -> Option<FailureRecord> {
+/// Returns a failure when inference should have run the exported model and did not. The workers of the two phases hash
+/// the files independently of each other.
+fn exported_model_mismatch(record: &Record, settings: &CaseSettings) -> Option<FailureRecord> {
     let inference = record.phases.iter().find(|phase| phase.phase == Phase::Infer && phase.model.is_some())?;
     if settings.exist_onnx_path.is_some() || settings.exist_compiler_path.is_some() {
         return None;
@@ -182,13 +193,13 @@ fn other_model(record: &Record, settings: &Settings) -> Option<FailureRecord> {
         opened_files(inference).map(|file| (file.path.as_str(), file.sha256.as_str())).collect();
     exported.sort_unstable();
     opened.sort_unstable();
-    let other = opened.iter().find(|file| !exported.contains(file));
-    let (path, _) = other.or_else(|| exported.iter().find(|file| !opened.contains(file)))?;
+    let unexpected = opened.iter().find(|file| !exported.contains(file));
+    let (path, _) = unexpected.or_else(|| exported.iter().find(|file| !opened.contains(file)))?;
     Some(FailureRecord {
         phase: Some(Phase::Infer),
         step: Some(Step::Compile),
-        reason: format!("inference did not open what validation exported: `{path}` differs"),
-        hint: "does another program write into the folder of the run?".to_owned(),
+        reason: format!("inference did not load the files that validation exported: `{path}` differs"),
+        hint: "does another program write to the folder of the run?".to_owned(),
         stderr: Vec::new(),
     })
 }
@@ -236,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn headline_figures_are_of_the_phase_whose_throughput_they_stand_beside() {
+    fn headline_figures_are_those_of_the_headline_phase() {
         let record = concluded(vec![
             phase(Phase::Validate, "chip:0 CHIP-1", "f32", 1_000_000_000, 1 << 30),
             phase(Phase::Infer, "chip:1 CHIP-2", "f16", 2_000_000_000, 3 << 30),
@@ -250,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_validation_is_not_the_memory_of_inference_on_the_same_device() {
+    fn memory_is_recorded_per_phase_even_on_the_same_device() {
         let phases = [(Phase::Validate, 4 << 30), (Phase::Infer, 1 << 30)];
         let record = concluded(phases.map(|(half, memory)| phase(half, "chip:0 CHIP-1", "f32", 1, memory)).into());
         assert_eq!(record.finish_info.vendor_usage, Some(1.0));
@@ -258,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_its_compiler_reads_has_no_counted_work_of_another_model() {
+    fn a_model_that_only_its_compiler_reads_does_not_inherit_the_operation_count_of_validation() {
         let mut infer = phase(Phase::Infer, "chip:0 CHIP-1", "f32", 1, 1);
         infer.model = Some(ModelFacts::default());
         let record = concluded(vec![phase(Phase::Validate, "chip:0 CHIP-1", "f32", 1_000_000_000, 1), infer]);
@@ -266,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn inference_of_another_model_than_the_exported_one_fails_the_case() {
+    fn inference_of_a_model_other_than_the_exported_one_fails_the_case() {
         let file = |sha256: &str| FileFacts { path: "/run/m.onnx".into(), sha256: sha256.into(), size_bytes: Bytes(1) };
         let mut validate = phase(Phase::Validate, "cpu", "f32", 1, 1);
         let FileFacts { path, size_bytes, sha256 } = file("ab");
@@ -280,7 +291,7 @@ mod tests {
         assert_eq!((same.failures.len(), same.provenance.model_sha256["/run/m.onnx"].as_str()), (0, "ab"));
         let other = concluded(vec![validate, infer("cd")]);
         assert_eq!(other.status, Status::Failed);
-        let reason = "inference did not open what validation exported: `/run/m.onnx` differs";
+        let reason = "inference did not load the files that validation exported: `/run/m.onnx` differs";
         assert_eq!(other.failures[0].reason, reason);
     }
 }

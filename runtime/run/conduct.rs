@@ -1,4 +1,4 @@
-//! A run: its folder, its cases one after the other, its records on disk.
+//! Conducts a run: creates its folder, runs its cases in sequence, writes its records.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,109 +8,109 @@ use std::sync::Arc;
 
 use jiff::Zoned;
 
-use super::case::{Course, run_case};
-use super::log::Log;
+use super::case::{RunContext, run_case};
+use super::log::LogFile;
 use super::{Interrupt, Notice};
 use crate::event::Level;
 use crate::measure::Clock;
-use crate::plan::{CasePlan, Plan, Row};
+use crate::plan::{CasePlan, EffectiveValue, Plan};
 use crate::result::{Provenance, Record, Status, WriteError, write_record};
 
-/// How a run is conducted.
+/// Options of a run.
 #[derive(Clone)]
-pub struct Options {
-    /// Whether someone watches: workers then tell of every step.
+pub struct RunOptions {
+    /// Whether progress is displayed, so that workers must report it frequently.
     pub watched: bool,
-    /// The program that is a worker, with its arguments.
+    /// The program and arguments that start a worker.
     pub worker: Vec<OsString>,
     /// The conductor's clock.
     pub clock: Arc<dyn Clock>,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
-pub struct Outcome {
-    /// The run's folder.
+pub struct RunOutcome {
+    /// Folder of the run.
     pub folder: PathBuf,
-    /// The record of every case that began.
+    /// The record of every case that was started.
     pub records: Vec<Record>,
-    /// Records that are not on disk, by their place in `records`.
+    /// Records that could not be written, with their indices in `records`.
     pub unwritten: Vec<(usize, WriteError)>,
-    /// Whether the run was ended before its end.
+    /// Whether the run was interrupted.
     pub interrupted: bool,
 }
 
-impl Outcome {
-    /// Every case is well and its record on disk.
+impl RunOutcome {
+    /// Exit code: every case succeeded and every record was written.
     pub const OK: u8 = 0;
-    /// A case failed.
+    /// Exit code: a case failed.
     pub const FAILED: u8 = 1;
-    /// Records could not be written.
+    /// Exit code: results could not be written.
     pub const UNWRITTEN: u8 = 3;
-    /// Somebody ended the run.
+    /// Exit code: the run was interrupted.
     pub const INTERRUPTED: u8 = 130;
 
-    /// The program's exit code.
+    /// Returns the program's exit code.
     pub fn exit_code(&self) -> u8 {
         if !self.unwritten.is_empty() {
-            Outcome::UNWRITTEN
+            RunOutcome::UNWRITTEN
         } else if self.interrupted {
-            Outcome::INTERRUPTED
+            RunOutcome::INTERRUPTED
         } else if self.records.iter().any(|record| record.status != Status::Ok) {
-            Outcome::FAILED
+            RunOutcome::FAILED
         } else {
-            Outcome::OK
+            RunOutcome::OK
         }
     }
 }
 
-/// A run that could not begin.
+/// An error that prevents a run from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The folder for results cannot be written.
+    /// The results folder is not writable.
     #[error("cannot write results in `{folder}`: {source}")]
     Folder {
-        /// The folder.
+        /// The results folder.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Runs every case of a plan. A case that fails never stops the next.
+/// Runs every case of a plan. The next case runs even if a case fails.
 ///
-/// `rows` are the effective values with their origins, for the records.
+/// `rows` contains the effective settings with their origins, for the records.
 ///
 /// # Errors
-/// When the folder for results cannot be written; nothing was run then.
+/// When the results folder is not writable; then no case was run.
 pub fn conduct(
     plan: &Plan,
-    rows: &[Row],
-    options: &Options,
+    rows: &[EffectiveValue],
+    options: &RunOptions,
     interrupt: &Interrupt,
-    watch: &mut dyn FnMut(&Notice<'_>),
-) -> Result<Outcome, RunError> {
+    notify: &mut dyn FnMut(&Notice<'_>),
+) -> Result<RunOutcome, RunError> {
     let results = &plan.site.flagperf_log_path;
     let unwritable = |source| RunError::Folder { folder: results.clone(), source };
     let folder = make_folder(results).map_err(unwritable)?;
-    let mut log = Log::create(&folder.join("host.out.log"), &plan.site).map_err(unwritable)?;
-    begin_log(&mut log, plan, &folder);
-    watch(&Notice::RunBegins { folder: &folder });
+    let mut log = LogFile::create(&folder.join("host.out.log"), &plan.site).map_err(unwritable)?;
+    log_run_start(&mut log, plan, &folder);
+    notify(&Notice::RunBegins { folder: &folder });
     let program = Provenance::of_this_program();
-    let course = Course { plan, rows, folder: &folder, options, interrupt, program: &program };
+    let context = RunContext { plan, rows, folder: &folder, options, interrupt, program: &program };
     let mut outcome =
-        Outcome { folder: folder.clone(), records: Vec::new(), unwritten: Vec::new(), interrupted: false };
+        RunOutcome { folder: folder.clone(), records: Vec::new(), unwritten: Vec::new(), interrupted: false };
     for (index, case) in plan.cases.iter().enumerate() {
-        // The record of the first case says that the run was interrupted, also when it was so before the case began.
+        // A run that is interrupted before its first case still has a record, which contains the interruption.
         if interrupt.is_set() && !outcome.records.is_empty() {
             break;
         }
-        watch(&Notice::CaseBegins { key: &case.key, number: index + 1, count: plan.cases.len() });
-        log.line(Level::Info, "run", &format!("-== Testcase {} starts ==-", case.key));
-        let record = run_case(&course, case, watch);
+        notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count: plan.cases.len() });
+        log.write_line(Level::Info, "run", &format!("-== Testcase {} starts ==-", case.key));
+        let record = run_case(&context, case, notify);
         let written = write_record(&record, &record_path(&folder, case));
-        end_log(&mut log, &record, written.as_ref().err());
-        watch(&Notice::CaseEnds { record: &record, unwritten: written.as_ref().err() });
+        log_case_end(&mut log, &record, written.as_ref().err());
+        notify(&Notice::CaseEnds { record: &record, unwritten: written.as_ref().err() });
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.records.push(record);
     }
@@ -118,12 +118,12 @@ pub fn conduct(
     Ok(outcome)
 }
 
-/// Where a case's record is.
+/// Returns the path of a case's record.
 fn record_path(folder: &Path, case: &CasePlan) -> PathBuf {
     folder.join(&case.folder).join("record.json")
 }
 
-/// Makes `run<YYYYmmddHHMMSS>`; a second run in the same second gets `_2` after it.
+/// Creates `run<YYYYmmddHHMMSS>`; the name of a second run in the same second ends with `_2`.
 fn make_folder(results: &Path) -> io::Result<PathBuf> {
     fs::create_dir_all(results)?;
     let name = Zoned::now().strftime("run%Y%m%d%H%M%S").to_string();
@@ -140,32 +140,33 @@ fn make_folder(results: &Path) -> io::Result<PathBuf> {
     Err(taken)
 }
 
-fn begin_log(log: &mut Log, plan: &Plan, folder: &Path) {
-    log.line(Level::Info, "plan", "======== Step 1: Check key configs. ========");
+fn log_run_start(log: &mut LogFile, plan: &Plan, folder: &Path) {
+    log.write_line(Level::Info, "plan", "======== Step 1: Check key configs. ========");
     for finding in &plan.findings {
-        log.line(finding.level, "plan", &finding.to_string());
+        log.write_line(finding.level, "plan", &finding.to_string());
     }
-    log.line(Level::Info, "plan", "Get valid cases list......[SUCCESS]");
+    log.write_line(Level::Info, "plan", "Get valid cases list......[SUCCESS]");
     let cases: Vec<String> = plan.cases.iter().map(|case| case.key.to_string()).collect();
-    log.line(Level::Info, "plan", &format!("Prepare to run flagperf Inference benchmarks: {}", cases.join(", ")));
-    log.line(Level::Info, "run", "========= Step 2: Prepare and Run test cases. =========");
-    log.line(Level::Info, "run", &format!("Results in {}", folder.display()));
+    log.write_line(Level::Info, "plan", &format!("Prepare to run flagperf Inference benchmarks: {}", cases.join(", ")));
+    log.write_line(Level::Info, "run", "========= Step 2: Prepare and Run test cases. =========");
+    log.write_line(Level::Info, "run", &format!("Results in {}", folder.display()));
 }
 
-/// FlagPerf's lines at the end of a case: `key : value`, keys 43 and values 23 characters wide.
-fn end_log(log: &mut Log, record: &Record, unwritten: Option<&WriteError>) {
-    log.line(Level::Info, "run", &format!("-== Testcase {} finished ==-", record.key()));
+/// Writes FlagPerf's lines at the end of a case: `key : value`, with 43 columns for keys and 23 for values.
+fn log_case_end(log: &mut LogFile, record: &Record, unwritten: Option<&WriteError>) {
+    log.write_line(Level::Info, "run", &format!("-== Testcase {} finished ==-", record.key()));
     for failure in &record.failures {
-        log.line(Level::Error, "run", &format!("{} [FAILED] {}", record.key(), failure.reason));
+        log.write_line(Level::Error, "run", &format!("{} [FAILED] {}", record.key(), failure.reason));
     }
     if let Some(error) = unwritten {
-        log.line(Level::Error, "run", &error.to_string());
+        log.write_line(Level::Error, "run", &error.to_string());
     }
-    log.line(Level::Info, "run", "=== 2.3 Compilation Case Performance ===");
+    log.write_line(Level::Info, "run", "=== 2.3 Compilation Case Performance ===");
     let info = serde_json::to_string(&record.finish_info).expect("the result is plain data");
-    let info: indexmap::IndexMap<String, serde_json::Value> = serde_json::from_str(&info).expect("it is an object");
+    let info: indexmap::IndexMap<String, serde_json::Value> =
+        serde_json::from_str(&info).expect("the result is a JSON object");
     for (key, value) in info {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        log.line(Level::Info, "run", &format!("{key:<43} : {value:<23}"));
+        log.write_line(Level::Info, "run", &format!("{key:<43} : {value:<23}"));
     }
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C and termination, as a value to look at.
+//! Interruption by Ctrl-C and termination signals, as a flag to poll.
 
 use std::io;
 use std::sync::Arc;
@@ -7,44 +7,44 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
-use super::Outcome;
+use super::RunOutcome;
 
-/// Whether somebody wants the run to end.
+/// A flag that is set when the run is interrupted.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on the first SIGINT, SIGTERM or SIGHUP is noted here, and the second one ends the program at once
-    /// (workers then see their input end, and end too).
+    /// Installs signal handlers: the first SIGINT, SIGTERM or SIGHUP sets the flag, and the second one ends the program
+    /// immediately. The workers then read the end of their input and end too.
     ///
     /// # Errors
-    /// When the system refuses a handler.
+    /// When the system rejects a handler.
     pub fn install() -> io::Result<Self> {
         let interrupt = Interrupt::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: a signal first meets the flag of the one before it, then sets it.
-            flag::register_conditional_shutdown(signal, i32::from(Outcome::INTERRUPTED), Arc::clone(&interrupt.0))?;
+            // The order matters: a signal is first checked against the flag, which only then is set.
+            flag::register_conditional_shutdown(signal, i32::from(RunOutcome::INTERRUPTED), Arc::clone(&interrupt.0))?;
             flag::register(signal, Arc::clone(&interrupt.0))?;
         }
         Ok(interrupt)
     }
 
-    /// Whether the signal has come.
+    /// Whether a signal was received.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// As if the signal had come.
+    /// Sets the flag as a signal does.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// From now on a write beyond the largest file size (`ulimit -f`) fails, where it would have ended the program. (A write
-/// that nobody reads, SIGPIPE, fails in every program of Rust.)
+/// Makes a write beyond the file size limit (`ulimit -f`) return an error instead of ending the program with SIGXFSZ.
+/// Rust programs already ignore SIGPIPE.
 ///
 /// # Errors
-/// When the system refuses a handler.
+/// When the system rejects the handler.
 pub fn survive_file_size_limit() -> io::Result<()> {
     flag::register(SIGXFSZ, Arc::default()).map(drop)
 }

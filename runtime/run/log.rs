@@ -1,4 +1,4 @@
-//! Log files in FlagPerf's form.
+//! Log files in FlagPerf's format.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,83 +10,94 @@ use crate::config::Site;
 use crate::event::Level;
 use crate::text::one_line;
 
-/// Largest log; beyond it only FlagPerf's result is written.
+/// Largest log in bytes. Beyond this limit only FlagPerf's result is written.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// A log file. That it can be written no more stops nothing; the first reason is kept.
+/// A log file. A write error does not stop the run; the first one is kept.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct LogFile {
     file: File,
-    least: Level,
-    says_where: bool,
+    level_min: Level,
+    with_source: bool,
     bytes_max: u64,
     bytes: u64,
-    failure: Option<io::Error>,
+    error: Option<io::Error>,
 }
 
-impl Log {
-    /// A new file that takes lines from `FLAGPERF_LOG_LEVEL` on.
+impl LogFile {
+    /// Creates a log file for lines of at least the level `FLAGPERF_LOG_LEVEL`.
     pub(super) fn create(path: &Path, site: &Site) -> io::Result<Self> {
-        let least = match site.flagperf_log_level.as_str() {
+        let level_min = match site.flagperf_log_level.as_str() {
             "DEBUG" => Level::Debug,
             "WARNING" => Level::Warning,
             "ERROR" => Level::Error,
             _ => Level::Info,
         };
         let file = File::options().create(true).append(true).open(path)?;
-        Ok(Log { file, least, says_where: site.log_call_information, bytes_max: BYTES_MAX, bytes: 0, failure: None })
+        Ok(LogFile {
+            file,
+            level_min,
+            with_source: site.log_call_information,
+            bytes_max: BYTES_MAX,
+            bytes: 0,
+            error: None,
+        })
     }
 
-    /// A line of this level; `source` is where it was said.
-    pub(super) fn line(&mut self, level: Level, source: &str, message: &str) {
+    /// Writes a line of `level`; `source` is the origin of the message.
+    pub(super) fn write_line(&mut self, level: Level, source: &str, message: &str) {
         let name = match level {
             Level::Debug => "DEBUG",
             Level::Info => "INFO",
             Level::Warning => "WARNING",
             Level::Error => "ERROR",
         };
-        if level >= self.least {
-            self.write(name, source, message);
+        if level >= self.level_min {
+            self.write_limited(name, source, message);
         }
     }
 
-    /// A line of one of FlagPerf's own levels (`Init Begin`), which stand just above INFO.
-    pub(super) fn stage(&mut self, name: &str, source: &str, message: &str) {
-        if self.least <= Level::Info {
-            self.write(name, source, message);
+    /// Writes a line of one of FlagPerf's own levels (`Init Begin`), which rank just above INFO.
+    pub(super) fn write_stage(&mut self, name: &str, source: &str, message: &str) {
+        if self.level_min <= Level::Info {
+            self.write_limited(name, source, message);
         }
     }
 
-    /// A line under any name, at any level, and however large the log is.
-    pub(super) fn named(&mut self, name: &str, source: &str, message: &str) {
+    /// Writes a line with any level name, regardless of the minimum level and the size limit.
+    pub(super) fn write_unlimited(&mut self, name: &str, source: &str, message: &str) {
         let time = Zoned::now();
-        // Whatever is said, it is one line: it cannot pass for a line of somebody else.
+        // A message is a single line, so that it cannot imitate lines of another source.
         let (source, message) = (one_line(source), one_line(message));
-        let line = if self.says_where {
+        let line = if self.with_source {
             format!("{} | {name:<8} | {source} - {message}\n", time.strftime("%Y-%m-%d %H:%M:%S%.3f"))
         } else {
             format!("{} - {name} - {message}\n", time.strftime("%Y-%m-%dT%H:%M:%S%.6f%z"))
         };
         self.bytes += line.len() as u64;
-        if let Err(failure) = self.file.write_all(line.as_bytes()) {
-            self.failure.get_or_insert(failure);
+        if let Err(error) = self.file.write_all(line.as_bytes()) {
+            self.error.get_or_insert(error);
         }
     }
 
-    /// A line, while there is room for more.
-    fn write(&mut self, name: &str, source: &str, message: &str) {
+    /// Writes a line unless the log has reached its size limit.
+    fn write_limited(&mut self, name: &str, source: &str, message: &str) {
         if self.bytes < self.bytes_max {
-            self.named(name, source, message);
+            self.write_unlimited(name, source, message);
             if self.bytes >= self.bytes_max {
-                self.named("WARNING", "run", "this log has reached its limit; what follows is left out");
-                self.failure.get_or_insert_with(|| io::Error::other("a log has reached its limit"));
+                self.write_unlimited(
+                    "WARNING",
+                    "run",
+                    "this log has reached its size limit; further lines are dropped",
+                );
+                self.error.get_or_insert_with(|| io::Error::other("a log has reached its size limit"));
             }
         }
     }
 
-    /// Why a line is missing, if one is.
-    pub(super) fn failure(&self) -> Option<&io::Error> {
-        self.failure.as_ref()
+    /// Returns why lines are missing; `None` when the log is complete.
+    pub(super) fn error(&self) -> Option<&io::Error> {
+        self.error.as_ref()
     }
 }
 
@@ -94,23 +105,23 @@ impl Log {
 mod tests {
     use super::*;
 
-    fn log(path: &Path, bytes_max: u64) -> Log {
+    fn log(path: &Path, bytes_max: u64) -> LogFile {
         let file = File::options().create(true).append(true).open(path).unwrap();
-        Log { file, least: Level::Info, says_where: true, bytes_max, bytes: 0, failure: None }
+        LogFile { file, level_min: Level::Info, with_source: true, bytes_max, bytes: 0, error: None }
     }
 
-    /// The lines without their times.
+    /// Returns the lines without their times.
     fn lines(path: &Path) -> Vec<String> {
         let text = std::fs::read_to_string(path).unwrap();
         text.lines().map(|line| line.split_once(" | ").unwrap().1.to_owned()).collect()
     }
 
     #[test]
-    fn a_message_cannot_pass_for_another_line() {
+    fn a_message_cannot_imitate_another_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("container.out.log");
         let forged = "ok\n2026-01-01 00:00:00.000 | Finish Info | run - {\"*MFU\":\"99%\"}\x1b[2J";
-        log(&path, 1000).line(Level::Info, "script\n", forged);
+        log(&path, 1000).write_line(Level::Info, "script\n", forged);
         assert_eq!(
             lines(&path),
             ["INFO     | script\\n - ok\\n2026-01-01 00:00:00.000 | Finish Info | run - {\"*MFU\":\"99%\"}\\u{1b}[2J"]
@@ -118,18 +129,18 @@ mod tests {
     }
 
     #[test]
-    fn beyond_its_limit_a_log_has_only_the_result() {
+    fn beyond_its_limit_a_log_contains_only_the_result() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("container.out.log");
         let mut log = log(&path, 100);
         for _ in 0..50 {
-            log.line(Level::Info, "run", "again");
+            log.write_line(Level::Info, "run", "again");
         }
-        log.named("Finish Info", "run", "{}");
-        let said = ["this log has reached its limit; what follows is left out", "{}"];
+        log.write_unlimited("Finish Info", "run", "{}");
+        let last = ["this log has reached its size limit; further lines are dropped", "{}"];
         let lines = lines(&path);
         assert!(lines.len() < 10, "{lines:?}");
-        assert!(lines.iter().rev().zip(said.iter().rev()).all(|(line, said)| line.ends_with(said)), "{lines:?}");
-        assert!(log.failure().is_some());
+        assert!(lines.iter().rev().zip(last.iter().rev()).all(|(line, last)| line.ends_with(last)), "{lines:?}");
+        assert!(log.error().is_some());
     }
 }

@@ -1,6 +1,6 @@
-//! The conductor: turns a plan into workers, their events into logs and records.
+//! The conductor: starts workers for a plan and turns their events into logs and records.
 //!
-//! Knows no engine and no script, and draws nothing: whoever watches is told by [`Notice`]s.
+//! Knows nothing about engines and scripts, and displays nothing: the display receives [`Notice`]s.
 
 mod caches;
 mod case;
@@ -14,6 +14,6 @@ mod phase;
 mod testing;
 mod worker_log;
 
-pub use conduct::{Options, Outcome, RunError, conduct};
+pub use conduct::{RunError, RunOptions, RunOutcome, conduct};
 pub use interrupt::{Interrupt, survive_file_size_limit};
 pub use notice::Notice;

@@ -1,4 +1,4 @@
-//! What whoever watches a run is told.
+//! Notices: what the conductor reports to the display of a run.
 
 use std::path::Path;
 
@@ -7,35 +7,35 @@ use crate::event::Event;
 use crate::result::{Record, WriteError};
 use crate::step::Phase;
 
-/// Something happened in a run.
+/// Something that happened in a run.
 #[derive(Debug)]
 pub enum Notice<'a> {
-    /// The run's folder is made.
+    /// The run begins; its folder exists.
     RunBegins {
-        /// The folder.
+        /// Folder of the run.
         folder: &'a Path,
     },
     /// A case begins.
     CaseBegins {
-        /// Which.
+        /// The case.
         key: &'a CaseKey,
-        /// Its place, from 1.
+        /// Number of the case, from 1.
         number: usize,
-        /// Number of cases.
+        /// Number of cases in the run.
         count: usize,
     },
-    /// A worker said something.
+    /// A worker emitted an event.
     Event {
-        /// Its phase.
+        /// Phase of the worker.
         phase: Phase,
-        /// What it said.
+        /// The event.
         event: &'a Event,
     },
-    /// A case ended, well or not; its record is on disk, or `unwritten` says why not.
+    /// A case ended, with or without success.
     CaseEnds {
         /// The record.
         record: &'a Record,
-        /// Why the record is not on disk.
+        /// Why the record could not be written; `None` when it is on disk.
         unwritten: Option<&'a WriteError>,
     },
 }

@@ -1,28 +1,29 @@
-//! One worker: started, fed its job, listened to, ended.
+//! Runs one phase: starts a worker, sends it the job, reads its events and ends it.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Interrupt, Options};
+use super::{Interrupt, RunOptions};
 use crate::event::{Event, Failure, LINE_BYTES_MAX};
-use crate::host::{Ending, LeftBehind, Next, Process, Program};
+use crate::host::{Ending, LeftoverProcess, Process, ProcessEvent, Program};
 use crate::measure::Nanos;
 use crate::plan::Job;
-use crate::result::{Arrival, FailureRecord, PhaseCollector, PhaseRecord};
-use crate::text::{cut, one_line};
+use crate::result::{FailureRecord, PhaseCollector, PhaseRecord, ReceivedEvent};
+use crate::text::{one_line, truncate};
 use crate::units::Seconds;
 
-/// How long the conductor listens before it looks at the time and at interrupts.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// How often the memory of the worker and of what it started is looked at, where it has a limit.
-const MEMORY_EVERY: Seconds = Seconds(0.25);
-/// Bytes of a line that is no event which are shown, and which are kept.
-const SHOWN: usize = 200;
-const KEPT: usize = 64 << 10;
+/// Longest wait for a line before the conductor checks the time limit and interrupts.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Time between two checks of the memory of the worker and of the processes that it started, when it has a limit.
+const MEMORY_INTERVAL: Seconds = Seconds(0.25);
+/// Bytes of a line that is not an event that are quoted in the failure.
+const INVALID_BYTES_SHOWN: usize = 200;
+/// Bytes of a line that is not an event that are written to the log.
+const INVALID_BYTES_LOGGED: usize = 64 << 10;
 
-/// What came of a phase.
+/// The outcome of a phase.
 pub(super) struct PhaseOutcome {
     pub(super) record: PhaseRecord,
     pub(super) warnings: Vec<String>,
@@ -36,16 +37,16 @@ pub(super) enum PhaseEnd {
     Interrupted,
 }
 
-/// Runs a phase to its end. `output` is the file for what the worker writes and is no event.
+/// Runs a phase to its end. `output` is the file for everything that the worker writes except events.
 pub(super) fn run_phase(
     job: &Job,
     output: &Path,
-    options: &Options,
+    options: &RunOptions,
     interrupt: &Interrupt,
-    hear: &mut dyn FnMut(Arrival<'_>),
+    on_event: &mut dyn FnMut(ReceivedEvent<'_>),
 ) -> PhaseOutcome {
-    let began = options.clock.now();
-    let mut collector = PhaseCollector::new(job.phase, began);
+    let started = options.clock.now();
+    let mut collector = PhaseCollector::new(job.phase, started);
     let job_line = serde_json::to_string(job).expect("a job is plain data") + "\n";
     let program = Program {
         argv: options.worker.clone(),
@@ -57,148 +58,149 @@ pub(super) fn run_phase(
         Ok(process) => process,
         Err(error) => {
             let failure = Failure { step: None, reason: error.to_string(), hint: String::new() };
-            return outcome(job, collector, options, None, Stop::Failed(failure), Vec::new());
+            return conclude_phase(job, collector, options, None, StopReason::Failed(failure), Vec::new());
         }
     };
-    let stop = listen(&mut process, job, began, output, options, interrupt, &mut collector, hear);
+    let stop = read_events(&mut process, job, started, output, options, interrupt, &mut collector, on_event);
     let ending = match stop {
-        Stop::Ended(ending) => ending,
+        StopReason::Ended(ending) => ending,
         _ => process.kill(),
     };
     let stderr = process.last_stderr_lines();
-    // A worker that was killed has not tidied up; mostly there is nothing.
+    // A worker that was killed has not removed its scratch folder; usually the folder does not exist.
     let _ = std::fs::remove_dir_all(job.scratch());
-    let mut outcome = outcome(job, collector, options, Some(ending), stop, stderr);
-    outcome.warnings.extend(process.left_behind().iter().map(left_behind));
+    let mut outcome = conclude_phase(job, collector, options, Some(ending), stop, stderr);
+    outcome.warnings.extend(process.leftovers().iter().map(left_behind_warning));
     outcome
 }
 
-/// Why the conductor stopped listening.
-enum Stop {
+/// Why the conductor stopped reading events.
+enum StopReason {
     Ended(Ending),
     Failed(Failure),
     Interrupted,
 }
 
 #[expect(clippy::too_many_arguments, reason = "the state of one phase, used nowhere else")]
-fn listen(
+fn read_events(
     process: &mut Process,
     job: &Job,
-    began: Nanos,
+    started: Nanos,
     output: &Path,
-    options: &Options,
+    options: &RunOptions,
     interrupt: &Interrupt,
     collector: &mut PhaseCollector,
-    hear: &mut dyn FnMut(Arrival<'_>),
-) -> Stop {
-    let mut looked = began;
+    on_event: &mut dyn FnMut(ReceivedEvent<'_>),
+) -> StopReason {
+    let mut memory_checked = started;
     loop {
-        match process.next(PATIENCE) {
-            Next::Line(at, line) => match Event::from_line(&line) {
+        match process.next_event(POLL_INTERVAL) {
+            ProcessEvent::Line(at, line) => match Event::from_line(&line) {
                 Ok(event) => {
-                    let arrival = Arrival { at, event: &event };
-                    collector.take(arrival);
-                    hear(arrival);
+                    let received = ReceivedEvent { at, event: &event };
+                    collector.add(received);
+                    on_event(received);
                 }
                 Err(error) => {
-                    keep(output, &line);
-                    return Stop::Failed(no_event(&line, &error));
+                    append_line(output, &line);
+                    return StopReason::Failed(invalid_event(&line, &error));
                 }
             },
-            Next::Silence => {}
-            Next::Ended(ending) => return Stop::Ended(ending),
+            ProcessEvent::Silence => {}
+            ProcessEvent::Ended(ending) => return StopReason::Ended(ending),
         }
         if interrupt.is_set() {
-            return Stop::Interrupted;
+            return StopReason::Interrupted;
         }
         let now = options.clock.now();
-        if now.since(began).0 > job.limits.phase_time_s.0 {
-            return Stop::Failed(too_long(job));
+        if now.since(started).0 > job.limits.phase_time_s.0 {
+            return StopReason::Failed(time_exceeded(job));
         }
-        if let Some(limit) = memory_limit(job).filter(|_| now.since(looked).0 >= MEMORY_EVERY.0) {
-            looked = now;
-            if let Some(bytes) = process.memory_beyond(limit) {
-                return Stop::Failed(too_large(bytes, limit));
+        if let Some(limit) = memory_limit(job).filter(|_| now.since(memory_checked).0 >= MEMORY_INTERVAL.0) {
+            memory_checked = now;
+            if let Some(bytes) = process.memory_above(limit) {
+                return StopReason::Failed(memory_exceeded(bytes, limit));
             }
         }
     }
 }
 
-/// WORKER_MEMORY in bytes, where it is set.
+/// Returns `WORKER_MEMORY` in bytes; `None` when it is not set.
 fn memory_limit(job: &Job) -> Option<u64> {
     Some(job.limits.worker_memory_bytes.0).filter(|bytes| *bytes > 0)
 }
 
-fn outcome(
+fn conclude_phase(
     job: &Job,
     collector: PhaseCollector,
-    options: &Options,
+    options: &RunOptions,
     ending: Option<Ending>,
-    stop: Stop,
+    stop: StopReason,
     stderr: Vec<String>,
 ) -> PhaseOutcome {
-    let told = collector.failure().cloned();
+    let reported = collector.failure().cloned();
     let (step, finished) = (collector.step(), collector.is_finished());
     let failed = |failure: Failure| {
-        let Failure { step: told_step, reason, hint } = failure;
-        PhaseEnd::Failed(FailureRecord { phase: Some(job.phase), step: told_step.or(step), reason, hint, stderr })
+        let Failure { step: failed_step, reason, hint } = failure;
+        PhaseEnd::Failed(FailureRecord { phase: Some(job.phase), step: failed_step.or(step), reason, hint, stderr })
     };
-    let end = match (stop, told) {
-        (Stop::Interrupted, _) => PhaseEnd::Interrupted,
-        (_, Some(failure)) | (Stop::Failed(failure), None) => failed(failure),
-        (Stop::Ended(Ending::Exited(0)), None) if finished => PhaseEnd::Finished,
-        (Stop::Ended(ending), None) => failed(ended(job, ending, finished)),
+    let end = match (stop, reported) {
+        (StopReason::Interrupted, _) => PhaseEnd::Interrupted,
+        (_, Some(failure)) | (StopReason::Failed(failure), None) => failed(failure),
+        (StopReason::Ended(Ending::Exited(0)), None) if finished => PhaseEnd::Finished,
+        (StopReason::Ended(ending), None) => failed(unexpected_end(job, ending, finished)),
     };
     let ending = ending.map(|ending| ending.to_string());
     let (record, warnings) = collector.finish(options.clock.now(), ending);
     PhaseOutcome { record, warnings, end }
 }
 
-fn ended(job: &Job, ending: Ending, finished: bool) -> Failure {
+fn unexpected_end(job: &Job, ending: Ending, finished: bool) -> Failure {
     let when = if finished { "after it had finished" } else { "before it had finished" };
     let hint = match (&job.engine.library, ending) {
         (Some(library), _) => {
-            format!("the plug-in `{}` ran in it; its last lines are in stdout_err.out.log", library.display())
+            format!("the worker ran the plug-in `{}`; its last lines are in stdout_err.out.log", library.display())
         }
         (None, Ending::Killed(_)) => {
-            "`dmesg` may say more; a smaller `batch_size` or `num_workers` needs less memory".to_owned()
+            "`dmesg` may show the cause; a smaller `batch_size` or `num_workers` needs less memory".to_owned()
         }
-        (None, Ending::Exited(_) | Ending::Stuck) => "its last lines are in stdout_err.out.log".to_owned(),
+        (None, Ending::Exited(_) | Ending::Stuck) => "the worker's last lines are in stdout_err.out.log".to_owned(),
     };
     Failure { step: None, reason: format!("the worker ended {when}: {ending}"), hint }
 }
 
-fn too_long(job: &Job) -> Failure {
+fn time_exceeded(job: &Job) -> Failure {
     let reason = format!("the phase took longer than {} s and was killed", job.limits.phase_time_s.0);
-    Failure { step: None, reason, hint: "PHASE_TIMEOUT in host.yaml is the limit, in seconds".to_owned() }
+    Failure { step: None, reason, hint: "`PHASE_TIMEOUT` in host.yaml sets the limit in seconds".to_owned() }
 }
 
-fn too_large(bytes: u64, limit: u64) -> Failure {
-    let reason = format!("the worker and the processes it started held {bytes} bytes of memory, the limit is {limit}");
-    let hint = "WORKER_MEMORY in host.yaml is the limit; a smaller `batch_size` or `num_workers` needs less".to_owned();
+fn memory_exceeded(bytes: u64, limit: u64) -> Failure {
+    let reason = format!("the worker and the processes it started used {bytes} bytes of memory (limit: {limit})");
+    let hint =
+        "`WORKER_MEMORY` in host.yaml sets the limit; a smaller `batch_size` or `num_workers` needs less".to_owned();
     Failure { step: None, reason, hint }
 }
 
-fn left_behind(left: &LeftBehind) -> String {
-    let what = if left.ended { "it was killed" } else { "it was killed and is still there" };
-    format!("the worker left a process behind, in a group of its own: {} (`{}`); {what}", left.pid, left.command)
+fn left_behind_warning(left: &LeftoverProcess) -> String {
+    let what = if left.ended { "it was killed" } else { "it was killed but still exists" };
+    format!("the worker left a process behind in another process group: {} (`{}`); {what}", left.pid, left.command)
 }
 
-fn no_event(line: &str, error: &serde_json::Error) -> Failure {
-    let shown = one_line(cut(line, SHOWN).as_ref()).into_owned();
+fn invalid_event(line: &str, error: &serde_json::Error) -> Failure {
+    let shown = one_line(truncate(line, INVALID_BYTES_SHOWN).as_ref()).into_owned();
     let reason = if line.len() >= LINE_BYTES_MAX {
         format!("the worker wrote an event of more than {LINE_BYTES_MAX} bytes: `{shown}`")
     } else {
-        format!("the worker wrote what is no event: `{shown}` ({error})")
+        format!("the worker wrote a line that is not an event: `{shown}` ({error})")
     };
-    let hint = "only events may be on a worker's standard output: does a library write there?".to_owned();
+    let hint = "only events may be written to a worker's standard output: does a library write to it?".to_owned();
     Failure { step: None, reason, hint }
 }
 
-/// Keeps a line that is no event; that it cannot be kept adds nothing to the failure it causes.
-fn keep(output: &Path, line: &str) {
+/// Appends a line that is not an event to the log. Errors are ignored because the line already causes a failure.
+fn append_line(output: &Path, line: &str) {
     if let Ok(mut file) = File::options().append(true).open(output) {
-        let _ = writeln!(file, "{}", one_line(&cut(line, KEPT)));
+        let _ = writeln!(file, "{}", one_line(&truncate(line, INVALID_BYTES_LOGGED)));
     }
 }
 
@@ -222,20 +224,25 @@ mod tests {
         run(script, job, &Interrupt::default(), &mut |_| {})
     }
 
-    fn run(script: &str, job: Job, interrupt: &Interrupt, hear: &mut dyn FnMut(Arrival<'_>)) -> (PhaseOutcome, String) {
+    fn run(
+        script: &str,
+        job: Job,
+        interrupt: &Interrupt,
+        on_event: &mut dyn FnMut(ReceivedEvent<'_>),
+    ) -> (PhaseOutcome, String) {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options {
+        let options = RunOptions {
             watched: false,
             worker: vec!["/bin/sh".into(), "-c".into(), script.into()],
             clock: Arc::new(MonotonicClock::start()),
         };
         let output = folder.path().join("stdout_err.out.log");
-        let outcome = run_phase(&job, &output, &options, interrupt, hear);
+        let outcome = run_phase(&job, &output, &options, interrupt, on_event);
         (outcome, std::fs::read_to_string(output).unwrap())
     }
 
-    fn reason(outcome: &PhaseOutcome) -> &FailureRecord {
-        let PhaseEnd::Failed(failure) = &outcome.end else { panic!("it did not fail") };
+    fn failure(outcome: &PhaseOutcome) -> &FailureRecord {
+        let PhaseEnd::Failed(failure) = &outcome.end else { panic!("the phase did not fail") };
         failure
     }
 
@@ -243,92 +250,95 @@ mod tests {
     const FINISHED: &str = r#"echo '{"event":"finished","memory_bytes_max":5}'"#;
 
     #[test]
-    fn a_worker_that_finishes_and_exits_with_zero_is_well() {
+    fn a_worker_that_finishes_and_exits_with_zero_succeeds() {
         let (outcome, _) = worker(&format!("read job; {BEGIN}; {FINISHED}"), 60.0);
         assert!(matches!(outcome.end, PhaseEnd::Finished));
         assert_eq!(outcome.record.memory_bytes_max.unwrap().0, 5);
     }
 
     #[test]
-    fn a_killed_worker_keeps_its_step_its_signal_and_its_last_words() {
-        let (outcome, log) = worker(&format!("{BEGIN}; echo last words >&2; kill -9 $$"), 60.0);
-        let failure = reason(&outcome);
+    fn the_failure_of_a_killed_worker_has_its_step_its_signal_and_its_last_lines() {
+        let (outcome, log) = worker(&format!("{BEGIN}; echo last line >&2; kill -9 $$"), 60.0);
+        let failure = failure(&outcome);
         assert_eq!(
             failure.reason,
             "the worker ended before it had finished: killed by signal 9 (SIGKILL): perhaps out of memory"
         );
-        assert_eq!((failure.step, &failure.stderr[..]), (Some(Step::Inference), &["last words".to_owned()][..]));
-        assert_eq!(log, "last words\n");
-        assert_eq!(outcome.record.steps.len(), 1, "what was heard before is kept");
+        assert_eq!((failure.step, &failure.stderr[..]), (Some(Step::Inference), &["last line".to_owned()][..]));
+        assert_eq!(log, "last line\n");
+        assert_eq!(outcome.record.steps.len(), 1, "earlier events are kept");
     }
 
     #[test]
-    fn a_worker_that_writes_garbage_fails_with_the_line() {
+    fn the_failure_of_a_worker_that_writes_garbage_quotes_the_line() {
         let (outcome, log) = worker("echo Loading model...; sleep 600", 60.0);
-        assert!(reason(&outcome).reason.starts_with("the worker wrote what is no event: `Loading model...`"));
+        assert!(
+            failure(&outcome).reason.starts_with("the worker wrote a line that is not an event: `Loading model...`")
+        );
         assert_eq!(log, "Loading model...\n");
     }
 
     #[test]
-    fn a_worker_that_hangs_is_killed_at_the_limit() {
+    fn a_worker_that_hangs_is_killed_at_the_time_limit() {
         let (outcome, _) = worker(&format!("{BEGIN}; exec sleep 600"), 0.3);
-        assert_eq!(reason(&outcome).reason, "the phase took longer than 0.3 s and was killed");
+        assert_eq!(failure(&outcome).reason, "the phase took longer than 0.3 s and was killed");
         assert_eq!(outcome.record.ending.as_deref(), Some("killed by signal 15 (SIGTERM)"));
     }
 
     #[test]
-    fn what_the_worker_says_of_its_failure_stands_before_its_status() {
+    fn a_failure_reported_by_the_worker_takes_precedence_over_its_exit_status() {
         let script = r#"echo '{"event":"failed","step":"build","reason":"no data","hint":"draw some"}'; exit 1"#;
         let (outcome, _) = worker(script, 60.0);
-        let failure = reason(&outcome);
+        let failure = failure(&outcome);
         assert_eq!((failure.step, failure.reason.as_str()), (Some(Step::Build), "no data"));
         assert_eq!(failure.hint, "draw some");
     }
 
-    /// Starts a process in a session of its own that keeps standard error open, and tells its number there.
-    const LEAVE: &str = "setsid sleep 600 & p=$!; until [ \"$(cat /proc/$p/comm)\" = sleep ]; do :; done; echo $p >&2";
+    /// Starts a process in its own session that keeps standard error open, and writes its process id there.
+    const LEAVE_PROCESS: &str =
+        "setsid sleep 600 & p=$!; until [ \"$(cat /proc/$p/comm)\" = sleep ]; do :; done; echo $p >&2";
 
     #[test]
-    fn a_process_that_keeps_standard_error_open_holds_up_nothing_and_is_named() {
-        let (outcome, log) = worker(&format!("read job; {LEAVE}; {BEGIN}; {FINISHED}"), 60.0);
+    fn a_process_that_keeps_standard_error_open_does_not_delay_the_phase_and_is_named() {
+        let (outcome, log) = worker(&format!("read job; {LEAVE_PROCESS}; {BEGIN}; {FINISHED}"), 60.0);
         assert!(matches!(outcome.end, PhaseEnd::Finished));
         let pid = log.trim();
         let expected =
-            format!("the worker left a process behind, in a group of its own: {pid} (`sleep 600`); it was killed");
+            format!("the worker left a process behind in another process group: {pid} (`sleep 600`); it was killed");
         assert_eq!(outcome.warnings, [expected]);
     }
 
     #[test]
-    fn an_interrupt_ends_the_sessions_that_a_worker_began() {
+    fn an_interrupt_ends_the_sessions_that_a_worker_started() {
         let interrupt = Interrupt::default();
-        let script = format!("{LEAVE}; {BEGIN}; exec sleep 600");
+        let script = format!("{LEAVE_PROCESS}; {BEGIN}; exec sleep 600");
         let (outcome, log) = run(&script, testing::job(), &interrupt, &mut |_| interrupt.set());
         assert!(matches!(outcome.end, PhaseEnd::Interrupted));
         assert!(outcome.warnings[0].contains(&format!(" {} (`sleep 600`); it was killed", log.trim())));
     }
 
     #[test]
-    fn memory_of_what_the_worker_started_counts_towards_its_limit() {
+    fn memory_of_processes_that_the_worker_started_counts_towards_its_limit() {
         let script = format!("{BEGIN}; cat /dev/zero | tail -c 300000000 & wait");
         let (outcome, _) = limited(&script, 60.0, 64 << 20);
-        let failure = reason(&outcome);
-        assert!(failure.reason.starts_with("the worker and the processes it started held "), "{failure:?}");
-        assert!(failure.reason.ends_with(" bytes of memory, the limit is 67108864"), "{failure:?}");
-        assert!(failure.hint.starts_with("WORKER_MEMORY in host.yaml is the limit"), "{failure:?}");
+        let failure = failure(&outcome);
+        assert!(failure.reason.starts_with("the worker and the processes it started used "), "{failure:?}");
+        assert!(failure.reason.ends_with(" bytes of memory (limit: 67108864)"), "{failure:?}");
+        assert!(failure.hint.starts_with("`WORKER_MEMORY` in host.yaml sets the limit"), "{failure:?}");
     }
 
     #[test]
-    fn an_event_that_is_too_long_is_named_by_its_length() {
+    fn an_event_longer_than_the_limit_fails_the_phase() {
         let script = r#"printf '{"event":"log","level":"info","source":"x","message":"'; head -c 20000000 /dev/zero | tr '\0' x"#;
         let (outcome, log) = worker(script, 60.0);
-        assert!(reason(&outcome).reason.starts_with("the worker wrote an event of more than 16777216 bytes: `{"));
+        assert!(failure(&outcome).reason.starts_with("the worker wrote an event of more than 16777216 bytes: `{"));
         assert!(log.len() < 70_000, "{}", log.len());
     }
 
     #[test]
-    fn a_worker_has_the_variables_of_its_job() {
+    fn a_worker_has_the_environment_variables_of_its_job() {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options {
+        let options = RunOptions {
             watched: false,
             worker: vec!["/bin/sh".into(), "-c".into(), "echo sees $FLAGPERF_TEST_DEVICES >&2".into()],
             clock: Arc::new(MonotonicClock::start()),
@@ -341,8 +351,8 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_exits_in_silence_fails() {
+    fn a_worker_that_exits_without_events_fails() {
         let (outcome, _) = worker("exit 0", 60.0);
-        assert_eq!(reason(&outcome).reason, "the worker ended before it had finished: exited with status 0");
+        assert_eq!(failure(&outcome).reason, "the worker ended before it had finished: exited with status 0");
     }
 }

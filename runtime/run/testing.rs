@@ -3,10 +3,10 @@
 use indexmap::IndexMap;
 
 use crate::config::Parameters;
-use crate::plan::{EngineChoice, Job, Limits, Settings};
+use crate::plan::{CaseSettings, EngineChoice, Job, Limits};
 use crate::step::Phase;
 
-/// A job of the null engine; its folders are not there.
+/// Creates a job for the null engine, with folders that do not exist.
 pub fn job() -> Job {
     Job {
         case: "case".into(),
@@ -16,7 +16,7 @@ pub fn job() -> Job {
         scripts: "scripts/case".into(),
         data_dir: "data".into(),
         log_dir: "log".into(),
-        settings: Settings {
+        settings: CaseSettings {
             batch_size: 4,
             flops: "1e9".into(),
             flops_per_sample: 1e9,

@@ -1,20 +1,20 @@
-//! The program's allocator: the system's, with every byte counted, for the whole worker and for the script that runs
-//! on a thread.
+//! The program's global allocator: the system allocator, with the heap of the whole worker and of the script running on
+//! each thread counted in bytes.
 //!
-//! Counting never refuses an ordinary allocation; scripts look at their count and stop themselves (`budget`). Beyond a
-//! hard limit the process ends before the memory is taken, so that a script or a model never takes the machine down.
-//! Knows no script.
+//! Counting never refuses an ordinary allocation: `budget` compares a script's count with its limit and stops the
+//! script. Beyond a hard limit the process exits before the memory is allocated, so that neither a script nor a model
+//! can take the machine down. Knows nothing about the content of scripts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::Write;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Exit status of a process that ended because a hard limit of memory was reached.
+/// Exit status of a process that reached a hard memory limit.
 pub const MEMORY_EXIT_STATUS: i32 = 71;
 
-/// A thread reports what it took to the worker's total in steps of this many bytes, so that threads do not share a
-/// cache line at every allocation. The total is inexact by so much for each thread.
+/// A thread adds to the worker's total in steps of this many bytes, so that threads do not contend for one cache line
+/// at every allocation. The total is therefore inexact by up to this amount per thread.
 const REPORT_STEP: i64 = 64 << 10;
 
 #[global_allocator]
@@ -24,13 +24,13 @@ static WORKER: AtomicI64 = AtomicI64::new(0);
 static WORKER_LIMIT: AtomicI64 = AtomicI64::new(i64::MAX);
 
 thread_local! {
-    // Constant and without a destructor: reading it never allocates.
-    static THREAD: Counts = const {
-        Counts { script: Cell::new(0), script_limit: Cell::new(i64::MAX), unreported: Cell::new(0) }
+    // Constant-initialised and without a destructor, so that reading it never allocates.
+    static THREAD: ThreadCounters = const {
+        ThreadCounters { script: Cell::new(0), script_limit: Cell::new(i64::MAX), unreported: Cell::new(0) }
     };
 }
 
-struct Counts {
+struct ThreadCounters {
     script: Cell<i64>,
     script_limit: Cell<i64>,
     unreported: Cell<i64>,
@@ -38,73 +38,73 @@ struct Counts {
 
 struct CountingAllocator;
 
-// SAFETY: every call is passed to the system's allocator with its arguments unchanged; counting touches no memory that
-// is handed out, does not allocate and does not unwind.
+// SAFETY: every call is forwarded to the system allocator with unchanged arguments. Counting does not touch the
+// allocated memory, does not allocate and does not unwind.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        take(layout.size());
-        // SAFETY: the caller keeps `alloc`'s contract.
-        given(unsafe { System.alloc(layout) }, layout.size())
+        count_allocation(layout.size());
+        // SAFETY: the caller upholds the contract of `alloc`.
+        uncount_if_null(unsafe { System.alloc(layout) }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        take(layout.size());
-        // SAFETY: the caller keeps `alloc_zeroed`'s contract.
-        given(unsafe { System.alloc_zeroed(layout) }, layout.size())
+        count_allocation(layout.size());
+        // SAFETY: the caller upholds the contract of `alloc_zeroed`.
+        uncount_if_null(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        give_back(layout.size());
-        // SAFETY: the caller keeps `dealloc`'s contract.
+        count_release(layout.size());
+        // SAFETY: the caller upholds the contract of `dealloc`.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // The old block lives until its content has moved.
-        take(size);
-        // SAFETY: the caller keeps `realloc`'s contract.
-        let moved = given(unsafe { System.realloc(pointer, layout, size) }, size);
+        // Both blocks count until the content has moved, because the old one is freed only then.
+        count_allocation(size);
+        // SAFETY: the caller upholds the contract of `realloc`.
+        let moved = uncount_if_null(unsafe { System.realloc(pointer, layout, size) }, size);
         if !moved.is_null() {
-            give_back(layout.size());
+            count_release(layout.size());
         }
         moved
     }
 }
 
-fn given(pointer: *mut u8, size: usize) -> *mut u8 {
+fn uncount_if_null(pointer: *mut u8, size: usize) -> *mut u8 {
     if pointer.is_null() {
-        give_back(size);
+        count_release(size);
     }
     pointer
 }
 
-fn take(size: usize) {
+fn count_allocation(size: usize) {
     // A layout is never larger than `isize::MAX`.
     let size = size as i64;
-    // `try_with` fails only while a thread ends; what it takes then goes uncounted.
+    // `try_with` fails only while a thread exits; its allocations are not counted then.
     let _ = THREAD.try_with(|thread| {
         let script = thread.script.get() + size;
         if script > thread.script_limit.get() {
-            end("a script's memory", "script_memory_bytes", script, thread.script_limit.get());
+            exit_out_of_memory("a script's memory", "script_memory_bytes", script, thread.script_limit.get());
         }
         thread.script.set(script);
-        let worker = report(thread, size);
+        let worker = add_to_worker_total(thread, size);
         let limit = WORKER_LIMIT.load(Ordering::Relaxed);
         if worker.is_some_and(|worker| worker > limit) {
-            end("the worker's memory", "worker_memory_bytes", worker.unwrap_or(limit), limit);
+            exit_out_of_memory("the worker's memory", "worker_memory_bytes", worker.unwrap_or(limit), limit);
         }
     });
 }
 
-fn give_back(size: usize) {
+fn count_release(size: usize) {
     let _ = THREAD.try_with(|thread| {
         thread.script.set(thread.script.get() - size as i64);
-        report(thread, -(size as i64));
+        add_to_worker_total(thread, -(size as i64));
     });
 }
 
-/// Adds to the worker's total once enough has come together; returns the total then.
-fn report(thread: &Counts, bytes: i64) -> Option<i64> {
+/// Adds `bytes` to the worker's total once [`REPORT_STEP`] bytes have accumulated, and then returns the total.
+fn add_to_worker_total(thread: &ThreadCounters, bytes: i64) -> Option<i64> {
     let unreported = thread.unreported.get() + bytes;
     if unreported.abs() < REPORT_STEP {
         thread.unreported.set(unreported);
@@ -114,14 +114,14 @@ fn report(thread: &Counts, bytes: i64) -> Option<i64> {
     Some(WORKER.fetch_add(unreported, Ordering::Relaxed) + unreported)
 }
 
-/// Ends the process with one line on standard error, without allocating.
-fn end(whose: &str, setting: &str, bytes: i64, limit: i64) -> ! {
+/// Exits the process after one line on standard error, without allocating.
+fn exit_out_of_memory(whose: &str, setting: &str, bytes: i64, limit: i64) -> ! {
     let mut line = [0u8; 200];
     let length = line.len();
     let mut rest = &mut line[..];
     let _ = writeln!(
         rest,
-        "out of memory: {whose} would be {bytes} bytes, the limit is {limit} (`{setting}`); the worker ends"
+        "out of memory: {whose} would reach {bytes} bytes, the limit is {limit} (`{setting}`); the worker exits"
     );
     let unused = rest.len();
     let _ = nix::unistd::write(std::io::stderr(), &line[..length - unused]);
@@ -129,40 +129,40 @@ fn end(whose: &str, setting: &str, bytes: i64, limit: i64) -> ! {
     unsafe { nix::libc::_exit(MEMORY_EXIT_STATUS) }
 }
 
-/// Bytes on the heap of the whole process, to within 64 KiB a thread.
-pub fn worker_bytes() -> u64 {
+/// Returns the bytes on the heap of the whole process, accurate to 64 KiB per thread.
+pub fn worker_heap_bytes() -> u64 {
     u64::try_from(WORKER.load(Ordering::Relaxed)).unwrap_or(0)
 }
 
-/// Ends the process once its heap would grow beyond `bytes`; 0 is no limit.
-pub fn limit_worker(bytes: u64) {
+/// Makes the process exit before its heap grows beyond `bytes`; 0 means no limit.
+pub fn limit_worker_memory(bytes: u64) {
     let limit = if bytes == 0 { i64::MAX } else { i64::try_from(bytes).unwrap_or(i64::MAX) };
     WORKER_LIMIT.store(limit, Ordering::Relaxed);
 }
 
-/// Bytes that this thread took and did not give back since counting began with [`Counting::begin`].
-pub(super) fn script_bytes() -> i64 {
+/// Returns the bytes that this thread has allocated and not freed since the current [`MemoryScope::begin`].
+pub(super) fn script_heap_bytes() -> i64 {
     THREAD.with(|thread| thread.script.get())
 }
 
-/// A stretch of this thread's work that is counted on its own; dropping it goes on with the count before.
-pub(super) struct Counting {
+/// A scope in which this thread's allocations are counted separately; dropping it restores the previous count.
+pub(super) struct MemoryScope {
     script: i64,
     script_limit: i64,
 }
 
-impl Counting {
-    /// Counts from `held` bytes; beyond `limit` the process ends.
+impl MemoryScope {
+    /// Starts counting at `held` bytes; the process exits when the count would exceed `limit`.
     pub(super) fn begin(held: i64, limit: u64) -> Self {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        THREAD.with(|thread| Counting {
+        THREAD.with(|thread| MemoryScope {
             script: thread.script.replace(held),
             script_limit: thread.script_limit.replace(limit),
         })
     }
 }
 
-impl Drop for Counting {
+impl Drop for MemoryScope {
     fn drop(&mut self) {
         THREAD.with(|thread| {
             thread.script.set(self.script);
@@ -176,23 +176,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stretch_of_work_is_counted_on_its_own() {
-        let outer = Counting::begin(0, u64::MAX);
+    fn each_scope_counts_its_own_allocations() {
+        let outer = MemoryScope::begin(0, u64::MAX);
         let kept = vec![0u8; 1000];
-        let inner = Counting::begin(0, u64::MAX);
+        let inner = MemoryScope::begin(0, u64::MAX);
         let more = vec![0u8; 500];
-        assert_eq!(script_bytes(), 500);
+        assert_eq!(script_heap_bytes(), 500);
         drop(more);
-        assert_eq!(script_bytes(), 0);
+        assert_eq!(script_heap_bytes(), 0);
         drop(inner);
-        assert_eq!(script_bytes(), 1000);
+        assert_eq!(script_heap_bytes(), 1000);
         drop(kept);
-        assert_eq!(script_bytes(), 0);
+        assert_eq!(script_heap_bytes(), 0);
         drop(outer);
     }
 
-    /// Runs the ignored test `name` in a process of its own; gives its status and standard error.
-    fn alone(name: &str) -> (Option<i32>, String) {
+    /// Runs the ignored test `name` in its own process and returns the exit status and standard error.
+    fn run_in_own_process(name: &str) -> (Option<i32>, String) {
         let name = format!("{}::{name}", module_path!().split_once("::").map_or("", |(_, path)| path));
         let program = std::env::current_exe().unwrap();
         let output = assert_cmd::Command::new(program).args(["--ignored", "--exact", &name, "--nocapture"]).output();
@@ -201,35 +201,35 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "ends its process: run by `beyond_a_hard_limit_the_process_ends_with_a_line`"]
-    fn takes_more_than_the_worker_may() {
-        limit_worker(worker_bytes() + (32 << 20));
+    #[ignore = "exits its process: run by `beyond_a_hard_limit_the_process_exits_with_one_line`"]
+    fn allocates_more_than_the_worker_limit() {
+        limit_worker_memory(worker_heap_bytes() + (32 << 20));
         std::hint::black_box(vec![0u8; 64 << 20]);
     }
 
     #[test]
-    #[ignore = "ends its process: run by `beyond_a_hard_limit_the_process_ends_with_a_line`"]
-    fn takes_more_than_a_script_may() {
-        let _counting = Counting::begin(0, 1 << 20);
+    #[ignore = "exits its process: run by `beyond_a_hard_limit_the_process_exits_with_one_line`"]
+    fn allocates_more_than_the_script_limit() {
+        let _memory_scope = MemoryScope::begin(0, 1 << 20);
         std::hint::black_box(vec![0u8; 2 << 20]);
     }
 
     #[test]
-    fn beyond_a_hard_limit_the_process_ends_with_a_line() {
-        for (name, whose) in [
-            ("takes_more_than_the_worker_may", "out of memory: the worker's memory would be "),
-            ("takes_more_than_a_script_may", "out of memory: a script's memory would be "),
+    fn beyond_a_hard_limit_the_process_exits_with_one_line() {
+        for (name, expected) in [
+            ("allocates_more_than_the_worker_limit", "out of memory: the worker's memory would reach "),
+            ("allocates_more_than_the_script_limit", "out of memory: a script's memory would reach "),
         ] {
-            let (status, said) = alone(name);
-            assert_eq!(status, Some(MEMORY_EXIT_STATUS), "{said}");
-            assert!(said.contains(whose), "{said}");
+            let (status, stderr) = run_in_own_process(name);
+            assert_eq!(status, Some(MEMORY_EXIT_STATUS), "{stderr}");
+            assert!(stderr.contains(expected), "{stderr}");
         }
     }
 
     #[test]
-    fn the_worker_total_follows_large_blocks() {
+    fn the_worker_total_includes_large_blocks() {
         let large = vec![1u8; 64 << 20];
-        assert!(worker_bytes() >= 64 << 20);
+        assert!(worker_heap_bytes() >= 64 << 20);
         drop(large);
     }
 }

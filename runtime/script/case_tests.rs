@@ -1,4 +1,4 @@
-//! The stages of a case, called as the worker calls them, on the null engine.
+//! Tests that call the stages of a case as the worker does, with the null engine.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -6,26 +6,26 @@ use std::sync::{Arc, Mutex};
 use indexmap::IndexMap;
 use serde_json::json;
 
-use super::tests::{case, host, small_limits};
+use super::tests::{case, services, small_limits};
 use super::*;
-use crate::engine::{Artifact, Options, Value, find};
+use crate::engine::{Artifact, LoadOptions, Value, find};
 use crate::tensor::Tensor;
 
 pub(super) fn load(replaced: &[(&str, &str)]) -> (tempfile::TempDir, CaseScripts) {
     let dir = tempfile::tempdir().unwrap();
     case(dir.path(), replaced);
-    let scripts = CaseScripts::load(dir.path(), &small_limits(), host().0).unwrap();
+    let scripts = CaseScripts::load(dir.path(), &small_limits(), services().0).unwrap();
     (dir, scripts)
 }
 
-/// Sessions of the null engine: `N,3,f32` to `N,10,f32`.
+/// Returns sessions of the null engine: `N,3,f32` to `N,10,f32`.
 pub(super) fn sessions(names: &[&str]) -> Sessions {
     let session = |name: &&str| {
         let extra = IndexMap::from([
             ("inputs".to_owned(), json!({"input": "N,3,f32"})),
             ("outputs".to_owned(), json!({"output": "N,10,f32"})),
         ]);
-        let options = Options { batch_size: 2, extra, ..Options::default() };
+        let options = LoadOptions { batch_size: 2, extra, ..LoadOptions::default() };
         let session = find("null").unwrap().load(Artifact::Onnx(Path::new("foo")), &options).unwrap();
         ((*name).to_owned(), Arc::new(Mutex::new(session)))
     };
@@ -37,45 +37,45 @@ pub(super) fn inputs() -> IndexMap<String, Tensor> {
     IndexMap::from([("images".to_owned(), images)])
 }
 
-fn step(text: &str) -> Result<Output<Value>, ScriptError> {
+fn step(text: &str) -> Result<StepOutput<Value>, ScriptError> {
     let (_dir, scripts) = load(&[("forward.rhai", text)]);
-    scripts.forward(Forward::Model, sessions(&["model"])).unwrap().call(&inputs())
+    scripts.forward(ForwardKind::Model, sessions(&["model"])).unwrap().call(&inputs())
 }
 
 #[test]
-fn a_step_gives_one_tensor_several_or_named_ones() {
+fn a_step_returns_one_tensor_several_or_named_ones() {
     let one = step("fn model_forward(model, batch) { model.run([batch.images])[0] }").unwrap();
-    assert!(matches!(&one, Output::One(value) if value.spec().to_string() == "2,10,f32"));
+    assert!(matches!(&one, StepOutput::One(value) if value.spec().to_string() == "2,10,f32"));
     let many = step("fn model_forward(model, batch) { model.run([batch.images]) }").unwrap();
-    assert!(matches!(&many, Output::Many(values) if values.len() == 1));
+    assert!(matches!(&many, StepOutput::Many(values) if values.len() == 1));
     let named = step("fn model_forward(model, batch) { model.run(#{input: batch.images}) }").unwrap();
     assert_eq!(named.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["output"]);
     let none = step("fn model_forward(model, batch) { 5 }").unwrap_err();
-    assert_eq!(none.reason, "it must return a tensor, an array of tensors or a map of tensors, not i64");
+    assert_eq!(none.reason, "the function must return a tensor, an array of tensors or a map of tensors, not i64");
 }
 
 #[test]
-fn a_step_never_sees_the_truth() {
+fn a_step_cannot_read_the_truth() {
     let error = step("fn model_forward(model, batch) { batch.labels }").unwrap_err();
     assert_eq!(error.reason, "unknown property `labels` (known: images)");
 }
 
 #[test]
-fn what_the_engine_refuses_names_the_line() {
+fn an_error_of_the_engine_shows_the_line() {
     let error = step("fn model_forward(model, batch) {\n    model.run([batch.images, batch.images])\n}").unwrap_err();
-    assert_eq!((error.line, error.reason.as_str()), (2, "the model takes 1 inputs, 2 were given"));
+    assert_eq!((error.line, error.reason.as_str()), (2, "the model expects 1 input, got 2"));
     let error = step("fn model_forward(model, batch) { model.run(#{inputs: batch.images}) }").unwrap_err();
     assert_eq!(error.reason, "the model has no input `inputs`; did you mean `input`?");
 }
 
 #[test]
-fn several_models_are_handed_over_by_name_and_spans_are_kept() {
+fn several_models_are_passed_by_name_and_spans_are_recorded() {
     let text = "fn model_forward(model, batch) {
         timing::span(\"encode\", || model.encoder.run([batch.images]));
         timing::span(\"decode\", || model.decoder.run([batch.images])[0])
     }";
     let (_dir, scripts) = load(&[("forward.rhai", text)]);
-    let mut forward = scripts.forward(Forward::Model, sessions(&["encoder", "decoder"])).unwrap();
+    let mut forward = scripts.forward(ForwardKind::Model, sessions(&["encoder", "decoder"])).unwrap();
     forward.call(&inputs()).unwrap();
     let names: Vec<String> = forward.take_spans().into_iter().map(|span| span.name.to_string()).collect();
     assert_eq!(names, ["encode", "decode"]);
@@ -83,12 +83,12 @@ fn several_models_are_handed_over_by_name_and_spans_are_kept() {
 }
 
 #[test]
-fn the_engine_is_driven_by_the_adapter_else_its_own_function_else_the_model_s() {
+fn an_adapter_takes_precedence_over_engine_forward_and_that_over_model_forward() {
     let rows = |text: &[(&str, &str)]| {
         let (_dir, scripts) = load(text);
         let scripts = scripts.for_vendor("mock").unwrap();
-        let mut forward = scripts.forward(Forward::Engine, sessions(&["model"])).unwrap();
-        let Output::One(value) = forward.call(&inputs()).unwrap() else { panic!("one tensor") };
+        let mut forward = scripts.forward(ForwardKind::Engine, sessions(&["model"])).unwrap();
+        let StepOutput::One(value) = forward.call(&inputs()).unwrap() else { panic!("one tensor") };
         value.spec().to_string()
     };
     let own = "fn model_forward(model, batch) { model.run([batch.images])[0] }
@@ -100,16 +100,16 @@ fn the_engine_is_driven_by_the_adapter_else_its_own_function_else_the_model_s() 
 }
 
 #[test]
-fn an_evaluator_gets_outputs_and_truth() {
+fn an_evaluator_receives_outputs_and_truth() {
     let (_dir, scripts) = load(&[]);
-    let output = Output::One(Tensor::from_vec([2, 2], vec![0.1f32, 0.9, 0.8, 0.2]).unwrap());
+    let output = StepOutput::One(Tensor::from_vec([2, 2], vec![0.1f32, 0.9, 0.8, 0.2]).unwrap());
     let truth = IndexMap::from([("labels".to_owned(), Tensor::from_vec([2], vec![1i64, 1]).unwrap())]);
     assert_eq!(scripts.evaluator().call(&output, &truth).unwrap().finish()["top1"], 0.5);
     let truth = IndexMap::from([("labels".to_owned(), Tensor::from_vec([2], vec![1i64, 7]).unwrap())]);
     let error = scripts.evaluator().call(&output, &truth).unwrap_err();
     assert_eq!(
         error.reason,
-        "label 7 is out of range: the model has 2 classes, from 0; does the class list fit the model?"
+        "label 7 is out of range: the model has 2 classes, 0 to 1; does the class list fit the model?"
     );
     assert_eq!(error.line, 1);
 }
@@ -121,9 +121,9 @@ const MODEL: &str = "fn create_model(config) {
     graph
 }";
 
-fn made(text: &str, data_dir: &Path, weights: serde_json::Value) -> Result<flagperf_onnx::Model, ScriptError> {
+fn create(text: &str, data_dir: &Path, weights: serde_json::Value) -> Result<flagperf_onnx::Model, ScriptError> {
     let (_dir, scripts) = load(&[("model.rhai", text)]);
-    scripts.create_model(&Config::from([("weights".to_owned(), weights)]), data_dir)
+    scripts.create_model(&ScriptConfig::from([("weights".to_owned(), weights)]), data_dir)
 }
 
 fn write_weights(file: &Path) {
@@ -135,37 +135,37 @@ fn write_weights(file: &Path) {
 }
 
 #[test]
-fn weights_come_from_a_file_below_the_data_directory() {
+fn weights_are_read_from_a_file_in_the_data_directory() {
     let data = tempfile::tempdir().unwrap();
     write_weights(&data.path().join("w.safetensors"));
-    assert!(!made(MODEL, data.path(), json!("w.safetensors")).unwrap().graphs["model"].weights_are_random());
-    assert!(made(MODEL, data.path(), json!(null)).unwrap().graphs["model"].weights_are_random());
+    assert!(!create(MODEL, data.path(), json!("w.safetensors")).unwrap().graphs["model"].weights_are_random());
+    assert!(create(MODEL, data.path(), json!(null)).unwrap().graphs["model"].weights_are_random());
 
     let outside = tempfile::tempdir().unwrap();
     write_weights(&outside.path().join("w.safetensors"));
     std::os::unix::fs::symlink(outside.path(), data.path().join("link")).unwrap();
     for path in ["link/w.safetensors", "../w.safetensors", outside.path().join("w.safetensors").to_str().unwrap()] {
-        let error = made(MODEL, data.path(), json!(path)).unwrap_err();
+        let error = create(MODEL, data.path(), json!(path)).unwrap_err();
         assert!(error.reason.contains("leaves the data directory"), "{error}");
         assert_eq!(error.line, 4);
     }
-    let missing = made(MODEL, data.path(), json!("none.safetensors")).unwrap_err();
+    let missing = create(MODEL, data.path(), json!("none.safetensors")).unwrap_err();
     assert!(missing.reason.contains("none.safetensors"), "{missing}");
 }
 
 #[test]
-fn a_model_that_cannot_be_built_names_line_and_layer() {
+fn a_model_that_cannot_be_built_shows_the_line_and_the_layer() {
     let options = MODEL.replace(".linear(\"fc\", 2)", ".linear(\"fc\", 2, #{biass: true})");
-    let error = made(&options, Path::new("."), json!(null)).unwrap_err();
+    let error = create(&options, Path::new("."), json!(null)).unwrap_err();
     assert_eq!((error.line, error.reason.as_str()), (3, "`linear` has no option `biass`; did you mean `bias`?"));
     let shape = MODEL.replace(".linear(\"fc\", 2)", ".reshape([3, 3]).conv2d(\"conv\", #{out: 2, kernel: 1})");
-    let error = made(&shape, Path::new("."), json!(null)).unwrap_err();
+    let error = create(&shape, Path::new("."), json!(null)).unwrap_err();
     assert!(error.line == 3 && error.reason.contains("conv"), "{error}");
     let unfinished = MODEL.replace("graph.weights(config.weights, 0);", "");
-    let error = made(&unfinished, Path::new("."), json!(null)).unwrap_err();
-    assert_eq!(error.reason, "graph `small` has no weights: end it with `graph.weights(file, seed)`");
-    let other = made("fn create_model(config) { 5 }", Path::new("."), json!(null)).unwrap_err();
-    assert_eq!(other.reason, "it must return a graph (`nn::graph`) or a map of graphs, not i64");
+    let error = create(&unfinished, Path::new("."), json!(null)).unwrap_err();
+    assert_eq!(error.reason, "graph `small` has no weights: complete it with `graph.weights(file, seed)`");
+    let other = create("fn create_model(config) { 5 }", Path::new("."), json!(null)).unwrap_err();
+    assert_eq!(other.reason, "the function must return a graph (`nn::graph`) or a map of graphs, not i64");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn several_graphs_are_one_model_and_export_may_change_it() {
     );
     let export = "fn export_model(model, config) { model.first }";
     let (_dir, scripts) = load(&[("model.rhai", &two), ("export.rhai", export)]);
-    let config = Config::from([("weights".to_owned(), json!(null))]);
+    let config = ScriptConfig::from([("weights".to_owned(), json!(null))]);
     let model = scripts.create_model(&config, Path::new(".")).unwrap();
     assert_eq!(model.graphs.keys().collect::<Vec<_>>(), ["first", "second"]);
     let exported = scripts.export_model(model, &config).unwrap();
@@ -184,7 +184,7 @@ fn several_graphs_are_one_model_and_export_may_change_it() {
 }
 
 #[test]
-fn hashes_name_every_script() {
+fn hashes_include_every_script() {
     let (_dir, scripts) = load(&[("mock/forward.rhai", "fn engine_forward(engine, batch) { batch.images }")]);
     let hashes = scripts.for_vendor("mock").unwrap().hashes();
     assert_eq!(hashes.len(), 5);

@@ -1,6 +1,6 @@
-//! What went wrong in a script, shown as `file:line:column: reason` with the source line below.
+//! Errors in scripts, displayed as `file:line:column: reason` with the source line below.
 //!
-//! Knows no package.
+//! Knows nothing about packages.
 
 use std::any::Any;
 use std::fmt;
@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 
 use rhai::{EvalAltResult, ParseError, ParseErrorType, Position};
 
-use super::nearest::nearest;
+use super::suggestion::suggestion;
 
-/// An error in a script: where, why, and the source line.
+/// An error in a script: its position, the reason, and the source line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptError {
-    /// The script, as its folder was given.
+    /// Path of the script, below the folder of the case as the caller gave it.
     pub file: PathBuf,
-    /// Line, from 1; 0 when the error belongs to the whole file.
+    /// Line, from 1; 0 when the error concerns the whole file.
     pub line: usize,
     /// Column, from 1; 0 when unknown.
     pub column: usize,
-    /// Lower-case fragment with the value in backticks, and what is known.
+    /// Reason: a lower-case fragment with the value in backticks, and what is known in parentheses.
     pub reason: String,
-    /// The text of the line.
+    /// Text of the line.
     pub source_line: String,
-    /// Lines from which the function with the error was called, innermost first.
+    /// Lines of the calls that led to the function with the error, innermost first.
     pub called_from: Vec<usize>,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for ScriptError {
         write!(f, " {}", self.reason)?;
         if !self.source_line.is_empty() {
             let text = self.source_line.trim_end();
-            // Tabs before the caret are kept, so that it stands under its character.
+            // Tabs before the caret are kept, so that the caret is below its character.
             let before = text.chars().take(self.column.saturating_sub(1));
             let space: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
             write!(f, "\n    {text}\n    {space}^")?;
@@ -50,15 +50,15 @@ impl fmt::Display for ScriptError {
     }
 }
 
-/// A script's file and text, and the names it can use: what an error needs to explain itself.
-pub(super) struct Source {
+/// The path and the text of a script, for errors that show the source line.
+pub(super) struct ScriptSource {
     pub(super) file: PathBuf,
     pub(super) text: String,
 }
 
-impl Source {
-    /// An error of the file as a whole.
-    pub(super) fn whole(file: &Path, reason: impl Into<String>) -> ScriptError {
+impl ScriptSource {
+    /// Returns an error about the whole file.
+    pub(super) fn file_error(file: &Path, reason: impl Into<String>) -> ScriptError {
         ScriptError {
             file: file.to_owned(),
             line: 0,
@@ -69,96 +69,97 @@ impl Source {
         }
     }
 
-    /// An error at a place in the file.
-    pub(super) fn at(&self, position: Position, reason: impl Into<String>) -> ScriptError {
+    /// Returns an error at a position in the file.
+    pub(super) fn error_at(&self, position: Position, reason: impl Into<String>) -> ScriptError {
         let line = position.line().unwrap_or(0);
         ScriptError {
             line,
             column: position.position().unwrap_or(0),
             source_line: line.checked_sub(1).and_then(|l| self.text.lines().nth(l)).unwrap_or_default().to_owned(),
-            ..Self::whole(&self.file, reason)
+            ..Self::file_error(&self.file, reason)
         }
     }
 
-    /// A panic of a native function that was called at this place or after it.
-    pub(super) fn panicked(&self, position: Position, panic: &(dyn Any + Send)) -> ScriptError {
+    /// Returns the error for a panic of a native function that was called at `position` or later.
+    pub(super) fn panic_error(&self, position: Position, panic: &(dyn Any + Send)) -> ScriptError {
         let text = flagperf_onnx::panic_text(panic);
-        self.at(position, format!("panicked here or after: {text} (a defect of flagperf or of the engine)"))
+        self.error_at(position, format!("panicked here or later: {text} (a bug in flagperf or in the engine)"))
     }
 
-    /// A script that could not be compiled.
-    pub(super) fn parsing(&self, error: &ParseError, packages: &[&str]) -> ScriptError {
+    /// Returns the error for a script that does not compile; `packages` are those granted to it.
+    pub(super) fn parse_error(&self, error: &ParseError, packages: &[&str]) -> ScriptError {
         let reason = match error.err_type() {
             ParseErrorType::ModuleUndefined(name) => {
-                format!("unknown package `{name}`{}", nearest(name, packages.iter().copied()))
+                format!("unknown package `{name}`{}", suggestion(name, packages.iter().copied()))
             }
             ParseErrorType::VariableUndefined(name) => format!("unknown variable `{name}`"),
-            other => fragment(&other.to_string()),
+            other => to_fragment(&other.to_string()),
         };
-        self.at(error.position(), reason)
+        self.error_at(error.position(), reason)
     }
 
-    /// A script that failed as it ran. `functions` and `properties` are the names it could have meant.
-    pub(super) fn running(&self, mut error: EvalAltResult, names: &Names<'_>) -> ScriptError {
+    /// Returns the error for a script that failed at run time; `names` are the names that it may have misspelled.
+    pub(super) fn runtime_error(&self, mut error: EvalAltResult, names: &KnownNames<'_>) -> ScriptError {
         let mut called_from = Vec::new();
         while let EvalAltResult::ErrorInFunctionCall(_, _, inner, position) = error {
             called_from.extend(position.line());
             error = *inner;
         }
         called_from.reverse();
-        let position = Some(error.take_position()).filter(|position| !position.is_none()).unwrap_or(names.place);
-        ScriptError { called_from, ..self.at(position, reason(&error, names)) }
+        let position = Some(error.take_position()).filter(|position| !position.is_none()).unwrap_or(names.last_call);
+        ScriptError { called_from, ..self.error_at(position, error_reason(&error, names)) }
     }
 }
 
-/// Names that a script could have meant.
-pub(super) struct Names<'a> {
-    /// Functions of its packages and its own, namespaces included.
+/// The names that a script can use, for suggestions in errors.
+pub(super) struct KnownNames<'a> {
+    /// Signatures of the functions of its packages, with their namespaces, and of its own functions.
     pub(super) functions: &'a dyn Fn() -> Vec<String>,
     /// Keys of `config` and fields of batches.
     pub(super) properties: &'a [String],
-    /// Where its last native call stands.
-    pub(super) place: Position,
+    /// Position of its last native call, for errors that have no position.
+    pub(super) last_call: Position,
 }
 
-fn reason(error: &EvalAltResult, names: &Names<'_>) -> String {
+fn error_reason(error: &EvalAltResult, names: &KnownNames<'_>) -> String {
     use EvalAltResult as E;
     match error {
         E::ErrorRuntime(reason, _) | E::ErrorTerminated(reason, _) => reason.to_string(),
         E::ErrorVariableNotFound(name, _) => format!("unknown variable `{name}`"),
         E::ErrorPropertyNotFound(name, _) => {
-            format!("unknown property `{name}`{}", nearest(name, names.properties.iter().map(String::as_str)))
+            format!("unknown property `{name}`{}", suggestion(name, names.properties.iter().map(String::as_str)))
         }
-        E::ErrorFunctionNotFound(signature, _) => unknown_function(signature, &(names.functions)()),
+        E::ErrorFunctionNotFound(signature, _) => function_not_found(signature, &(names.functions)()),
         E::ErrorModuleNotFound(name, _) => {
             let functions = (names.functions)();
             let known = functions.iter().filter_map(|f| f.split_once("::")).map(|(module, _)| module);
-            format!("unknown package `{name}`{}", nearest(name, known))
+            format!("unknown package `{name}`{}", suggestion(name, known))
         }
-        E::ErrorStackOverflow(_) => "calls nest too deep: is there a recursion without an end?".to_owned(),
+        E::ErrorStackOverflow(_) => "calls are nested too deeply: is there an infinite recursion?".to_owned(),
         E::ErrorTooManyVariables(_) => "too many variables".to_owned(),
-        other => fragment(&other.to_string()),
+        other => to_fragment(&other.to_string()),
     }
 }
 
-/// `signature` is as Rhai gives it: `metric::topk (Tensor, array)`.
-fn unknown_function(signature: &str, known: &[String]) -> String {
-    let (name, given) = signature.split_once('(').unwrap_or((signature, ""));
-    let (name, given) = (name.trim(), given.trim_end_matches(')'));
-    let forms: Vec<&str> = known.iter().filter(|f| bare(f) == name).map(String::as_str).collect();
-    if forms.is_empty() {
-        return format!("unknown function `{name}`{}", nearest(name, known.iter().map(|f| bare(f))));
+/// Returns the reason for a call of `signature`, in Rhai's form `metric::topk (Tensor, array)`, that matches no
+/// function.
+fn function_not_found(signature: &str, known: &[String]) -> String {
+    let (name, arguments) = signature.split_once('(').unwrap_or((signature, ""));
+    let (name, arguments) = (name.trim(), arguments.trim_end_matches(')'));
+    let overloads: Vec<&str> = known.iter().filter(|f| function_name(f) == name).map(String::as_str).collect();
+    if overloads.is_empty() {
+        return format!("unknown function `{name}`{}", suggestion(name, known.iter().map(|f| function_name(f))));
     }
-    format!("`{name}` does not take ({given}); it is {}", forms.join(" or "))
+    format!("`{name}` does not accept ({arguments}); expected {}", overloads.join(" or "))
 }
 
-/// A signature's name: `metric::top_k(scores: Tensor)` is `metric::top_k`.
-pub(super) fn bare(signature: &str) -> &str {
+/// Returns the function name in a signature: `metric::top_k` for `metric::top_k(scores: Tensor)`.
+pub(super) fn function_name(signature: &str) -> &str {
     signature.split_once('(').map_or(signature, |(name, _)| name).trim()
 }
 
-/// Rhai's message as a fragment: lower case, no full stop.
-fn fragment(message: &str) -> String {
+/// Converts a message of Rhai to a fragment: lower case, no full stop.
+fn to_fragment(message: &str) -> String {
     let message = message.trim_end_matches('.');
     let mut characters = message.chars();
     let first = characters.next().map(|c| c.to_lowercase().to_string()).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The two functions that run once a step: forward and evaluator. Everything that can be made ready is made ready once.
+//! The two functions that run once per step: the forward function and the evaluator. Whatever does not change between
+//! steps is prepared once.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,17 +12,17 @@ use crate::engine::Value;
 use crate::metric::Accumulator;
 use crate::tensor::Tensor as HostTensor;
 
-use super::compiled::Compiled;
+use super::compiled::CompiledScript;
 use super::error::ScriptError;
-use super::output::Output;
+use super::output::StepOutput;
 use super::packages::metric::Metrics;
 use super::packages::tensor::Tensor;
 use super::packages::timing::Span;
 use super::sandbox::lock;
 
-/// A forward function with the models that it drives.
+/// A forward function with the loaded models that it runs.
 pub struct ForwardFn {
-    script: Arc<Compiled>,
+    script: Arc<CompiledScript>,
     function: &'static str,
     model: Dynamic,
     rows: Vec<Arc<AtomicU64>>,
@@ -29,9 +30,9 @@ pub struct ForwardFn {
 }
 
 impl ForwardFn {
-    /// `rows` counts what is run through each of the models in `model`.
+    /// `rows` has one counter per model in `model`: the rows that were run through it.
     pub(super) fn new(
-        script: Arc<Compiled>,
+        script: Arc<CompiledScript>,
         function: &'static str,
         model: Dynamic,
         rows: Vec<Arc<AtomicU64>>,
@@ -39,74 +40,75 @@ impl ForwardFn {
         ForwardFn { script, function, model, rows, scope: Scope::new() }
     }
 
-    /// One step on the inputs of a batch. Outputs may still be under way on the device.
+    /// Runs one step on the inputs of a batch. The device may still be computing the outputs when this returns.
     ///
     /// # Errors
-    /// When the script or the engine fails, or it gives back something else than tensors.
-    pub fn call(&mut self, inputs: &IndexMap<String, HostTensor>) -> Result<Output<Value>, ScriptError> {
-        let arguments = || (self.model.clone(), fields(inputs));
+    /// When the script or the engine fails, or the script returns anything but tensors.
+    pub fn call(&mut self, inputs: &IndexMap<String, HostTensor>) -> Result<StepOutput<Value>, ScriptError> {
+        let arguments = || (self.model.clone(), to_map(inputs));
         let names = || inputs.keys().cloned().collect();
-        self.script.call(&mut self.scope, self.function, arguments, names, Output::from_script)
+        self.script.call(&mut self.scope, self.function, arguments, names, StepOutput::from_script)
     }
 
-    /// Bytes that the calls so far left behind.
+    /// Returns the bytes that the calls so far have leaked.
     #[cfg(test)]
-    pub(super) fn left(&self) -> i64 {
-        self.script.host.budget.left()
+    pub(super) fn leaked_bytes(&self) -> i64 {
+        self.script.state.budget.leaked_bytes()
     }
 
-    /// The most rows that one of the models was run on since this was last called.
+    /// Returns the rows run through each model since the last call of this function: the largest count of any model.
     pub fn take_rows(&mut self) -> u64 {
         self.rows.iter().map(|rows| rows.swap(0, Ordering::Relaxed)).max().unwrap_or(0)
     }
 
-    /// The named parts of the steps since it was last asked, one for each name, in the order of their first run.
+    /// Returns the named spans measured since the last call of this function, one per name, in the order of their first
+    /// run.
     pub fn take_spans(&mut self) -> Vec<Span> {
-        lock(&self.script.host.spans).take()
+        lock(&self.script.state.spans).take()
     }
 }
 
-/// Metrics of a case at most, over all steps.
+/// Largest number of different metrics of a case, over all steps.
 const METRICS_MAX: usize = 100;
 
-/// An evaluator.
+/// The evaluator of a case.
 pub struct EvaluatorFn {
-    script: Arc<Compiled>,
+    script: Arc<CompiledScript>,
     scope: Scope<'static>,
-    /// The names of the metrics so far.
+    /// The names of all metrics returned so far.
     names: HashSet<String>,
 }
 
 impl EvaluatorFn {
     const FUNCTION: &'static str = "evaluator";
 
-    pub(super) fn new(script: Arc<Compiled>) -> Self {
+    pub(super) fn new(script: Arc<CompiledScript>) -> Self {
         EvaluatorFn { script, scope: Scope::new(), names: HashSet::new() }
     }
 
-    /// Bytes that the calls so far left behind.
+    /// Returns the bytes that the calls so far have leaked.
     #[cfg(test)]
-    pub(super) fn left(&self) -> i64 {
-        self.script.host.budget.left()
+    pub(super) fn leaked_bytes(&self) -> i64 {
+        self.script.state.budget.leaked_bytes()
     }
 
-    /// Compares the outputs of a batch with its truth, row by row, padding left out by the host.
+    /// Compares the outputs of a batch with its truth, row by row. The caller has removed the padding.
     ///
     /// # Errors
-    /// When the script fails or gives back no metrics.
+    /// When the script fails or does not return metrics.
     pub fn call(
         &mut self,
-        output: &Output<HostTensor>,
+        output: &StepOutput<HostTensor>,
         truth: &IndexMap<String, HostTensor>,
     ) -> Result<Accumulator, ScriptError> {
-        let arguments = || (output.to_script(), fields(truth));
+        let arguments = || (output.to_script(), to_map(truth));
         let properties = || truth.keys().cloned().collect();
         let names = &mut self.names;
         self.script.call(&mut self.scope, Self::FUNCTION, arguments, properties, |returned| {
             let metrics = returned.read_lock::<Metrics>().map(|metrics| metrics.0.clone());
-            let is = returned.type_name();
+            let actual = returned.type_name();
             let metrics =
-                metrics.ok_or_else(|| format!("`evaluator` must return metrics (`metric::...`), not {is}"))?;
+                metrics.ok_or_else(|| format!("`evaluator` must return metrics (`metric::...`), not {actual}"))?;
             let new: Vec<String> = metrics.names().filter(|name| !names.contains(*name)).map(str::to_owned).collect();
             names.extend(new);
             if names.len() > METRICS_MAX {
@@ -117,8 +119,8 @@ impl EvaluatorFn {
     }
 }
 
-/// The fields of a batch as a script sees them: `batch.images`.
-fn fields(tensors: &IndexMap<String, HostTensor>) -> Map {
-    let lent = |tensor: &HostTensor| Dynamic::from(Tensor::lent(Value::Host(tensor.clone())));
-    tensors.iter().map(|(name, tensor)| (name.as_str().into(), lent(tensor))).collect()
+/// Converts the fields of a batch to a map for a script: `batch.images`.
+fn to_map(tensors: &IndexMap<String, HostTensor>) -> Map {
+    let to_dynamic = |tensor: &HostTensor| Dynamic::from(Tensor::uncounted(Value::Host(tensor.clone())));
+    tensors.iter().map(|(name, tensor)| (name.as_str().into(), to_dynamic(tensor))).collect()
 }

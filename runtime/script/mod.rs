@@ -1,6 +1,6 @@
-//! Scripts of the cases: a sandbox, the stages of a case, and the packages that they are granted.
+//! The scripts of a case: the sandbox they run in, the stages of a case, and the packages granted to each stage.
 //!
-//! Knows no vendor. Scripts reach nothing but their packages: no clock, no process, no socket, no path.
+//! Knows nothing about vendors. A script can use its packages and nothing else: no clock, process, socket or path.
 
 mod allocator;
 mod budget;
@@ -8,21 +8,21 @@ mod case;
 mod compiled;
 mod error;
 mod forward;
-mod nearest;
 mod output;
 mod packages;
 mod sandbox;
 mod stack;
 mod stage;
+mod suggestion;
 
-pub use allocator::{MEMORY_EXIT_STATUS, limit_worker, worker_bytes};
-pub use case::{CaseScripts, Config, Forward, Sessions};
+pub use allocator::{MEMORY_EXIT_STATUS, limit_worker_memory, worker_heap_bytes};
+pub use case::{CaseScripts, ForwardKind, ScriptConfig, Sessions};
 pub use error::ScriptError;
 pub use forward::{EvaluatorFn, ForwardFn};
-pub use output::Output;
+pub use output::StepOutput;
 pub use packages::timing::Span;
-pub use sandbox::ScriptHost;
-pub use stack::{STACK_EXIT_STATUS, on_script_stack};
+pub use sandbox::HostServices;
+pub use stack::{STACK_EXIT_STATUS, run_on_script_stack};
 pub use stage::Stage;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The sandbox: a Rhai engine that has nothing but what a stage is granted, with limits that are the same in every
+//! The sandbox: a Rhai engine that provides only what is granted to a stage, with limits that are the same in every
 //! build.
 //!
-//! No evaluation of text, no imports, no files, no clock, no sleep. Knows no case.
+//! No `eval`, no imports, no files, no clock, no sleep. Knows nothing about cases.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -21,170 +21,176 @@ use crate::event::Level;
 use crate::measure::Clock;
 use crate::plan::Limits;
 
-use super::budget::{Budget, Spent};
+use super::budget::{Budget, BudgetExceeded};
 use super::packages;
 use super::stage::Stage;
 
-/// Bytes of one string, and of all strings in one array or map.
-const STRING_BYTES: usize = 1 << 20;
-/// Elements of one array, nested ones included.
-const ARRAY_ELEMENTS: usize = 1 << 18;
-/// Entries of one map, nested ones included.
-const MAP_ENTRIES: usize = 1 << 16;
-/// Levels of calls; the stack of a thread (2 MiB) has room for them at full expression depth.
-const CALL_LEVELS: usize = 32;
-/// Levels of an expression or of nested statements.
-const EXPRESSION_DEPTH: usize = 32;
-const VARIABLES: usize = 1000;
-const FUNCTIONS: usize = 500;
+/// Largest size in bytes of one string, and of all strings in one array or map.
+const STRING_BYTES_MAX: usize = 1 << 20;
+/// Largest number of elements of one array, including nested ones.
+const ARRAY_ELEMENTS_MAX: usize = 1 << 18;
+/// Largest number of entries of one map, including nested ones.
+const MAP_ENTRIES_MAX: usize = 1 << 16;
+/// Largest depth of calls; it fits on the stack of a thread (2 MiB) even at full expression depth.
+const CALL_LEVELS_MAX: usize = 32;
+/// Largest depth of an expression or of nested statements.
+const EXPRESSION_DEPTH_MAX: usize = 32;
+const VARIABLES_MAX: usize = 1000;
+const FUNCTIONS_MAX: usize = 500;
 
 pub(super) type Fallible<T> = Result<T, Box<EvalAltResult>>;
 
-/// What scripts are given of the host: a place to say something, and the clock that measures spans.
+/// What the host provides to scripts: the log, and the clock that limits their time and measures spans.
 #[derive(Clone)]
-pub struct ScriptHost {
-    /// Takes a line for the logs: level, where it was said (`script resnet50/model.rhai:12`), what was said.
+pub struct HostServices {
+    /// Writes a line to the logs: level, origin (`script resnet50/model.rhai:12`), text.
     pub log: Arc<dyn Fn(Level, String, String) + Send + Sync>,
-    /// Bounds a script's time and measures its spans; scripts cannot read it.
+    /// Limits the time of scripts and measures spans; scripts cannot read it.
     pub clock: Arc<dyn Clock>,
 }
 
-/// The host's side of one script: native functions reach it through their call's context.
-pub(super) struct Host {
+/// The host's state for one script; native functions reach it through the context of their call.
+pub(super) struct ScriptState {
     pub(super) budget: Arc<Budget>,
-    pub(super) host: ScriptHost,
-    /// How the script is named in the logs.
+    pub(super) services: HostServices,
+    /// Name of the script in logs: `resnet50/model.rhai`.
     pub(super) name: String,
-    /// Weights lie here; set before the model is made.
+    /// The folder that contains the weights; set before `create_model` is called.
     pub(super) data_dir: Mutex<PathBuf>,
     pub(super) spans: Mutex<packages::timing::Spans>,
-    /// Line and column of the native call that runs or ran last: Rhai does not give a place to errors of functions
-    /// called with their package's name.
-    place: AtomicU32,
+    /// Line (upper 16 bits) and column (lower 16 bits) of the latest native call: Rhai gives no position to errors of
+    /// functions that are called with the name of their package.
+    last_call: AtomicU32,
 }
 
-/// A [`Host`] as the context's tag.
+/// The state of a script as the tag of its Rhai engine.
 #[derive(Clone)]
-pub(super) struct Tag(pub(super) Arc<Host>);
+pub(super) struct Tag(pub(super) Arc<ScriptState>);
 
-impl From<Spent> for Box<EvalAltResult> {
-    fn from(spent: Spent) -> Self {
-        // A script cannot catch a termination.
-        EvalAltResult::ErrorTerminated(spent.to_string().into(), Position::NONE).into()
+impl From<BudgetExceeded> for Box<EvalAltResult> {
+    fn from(exceeded: BudgetExceeded) -> Self {
+        // Unlike other errors, a script cannot catch a termination.
+        EvalAltResult::ErrorTerminated(exceeded.to_string().into(), Position::NONE).into()
     }
 }
 
-/// The host behind a native call.
-pub(super) fn host_of(context: &NativeCallContext<'_>) -> Fallible<Arc<Host>> {
+/// Returns the state of the script that made a native call, and remembers the position of the call.
+pub(super) fn script_state(context: &NativeCallContext<'_>) -> Fallible<Arc<ScriptState>> {
     let tag = context.tag().and_then(|tag| tag.read_lock::<Tag>());
-    let host = tag.map(|tag| tag.0.clone()).ok_or("the engine has no host")?;
+    let state = tag.map(|tag| tag.0.clone()).ok_or("the script engine has no state")?;
     let position = context.call_position();
     let (line, column) = (position.line().unwrap_or(0) as u32, position.position().unwrap_or(0) as u32);
-    host.place.store(line << 16 | column, Ordering::Relaxed);
-    Ok(host)
+    state.last_call.store(line << 16 | column, Ordering::Relaxed);
+    Ok(state)
 }
 
-/// Locks what cannot be left half-changed: a poisoned lock means a panic that ends the worker anyway.
+/// Locks a mutex and ignores poisoning: the protected values are never left half-changed, and a panic ends the worker
+/// anyway.
 pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does `work` of the host's or of an engine's; a panic is an error at the script's call.
-pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Fallible<T> {
+/// Runs `work` of the host or of an engine, and turns a panic into an error at the script's call.
+pub(super) fn catch_panic<T>(work: impl FnOnce() -> T) -> Fallible<T> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = flagperf_onnx::panic_text(&*panic);
-        format!("panicked: {text} (a defect of flagperf or of the engine)").into()
+        format!("panicked: {text} (a bug in flagperf or in the engine)").into()
     })
 }
 
-/// An engine for a stage: its packages, its limits, nothing else.
-pub(super) fn engine(stage: Stage, limits: Limits, host: ScriptHost, name: String) -> (Engine, Arc<Host>) {
-    let budget = Budget::new(limits, host.clock.clone());
-    let host = Arc::new(Host {
+/// Builds the Rhai engine for a stage: with its packages and limits, and nothing else.
+pub(super) fn build_engine(
+    stage: Stage,
+    limits: Limits,
+    services: HostServices,
+    name: String,
+) -> (Engine, Arc<ScriptState>) {
+    let budget = Budget::new(limits, services.clock.clone());
+    let state = Arc::new(ScriptState {
         budget,
-        host,
+        services,
         name,
         data_dir: Mutex::default(),
         spans: Mutex::default(),
-        place: AtomicU32::new(0),
+        last_call: AtomicU32::new(0),
     });
     let mut engine = Engine::new_raw();
-    for module in language() {
+    for module in language_modules() {
         engine.register_global_module(module.clone());
     }
     for package in stage.packages() {
         packages::register(&mut engine, package);
     }
-    restrict(&mut engine);
-    engine.set_default_tag(Dynamic::from(Tag(host.clone())));
-    let watched = host.clone();
-    engine.on_progress(move |_| watched.budget.progress().err().map(|spent| spent.to_string().into()));
-    bound_parsing(&mut engine, host.budget.clone());
-    let said = host.clone();
-    engine.on_print(move |text| said.say(Level::Info, None, text));
-    let said = host.clone();
-    engine.on_debug(move |text, _, position| said.say(Level::Debug, position.line(), text));
-    (engine, host)
+    restrict_language(&mut engine);
+    engine.set_default_tag(Dynamic::from(Tag(state.clone())));
+    let progress = state.clone();
+    engine.on_progress(move |_| progress.budget.progress().err().map(|exceeded| exceeded.to_string().into()));
+    limit_parsing(&mut engine, state.budget.clone());
+    let print = state.clone();
+    engine.on_print(move |text| print.log(Level::Info, None, text));
+    let debug = state.clone();
+    engine.on_debug(move |text, _, position| debug.log(Level::Debug, position.line(), text));
+    (engine, state)
 }
 
-impl Host {
-    /// Where the native call that ran last stands in the script.
-    pub(super) fn place(&self) -> Position {
-        let place = self.place.load(Ordering::Relaxed);
-        match (place >> 16, place & 0xffff) {
+impl ScriptState {
+    /// Returns the position of the latest native call in the script.
+    pub(super) fn last_call(&self) -> Position {
+        let packed = self.last_call.load(Ordering::Relaxed);
+        match (packed >> 16, packed & 0xffff) {
             (0, _) => Position::NONE,
             (line, column) => Position::new(line as u16, column as u16),
         }
     }
 
-    /// Forgets which native call ran last.
-    pub(super) fn forget_place(&self) {
-        self.place.store(0, Ordering::Relaxed);
+    /// Clears the position of the latest native call.
+    pub(super) fn clear_last_call(&self) {
+        self.last_call.store(0, Ordering::Relaxed);
     }
 
-    /// Writes a line of the script's to the logs.
-    pub(super) fn say(&self, level: Level, line: Option<usize>, text: &str) {
+    /// Writes a line of the script to the logs.
+    pub(super) fn log(&self, level: Level, line: Option<usize>, text: &str) {
         Budget::uncounted(|| {
-            let place = line.map(|line| format!(":{line}")).unwrap_or_default();
-            (self.host.log)(level, format!("script {}{place}", self.name), text.to_owned());
+            let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+            (self.services.log)(level, format!("script {}{line}", self.name), text.to_owned());
         });
     }
 }
 
-/// Parsing takes the square of some scripts' length (100,000 parameters, a map of as many keys): every token is an
-/// operation.
-#[expect(deprecated, reason = "rhai marks so what may change; it says itself that the function is not deprecated")]
-fn bound_parsing(engine: &mut Engine, budget: Arc<Budget>) {
+/// Limits parsing by counting every token as an operation: for some scripts (100,000 parameters, a map with as many
+/// keys) the time to parse grows with the square of their length.
+#[expect(deprecated, reason = "rhai marks unstable functions so; its documentation calls this one not deprecated")]
+fn limit_parsing(engine: &mut Engine, budget: Arc<Budget>) {
     engine.on_parse_token(move |token, _, _| match budget.progress() {
         Ok(()) => token,
-        Err(spent) => Token::LexError(LexError::Runtime(spent.to_string()).into()),
+        Err(exceeded) => Token::LexError(LexError::Runtime(exceeded.to_string()).into()),
     });
 }
 
-fn restrict(engine: &mut Engine) {
+fn restrict_language(engine: &mut Engine) {
     for symbol in ["eval", "import", "export"] {
         engine.disable_symbol(symbol);
     }
     engine
-        // Dead code stays, so that unknown names are found in it too.
+        // Dead code is kept, so that unknown names in it are found, too.
         .set_optimization_level(OptimizationLevel::None)
         .set_strict_variables(true)
         .set_fail_on_invalid_map_property(true)
-        // The budget counts operations: Rhai starts anew in every callback.
+        // The budget counts operations instead, because Rhai restarts its count in every callback.
         .set_max_operations(0)
-        .set_max_call_levels(CALL_LEVELS)
-        .set_max_expr_depths(EXPRESSION_DEPTH, EXPRESSION_DEPTH)
-        .set_max_string_size(STRING_BYTES)
-        .set_max_array_size(ARRAY_ELEMENTS)
-        .set_max_map_size(MAP_ENTRIES)
-        .set_max_variables(VARIABLES)
-        .set_max_functions(FUNCTIONS)
+        .set_max_call_levels(CALL_LEVELS_MAX)
+        .set_max_expr_depths(EXPRESSION_DEPTH_MAX, EXPRESSION_DEPTH_MAX)
+        .set_max_string_size(STRING_BYTES_MAX)
+        .set_max_array_size(ARRAY_ELEMENTS_MAX)
+        .set_max_map_size(MAP_ENTRIES_MAX)
+        .set_max_variables(VARIABLES_MAX)
+        .set_max_functions(FUNCTIONS_MAX)
         .set_max_modules(0);
 }
 
-/// The language itself: operators, strings, arrays, maps, mathematics. Without `LanguageCorePackage` (sleep, exit,
-/// JSON), blobs and time.
-fn language() -> &'static [Shared<Module>] {
+/// Returns the modules of the language itself: operators, strings, arrays, maps, mathematics. `LanguageCorePackage`
+/// (sleep, exit, JSON), blobs and time are left out.
+fn language_modules() -> &'static [Shared<Module>] {
     static MODULES: OnceLock<Vec<Shared<Module>>> = OnceLock::new();
     MODULES.get_or_init(|| {
         let mut replace = Module::new();
@@ -205,18 +211,18 @@ fn language() -> &'static [Shared<Module>] {
             MoreStringPackage::new().as_shared_module(),
             BasicArrayPackage::new().as_shared_module(),
             BasicMapPackage::new().as_shared_module(),
-            // Registered last, so found first.
+            // Registered last, so that it is found first.
             replace.into(),
         ]
     })
 }
 
-/// Rhai's own `replace` makes the whole result before it looks at its size: a million characters, each replaced by a
-/// million, in one call.
+/// Replaces `find` by `by` and checks the length of the result first. Rhai's own `replace` builds the whole result
+/// before it checks the length, so one call could replace each of a million characters by a million others.
 fn bounded_replace(context: NativeCallContext<'_>, string: &mut ImmutableString, find: &str, by: &str) -> Fallible<()> {
     let found = string.matches(find).count();
     let length = found.saturating_mul(by.len()).saturating_add(string.len()).saturating_sub(found * find.len());
-    if length > STRING_BYTES {
+    if length > STRING_BYTES_MAX {
         return Err(EvalAltResult::ErrorDataTooLarge("Length of string".into(), context.call_position()).into());
     }
     *string = string.replace(find, by).into();

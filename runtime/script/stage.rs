@@ -1,34 +1,34 @@
-//! The stages of a case: which file each is in, which functions it must or may have, and which packages it is granted.
+//! The stages of a case: the file of each stage, the functions it must or may define, and the packages granted to it.
 
-/// A script of a case.
+/// The role of a script in its case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// `dataloader.rhai`: describes the dataset.
     Dataloader,
     /// `model.rhai`: builds the model.
     Model,
-    /// `export.rhai`: changes the model before it is exported. Without the file it is exported as it was made.
+    /// `export.rhai`: changes the model before it is exported. Without this file, the model is exported unchanged.
     Export,
     /// `evaluator.rhai`: compares outputs with the truth.
     Evaluator,
     /// `forward.rhai`: one step.
     Forward,
-    /// `<vendor>/forward.rhai`: a vendor's own step with its compiler.
+    /// `<vendor>/forward.rhai`: one step with the compiler of a vendor.
     Adapter,
 }
 
-/// A function of a script.
+/// A function of a script that the host calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Function {
     pub(super) name: &'static str,
-    /// Its parameters, as a message shows them.
+    /// Names of the parameters, as messages show them.
     pub(super) parameters: &'static [&'static str],
-    /// Whether the case must have it, or has a default.
+    /// Whether the script must define the function; otherwise there is a default.
     pub(super) required: bool,
 }
 
 impl Function {
-    /// `model_forward(model, batch)`.
+    /// Formats the signature: `model_forward(model, batch)`.
     pub(super) fn signature(&self) -> String {
         format!("{}({})", self.name, self.parameters.join(", "))
     }
@@ -43,11 +43,11 @@ const fn optional(name: &'static str, parameters: &'static [&'static str]) -> Fu
 }
 
 impl Stage {
-    /// Every stage, in the order of a run.
+    /// Every stage.
     pub const ALL: [Stage; 6] =
         [Stage::Dataloader, Stage::Model, Stage::Forward, Stage::Evaluator, Stage::Export, Stage::Adapter];
 
-    /// The script's file in the folder of its case.
+    /// Returns the file name of the script in the folder of its case.
     pub const fn file(self) -> &'static str {
         match self {
             Stage::Dataloader => "dataloader.rhai",
@@ -58,12 +58,13 @@ impl Stage {
         }
     }
 
-    /// Whether the host calls the script at every step, so that what a call leaves behind adds up.
+    /// Returns whether the host calls the script at every step, so that memory leaked by each call adds up.
     pub(super) const fn is_every_step(self) -> bool {
         matches!(self, Stage::Evaluator | Stage::Forward | Stage::Adapter)
     }
 
-    /// The functions that the host calls. Without `engine_forward` the host calls `model_forward` with the engine.
+    /// Returns the functions that the host calls. Without `engine_forward`, the host calls `model_forward` with the
+    /// engine.
     pub(super) const fn functions(self) -> &'static [Function] {
         match self {
             Stage::Dataloader => const { &[required("build_dataloader", &["config"])] },
@@ -77,7 +78,7 @@ impl Stage {
         }
     }
 
-    /// The packages granted to the stage; a function of another is not there.
+    /// Returns the packages granted to the stage; functions of other packages do not exist for its script.
     pub const fn packages(self) -> &'static [&'static str] {
         match self {
             Stage::Dataloader => &["data", "image", "log"],

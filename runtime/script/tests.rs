@@ -1,4 +1,4 @@
-//! What scripts may and may not do, tried on small cases in a temporary folder.
+//! Tests of what scripts may and may not do, with small cases in a temporary folder.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -14,22 +14,22 @@ use crate::units::{Bytes, Seconds};
 
 type Lines = Arc<Mutex<Vec<(Level, String, String)>>>;
 
-pub(super) fn host() -> (ScriptHost, Lines) {
+pub(super) fn services() -> (HostServices, Lines) {
     let lines = Lines::default();
     let kept = lines.clone();
     let log = move |level, place, text| kept.lock().unwrap().push((level, place, text));
-    (ScriptHost { log: Arc::new(log), clock: Arc::new(MonotonicClock::start()) }, lines)
+    (HostServices { log: Arc::new(log), clock: Arc::new(MonotonicClock::start()) }, lines)
 }
 
-/// A case whose scripts are as small as can be, with some of them replaced.
+/// Writes a case of minimal scripts to `dir`, with some of the scripts replaced.
 pub(super) fn case(dir: &Path, replaced: &[(&str, &str)]) {
-    let least = [
+    let minimal = [
         ("dataloader.rhai", "fn build_dataloader(config) { data::image_folder(\"images\") }"),
         ("model.rhai", "fn create_model(config) { () }"),
         ("forward.rhai", "fn model_forward(model, batch) { model.run([batch.images])[0] }"),
         ("evaluator.rhai", "fn evaluator(output, truth) { metric::top_k(output, truth.labels, [1]) }"),
     ];
-    for (file, text) in least.iter().chain(replaced) {
+    for (file, text) in minimal.iter().chain(replaced) {
         let file = dir.join(file);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, text).unwrap();
@@ -48,43 +48,46 @@ pub(super) fn small_limits() -> Limits {
 fn load(replaced: &[(&str, &str)]) -> Result<CaseScripts, ScriptError> {
     let dir = tempfile::tempdir().unwrap();
     case(dir.path(), replaced);
-    CaseScripts::load(dir.path(), &small_limits(), host().0)
+    CaseScripts::load(dir.path(), &small_limits(), services().0)
 }
 
-/// Runs `body` as a dataloader and gives the reason why it failed.
+/// Runs `body` as a dataloader and returns the reason for its failure.
 fn reason(body: &str) -> String {
     let text = format!("fn build_dataloader(config) {{\n{body}\n}}");
     let scripts = match load(&[("dataloader.rhai", &text)]) {
         Ok(scripts) => scripts,
         Err(error) => return error.reason,
     };
-    scripts.build_dataloader(&Config::new()).unwrap_err().reason
+    scripts.build_dataloader(&ScriptConfig::new()).unwrap_err().reason
 }
 
 #[test]
-fn an_endless_loop_ends_after_its_operations() {
-    assert_eq!(reason("loop { }"), "the script took more than 5000000 operations (`script_operations`)");
+fn an_endless_loop_is_stopped_at_the_operation_limit() {
+    assert_eq!(reason("loop { }"), "the script ran more than 5000000 operations (`script_operations`)");
 }
 
 #[test]
-fn a_slow_script_ends_after_its_time() {
+fn a_slow_script_is_stopped_at_the_time_limit() {
     let dir = tempfile::tempdir().unwrap();
     case(dir.path(), &[("dataloader.rhai", "fn build_dataloader(config) { loop { } }")]);
     let limits = Limits { script_operations: 0, script_time_s: Seconds(0.05), ..small_limits() };
-    let error = CaseScripts::load(dir.path(), &limits, host().0).unwrap().build_dataloader(&Config::new()).unwrap_err();
+    let error = CaseScripts::load(dir.path(), &limits, services().0)
+        .unwrap()
+        .build_dataloader(&ScriptConfig::new())
+        .unwrap_err();
     assert_eq!(error.reason, "the script ran longer than 0.05 s (`script_time_s`)");
 }
 
 #[test]
-fn a_recursion_without_end_ends_before_the_stack_does() {
+fn an_infinite_recursion_is_stopped_before_the_stack_overflows() {
     let nested = format!("fn deep(x) {{ {}deep(x + 1){} }}", "(1 + ".repeat(12), ")".repeat(12));
     let text = format!("{nested} fn build_dataloader(config) {{ deep(0) }}");
-    let error = load(&[("dataloader.rhai", &text)]).unwrap().build_dataloader(&Config::new()).unwrap_err();
+    let error = load(&[("dataloader.rhai", &text)]).unwrap().build_dataloader(&ScriptConfig::new()).unwrap_err();
     assert!(error.reason.contains("recursion"), "{error}");
 }
 
 #[test]
-fn growing_values_end_at_their_size() {
+fn growing_values_are_stopped_at_their_size_limit() {
     for (body, expected) in [
         ("let s = \"a\"; loop { s += s; }", "length of string too large"),
         (
@@ -104,7 +107,7 @@ fn growing_values_end_at_their_size() {
 }
 
 #[test]
-fn many_values_below_their_limits_end_at_the_memory_limit() {
+fn many_values_below_their_size_limits_are_stopped_at_the_memory_limit() {
     let arrays: String = (0..200).map(|i| format!("let v{i} = []; v{i}.pad(200000, {i});\n")).collect();
     let closures = "let all = []; let big = []; big.pad(100000, 1); \
                     for i in 0..1000 { all.push(|x| x); let f = |x| x; let c = f.curry(big); all.push(c); }";
@@ -113,12 +116,12 @@ fn many_values_below_their_limits_end_at_the_memory_limit() {
         let reason = reason(body);
         assert!(reason.contains("`script_memory_bytes`"), "{reason}");
     }
-    // Strings are shared, not copied: this one stays small and ends as no pipeline.
+    // Strings are shared, not copied: this script stays small, and fails because it returns no pipeline.
     assert!(reason(strings).contains("must return a pipeline"), "{}", reason(strings));
 }
 
 #[test]
-fn sorting_and_filtering_that_double_their_data_end() {
+fn a_comparator_that_allocates_is_stopped_at_the_memory_limit() {
     let body = "let a = [1, 2, 3]; let kept = []; \
                 a.sort(|x, y| { for i in 0..100 { let big = []; big.pad(100000, x); kept.push(|| big); } x - y }); kept";
     let reason = reason(body);
@@ -126,34 +129,34 @@ fn sorting_and_filtering_that_double_their_data_end() {
 }
 
 #[test]
-fn a_tensor_is_asked_for_before_it_is_made() {
+fn the_memory_of_a_tensor_is_checked_before_it_is_allocated() {
     let text = "fn evaluator(output, truth) {\n    tensor::zeros(\"1000000,1000000,f32\")\n}";
     let mut evaluator = load(&[("evaluator.rhai", text)]).unwrap().evaluator();
-    let output = Output::Many(Vec::new());
+    let output = StepOutput::Many(Vec::new());
     let error = evaluator.call(&output, &IndexMap::new()).unwrap_err();
-    assert!(error.reason.contains("bytes asked for, the script may hold 67108864 in all"), "{error}");
+    assert!(error.reason.contains("bytes, but may hold only 67108864 in total"), "{error}");
     assert_eq!((error.line, error.column), (2, 13));
 }
 
 #[test]
-fn tensors_that_are_kept_count_and_those_that_are_dropped_do_not() {
+fn tensors_count_against_the_memory_limit_until_they_are_dropped() {
     let kept = "fn evaluator(output, truth) { let all = []; loop { all.push(tensor::zeros(\"1000000,u8\")); } }";
     let mut evaluator = load(&[("evaluator.rhai", kept)]).unwrap().evaluator();
-    let error = evaluator.call(&Output::Many(Vec::new()), &IndexMap::new()).unwrap_err();
+    let error = evaluator.call(&StepOutput::Many(Vec::new()), &IndexMap::new()).unwrap_err();
     assert!(error.reason.contains("`script_memory_bytes`"), "{error}");
 
     let dropped = "fn evaluator(output, truth) { for i in 0..500 { tensor::zeros(\"1000000,u8\"); } metric::mean(\"m\", 1.0, 1) }";
     let mut evaluator = load(&[("evaluator.rhai", dropped)]).unwrap().evaluator();
-    assert_eq!(evaluator.call(&Output::Many(Vec::new()), &IndexMap::new()).unwrap().finish()["m"], 1.0);
+    assert_eq!(evaluator.call(&StepOutput::Many(Vec::new()), &IndexMap::new()).unwrap().finish()["m"], 1.0);
 }
 
 #[test]
-fn a_caught_error_does_not_catch_a_limit() {
+fn a_script_cannot_catch_an_exceeded_limit() {
     assert!(reason("try { loop { } } catch { } loop { }").contains("operations"));
 }
 
 #[test]
-fn what_is_not_granted_is_not_there() {
+fn functions_and_packages_that_are_not_granted_are_unknown() {
     for (call, name) in
         [("sleep(1)", "sleep"), ("exit()", "exit"), ("timestamp()", "timestamp"), ("parse_json(\"1\")", "parse_json")]
     {
@@ -172,20 +175,20 @@ fn what_is_not_granted_is_not_there() {
 }
 
 #[test]
-fn paths_stay_below_the_data_directory() {
+fn paths_that_leave_the_data_directory_are_refused() {
     for path in ["../other", "/etc", "a/../../b", ""] {
         let reason = reason(&format!("data::image_folder(\"{path}\")"));
-        assert_eq!(reason, format!("path `{path}` leaves the data directory: give one below it, without `..`"));
+        assert_eq!(reason, format!("path `{path}` leaves the data directory: use a path inside it, without `..`"));
     }
 }
 
 #[test]
-fn an_error_shows_its_line_and_who_called_it() {
+fn an_error_shows_its_line_and_its_callers() {
     let dir = tempfile::tempdir().unwrap();
     let text = "fn folder(config) {\n    data::image_folder(config.image_dirs)\n}\n\nfn build_dataloader(config) {\n    folder(config)\n}\n";
     case(dir.path(), &[("dataloader.rhai", text)]);
-    let scripts = CaseScripts::load(dir.path(), &small_limits(), host().0).unwrap();
-    let config = Config::from([("image_dir".to_owned(), json!("val"))]);
+    let scripts = CaseScripts::load(dir.path(), &small_limits(), services().0).unwrap();
+    let config = ScriptConfig::from([("image_dir".to_owned(), json!("val"))]);
     let shown = scripts.build_dataloader(&config).unwrap_err().to_string();
     let shown = shown.replace(&format!("{}/", dir.path().display()), "");
     insta::assert_snapshot!(shown, @r"
@@ -197,7 +200,7 @@ fn an_error_shows_its_line_and_who_called_it() {
 }
 
 #[test]
-fn unknown_functions_are_found_before_a_script_runs() {
+fn unknown_functions_are_refused_before_a_script_runs() {
     let error = load(&[(
         "evaluator.rhai",
         "fn evaluator(output, truth) {\n    if false { metric::topk(output, truth.labels, [1]) }\n}",
@@ -208,64 +211,67 @@ fn unknown_functions_are_found_before_a_script_runs() {
 }
 
 #[test]
-fn a_function_with_other_arguments_shows_what_it_takes() {
+fn a_call_with_wrong_arguments_shows_the_signature() {
     let text = "fn evaluator(output, truth) { metric::top_k(output, 5) }";
     let mut evaluator = load(&[("evaluator.rhai", text)]).unwrap().evaluator();
-    let error = evaluator.call(&Output::Many(Vec::new()), &IndexMap::new()).unwrap_err();
-    assert!(error.reason.starts_with("`metric::top_k` does not take (array, i64); it is metric::top_k("), "{error}");
+    let error = evaluator.call(&StepOutput::Many(Vec::new()), &IndexMap::new()).unwrap_err();
+    assert!(
+        error.reason.starts_with("`metric::top_k` does not accept (array, i64); expected metric::top_k("),
+        "{error}"
+    );
 }
 
 #[test]
-fn a_missing_or_wrong_function_says_what_is_expected() {
+fn a_missing_or_wrong_function_shows_the_expected_signature() {
     let missing = load(&[("evaluator.rhai", "fn evaluate(output, truth) { 1 }")]).err().unwrap();
     assert_eq!(missing.reason, "the function `evaluator(output, truth)` is missing; did you mean `evaluate`?");
     let arity = load(&[("forward.rhai", "\nfn model_forward(model) { 1 }")]).err().unwrap();
-    assert_eq!(arity.reason, "`model_forward` has 1 parameters, expected `fn model_forward(model, batch)`");
+    assert_eq!(arity.reason, "`model_forward` has 1 parameter, expected `fn model_forward(model, batch)`");
     assert_eq!(arity.line, 2);
 }
 
 #[test]
-fn a_missing_script_and_a_syntax_error_name_the_file() {
+fn a_missing_script_and_a_syntax_error_show_the_file() {
     let dir = tempfile::tempdir().unwrap();
     case(dir.path(), &[]);
     std::fs::remove_file(dir.path().join("model.rhai")).unwrap();
-    let error = CaseScripts::load(dir.path(), &small_limits(), host().0).err().unwrap();
+    let error = CaseScripts::load(dir.path(), &small_limits(), services().0).err().unwrap();
     assert!(error.file.ends_with("model.rhai") && error.reason.starts_with("cannot be read"), "{error}");
     let error = load(&[("model.rhai", "fn create_model(config) {\n    let x = ;\n}")]).err().unwrap();
     assert_eq!((error.line, error.column), (2, 13));
 }
 
 #[test]
-fn logs_name_the_script_and_the_line() {
+fn log_lines_show_the_script_and_the_line() {
     let dir = tempfile::tempdir().unwrap();
     let text = "fn build_dataloader(config) {\n    log::warn(\"careful\");\n    data::image_folder(\"images\")\n}";
     case(dir.path(), &[("dataloader.rhai", text)]);
-    let (host, lines) = host();
-    CaseScripts::load(dir.path(), &small_limits(), host).unwrap().build_dataloader(&Config::new()).unwrap();
+    let (services, lines) = services();
+    CaseScripts::load(dir.path(), &small_limits(), services).unwrap().build_dataloader(&ScriptConfig::new()).unwrap();
     let lines = lines.lock().unwrap();
     assert_eq!(lines.len(), 1);
     assert_eq!((lines[0].0, lines[0].2.as_str()), (Level::Warning, "careful"));
     assert!(lines[0].1.starts_with("script ") && lines[0].1.ends_with("/dataloader.rhai:2"), "{}", lines[0].1);
 }
 
-/// The cases of the checkout.
+/// Loads a case of the checkout.
 fn shipped(name: &str) -> CaseScripts {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name);
-    CaseScripts::load(&dir, &Limits::default(), host().0).unwrap_or_else(|error| panic!("{error}"))
+    CaseScripts::load(&dir, &Limits::default(), services().0).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The settings of a case as its configuration files have them, without weights.
-fn config(case: &str) -> Config {
+/// Reads the settings of a case from its configuration files, without weights.
+fn config(case: &str) -> ScriptConfig {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs").join(case).join("parameters.yaml");
-    let mut config: Config = serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let mut config: ScriptConfig = serde_yaml::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     config.insert("weights".to_owned(), json!(null));
     config
 }
 
 fn parameters(model: &flagperf_onnx::Model) -> usize {
     let weights = model.graphs.values().flat_map(|graph| graph.weights.values());
-    let learned = weights.filter(|weight| weight.role == flagperf_onnx::Role::Parameter);
-    learned.map(|weight| weight.spec.fixed_shape().unwrap().iter().product::<usize>()).sum()
+    let parameters = weights.filter(|weight| weight.role == flagperf_onnx::WeightRole::Parameter);
+    parameters.map(|weight| weight.spec.fixed_shape().unwrap().iter().product::<usize>()).sum()
 }
 
 #[test]
@@ -285,13 +291,13 @@ fn resnet50_has_the_parameters_and_names_of_torchvision() {
 fn efficientnet_lite0_has_the_parameters_of_its_source() {
     let model =
         shipped("efficientnet_lite0").create_model(&config("efficientnet_lite0"), Path::new("/nonexistent")).unwrap();
-    // From the shapes in the published state_dict.
+    // Computed from the shapes in the published state_dict.
     assert_eq!(parameters(&model), 4_652_008);
     assert_eq!(model.graphs[flagperf_onnx::Model::SINGLE].outputs[0].spec.to_string(), "N,1000,f32");
 }
 
 #[test]
-fn a_dataloader_describes_its_pipeline() {
+fn a_dataloader_returns_a_pipeline() {
     let pipeline = shipped("resnet50").build_dataloader(&config("resnet50")).unwrap();
     assert_eq!(pipeline.transforms.len(), 3);
 }

@@ -1,16 +1,17 @@
-"""Runs a FlagPerf engine class as it is, as a sidecar of flagperf: python3 -m flagperf_sidecar ENGINE.py
+"""Runs an unchanged FlagPerf engine class as a sidecar of flagperf: python3 -m flagperf_sidecar ENGINE.py
 
-ENGINE.py has a class `InferModel`: `__init__(config, onnx_path, model)`, and `__call__(inputs)` which gives the outputs
-in the model's order and the seconds that it wants taken off (FlagPerf's `foo_time`; recorded, never taken off).
-`config` is a named tuple with FlagPerf's keys, the options of vendor.yaml among them, and `threads` (0: as you like) and
-`input_specs` (by name: `N,3,224,224,f32`). `model` is the ONNX file as an `nn.Module`; None with `no_validation`.
-`inputs` are tensors on the CPU, of torch where it is installed, else of numpy: read them, do not write to them.
-README.md lists the forms that outputs may have.
+ENGINE.py has a class `InferModel` with `__init__(config, onnx_path, model)` and `__call__(inputs)`. The call returns
+the outputs in the model's order and the seconds to subtract from the step (FlagPerf's `foo_time`); the host records
+the seconds and never subtracts them. `config` is a named tuple with FlagPerf's keys, the options of vendor.yaml,
+`threads` (0: the engine's default) and `input_specs` (a map from name to spec, `N,3,224,224,f32`). `model` is the
+ONNX file as an `nn.Module`; None with `no_validation`. `inputs` are tensors on the CPU, of torch if it is installed,
+else of numpy; the class must not write to them. README.md lists the accepted forms of outputs.
 
-A module may say more of itself: `__version__`; the `ROLES`, `KINDS` and `PRECISIONS` of PROTOCOL.md; `TENSORS = "numpy"`,
-which spares the import of torch. Its class may have `takes_model = False`, which spares the conversion; `device` and
-`threads`, what it computes on and with; `device_memory()`, bytes in use; `ask(question, argument)` and `tune(setting,
-value)`, for forward functions that ask the engine and change its settings. Python 3.9 or later, with numpy or torch.
+A module may define more: `__version__`; the `ROLES`, `KINDS` and `PRECISIONS` of PROTOCOL.md; `TENSORS = "numpy"`,
+which avoids the import of torch. Its class may define `takes_model = False`, which avoids the conversion of the
+model; `device` and `threads`, which are reported to the host; `device_memory()`, the bytes in use; `ask(question,
+argument)` and `tune(setting, value)`, for forward functions that query the engine and change its settings. Requires
+Python 3.9 or later and numpy or torch.
 """
 
 import ctypes
@@ -30,31 +31,31 @@ import traceback
 PROTOCOL = 1
 DTYPES = dict(f64="float64", f32="float32", f16="float16", bf16="bfloat16", bool="bool")
 DTYPES.update(i64="int64", i32="int32", i8="int8", u8="uint8")
-NAMES = {name: dtype for dtype, name in DTYPES.items()}
-# Lines of a traceback that go into the record.
+DTYPE_NAMES = {name: dtype for dtype, name in DTYPES.items()}
+# Lines of a traceback that are kept for the record.
 TRACEBACK_LINES = 8
-# More seconds than this are no time of a step.
+# The largest accepted time of a step, in seconds.
 SECONDS_MAX = 1e9
-# Shows a value in at most so many characters, whatever its own `__repr__` does.
-SHORT = reprlib.Repr()
-SHORT.maxstring = SHORT.maxother = SHORT.maxlong = 200
+# Limits the length of a value's text, whatever the value's own `__repr__` returns.
+SHORT_REPR = reprlib.Repr()
+SHORT_REPR.maxstring = SHORT_REPR.maxother = SHORT_REPR.maxlong = 200
 JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-# How long a question is awaited without sleeping: a core that sleeps takes tens of microseconds to wake.
-AWAKE_SECONDS = 200e-6
+# How long to poll for a request before sleeping: a sleeping core takes tens of microseconds to wake.
+BUSY_WAIT_SECONDS = 200e-6
 
 
 class Failure(Exception):
-    """Something that could not be done, said in full."""
+    """A failure whose text is a complete message."""
 
 
 class Config(tuple):
-    """FlagPerf's `config`: a named tuple whose keys may be any text, `getattr(config, "wide-blocks")`."""
+    """FlagPerf's `config`: a named tuple whose keys may be any text, as in `getattr(config, "wide-blocks")`."""
 
     def __new__(cls, values):
         config = super().__new__(cls, values.values())
-        # A key hides what every tuple has (`count`), but not what makes this one a named tuple (`_asdict`).
-        hidden = {key: value for key, value in values.items() if not (key.startswith("_") and hasattr(cls, key))}
-        config.__dict__.update(hidden, _fields=tuple(values))
+        # A key hides what every tuple has (`count`), but not what makes this class a named tuple (`_asdict`).
+        attributes = {key: value for key, value in values.items() if not (key.startswith("_") and hasattr(cls, key))}
+        config.__dict__.update(attributes, _fields=tuple(values))
         return config
 
     def __getnewargs__(self):
@@ -66,7 +67,7 @@ class Config(tuple):
         raise AttributeError(f"`config` has no key `{key}` (known: {', '.join(self._fields)})")
 
     def __setattr__(self, key, _):
-        raise AttributeError(f"`config.{key}` cannot be changed: `config._replace({key}=...)` gives a changed copy")
+        raise AttributeError(f"`config.{key}` cannot be changed: `config._replace({key}=...)` returns a changed copy")
 
     def __repr__(self):
         return f"Config({', '.join(f'{key}={value!r}' for key, value in self._asdict().items())})"
@@ -81,32 +82,32 @@ class Config(tuple):
         return Config({**self._asdict(), **changes})
 
 
-def absent(reason):
-    """Stands for a model that could not be made: says why as soon as somebody wants it."""
+def unavailable_model(reason):
+    """Returns a placeholder for a model that could not be created. Any use of it raises a failure with the reason."""
 
-    def wanted(*_):
+    def fail(*_):
         raise Failure(reason)
 
-    return type("Absent", (), {"__getattr__": wanted, "__call__": wanted})()
+    return type("UnavailableModel", (), {"__getattr__": fail, "__call__": fail})()
 
 
-def installed(name):
+def is_installed(name):
     return importlib.util.find_spec(name) is not None
 
 
 class NumpyTensors:
-    """Tensors of numpy, which is `library`."""
+    """Creates and copies tensors of numpy; `library` is the numpy module."""
 
     def __init__(self, library):
         self.library = library
 
     def view(self, memory, dtype, shape, offset):
         if not hasattr(self.library, dtype):
-            raise Failure(f"numpy has no `{dtype}`: torch has it")
+            raise Failure(f"numpy has no element type `{dtype}`: use torch, which has it")
         count = self.library.prod(shape, dtype=int)
         return self.library.frombuffer(memory, dtype, count, offset).reshape(shape)
 
-    def again(self, view):
+    def alias(self, view):
         return view.view()
 
     def pin(self, memory): ...
@@ -120,7 +121,7 @@ class NumpyTensors:
 
 
 class TorchTensors(NumpyTensors):
-    """Tensors of torch, which is `library`."""
+    """Creates and copies tensors of torch; `library` is the torch module."""
 
     def __init__(self, library):
         super().__init__(library)
@@ -133,11 +134,12 @@ class TorchTensors(NumpyTensors):
         count = self.library.Size(shape).numel()
         return self.library.frombuffer(memory, dtype=dtype, count=count, offset=offset).reshape(shape)
 
-    def again(self, view):
+    def alias(self, view):
         return view.detach()
 
     def pin(self, memory):
-        """Lets a device of CUDA read the memory by itself. One that refuses reads it in pieces, as if nothing was asked."""
+        """Lets a CUDA device read the memory directly. If CUDA refuses, the device reads it in pieces, as it does
+        without pinning."""
         if self.library.cuda.is_initialized():
             self.library.cuda.cudart().cudaHostRegister(address(memory), len(memory), 0)
 
@@ -148,20 +150,20 @@ class TorchTensors(NumpyTensors):
     def copy(self, source, target):
         source = self.library.as_tensor(source)
         if source.device.type == "cpu" and source.is_contiguous():
-            # torch would share the copy out to threads, which wait for a core that is busy.
+            # torch would distribute the copy over threads, which wait for a busy core.
             ctypes.memmove(target.data_ptr(), source.data_ptr(), source.nbytes)
         else:
             target.copy_(source)
 
     def synchronize(self, tensors):
-        """Waits for the device of each tensor, and for the one that CUDA has as the current: work may be there that no
-        output shows."""
+        """Waits for the device of each tensor, and for CUDA's current device, which may have work that belongs to no
+        output."""
         devices = {tensor.device: None for tensor in tensors if isinstance(tensor, self.library.Tensor)}
         if self.library.cuda.is_initialized():
             devices[self.library.device("cuda", self.library.cuda.current_device())] = None
         for device in devices:
             if device.type == "mps":
-                # It has one device and takes none.
+                # There is one such device, and the function has no argument.
                 self.library.mps.synchronize()
             elif device.type != "cpu":
                 getattr(self.library, device.type).synchronize(device)
@@ -171,20 +173,20 @@ def address(memory):
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
-def tensors(wanted):
-    """The library that tensors are made with."""
-    if installed("torch") and wanted != "numpy":
+def tensor_library(wanted):
+    """Returns the library with which tensors are created."""
+    if is_installed("torch") and wanted != "numpy":
         return TorchTensors(importlib.import_module("torch"))
-    if installed("numpy"):
+    if is_installed("numpy"):
         return NumpyTensors(importlib.import_module("numpy"))
     raise Failure(f"`{sys.executable}` has neither torch nor numpy: install one of them, or activate its environment")
 
 
 def load_module(path):
-    """The vendor's file as a module. It may be named like a package that it imports; others are found beside it."""
+    """Imports the vendor's file. Its name may be that of a package that it imports; it may also import files beside it."""
     if not os.path.isfile(path):
         raise Failure(f"no file `{path}` in `{os.getcwd()}`")
-    sys.dont_write_bytecode = True  # The vendor's folder is left as it is.
+    sys.dont_write_bytecode = True  # The vendor's folder must not change.
     sys.path.append(os.path.dirname(os.path.abspath(path)))
     spec = importlib.util.spec_from_file_location("flagperf_engine", path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -195,62 +197,62 @@ def load_module(path):
 
 
 def torch_model(path):
-    """The ONNX file as an `nn.Module` on the accelerator, if there is one, as FlagPerf's `create_model` leaves it."""
-    lacking = [name for name in ("torch", "onnx", "onnx2torch") if not installed(name)]
-    if lacking:
-        install = f"{sys.executable} -m pip install {' '.join(lacking)}"
-        return absent(f"the model as an `nn.Module` needs {', '.join(lacking)}: `{install}`")
+    """Returns the ONNX file as an `nn.Module`, on the accelerator if there is one, like FlagPerf's `create_model`."""
+    missing = [name for name in ("torch", "onnx", "onnx2torch") if not is_installed(name)]
+    if missing:
+        install = f"{sys.executable} -m pip install {' '.join(missing)}"
+        return unavailable_model(f"the model as an `nn.Module` needs {', '.join(missing)}: `{install}`")
     import onnx2torch
     import torch
 
     try:
         return onnx2torch.convert(path).eval().to("cuda" if torch.cuda.is_available() else "cpu")
     except Exception as error:
-        return absent(f"`{path}` cannot be made an `nn.Module`: {type(error).__name__}: {error}")
+        return unavailable_model(f"`{path}` cannot be converted to an `nn.Module`: {type(error).__name__}: {error}")
 
 
 class Sidecar:
-    """Answers what the host asks; each `ask_` method is a kind of message."""
+    """Handles the requests of the host; each `handle_` method handles one kind of request and returns the reply."""
 
     def __init__(self, path):
         self.path = path
         self.buffers = {}
-        # The buffers that inputs were in: a device may read those by itself.
+        # The buffers that have contained inputs; these are pinned, so that a device can read them directly.
         self.pinned = set()
         self.views = {}
         self.specs = {}
-        self.kept = {}
-        self.third_is_told = False
+        self.kept_outputs = {}
+        self.third_value_was_sent = False
 
-    def answer(self, ask):
+    def handle(self, request):
         try:
-            method = getattr(self, "ask_" + ask["ask"], None)
+            method = getattr(self, "handle_" + request["ask"], None)
             if method is None:
-                raise Failure(f"cannot be asked to `{ask['ask']}`")
-            return method(ask)
+                raise Failure(f"unknown request `{request['ask']}`")
+            return method(request)
         except (Exception, SystemExit) as error:
-            return self.error(error)
+            return self.error_reply(error)
 
-    def error(self, error):
-        """An error as the host tells it: where, what, and the last lines of the traceback."""
-        answer = {"answer": "error"}
+    def error_reply(self, error):
+        """Returns the error reply: the line in the vendor's file, the error, and the last lines of the traceback."""
+        reply = {"answer": "error"}
         places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
         places += [(error.filename, error.lineno)] if isinstance(error, SyntaxError) else []
         own = [f"{self.path}:{line}" for file, line in places if os.path.abspath(file) == os.path.abspath(self.path)]
         place = f"`{own[-1]}`: " if own else ""
         if isinstance(error, Failure):
-            return {**answer, "reason": f"{place}{error}"}
+            return {**reply, "reason": f"{place}{error}"}
         if hasattr(error, "operator"):
-            answer["operator"] = {"op": error.operator, "node": getattr(error, "node", "")}
+            reply["operator"] = {"op": error.operator, "node": getattr(error, "node", "")}
         lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
         reason = [f"{place}{type(error).__name__}: {error}", *lines[-TRACEBACK_LINES:]]
-        return {**answer, "reason": "\n  ".join(reason)}
+        return {**reply, "reason": "\n  ".join(reason)}
 
-    def ask_hello(self, ask):
-        if ask["protocol"] != PROTOCOL:
-            raise Failure(f"flagperf_sidecar speaks protocol {PROTOCOL}, not {ask['protocol']}")
+    def handle_hello(self, request):
+        if request["protocol"] != PROTOCOL:
+            raise Failure(f"flagperf_sidecar uses protocol version {PROTOCOL}, not {request['protocol']}")
         self.module = load_module(self.path)
-        self.tensors = tensors(getattr(self.module, "TENSORS", "torch"))
+        self.tensors = tensor_library(getattr(self.module, "TENSORS", "torch"))
         return {
             "answer": "hello",
             "protocol": PROTOCOL,
@@ -261,42 +263,43 @@ class Sidecar:
             "precisions": getattr(self.module, "PRECISIONS", ["f32", "f16"]),
         }
 
-    def ask_load(self, ask):
-        compiled, takes_model = ask["kind"] == "compiled", getattr(self.module.InferModel, "takes_model", True)
-        given = {"no_validation": False, "fp16": ask["precision"] == "f16", "exist_compiler_path": None}
-        given.update({"batch_size": ask["batch_size"], **ask["config"], **ask["options"], "threads": ask["threads"]})
-        given["input_specs"] = {tensor["name"]: tensor["spec"] for tensor in ask["inputs"]}
-        if compiled:
-            given["exist_compiler_path"] = ask["path"]
-        if ask["threads"] and isinstance(self.tensors, TorchTensors):
-            self.tensors.library.set_num_threads(ask["threads"])
-        wanted = takes_model and not compiled and not given["no_validation"]
-        model = torch_model(ask["path"]) if wanted else None
-        self.outputs = len(ask["outputs"])
-        arguments = Config(given), None if compiled else ask["path"], model
-        self.engine = self.module.InferModel(*arguments)
+    def handle_load(self, request):
+        is_compiled = request["kind"] == "compiled"
+        values = {"no_validation": False, "fp16": request["precision"] == "f16", "exist_compiler_path": None}
+        values.update({"batch_size": request["batch_size"], **request["config"], **request["options"]})
+        values["threads"] = request["threads"]
+        values["input_specs"] = {tensor["name"]: tensor["spec"] for tensor in request["inputs"]}
+        if is_compiled:
+            values["exist_compiler_path"] = request["path"]
+        if request["threads"] and isinstance(self.tensors, TorchTensors):
+            self.tensors.library.set_num_threads(request["threads"])
+        takes_model = getattr(self.module.InferModel, "takes_model", True)
+        needs_model = takes_model and not is_compiled and not values["no_validation"]
+        model = torch_model(request["path"]) if needs_model else None
+        self.output_count = len(request["outputs"])
+        self.engine = self.module.InferModel(Config(values), None if is_compiled else request["path"], model)
         threads = getattr(self.engine, "threads", 0)
         threads = threads if isinstance(threads, int) else 0
         return {"answer": "loaded", "device": self.device(), "threads": threads}
 
     def device(self):
-        """What it computes on: as the class says, else the accelerator that torch sees."""
-        said = getattr(self.engine, "device", None)
-        if said is not None:
-            return str(said)
+        """Returns the device that the class declares, else the accelerator that torch finds."""
+        declared = getattr(self.engine, "device", None)
+        if declared is not None:
+            return str(declared)
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_available():
             return "cpu"
         return f"cuda:{torch.cuda.current_device()} {torch.cuda.get_device_name()}"
 
-    def ask_lend(self, ask):
+    def handle_lend(self, request):
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
-        with open(ask["file"], "r+b") as file:
-            self.buffers[ask["buffer"]] = mmap.mmap(file.fileno(), max(ask["bytes"], 1), flags=flags)
+        with open(request["file"], "r+b") as file:
+            self.buffers[request["buffer"]] = mmap.mmap(file.fileno(), max(request["bytes"], 1), flags=flags)
         return {"answer": "done"}
 
-    def ask_take_back(self, ask):
-        for buffer in ask["buffers"]:
+    def handle_take_back(self, request):
+        for buffer in request["buffers"]:
             memory = self.buffers.pop(buffer, None)
             if buffer in self.pinned:
                 self.pinned.remove(buffer)
@@ -305,49 +308,52 @@ class Sidecar:
         return {"answer": "done"}
 
     def view(self, buffer, offset, spec):
-        """The tensor at a place in a buffer."""
+        """Returns the tensor at an offset in a buffer."""
         key = (buffer, offset, spec)
         if key not in self.views:
             *dims, dtype = spec.split(",")
             self.views[key] = self.tensors.view(self.buffers[buffer], DTYPES[dtype], tuple(map(int, dims)), offset)
-        return self.tensors.again(self.views[key])
+        return self.tensors.alias(self.views[key])
 
-    def input(self, given):
-        if "buffer" in given:
-            if given["buffer"] not in self.pinned:
-                self.pinned.add(given["buffer"])
-                self.tensors.pin(self.buffers[given["buffer"]])
-            return self.view(given["buffer"], given["offset"], given["spec"])
-        tensor = self.kept[given["run"]][given["output"]]
-        if given["spec"] != self.spec(given["output"], tensor):
-            tensor = tensor.reshape([int(size) for size in given["spec"].split(",")[:-1]])
+    def input_tensor(self, place):
+        if "buffer" in place:
+            if place["buffer"] not in self.pinned:
+                self.pinned.add(place["buffer"])
+                self.tensors.pin(self.buffers[place["buffer"]])
+            return self.view(place["buffer"], place["offset"], place["spec"])
+        tensor = self.kept_outputs[place["run"]][place["output"]]
+        if place["spec"] != self.spec(place["output"], tensor):
+            tensor = tensor.reshape([int(size) for size in place["spec"].split(",")[:-1]])
         return tensor
 
-    def ask_run(self, ask):
-        inputs = [self.input(given) for given in ask["inputs"]]
-        for run in ask["forget"]:
-            self.kept.pop(run, None)
+    def handle_run(self, request):
+        inputs = [self.input_tensor(place) for place in request["inputs"]]
+        for run in request["forget"]:
+            self.kept_outputs.pop(run, None)
         result = self.engine(inputs)
         if not (isinstance(result, tuple) and len(result) in (2, 3)):
-            gave = f"{len(result)} values" if isinstance(result, tuple) else f"`{type(result).__name__}`"
-            form = "(outputs, foo_time), or (outputs, foo_time, more)"
-            raise Failure(f"`{self.path}`: `InferModel.__call__` must give {form}, it gave {gave}")
-        outputs = self.listed(result[0])
+            returned = f"{len(result)} values" if isinstance(result, tuple) else f"`{type(result).__name__}`"
+            form = "(outputs, foo_time) or (outputs, foo_time, more)"
+            raise Failure(f"`{self.path}`: `InferModel.__call__` must return {form}, it returned {returned}")
+        outputs = self.as_list(result[0])
         specs = [self.spec(index, output) for index, output in enumerate(outputs)]
         self.tensors.synchronize([*inputs, *outputs])
-        self.kept[ask["run"]] = outputs
-        answer = {"answer": "ran", "run": ask["run"], "outputs": specs, "seconds": self.seconds(result[1])}
-        if len(result) == 3 and not self.third_is_told:
-            self.third_is_told = True
-            answer["third"] = {"type": type(result[2]).__name__, "repr": SHORT.repr(result[2])}
-        return answer
+        self.kept_outputs[request["run"]] = outputs
+        reply = {"answer": "ran", "run": request["run"], "outputs": specs, "seconds": self.seconds(result[1])}
+        if len(result) == 3 and not self.third_value_was_sent:
+            self.third_value_was_sent = True
+            reply["third"] = {"type": type(result[2]).__name__, "repr": SHORT_REPR.repr(result[2])}
+        return reply
 
-    def listed(self, outputs):
-        """Outputs as a list. Several may be stacked in one tensor, along a dimension that comes before the others."""
+    def as_list(self, outputs):
+        """Returns the outputs as a list. One tensor may contain several outputs, stacked along an additional first
+        dimension."""
         if isinstance(outputs, (list, tuple)):
             return list(outputs)
-        stacked = self.outputs > 1 and len(getattr(outputs, "shape", ())) > 0 and len(outputs) == self.outputs
-        return list(outputs) if stacked else [outputs]
+        is_stacked = (
+            self.output_count > 1 and len(getattr(outputs, "shape", ())) > 0 and len(outputs) == self.output_count
+        )
+        return list(outputs) if is_stacked else [outputs]
 
     def seconds(self, value):
         if isinstance(value, (int, float)) or hasattr(value, "__float__"):
@@ -357,35 +363,36 @@ class Sidecar:
                 seconds = math.nan
             if abs(seconds) <= SECONDS_MAX:
                 return seconds
-        raise Failure(f"`{self.path}`: `InferModel.__call__` gave no seconds as foo_time: `{SHORT.repr(value)}`")
+        shown = SHORT_REPR.repr(value)
+        raise Failure(f"`{self.path}`: `InferModel.__call__` returned a foo_time that is not a valid time: `{shown}`")
 
     def spec(self, index, tensor):
         key = getattr(tensor, "dtype", ""), getattr(tensor, "shape", None)
         if key not in self.specs:
             name = str(key[0]).replace("torch.", "")
-            if name not in NAMES or key[1] is None:
-                kind = f"`{type(tensor).__name__}` {name}"
-                raise Failure(f"`{self.path}`: output {index} is no tensor of a known type but {kind}")
-            self.specs[key] = ",".join([*map(str, key[1]), NAMES[name]])
+            if name not in DTYPE_NAMES or key[1] is None:
+                kind = f"`{type(tensor).__name__}` {name}".rstrip()
+                raise Failure(f"`{self.path}`: output {index} is not a tensor of a supported type: {kind}")
+            self.specs[key] = ",".join([*map(str, key[1]), DTYPE_NAMES[name]])
         return self.specs[key]
 
-    def ask_fetch(self, ask):
-        output = self.kept[ask["run"]][ask["output"]]
-        self.tensors.copy(output, self.view(ask["buffer"], 0, self.spec(ask["output"], output)))
+    def handle_fetch(self, request):
+        output = self.kept_outputs[request["run"]][request["output"]]
+        self.tensors.copy(output, self.view(request["buffer"], 0, self.spec(request["output"], output)))
         return {"answer": "done"}
 
-    def ask_question(self, ask):
+    def handle_question(self, request):
         if not hasattr(self.engine, "ask"):
-            raise Failure(f"question `{ask['question']}`: unknown (this engine answers none)")
-        return {"answer": "answered", "value": self.engine.ask(ask["question"], ask["argument"])}
+            raise Failure(f"question `{request['question']}`: unknown (this engine supports no questions)")
+        return {"answer": "answered", "value": self.engine.ask(request["question"], request["argument"])}
 
-    def ask_tune(self, ask):
+    def handle_tune(self, request):
         if not hasattr(self.engine, "tune"):
-            raise Failure(f"setting `{ask['setting']}`: unknown (this engine takes none)")
-        self.engine.tune(ask["setting"], ask["value"])
+            raise Failure(f"setting `{request['setting']}`: unknown (this engine has no settings)")
+        self.engine.tune(request["setting"], request["value"])
         return {"answer": "done"}
 
-    def ask_memory(self, ask):
+    def handle_memory(self, request):
         if hasattr(self.engine, "device_memory"):
             used = self.engine.device_memory()
             return {"answer": "memory", "bytes": None if used is None else operator.index(used)}
@@ -394,21 +401,22 @@ class Sidecar:
         return {"answer": "memory", "bytes": used or None}
 
 
-def take_over():
-    """The protocol's two ends. What anybody prints from here on goes to standard error."""
-    asks, answers = os.dup(0), os.fdopen(os.dup(1), "wb", buffering=0)
+def redirect_standard_streams():
+    """Returns the lines of standard input and a file for replies on the original standard output. Whatever is printed
+    from now on goes to standard error."""
+    requests, replies = os.dup(0), os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)
-    return lines(asks), answers
+    return read_lines(requests), replies
 
 
-def lines(pipe):
-    """The lines that come through a pipe. Whoever else wants the core while it is watched gets it."""
+def read_lines(pipe):
+    """Yields the lines of a pipe. It polls before it sleeps, and yields the core to other threads while it polls."""
     poll, rest = select.poll(), b""
     poll.register(pipe, select.POLLIN)
     while True:
-        end = time.perf_counter() + AWAKE_SECONDS
+        end = time.perf_counter() + BUSY_WAIT_SECONDS
         while not poll.poll(0) and time.perf_counter() < end:
             os.sched_yield()
         read = os.read(pipe, 1 << 16)
@@ -418,26 +426,26 @@ def lines(pipe):
         yield from whole
 
 
-def message(answer):
-    """An answer as a line. Text that is no Unicode, such as the name of a file may be, is shown as far as it is."""
-    return JSON.encode(answer).encode("utf-8", "replace") + b"\n"
+def encode(reply):
+    """Returns a reply as a line. Characters that are not valid Unicode, as in some file names, are replaced by `?`."""
+    return JSON.encode(reply).encode("utf-8", "replace") + b"\n"
 
 
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: python3 -m flagperf_sidecar ENGINE.py")
     sidecar = Sidecar(sys.argv[1])
-    asks, answers = take_over()
-    for line in asks:
-        ask = json.loads(line.decode())
-        if ask["ask"] == "bye":
+    requests, replies = redirect_standard_streams()
+    for line in requests:
+        request = json.loads(line.decode())
+        if request["ask"] == "bye":
             break
         try:
-            answer = message(sidecar.answer(ask))
+            reply = encode(sidecar.handle(request))
         except Exception as error:
-            # What is no JSON is an error of this answer, not of the conversation.
-            answer = message(sidecar.error(error))
-        answers.write(answer)
+            # A reply that cannot be JSON is an error of this request only; the connection continues.
+            reply = encode(sidecar.error_reply(error))
+        replies.write(reply)
 
 
 if __name__ == "__main__":

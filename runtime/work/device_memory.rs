@@ -1,6 +1,6 @@
-//! How much memory is in use on the devices of a phase: the largest of samples that a thread beside the work takes.
+//! Peak memory in use on the devices of a phase, from readings that a background thread takes.
 //!
-//! Reads no clock and knows no engine's inside.
+//! Reads no clock. Knows nothing about the internals of engines.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,34 +13,33 @@ use super::build::Sessions;
 use crate::monitor::Monitor;
 use crate::units::Bytes;
 
-/// Between two samples. A sample is a call of the device's driver that takes some microseconds and nothing of the device,
-/// so ten in a second leave the measured time alone; a peak that is shorter than this may be missed.
+/// Time between two readings. A reading is a call of the device's driver that takes some microseconds and does not use
+/// the device, so that ten per second do not affect the measured time. A peak shorter than this interval may be missed.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The largest samples of the devices of a phase. Samples are taken until it is dropped.
-pub struct DeviceMemory {
+/// Records the peak memory of the devices of a phase. Readings are taken until it is dropped.
+pub struct DeviceMemorySampler {
     monitor: Option<&'static dyn Monitor>,
-    samples: Arc<Mutex<Samples>>,
-    /// Dropped to end the thread.
-    running: Option<(Sender<()>, JoinHandle<()>)>,
+    peaks: Arc<Mutex<Peaks>>,
+    /// The thread, which ends when the sender is dropped.
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-/// The most that was seen in use, by the ids of the devices that are looked at; `None` before there is a sample.
-type Samples = IndexMap<String, Option<u64>>;
+/// The peak in bytes by the ids of the devices that are read; `None` before the first reading.
+type Peaks = IndexMap<String, Option<u64>>;
 
-impl DeviceMemory {
-    /// Begins to sample every device of the vendor's monitor, for before loading nobody knows which one it will be. Without
-    /// a monitor, or with one of devices without memory of their own, nothing is sampled.
+impl DeviceMemorySampler {
+    /// Starts reading every device of the vendor's monitor, because the device is not known before loading. Nothing is
+    /// read without a monitor, or when the monitor's devices have no memory of their own.
     pub fn start(monitor: Option<&'static dyn Monitor>) -> Self {
-        let ids = monitor.map(|monitor| monitor.devices()).unwrap_or_default();
-        let samples = Arc::new(Mutex::new(ids.into_iter().map(|id| (id, None)).collect::<Samples>()));
-        let sampled = monitor.filter(|_| !lock(&samples).is_empty());
-        let running = sampled.map(|monitor| {
+        let ids = monitor.map(|monitor| monitor.device_ids()).unwrap_or_default();
+        let peaks = Arc::new(Mutex::new(ids.into_iter().map(|id| (id, None)).collect::<Peaks>()));
+        let thread = monitor.filter(|_| !lock(&peaks).is_empty()).map(|monitor| {
             let (running, stopped) = channel::<()>();
-            let samples = samples.clone();
+            let peaks = peaks.clone();
             let thread = std::thread::spawn(move || {
                 loop {
-                    sample(monitor, &samples);
+                    read_devices(monitor, &peaks);
                     if stopped.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
                         return;
                     }
@@ -48,76 +47,76 @@ impl DeviceMemory {
             });
             (running, thread)
         });
-        DeviceMemory { monitor, samples, running }
+        DeviceMemorySampler { monitor, peaks, thread }
     }
 
-    /// From now on looks only at the devices that these sessions are on. What was seen of them before, while they were
-    /// loaded, stays.
-    pub fn watch(&self, sessions: &Sessions) {
-        let wanted: Vec<String> = devices(sessions).keys().filter_map(|device| self.id(device)).collect();
-        let mut samples = lock(&self.samples);
-        samples.retain(|id, _| wanted.contains(id));
+    /// Restricts reading to the devices of these sessions. Their peaks during loading are kept.
+    pub fn restrict_to(&self, sessions: &Sessions) {
+        let wanted: Vec<String> =
+            reported_memory(sessions).keys().filter_map(|device| self.monitor_id(device)).collect();
+        let mut peaks = lock(&self.peaks);
+        peaks.retain(|id, _| wanted.contains(id));
         for id in wanted {
-            samples.entry(id).or_default();
+            peaks.entry(id).or_default();
         }
     }
 
-    /// The most that was seen in use so far on the devices of these sessions, each device once. What an engine says of its
-    /// device counts as a sample, too; `None` when neither the monitor nor an engine says anything.
-    pub fn max(&self, sessions: &Sessions) -> Option<Bytes> {
-        if let (Some(monitor), Some(_)) = (self.monitor, &self.running) {
-            sample(monitor, &self.samples);
+    /// Returns the sum of the peaks of the devices of these sessions, each device once. The memory that an engine
+    /// reports for its device counts as a reading. `None` when neither the monitor nor an engine reports memory.
+    pub fn peak(&self, sessions: &Sessions) -> Option<Bytes> {
+        if let (Some(monitor), Some(_)) = (self.monitor, &self.thread) {
+            read_devices(monitor, &self.peaks);
         }
-        let of_device = |(device, said): (String, Option<Bytes>)| {
-            let id = self.id(&device).unwrap_or(device);
-            let mut samples = lock(&self.samples);
-            let most = samples.entry(id).or_default();
-            *most = (*most).max(said.map(|said| said.0));
-            *most
+        let device_peak = |(device, reported): (String, Option<Bytes>)| {
+            let id = self.monitor_id(&device).unwrap_or(device);
+            let mut peaks = lock(&self.peaks);
+            let peak = peaks.entry(id).or_default();
+            *peak = (*peak).max(reported.map(|reported| reported.0));
+            *peak
         };
-        devices(sessions).into_iter().filter_map(of_device).reduce(|a, b| a + b).map(Bytes)
+        reported_memory(sessions).into_iter().filter_map(device_peak).reduce(|a, b| a + b).map(Bytes)
     }
 
-    /// The monitor's id of a device by its engine's name.
-    fn id(&self, device: &str) -> Option<String> {
+    /// Returns the monitor's id of the device with the engine's name `device`.
+    fn monitor_id(&self, device: &str) -> Option<String> {
         self.monitor?.device(device)?.id
     }
 }
 
-impl Drop for DeviceMemory {
+impl Drop for DeviceMemorySampler {
     fn drop(&mut self) {
-        if let Some((running, thread)) = self.running.take() {
+        if let Some((running, thread)) = self.thread.take() {
             drop(running);
             let _ = thread.join();
         }
     }
 }
 
-/// The devices of sessions by their engines' names, with the largest that an engine says of each: several sessions on a
-/// device all say the whole of it.
-fn devices(sessions: &Sessions) -> IndexMap<String, Option<Bytes>> {
+/// Returns the devices of the sessions by their engines' names, with the largest amount of memory that an engine
+/// reports for each: several sessions on one device all report the whole device.
+fn reported_memory(sessions: &Sessions) -> IndexMap<String, Option<Bytes>> {
     let mut devices: IndexMap<String, Option<Bytes>> = IndexMap::new();
     for session in sessions.values().filter_map(|session| session.lock().ok()) {
-        let said = session.device_memory();
-        let most = devices.entry(session.device()).or_default();
-        *most = most.map(|bytes| bytes.0).max(said.map(|bytes| bytes.0)).map(Bytes);
+        let reported = session.device_memory();
+        let largest = devices.entry(session.device()).or_default();
+        *largest = largest.map(|bytes| bytes.0).max(reported.map(|bytes| bytes.0)).map(Bytes);
     }
     devices
 }
 
-/// Takes one sample of each device that is looked at.
-fn sample(monitor: &dyn Monitor, samples: &Mutex<Samples>) {
-    let ids: Vec<String> = lock(samples).keys().cloned().collect();
+/// Reads each device once and updates its peak.
+fn read_devices(monitor: &dyn Monitor, peaks: &Mutex<Peaks>) {
+    let ids: Vec<String> = lock(peaks).keys().cloned().collect();
     for id in ids {
         let used = monitor.memory_used(&id).map(|used| used.0);
-        if let Some(most) = lock(samples).get_mut(&id) {
-            *most = (*most).max(used);
+        if let Some(peak) = lock(peaks).get_mut(&id) {
+            *peak = (*peak).max(used);
         }
     }
 }
 
-fn lock(samples: &Mutex<Samples>) -> std::sync::MutexGuard<'_, Samples> {
-    samples.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(peaks: &Mutex<Peaks>) -> std::sync::MutexGuard<'_, Peaks> {
+    peaks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -130,30 +129,30 @@ mod tests {
     use crate::engine::{EngineError, Session, Value};
     use crate::monitor::DeviceFacts;
 
-    /// A monitor of two devices; what is in use on the first is read from `used`.
-    struct Gauge {
+    /// A monitor of two devices, which reports `used` for the first.
+    struct TestMonitor {
         used: AtomicU64,
-        taken: AtomicU64,
+        readings: AtomicU64,
     }
 
-    impl Gauge {
+    impl TestMonitor {
         fn leaked(used: u64) -> &'static Self {
-            Box::leak(Box::new(Gauge { used: AtomicU64::new(used), taken: AtomicU64::new(0) }))
+            Box::leak(Box::new(TestMonitor { used: AtomicU64::new(used), readings: AtomicU64::new(0) }))
         }
 
-        /// Sets what is in use, and waits until it was sampled.
-        fn show(&self, used: u64) {
+        /// Sets the memory in use and waits until it has been read.
+        fn set_used(&self, used: u64) {
             self.used.store(used, Ordering::SeqCst);
-            let before = self.taken.load(Ordering::SeqCst);
-            while self.taken.load(Ordering::SeqCst) < before + 3 {
+            let before = self.readings.load(Ordering::SeqCst);
+            while self.readings.load(Ordering::SeqCst) < before + 3 {
                 std::thread::yield_now();
             }
         }
     }
 
-    impl Monitor for Gauge {
+    impl Monitor for TestMonitor {
         fn name(&self) -> &'static str {
-            "gauge"
+            "test"
         }
 
         fn about(&self) -> &'static str {
@@ -168,21 +167,21 @@ mod tests {
             Some(DeviceFacts { name: name.to_owned(), driver: None, id: Some(name.strip_prefix("chip:")?.to_owned()) })
         }
 
-        fn devices(&self) -> Vec<String> {
+        fn device_ids(&self) -> Vec<String> {
             vec!["0".to_owned(), "1".to_owned()]
         }
 
         fn memory_used(&self, id: &str) -> Option<Bytes> {
             let used = if id == "0" { self.used.load(Ordering::SeqCst) } else { 5 };
-            self.taken.fetch_add(1, Ordering::SeqCst);
+            self.readings.fetch_add(1, Ordering::SeqCst);
             Some(Bytes(used))
         }
     }
 
-    /// A session that says what is in use on its device, or nothing.
-    struct Said(&'static str, Option<u64>);
+    /// A session on the named device that reports this much memory in use, or none.
+    struct TestSession(&'static str, Option<u64>);
 
-    impl Session for Said {
+    impl Session for TestSession {
         fn inputs(&self) -> &[ValueInfo] {
             &[]
         }
@@ -204,41 +203,42 @@ mod tests {
         }
     }
 
-    fn sessions(all: impl IntoIterator<Item = Said>) -> Sessions {
-        let session = |said: Said| Arc::new(Mutex::new(Box::new(said) as Box<dyn Session>));
-        all.into_iter().enumerate().map(|(index, said)| (index.to_string(), session(said))).collect()
+    fn sessions(all: impl IntoIterator<Item = TestSession>) -> Sessions {
+        let lock = |session: TestSession| Arc::new(Mutex::new(Box::new(session) as Box<dyn Session>));
+        all.into_iter().enumerate().map(|(index, session)| (index.to_string(), lock(session))).collect()
     }
 
     #[test]
-    fn a_peak_while_loading_or_computing_is_kept_when_it_is_over() {
-        let gauge = Gauge::leaked(10);
-        let memory = DeviceMemory::start(Some(gauge));
-        gauge.show(900);
-        let sessions = sessions([Said("chip:0", None)]);
-        memory.watch(&sessions);
-        gauge.show(20);
-        assert_eq!(memory.max(&sessions), Some(Bytes(900)));
+    fn a_peak_during_loading_is_kept_after_memory_is_freed() {
+        let monitor = TestMonitor::leaked(10);
+        let memory = DeviceMemorySampler::start(Some(monitor));
+        monitor.set_used(900);
+        let sessions = sessions([TestSession("chip:0", None)]);
+        memory.restrict_to(&sessions);
+        monitor.set_used(20);
+        assert_eq!(memory.peak(&sessions), Some(Bytes(900)));
     }
 
     #[test]
     fn a_device_of_several_sessions_counts_once() {
-        let memory = DeviceMemory::start(None);
-        let same = sessions([Said("chip:0", Some(70)), Said("chip:0", Some(80))]);
-        memory.watch(&same);
-        assert_eq!(memory.max(&same), Some(Bytes(80)));
-        let two = sessions([Said("chip:0", Some(70)), Said("chip:1", Some(80)), Said("chip:1", None)]);
-        assert_eq!(DeviceMemory::start(None).max(&two), Some(Bytes(150)));
+        let memory = DeviceMemorySampler::start(None);
+        let same = sessions([TestSession("chip:0", Some(70)), TestSession("chip:0", Some(80))]);
+        memory.restrict_to(&same);
+        assert_eq!(memory.peak(&same), Some(Bytes(80)));
+        let two =
+            sessions([TestSession("chip:0", Some(70)), TestSession("chip:1", Some(80)), TestSession("chip:1", None)]);
+        assert_eq!(DeviceMemorySampler::start(None).peak(&two), Some(Bytes(150)));
     }
 
     #[test]
-    fn what_an_engine_says_is_a_sample_of_the_device_and_nothing_is_made_up() {
-        let gauge = Gauge::leaked(10);
-        let memory = DeviceMemory::start(Some(gauge));
-        let said = sessions([Said("chip:0", Some(500))]);
-        memory.watch(&said);
-        assert_eq!(memory.max(&said), Some(Bytes(500)));
-        let silent = sessions([Said("cpu", None)]);
-        memory.watch(&silent);
-        assert_eq!(memory.max(&silent), None);
+    fn memory_reported_by_an_engine_counts_as_a_reading_and_no_report_gives_no_peak() {
+        let monitor = TestMonitor::leaked(10);
+        let memory = DeviceMemorySampler::start(Some(monitor));
+        let reporting = sessions([TestSession("chip:0", Some(500))]);
+        memory.restrict_to(&reporting);
+        assert_eq!(memory.peak(&reporting), Some(Bytes(500)));
+        let silent = sessions([TestSession("cpu", None)]);
+        memory.restrict_to(&silent);
+        assert_eq!(memory.peak(&silent), None);
     }
 }

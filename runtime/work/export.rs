@@ -1,4 +1,4 @@
-//! Writes a model as ONNX files with the manifest that names them.
+//! Writes a model as ONNX files and the manifest that lists them.
 
 use std::path::Path;
 
@@ -12,15 +12,19 @@ use crate::units::Bytes;
 
 const HINT: &str = "is the disk full, or the folder not writable?";
 
-/// Writes every graph of a model, and the manifest; `path` names the only graph, or the stem of several.
+/// Writes every graph of a model, and the manifest. `path` is the file of a single graph; the files of several graphs
+/// are named after its stem.
 ///
 /// # Errors
-/// When a file cannot be written, or a graph's name cannot be a part of a file's name.
-pub fn write(model: &Model, path: &Path) -> Result<Vec<Event>, Failure> {
+/// When a file cannot be written, or the name of a graph cannot be part of a file name.
+pub fn write_model(model: &Model, path: &Path) -> Result<Vec<Event>, Failure> {
     let mut graphs = Vec::new();
     for (name, graph) in &model.graphs {
         if let Some(fault) = graph_name_fault(name) {
-            return Err(failure(&format!("the model has a graph {fault}"), "scripts name the graphs of a model"));
+            return Err(failure(
+                &format!("the model has a graph {fault}"),
+                "rename the graph in the script that creates the model",
+            ));
         }
         let file = match model.graphs.len() {
             1 => path.to_owned(),
@@ -29,14 +33,14 @@ pub fn write(model: &Model, path: &Path) -> Result<Vec<Event>, Failure> {
         graphs.push(ManifestGraph { name: name.clone(), files: write_graph(graph, &file)? });
     }
     let files = graphs.iter().flat_map(|graph| &graph.files);
-    let placed =
+    let with_folder =
         |file: &FileFacts| FileFacts { path: path.with_file_name(&file.path).display().to_string(), ..file.clone() };
-    let mut events: Vec<Event> = files.map(|file| wrote("onnx", placed(file))).collect();
-    events.push(wrote("manifest", write_manifest(&Manifest { graphs }, &Manifest::beside(path))?));
+    let mut events: Vec<Event> = files.map(|file| written("onnx", with_folder(file))).collect();
+    events.push(written("manifest", write_manifest(&Manifest { graphs }, &Manifest::path_beside(path))?));
     Ok(events)
 }
 
-/// Writes one graph; gives the files by their names in their folder, first the one that an engine is given.
+/// Writes one graph and returns its files by name, first the one that is passed to an engine.
 fn write_graph(graph: &Graph, path: &Path) -> Result<Vec<FileFacts>, Failure> {
     let written = flagperf_onnx::write_onnx(graph, path).map_err(|e| failure(&e, HINT))?;
     let facts = |file: std::path::PathBuf| {
@@ -58,6 +62,6 @@ fn write_manifest(manifest: &Manifest, path: &Path) -> Result<FileFacts, Failure
     Ok(FileFacts { path, size_bytes, sha256: hash_bytes(text.as_bytes()) })
 }
 
-fn wrote(what: &str, FileFacts { path, size_bytes, sha256 }: FileFacts) -> Event {
+fn written(what: &str, FileFacts { path, size_bytes, sha256 }: FileFacts) -> Event {
     Event::Wrote { what: what.to_owned(), path, size_bytes, sha256 }
 }

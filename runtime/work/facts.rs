@@ -1,32 +1,32 @@
-//! What is known of a model: its size, its work, where its weights come from, and whether accuracy means anything.
+//! Properties of a model: its size, its operations, the origin of its weights, and whether its accuracy is meaningful.
 
 use std::path::Path;
 
-use flagperf_onnx::{Graph, Model, Role, Source};
+use flagperf_onnx::{Graph, Model, WeightRole, WeightSource};
 
-use super::model_files::{ModelFiles, ReadFile};
+use super::model_files::{HashedFile, ModelFiles};
 use super::phase::failure;
 use crate::event::{DatasetFacts, Failure, ModelFacts};
 
-/// What a model in memory is, and the files that its weights are read from, hashed.
+/// Returns the properties of a model in memory, and the hashed files from which its weights are read.
 ///
 /// # Errors
-/// When a file of weights cannot be read.
-pub fn model_facts(model: &Model, data_dir: &Path) -> Result<(ModelFacts, Vec<ReadFile>), Failure> {
+/// When a weights file cannot be read.
+pub fn model_facts(model: &Model, data_dir: &Path) -> Result<(ModelFacts, Vec<HashedFile>), Failure> {
     let learned =
-        || model.graphs.values().flat_map(|graph| graph.weights.values()).filter(|w| w.role != Role::Constant);
+        || model.graphs.values().flat_map(|graph| graph.weights.values()).filter(|w| w.role != WeightRole::Constant);
     let mut paths: Vec<&Path> = Vec::new();
     for path in learned().filter_map(|weight| weight.source.path()) {
         if !paths.contains(&path) {
             paths.push(path);
         }
     }
-    let files = paths.iter().map(|path| ReadFile::open(path)).collect::<Result<Vec<_>, _>>()?;
+    let files = paths.iter().map(|path| HashedFile::open(path)).collect::<Result<Vec<_>, _>>()?;
     let named = |path: &&Path| path.strip_prefix(data_dir).unwrap_or(path).display().to_string();
     let mut sources: Vec<String> = paths.iter().map(named).collect();
     let random = model.graphs.values().any(Graph::weights_are_random);
     sources.extend(random.then(|| "seeded random values".to_owned()));
-    let values = learned().any(|weight| matches!(weight.source, Source::Value(_)));
+    let values = learned().any(|weight| matches!(weight.source, WeightSource::Value(_)));
     sources.extend((values || sources.is_empty()).then(|| "set by the script".to_owned()));
     let facts = ModelFacts {
         weights: sources.join(", "),
@@ -37,38 +37,38 @@ pub fn model_facts(model: &Model, data_dir: &Path) -> Result<(ModelFacts, Vec<Re
     Ok((facts, files))
 }
 
-/// What the model in ONNX files is. Its weights are random when a file says so of itself; nothing is taken over from
-/// validation, whose weights may be others.
+/// Returns the properties of a model in ONNX files. Its weights are random when the metadata of a file says so;
+/// validation is not consulted, because its weights may differ.
 ///
 /// # Errors
-/// When a file is no ONNX model.
+/// When a file is not an ONNX model.
 pub fn onnx_facts(files: &ModelFiles, path: &Path) -> Result<ModelFacts, Failure> {
     let mut graphs = Vec::new();
-    for (_, file) in files.given() {
+    for (_, file) in files.entry_files() {
         let hint = "was the file cut short? `exist_onnx_path: null` exports a new one";
         graphs.push(flagperf_onnx::read_onnx(file).map_err(|e| failure(&e, hint))?);
     }
     let random = graphs.iter().any(Graph::weights_are_random);
     Ok(ModelFacts {
-        weights: format!("{}of {}", if random { "seeded random values " } else { "" }, path.display()),
+        weights: format!("{}from {}", if random { "seeded random values " } else { "" }, path.display()),
         weights_are_random: random,
         files: files.facts(),
         ..graphs_facts(graphs.iter())
     })
 }
 
-/// What is known of a model that only its compiler can read: nothing. Where `validated` has random weights, accuracy is
-/// taken to mean nothing here, too.
+/// Returns the properties of a model that only its compiler can read, none of which are known. If the model of
+/// validation (`validated`) has random weights, this model is assumed to have them too.
 pub fn opaque_facts(files: Option<&ModelFiles>, path: &Path, validated: Option<&ModelFacts>) -> ModelFacts {
     let random = validated.is_some_and(|known| known.weights_are_random);
-    let taken = if random { ", taken to be random as those of validation are" } else { "" };
+    let assumed = if random { ", assumed random as in validation" } else { "" };
     let path = path.display();
-    let whose = match files {
-        Some(_) => format!("of {path}{taken}"),
-        None => format!("the compiler's own (`{path}` is a placeholder){taken}"),
+    let weights = match files {
+        Some(_) => format!("from {path}{assumed}"),
+        None => format!("the compiler's own (`{path}` is a placeholder){assumed}"),
     };
     ModelFacts {
-        weights: whose,
+        weights,
         weights_are_random: random,
         files: files.map(ModelFiles::facts).unwrap_or_default(),
         ..ModelFacts::default()
@@ -89,8 +89,8 @@ fn graphs_facts<'g>(graphs: impl Iterator<Item = &'g Graph>) -> ModelFacts {
     facts
 }
 
-/// Why accuracy means nothing with this model and data; `None` when it does.
-pub fn accuracy_unknown(model: &ModelFacts, dataset: &DatasetFacts) -> Option<String> {
+/// Returns why accuracy is meaningless with this model and dataset; `None` when it is meaningful.
+pub fn accuracy_unknown_reason(model: &ModelFacts, dataset: &DatasetFacts) -> Option<String> {
     match (model.weights_are_random, dataset.synthetic) {
         (true, _) => Some("the weights are random".to_owned()),
         (false, true) => Some("the dataset is synthetic".to_owned()),
@@ -103,15 +103,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_weights_and_synthetic_data_have_no_accuracy() {
+    fn random_weights_and_synthetic_data_make_accuracy_unknown() {
         let random = ModelFacts { weights_are_random: true, ..ModelFacts::default() };
-        let drawn = DatasetFacts { synthetic: true, ..DatasetFacts::default() };
-        assert_eq!(accuracy_unknown(&random, &DatasetFacts::default()).unwrap(), "the weights are random");
-        assert_eq!(accuracy_unknown(&ModelFacts::default(), &drawn).unwrap(), "the dataset is synthetic");
-        assert_eq!(accuracy_unknown(&ModelFacts::default(), &DatasetFacts::default()), None);
+        let synthetic = DatasetFacts { synthetic: true, ..DatasetFacts::default() };
+        assert_eq!(accuracy_unknown_reason(&random, &DatasetFacts::default()).unwrap(), "the weights are random");
+        assert_eq!(accuracy_unknown_reason(&ModelFacts::default(), &synthetic).unwrap(), "the dataset is synthetic");
+        assert_eq!(accuracy_unknown_reason(&ModelFacts::default(), &DatasetFacts::default()), None);
     }
 
-    /// A model of two graphs, one with weights of a file and one with random ones.
+    /// A model of two graphs, one with weights from a file and one with random weights.
     fn mixed(file: &Path) -> Model {
         let graph = |name: &str, size: usize| {
             let mut b = flagperf_onnx::GraphBuilder::new(name);
@@ -123,13 +123,13 @@ mod tests {
         };
         let mut first = graph("first", 3);
         for (name, weight) in &mut first.weights {
-            weight.source = Source::File { path: file.to_owned(), key: name.clone() };
+            weight.source = WeightSource::File { path: file.to_owned(), key: name.clone() };
         }
         Model { graphs: [("first".to_owned(), first), ("second".to_owned(), graph("second", 4))].into() }
     }
 
     #[test]
-    fn weights_are_of_the_files_that_the_graphs_read_and_of_no_other() {
+    fn only_the_weights_files_that_the_graphs_read_are_listed() {
         let data = tempfile::tempdir().unwrap();
         let file = data.path().join("a.safetensors");
         std::fs::write(&file, "weights").unwrap();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exported_file_says_that_its_weights_are_random_and_anothers_file_does_not() {
+    fn an_exported_file_marks_random_weights_and_another_file_does_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.onnx");
         let mut graph = mixed(&path).graphs.swap_remove("second").unwrap();
@@ -157,19 +157,19 @@ mod tests {
         for weight in graph.weights.values_mut() {
             let shape = weight.spec.fixed_shape().unwrap();
             let values = vec![0.5f32; shape.iter().product()];
-            weight.source = Source::Value(flagperf_onnx::Tensor::from_vec(shape, values).unwrap());
+            weight.source = WeightSource::Value(flagperf_onnx::Tensor::from_vec(shape, values).unwrap());
         }
         let facts = facts(&graph);
         assert!(!facts.weights_are_random);
-        assert_eq!(facts.weights, format!("of {}", path.display()));
+        assert_eq!(facts.weights, format!("from {}", path.display()));
     }
 
     #[test]
-    fn a_file_that_only_its_compiler_reads_has_no_size_and_no_work() {
+    fn a_file_that_only_its_compiler_reads_has_no_known_parameters_or_operations() {
         let random = ModelFacts { weights_are_random: true, parameters: Some(5), ..ModelFacts::default() };
         let facts = opaque_facts(None, Path::new("foo"), Some(&random));
         assert_eq!((facts.parameters, facts.multiply_adds_per_sample), (None, None));
-        assert!(facts.weights_are_random, "accuracy of random weights is no gate");
+        assert!(facts.weights_are_random, "random weights in validation are assumed in inference");
         let real = ModelFacts { weights_are_random: false, ..random };
         assert!(!opaque_facts(None, Path::new("foo"), Some(&real)).weights_are_random);
     }

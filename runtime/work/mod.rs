@@ -1,12 +1,12 @@
-//! The worker: one phase of one case, from job to events.
+//! The worker: runs one phase of one case, from job to events.
 //!
-//! Owns the loop, the clock and the counters. Knows no vendor, prints nothing, decides no verdict.
+//! Owns the loop, the clock and the counters. Knows nothing about vendors, prints nothing and decides no verdict.
 
 mod build;
 mod device_memory;
 mod export;
 mod facts;
-mod measured;
+mod measured_loop;
 mod model_files;
 mod outputs;
 mod phase;

@@ -1,6 +1,7 @@
-//! Outputs of the timed run itself, kept from one pass so that inference can be compared with validation.
+//! Outputs of one timed pass, kept so that inference can be compared with validation.
 //!
-//! The file is safetensors: `<batch>.tickets` and `<batch>.output.<name>`, and what the model is in the metadata.
+//! The file is safetensors with the tensors `<batch>.tickets` and `<batch>.output.<name>`, and the properties of the
+//! model in the metadata.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,16 +18,16 @@ use crate::event::ModelFacts;
 use crate::metric::{Agreement, AgreementMeter, OutputAgreement};
 use crate::tensor::{DType, Tensor, byte_count};
 
-/// Outputs are kept up to this many bytes; the agreement says how many samples it is over.
+/// Outputs are kept up to this many bytes. The agreement contains the number of samples that were compared.
 const KEPT_BYTES_MAX: usize = 256 << 20;
 
-/// The metadata key under which validation tells inference what the model is.
+/// The metadata key under which validation stores the properties of its model for inference.
 const MODEL_KEY: &str = "model";
 
-/// Outputs of some batches, padding cut, by the tickets of their samples.
+/// Outputs of some batches without padding, with the tickets of their samples.
 #[derive(Debug, Default)]
 pub struct KeptOutputs {
-    /// The pass that they are of, from 0.
+    /// Index of the pass, from 0.
     pub pass: u32,
     batches: Vec<KeptBatch>,
     bytes: usize,
@@ -36,20 +37,23 @@ pub struct KeptOutputs {
 #[derive(Debug)]
 struct KeptBatch {
     tickets: Vec<u64>,
-    /// How many of them count: the others could not be read.
+    /// Number of samples that could be read.
     samples: u32,
     outputs: Vec<(String, Tensor)>,
 }
 
 impl KeptOutputs {
-    /// Nothing yet, of a pass that is drawn at random from `0..passes`: an engine that is right in one pass only cannot
-    /// know which.
-    pub fn of_any_pass(passes: u32) -> Self {
+    /// Creates an empty collection for a random pass of `0..passes`, so that an engine cannot predict which pass must
+    /// be correct.
+    pub fn of_random_pass(passes: u32) -> Self {
         let drawn = RandomState::new().hash_one(0) % u64::from(passes.max(1));
-        KeptOutputs { pass: u32::try_from(drawn).expect("it is below `passes`"), ..KeptOutputs::default() }
+        KeptOutputs {
+            pass: u32::try_from(drawn).expect("the remainder is less than `passes`"),
+            ..KeptOutputs::default()
+        }
     }
 
-    /// Keeps the outputs of one batch, of which `samples` count, unless the limit is reached.
+    /// Keeps the outputs of one batch, which has `samples` samples that could be read, unless the limit is reached.
     pub fn keep(&mut self, tickets: &[u64], samples: u32, outputs: Vec<(String, Tensor)>) {
         let bytes: usize = outputs.iter().map(|(_, tensor)| tensor.bytes().len()).sum();
         self.full |= self.bytes + bytes > KEPT_BYTES_MAX;
@@ -59,7 +63,7 @@ impl KeptOutputs {
         }
     }
 
-    /// Writes everything kept.
+    /// Writes the kept outputs and the properties of the model.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -70,39 +74,39 @@ impl KeptOutputs {
         for (index, batch) in self.batches.iter().enumerate() {
             let tickets = batch.tickets.iter().map(|t| i64::try_from(*t).unwrap_or(i64::MAX)).collect::<Vec<_>>();
             let tickets = Tensor::from_vec([tickets.len()], tickets).map_err(|e| failed(e.to_string()))?;
-            tensors.push((tickets_key(index), Stored(tickets)));
-            tensors.extend(batch.outputs.iter().map(|(name, t)| (output_key(index, name), Stored(t.clone()))));
+            tensors.push((tickets_key(index), StoredTensor(tickets)));
+            tensors.extend(batch.outputs.iter().map(|(name, t)| (output_key(index, name), StoredTensor(t.clone()))));
         }
         let metadata = HashMap::from([(MODEL_KEY.to_owned(), facts)]);
         safetensors::serialize_to_file(tensors, Some(metadata), path).map_err(|e| failed(e.to_string()))
     }
 }
 
-/// The outputs that validation wrote.
+/// The file of outputs that validation wrote.
 pub struct ValidationOutputs {
     path: String,
-    memory: Arc<Mapped>,
-    /// What validation's model was.
+    memory: Arc<MappedFile>,
+    /// Properties of validation's model.
     pub model: Option<ModelFacts>,
 }
 
 impl ValidationOutputs {
-    /// Opens the file that a validate phase wrote.
+    /// Opens the file that the validation phase wrote.
     ///
     /// # Errors
-    /// When it is missing or malformed.
+    /// When the file is missing or malformed.
     pub fn open(path: &Path) -> Result<Self, OutputsError> {
         let failed = |reason: String| OutputsError { path: path.display().to_string(), reason };
         let file = File::open(path).map_err(|e| failed(e.to_string()))?;
-        // SAFETY: the file is this run's own; nobody writes to it between the two phases.
+        // SAFETY: the file belongs to this run, and nothing writes to it after the validation phase.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| failed(e.to_string()))?;
         let (_, header) = SafeTensors::read_metadata(&map).map_err(|e| failed(e.to_string()))?;
         let facts = header.metadata().as_ref().and_then(|m| m.get(MODEL_KEY)).cloned();
         let model = facts.and_then(|text| serde_json::from_str(&text).ok());
-        Ok(ValidationOutputs { path: path.display().to_string(), memory: Arc::new(Mapped(map)), model })
+        Ok(ValidationOutputs { path: path.display().to_string(), memory: Arc::new(MappedFile(map)), model })
     }
 
-    /// Compares what inference kept with what validation kept, each output by itself.
+    /// Compares the kept outputs of inference with those of validation, each output separately.
     ///
     /// # Errors
     /// When the file is malformed.
@@ -126,10 +130,11 @@ impl ValidationOutputs {
         }
         let Some((first, batch)) = batches.first() else { return Ok(agreement) };
         let prefix = output_key(*first, "");
-        let mut theirs: Vec<&str> = stored.names().into_iter().filter_map(|name| name.strip_prefix(&prefix)).collect();
-        theirs.sort_unstable();
-        for name in theirs.iter().filter(|name| !batch.outputs.iter().any(|(ours, _)| ours == *name)) {
-            agreement.not_compared.push(format!("validation gave an output `{name}`, inference did not"));
+        let mut stored_outputs: Vec<&str> =
+            stored.names().into_iter().filter_map(|name| name.strip_prefix(&prefix)).collect();
+        stored_outputs.sort_unstable();
+        for name in stored_outputs.iter().filter(|name| !batch.outputs.iter().any(|(kept, _)| kept == *name)) {
+            agreement.not_compared.push(format!("inference has no output `{name}`, which validation has"));
         }
         for (position, (name, _)) in batch.outputs.iter().enumerate() {
             let pairs =
@@ -142,7 +147,8 @@ impl ValidationOutputs {
         Ok(agreement)
     }
 
-    /// The tensor behind a view of this file; `None` when it is of no type we know or not aligned for it.
+    /// Returns the tensor of a view into this file; `None` when its element type is unsupported or the data is
+    /// misaligned.
     fn tensor(&self, view: &safetensors::tensor::TensorView<'_>) -> Option<Tensor> {
         let dtype = DTYPES.into_iter().find(|(_, stored)| *stored == view.dtype()).map(|(dtype, _)| dtype)?;
         let offset = view.data().as_ptr() as usize - self.memory.bytes().as_ptr() as usize;
@@ -159,30 +165,31 @@ fn output_key(batch: usize, name: &str) -> String {
     format!("{batch}.output.{name}")
 }
 
-/// Compares one output over its batches: validation's tensor beside inference's. The error says why it cannot be compared.
+/// Compares one output over pairs of its tensors from validation and from inference, one pair per batch. The error
+/// states why the output cannot be compared.
 fn compare_output<'k>(
     name: &str,
     pairs: impl Iterator<Item = (Option<Tensor>, Option<&'k (String, Tensor)>)>,
 ) -> Result<OutputAgreement, String> {
     let mut meter = AgreementMeter::default();
-    for (theirs, ours) in pairs {
-        let Some((_, ours)) = ours.filter(|(other, _)| other == name) else {
-            return Err(format!("inference did not give the output `{name}` in every step"));
+    for (validation, inference) in pairs {
+        let Some((_, inference)) = inference.filter(|(kept, _)| kept == name) else {
+            return Err(format!("inference has no output `{name}` in some steps"));
         };
-        let Some(theirs) = theirs else {
-            return Err(format!("inference gave an output `{name}`, validation did not"));
+        let Some(validation) = validation else {
+            return Err(format!("validation has no output `{name}`, which inference has"));
         };
-        if !meter.push(&theirs, ours) {
-            let (theirs, ours) = (theirs.spec(), ours.spec());
-            return Err(format!("output `{name}` is `{ours}` in inference and `{theirs}` in validation"));
+        if !meter.push(&validation, inference) {
+            let (validation, inference) = (validation.spec(), inference.spec());
+            return Err(format!("output `{name}` is `{inference}` in inference and `{validation}` in validation"));
         }
     }
     meter.finish().ok_or_else(|| format!("output `{name}` has no elements"))
 }
 
-struct Mapped(Mmap);
+struct MappedFile(Mmap);
 
-impl HostMemory for Mapped {
+impl HostMemory for MappedFile {
     fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -200,12 +207,12 @@ const DTYPES: [(DType, Dtype); 9] = [
     (DType::Bool, Dtype::BOOL),
 ];
 
-struct Stored(Tensor);
+struct StoredTensor(Tensor);
 
-impl View for Stored {
+impl View for StoredTensor {
     fn dtype(&self) -> Dtype {
         let row = DTYPES.into_iter().find(|(dtype, _)| *dtype == self.0.dtype());
-        row.expect("the table names every element type").1
+        row.expect("the table contains every element type").1
     }
 
     fn shape(&self) -> &[usize] {
@@ -221,9 +228,9 @@ impl View for Stored {
     }
 }
 
-/// A file of outputs that could not be written or read.
+/// An error in writing or reading the outputs of validation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("outputs of validation `{path}`: {reason}")]
+#[error("file of validation outputs `{path}`: {reason}")]
 pub struct OutputsError {
     path: String,
     reason: String,
@@ -241,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_validation_wrote_inference_compares() {
+    fn inference_is_compared_with_the_outputs_that_validation_wrote() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("outputs.safetensors");
         let facts = ModelFacts { weights_are_random: true, ..ModelFacts::default() };
@@ -251,20 +258,20 @@ mod tests {
         let agreement = stored.compare(&kept(&[0, 1], vec![1.0, 2.5, 3.0, 4.0])).unwrap();
         assert_eq!((agreement.samples, agreement.outputs["output"].max_abs), (2, 0.5));
         assert_eq!(agreement.not_compared, [""; 0]);
-        let others = stored.compare(&kept(&[0, 2], vec![1.0, 2.0, 3.0, 4.0])).unwrap();
-        assert_eq!(others.not_compared, ["validation kept no outputs for the samples of 1 of 1 batches"]);
+        let other_samples = stored.compare(&kept(&[0, 2], vec![1.0, 2.0, 3.0, 4.0])).unwrap();
+        assert_eq!(other_samples.not_compared, ["validation kept no outputs for the samples of 1 of 1 batches"]);
         let wider = stored.compare(&kept(&[0, 1], vec![1.0; 6])).unwrap();
         assert_eq!(wider.not_compared, ["output `output` is `2,3,f32` in inference and `2,2,f32` in validation"]);
     }
 
     #[test]
-    fn each_output_is_compared_by_itself_and_one_that_is_missing_is_named() {
+    fn each_output_is_compared_separately_and_missing_outputs_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("outputs.safetensors");
-        let outputs = |named: &[(&str, f32)]| {
+        let outputs = |values: &[(&str, f32)]| {
             let mut kept = KeptOutputs::default();
             let tensor = |value| Tensor::from_vec([1, 2], vec![value, 1000.0]).unwrap();
-            kept.keep(&[0], 1, named.iter().map(|(name, value)| ((*name).to_owned(), tensor(*value))).collect());
+            kept.keep(&[0], 1, values.iter().map(|(name, value)| ((*name).to_owned(), tensor(*value))).collect());
             kept
         };
         outputs(&[("tickets", 1.0), ("scores", 2.0), ("boxes", 3.0)]).write(&path, &ModelFacts::default()).unwrap();
@@ -272,14 +279,14 @@ mod tests {
         let agreement = stored.compare(&outputs(&[("scores", 2.5), ("tickets", 1.0), ("masks", 1.0)])).unwrap();
         assert_eq!((agreement.outputs["tickets"].max_abs, agreement.outputs["scores"].max_abs), (0.0, 0.5));
         let missing = [
-            "validation gave an output `boxes`, inference did not",
-            "inference gave an output `masks`, validation did not",
+            "inference has no output `boxes`, which validation has",
+            "validation has no output `masks`, which inference has",
         ];
         assert_eq!(agreement.not_compared, missing);
     }
 
     #[test]
-    fn a_truncated_file_is_named() {
+    fn the_error_for_a_truncated_file_names_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("outputs.safetensors");
         std::fs::write(&path, b"short").unwrap();

@@ -1,4 +1,4 @@
-//! Raw times of every step, kept beside the record as `samples.<phase>.csv`: one row a step, written after each pass.
+//! Raw times of every step, in `samples.<phase>.csv` beside the record: one row per step, written after each pass.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::measure::StepTimes;
 use crate::step::Phase;
 
-/// An open file of raw samples.
+/// An open file of raw step times.
 pub struct SampleFile {
     path: PathBuf,
     writer: csv::Writer<File>,
@@ -17,17 +17,17 @@ impl SampleFile {
     /// Creates the file of a phase in `folder`.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// When the file cannot be created.
     pub fn create(folder: &Path, phase: Phase) -> io::Result<Self> {
         let path = folder.join(format!("samples.{}.csv", phase.name()));
         let writer = csv::Writer::from_writer(File::create(&path)?);
         Ok(SampleFile { path, writer })
     }
 
-    /// Appends the steps of a pass; they are on disk when this returns.
+    /// Appends the steps of a pass and flushes them to disk.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// When the steps cannot be written.
     pub fn append(&mut self, steps: &[StepTimes]) -> io::Result<()> {
         for step in steps {
             self.writer.serialize(step).map_err(io::Error::other)?;
@@ -36,7 +36,7 @@ impl SampleFile {
         self.writer.get_ref().sync_data()
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,64 +1,65 @@
-//! One step: a batch through the forward function, its outputs to the host, padding cut, evaluated.
+//! Parts of one step: outputs are copied to the host, padding and failed samples are removed, non-finite values are
+//! counted.
 
 use half::{bf16, f16};
 
 use crate::data::Batch;
 use crate::engine::{EngineError, Value};
-use crate::script::Output;
+use crate::script::StepOutput;
 use crate::tensor::{DType, Tensor, TensorError};
 
 /// Copies every output to the host.
 ///
 /// # Errors
-/// When computing or copying failed.
-pub fn to_host(output: Output<Value>) -> Result<Output<Tensor>, EngineError> {
+/// When computation or the copy failed.
+pub fn copy_to_host(output: StepOutput<Value>) -> Result<StepOutput<Tensor>, EngineError> {
     output.try_map(|value| value.to_host())
 }
 
-/// The rows of a batch that count: neither padding nor failed. `None` when all do.
-pub fn counting_rows(batch: &Batch) -> Option<Vec<usize>> {
+/// Returns the rows of a batch that are neither padding nor failed samples. `None` when all are samples.
+pub fn sample_rows(batch: &Batch) -> Option<Vec<usize>> {
     if batch.failed.is_empty() && batch.tickets.len() == batch.rows {
         return None;
     }
-    let failed = |row: &usize| batch.failed.iter().any(|(at, _)| at == row);
+    let failed = |row: &usize| batch.failed.iter().any(|(index, _)| index == row);
     Some((0..batch.tickets.len()).filter(|row| !failed(row)).collect())
 }
 
-/// Cuts a tensor that has one row a sample down to `rows`; one of another outermost size is left whole.
+/// Selects `rows` of a tensor with one row per row of the batch; returns any other tensor unchanged.
 ///
 /// # Errors
-/// Never for rows within the batch.
-pub fn cut(tensor: &Tensor, rows: Option<&[usize]>, batch_rows: usize) -> Result<Tensor, TensorError> {
+/// When a row is out of range, which never happens for rows of the batch.
+pub fn select_rows(tensor: &Tensor, rows: Option<&[usize]>, batch_rows: usize) -> Result<Tensor, TensorError> {
     match rows {
         Some(rows) if tensor.shape().first() == Some(&batch_rows) => tensor.take_rows(rows),
         _ => Ok(tensor.clone()),
     }
 }
 
-/// How many elements are NaN or infinite: those of floats whose exponent has all bits set.
-pub fn non_finite(tensor: &Tensor) -> u64 {
+/// Counts the elements that are NaN or infinite. These are the floats whose exponent bits are all set.
+pub fn count_non_finite(tensor: &Tensor) -> u64 {
     match tensor.dtype() {
-        DType::F64 => tensor.as_slice::<f64>().map_or(0, |x| count(x, |x| !x.is_finite())),
-        DType::F32 => tensor.as_slice::<f32>().map_or(0, |x| count(x, |x| !x.is_finite())),
-        DType::F16 => tensor.as_slice::<f16>().map_or(0, |x| count(x, |x| x.to_bits() & 0x7c00 == 0x7c00)),
-        DType::BF16 => tensor.as_slice::<bf16>().map_or(0, |x| count(x, |x| x.to_bits() & 0x7f80 == 0x7f80)),
+        DType::F64 => tensor.as_slice::<f64>().map_or(0, |x| count_matching(x, |x| !x.is_finite())),
+        DType::F32 => tensor.as_slice::<f32>().map_or(0, |x| count_matching(x, |x| !x.is_finite())),
+        DType::F16 => tensor.as_slice::<f16>().map_or(0, |x| count_matching(x, |x| x.to_bits() & 0x7c00 == 0x7c00)),
+        DType::BF16 => tensor.as_slice::<bf16>().map_or(0, |x| count_matching(x, |x| x.to_bits() & 0x7f80 == 0x7f80)),
         _ => 0,
     }
 }
 
-/// How many are so; in 32 bits for a part at a time, so that the compiler looks at several at once.
-fn count<T: Copy>(elements: &[T], is: impl Fn(T) -> bool) -> u64 {
-    elements.chunks(1 << 16).map(|part| u64::from(part.iter().map(|x| u32::from(is(*x))).sum::<u32>())).sum()
+/// Counts the elements that match. Partial sums of 32 bits let the compiler vectorize the loop.
+fn count_matching<T: Copy>(elements: &[T], matches: impl Fn(T) -> bool) -> u64 {
+    elements.chunks(1 << 16).map(|part| u64::from(part.iter().map(|x| u32::from(matches(*x))).sum::<u32>())).sum()
 }
 
-/// The outputs by name: `output` for one, `output0`, `output1`, ... for several, else the script's own names.
-pub fn named(output: &Output<Tensor>) -> Vec<(String, Tensor)> {
+/// Returns the outputs by name: `output` for a single one, `output0`, `output1`, ... for a list, or the names in a map.
+pub fn name_outputs(output: &StepOutput<Tensor>) -> Vec<(String, Tensor)> {
     match output {
-        Output::One(tensor) => vec![("output".to_owned(), tensor.clone())],
-        Output::Many(tensors) => {
+        StepOutput::One(tensor) => vec![("output".to_owned(), tensor.clone())],
+        StepOutput::Many(tensors) => {
             tensors.iter().enumerate().map(|(index, tensor)| (format!("output{index}"), tensor.clone())).collect()
         }
-        Output::Named(tensors) => tensors.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect(),
+        StepOutput::Named(tensors) => tensors.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect(),
     }
 }
 
@@ -82,27 +83,27 @@ mod tests {
     }
 
     #[test]
-    fn padding_and_failed_rows_do_not_count() {
-        assert_eq!(counting_rows(&batch(4, 4, &[])), None);
-        assert_eq!(counting_rows(&batch(3, 4, &[])), Some(vec![0, 1, 2]));
-        assert_eq!(counting_rows(&batch(3, 4, &[1])), Some(vec![0, 2]));
+    fn padding_and_failed_samples_are_not_sample_rows() {
+        assert_eq!(sample_rows(&batch(4, 4, &[])), None);
+        assert_eq!(sample_rows(&batch(3, 4, &[])), Some(vec![0, 1, 2]));
+        assert_eq!(sample_rows(&batch(3, 4, &[1])), Some(vec![0, 2]));
     }
 
     #[test]
-    fn only_tensors_with_a_row_a_sample_are_cut() {
+    fn rows_are_selected_only_from_tensors_with_one_row_per_sample() {
         let rows = Tensor::from_vec([3, 2], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
-        assert_eq!(cut(&rows, Some(&[0, 2]), 3).unwrap().as_slice::<f32>().unwrap(), &[1.0, 2.0, 5.0, 6.0]);
-        assert_eq!(cut(&rows, Some(&[0]), 4).unwrap().shape(), &[3, 2]);
-        assert_eq!(cut(&rows, None, 3).unwrap().shape(), &[3, 2]);
+        assert_eq!(select_rows(&rows, Some(&[0, 2]), 3).unwrap().as_slice::<f32>().unwrap(), &[1.0, 2.0, 5.0, 6.0]);
+        assert_eq!(select_rows(&rows, Some(&[0]), 4).unwrap().shape(), &[3, 2]);
+        assert_eq!(select_rows(&rows, None, 3).unwrap().shape(), &[3, 2]);
     }
 
     #[test]
     fn nan_and_infinity_are_counted() {
         let tensor = Tensor::from_vec([3], vec![1.0f32, f32::NAN, f32::INFINITY]).unwrap();
-        assert_eq!(non_finite(&tensor), 2);
+        assert_eq!(count_non_finite(&tensor), 2);
         for dtype in [DType::F64, DType::F16, DType::BF16] {
-            assert_eq!(non_finite(&tensor.cast(dtype)), 2, "{dtype}");
+            assert_eq!(count_non_finite(&tensor.cast(dtype)), 2, "{dtype}");
         }
-        assert_eq!(non_finite(&tensor.cast(DType::I32)), 0);
+        assert_eq!(count_non_finite(&tensor.cast(DType::I32)), 0);
     }
 }

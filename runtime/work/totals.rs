@@ -1,6 +1,6 @@
-//! What a measured loop has counted, and the figures that follow from it.
+//! The counts of a measured loop, and the figures computed from them.
 //!
-//! Reads no clock and runs nothing.
+//! Reads no clock and runs no engine.
 
 use indexmap::IndexMap;
 
@@ -9,7 +9,7 @@ use super::step;
 use crate::data::Batch;
 use crate::measure::{Latency, Measurement, OutputCopy, PassTimes, StepTimes, VendorTime, Warmup};
 use crate::metric::Accumulator;
-use crate::script::{Output, Span};
+use crate::script::{Span, StepOutput};
 use crate::step::Step;
 use crate::tensor::Tensor;
 use crate::units::{Bytes, SamplesPerSecond, Seconds};
@@ -17,7 +17,7 @@ use crate::units::{Bytes, SamplesPerSecond, Seconds};
 /// Counts over all passes so far.
 #[derive(Default)]
 pub struct Totals {
-    /// Samples that count.
+    /// Samples, without padding and failed samples.
     pub samples: u64,
     failed: u64,
     padded: u64,
@@ -27,35 +27,35 @@ pub struct Totals {
     output: Vec<Seconds>,
     output_copy: OutputCopy,
     passes: Vec<PassTimes>,
-    sent_passes: usize,
+    emitted_passes: usize,
     spans: IndexMap<String, Seconds>,
     vendor_time: Option<VendorTime>,
-    /// Outputs of one pass.
+    /// The kept outputs of one pass.
     pub kept: KeptOutputs,
 }
 
 impl Totals {
-    /// Nothing counted yet; outputs of one of `compared_passes` passes will be kept.
+    /// Creates empty totals, which keep the outputs of a random one of `compared_passes` passes.
     pub fn new(compared_passes: u32) -> Self {
-        Totals { kept: KeptOutputs::of_any_pass(compared_passes), ..Totals::default() }
+        Totals { kept: KeptOutputs::of_random_pass(compared_passes), ..Totals::default() }
     }
 
-    /// Counts a step with the outputs of its rows that count.
-    pub fn add_step(&mut self, batch: &Batch, samples: u32, output: &Output<Tensor>, vendor_time: Option<Seconds>) {
+    /// Counts a step with the outputs of its samples.
+    pub fn add_step(&mut self, batch: &Batch, samples: u32, output: &StepOutput<Tensor>, vendor_time: Option<Seconds>) {
         self.samples += u64::from(samples);
         self.failed += batch.failed.len() as u64;
         self.padded += (batch.rows - batch.tickets.len()) as u64;
-        self.non_finite += output.iter().map(|(_, tensor)| step::non_finite(tensor)).sum::<u64>();
+        self.non_finite += output.iter().map(|(_, tensor)| step::count_non_finite(tensor)).sum::<u64>();
         if let Some(time) = vendor_time {
-            self.vendor_time = Some(self.vendor_time.unwrap_or_default().and(time));
+            self.vendor_time = Some(self.vendor_time.unwrap_or_default().with_step(time));
         }
-        // Of the largest step: the last one may have fewer rows that count.
+        // The largest step is decisive because the last one may have fewer samples.
         let bytes = output.iter().map(|(_, tensor)| tensor.bytes().len() as u64).sum::<u64>();
         self.output_copy.bytes = Bytes(self.output_copy.bytes.0.max(bytes));
         self.output_copy.count = u32::try_from(output.iter().count()).unwrap_or(u32::MAX);
     }
 
-    /// Counts a pass that has ended.
+    /// Counts a completed pass.
     pub fn add_pass(&mut self, steps: &[StepTimes], pass: PassTimes, observations: u64) {
         self.core.extend(steps.iter().map(|step| step.core_s));
         self.output.extend(steps.iter().map(|step| step.output_s));
@@ -63,7 +63,7 @@ impl Totals {
         self.passes.push(pass);
     }
 
-    /// Adds the time of sub-phases that the script named.
+    /// Adds the time of the spans that the script named.
     pub fn add_spans(&mut self, spans: Vec<Span>) {
         for span in spans {
             let sum = self.spans.entry(span.name.to_string()).or_default();
@@ -71,10 +71,10 @@ impl Totals {
         }
     }
 
-    /// The figures so far. Each pass is given once: the record puts them together.
+    /// Returns the figures so far. Each pass is contained in one measurement only; the record combines them.
     pub fn measurement(&mut self, step: Step, batch_size: u32, warmup: &Warmup) -> Measurement {
         let sum = |part: fn(&PassTimes) -> Seconds| self.passes.iter().map(part).sum::<Seconds>();
-        let new = std::mem::replace(&mut self.sent_passes, self.passes.len());
+        let new = std::mem::replace(&mut self.emitted_passes, self.passes.len());
         Measurement {
             step,
             batch_size,
@@ -102,7 +102,7 @@ impl Totals {
     }
 }
 
-/// The mean of each metric over the passes that have it.
+/// Returns the mean of each metric over the passes that have it.
 fn mean_accuracy(passes: &[PassTimes]) -> IndexMap<String, f64> {
     let mut means = Accumulator::default();
     for (name, value) in passes.iter().flat_map(|pass| &pass.accuracy) {

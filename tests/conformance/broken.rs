@@ -1,4 +1,4 @@
-//! Engines that compute as they should and break one promise: the suite must find each of them.
+//! Engines that compute correctly but violate one promise of the trait: the suite must detect each of them.
 
 use std::any::Any;
 use std::fs::File;
@@ -7,118 +7,118 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use flagperf::engine::{
-    Artifact, DeviceTensor, Engine, EngineError, Facts, Options, Session, Unavailable, Value, find,
+    Artifact, DeviceTensor, Engine, EngineError, EngineFacts, LoadOptions, Session, Unavailable, Value, find,
 };
 use flagperf::tensor::{Tensor, TensorSpec};
 use flagperf_onnx::ValueInfo;
 
-use crate::bench::{Bench, Form, Subject};
+use crate::harness::{Harness, ModelForm, Subject};
 
-/// How an engine is broken, and the check that finds it.
+/// Each fault with the check that must detect it.
 pub const FAULTS: &[(&str, Fault)] = &[
-    ("sessions::memory_is_given_back_when_dropped", Fault::KeepsMemory),
-    ("sessions::nothing_is_left_when_dropped", Fault::KeepsFiles),
-    ("sessions::nothing_is_left_when_dropped", Fault::KeepsThreads),
-    ("sessions::threads_are_as_many_as_asked_for", Fault::StartsOneThread),
-    ("sessions::outputs_stay_after_the_next_submit_and_the_session", Fault::OverwritesOutputs),
-    ("sessions::outputs_stay_when_many_are_kept", Fault::OverwritesOutputs),
-    ("sessions::outputs_stay_when_many_are_kept", Fault::OverwritesOldOutputs),
-    ("sessions::outputs_have_the_shapes_and_types_declared", Fault::LosesOutput),
+    ("sessions::memory_is_released_when_dropped", Fault::LeaksMemory),
+    ("sessions::nothing_is_left_when_dropped", Fault::LeaksFiles),
+    ("sessions::nothing_is_left_when_dropped", Fault::LeaksThreads),
+    ("sessions::thread_count_is_as_requested", Fault::StartsOneThread),
+    ("sessions::outputs_survive_the_next_submit_and_the_session", Fault::OverwritesOutputs),
+    ("sessions::outputs_survive_when_many_are_kept", Fault::OverwritesOutputs),
+    ("sessions::outputs_survive_when_many_are_kept", Fault::OverwritesOldOutputs),
+    ("sessions::outputs_have_the_declared_shapes_and_types", Fault::DropsOutput),
     ("sessions::several_inputs_and_outputs_keep_their_order", Fault::ReversesOutputs),
-    ("computes::residual_network", Fault::GivesInputs),
+    ("computes::residual_network", Fault::ReturnsInputs),
 ];
 
-/// A promise that is broken.
+/// A violated promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// 16 MiB of every load are never given back.
-    KeepsMemory,
+    /// Every load leaks 16 MiB.
+    LeaksMemory,
     /// Every load leaves a file open.
-    KeepsFiles,
-    /// Every load leaves a thread.
-    KeepsThreads,
-    /// It computes with one thread and tells another number.
+    LeaksFiles,
+    /// Every load leaves a thread running.
+    LeaksThreads,
+    /// It computes with one thread and reports another number.
     StartsOneThread,
-    /// Every output is read from one place, which the next submit writes over.
+    /// Every output is read from one slot, which the next submit overwrites.
     OverwritesOutputs,
-    /// The same with 32 places.
+    /// The same with 32 slots.
     OverwritesOldOutputs,
     /// The last output is missing.
-    LosesOutput,
-    /// Outputs come in another order.
+    DropsOutput,
+    /// Outputs are in the wrong order.
     ReversesOutputs,
-    /// Outputs are wrong.
-    GivesInputs,
+    /// The inputs are returned as outputs.
+    ReturnsInputs,
 }
 
-/// Checks that a broken engine is found.
-pub fn is_found(check: crate::Check, fault: Fault) {
-    let engine: &'static dyn Engine = Box::leak(Box::new(Broken(fault)));
-    let bench = Bench { subject: Subject::row(engine), form: Form::Graph };
-    let found = catch_unwind(AssertUnwindSafe(|| check(&bench))).is_err();
-    assert!(found, "{fault:?} was not found");
+/// Checks that a check detects an engine with a fault.
+pub fn assert_detects(check: crate::Check, fault: Fault) {
+    let engine: &'static dyn Engine = Box::leak(Box::new(FaultyEngine(fault)));
+    let harness = Harness { subject: Subject::row(engine), form: ModelForm::Graph };
+    let found = catch_unwind(AssertUnwindSafe(|| check(&harness))).is_err();
+    assert!(found, "{fault:?} was not detected");
 }
 
-/// candle, with a fault.
-struct Broken(Fault);
+/// The engine candle with a fault.
+struct FaultyEngine(Fault);
 
-impl Broken {
-    fn whole(&self) -> &'static dyn Engine {
+impl FaultyEngine {
+    fn intact(&self) -> &'static dyn Engine {
         find("candle").unwrap()
     }
 }
 
-impl Engine for Broken {
-    fn facts(&self) -> Facts {
-        self.whole().facts()
+impl Engine for FaultyEngine {
+    fn facts(&self) -> EngineFacts {
+        self.intact().facts()
     }
 
     fn check(&self) -> Result<String, Unavailable> {
-        self.whole().check()
+        self.intact().check()
     }
 
-    fn load(&self, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
-        let (fault, asked) = (self.0, options.threads);
+    fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
+        let (fault, requested_threads) = (self.0, options.threads);
         match fault {
-            Fault::KeepsMemory => _ = vec![1u8; 16 << 20].leak(),
-            Fault::KeepsFiles => std::mem::forget(File::open("/dev/null").unwrap()),
-            Fault::KeepsThreads => _ = thread::spawn(thread::park),
+            Fault::LeaksMemory => _ = vec![1u8; 16 << 20].leak(),
+            Fault::LeaksFiles => std::mem::forget(File::open("/dev/null").unwrap()),
+            Fault::LeaksThreads => _ = thread::spawn(thread::park),
             _ => {}
         }
-        let threads = if fault == Fault::StartsOneThread { 1 } else { asked };
-        let whole = self.whole().load(artifact, &Options { threads, ..options.clone() })?;
-        let places = (0..if fault == Fault::OverwritesOldOutputs { 32 } else { 1 }).map(|_| Arc::default()).collect();
-        Ok(Box::new(BrokenSession { whole, fault, asked, places, submitted: 0 }))
+        let threads = if fault == Fault::StartsOneThread { 1 } else { requested_threads };
+        let intact = self.intact().load(artifact, &LoadOptions { threads, ..options.clone() })?;
+        let slots = (0..if fault == Fault::OverwritesOldOutputs { 32 } else { 1 }).map(|_| Arc::default()).collect();
+        Ok(Box::new(FaultySession { intact, fault, requested_threads, slots, submitted: 0 }))
     }
 }
 
-struct BrokenSession {
-    whole: Box<dyn Session>,
+struct FaultySession {
+    intact: Box<dyn Session>,
     fault: Fault,
-    asked: usize,
-    places: Vec<Arc<Mutex<Option<Tensor>>>>,
+    requested_threads: usize,
+    slots: Vec<Arc<Mutex<Option<Tensor>>>>,
     submitted: usize,
 }
 
-impl Session for BrokenSession {
+impl Session for FaultySession {
     fn inputs(&self) -> &[ValueInfo] {
-        self.whole.inputs()
+        self.intact.inputs()
     }
 
     fn outputs(&self) -> &[ValueInfo] {
-        self.whole.outputs()
+        self.intact.outputs()
     }
 
     fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
-        let mut outputs = self.whole.submit(inputs)?;
+        let mut outputs = self.intact.submit(inputs)?;
         match self.fault {
-            Fault::LosesOutput => _ = outputs.pop(),
+            Fault::DropsOutput => _ = outputs.pop(),
             Fault::ReversesOutputs => outputs.reverse(),
-            Fault::GivesInputs => outputs = inputs.to_vec(),
+            Fault::ReturnsInputs => outputs = inputs.to_vec(),
             Fault::OverwritesOutputs | Fault::OverwritesOldOutputs => {
-                let place = &self.places[self.submitted % self.places.len()];
-                *place.lock().unwrap() = Some(outputs[0].to_host()?);
-                outputs = vec![Value::Device(Arc::new(Overwritten(Arc::clone(place))))];
+                let slot = &self.slots[self.submitted % self.slots.len()];
+                *slot.lock().unwrap() = Some(outputs[0].to_host()?);
+                outputs = vec![Value::Device(Arc::new(SlotOutput(Arc::clone(slot))))];
             }
             _ => {}
         }
@@ -127,15 +127,15 @@ impl Session for BrokenSession {
     }
 
     fn threads(&self) -> usize {
-        self.asked
+        self.requested_threads
     }
 }
 
-/// What lies in a place at the time when it is read.
+/// An output that is read from a slot, with whatever the slot contains at that time.
 #[derive(Debug)]
-struct Overwritten(Arc<Mutex<Option<Tensor>>>);
+struct SlotOutput(Arc<Mutex<Option<Tensor>>>);
 
-impl DeviceTensor for Overwritten {
+impl DeviceTensor for SlotOutput {
     fn spec(&self) -> TensorSpec {
         self.0.lock().unwrap().as_ref().unwrap().spec()
     }

@@ -1,16 +1,16 @@
-//! Small graphs, and numbers to fill and feed them with.
+//! Small graphs, with values for their weights and inputs.
 
 use flagperf::tensor::{DType, Dim, Tensor, TensorSpec, byte_count};
-use flagperf_onnx::{BuildError, Graph, GraphBuilder, Role, Source, Var};
+use flagperf_onnx::{BuildError, Graph, GraphBuilder, Var, WeightRole, WeightSource};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// A specification from its text.
+/// Parses a tensor specification such as `N,3,f32`.
 pub fn spec(text: &str) -> TensorSpec {
     text.parse().unwrap()
 }
 
-/// A graph from the one function that says what is in it.
+/// Builds a graph with `make` and fills its weights.
 pub fn build(name: &str, make: impl FnOnce(&mut GraphBuilder) -> Result<(), BuildError>) -> Graph {
     let mut builder = GraphBuilder::new(name);
     make(&mut builder).unwrap_or_else(|error| panic!("{error}"));
@@ -19,7 +19,7 @@ pub fn build(name: &str, make: impl FnOnce(&mut GraphBuilder) -> Result<(), Buil
     graph
 }
 
-/// A graph of one input `x` and one output `y`.
+/// Builds a graph with the input `x` and the output `y`.
 pub fn unary(input: &str, make: impl FnOnce(&mut GraphBuilder, &Var) -> Result<Var, BuildError>) -> Graph {
     build("unary", |builder| {
         let x = builder.input("x", spec(input))?;
@@ -28,7 +28,7 @@ pub fn unary(input: &str, make: impl FnOnce(&mut GraphBuilder, &Var) -> Result<V
     })
 }
 
-/// A graph of two inputs `a` and `b` and one output `y`.
+/// Builds a graph with the inputs `a` and `b` and the output `y`.
 pub fn binary(inputs: [&str; 2], make: impl FnOnce(&mut GraphBuilder, &Var, &Var) -> Result<Var, BuildError>) -> Graph {
     build("binary", |builder| {
         let a = builder.input("a", spec(inputs[0]))?;
@@ -38,10 +38,10 @@ pub fn binary(inputs: [&str; 2], make: impl FnOnce(&mut GraphBuilder, &Var, &Var
     })
 }
 
-/// Gives every learned weight and statistic values that a mistake would not survive: no zeros, no ones, no symmetry.
+/// Fills every learned weight and statistic with values that reveal mistakes: no zeros, no ones, no symmetry.
 fn fill(graph: &mut Graph) {
     for (index, (name, weight)) in graph.weights.iter_mut().enumerate() {
-        if weight.role != Role::Constant && weight.spec.dtype.is_float() {
+        if weight.role != WeightRole::Constant && weight.spec.dtype.is_float() {
             let shape = weight.spec.fixed_shape().unwrap();
             let fan_in: usize = shape.iter().skip(1).product();
             let scale = (fan_in as f32).sqrt().recip();
@@ -50,12 +50,12 @@ fn fill(graph: &mut Graph) {
             } else {
                 numbers(&shape, index, -scale, scale)
             };
-            weight.source = Source::Value(values.cast(weight.spec.dtype));
+            weight.source = WeightSource::Value(values.cast(weight.spec.dtype));
         }
     }
 }
 
-/// Numbers between two bounds in f32, the same for the same seed everywhere.
+/// Returns fp32 numbers between two bounds; the same seed gives the same numbers on every machine.
 pub fn numbers(shape: &[usize], seed: usize, low: f32, high: f32) -> Tensor {
     let mut random = ChaCha8Rng::seed_from_u64(seed as u64);
     let unit = |random: &mut ChaCha8Rng| random.next_u32() as f32 / u32::MAX as f32;
@@ -64,7 +64,8 @@ pub fn numbers(shape: &[usize], seed: usize, low: f32, high: f32) -> Tensor {
     Tensor::from_vec(shape, values).unwrap()
 }
 
-/// A tensor for each input of a graph, `rows` in each named dimension: floats in ±2, integers 0 to 6, bools.
+/// Returns a tensor for each input of a graph, with `rows` in each named dimension: floats in ±2, integers 0 to 6,
+/// bools.
 pub fn feed(graph: &Graph, rows: usize) -> Vec<Tensor> {
     let tensor = |(index, spec): (usize, &TensorSpec)| {
         let shape: Vec<usize> = spec.dims.iter().map(|dim: &Dim| dim.fixed().unwrap_or(rows)).collect();

@@ -1,11 +1,12 @@
-//! One suite over every engine: whatever it is and however it is brought, it keeps what the trait promises.
+//! One suite for every engine, built in, plug-in or sidecar: each must keep the promises of the trait.
 //!
-//! A trial is one check on one engine, given the model as a graph or as a file: `rten::file::odd_batches`. What an
-//! engine cannot be held to stands in [`EXCEPTIONS`], with the reason; the suite prints what it leaves out.
+//! A trial is one check on one engine that receives the model as a graph or as a file: `rten::file::odd_batches`.
+//! [`EXCEPTIONS`] lists the checks that do not apply to an engine, with the reasons; the suite prints those it leaves
+//! out.
 
-#![expect(clippy::unwrap_used, reason = "a check that panics has failed, which is its only way to say so")]
+#![expect(clippy::unwrap_used, reason = "a check reports failure by a panic")]
 
-mod bench;
+mod harness;
 mod broken;
 mod graphs;
 mod limits;
@@ -26,59 +27,59 @@ use std::sync::{PoisonError, RwLock};
 use flagperf::engine::TABLE;
 use libtest_mimic::{Arguments, Trial};
 
-use bench::{Bench, Form, Subject};
+use harness::{Harness, ModelForm, Subject};
 
-/// A promise of the trait, tried on an engine; panics when it is broken.
-type Check = fn(&Bench);
+/// Checks one promise of the trait on an engine; panics if it is violated.
+type Check = fn(&Harness);
 
-/// Why some checks are not for captured runs of ONNX Runtime.
-const ONE_SHAPE: &str = "takes inputs of one shape only, and refuses others with that reason";
+/// Why some checks do not apply to captured runs of ONNX Runtime.
+const ONE_SHAPE: &str = "accepts inputs of one shape only, and refuses others with that reason";
 
-/// Why OpenVINO cannot be held to threads, and what it does with a path of 10,000 nodes.
-const ONE_A_CORE: &str = "starts no more threads than there are cores, and tells how many";
-const MINUTES: &str = "takes minutes to compile so many nodes in a row";
+/// Why OpenVINO is excepted from the check of the thread count, and from that of a path of 10,000 nodes.
+const ONE_THREAD_PER_CORE: &str = "starts at most one thread per core, and reports how many";
+const SLOW_COMPILATION: &str = "takes minutes to compile a path of 10,000 nodes";
 
-/// Subjects that not every machine has: Python, a device.
-const SOME_HAVE: [&str; 3] = ["onnxruntime_py", "onnxruntime_cuda_graph", "openvino_streams"];
+/// Subjects that need something that not every machine has, such as Python or a device.
+const OPTIONAL_SUBJECTS: [&str; 3] = ["onnxruntime_py", "onnxruntime_cuda_graph", "openvino_streams"];
 
-/// Checks that an engine is not held to: engine, beginning of the check's name, reason.
+/// Checks that do not apply to an engine: engine, beginning of the check's name, reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    ("onnxruntime_py", "refuses::unknown_option", "vendor.yaml says which options there are; all reach the process"),
+    ("onnxruntime_py", "refuses::unknown_option", "vendor.yaml defines the options; the process receives all of them"),
     ("onnxruntime_cuda_graph", "computes::", ONE_SHAPE),
     ("onnxruntime_cuda_graph", "sessions::odd_batches", ONE_SHAPE),
-    ("openvino", "sessions::threads_are_as_many", ONE_A_CORE),
-    ("openvino_streams", "sessions::threads_are_as_many", ONE_A_CORE),
-    ("openvino", "limits::a_long_path", MINUTES),
-    ("openvino_streams", "limits::a_long_path", MINUTES),
+    ("openvino", "sessions::thread_count", ONE_THREAD_PER_CORE),
+    ("openvino_streams", "sessions::thread_count", ONE_THREAD_PER_CORE),
+    ("openvino", "limits::a_long_path", SLOW_COMPILATION),
+    ("openvino_streams", "limits::a_long_path", SLOW_COMPILATION),
     ("null", "computes::", "computes nothing"),
-    ("null", "refuses::unsupported_precision", "takes every precision"),
-    ("null", "refuses::model_in_another_precision", "takes any model"),
-    ("null", "refuses::unknown_operator", "looks at no operator"),
-    ("null", "refuses::other_kind_of_artifact", "takes every kind"),
+    ("null", "refuses::unsupported_precision", "accepts every precision"),
+    ("null", "refuses::model_in_another_precision", "accepts any model"),
+    ("null", "refuses::unknown_operator", "ignores operators"),
+    ("null", "refuses::other_kind_of_artifact", "accepts every kind"),
     ("null", "sessions::independent", "all its outputs are zeros"),
     ("null", "sessions::lent_memory", "all its outputs are zeros"),
-    ("null", "sessions::outputs_stay", "all its outputs are zeros"),
-    ("null", "sessions::threads_are_as_many", "computes with none"),
-    ("null", "limits::", "takes any model"),
+    ("null", "sessions::outputs_survive", "all its outputs are zeros"),
+    ("null", "sessions::thread_count", "computes without threads"),
+    ("null", "limits::", "accepts any model"),
 ];
 
-fn checks(form: Form) -> Vec<(String, Check)> {
+fn checks(form: ModelForm) -> Vec<(String, Check)> {
     let named = |group: &'static str, checks: &'static [(&'static str, Check)]| {
         checks.iter().map(move |(name, check)| (format!("{group}::{name}"), *check))
     };
     named("sessions", sessions::CHECKS)
         .chain(named("refuses", refusals::CHECKS))
-        .chain(named("refuses", if form == Form::File { refusals::FILE_CHECKS } else { &[] }))
+        .chain(named("refuses", if form == ModelForm::File { refusals::FILE_CHECKS } else { &[] }))
         .chain(named("computes", numerics::CHECKS))
         .chain(named("limits", limits::CHECKS))
         .collect()
 }
 
-/// Every row of the table that works here, the example of a plug-in in Rust, which cargo puts beside this program,
-/// libtorch where it is built, and a sidecar; what computes on the device that the environment names, there, too.
-/// What this machine lacks is [`Absent`].
-fn subjects() -> (Vec<Subject>, Vec<Absent>) {
-    let (mut subjects, mut absent, device) = (Vec::new(), Vec::new(), support::device());
+/// Returns every row of the table that works on this machine; the example of a plug-in in Rust, which cargo builds next
+/// to this program; libtorch if it is built; and a sidecar. Subjects that can use the device that the environment names
+/// are also tested there. A subject that this machine lacks is returned as [`MissingSubject`].
+fn subjects() -> (Vec<Subject>, Vec<MissingSubject>) {
+    let (mut subjects, mut missing_subjects, device) = (Vec::new(), Vec::new(), support::device());
     for engine in TABLE.iter().copied() {
         match engine.check() {
             Ok(_) if engine.facts().takes_library => {
@@ -88,14 +89,20 @@ fn subjects() -> (Vec<Subject>, Vec<Absent>) {
                         subjects.push(Subject::libtorch(&library));
                         subjects.extend(device.iter().flat_map(|device| Subject::libtorch_cuda(&library, device)));
                     }
-                    Err(reason) => {
-                        absent.push(Absent { name: "libtorch", forms: vec![Form::Graph, Form::File], reason })
-                    }
+                    Err(reason) => missing_subjects.push(MissingSubject {
+                        name: "libtorch",
+                        forms: vec![ModelForm::Graph, ModelForm::File],
+                        reason,
+                    }),
                 }
             }
             Ok(_) if engine.facts().takes_command => match support::find_python() {
-                Ok(python) => subjects.push(Subject::onnxruntime_in(&python)),
-                Err(reason) => absent.push(Absent { name: "onnxruntime_py", forms: vec![Form::File], reason }),
+                Ok(python) => subjects.push(Subject::onnxruntime_python(&python)),
+                Err(reason) => missing_subjects.push(MissingSubject {
+                    name: "onnxruntime_py",
+                    forms: vec![ModelForm::File],
+                    reason,
+                }),
             },
             Ok(_) if engine.name() == "onnxruntime" => {
                 subjects.push(Subject::onnxruntime(engine));
@@ -107,27 +114,27 @@ fn subjects() -> (Vec<Subject>, Vec<Absent>) {
             }
             Ok(_) => subjects.push(Subject::row(engine)),
             Err(missing) => {
-                let names = if engine.name() == "openvino" { &OPENVINO[..] } else { &[engine.name()] };
-                absent.extend(names.iter().map(|&name| Absent {
+                let names = if engine.name() == "openvino" { &OPENVINO_SUBJECTS[..] } else { &[engine.name()] };
+                missing_subjects.extend(names.iter().map(|&name| MissingSubject {
                     name,
-                    forms: Form::of(engine.roles()),
+                    forms: ModelForm::of(engine.roles()),
                     reason: format!("{}: {missing} ({})", engine.name(), missing.remedy),
                 }));
             }
         }
     }
-    (subjects, absent)
+    (subjects, missing_subjects)
 }
 
-/// A subject that this machine does not have.
-struct Absent {
+/// A subject that this machine lacks.
+struct MissingSubject {
     name: &'static str,
-    forms: Vec<Form>,
+    forms: Vec<ModelForm>,
     reason: String,
 }
 
-impl Absent {
-    /// Its trials, each of which is left out.
+impl MissingSubject {
+    /// Returns the subject's trials, each of which reports that it is left out.
     fn trials(self) -> Vec<Trial> {
         let excepted =
             |check: &str| EXCEPTIONS.iter().any(|(row, begin, _)| *row == self.name && check.starts_with(begin));
@@ -145,8 +152,8 @@ impl Absent {
     }
 }
 
-/// What the row of OpenVINO is tried as.
-const OPENVINO: [&str; 2] = ["openvino", "openvino_streams"];
+/// The subjects that test OpenVINO's row.
+const OPENVINO_SUBJECTS: [&str; 2] = ["openvino", "openvino_streams"];
 
 fn candle_plugin() -> PathBuf {
     let library = format!("{DLL_PREFIX}flagperf_plugin_candle{DLL_SUFFIX}");
@@ -155,14 +162,14 @@ fn candle_plugin() -> PathBuf {
 
 fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    let (subjects, absent) = subjects();
+    let (subjects, missing_subjects) = subjects();
     for subject in subjects.clone() {
-        for form in Form::of(subject.roles) {
+        for form in ModelForm::of(subject.roles) {
             for (name, check) in checks(form) {
-                let bench = Bench { subject: subject.clone(), form };
-                let alone = is_alone(&name);
+                let harness = Harness { subject: subject.clone(), form };
+                let exclusive = needs_exclusive_process(&name);
                 let trial = Trial::test(format!("{}::{form}::{name}", subject.name), move || {
-                    in_turn(alone, || check(&bench));
+                    run_trial(exclusive, || check(&harness));
                     Ok(())
                 });
                 let excepted =
@@ -174,51 +181,55 @@ fn trials() -> Vec<Trial> {
             }
         }
     }
-    trials.extend(broken::FAULTS.iter().map(|(name, fault)| found(name, *fault)));
-    trials.push(Trial::test("a_leak_is_told_from_a_fixed_sum", || {
-        sessions::a_leak_is_told_from_a_fixed_sum();
+    trials.extend(broken::FAULTS.iter().map(|(name, fault)| fault_trial(name, *fault)));
+    trials.push(Trial::test("a_leak_is_distinguished_from_a_fixed_amount", || {
+        sessions::a_leak_is_distinguished_from_a_fixed_amount();
         Ok(())
     }));
-    trials.extend(absent.into_iter().flat_map(Absent::trials));
-    trials.push(Trial::test("every_exception_excepts_something", move || {
-        every_exception_excepts_something(&subjects);
+    trials.extend(missing_subjects.into_iter().flat_map(MissingSubject::trials));
+    trials.push(Trial::test("every_exception_applies_to_an_existing_check", move || {
+        every_exception_applies_to_an_existing_check(&subjects);
         Ok(())
     }));
     trials
 }
 
-/// The trial that a check finds an engine with a fault.
-fn found(name: &'static str, fault: broken::Fault) -> Trial {
-    let (_, check) = checks(Form::Graph).into_iter().find(|(check, _)| check == name).expect("a check of the suite");
-    Trial::test(format!("a_broken_engine_is_found::{name}::{fault:?}"), move || {
-        in_turn(is_alone(name), || broken::is_found(check, fault));
+/// Returns the trial that a check detects an engine with a fault.
+fn fault_trial(name: &'static str, fault: broken::Fault) -> Trial {
+    let (_, check) =
+        checks(ModelForm::Graph).into_iter().find(|(check, _)| check == name).expect("a check of the suite");
+    Trial::test(format!("a_faulty_engine_is_detected::{name}::{fault:?}"), move || {
+        run_trial(needs_exclusive_process(name), || broken::assert_detects(check, fault));
         Ok(())
     })
 }
 
-/// Whether a check counts what the whole process has.
-fn is_alone(name: &str) -> bool {
-    sessions::ALONE.iter().any(|alone| name.ends_with(alone))
+/// Returns whether a check counts resources of the whole process.
+fn needs_exclusive_process(name: &str) -> bool {
+    sessions::EXCLUSIVE.iter().any(|check| name.ends_with(check))
 }
 
-/// Runs a trial beside others, or while none of them runs.
-fn in_turn(alone: bool, trial: impl FnOnce()) {
-    static TURN: RwLock<()> = RwLock::new(());
-    if alone {
-        let _turn = TURN.write().unwrap_or_else(PoisonError::into_inner);
+/// Runs a trial concurrently with others or, if `exclusive`, while no other trial runs.
+fn run_trial(exclusive: bool, trial: impl FnOnce()) {
+    static LOCK: RwLock<()> = RwLock::new(());
+    if exclusive {
+        let _guard = LOCK.write().unwrap_or_else(PoisonError::into_inner);
         trial();
     } else {
-        let _turn = TURN.read().unwrap_or_else(PoisonError::into_inner);
+        let _guard = LOCK.read().unwrap_or_else(PoisonError::into_inner);
         trial();
     }
 }
 
-/// An exception for an engine or check that is no more would hide that it is not needed.
-fn every_exception_excepts_something(subjects: &[Subject]) {
+/// Checks that each exception names an existing engine and check; a stale exception would go unnoticed.
+fn every_exception_applies_to_an_existing_check(subjects: &[Subject]) {
     for (row, begins, reason) in EXCEPTIONS {
-        let in_table = TABLE.iter().any(|engine| engine.name() == *row) || SOME_HAVE.contains(row);
-        assert!(in_table || subjects.iter().any(|subject| subject.name == *row), "no engine `{row}`");
-        assert!(checks(Form::File).iter().any(|(name, _)| name.starts_with(begins)), "no check `{begins}`");
+        let in_table = TABLE.iter().any(|engine| engine.name() == *row) || OPTIONAL_SUBJECTS.contains(row);
+        assert!(in_table || subjects.iter().any(|subject| subject.name == *row), "unknown engine `{row}`");
+        assert!(
+            checks(ModelForm::File).iter().any(|(name, _)| name.starts_with(begins)),
+            "no check begins with `{begins}`"
+        );
         assert!(!reason.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The operators that cases use, each in a graph of its own.
+//! The operators that cases use, each in its own graph.
 
 use flagperf::tensor::{DType, Tensor};
 use flagperf_onnx::layers::{self, Conv2d, Linear, Padding, Pool2d};
@@ -19,14 +19,14 @@ pub const OPERATORS: &[(&str, Make)] = &[
     }),
     ("Conv, padded on one side", || conv(Conv2d { padding: Padding::Explicit([0, 1, 2, 0]), ..Conv2d::new(6, 4, 3) })),
     ("Conv, dilated", || conv(Conv2d { dilation: [2, 3], ..Conv2d::new(6, 4, 3) })),
-    ("Conv, in groups", || conv(Conv2d { groups: 3, ..Conv2d::new(6, 9, 3) })),
+    ("Conv, grouped", || conv(Conv2d { groups: 3, ..Conv2d::new(6, 9, 3) })),
     ("Conv, depthwise", || conv(Conv2d { groups: 6, padding: Padding::Same, stride: [2; 2], ..Conv2d::new(6, 6, 5) })),
     ("Conv, depthwise to more channels", || conv(Conv2d { groups: 6, ..Conv2d::new(6, 12, 3) })),
     ("BatchNormalization", || unary(IMAGE, |g, x| layers::batch_norm(g, "bn", x, Default::default()))),
     ("LayerNormalization", || unary(TOKENS, |g, x| layers::layer_norm(g, "norm", x, 1, 1e-5))),
     ("MaxPool", || pool(layers::max_pool2d, Pool2d::new(2))),
     ("MaxPool, padded", || pool(layers::max_pool2d, Pool2d { stride: [2; 2], padding: [1; 2], ..Pool2d::new(3) })),
-    ("MaxPool, over the end", || pool(layers::max_pool2d, Pool2d { ceil_mode: true, ..Pool2d::new(2) })),
+    ("MaxPool, past the edge", || pool(layers::max_pool2d, Pool2d { ceil_mode: true, ..Pool2d::new(2) })),
     ("AveragePool", || pool(layers::avg_pool2d, Pool2d::new(2))),
     ("AveragePool, padded", || pool(layers::avg_pool2d, Pool2d { stride: [1; 2], padding: [1; 2], ..Pool2d::new(3) })),
     ("GlobalAveragePool", || unary(IMAGE, |g, x| layers::global_avg_pool(g, "pool", x))),
@@ -39,7 +39,7 @@ pub const OPERATORS: &[(&str, Make)] = &[
     ("Attention", || attention(None)),
     ("Attention, masked by sample", || attention(Some("N,1,1,5,f32"))),
     ("Attention, masked by head", || attention(Some("2,4,5,f32"))),
-    ("Attention, of one head and scaled before", || {
+    ("Attention, one head, scaled inputs", || {
         binary([TOKENS, TOKENS], |g, q, kv| {
             let q = layers::scale(g, "scaled_q", q, 0.6)?;
             let k = layers::transpose(g, "transposed", kv, &[0, 2, 1])?;
@@ -64,7 +64,7 @@ pub const OPERATORS: &[(&str, Make)] = &[
     ("Tanh", || unary(IMAGE, |g, x| layers::tanh(g, "tanh", x))),
     ("Erf", || unary(TOKENS, |g, x| layers::gelu(g, "gelu", x))),
     ("Softmax", || unary(TOKENS, |g, x| layers::softmax(g, "softmax", x, -1))),
-    ("Softmax, in the middle", || unary(TOKENS, |g, x| layers::softmax(g, "softmax", x, 1))),
+    ("Softmax, middle axis", || unary(TOKENS, |g, x| layers::softmax(g, "softmax", x, 1))),
     ("LogSoftmax", || unary(TOKENS, |g, x| layers::log_softmax(g, "softmax", x, -1))),
     ("Add, broadcast", || binary([IMAGE, "N,6,1,1,f32"], |g, a, b| layers::add(g, "add", a, b))),
     ("Sub", || binary([TOKENS, "8,f32"], |g, a, b| layers::sub(g, "sub", a, b))),
@@ -77,7 +77,7 @@ pub const OPERATORS: &[(&str, Make)] = &[
     }),
     ("Concat", || binary([IMAGE, "N,2,9,11,f32"], |g, a, b| layers::concat(g, "concat", &[a, b], 1))),
     ("ReduceMean", || unary(IMAGE, |g, x| layers::mean(g, "mean", x, &[2, 3], false))),
-    ("ReduceMean, kept", || unary(TOKENS, |g, x| layers::mean(g, "mean", x, &[-1], true))),
+    ("ReduceMean, dimensions kept", || unary(TOKENS, |g, x| layers::mean(g, "mean", x, &[-1], true))),
     ("Flatten", || unary(IMAGE, |g, x| layers::flatten(g, "flatten", x, 1))),
     ("Reshape", || unary(TOKENS, |g, x| layers::reshape(g, "reshape", x, &[0, -1, 2, 4]))),
     ("Transpose", || unary(IMAGE, |g, x| layers::transpose(g, "transpose", x, &[0, 2, 3, 1]))),
@@ -88,27 +88,28 @@ pub const OPERATORS: &[(&str, Make)] = &[
         })
     }),
     ("Gather", || unary("N,5,i64", |g, x| layers::embedding(g, "table", x, [7, 4], DType::F32))),
-    ("ArgMax", || unary(TOKENS, |g, x| one(g, "ArgMax", &[x], &[("axis", 2), ("keepdims", 0)]))),
-    ("Greater", || binary([TOKENS, TOKENS], |g, a, b| one(g, "Greater", &[a, b], &[]))),
+    ("ArgMax", || unary(TOKENS, |g, x| single_output_node(g, "ArgMax", &[x], &[("axis", 2), ("keepdims", 0)]))),
+    ("Greater", || binary([TOKENS, TOKENS], |g, a, b| single_output_node(g, "Greater", &[a, b], &[]))),
     ("Where", || {
         build("where", |g| {
             let condition = g.input("condition", spec("N,5,8,bool"))?;
             let [a, b] = ["a", "b"].map(|name| g.input(name, spec(TOKENS)).unwrap());
-            let y = one(g, "Where", &[&condition, &a, &b], &[])?;
+            let y = single_output_node(g, "Where", &[&condition, &a, &b], &[])?;
             g.output("y", &y)
         })
     }),
     ("Slice", || {
         unary(TOKENS, |g, x| {
-            let [from, to, axis] = [("from", 1), ("to", 4), ("axis", 1)].map(|(name, value)| list(g, name, value));
-            one(g, "Slice", &[x, &from, &to, &axis], &[])
+            let [from, to, axis] =
+                [("from", 1), ("to", 4), ("axis", 1)].map(|(name, value)| integer_list(g, name, value));
+            single_output_node(g, "Slice", &[x, &from, &to, &axis], &[])
         })
     }),
     ("Pad", || {
         unary(IMAGE, |g, x| {
             let pads = Tensor::from_vec([8], vec![0i64, 0, 1, 2, 0, 0, 0, 1]).unwrap();
             let pads = g.constant("pads", pads)?;
-            one(g, "Pad", &[x, &pads], &[])
+            single_output_node(g, "Pad", &[x, &pads], &[])
         })
     }),
     ("Split", || {
@@ -121,21 +122,21 @@ pub const OPERATORS: &[(&str, Make)] = &[
             g.output("second", &parts[1])
         })
     }),
-    ("Cast", || unary("N,5,i64", |g, x| one(g, "Cast", &[x], &[("to", 1)]))),
+    ("Cast", || unary("N,5,i64", |g, x| single_output_node(g, "Cast", &[x], &[("to", 1)]))),
     ("Unsqueeze", || {
         unary(TOKENS, |g, x| {
-            let axis = list(g, "axis", 1);
-            one(g, "Unsqueeze", &[x, &axis], &[])
+            let axis = integer_list(g, "axis", 1);
+            single_output_node(g, "Unsqueeze", &[x, &axis], &[])
         })
     }),
     ("Shape, Gather and Reshape", || {
         unary(TOKENS, |g, x| {
-            let shape = one(g, "Shape", &[x], &[])?;
-            let batch = list(g, "first", 0);
-            let rows = one(g, "Gather", &[&shape, &batch], &[("axis", 0)])?;
-            let rest = list(g, "rest", 40);
+            let shape = single_output_node(g, "Shape", &[x], &[])?;
+            let batch = integer_list(g, "first", 0);
+            let rows = single_output_node(g, "Gather", &[&shape, &batch], &[("axis", 0)])?;
+            let rest = integer_list(g, "rest", 40);
             let target = layers::concat(g, "target", &[&rows, &rest], 0)?;
-            one(g, "Reshape", &[x, &target], &[])
+            single_output_node(g, "Reshape", &[x, &target], &[])
         })
     }),
 ];
@@ -150,7 +151,8 @@ fn pool(layer: Pooling, pool: Pool2d) -> Graph {
     unary(IMAGE, |g, x| layer(g, "pool", x, pool))
 }
 
-/// Of two heads, as exporters write it: k and v lie as `N,S,H,E`, the scores are scaled and then masked.
+/// Builds an attention of two heads as exporters write it: k and v are `N,S,H,E`; the scores are scaled and then
+/// masked.
 fn attention(mask: Option<&str>) -> Graph {
     build("attention", |g| {
         let [q, k, v] = [("q", "N,2,4,8,f32"), ("k", "N,5,2,8,f32"), ("v", "N,5,2,3,f32")]
@@ -169,14 +171,19 @@ fn attention(mask: Option<&str>) -> Graph {
     })
 }
 
-/// A node named like its operator, with integer attributes and one output.
-fn one(g: &mut GraphBuilder, op: &str, inputs: &[&Var], attributes: &[(&str, i64)]) -> Result<Var, BuildError> {
+/// Adds a node with integer attributes and one output, named after its operator.
+fn single_output_node(
+    g: &mut GraphBuilder,
+    op: &str,
+    inputs: &[&Var],
+    attributes: &[(&str, i64)],
+) -> Result<Var, BuildError> {
     let inputs: Vec<Option<&Var>> = inputs.iter().copied().map(Some).collect();
     let attributes = attributes.iter().map(|(name, value)| ((*name).to_owned(), Attribute::Int(*value))).collect();
     Ok(g.node(&op.to_lowercase(), op, &inputs, attributes, 1)?.remove(0))
 }
 
-/// A constant list of one integer.
-fn list(g: &mut GraphBuilder, name: &str, value: i64) -> Var {
+/// Adds a constant list of one integer.
+fn integer_list(g: &mut GraphBuilder, name: &str, value: i64) -> Var {
     g.constant(name, Tensor::from_vec([1], vec![value]).unwrap()).unwrap()
 }

@@ -1,30 +1,35 @@
-//! What this process has, and the processes that it started: memory, threads, open files.
+//! The resources of this process and of the processes that it started: memory, threads, open files.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a session may not leave behind.
+/// Numbers of resources that a session must not leave behind.
 #[derive(Debug)]
-pub struct Left {
+pub struct ProcessResources {
     threads: usize,
     files: usize,
     processes: usize,
 }
 
-impl Left {
-    pub fn now() -> Self {
+impl ProcessResources {
+    /// Counts this process's threads, open files and child processes.
+    pub fn current() -> Self {
         let children = children(Path::new("/proc/self"));
-        Left { threads: entries(Path::new("/proc/self/task")).len(), files: files(), processes: children.len() }
+        ProcessResources {
+            threads: entries(Path::new("/proc/self/task")).len(),
+            files: files(),
+            processes: children.len(),
+        }
     }
 
-    /// Whether there is no more than before.
-    pub fn is_within(&self, before: &Left) -> bool {
+    /// Returns whether no count is larger than before.
+    pub fn is_within(&self, before: &ProcessResources) -> bool {
         self.threads <= before.threads && self.files <= before.files && self.processes <= before.processes
     }
 }
 
-/// Every thread of this process and of those that it started, and those that they started.
+/// Returns every thread of this process and of all its descendants.
 pub fn tasks() -> BTreeSet<PathBuf> {
     let (mut tasks, mut processes) = (BTreeSet::new(), vec![PathBuf::from("/proc/self")]);
     while let Some(process) = processes.pop() {
@@ -34,10 +39,10 @@ pub fn tasks() -> BTreeSet<PathBuf> {
     tasks
 }
 
-/// Bytes of memory that this process has, without what its allocator only keeps for later.
-pub fn resident() -> u64 {
+/// Returns the bytes of resident memory of this process, after the allocator has released its reserves.
+pub fn resident_bytes() -> u64 {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: the function gives free memory back to the system, at any time.
+    // SAFETY: `malloc_trim` only returns free memory to the system, and may be called at any time.
     unsafe {
         nix::libc::malloc_trim(0);
     }
@@ -46,7 +51,7 @@ pub fn resident() -> u64 {
     pages * 4096
 }
 
-/// The processes that a process started and that still are.
+/// Returns the living child processes of a process.
 fn children(process: &Path) -> Vec<PathBuf> {
     let of = |task: &PathBuf| fs::read_to_string(task.join("children")).unwrap_or_default();
     let lists: Vec<String> = entries(&process.join("task")).iter().map(of).collect();
@@ -58,7 +63,7 @@ fn files() -> usize {
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
-    // A thread or process may end while it is looked at.
+    // A thread or process may end while its folder is read.
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }

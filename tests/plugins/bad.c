@@ -1,5 +1,5 @@
-/* Plug-ins that break the interface, one for each MODE (one WITHOUT_ENTRY, one that NEEDS_MORE), and good ones; all of
-   them count what the host has not given back. */
+/* Plug-ins that break the interface, one for each MODE (also one WITHOUT_ENTRY and one that NEEDS_MORE), and valid ones.
+   Each counts its sessions, outputs and buffers that the host has not released. */
 
 #define _POSIX_C_SOURCE 199309L
 #include <math.h>
@@ -13,7 +13,7 @@
 
 enum {
     GOOD, OTHER_VERSION, SHORT_TABLE, NO_TABLE, NO_SUBMIT, NO_ROLE, NO_PRECISION, NO_NAME, ABORTS, FAULTS,
-    HANGS_LOADING, UNAVAILABLE, NO_SESSION, FAILS_IN_SILENCE, OTHER_NAME, BAD_SPEC, MORE_OUTPUTS, NO_VALUES, HANGS,
+    HANGS_LOADING, UNAVAILABLE, NO_SESSION, FAILS_SILENTLY, OTHER_NAME, BAD_SPEC, MORE_OUTPUTS, NO_VALUES, HANGS,
     FAULTS_LATER, FAILS_LATER, NO_OUTPUT, OTHER_ROWS, OTHER_TYPE, UNKNOWN_TYPE, OTHER_RANK, NO_SHAPE, NEGATIVE_SHAPE,
     HUGE_SHAPE, NO_DATA, STRIDED, OFFSET, UNALIGNED, NO_STRIDES, ON_DEVICE, OTHER_DLPACK, INPUT_AS_OUTPUT, SHORT_BUFFER,
     LACKS_MEMORY_LOADING, LACKS_MEMORY, NO_NUMBERS, NO_ANSWER, NO_JSON, OTHER_QUESTION, OTHER_INPUTS, BEFORE_QUESTIONS,
@@ -34,7 +34,7 @@ typedef struct {
 static FlagperfError error = {.message = "it failed `on purpose`", .hint = "ask for another mode"};
 static atomic_int live;
 
-/* Sessions, outputs and buffers that are not given back. */
+/* Returns the number of sessions, outputs and buffers that are not released. */
 int flagperf_test_live(void);
 int flagperf_test_live(void) { return live; }
 
@@ -42,18 +42,18 @@ static void hang(void) {
     for (;;) nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
 }
 
-/* A fault of the processor's: one that is only raised does not end a Rust program. */
+/* Causes a real memory fault: a signal that is only raised does not end a Rust program. */
 static void fault(void) {
     static volatile uintptr_t nowhere = 64;
     *(volatile int *)nowhere = 1;
 }
 
-static const FlagperfError *last_error(void) { return MODE == FAILS_IN_SILENCE ? NULL : &error; }
+static const FlagperfError *last_error(void) { return MODE == FAILS_SILENTLY ? NULL : &error; }
 
 static FlagperfStatus check(void) { return MODE == UNAVAILABLE ? FLAGPERF_UNAVAILABLE : FLAGPERF_OK; }
 
 static FlagperfStatus load(const FlagperfLoad *load, FlagperfSession **loaded) {
-    if (MODE == FAILS_IN_SILENCE || load->struct_size < sizeof *load) return FLAGPERF_FAILED;
+    if (MODE == FAILS_SILENTLY || load->struct_size < sizeof *load) return FLAGPERF_FAILED;
     if (MODE == NO_SESSION) return FLAGPERF_OK;
     error.bytes = 3ull << 30;
     if (MODE == LACKS_MEMORY_LOADING) return FLAGPERF_OUT_OF_MEMORY;

@@ -1,11 +1,11 @@
-//! The example in plain C and the description of how to add an engine, as a user follows them.
+//! The example in plain C, and the instructions for adding an engine, followed as a user would.
 
 use std::fs;
 
 use assert_cmd::Command;
 use flagperf::hash::hash_file;
 
-use crate::fixture::{Site, compile, has};
+use crate::fixture::{Site, compile, is_installed};
 use crate::{program, support};
 
 const AFFINE: &str = "runtime/plugin/examples/affine.c";
@@ -13,11 +13,11 @@ const CHIP: &str = "    chip: {engine: plugin, library: engines/libbad.so}\n";
 const OVERLAY: &str = "compiler: chip\nexist_compiler_path: affine.txt\n";
 const FILE: &str = "affine 2.0 1.0\nx N,1000,f32 y N,1000,f32\n";
 
-/// A checkout where candle validates y = 2x + 1 and the example in C infers it.
+/// Returns a checkout where candle validates y = 2x + 1 and the example in C infers it; `None` without a C compiler.
 pub fn site() -> Option<Site> {
     let site = Site::new(&["candle"], "    candle: {engine: candle}\n", CHIP, OVERLAY);
     site.write("affine.txt", FILE);
-    compile(AFFINE, &site.library(), &[])?;
+    compile(AFFINE, &site.library_path(), &[])?;
     Some(site)
 }
 
@@ -36,8 +36,8 @@ fn the_example_computes_what_candle_computes() {
     assert_eq!((&infer["engine"]["name"], &infer["engine"]["version"]), (&"plugin".into(), &"1.0".into()));
     let plugin = &infer["engine"]["plugin"];
     assert_eq!((&plugin["name"], &plugin["version"]), (&"affine".into(), &"1.0".into()));
-    assert_eq!(plugin["library_sha256"], hash_file(&site.library()).unwrap());
-    assert_eq!(record["phases"][0]["engine"].get("plugin"), None, "candle is no plug-in");
+    assert_eq!(plugin["library_sha256"], hash_file(&site.library_path()).unwrap());
+    assert_eq!(record["phases"][0]["engine"].get("plugin"), None, "candle is not a plug-in");
 }
 
 #[test]
@@ -53,15 +53,15 @@ fn the_example_refuses_options_and_files_that_are_not_its_own() {
 }
 
 #[test]
-fn the_example_is_not_given_what_it_does_not_take() {
+fn the_example_is_not_given_artifacts_that_it_does_not_accept() {
     let Some(site) = site() else { return };
     site.write("configs/affine/vendor_config/chip_configurations.yaml", "compiler: chip\n");
     let reason = site.run().0[0]["failures"][0]["reason"].as_str().unwrap().to_owned();
-    assert!(reason.starts_with("engine `affine` takes files that it made earlier, not the ONNX file `"), "{reason}");
+    assert!(reason.starts_with("engine `affine` accepts compiled files, not the ONNX file `"), "{reason}");
 }
 
 #[test]
-fn doctor_says_of_each_plug_in_whether_it_loads() {
+fn doctor_shows_for_each_plug_in_whether_it_loads() {
     let site = Site::bad();
     let doctor = || {
         let output = program::flagperf(site.path(), &["doctor"]);
@@ -71,7 +71,7 @@ fn doctor_says_of_each_plug_in_whether_it_loads() {
         row.split("\n\n").next().unwrap().to_owned()
     };
     assert!(doctor().contains("missing: the library"));
-    // Cells are broken into lines at words.
+    // Table cells wrap between words, so each expected text fits in one line.
     let states = [
         ("MODE=GOOD", "works, bad 1.0"),
         ("MODE=OTHER_VERSION", "`99`"),
@@ -79,17 +79,17 @@ fn doctor_says_of_each_plug_in_whether_it_loads() {
         ("MODE=UNAVAILABLE", "purpose`"),
     ];
     for (mode, expected) in states {
-        if compile("tests/plugins/bad.c", &site.library(), &[mode]).is_some() {
+        if compile("tests/plugins/bad.c", &site.library_path(), &[mode]).is_some() {
             let line = doctor();
             assert!(line.contains(expected), "{line}");
         }
     }
 }
 
-/// The commands of the description, run as they stand there; then a case on the engine that they added.
+/// Runs the commands of the instructions unchanged, then a case on the engine that they added.
 #[test]
-fn the_description_of_how_to_add_an_engine_is_right() {
-    if !has("cc") {
+fn the_instructions_for_adding_an_engine_work() {
+    if !is_installed("cc") {
         return support::leave_out("how to add an engine: no C compiler `cc`");
     }
     let text = fs::read_to_string(support::root().join("runtime/plugin/README.md")).unwrap();
@@ -106,8 +106,8 @@ fn the_description_of_how_to_add_an_engine_is_right() {
     let mut shell = Command::new("sh");
     shell.current_dir(site.path()).env("PATH", paths.join(":".as_ref())).args(["-e", "-c", &commands]);
     let output = shell.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("works, affine 1.0"), "{output:?}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && stdout.contains("works, affine 1.0"), "{output:?}");
     site.write("affine.txt", FILE);
     site.write(
         "configs/affine/vendor_config/mychip_configurations.yaml",

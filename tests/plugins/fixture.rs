@@ -1,4 +1,4 @@
-//! A checkout with the case `affine` (y = 2x + 1) and the vendor `chip`, and plug-ins in C compiled for it.
+//! A checkout with the case `affine` (y = 2x + 1) and the vendor `chip`, and a compiler for plug-ins in C.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,14 @@ use crate::{program, support};
 
 const CONFIGURATIONS: &str = "batch_size: 4\nflops: 1e3\nfp16: false\ncompiler: mock\nnum_workers: 1\nlog_freq: 1\nrepeat: 2\nno_validation: false\nexist_onnx_path: null\nexist_compiler_path: null\n";
 
-/// A checkout where `CASES` are the case `affine` with these frameworks of the vendor `chip`.
+/// A checkout in a temporary folder.
 pub struct Site {
     pub folder: TempDir,
 }
 
 impl Site {
-    /// `frameworks` and `compilers` are entries of vendor.yaml, `overlay` is the vendor's for the case.
+    /// Creates a checkout that runs the case `affine` once with each framework in `cases`. `frameworks` and `compilers`
+    /// are entries of vendor.yaml; `overlay` is the vendor's overlay for the case.
     pub fn new(cases: &[&str], frameworks: &str, compilers: &str, overlay: &str) -> Self {
         let site = Site { folder: support::checkout() };
         for script in fs::read_dir(support::root().join("tests/cases/affine")).expect("the case") {
@@ -35,7 +36,8 @@ impl Site {
         site
     }
 
-    /// A checkout that validates with a plug-in `engines/libbad.so` and then, as a case of its own, with the null engine.
+    /// Creates a checkout with two cases: one validates with the plug-in `engines/libbad.so`, the other with the null
+    /// engine.
     pub fn bad() -> Self {
         let frameworks = "    bad: {engine: plugin, library: engines/libbad.so}\n    mock: {engine: \"null\"}\n";
         Site::new(&["bad", "mock"], frameworks, "    mock: {engine: \"null\"}\n", "compiler: null\n")
@@ -51,14 +53,14 @@ impl Site {
         fs::write(file, text).expect("a file");
     }
 
-    /// The place of the plug-in.
-    pub fn library(&self) -> PathBuf {
+    /// Returns the path of the plug-in, and creates its folder.
+    pub fn library_path(&self) -> PathBuf {
         let folder = self.path().join("vendors/chip/engines");
         fs::create_dir_all(&folder).expect("a folder");
         folder.join("libbad.so")
     }
 
-    /// Runs every case; the records, in order, and the exit code.
+    /// Runs every case and returns the records, in order, and the exit code.
     pub fn run(&self) -> (Vec<serde_json::Value>, Option<i32>) {
         let output = program::flagperf(self.path(), &["run", "--json"]);
         let records = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
@@ -68,9 +70,10 @@ impl Site {
     }
 }
 
-/// Compiles a plug-in in C with every warning an error; `None` without a C compiler, which counts as left out.
+/// Compiles a plug-in in C with warnings as errors. Without a C compiler it returns `None` and reports the test as left
+/// out.
 pub fn compile(source: &str, library: &Path, defines: &[&str]) -> Option<()> {
-    if !has("cc") {
+    if !is_installed("cc") {
         support::leave_out("C plug-ins: no C compiler `cc`");
         return None;
     }
@@ -82,6 +85,6 @@ pub fn compile(source: &str, library: &Path, defines: &[&str]) -> Option<()> {
 }
 
 /// Whether a program can be started.
-pub fn has(program: &str) -> bool {
+pub fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }

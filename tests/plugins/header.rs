@@ -1,16 +1,16 @@
-//! The header in C and in C++.
+//! The header compiles in C and in C++.
 
 use assert_cmd::Command;
 
-use crate::fixture::has;
+use crate::fixture::is_installed;
 use crate::support;
 
 const HEADER: &str = "runtime/plugin/include/flagperf_plugin.h";
 
 #[test]
-fn the_header_is_plain_c_and_plain_cpp() {
+fn the_header_compiles_in_c_and_in_cpp() {
     for (compiler, language, standards) in [("cc", "c", ["c11", "c17"]), ("c++", "c++", ["c++11", "c++20"])] {
-        if !has(compiler) {
+        if !is_installed(compiler) {
             support::leave_out(&format!("the header in {language}: no compiler `{compiler}`"));
             continue;
         }

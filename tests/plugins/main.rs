@@ -1,5 +1,4 @@
-//! Engine plug-ins in C: the header, the example, the description of how to add one, every way to be a bad one, and that
-//! nothing is leaked.
+//! Engine plug-ins in C: the header, the example, the instructions for adding one, invalid plug-ins, and memory leaks.
 
 #![expect(clippy::unwrap_used, reason = "functions of tests, too, may panic")]
 

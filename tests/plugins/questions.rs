@@ -1,4 +1,4 @@
-//! Questions and settings: from a script through the interface to a plug-in in C, and back.
+//! Questions and settings, from a script through the interface to a plug-in in C and back.
 
 use flagperf::engine::{EngineError, Session, Value};
 use flagperf::tensor::Tensor;
@@ -15,12 +15,12 @@ fn run(site: &Site, engine_forward: &str) -> Json {
     site.run().0.remove(0)
 }
 
-fn reason(record: &Json) -> &str {
+fn failure_reason(record: &Json) -> &str {
     record["failures"][0]["reason"].as_str().unwrap_or_else(|| panic!("{record}"))
 }
 
 #[test]
-fn a_script_asks_and_tunes_the_engine_that_it_drives() {
+fn a_script_can_ask_and_tune_its_engine() {
     let Some(site) = site() else { return };
     let forward = "fn engine_forward(engine, batch) {
         let inputs = engine.inputs().map(|input| `${input.name}: ${input.spec}`);
@@ -34,27 +34,27 @@ fn a_script_asks_and_tunes_the_engine_that_it_drives() {
     site.write("configs/affine/parameters.yaml", &format!("samples: 10\n{limits}\n"));
     let record = run(&site, forward);
     assert_eq!(record["status"], "ok", "{}", record["failures"]);
-    // The shift is half more than candle's; rounding of a sum in f32 comes on top.
+    // The shift is 0.5 larger than candle's, plus the rounding of a sum in f32.
     let max_abs = record["phases"][1]["agreement"]["outputs"]["output"]["max_abs"].as_f64().unwrap();
     assert!((max_abs - 0.5).abs() < 1e-6, "{max_abs}");
 }
 
 #[test]
-fn an_unknown_question_or_setting_names_the_engine_and_what_it_knows() {
+fn an_unknown_question_or_setting_names_the_engine_and_the_known_ones() {
     let Some(site) = site() else { return };
-    let asked = |call: &str| {
+    let failure = |call: &str| {
         let record = run(&site, &format!("fn engine_forward(engine, batch) {{ engine.{call} }}"));
-        reason(&record).to_owned()
+        failure_reason(&record).to_owned()
     };
-    let said = asked("ask(\"colour\")");
-    assert!(said.contains("engine `affine`: question `colour`: unknown, known is `factors`"), "{said}");
-    assert!(said.contains("scripts/affine/forward.rhai:2") || said.contains("forward.rhai"), "{said}");
-    let said = asked("tune(\"colour\", 1)");
-    assert!(said.contains("engine `affine`: setting `colour`: unknown, known is `shift`"), "{said}");
-    let said = asked("tune(\"shift\", \"much\")");
-    assert!(said.contains("engine `affine`: setting `shift`: not a number: `\"much\"`"), "{said}");
-    let said = asked("tune(\"shift\", batch.x)");
-    assert!(said.contains("the value holds more than numbers, text, arrays and maps"), "{said}");
+    let reason = failure("ask(\"colour\")");
+    assert!(reason.contains("engine `affine`: question `colour`: unknown; known: `factors`"), "{reason}");
+    assert!(reason.contains("scripts/affine/forward.rhai:2") || reason.contains("forward.rhai"), "{reason}");
+    let reason = failure("tune(\"colour\", 1)");
+    assert!(reason.contains("engine `affine`: setting `colour`: unknown; known: `shift`"), "{reason}");
+    let reason = failure("tune(\"shift\", \"much\")");
+    assert!(reason.contains("engine `affine`: setting `shift`: not a number: `\"much\"`"), "{reason}");
+    let reason = failure("tune(\"shift\", batch.x)");
+    assert!(reason.contains("the value may contain only numbers, text, arrays and maps"), "{reason}");
 }
 
 fn load(mode: &str) -> Option<Box<dyn Session>> {
@@ -62,12 +62,12 @@ fn load(mode: &str) -> Option<Box<dyn Session>> {
 }
 
 #[test]
-fn an_answer_that_is_none_or_no_json_is_the_plug_ins_fault() {
+fn an_answer_that_is_null_or_not_json_is_an_error_of_the_plug_in() {
     let modes = [
-        ("NO_ANSWER", "plug-in `bad` answered `layers` with no text"),
-        ("NO_JSON", "plug-in `bad` answered `layers` with what is not JSON: EOF while parsing"),
+        ("NO_ANSWER", "plug-in `bad` returned no answer to `layers`"),
+        ("NO_JSON", "plug-in `bad` returned an answer to `layers` that is not JSON: EOF while parsing"),
         ("OTHER_QUESTION", "plug-in `bad`: it failed `on purpose`"),
-        ("BEFORE_QUESTIONS", "engine `bad`: question `layers`: unknown (this engine answers none)"),
+        ("BEFORE_QUESTIONS", "engine `bad`: question `layers`: unknown (this engine supports no questions)"),
     ];
     for (mode, expected) in modes {
         let Some(mut session) = load(mode) else { return };
@@ -75,7 +75,7 @@ fn an_answer_that_is_none_or_no_json_is_the_plug_ins_fault() {
         assert!(error.to_string().starts_with(expected), "{mode}: {error}");
     }
     let error = load("GOOD").unwrap().ask("a\0b", &Json::Null).unwrap_err();
-    assert_eq!(error.to_string(), "`\"a\\0b\"` is no name");
+    assert_eq!(error.to_string(), "`\"a\\0b\"` is not a valid name");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn arguments_reach_the_plug_in_and_answers_the_host() {
 }
 
 #[test]
-fn inputs_and_outputs_are_asked_for_again_after_tuning() {
+fn inputs_and_outputs_are_read_again_after_tuning() {
     let Some(mut session) = load("GOOD") else { return };
     let rows = |rows: usize| Value::Host(Tensor::from_vec([rows, 1000], vec![0.0f32; rows * 1000]).unwrap());
     session.submit(&[rows(3)]).unwrap();
@@ -96,5 +96,5 @@ fn inputs_and_outputs_are_asked_for_again_after_tuning() {
     assert!(matches!(session.submit(&[rows(3)]), Err(EngineError::Input { .. })));
     session.submit(&[rows(2)]).unwrap();
     let error = load("OTHER_INPUTS").unwrap().tune("rows", &json!(2)).unwrap_err().to_string();
-    assert!(error.starts_with("plug-in `bad` declares `x`: "), "{error}");
+    assert!(error.starts_with("plug-in `bad` declares `x` with an invalid specification: "), "{error}");
 }

@@ -1,22 +1,22 @@
-//! Attentions that PyTorch exported give PyTorch's own outputs, on candle and on libtorch.
+//! Attentions that PyTorch exported compute PyTorch's own outputs on candle and on libtorch.
 
 use std::path::Path;
 
-use flagperf::engine::{Artifact, Options, Value, open_plugin};
+use flagperf::engine::{Artifact, LoadOptions, Value, open_plugin};
 use flagperf_onnx::exec::{CandleOps, Executor};
 use flagperf_onnx::{Graph, Tensor, read_onnx};
 
 use crate::{check_with, read_tensors, support};
 
-/// Sums are taken in another order.
+/// The largest allowed absolute error: sums are added in another order.
 const TOLERANCE: f64 = 1e-5;
 
-fn on_candle(graph: &Graph, inputs: &[Tensor]) -> Tensor {
+fn run_on_candle(graph: &Graph, inputs: &[Tensor]) -> Tensor {
     Executor::load(graph, CandleOps).unwrap().run_host(inputs).unwrap().remove(0)
 }
 
-fn on_libtorch(library: &Path, graph: &Graph, inputs: &[Tensor]) -> Tensor {
-    let options = Options { threads: 2, batch_size: inputs[0].shape()[0], ..Options::default() };
+fn run_on_libtorch(library: &Path, graph: &Graph, inputs: &[Tensor]) -> Tensor {
+    let options = LoadOptions { threads: 2, batch_size: inputs[0].shape()[0], ..LoadOptions::default() };
     let mut session = open_plugin(library).unwrap().load(Artifact::Graph(graph), &options).unwrap();
     let inputs: Vec<Value> = inputs.iter().cloned().map(Value::Host).collect();
     let outputs = session.submit(&inputs).unwrap();
@@ -25,7 +25,7 @@ fn on_libtorch(library: &Path, graph: &Graph, inputs: &[Tensor]) -> Tensor {
 }
 
 #[test]
-fn exported_attentions_give_what_pytorch_gives() {
+fn exported_attentions_compute_pytorchs_outputs() {
     let Some(python) = support::python() else { return };
     let dir = tempfile::tempdir().unwrap();
     check_with(&python, "export_attention.py", &[dir.path().to_str().unwrap()]);
@@ -35,12 +35,12 @@ fn exported_attentions_give_what_pytorch_gives() {
         let tensors = read_tensors(&dir.path().join(name).with_extension("safetensors"));
         let named = |wanted: &str| tensors.iter().find(|(name, _)| name == wanted).unwrap().1.clone();
         let inputs: Vec<Tensor> = graph.inputs.iter().map(|input| named(&input.name)).collect();
-        let theirs = named("y");
-        let mut outputs = vec![on_candle(&graph, &inputs)];
-        outputs.extend(library.as_ref().map(|library| on_libtorch(library, &graph, &inputs)));
-        for ours in outputs {
-            assert_eq!(ours.shape(), theirs.shape(), "{name}");
-            for (a, b) in ours.to_f64().into_iter().zip(theirs.to_f64()) {
+        let expected = named("y");
+        let mut outputs = vec![run_on_candle(&graph, &inputs)];
+        outputs.extend(library.as_ref().map(|library| run_on_libtorch(library, &graph, &inputs)));
+        for actual in outputs {
+            assert_eq!(actual.shape(), expected.shape(), "{name}");
+            for (a, b) in actual.to_f64().into_iter().zip(expected.to_f64()) {
                 assert!((a - b).abs() <= TOLERANCE, "{name}: {a} instead of {b}");
             }
         }

@@ -1,9 +1,9 @@
-"""Exports attentions as PyTorch's exporter writes them, each with inputs and PyTorch's own output.
+"""Exports several attentions with PyTorch's exporter, each with inputs and PyTorch's own output.
 
     python tests/reference/export_attention.py FOLDER
 
-Makes NAME.onnx and NAME.safetensors, which holds `x`, `mask` where the model takes one, and `y`. The batch of the inputs
-is not the one of the export.
+Writes NAME.onnx and NAME.safetensors, which contains `x`, `mask` if the model has one, and `y`. The batch size of the
+inputs differs from that of the export.
 """
 
 import math
@@ -18,12 +18,12 @@ from torch.nn import functional
 HEADS, WIDTH, TOKENS = 4, 32, 5
 
 
-def heads(x):
+def split_heads(x):
     return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
 
 
 class Operator(nn.Module):
-    """PyTorch's own operator, which the exporter takes apart, over projections of one layer."""
+    """PyTorch's own operator, which the exporter decomposes, on projections by one layer."""
 
     def __init__(self):
         super().__init__()
@@ -33,19 +33,19 @@ class Operator(nn.Module):
         return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
     def forward(self, x, mask):
-        q, k, v = (heads(part) for part in self.project(x).chunk(3, -1))
+        q, k, v = (split_heads(part) for part in self.project(x).chunk(3, -1))
         return self.attend(q, k, v, mask).transpose(1, 2).flatten(2)
 
 
 class WrittenOut(Operator):
-    """Products and a softmax."""
+    """The same attention written as products and a softmax."""
 
     def attend(self, q, k, v, mask):
         return (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + mask).softmax(-1) @ v
 
 
 class Module(nn.Module):
-    """PyTorch's layer; asked for the weights as well, it has batch and heads in one dimension."""
+    """PyTorch's layer; if it also returns the weights, it merges batch and heads into one dimension."""
 
     def __init__(self, weights):
         super().__init__()
@@ -65,7 +65,7 @@ models = {"operator": Operator(), "written_out": WrittenOut(), "module": Module(
 for name, model in models.items():
     model.eval()
     names = ["x"] if isinstance(model, Module) else ["x", "mask"]
-    example, given = ({key: tensors[key] for key in names} for tensors in (inputs(2), inputs(3)))
+    example, values = ({key: tensors[key] for key in names} for tensors in (inputs(2), inputs(3)))
     path = Path(sys.argv[1]) / name
     torch.onnx.export(
         model,
@@ -78,5 +78,5 @@ for name, model in models.items():
         dynamo=False,
     )
     with torch.no_grad():
-        y = model(*given.values())
-    save_file({**given, "y": y.contiguous()}, path.with_suffix(".safetensors"))
+        y = model(*values.values())
+    save_file({**values, "y": y.contiguous()}, path.with_suffix(".safetensors"))

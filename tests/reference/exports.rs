@@ -1,4 +1,4 @@
-//! Exported files satisfy ONNX's checker and compute in ONNX Runtime what our executor computes.
+//! Exported files pass ONNX's checker, and ONNX Runtime computes the same outputs from them as flagperf's executor.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use flagperf_onnx::{DType, Graph, WriteOptions, to_f16, write_onnx, write_onnx_w
 use crate::networks::{case_with_weights, run};
 use crate::{check_with, formula, support, write_tensors};
 
-/// Part of the largest output by which fp32 may differ: sums are taken in another order.
+/// The largest allowed error in fp32, relative to the largest output: sums are added in another order.
 const F32_TOLERANCE: &str = "1e-5";
-/// fp16 keeps 11 bits (5e-4), rounded anew at each of the 50 to 60 layers.
+/// The same in fp16, which keeps 11 bits (5e-4) and rounds again at each of the 50 to 60 layers.
 const F16_TOLERANCE: &str = "5e-3";
 
-/// Has the file checked, and run on two images against what candle makes of `graph` in fp32.
+/// Checks the file, and compares its outputs for two images with those of candle for `graph` in fp32.
 fn check_export(python: &Path, onnx: &Path, graph: &Graph, dtype: DType, tolerance: &str) {
-    // The same rounded pixels on both sides.
+    // Both sides receive the same rounded pixels.
     let input = formula::images(2).cast(dtype);
     let output = run(graph, &input.cast(DType::F32)).cast(dtype);
     let named =
@@ -24,8 +24,8 @@ fn check_export(python: &Path, onnx: &Path, graph: &Graph, dtype: DType, toleran
     check_with(python, "check_onnx.py", &[onnx.to_str().unwrap(), values.to_str().unwrap(), tolerance]);
 }
 
-/// Exports a case in every way and checks each.
-fn exports_are_right(case: &str) {
+/// Exports a case in fp32, fp32 with external weights, and fp16, and checks each file.
+fn check_exports(case: &str) {
     let Some(python) = support::python() else { return };
     let dir = tempfile::tempdir().unwrap();
     let graph = case_with_weights(case, &dir.path().join("weights.safetensors"));
@@ -45,11 +45,11 @@ fn exports_are_right(case: &str) {
 }
 
 #[test]
-fn resnet50_is_exported_as_others_read_it() {
-    exports_are_right("resnet50");
+fn onnx_runtime_computes_the_same_from_exports_of_resnet50() {
+    check_exports("resnet50");
 }
 
 #[test]
-fn efficientnet_lite0_is_exported_as_others_read_it() {
-    exports_are_right("efficientnet_lite0");
+fn onnx_runtime_computes_the_same_from_exports_of_efficientnet_lite0() {
+    check_exports("efficientnet_lite0");
 }

@@ -1,6 +1,6 @@
-"""Values that a name and an index give: the same in Python and in Rust (`formula.rs`), bit for bit.
+"""Computes values from a name and an index, bit for bit the same in Python and in Rust (`formula.rs`).
 
-So 100 MB of weights need not be kept to show that two implementations of a network agree.
+Two implementations of a network can therefore be compared without storing 100 MB of weights.
 """
 
 import numpy
@@ -9,7 +9,7 @@ MASK = (1 << 64) - 1
 
 
 def seed(name: str) -> int:
-    """FNV-1a, 64 bits, of the name's bytes."""
+    """Returns the 64-bit FNV-1a hash of the name's bytes."""
     value = 0xCBF29CE484222325
     for byte in name.encode():
         value = ((value ^ byte) * 0x100000001B3) & MASK
@@ -17,7 +17,7 @@ def seed(name: str) -> int:
 
 
 def uniform(name: str, count: int) -> numpy.ndarray:
-    """`count` f32 values in [-1, 1): the top 24 bits of SplitMix64's output at seed(name) + index."""
+    """Returns `count` fp32 values in [-1, 1): the top 24 bits of SplitMix64's output at seed(name) + index."""
     with numpy.errstate(over="ignore"):
         z = numpy.arange(1, count + 1, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
         z += numpy.uint64(seed(name))
@@ -28,7 +28,7 @@ def uniform(name: str, count: int) -> numpy.ndarray:
 
 
 def weight(name: str, shape: tuple[int, ...]) -> numpy.ndarray:
-    """A weight by its state_dict name: scaled so that a network of any depth keeps its activations near one."""
+    """Returns a weight by its state_dict name, scaled so that activations stay near one in a network of any depth."""
     values = uniform(name, int(numpy.prod(shape)))
     if len(shape) > 1:  # He initialisation: keeps the variance through ReLU.
         fan_in = int(numpy.prod(shape[1:]))
@@ -45,6 +45,9 @@ def weight(name: str, shape: tuple[int, ...]) -> numpy.ndarray:
 
 
 def images(count: int) -> numpy.ndarray:
-    """`count,3,224,224,f32` in [-2, 2): squares of 32 by 32 pixels of one colour (of noise, a network sees the mean)."""
+    """Returns images as `count,3,224,224,f32` in [-2, 2): squares of 32 by 32 pixels of one colour.
+
+    With per-pixel noise a network would only see the mean.
+    """
     squares = 2 * uniform("images", count * 3 * 7 * 7).reshape(count, 3, 7, 7)
     return squares.repeat(32, axis=2).repeat(32, axis=3)

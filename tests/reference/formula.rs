@@ -1,13 +1,13 @@
-//! Values that a name and an index give: the same in Rust and in Python (`formula.py`), bit for bit.
+//! Computes values from a name and an index, bit for bit the same in Rust and in Python (`formula.py`).
 
-use flagperf_onnx::{Graph, Role, Tensor};
+use flagperf_onnx::{Graph, Tensor, WeightRole};
 
-/// FNV-1a, 64 bits, of the name's bytes.
+/// Returns the 64-bit FNV-1a hash of the name's bytes.
 fn seed(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |value, byte| (value ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// `count` values in [-1, 1): the top 24 bits of SplitMix64's output at seed(name) + index.
+/// Returns `count` values in [-1, 1): the top 24 bits of SplitMix64's output at seed(name) + index.
 fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> {
     let seed = seed(name);
     (1..=count as u64).map(move |index| {
@@ -19,7 +19,7 @@ fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> {
     })
 }
 
-/// A weight by its state_dict name: scaled so that a network of any depth keeps its activations near one.
+/// Returns a weight by its state_dict name, scaled so that activations stay near one in a network of any depth.
 fn weight(name: &str, shape: &[usize]) -> Vec<f32> {
     let values = uniform(name, shape.iter().product());
     if shape.len() > 1 {
@@ -37,9 +37,9 @@ fn weight(name: &str, shape: &[usize]) -> Vec<f32> {
     }
 }
 
-/// Every weight of a graph under its name, as a state_dict has them; constants of the graph are no part of it.
+/// Returns every weight of a graph under its name, as in a state_dict; the graph's constants are excluded.
 pub fn weights(graph: &Graph) -> Vec<(String, Tensor)> {
-    let declared = graph.weights.iter().filter(|(_, weight)| weight.role != Role::Constant);
+    let declared = graph.weights.iter().filter(|(_, weight)| weight.role != WeightRole::Constant);
     let made = declared.map(|(name, declared)| {
         let shape = declared.spec.fixed_shape().unwrap();
         let values = weight(name, &shape);
@@ -48,7 +48,7 @@ pub fn weights(graph: &Graph) -> Vec<(String, Tensor)> {
     made.collect()
 }
 
-/// `count,3,224,224,f32` in [-2, 2): squares of 32 by 32 pixels of one colour.
+/// Returns images as `count,3,224,224,f32` in [-2, 2): squares of 32 by 32 pixels of one colour.
 pub fn images(count: usize) -> Tensor {
     let squares: Vec<f32> = uniform("images", count * 3 * 7 * 7).map(|u| 2.0 * u).collect();
     let spread = |plane: &[f32]| (0..224 * 224).map(|at| plane[at / 224 / 32 * 7 + at % 224 / 32]).collect::<Vec<_>>();
@@ -57,7 +57,7 @@ pub fn images(count: usize) -> Tensor {
 }
 
 #[test]
-fn the_formula_gives_the_values_that_python_has() {
+fn the_formula_computes_the_same_values_as_python() {
     let bits = |name: &str, shape: &[usize]| weight(name, shape).into_iter().map(f32::to_bits).collect::<Vec<_>>();
     assert_eq!(bits("conv1.weight", &[64, 3, 7, 7])[..3], [1_016_411_004, 1_036_705_823, 3_192_218_924]);
     assert_eq!(bits("bn1.running_var", &[2]), [1_066_546_978, 1_067_758_678]);

@@ -1,8 +1,8 @@
-//! The same results as other implementations: torchvision's network and pixels, ONNX's checker, ONNX Runtime.
+//! Compares results with other implementations: torchvision's network and pixels, ONNX's checker, ONNX Runtime.
 //!
-//! Knows nothing of engines; README.md says how the vectors beside this file were made.
+//! README.md explains how the vectors next to this file were generated.
 
-#![expect(clippy::unwrap_used, reason = "functions of tests, too, may panic")]
+#![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
 
 #[path = "../support/cases.rs"]
 mod cases;
@@ -25,12 +25,12 @@ use flagperf_onnx::{DType, Tensor};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 
-/// The folder of the vectors and the Python scripts.
+/// Returns the folder of the vectors and the Python scripts.
 fn folder() -> PathBuf {
     support::root().join("tests/reference")
 }
 
-/// Runs one of the Python scripts of this folder; it fails with what it printed. Two threads, like the machine of CI.
+/// Runs a Python script of this folder with two threads, like the CI machine; panics with its output if it fails.
 fn check_with(python: &Path, script: &str, arguments: &[&str]) {
     let mut command = Command::new(python);
     command.arg(folder().join(script)).args(arguments).env("OMP_NUM_THREADS", "2");
@@ -40,7 +40,7 @@ fn check_with(python: &Path, script: &str, arguments: &[&str]) {
     println!("{printed}");
 }
 
-/// Writes tensors by name as safetensors.
+/// Writes named tensors to a safetensors file.
 fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) {
     let views = tensors.iter().map(|(name, tensor)| (name, view(tensor)));
     serialize_to_file(views, None, path).unwrap();
@@ -51,12 +51,12 @@ fn view(tensor: &Tensor) -> TensorView<'_> {
         DType::F32 => Dtype::F32,
         DType::F16 => Dtype::F16,
         DType::U8 => Dtype::U8,
-        other => panic!("no test writes {other}"),
+        other => panic!("unsupported element type {other}"),
     };
     TensorView::new(dtype, tensor.shape().to_vec(), tensor.bytes()).unwrap()
 }
 
-/// Reads the f32 tensors of a safetensors file by name.
+/// Reads the named fp32 tensors of a safetensors file.
 fn read_tensors(path: &Path) -> Vec<(String, Tensor)> {
     let bytes = std::fs::read(path).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();

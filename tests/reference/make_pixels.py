@@ -1,8 +1,8 @@
-"""Writes small drawn JPEG files (images/drawn) and what torchvision's usual transform makes of each (crops).
+"""Writes small drawn JPEG files (images/drawn) and the result of torchvision's usual transform for each (crops).
 
     python tests/reference/make_pixels.py
 
-A crop is kept as every fourth row and column of its 224 by 224 pixels.
+Of the 224 by 224 pixels of a crop, every fourth row and column is stored.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ import pixels
 
 IMAGES = Path(__file__).with_name("images") / "drawn"
 CROPS = Path(__file__).with_name("crops")
-# Name, width, height, how it is saved. One larger and one smaller than the crop, one without colour.
+# Name, width, height, save options. One image is larger and one smaller than the crop; one is greyscale.
 FILES = [
     ("large", 500, 375, {"quality": 80, "subsampling": "4:2:0"}),
     ("small_progressive", 150, 190, {"quality": 92, "subsampling": "4:4:4", "progressive": True}),
@@ -23,7 +23,7 @@ FILES = [
 
 
 def draw(width: int, height: int) -> numpy.ndarray:
-    """Waves, a disc with a hard edge and fine stripes: what shows a wrong filter, offset or clamp."""
+    """Draws waves, a disc with a hard edge and fine stripes, which reveal a wrong filter, offset or clamp."""
     y, x = numpy.mgrid[0:height, 0:width].astype(numpy.float64)
     waves = [127 + 120 * numpy.sin(x / (7 + 5 * c) + y / (31 - 4 * c)) for c in range(3)]
     image = numpy.stack(waves, axis=-1)

@@ -1,4 +1,4 @@
-"""Writes resnet50.safetensors: torchvision's ResNet-50 on weights and images that formula.py gives.
+"""Writes resnet50.safetensors: the logits of torchvision's ResNet-50 for the weights and images of formula.py.
 
     python tests/reference/make_resnet50.py
 """

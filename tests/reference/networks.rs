@@ -1,8 +1,8 @@
-//! The networks of the cases give the outputs of the implementations that they follow.
+//! The networks of the cases compute the outputs of the implementations that they follow.
 
 use std::path::Path;
 
-use flagperf::engine::{Artifact, Options, Value, open_plugin};
+use flagperf::engine::{Artifact, LoadOptions, Value, open_plugin};
 use flagperf_onnx::exec::{CandleOps, Executor};
 use flagperf_onnx::{DType, Graph, Tensor, WeightReader, count};
 use indexmap::IndexMap;
@@ -10,7 +10,8 @@ use indexmap::IndexMap;
 use crate::cases::case_graph;
 use crate::{check_with, folder, formula, read_tensors, support, write_tensors};
 
-/// A case's graph with the weights of the formula, loaded strictly from a file under their state_dict names.
+/// Returns a case's graph with the formula's weights, written to `file` under their state_dict names and loaded
+/// strictly.
 pub fn case_with_weights(case: &str, file: &Path) -> Graph {
     let mut graph = case_graph(case);
     write_tensors(file, &formula::weights(&graph));
@@ -18,62 +19,62 @@ pub fn case_with_weights(case: &str, file: &Path) -> Graph {
     graph
 }
 
-/// The first output of a graph on candle.
+/// Runs a graph on candle and returns the first output.
 pub fn run(graph: &Graph, input: &Tensor) -> Tensor {
     let executor = Executor::load(graph, CandleOps).unwrap();
     executor.run_host(std::slice::from_ref(input)).unwrap().remove(0)
 }
 
-/// The first output of a graph on the plug-in of libtorch.
+/// Runs a graph on the libtorch plug-in and returns the first output.
 fn run_on_libtorch(library: &Path, graph: &Graph, input: &Tensor) -> Tensor {
-    let options = Options { threads: 2, batch_size: input.shape()[0], ..Options::default() };
+    let options = LoadOptions { threads: 2, batch_size: input.shape()[0], ..LoadOptions::default() };
     let mut session = open_plugin(library).unwrap().load(Artifact::Graph(graph), &options).unwrap();
     let outputs = session.submit(&[Value::Host(input.clone())]).unwrap();
     session.sync().unwrap();
     outputs[0].to_host().unwrap()
 }
 
-/// The largest of `error(ours, theirs)`; NaN stays.
-fn largest(ours: &Tensor, theirs: &Tensor, error: impl Fn(f64, f64) -> f64) -> f64 {
-    assert_eq!(ours.shape(), theirs.shape());
-    let errors = ours.to_f64().into_iter().zip(theirs.to_f64()).map(|(a, b)| error(a, b));
+/// Returns the largest `error(actual, expected)` over all elements, or NaN if any error is NaN.
+fn largest_error(actual: &Tensor, expected: &Tensor, error: impl Fn(f64, f64) -> f64) -> f64 {
+    assert_eq!(actual.shape(), expected.shape());
+    let errors = actual.to_f64().into_iter().zip(expected.to_f64()).map(|(a, b)| error(a, b));
     errors.fold(0.0, |most: f64, error| if error.is_nan() { error } else { most.max(error) })
 }
 
 #[test]
 fn resnet50_has_the_logits_and_parameters_of_torchvision() {
-    resnet50_has_them(run);
+    check_resnet50(run);
 }
 
 #[test]
 fn resnet50_on_libtorch_has_the_logits_of_torchvision() {
     let Some(library) = support::libtorch() else { return };
-    resnet50_has_them(|graph, input| run_on_libtorch(&library, graph, input));
+    check_resnet50(|graph, input| run_on_libtorch(&library, graph, input));
 }
 
-fn resnet50_has_them(run: impl Fn(&Graph, &Tensor) -> Tensor) {
+fn check_resnet50(run: impl Fn(&Graph, &Tensor) -> Tensor) {
     let weights = tempfile::NamedTempFile::new().unwrap();
     let graph = case_with_weights("resnet50", weights.path());
     assert_eq!(count(&graph).parameters, 25_557_032);
 
-    let theirs = read_tensors(&folder().join("resnet50.safetensors")).remove(0).1;
-    let error = largest(&run(&graph, &formula::images(2)), &theirs, |a, b| (a - b).abs() / b.abs());
+    let expected = read_tensors(&folder().join("resnet50.safetensors")).remove(0).1;
+    let error = largest_error(&run(&graph, &formula::images(2)), &expected, |a, b| (a - b).abs() / b.abs());
     println!("largest relative error {error:.2e}");
     assert!(error <= 1e-4, "largest relative error {error:.2e}");
 }
 
 #[test]
 fn efficientnet_lite0_has_the_logits_of_pytorch_from_the_same_pixels() {
-    efficientnet_lite0_has_them(run);
+    check_efficientnet_lite0(run);
 }
 
 #[test]
 fn efficientnet_lite0_on_libtorch_has_the_logits_of_pytorch_from_the_same_pixels() {
     let Some(library) = support::libtorch() else { return };
-    efficientnet_lite0_has_them(|graph, input| run_on_libtorch(&library, graph, input));
+    check_efficientnet_lite0(|graph, input| run_on_libtorch(&library, graph, input));
 }
 
-fn efficientnet_lite0_has_them(run: impl Fn(&Graph, &Tensor) -> Tensor) {
+fn check_efficientnet_lite0(run: impl Fn(&Graph, &Tensor) -> Tensor) {
     let Some(python) = support::python() else { return };
     let Some(shared) = support::shared_data() else { return };
     let mut graph = case_graph("efficientnet_lite0");
@@ -87,17 +88,17 @@ fn efficientnet_lite0_has_them(run: impl Fn(&Graph, &Tensor) -> Tensor) {
     let inputs: IndexMap<String, Tensor> = read_tensors(inputs.path()).into_iter().collect();
 
     assert_eq!(logits.len(), 8);
-    for (name, theirs) in logits {
+    for (name, expected) in logits {
         let input = inputs[&name].reshape([1, 3, 224, 224]).unwrap();
-        let ours = run(&graph, &input).reshape(theirs.shape()).unwrap();
-        let error = largest(&ours, &theirs, |a, b| (a - b).abs());
+        let actual = run(&graph, &input).reshape(expected.shape()).unwrap();
+        let error = largest_error(&actual, &expected, |a, b| (a - b).abs());
         println!("{name}: largest absolute error {error:.2e}");
         assert!(error <= 1e-3, "{name}: largest absolute error {error:.2e}");
     }
 }
 
 #[test]
-fn weights_that_pytorch_saved_are_those_of_the_safetensors_file() {
+fn weights_saved_by_pytorch_equal_those_of_the_safetensors_file() {
     let Some(python) = support::python() else { return };
     let folder = tempfile::tempdir().unwrap();
     let [plain, saved] = ["weights.safetensors", "weights.pth"].map(|name| folder.path().join(name));
@@ -109,11 +110,11 @@ fn weights_that_pytorch_saved_are_those_of_the_safetensors_file() {
     let (mut plain, mut saved) = (WeightReader::new(&from_plain), WeightReader::new(&from_saved));
     let (mut same, mut halved) = (0, 0);
     for name in from_plain.weights.keys() {
-        let (ours, theirs) = (saved.tensor(name).unwrap(), plain.tensor(name).unwrap());
-        assert_eq!(ours.spec(), theirs.spec(), "{name}");
-        let as_saved = ours.bytes() == theirs.bytes();
-        assert!(as_saved || ours.bytes() == theirs.cast(DType::F16).cast(DType::F32).bytes(), "{name}");
+        let (actual, expected) = (saved.tensor(name).unwrap(), plain.tensor(name).unwrap());
+        assert_eq!(actual.spec(), expected.spec(), "{name}");
+        let as_saved = actual.bytes() == expected.bytes();
+        assert!(as_saved || actual.bytes() == expected.cast(DType::F16).cast(DType::F32).bytes(), "{name}");
         *if as_saved { &mut same } else { &mut halved } += 1;
     }
-    assert_eq!((halved, same), (1, from_plain.weights.len() - 1), "one was saved in f16");
+    assert_eq!((halved, same), (1, from_plain.weights.len() - 1), "exactly one weight was saved in fp16");
 }

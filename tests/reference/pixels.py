@@ -2,8 +2,8 @@
 
     python tests/reference/pixels.py CROPS.safetensors
 
-CROPS holds, under each file's path, the 224 by 224 crop as `224,224,3,u8`. Prints one line; fails when any value
-differs.
+CROPS contains the 224 by 224 crop of each file as `224,224,3,u8`, under the file's path. Prints one line and fails if
+any value differs.
 """
 
 import sys
@@ -20,16 +20,16 @@ STEPS = transforms.Compose([transforms.Resize(256), transforms.CenterCrop(224), 
 
 
 def reference(path: Path) -> numpy.ndarray:
-    """`224,224,3,u8`: ToTensor divides by 255, which this takes back exactly."""
+    """Returns torchvision's crop as `224,224,3,u8`; ToTensor divides by 255, which this function reverses exactly."""
     return (STEPS(pil_loader(str(path))) * 255).round().byte().permute(1, 2, 0).numpy()
 
 
 def main() -> None:
     crops = load_file(sys.argv[1])
-    errors = {path: numpy.abs(ours.astype(int) - reference(Path(path))) for path, ours in crops.items()}
+    errors = {path: numpy.abs(actual.astype(int) - reference(Path(path))) for path, actual in crops.items()}
     worst, name = max((error.max(), path) for path, error in errors.items())
     same = numpy.mean([(error == 0).mean() for error in errors.values()])
-    print(f"{len(crops)} files: {same:.5%} of the values are torchvision's, worst {worst}/255 in {name}")
+    print(f"{len(crops)} files: {same:.5%} of the values equal torchvision's, largest difference {worst}/255 in {name}")
     if not crops or worst > 0:
         sys.exit("the pixels differ from torchvision's")
 

@@ -1,4 +1,4 @@
-//! Decoding, resizing and cropping give torchvision's pixels.
+//! Decoding, resizing and cropping produce torchvision's pixels.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use flagperf::tensor::{DType, Tensor};
 
 use crate::{check_with, folder, support, write_tensors};
 
-/// Pixels of the crop's side.
+/// Width and height of a crop in pixels.
 const SIDE: usize = 224;
 
-/// The images under `root/images` as torchvision's usual transform makes them, values left in 0..1.
+/// Opens the images under `root/images` with torchvision's usual transform; values stay in 0..1.
 fn dataset(root: &Path, images: &str) -> Arc<dyn Dataset> {
     let source = SampleSource::ImageFolder { images: PathBuf::from(images), classes: None };
     let transforms = vec![
@@ -23,7 +23,7 @@ fn dataset(root: &Path, images: &str) -> Arc<dyn Dataset> {
     Pipeline { source, transforms }.open(root, DType::F32).unwrap()
 }
 
-/// The crop of one image as `224,224,3,u8`.
+/// Returns the crop of one image as `224,224,3,u8`.
 fn crop(dataset: &dyn Dataset, index: usize) -> Vec<u8> {
     let mut fields: Vec<Vec<u8>> = dataset
         .fields()
@@ -36,7 +36,7 @@ fn crop(dataset: &dyn Dataset, index: usize) -> Vec<u8> {
     (0..SIDE * SIDE).flat_map(|at| [0, 1, 2].map(|c| (planes[c * SIDE * SIDE + at] * 255.0).round() as u8)).collect()
 }
 
-/// Gives every crop of a dataset to `pixels.py`, which makes torchvision's and compares.
+/// Passes every crop of a dataset to `pixels.py`, which compares it with torchvision's crop.
 fn compare_with_torchvision(python: &Path, root: &Path, images: &str) {
     let dataset = dataset(root, images);
     let crop = |index| Tensor::from_vec([SIDE, SIDE, 3], crop(dataset.as_ref(), index)).unwrap();
@@ -48,18 +48,18 @@ fn compare_with_torchvision(python: &Path, root: &Path, images: &str) {
 }
 
 #[test]
-fn drawn_files_have_the_pixels_that_torchvision_gave_once() {
+fn drawn_files_have_the_stored_pixels_of_torchvision() {
     let dataset = dataset(&folder(), "images");
     assert_eq!(dataset.len(), fs::read_dir(folder().join("crops")).unwrap().count());
     for index in 0..dataset.len() {
-        let ours = crop(dataset.as_ref(), index);
+        let actual = crop(dataset.as_ref(), index);
         let name = Path::new(&dataset.sample_name(index)).file_stem().unwrap().to_owned();
-        let theirs = image::open(folder().join("crops").join(&name).with_extension("png")).unwrap().to_rgb8();
-        let differing = theirs.enumerate_pixels().filter(|(x, y, pixel)| {
+        let expected = image::open(folder().join("crops").join(&name).with_extension("png")).unwrap().to_rgb8();
+        let differing = expected.enumerate_pixels().filter(|(x, y, pixel)| {
             let at = 3 * (4 * *y as usize * SIDE + 4 * *x as usize);
-            ours[at..at + 3] != pixel.0
+            actual[at..at + 3] != pixel.0
         });
-        assert_eq!((theirs.dimensions(), differing.count()), ((56, 56), 0), "{name:?}");
+        assert_eq!((expected.dimensions(), differing.count()), ((56, 56), 0), "{name:?}");
     }
 }
 

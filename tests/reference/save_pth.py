@@ -1,4 +1,4 @@
-"""Saves the tensors of a safetensors file as `torch.save` saves a state_dict, one of them as f16 and one transposed.
+"""Saves the tensors of a safetensors file as a state_dict with `torch.save`, one of them as fp16 and one transposed.
 
     python tests/reference/save_pth.py IN.safetensors OUT.pth
 """

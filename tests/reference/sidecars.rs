@@ -1,4 +1,4 @@
-//! The engines of the vendor `cpu` that are Python's: ONNX Runtime and torch.compile, through the whole program.
+//! The Python engines of the vendor `cpu`, ONNX Runtime and torch.compile, through the whole program.
 
 use std::fs;
 
@@ -6,11 +6,12 @@ use libjpeg_turbo_rs::{PixelFormat, Subsampling};
 
 use crate::{program, support};
 
-/// Pictures that are drawn for the run.
+/// Number of pictures that are drawn for the run.
 const PICTURES: usize = 6;
 
-/// ResNet-50 validated with candle and inferred with `compiler`: both give the same scores.
-fn agrees_with_candle(compiler: &str) {
+/// Runs ResNet-50 with candle for validation and `compiler` for inference, and checks that both compute the same
+/// scores.
+fn check_agreement_with_candle(compiler: &str) {
     if support::python().is_none() {
         return;
     }
@@ -28,24 +29,24 @@ fn agrees_with_candle(compiler: &str) {
     let set = ["--case", "resnet50", "--data", &data, "--set", &compiler, "--set", "batch_size=4"];
     let (record, code) = program::record(checkout.path(), &set);
     assert_eq!((code, record["status"].as_str()), (Some(0), Some("ok")), "{}", record["failures"]);
-    let infer = &record["phases"][1];
-    let agreement = &infer["agreement"];
-    println!("{compiler}: {agreement}, {}", infer["engine"]);
+    let inference = &record["phases"][1];
+    let agreement = &inference["agreement"];
+    println!("{compiler}: {agreement}, {}", inference["engine"]);
     assert_eq!(
         (&agreement["samples"], &agreement["outputs"]["output"]["top1_agreement"]),
         (&PICTURES.into(), &1.0.into())
     );
     assert!(agreement["outputs"]["output"]["cosine"].as_f64().is_some_and(|cosine| cosine > 0.999_999), "{agreement}");
-    assert_eq!(infer["measured"][0]["padded_samples"], 2);
-    assert_eq!(infer["engine"]["device"], "cpu");
+    assert_eq!(inference["measured"][0]["padded_samples"], 2);
+    assert_eq!(inference["engine"]["device"], "cpu");
 }
 
 #[test]
 fn onnx_runtime_in_python_agrees_with_candle() {
-    agrees_with_candle("onnxruntime_py");
+    check_agreement_with_candle("onnxruntime_py");
 }
 
 #[test]
 fn torch_compile_agrees_with_candle() {
-    agrees_with_candle("inductor");
+    check_agreement_with_candle("inductor");
 }

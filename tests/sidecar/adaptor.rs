@@ -1,4 +1,4 @@
-//! FlagPerf's engine classes on the adaptor: run as they are, and what is said when one fails.
+//! FlagPerf's engine classes run unchanged on the adaptor, and their failures have clear messages.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::support;
 const OWN: &str =
     "{engine: sidecar, command: [python3, -m, flagperf_sidecar, engines/own.py], options: {threads: 1, level: 3}}";
 
-/// A class that computes with ONNX Runtime, which each test changes.
+/// A class that computes with ONNX Runtime; the tests change it.
 const GOOD: &str = "import sys
 import onnxruntime
 
@@ -25,27 +25,27 @@ class InferModel:
         return self.session.run(None, {'images': model_inputs[0].numpy()}), 0
 ";
 
-/// A site where `text` is the engine; `None` without a Python to run it.
+/// Returns a site where `text` is the engine; `None` without a Python to run it.
 fn engine(text: &str) -> Option<Site> {
     support::python()?;
-    Some(Site::new(OWN).with("engines/own.py", text))
+    Some(Site::new(OWN).with_vendor_file("engines/own.py", text))
 }
 
-/// [`GOOD`] with one line changed.
+/// Returns [`GOOD`] with one change.
 fn changed(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from));
     GOOD.replace(from, to)
 }
 
-/// The same without the model as a module, which takes seconds to make.
+/// Returns [`GOOD`] with one change and without the model as a module, which takes seconds to create.
 fn quick(from: &str, to: &str) -> String {
     changed(from, to) + "\nInferModel.takes_model = False\n"
 }
 
 #[test]
-fn a_class_runs_as_it_is_and_agrees_with_candle() {
+fn an_unchanged_class_agrees_with_candle() {
     let Some(site) = engine(GOOD) else { return };
-    let record = site.runs(&[]);
+    let record = site.run_successfully(&[]);
     let infer = &record["phases"][1];
     assert!(
         infer["agreement"]["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5),
@@ -63,9 +63,9 @@ fn a_class_runs_as_it_is_and_agrees_with_candle() {
 }
 
 #[test]
-fn a_class_can_be_the_framework_too() {
+fn a_class_can_also_be_the_framework() {
     let Some(site) = engine(GOOD) else { return };
-    let record = site.runs(&["--case", "tiny:own", "--set", "compiler=rten"]);
+    let record = site.run_successfully(&["--case", "tiny:own", "--set", "compiler=rten"]);
     assert_eq!(record["phases"][0]["engine"]["name"], "sidecar");
     assert!(
         record["phases"][1]["agreement"]["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5),
@@ -74,7 +74,7 @@ fn a_class_can_be_the_framework_too() {
 }
 
 #[test]
-fn the_model_is_a_module_of_torch_with_the_same_outputs() {
+fn the_model_as_a_torch_module_has_the_same_outputs() {
     let of_module = "class InferModel:
     def __init__(self, config, onnx_path, model):
         self.model = model
@@ -83,13 +83,13 @@ fn the_model_is_a_module_of_torch_with_the_same_outputs() {
         return [self.model(*model_inputs)], 0
 ";
     let Some(site) = engine(of_module) else { return };
-    let record = site.runs(&[]);
+    let record = site.run_successfully(&[]);
     let agreement = &record["phases"][1]["agreement"];
     assert!(agreement["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
 }
 
 #[test]
-fn the_config_has_flagperfs_keys_and_the_vendors() {
+fn the_config_has_the_keys_of_flagperf_and_of_the_vendor() {
     let checks = "class InferModel:
     def __init__(self, config, onnx_path, model):
         assert (config.batch_size, config.fp16, config.repeat, config.compiler) == (4, False, 2, 'own'), config
@@ -104,7 +104,7 @@ fn the_config_has_flagperfs_keys_and_the_vendors() {
     else {
         return;
     };
-    site.runs(&[]);
+    site.run_successfully(&[]);
 }
 
 #[test]
@@ -113,24 +113,24 @@ fn without_validation_there_is_no_model() {
     else {
         return;
     };
-    let exported = Site::exported(&site.runs(&["--set", "compiler=rten"]));
+    let exported = Site::exported(&site.run_successfully(&["--set", "compiler=rten"]));
     let existing = format!("exist_onnx_path={}", exported.display());
-    site.runs(&["--set", "no_validation=true", "--set", &existing]);
+    site.run_successfully(&["--set", "no_validation=true", "--set", &existing]);
 }
 
 #[test]
-fn seconds_that_a_class_wants_taken_off_are_recorded_and_warned_of_and_not_taken_off() {
+fn seconds_that_a_class_asks_to_subtract_are_recorded_with_a_warning_and_not_subtracted() {
     let Some(site) = engine(&quick("[0].numpy()}), 0", "[0].numpy()}), 1000.5")) else { return };
-    let record = site.runs(&[]);
+    let record = site.run_successfully(&[]);
     let measured = &record["phases"][1]["measured"][0];
     assert_eq!(measured["steps"], 6);
     assert_eq!(measured["vendor_time"], json!({"sum_s": 6003.0, "max_s": 1000.5}));
     let core = measured["passes"].as_array().expect("passes").iter().map(|p| p["core_s"].as_f64().expect("seconds"));
     assert!(core.sum::<f64>() > 0.0, "{measured}");
-    let warned = |text: &serde_json::Value| {
-        text == "inference: the engine asked to have up to 1000.5000 s a step taken off (6003.0000 s in all); nothing was"
+    let is_warning = |text: &serde_json::Value| {
+        text == "inference: the engine requested to subtract up to 1000.5000 s per step (6003.0000 s in total); nothing is subtracted"
     };
-    assert!(record["warnings"].as_array().expect("warnings").iter().any(warned), "{}", record["warnings"]);
+    assert!(record["warnings"].as_array().expect("warnings").iter().any(is_warning), "{}", record["warnings"]);
 }
 
 #[test]
@@ -138,19 +138,19 @@ fn a_class_that_raises_is_named_with_its_line_and_the_end_of_the_traceback() {
     let Some(site) = engine(&quick("        print('called')\n", "        raise ValueError('no such chip')\n")) else {
         return;
     };
-    let reason = site.reason();
+    let reason = site.inference_failure();
     assert!(reason.contains("`engines/own.py:10`: ValueError: no such chip\n"), "{reason}");
     assert!(reason.contains("raise ValueError('no such chip')"), "{reason}");
     let Some(site) = engine(&quick("        print('printed", "        config.no_such_key\n        print('printed"))
     else {
         return;
     };
-    let reason = site.reason();
+    let reason = site.inference_failure();
     assert!(reason.contains("`engines/own.py:6`: AttributeError: ") && reason.contains("no_such_key"), "{reason}");
 }
 
-/// A site whose engine function is `body`, and whose class has `more`.
-fn asked(body: &str, more: &str) -> Option<Site> {
+/// Returns a site whose engine function is `body` and whose class has the additional members `more`.
+fn engine_with_forward(body: &str, more: &str) -> Option<Site> {
     let site = engine(&format!("{GOOD}\nInferModel.takes_model = False\n{more}"))?;
     let forward = "fn model_forward(model, batch) { model.run([batch.images])[0] }\nfn engine_forward(engine, batch) ";
     site.write("scripts/tiny/forward.rhai", &format!("{forward}{{ {body} }}"));
@@ -158,51 +158,54 @@ fn asked(body: &str, more: &str) -> Option<Site> {
 }
 
 #[test]
-fn a_script_asks_and_tunes_the_class_that_it_drives() {
+fn a_script_can_ask_and_tune_its_class() {
     let body = "engine.tune(\"level\", 4);
-        let said = engine.ask(\"level\", #{of: [1, ()]});
-        if said != [\"level\", #{of: [1, ()]}, 4] { throw said }
+        let answer = engine.ask(\"level\", #{of: [1, ()]});
+        if answer != [\"level\", #{of: [1, ()]}, 4] { throw answer }
         engine.run([batch.images])[0]";
     let more = "InferModel.ask = lambda self, question, argument: [question, argument, self.level]
 InferModel.tune = lambda self, setting, value: setattr(self, setting, value)";
-    let Some(site) = asked(body, more) else { return };
-    site.runs(&[]);
+    let Some(site) = engine_with_forward(body, more) else { return };
+    site.run_successfully(&[]);
 }
 
 #[test]
-fn a_question_that_a_class_does_not_answer_or_not_in_json_is_named() {
-    let Some(site) = asked("engine.ask(\"layers\")", "") else { return };
-    let reason = site.reason();
-    assert!(reason.contains("question `layers`: unknown (this engine answers none)"), "{reason}");
-    let Some(site) = asked("engine.tune(\"level\", 4)", "") else { return };
-    let reason = site.reason();
-    assert!(reason.contains("setting `level`: unknown (this engine takes none)"), "{reason}");
-    let Some(site) = asked("engine.ask(\"layers\")", "InferModel.ask = lambda self, *_: {1, 2}") else { return };
-    let reason = site.reason();
-    assert!(reason.contains("TypeError: Object of type set is not JSON serializable"), "{reason}");
-    let Some(site) = asked("engine.ask(\"layers\")", "InferModel.ask = lambda self, *_: [float('nan')]") else {
+fn an_unanswered_question_and_an_answer_that_is_not_json_are_errors() {
+    let Some(site) = engine_with_forward("engine.ask(\"layers\")", "") else { return };
+    let reason = site.inference_failure();
+    assert!(reason.contains("question `layers`: unknown (this engine supports no questions)"), "{reason}");
+    let Some(site) = engine_with_forward("engine.tune(\"level\", 4)", "") else { return };
+    let reason = site.inference_failure();
+    assert!(reason.contains("setting `level`: unknown (this engine has no settings)"), "{reason}");
+    let Some(site) = engine_with_forward("engine.ask(\"layers\")", "InferModel.ask = lambda self, *_: {1, 2}") else {
         return;
     };
-    let reason = site.reason();
+    let reason = site.inference_failure();
+    assert!(reason.contains("TypeError: Object of type set is not JSON serializable"), "{reason}");
+    let Some(site) = engine_with_forward("engine.ask(\"layers\")", "InferModel.ask = lambda self, *_: [float('nan')]")
+    else {
+        return;
+    };
+    let reason = site.inference_failure();
     assert!(reason.contains("ValueError: Out of range float values are not JSON compliant"), "{reason}");
 }
 
 #[test]
 fn a_class_that_exits_is_an_error_of_the_case() {
     let Some(site) = engine(&quick("        print('called')\n", "        sys.exit('no licence')\n")) else { return };
-    let reason = site.reason();
+    let reason = site.inference_failure();
     assert!(reason.contains("`engines/own.py:10`: SystemExit: no licence"), "{reason}");
 }
 
 #[test]
-fn a_module_that_is_none_is_named() {
+fn a_file_that_is_not_an_engine_module_is_an_error() {
     let Some(site) = engine("class Infer: pass\n") else { return };
-    assert_eq!(site.reason(), "`engines/own.py` has no class `InferModel`");
+    assert_eq!(site.inference_failure(), "`engines/own.py` has no class `InferModel`");
     let Some(site) = engine("class InferModel:\n    def\n") else { return };
-    let reason = site.reason();
+    let reason = site.inference_failure();
     assert!(reason.starts_with("`engines/own.py:2`: SyntaxError: "), "{reason}");
     let Some(site) = engine("import no_such_package\n") else { return };
-    let reason = site.reason();
+    let reason = site.inference_failure();
     assert!(
         reason.starts_with("`engines/own.py:1`: ModuleNotFoundError: No module named 'no_such_package'"),
         "{reason}"
@@ -210,36 +213,39 @@ fn a_module_that_is_none_is_named() {
 }
 
 #[test]
-fn what_is_no_pair_of_outputs_and_seconds_is_refused() {
+fn a_result_that_is_not_outputs_and_seconds_is_refused() {
     let Some(site) = engine(&quick("[0].numpy()}), 0", "[0].numpy()})")) else { return };
-    let reason = site.reason();
-    let expected = "`engines/own.py`: `InferModel.__call__` must give (outputs, foo_time), or (outputs, foo_time, more), it gave `list`";
+    let reason = site.inference_failure();
+    let expected = "`engines/own.py`: `InferModel.__call__` must return (outputs, foo_time) or (outputs, foo_time, more), it returned `list`";
     assert!(reason.contains(expected), "{reason}");
 }
 
 #[test]
-fn outputs_that_are_not_the_models_are_refused() {
+fn outputs_that_do_not_match_the_model_are_refused() {
     let reason = |outputs: &str| {
         let text = quick("self.session.run(None, {'images': model_inputs[0].numpy()})", outputs);
-        engine(&text).map(|site| site.reason())
+        engine(&text).map(|site| site.inference_failure())
     };
-    let gave = |reason: Option<String>, expected: &str| {
+    let check = |reason: Option<String>, expected: &str| {
         assert!(reason.as_ref().is_none_or(|reason| reason.contains(expected)), "{reason:?}");
     };
-    gave(reason("[model_inputs[0]]"), "gave output `scores` as `4,3,8,8,f32`, the model declares `N,1000,f32`, N = 4");
-    gave(reason("[model_inputs[0].double().flatten(1)]"), "as `4,192,f64`");
-    gave(reason("[model_inputs[0]] * 2"), "gave 2 outputs, the model declares 1");
-    gave(reason("['scores']"), "output 0 is no tensor of a known type but `str`");
+    check(
+        reason("[model_inputs[0]]"),
+        "returned output `scores` as `4,3,8,8,f32`, the model declares `N,1000,f32`, N = 4",
+    );
+    check(reason("[model_inputs[0].double().flatten(1)]"), "as `4,192,f64`");
+    check(reason("[model_inputs[0]] * 2"), "number of outputs is 2, the model declares 1");
+    check(reason("['scores']"), "output 0 is not a tensor of a supported type: `str`");
 }
 
 #[test]
-fn a_python_without_torch_and_numpy_is_named_and_so_is_a_missing_converter() {
-    // `-S` leaves out installed packages; `-P` would leave out nothing here.
+fn a_python_without_torch_and_numpy_and_a_missing_converter_are_named() {
+    // `-S` hides installed packages; `-P` would hide nothing here.
     let own = "{engine: sidecar, command: [python3, -S, -m, flagperf_sidecar, engines/own.py]}";
     if support::python().is_none() {
         return;
     }
-    let reason = Site::new(own).with("engines/own.py", "class InferModel: pass\n").reason();
+    let reason = Site::new(own).with_vendor_file("engines/own.py", "class InferModel: pass\n").inference_failure();
     assert!(reason.contains("has neither torch nor numpy: install one of them"), "{reason}");
     let hidden = "import importlib.util
 found = importlib.util.find_spec
@@ -250,32 +256,32 @@ class InferModel:
         self.model = model.eval()
 ";
     let Some(site) = engine(hidden) else { return };
-    let reason = site.reason();
+    let reason = site.inference_failure();
     assert!(reason.starts_with("`engines/own.py:7`: the model as an `nn.Module` needs onnx2torch: `"), "{reason}");
     assert!(reason.contains("-m pip install onnx2torch`"), "{reason}");
 }
 
 #[test]
-fn how_to_add_an_engine_as_a_sidecar_works_as_it_is_written() {
+fn the_instructions_for_adding_an_engine_as_a_sidecar_work() {
     let text = fs::read_to_string(support::root().join("runtime/sidecar/README.md")).expect("the steps");
     let steps = text.split("\n# ").next().expect("the steps come first");
-    assert!(steps.lines().count() <= 20, "how to add an engine fits in 20 lines");
+    assert!(steps.lines().count() <= 20, "the instructions have at most 20 lines");
     let block = |kind: &str| {
         let begin = text.split(&format!("   ```{kind}\n")).nth(1).expect("a block");
         let lines = begin.split("   ```").next().expect("its lines").lines();
         lines.map(|line| format!("{}\n", line.strip_prefix("   ").expect("indented"))).collect::<String>()
     };
     let Some(site) = engine(GOOD) else { return };
-    let site = site.with("engines/mychip.py", &block("python"));
-    let vendor = fs::read_to_string(site.folder().join("vendor.yaml")).expect("a vendor");
+    let site = site.with_vendor_file("engines/mychip.py", &block("python"));
+    let vendor = fs::read_to_string(site.vendor_folder().join("vendor.yaml")).expect("a vendor");
     let listed = vendor.replace("compilers:\n", &format!("compilers:\n    {}", block("yaml")));
-    let record = site.with("vendor.yaml", &listed).runs(&["--set", "compiler=mychip"]);
+    let record = site.with_vendor_file("vendor.yaml", &listed).run_successfully(&["--set", "compiler=mychip"]);
     let agreement = &record["phases"][1]["agreement"];
     assert!(agreement["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
 }
 
 #[test]
-fn what_was_compiled_earlier_is_loaded_by_the_class_itself() {
+fn the_class_itself_loads_a_file_that_was_compiled_earlier() {
     if support::python().is_none() {
         return;
     }
@@ -284,8 +290,8 @@ fn what_was_compiled_earlier_is_loaded_by_the_class_itself() {
         .replace("        print('printed", "        assert (onnx_path, model) == (None, None)\n        print('printed");
     let compiled = |options: &str| {
         let own = OWN.replace("level: 3", options);
-        let site = Site::new(&own).with("engines/own.py", &text);
-        let exported = Site::exported(&site.runs(&["--set", "compiler=rten"]));
+        let site = Site::new(&own).with_vendor_file("engines/own.py", &text);
+        let exported = Site::exported(&site.run_successfully(&["--set", "compiler=rten"]));
         fs::rename(exported, site.path().join("tiny.engine")).expect("a file");
         site.run(&["--set", "exist_compiler_path=tiny.engine"])
     };
@@ -296,21 +302,24 @@ fn what_was_compiled_earlier_is_loaded_by_the_class_itself() {
     assert!(agreement["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
     let (record, _) = compiled("level: 3");
     let reason = record["failures"][0]["reason"].as_str().expect("a reason");
-    assert!(reason.starts_with("nobody says the inputs and outputs of this file: "), "{reason}");
+    assert!(reason.starts_with("the inputs and outputs of this file are unknown: "), "{reason}");
 }
 
 #[test]
-fn a_file_may_be_named_like_the_package_that_it_uses() {
+fn a_file_may_have_the_name_of_a_package_that_it_imports() {
     if support::python().is_none() {
         return;
     }
     let own = OWN.replace("own.py", "onnxruntime.py");
     let text = quick("import sys\n", "import beside\nimport sys\n");
-    Site::new(&own).with("engines/onnxruntime.py", &text).with("engines/beside.py", "").runs(&[]);
+    Site::new(&own)
+        .with_vendor_file("engines/onnxruntime.py", &text)
+        .with_vendor_file("engines/beside.py", "")
+        .run_successfully(&[]);
 }
 
 #[test]
-fn an_output_alone_and_of_another_layout_reaches_the_host() {
+fn a_single_output_with_another_memory_layout_reaches_the_host() {
     let same = quick(
         "return self.session.run(None, {'images': model_inputs[0].numpy()}), 0",
         "scores = self.session.run(None, {'images': model_inputs[0].numpy()})[0]
@@ -318,7 +327,7 @@ fn an_output_alone_and_of_another_layout_reaches_the_host() {
         return torch.from_numpy(scores).t().contiguous().t(), 0",
     );
     let Some(site) = engine(&same) else { return };
-    let record = site.runs(&[]);
+    let record = site.run_successfully(&[]);
     let agreement = &record["phases"][1]["agreement"];
     assert!(agreement["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
 }

@@ -1,10 +1,11 @@
-//! What the adaptor waits for before it says that a batch is computed, with a library that only notes it.
+//! The devices for which the adaptor waits before it reports that a batch is computed, with a library that records
+//! them.
 
 use assert_cmd::Command;
 
 use crate::support;
 
-/// Stands for torch: devices and their tensors, and which device was waited for.
+/// A stub of torch: devices, their tensors, and a list of the devices that were synchronised.
 const LIBRARY: &str = "
 import types
 from collections import namedtuple
@@ -32,9 +33,9 @@ def waits(current, *tensors):
 import flagperf_sidecar
 ";
 
-/// What is waited for, a line for each line of `calls`.
+/// Runs `calls` and returns the devices that were synchronised, one line for each call.
 #[track_caller]
-fn waits(calls: &str) -> Option<String> {
+fn synchronized_devices(calls: &str) -> Option<String> {
     let mut command = Command::new(support::python()?);
     command.env("PYTHONPATH", support::root().join("runtime/sidecar"));
     let output = command.args(["-c", &format!("{LIBRARY}{calls}")]).assert().success().get_output().stdout.clone();
@@ -42,13 +43,13 @@ fn waits(calls: &str) -> Option<String> {
 }
 
 #[test]
-fn the_device_of_every_tensor_is_waited_for_and_the_current_one() {
+fn the_adaptor_waits_for_the_current_device_and_the_device_of_every_tensor() {
     let calls = "waits(0, Tensor('cpu', None), Tensor('cuda', 1), Tensor('cuda', 3), Tensor('cuda', 1))
 waits(2)
-waits(None, Tensor('cpu', None), 'no tensor')
+waits(None, Tensor('cpu', None), 'not a tensor')
 waits(None, Tensor('xpu', 1), Tensor('xpu', 0))
 waits(None, Tensor('mps', 0))
 ";
-    let Some(waited) = waits(calls) else { return };
+    let Some(waited) = synchronized_devices(calls) else { return };
     assert_eq!(waited, "cuda:0 cuda:1 cuda:3\ncuda:2\n\nxpu:0 xpu:1\nmps:0\n");
 }

@@ -1,4 +1,4 @@
-/* Stands in for NVML and for CUDA on a machine of two GPUs, which the two libraries number in opposite orders. */
+/* A stub of NVML and CUDA for a machine with two GPUs, which the two libraries number in opposite orders. */
 
 #include <stdio.h>
 #include <string.h>
@@ -40,10 +40,10 @@ int nvmlDeviceGetUUID(Device device, char *text, unsigned length) {
 int nvmlDeviceGetName(Device device, char *text, unsigned length) {
   return snprintf(text, length, "GPU %d", number(device)) < 0;
 }
-/* The first device has 7 GiB in use, by somebody else. The second has 1 GiB in use, and once 3 GiB. */
+/* The first device has 7 GiB in use, by another process. The second has 1 GiB in use, and 3 GiB at the second call. */
 int nvmlDeviceGetMemoryInfo_v2(Device device, Memory *memory) {
-  static int asked;
-  unsigned long long gib = number(device) == 0 ? 7 : ++asked == 2 ? 3 : 1;
+  static int calls;
+  unsigned long long gib = number(device) == 0 ? 7 : ++calls == 2 ? 3 : 1;
   memory->total = 80ull << 30;
   memory->used = gib << 30;
   return 0;

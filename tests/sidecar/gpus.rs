@@ -1,4 +1,4 @@
-//! A device's memory and identity, with libraries in C that stand in for those of a driver.
+//! A device's memory and identity, with stubs in C for the libraries of a driver.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::program;
 use crate::site::Site;
 use crate::support;
 
-/// A class that says that it computes on the first device of CUDA.
+/// A class that reports the first CUDA device as its own.
 const ON_DEVICE: &str = "import onnxruntime
 
 class InferModel:
@@ -23,7 +23,7 @@ class InferModel:
 ";
 
 const VENDOR: &str = "name: side
-about: tried by tests
+about: used by tests
 monitor: nvml
 frameworks:
     candle: {engine: candle}
@@ -31,9 +31,9 @@ compilers:
     own: {engine: sidecar, command: [python3, -m, flagperf_sidecar, engines/own.py]}
 ";
 
-/// Compiles the libraries into a folder; `None` without a C compiler, which counts as left out.
+/// Compiles the stubs into a folder. Without a C compiler it returns `None` and reports the test as left out.
 #[track_caller]
-fn libraries(folder: &Path) -> Option<()> {
+fn compile_stubs(folder: &Path) -> Option<()> {
     if Command::new("cc").arg("--version").output().is_err() {
         support::leave_out("libraries in C: no C compiler `cc`");
         return None;
@@ -47,12 +47,14 @@ fn libraries(folder: &Path) -> Option<()> {
 }
 
 #[test]
-fn memory_is_the_largest_sample_of_the_device_that_cuda_means() {
+fn memory_is_the_largest_sample_of_the_device_that_cuda_numbers() {
     if support::python().is_none() {
         return;
     }
-    let site = Site::new("{engine: \"null\"}").with("engines/own.py", ON_DEVICE).with("vendor.yaml", VENDOR);
-    let Some(()) = libraries(site.path()) else { return };
+    let site = Site::new("{engine: \"null\"}")
+        .with_vendor_file("engines/own.py", ON_DEVICE)
+        .with_vendor_file("vendor.yaml", VENDOR);
+    let Some(()) = compile_stubs(site.path()) else { return };
     let mut command = Command::cargo_bin("flagperf").expect("the program is built");
     command.current_dir(site.path()).args(["run", "--json"]).env("PATH", program::path());
     command.env("LD_LIBRARY_PATH", site.path()).env_remove("FLAGPERF_CONFIG");

@@ -1,10 +1,10 @@
-//! Engines that lie or hang: each ends in a reason that says what happened, and none holds up the host.
+//! Engines that send wrong data or hang: each failure has a reason that describes it, and none blocks the host.
 
 use crate::process::{HELLO, LENT, LOADED, shell};
 use crate::site::Site;
 use crate::support;
 
-/// A class that computes nothing anybody looks at, with a line of its own at the beginning of each call.
+/// A class that returns zeros. A test replaces `pass` in `__call__`.
 const CLASS: &str = "import os, sys
 import numpy
 import __main__
@@ -17,7 +17,7 @@ class InferModel:
         return [numpy.zeros((4, 1000), 'float32')], 0
 ";
 
-/// A run is over long before; a hang is then a failed test and not a day of waiting.
+/// A run takes much less than this time limit, so that a hang fails the test.
 const LIMITED: &str = "VENDOR: side\nPHASE_TIMEOUT: 60\nCASES:\n    \"tiny:candle\": data\n";
 
 fn limited(site: Site) -> Site {
@@ -25,94 +25,97 @@ fn limited(site: Site) -> Site {
     site
 }
 
-/// Why a class with this line fails; `None` without a Python.
+/// Returns why a class with this line fails; `None` without a Python.
 #[track_caller]
 fn class(line: &str, more: &str) -> Option<String> {
     support::python()?;
     let own = "{engine: sidecar, command: [python3, -m, flagperf_sidecar, engines/own.py], options: {threads: 1}}";
     let text = CLASS.replace("        pass\n", &format!("        {line}\n")) + more;
-    Some(limited(Site::new(own).with("engines/own.py", &text)).reason())
+    Some(limited(Site::new(own).with_vendor_file("engines/own.py", &text)).inference_failure())
 }
 
 #[test]
-fn a_child_that_holds_the_pipes_open_does_not_hide_that_its_sidecar_is_gone() {
-    let reason = limited(shell(&[HELLO, LOADED, LENT, "sleep 100 &", "exit 3"])).reason();
-    assert!(reason.contains("the sidecar `sh engine.sh`, asked to `run`, ended: exited with status 3"), "{reason}");
-    let reason = limited(shell(&[HELLO, LOADED, LENT, "printf '{\"answer\":'", "sleep 100 &", "exit 3"])).reason();
+fn a_child_that_keeps_the_pipes_open_does_not_hide_the_end_of_its_sidecar() {
+    let reason = limited(shell(&[HELLO, LOADED, LENT, "sleep 100 &", "exit 3"])).inference_failure();
+    assert!(reason.contains("the sidecar `sh engine.sh`, on request `run`, ended: exited with status 3"), "{reason}");
+    let reason =
+        limited(shell(&[HELLO, LOADED, LENT, "printf '{\"answer\":'", "sleep 100 &", "exit 3"])).inference_failure();
     assert!(
-        reason.contains("asked to `run`, ended: exited with status 3; it left half a line: `{\"answer\":`"),
+        reason.contains("on request `run`, ended: exited with status 3; it left an incomplete line: `{\"answer\":`"),
         "{reason}"
     );
 }
 
 #[test]
-fn half_a_line_before_the_end_is_no_answer() {
-    let reason = limited(shell(&[HELLO, LOADED, LENT, "printf '{\"answer\":\"ran\"'"])).reason();
-    let expected = "asked to `run`, ended: exited with status 0; it left half a line: `{\"answer\":\"ran\"`";
+fn an_incomplete_line_is_not_a_reply() {
+    let reason = limited(shell(&[HELLO, LOADED, LENT, "printf '{\"answer\":\"ran\"'"])).inference_failure();
+    let expected = "on request `run`, ended: exited with status 0; it left an incomplete line: `{\"answer\":\"ran\"`";
     assert!(reason.contains(expected), "{reason}");
 }
 
 #[test]
-fn a_line_that_does_not_end_is_cut_and_named() {
+fn an_endless_line_is_truncated_and_reported() {
     let endless = "tr '\\0' x < /dev/zero | head -c 1000000000";
-    let reason = limited(shell(&[HELLO, LOADED, LENT, endless, "read x"])).reason();
-    assert!(reason.contains("asked to `run`, wrote a line longer than 16 MiB: `xxxx"), "{reason}");
+    let reason = limited(shell(&[HELLO, LOADED, LENT, endless, "read x"])).inference_failure();
+    assert!(reason.contains("on request `run`, wrote a line longer than 16 MiB: `xxxx"), "{reason}");
     assert!(reason.len() < 1000, "{}", reason.len());
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_is_no_answer_to_the_next_question() {
+fn a_line_without_a_request_is_not_a_reply_to_the_next_request() {
     let twice = "echo '{\"answer\":\"ran\",\"outputs\":[\"4,1000,f32\"]}'; echo '{\"answer\":\"done\"}'";
-    // In one write, so that both are there when the first is read.
-    let reason = limited(shell(&[HELLO, LOADED, LENT, &format!("x=$({twice}); echo \"$x\""), "read x"])).reason();
-    assert!(reason.contains("wrote what nobody asked for: `{\"answer\":\"done\"}`"), "{reason}");
-}
-
-#[test]
-fn an_answer_to_another_run_is_refused() {
-    let other = "echo '{\"answer\":\"ran\",\"run\":7,\"outputs\":[\"4,1000,f32\"]}'";
-    let reason = limited(shell(&[HELLO, LOADED, LENT, other, "read x"])).reason();
-    assert!(reason.contains("asked to `run`, answered `{\"answer\":\"ran\",\"run\":7,"), "{reason}");
-}
-
-#[test]
-fn one_that_closes_its_pipes_and_goes_on_is_not_out_of_memory() {
+    // One write for both lines, so that both have arrived when the first is read.
     let reason =
-        limited(shell(&[HELLO, LOADED, LENT, "exec 1>&-", "trap '' TERM", "while :; do sleep 1; done"])).reason();
-    let expected = "asked to `run`, closed its standard output without ending, and was killed";
+        limited(shell(&[HELLO, LOADED, LENT, &format!("x=$({twice}); echo \"$x\""), "read x"])).inference_failure();
+    assert!(reason.contains("wrote a line that no request asked for: `{\"answer\":\"done\"}`"), "{reason}");
+}
+
+#[test]
+fn a_reply_to_another_run_is_refused() {
+    let other = "echo '{\"answer\":\"ran\",\"run\":7,\"outputs\":[\"4,1000,f32\"]}'";
+    let reason = limited(shell(&[HELLO, LOADED, LENT, other, "read x"])).inference_failure();
+    assert!(reason.contains("on request `run`, sent the unexpected reply `{\"answer\":\"ran\",\"run\":7,"), "{reason}");
+}
+
+#[test]
+fn a_sidecar_that_closes_its_pipes_and_continues_is_not_out_of_memory() {
+    let reason = limited(shell(&[HELLO, LOADED, LENT, "exec 1>&-", "trap '' TERM", "while :; do sleep 1; done"]))
+        .inference_failure();
+    let expected = "on request `run`, closed its standard output without exiting and was killed";
     assert!(reason.contains(expected), "{reason}");
     let closed = "read load; echo '{\"answer\":\"loaded\"}'; exec 0<&-; while :; do sleep 1; done";
-    let reason = limited(shell(&[HELLO, closed])).reason();
-    // Whether it closes its input before or after the next question is written, nobody knows.
+    let reason = limited(shell(&[HELLO, closed])).inference_failure();
+    // It may close its input before or after the next request is written, so the error names either pipe.
     assert!(
-        reason.contains("closed its standard ") && reason.contains("put without ending, and was killed"),
+        reason.contains("closed its standard ") && reason.contains("put without exiting and was killed"),
         "{reason}"
     );
 }
 
 #[test]
-fn standard_error_without_an_end_of_line_is_cut_in_the_reason() {
+fn standard_error_without_a_line_end_is_truncated_in_the_reason() {
     let flood = "head -c 67108864 /dev/zero | tr '\\0' x >&2";
-    let reason = limited(shell(&[HELLO, LOADED, LENT, flood, "echo >&2; echo the end >&2", "exit 3"])).reason();
+    let reason =
+        limited(shell(&[HELLO, LOADED, LENT, flood, "echo >&2; echo the end >&2", "exit 3"])).inference_failure();
     assert!(reason.contains("(67108864 bytes)\n  the end") && reason.len() < 10_000, "{}", reason.len());
 }
 
 #[test]
-fn memory_that_both_sides_map_cannot_be_cut_short() {
+fn shared_memory_cannot_be_truncated() {
     let more = "
-lend = __main__.Sidecar.ask_lend
-def short(sidecar, ask):
-    answer = lend(sidecar, ask)
-    os.truncate(ask['file'], 0)
-    return answer
-__main__.Sidecar.ask_lend = short
+lend = __main__.Sidecar.handle_lend
+def truncate(sidecar, request):
+    reply = lend(sidecar, request)
+    os.truncate(request['file'], 0)
+    return reply
+__main__.Sidecar.handle_lend = truncate
 ";
     let Some(reason) = class("pass", more) else { return };
     assert!(reason.contains("PermissionError: [Errno 1] Operation not permitted"), "{reason}");
 }
 
 #[test]
-fn names_and_reasons_have_no_control_characters_and_an_end() {
+fn names_and_reasons_are_escaped_and_truncated() {
     let named = HELLO.replace("\"name\":\"shell\"", "\"name\":\"\\\\u001b[2Jchip\\\\u0007\"");
     let ran = "echo '{\"answer\":\"ran\",\"outputs\":[\"4,1000,f32\"]}'";
     let error = "printf '{\"answer\":\"error\",\"reason\":\"first\\\\u001b[31m line\\\\nsecond\\\\r'; head -c 1000000 /dev/zero | tr '\\0' x; echo '\"}'";
@@ -126,13 +129,13 @@ fn names_and_reasons_have_no_control_characters_and_an_end() {
 }
 
 #[test]
-fn text_that_is_no_unicode_is_a_reason_all_the_same() {
+fn a_reason_may_contain_invalid_unicode() {
     let Some(reason) = class("raise ValueError('no \\udc80 file')", "") else { return };
     assert!(reason.contains("`engines/own.py:9`: ValueError: no ? file"), "{reason}");
 }
 
 #[test]
-fn numbers_of_numpy_are_numbers_and_others_end_no_conversation() {
+fn numbers_of_numpy_are_accepted_and_an_invalid_number_does_not_end_the_connection() {
     if support::python().is_none() {
         return;
     }
@@ -140,25 +143,25 @@ fn numbers_of_numpy_are_numbers_and_others_end_no_conversation() {
     let memory = |bytes: &str| {
         let class = include_str!("classes/plain.py");
         let text = format!("{class}\nimport numpy\nInferModel.device_memory = lambda self: {bytes}\n");
-        let site = Site::new(own).with("engines/own.py", &text);
-        let site = site.with("engines/onnx_stub.py", include_str!("classes/onnx_stub.py"));
-        site.runs(&[])["phases"][1]["measured"][0]["device_memory_bytes_max"].clone()
+        let site = Site::new(own).with_vendor_file("engines/own.py", &text);
+        let site = site.with_vendor_file("engines/onnx_stub.py", include_str!("classes/onnx_stub.py"));
+        site.run_successfully(&[])["phases"][1]["measured"][0]["device_memory_bytes_max"].clone()
     };
     assert_eq!(memory("numpy.int64(5 << 20)"), 5 << 20);
     assert!(memory("float('nan')").is_null());
 }
 
 #[test]
-fn a_class_that_forks_and_lets_both_go_on_is_found_out() {
+fn a_class_whose_forked_child_continues_is_an_error() {
     let Some(reason) = class("os.fork()", "") else { return };
-    assert!(reason.contains("nobody asked for") || reason.contains("answered"), "{reason}");
+    assert!(reason.contains("no request asked for") || reason.contains("unexpected reply"), "{reason}");
 }
 
 #[test]
-fn a_pipe_among_the_words_of_a_command_is_not_waited_for() {
+fn a_pipe_among_the_arguments_of_a_command_does_not_block() {
     let site = limited(Site::new("{engine: sidecar, command: [sh, engine.sh, /dev/zero, pipe]}"));
-    let site = site.with("engine.sh", &format!("{HELLO}\nread load\nexit 3\n"));
-    nix::unistd::mkfifo(&site.folder().join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-    let reason = site.reason();
+    let site = site.with_vendor_file("engine.sh", &format!("{HELLO}\nread load\nexit 3\n"));
+    nix::unistd::mkfifo(&site.vendor_folder().join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let reason = site.inference_failure();
     assert!(reason.contains("ended: exited with status 3"), "{reason}");
 }

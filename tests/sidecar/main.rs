@@ -1,6 +1,6 @@
-//! Engines that are processes: what they can do wrong, and what is said of it. Each is tried through the whole program.
+//! Engines that are processes: their failures and the messages for them, tested through the whole program.
 //!
-//! Those that speak the protocol with the adaptor need FLAGPERF_PYTHON; the others are scripts of the shell.
+//! Tests of the adaptor need FLAGPERF_PYTHON; the others use shell scripts.
 
 #[path = "../support/program.rs"]
 mod program;

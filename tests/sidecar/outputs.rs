@@ -1,22 +1,22 @@
-//! Outputs that somebody keeps.
+//! Outputs that a caller keeps.
 
 use std::path::Path;
 
-use flagperf::engine::{Artifact, Options, Session, Value, find};
+use flagperf::engine::{Artifact, LoadOptions, Session, Value, find};
 use flagperf::tensor::Tensor;
 use serde_json::json;
 
 use crate::support;
 
-/// One more than its input; answers how many buffers it was lent.
+/// A class that adds one to its input and answers how many buffers were lent to it.
 const ENGINE: &str = "import __main__
 lends = 0
-lend = __main__.Sidecar.ask_lend
-def counted(sidecar, ask):
+lend = __main__.Sidecar.handle_lend
+def counted(sidecar, request):
     global lends
     lends += 1
-    return lend(sidecar, ask)
-__main__.Sidecar.ask_lend = counted
+    return lend(sidecar, request)
+__main__.Sidecar.handle_lend = counted
 
 class InferModel:
     takes_model, device = False, 'cpu'
@@ -25,28 +25,28 @@ class InferModel:
     def ask(self, question, argument): return lends
 ";
 
-/// The class `text`, loaded, from `x` to `y` of one specification; `None` without a Python.
+/// Loads the class `text` with the input `x` and the output `y` of one specification; `None` without a Python.
 #[track_caller]
 fn session(text: &str, spec: &str) -> Option<Box<dyn Session>> {
     let python = support::python()?;
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("plus.py"), text).expect("a file");
     let words = [python.to_str().expect("text"), "-m", "flagperf_sidecar", "plus.py"];
-    let options = Options {
+    let options = LoadOptions {
         folder: folder.path().to_owned(),
         command: words.map(str::to_owned).to_vec(),
         extra: serde_json::from_value(json!({"inputs": {"x": spec}, "outputs": {"y": spec}})).expect("a map"),
-        ..Options::default()
+        ..LoadOptions::default()
     };
     Some(find("sidecar").expect("a row").load(Artifact::Onnx(Path::new("none")), &options).expect("it loads"))
 }
 
 #[test]
-fn outputs_that_are_kept_stay_as_they_are_and_take_no_buffer_each() {
+fn kept_outputs_do_not_change_and_do_not_each_take_a_buffer() {
     let Some(mut session) = session(ENGINE, "N,f32") else { return };
     let mut kept = Vec::new();
     for run in 0..40u8 {
-        // Of two sizes: what is kept of one must not be given out for the other.
+        // Two sizes: a kept buffer of one size must not be reused for the other.
         let rows = 3 + usize::from(run % 2);
         let input = Tensor::from_vec([rows], vec![f32::from(run); rows]).expect("a tensor");
         let outputs = session.submit(&[Value::Host(input)]).expect("it computes");
@@ -59,7 +59,7 @@ fn outputs_that_are_kept_stay_as_they_are_and_take_no_buffer_each() {
     assert!((9..=20).contains(&lends), "{lends} buffers for {} outputs", kept.len());
 }
 
-/// One more than its input, without a shape.
+/// A class that adds one to its input and returns a flat output.
 const FLAT: &str = "class InferModel:
     takes_model, device = False, 'cpu'
     def __init__(self, config, onnx_path, model): pass
@@ -69,7 +69,7 @@ const FLAT: &str = "class InferModel:
 ";
 
 #[test]
-fn an_output_that_took_the_declared_shape_is_an_input_of_that_shape() {
+fn a_reshaped_output_is_an_input_of_the_declared_shape() {
     let Some(mut session) = session(FLAT, "N,3,f32") else { return };
     let input = Tensor::from_vec([2, 3], vec![0f32, 1.0, 2.0, 3.0, 4.0, 5.0]).expect("a tensor");
     let once = session.submit(&[Value::Host(input)]).expect("it computes");

@@ -1,4 +1,4 @@
-//! The examples of PROTOCOL.md, played to the adaptor.
+//! The adaptor handles the examples of PROTOCOL.md as the document shows.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support;
 
-/// Twice its input; complains as the document says.
+/// A class that doubles its input and fails as the document shows.
 const EXAMPLE: &str = "__version__ = '1.2'
 
 class InferModel:
@@ -23,25 +23,25 @@ class InferModel:
     def tune(self, setting, value): setattr(self, setting, value)
 ";
 
-/// Lines of the document's examples.
-fn lines() -> Vec<Value> {
+/// Reads the messages of the document's examples.
+fn example_messages() -> Vec<Value> {
     let text = fs::read_to_string(support::root().join("runtime/sidecar/PROTOCOL.md")).expect("the document");
     let blocks = text.split("```json\n").skip(1).map(|block| block.split("```").next().unwrap_or_default());
     blocks.flat_map(str::lines).map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
 #[test]
-fn the_adaptor_ends_when_its_input_does() {
+fn the_adaptor_ends_when_its_input_ends() {
     let Some(python) = support::python() else { return };
     let mut command = Command::new(python);
     command.args(["-m", "flagperf_sidecar", "none.py"]).write_stdin("{\"ask\": \"hello\", \"protocol\": 2}\n");
     let output = command.env("PYTHONPATH", support::root().join("runtime/sidecar")).output().expect("it starts");
-    let said = "{\"answer\": \"error\", \"reason\": \"flagperf_sidecar speaks protocol 1, not 2\"}\n";
-    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(0), said));
+    let reply = "{\"answer\": \"error\", \"reason\": \"flagperf_sidecar uses protocol version 1, not 2\"}\n";
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(0), reply));
 }
 
 #[test]
-fn the_adaptor_answers_as_the_document_says() {
+fn the_adaptor_replies_as_the_document_shows() {
     let Some(python) = support::python() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("example.py"), EXAMPLE).expect("a file");
@@ -49,10 +49,10 @@ fn the_adaptor_answers_as_the_document_says() {
     let numbers: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0].iter().flat_map(|x| x.to_ne_bytes()).collect();
     fs::File::create(&memory).and_then(|mut file| file.write_all(&numbers)).expect("a file");
 
-    // The second example of an error belongs to no question.
-    let example = lines();
-    let asks = example.iter().filter(|line| line.get("ask").is_some());
-    let mut input = asks.map(|ask| ask.to_string() + "\n").collect::<String>();
+    // The second example of an error has no request.
+    let example = example_messages();
+    let requests = example.iter().filter(|line| line.get("ask").is_some());
+    let mut input = requests.map(|request| request.to_string() + "\n").collect::<String>();
     input = input.replace("/proc/4711/fd/9", &memory.display().to_string());
     let mut command = Command::new(python);
     command.args(["-m", "flagperf_sidecar", "example.py"]).current_dir(folder.path()).write_stdin(input);

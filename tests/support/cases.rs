@@ -1,4 +1,4 @@
-//! The models of the cases, as their scripts build them.
+//! The models that the scripts of the cases build.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use flagperf::measure::MonotonicClock;
 use flagperf::plan::Limits;
-use flagperf::script::{CaseScripts, ScriptHost};
+use flagperf::script::{CaseScripts, HostServices};
 use flagperf_onnx::{Graph, Model};
 use indexmap::IndexMap;
 use serde_json::json;
@@ -16,9 +16,9 @@ use crate::support;
 /// The cases whose model is one graph.
 pub const CASES: [&str; 2] = ["resnet50", "efficientnet_lite0"];
 
-/// The graph that a case's `create_model` builds, its weights not yet given.
+/// Returns the graph that a case's `create_model` builds, without values for its weights.
 pub fn case_graph(case: &str) -> Graph {
-    let host = ScriptHost { log: Arc::new(|_, _, _| ()), clock: Arc::new(MonotonicClock::start()) };
+    let host = HostServices { log: Arc::new(|_, _, _| ()), clock: Arc::new(MonotonicClock::start()) };
     let scripts = support::root().join("scripts").join(case);
     let config = json!({ "image_size": 224, "classes": 1000, "weights": null, "seed": 0 });
     let config: IndexMap<_, _> = serde_json::from_value(config).expect("a map");

@@ -1,14 +1,14 @@
-//! Jobs for the worker on the tiny case, without configuration files.
+//! Jobs of the case `tiny` for a worker, without configuration files.
 
 use std::path::{Path, PathBuf};
 
 use flagperf::config::Parameters;
-use flagperf::plan::{EngineChoice, Job, Limits, Manifest, ModelInput, Settings};
+use flagperf::plan::{CaseSettings, EngineChoice, Job, Limits, Manifest, ModelInput};
 use flagperf::step::Phase;
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
-/// A job of the tiny case in `folder`: `samples` synthetic images in batches of `batch_size`, twice.
+/// Returns a job of the case `tiny` in `folder`: two passes over `samples` synthetic images in batches of `batch_size`.
 pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size: u32) -> Job {
     let config = json!({"samples": samples, "weights": null, "seed": 0, "case": "tiny", "vendor": "mock"});
     let infer = phase == Phase::Infer;
@@ -25,7 +25,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         config: serde_json::from_value(config).expect("an object"),
         parameters: Parameters::default(),
         engine: engine_choice(engine, IndexMap::new()),
-        model: infer.then(|| ModelInput::Exported(Manifest::beside(&onnx))),
+        model: infer.then(|| ModelInput::Exported(Manifest::path_beside(&onnx))),
         export: (!infer).then_some(onnx),
         outputs: Some(folder.join("outputs.safetensors")),
         watched: false,
@@ -34,13 +34,13 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
     }
 }
 
-/// An engine by its row, with options.
+/// Returns the choice of an engine by the name of its row, with options.
 pub fn engine_choice(engine: &str, options: IndexMap<String, Value>) -> EngineChoice {
     EngineChoice { name: engine.to_owned(), engine: engine.to_owned(), threads: 1, options, ..EngineChoice::default() }
 }
 
-fn settings(batch_size: u32) -> Settings {
-    Settings {
+fn settings(batch_size: u32) -> CaseSettings {
+    CaseSettings {
         batch_size,
         flops: "1e3".to_owned(),
         flops_per_sample: 1e3,

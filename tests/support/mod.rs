@@ -1,6 +1,6 @@
-//! What the tests of behaviour share: material that is not in the repository, other programs, throw-away checkouts.
+//! Shared by the integration tests: material that is not in the repository, other programs, temporary checkouts.
 //!
-//! A test that this machine cannot run says so through [`leave_out`], so that `tests/run` can count it.
+//! A test that this machine cannot run reports it through [`leave_out`], so that `tests/run` can count it.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -12,70 +12,70 @@ use std::path::{Path, PathBuf};
 use flagperf::engine::backend::Backend;
 use tempfile::TempDir;
 
-/// Folders that a checkout needs for a run.
+/// The folders that a run reads from a checkout.
 const RUN_FOLDERS: [&str; 5] = ["configs", "datasets", "docker_images", "scripts", "vendors"];
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The test material that may not be redistributed (ImageNet images, EfficientNet weights): `FLAGPERF_SHARED`, else
-/// `../shared`, in either case with a folder `data`. Without it the caller is counted as left out.
+/// Returns the test material that may not be redistributed (ImageNet images, EfficientNet weights): the folder `data`
+/// in `FLAGPERF_SHARED`, by default in `../shared`. Without it the calling test is counted as left out.
 pub fn shared_data() -> Option<PathBuf> {
     let given = variable("FLAGPERF_SHARED").map(PathBuf::from);
     let data = given.unwrap_or_else(|| root().with_file_name("shared")).join("data");
     let missing = || format!("shared data: no folder `{}` (set FLAGPERF_SHARED)", data.display());
-    or_left_out(if data.is_dir() { Ok(data) } else { Err(missing()) })
+    or_leave_out(if data.is_dir() { Ok(data) } else { Err(missing()) })
 }
 
-/// The Python that has the packages of `tests/reference/requirements.txt`: `FLAGPERF_PYTHON`. Without it the caller is
-/// counted as left out.
+/// Returns the Python with the packages of `tests/reference/requirements.txt`: `FLAGPERF_PYTHON`. Without it the
+/// calling test is counted as left out.
 pub fn python() -> Option<PathBuf> {
-    or_left_out(find_python())
+    or_leave_out(find_python())
 }
 
-/// The same Python, or why there is none.
+/// Returns the same Python, or the reason why it is missing.
 pub fn find_python() -> Result<PathBuf, String> {
-    let missing = "python: FLAGPERF_PYTHON is not set (tests/reference/README.md says how to get one)";
+    let missing = "python: FLAGPERF_PYTHON is not set (tests/reference/README.md explains how to set it up)";
     variable("FLAGPERF_PYTHON").map(PathBuf::from).ok_or_else(|| missing.to_owned())
 }
 
-/// The plug-in of libtorch: built into this target folder (runtime/libtorch/README.md), else the installed one. Without
-/// it the caller is counted as left out.
+/// Returns the plug-in of libtorch: the one in this target folder (runtime/libtorch/README.md), else the installed one.
+/// Without it the calling test is counted as left out.
 pub fn libtorch() -> Option<PathBuf> {
-    or_left_out(find_libtorch())
+    or_leave_out(find_libtorch())
 }
 
-/// The same plug-in, or why there is none.
+/// Returns the same plug-in, or the reason why it is missing.
 pub fn find_libtorch() -> Result<PathBuf, String> {
     let missing = "libtorch: not built (`flagperf backend install libtorch`)";
     plugin("flagperf_libtorch", "libtorch").ok_or_else(|| missing.to_owned())
 }
 
-/// The plug-in of TensorRT-RTX: built into this target folder (vendors/nvidia/tensorrt/README.md), else the installed one.
-/// Where it is not there, or not the library behind it, the caller is counted as left out.
+/// Returns the plug-in of TensorRT-RTX: the one in this target folder (vendors/nvidia/tensorrt/README.md), else the
+/// installed one. Without the plug-in or the library that it opens, the calling test is counted as left out.
 pub fn tensorrt_rtx() -> Option<PathBuf> {
     let missing = "tensorrt_rtx: not built (`flagperf backend install tensorrt_rtx`)";
-    let library = or_left_out(plugin("flagperf_tensorrt", "tensorrt_rtx").ok_or_else(|| missing.to_owned()))?;
+    let library = or_leave_out(plugin("flagperf_tensorrt", "tensorrt_rtx").ok_or_else(|| missing.to_owned()))?;
     let checked = flagperf::engine::open_plugin(&library).and_then(|engine| engine.check());
-    or_left_out(checked.map_err(|missing| format!("tensorrt_rtx: {missing} ({})", missing.remedy)))?;
+    or_leave_out(checked.map_err(|missing| format!("tensorrt_rtx: {missing} ({})", missing.remedy)))?;
     Some(library)
 }
 
-/// The device to try engines on besides the processor: `FLAGPERF_DEVICE`, as `cuda:0`.
+/// Returns the device on which engines are tested in addition to the processor: `FLAGPERF_DEVICE`, such as `cuda:0`.
 pub fn device() -> Option<String> {
     variable("FLAGPERF_DEVICE")
 }
 
-/// A plug-in that is built beside this program, else the one that is installed.
+/// Returns a plug-in that was built next to this program, else the installed one.
 fn plugin(library: &str, backend: &str) -> Option<PathBuf> {
     let name = format!("{DLL_PREFIX}{library}{DLL_SUFFIX}");
     let built = std::env::current_exe().expect("this program has a path").with_file_name(name);
-    if built.is_file() { Some(built) } else { Backend::named(root(), backend)?.installed() }
+    if built.is_file() { Some(built) } else { Backend::find(root(), backend)?.installed() }
 }
 
-/// A checkout whose vendor `cpu` has the plug-in of libtorch that these tests are about.
+/// Returns a checkout whose vendor `cpu` uses the plug-in that [`libtorch`] returns.
 pub fn checkout_with_libtorch() -> Option<TempDir> {
     let (library, checkout) = (libtorch()?, checkout());
     let file = checkout.path().join("vendors/cpu/vendor.yaml");
@@ -86,42 +86,43 @@ pub fn checkout_with_libtorch() -> Option<TempDir> {
     Some(checkout)
 }
 
-/// Whether an engine of the table works on this machine (`flagperf backend install NAME` gets its library). Without it
-/// the caller is counted as left out.
+/// Returns whether an engine of the table works on this machine (`flagperf backend install NAME` fetches its library).
+/// Otherwise the calling test is counted as left out.
 pub fn has_engine(name: &str) -> bool {
     let checked = flagperf::engine::find(name).expect("a row of the table").check();
-    or_left_out(checked.map_err(|missing| format!("{name}: {missing} ({})", missing.remedy))).is_some()
+    or_leave_out(checked.map_err(|missing| format!("{name}: {missing} ({})", missing.remedy))).is_some()
 }
 
-fn or_left_out<T>(found: Result<T, String>) -> Option<T> {
+fn or_leave_out<T>(found: Result<T, String>) -> Option<T> {
     found.map_err(|reason| leave_out(&reason)).ok()
 }
 
-/// Reports that the calling test did not run, or not in whole, and why; the caller returns at once.
+/// Reports that the calling test did not run completely, and why; the caller returns immediately afterwards.
 ///
-/// `tests/run` counts these tests by name, and fails for any on CI.
+/// `tests/run` counts these tests by name, and fails on CI if there are any.
 pub fn leave_out(reason: &str) {
     // The test harness names the thread of a test after the test.
     leave_out_named(std::thread::current().name().unwrap_or("a thread without a name"), reason);
 }
 
-/// The same for the test of this name: a harness that is not Rust's own does not name its threads.
+/// Reports the same for the test of the given name, for harnesses that do not name threads after tests.
 pub fn leave_out_named(test: &str, reason: &str) {
     let program = std::env::current_exe().expect("this program has a path");
     let program = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    // Cargo puts a hash behind the name.
+    // Cargo appends a hash to the name.
     let binary = program.rsplit_once('-').map_or(&*program, |(name, _)| name);
     let line = format!("{binary} {test}\t{}", reason.replace('\n', " "));
     eprintln!("left out: {line}");
     if let Some(path) = variable("FLAGPERF_LEFT_OUT") {
-        // One short write, so that lines of tests that run at once do not mix.
+        // A single short write, so that the lines of concurrent tests do not mix.
         let file = fs::OpenOptions::new().create(true).append(true).open(path);
         file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()))
             .expect("the file that FLAGPERF_LEFT_OUT names can be written");
     }
 }
 
-/// A copy of what a run reads (configs, scripts, vendors, datasets, container recipes), for a test to change.
+/// Returns a copy of the folders that a run reads (configs, scripts, vendors, datasets, container recipes), which a
+/// test may change.
 pub fn checkout() -> TempDir {
     let copy = tempfile::tempdir().expect("a temporary folder can be made");
     for folder in RUN_FOLDERS {
@@ -130,7 +131,7 @@ pub fn checkout() -> TempDir {
     copy
 }
 
-/// Copies a folder that may not be there; leaves out what runs made (`generated`).
+/// Copies a folder, if it exists, without files that runs generated (`generated`).
 fn copy_folder(from: &Path, to: &Path) {
     let Ok(entries) = fs::read_dir(from) else { return };
     fs::create_dir_all(to).expect("the temporary folder can be written");
@@ -144,7 +145,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests are told about their machine by the environment")]
+#[expect(clippy::disallowed_methods, reason = "the environment describes the machine to the tests")]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

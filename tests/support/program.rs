@@ -1,4 +1,4 @@
-//! The built program in a throw-away checkout.
+//! Runs the built program in a temporary checkout.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use assert_cmd::Command;
 
-/// Runs `flagperf` in a checkout, with nothing of this machine's settings.
+/// Runs `flagperf` in a checkout, without the settings of this machine's environment.
 pub fn flagperf(checkout: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::cargo_bin("flagperf").expect("the program is built");
     command.current_dir(checkout).args(arguments).timeout(Duration::from_secs(580)).env("PATH", path());
@@ -19,8 +19,8 @@ pub fn flagperf(checkout: &Path, arguments: &[&str]) -> Output {
     command.output().expect("the program starts")
 }
 
-/// PATH as in the environment of Python that FLAGPERF_PYTHON is in, if it is set.
-#[expect(clippy::disallowed_methods, reason = "tests are told about their machine by the environment")]
+/// Returns PATH, preceded by the folder of FLAGPERF_PYTHON if that variable is set.
+#[expect(clippy::disallowed_methods, reason = "the environment describes the machine to the tests")]
 pub fn path() -> OsString {
     let path = std::env::var("PATH").unwrap_or_default();
     let python = std::env::var("FLAGPERF_PYTHON").map(PathBuf::from).unwrap_or_default();
@@ -28,7 +28,7 @@ pub fn path() -> OsString {
     std::env::join_paths(first.into_iter().chain(std::env::split_paths(&path))).expect("folders of PATH")
 }
 
-/// The record that `run --json` printed, and the exit code.
+/// Runs `run --json` and returns the record that it printed, and the exit code.
 pub fn record(checkout: &Path, arguments: &[&str]) -> (serde_json::Value, Option<i32>) {
     let output = flagperf(checkout, &[&["run", "--json"], arguments].concat());
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,4 +1,4 @@
-//! A checkout with the case `tiny` on a vendor of its own, whose engines a test brings.
+//! A checkout with the case `tiny` and a vendor of its own, whose engine the test supplies.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -11,13 +11,14 @@ use crate::{program, support};
 
 const CONFIGURATIONS: &str = "batch_size: 4\nflops: 1e3\nfp16: false\ncompiler: own\nnum_workers: 1\nlog_freq: 1\nrepeat: 2\nno_validation: false\nexist_onnx_path: null\nexist_compiler_path: null\n";
 
-/// A checkout where `flagperf run` validates with candle and infers with the compiler `own` of the vendor `side`.
+/// A checkout in which `flagperf run` uses candle for validation and the compiler `own` of the vendor `side` for
+/// inference.
 pub struct Site {
     checkout: TempDir,
 }
 
 impl Site {
-    /// `own` is the compiler's entry in vendor.yaml: `{engine: sidecar, command: [..]}`.
+    /// Creates the checkout; `own` is the compiler's entry in vendor.yaml: `{engine: sidecar, command: [..]}`.
     pub fn new(own: &str) -> Self {
         let site = Site { checkout: support::checkout() };
         for case in ["tiny", "tiny_again"] {
@@ -30,11 +31,11 @@ impl Site {
         }
         site.write("configs/host.yaml", "VENDOR: side\nCASES:\n    \"tiny:candle\": data\n");
         site.write("data/nothing", "");
-        site.vendor(own);
+        site.write_vendor(own);
         site
     }
 
-    fn vendor(&self, own: &str) {
+    fn write_vendor(&self, own: &str) {
         let text = format!(
             "name: side\nabout: tried by tests\nframeworks:\n    candle: {{engine: candle}}\n    own: {own}\ncompilers:\n    \
              own: {own}\n    rten: {{engine: rten}}\n"
@@ -42,50 +43,50 @@ impl Site {
         self.write("vendors/side/vendor.yaml", &text);
     }
 
-    /// The checkout's folder.
+    /// Returns the checkout's folder.
     pub fn path(&self) -> &Path {
         self.checkout.path()
     }
 
-    /// The vendor's folder.
-    pub fn folder(&self) -> PathBuf {
+    /// Returns the vendor's folder.
+    pub fn vendor_folder(&self) -> PathBuf {
         self.path().join("vendors/side")
     }
 
-    /// Writes a file of the checkout.
+    /// Writes a file in the checkout, and its parent folders.
     pub fn write(&self, path: &str, text: &str) {
         let path = self.path().join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         fs::write(path, text).expect("a file");
     }
 
-    /// With a file of the vendor's.
-    pub fn with(self, path: &str, text: &str) -> Self {
+    /// Writes a file in the vendor's folder.
+    pub fn with_vendor_file(self, path: &str, text: &str) -> Self {
         self.write(&format!("vendors/side/{path}"), text);
         self
     }
 
-    /// The record of a run, and the exit code.
+    /// Runs the case and returns the record and the exit code.
     pub fn run(&self, arguments: &[&str]) -> (serde_json::Value, Option<i32>) {
         program::record(self.path(), arguments)
     }
 
-    /// The record of a run that is well.
-    pub fn runs(&self, arguments: &[&str]) -> serde_json::Value {
+    /// Runs the case, which must succeed, and returns the record.
+    pub fn run_successfully(&self, arguments: &[&str]) -> serde_json::Value {
         let (record, code) = self.run(arguments);
         assert_eq!((code, record["status"].as_str()), (Some(0), Some("ok")), "{}", record["failures"]);
         record
     }
 
-    /// The ONNX file that a run exported, the first of several.
+    /// Returns the first ONNX file that a run exported.
     pub fn exported(record: &serde_json::Value) -> PathBuf {
         let files = record["phases"][0]["files"].as_array().expect("files");
         let onnx = files.iter().find(|file| file["what"] == "onnx").expect("an export");
         PathBuf::from(onnx["path"].as_str().expect("a path"))
     }
 
-    /// Why inference failed; what was validated before is kept.
-    pub fn reason(&self) -> String {
+    /// Runs the case, checks that inference failed and that the results of validation are kept, and returns the reason.
+    pub fn inference_failure(&self) -> String {
         let (record, code) = self.run(&[]);
         assert_eq!((code, record["status"].as_str()), (Some(1), Some("failed")), "{record}");
         assert!(record["finish_info"]["p_validation_core(qps)"].as_f64().is_some_and(|rate| rate > 0.0), "{record}");

@@ -1,6 +1,7 @@
-//! A small dataset of real JPEG files that the project draws itself, so that a fresh checkout has something to load.
+//! The drawn dataset: a small set of real JPEG files that flagperf generates, so that a fresh checkout has something to
+//! load.
 //!
-//! Knows no model: the pictures are of shapes, and no accuracy means anything on them.
+//! Knows nothing about models: the pictures show geometric shapes, and accuracy on them is meaningless.
 
 mod generate;
 mod picture;

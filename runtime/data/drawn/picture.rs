@@ -1,22 +1,22 @@
-//! One picture: coloured noise with a hill of every size, as photographs have, and textured shapes before it.
+//! One picture: coloured noise at several scales, as in photographs, with textured shapes in front of it.
 //!
-//! Only operations that IEEE 754 defines to the last bit are used, so the files are the same on every machine.
+//! Only operations that IEEE 754 defines to the last bit are used, so the files are identical on every machine.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng;
 
-/// What a picture shows: its class.
+/// The shape in a picture, which is its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// A board of squares.
+    /// A checkerboard.
     Checker,
-    /// Two bars.
+    /// Two crossed bars.
     Cross,
     /// A filled circle.
     Disc,
     /// A filled rhombus.
     Rhombus,
-    /// A circle with a hole.
+    /// A disc with a hole.
     Ring,
     /// A filled square.
     Square,
@@ -39,7 +39,7 @@ pub const SHAPES: [Shape; 8] = [
 ];
 
 impl Shape {
-    /// The name of its class folder.
+    /// Returns the name of the class folder.
     pub fn name(self) -> &'static str {
         match self {
             Shape::Checker => "checker",
@@ -53,7 +53,7 @@ impl Shape {
         }
     }
 
-    /// Whether it covers a point of the square -1..1.
+    /// Returns whether the shape covers a point of the square -1..1.
     fn covers(self, x: f32, y: f32) -> bool {
         let inside = x.abs() <= 1.0 && y.abs() <= 1.0;
         let band = |v: f32| ((v + 1.0) * 3.0) as i32;
@@ -70,18 +70,18 @@ impl Shape {
     }
 }
 
-/// Cells of the noise, in pixels, and how far each moves a level.
+/// The octaves of the noise: the cell size in pixels, and the largest change of a level.
 const OCTAVES: [(usize, f32); 6] = [(128, 60.0), (64, 36.0), (32, 24.0), (16, 18.0), (6, 16.0), (2, 13.0)];
 
-/// Draws `shape` two or three times; gives RGB levels, width and height.
+/// Draws a picture with two or three copies of `shape`; returns the RGB levels, the width and the height.
 pub fn draw(shape: Shape, random: &mut ChaCha8Rng) -> (Vec<u8>, u32, u32) {
     let (width, height) = match random.next_u32() % 4 {
         0 => (375, 500),
         1 => (500, 333),
         _ => (500, 375),
     };
-    let base = colour(random);
-    let tint = colour(random);
+    let base = random_colour(random);
+    let tint = random_colour(random);
     let light = noise(width, height, random);
     let hue = noise(width, height, random);
     let figures: Vec<Figure> = (0..2 + random.next_u32() % 2).map(|_| Figure::new(width, height, random)).collect();
@@ -98,43 +98,43 @@ pub fn draw(shape: Shape, random: &mut ChaCha8Rng) -> (Vec<u8>, u32, u32) {
     (rgb, width as u32, height as u32)
 }
 
-/// A shape somewhere in the picture.
+/// One copy of the shape in the picture.
 struct Figure {
     centre: (f32, f32),
     radius: f32,
-    /// Cosine and sine of its turn.
-    turn: (f32, f32),
+    /// Cosine and sine of the rotation.
+    rotation: (f32, f32),
     colour: [f32; 3],
     contrast: f32,
 }
 
 impl Figure {
     fn new(width: usize, height: usize, random: &mut ChaCha8Rng) -> Self {
-        let (x, y) = (unit(random) * 2.0 - 1.0, unit(random) * 2.0 - 1.0);
+        let (x, y) = (random_unit(random) * 2.0 - 1.0, random_unit(random) * 2.0 - 1.0);
         let length = (x * x + y * y).sqrt().max(0.01);
         Figure {
-            centre: (unit(random) * width as f32, unit(random) * height as f32),
-            radius: (0.12 + 0.3 * unit(random)) * height as f32,
-            turn: (x / length, y / length),
-            colour: colour(random),
-            contrast: 0.3 + unit(random),
+            centre: (random_unit(random) * width as f32, random_unit(random) * height as f32),
+            radius: (0.12 + 0.3 * random_unit(random)) * height as f32,
+            rotation: (x / length, y / length),
+            colour: random_colour(random),
+            contrast: 0.3 + random_unit(random),
         }
     }
 
     fn covers(&self, shape: Shape, x: f32, y: f32) -> bool {
         let (x, y) = ((x - self.centre.0) / self.radius, (y - self.centre.1) / self.radius);
-        let (cosine, sine) = self.turn;
+        let (cosine, sine) = self.rotation;
         shape.covers(x * cosine - y * sine, x * sine + y * cosine)
     }
 }
 
-/// Value noise: for each octave a grid of random levels, bilinear between them.
+/// Generates value noise: for each octave, a grid of random levels with bilinear interpolation between them.
 fn noise(width: usize, height: usize, random: &mut ChaCha8Rng) -> Vec<f32> {
     let mut levels = vec![0.0; width * height];
     for (cell, strength) in OCTAVES {
         let columns = width / cell + 2;
         let grid: Vec<f32> =
-            (0..columns * (height / cell + 2)).map(|_| (unit(random) * 2.0 - 1.0) * strength).collect();
+            (0..columns * (height / cell + 2)).map(|_| (random_unit(random) * 2.0 - 1.0) * strength).collect();
         for (y, row) in levels.chunks_exact_mut(width).enumerate() {
             let upper = &grid[y / cell * columns..][..columns];
             let lower = &grid[(y / cell + 1) * columns..][..columns];
@@ -150,12 +150,12 @@ fn noise(width: usize, height: usize, random: &mut ChaCha8Rng) -> Vec<f32> {
     levels
 }
 
-/// A colour that noise leaves room around.
-fn colour(random: &mut ChaCha8Rng) -> [f32; 3] {
-    std::array::from_fn(|_| 48.0 + 160.0 * unit(random))
+/// Returns a random colour far enough from the extremes to leave room for noise.
+fn random_colour(random: &mut ChaCha8Rng) -> [f32; 3] {
+    std::array::from_fn(|_| 48.0 + 160.0 * random_unit(random))
 }
 
-/// Uniform in 0..1, 24 bits of it.
-fn unit(random: &mut ChaCha8Rng) -> f32 {
+/// Returns a random number, uniform in 0..1, with 24 bits.
+fn random_unit(random: &mut ChaCha8Rng) -> f32 {
     (random.next_u32() >> 8) as f32 / (1 << 24) as f32
 }

@@ -1,4 +1,4 @@
-//! What the drawn dataset promises.
+//! Tests of the drawn dataset.
 
 use std::fs;
 use std::path::Path;
@@ -21,14 +21,14 @@ fn open(home: &Path) -> std::sync::Arc<dyn Dataset> {
 }
 
 #[test]
-fn the_drawn_dataset_is_the_one_that_its_description_names() {
+fn the_drawn_dataset_matches_its_description() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("dataset.yaml"), DESCRIPTION).unwrap();
     ensure(home.path()).unwrap();
     let dataset = open(home.path());
     let facts = dataset.facts();
     let line = format!("index_sha256: {}", facts.index_sha256);
-    assert!(DESCRIPTION.contains(&line), "datasets/drawn/dataset.yaml should say\n{line}");
+    assert!(DESCRIPTION.contains(&line), "datasets/drawn/dataset.yaml should contain\n{line}");
     assert!(DESCRIPTION.contains(&format!("samples: {}\n", facts.samples)));
     assert!(facts.synthetic);
     let sizes = fs::read_dir(home.path().join("generated/disc")).unwrap().map(|e| e.unwrap().metadata().unwrap().len());
@@ -41,7 +41,7 @@ fn the_drawn_dataset_is_the_one_that_its_description_names() {
 }
 
 #[test]
-fn two_that_draw_at_once_both_find_the_whole_dataset() {
+fn two_concurrent_generators_both_find_the_complete_dataset() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("dataset.yaml"), DESCRIPTION).unwrap();
     std::thread::scope(|scope| {
@@ -52,8 +52,8 @@ fn two_that_draw_at_once_both_find_the_whole_dataset() {
             });
         }
     });
-    let left: Vec<_> = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left.len(), 2, "only the description and the folder stay: {left:?}");
+    let files: Vec<_> = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(files.len(), 2, "only the description and the folder remain: {files:?}");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn files_of_another_version_are_replaced() {
 }
 
 #[test]
-fn a_directory_that_does_not_ask_for_it_is_left_alone() {
+fn a_directory_without_the_description_is_left_unchanged() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("dataset.yaml"), "source: elsewhere\n").unwrap();
     ensure(home.path()).unwrap();

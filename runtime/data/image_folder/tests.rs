@@ -1,4 +1,4 @@
-//! What opening and reading a folder of images promises.
+//! Tests of opening and reading a folder of images.
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::data::{Pipeline, SampleSource, Transform};
 
-/// A data directory with these files; a name that ends in `.jpg` begins as a JPEG file does.
+/// Creates a data directory with these files, each of which begins like a JPEG file.
 fn directory(files: &[&str]) -> TempDir {
     let home = tempfile::tempdir().unwrap();
     for file in files {
@@ -25,7 +25,7 @@ fn open(home: &Path, classes: Option<&str>) -> Result<Arc<dyn Dataset>, DataErro
     Pipeline { source, transforms }.open(home, DType::F32)
 }
 
-fn refused(home: &Path, classes: Option<&str>) -> String {
+fn open_error(home: &Path, classes: Option<&str>) -> String {
     open(home, classes).err().unwrap().to_string()
 }
 
@@ -36,7 +36,7 @@ fn read(dataset: &dyn Dataset, index: usize) -> (i64, Result<(), SampleError>) {
 }
 
 #[test]
-fn samples_come_in_byte_order_and_their_class_is_the_line_of_their_folder() {
+fn samples_are_in_byte_order_and_their_class_is_the_line_of_their_folder() {
     let home = directory(&["images/b/2.jpg", "images/b/10.jpg", "images/a/x.jpg", "images/B/y.jpg", "images/note.txt"]);
     fs::write(home.path().join("list.txt"), "c\nb\nB\na\n").unwrap();
     fs::write(home.path().join("images/a/.hidden"), "").unwrap();
@@ -47,7 +47,7 @@ fn samples_come_in_byte_order_and_their_class_is_the_line_of_their_folder() {
 }
 
 #[test]
-fn a_sample_that_became_another_kind_of_file_fails_and_does_not_wait() {
+fn a_sample_that_became_a_fifo_fails_without_blocking() {
     let home = directory(&["images/a/0.jpg"]);
     let dataset = open(home.path(), None).unwrap();
     let path = home.path().join("images/a/0.jpg");
@@ -55,21 +55,24 @@ fn a_sample_that_became_another_kind_of_file_fails_and_does_not_wait() {
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let error = read(dataset.as_ref(), 0).1.unwrap_err();
     assert_eq!(error.to_string(), "a/0.jpg: is a FIFO, not a regular file");
-    assert!(refused(home.path(), None).ends_with("0.jpg` is no file: a class folder holds samples only"));
+    assert!(
+        open_error(home.path(), None)
+            .ends_with("0.jpg` is not a regular file: a class folder may contain only samples")
+    );
 }
 
 #[test]
-fn links_that_lead_to_themselves_end() {
+fn circular_links_are_refused() {
     let home = directory(&["images/a/0.jpg"]);
     symlink("loop", home.path().join("images/loop")).unwrap();
-    assert!(refused(home.path(), None).contains("images/loop"), "{}", refused(home.path(), None));
+    assert!(open_error(home.path(), None).contains("images/loop"), "{}", open_error(home.path(), None));
     fs::remove_file(home.path().join("images/loop")).unwrap();
     symlink("..", home.path().join("images/up")).unwrap();
-    assert!(refused(home.path(), None).ends_with("is no file: a class folder holds samples only"));
+    assert!(open_error(home.path(), None).ends_with("is not a regular file: a class folder may contain only samples"));
 }
 
 #[test]
-fn without_a_list_a_class_is_the_rank_of_its_folder() {
+fn without_a_list_the_class_is_the_rank_of_the_folder() {
     let home = directory(&["images/b/2.jpg", "images/a/1.jpg"]);
     fs::create_dir(home.path().join("images/aa")).unwrap();
     let dataset = open(home.path(), None).unwrap();
@@ -77,35 +80,35 @@ fn without_a_list_a_class_is_the_rank_of_its_folder() {
 }
 
 #[test]
-fn opening_reads_no_sample_and_reading_names_the_one_that_is_bad() {
+fn opening_reads_no_sample_and_reading_reports_the_bad_one() {
     let home = directory(&["images/a/0.jpg", "images/a/1.jpg", "images/a/2.jpg", "images/a/3.txt"]);
     fs::write(home.path().join("images/a/1.jpg"), "").unwrap();
     fs::write(home.path().join("images/a/3.txt"), "no image").unwrap();
     let dataset = open(home.path(), None).unwrap();
     fs::remove_file(home.path().join("images/a/2.jpg")).unwrap();
     let reason = |index| read(dataset.as_ref(), index).1.unwrap_err().to_string();
-    assert_eq!(reason(0), "a/0.jpg: damaged JPEG: the file is cut short");
+    assert_eq!(reason(0), "a/0.jpg: damaged JPEG: the file is truncated");
     assert_eq!(reason(1), "a/1.jpg: the file is empty");
     assert!(reason(2).starts_with("a/2.jpg: No such file"), "{}", reason(2));
-    assert_eq!(reason(3), "a/3.txt: no image (known: JPEG, PNG)");
+    assert_eq!(reason(3), "a/3.txt: unknown image format (supported: JPEG, PNG)");
 }
 
 #[test]
-fn a_class_folder_that_the_list_lacks_is_named_with_the_nearest_line() {
+fn a_class_folder_missing_from_the_list_is_reported_with_the_nearest_line() {
     let home = directory(&["images/n01440765/1.jpg"]);
     fs::write(home.path().join("list.txt"), "n01440764\n").unwrap();
     assert_eq!(
-        refused(home.path(), Some("list.txt")),
+        open_error(home.path(), Some("list.txt")),
         "class folder `n01440765` is not in `list.txt` (nearest: `n01440764` on line 1)"
     );
 }
 
 #[test]
-fn nothing_to_load_is_an_error() {
+fn a_missing_or_empty_dataset_is_an_error() {
     let home = directory(&["images/note.txt"]);
-    assert!(refused(home.path(), None).starts_with("no samples in `"));
-    assert!(refused(Path::new("/nowhere"), None).contains("--data DIR"));
-    assert!(refused(home.path(), Some("list.txt")).starts_with("there is no `list.txt` in the data directory `"));
+    assert!(open_error(home.path(), None).starts_with("no samples in `"));
+    assert!(open_error(Path::new("/nowhere"), None).contains("--data DIR"));
+    assert!(open_error(home.path(), Some("list.txt")).starts_with("there is no `list.txt` in the data directory `"));
 }
 
 #[test]
@@ -118,7 +121,7 @@ fn a_link_out_of_the_data_directory_is_refused_at_every_level() {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir_all(home.path().join(link).parent().unwrap()).unwrap();
         symlink(target, home.path().join(link)).unwrap();
-        let error = refused(home.path(), None);
+        let error = open_error(home.path(), None);
         assert!(error.contains(&format!("`{link}` leaves the data directory")), "{error}");
         assert!(error.ends_with("by a symbolic link"), "{error}");
     }
@@ -127,11 +130,14 @@ fn a_link_out_of_the_data_directory_is_refused_at_every_level() {
 #[test]
 fn a_folder_in_a_class_folder_is_refused() {
     let home = directory(&["images/a/deeper/1.jpg"]);
-    assert!(refused(home.path(), None).ends_with("images/a/deeper` is no file: a class folder holds samples only"));
+    assert!(
+        open_error(home.path(), None)
+            .ends_with("images/a/deeper` is not a regular file: a class folder may contain only samples")
+    );
 }
 
 #[test]
-fn the_hash_of_the_index_knows_names_sizes_and_classes() {
+fn the_hash_of_the_index_depends_on_names_sizes_and_classes() {
     let files = ["images/a/1.jpg", "images/b/2.jpg"];
     let hash = |home: &TempDir, list| open(home.path(), list).unwrap().facts().index_sha256.clone();
     let first = directory(&files);

@@ -1,42 +1,42 @@
-//! What a loader could not do. Knows no thread and no slot.
+//! The errors of a loader. Knows nothing about threads and slots.
 
 use crate::data::SampleError;
 use crate::engine::EngineError;
 use crate::tensor::TensorError;
 
-/// What a loader could not do.
+/// An error of a loader.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// A sample that could not be read; names its file.
+    /// A sample could not be read; the error contains its file.
     #[error(transparent)]
     Sample(#[from] SampleError),
-    /// Every batch is still held, so there is no memory for the next.
-    #[error("all {slots} batches of the loader are still held, none is left to read into")]
+    /// Every batch is still held, so there is no memory for the next one.
+    #[error("all {slots} batches of the loader are still held: there is no memory for the next one")]
     AllHeld {
-        /// Batches that fit in its memory.
+        /// Number of batches that fit in the loader's memory.
         slots: usize,
     },
-    /// Memory that the session did not lend.
-    #[error("memory for batches: {0}")]
+    /// The session could not lend memory.
+    #[error("cannot allocate memory for batches: {0}")]
     Memory(EngineError),
-    /// Lent memory that makes no tensor.
-    #[error("memory for batches: {0}")]
+    /// The lent memory cannot be used for tensors.
+    #[error("cannot use the memory lent for batches: {0}")]
     Tensor(TensorError),
-    /// Threads that could not be started.
-    #[error("{workers} threads that load data cannot be started: {reason}")]
+    /// The reader threads could not be started.
+    #[error("cannot start {workers} threads to load data: {reason}")]
     Threads {
-        /// The threads.
+        /// Number of threads.
         workers: usize,
-        /// Why.
+        /// Why they could not be started.
         reason: String,
     },
-    /// No rows.
+    /// The batch size is 0.
     #[error("the batch size is 0")]
     BatchSize,
 }
 
 impl LoadError {
-    /// What to do about it; empty when the message says it.
+    /// Returns what to do about the error; empty when the message already contains it.
     pub fn hint(&self) -> &'static str {
         match self {
             LoadError::Threads { .. } => "a smaller `num_workers` needs fewer threads; 0 needs none",

@@ -1,4 +1,4 @@
-//! What a loader promises.
+//! Tests of the loader.
 
 use std::sync::Mutex;
 use std::thread::ThreadId;
@@ -9,7 +9,7 @@ use crate::engine::HeapMemory;
 use crate::event::DatasetFacts;
 use crate::tensor::{DType, TensorSpec};
 
-/// Samples that are their own index; some cannot be read, one panics.
+/// A dataset whose samples are their own index. Reading some of them fails, and reading one may panic.
 struct Numbers {
     count: usize,
     bad: Vec<usize>,
@@ -67,7 +67,7 @@ fn options(batch_size: usize) -> LoaderOptions {
         workers: 3,
         prefetch: 2,
         fixed_rows: true,
-        on_bad_sample: OnBadSample::Count,
+        on_bad_sample: BadSamplePolicy::Count,
         preloaded: false,
     }
 }
@@ -81,7 +81,7 @@ fn values(batch: &Batch) -> Vec<i64> {
 }
 
 #[test]
-fn every_sample_comes_once_a_pass_and_in_order() {
+fn every_sample_is_returned_once_per_pass_and_in_order() {
     for batch_size in [1, 7, 50, 64] {
         let mut loader = loader(Numbers::new(50), options(batch_size));
         for _ in 0..3 {
@@ -102,11 +102,11 @@ fn every_sample_comes_once_a_pass_and_in_order() {
 }
 
 #[test]
-fn without_workers_a_batch_is_read_by_the_thread_that_asks_for_it() {
+fn without_workers_a_batch_is_read_by_the_thread_that_requests_it() {
     for preloaded in [false, true] {
         let numbers = Arc::new(Numbers::new(7));
         let options = LoaderOptions { workers: 0, preloaded, ..options(2) };
-        let lend: Lend<'_> = &mut |_, bytes| Ok(Box::new(HeapMemory::zeroed(bytes)?));
+        let lend: MemoryLender<'_> = &mut |_, bytes| Ok(Box::new(HeapMemory::zeroed(bytes)?));
         let mut loader = Loader::new(Arc::clone(&numbers) as Arc<dyn Dataset>, options, lend).unwrap();
         for _ in 0..2 {
             loader.start_pass().unwrap();
@@ -123,7 +123,7 @@ fn without_workers_a_batch_is_read_by_the_thread_that_asks_for_it() {
 fn without_workers_nothing_is_read_ahead_and_every_slot_may_be_held() {
     let numbers = Arc::new(Numbers::new(8));
     let options = LoaderOptions { workers: 0, ..options(1) };
-    let lend: Lend<'_> = &mut |_, bytes| Ok(Box::new(HeapMemory::zeroed(bytes)?));
+    let lend: MemoryLender<'_> = &mut |_, bytes| Ok(Box::new(HeapMemory::zeroed(bytes)?));
     let mut loader = Loader::new(Arc::clone(&numbers) as Arc<dyn Dataset>, options, lend).unwrap();
     loader.start_pass().unwrap();
     let held: Vec<Batch> = loader.by_ref().take(3).map(Result::unwrap).collect();
@@ -135,7 +135,7 @@ fn without_workers_nothing_is_read_ahead_and_every_slot_may_be_held() {
 
 #[test]
 fn the_last_batch_is_padded_with_zeros_or_short() {
-    // One batch of memory, so that the rows of padding held samples before.
+    // With the memory of a single batch, the padding rows contained samples before.
     let mut padded = loader(Numbers::new(5), LoaderOptions { prefetch: 0, ..options(2) });
     let mut short = loader(Numbers::new(5), LoaderOptions { fixed_rows: false, ..options(2) });
     for _ in 0..2 {
@@ -156,21 +156,24 @@ fn a_bad_sample_is_counted_and_its_row_zeroed() {
     let batch = loader.next().unwrap().unwrap();
     assert_eq!(values(&batch), [0; 4]);
     let failed: Vec<String> = batch.failed.iter().map(|(row, error)| format!("{row} {error}")).collect();
-    assert_eq!(failed, ["1 number 1: bad", "2 number 2: reading it panicked: a decoder's bug at 2", "3 number 3: bad"]);
+    assert_eq!(
+        failed,
+        ["1 number 1: bad", "2 number 2: panicked while reading: a decoder's bug at 2", "3 number 3: bad"]
+    );
     assert_eq!(batch.tickets, [0, 1, 2, 3]);
 }
 
 #[test]
-fn a_bad_sample_fails_its_batch_when_asked() {
+fn a_bad_sample_fails_its_batch_with_the_option_fail() {
     let numbers = Numbers { bad: vec![3, 2], ..Numbers::new(6) };
-    let mut loader = loader(numbers, LoaderOptions { on_bad_sample: OnBadSample::Fail, ..options(2) });
+    let mut loader = loader(numbers, LoaderOptions { on_bad_sample: BadSamplePolicy::Fail, ..options(2) });
     loader.start_pass().unwrap();
     let outcomes: Vec<_> = loader.by_ref().map(|batch| batch.map(|b| b.index).map_err(|e| e.to_string())).collect();
     assert_eq!(outcomes, [Ok(0), Err("number 2: bad".to_owned()), Ok(2)]);
 }
 
 #[test]
-fn a_batch_that_is_held_is_not_taken_back() {
+fn a_batch_that_is_held_cannot_be_recycled() {
     let mut loader = loader(Numbers::new(6), options(2));
     loader.start_pass().unwrap();
     let batch = loader.next().unwrap().unwrap();
@@ -178,7 +181,7 @@ fn a_batch_that_is_held_is_not_taken_back() {
     let error = loader.recycle(batch).unwrap_err();
     assert_eq!(error, RecycleError::Held { batch: 0, field: "labels".to_owned() });
     assert_eq!(loader.by_ref().count(), 2);
-    assert_eq!(held.as_slice::<i64>().unwrap(), [0, 1], "what is held is never overwritten");
+    assert_eq!(held.as_slice::<i64>().unwrap(), [0, 1], "the memory of a held tensor is never overwritten");
 }
 
 #[test]
@@ -191,7 +194,7 @@ fn a_batch_of_another_loader_is_refused() {
 }
 
 #[test]
-fn holding_every_batch_is_an_error_and_no_deadlock() {
+fn holding_every_batch_is_an_error_and_not_a_deadlock() {
     let mut loader = loader(Numbers::new(10), options(1));
     loader.start_pass().unwrap();
     let held: Vec<_> = loader.by_ref().take(3).map(Result::unwrap).collect();
@@ -201,7 +204,7 @@ fn holding_every_batch_is_an_error_and_no_deadlock() {
 }
 
 #[test]
-fn memory_is_lent_for_the_prefetch_and_not_for_the_dataset() {
+fn memory_is_borrowed_for_the_prefetched_batches_only() {
     let mut bytes_lent = 0;
     let mut lend = |_: &Field, bytes: usize| {
         bytes_lent += bytes;
@@ -214,7 +217,7 @@ fn memory_is_lent_for_the_prefetch_and_not_for_the_dataset() {
 }
 
 #[test]
-fn a_pass_that_is_left_early_begins_again_at_the_first_sample() {
+fn a_new_pass_after_an_abandoned_one_starts_at_the_first_sample() {
     let mut loader = loader(Numbers::new(40), options(4));
     for _ in 0..20 {
         loader.start_pass().unwrap();

@@ -1,4 +1,4 @@
-//! Why a library could not be installed.
+//! The errors of installing a library.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,57 +8,57 @@ use crate::host::ProcessError;
 /// Why a library could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// No wheel for this processor.
-    #[error("`{name}` has no wheel for processor `{processor}` (known: {known})")]
+    /// There is no wheel for this CPU architecture.
+    #[error("`{name}` has no wheel for CPU architecture `{processor}` (available: {known})")]
     Processor {
         /// The backend.
         name: &'static str,
-        /// This machine's processor.
+        /// This machine's CPU architecture.
         processor: &'static str,
-        /// Processors that it has wheels for.
+        /// The architectures that the backend has wheels for.
         known: String,
     },
-    /// Neither variable that says where the user's files are.
-    #[error("neither `XDG_CACHE_HOME` nor `HOME` says where to keep it")]
-    NoHome,
-    /// The folder cannot be written.
-    #[error("cannot write in `{}`: {reason}", .folder.display())]
-    Unwritten {
+    /// Neither variable that locates the user's cache folder is set.
+    #[error("there is no cache folder to install to: neither `XDG_CACHE_HOME` nor `HOME` is set")]
+    NoCacheFolder,
+    /// The folder is not writable.
+    #[error("cannot write to `{}`: {reason}", .folder.display())]
+    NotWritable {
         /// The folder.
         folder: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Python or cargo could not be started.
     #[error(transparent)]
     Program(#[from] ProcessError),
-    /// pip did not finish well.
+    /// pip failed.
     #[error("`{python} -m pip install` {ending}")]
     Pip {
-        /// The program.
+        /// The Python program.
         python: String,
-        /// How it ended.
+        /// How the process ended.
         ending: String,
     },
-    /// cargo did not finish well.
+    /// cargo failed.
     #[error("building `{name}` with cargo {ending}")]
     Cargo {
         /// The crate.
         name: &'static str,
-        /// How it ended.
+        /// How the process ended.
         ending: String,
     },
-    /// The wheel is not what it should be.
-    #[error("the wheel of `{name}` has no `{library}`")]
+    /// The wheel does not contain the library.
+    #[error("the wheel of `{name}` does not contain `{library}`")]
     NoLibrary {
         /// The backend.
         name: &'static str,
-        /// The library.
+        /// The path of the library inside the wheel.
         library: &'static str,
     },
 }
 
-/// What went wrong with a folder.
-pub(super) fn unwritten(folder: &Path) -> impl Fn(io::Error) -> InstallError {
-    |error| InstallError::Unwritten { folder: folder.to_owned(), reason: error.to_string() }
+/// Returns a function that converts an I/O error about `folder`.
+pub(super) fn not_writable(folder: &Path) -> impl Fn(io::Error) -> InstallError {
+    |error| InstallError::NotWritable { folder: folder.to_owned(), reason: error.to_string() }
 }

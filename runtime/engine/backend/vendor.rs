@@ -1,13 +1,14 @@
-//! Libraries that the vendors of a checkout bring, by the section `backends` of their vendor.yaml.
+//! Libraries that the vendors of a checkout bring, from the section `backends` of each vendor.yaml.
 
 use std::fs;
 use std::path::Path;
 
-use super::plugin::Plugin;
-use super::{Backend, Package};
+use super::plugin::PluginCrate;
+use super::{Backend, PythonPackage};
 use crate::config::{BackendEntry, Vendor};
 
-/// What the vendors bring, by vendor and in the order of each; a vendor.yaml that cannot be read is told elsewhere.
+/// Returns the vendors' backends, sorted by vendor and in the order of each vendor.yaml. An unreadable vendor.yaml is
+/// skipped here; the configuration's own checks report it.
 pub(super) fn backends(root: &Path) -> Vec<Backend> {
     let folders = fs::read_dir(root.join("vendors")).into_iter().flatten().flatten();
     let mut names: Vec<String> = folders.filter_map(|folder| folder.file_name().into_string().ok()).collect();
@@ -15,28 +16,28 @@ pub(super) fn backends(root: &Path) -> Vec<Backend> {
     let vendors = names.iter().filter_map(|name| Vendor::read(root, name).ok());
     vendors
         .flat_map(|vendor| {
-            vendor.backends.iter().map(|(name, entry)| row(&vendor.name, name, entry)).collect::<Vec<_>>()
+            vendor.backends.iter().map(|(name, entry)| to_backend(&vendor.name, name, entry)).collect::<Vec<_>>()
         })
         .collect()
 }
 
-/// A row as those of the table, and like them there for as long as the program.
-fn row(vendor: &str, name: &str, entry: &BackendEntry) -> Backend {
+/// Converts an entry to a row like those of the table. Its strings are leaked, because the table's are static.
+fn to_backend(vendor: &str, name: &str, entry: &BackendEntry) -> Backend {
     let text = |text: &String| -> &'static str { text.clone().leak() };
     let pairs = |pairs: &indexmap::IndexMap<String, String>| -> &'static [(&'static str, &'static str)] {
         pairs.iter().map(|(key, value)| (text(key), text(value))).collect::<Vec<_>>().leak()
     };
-    let package = entry.package.as_ref().map(|package| Package {
+    let package = entry.package.as_ref().map(|package| PythonPackage {
         name: text(&package.name),
         wheels: pairs(&package.wheels),
-        with: "",
+        dependencies: "",
         library: text(&package.library),
     });
-    let plugin = entry.plugin.as_ref().map(|plugin| Plugin {
+    let plugin = entry.plugin.as_ref().map(|plugin| PluginCrate {
         folder: format!("vendors/{vendor}/{}", plugin.folder).leak(),
         library: text(&plugin.library),
         features: plugin.features.iter().map(text).collect::<Vec<_>>().leak(),
-        tells: pairs(&plugin.tells),
+        environment: pairs(&plugin.build_variables),
     });
     Backend { name: name.to_owned().leak(), about: text(&entry.about), version: text(&entry.version), package, plugin }
 }
@@ -52,24 +53,24 @@ mod tests {
     }
 
     #[test]
-    fn what_vendors_bring_has_names_of_its_own_and_whole_sums() {
+    fn vendor_backends_have_unique_names_and_complete_sums() {
         let all = Backend::all(root());
         assert_eq!(all.iter().map(|row| row.name).collect::<HashSet<_>>().len(), all.len());
         for backend in backends(root()) {
             let wheels = backend.package.map_or(&[][..], |package| package.wheels);
             assert!(wheels.iter().all(|(_, sum)| sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit())));
-            let folder = root().join(backend.plugin.expect("it is an engine").folder);
+            let folder = root().join(backend.plugin.expect("every vendor backend has a plug-in").folder);
             assert!(folder.join("Cargo.lock").is_file(), "{}", folder.display());
         }
     }
 
     #[test]
-    fn a_plug_in_without_a_package_is_built_with_its_features_against_what_the_user_has() {
+    fn a_plug_in_without_a_package_is_built_with_its_features_against_the_users_library() {
         let entry: BackendEntry = serde_yaml::from_str(
             "{about: a, version: 11.4, plugin: {folder: chip, library: lib_chip, features: [big]}}",
         )
         .unwrap();
-        let backend = row("mychip", "chip", &entry);
+        let backend = to_backend("mychip", "chip", &entry);
         assert!(backend.package.is_none());
         let argv = backend.plugin.unwrap().command(Path::new("/checkout"), Path::new("/cache"), Path::new("/target"));
         let expected = "env cargo build --release --locked --manifest-path /checkout/vendors/mychip/chip/Cargo.toml \

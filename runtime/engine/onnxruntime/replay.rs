@@ -1,4 +1,5 @@
-//! Runs that are captured the first time and replayed from then on: their inputs and outputs stay where they are.
+//! Runs that are captured as a CUDA graph the first time and replayed afterwards, with inputs and outputs at fixed
+//! addresses.
 
 use std::any::Any;
 use std::fmt;
@@ -10,52 +11,54 @@ use ort::session::{IoBinding, Session};
 use ort::value::{DynTensor, DynTensorValueType, DynValue};
 
 use super::tensor::{dtype, element_type};
-use super::{copy, failed};
+use super::{copy, to_engine_error};
 use crate::engine::{DeviceTensor, EngineError, HeapMemory, LentMemory, Value};
 use crate::tensor::{Dim, Tensor, TensorSpec, byte_count};
 
-/// The provider's option that asks for it.
-pub(super) const GRAPH: &str = "enable_cuda_graph";
+/// The provider option that enables CUDA graphs.
+pub(super) const ENABLE_CUDA_GRAPH: &str = "enable_cuda_graph";
 
-/// Inputs and outputs on the device, for one shape of the inputs.
-pub(super) struct Replay {
+/// The captured run for one set of input shapes, with its inputs and outputs on the device.
+pub(super) struct CudaGraphRun {
     shapes: Vec<Vec<usize>>,
     inputs: Vec<DynTensor>,
-    /// The last run's outputs, which the next overwrites.
-    last: Vec<Weak<Replayed>>,
+    /// The outputs of the last run, which the next run overwrites.
+    last_outputs: Vec<Weak<ReplayOutput>>,
 }
 
-impl Replay {
-    /// Memory on the device for every input, bound; outputs are bound to memory that the session keeps.
+impl CudaGraphRun {
+    /// Allocates and binds device memory for every input, and binds the outputs to device memory that ONNX Runtime
+    /// allocates.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// When an allocation fails.
     pub(super) fn bind(
         session: &Session,
         binding: &mut IoBinding,
-        there: &MemoryInfo<'static>,
+        memory: &MemoryInfo<'static>,
         inputs: &[(&str, Value)],
         tensors: &[Tensor],
         outputs: &[ValueInfo],
     ) -> Result<Self, EngineError> {
-        let allocator = Allocator::new(session, there.clone()).map_err(|error| failed(&error))?;
+        let allocator = Allocator::new(session, memory.clone()).map_err(|error| to_engine_error(&error))?;
         let mut bound = Vec::new();
         for ((name, _), tensor) in inputs.iter().zip(tensors) {
             let dtype = element_type(tensor.dtype());
-            let made = DynTensor::new(&allocator, dtype, tensor.shape()).map_err(|error| failed(&error))?;
-            binding.bind_input(*name, &made).map_err(|error| failed(&error))?;
-            bound.push(made);
+            let input = DynTensor::new(&allocator, dtype, tensor.shape()).map_err(|error| to_engine_error(&error))?;
+            binding.bind_input(*name, &input).map_err(|error| to_engine_error(&error))?;
+            bound.push(input);
         }
         for output in outputs {
-            binding.bind_output_to_device(&output.name, there).map_err(|error| failed(&error))?;
+            binding.bind_output_to_device(&output.name, memory).map_err(|error| to_engine_error(&error))?;
         }
-        Ok(Replay { shapes: shapes(tensors), inputs: bound, last: Vec::new() })
+        Ok(CudaGraphRun { shapes: shapes(tensors), inputs: bound, last_outputs: Vec::new() })
     }
 
-    /// Fills the inputs and runs. Outputs of the run before that somebody still has are fetched first.
+    /// Copies the inputs to the device and runs the model. Outputs of the previous run that are still referenced are
+    /// fetched first, because this run overwrites them.
     ///
     /// # Errors
-    /// When inputs are of another shape, or copying or computing fails.
+    /// When the inputs have other shapes than the captured run, or copying or computing fails.
     pub(super) fn run(
         &mut self,
         session: &mut Session,
@@ -63,19 +66,21 @@ impl Replay {
         tensors: &[Tensor],
     ) -> Result<Vec<Value>, EngineError> {
         if self.shapes != shapes(tensors) {
-            return Err(EngineError::Failed(format!("`{GRAPH}` takes inputs of one shape only")));
+            return Err(EngineError::Failed(format!(
+                "`{ENABLE_CUDA_GRAPH}` requires inputs of the same shape in every step"
+            )));
         }
-        for output in self.last.drain(..).filter_map(|output| output.upgrade()) {
+        for output in self.last_outputs.drain(..).filter_map(|output| output.upgrade()) {
             output.to_host()?;
         }
-        for (tensor, there) in tensors.iter().zip(&mut self.inputs) {
-            copy::to_device(tensor.bytes(), there)?;
+        for (tensor, input) in tensors.iter().zip(&mut self.inputs) {
+            copy::to_device(tensor.bytes(), input)?;
         }
-        let values = session.run_binding(binding).map_err(|error| failed(&error))?;
-        let made = values.into_iter().map(|(name, value)| Replayed::new(name, value).map(Arc::new));
-        let made = made.collect::<Result<Vec<_>, _>>()?;
-        self.last = made.iter().map(Arc::downgrade).collect();
-        Ok(made.into_iter().map(|output| Value::Device(output)).collect())
+        let values = session.run_binding(binding).map_err(|error| to_engine_error(&error))?;
+        let outputs = values.into_iter().map(|(name, value)| ReplayOutput::new(name, value).map(Arc::new));
+        let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
+        self.last_outputs = outputs.iter().map(Arc::downgrade).collect();
+        Ok(outputs.into_iter().map(|output| Value::Device(output)).collect())
     }
 }
 
@@ -83,36 +88,37 @@ fn shapes(tensors: &[Tensor]) -> Vec<Vec<usize>> {
     tensors.iter().map(|tensor| tensor.shape().to_vec()).collect()
 }
 
-/// An output of a replayed run: on the device until it is asked for, or the next run is about to overwrite it.
-struct Replayed {
+/// An output of a replayed run. It stays on the device until the host fetches it, or until the next run is about to
+/// overwrite it.
+struct ReplayOutput {
     spec: TensorSpec,
-    output: Mutex<Lazy>,
+    output: Mutex<OutputLocation>,
 }
 
-enum Lazy {
-    There(DynTensor),
-    Here(Tensor),
+enum OutputLocation {
+    Device(DynTensor),
+    Host(Tensor),
 }
 
-impl Replayed {
+impl ReplayOutput {
     fn new(name: &str, value: DynValue) -> Result<Self, EngineError> {
-        let there = value.downcast::<DynTensorValueType>().map_err(|error| failed(&error))?;
-        let dims = there.shape().iter().map(|size| Dim::Fixed(usize::try_from(*size).unwrap_or(0))).collect();
-        let spec = TensorSpec { dims, dtype: dtype(name, *there.data_type())? };
-        Ok(Replayed { spec, output: Mutex::new(Lazy::There(there)) })
+        let tensor = value.downcast::<DynTensorValueType>().map_err(|error| to_engine_error(&error))?;
+        let dims = tensor.shape().iter().map(|size| Dim::Fixed(usize::try_from(*size).unwrap_or(0))).collect();
+        let spec = TensorSpec { dims, dtype: dtype(name, *tensor.data_type())? };
+        Ok(ReplayOutput { spec, output: Mutex::new(OutputLocation::Device(tensor)) })
     }
 
-    fn fetch(&self, there: &DynTensor) -> Result<Tensor, EngineError> {
+    fn fetch(&self, tensor: &DynTensor) -> Result<Tensor, EngineError> {
         let shape = self.spec.fixed_shape().unwrap_or_default();
         let bytes = byte_count(&shape, self.spec.dtype).ok_or(EngineError::OutOfMemory { bytes: u64::MAX })?;
         let mut memory = HeapMemory::zeroed(bytes)?;
-        copy::to_host(there, memory.bytes_mut())?;
+        copy::to_host(tensor, memory.bytes_mut())?;
         Tensor::from_memory(shape, self.spec.dtype, Arc::new(memory), 0)
             .map_err(|error| EngineError::Failed(error.to_string()))
     }
 }
 
-impl DeviceTensor for Replayed {
+impl DeviceTensor for ReplayOutput {
     fn spec(&self) -> TensorSpec {
         self.spec.clone()
     }
@@ -120,10 +126,10 @@ impl DeviceTensor for Replayed {
     fn to_host(&self) -> Result<Tensor, EngineError> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         let tensor = match &*output {
-            Lazy::Here(tensor) => return Ok(tensor.clone()),
-            Lazy::There(there) => self.fetch(there)?,
+            OutputLocation::Host(tensor) => return Ok(tensor.clone()),
+            OutputLocation::Device(tensor) => self.fetch(tensor)?,
         };
-        *output = Lazy::Here(tensor.clone());
+        *output = OutputLocation::Host(tensor.clone());
         Ok(tensor)
     }
 
@@ -132,7 +138,7 @@ impl DeviceTensor for Replayed {
     }
 }
 
-impl fmt::Debug for Replayed {
+impl fmt::Debug for ReplayOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of a replayed run", self.spec)
     }

@@ -1,4 +1,4 @@
-//! Tensors lent to ONNX Runtime and taken from it, both without a copy where the types are alike.
+//! Conversion of tensors to and from ONNX Runtime, without a copy where the element types have the same representation.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use bytemuck::{NoUninit, cast_slice};
 use flagperf_onnx::{Element, HostMemory};
 use half::{bf16, f16};
 use ort::session::SessionInputValue;
-use ort::value::{DynValue, PrimitiveTensorElementType, Tensor as Owned, TensorElementType, TensorRef, ValueType};
+use ort::value::{DynValue, PrimitiveTensorElementType, Tensor as OrtTensor, TensorElementType, TensorRef, ValueType};
 
 use crate::engine::EngineError;
 use crate::tensor::{DType, Tensor};
 
-/// A view of the tensor's own memory; truth values are copied.
-pub(super) fn lend(tensor: &Tensor) -> ort::Result<SessionInputValue<'_>> {
+/// Returns a view of the tensor's own memory; bool tensors are copied.
+pub(super) fn to_ort(tensor: &Tensor) -> ort::Result<SessionInputValue<'_>> {
     fn view<T: Element + PrimitiveTensorElementType + std::fmt::Debug>(
         tensor: &Tensor,
     ) -> ort::Result<SessionInputValue<'_>> {
@@ -29,25 +29,25 @@ pub(super) fn lend(tensor: &Tensor) -> ort::Result<SessionInputValue<'_>> {
         DType::I8 => view::<i8>(tensor),
         DType::U8 => view::<u8>(tensor),
         DType::Bool => {
-            let truths: Vec<bool> = tensor.bytes().iter().map(|byte| *byte != 0).collect();
-            Owned::from_array((tensor.shape(), truths.into_boxed_slice())).map(Into::into)
+            let bools: Vec<bool> = tensor.bytes().iter().map(|byte| *byte != 0).collect();
+            OrtTensor::from_array((tensor.shape(), bools.into_boxed_slice())).map(Into::into)
         }
     }
 }
 
-/// The tensor over ONNX Runtime's own memory.
-pub(super) fn take(name: &str, value: DynValue) -> Result<Tensor, EngineError> {
+/// Converts an output to a tensor over ONNX Runtime's own memory.
+pub(super) fn from_ort(name: &str, value: DynValue) -> Result<Tensor, EngineError> {
     let ValueType::Tensor { ty, shape, .. } = value.dtype() else {
-        return Err(EngineError::Failed(format!("output `{name}` is no tensor but {}", value.dtype())));
+        return Err(EngineError::Failed(format!("output `{name}` is not a tensor but {}", value.dtype())));
     };
     let dtype = dtype(name, *ty)?;
     let shape: Vec<usize> = shape.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
-    let failed = |error: &dyn std::fmt::Display| EngineError::Failed(format!("output `{name}`: {error}"));
+    let output_error = |error: &dyn std::fmt::Display| EngineError::Failed(format!("output `{name}`: {error}"));
     let memory = Arc::new(OutputMemory { value, dtype });
-    Tensor::from_memory(shape, dtype, memory, 0).map_err(|error| failed(&error))
+    Tensor::from_memory(shape, dtype, memory, 0).map_err(|error| output_error(&error))
 }
 
-/// Memory that ONNX Runtime gave an output.
+/// The memory of an output that ONNX Runtime allocated.
 struct OutputMemory {
     value: DynValue,
     dtype: DType,
@@ -72,9 +72,9 @@ impl HostMemory for OutputMemory {
     }
 }
 
-/// ONNX Runtime's type for one of ours.
-pub(super) fn element_type(ours: DType) -> TensorElementType {
-    match ours {
+/// Converts an element type to ONNX Runtime's.
+pub(super) fn element_type(dtype: DType) -> TensorElementType {
+    match dtype {
         DType::F64 => TensorElementType::Float64,
         DType::F32 => TensorElementType::Float32,
         DType::F16 => TensorElementType::Float16,
@@ -87,9 +87,9 @@ pub(super) fn element_type(ours: DType) -> TensorElementType {
     }
 }
 
-/// Our type for one of ONNX Runtime's.
-pub(super) fn dtype(name: &str, theirs: TensorElementType) -> Result<DType, EngineError> {
-    Ok(match theirs {
+/// Converts the element type of the input or output `name` from ONNX Runtime's.
+pub(super) fn dtype(name: &str, element_type: TensorElementType) -> Result<DType, EngineError> {
+    Ok(match element_type {
         TensorElementType::Float64 => DType::F64,
         TensorElementType::Float32 => DType::F32,
         TensorElementType::Float16 => DType::F16,
@@ -99,6 +99,10 @@ pub(super) fn dtype(name: &str, theirs: TensorElementType) -> Result<DType, Engi
         TensorElementType::Int8 => DType::I8,
         TensorElementType::Uint8 => DType::U8,
         TensorElementType::Bool => DType::Bool,
-        other => return Err(EngineError::Failed(format!("`{name}` is of type `{other}`, which flagperf has not"))),
+        other => {
+            let supported = DType::ALL.map(|dtype| dtype.name()).join(", ");
+            let reason = format!("`{name}` has the unsupported element type `{other}` (supported: {supported})");
+            return Err(EngineError::Failed(reason));
+        }
     })
 }

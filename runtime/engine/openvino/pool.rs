@@ -1,19 +1,19 @@
-//! Requests that are used again as soon as nobody needs what they computed: taken and given back in constant time, however
-//! many the host keeps.
+//! A pool of inference requests, which are reused as soon as their outputs are no longer referenced. Leasing and
+//! returning a request takes constant time, however many outputs the host keeps.
 //!
-//! Knows no library.
+//! Does not depend on OpenVINO.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Requests whose outputs are read where they lie. Whoever keeps more outputs gets copies: a request takes longer to make
-/// than most outputs to copy, and holds the memory of all its values.
+/// The number of requests whose outputs are used without a copy. The outputs of further requests are copied, because
+/// creating a request takes longer than copying most outputs, and each request holds the memory of all its values.
 const PINNED_MAX: usize = 8;
 
-/// Idle requests of one session.
+/// The idle requests of one session.
 pub(super) struct Pool<R> {
-    /// `None` when the session is gone.
+    /// `None` once the session has been dropped.
     idle: Mutex<Option<Vec<R>>>,
     pinned: AtomicUsize,
 }
@@ -25,7 +25,7 @@ impl<R> Default for Pool<R> {
 }
 
 impl<R> Pool<R> {
-    /// An idle request, or a new one when there is none.
+    /// Leases an idle request, or a new one from `make` when none is idle.
     ///
     /// # Errors
     /// Those of `make`.
@@ -35,7 +35,7 @@ impl<R> Pool<R> {
         Ok(Lease { request: Some(request), is_pinned: false, pool: Arc::clone(self) })
     }
 
-    /// Frees the idle requests, and from now on each one that is given back.
+    /// Frees the idle requests; requests returned later are freed immediately.
     pub(super) fn close(&self) {
         drop(self.idle().take());
     }
@@ -45,17 +45,17 @@ impl<R> Pool<R> {
     }
 }
 
-/// A request that somebody uses; dropping it gives it back.
+/// A request in use. Dropping the lease returns the request to the pool.
 pub(super) struct Lease<R> {
-    /// There until it is given back.
+    /// `Some` until the lease is dropped.
     request: Option<R>,
     is_pinned: bool,
     pool: Arc<Pool<R>>,
 }
 
 impl<R> Lease<R> {
-    /// Whether outputs may be read where they lie, which keeps the request from computing anything else: `false` when too
-    /// many are kept like that already.
+    /// Pins the request, so that its outputs can be used without a copy while it computes nothing else. Returns `false`
+    /// when `PINNED_MAX` requests are already pinned.
     pub(super) fn pin(&mut self) -> bool {
         if !self.is_pinned {
             let more = |pinned| (pinned < PINNED_MAX).then_some(pinned + 1);
@@ -69,13 +69,13 @@ impl<R> Deref for Lease<R> {
     type Target = R;
 
     fn deref(&self) -> &R {
-        self.request.as_ref().expect("there until the lease is dropped")
+        self.request.as_ref().expect("present until the lease is dropped")
     }
 }
 
 impl<R> DerefMut for Lease<R> {
     fn deref_mut(&mut self) -> &mut R {
-        self.request.as_mut().expect("there until the lease is dropped")
+        self.request.as_mut().expect("present until the lease is dropped")
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Leases a request; `made` counts those that were made.
+    /// Leases a request; `made` counts the requests created so far.
     fn lease(pool: &Arc<Pool<u32>>, made: &Cell<u32>) -> Lease<u32> {
         let make = || {
             made.set(made.get() + 1);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_pins_a_few_requests_and_no_more_are_made() {
+    fn keeping_outputs_pins_and_creates_only_a_few_requests() {
         let (pool, made) = (Arc::default(), Cell::new(0));
         let mut kept = Vec::new();
         for _ in 0..1_000 {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_given_back_is_used_again() {
+    fn a_returned_request_is_reused() {
         let (pool, made) = (Arc::default(), Cell::new(0));
         let (first, second) = (lease(&pool, &made), lease(&pool, &made));
         assert_eq!((*first, *second), (1, 2));

@@ -1,95 +1,97 @@
-//! Requests that compute one batch each, and their outputs, which stay theirs.
+//! Inference requests, each of which computes one batch and owns its outputs.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::api::{Outcome, Request};
+use super::api::{OpenVinoResult, Request};
+use super::classify_error;
 use super::pool::Lease;
 use super::tensor::HostTensor;
-use super::understood;
 use crate::engine::{DeviceTensor, EngineError, Value};
 use crate::tensor::{DType, HostMemory, Tensor, TensorSpec};
 
-/// A request and what it is at. Whoever has one of its outputs has a share of it, and it computes nothing else meanwhile.
-pub(super) struct Slot(Mutex<State>);
+/// An inference request shared by the session and its outputs. It computes nothing else while an output refers to it.
+pub(super) struct SharedRequest(Mutex<State>);
 
 struct State {
     request: Lease<Request>,
-    /// What it reads while it computes.
-    reads: Vec<Tensor>,
-    failed: Option<String>,
+    /// The inputs of the running computation; empty when none is running.
+    inputs_in_use: Vec<Tensor>,
+    /// The error of the last computation that was waited for.
+    error: Option<String>,
 }
 
-impl Slot {
-    /// A slot of its own request.
+impl SharedRequest {
+    /// Wraps a leased request.
     pub(super) fn new(request: Lease<Request>) -> Self {
-        Slot(Mutex::new(State { request, reads: Vec::new(), failed: None }))
+        SharedRequest(Mutex::new(State { request, inputs_in_use: Vec::new(), error: None }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Computes the inputs to the end.
-    pub(super) fn infer(&self, inputs: &[Tensor]) -> Outcome<()> {
+    /// Runs the model on the inputs, and waits until it has finished.
+    pub(super) fn infer(&self, inputs: &[Tensor]) -> OpenVinoResult<()> {
         let mut state = self.state();
         state.request.set_inputs(inputs)?;
         state.request.infer()
     }
 
-    /// Whether its outputs may be read where they lie; else they are copied when they are asked for.
+    /// Pins the request, so that its outputs can be used without a copy. Returns `false` when too many are pinned; the
+    /// outputs are then copied when the host fetches them.
     pub(super) fn pin(&self) -> bool {
         self.state().request.pin()
     }
 
-    /// Begins to compute the inputs, and keeps them until [`Slot::wait`].
-    pub(super) fn start(&self, inputs: Vec<Tensor>) -> Outcome<()> {
+    /// Starts running the model on the inputs, which are kept until [`SharedRequest::wait`].
+    pub(super) fn start(&self, inputs: Vec<Tensor>) -> OpenVinoResult<()> {
         let mut state = self.state();
-        state.failed = None;
+        state.error = None;
         state.request.set_inputs(&inputs)?;
         state.request.start()?;
-        state.reads = inputs;
+        state.inputs_in_use = inputs;
         Ok(())
     }
 
-    /// Waits until what was begun is computed.
-    pub(super) fn wait(&self) -> Outcome<()> {
+    /// Waits until the started computation has finished.
+    pub(super) fn wait(&self) -> OpenVinoResult<()> {
         let mut state = self.state();
-        if !state.reads.is_empty() {
-            state.failed = state.request.wait().err();
-            state.reads.clear();
+        if !state.inputs_in_use.is_empty() {
+            state.error = state.request.wait().err();
+            state.inputs_in_use.clear();
         }
-        state.failed.clone().map_or(Ok(()), Err)
+        state.error.clone().map_or(Ok(()), Err)
     }
 
-    /// The output at `index` of what was computed, in the request's own memory, with its shape and type.
-    fn computed(&self, index: usize) -> Outcome<(HostTensor, Vec<usize>, DType)> {
+    /// Returns the computed output at `index`, in the request's own memory, with its shape and type.
+    fn output(&self, index: usize) -> OpenVinoResult<(HostTensor, Vec<usize>, DType)> {
         let tensor = self.state().request.output(index)?;
         let (shape, dtype) = (tensor.shape()?, tensor.dtype()?);
         Ok((tensor, shape, dtype))
     }
 }
 
-/// The output at `index` of what was computed: where it lies, or a copy when too many are kept like that.
-pub(super) fn output(slot: &Arc<Slot>, index: usize) -> Outcome<Tensor> {
-    let (tensor, shape, dtype) = slot.computed(index)?;
-    let output = if slot.pin() {
-        Tensor::from_memory(shape, dtype, Arc::new(OutputMemory { tensor, _slot: Arc::clone(slot) }), 0)
+/// Returns the computed output at `index`: in the request's own memory, or as a copy when too many requests are pinned.
+pub(super) fn finished_output(request: &Arc<SharedRequest>, index: usize) -> OpenVinoResult<Tensor> {
+    let (tensor, shape, dtype) = request.output(index)?;
+    let output = if request.pin() {
+        Tensor::from_memory(shape, dtype, Arc::new(OutputMemory { tensor, _request: Arc::clone(request) }), 0)
     } else {
         Tensor::from_bytes(shape, dtype, tensor.bytes())
     };
     output.map_err(|error| error.to_string())
 }
 
-/// The output at `index` of what was begun, or is to be copied; `declared` is what the model says of it.
-pub(super) fn pending(slot: &Arc<Slot>, index: usize, declared: &TensorSpec) -> Value {
-    Value::Device(Arc::new(Pending { slot: Arc::clone(slot), index, declared: declared.clone() }))
+/// Returns the output at `index` of a computation that may still be running; `declared` is its spec in the model.
+pub(super) fn pending_output(request: &Arc<SharedRequest>, index: usize, declared: &TensorSpec) -> Value {
+    Value::Device(Arc::new(PendingOutput { request: Arc::clone(request), index, declared: declared.clone() }))
 }
 
 struct OutputMemory {
     tensor: HostTensor,
-    _slot: Arc<Slot>,
+    _request: Arc<SharedRequest>,
 }
 
 impl HostMemory for OutputMemory {
@@ -98,28 +100,28 @@ impl HostMemory for OutputMemory {
     }
 }
 
-/// An output that may not be computed yet, or is not copied yet.
-struct Pending {
-    slot: Arc<Slot>,
+/// An output that has not been copied yet, and may not have been computed yet.
+struct PendingOutput {
+    request: Arc<SharedRequest>,
     index: usize,
     declared: TensorSpec,
 }
 
-impl fmt::Debug for Pending {
+impl fmt::Debug for PendingOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "output {} of OpenVINO, {}", self.index, self.declared)
     }
 }
 
-impl DeviceTensor for Pending {
+impl DeviceTensor for PendingOutput {
     fn spec(&self) -> TensorSpec {
-        let computed = self.slot.wait().and_then(|()| self.slot.computed(self.index));
-        computed.map_or_else(|_| self.declared.clone(), |(_, shape, dtype)| TensorSpec::new(shape, dtype))
+        let output = self.request.wait().and_then(|()| self.request.output(self.index));
+        output.map_or_else(|_| self.declared.clone(), |(_, shape, dtype)| TensorSpec::new(shape, dtype))
     }
 
     fn to_host(&self) -> Result<Tensor, EngineError> {
-        let computed = self.slot.wait().and_then(|()| output(&self.slot, self.index));
-        computed.map_err(|said| understood(&said))
+        let output = self.request.wait().and_then(|()| finished_output(&self.request, self.index));
+        output.map_err(|message| classify_error(&message))
     }
 
     fn as_any(&self) -> &dyn Any {

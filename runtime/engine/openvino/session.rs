@@ -1,4 +1,4 @@
-//! A loaded model in OpenVINO.
+//! A model loaded by OpenVINO.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,31 +7,32 @@ use std::sync::Arc;
 use flagperf_onnx::{Graph, ValueInfo};
 use memmap2::Mmap;
 
-use super::api::{Compiled, Core, Outcome, Port, Request};
-use super::options::{PRECISION, Settings, THREADS};
+use super::api::{CompiledModel, Core, OpenVinoResult, Port, Request};
+use super::options::{OpenVinoOptions, PRECISION, THREADS};
 use super::pool::Pool;
-use super::request::{Slot, output, pending};
-use super::tensor::{HostTensor, ours};
-use super::{library, plain, understood};
+use super::request::{SharedRequest, finished_output, pending_output};
+use super::tensor::{HostTensor, dtype_of};
+use super::{classify_error, library, strip_source_locations};
 use crate::engine::{EngineError, LentMemory, Session, Value, check_inputs};
 use crate::tensor::{DType, Dim, Tensor, TensorSpec};
 
-/// What is loaded.
+/// The file that a session is loaded from.
 #[derive(Clone, Copy)]
-pub(super) enum Source<'a> {
-    /// A file that OpenVINO reads and compiles; of an ONNX file, what we read in it.
-    Model { path: &'a Path, graph: Option<&'a Graph> },
-    /// A compiled model that it exported.
+pub(super) enum ModelSource<'a> {
+    /// A model file that OpenVINO reads and compiles; `graph` is the parsed graph of an ONNX file.
+    File { path: &'a Path, graph: Option<&'a Graph> },
+    /// A compiled model that OpenVINO exported.
     Exported(&'a Path),
 }
 
-/// A session: inputs are views, outputs are the memory of the request that computed them, or copies when many are kept.
+/// A session. Inputs are views; outputs lie in the memory of the request that computed them, or are copies when many
+/// are kept.
 pub(super) struct OpenVinoSession {
-    compiled: Compiled,
+    compiled: CompiledModel,
     requests: Arc<Pool<Request>>,
-    /// Begun since the last sync; with one batch at a time, none.
-    under_way: Vec<Arc<Slot>>,
-    side_by_side: bool,
+    /// The requests started since the last sync; always empty when batches run one at a time.
+    in_flight: Vec<Arc<SharedRequest>>,
+    concurrent_batches: bool,
     inputs: Vec<ValueInfo>,
     outputs: Vec<ValueInfo>,
     device: String,
@@ -39,166 +40,172 @@ pub(super) struct OpenVinoSession {
 }
 
 impl OpenVinoSession {
-    /// Loads a file, with any number of rows.
+    /// Loads a file for any number of rows.
     ///
     /// # Errors
-    /// When the library, the device, a property or the file cannot be used, or OpenVINO would compute elsewhere or in
-    /// another type than was asked for.
-    pub(super) fn load(source: Source<'_>, settings: &Settings<'_>) -> Result<Self, EngineError> {
-        let core = Core::new(&library::open(settings.library.as_deref())?).map_err(|said| understood(&said))?;
+    /// When the library, the device, a property or the file cannot be used, or OpenVINO would compute on another device
+    /// or in another type than requested.
+    pub(super) fn load(source: ModelSource<'_>, settings: &OpenVinoOptions<'_>) -> Result<Self, EngineError> {
+        let core =
+            Core::new(&library::open(settings.library.as_deref())?).map_err(|message| classify_error(&message))?;
         let name = device_name(&core, settings)?;
         let compiled = compile(&core, source, settings)?;
-        let placed = placed(&compiled, settings)?;
-        let device = format!("{} {}", settings.device.to_lowercase(), name.unwrap_or(placed));
-        // A device that has no threads of the processor does not know the property.
+        let devices = check_placement(&compiled, settings)?;
+        let device = format!("{} {}", settings.device.to_lowercase(), name.unwrap_or(devices));
+        // Devices that use no CPU threads do not have this property.
         let threads = compiled.property(THREADS).ok().and_then(|threads| threads.parse().ok()).unwrap_or(0);
-        let infos = |ports: Outcome<Vec<Port>>| ports?.iter().map(info).collect::<Outcome<Vec<_>>>();
-        let inputs = infos(compiled.inputs()).map_err(|said| understood(&said))?;
-        let outputs = infos(compiled.outputs()).map_err(|said| understood(&said))?;
+        let infos =
+            |ports: OpenVinoResult<Vec<Port>>| ports?.iter().map(value_info).collect::<OpenVinoResult<Vec<_>>>();
+        let inputs = infos(compiled.inputs()).map_err(|message| classify_error(&message))?;
+        let outputs = infos(compiled.outputs()).map_err(|message| classify_error(&message))?;
         let (inputs, outputs) = match source {
-            Source::Model { graph: Some(graph), .. } => {
-                (declared(&graph.inputs, &inputs)?, declared(&graph.outputs, &outputs)?)
+            ModelSource::File { graph: Some(graph), .. } => {
+                (match_declared(&graph.inputs, &inputs)?, match_declared(&graph.outputs, &outputs)?)
             }
             _ => (inputs, outputs),
         };
-        if let (Source::Model { path, .. }, Some(folder)) = (source, &settings.export) {
+        if let (ModelSource::File { path, .. }, Some(folder)) = (source, &settings.export) {
             export(&compiled, path, folder)?;
         }
-        let (requests, under_way, side_by_side) = (Arc::default(), Vec::new(), settings.side_by_side);
-        Ok(OpenVinoSession { compiled, requests, under_way, side_by_side, inputs, outputs, device, threads })
+        let (requests, in_flight, concurrent_batches) = (Arc::default(), Vec::new(), settings.concurrent_batches);
+        Ok(OpenVinoSession { compiled, requests, in_flight, concurrent_batches, inputs, outputs, device, threads })
     }
 
-    fn compute(&mut self, tensors: Vec<Tensor>) -> Outcome<Vec<Value>> {
-        let slot = Arc::new(Slot::new(self.requests.lease(|| self.compiled.request())?));
+    fn compute(&mut self, tensors: Vec<Tensor>) -> OpenVinoResult<Vec<Value>> {
+        let request = Arc::new(SharedRequest::new(self.requests.lease(|| self.compiled.request())?));
         let each = self.outputs.iter().enumerate();
-        if self.side_by_side && !tensors.is_empty() {
-            slot.start(tensors)?;
-            let outputs = each.map(|(index, info)| pending(&slot, index, &info.spec)).collect();
-            self.under_way.push(slot);
+        if self.concurrent_batches && !tensors.is_empty() {
+            request.start(tensors)?;
+            let outputs = each.map(|(index, info)| pending_output(&request, index, &info.spec)).collect();
+            self.in_flight.push(request);
             return Ok(outputs);
         }
-        slot.infer(&tensors)?;
-        if slot.pin() {
-            return each.map(|(index, _)| output(&slot, index).map(Value::Host)).collect();
+        request.infer(&tensors)?;
+        if request.pin() {
+            return each.map(|(index, _)| finished_output(&request, index).map(Value::Host)).collect();
         }
-        // Copying is no part of computing: it waits until the output is asked for.
-        Ok(each.map(|(index, info)| pending(&slot, index, &info.spec)).collect())
+        // Copying is not part of the computation, so it is deferred until the host fetches the output.
+        Ok(each.map(|(index, info)| pending_output(&request, index, &info.spec)).collect())
     }
 }
 
 impl Drop for OpenVinoSession {
-    /// What is under way reads weights that an imported model has mapped.
+    /// Waits for the running computations, which read the mapped weights of an imported model.
     fn drop(&mut self) {
-        self.under_way.drain(..).for_each(|slot| _ = slot.wait());
+        self.in_flight.drain(..).for_each(|request| _ = request.wait());
         self.requests.close();
     }
 }
 
-/// The device's own name; refuses a device that is not there, or lacks the type. One over others has none.
-fn device_name(core: &Core, settings: &Settings<'_>) -> Result<Option<String>, EngineError> {
-    if settings.is_over_others() {
+/// Checks that the device exists and supports the type, and returns the device's own name; `None` for a virtual device.
+fn device_name(core: &Core, settings: &OpenVinoOptions<'_>) -> Result<Option<String>, EngineError> {
+    if settings.is_virtual_device() {
         return Ok(None);
     }
-    let ask = |key| {
-        core.property(settings.device, key).map_err(|said| {
-            let has = core.devices().map_or_else(|_| String::new(), |devices| devices.join(", "));
-            settings.refuse_device(format!("`{}` cannot be used: {} (there is: {has})", settings.device, plain(&said)))
+    let read = |key| {
+        core.property(settings.device, key).map_err(|message| {
+            let available = core.devices().map_or_else(|_| String::new(), |devices| devices.join(", "));
+            let (device, cause) = (settings.device, strip_source_locations(&message));
+            settings.device_error(format!("`{device}` cannot be used: {cause} (available: {available})"))
         })
     };
-    let word = if settings.precision == DType::F16 { "FP16" } else { "FP32" };
-    let has = ask("OPTIMIZATION_CAPABILITIES")?;
-    if !has.split_whitespace().any(|capability| capability == word) {
-        let has = format!("on `{}`: {}", settings.device, has.to_lowercase().replace("fp", "f"));
-        return Err(EngineError::Precision { engine: "openvino", asked: settings.precision, has });
+    let capability = if settings.precision == DType::F16 { "FP16" } else { "FP32" };
+    let capabilities = read("OPTIMIZATION_CAPABILITIES")?;
+    if !capabilities.split_whitespace().any(|word| word == capability) {
+        let supported = format!("on `{}`: {}", settings.device, capabilities.to_lowercase().replace("fp", "f"));
+        return Err(EngineError::Precision { engine: "openvino", requested: settings.precision, supported });
     }
-    ask("FULL_DEVICE_NAME").map(Some)
+    read("FULL_DEVICE_NAME").map(Some)
 }
 
-fn compile(core: &Core, source: Source<'_>, settings: &Settings<'_>) -> Result<Compiled, EngineError> {
+fn compile(core: &Core, source: ModelSource<'_>, settings: &OpenVinoOptions<'_>) -> Result<CompiledModel, EngineError> {
     let properties: Vec<_> = settings.properties.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    let refused = |path: &Path, said: &str| settings.refuse_property(said).unwrap_or_else(|| at(path, said));
+    let compile_error =
+        |path: &Path, message: &str| settings.property_error(message).unwrap_or_else(|| error_at(path, message));
     match source {
-        Source::Model { path, .. } => {
-            let model = core.read(path).map_err(|said| at(path, &said))?;
-            core.compile(&model, settings.device, &properties).map_err(|said| refused(path, &said))
+        ModelSource::File { path, .. } => {
+            let model = core.read(path).map_err(|message| error_at(path, &message))?;
+            core.compile(&model, settings.device, &properties).map_err(|message| compile_error(path, &message))
         }
-        Source::Exported(path) => {
+        ModelSource::Exported(path) => {
             for property in properties {
-                core.set(settings.device, property).map_err(|said| refused(path, &said))?;
+                core.set(settings.device, property).map_err(|message| compile_error(path, &message))?;
             }
-            // SAFETY: a file that somebody else cuts off meanwhile ends the process; that is every mapped file's risk.
+            // SAFETY: truncating the file while it is mapped ends the process, a risk of every mapped file.
             let blob = File::open(path).and_then(|file| unsafe { Mmap::map(&file) });
             let blob = blob.map_err(|error| EngineError::Failed(format!("`{}`: {error}", path.display())))?;
-            core.import(blob, settings.device).map_err(|said| at(path, &said))
+            core.import(blob, settings.device).map_err(|message| error_at(path, &message))
         }
     }
 }
 
-/// Writes the compiled model of a file to a folder: `resnet50.onnx` becomes `resnet50.blob`.
-fn export(compiled: &Compiled, model: &Path, folder: &Path) -> Result<(), EngineError> {
-    let unwritten = |error: std::io::Error| EngineError::Failed(format!("`{}`: {error}", folder.display()));
-    std::fs::create_dir_all(folder).map_err(unwritten)?;
+/// Writes the compiled model to a folder, under the name of the model's file: `resnet50.onnx` becomes `resnet50.blob`.
+fn export(compiled: &CompiledModel, model: &Path, folder: &Path) -> Result<(), EngineError> {
+    let folder_error = |error: std::io::Error| EngineError::Failed(format!("`{}`: {error}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(folder_error)?;
     let path = folder.join(model.with_extension("blob").file_name().unwrap_or_default());
-    compiled.export(&path).map_err(|said| at(&path, &said))
+    compiled.export(&path).map_err(|message| error_at(&path, &message))
 }
 
-/// The devices that it runs on; refuses a model that computes elsewhere or in another type than was asked for.
-fn placed(compiled: &Compiled, settings: &Settings<'_>) -> Result<String, EngineError> {
-    let ask = |key| compiled.property(key).map_err(|said| understood(&said));
-    let devices = ask("EXECUTION_DEVICES")?;
-    let other = |device: &str| !device.starts_with(settings.device);
-    if !settings.is_over_others() && devices.split_whitespace().any(other) {
-        return Err(settings.refuse_device(format!("the model would run on `{devices}`, not on `{}`", settings.device)));
+/// Checks that the compiled model computes on the requested device and in the requested type, and returns the devices.
+fn check_placement(compiled: &CompiledModel, settings: &OpenVinoOptions<'_>) -> Result<String, EngineError> {
+    let read = |key| compiled.property(key).map_err(|message| classify_error(&message));
+    let devices = read("EXECUTION_DEVICES")?;
+    let is_other = |device: &str| !device.starts_with(settings.device);
+    if !settings.is_virtual_device() && devices.split_whitespace().any(is_other) {
+        return Err(settings.device_error(format!("the model would run on `{devices}`, not on `{}`", settings.device)));
     }
-    let each = if settings.is_over_others() {
-        precisions(&ask("DEVICE_PROPERTIES")?).into_iter().map(str::to_owned).collect()
+    let actual = if settings.is_virtual_device() {
+        device_precisions(&read("DEVICE_PROPERTIES")?).into_iter().map(str::to_owned).collect()
     } else {
-        vec![ask(PRECISION)?]
+        vec![read(PRECISION)?]
     };
-    let asked = settings.precision.to_string();
-    if each.is_empty() || each.iter().any(|real| *real != asked) {
-        let (device, real) = (settings.device, each.join(", "));
-        let reason = format!("`{device}` would compute in `{real}`, it was to compute in `{asked}`");
+    let requested = settings.precision.to_string();
+    if actual.is_empty() || actual.iter().any(|precision| *precision != requested) {
+        let (device, actual) = (settings.device, actual.join(", "));
+        let reason = format!("`{device}` would compute in `{actual}`, not in `{requested}`");
         return Err(EngineError::Failed(reason));
     }
     Ok(devices)
 }
 
-/// The type of each device in what a device over others says of them: `{CPU:{..,INFERENCE_PRECISION_HINT:f32,..}}`.
-fn precisions(properties: &str) -> Vec<&str> {
+/// Extracts the type of each device from the properties of a virtual device:
+/// `{CPU:{..,INFERENCE_PRECISION_HINT:f32,..}}`.
+fn device_precisions(properties: &str) -> Vec<&str> {
     let values = properties.split(PRECISION).skip(1).filter_map(|rest| rest.strip_prefix(':'));
     values.filter_map(|rest| rest.split([',', '}']).next()).collect()
 }
 
-/// An error about a file.
-fn at(path: &Path, said: &str) -> EngineError {
-    match understood(said) {
+/// Converts OpenVINO's message to an error that contains the file's path.
+fn error_at(path: &Path, message: &str) -> EngineError {
+    match classify_error(message) {
         EngineError::Failed(reason) => EngineError::Failed(format!("`{}`: {reason}", path.display())),
         other => other,
     }
 }
 
-/// What an input or output is, as the compiled model tells it.
-fn info(port: &Port) -> Outcome<ValueInfo> {
+/// Converts the description of an input or output of the compiled model.
+fn value_info(port: &Port) -> OpenVinoResult<ValueInfo> {
     let name = port.name()?;
-    let dims = port.dims()?.ok_or_else(|| format!("`{name}` has an open number of dimensions"))?;
+    let dims = port.dims()?.ok_or_else(|| format!("`{name}` has an unknown number of dimensions"))?;
     let dims = dims.into_iter().map(|size| size.map_or(Dim::Unknown, Dim::Fixed)).collect();
-    Ok(ValueInfo { spec: TensorSpec { dims, dtype: ours(port.element_type()?)? }, name })
+    Ok(ValueInfo { spec: TensorSpec { dims, dtype: dtype_of(port.element_type()?)? }, name })
 }
 
-/// What the file says of its inputs or outputs: OpenVINO forgets names of dimensions and renames values.
-fn declared(file: &[ValueInfo], compiled: &[ValueInfo]) -> Result<Vec<ValueInfo>, EngineError> {
-    let alike = |(file, compiled): (&ValueInfo, &ValueInfo)| {
+/// Checks that the compiled inputs or outputs match the file's, and returns the file's: OpenVINO drops the names of
+/// dimensions and renames values.
+fn match_declared(file: &[ValueInfo], compiled: &[ValueInfo]) -> Result<Vec<ValueInfo>, EngineError> {
+    let matches = |(file, compiled): (&ValueInfo, &ValueInfo)| {
         file.spec.dtype == compiled.spec.dtype && file.spec.dims.len() == compiled.spec.dims.len()
     };
-    if file.len() == compiled.len() && file.iter().zip(compiled).all(alike) {
+    if file.len() == compiled.len() && file.iter().zip(compiled).all(matches) {
         return Ok(file.to_vec());
     }
     let list = |infos: &[ValueInfo]| {
         infos.iter().map(|info| format!("`{}` {}", info.name, info.spec)).collect::<Vec<_>>().join(", ")
     };
     let (file, compiled) = (list(file), list(compiled));
-    Err(EngineError::Failed(format!("OpenVINO made {compiled} of the model's {file}")))
+    Err(EngineError::Failed(format!("OpenVINO compiled {compiled}, but the model declares {file}")))
 }
 
 impl Session for OpenVinoSession {
@@ -218,12 +225,12 @@ impl Session for OpenVinoSession {
     fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.inputs, inputs)?;
         let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
-        self.compute(tensors).map_err(|said| understood(&said))
+        self.compute(tensors).map_err(|message| classify_error(&message))
     }
 
     fn sync(&mut self) -> Result<(), EngineError> {
-        let waited: Vec<Outcome<()>> = self.under_way.drain(..).map(|slot| slot.wait()).collect();
-        waited.into_iter().collect::<Outcome<()>>().map_err(|said| understood(&said))
+        let results: Vec<OpenVinoResult<()>> = self.in_flight.drain(..).map(|request| request.wait()).collect();
+        results.into_iter().collect::<OpenVinoResult<()>>().map_err(|message| classify_error(&message))
     }
 
     fn device(&self) -> String {
@@ -240,21 +247,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_type_of_every_device_is_read() {
-        let said =
+    fn the_precision_of_every_device_is_extracted() {
+        let message =
             "{CPU:{A:1,INFERENCE_PRECISION_HINT:f32,B:INFERENCE_PRECISION_HINT C},GPU:{INFERENCE_PRECISION_HINT:f16}}";
-        assert_eq!(precisions(said), ["f32", "f16"]);
-        assert!(precisions("{}").is_empty());
+        assert_eq!(device_precisions(message), ["f32", "f16"]);
+        assert!(device_precisions("{}").is_empty());
     }
 
     #[test]
-    fn inputs_that_openvino_made_something_else_of_are_refused() {
+    fn compiled_inputs_that_differ_from_the_files_are_rejected() {
         let info = |name: &str, spec: &str| ValueInfo { name: name.to_owned(), spec: spec.parse().unwrap() };
         let file = [info("x", "N,3,f32")];
-        assert_eq!(declared(&file, &[info("x/renamed", "?,3,f32")]).unwrap(), file);
+        assert_eq!(match_declared(&file, &[info("x/renamed", "?,3,f32")]).unwrap(), file);
         for other in [&[info("x", "?,3,f16")][..], &[info("x", "?,3,1,f32")], &[]] {
-            let error = declared(&file, other).unwrap_err().to_string();
-            assert!(error.ends_with("of the model's `x` N,3,f32"), "{error}");
+            let error = match_declared(&file, other).unwrap_err().to_string();
+            assert!(error.ends_with(", but the model declares `x` N,3,f32"), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tensors of OpenVINO: over our memory, or with memory of their own that others read and write.
+//! OpenVINO's tensors in host memory: views of the host's memory, or memory that OpenVINO allocates.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -7,7 +7,7 @@ use std::slice;
 use flagperf_onnx::HostMemory;
 use openvino_sys::{self as sys, ov_element_type_e};
 
-use super::api::{Outcome, checked};
+use super::api::{OpenVinoResult, check_status};
 use crate::engine::LentMemory;
 use crate::tensor::{DType, Tensor};
 
@@ -16,82 +16,82 @@ pub(super) struct HostTensor {
     raw: *mut sys::ov_tensor_t,
 }
 
-// SAFETY: OpenVINO's tensors belong to no thread.
+// SAFETY: OpenVINO's tensors are not bound to a thread.
 unsafe impl Send for HostTensor {}
-// SAFETY: through a shared reference a tensor is only read.
+// SAFETY: a shared reference only allows reading the tensor.
 unsafe impl Sync for HostTensor {}
 
 impl Drop for HostTensor {
     fn drop(&mut self) {
-        // SAFETY: made by the library, freed once.
+        // SAFETY: the library created the tensor, and it is freed once.
         unsafe { sys::ov_tensor_free(self.raw) }
     }
 }
 
 impl HostTensor {
-    /// Takes over what the library gave.
+    /// Takes ownership of a tensor that the library returned.
     pub(super) fn from_raw(raw: *mut sys::ov_tensor_t) -> Self {
         HostTensor { raw }
     }
 
-    /// A view of a tensor of ours, which the caller keeps as long as OpenVINO may read it.
-    pub(super) fn over(tensor: &Tensor) -> Outcome<Self> {
+    /// Creates a view of `tensor`, which the caller keeps alive as long as OpenVINO may read it.
+    pub(super) fn over(tensor: &Tensor) -> OpenVinoResult<Self> {
         let mut dims = dims(tensor.shape());
         let memory = tensor.bytes().as_ptr().cast_mut().cast::<c_void>();
         let mut raw = ptr::null_mut();
-        // SAFETY: the memory holds as many elements as the shape says, and inputs are only read.
-        checked(unsafe {
-            sys::ov_tensor_create_from_host_ptr(theirs(tensor.dtype()), shape(&mut dims), memory, &mut raw)
+        // SAFETY: the memory holds all elements of the shape, and OpenVINO only reads inputs.
+        check_status(unsafe {
+            sys::ov_tensor_create_from_host_ptr(element_type(tensor.dtype()), shape(&mut dims), memory, &mut raw)
         })?;
         Ok(HostTensor { raw })
     }
 
-    /// `bytes` of zeros that OpenVINO allocates, aligned as it likes them.
-    pub(super) fn zeroed(bytes: usize) -> Outcome<Self> {
+    /// Allocates `bytes` zero bytes through OpenVINO, with OpenVINO's preferred alignment.
+    pub(super) fn zeroed(bytes: usize) -> OpenVinoResult<Self> {
         let mut dims = dims(&[bytes]);
         let mut raw = ptr::null_mut();
-        // SAFETY: the shape lives through the call.
-        checked(unsafe { sys::ov_tensor_create(ov_element_type_e::U8, shape(&mut dims), &mut raw) })?;
+        // SAFETY: the shape outlives the call.
+        check_status(unsafe { sys::ov_tensor_create(ov_element_type_e::U8, shape(&mut dims), &mut raw) })?;
         let tensor = HostTensor { raw };
-        // SAFETY: the tensor has as many bytes, and nobody else has seen them.
+        // SAFETY: the tensor has `bytes` bytes, and nothing else refers to it yet.
         unsafe { ptr::write_bytes(tensor.data(), 0, bytes) };
         Ok(tensor)
     }
 
-    /// For calls that take a tensor.
+    /// The raw pointer, for calls of the C interface.
     pub(super) fn as_ptr(&self) -> *const sys::ov_tensor_t {
         self.raw
     }
 
-    /// Its shape.
-    pub(super) fn shape(&self) -> Outcome<Vec<usize>> {
-        let mut given = sys::ov_shape_t { rank: 0, dims: ptr::null_mut() };
-        // SAFETY: the place for the result is ours.
-        checked(unsafe { sys::ov_tensor_get_shape(self.raw, &mut given) })?;
-        let sizes = match usize::try_from(given.rank) {
+    /// Returns the shape.
+    pub(super) fn shape(&self) -> OpenVinoResult<Vec<usize>> {
+        let mut shape = sys::ov_shape_t { rank: 0, dims: ptr::null_mut() };
+        // SAFETY: the out-pointer is valid.
+        check_status(unsafe { sys::ov_tensor_get_shape(self.raw, &mut shape) })?;
+        let sizes = match usize::try_from(shape.rank) {
             Ok(rank) if rank > 0 => {
-                // SAFETY: the library gave `rank` sizes.
-                let sizes = unsafe { slice::from_raw_parts(given.dims, rank) };
+                // SAFETY: the library returned `rank` sizes.
+                let sizes = unsafe { slice::from_raw_parts(shape.dims, rank) };
                 sizes.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect()
             }
             _ => Vec::new(),
         };
-        // SAFETY: what the library filled above is freed once.
-        checked(unsafe { sys::ov_shape_free(&mut given) })?;
+        // SAFETY: the library filled the shape above, and it is freed once.
+        check_status(unsafe { sys::ov_shape_free(&mut shape) })?;
         Ok(sizes)
     }
 
-    /// Our type for its elements.
-    pub(super) fn dtype(&self) -> Outcome<DType> {
-        let mut given = ov_element_type_e::DYNAMIC;
-        // SAFETY: the place for the result is ours.
-        checked(unsafe { sys::ov_tensor_get_element_type(self.raw, &mut given) })?;
-        ours(given)
+    /// Returns the element type.
+    pub(super) fn dtype(&self) -> OpenVinoResult<DType> {
+        let mut element_type = ov_element_type_e::DYNAMIC;
+        // SAFETY: the out-pointer is valid.
+        check_status(unsafe { sys::ov_tensor_get_element_type(self.raw, &mut element_type) })?;
+        dtype_of(element_type)
     }
 
     fn data(&self) -> *mut u8 {
         let mut data = ptr::null_mut();
-        // SAFETY: the place for the result is ours. On failure it stays null, and so does the size.
+        // SAFETY: the out-pointer is valid. When the call fails, the pointer stays null, and `size` returns 0.
         unsafe { sys::ov_tensor_data(self.raw, &mut data) };
         data.cast()
     }
@@ -108,7 +108,7 @@ impl HostMemory for HostTensor {
     fn bytes(&self) -> &[u8] {
         match (self.data(), self.size()) {
             (data, size) if data.is_null() || size == 0 => &[],
-            // SAFETY: the tensor has `size` bytes there as long as it lives, and nobody writes to them while it is read.
+            // SAFETY: the tensor owns `size` bytes at `data` while it lives, and nothing writes to them during a read.
             (data, size) => unsafe { slice::from_raw_parts(data, size) },
         }
     }
@@ -118,7 +118,7 @@ impl LentMemory for HostTensor {
     fn bytes_mut(&mut self) -> &mut [u8] {
         match (self.data(), self.size()) {
             (data, size) if data.is_null() || size == 0 => &mut [],
-            // SAFETY: as above, and the reference is the only one.
+            // SAFETY: as above, and the reference is exclusive.
             (data, size) => unsafe { slice::from_raw_parts_mut(data, size) },
         }
     }
@@ -132,7 +132,7 @@ fn shape(dims: &mut [i64]) -> sys::ov_shape_t {
     sys::ov_shape_t { rank: dims.len() as i64, dims: dims.as_mut_ptr() }
 }
 
-fn theirs(dtype: DType) -> ov_element_type_e {
+fn element_type(dtype: DType) -> ov_element_type_e {
     match dtype {
         DType::F64 => ov_element_type_e::F64,
         DType::F32 => ov_element_type_e::F32,
@@ -146,9 +146,9 @@ fn theirs(dtype: DType) -> ov_element_type_e {
     }
 }
 
-/// Our type for one of OpenVINO's.
-pub(super) fn ours(theirs: ov_element_type_e) -> Outcome<DType> {
-    Ok(match theirs {
+/// Converts an element type from OpenVINO's.
+pub(super) fn dtype_of(element_type: ov_element_type_e) -> OpenVinoResult<DType> {
+    Ok(match element_type {
         ov_element_type_e::F64 => DType::F64,
         ov_element_type_e::F32 => DType::F32,
         ov_element_type_e::F16 => DType::F16,
@@ -158,6 +158,9 @@ pub(super) fn ours(theirs: ov_element_type_e) -> Outcome<DType> {
         ov_element_type_e::I8 => DType::I8,
         ov_element_type_e::U8 => DType::U8,
         ov_element_type_e::OV_BOOLEAN => DType::Bool,
-        other => return Err(format!("elements of type `{other:?}`, which flagperf has not")),
+        other => {
+            let supported = DType::ALL.map(|dtype| dtype.name()).join(", ");
+            return Err(format!("unsupported element type `{other:?}` (supported: {supported})"));
+        }
     })
 }

@@ -1,4 +1,4 @@
-//! Calls into a plug-in's session: one at a time, each with its error.
+//! Calls into a plug-in's session: one at a time, each followed by a check of its status.
 
 use std::ffi::{CStr, CString, c_char};
 use std::path::Path;
@@ -12,183 +12,200 @@ use flagperf_plugin::abi::{
 };
 use tempfile::TempDir;
 
-use super::library::Library;
+use super::library::PluginLibrary;
 use crate::engine::{EngineError, Unavailable};
 use crate::tensor::DType;
 
-/// More inputs or outputs than a model has.
+/// The largest accepted number of inputs or outputs; no model has as many.
 const VALUES_MAX: u32 = 4096;
 
-/// A session of a plug-in; unloaded when the last of its tensors and buffers is gone.
+/// A loaded session of a plug-in. It is unloaded when the last of its tensors and buffers has been dropped.
 #[derive(Debug)]
-pub(super) struct Handle {
-    pub(super) library: &'static Library,
+pub(super) struct SessionHandle {
+    pub(super) library: &'static PluginLibrary,
     session: NonNull<FlagperfSession>,
-    calls: Mutex<Calls>,
-    /// The file that the host wrote for it.
+    state: Mutex<CallState>,
+    /// The folder of a model file that the host wrote for this session.
     _folder: Option<TempDir>,
 }
 
-// SAFETY: a plug-in takes calls from any thread as long as they do not overlap; the mutex sees to that.
-unsafe impl Send for Handle {}
+// SAFETY: a plug-in accepts calls from any thread as long as they do not overlap; the mutex ensures that.
+unsafe impl Send for SessionHandle {}
 // SAFETY: as above.
-unsafe impl Sync for Handle {}
+unsafe impl Sync for SessionHandle {}
 
-/// What the calls of a session have to know of each other.
+/// The state shared by the calls of one session.
 #[derive(Debug, Default)]
-struct Calls {
-    /// Something was submitted and not waited for.
-    under_way: bool,
+struct CallState {
+    /// Whether work was submitted since the last synchronisation.
+    is_pending: bool,
 }
 
-impl Handle {
-    /// Loads a model to compute in `asked`; `load` says the same to the plug-in.
+impl SessionHandle {
+    /// Loads a model. `precision` is the type to compute in, for messages; `load` contains it for the plug-in.
     pub(super) fn load(
-        library: &'static Library,
+        library: &'static PluginLibrary,
         load: &FlagperfLoad,
-        asked: DType,
+        precision: DType,
         folder: Option<TempDir>,
     ) -> Result<Self, EngineError> {
         let function = library.table.load.expect("the table was checked");
         let mut session = null_mut();
-        // SAFETY: the struct, its texts and the place of the session live as long as the call.
+        // SAFETY: the struct, its texts and the location of the session live as long as the call.
         let status = unsafe { function(load, &raw mut session) };
         if status == FLAGPERF_LACKS_PRECISION {
-            let has = message(library).unwrap_or_default();
-            return Err(EngineError::Precision { engine: library.name, asked, has });
+            let supported = last_error_message(library).unwrap_or_default();
+            return Err(EngineError::Precision { engine: library.name, requested: precision, supported });
         }
-        result(library, status)?;
-        let session = NonNull::new(session).ok_or_else(|| malformed(library, "gave no session and no error"))?;
-        Ok(Handle { library, session, calls: Mutex::default(), _folder: folder })
+        check_status(library, status)?;
+        let session =
+            NonNull::new(session).ok_or_else(|| interface_error(library, "returned neither a session nor an error"))?;
+        Ok(SessionHandle { library, session, state: Mutex::default(), _folder: folder })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CallState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call that may fail.
+    /// Makes a call that may fail.
     pub(super) fn call(
         &self,
         call: impl FnOnce(&FlagperfPlugin, *mut FlagperfSession) -> FlagperfStatus,
     ) -> Result<(), EngineError> {
-        let _calls = self.lock();
-        result(self.library, call(&self.library.table, self.session.as_ptr()))
+        let _state = self.lock();
+        check_status(self.library, call(&self.library.table, self.session.as_ptr()))
     }
 
-    /// A call that cannot fail.
-    pub(super) fn ask<T>(&self, call: impl FnOnce(&FlagperfPlugin, *mut FlagperfSession) -> T) -> T {
-        let _calls = self.lock();
+    /// Makes a call that cannot fail.
+    pub(super) fn query<T>(&self, call: impl FnOnce(&FlagperfPlugin, *mut FlagperfSession) -> T) -> T {
+        let _state = self.lock();
         call(&self.library.table, self.session.as_ptr())
     }
 
-    /// A call after which something is under way.
-    pub(super) fn begin(
+    /// Makes a call that submits work, which is pending from then on.
+    pub(super) fn submit(
         &self,
         call: impl FnOnce(&FlagperfPlugin, *mut FlagperfSession) -> FlagperfStatus,
     ) -> Result<(), EngineError> {
-        let mut calls = self.lock();
-        calls.under_way = true;
-        result(self.library, call(&self.library.table, self.session.as_ptr()))
+        let mut state = self.lock();
+        state.is_pending = true;
+        check_status(self.library, call(&self.library.table, self.session.as_ptr()))
     }
 
-    /// Whether something was submitted and not waited for.
-    pub(super) fn is_under_way(&self) -> bool {
-        self.lock().under_way
+    /// Whether work was submitted since the last synchronisation.
+    pub(super) fn is_pending(&self) -> bool {
+        self.lock().is_pending
     }
 
-    /// Waits for what is under way, if anything is.
-    pub(super) fn finish(&self) -> Result<(), EngineError> {
-        let mut calls = self.lock();
-        if !std::mem::take(&mut calls.under_way) {
+    /// Waits for the pending work, if there is any.
+    pub(super) fn synchronize(&self) -> Result<(), EngineError> {
+        let mut state = self.lock();
+        if !std::mem::take(&mut state.is_pending) {
             return Ok(());
         }
         match self.library.table.sync {
             // SAFETY: the session is loaded, and no other call on it runs.
-            Some(sync) => result(self.library, unsafe { sync(self.session.as_ptr()) }),
+            Some(sync) => check_status(self.library, unsafe { sync(self.session.as_ptr()) }),
             None => Ok(()),
         }
     }
 
-    /// Inputs or outputs, as the plug-in declares them.
-    pub(super) fn values(&self, what: &str, values: FlagperfValues) -> Result<Vec<ValueInfo>, EngineError> {
+    /// Reads the inputs or outputs that the plug-in declares; `what` is "inputs" or "outputs", for messages.
+    pub(super) fn declared_values(&self, what: &str, values: FlagperfValues) -> Result<Vec<ValueInfo>, EngineError> {
         let function = values.expect("the table was checked");
         let mut count = 0;
-        // SAFETY: the session is loaded; the place of the count lives as long as the call.
-        let values = self.ask(|_, session| unsafe { function(session, &raw mut count) });
+        // SAFETY: the session is loaded; the location of the count lives as long as the call.
+        let values = self.query(|_, session| unsafe { function(session, &raw mut count) });
         if count > VALUES_MAX || (values.is_null() && count > 0) {
-            return Err(malformed(self.library, &format!("declares {count} {what} at {values:p}")));
+            let reason = format!("declares an invalid table of {what} (count {count}, address {values:p})");
+            return Err(interface_error(self.library, &reason));
         }
         let each = (0..count as usize).map(|index| {
-            // SAFETY: the plug-in says that so many are there, with texts that stay as long as the session.
+            // SAFETY: the plug-in declares `count` values, whose texts live until the session is tuned or unloaded.
             let (name, spec) = unsafe {
                 let value = &*values.add(index);
-                (text(value.name), text(value.spec))
+                (copy_text(value.name), copy_text(value.spec))
             };
-            let unnamed = || malformed(self.library, &format!("declares no name or no specification in its {what}"));
-            let (name, spec) = (name.ok_or_else(unnamed)?, spec.ok_or_else(unnamed)?);
-            let spec = spec.parse().map_err(|error| malformed(self.library, &format!("declares `{name}`: {error}")))?;
+            let incomplete =
+                || interface_error(self.library, &format!("declares {what} without a name or a specification"));
+            let (name, spec) = (name.ok_or_else(incomplete)?, spec.ok_or_else(incomplete)?);
+            let spec = spec.parse().map_err(|error| {
+                interface_error(self.library, &format!("declares `{name}` with an invalid specification: {error}"))
+            })?;
             Ok(ValueInfo { name, spec })
         });
         each.collect()
     }
 }
 
-impl Drop for Handle {
+impl Drop for SessionHandle {
     fn drop(&mut self) {
         let unload = self.library.table.unload.expect("the table was checked");
-        // SAFETY: loaded once, unloaded once; every tensor and buffer of the session holds this handle, so all are gone.
+        // SAFETY: loaded once, unloaded once; every tensor and buffer of the session holds this handle, so none is
+        // left.
         unsafe { unload(self.session.as_ptr()) };
     }
 }
 
-/// A text of the plug-in, copied.
+/// Copies a text of the plug-in; `None` for null.
 ///
 /// # Safety
 /// `text` is null or ends with a zero byte.
-pub(super) unsafe fn text(text: *const c_char) -> Option<String> {
-    // SAFETY: by the caller.
+pub(super) unsafe fn copy_text(text: *const c_char) -> Option<String> {
+    // SAFETY: the caller guarantees it.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// A path for the plug-in; none has a zero byte.
+/// Converts a path for the plug-in.
+///
+/// # Errors
+/// When the path contains a zero byte.
 pub(super) fn c_path(path: &Path) -> Result<CString, EngineError> {
     CString::new(path.as_os_str().as_encoded_bytes())
-        .map_err(|_| EngineError::Failed(format!("`{}` has a zero byte in its name", path.display())))
+        .map_err(|_| EngineError::Failed(format!("`{}` contains a zero byte", path.display())))
 }
 
-/// A folder for the plug-in, which counts from where this process began.
+/// Converts a folder for the plug-in. The plug-in receives an absolute path, resolved against the working directory.
 pub(super) fn c_folder(folder: &str) -> Result<CString, EngineError> {
-    let absolute = std::path::absolute(folder);
-    c_path(&absolute.map_err(|error| EngineError::Failed(format!("`{folder}` cannot be found: {error}")))?)
+    let absolute = std::path::absolute(folder)
+        .map_err(|error| EngineError::Failed(format!("`{folder}` cannot be made an absolute path: {error}")))?;
+    c_path(&absolute)
 }
 
-/// An error about something that no plug-in may do.
-pub(super) fn malformed(library: &Library, what: &str) -> EngineError {
+/// Returns the error for a violation of the plug-in interface; `what` continues "plug-in `name`".
+pub(super) fn interface_error(library: &PluginLibrary, what: &str) -> EngineError {
     EngineError::Failed(format!("plug-in `{}` {what}", library.name))
 }
 
-/// What the plug-in said of its last failure.
-fn message(library: &Library) -> Option<String> {
+/// Returns the message of the plug-in's last failure on this thread.
+fn last_error_message(library: &PluginLibrary) -> Option<String> {
     let last_error = library.table.last_error.expect("the table was checked");
-    // SAFETY: called on the thread of the call that failed; the text stays until the next one.
-    unsafe { last_error().as_ref().and_then(|error| text(error.message)) }
+    // SAFETY: called on the thread of the call that failed; the text lives until the next call on that thread.
+    unsafe { last_error().as_ref().and_then(|error| copy_text(error.message)) }
 }
 
-/// What a status stands for, with the plug-in's own words.
-pub(super) fn result(library: &Library, status: FlagperfStatus) -> Result<(), EngineError> {
+/// Converts a status to a result, with the message that the plug-in gives for a failure.
+pub(super) fn check_status(library: &PluginLibrary, status: FlagperfStatus) -> Result<(), EngineError> {
     if status == FLAGPERF_OK {
         return Ok(());
     }
     let last_error = library.table.last_error.expect("the table was checked");
-    // SAFETY: called on the thread of the call that failed; the texts stay until the next one.
+    // SAFETY: called on the thread of the call that failed; the texts live until the next call on that thread.
     let (message, hint, option, op, node, bytes) = unsafe {
         match last_error().as_ref() {
-            Some(e) => (text(e.message), text(e.hint), text(e.option), text(e.op), text(e.node), e.bytes),
+            Some(error) => (
+                copy_text(error.message),
+                copy_text(error.hint),
+                copy_text(error.option),
+                copy_text(error.op),
+                copy_text(error.node),
+                error.bytes,
+            ),
             None => (None, None, None, None, None, 0),
         }
     };
     let engine = library.name;
-    let message = message.unwrap_or_else(|| format!("status {status}, and no reason given"));
+    let message = message.unwrap_or_else(|| format!("failed with status {status} and gave no reason"));
     Err(match (status, option, op) {
         (FLAGPERF_UNAVAILABLE, ..) => EngineError::Unavailable(Unavailable {
             reason: format!("plug-in `{engine}`: {message}"),

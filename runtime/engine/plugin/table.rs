@@ -1,4 +1,4 @@
-//! The table that a plug-in exports, read with care: no field is touched before the version says that it is there.
+//! Reads the table that a plug-in exports. No field is read before the version and the size confirm that it exists.
 
 use std::ffi::{CStr, c_char};
 use std::mem::{MaybeUninit, offset_of};
@@ -9,37 +9,37 @@ use flagperf_plugin::abi::{
     FlagperfUnload,
 };
 
-/// The table as it was first published: up to `unload`. What was appended later may be missing.
+/// Size of the table as it was first published, up to `unload`. Fields that were appended later may be missing.
 const SIZE_MIN: usize = offset_of!(FlagperfPlugin, unload) + size_of::<FlagperfUnload>();
 
-/// What is wrong with a table.
-pub(super) enum Problem {
-    /// It is of this version of the interface.
+/// Why a table cannot be used.
+pub(super) enum TableError {
+    /// The plug-in was built for this other version of the interface.
     Version(u32),
-    /// It breaks the interface.
+    /// The table breaks the interface; the text describes how.
     Malformed(String),
 }
 
-/// The table, with what it lacks named.
+/// Copies and checks a plug-in's table.
 ///
 /// # Safety
-/// `table` is null or what a plug-in's entry gave.
-pub(super) unsafe fn read(table: *const FlagperfPlugin) -> Result<FlagperfPlugin, Problem> {
-    let malformed = |what: &str| Err(Problem::Malformed(what.to_owned()));
+/// `table` is null or was returned by a plug-in's entry function.
+pub(super) unsafe fn read_table(table: *const FlagperfPlugin) -> Result<FlagperfPlugin, TableError> {
+    let malformed = |what: &str| Err(TableError::Malformed(what.to_owned()));
     if table.is_null() || !table.is_aligned() {
-        return malformed("it has no table");
+        return malformed("its table is null or misaligned");
     }
-    // SAFETY: the first two fields are those of every version.
+    // SAFETY: every version of the table begins with these two fields.
     let (version, size) = unsafe { ((*table).abi_version, (*table).struct_size as usize) };
     if version != FLAGPERF_ABI_VERSION {
-        return Err(Problem::Version(version));
+        return Err(TableError::Version(version));
     }
     if size < SIZE_MIN {
-        return malformed(&format!("its table has {size} bytes, version {version} has at least {SIZE_MIN}"));
+        return malformed(&format!("its table has {size} bytes, but version {version} has at least {SIZE_MIN}"));
     }
     let mut copy = MaybeUninit::<FlagperfPlugin>::zeroed();
-    // SAFETY: the plug-in says that so many bytes are there; where it has fewer functions than this program knows, the
-    // rest are null, and every field may be zero.
+    // SAFETY: the plug-in declares that `size` bytes are readable. Fields beyond them stay zero, and every field may be
+    // zero: a function is then null.
     let table = unsafe {
         ptr::copy_nonoverlapping(table.cast(), copy.as_mut_ptr().cast::<u8>(), size.min(size_of::<FlagperfPlugin>()));
         copy.assume_init()
@@ -53,29 +53,29 @@ pub(super) unsafe fn read(table: *const FlagperfPlugin) -> Result<FlagperfPlugin
         ("unload", table.unload.is_some()),
         ("give_back", table.give_back.is_some() || table.lend.is_none()),
     ];
-    if let Some((name, _)) = required.iter().find(|(_, there)| !there) {
+    if let Some((name, _)) = required.iter().find(|(_, is_there)| !is_there) {
         return malformed(&format!("its function `{name}` is null"));
     }
     if table.roles & (FLAGPERF_FRAMEWORK | FLAGPERF_COMPILER) == 0 {
-        return malformed("it can be neither framework nor compiler");
+        return malformed("it is neither a framework nor a compiler");
     }
     if table.roles & FLAGPERF_FRAMEWORK != 0 && table.artifacts & FLAGPERF_ONNX == 0 {
-        return malformed("it is a framework and takes no ONNX file");
+        return malformed("it is a framework but does not accept ONNX files");
     }
     if table.artifacts & (FLAGPERF_ONNX | FLAGPERF_COMPILED) == 0 {
-        return malformed("it takes no kind of file");
+        return malformed("it accepts no kind of file");
     }
     Ok(table)
 }
 
-/// A text that is not empty.
+/// Reads a text of the table; `None` if it is null, empty or not UTF-8.
 ///
 /// # Safety
-/// `text` is null or ends with a zero byte, and stays.
+/// `text` is null, or ends with a zero byte and is static.
 pub(super) unsafe fn read_text(text: *const c_char) -> Option<&'static str> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees it.
     unsafe { CStr::from_ptr(text) }.to_str().ok().filter(|text| !text.is_empty())
 }

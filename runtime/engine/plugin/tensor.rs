@@ -1,4 +1,4 @@
-//! Tensors between the host and a plug-in, as DLPack: lent inputs, checked outputs.
+//! Tensors that the host and a plug-in exchange as DLPack tensors: borrowed inputs and checked outputs.
 
 use std::any::Any;
 use std::fmt;
@@ -9,25 +9,25 @@ use std::sync::Arc;
 use flagperf_plugin::dlpack::{DLDevice, DLManagedTensorVersioned, DLPackVersion, DLTensor};
 use flagperf_plugin::{DlpackFlags, is_host, row_major};
 
-use super::calls::{Handle, malformed};
+use super::calls::{SessionHandle, interface_error};
 use crate::engine::{DeviceTensor, EngineError, HeapMemory, LentMemory};
 use crate::tensor::{DType, HostMemory, Tensor, TensorSpec, byte_count};
 
-/// More dimensions than a tensor has.
+/// The largest accepted number of dimensions; no tensor has as many.
 const RANK_MAX: i32 = 32;
 
-/// A tensor of the host's that a plug-in reads until it is synchronised.
-pub(super) struct Lent {
+/// A tensor of the host that a plug-in may read until the session is synchronised.
+pub(super) struct BorrowedInput {
     managed: Box<DLManagedTensorVersioned>,
     _shape: Vec<i64>,
     _strides: Vec<i64>,
     _tensor: Tensor,
 }
 
-// SAFETY: the pointers go to memory that this owns, and nothing changes it.
-unsafe impl Send for Lent {}
+// SAFETY: the pointers refer to memory that this value owns and that does not change.
+unsafe impl Send for BorrowedInput {}
 
-impl Lent {
+impl BorrowedInput {
     pub(super) fn new(tensor: Tensor) -> Self {
         let mut shape: Vec<i64> = tensor.shape().iter().map(|size| size.cast_signed() as i64).collect();
         let mut strides = row_major(&shape);
@@ -47,7 +47,7 @@ impl Lent {
             flags: DlpackFlags::READ_ONLY,
             dl_tensor: raw,
         };
-        Lent { managed: Box::new(managed), _shape: shape, _strides: strides, _tensor: tensor }
+        BorrowedInput { managed: Box::new(managed), _shape: shape, _strides: strides, _tensor: tensor }
     }
 
     pub(super) fn as_ptr(&self) -> *mut DLManagedTensorVersioned {
@@ -55,55 +55,54 @@ impl Lent {
     }
 }
 
-/// The same type in the plug-in's crate.
+/// Returns the same element type as a type of the plug-in crate.
 fn plugin_dtype(dtype: DType) -> flagperf_plugin::DType {
-    flagperf_plugin::DType::named(dtype.name()).expect("both crates have the types of the notation")
+    flagperf_plugin::DType::from_name(dtype.name()).expect("both crates have the types of the notation")
 }
 
-/// An output that a plug-in gave away; deleted once, before its session is unloaded.
-pub(super) struct Given {
+/// An output that a plug-in handed over. Its deleter is called exactly once, before its session is unloaded.
+pub(super) struct PluginOutput {
     tensor: NonNull<DLManagedTensorVersioned>,
     shape: Vec<usize>,
     dtype: DType,
-    /// Where its elements are; `None` on a device.
+    /// Address of the elements in host memory; `None` if they are on a device.
     host: Option<*const u8>,
-    handle: Arc<Handle>,
+    handle: Arc<SessionHandle>,
 }
 
-// SAFETY: the plug-in lets an output be read and deleted on any thread, and does not change it.
-unsafe impl Send for Given {}
+// SAFETY: a plug-in allows reading and deleting an output on any thread, and does not change it.
+unsafe impl Send for PluginOutput {}
 // SAFETY: as above.
-unsafe impl Sync for Given {}
+unsafe impl Sync for PluginOutput {}
 
-impl Given {
-    /// Takes what a plug-in gave for the output declared as `name`; from here on it is deleted, whatever is wrong with it.
+impl PluginOutput {
+    /// Takes ownership of a tensor that a plug-in returned for the output declared as `name`, and checks it. The tensor
+    /// is deleted also if it is refused.
     ///
     /// # Safety
-    /// `tensor` is what the plug-in wrote as an output, and nobody else takes it.
-    pub(super) unsafe fn take(
-        handle: &Arc<Handle>,
+    /// The plug-in wrote `tensor` as an output, and nothing else takes ownership of it.
+    pub(super) unsafe fn from_raw(
+        handle: &Arc<SessionHandle>,
         name: &str,
         tensor: NonNull<DLManagedTensorVersioned>,
     ) -> Result<Self, EngineError> {
-        let given = Given { tensor, shape: Vec::new(), dtype: DType::U8, host: None, handle: handle.clone() };
-        // SAFETY: by the caller; the version tells how to read the rest.
-        let checked = unsafe { check(&*tensor.as_ptr(), handle.library.table.copy_to_host.is_some()) };
-        let refused = |reason| malformed(handle.library, &format!("gave output `{name}` {reason}"));
-        let (shape, dtype, host) = checked.map_err(refused)?;
-        // Fields are not moved out of what has to be dropped.
-        let mut given = given;
-        (given.shape, given.dtype, given.host) = (shape, dtype, host);
-        Ok(given)
+        let mut output =
+            PluginOutput { tensor, shape: Vec::new(), dtype: DType::U8, host: None, handle: handle.clone() };
+        // SAFETY: the caller guarantees it; the version determines how the rest is read.
+        let checked = unsafe { check_layout(&*tensor.as_ptr(), handle.library.table.copy_to_host.is_some()) };
+        let refused = |reason| interface_error(handle.library, &format!("returned output `{name}` {reason}"));
+        (output.shape, output.dtype, output.host) = checked.map_err(refused)?;
+        Ok(output)
     }
 
-    fn length(&self) -> usize {
+    fn byte_length(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size()
     }
 }
 
-impl Drop for Given {
+impl Drop for PluginOutput {
     fn drop(&mut self) {
-        // SAFETY: every version has the deleter where this one has it, and it is called once, here.
+        // SAFETY: the deleter has the same place in every version, and this is its only call.
         unsafe {
             if let Some(delete) = self.tensor.as_ref().deleter {
                 delete(self.tensor.as_ptr());
@@ -112,54 +111,55 @@ impl Drop for Given {
     }
 }
 
-/// Shape, type, and the address of the elements when the processor reads them.
-type Checked = (Vec<usize>, DType, Option<*const u8>);
+/// Shape, element type, and the address of the elements if they are in host memory.
+type Layout = (Vec<usize>, DType, Option<*const u8>);
 
-/// What is wrong with an output, or what it is.
+/// Checks an output and returns its layout, or a reason that continues "returned output `name`". `has_copy` is whether
+/// the plug-in has the function `copy_to_host`.
 ///
 /// # Safety
-/// The shape and the strides are as long as the tensor says.
-unsafe fn check(managed: &DLManagedTensorVersioned, copies: bool) -> Result<Checked, String> {
+/// The shape and the strides have as many entries as the tensor has dimensions.
+unsafe fn check_layout(managed: &DLManagedTensorVersioned, has_copy: bool) -> Result<Layout, String> {
     let (theirs, ours) = (managed.version.major, DLPackVersion::CURRENT.major);
     if theirs != ours {
-        return Err(format!("in DLPack version `{theirs}`, this program reads `{ours}`"));
+        return Err(format!("in DLPack version `{theirs}`, this program reads version `{ours}`"));
     }
     let raw = &managed.dl_tensor;
     let dtype = flagperf_plugin::DType::from_dlpack(raw.dtype).and_then(|dtype| dtype.name().parse().ok());
     let dtype: DType = dtype.ok_or_else(|| {
         let (code, bits, lanes) = (raw.dtype.code.0, raw.dtype.bits, raw.dtype.lanes);
-        format!("of an unknown element type (code {code}, {bits} bits, {lanes} lanes)")
+        format!("with an unsupported element type (DLPack code {code}, {bits} bits, {lanes} lanes)")
     })?;
     if !(0..=RANK_MAX).contains(&raw.ndim) || (raw.shape.is_null() && raw.ndim > 0) {
-        return Err(format!("without a shape ({} dimensions)", raw.ndim));
+        return Err(format!("without a valid shape (rank {})", raw.ndim));
     }
     let rank = raw.ndim as usize;
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees it.
     let sizes = if rank == 0 { &[][..] } else { unsafe { slice::from_raw_parts(raw.shape, rank) } };
     let shape = sizes.iter().map(|size| usize::try_from(*size).ok()).collect::<Option<Vec<usize>>>();
     let bytes = shape.as_ref().and_then(|shape| byte_count(shape, dtype));
-    let (Some(shape), Some(bytes)) = (shape, bytes) else { return Err(format!("of shape `{sizes:?}`")) };
+    let (Some(shape), Some(bytes)) = (shape, bytes) else { return Err(format!("with the invalid shape `{sizes:?}`")) };
     if !is_host(raw.device) {
         let device = raw.device.device_type.0;
-        return if copies {
+        return if has_copy {
             Ok((shape, dtype, None))
         } else {
-            Err(format!("on a device (DLPack type `{device}`), but has no function `copy_to_host`"))
+            Err(format!("on a device (DLPack device type `{device}`), but has no function `copy_to_host`"))
         };
     }
     if bytes > 0 && raw.data.is_null() {
-        return Err("without data".to_owned());
+        return Err("with a null data pointer".to_owned());
     }
-    // Null strides are those of a dense tensor in DLPack before 1.2.
+    // Before DLPack 1.2, null strides stand for a dense row-major tensor.
     if bytes > 0 && rank > 0 && !raw.strides.is_null() {
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees it.
         check_dense(sizes, unsafe { slice::from_raw_parts(raw.strides, rank) })?;
     }
-    let offset = usize::try_from(raw.byte_offset).map_err(|_| "with an impossible byte offset".to_owned())?;
+    let offset = usize::try_from(raw.byte_offset).map_err(|_| "with an invalid byte offset".to_owned())?;
     Ok((shape, dtype, Some(raw.data.cast::<u8>().cast_const().wrapping_add(offset))))
 }
 
-/// Refuses strides that are not those of a dense row-major tensor; of a dimension of one entry any will do.
+/// Refuses strides other than those of a dense row-major tensor. The stride of a dimension of size 1 does not matter.
 fn check_dense(sizes: &[i64], strides: &[i64]) -> Result<(), String> {
     let dense = row_major(sizes);
     if strides.iter().zip(&dense).zip(sizes).all(|((stride, dense), size)| stride == dense || *size == 1) {
@@ -168,26 +168,26 @@ fn check_dense(sizes: &[i64], strides: &[i64]) -> Result<(), String> {
     Err(format!("that is not dense and row-major (strides `{strides:?}`, shape `{sizes:?}`)"))
 }
 
-impl HostMemory for Given {
+impl HostMemory for PluginOutput {
     fn bytes(&self) -> &[u8] {
         match self.host {
-            // SAFETY: the plug-in keeps so many bytes there unchanged until its deleter is called.
-            Some(address) if self.length() > 0 => unsafe { slice::from_raw_parts(address, self.length()) },
+            // SAFETY: the plug-in keeps these bytes unchanged until the deleter is called.
+            Some(address) if self.byte_length() > 0 => unsafe { slice::from_raw_parts(address, self.byte_length()) },
             _ => &[],
         }
     }
 }
 
-/// An output of a plug-in: in host memory and read in place, or on its device and copied.
-pub(super) struct PluginTensor(Arc<Given>);
+/// An output of a plug-in. One in host memory is read in place; one on a device is copied.
+pub(super) struct PluginTensor(Arc<PluginOutput>);
 
 impl PluginTensor {
-    pub(super) fn new(given: Given) -> Self {
-        PluginTensor(Arc::new(given))
+    pub(super) fn new(output: PluginOutput) -> Self {
+        PluginTensor(Arc::new(output))
     }
 
-    /// The plug-in's own pointer, for the session that it comes from.
-    pub(super) fn of(&self, handle: &Arc<Handle>) -> Option<*mut DLManagedTensorVersioned> {
+    /// Returns the plug-in's own pointer if the tensor comes from the session of `handle`.
+    pub(super) fn raw_for(&self, handle: &Arc<SessionHandle>) -> Option<*mut DLManagedTensorVersioned> {
         Arc::ptr_eq(&self.0.handle, handle).then(|| self.0.tensor.as_ptr())
     }
 }
@@ -204,25 +204,25 @@ impl DeviceTensor for PluginTensor {
     }
 
     fn to_host(&self) -> Result<Tensor, EngineError> {
-        let given = &self.0;
-        given.handle.finish()?;
+        let output = &self.0;
+        output.handle.synchronize()?;
         let failed = |error: crate::tensor::TensorError| EngineError::Failed(error.to_string());
-        let (shape, dtype) = (given.shape.clone(), given.dtype);
-        if given.host.is_none() {
-            let mut memory = HeapMemory::zeroed(given.length())?;
+        let (shape, dtype) = (output.shape.clone(), output.dtype);
+        if output.host.is_none() {
+            let mut memory = HeapMemory::zeroed(output.byte_length())?;
             let to = memory.bytes_mut();
-            given.handle.call(|table, session| {
+            output.handle.call(|table, session| {
                 let copy = table.copy_to_host.expect("checked when the output was taken");
-                // SAFETY: the session is loaded, the tensor its own, and the memory as long as said.
-                unsafe { copy(session, given.tensor.as_ptr(), to.as_mut_ptr().cast(), to.len() as u64) }
+                // SAFETY: the session is loaded, the tensor belongs to it, and `to` has the given length.
+                unsafe { copy(session, output.tensor.as_ptr(), to.as_mut_ptr().cast(), to.len() as u64) }
             })?;
             return Tensor::from_memory(shape, dtype, Arc::new(memory), 0).map_err(failed);
         }
-        let aligned = given.bytes().as_ptr().addr().is_multiple_of(dtype.size());
+        let aligned = output.bytes().as_ptr().addr().is_multiple_of(dtype.size());
         let tensor = if aligned {
-            Tensor::from_memory(shape, dtype, given.clone(), 0)
+            Tensor::from_memory(shape, dtype, output.clone(), 0)
         } else {
-            Tensor::from_bytes(shape, dtype, given.bytes())
+            Tensor::from_bytes(shape, dtype, output.bytes())
         };
         tensor.map_err(failed)
     }
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_stride_of_a_single_entry_does_not_matter() {
+    fn the_stride_of_a_dimension_of_size_one_does_not_matter() {
         assert_eq!(check_dense(&[1, 3, 1], &[99, 1, 7]), Ok(()));
         assert_eq!(check_dense(&[2, 3, 1], &[3, 1, 1]), Ok(()));
         let refused = "that is not dense and row-major (strides `[1, 2]`, shape `[2, 3]`)";
@@ -245,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn every_type_of_the_notation_is_lent_as_dlpack_has_it() {
+    fn every_element_type_is_borrowed_with_its_dlpack_type() {
         for dtype in DType::ALL {
             let bytes = vec![0; 6 * dtype.size()];
-            let lent = Lent::new(Tensor::from_bytes([2, 3], dtype, &bytes).unwrap());
-            // SAFETY: the tensor was made just now.
-            let (shape, read, address) = unsafe { check(&*lent.as_ptr(), false) }.unwrap();
+            let borrowed = BorrowedInput::new(Tensor::from_bytes([2, 3], dtype, &bytes).unwrap());
+            // SAFETY: the tensor has just been created.
+            let (shape, read, address) = unsafe { check_layout(&*borrowed.as_ptr(), false) }.unwrap();
             assert_eq!((shape, read), (vec![2, 3], dtype));
-            assert_eq!(address, Some(lent._tensor.bytes().as_ptr()));
+            assert_eq!(address, Some(borrowed._tensor.bytes().as_ptr()));
         }
     }
 }

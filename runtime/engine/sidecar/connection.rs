@@ -1,180 +1,190 @@
-//! The conversation with a sidecar: one question, one answer, and what went wrong in words.
+//! The connection to a sidecar: it sends a request, waits for the reply, and describes every failure.
 //!
-//! Knows no model.
+//! Does not depend on a model.
 
 use std::io;
 
 use tempfile::TempDir;
 
 use super::printable::{printable, printable_line};
-use super::protocol::{Answer, Ask, Lacking, Told};
+use super::protocol::{ErrorReply, MissingOperator, Reply, Request};
 use crate::engine::{EngineError, Unavailable};
-use crate::host::{Beside, Companion, Heard};
+use crate::host::{CompanionCommand, CompanionOutput, CompanionProcess};
 use crate::units::Seconds;
 
-/// Characters of a line that is no answer which are shown.
-const SHOWN: usize = 200;
-/// Characters of a reason that are kept, and of the names in it.
+/// Characters shown of a line that is not a reply.
+const EXCERPT: usize = 200;
+/// Characters kept of a failure's reason, and of each name in it.
 const REASON: usize = 20_000;
 const NAME: usize = 200;
 
-/// How long an answer is awaited without sleeping. On a device of its own, a step that is shorter would be longer by what
-/// it takes to wake up; on the processor, the core is needed.
-const AWAKE_BESIDE_DEVICE: Seconds = Seconds(5e-3);
-const AWAKE_ON_PROCESSOR: Seconds = Seconds(100e-6);
+/// How long to poll for a reply before sleeping. When the sidecar computes on a device of its own, polling avoids
+/// adding the time of a wake-up to each short step; on the processor, the sidecar needs the core.
+const BUSY_WAIT_FOR_DEVICE: Seconds = Seconds(5e-3);
+const BUSY_WAIT_ON_PROCESSOR: Seconds = Seconds(100e-6);
 
-/// A running sidecar. Dropping it says goodbye.
+/// A running sidecar. Dropping the connection sends `bye`.
 #[derive(Debug)]
 pub(super) struct Connection {
-    companion: Companion,
+    companion: CompanionProcess,
     /// The command, for messages.
     command: String,
-    text: Vec<u8>,
-    awake: Seconds,
-    /// Why nothing more can be asked.
-    broken: Option<String>,
-    /// What the sidecar reads lies here; gone after it.
+    /// The request, as it is sent.
+    line: Vec<u8>,
+    busy_wait: Seconds,
+    /// The first fatal failure; every later request fails with the same reason.
+    failure: Option<String>,
+    /// Files for the sidecar; deleted after the sidecar has ended.
     _folder: TempDir,
 }
 
 impl Connection {
-    /// Starts the process; it has not said anything yet.
+    /// Starts the process and does not wait for it.
     ///
     /// # Errors
-    /// When it cannot be started.
-    pub(super) fn start(program: &Beside, folder: TempDir) -> Result<Self, EngineError> {
-        let words: Vec<_> = program.argv.iter().map(|word| word.to_string_lossy()).collect();
-        let command = words.join(" ");
-        let companion = Companion::start(program).map_err(|error| Unavailable {
+    /// When the process cannot be started.
+    pub(super) fn start(command: &CompanionCommand, folder: TempDir) -> Result<Self, EngineError> {
+        let words: Vec<_> = command.argv.iter().map(|word| word.to_string_lossy()).collect();
+        let shown_command = words.join(" ");
+        let companion = CompanionProcess::start(command).map_err(|error| Unavailable {
             reason: error.to_string(),
-            remedy: "`command` in vendor.yaml is looked up on PATH; with a slash it counts from the vendor's folder"
-                .to_owned(),
+            remedy:
+                "the program of `command` in vendor.yaml is searched on PATH; a path with a slash is relative to the \
+                     vendor's folder"
+                    .to_owned(),
         })?;
         Ok(Connection {
             companion,
-            command,
-            text: Vec::new(),
-            awake: AWAKE_ON_PROCESSOR,
-            broken: None,
+            command: shown_command,
+            line: Vec::new(),
+            busy_wait: BUSY_WAIT_ON_PROCESSOR,
+            failure: None,
             _folder: folder,
         })
     }
 
-    /// From now on it computes on a device of its own, and leaves the processor to this one.
-    pub(super) fn computes_on_device(&mut self) {
-        self.awake = AWAKE_BESIDE_DEVICE;
+    /// Polls longer for replies from now on, because the sidecar computes on a device and leaves the processor idle.
+    pub(super) fn poll_for_device(&mut self) {
+        self.busy_wait = BUSY_WAIT_FOR_DEVICE;
     }
 
-    /// Asks and waits for the answer, which is no error.
+    /// Sends a request and waits for a reply other than an error reply.
     ///
     /// # Errors
-    /// What the sidecar says of its failure; that it ended, with its last lines; that it answered nonsense.
-    pub(super) fn ask(&mut self, ask: &Ask) -> Result<Answer, EngineError> {
-        if let Some(reason) = &self.broken {
+    /// When the sidecar sends an error reply; when it ends, with its last lines on standard error; when it writes
+    /// something that is not a reply.
+    pub(super) fn request(&mut self, request: &Request) -> Result<Reply, EngineError> {
+        if let Some(reason) = &self.failure {
             return Err(EngineError::Failed(reason.clone()));
         }
-        // An answer that was there before its question belongs to no question.
+        // A line that was there before the request cannot be its reply.
         if !self.companion.unread().is_empty() {
-            let shown = shown(self.companion.unread());
-            let reason = format!("the sidecar `{}` wrote what nobody asked for: `{shown}`", self.command);
-            return Err(self.breaks(reason));
+            let excerpt = excerpt(self.companion.unread());
+            let reason = format!("the sidecar `{}` wrote a line that no request asked for: `{excerpt}`", self.command);
+            return Err(self.fail(reason));
         }
-        self.text.clear();
-        serde_json::to_writer(&mut self.text, ask).expect("a message is plain data");
-        self.text.push(b'\n');
-        let heard = match self.companion.tell(&self.text) {
-            Ok(()) => self.companion.hear(self.awake),
-            // It may have said why before it ended.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(self.ended(ask, "input", "")),
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, request).expect("a request is plain data");
+        self.line.push(b'\n');
+        let output = match self.companion.write_line(&self.line) {
+            Ok(()) => self.companion.read_line(self.busy_wait),
+            // It may have written the cause to standard error before it ended.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return Err(self.end_error(request, "input", ""));
+            }
             Err(error) => Err(error),
         };
-        let problem = match heard {
-            Ok(Heard::Line(line)) => match serde_json::from_slice(line) {
-                Ok(Answer::Error(told)) => return Err(refusal(told)),
-                Ok(answer) => return Ok(answer),
+        let problem = match output {
+            Ok(CompanionOutput::Line(line)) => match serde_json::from_slice(line) {
+                Ok(Reply::Error(reply)) => return Err(to_engine_error(&reply)),
+                Ok(reply) => return Ok(reply),
                 Err(error) => {
-                    let shown = shown(line);
-                    format!("wrote what is no answer: `{shown}` ({error}); only answers may be on its standard output")
+                    let excerpt = excerpt(line);
+                    format!(
+                        "wrote a line that is not a reply: `{excerpt}` ({error}); its standard output is for replies only"
+                    )
                 }
             },
-            Ok(Heard::TooLong(line)) => format!("wrote a line longer than 16 MiB: `{}`", shown(line)),
-            Ok(Heard::End(rest)) => {
-                let rest = shown(rest);
-                return Err(self.ended(ask, "output", &rest));
+            Ok(CompanionOutput::TooLong(line)) => format!("wrote a line longer than 16 MiB: `{}`", excerpt(line)),
+            Ok(CompanionOutput::End(rest)) => {
+                let rest = excerpt(rest);
+                return Err(self.end_error(request, "output", &rest));
             }
-            Err(error) => format!("cannot be heard: {error}"),
+            Err(error) => format!("cannot be read: {error}"),
         };
-        let reason = format!("the sidecar `{}`, asked to `{}`, {problem}", self.command, ask.name());
-        Err(self.breaks(reason))
+        let reason = format!("the sidecar `{}`, on request `{}`, {problem}", self.command, request.name());
+        Err(self.fail(reason))
     }
 
-    /// Asks for something that is answered by `done`.
+    /// Sends a request whose reply is `done`.
     ///
     /// # Errors
-    /// As [`Connection::ask`].
-    pub(super) fn order(&mut self, ask: &Ask) -> Result<(), EngineError> {
-        match self.ask(ask)? {
-            Answer::Done => Ok(()),
-            other => Err(self.unfit(ask, &other)),
+    /// As [`Connection::request`].
+    pub(super) fn request_done(&mut self, request: &Request) -> Result<(), EngineError> {
+        match self.request(request)? {
+            Reply::Done => Ok(()),
+            other => Err(self.unexpected_reply(request, &other)),
         }
     }
 
-    /// An answer to another question: what follows could not be trusted.
-    pub(super) fn unfit(&mut self, ask: &Ask, answer: &Answer) -> EngineError {
-        let shown = printable(&serde_json::to_string(answer).unwrap_or_default(), SHOWN);
-        let reason = format!("the sidecar `{}`, asked to `{}`, answered `{shown}`", self.command, ask.name());
-        self.breaks(reason)
+    /// Returns the error for a reply of the wrong kind. Later replies could not be trusted, so the connection fails.
+    pub(super) fn unexpected_reply(&mut self, request: &Request, reply: &Reply) -> EngineError {
+        let excerpt = printable(&serde_json::to_string(reply).unwrap_or_default(), EXCERPT);
+        let (command, name) = (&self.command, request.name());
+        let reason = format!("the sidecar `{command}`, on request `{name}`, sent the unexpected reply `{excerpt}`");
+        self.fail(reason)
     }
 
-    /// Peak resident memory of the process, in bytes.
+    /// Returns the peak resident memory of the process, in bytes.
     pub(super) fn memory_max(&self) -> Option<u64> {
         self.companion.memory_max()
     }
 
-    /// How it ended, its `pipe` being closed: by itself, or killed because it went on; `rest` is half a line.
-    fn ended(&mut self, ask: &Ask, pipe: &str, rest: &str) -> EngineError {
+    /// Ends the process and returns the error that describes how it ended: by itself, or killed because it closed its
+    /// standard `pipe` and did not exit. `rest` is an incomplete line.
+    fn end_error(&mut self, request: &Request, pipe: &str, rest: &str) -> EngineError {
         let ending = match (self.companion.end(), self.companion.was_killed()) {
-            (_, true) => format!("closed its standard {pipe} without ending, and was killed"),
+            (_, true) => format!("closed its standard {pipe} without exiting and was killed"),
             (ending, false) => format!("ended: {ending}"),
         };
-        let mut reason = format!("the sidecar `{}`, asked to `{}`, {ending}", self.command, ask.name());
+        let mut reason = format!("the sidecar `{}`, on request `{}`, {ending}", self.command, request.name());
         if !rest.is_empty() {
-            reason.push_str(&format!("; it left half a line: `{rest}`"));
+            reason.push_str(&format!("; it left an incomplete line: `{rest}`"));
         }
         let last = self.companion.last_stderr_lines();
         if !last.is_empty() {
             reason.push_str("; its last lines on standard error:\n  ");
             reason.push_str(&printable(&last.join("\n  "), REASON));
         }
-        self.breaks(reason)
+        self.fail(reason)
     }
 
-    fn breaks(&mut self, reason: String) -> EngineError {
-        self.broken = Some(reason.clone());
+    fn fail(&mut self, reason: String) -> EngineError {
+        self.failure = Some(reason.clone());
         EngineError::Failed(reason)
     }
 }
 
-/// The error that a sidecar answered.
-fn refusal(told: Told) -> EngineError {
-    match told.operator {
-        Some(Lacking { op, node }) => {
-            let [op, node] = [op, node].map(|name| printable_line(&name, NAME));
+/// Converts an error reply.
+fn to_engine_error(reply: &ErrorReply) -> EngineError {
+    match &reply.operator {
+        Some(MissingOperator { op, node }) => {
+            let [op, node] = [op, node].map(|name| printable_line(name, NAME));
             EngineError::Operator { engine: "sidecar", op, node }
         }
-        None => EngineError::Failed(printable(&told.reason, REASON)),
+        None => EngineError::Failed(printable(&reply.reason, REASON)),
     }
 }
 
-/// The beginning of what it wrote.
-fn shown(line: &[u8]) -> String {
-    printable(String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN)]).trim_end(), SHOWN)
+/// Returns the beginning of what a sidecar wrote.
+fn excerpt(line: &[u8]) -> String {
+    printable(String::from_utf8_lossy(&line[..line.len().min(4 * EXCERPT)]).trim_end(), EXCERPT)
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // It is on its way out, or out already.
-        let _ = self.companion.tell(b"{\"ask\":\"bye\"}\n");
+        // An error means that the sidecar is ending or has ended.
+        let _ = self.companion.write_line(b"{\"ask\":\"bye\"}\n");
         self.companion.end();
     }
 }

@@ -1,6 +1,6 @@
-//! Memory that this process and the sidecar both see: a file in memory only, mapped on both sides.
+//! Memory shared with a sidecar: a file in memory that both processes map.
 //!
-//! Knows no message: it gives numbers to regions, and finds a region by an address in it.
+//! Does not depend on the protocol: it numbers the regions and finds a region by an address inside it.
 
 use std::fs::File;
 use std::io;
@@ -18,103 +18,104 @@ use crate::tensor::HostMemory;
 
 /// The regions that are lent to one sidecar.
 #[derive(Debug, Default)]
-pub(super) struct Book {
-    entries: Mutex<Entries>,
+pub(super) struct LentRegions {
+    state: Mutex<LentState>,
 }
 
 #[derive(Debug, Default)]
-struct Entries {
-    numbers: u32,
-    lent: Vec<Entry>,
-    /// Regions that are gone here, of which the sidecar was not told yet.
-    gone: Vec<u32>,
+struct LentState {
+    next_buffer: u32,
+    lent: Vec<RegionRange>,
+    /// Regions that were dropped here and that the sidecar still has to be told to take back.
+    dropped: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct RegionRange {
     buffer: u32,
     address: usize,
     bytes: usize,
 }
 
-impl Book {
-    /// The region that these bytes lie in, and where in it they begin.
+impl LentRegions {
+    /// Returns the number of the region that contains `bytes`, and the offset of `bytes` in that region.
     pub(super) fn find(&self, bytes: &[u8]) -> Option<(u32, usize)> {
         let address = bytes.as_ptr() as usize;
-        let within = |entry: &&Entry| {
-            address >= entry.address && address + bytes.len() <= entry.address + entry.bytes && !bytes.is_empty()
+        let contains = |range: &&RegionRange| {
+            address >= range.address && address + bytes.len() <= range.address + range.bytes && !bytes.is_empty()
         };
-        self.entries().lent.iter().find(within).map(|entry| (entry.buffer, address - entry.address))
+        self.state().lent.iter().find(contains).map(|range| (range.buffer, address - range.address))
     }
 
-    /// The regions that went since this was last called.
-    pub(super) fn take_gone(&self) -> Vec<u32> {
-        std::mem::take(&mut self.entries().gone)
+    /// Returns the regions that were dropped since the previous call.
+    pub(super) fn take_dropped(&self) -> Vec<u32> {
+        std::mem::take(&mut self.state().dropped)
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, LentState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Memory shared with a sidecar.
+/// A region of memory that is shared with a sidecar.
 #[derive(Debug)]
 pub(super) struct Region {
     map: MmapMut,
     bytes: usize,
     buffer: u32,
-    book: Arc<Book>,
+    regions: Arc<LentRegions>,
 }
 
-/// The file behind a region, open until the sidecar has mapped it.
+/// The file behind a region; it stays open until the sidecar has mapped it.
 #[derive(Debug)]
 pub(super) struct RegionFile(File);
 
 impl RegionFile {
-    /// A path by which the sidecar, a process of the same user, can open it.
+    /// Returns a path by which the sidecar, a process of the same user, can open the file.
     pub(super) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()))
     }
 }
 
 impl Region {
-    /// `bytes` of zeros, all of them there.
+    /// Creates a region of `bytes` zeros, all of them allocated.
     ///
     /// # Errors
-    /// When there is not that much memory.
-    pub(super) fn create(bytes: usize, book: &Arc<Book>) -> io::Result<(Region, RegionFile)> {
-        if bytes as u64 > available() {
+    /// When there is not enough memory.
+    pub(super) fn create(bytes: usize, regions: &Arc<LentRegions>) -> io::Result<(Region, RegionFile)> {
+        if bytes as u64 > available_memory() {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let file = File::from(memfd_create(c"flagperf", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?);
         // A mapping cannot be empty.
         let size = bytes.max(1);
         posix_fallocate(&file, 0, i64::try_from(size).map_err(io::Error::other)?)?;
-        // Memory that is read after somebody cut its file short ends a process, so nobody can.
+        // Reading a mapping behind the end of a truncated file would kill this process, so the size is sealed.
         let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
-        // SAFETY: the file is known to this process and to the sidecar that it is lent to. The sidecar writes to it
-        // while it is asked to fetch, when nothing here reads it, and reads it while it runs, when nothing here writes.
+        // SAFETY: only this process and the sidecar know the file. The sidecar writes to it during `fetch`, when this
+        // process does not read it, and reads it during `run`, when this process does not write to it.
         let map = unsafe { MmapOptions::new().len(size).populate().map_mut(&file) }?;
-        let mut entries = book.entries();
-        let buffer = entries.numbers;
-        entries.numbers += 1;
-        entries.lent.push(Entry { buffer, address: map.as_ptr() as usize, bytes });
-        drop(entries);
-        Ok((Region { map, bytes, buffer, book: Arc::clone(book) }, RegionFile(file)))
+        let mut state = regions.state();
+        let buffer = state.next_buffer;
+        state.next_buffer += 1;
+        state.lent.push(RegionRange { buffer, address: map.as_ptr() as usize, bytes });
+        drop(state);
+        Ok((Region { map, bytes, buffer, regions: Arc::clone(regions) }, RegionFile(file)))
     }
 
-    /// Its number in messages.
+    /// Returns the number of the region in messages.
     pub(super) fn buffer(&self) -> u32 {
         self.buffer
     }
 }
 
-/// Memory that can be had, in bytes. Asked before, because the system kills processes rather than refuse shared memory.
-fn available() -> u64 {
-    let asked = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
-    // A system that does not say leaves it to the allocation.
-    let Ok(system) = System::new_with_specifics(asked) else { return u64::MAX };
+/// Returns the available memory in bytes. The host checks it before an allocation, because the system kills processes
+/// instead of refusing shared memory.
+fn available_memory() -> u64 {
+    let memory = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
+    // Where the system does not report its memory, the allocation itself decides.
+    let Ok(system) = System::new_with_specifics(memory) else { return u64::MAX };
     let limit = system.cgroup_limits().map_or(u64::MAX, |limits| limits.free_memory);
     system.available_memory().min(limit)
 }
@@ -133,9 +134,9 @@ impl LentMemory for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let mut entries = self.book.entries();
-        entries.lent.retain(|entry| entry.buffer != self.buffer);
-        entries.gone.push(self.buffer);
+        let mut state = self.regions.state();
+        state.lent.retain(|range| range.buffer != self.buffer);
+        state.dropped.push(self.buffer);
     }
 }
 
@@ -144,25 +145,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_in_a_region_finds_it_as_long_as_it_is_there() {
-        let book = Arc::new(Book::default());
-        let (first, _) = Region::create(100, &book).unwrap();
-        let (second, _) = Region::create(100, &book).unwrap();
-        assert_eq!(book.find(&second.bytes()[8..20]), Some((second.buffer(), 8)));
-        assert_eq!(book.find(first.bytes()), Some((first.buffer(), 0)));
-        assert_eq!(book.find(&[0; 4]), None);
+    fn an_address_finds_its_region_until_the_region_is_dropped() {
+        let regions = Arc::new(LentRegions::default());
+        let (first, _) = Region::create(100, &regions).unwrap();
+        let (second, _) = Region::create(100, &regions).unwrap();
+        assert_eq!(regions.find(&second.bytes()[8..20]), Some((second.buffer(), 8)));
+        assert_eq!(regions.find(first.bytes()), Some((first.buffer(), 0)));
+        assert_eq!(regions.find(&[0; 4]), None);
         let number = first.buffer();
         drop(first);
-        assert_eq!((book.take_gone(), book.take_gone()), (vec![number], vec![]));
+        assert_eq!((regions.take_dropped(), regions.take_dropped()), (vec![number], vec![]));
     }
 
     #[test]
-    fn what_is_written_on_one_side_is_read_on_the_other() {
+    fn each_side_reads_what_the_other_side_wrote() {
         use std::os::unix::fs::FileExt;
         let (mut region, file) = Region::create(5, &Arc::default()).unwrap();
         region.bytes_mut()[0] = 7;
         assert_eq!(std::fs::read(file.path()).unwrap(), [7, 0, 0, 0, 0]);
-        // As a sidecar does: it opens the path and changes the file, whose length stays.
+        // A sidecar opens the path and changes the contents of the file, whose length stays the same.
         let theirs = File::options().write(true).open(file.path()).unwrap();
         theirs.write_all_at(&[1, 2], 3).unwrap();
         drop((theirs, file));
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_change_the_size_of_the_file() {
+    fn the_size_of_the_file_is_sealed() {
         let (mut region, file) = Region::create(5, &Arc::default()).unwrap();
         let opened = std::fs::OpenOptions::new().write(true).open(file.path()).unwrap();
         for bytes in [0, 1 << 20] {
@@ -181,8 +182,8 @@ mod tests {
     }
 
     #[test]
-    fn more_memory_than_there_is_is_an_error() {
+    fn a_region_larger_than_the_memory_is_an_error() {
         assert_eq!(Region::create(1 << 60, &Arc::default()).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
-        assert!((1..1 << 60).contains(&available()));
+        assert!((1..1 << 60).contains(&available_memory()));
     }
 }

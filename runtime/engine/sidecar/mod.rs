@@ -1,13 +1,15 @@
-//! sidecar: an engine that is a process of any language. Control messages are JSON lines, tensors lie in shared memory.
+//! sidecar: an engine that is a process in any language. Requests and replies are JSON lines; tensors are in shared
+//! memory.
 //!
-//! Knows no framework: what it starts is the vendor's `command`. `runtime/sidecar/PROTOCOL.md` is the protocol.
+//! Knows nothing about frameworks: it starts the vendor's `command`. `runtime/sidecar/PROTOCOL.md` defines the
+//! protocol.
 
 mod connection;
+mod engine;
 mod memory;
 mod outputs;
 mod printable;
 mod protocol;
-mod row;
 mod session;
 
-pub use row::Sidecar;
+pub use engine::Sidecar;

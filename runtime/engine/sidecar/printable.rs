@@ -1,15 +1,15 @@
-//! Text of a sidecar's made fit for messages and records: no control characters, and an end.
+//! Makes a sidecar's text safe for messages and records: control characters are escaped and the length is limited.
 //!
-//! Knows no message.
+//! Does not depend on the protocol.
 
-use crate::text::{cut, lines, one_line};
+use crate::text::{escape_lines, one_line, truncate};
 
-/// `text` with its lines; about `limit` bytes of it.
+/// Returns about the first `limit` bytes of `text`, with its line breaks.
 pub(super) fn printable(text: &str, limit: usize) -> String {
-    cut(&lines(text), limit).into_owned()
+    truncate(&escape_lines(text), limit).into_owned()
 }
 
-/// [`printable`] in one line.
+/// Returns about the first `limit` bytes of `text`, in one line.
 pub(super) fn printable_line(text: &str, limit: usize) -> String {
-    cut(&one_line(text), limit).into_owned()
+    truncate(&one_line(text), limit).into_owned()
 }

@@ -1,6 +1,7 @@
-//! The messages, as they stand on a line each. `runtime/sidecar/PROTOCOL.md` explains them; a test replays its examples.
+//! The messages of the sidecar protocol, one JSON object on each line. `runtime/sidecar/PROTOCOL.md` explains them; a
+//! test replays its examples.
 //!
-//! Fields that this version does not know are ignored in answers, so that a sidecar may say more than it is asked.
+//! Unknown fields of a reply are ignored, so that a sidecar may report more than this version understands.
 
 use std::path::PathBuf;
 
@@ -12,113 +13,113 @@ use serde_json::Value as Json;
 use crate::event::ThirdValue;
 use crate::tensor::{DType, TensorSpec};
 
-/// The version of the protocol that this program speaks.
+/// The version of the protocol that this program supports.
 pub(super) const PROTOCOL: u32 = 1;
 
-/// What the host asks; each is answered by one [`Answer`], in order.
+/// A request of the host. The sidecar answers each one with a [`Reply`], in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Ask {
-    /// First of all: who are you?
+pub(super) enum Request {
+    /// The first request: the sidecar identifies itself.
     Hello { protocol: u32, host: String },
-    /// Load, and for a compiler compile, a model.
-    Load(Box<Load>),
-    /// Map this file: it is the buffer of this number from now on.
+    /// Load a model; a compiler also compiles it.
+    Load(Box<LoadRequest>),
+    /// Map this file; it is the buffer of this number from now on.
     Lend { buffer: u32, file: PathBuf, bytes: u64 },
-    /// Forget these buffers; nothing reads them any more.
+    /// Forget these buffers; the host no longer reads them.
     TakeBack { buffers: Vec<u32> },
-    /// Compute; answered when the device has finished. Outputs of the runs in `forget` are not wanted any more.
-    Run { run: u64, inputs: Vec<Input>, forget: Vec<u64> },
+    /// Compute, and reply when the device has finished. The outputs of the runs in `forget` are no longer needed.
+    Run { run: u64, inputs: Vec<RunInput>, forget: Vec<u64> },
     /// Copy an output of a run to a buffer.
     Fetch { run: u64, output: usize, buffer: u32 },
-    /// How much memory is in use on the device?
+    /// Report how much memory is in use on the device.
     Memory,
-    /// A script's question about the loaded model.
+    /// Answer a script's question about the loaded model.
     Question { question: String, argument: Json },
-    /// A setting of the loaded model, for what is run from now on.
+    /// Change a setting of the loaded model for later runs.
     Tune { setting: String, value: Json },
-    /// The end.
+    /// End the process; there is no reply.
     Bye,
 }
 
-impl Ask {
-    /// Its name, as it stands in the message.
+impl Request {
+    /// Returns the name of the request in its message.
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Ask::Hello { .. } => "hello",
-            Ask::Load(_) => "load",
-            Ask::Lend { .. } => "lend",
-            Ask::TakeBack { .. } => "take_back",
-            Ask::Run { .. } => "run",
-            Ask::Fetch { .. } => "fetch",
-            Ask::Memory => "memory",
-            Ask::Question { .. } => "question",
-            Ask::Tune { .. } => "tune",
-            Ask::Bye => "bye",
+            Request::Hello { .. } => "hello",
+            Request::Load(_) => "load",
+            Request::Lend { .. } => "lend",
+            Request::TakeBack { .. } => "take_back",
+            Request::Run { .. } => "run",
+            Request::Fetch { .. } => "fetch",
+            Request::Memory => "memory",
+            Request::Question { .. } => "question",
+            Request::Tune { .. } => "tune",
+            Request::Bye => "bye",
         }
     }
 }
 
-/// What to load, and how.
+/// A model to load, and the settings for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Load {
-    /// Which side of the case it takes.
-    pub(super) role: Role,
-    /// What the file is.
-    pub(super) kind: Kind,
+pub(super) struct LoadRequest {
+    /// The side of the case for which the model is loaded.
+    pub(super) role: EngineRole,
+    /// The kind of the file.
+    pub(super) kind: FileKind,
     /// The file.
     pub(super) path: PathBuf,
-    /// What the model is fed, as far as the host knows.
-    pub(super) inputs: Vec<Info>,
-    /// What it gives.
-    pub(super) outputs: Vec<Info>,
+    /// The inputs of the model, as far as the host knows them.
+    pub(super) inputs: Vec<NamedSpec>,
+    /// The outputs of the model, as far as the host knows them.
+    pub(super) outputs: Vec<NamedSpec>,
     /// The floating-point type to compute in.
     pub(super) precision: DTypeName,
     /// Rows of a full batch.
     pub(super) batch_size: usize,
     /// Threads to compute with; 0 is the engine's default.
     pub(super) threads: usize,
-    /// The options of vendor.yaml under the case's own values.
+    /// The options of the engine's entry in vendor.yaml, overridden by those of the case.
     pub(super) options: IndexMap<String, Json>,
     /// The merged configuration of the case.
     pub(super) config: IndexMap<String, Json>,
 }
 
-/// A side of a case.
+/// The role of an engine in a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Role {
-    /// It validates.
+pub(super) enum EngineRole {
+    /// Runs the validation phase.
     Framework,
-    /// It infers.
+    /// Runs the inference phase.
     Compiler,
 }
 
-/// What a file is.
+/// The kind of a model file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
+pub(super) enum FileKind {
     /// An ONNX file.
     Onnx,
-    /// What the compiler made earlier (`exist_compiler_path`).
+    /// A file that the compiler wrote earlier (`exist_compiler_path`).
     Compiled,
 }
 
-/// A named input or output.
+/// The name and the spec of an input or output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Info {
+pub(super) struct NamedSpec {
     pub(super) name: String,
     pub(super) spec: TensorSpec,
 }
 
-impl From<&ValueInfo> for Info {
+impl From<&ValueInfo> for NamedSpec {
     fn from(info: &ValueInfo) -> Self {
-        Info { name: info.name.clone(), spec: info.spec.clone() }
+        NamedSpec { name: info.name.clone(), spec: info.spec.clone() }
     }
 }
 
-/// An element type by its name: `f32`.
+/// The name of an element type: `f32`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct DTypeName(pub(super) String);
@@ -129,16 +130,16 @@ impl From<DType> for DTypeName {
     }
 }
 
-/// An input of a run: bytes of a buffer, or an output of an earlier run that is still kept.
+/// An input of a run: a range of a buffer, or an output of an earlier run that the sidecar still keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-pub(super) enum Input {
+pub(super) enum RunInput {
     Buffer {
         spec: TensorSpec,
         buffer: u32,
         offset: usize,
     },
-    /// `spec` is what the model declares; the sidecar may keep the output in another shape.
+    /// `spec` is the declared one; the sidecar may keep the output in another shape.
     Output {
         spec: TensorSpec,
         run: u64,
@@ -146,81 +147,81 @@ pub(super) enum Input {
     },
 }
 
-/// What the sidecar answers.
+/// A reply of the sidecar.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub(super) enum Answer {
+pub(super) enum Reply {
     /// To `hello`.
-    Hello(Hello),
+    Hello(HelloReply),
     /// To `load`.
-    Loaded(Loaded),
+    Loaded(LoadReply),
     /// To `run`: the outputs are computed.
-    Ran(Ran),
-    /// To `memory`; null when it is not known.
+    Ran(RunReply),
+    /// To `memory`; null if the sidecar does not know it.
     Memory { bytes: Option<u64> },
     /// To `question`.
     Answered { value: Json },
-    /// To everything else.
+    /// To every other request.
     Done,
-    /// To anything: it could not be done.
-    Error(Told),
+    /// To any request that failed.
+    Error(ErrorReply),
 }
 
-/// Who the sidecar is, and what it can do.
+/// The identity and the capabilities of a sidecar.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Hello {
+pub(super) struct HelloReply {
     pub(super) protocol: u32,
     pub(super) name: String,
     pub(super) version: String,
-    pub(super) roles: Vec<Role>,
-    /// What files it loads.
-    pub(super) kinds: Vec<Kind>,
+    pub(super) roles: Vec<EngineRole>,
+    /// The kinds of files that the sidecar loads.
+    pub(super) kinds: Vec<FileKind>,
     pub(super) precisions: Vec<DTypeName>,
 }
 
-/// What was loaded. Inputs and outputs are left out when they are those that the host said.
+/// A loaded model. Inputs and outputs are left out if they are those of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Loaded {
+pub(super) struct LoadReply {
     #[serde(default)]
-    pub(super) inputs: Option<Vec<Info>>,
+    pub(super) inputs: Option<Vec<NamedSpec>>,
     #[serde(default)]
-    pub(super) outputs: Option<Vec<Info>>,
-    /// The device, as the record names it; `cpu` when it is left out.
+    pub(super) outputs: Option<Vec<NamedSpec>>,
+    /// The device, as the record names it; `cpu` if it is left out.
     #[serde(default)]
     pub(super) device: Option<String>,
-    /// Threads that it really computes with; 0 or left out when it does not know.
+    /// The number of threads that actually compute; 0 or left out if the sidecar does not know it.
     #[serde(default)]
     pub(super) threads: usize,
 }
 
-/// What was computed.
+/// The outputs of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Ran {
-    /// The run that is answered; left out by sidecars that do not say.
+pub(super) struct RunReply {
+    /// The number of the run; some sidecars leave it out.
     #[serde(default)]
     pub(super) run: Option<u64>,
     pub(super) outputs: Vec<TensorSpec>,
-    /// What the vendor's code wants taken off (`foo_time`).
+    /// Time that the vendor's code requests to subtract (`foo_time`).
     #[serde(default)]
     pub(super) seconds: Option<f64>,
-    /// What it gave besides; said once.
+    /// A value that the vendor's class returned after outputs and seconds; sent once.
     #[serde(default)]
     pub(super) third: Option<ThirdValue>,
 }
 
-/// Why something could not be done.
+/// A sidecar's error reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Told {
-    /// What went wrong, perhaps in several lines.
+pub(super) struct ErrorReply {
+    /// The reason of the failure, in one or more lines.
     pub(super) reason: String,
-    /// The operator that the engine lacks, when that is it.
+    /// The operator that the engine lacks, if that is the cause.
     #[serde(default)]
-    pub(super) operator: Option<Lacking>,
+    pub(super) operator: Option<MissingOperator>,
 }
 
-/// An operator that an engine lacks.
+/// An operator that an engine does not support.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Lacking {
+pub(super) struct MissingOperator {
     pub(super) op: String,
     pub(super) node: String,
 }
@@ -229,39 +230,40 @@ pub(super) struct Lacking {
 mod tests {
     use super::*;
 
-    /// What stands in the document must be what is read and written here, every kind of it.
+    /// The examples contain every kind of message, and each one survives parsing and serialisation unchanged.
     #[test]
-    fn the_examples_of_the_document_are_the_messages() {
+    fn the_examples_of_the_document_are_valid_messages() {
         let text = include_str!("../../sidecar/PROTOCOL.md");
-        let (mut asks, mut answers) = (Vec::new(), Vec::new());
+        let (mut requests, mut replies) = (Vec::new(), Vec::new());
         for line in text.split("```json\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines()) {
             let json: Json = serde_json::from_str(line).unwrap();
             if json.get("ask").is_some() {
-                let ask: Ask = serde_json::from_value(json.clone()).unwrap_or_else(|error| panic!("{line}: {error}"));
-                assert_eq!(serde_json::to_value(&ask).unwrap(), json);
-                assert_eq!(json["ask"], ask.name());
-                asks.push(ask.name());
-            } else {
-                let answer: Answer =
+                let request: Request =
                     serde_json::from_value(json.clone()).unwrap_or_else(|error| panic!("{line}: {error}"));
-                let mut again = serde_json::to_value(&answer).unwrap();
-                // What may be left out is null when it is.
+                assert_eq!(serde_json::to_value(&request).unwrap(), json);
+                assert_eq!(json["ask"], request.name());
+                requests.push(request.name());
+            } else {
+                let reply: Reply =
+                    serde_json::from_value(json.clone()).unwrap_or_else(|error| panic!("{line}: {error}"));
+                let mut again = serde_json::to_value(&reply).unwrap();
+                // Optional fields that the example leaves out are serialised as null.
                 again.as_object_mut().unwrap().retain(|key, value| !value.is_null() || json.get(key).is_some());
                 assert_eq!(again, json);
-                answers.push(json["answer"].as_str().unwrap().to_owned());
+                replies.push(json["answer"].as_str().unwrap().to_owned());
             }
         }
         for kind in ["hello", "load", "lend", "take_back", "run", "fetch", "memory", "question", "tune", "bye"] {
-            assert!(asks.contains(&kind), "{kind}");
+            assert!(requests.contains(&kind), "{kind}");
         }
         for kind in ["hello", "loaded", "ran", "memory", "answered", "done", "error"] {
-            assert!(answers.iter().any(|answer| answer == kind), "{kind}");
+            assert!(replies.iter().any(|reply| reply == kind), "{kind}");
         }
     }
 
     #[test]
-    fn an_answer_may_say_more_than_this_version_knows() {
-        let answer: Answer = serde_json::from_str(r#"{"answer": "memory", "bytes": 5, "bytes_max": 7}"#).unwrap();
-        assert_eq!(answer, Answer::Memory { bytes: Some(5) });
+    fn unknown_fields_of_a_reply_are_ignored() {
+        let reply: Reply = serde_json::from_str(r#"{"answer": "memory", "bytes": 5, "bytes_max": 7}"#).unwrap();
+        assert_eq!(reply, Reply::Memory { bytes: Some(5) });
     }
 }

@@ -1,4 +1,5 @@
-//! A model that a sidecar has loaded. Batches are lent, outputs stay with the sidecar until they are asked for.
+//! The session of a model that a sidecar has loaded. Inputs are in shared memory; outputs stay with the sidecar until
+//! the host fetches them.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,63 +8,69 @@ use flagperf_onnx::ValueInfo;
 use serde_json::Value as Json;
 
 use super::connection::Connection;
-use super::memory::{Book, Region};
-use super::outputs::{check_outputs, check_seconds, third_value};
-use super::protocol::{Answer, Ask, Input, Loaded};
+use super::memory::{LentRegions, Region};
+use super::outputs::{check_outputs, check_vendor_time, printable_third_value};
+use super::protocol::{LoadReply, Reply, Request, RunInput};
 use crate::engine::{DeviceTensor, EngineError, LentMemory, Session, Value, check_inputs};
 use crate::event::SidecarFacts;
 use crate::tensor::{DType, HostMemory, Tensor, TensorSpec, byte_count};
 use crate::units::{Bytes, Seconds};
 
-/// Regions that outputs are read from where they lie. Whoever keeps more of them gets copies: a region is a mapping in two
-/// processes, and takes longer to make than most outputs to copy.
+/// The number of regions in which outputs are read in place. While all of them are in use, further outputs are copied:
+/// a region is mapped in two processes, and creating one takes longer than copying most outputs.
 const OUTPUT_REGIONS: usize = 8;
 
-/// What a model is fed and what it gives.
+/// The inputs and outputs of a model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signature {
     pub(super) inputs: Vec<ValueInfo>,
     pub(super) outputs: Vec<ValueInfo>,
 }
 
-/// A loaded model.
+/// The session of a model that a sidecar has loaded.
 pub(super) struct SidecarSession {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     signature: Signature,
     device: String,
     threads: usize,
     facts: SidecarFacts,
-    runs: u64,
-    /// Inputs that do not lie in lent memory are copied here, one region an input.
+    run_count: u64,
+    /// For each input, the region to which it is copied if it is not in lent memory.
     staged: Vec<Option<Region>>,
-    asked_off: Option<Seconds>,
+    /// Time that the vendor's code requested to subtract since it was last taken.
+    vendor_time: Option<Seconds>,
 }
 
-/// What outputs need of their sidecar as long as they live.
+/// The part of a session that its outputs keep alive.
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     connection: Mutex<Connection>,
-    book: Arc<Book>,
-    /// Regions for outputs; one that only this list holds is free.
-    outputs: Mutex<Vec<Arc<Region>>>,
-    /// The region that outputs are copied from when none of those is free.
-    copied: Mutex<Option<Region>>,
-    /// Runs whose outputs nobody wants any more, of which the sidecar was not told yet.
-    forget: Mutex<Vec<u64>>,
+    regions: Arc<LentRegions>,
+    /// Regions for outputs; a region is free if only this list refers to it.
+    output_regions: Mutex<Vec<Arc<Region>>>,
+    /// The region from which outputs are copied while no output region is free.
+    copy_region: Mutex<Option<Region>>,
+    /// Runs whose outputs were dropped and that the sidecar still has to be told to forget.
+    dropped_runs: Mutex<Vec<u64>>,
 }
 
 impl SidecarSession {
-    pub(super) fn new(mut connection: Connection, signature: Signature, loaded: Loaded, facts: SidecarFacts) -> Self {
+    pub(super) fn new(
+        mut connection: Connection,
+        signature: Signature,
+        loaded: LoadReply,
+        facts: SidecarFacts,
+    ) -> Self {
         let device = loaded.device.unwrap_or_else(|| "cpu".to_owned());
         if device != "cpu" {
-            connection.computes_on_device();
+            connection.poll_for_device();
         }
-        let shared = Shared {
+        let shared = SharedState {
             connection: Mutex::new(connection),
-            book: Arc::default(),
-            outputs: Mutex::default(),
-            copied: Mutex::default(),
-            forget: Mutex::default(),
+            regions: Arc::default(),
+            output_regions: Mutex::default(),
+            copy_region: Mutex::default(),
+            dropped_runs: Mutex::default(),
         };
         SidecarSession {
             shared: Arc::new(shared),
@@ -72,28 +79,28 @@ impl SidecarSession {
             device,
             threads: loaded.threads,
             facts,
-            runs: 0,
-            asked_off: None,
+            run_count: 0,
+            vendor_time: None,
         }
     }
 
-    /// Where the sidecar finds an input: with itself, in lent memory, or in a copy.
-    fn place(&mut self, index: usize, value: &Value) -> Result<Input, EngineError> {
+    /// Returns the place of an input for the sidecar: one of its own outputs, lent memory, or a copy.
+    fn locate_input(&mut self, index: usize, value: &Value) -> Result<RunInput, EngineError> {
         if let Value::Device(tensor) = value
             && let Some(own) = tensor.as_any().downcast_ref::<SidecarTensor>()
             && Arc::ptr_eq(&own.run.shared, &self.shared)
         {
-            return Ok(Input::Output { spec: own.spec(), run: own.run.number, output: own.output });
+            return Ok(RunInput::Output { spec: own.spec(), run: own.run.number, output: own.output });
         }
         let tensor = value.to_host()?;
-        let (buffer, offset) = match self.shared.book.find(tensor.bytes()) {
+        let (buffer, offset) = match self.shared.regions.find(tensor.bytes()) {
             Some(place) => place,
             None => (self.stage(index, tensor.bytes())?, 0),
         };
-        Ok(Input::Buffer { spec: tensor.spec(), buffer, offset })
+        Ok(RunInput::Buffer { spec: tensor.spec(), buffer, offset })
     }
 
-    /// Copies an input to a region of its own, and gives its number.
+    /// Copies an input to its region and returns the number of the region.
     fn stage(&mut self, index: usize, bytes: &[u8]) -> Result<u32, EngineError> {
         let staged = &mut self.staged[index];
         if staged.as_ref().is_none_or(|region| region.bytes().len() < bytes.len()) {
@@ -123,52 +130,53 @@ impl Session for SidecarSession {
 
     fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         check_inputs(&self.signature.inputs, inputs)?;
-        let places = inputs.iter().enumerate().map(|(index, value)| self.place(index, value));
+        let places = inputs.iter().enumerate().map(|(index, value)| self.locate_input(index, value));
         let places = places.collect::<Result<Vec<_>, _>>()?;
-        self.runs += 1;
-        let run = self.runs;
-        let forget = std::mem::take(&mut *lock(&self.shared.forget));
-        let ask = Ask::Run { run, inputs: places, forget };
+        self.run_count += 1;
+        let run = self.run_count;
+        let forget = std::mem::take(&mut *lock(&self.shared.dropped_runs));
+        let request = Request::Run { run, inputs: places, forget };
         let mut connection = self.shared.connection();
-        let ran = match connection.ask(&ask)? {
-            Answer::Ran(ran) if ran.run.is_none_or(|answered| answered == run) => ran,
-            other => return Err(connection.unfit(&ask, &other)),
+        let reply = match connection.request(&request)? {
+            Reply::Ran(reply) if reply.run.is_none_or(|number| number == run) => reply,
+            other => return Err(connection.unexpected_reply(&request, &other)),
         };
         drop(connection);
-        let run = Arc::new(Run { number: run, shared: Arc::clone(&self.shared) });
-        let shapes = check_outputs(&self.signature, inputs, &ran.outputs, &mut self.facts.reshaped_outputs)?;
-        if let Some(seconds) = check_seconds(ran.seconds)? {
-            self.asked_off = Some(self.asked_off.map_or(seconds, |sum| sum + seconds));
+        let run = Arc::new(KeptRun { number: run, shared: Arc::clone(&self.shared) });
+        let shapes = check_outputs(&self.signature, inputs, &reply.outputs, &mut self.facts.reshaped_outputs)?;
+        if let Some(seconds) = check_vendor_time(reply.seconds)? {
+            self.vendor_time = Some(self.vendor_time.map_or(seconds, |sum| sum + seconds));
         }
         if self.facts.third_value.is_none() {
-            self.facts.third_value = ran.third.map(|third| third_value(&third));
+            self.facts.third_value = reply.third.map(|third| printable_third_value(&third));
         }
-        let kept = |(output, (shape, spec)): (usize, (Vec<usize>, TensorSpec))| {
+        let value = |(output, (shape, spec)): (usize, (Vec<usize>, TensorSpec))| {
             let tensor =
                 SidecarTensor { run: Arc::clone(&run), output, shape, dtype: spec.dtype, host: OnceLock::new() };
             Value::Device(Arc::new(tensor))
         };
-        Ok(shapes.into_iter().zip(ran.outputs).enumerate().map(kept).collect())
+        Ok(shapes.into_iter().zip(reply.outputs).enumerate().map(value).collect())
     }
 
     fn device_memory(&self) -> Option<Bytes> {
-        match self.shared.connection().ask(&Ask::Memory) {
-            Ok(Answer::Memory { bytes }) => bytes.map(Bytes),
+        match self.shared.connection().request(&Request::Memory) {
+            Ok(Reply::Memory { bytes }) => bytes.map(Bytes),
             _ => None,
         }
     }
 
     fn ask(&mut self, question: &str, argument: &Json) -> Result<Json, EngineError> {
-        let ask = Ask::Question { question: question.to_owned(), argument: argument.clone() };
+        let request = Request::Question { question: question.to_owned(), argument: argument.clone() };
         let mut connection = self.shared.connection();
-        match connection.ask(&ask)? {
-            Answer::Answered { value } => Ok(value),
-            other => Err(connection.unfit(&ask, &other)),
+        match connection.request(&request)? {
+            Reply::Answered { value } => Ok(value),
+            other => Err(connection.unexpected_reply(&request, &other)),
         }
     }
 
     fn tune(&mut self, setting: &str, value: &Json) -> Result<(), EngineError> {
-        self.shared.connection().order(&Ask::Tune { setting: setting.to_owned(), value: value.clone() })
+        let request = Request::Tune { setting: setting.to_owned(), value: value.clone() };
+        self.shared.connection().request_done(&request)
     }
 
     fn device(&self) -> String {
@@ -184,7 +192,7 @@ impl Session for SidecarSession {
     }
 
     fn vendor_time(&mut self) -> Option<Seconds> {
-        self.asked_off.take()
+        self.vendor_time.take()
     }
 
     fn process_memory_max(&self) -> Option<Bytes> {
@@ -192,39 +200,40 @@ impl Session for SidecarSession {
     }
 }
 
-impl Shared {
+impl SharedState {
     fn connection(&self) -> MutexGuard<'_, Connection> {
         lock(&self.connection)
     }
 
-    /// Memory that the sidecar has mapped, too.
+    /// Creates a region, and has the sidecar map it and unmap the regions that were dropped.
     fn lend(&self, bytes: usize) -> Result<Region, EngineError> {
         let mut connection = self.connection();
-        let buffers = self.book.take_gone();
+        let buffers = self.regions.take_dropped();
         if !buffers.is_empty() {
-            connection.order(&Ask::TakeBack { buffers })?;
+            connection.request_done(&Request::TakeBack { buffers })?;
         }
         let (region, file) =
-            Region::create(bytes, &self.book).map_err(|_| EngineError::OutOfMemory { bytes: bytes as u64 })?;
-        connection.order(&Ask::Lend { buffer: region.buffer(), file: file.path(), bytes: bytes as u64 })?;
+            Region::create(bytes, &self.regions).map_err(|_| EngineError::OutOfMemory { bytes: bytes as u64 })?;
+        let lend = Request::Lend { buffer: region.buffer(), file: file.path(), bytes: bytes as u64 };
+        connection.request_done(&lend)?;
         Ok(region)
     }
 
-    /// A region for an output that nobody reads any more, or a new one; `None` when there are enough.
-    fn output(&self, bytes: usize) -> Result<Option<Arc<Region>>, EngineError> {
-        let mut outputs = lock(&self.outputs);
-        let free = |region: &Arc<Region>| Arc::strong_count(region) == 1;
-        if let Some(region) = outputs.iter().find(|region| free(region) && region.bytes().len() == bytes) {
+    /// Returns a region for an output: a free one or a new one; `None` while the maximum number is in use.
+    fn output_region(&self, bytes: usize) -> Result<Option<Arc<Region>>, EngineError> {
+        let mut regions = lock(&self.output_regions);
+        let is_free = |region: &Arc<Region>| Arc::strong_count(region) == 1;
+        if let Some(region) = regions.iter().find(|region| is_free(region) && region.bytes().len() == bytes) {
             return Ok(Some(Arc::clone(region)));
         }
-        if outputs.len() >= OUTPUT_REGIONS {
-            outputs.retain(|region| !free(region));
+        if regions.len() >= OUTPUT_REGIONS {
+            regions.retain(|region| !is_free(region));
         }
-        if outputs.len() >= OUTPUT_REGIONS {
+        if regions.len() >= OUTPUT_REGIONS {
             return Ok(None);
         }
         let region = Arc::new(self.lend(bytes)?);
-        outputs.push(Arc::clone(&region));
+        regions.push(Arc::clone(&region));
         Ok(Some(region))
     }
 }
@@ -233,23 +242,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A run whose outputs the sidecar keeps.
+/// A run whose outputs the sidecar keeps until this value is dropped.
 #[derive(Debug)]
-struct Run {
+struct KeptRun {
     number: u64,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
-impl Drop for Run {
+impl Drop for KeptRun {
     fn drop(&mut self) {
-        lock(&self.shared.forget).push(self.number);
+        lock(&self.shared.dropped_runs).push(self.number);
     }
 }
 
-/// An output that the sidecar keeps.
+/// An output that the sidecar keeps; `host` is the fetched tensor.
 #[derive(Debug)]
 struct SidecarTensor {
-    run: Arc<Run>,
+    run: Arc<KeptRun>,
     output: usize,
     shape: Vec<usize>,
     dtype: DType,
@@ -257,10 +266,10 @@ struct SidecarTensor {
 }
 
 impl SidecarTensor {
-    /// Has it written to a region.
+    /// Has the sidecar copy the output to a region.
     fn fetch(&self, region: &Region) -> Result<(), EngineError> {
-        let ask = Ask::Fetch { run: self.run.number, output: self.output, buffer: region.buffer() };
-        self.run.shared.connection().order(&ask)
+        let request = Request::Fetch { run: self.run.number, output: self.output, buffer: region.buffer() };
+        self.run.shared.connection().request_done(&request)
     }
 }
 
@@ -274,16 +283,16 @@ impl DeviceTensor for SidecarTensor {
             return Ok(tensor.clone());
         }
         let bytes = byte_count(&self.shape, self.dtype).ok_or(EngineError::OutOfMemory { bytes: u64::MAX })?;
-        let tensor = match self.run.shared.output(bytes)? {
+        let tensor = match self.run.shared.output_region(bytes)? {
             Some(region) => {
                 self.fetch(&region)?;
                 Tensor::from_memory(self.shape.clone(), self.dtype, region, 0)
             }
             None => {
-                let mut copied = lock(&self.run.shared.copied);
-                let region = match copied.take().filter(|region| region.bytes().len() >= bytes) {
-                    Some(region) => copied.insert(region),
-                    None => copied.insert(self.run.shared.lend(bytes)?),
+                let mut copy_region = lock(&self.run.shared.copy_region);
+                let region = match copy_region.take().filter(|region| region.bytes().len() >= bytes) {
+                    Some(region) => copy_region.insert(region),
+                    None => copy_region.insert(self.run.shared.lend(bytes)?),
                 };
                 self.fetch(region)?;
                 Tensor::from_bytes(self.shape.clone(), self.dtype, &region.bytes()[..bytes])

@@ -1,6 +1,6 @@
-//! A model loaded by tract, with a plan for each shape that it was fed.
+//! A model loaded by tract, with one compiled plan for each set of input shapes.
 //!
-//! Knows no engine but tract.
+//! Knows nothing about other engines.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,60 +16,65 @@ use tract_onnx::prelude::{
 use tract_onnx::tract_hir::ops::unimpl::UnimplementedOp;
 
 use super::Tract;
-use crate::engine::options::{Asked, threads};
-use crate::engine::panics::caught;
-use crate::engine::{Artifact, EngineError, Options, Session, Value, check_inputs, model};
+use crate::engine::options::{EngineOptions, thread_count};
+use crate::engine::panics::catch_panic;
+use crate::engine::{Artifact, EngineError, LoadOptions, Session, Value, check_inputs, model};
 use crate::tensor::{DType, Dim, HostMemory, Tensor};
 
-/// Plans kept; each holds its own packed weights, so the oldest goes first.
+/// The number of plans kept. Each plan holds its own packed weights, so the oldest one is dropped.
 const PLANS_MAX: usize = 8;
 
-/// The shapes of all inputs.
+/// The shapes of all inputs, in order.
 type Shapes = Vec<Vec<usize>>;
 type Plan = Arc<TypedRunnableModel>;
 
-pub(super) fn load(engine: &Tract, artifact: Artifact<'_>, options: &Options) -> Result<Box<dyn Session>, EngineError> {
-    let asked = Asked::check(engine, options, &[])?;
-    let Artifact::Onnx(path) = artifact else { return Err(asked.refuse_artifact("an ONNX file", artifact)) };
+pub(super) fn load(
+    engine: &Tract,
+    artifact: Artifact<'_>,
+    options: &LoadOptions,
+) -> Result<Box<dyn Session>, EngineError> {
+    let engine_options = EngineOptions::with_known_keys(engine, options, &[])?;
+    let Artifact::Onnx(path) = artifact else { return Err(engine_options.artifact_error("an ONNX file", artifact)) };
     let graph = model::read(path)?;
     model::check(engine, &graph, options.precision)?;
-    let threads = threads(options);
-    let executor = caught("tract", "starting its threads", || {
+    let threads = thread_count(options);
+    let executor = catch_panic("tract", "starting its threads", || {
         Ok(if threads == 1 { Executor::SingleThread } else { Executor::multithread(threads) })
     })?;
     let mut session = TractSession {
-        model: caught("tract", "loading the model", || parse(path))?,
+        model: catch_panic("tract", "loading the model", || parse(path))?,
         inputs: graph.inputs,
         outputs: graph.outputs,
         plans: IndexMap::new(),
         executor,
         threads,
     };
-    if let Some(shapes) = full_batch(&session.inputs, options.batch_size) {
+    if let Some(shapes) = full_batch_shapes(&session.inputs, options.batch_size) {
         session.plan(&shapes)?;
     }
     Ok(Box::new(session))
 }
 
-/// The file as tract reads it: shapes inside it are left to tract, because those of one batch size are to be inserted.
+/// Parses the file. The shapes of inner values are ignored and inferred by tract again, because the batch size is only
+/// fixed when a plan is compiled.
 fn parse(path: &Path) -> Result<InferenceModel, EngineError> {
     let parser = tract_onnx::onnx().with_ignore_value_info(true).with_ignore_output_shapes(true);
-    let failed = |error: TractError| EngineError::Failed(format!("`{}`: {error:#}", path.display()));
-    let model = parser.model_for_path(path).map_err(failed)?;
+    let parse_error = |error: TractError| EngineError::Failed(format!("`{}`: {error:#}", path.display()));
+    let model = parser.model_for_path(path).map_err(parse_error)?;
     match model.nodes().iter().find(|node| node.op_is::<UnimplementedOp>()) {
-        Some(node) => Err(lacks(&node.op().name(), &node.name)),
+        Some(node) => Err(unsupported_operator(&node.op().name(), &node.name)),
         None => Ok(model),
     }
 }
 
-/// tract calls an operator that it lacks `Unimplemented(Name)`.
-fn lacks(op: &str, node: &str) -> EngineError {
+/// Returns the error for an operator that tract does not support, which tract calls `Unimplemented(Name)`.
+fn unsupported_operator(op: &str, node: &str) -> EngineError {
     let op = op.strip_prefix("Unimplemented(").and_then(|op| op.strip_suffix(')')).unwrap_or(op);
     EngineError::Operator { engine: "tract", op: op.to_owned(), node: node.to_owned() }
 }
 
-/// The inputs' shapes with `rows` in every leading dimension; `None` when another dimension is open.
-fn full_batch(inputs: &[ValueInfo], rows: usize) -> Option<Shapes> {
+/// Returns the inputs' shapes with `rows` for each open leading dimension; `None` when another dimension is open.
+fn full_batch_shapes(inputs: &[ValueInfo], rows: usize) -> Option<Shapes> {
     let size = |(axis, dim): (usize, &Dim)| dim.fixed().or_else(|| (axis == 0).then_some(rows));
     inputs.iter().map(|info| info.spec.dims.iter().enumerate().map(size).collect()).collect()
 }
@@ -84,12 +89,12 @@ struct TractSession {
 }
 
 impl TractSession {
-    /// The plan for these shapes, compiled at first use.
+    /// Returns the plan for these shapes, which is compiled at its first use.
     fn plan(&mut self, shapes: &Shapes) -> Result<Plan, EngineError> {
         if let Some(plan) = self.plans.get(shapes) {
             return Ok(Arc::clone(plan));
         }
-        let plan = caught("tract", "compiling the model", || self.compile(shapes).map_err(failed))?;
+        let plan = catch_panic("tract", "compiling the model", || self.compile(shapes).map_err(to_engine_error))?;
         if self.plans.len() == PLANS_MAX {
             self.plans.shift_remove_index(0);
         }
@@ -108,9 +113,9 @@ impl TractSession {
     }
 
     fn run(&self, plan: &Plan, tensors: &[Tensor]) -> Result<Vec<Value>, TractError> {
-        let inputs = tensors.iter().map(|tensor| lend(tensor).map(TValue::from)).collect::<Result<TVec<_>, _>>()?;
+        let inputs = tensors.iter().map(|tensor| to_tract(tensor).map(TValue::from)).collect::<Result<TVec<_>, _>>()?;
         let values = plan.run(inputs)?;
-        self.outputs.iter().zip(values).map(|(info, value)| Ok(Value::Host(take(info, value)?))).collect()
+        self.outputs.iter().zip(values).map(|(info, value)| Ok(Value::Host(from_tract(info, value)?))).collect()
     }
 }
 
@@ -127,7 +132,7 @@ impl Session for TractSession {
         check_inputs(&self.inputs, inputs)?;
         let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
         let plan = self.plan(&tensors.iter().map(|tensor| tensor.shape().to_vec()).collect())?;
-        caught("tract", "computing", || self.run(&plan, &tensors).map_err(failed))
+        catch_panic("tract", "computing", || self.run(&plan, &tensors).map_err(to_engine_error))
     }
 
     fn threads(&self) -> usize {
@@ -135,7 +140,7 @@ impl Session for TractSession {
     }
 }
 
-fn failed(error: TractError) -> EngineError {
+fn to_engine_error(error: TractError) -> EngineError {
     EngineError::Failed(format!("tract: {error:#}"))
 }
 
@@ -149,12 +154,12 @@ fn datum_type(dtype: DType) -> Result<DatumType, TractError> {
         DType::I8 => DatumType::I8,
         DType::U8 => DatumType::U8,
         DType::Bool => DatumType::Bool,
-        DType::BF16 => return Err(TractError::msg("no `bf16`")),
+        DType::BF16 => return Err(TractError::msg("`bf16` is not supported")),
     })
 }
 
-/// A copy: tract's tensors own their memory.
-fn lend(tensor: &Tensor) -> Result<TractTensor, TractError> {
+/// Copies a tensor, because tract's tensors own their memory.
+fn to_tract(tensor: &Tensor) -> Result<TractTensor, TractError> {
     fn copy<T: Element + Datum>(tensor: &Tensor) -> Result<TractTensor, TractError> {
         TractTensor::from_shape(tensor.shape(), tensor.as_slice::<T>()?)
     }
@@ -170,11 +175,11 @@ fn lend(tensor: &Tensor) -> Result<TractTensor, TractError> {
             let bools: Vec<bool> = tensor.bytes().iter().map(|byte| *byte != 0).collect();
             TractTensor::from_shape(tensor.shape(), &bools)
         }
-        DType::BF16 => Err(TractError::msg("no `bf16`")),
+        DType::BF16 => Err(TractError::msg("`bf16` is not supported")),
     }
 }
 
-/// tract's memory as a tensor's.
+/// The memory of an output that tract allocated.
 struct TractMemory(TValue);
 
 impl HostMemory for TractMemory {
@@ -183,8 +188,9 @@ impl HostMemory for TractMemory {
     }
 }
 
-/// The tensor of an output over tract's own memory; symbolic integers become what the file declares.
-fn take(info: &ValueInfo, value: TValue) -> Result<Tensor, TractError> {
+/// Converts an output to a tensor over tract's own memory. Symbolic integers are cast to the type that the file
+/// declares.
+fn from_tract(info: &ValueInfo, value: TValue) -> Result<Tensor, TractError> {
     let declared = datum_type(info.spec.dtype)?;
     let value = if value.datum_type() == declared { value } else { value.cast_to_dt(declared)?.into_owned().into() };
     let shape = value.shape().to_vec();

@@ -1,5 +1,5 @@
-// A run of operators on a CUDA device, captured once and replayed. A library of its own, which is opened after libtorch's
-// half for CUDA and finds there what it calls: the plug-in itself loads without either.
+// Captures a run of operators on a CUDA device as a graph, and replays it. This is a separate library, opened after
+// libtorch's CUDA library, which provides its symbols: the plug-in itself loads without either.
 
 #include <exception>
 #include <string>
@@ -11,21 +11,21 @@ namespace {
 
 struct Capture {
     at::cuda::CUDAGraph graph;
-    // The stream that is captured; the default one cannot be.
+    // The captured stream; the default stream cannot be captured.
     c10::cuda::CUDAStream stream;
     c10::cuda::CUDAStream before;
 };
 
-thread_local std::string said;
+thread_local std::string last_error;
 
-// Null, or what went wrong; the text stays until the next call on this thread.
-template <typename Call> const char *told(Call call) {
+// Runs `call`, and returns null or the error message, which is valid until the next call on this thread.
+template <typename Call> const char *catch_error(Call call) {
     try {
         call();
         return nullptr;
     } catch (const std::exception &error) {
-        said = error.what();
-        return said.c_str();
+        last_error = error.what();
+        return last_error.c_str();
     }
 }
 
@@ -33,9 +33,9 @@ template <typename Call> const char *told(Call call) {
 
 extern "C" {
 
-// From here on this thread computes on the stream to be captured.
+// Creates a capture, and makes its stream the current stream of this thread.
 const char *flagperf_capture_enter(int device, Capture **capture) {
-    return told([&] {
+    return catch_error([&] {
         auto index = static_cast<c10::DeviceIndex>(device);
         auto stream = c10::cuda::getStreamFromPool(false, index);
         *capture = new Capture{at::cuda::CUDAGraph(), stream, c10::cuda::getCurrentCUDAStream(index)};
@@ -44,21 +44,21 @@ const char *flagperf_capture_enter(int device, Capture **capture) {
 }
 
 const char *flagperf_capture_begin(Capture *capture) {
-    return told([&] { capture->graph.capture_begin(); });
+    return catch_error([&] { capture->graph.capture_begin(); });
 }
 
 const char *flagperf_capture_end(Capture *capture) {
-    return told([&] { capture->graph.capture_end(); });
+    return catch_error([&] { capture->graph.capture_end(); });
 }
 
-// Back to the stream from before.
+// Restores the previous stream of this thread.
 const char *flagperf_capture_leave(Capture *capture) {
-    return told([&] { c10::cuda::setCurrentCUDAStream(capture->before); });
+    return catch_error([&] { c10::cuda::setCurrentCUDAStream(capture->before); });
 }
 
-// Runs it again, on the current stream.
+// Replays the captured run on the current stream.
 const char *flagperf_capture_replay(Capture *capture) {
-    return told([&] { capture->graph.replay(); });
+    return catch_error([&] { capture->graph.replay(); });
 }
 
 void flagperf_capture_free(Capture *capture) { delete capture; }

@@ -1,4 +1,5 @@
-//! Runs of operators captured as CUDA graphs, through `capture.cpp`: a library inside this one, opened when it is needed.
+//! Runs of operators captured as CUDA graphs, through `capture.cpp`: a library embedded in this one and opened on
+//! demand.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::Write as _;
@@ -9,14 +10,14 @@ use flagperf_plugin::Error;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use tempfile::NamedTempFile;
 
-/// The library; nothing when CUDA's headers were not there when this was built.
+/// The compiled library; empty when the plug-in was built without the CUDA headers.
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libcapture.so"));
 
 type Capture = *mut c_void;
 type Call = unsafe extern "C" fn(Capture) -> *const c_char;
 
-/// What the library can do.
-struct Table {
+/// The library's functions.
+struct CaptureFunctions {
     enter: unsafe extern "C" fn(c_int, *mut Capture) -> *const c_char,
     begin: Call,
     end: Call,
@@ -25,33 +26,34 @@ struct Table {
     free: unsafe extern "C" fn(Capture),
 }
 
-/// Work on a device that was captured, to be run again.
-pub struct Captured {
-    table: &'static Table,
+/// A captured run on a device, which can be replayed.
+pub struct CapturedGraph {
+    functions: &'static CaptureFunctions,
     capture: Capture,
 }
 
-// SAFETY: CUDA's graphs are of no thread; only the stream that is captured is, and `capture` leaves it again.
-unsafe impl Send for Captured {}
+// SAFETY: CUDA graphs are not bound to a thread; only the captured stream is, and `capture` restores the previous
+// stream.
+unsafe impl Send for CapturedGraph {}
 
-impl Captured {
-    /// Captures what `run` does on the device, after it was run `warmups` times on the same stream.
+impl CapturedGraph {
+    /// Captures the work that `run` submits to the device, after running it `warmups` times on the same stream.
     ///
     /// # Errors
-    /// What `run` gives, or what CUDA says of it: it must neither wait nor ask for a value.
+    /// Those of `run`, and CUDA's when `run` waits for the device or reads a value, which cannot be captured.
     pub fn capture<T>(
         index: usize,
         warmups: usize,
         mut run: impl FnMut() -> Result<T, Error>,
     ) -> Result<(Self, T), Error> {
-        let table = table()?;
+        let functions = functions()?;
         let mut capture = null_mut();
-        // SAFETY: libtorch's half for CUDA is open, as for every call here, and the place lives as long as the call.
-        told(unsafe { (table.enter)(index as c_int, &raw mut capture) })?;
-        let captured = Captured { table, capture };
-        let made = captured.warm_and_capture(index, warmups, &mut run);
-        captured.call(table.leave)?;
-        made.map(|made| (captured, made))
+        // SAFETY: libtorch's CUDA library is open, as for every call here, and the out-pointer is valid.
+        check_error(unsafe { (functions.enter)(index as c_int, &raw mut capture) })?;
+        let graph = CapturedGraph { functions, capture };
+        let result = graph.warm_and_capture(index, warmups, &mut run);
+        graph.call(functions.leave)?;
+        result.map(|output| (graph, output))
     }
 
     fn warm_and_capture<T>(
@@ -64,54 +66,54 @@ impl Captured {
             run()?;
         }
         tch::Cuda::synchronize(index as i64);
-        self.call(self.table.begin)?;
-        let made = run();
-        // Whatever `run` did, the device must not be left capturing; why `run` failed tells more than that this does.
-        let ended = self.call(self.table.end);
-        made.and_then(|made| ended.map(|()| made))
+        self.call(self.functions.begin)?;
+        let result = run();
+        // The capture must be ended even when `run` failed; the error of `run` is then the more informative one.
+        let ended = self.call(self.functions.end);
+        result.and_then(|output| ended.map(|()| output))
     }
 
-    /// Runs it again.
+    /// Replays the run.
     ///
     /// # Errors
-    /// What CUDA says.
+    /// CUDA's errors.
     pub fn replay(&self) -> Result<(), Error> {
-        self.call(self.table.replay)
+        self.call(self.functions.replay)
     }
 
     fn call(&self, call: Call) -> Result<(), Error> {
-        // SAFETY: made by `enter`, freed by nobody else.
-        told(unsafe { call(self.capture) })
+        // SAFETY: `enter` created the capture, and only `drop` frees it.
+        check_error(unsafe { call(self.capture) })
     }
 }
 
-impl Drop for Captured {
+impl Drop for CapturedGraph {
     fn drop(&mut self) {
-        // SAFETY: made once, freed once.
-        unsafe { (self.table.free)(self.capture) };
+        // SAFETY: created once, freed once.
+        unsafe { (self.functions.free)(self.capture) };
     }
 }
 
-/// The library, opened once and for good.
-fn table() -> Result<&'static Table, Error> {
-    static OPENED: OnceLock<Result<Table, Error>> = OnceLock::new();
+/// Returns the functions of the library, which is opened once and never closed.
+fn functions() -> Result<&'static CaptureFunctions, Error> {
+    static OPENED: OnceLock<Result<CaptureFunctions, Error>> = OnceLock::new();
     OPENED.get_or_init(open).as_ref().map_err(Clone::clone)
 }
 
-fn open() -> Result<Table, Error> {
+fn open() -> Result<CaptureFunctions, Error> {
     if BYTES.is_empty() {
         return Err(Error::Unavailable {
-            reason: "this plug-in was built without CUDA's headers, which `cuda_graph` needs".to_owned(),
-            remedy: "`flagperf backend install libtorch` builds it with them".to_owned(),
+            reason: "this plug-in was built without the CUDA headers, which `cuda_graph` needs".to_owned(),
+            remedy: "run `flagperf backend install libtorch`, which builds it with them".to_owned(),
         });
     }
     let mut file = NamedTempFile::new().map_err(Error::failed)?;
     file.write_all(BYTES).and_then(|()| file.flush()).map_err(Error::failed)?;
-    // SAFETY: its initialisers do nothing but set up what `capture.cpp` has, and libtorch's names are there by now.
+    // SAFETY: the library's initializers only set up the variables of `capture.cpp`, and libtorch's symbols are loaded.
     let library = unsafe { Library::open(Some(file.path()), RTLD_NOW | RTLD_LOCAL) }.map_err(Error::failed)?;
     // SAFETY: `capture.cpp` has functions of these names and signatures; the library is never closed.
-    let table = unsafe {
-        Table {
+    let functions = unsafe {
+        CaptureFunctions {
             enter: *library.get(b"flagperf_capture_enter\0").map_err(Error::failed)?,
             begin: *library.get(b"flagperf_capture_begin\0").map_err(Error::failed)?,
             end: *library.get(b"flagperf_capture_end\0").map_err(Error::failed)?,
@@ -121,15 +123,15 @@ fn open() -> Result<Table, Error> {
         }
     };
     std::mem::forget(library);
-    Ok(table)
+    Ok(functions)
 }
 
-/// What a call told.
-fn told(text: *const c_char) -> Result<(), Error> {
+/// Converts the result of a call: null, or an error message.
+fn check_error(text: *const c_char) -> Result<(), Error> {
     if text.is_null() {
         return Ok(());
     }
-    // SAFETY: a text that stays until the next call on this thread.
+    // SAFETY: the message stays valid until the next call on this thread.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     Err(Error::Failed(text.lines().next().unwrap_or_default().to_owned()))
 }

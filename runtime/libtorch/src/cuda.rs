@@ -1,6 +1,6 @@
-//! CUDA: libtorch's half for it is opened when it is asked for, the driver is asked for names and memory.
+//! CUDA: opens libtorch's CUDA library on demand, and reads device names and memory from the driver.
 //!
-//! Nothing links to either, so that the plug-in loads on machines without.
+//! Nothing links to either library, so that the plug-in also loads on machines without CUDA.
 
 use std::error::Error as _;
 use std::ffi::{CStr, c_char};
@@ -9,23 +9,24 @@ use std::sync::{Mutex, PoisonError};
 use flagperf_plugin::Error;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-/// What was opened; both stay open for good.
+/// Whether libtorch's CUDA library has been opened; it is never closed.
 static OPENED: Mutex<bool> = Mutex::new(false);
 
-/// Opens libtorch's half for CUDA, before the first tensor: libtorch looks once whether it is there.
+/// Opens libtorch's CUDA library and checks that the device exists. This must happen before the first tensor is
+/// created, because libtorch looks for the library only once.
 ///
 /// # Errors
-/// When it, or the device, is not there.
+/// When the library or the device is missing.
 pub fn open(index: usize) -> Result<(), Error> {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     if !*opened {
-        // SAFETY: the library's initialisers register its operators, which is what opening it is for.
+        // SAFETY: the library's initializers register its operators, which is the purpose of opening it.
         let library = unsafe { Library::open(Some("libtorch_cuda.so"), RTLD_NOW | RTLD_GLOBAL) };
         let library = library.map_err(|error| {
             let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
             Error::Unavailable {
-                reason: format!("libtorch's half for CUDA cannot be loaded: {cause}"),
-                remedy: "install the wheels of CUDA that this torch needs beside it, or set LD_LIBRARY_PATH".to_owned(),
+                reason: format!("libtorch's CUDA library cannot be loaded: {cause}"),
+                remedy: "install the CUDA wheels that this torch needs next to it, or set LD_LIBRARY_PATH".to_owned(),
             }
         })?;
         let _ = library.into_raw();
@@ -33,25 +34,25 @@ pub fn open(index: usize) -> Result<(), Error> {
     }
     match usize::try_from(tch::Cuda::device_count()).unwrap_or(0) {
         0 => Err(Error::Unavailable {
-            reason: "libtorch sees no CUDA device".to_owned(),
-            remedy: "is its driver installed? `device: cpu` computes on the processor".to_owned(),
+            reason: "libtorch finds no CUDA device".to_owned(),
+            remedy: "check that the device's driver is installed, or set `device: cpu`".to_owned(),
         }),
         count if index >= count => Err(Error::BadOption {
             option: "device".to_owned(),
-            reason: format!("`cuda:{index}` is not there (CUDA devices: {count})"),
+            reason: format!("`cuda:{index}` does not exist (CUDA devices: {count})"),
         }),
         _ => Ok(()),
     }
 }
 
-/// The device's name, as the driver has it.
+/// Returns the device's name as the driver reports it.
 pub fn name(index: usize) -> Option<String> {
     type DeviceOf = unsafe extern "C" fn(*mut i32, i32) -> i32;
     type NameOf = unsafe extern "C" fn(*mut c_char, i32, i32) -> i32;
     let driver = driver()?;
     let (mut device, mut name) = (0, [0; 128]);
-    // SAFETY: the functions have these signatures (cuda.h), the driver is initialised, the places live as long as the
-    // calls, and the name ends with a zero byte within its place.
+    // SAFETY: the functions have these signatures (cuda.h), the driver is initialized, the out-pointers are valid, and
+    // the driver terminates the name with a NUL byte within the buffer.
     unsafe {
         let device_of = driver.get::<DeviceOf>(b"cuDeviceGet\0").ok()?;
         let name_of = driver.get::<NameOf>(b"cuDeviceGetName\0").ok()?;
@@ -61,20 +62,20 @@ pub fn name(index: usize) -> Option<String> {
     }
 }
 
-/// Bytes of the current device's memory that are in use, by whomever.
+/// Returns the bytes of the current device's memory in use by all processes.
 pub fn memory_in_use() -> Option<u64> {
     type Memory = unsafe extern "C" fn(*mut usize, *mut usize) -> i32;
     let driver = driver()?;
     let (mut free, mut total) = (0, 0);
-    // SAFETY: the function has this signature (cuda.h), and the places live as long as the call.
-    let asked = unsafe { driver.get::<Memory>(b"cuMemGetInfo_v2\0").ok()?(&raw mut free, &raw mut total) };
-    (asked == 0).then(|| (total - free) as u64)
+    // SAFETY: the function has this signature (cuda.h), and the out-pointers are valid.
+    let status = unsafe { driver.get::<Memory>(b"cuMemGetInfo_v2\0").ok()?(&raw mut free, &raw mut total) };
+    (status == 0).then(|| (total - free) as u64)
 }
 
-/// The driver, initialised.
+/// Opens and initializes the driver; `None` when there is none.
 fn driver() -> Option<Library> {
     type Init = unsafe extern "C" fn(u32) -> i32;
-    // SAFETY: the driver's library may be opened any number of times, and `cuInit` called again.
+    // SAFETY: opening the driver's library and calling `cuInit` repeatedly is allowed.
     let driver = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW) }.ok()?;
     // SAFETY: the function has this signature (cuda.h).
     let ready = unsafe { driver.get::<Init>(b"cuInit\0").ok()?(0) } == 0;

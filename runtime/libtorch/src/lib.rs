@@ -1,22 +1,22 @@
 //! PyTorch's C++ library as an engine plug-in: the executor of `flagperf-onnx` over tch.
 //!
-//! On the processor outputs are lent as they lie in memory; on a CUDA device they stay there until they are asked for,
-//! and are taken back as inputs. Knows no host and no clock.
+//! On the CPU, the host reads outputs directly in libtorch's memory. On a CUDA device, outputs stay there until the
+//! host fetches them, and can be inputs again. Knows nothing about the host, and reads no clock.
 
 mod capture;
 mod cuda;
 #[cfg(test)]
-mod hardware;
+mod cuda_tests;
+mod device_lock;
 mod library;
 mod ops;
 mod options;
 mod session;
 mod shim;
 mod tensor;
-mod turn;
 
 use flagperf_onnx::exec::{ExecError, OpError};
-use flagperf_plugin::{About, DType, Engine, Error, Load};
+use flagperf_plugin::{DType, Engine, EngineInfo, Error, Load};
 
 pub use session::TorchSession;
 
@@ -28,10 +28,10 @@ pub struct Torch;
 impl Engine for Torch {
     type Session = TorchSession;
 
-    const ABOUT: About = About {
+    const INFO: EngineInfo = EngineInfo {
         name: "libtorch",
         version: library::VERSION,
-        about: "PyTorch's C++ library: runs the graph operator by operator, on the processor or with CUDA",
+        about: "PyTorch's C++ library: runs the graph operator by operator, on the CPU or with CUDA",
         framework: true,
         compiler: true,
         onnx: true,
@@ -50,12 +50,12 @@ impl Engine for Torch {
     }
 }
 
-/// What a failure of the executor is to the host.
-fn failed(error: ExecError) -> Error {
+/// Converts an error of the executor to an error for the host.
+fn executor_error(error: ExecError) -> Error {
     match &error {
         ExecError::UnknownOperator { node, op } => Error::UnknownOperator { op: op.clone(), node: node.clone() },
-        ExecError::Node { reason: OpError::Library(said), .. } => {
-            library::memory_asked_for(said).map_or_else(|| Error::failed(error), |bytes| Error::OutOfMemory { bytes })
+        ExecError::Node { reason: OpError::Library(message), .. } => {
+            library::requested_bytes(message).map_or_else(|| Error::failed(error), |bytes| Error::OutOfMemory { bytes })
         }
         _ => Error::failed(error),
     }

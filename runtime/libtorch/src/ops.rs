@@ -1,36 +1,36 @@
-//! The operations of the executor as libtorch's operators.
+//! The executor's operations, implemented with libtorch's operators.
 
 mod attention;
 mod elementwise;
 mod movement;
 mod windows;
 
-use flagperf_onnx::exec::{After, Binary, Conv, OpError, PadMode, Pool, Reduce, TensorOps, Unary};
+use flagperf_onnx::exec::{Binary, Conv, ConvEpilogue, OpError, PadMode, Pool, Reduce, TensorOps, Unary};
 use flagperf_onnx::{DType, Tensor as HostTensor};
 use tch::{Device, Kind, TchError, Tensor};
 
-use crate::tensor::{self, Shared, sizes, torch_error};
+use crate::tensor::{self, TorchTensor, sizes, torch_error};
 
 /// libtorch on one device.
 #[derive(Clone, Copy, Debug)]
 pub struct TorchOps {
-    /// Where tensors lie.
+    /// The device that holds the tensors.
     pub device: Device,
-    /// Whether filters, and with them everything that convolutions make, have their channels together in memory.
+    /// Whether filters, and therefore all outputs of convolutions, use the channels-last layout.
     pub channels_last: bool,
-    /// Whether cuDNN adds and rectifies within its convolutions.
+    /// Whether cuDNN fuses additions and ReLU into its convolutions.
     pub fused_convolutions: bool,
 }
 
-type Made = Result<Shared, OpError>;
+type OpResult = Result<TorchTensor, OpError>;
 
-/// What an operator of libtorch made.
-fn made(result: Result<Tensor, TchError>) -> Made {
-    result.map(Shared).map_err(torch_error)
+/// Wraps the result of a libtorch operator.
+fn wrap(result: Result<Tensor, TchError>) -> OpResult {
+    result.map(TorchTensor).map_err(torch_error)
 }
 
 impl TensorOps for TorchOps {
-    type Tensor = Shared;
+    type Tensor = TorchTensor;
 
     fn name(&self) -> &'static str {
         "libtorch"
@@ -40,87 +40,94 @@ impl TensorOps for TorchOps {
         &DType::ALL
     }
 
-    fn upload(&self, host: &HostTensor) -> Made {
-        let there = tensor::upload(host, self.device)?;
-        if self.channels_last { made(tensor::channels_last(there)) } else { Ok(Shared(there)) }
+    fn upload(&self, host: &HostTensor) -> OpResult {
+        let uploaded = tensor::upload(host, self.device)?;
+        if self.channels_last { wrap(tensor::channels_last(uploaded)) } else { Ok(TorchTensor(uploaded)) }
     }
 
-    fn download(&self, x: &Shared, dtype: DType) -> Result<HostTensor, OpError> {
-        let kept = tensor::dtype(x.0.kind());
-        let mut bytes = vec![0; x.0.numel() * kept.size()];
+    fn download(&self, x: &TorchTensor, dtype: DType) -> Result<HostTensor, OpError> {
+        let stored = tensor::dtype(x.0.kind());
+        let mut bytes = vec![0; x.0.numel() * stored.size()];
         tensor::download(&x.0, &mut bytes)?;
-        let host = HostTensor::from_bytes(tensor::shape(&x.0), kept, &bytes).map_err(OpError::library)?;
-        Ok(if kept == dtype { host } else { host.cast(dtype) })
+        let host = HostTensor::from_bytes(tensor::shape(&x.0), stored, &bytes).map_err(OpError::library)?;
+        Ok(if stored == dtype { host } else { host.cast(dtype) })
     }
 
-    fn shape(&self, x: &Shared) -> Vec<usize> {
+    fn shape(&self, x: &TorchTensor) -> Vec<usize> {
         tensor::shape(&x.0)
     }
 
-    fn dtype(&self, x: &Shared) -> DType {
+    fn dtype(&self, x: &TorchTensor) -> DType {
         tensor::dtype(x.0.kind())
     }
 
-    fn unary(&self, kind: Unary, x: &Shared) -> Made {
-        made(elementwise::unary(kind, &x.0))
+    fn unary(&self, kind: Unary, x: &TorchTensor) -> OpResult {
+        wrap(elementwise::unary(kind, &x.0))
     }
 
-    fn binary(&self, kind: Binary, a: &Shared, b: &Shared) -> Made {
-        made(elementwise::binary(kind, &a.0, &b.0))
+    fn binary(&self, kind: Binary, a: &TorchTensor, b: &TorchTensor) -> OpResult {
+        wrap(elementwise::binary(kind, &a.0, &b.0))
     }
 
-    fn select(&self, condition: &Shared, a: &Shared, b: &Shared) -> Made {
-        made(a.0.f_where_self(&condition.0, &b.0))
+    fn select(&self, condition: &TorchTensor, a: &TorchTensor, b: &TorchTensor) -> OpResult {
+        wrap(a.0.f_where_self(&condition.0, &b.0))
     }
 
-    fn matmul(&self, a: &Shared, b: &Shared) -> Made {
-        made(a.0.f_matmul(&b.0))
+    fn matmul(&self, a: &TorchTensor, b: &TorchTensor) -> OpResult {
+        wrap(a.0.f_matmul(&b.0))
     }
 
-    fn attention(&self, q: &Shared, k: &Shared, v: &Shared, mask: Option<&Shared>, scale: f64) -> Made {
-        let mask = mask.map(|mask| self.here(&mask.0).map_err(torch_error)).transpose()?;
-        made(attention::attention(&q.0, &k.0, &v.0, mask.as_ref(), scale))
+    fn attention(
+        &self,
+        q: &TorchTensor,
+        k: &TorchTensor,
+        v: &TorchTensor,
+        mask: Option<&TorchTensor>,
+        scale: f64,
+    ) -> OpResult {
+        let mask = mask.map(|mask| self.on_device(&mask.0).map_err(torch_error)).transpose()?;
+        wrap(attention::attention(&q.0, &k.0, &v.0, mask.as_ref(), scale))
     }
 
-    fn conv(&self, x: &Shared, weight: &Shared, bias: Option<&Shared>, conv: &Conv) -> Made {
-        made(windows::conv(&x.0, &weight.0, bias.map(|bias| &bias.0), conv))
+    fn conv(&self, x: &TorchTensor, weight: &TorchTensor, bias: Option<&TorchTensor>, conv: &Conv) -> OpResult {
+        wrap(windows::conv(&x.0, &weight.0, bias.map(|bias| &bias.0), conv))
     }
 
-    /// cuDNN's kernel for all of it where there is one; else the sum and the activation are computed in place, as modules
-    /// of PyTorch do: nothing else has the result yet.
+    /// Uses cuDNN's fused kernel where there is one. Otherwise, the sum and the activation are computed in place, as in
+    /// PyTorch's modules: nothing else refers to the result yet.
     fn conv_fused(
         &self,
-        x: &Shared,
-        weight: &Shared,
-        bias: Option<&Shared>,
+        x: &TorchTensor,
+        weight: &TorchTensor,
+        bias: Option<&TorchTensor>,
         conv: &Conv,
-        after: After<'_, Shared>,
-    ) -> Made {
-        if self.fuses(x, conv, &after) {
+        after: ConvEpilogue<'_, TorchTensor>,
+    ) -> OpResult {
+        if self.can_fuse(x, conv, &after) {
             let residual = after.residual.map(|residual| &residual.0);
-            return made(windows::conv_relu(&x.0, &weight.0, bias.map(|bias| &bias.0), residual, conv));
+            return wrap(windows::conv_relu(&x.0, &weight.0, bias.map(|bias| &bias.0), residual, conv));
         }
         let mut y = self.conv(x, weight, bias, conv)?.0;
         if let Some(residual) = after.residual {
             y = y.f_add_(&residual.0).map_err(torch_error)?;
         }
-        made(after.activation.map_or(Ok(y.shallow_clone()), |kind| elementwise::unary_in_place(kind, y)))
+        wrap(after.activation.map_or(Ok(y.shallow_clone()), |kind| elementwise::unary_in_place(kind, y)))
     }
 
-    fn max_pool(&self, x: &Shared, pool: &Pool) -> Made {
-        made(windows::max_pool(&x.0, pool))
+    fn max_pool(&self, x: &TorchTensor, pool: &Pool) -> OpResult {
+        wrap(windows::max_pool(&x.0, pool))
     }
 
-    fn average_pool(&self, x: &Shared, pool: &Pool) -> Made {
+    fn average_pool(&self, x: &TorchTensor, pool: &Pool) -> OpResult {
         if pool.dilations != [1, 1] {
-            return Err(OpError::lacks("`dilations` of a mean"));
+            return Err(OpError::unsupported("`dilations` of a mean"));
         }
-        made(windows::average_pool(&x.0, pool))
+        wrap(windows::average_pool(&x.0, pool))
     }
 
-    fn reduce(&self, kind: Reduce, x: &Shared, axes: &[usize]) -> Made {
+    fn reduce(&self, kind: Reduce, x: &TorchTensor, axes: &[usize]) -> OpResult {
         let (x, axes) = (&x.0, sizes(axes));
-        made(match kind {
+        wrap(match kind {
             Reduce::Mean => x.f_mean_dim(&axes[..], true, x.kind()),
             Reduce::Sum => x.f_sum_dim_intlist(&axes[..], true, x.kind()),
             Reduce::Max => x.f_amax(&axes[..], true),
@@ -128,64 +135,71 @@ impl TensorOps for TorchOps {
         })
     }
 
-    fn arg_max(&self, x: &Shared, axis: usize, last: bool) -> Made {
+    fn arg_max(&self, x: &TorchTensor, axis: usize, last: bool) -> OpResult {
         let (x, axis) = (&x.0, axis as i64);
         if !last {
-            return made(x.f_argmax(axis, true));
+            return wrap(x.f_argmax(axis, true));
         }
         let from_end = x.f_flip([axis]).and_then(|x| x.f_argmax(axis, true));
-        made(from_end.and_then(|place| place.f_neg()?.f_add_scalar(x.size()[axis as usize] - 1)))
+        wrap(from_end.and_then(|place| place.f_neg()?.f_add_scalar(x.size()[axis as usize] - 1)))
     }
 
-    fn softmax(&self, x: &Shared, axis: usize, log: bool) -> Made {
-        made(if log { x.0.f_log_softmax(axis as i64, None) } else { x.0.f_softmax(axis as i64, None) })
+    fn softmax(&self, x: &TorchTensor, axis: usize, log: bool) -> OpResult {
+        wrap(if log { x.0.f_log_softmax(axis as i64, None) } else { x.0.f_softmax(axis as i64, None) })
     }
 
-    fn layer_norm(&self, x: &Shared, scale: &Shared, bias: Option<&Shared>, axis: usize, epsilon: f64) -> Made {
+    fn layer_norm(
+        &self,
+        x: &TorchTensor,
+        scale: &TorchTensor,
+        bias: Option<&TorchTensor>,
+        axis: usize,
+        epsilon: f64,
+    ) -> OpResult {
         let normalized = x.0.size().split_off(axis);
-        let fitting = |weight: &Shared| weight.0.f_broadcast_to(&normalized[..]).map_err(torch_error);
+        let fitting = |weight: &TorchTensor| weight.0.f_broadcast_to(&normalized[..]).map_err(torch_error);
         let (scale, bias) = (fitting(scale)?, bias.map(fitting).transpose()?);
-        made(x.0.f_layer_norm(&normalized[..], Some(scale), bias, epsilon, true))
+        wrap(x.0.f_layer_norm(&normalized[..], Some(scale), bias, epsilon, true))
     }
 
-    fn reshape(&self, x: &Shared, shape: &[usize]) -> Made {
-        made(self.here(&x.0).and_then(|x| x.f_reshape(sizes(shape))))
+    fn reshape(&self, x: &TorchTensor, shape: &[usize]) -> OpResult {
+        wrap(self.on_device(&x.0).and_then(|x| x.f_reshape(sizes(shape))))
     }
 
-    fn permute(&self, x: &Shared, order: &[usize]) -> Made {
-        made(x.0.f_permute(sizes(order)))
+    fn permute(&self, x: &TorchTensor, order: &[usize]) -> OpResult {
+        wrap(x.0.f_permute(sizes(order)))
     }
 
-    fn concat(&self, parts: &[Shared], axis: usize) -> Made {
+    fn concat(&self, parts: &[TorchTensor], axis: usize) -> OpResult {
         let parts: Vec<&Tensor> = parts.iter().map(|part| &part.0).collect();
-        made(Tensor::f_cat(&parts, axis as i64))
+        wrap(Tensor::f_cat(&parts, axis as i64))
     }
 
-    fn slice(&self, x: &Shared, axis: usize, start: usize, count: usize, step: i64) -> Made {
-        made(movement::slice(&x.0, axis as i64, start as i64, count as i64, step))
+    fn slice(&self, x: &TorchTensor, axis: usize, start: usize, count: usize, step: i64) -> OpResult {
+        wrap(movement::slice(&x.0, axis as i64, start as i64, count as i64, step))
     }
 
-    fn gather(&self, x: &Shared, indices: &Shared, axis: usize) -> Made {
-        made(self.here(&indices.0).and_then(|indices| movement::gather(&x.0, &indices, axis)))
+    fn gather(&self, x: &TorchTensor, indices: &TorchTensor, axis: usize) -> OpResult {
+        wrap(self.on_device(&indices.0).and_then(|indices| movement::gather(&x.0, &indices, axis)))
     }
 
-    fn expand(&self, x: &Shared, shape: &[usize]) -> Made {
-        made(self.here(&x.0).and_then(|x| x.f_broadcast_to(sizes(shape))))
+    fn expand(&self, x: &TorchTensor, shape: &[usize]) -> OpResult {
+        wrap(self.on_device(&x.0).and_then(|x| x.f_broadcast_to(sizes(shape))))
     }
 
-    fn pad(&self, x: &Shared, pads: &[(usize, usize)], mode: PadMode) -> Made {
-        made(movement::pad(&x.0, pads, mode))
+    fn pad(&self, x: &TorchTensor, pads: &[(usize, usize)], mode: PadMode) -> OpResult {
+        wrap(movement::pad(&x.0, pads, mode))
     }
 
-    fn cast(&self, x: &Shared, dtype: DType) -> Made {
-        made(x.0.f_to_kind(tensor::kind(dtype)))
+    fn cast(&self, x: &TorchTensor, dtype: DType) -> OpResult {
+        wrap(x.0.f_to_kind(tensor::kind(dtype)))
     }
 }
 
 impl TorchOps {
-    /// Whether cuDNN has one kernel for the convolution and what follows: rectified, padded alike, of 16 bits, not by
-    /// channel.
-    fn fuses(&self, x: &Shared, conv: &Conv, after: &After<'_, Shared>) -> bool {
+    /// Whether cuDNN has a fused kernel for the convolution: the activation is ReLU, the padding is symmetric, the type
+    /// has 16 bits, and there is one group.
+    fn can_fuse(&self, x: &TorchTensor, conv: &Conv, after: &ConvEpilogue<'_, TorchTensor>) -> bool {
         self.fused_convolutions
             && self.device != Device::Cpu
             && matches!(after.activation, Some(Unary::Relu))
@@ -194,8 +208,8 @@ impl TorchOps {
             && conv.groups == 1
     }
 
-    /// The tensor on this device: a single number may lie on the processor.
-    fn here(&self, x: &Tensor) -> Result<Tensor, TchError> {
+    /// Returns the tensor on this device; a scalar may still be on the CPU.
+    fn on_device(&self, x: &Tensor) -> Result<Tensor, TchError> {
         if x.device() == self.device { Ok(x.shallow_clone()) } else { x.f_to(self.device) }
     }
 }

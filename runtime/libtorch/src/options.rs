@@ -6,78 +6,75 @@ use flagperf_plugin::{DType, Error};
 use serde_json::Value;
 use tch::Device;
 
-/// The options, read.
+/// The options of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// Where to compute.
+pub struct TorchOptions {
+    /// The device to compute on.
     pub device: Device,
-    /// Whether images are kept with their channels together (NHWC in memory, NCHW in name).
+    /// Whether images use the channels-last layout (NHWC in memory; the dimensions stay in the order NCHW).
     pub channels_last: bool,
-    /// Whether a run is captured as a CUDA graph for each shape of the inputs, and replayed.
+    /// Whether a run is captured as a CUDA graph for each set of input shapes, and replayed.
     pub cuda_graph: bool,
-    /// Whether cuDNN adds and rectifies within its convolutions, where it can.
+    /// Whether cuDNN fuses additions and ReLU into its convolutions where it can.
     pub fused_convolutions: bool,
 }
 
-/// The names that are known, for messages.
+/// The known names, for messages.
 const KNOWN: &str = "device, channels_last, cuda_graph, fused_convolutions";
 
-impl Options {
-    /// Reads the text of a JSON object. Channels come last unless that is switched off, as PyTorch recommends for
-    /// convolutions.
+impl TorchOptions {
+    /// Parses a JSON object. `channels_last` is true by default, as PyTorch recommends for convolutions.
     ///
     /// # Errors
-    /// An option that is unknown, or a value that it does not take.
+    /// For an unknown option or an invalid value.
     pub fn read(text: &str) -> Result<Self, Error> {
         let given: BTreeMap<String, Value> = serde_json::from_str(text).map_err(Error::failed)?;
         let mut options =
-            Options { device: Device::Cpu, channels_last: true, cuda_graph: false, fused_convolutions: true };
+            TorchOptions { device: Device::Cpu, channels_last: true, cuda_graph: false, fused_convolutions: true };
         for (option, value) in given {
-            let refuse = |reason: String| Error::BadOption { option: option.clone(), reason };
-            let switch = match option.as_str() {
+            let option_error = |reason: String| Error::BadOption { option: option.clone(), reason };
+            let target = match option.as_str() {
                 _ if value.is_null() => continue,
                 "device" => {
                     let device = value.as_str().and_then(device);
-                    options.device =
-                        device.ok_or_else(|| refuse(format!("`{value}` is neither `cpu` nor `cuda:0`")))?;
+                    options.device = device
+                        .ok_or_else(|| option_error(format!("`{value}` is not a device (known: cpu, cuda:N)")))?;
                     continue;
                 }
                 "channels_last" => &mut options.channels_last,
                 "cuda_graph" => &mut options.cuda_graph,
                 "fused_convolutions" => &mut options.fused_convolutions,
-                _ => return Err(refuse(format!("unknown (known: {KNOWN})"))),
+                _ => return Err(option_error(format!("unknown (known: {KNOWN})"))),
             };
-            *switch = value.as_bool().ok_or_else(|| refuse(format!("`{value}` is not true or false")))?;
+            *target = value.as_bool().ok_or_else(|| option_error(format!("`{value}` is not true or false")))?;
         }
         if options.cuda_graph && options.device == Device::Cpu {
-            let reason = "the processor has no CUDA graphs (`device` is `cpu`)".to_owned();
+            let reason = "needs a CUDA device (`device` is `cpu`)".to_owned();
             return Err(Error::BadOption { option: "cuda_graph".to_owned(), reason });
         }
         Ok(options)
     }
 
-    /// Refuses a type that libtorch would compute in another one. Its kernels for processors widen f16 always, and bf16
-    /// unless the processor multiplies it.
+    /// Rejects a type that libtorch would compute in another type. Its CPU kernels always widen fp16, and widen bf16
+    /// unless the CPU has bf16 instructions.
     ///
     /// # Errors
-    /// When it would.
+    /// [`Error::LacksPrecision`].
     pub fn check(&self, precision: DType) -> Result<(), Error> {
         match (self.device, precision) {
-            (Device::Cpu, DType::F16) => Err(Error::LacksPrecision { has: has_on_the_processor() }),
-            (Device::Cpu, DType::BF16) if !multiplies_bf16() => {
-                Err(Error::LacksPrecision { has: has_on_the_processor() })
-            }
+            (Device::Cpu, DType::F16) => Err(Error::LacksPrecision { has: supported_on_cpu() }),
+            (Device::Cpu, DType::BF16) if !has_bf16_units() => Err(Error::LacksPrecision { has: supported_on_cpu() }),
             _ => Ok(()),
         }
     }
 }
 
-fn has_on_the_processor() -> String {
-    if multiplies_bf16() { "f32, bf16 on this processor" } else { "f32 on this processor" }.to_owned()
+fn supported_on_cpu() -> String {
+    if has_bf16_units() { "f32, bf16 on this CPU" } else { "f32 on this CPU" }.to_owned()
 }
 
-/// Whether this processor has products of bf16.
-fn multiplies_bf16() -> bool {
+/// Whether this CPU has instructions that multiply bf16.
+fn has_bf16_units() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("avx512bf16");
     #[cfg(target_arch = "aarch64")]
@@ -99,38 +96,38 @@ mod tests {
     use super::*;
 
     fn refusal(text: &str) -> String {
-        Options::read(text).unwrap_err().to_string()
+        TorchOptions::read(text).unwrap_err().to_string()
     }
 
     #[test]
-    fn options_are_read_and_null_is_the_default() {
-        let default = Options::read("{}").unwrap();
+    fn options_are_parsed_and_null_is_the_default() {
+        let default = TorchOptions::read("{}").unwrap();
         assert_eq!(default.device, Device::Cpu);
-        assert_eq!(Options::read(r#"{"device": null, "channels_last": null}"#).unwrap(), default);
+        assert_eq!(TorchOptions::read(r#"{"device": null, "channels_last": null}"#).unwrap(), default);
         let given = r#"{"device": "cuda:1", "channels_last": false, "cuda_graph": true, "fused_convolutions": false}"#;
         let expected =
-            Options { device: Device::Cuda(1), channels_last: false, cuda_graph: true, fused_convolutions: false };
-        assert_eq!(Options::read(given).unwrap(), expected);
+            TorchOptions { device: Device::Cuda(1), channels_last: false, cuda_graph: true, fused_convolutions: false };
+        assert_eq!(TorchOptions::read(given).unwrap(), expected);
     }
 
     #[test]
-    fn an_unknown_option_or_value_is_named() {
+    fn the_error_for_an_unknown_option_or_value_contains_it() {
         assert_eq!(refusal(r#"{"devise": "cpu"}"#), format!("option `devise`: unknown (known: {KNOWN})"));
         for device in [r#""cuda""#, r#""gpu:0""#, r#""cuda:x""#, "0"] {
-            let expected = format!("option `device`: `{device}` is neither `cpu` nor `cuda:0`");
+            let expected = format!("option `device`: `{device}` is not a device (known: cpu, cuda:N)");
             assert_eq!(refusal(&format!(r#"{{"device": {device}}}"#)), expected);
         }
         assert_eq!(refusal(r#"{"channels_last": 1}"#), "option `channels_last`: `1` is not true or false");
-        let graph = "option `cuda_graph`: the processor has no CUDA graphs (`device` is `cpu`)";
+        let graph = "option `cuda_graph`: needs a CUDA device (`device` is `cpu`)";
         assert_eq!(refusal(r#"{"cuda_graph": true}"#), graph);
     }
 
     #[test]
-    fn half_precision_on_the_processor_is_refused_rather_than_widened() {
-        let options = Options::read("{}").unwrap();
+    fn fp16_on_the_cpu_is_rejected_rather_than_silently_widened() {
+        let options = TorchOptions::read("{}").unwrap();
         options.check(DType::F32).unwrap();
         assert!(matches!(options.check(DType::F16), Err(Error::LacksPrecision { has }) if has.starts_with("f32")));
-        assert_eq!(options.check(DType::BF16).is_ok(), multiplies_bf16());
-        Options { device: Device::Cuda(0), ..options }.check(DType::F16).unwrap();
+        assert_eq!(options.check(DType::BF16).is_ok(), has_bf16_units());
+        TorchOptions { device: Device::Cuda(0), ..options }.check(DType::F16).unwrap();
     }
 }

@@ -1,4 +1,5 @@
-//! A loaded model: inputs read where they lie, outputs lent as they lie in memory or kept on their device.
+//! A loaded model. On the CPU, inputs and outputs are not copied; on a device, outputs stay there until they are
+//! fetched.
 
 use std::ops::Range;
 use std::slice;
@@ -12,44 +13,44 @@ use flagperf_plugin::{
 };
 use tch::{Device, Tensor};
 
-use crate::capture::Captured;
+use crate::capture::CapturedGraph;
 use crate::cuda;
-use crate::failed;
-use crate::library::memory_asked_for;
+use crate::device_lock::DeviceLock;
+use crate::executor_error;
+use crate::library::requested_bytes;
 use crate::ops::TorchOps;
-use crate::options::Options;
-use crate::shim::{InferenceMode, pinned, prepare_devices};
-use crate::tensor::{self, Shared, sizes, torch_error};
-use crate::turn::Turn;
+use crate::options::TorchOptions;
+use crate::shim::{InferenceMode, allocate_pinned, prepare_devices};
+use crate::tensor::{self, TorchTensor, sizes, torch_error};
 
-/// A graph that libtorch runs.
+/// A model loaded by libtorch.
 pub struct TorchSession {
     inputs: Vec<ValueInfo>,
     outputs: Vec<ValueInfo>,
     executor: Executor<TorchOps>,
     threads: usize,
     device: Device,
-    /// One for each shape of the inputs, when runs are captured.
-    captured: Option<Vec<Replay>>,
+    /// One captured run for each set of input shapes; `None` when runs are not captured.
+    captured: Option<Vec<CapturedRun>>,
 }
 
-/// A captured run: what it reads and writes stays where it is.
-struct Replay {
-    inputs: Vec<Shared>,
-    outputs: Vec<Shared>,
-    run: Captured,
+/// A captured run, with its inputs and outputs at fixed addresses.
+struct CapturedRun {
+    inputs: Vec<TorchTensor>,
+    outputs: Vec<TorchTensor>,
+    graph: CapturedGraph,
 }
 
-/// Runs before one is captured: PyTorch's own number, in which libraries choose their algorithms.
+/// The number of runs before a capture, the same as PyTorch's own. During these runs libraries select their algorithms.
 const WARMUPS: usize = 3;
 
 impl TorchSession {
     /// Loads an ONNX file.
     ///
     /// # Errors
-    /// When an option, the type or an operator is not what libtorch takes, or the device is not there.
+    /// When libtorch does not support an option, the type or an operator, or the device is missing.
     pub(crate) fn load(load: &Load<'_>) -> Result<Self, Error> {
-        let options = Options::read(load.options)?;
+        let options = TorchOptions::read(load.options)?;
         options.check(load.precision)?;
         if let Device::Cuda(index) = options.device {
             cuda::open(index)?;
@@ -57,102 +58,112 @@ impl TorchSession {
         }
         let threads = if load.threads == 0 { available_parallelism().map_or(1, usize::from) } else { load.threads };
         set_threads(threads);
-        let (_turn, _inference) = (Turn::among_others(), InferenceMode::begin());
+        let (_lock, _inference) = (DeviceLock::shared(), InferenceMode::begin());
         let (Artifact::Onnx(path) | Artifact::Compiled(path)) = load.artifact;
         let graph = read_onnx(path).map_err(Error::failed)?;
-        let Options { device, channels_last, fused_convolutions, cuda_graph } = options;
+        let TorchOptions { device, channels_last, fused_convolutions, cuda_graph } = options;
         let ops = TorchOps { device, channels_last, fused_convolutions };
         Ok(TorchSession {
             inputs: graph.inputs.iter().map(info).collect(),
             outputs: graph.outputs.iter().map(info).collect(),
-            executor: Executor::load(&graph, ops).map_err(failed)?,
+            executor: Executor::load(&graph, ops).map_err(executor_error)?,
             threads,
             device,
             captured: cuda_graph.then(Vec::new),
         })
     }
 
-    /// An input where it lies, or on its way to the device: it stays as it is until everything is computed.
-    fn feed(&self, input: &Input<'_, Kept>) -> Result<Shared, Error> {
+    /// Wraps an input without a copy, or starts copying it to the device. The host leaves the input's memory unchanged
+    /// until everything has been computed.
+    fn to_tensor(&self, input: &Input<'_, DeviceOutput>) -> Result<TorchTensor, Error> {
         let view = match input {
             Input::Own(own) => return Ok(own.0.clone()),
             Input::Host(view) => view,
         };
         let (size, kind) = (sizes(view.shape), tensor::kind(dtype(view.dtype)?));
         let strides: Vec<i64> = (0..size.len()).map(|axis| size[axis + 1..].iter().product()).collect();
-        // SAFETY: the bytes are as many as the shape and type need, dense and row-major, and the host leaves them as
-        // they are until `sync` has returned; outputs that would share them are copied.
-        let there = unsafe { Tensor::f_from_blob(view.bytes.as_ptr(), &size, &strides, kind, Device::Cpu) };
-        let there = match self.device {
-            Device::Cpu => there,
-            device => there.and_then(|x| x.f_to_device_(device, kind, true, false)),
+        // SAFETY: the bytes match the shape and type, dense and row-major, and the host leaves them unchanged until
+        // `sync` has returned; outputs that would share them are copied.
+        let tensor = unsafe { Tensor::f_from_blob(view.bytes.as_ptr(), &size, &strides, kind, Device::Cpu) };
+        let tensor = match self.device {
+            Device::Cpu => tensor,
+            device => tensor.and_then(|x| x.f_to_device_(device, kind, true, false)),
         };
-        there.map(Shared).map_err(|error| lacking(torch_error(error)))
+        tensor.map(TorchTensor).map_err(|error| to_plugin_error(torch_error(error)))
     }
 
-    /// Which captured run has inputs of these shapes, if there is one.
-    fn captured_for(&self, inputs: &[Input<'_, Kept>]) -> Option<usize> {
-        self.captured.as_ref()?.iter().position(|replay| replay.is_of(inputs))
+    /// Returns the index of the captured run for inputs of these shapes.
+    fn find_captured(&self, inputs: &[Input<'_, DeviceOutput>]) -> Option<usize> {
+        self.captured.as_ref()?.iter().position(|run| run.matches(inputs))
     }
 
-    /// Runs what was captured for inputs of these shapes, or captures it first. Gives copies: the next run overwrites.
-    fn replay(&mut self, index: usize, place: Option<usize>, given: &[Shared]) -> Result<Vec<Shared>, Error> {
-        let captured = self.captured.as_mut().expect("asked before");
-        let place = match place {
-            Some(place) => place,
+    /// Replays the captured run at `position`, or captures a new run when there is none. Returns copies of the outputs,
+    /// because the next run overwrites them. `index` is the number of the device.
+    fn replay(
+        &mut self,
+        index: usize,
+        position: Option<usize>,
+        given: &[TorchTensor],
+    ) -> Result<Vec<TorchTensor>, Error> {
+        let captured = self.captured.as_mut().expect("the caller checked that runs are captured");
+        let position = match position {
+            Some(position) => position,
             None => {
-                captured.push(Replay::capture(index, &self.executor, given)?);
+                captured.push(CapturedRun::capture(index, &self.executor, given)?);
                 captured.len() - 1
             }
         };
-        let replay = &captured[place];
-        for (kept, given) in replay.inputs.iter().zip(given) {
-            copy(&kept.0, &given.0)?;
+        let run = &captured[position];
+        for (input, given) in run.inputs.iter().zip(given) {
+            copy(&input.0, &given.0)?;
         }
-        replay.run.replay()?;
-        replay.outputs.iter().map(|output| duplicate(&output.0)).collect()
+        run.graph.replay()?;
+        run.outputs.iter().map(|output| duplicate(&output.0)).collect()
     }
 
-    fn give(&self, made: Shared, inputs: &[Range<usize>]) -> Result<Output<Kept>, Error> {
-        if made.0.device() != Device::Cpu {
-            return made.0.f_contiguous().map(|x| Output::Device(Kept(Shared(x)))).map_err(|e| lacking(torch_error(e)));
+    /// Wraps an output for the host: on a device it stays there, and on the CPU it is copied when it would share the
+    /// memory of an input.
+    fn to_output(&self, tensor: TorchTensor, inputs: &[Range<usize>]) -> Result<Output<DeviceOutput>, Error> {
+        let contiguous = tensor.0.f_contiguous().map_err(|error| to_plugin_error(torch_error(error)))?;
+        if tensor.0.device() != Device::Cpu {
+            return Ok(Output::Device(DeviceOutput(TorchTensor(contiguous))));
         }
-        let begins = made.0.data_ptr() as usize;
-        let borrowed = inputs.iter().any(|input| input.contains(&begins));
-        let own = made.0.f_contiguous().map_err(|error| lacking(torch_error(error)))?;
-        let own = if borrowed { duplicate(&own)?.0 } else { own };
-        let (shape, dtype) = (tensor::shape(&own), dtype_of(&own)?);
-        Ok(Output::Host { shape, dtype, memory: Box::new(Memory(Shared(own))) })
+        let address = tensor.0.data_ptr() as usize;
+        let shares_input = inputs.iter().any(|input| input.contains(&address));
+        let own = if shares_input { duplicate(&contiguous)?.0 } else { contiguous };
+        let (shape, dtype) = (tensor::shape(&own), plugin_dtype(&own)?);
+        Ok(Output::Host { shape, dtype, memory: Box::new(HostOutput(TorchTensor(own))) })
     }
 }
 
 impl Drop for TorchSession {
     fn drop(&mut self) {
-        let _turn = Turn::among_others();
+        let _lock = DeviceLock::shared();
         self.captured = None;
     }
 }
 
-impl Replay {
-    /// Whether its inputs have the shapes of these.
-    fn is_of(&self, inputs: &[Input<'_, Kept>]) -> bool {
-        let size = |input: &Input<'_, Kept>| match input {
+impl CapturedRun {
+    /// Whether the run was captured for inputs of these shapes.
+    fn matches(&self, inputs: &[Input<'_, DeviceOutput>]) -> bool {
+        let size = |input: &Input<'_, DeviceOutput>| match input {
             Input::Own(own) => own.0.0.size(),
             Input::Host(view) => sizes(view.shape),
         };
-        self.inputs.iter().map(|kept| kept.0.size()).eq(inputs.iter().map(size))
+        self.inputs.iter().map(|input| input.0.size()).eq(inputs.iter().map(size))
     }
 
-    fn capture(index: usize, executor: &Executor<TorchOps>, given: &[Shared]) -> Result<Self, Error> {
-        let inputs: Vec<Shared> = given.iter().map(|given| duplicate(&given.0)).collect::<Result<_, _>>()?;
+    fn capture(index: usize, executor: &Executor<TorchOps>, given: &[TorchTensor]) -> Result<Self, Error> {
+        let inputs: Vec<TorchTensor> = given.iter().map(|given| duplicate(&given.0)).collect::<Result<_, _>>()?;
         tch::Cuda::synchronize(index as i64);
-        let (run, outputs) = Captured::capture(index, WARMUPS, || executor.run(inputs.clone()).map_err(failed))?;
-        Ok(Replay { inputs, outputs, run })
+        let run = || executor.run(inputs.clone()).map_err(executor_error);
+        let (graph, outputs) = CapturedGraph::capture(index, WARMUPS, run)?;
+        Ok(CapturedRun { inputs, outputs, graph })
     }
 }
 
 impl Session for TorchSession {
-    type Tensor = Kept;
+    type Tensor = DeviceOutput;
 
     fn inputs(&self) -> Vec<ValueInfo> {
         self.inputs.clone()
@@ -162,42 +173,42 @@ impl Session for TorchSession {
         self.outputs.clone()
     }
 
-    /// Pinned memory, from which a device reads by itself; on the processor the host's own is as good.
+    /// Lends pinned memory, which a device reads directly. On the CPU the host's own memory is equally fast.
     fn lend(&mut self, _: usize, bytes: usize) -> Result<Option<Box<dyn LentMemory>>, Error> {
         if self.device == Device::Cpu {
             return Ok(None);
         }
-        let _turn = Turn::among_others();
-        let memory = pinned(bytes).ok_or(Error::OutOfMemory { bytes: bytes as u64 })?;
-        Ok(Some(Box::new(Pinned(memory))))
+        let _lock = DeviceLock::shared();
+        let memory = allocate_pinned(bytes).ok_or(Error::OutOfMemory { bytes: bytes as u64 })?;
+        Ok(Some(Box::new(PinnedMemory(memory))))
     }
 
-    fn submit(&mut self, inputs: &[Input<'_, Kept>]) -> Result<Vec<Output<Kept>>, Error> {
+    fn submit(&mut self, inputs: &[Input<'_, DeviceOutput>]) -> Result<Vec<Output<DeviceOutput>>, Error> {
         set_threads(self.threads);
-        let place = self.captured_for(inputs);
-        let captures = self.captured.is_some() && place.is_none();
-        let _turn = if captures { Turn::alone() } else { Turn::among_others() };
+        let position = self.find_captured(inputs);
+        let captures = self.captured.is_some() && position.is_none();
+        let _lock = if captures { DeviceLock::exclusive() } else { DeviceLock::shared() };
         let _inference = InferenceMode::begin();
-        let given: Vec<Shared> = inputs.iter().map(|input| self.feed(input)).collect::<Result<_, _>>()?;
-        let made = match self.device {
-            Device::Cuda(index) if self.captured.is_some() => self.replay(index, place, &given)?,
-            _ => self.executor.run(given).map_err(failed)?,
+        let given: Vec<TorchTensor> = inputs.iter().map(|input| self.to_tensor(input)).collect::<Result<_, _>>()?;
+        let outputs = match self.device {
+            Device::Cuda(index) if self.captured.is_some() => self.replay(index, position, &given)?,
+            _ => self.executor.run(given).map_err(executor_error)?,
         };
-        let lent: Vec<Range<usize>> = inputs.iter().filter_map(addresses).collect();
-        made.into_iter().map(|made| self.give(made, &lent)).collect()
+        let ranges: Vec<Range<usize>> = inputs.iter().filter_map(address_range).collect();
+        outputs.into_iter().map(|output| self.to_output(output, &ranges)).collect()
     }
 
     fn sync(&mut self) -> Result<(), Error> {
         if let Device::Cuda(index) = self.device {
-            let _turn = Turn::among_others();
+            let _lock = DeviceLock::shared();
             tch::Cuda::synchronize(index as i64);
         }
         Ok(())
     }
 
-    fn copy_to_host(&mut self, kept: &Kept, to: &mut [u8]) -> Result<(), Error> {
-        let _turn = Turn::among_others();
-        tensor::download(&kept.0.0, to).map_err(lacking)
+    fn copy_to_host(&mut self, output: &DeviceOutput, to: &mut [u8]) -> Result<(), Error> {
+        let _lock = DeviceLock::shared();
+        tensor::download(&output.0.0, to).map_err(to_plugin_error)
     }
 
     fn device_memory(&self) -> Option<u64> {
@@ -222,21 +233,19 @@ impl Session for TorchSession {
 }
 
 /// An output that stays on its device.
-pub struct Kept(Shared);
+pub struct DeviceOutput(TorchTensor);
 
-impl DeviceTensor for Kept {
+impl DeviceTensor for DeviceOutput {
     fn shape(&self) -> Vec<usize> {
         tensor::shape(&self.0.0)
     }
 
     fn dtype(&self) -> DType {
-        dtype_of(&self.0.0).expect("every type of ours has its name in the interface")
+        plugin_dtype(&self.0.0).expect("the plug-in interface has every type of the host")
     }
 
     fn device(&self) -> DLDevice {
-        let Device::Cuda(index) = self.0.0.device() else {
-            unreachable!("outputs on the processor are lent to the host")
-        };
+        let Device::Cuda(index) = self.0.0.device() else { unreachable!("outputs on the CPU are host outputs") };
         DLDevice { device_type: DLDeviceType::CUDA, device_id: index as i32 }
     }
 
@@ -245,47 +254,47 @@ impl DeviceTensor for Kept {
     }
 }
 
-/// An output on the processor, dense.
-struct Memory(Shared);
+/// A dense output on the CPU.
+struct HostOutput(TorchTensor);
 
-impl HostMemory for Memory {
+impl HostMemory for HostOutput {
     fn bytes(&self) -> &[u8] {
         let tensor = &self.0.0;
         let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes();
         if bytes == 0 {
             return &[];
         }
-        // SAFETY: the tensor is dense, so that it has so many bytes there, as long as it lives; nothing writes to it.
+        // SAFETY: the tensor is dense, so it owns `bytes` bytes at this address while it lives; nothing writes to it.
         unsafe { slice::from_raw_parts(tensor.data_ptr().cast::<u8>().cast_const(), bytes) }
     }
 }
 
-/// Pinned memory: bytes in a tensor.
-struct Pinned(Tensor);
+/// Pinned memory, in a tensor of bytes.
+struct PinnedMemory(Tensor);
 
-impl LentMemory for Pinned {
+impl LentMemory for PinnedMemory {
     fn bytes_mut(&mut self) -> &mut [u8] {
         if self.0.numel() == 0 {
             return &mut [];
         }
-        // SAFETY: a dense tensor of bytes that nobody else has; it lives as long as the slice.
+        // SAFETY: the tensor is dense, consists of bytes and outlives the slice; nothing else refers to it.
         unsafe { slice::from_raw_parts_mut(self.0.data_ptr().cast(), self.0.numel()) }
     }
 }
 
-/// Fills a tensor on the device.
+/// Copies the elements of `from` to `to`, which is on the device.
 fn copy(to: &Tensor, from: &Tensor) -> Result<(), Error> {
     let mut to = to.shallow_clone();
-    to.f_copy_(from).map(drop).map_err(|error| lacking(torch_error(error)))
+    to.f_copy_(from).map(drop).map_err(|error| to_plugin_error(torch_error(error)))
 }
 
-/// The same values in memory of their own.
-fn duplicate(tensor: &Tensor) -> Result<Shared, Error> {
-    let own = tensor.f_empty_like().map_err(|error| lacking(torch_error(error)))?;
-    copy(&own, tensor).map(|()| Shared(own))
+/// Copies a tensor to new memory.
+fn duplicate(tensor: &Tensor) -> Result<TorchTensor, Error> {
+    let own = tensor.f_empty_like().map_err(|error| to_plugin_error(torch_error(error)))?;
+    copy(&own, tensor).map(|()| TorchTensor(own))
 }
 
-/// libtorch has one number of threads, kept in part by each thread that computes.
+/// Sets libtorch's number of threads, which is global but partly stored in each computing thread.
 fn set_threads(threads: usize) {
     let threads = i32::try_from(threads).unwrap_or(i32::MAX);
     if tch::get_num_threads() != threads {
@@ -293,10 +302,11 @@ fn set_threads(threads: usize) {
     }
 }
 
-fn addresses(input: &Input<'_, Kept>) -> Option<Range<usize>> {
+/// Returns the address range of an input in host memory.
+fn address_range(input: &Input<'_, DeviceOutput>) -> Option<Range<usize>> {
     let Input::Host(view) = input else { return None };
-    let begins = view.bytes.as_ptr() as usize;
-    Some(begins..begins + view.bytes.len())
+    let start = view.bytes.as_ptr() as usize;
+    Some(start..start + view.bytes.len())
 }
 
 fn info(info: &OnnxValue) -> ValueInfo {
@@ -307,13 +317,13 @@ fn dtype(dtype: DType) -> Result<flagperf_onnx::DType, Error> {
     dtype.name().parse().map_err(Error::failed)
 }
 
-fn dtype_of(tensor: &Tensor) -> Result<DType, Error> {
+fn plugin_dtype(tensor: &Tensor) -> Result<DType, Error> {
     let name = tensor::dtype(tensor.kind()).name();
-    DType::named(name).ok_or_else(|| Error::failed(format!("the interface has no type `{name}`")))
+    DType::from_name(name).ok_or_else(|| Error::failed(format!("the interface has no type `{name}`")))
 }
 
-/// An error of libtorch outside the graph; a lack of memory is one of its own.
-fn lacking(error: OpError) -> Error {
-    let said = error.to_string();
-    memory_asked_for(&said).map_or_else(|| Error::failed(error), |bytes| Error::OutOfMemory { bytes })
+/// Converts an error of libtorch outside the graph, and recognizes failed allocations.
+fn to_plugin_error(error: OpError) -> Error {
+    let message = error.to_string();
+    requested_bytes(&message).map_or_else(|| Error::failed(error), |bytes| Error::OutOfMemory { bytes })
 }

@@ -1,4 +1,4 @@
-// What tch lacks of libtorch.
+// Functions of libtorch that tch does not bind.
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
@@ -6,20 +6,20 @@
 
 extern "C" {
 
-// No autograd, no versions of tensors, on this thread until it is ended.
+// Starts inference mode on this thread (no autograd, no version counters), until `flagperf_inference_end`.
 void *flagperf_inference_begin() { return new c10::InferenceMode(true); }
 
 void flagperf_inference_end(void *mode) { delete static_cast<c10::InferenceMode *>(mode); }
 
-// How devices compute, for the whole process: f32 is f32 there, too, and not TF32, which PyTorch takes for convolutions
-// unless it is told otherwise; of cuDNN's algorithms the one is taken that is fastest for a shape when it is first met.
+// Configures devices for the whole process: disables TF32, which PyTorch uses for fp32 convolutions by default, and
+// makes cuDNN benchmark its algorithms for each new shape and use the fastest.
 void flagperf_prepare_devices() {
     at::globalContext().setAllowTF32CuDNN(false);
     at::globalContext().setAllowTF32CuBLAS(false);
     at::globalContext().setBenchmarkCuDNN(true);
 }
 
-// Zeros in memory that a device reads by itself; null when there is none to be had.
+// Allocates zeros in pinned memory, which a device reads directly; null when the allocation fails.
 at::Tensor *flagperf_pinned(int64_t bytes) {
     try {
         auto options = at::TensorOptions().dtype(at::kByte).pinned_memory(true);

@@ -1,4 +1,4 @@
-//! What tch lacks of libtorch, from `shim.cpp`.
+//! Functions of libtorch that tch does not bind, from `shim.cpp`.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -13,39 +13,40 @@ unsafe extern "C" {
     fn flagperf_pinned(bytes: i64) -> *mut c_void;
 }
 
-/// PyTorch's inference mode, on this thread, as long as this lives.
+/// PyTorch's inference mode, active on this thread while the value lives.
 pub struct InferenceMode {
     mode: *mut c_void,
-    /// It is of the thread that began it.
-    _here: PhantomData<*mut ()>,
+    /// Prevents sending the value to another thread: the mode belongs to the thread that started it.
+    _not_send: PhantomData<*mut ()>,
 }
 
 impl InferenceMode {
-    /// Begins it; modes end in the reverse order.
+    /// Starts inference mode. Nested modes must end in reverse order.
     pub fn begin() -> Self {
-        // SAFETY: the function takes nothing; what it gives is ended once, on this thread.
-        InferenceMode { mode: unsafe { flagperf_inference_begin() }, _here: PhantomData }
+        // SAFETY: the function has no arguments; the returned mode is ended once, on this thread.
+        InferenceMode { mode: unsafe { flagperf_inference_begin() }, _not_send: PhantomData }
     }
 }
 
 impl Drop for InferenceMode {
     fn drop(&mut self) {
-        // SAFETY: begun on this thread, since it cannot be sent, and ended here only.
+        // SAFETY: the mode was started on this thread, because the value cannot be sent, and only ends here.
         unsafe { flagperf_inference_end(self.mode) };
     }
 }
 
-/// Keeps devices from computing f32 in TF32, and has the fastest of cuDNN's algorithms found for each shape, from now on
-/// and in this whole process.
+/// Prevents devices from computing fp32 in TF32, and makes cuDNN select the fastest algorithm for each shape, in the
+/// whole process.
 pub fn prepare_devices() {
-    // SAFETY: sets three switches of libtorch's.
+    // SAFETY: the function sets three global settings of libtorch.
     unsafe { flagperf_prepare_devices() };
 }
 
-/// Zeros in memory that a device reads by itself; tch's own way makes libtorch warn.
-pub fn pinned(bytes: usize) -> Option<Tensor> {
-    // SAFETY: the function gives a tensor that is the caller's, or null.
+/// Allocates zeros in pinned memory, which a device reads directly; `None` when the allocation fails. tch's own
+/// function makes libtorch print a warning.
+pub fn allocate_pinned(bytes: usize) -> Option<Tensor> {
+    // SAFETY: the function returns a tensor that the caller owns, or null.
     let tensor = NonNull::new(unsafe { flagperf_pinned(bytes as i64) })?;
-    // SAFETY: as above; nobody else has it.
+    // SAFETY: as above; nothing else owns the tensor.
     Some(unsafe { Tensor::from_ptr(tensor.as_ptr().cast()) })
 }

@@ -1,23 +1,23 @@
-//! libtorch's tensors, shared between threads, and the way to and from host memory.
+//! libtorch's tensors, shared between threads, and copies to and from host memory.
 
 use flagperf_onnx::exec::OpError;
 use flagperf_onnx::{DType, Tensor as HostTensor};
 use tch::{Device, Kind, TchError, Tensor};
 
-/// A tensor of libtorch; cloning shares its memory. Nothing writes to one after it is made.
+/// A libtorch tensor. Clones share its memory, and nothing writes to it after its creation.
 #[derive(Debug)]
-pub struct Shared(pub Tensor);
+pub struct TorchTensor(pub Tensor);
 
-// SAFETY: libtorch counts references atomically, and reading a tensor from several threads is what it allows.
-unsafe impl Sync for Shared {}
+// SAFETY: libtorch counts references atomically and allows reading a tensor from several threads.
+unsafe impl Sync for TorchTensor {}
 
-impl Clone for Shared {
+impl Clone for TorchTensor {
     fn clone(&self) -> Self {
-        Shared(self.0.shallow_clone())
+        TorchTensor(self.0.shallow_clone())
     }
 }
 
-/// An error of libtorch without the trace of C++ functions below it.
+/// Converts an error of libtorch, without the C++ stack trace that follows its message.
 pub fn torch_error(error: TchError) -> OpError {
     let text = match error {
         TchError::Torch(text) => text,
@@ -27,17 +27,17 @@ pub fn torch_error(error: TchError) -> OpError {
     OpError::library(lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" "))
 }
 
-/// The sizes, outermost first.
+/// Returns the sizes, outermost first.
 pub fn shape(tensor: &Tensor) -> Vec<usize> {
     tensor.size().into_iter().map(|size| size as usize).collect()
 }
 
-/// Sizes as libtorch has them.
+/// Converts sizes to libtorch's type.
 pub fn sizes(shape: &[usize]) -> Vec<i64> {
     shape.iter().map(|size| *size as i64).collect()
 }
 
-/// libtorch's element type for ours.
+/// Converts an element type to libtorch's.
 pub const fn kind(dtype: DType) -> Kind {
     match dtype {
         DType::F64 => Kind::Double,
@@ -52,21 +52,21 @@ pub const fn kind(dtype: DType) -> Kind {
     }
 }
 
-/// Our element type for libtorch's; no operator here makes any of the others.
+/// Converts an element type from libtorch's. The operators used here return no other types.
 pub fn dtype(kind: Kind) -> DType {
     let same = |dtype: &DType| self::kind(*dtype) == kind;
-    DType::ALL.into_iter().find(same).expect("every operator makes one of our types")
+    DType::ALL.into_iter().find(same).expect("the operators return supported types only")
 }
 
-/// A host tensor, copied to the device. A single number stays on the processor: libtorch takes one from there beside
-/// tensors of any device, and passes it to the kernel by value.
+/// Copies a host tensor to the device. A scalar stays on the CPU: libtorch combines CPU scalars with tensors on any
+/// device, and passes them to the kernel by value.
 pub fn upload(tensor: &HostTensor, device: Device) -> Result<Tensor, OpError> {
     let copy = Tensor::f_from_data_size(tensor.bytes(), &sizes(tensor.shape()), kind(tensor.dtype()));
     let copy = copy.map_err(torch_error)?;
     if tensor.shape().is_empty() { Ok(copy) } else { copy.f_to(device).map_err(torch_error) }
 }
 
-/// A tensor copied to host memory, dense and row-major.
+/// Copies a tensor to host memory, dense and row-major.
 pub fn download(tensor: &Tensor, to: &mut [u8]) -> Result<(), OpError> {
     if to.is_empty() {
         return Ok(());
@@ -74,7 +74,8 @@ pub fn download(tensor: &Tensor, to: &mut [u8]) -> Result<(), OpError> {
     tensor.f_copy_data_u8(to, tensor.numel()).map_err(torch_error)
 }
 
-/// The tensor with its channels together in memory, if it has the four dimensions of images or filters.
+/// Copies a tensor of four dimensions (images or filters) to the channels-last layout; returns any other tensor
+/// unchanged.
 pub fn channels_last(tensor: Tensor) -> Result<Tensor, TchError> {
     let [n, c, h, w] = tensor.size()[..] else { return Ok(tensor) };
     let strides = [h * w * c, 1, w * c, c];
@@ -88,25 +89,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_has_its_own_and_back() {
-        for ours in DType::ALL {
-            assert_eq!(dtype(kind(ours)), ours);
+    fn every_type_survives_the_round_trip() {
+        for original in DType::ALL {
+            assert_eq!(dtype(kind(original)), original);
         }
     }
 
     #[test]
-    fn bytes_go_to_libtorch_and_back_in_any_layout() {
+    fn a_tensor_survives_the_round_trip_in_another_layout() {
         let host = HostTensor::from_vec([2, 3, 2, 2], (0..24).map(|i| i as f32).collect()).unwrap();
-        let there = upload(&host, Device::Cpu).unwrap();
-        let there = channels_last(there).unwrap();
-        assert_eq!(there.stride(), [12, 1, 6, 3]);
+        let uploaded = upload(&host, Device::Cpu).unwrap();
+        let uploaded = channels_last(uploaded).unwrap();
+        assert_eq!(uploaded.stride(), [12, 1, 6, 3]);
         let mut back = vec![0; host.bytes().len()];
-        download(&there, &mut back).unwrap();
+        download(&uploaded, &mut back).unwrap();
         assert_eq!(back, host.bytes());
     }
 
     #[test]
-    fn an_error_is_one_line_without_the_functions_below_it() {
+    fn an_error_is_one_line_without_the_stack_trace() {
         let [a, b] = [[2, 3], [2, 4]].map(|size| Tensor::f_zeros(size, (Kind::Float, Device::Cpu)).unwrap());
         let error = torch_error(a.f_add(&b).unwrap_err()).to_string();
         assert!(error.starts_with("The size of tensor a (3) must match the size of tensor b (4)"), "{error}");

@@ -1,6 +1,6 @@
 //! Writes one of the test networks as an ONNX file: `export resnet50 out.onnx [--fp16] [--weights FILE] [--seed N] [--external]`.
 //!
-//! For checks with other tools (the ONNX checker, ONNX Runtime, torchvision).
+//! Used for checks with other tools (the ONNX checker, ONNX Runtime, torchvision).
 
 #[path = "../tests/graphs/networks.rs"]
 mod networks;

@@ -1,5 +1,5 @@
-//! Images per second of an ONNX file on candle: `throughput MODEL.onnx [BATCH]...` prints the best of five runs for
-//! each batch size. The model has one input, whose first dimension is the batch.
+//! Measures the images per second of an ONNX file on candle: `throughput MODEL.onnx [BATCH]...` prints the best of five
+//! runs for each batch size. The model must have one input, whose first dimension is the batch.
 
 use std::error::Error;
 use std::path::Path;
@@ -10,7 +10,7 @@ use flagperf_onnx::{Tensor, read_onnx};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().ok_or("which ONNX file?")?;
+    let path = arguments.next().ok_or("usage: throughput MODEL.onnx [BATCH]...")?;
     let mut batches = arguments.map(|batch| batch.parse()).collect::<Result<Vec<usize>, _>>()?;
     if batches.is_empty() {
         batches = vec![1, 4, 8];
@@ -28,8 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Seconds of one run, input and output on the host.
-#[expect(clippy::disallowed_methods, reason = "an example is its own clock")]
+/// Returns the seconds of one run, with input and output on the host.
+#[expect(clippy::disallowed_methods, reason = "an example has no other clock")]
 fn time(model: &Executor<CandleOps>, input: &Tensor) -> Result<f64, Box<dyn Error>> {
     let start = Instant::now();
     model.run_host(std::slice::from_ref(input))?;

@@ -1,35 +1,35 @@
-//! Builds a graph node by node; shapes and element types are inferred and checked at once.
+//! Builds a graph node by node. Shapes and element types are inferred and checked as each node is added.
 //!
-//! Knows no layer: those are in [`layers`](crate::layers).
+//! Knows nothing about layers: those are in [`layers`](crate::layers).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use crate::inference::{InferError, Inference};
-use crate::{Attribute, Graph, Init, Node, Role, Source, Tensor, TensorSpec, ValueInfo, Weight};
+use crate::shape_inference::{InferError, ShapeInference};
+use crate::{Attribute, Graph, Init, Node, Tensor, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource};
 
-/// Version of the standard operator set that built graphs use: the one that every engine reads.
+/// Version of the standard operator set that built graphs use. Every engine supports this version.
 pub const OPSET: i64 = 17;
 
-/// Elements of a weight at most: more cannot be counted in 32 bits, which engines and shape inference do.
+/// The most elements a weight may have. Engines and shape inference count elements in 32 bits.
 pub const WEIGHT_ELEMENTS_MAX: usize = 1 << 31;
 
-/// Nodes of a graph at most.
+/// The most nodes a graph may have.
 pub const NODES_MAX: usize = 100_000;
 
-/// A value of a graph under construction: an input, a weight, or what a node makes. Cheap to clone.
+/// A value of a graph under construction: an input, a weight or a node's output. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Var(Arc<ValueInfo>);
 
 impl Var {
-    /// The value's name in the graph.
+    /// Returns the value's name in the graph.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The value's shape and element type.
+    /// Returns the value's shape and element type.
     pub fn spec(&self) -> &TensorSpec {
         &self.0.spec
     }
@@ -39,71 +39,73 @@ impl Var {
 pub struct GraphBuilder {
     graph: Graph,
     values: HashMap<String, Var>,
-    inference: Inference,
-    /// Names that outputs shall have, by the names their values were made with.
-    renamed: HashMap<String, String>,
+    inference: ShapeInference,
+    /// The names of the graph's outputs, by the names under which their values were created.
+    final_names: HashMap<String, String>,
 }
 
 impl GraphBuilder {
-    /// A graph without nodes.
+    /// Returns a builder of an empty graph.
     pub fn new(name: &str) -> Self {
         GraphBuilder {
             graph: Graph { name: name.to_owned(), opset: OPSET, ..Graph::default() },
             values: HashMap::new(),
-            inference: Inference::default(),
-            renamed: HashMap::new(),
+            inference: ShapeInference::default(),
+            final_names: HashMap::new(),
         }
     }
 
-    /// Declares what a caller feeds.
+    /// Declares an input of the graph.
     ///
     /// # Errors
-    /// When the name is taken.
+    /// When the name is already used.
     pub fn input(&mut self, name: &str, spec: TensorSpec) -> Result<Var, BuildError> {
-        self.free(name)?;
+        self.check_name(name)?;
         self.inference.declare(name, &spec);
-        let var = self.value(name, spec);
+        let var = self.add_value(name, spec);
         self.graph.inputs.push((*var.0).clone());
         Ok(var)
     }
 
-    /// Declares a weight; until a file is loaded its values are random, spread as `init` says.
+    /// Declares a weight. Until a weights file is loaded, its values are random, drawn as `init` specifies.
     ///
     /// # Errors
-    /// When the name is taken, a dimension is not fixed, or there are more than [`WEIGHT_ELEMENTS_MAX`] elements.
-    pub fn weight(&mut self, name: &str, spec: TensorSpec, role: Role, init: Init) -> Result<Var, BuildError> {
-        self.free(name)?;
+    /// When the name is already used, a dimension is not fixed, or there are more than [`WEIGHT_ELEMENTS_MAX`]
+    /// elements.
+    pub fn weight(&mut self, name: &str, spec: TensorSpec, role: WeightRole, init: Init) -> Result<Var, BuildError> {
+        self.check_name(name)?;
         let Some(shape) = spec.fixed_shape() else {
-            return Err(BuildError::OpenWeight { name: name.to_owned(), spec });
+            return Err(BuildError::WeightNotFixed { name: name.to_owned(), spec });
         };
         let elements = shape.iter().try_fold(1usize, |count, size| count.checked_mul(*size));
         if elements.is_none_or(|elements| elements > WEIGHT_ELEMENTS_MAX) {
-            return Err(BuildError::LargeWeight { name: name.to_owned(), spec });
+            return Err(BuildError::WeightTooLarge { name: name.to_owned(), spec });
         }
         self.inference.declare(name, &spec);
-        let source = Source::Seed { seed: 0, init };
+        let source = WeightSource::Seed { seed: 0, init };
         self.graph.weights.insert(name.to_owned(), Weight { spec: spec.clone(), role, source });
-        Ok(self.value(name, spec))
+        Ok(self.add_value(name, spec))
     }
 
-    /// Declares a tensor that is part of the graph itself: a shape, an axis, a limit.
+    /// Declares a tensor that is part of the graph itself: a shape, an axis or a bound.
     ///
     /// # Errors
-    /// When the name is taken.
+    /// When the name is already used.
     pub fn constant(&mut self, name: &str, tensor: Tensor) -> Result<Var, BuildError> {
-        self.free(name)?;
+        self.check_name(name)?;
         self.inference.constant(name, &tensor);
         let spec = tensor.spec();
-        let weight = Weight { spec: spec.clone(), role: Role::Constant, source: Source::Value(tensor) };
+        let weight = Weight { spec: spec.clone(), role: WeightRole::Constant, source: WeightSource::Value(tensor) };
         self.graph.weights.insert(name.to_owned(), weight);
-        Ok(self.value(name, spec))
+        Ok(self.add_value(name, spec))
     }
 
-    /// Applies an operator. The first output is named like the layer, the others `layer:1`, `layer:2`.
+    /// Adds a node that applies an operator, and returns its outputs. The first output has the layer's name, the others
+    /// are named `layer:1`, `layer:2` and so on.
     ///
     /// # Errors
-    /// When the name is taken, an input is of another graph, shapes and types do not fit the operator, or the graph has
-    /// [`NODES_MAX`] nodes.
+    /// When the name is already used, an input belongs to another graph, the operator does not accept the shapes or
+    /// types of its inputs, or the graph already has [`NODES_MAX`] nodes.
     pub fn node(
         &mut self,
         layer: &str,
@@ -114,11 +116,11 @@ impl GraphBuilder {
     ) -> Result<Vec<Var>, BuildError> {
         let names: Vec<String> =
             (0..outputs).map(|i| if i == 0 { layer.to_owned() } else { format!("{layer}:{i}") }).collect();
-        names.iter().try_for_each(|name| self.free(name))?;
+        names.iter().try_for_each(|name| self.check_name(name))?;
         if self.graph.nodes.len() >= NODES_MAX {
-            return Err(BuildError::ManyNodes(self.graph.name.clone()));
+            return Err(BuildError::TooManyNodes(self.graph.name.clone()));
         }
-        inputs.iter().flatten().try_for_each(|var| self.owned(layer, var))?;
+        inputs.iter().flatten().try_for_each(|var| self.check_owner(layer, var))?;
         let input_name = |var: &Option<&Var>| var.map(|var| var.name().to_owned()).unwrap_or_default();
         let node = Node {
             name: layer.to_owned(),
@@ -128,52 +130,53 @@ impl GraphBuilder {
             attributes,
             ..Node::default()
         };
-        let refused = |reason| BuildError::Layer {
+        let layer_error = |reason| BuildError::Layer {
             layer: layer.to_owned(),
             op: op.to_owned(),
-            inputs: specs_text(inputs),
+            inputs: format_specs(inputs),
             reason,
         };
-        let inferred = self.inference.node(&node).map_err(refused)?;
+        let inferred = self.inference.node(&node).map_err(layer_error)?;
         let specs: Option<Vec<TensorSpec>> = inferred.into_iter().collect();
-        let specs =
-            specs.ok_or_else(|| refused(InferError::Mismatch("the output's shape cannot be inferred".to_owned())))?;
-        let vars = node.outputs.iter().zip(specs).map(|(name, spec)| self.made(name, spec)).collect();
+        let specs = specs
+            .ok_or_else(|| layer_error(InferError::Mismatch("the output's shape cannot be inferred".to_owned())))?;
+        let vars = node.outputs.iter().zip(specs).map(|(name, spec)| self.add_node_output(name, spec)).collect();
         self.graph.nodes.push(node);
         Ok(vars)
     }
 
-    /// The shape and type of a value.
+    /// Returns the shape and element type of a value.
     pub fn spec<'a>(&self, var: &'a Var) -> &'a TensorSpec {
         var.spec()
     }
 
-    /// The name itself when it is free, else the first free one of `name_1`, `name_2`, …
-    pub fn fresh(&self, name: &str) -> String {
+    /// Returns `name` itself if it is unused, else the first unused one of `name_1`, `name_2`, …
+    pub fn unused_name(&self, name: &str) -> String {
         let numbered = (1..).map(|number| format!("{name}_{number}"));
         std::iter::once(name.to_owned())
             .chain(numbered)
-            .find(|name| self.free(name).is_ok())
-            .expect("an endless list has a name that a finite graph does not use")
+            .find(|name| self.check_name(name).is_ok())
+            .expect("a finite graph cannot use every name of an endless list")
     }
 
-    /// Gives a value to the caller under a name.
+    /// Declares a value as an output of the graph, under a name.
     ///
     /// # Errors
-    /// When the name is taken or the value is of another graph.
+    /// When the name is already used or the value belongs to another graph.
     pub fn output(&mut self, name: &str, var: &Var) -> Result<(), BuildError> {
-        self.owned(name, var)?;
-        let made = self.graph.values.contains_key(var.name()) && !self.renamed.contains_key(var.name());
+        self.check_owner(name, var)?;
+        let is_unnamed_node_output =
+            self.graph.values.contains_key(var.name()) && !self.final_names.contains_key(var.name());
         if name != var.name() {
-            self.free(name)?;
+            self.check_name(name)?;
         }
         if self.graph.outputs.iter().any(|output| output.name == name) {
             return Err(BuildError::NameTaken(name.to_owned()));
         }
-        if made {
-            self.renamed.insert(var.name().to_owned(), name.to_owned());
+        if is_unnamed_node_output {
+            self.final_names.insert(var.name().to_owned(), name.to_owned());
             if name != var.name() {
-                self.value(name, var.spec().clone());
+                self.add_value(name, var.spec().clone());
             }
         } else {
             self.node(name, "Identity", &[Some(var)], IndexMap::new(), 1)?;
@@ -182,63 +185,63 @@ impl GraphBuilder {
         Ok(())
     }
 
-    /// The finished graph.
+    /// Returns the finished graph.
     ///
     /// # Errors
-    /// When there is no output.
+    /// When the graph has no output.
     pub fn finish(mut self) -> Result<Graph, BuildError> {
         if self.graph.outputs.is_empty() {
             return Err(BuildError::NoOutput(self.graph.name));
         }
         for node in &mut self.graph.nodes {
             for name in node.inputs.iter_mut().chain(&mut node.outputs) {
-                if let Some(new) = self.renamed.get(name) {
+                if let Some(new) = self.final_names.get(name) {
                     name.clone_from(new);
                 }
             }
         }
         let values = std::mem::take(&mut self.graph.values);
-        let renamed = |name: String| self.renamed.get(&name).cloned().unwrap_or(name);
+        let renamed = |name: String| self.final_names.get(&name).cloned().unwrap_or(name);
         self.graph.values = values.into_iter().map(|(name, spec)| (renamed(name), spec)).collect();
         Ok(self.graph)
     }
 
-    fn free(&self, name: &str) -> Result<(), BuildError> {
+    fn check_name(&self, name: &str) -> Result<(), BuildError> {
         match name {
-            "" => Err(BuildError::NoName),
+            "" => Err(BuildError::EmptyName),
             _ if self.values.contains_key(name) => Err(BuildError::NameTaken(name.to_owned())),
             _ => Ok(()),
         }
     }
 
-    fn owned(&self, layer: &str, var: &Var) -> Result<(), BuildError> {
+    fn check_owner(&self, layer: &str, var: &Var) -> Result<(), BuildError> {
         match self.values.get(var.name()) {
             Some(own) if Arc::ptr_eq(&own.0, &var.0) => Ok(()),
-            _ => Err(BuildError::Foreign { layer: layer.to_owned(), value: var.name().to_owned() }),
+            _ => Err(BuildError::ForeignValue { layer: layer.to_owned(), value: var.name().to_owned() }),
         }
     }
 
-    fn value(&mut self, name: &str, spec: TensorSpec) -> Var {
+    fn add_value(&mut self, name: &str, spec: TensorSpec) -> Var {
         let var = Var(Arc::new(ValueInfo { name: name.to_owned(), spec }));
         self.values.insert(name.to_owned(), var.clone());
         var
     }
 
-    fn made(&mut self, name: &str, spec: TensorSpec) -> Var {
+    fn add_node_output(&mut self, name: &str, spec: TensorSpec) -> Var {
         self.graph.values.insert(name.to_owned(), spec.clone());
-        self.value(name, spec)
+        self.add_value(name, spec)
     }
 }
 
-fn specs_text(inputs: &[Option<&Var>]) -> String {
-    let text = |var: &Option<&Var>| var.map_or_else(|| "nothing".to_owned(), |var| format!("`{}`", var.spec()));
+fn format_specs(inputs: &[Option<&Var>]) -> String {
+    let text = |var: &Option<&Var>| var.map_or_else(|| "none".to_owned(), |var| format!("`{}`", var.spec()));
     inputs.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// A graph that cannot be built as asked.
+/// Why a graph cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    /// Shapes or types do not fit an operator.
+    /// An operator does not accept the shapes or types of its inputs.
     #[error("layer `{layer}` ({op} of {inputs}): {reason}")]
     Layer {
         /// The layer.
@@ -247,34 +250,34 @@ pub enum BuildError {
         op: String,
         /// The specifications of its inputs.
         inputs: String,
-        /// What does not fit.
+        /// What the operator does not accept.
         reason: InferError,
     },
-    /// A layer's arguments contradict each other or what it is applied to.
+    /// A layer's arguments contradict each other or the layer's input.
     #[error("layer `{layer}`: {reason}")]
     Argument {
         /// The layer.
         layer: String,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and what would be valid.
         reason: String,
     },
-    /// Two values cannot have one name.
-    #[error("the name `{0}` is taken in this graph (each layer, input and output needs its own)")]
+    /// Two values have the same name.
+    #[error("the name `{0}` is already used in this graph (every layer, input and output needs its own name)")]
     NameTaken(String),
-    /// A value without a name.
-    #[error("a layer, an input or an output needs a name")]
-    NoName,
+    /// A value has an empty name.
+    #[error("a layer, an input or an output has an empty name")]
+    EmptyName,
     /// A value of one graph is used in another.
-    #[error("layer `{layer}`: the value `{value}` is not of this graph")]
-    Foreign {
+    #[error("layer `{layer}`: the value `{value}` belongs to another graph")]
+    ForeignValue {
         /// The layer.
         layer: String,
         /// The value.
         value: String,
     },
     /// A weight's shape is not fixed.
-    #[error("weight `{name}`: every dimension must be a size, it is `{spec}`")]
-    OpenWeight {
+    #[error("weight `{name}` of `{spec}` has a dimension without a fixed size")]
+    WeightNotFixed {
         /// The weight.
         name: String,
         /// Its specification.
@@ -282,7 +285,7 @@ pub enum BuildError {
     },
     /// A weight has too many elements.
     #[error("weight `{name}` of `{spec}` has too many elements (at most {most})", most = WEIGHT_ELEMENTS_MAX)]
-    LargeWeight {
+    WeightTooLarge {
         /// The weight.
         name: String,
         /// Its specification.
@@ -290,8 +293,8 @@ pub enum BuildError {
     },
     /// The graph has too many nodes.
     #[error("graph `{0}` has too many nodes (at most {most})", most = NODES_MAX)]
-    ManyNodes(String),
-    /// The graph gives nothing.
+    TooManyNodes(String),
+    /// The graph has no output.
     #[error("graph `{0}` has no output")]
     NoOutput(String),
 }

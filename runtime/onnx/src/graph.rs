@@ -1,4 +1,4 @@
-//! The graph: ONNX nodes over named values, with weights as specifications rather than bytes.
+//! The graph: ONNX nodes over named values. Weights are specifications, not bytes.
 
 use std::path::{Path, PathBuf};
 
@@ -9,49 +9,49 @@ use crate::{DType, Tensor, TensorSpec};
 /// A model: one graph, or several that a forward function drives (text encoder, denoiser, decoder).
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    /// The graphs by name; a model of one graph calls it `model`.
+    /// The graphs by name. In a model of one graph, its name is `model`.
     pub graphs: IndexMap<String, Graph>,
 }
 
 impl Model {
-    /// The name of the graph in a model that has just one.
+    /// The name of the graph in a model of one graph.
     pub const SINGLE: &'static str = "model";
 
-    /// A model of one graph.
+    /// Returns a model of one graph.
     pub fn single(graph: Graph) -> Self {
         Model { graphs: IndexMap::from([(Self::SINGLE.to_owned(), graph)]) }
     }
 }
 
-/// One ONNX graph of standard operators, every value typed.
+/// One ONNX graph of standard operators, in which every value has a type.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// Name written to the file.
+    /// The name written to the file.
     pub name: String,
     /// Version of the standard operator set.
     pub opset: i64,
-    /// What a caller feeds, in order.
+    /// The inputs, in order.
     pub inputs: Vec<ValueInfo>,
-    /// What a caller gets, in order.
+    /// The outputs, in order.
     pub outputs: Vec<ValueInfo>,
-    /// Operators in topological order.
+    /// The nodes in topological order.
     pub nodes: Vec<Node>,
-    /// Weights by name, in the order they were declared.
+    /// The weights by name, in the order in which they were declared.
     pub weights: IndexMap<String, Weight>,
-    /// Inferred shape and type of every value that a node makes, by name.
+    /// The inferred shape and type of every node output, by name.
     pub values: IndexMap<String, TensorSpec>,
-    /// Versions of the operator sets of other domains, by domain.
+    /// Versions of the operator sets of non-standard domains, by domain.
     pub domains: IndexMap<String, i64>,
-    /// Local functions of a file that was read, in their encoded form: carried, never interpreted.
+    /// The local functions of a file, in their encoded form: kept, but never interpreted.
     pub functions: Vec<Vec<u8>>,
-    /// Whether the file that was read says of itself that its weights are random: see [`Graph::weights_are_random`].
-    pub noted_random: bool,
+    /// Whether the metadata of the file declares its weights random: see [`Graph::weights_are_random`].
+    pub declares_random_weights: bool,
 }
 
 /// A named input or output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueInfo {
-    /// Name in the graph.
+    /// The name in the graph.
     pub name: String,
     /// Shape and element type.
     pub spec: TensorSpec,
@@ -62,15 +62,15 @@ pub struct ValueInfo {
 pub struct Node {
     /// The layer's name, unique in the graph (`layer1.0.conv1`).
     pub name: String,
-    /// Operator, by its ONNX name (`Conv`).
+    /// The ONNX name of the operator (`Conv`).
     pub op: String,
-    /// Operator domain; empty is the standard one.
+    /// The operator's domain; empty for the standard domain.
     pub domain: String,
-    /// Values read; an empty name is an optional input left out.
+    /// The names of the inputs; an empty name stands for an omitted optional input.
     pub inputs: Vec<String>,
-    /// Values made.
+    /// The names of the outputs.
     pub outputs: Vec<String>,
-    /// Attributes by name.
+    /// The attributes by name.
     pub attributes: IndexMap<String, Attribute>,
 }
 
@@ -91,24 +91,25 @@ pub enum Attribute {
     Strings(Vec<String>),
     /// A tensor.
     Tensor(Tensor),
-    /// A kind that is carried and never interpreted (a subgraph, a sparse tensor): the whole encoded attribute.
+    /// The whole encoded attribute, of a kind that is kept but never interpreted (a subgraph, a sparse tensor).
     Encoded(Vec<u8>),
 }
 
-/// A weight: what it is and where its bytes come from. The bytes exist only while a session loads or a file is written.
+/// A weight's specification and the source of its bytes. The bytes exist only while a session loads or a file is
+/// written.
 #[derive(Clone, Debug)]
 pub struct Weight {
-    /// Shape and type; every dimension is fixed.
+    /// Shape and type. Every dimension is fixed.
     pub spec: TensorSpec,
-    /// What the weight is to training.
-    pub role: Role,
+    /// The weight's role in training.
+    pub role: WeightRole,
     /// Where the bytes come from.
-    pub source: Source,
+    pub source: WeightSource,
 }
 
-/// What a weight is to training.
+/// A weight's role in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum WeightRole {
     /// Learned (`weight`, `bias`).
     Parameter,
     /// Kept by the layer, not learned (`running_mean`).
@@ -117,23 +118,23 @@ pub enum Role {
     Constant,
 }
 
-impl Role {
+impl WeightRole {
     /// Every role.
-    pub const ALL: [Role; 3] = [Role::Parameter, Role::Buffer, Role::Constant];
+    pub const ALL: [WeightRole; 3] = [WeightRole::Parameter, WeightRole::Buffer, WeightRole::Constant];
 
-    /// The role in one word.
+    /// Returns the role in one word.
     pub const fn name(self) -> &'static str {
         match self {
-            Role::Parameter => "parameter",
-            Role::Buffer => "buffer",
-            Role::Constant => "constant",
+            WeightRole::Parameter => "parameter",
+            WeightRole::Buffer => "buffer",
+            WeightRole::Constant => "constant",
         }
     }
 }
 
 /// Where a weight's bytes come from.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum WeightSource {
     /// A tensor in a safetensors file.
     File {
         /// The file.
@@ -141,39 +142,39 @@ pub enum Source {
         /// The tensor's name in it.
         key: String,
     },
-    /// Random values, the same for the same seed and name everywhere.
+    /// Random values that depend only on the seed and the weight's name, on every machine.
     Seed {
         /// The model's seed.
         seed: u64,
-        /// How the values are spread.
+        /// The distribution of the values.
         init: Init,
     },
     /// The values themselves.
     Value(Tensor),
     /// Little-endian bytes within an ONNX file or one of its external data files.
     External {
-        /// The data file.
+        /// The file.
         path: PathBuf,
-        /// First byte.
+        /// Position of the first byte.
         offset: u64,
         /// Number of bytes.
         length: u64,
-        /// The type of the elements there.
+        /// The element type in the file.
         dtype: DType,
     },
 }
 
-impl Source {
-    /// The file that the bytes lie in, if any.
+impl WeightSource {
+    /// Returns the file that contains the bytes, if any.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Source::File { path, .. } | Source::External { path, .. } => Some(path),
-            Source::Seed { .. } | Source::Value(_) => None,
+            WeightSource::File { path, .. } | WeightSource::External { path, .. } => Some(path),
+            WeightSource::Seed { .. } | WeightSource::Value(_) => None,
         }
     }
 }
 
-/// How random values are spread.
+/// The distribution of a weight's initial values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// Uniform in ±`bound`.
@@ -181,7 +182,7 @@ pub enum Init {
         /// Largest absolute value.
         bound: f32,
     },
-    /// Normal around zero.
+    /// Normal with mean zero.
     Normal {
         /// Standard deviation.
         std: f32,

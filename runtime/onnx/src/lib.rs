@@ -1,6 +1,6 @@
-//! Build, read, write, check, rewrite, count and execute ONNX models.
+//! Builds, reads, writes, checks, rewrites, counts and executes ONNX models.
 //!
-//! Knows no vendor, no script and no clock.
+//! Knows nothing about vendors, scripts or clocks.
 
 mod builder;
 mod check;
@@ -8,26 +8,26 @@ mod count;
 pub mod exec;
 mod file;
 mod graph;
-mod inference;
 pub mod layers;
 mod limits;
 mod panic;
 mod precision;
 mod regular_file;
+mod shape_inference;
 mod spec;
 mod tensor;
 mod weights;
 
 pub use builder::{BuildError, GraphBuilder, NODES_MAX, OPSET, Var, WEIGHT_ELEMENTS_MAX};
-pub use check::{CheckError, Uninferred, check, infer};
+pub use check::{CheckError, UninferredNode, check, infer_shapes};
 pub use count::{Counts, count};
 pub use file::{OnnxError, WriteOptions, data_files, read_onnx, write_onnx, write_onnx_with};
-pub use graph::{Attribute, Graph, Init, Model, Node, Role, Source, ValueInfo, Weight};
-pub use inference::InferError;
+pub use graph::{Attribute, Graph, Init, Model, Node, ValueInfo, Weight, WeightRole, WeightSource};
 pub use limits::{LimitError, check_limits};
 pub use panic::panic_text;
-pub use precision::{HalfError, to_f16};
+pub use precision::{HalfPrecisionError, to_f16};
 pub use regular_file::{open_regular, read_regular, read_regular_text};
+pub use shape_inference::InferError;
 pub use spec::{DType, Dim, SpecError, TensorSpec};
 pub use tensor::{Element, HostMemory, Tensor, TensorError, byte_count};
-pub use weights::{Mismatches, WeightError, WeightReader};
+pub use weights::{WeightError, WeightMismatches, WeightReader};

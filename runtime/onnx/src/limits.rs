@@ -1,98 +1,99 @@
-//! What a graph may be at most for an engine to take it: engines walk graphs by recursion, and a stack that overflows
-//! ends the process without a word.
+//! The largest graph that is passed to an engine. Engines traverse graphs recursively, and a stack overflow ends the
+//! process without a message.
 //!
-//! Knows no engine: the limits are far above any model's and below what every engine was seen to take.
+//! Knows nothing about engines: the limits are far above the size of any model and below what every tested engine
+//! handled.
 
 use std::collections::HashMap;
 
 use crate::file::subgraphs;
-use crate::{Attribute, Graph, Node, Source, TensorSpec, byte_count, check};
+use crate::{Attribute, Graph, Node, TensorSpec, WeightSource, byte_count, check};
 
-/// Nodes of which each reads what the one before it makes. A language model of 100 layers has about 5,000.
-const NODES_IN_A_ROW_MAX: usize = 10_000;
-/// Inputs, or outputs, of one node.
+/// Nodes on one path, each of which reads an output of the one before. A language model of 100 layers has about 5,000.
+const PATH_NODES_MAX: usize = 10_000;
+/// Inputs or outputs of one node.
 const VALUES_MAX: usize = 4_096;
-/// Subgraphs, each inside the one before (`If`, `Loop`, `Scan`).
-const NESTED_MAX: usize = 16;
-/// Bytes of one value whose size is known: more than any device or machine has.
+/// Nesting depth of subgraphs (`If`, `Loop`, `Scan`).
+const NESTING_MAX: usize = 16;
+/// Bytes of one value of known size: more than the memory of any device or machine.
 const BYTES_MAX: usize = 1 << 40;
 
-/// A graph that no engine is given.
+/// Why a graph is not passed to any engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// A path through the graph is too long.
-    #[error("{count} nodes in a row lead to node `{node}`, at most {NODES_IN_A_ROW_MAX} are supported")]
-    NodesInARow {
+    #[error("the path to node `{node}` has {count} nodes (at most {PATH_NODES_MAX} are supported)")]
+    PathTooLong {
         /// The node at the end of the longest path.
         node: String,
-        /// The nodes on the path.
+        /// Number of nodes on the path.
         count: usize,
     },
     /// A node has too many inputs or outputs.
-    #[error("node `{node}` ({op}) has {count} {what}, at most {VALUES_MAX} are supported")]
-    Values {
+    #[error("node `{node}` ({op}) has {count} {what} (at most {VALUES_MAX} are supported)")]
+    TooManyValues {
         /// The node.
         node: String,
         /// Its operator.
         op: String,
         /// `inputs` or `outputs`.
         what: &'static str,
-        /// How many it has.
+        /// Number of inputs or outputs.
         count: usize,
     },
     /// Subgraphs are nested too deeply.
-    #[error("node `{node}` ({op}) has subgraphs nested more than {NESTED_MAX} deep, which is not supported")]
-    Nested {
+    #[error("node `{node}` ({op}) nests subgraphs too deeply (at most {NESTING_MAX} levels are supported)")]
+    NestedTooDeep {
         /// The outermost node.
         node: String,
         /// Its operator.
         op: String,
     },
     /// A value is larger than any memory.
-    #[error("the value `{value}` (`{spec}`) needs {} GiB, at most {} GiB are supported", .bytes.div_ceil(1 << 30), BYTES_MAX >> 30)]
-    Bytes {
+    #[error("the value `{value}` of `{spec}` needs {} GiB (at most {} GiB are supported)", .bytes.div_ceil(1 << 30), BYTES_MAX >> 30)]
+    ValueTooLarge {
         /// The value.
         value: String,
         /// Its shape and type.
         spec: TensorSpec,
-        /// What it needs.
+        /// Bytes that it needs.
         bytes: usize,
     },
-    /// A slice that would never end.
-    #[error("node `{node}` (Slice): a step is 0")]
-    SliceStep {
+    /// The step of a slice is zero, so the slice would never end.
+    #[error("node `{node}` (Slice): a slice step is 0")]
+    ZeroSliceStep {
         /// The node.
         node: String,
     },
 }
 
-/// Checks that engines can take a graph without overflowing their stacks.
+/// Checks that engines can process a graph without overflowing their stacks.
 ///
 /// # Errors
-/// The first node that is too much.
+/// The first node or value that exceeds a limit.
 pub fn check_limits(graph: &Graph) -> Result<(), LimitError> {
     graph.nodes.iter().try_for_each(|node| {
         check_values(node)?;
         check_nesting(node)?;
-        if has_step_of_zero(graph, node) { Err(LimitError::SliceStep { node: node.name.clone() }) } else { Ok(()) }
+        if has_zero_step(graph, node) { Err(LimitError::ZeroSliceStep { node: node.name.clone() }) } else { Ok(()) }
     })?;
-    if let Some((node, count)) = longest_path(graph).filter(|(_, count)| *count > NODES_IN_A_ROW_MAX) {
-        return Err(LimitError::NodesInARow { node: node.name.clone(), count });
+    if let Some((node, count)) = longest_path(graph).filter(|(_, count)| *count > PATH_NODES_MAX) {
+        return Err(LimitError::PathTooLong { node: node.name.clone(), count });
     }
     check_sizes(graph)
 }
 
-/// Inputs and weights as they are declared, and what follows from them.
+/// Checks the declared sizes of inputs and weights, and the sizes inferred from them.
 fn check_sizes(graph: &Graph) -> Result<(), LimitError> {
-    let (made, _) = check::run(graph, check::begin(graph));
+    let (inferred, _) = check::infer_nodes(graph, check::start_inference(graph));
     let inputs = graph.inputs.iter().map(|input| (&input.name, &input.spec));
     let weights = graph.weights.iter().map(|(name, weight)| (name, &weight.spec));
-    let made = made.iter().map(|(name, spec)| (name, spec));
-    for (value, spec) in inputs.chain(weights).chain(made) {
+    let inferred = inferred.iter().map(|(name, spec)| (name, spec));
+    for (value, spec) in inputs.chain(weights).chain(inferred) {
         let Some(shape) = spec.fixed_shape() else { continue };
         let bytes = byte_count(&shape, spec.dtype).unwrap_or(usize::MAX);
         if bytes > BYTES_MAX {
-            return Err(LimitError::Bytes { value: value.clone(), spec: spec.clone(), bytes });
+            return Err(LimitError::ValueTooLarge { value: value.clone(), spec: spec.clone(), bytes });
         }
     }
     Ok(())
@@ -102,32 +103,33 @@ fn check_values(node: &Node) -> Result<(), LimitError> {
     let (name, op) = (&node.name, &node.op);
     for (what, count) in [("inputs", node.inputs.len()), ("outputs", node.outputs.len())] {
         if count > VALUES_MAX {
-            return Err(LimitError::Values { node: name.clone(), op: op.clone(), what, count });
+            return Err(LimitError::TooManyValues { node: name.clone(), op: op.clone(), what, count });
         }
     }
     Ok(())
 }
 
-/// Subgraphs stay encoded, so they are opened level by level, and no further than the limit.
+/// Checks the nesting depth of a node's subgraphs. They are stored encoded, so they are decoded level by level, and no
+/// deeper than the limit.
 fn check_nesting(node: &Node) -> Result<(), LimitError> {
     let encoded = |value: &Attribute| if let Attribute::Encoded(bytes) = value { Some(bytes.clone()) } else { None };
     let mut level: Vec<Vec<u8>> = node.attributes.values().filter_map(encoded).collect();
-    for _ in 0..=NESTED_MAX {
+    for _ in 0..=NESTING_MAX {
         level = level.iter().flat_map(|attribute| subgraphs(attribute)).collect();
         if level.is_empty() {
             return Ok(());
         }
     }
-    Err(LimitError::Nested { node: node.name.clone(), op: node.op.clone() })
+    Err(LimitError::NestedTooDeep { node: node.name.clone(), op: node.op.clone() })
 }
 
-/// Whether a constant step of a slice is zero; other steps are known when the model runs.
-fn has_step_of_zero(graph: &Graph, node: &Node) -> bool {
+/// Returns whether a slice has a constant step of zero. Other steps are known only when the model runs.
+fn has_zero_step(graph: &Graph, node: &Node) -> bool {
     let steps = node.inputs.get(4).filter(|_| node.op == "Slice").and_then(|steps| graph.weights.get(steps));
-    matches!(steps.map(|weight| &weight.source), Some(Source::Value(steps)) if steps.to_f64().contains(&0.0))
+    matches!(steps.map(|weight| &weight.source), Some(WeightSource::Value(steps)) if steps.to_f64().contains(&0.0))
 }
 
-/// The end of the longest path through the graph, and the nodes on it.
+/// Returns the last node of the longest path through the graph and the number of nodes on that path.
 fn longest_path(graph: &Graph) -> Option<(&Node, usize)> {
     let mut paths: HashMap<&str, usize> = HashMap::new();
     let mut longest = None;

@@ -1,60 +1,61 @@
-//! Turns a graph into half precision. The graph given is left as it is.
+//! Converts a graph to half precision, as a new graph.
 //!
-//! Only specifications change: a weight's values are converted when they are read, and those beyond the range of f16
-//! then become its largest value.
+//! Only specifications change. A weight's values are converted when they are read; values beyond the range of f16 then
+//! become its largest value.
 
 use std::collections::{HashMap, HashSet};
 
 use half::f16;
 use indexmap::IndexMap;
 
-use crate::file::code_of;
-use crate::inference::{Attributes, constant_value};
-use crate::weights::narrowed;
+use crate::file::onnx_code;
+use crate::shape_inference::{Attributes, constant_value};
+use crate::weights::cast_saturating;
 use crate::{Attribute, DType, Graph, Node, Tensor};
 
-/// The same graph with f16 in place of f32: inputs, outputs, weights, and every layer but those in `keep_f32`.
+/// Returns the same graph with f16 in place of f32: inputs, outputs, weights and every layer except those in
+/// `keep_f32`.
 ///
-/// A name there stands for a layer or for all layers whose names begin with it and a dot. Around what stays f32, casts
-/// are inserted. Inputs that ONNX wants in f32 always (the scales of `Resize`) stay so.
+/// A name in `keep_f32` stands for the layer of that name and for all layers whose names begin with it and a dot. Casts
+/// are inserted around layers that stay f32. Inputs that ONNX requires in f32 (the scales of `Resize`) stay f32.
 ///
 /// # Errors
-/// When a name stands for no layer, or a layer has a subgraph.
-pub fn to_f16(graph: &Graph, keep_f32: &[String]) -> Result<Graph, HalfError> {
+/// When a name in `keep_f32` matches no layer, or a layer has a subgraph.
+pub fn to_f16(graph: &Graph, keep_f32: &[String]) -> Result<Graph, HalfPrecisionError> {
     let covers = |name: &String, layer: &str| {
         layer.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     if let Some(name) = keep_f32.iter().find(|name| !graph.nodes.iter().any(|node| covers(name, &node.name))) {
-        return Err(HalfError::NoLayer { name: name.clone(), graph: graph.name.clone() });
+        return Err(HalfPrecisionError::NoLayer { name: name.clone(), graph: graph.name.clone() });
     }
     let encoded = |node: &&Node| node.attributes.values().any(|value| matches!(value, Attribute::Encoded(_)));
     if let Some(node) = graph.nodes.iter().find(encoded) {
-        return Err(HalfError::Subgraph { layer: node.name.clone(), op: node.op.clone() });
+        return Err(HalfPrecisionError::Subgraph { layer: node.name.clone(), op: node.op.clone() });
     }
     let kept = |node: &Node| node.op == "NonMaxSuppression" || keep_f32.iter().any(|name| covers(name, &node.name));
-    // Types must be known to tell what is f32: a file may leave them out.
+    // The types of all values must be known to find those of f32, and a file may omit them.
     let mut graph = graph.clone();
-    crate::infer(&mut graph);
-    let mut pass = Pass::new(&graph, &kept);
+    crate::infer_shapes(&mut graph);
+    let mut rewriter = HalfRewriter::new(&graph, &kept);
     for node in &graph.nodes {
-        pass.node(node, kept(node));
+        rewriter.node(node, kept(node));
     }
-    Ok(pass.finish())
+    Ok(rewriter.finish())
 }
 
-/// A graph that cannot be turned into half precision.
+/// Why a graph cannot be converted to half precision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HalfError {
-    /// A name in the list of what stays f32 is none of the graph's.
-    #[error("cannot keep `{name}` in f32: graph `{graph}` has no such layer")]
+pub enum HalfPrecisionError {
+    /// A layer that should stay f32 does not exist.
+    #[error("cannot keep layer `{name}` in fp32: graph `{graph}` has no such layer")]
     NoLayer {
         /// The name.
         name: String,
         /// The graph.
         graph: String,
     },
-    /// A layer has a subgraph, whose types are not known.
-    #[error("cannot turn layer `{layer}` ({op}) into f16: it has a subgraph")]
+    /// A layer has a subgraph, whose types are unknown.
+    #[error("cannot convert layer `{layer}` ({op}) to fp16: it has a subgraph")]
     Subgraph {
         /// The layer.
         layer: String,
@@ -63,58 +64,59 @@ pub enum HalfError {
     },
 }
 
-/// Inputs that are f32 whatever the rest is, by operator and index.
+/// Returns whether an operator's input is f32 in every graph.
 fn always_f32(op: &str, index: usize) -> bool {
     matches!((op, index), ("Resize", 2) | ("Upsample", 1))
 }
 
-/// The rewriting under way.
-struct Pass<'a> {
+/// Rewrites one graph to half precision.
+struct HalfRewriter<'a> {
     from: &'a Graph,
     to: Graph,
-    /// Values that were f32, with the type they have now.
-    real: HashMap<String, DType>,
-    /// Casts made, by the value's name and the type wanted.
+    /// The current types of the values that were f32 in the original graph.
+    float_types: HashMap<String, DType>,
+    /// The names of inserted casts, by the name of the value and the target type.
     casts: HashMap<(String, DType), String>,
     outputs: HashSet<&'a str>,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> HalfRewriter<'a> {
     fn new(graph: &'a Graph, kept: &impl Fn(&Node) -> bool) -> Self {
         let to = Graph { nodes: Vec::new(), values: IndexMap::new(), ..graph.clone() };
         let outputs = graph.outputs.iter().map(|output| output.name.as_str()).collect();
-        let mut pass = Pass { from: graph, to, real: HashMap::new(), casts: HashMap::new(), outputs };
-        for info in pass.to.inputs.iter_mut().chain(&mut pass.to.outputs) {
+        let mut rewriter =
+            HalfRewriter { from: graph, to, float_types: HashMap::new(), casts: HashMap::new(), outputs };
+        for info in rewriter.to.inputs.iter_mut().chain(&mut rewriter.to.outputs) {
             if info.spec.dtype == DType::F32 {
                 info.spec.dtype = DType::F16;
             }
         }
         for input in graph.inputs.iter().filter(|input| input.spec.dtype == DType::F32) {
-            pass.real.insert(input.name.clone(), DType::F16);
+            rewriter.float_types.insert(input.name.clone(), DType::F16);
         }
-        // A weight is f32 only when nobody reads it as f16.
+        // A weight stays f32 only if no node reads it as f16.
         let readers =
             graph.nodes.iter().flat_map(|node| node.inputs.iter().enumerate().map(move |input| (node, input)));
         let halves: HashSet<&str> = readers
             .filter(|(node, (index, _))| !kept(node) && !always_f32(&node.op, *index))
             .map(|(_, (_, name))| name.as_str())
-            .chain(pass.outputs.iter().copied())
+            .chain(rewriter.outputs.iter().copied())
             .collect();
-        for (name, weight) in pass.to.weights.iter_mut().filter(|(_, weight)| weight.spec.dtype == DType::F32) {
+        for (name, weight) in rewriter.to.weights.iter_mut().filter(|(_, weight)| weight.spec.dtype == DType::F32) {
             weight.spec.dtype = if halves.contains(name.as_str()) { DType::F16 } else { DType::F32 };
-            pass.real.insert(name.clone(), weight.spec.dtype);
+            rewriter.float_types.insert(name.clone(), weight.spec.dtype);
         }
-        pass
+        rewriter
     }
 
     fn node(&mut self, node: &Node, kept: bool) {
         let mut new = node.clone();
         for (index, input) in new.inputs.iter_mut().enumerate() {
             let wanted = if kept || always_f32(&node.op, index) { DType::F32 } else { DType::F16 };
-            *input = self.as_type(input, wanted);
+            *input = self.value_as(input, wanted);
         }
         if !kept {
-            narrow(&mut new);
+            narrow_attributes(&mut new);
         }
         let is_real = |name: &str| self.from.values.get(name).is_none_or(|spec| spec.dtype == DType::F32);
         let mut wide_outputs = Vec::new();
@@ -123,25 +125,25 @@ impl<'a> Pass<'a> {
                 continue;
             }
             if kept && self.outputs.contains(output.as_str()) {
-                // The caller's name goes to the f16 copy.
+                // The f16 copy keeps the name of the graph's output.
                 let wide = format!("{output}/f32");
                 wide_outputs.push((wide.clone(), std::mem::replace(output, wide)));
             } else {
-                self.real.insert(output.clone(), if kept { DType::F32 } else { DType::F16 });
+                self.float_types.insert(output.clone(), if kept { DType::F32 } else { DType::F16 });
             }
         }
         self.to.nodes.push(new);
         for (wide, name) in wide_outputs {
-            self.real.insert(wide.clone(), DType::F32);
-            self.real.insert(name.clone(), DType::F16);
+            self.float_types.insert(wide.clone(), DType::F32);
+            self.float_types.insert(name.clone(), DType::F16);
             self.casts.insert((name.clone(), DType::F32), wide.clone());
-            self.cast(&wide, name, DType::F16);
+            self.insert_cast(&wide, name, DType::F16);
         }
     }
 
-    /// The value under the name that it has in the wanted type; a cast is inserted when there is none yet.
-    fn as_type(&mut self, name: &str, wanted: DType) -> String {
-        if self.real.get(name).is_none_or(|is| *is == wanted) {
+    /// Returns the name of a value in the wanted type; inserts a cast if there is none yet.
+    fn value_as(&mut self, name: &str, wanted: DType) -> String {
+        if self.float_types.get(name).is_none_or(|actual| *actual == wanted) {
             return name.to_owned();
         }
         let key = (name.to_owned(), wanted);
@@ -149,37 +151,37 @@ impl<'a> Pass<'a> {
             return cast.clone();
         }
         let cast = format!("{name}/{wanted}");
-        self.cast(name, cast.clone(), wanted);
+        self.insert_cast(name, cast.clone(), wanted);
         self.casts.insert(key, cast.clone());
         cast
     }
 
-    fn cast(&mut self, from: &str, to: String, dtype: DType) {
+    fn insert_cast(&mut self, from: &str, to: String, dtype: DType) {
         self.to.nodes.push(Node {
             name: format!("{to}/cast"),
             op: "Cast".to_owned(),
             inputs: vec![from.to_owned()],
             outputs: vec![to],
-            attributes: IndexMap::from([("to".to_owned(), Attribute::Int(i64::from(code_of(dtype))))]),
+            attributes: IndexMap::from([("to".to_owned(), Attribute::Int(i64::from(onnx_code(dtype))))]),
             ..Node::default()
         });
     }
 
-    /// Infers the values' types anew, which also proves that the casts fit.
+    /// Infers the types of all values again, which also verifies the casts.
     fn finish(mut self) -> Graph {
-        crate::infer(&mut self.to);
+        crate::infer_shapes(&mut self.to);
         self.to
     }
 }
 
-/// Attributes that carry f32 values or name the type, in f16.
-fn narrow(node: &mut Node) {
-    let f32_code = i64::from(code_of(DType::F32));
+/// Converts attributes that contain f32 values, or that name f32 as a type, to f16.
+fn narrow_attributes(node: &mut Node) {
+    let f32_code = i64::from(onnx_code(DType::F32));
     for (name, value) in &mut node.attributes {
         match value {
-            Attribute::Tensor(tensor) if tensor.dtype() == DType::F32 => *tensor = narrowed(tensor, DType::F16),
+            Attribute::Tensor(tensor) if tensor.dtype() == DType::F32 => *tensor = cast_saturating(tensor, DType::F16),
             Attribute::Int(code) if *code == f32_code && name == if node.op == "Cast" { "to" } else { "dtype" } => {
-                *code = i64::from(code_of(DType::F16));
+                *code = i64::from(onnx_code(DType::F16));
             }
             _ => {}
         }
@@ -188,11 +190,11 @@ fn narrow(node: &mut Node) {
         "Constant" => {
             if let Ok(tensor) = constant_value(Attributes(&node.attributes)) {
                 let is_real = tensor.dtype() == DType::F32;
-                let tensor = if is_real { narrowed(&tensor, DType::F16) } else { tensor };
+                let tensor = if is_real { cast_saturating(&tensor, DType::F16) } else { tensor };
                 node.attributes = IndexMap::from([("value".to_owned(), Attribute::Tensor(tensor))]);
             }
         }
-        // Without a value it makes zeros in f32.
+        // Without a value, the operator produces zeros in f32.
         "ConstantOfShape" if node.attributes.is_empty() => {
             let zero = Tensor::scalar(f16::ZERO).reshape([1]).expect("one element is one element");
             node.attributes.insert("value".to_owned(), Attribute::Tensor(zero));

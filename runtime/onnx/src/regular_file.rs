@@ -1,23 +1,24 @@
-//! Opens files that somebody else names. A FIFO, a device or a folder is refused before anything is read from it, and
-//! a text is read up to a limit, so a wrong path can neither block a process nor fill its memory.
+//! Opens files whose paths come from outside flagperf. A FIFO, a device or a folder is refused before anything is read
+//! from it, and text is read only up to a limit, so a wrong path can neither block the process nor fill its memory.
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The byte order mark that some editors write at the start of a UTF-8 text.
+/// The byte order mark that some editors write at the start of UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// `O_NONBLOCK` of Linux: opening a FIFO does not wait for its writer. Without effect on a regular file.
+/// `O_NONBLOCK` on Linux: opening a FIFO does not wait for its writer. It has no effect on a regular file.
 const NONBLOCK: i32 = 0o4000;
 
-/// Opens a regular file for reading; links are followed.
+/// Opens a regular file for reading, following links.
 ///
 /// # Errors
-/// When it cannot be opened, or is not a regular file: the message says what it is instead.
+/// When the file cannot be opened or is not a regular file; the message then names its actual kind.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Before it is opened, because opening a device can have effects; and after, because the path may have changed.
+    // Checked before opening, because opening a device can have effects, and again after, because the path may have
+    // changed.
     check_regular(fs::metadata(path)?.file_type())?;
     let file = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)?;
     check_regular(file.metadata()?.file_type())?;
@@ -27,7 +28,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// Reads a regular file of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// As [`open_regular`]; and when the file is larger: the message says how large it may be.
+/// As [`open_regular`]; also when the file is larger: the message then contains the limit.
 pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let size = file.metadata()?.len();
@@ -36,15 +37,15 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         return Err(too_large());
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-    // Files of /proc have no size, and a file may grow while it is read.
+    // Files in /proc report no size, and a file may grow while it is read.
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max { Err(too_large()) } else { Ok(bytes) }
 }
 
-/// Reads a UTF-8 text of at most `bytes_max` bytes, without a byte order mark at its start.
+/// Reads UTF-8 text of at most `bytes_max` bytes, and removes a byte order mark at its start.
 ///
 /// # Errors
-/// As [`read_regular`]; and when the text is not UTF-8: the message says in which line.
+/// As [`read_regular`]; also when the text is not UTF-8: the message then contains the line number.
 pub fn read_regular_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     let mut bytes = read_regular(path, bytes_max)?;
     if bytes.starts_with(BYTE_ORDER_MARK) {
@@ -74,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_a_device_and_a_folder_are_refused_by_what_they_are() {
+    fn a_refused_socket_device_or_folder_is_named_by_its_kind() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        let told = |path: &Path| open_regular(path).unwrap_err().to_string();
-        assert_eq!(told(&socket), "is a socket, not a regular file");
-        assert_eq!(told(Path::new("/dev/zero")), "is a device, not a regular file");
-        assert_eq!(told(folder.path()), "is a folder, not a regular file");
+        let message = |path: &Path| open_regular(path).unwrap_err().to_string();
+        assert_eq!(message(&socket), "is a socket, not a regular file");
+        assert_eq!(message(Path::new("/dev/zero")), "is a device, not a regular file");
+        assert_eq!(message(folder.path()), "is a folder, not a regular file");
     }
 
     #[test]
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_skipped_and_other_encodings_are_refused_with_the_line() {
+    fn a_byte_order_mark_is_removed_and_other_encodings_are_refused_with_the_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("text");
         fs::write(&path, b"\xef\xbb\xbfa: 1\n").unwrap();

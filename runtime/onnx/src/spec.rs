@@ -1,4 +1,4 @@
-//! Element types and tensor specifications, in the one notation of the project: `N,3,224,224,f16`.
+//! Element types and tensor specifications, in the notation used throughout the project: `N,3,224,224,f16`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ pub enum DType {
     F32,
     /// IEEE 754 binary16.
     F16,
-    /// The upper half of binary32.
+    /// bfloat16: the upper 16 bits of binary32.
     BF16,
     /// Signed 64-bit integer.
     I64,
@@ -24,7 +24,7 @@ pub enum DType {
     I8,
     /// Unsigned 8-bit integer.
     U8,
-    /// One byte a value, 0 or 1.
+    /// Boolean: one byte per value, 0 or 1.
     Bool,
 }
 
@@ -33,7 +33,7 @@ impl DType {
     pub const ALL: [DType; 9] =
         [DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I8, DType::U8, DType::Bool];
 
-    /// Bytes an element takes.
+    /// Returns the size of an element in bytes.
     pub const fn size(self) -> usize {
         match self {
             DType::F64 | DType::I64 => 8,
@@ -43,7 +43,7 @@ impl DType {
         }
     }
 
-    /// The name in specifications: `f32`, `i64`, `bool`.
+    /// Returns the name used in specifications: `f32`, `i64`, `bool`.
     pub const fn name(self) -> &'static str {
         match self {
             DType::F64 => "f64",
@@ -58,7 +58,7 @@ impl DType {
         }
     }
 
-    /// Whether the type holds real numbers.
+    /// Returns whether the type is a floating-point type.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
     }
@@ -88,12 +88,12 @@ pub enum Dim {
     Fixed(usize),
     /// A symbolic size such as `N`.
     Named(String),
-    /// `?`: any size.
+    /// Any size, written `?`.
     Unknown,
 }
 
 impl Dim {
-    /// The size, when it is known.
+    /// Returns the size, if it is known.
     pub fn fixed(&self) -> Option<usize> {
         match self {
             Dim::Fixed(size) => Some(*size),
@@ -133,7 +133,8 @@ impl FromStr for Dim {
     }
 }
 
-/// Shape and element type of a tensor. Text form: dimensions, then the type: `N,3,224,224,f16`; a scalar is `f32`.
+/// The shape and element type of a tensor. The text form lists the dimensions, then the type: `N,3,224,224,f16`, or
+/// `f32` for a scalar.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorSpec {
     /// The dimensions, outermost first.
@@ -143,17 +144,17 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// A specification from dimensions and type.
+    /// Returns a specification of the given dimensions and element type.
     pub fn new(dims: impl IntoIterator<Item = impl Into<Dim>>, dtype: DType) -> Self {
         TensorSpec { dims: dims.into_iter().map(Into::into).collect(), dtype }
     }
 
-    /// The sizes, when every dimension is known.
+    /// Returns the sizes, if every dimension is known.
     pub fn fixed_shape(&self) -> Option<Vec<usize>> {
         self.dims.iter().map(Dim::fixed).collect()
     }
 
-    /// Whether a tensor of this shape and type satisfies the specification (each name may take any size).
+    /// Returns whether a tensor of this shape and type satisfies the specification. A named dimension admits any size.
     pub fn admits(&self, shape: &[usize], dtype: DType) -> bool {
         dtype == self.dtype
             && shape.len() == self.dims.len()
@@ -193,14 +194,14 @@ impl<'de> Deserialize<'de> for TensorSpec {
     }
 }
 
-/// A tensor specification that could not be read.
+/// A tensor specification that could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// The last part is no element type.
+    /// The last part is not an element type.
     #[error("unknown element type `{0}` (known: f64, f32, f16, bf16, i64, i32, i8, u8, bool)")]
     UnknownDType(String),
     /// A dimension is neither a size, nor a name, nor `?`.
-    #[error("bad dimension `{0}` (a size such as 224, a name such as N, or ?)")]
+    #[error("invalid dimension `{0}` (expected a size such as 224, a name such as N, or ?)")]
     BadDim(String),
 }
 
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_value_are_inverse() {
+    fn a_specification_survives_formatting_and_parsing() {
         for text in ["N,3,224,224,f16", "f32", "?,512,i64", "batch_1,1,bool"] {
             let spec: TensorSpec = text.parse().unwrap();
             assert_eq!(spec.to_string(), text);
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_text_says_what_is_known() {
+    fn invalid_text_is_refused_with_the_offending_part() {
         assert_eq!("3,f33".parse::<TensorSpec>(), Err(SpecError::UnknownDType("f33".into())));
         assert_eq!("3x,f32".parse::<TensorSpec>(), Err(SpecError::BadDim("3x".into())));
     }

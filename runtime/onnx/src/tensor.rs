@@ -1,4 +1,4 @@
-//! Tensors in host memory: dense, row-major, of one element type, cheap to clone.
+//! Tensors in host memory: dense, row-major, with a single element type, cheap to clone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use ndarray::{ArrayViewD, IxDyn};
 
 use crate::{DType, TensorSpec};
 
-/// Memory that a tensor reads from: a vector, a mapped file, a buffer lent by an engine.
+/// Memory that a tensor reads from: a vector, a mapped file or a buffer lent by an engine.
 pub trait HostMemory: Send + Sync {
-    /// The bytes; their address does not change while the memory lives.
+    /// Returns the bytes. Their address does not change while the memory exists.
     fn bytes(&self) -> &[u8];
 }
 
-/// A vector as tensor memory; keeps the alignment of its elements.
+/// A vector as tensor memory. It keeps the alignment of its elements.
 struct VecMemory<T>(Vec<T>);
 
 impl<T: Pod + Send + Sync> HostMemory for VecMemory<T> {
@@ -24,21 +24,21 @@ impl<T: Pod + Send + Sync> HostMemory for VecMemory<T> {
     }
 }
 
-/// A copy of bytes at an address that suits every element type.
-struct Aligned {
+/// A copy of bytes, aligned for every element type.
+struct AlignedCopy {
     words: Vec<u64>,
     length: usize,
 }
 
-impl HostMemory for Aligned {
+impl HostMemory for AlignedCopy {
     fn bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.words)[..self.length]
     }
 }
 
-/// A Rust type that is the element of one [`DType`].
+/// The Rust type that represents the elements of one [`DType`].
 pub trait Element: Pod + Send + Sync {
-    /// The element type it stands for.
+    /// The element type that this Rust type represents.
     const DTYPE: DType;
 }
 
@@ -59,7 +59,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor over elements in row-major order.
+    /// Returns a tensor of the given elements, in row-major order.
     ///
     /// # Errors
     /// When the number of elements is not the product of `shape`.
@@ -67,17 +67,17 @@ impl Tensor {
         Tensor::from_memory(shape, T::DTYPE, Arc::new(VecMemory(elements)), 0)
     }
 
-    /// A tensor over a copy of bytes in this machine's order, wherever they lie.
+    /// Returns a tensor over a copy of bytes in native byte order. The bytes need no alignment.
     ///
     /// # Errors
-    /// When the bytes are not as many as shape and type need.
+    /// When the number of bytes differs from what shape and type need.
     pub fn from_bytes(shape: impl Into<Vec<usize>>, dtype: DType, bytes: &[u8]) -> Result<Self, TensorError> {
         let mut words = vec![0u64; bytes.len().div_ceil(8)];
         bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..bytes.len()].copy_from_slice(bytes);
-        Tensor::from_memory(shape, dtype, Arc::new(Aligned { words, length: bytes.len() }), 0)
+        Tensor::from_memory(shape, dtype, Arc::new(AlignedCopy { words, length: bytes.len() }), 0)
     }
 
-    /// A tensor of booleans, one byte each.
+    /// Returns a tensor of booleans, one byte each.
     ///
     /// # Errors
     /// When the number of elements is not the product of `shape`.
@@ -86,12 +86,12 @@ impl Tensor {
         Tensor::from_memory(shape, DType::Bool, Arc::new(VecMemory(bytes)), 0)
     }
 
-    /// A tensor of one element and no dimensions.
+    /// Returns a tensor of one element and no dimensions.
     pub fn scalar<T: Element>(element: T) -> Self {
         Tensor { dtype: T::DTYPE, shape: Vec::new(), memory: Arc::new(VecMemory(vec![element])), offset: 0 }
     }
 
-    /// A tensor over memory of any kind, beginning `offset` bytes into it.
+    /// Returns a tensor over memory of any kind, beginning `offset` bytes into it.
     ///
     /// # Errors
     /// When the memory is shorter than shape and type need, or its address is not a multiple of the element size.
@@ -114,49 +114,49 @@ impl Tensor {
         Ok(Tensor { dtype, shape, memory, offset })
     }
 
-    /// The element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The sizes, outermost first.
+    /// Returns the sizes, outermost first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Whether the tensor has no elements.
+    /// Returns whether the tensor has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Shape and type, every dimension fixed.
+    /// Returns shape and type, with every dimension fixed.
     pub fn spec(&self) -> TensorSpec {
         TensorSpec::new(self.shape.iter().copied(), self.dtype)
     }
 
-    /// The elements as bytes of this machine's order.
+    /// Returns the elements as bytes in native byte order.
     pub fn bytes(&self) -> &[u8] {
         let length = self.len() * self.dtype.size();
         &self.memory.bytes()[self.offset..self.offset + length]
     }
 
-    /// The elements in row-major order.
+    /// Returns the elements in row-major order.
     ///
     /// # Errors
     /// When `T` is not the tensor's element type.
     pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
         if T::DTYPE != self.dtype {
-            return Err(TensorError::WrongType { asked: T::DTYPE, is: self.dtype });
+            return Err(TensorError::WrongType { requested: T::DTYPE, actual: self.dtype });
         }
         Ok(bytemuck::cast_slice(self.bytes()))
     }
 
-    /// The elements with their shape.
+    /// Returns a view of the elements with their shape.
     ///
     /// # Errors
     /// When `T` is not the tensor's element type.
@@ -166,7 +166,7 @@ impl Tensor {
             .expect("the constructor checked the length against the shape"))
     }
 
-    /// The elements as f64, whatever their type (i64 beyond 2^53 are rounded).
+    /// Returns the elements converted to f64. Values of i64 beyond 2^53 are rounded.
     pub fn to_f64(&self) -> Vec<f64> {
         let bytes = self.bytes();
         match self.dtype {
@@ -181,7 +181,8 @@ impl Tensor {
         }
     }
 
-    /// The same numbers in another element type; rounds to nearest even between floats, truncates to integers.
+    /// Returns the numbers converted to another element type. Floats are rounded to nearest even, and truncated when
+    /// converted to integers.
     pub fn cast(&self, dtype: DType) -> Tensor {
         if dtype == self.dtype {
             return self.clone();
@@ -197,18 +198,18 @@ impl Tensor {
                 Tensor::from_bools(shape, &bools)
             }
             (_, DType::F64) => Tensor::from_vec(shape, self.to_f64()),
-            (_, DType::F32) => Tensor::from_vec(shape, narrow(self, |x| x as f32)),
-            (_, DType::F16) => Tensor::from_vec(shape, narrow(self, f16::from_f64)),
-            (_, DType::BF16) => Tensor::from_vec(shape, narrow(self, bf16::from_f64)),
-            (_, DType::I64) => Tensor::from_vec(shape, narrow(self, |x| x as i64)),
-            (_, DType::I32) => Tensor::from_vec(shape, narrow(self, |x| x as i32)),
-            (_, DType::I8) => Tensor::from_vec(shape, narrow(self, |x| x as i8)),
-            (_, DType::U8) => Tensor::from_vec(shape, narrow(self, |x| x as u8)),
+            (_, DType::F32) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as f32)),
+            (_, DType::F16) => Tensor::from_vec(shape, convert_from_f64(self, f16::from_f64)),
+            (_, DType::BF16) => Tensor::from_vec(shape, convert_from_f64(self, bf16::from_f64)),
+            (_, DType::I64) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as i64)),
+            (_, DType::I32) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as i32)),
+            (_, DType::I8) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as i8)),
+            (_, DType::U8) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as u8)),
         };
-        built.expect("as many elements come out as went in")
+        built.expect("a conversion keeps the number of elements")
     }
 
-    /// The same elements under another shape.
+    /// Returns the same elements with another shape.
     ///
     /// # Errors
     /// When the number of elements differs.
@@ -225,31 +226,31 @@ impl Tensor {
         Ok(Tensor { shape, ..self.clone() })
     }
 
-    /// The first `count` rows (entries of the outermost dimension), sharing the memory.
+    /// Returns the first `count` rows (entries of the outermost dimension). They share the tensor's memory.
     ///
     /// # Errors
-    /// When there are fewer rows.
-    pub fn rows(&self, count: usize) -> Result<Tensor, TensorError> {
+    /// When the tensor has fewer rows.
+    pub fn first_rows(&self, count: usize) -> Result<Tensor, TensorError> {
         match self.shape.first() {
             Some(rows) if count <= *rows => {
                 let mut cut = self.clone();
                 cut.shape[0] = count;
                 Ok(cut)
             }
-            rows => Err(TensorError::Rows { asked: count, has: rows.copied().unwrap_or(0) }),
+            rows => Err(TensorError::TooFewRows { requested: count, available: rows.copied().unwrap_or(0) }),
         }
     }
 
-    /// A copy of the rows at `indices`, in that order.
+    /// Returns a copy of the rows at `indices`, in that order.
     ///
     /// # Errors
-    /// When an index is no row.
+    /// When an index is out of range.
     pub fn take_rows(&self, indices: &[usize]) -> Result<Tensor, TensorError> {
-        let has = self.shape.first().copied().unwrap_or(0);
-        if let Some(index) = indices.iter().find(|index| **index >= has) {
-            return Err(TensorError::Rows { asked: index + 1, has });
+        let available = self.shape.first().copied().unwrap_or(0);
+        if let Some(index) = indices.iter().find(|index| **index >= available) {
+            return Err(TensorError::TooFewRows { requested: index + 1, available });
         }
-        let row = self.bytes().len().checked_div(has).unwrap_or(0);
+        let row = self.bytes().len().checked_div(available).unwrap_or(0);
         let mut words = vec![0u64; (row * indices.len()).div_ceil(size_of::<u64>())];
         let bytes = bytemuck::cast_slice_mut::<u64, u8>(&mut words);
         for (to, index) in bytes.chunks_exact_mut(row.max(1)).zip(indices) {
@@ -261,7 +262,7 @@ impl Tensor {
     }
 }
 
-/// Same shape, type and bytes.
+/// Two tensors are equal when shape, type and bytes are.
 impl PartialEq for Tensor {
     fn eq(&self, other: &Self) -> bool {
         self.spec() == other.spec() && self.bytes() == other.bytes()
@@ -274,7 +275,7 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// Bytes of a tensor, or `None` when the count does not fit.
+/// Returns the size of a tensor in bytes, or `None` when it does not fit in a `usize`.
 pub fn byte_count(shape: &[usize], dtype: DType) -> Option<usize> {
     shape.iter().try_fold(dtype.size(), |bytes, size| bytes.checked_mul(*size))
 }
@@ -283,46 +284,46 @@ fn convert<T: Pod, U>(bytes: &[u8], to: impl Fn(T) -> U) -> Vec<U> {
     bytemuck::cast_slice::<u8, T>(bytes).iter().map(|x| to(*x)).collect()
 }
 
-fn narrow<U>(tensor: &Tensor, to: impl Fn(f64) -> U) -> Vec<U> {
+fn convert_from_f64<U>(tensor: &Tensor, to: impl Fn(f64) -> U) -> Vec<U> {
     tensor.to_f64().into_iter().map(to).collect()
 }
 
-/// A tensor that could not be made or read as asked.
+/// Why a tensor could not be created or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
-    /// The memory does not fit the shape.
-    #[error("a tensor `{}` needs {needed} bytes, there are {available}", TensorSpec::new(.shape.iter().copied(), *.dtype))]
+    /// The length of the memory does not match the shape.
+    #[error("a tensor `{}` needs {needed} bytes, but {available} are available", TensorSpec::new(.shape.iter().copied(), *.dtype))]
     Length {
-        /// The shape asked for.
+        /// The requested shape.
         shape: Vec<usize>,
-        /// The element type asked for.
+        /// The requested element type.
         dtype: DType,
         /// Bytes that shape and type need.
         needed: usize,
-        /// Bytes that there are.
+        /// Bytes that are available.
         available: usize,
     },
-    /// The number of bytes does not fit this machine's address size.
+    /// The number of bytes does not fit in a `usize`.
     #[error("the tensor is larger than this machine can address")]
     TooLarge,
     /// The memory is not aligned for the element type.
     #[error("the memory is not aligned for `{0}`")]
     Unaligned(DType),
-    /// Elements were asked for as another type than they are.
-    #[error("the tensor holds `{is}`, not `{asked}`")]
+    /// The elements were requested as another type.
+    #[error("the tensor has the element type `{actual}`, not `{requested}`")]
     WrongType {
-        /// The type asked for.
-        asked: DType,
-        /// The type it holds.
-        is: DType,
+        /// The requested type.
+        requested: DType,
+        /// The tensor's type.
+        actual: DType,
     },
-    /// More rows were asked for than there are.
-    #[error("{asked} rows asked for, the tensor has {has}")]
-    Rows {
-        /// Rows asked for.
-        asked: usize,
-        /// Rows there are.
-        has: usize,
+    /// More rows were requested than the tensor has.
+    #[error("a row count of {requested} is out of range: the first dimension is {available}")]
+    TooFewRows {
+        /// Number of rows requested.
+        requested: usize,
+        /// Number of rows of the tensor.
+        available: usize,
     },
 }
 
@@ -331,13 +332,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shape_that_does_not_fit_is_refused() {
+    fn a_shape_that_does_not_match_its_elements_is_refused() {
         let error = Tensor::from_vec([2, 2], vec![1.0f32; 3]).unwrap_err();
-        assert_eq!(error.to_string(), "a tensor `2,2,f32` needs 16 bytes, there are 12");
+        assert_eq!(error.to_string(), "a tensor `2,2,f32` needs 16 bytes, but 12 are available");
     }
 
     #[test]
-    fn casting_there_and_back_keeps_small_integers() {
+    fn small_integers_survive_a_cast_and_back() {
         let start = Tensor::from_vec([3], vec![1i64, -2, 100]).unwrap();
         for dtype in [DType::F16, DType::F32, DType::F64, DType::I32, DType::I8] {
             let back = start.cast(dtype).cast(DType::I64);
@@ -346,16 +347,16 @@ mod tests {
     }
 
     #[test]
-    fn rows_share_the_memory() {
+    fn the_first_rows_share_the_memory() {
         let all = Tensor::from_vec([3, 2], vec![1i32, 2, 3, 4, 5, 6]).unwrap();
-        let two = all.rows(2).unwrap();
+        let two = all.first_rows(2).unwrap();
         assert_eq!(two.as_slice::<i32>().unwrap(), &[1, 2, 3, 4]);
         assert_eq!(two.bytes().as_ptr(), all.bytes().as_ptr());
-        assert!(all.rows(4).is_err());
+        assert!(all.first_rows(4).is_err());
     }
 
     #[test]
-    fn rows_are_taken_in_the_order_asked() {
+    fn rows_are_taken_in_the_requested_order() {
         let all = Tensor::from_vec([3, 3], (0i8..9).collect::<Vec<_>>()).unwrap();
         let two = all.take_rows(&[2, 0]).unwrap();
         assert_eq!(two.as_slice::<i8>().unwrap(), &[6, 7, 8, 0, 1, 2]);

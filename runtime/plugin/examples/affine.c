@@ -1,12 +1,13 @@
 /* An engine plug-in in plain C: y = scale * x + shift, element by element.
 
-   It loads "compiled" files of its own format, text of four words a line:
+   It loads "compiled" files in a text format of its own. The first line is `affine`, the scale and the shift; the
+   second line is the name and the specification of the input, then those of the output:
 
        affine 2.0 1.0
        x N,3,8,8,f32 y N,3,8,8,f32
 
-   Inputs are lent from a pool of its own, outputs lie in host memory. Scripts may ask it for its `factors` and tune its
-   `shift`. Build it:
+   The plug-in lends memory for inputs, and its outputs are in host memory. Scripts can ask for its `factors` and tune
+   its `shift`. To build it:
 
        cc -std=c11 -O2 -shared -fPIC -I runtime/plugin/include runtime/plugin/examples/affine.c -o libaffine.so */
 
@@ -25,7 +26,7 @@ struct FlagperfSession {
     FlagperfValue values[2];
 };
 
-/* An output with its shape and elements, in one piece of memory. */
+/* An output with its shape and elements, in one allocation. */
 typedef struct {
     DLManagedTensorVersioned managed;
     int64_t shape[RANK], strides[RANK];
@@ -48,9 +49,9 @@ static void unload(FlagperfSession *session) { free(session); }
 static FlagperfStatus load(const FlagperfLoad *load, FlagperfSession **loaded) {
     error.option = option;
     if (sscanf(load->options, "{\"%63[^\"]", option) == 1)
-        return fail(FLAGPERF_BAD_OPTION, "unknown: this engine takes none, not", load->options);
+        return fail(FLAGPERF_BAD_OPTION, "unknown: this engine has no options, but was given", load->options);
     FlagperfSession *session = calloc(1, sizeof *session);
-    if (!session) return fail(FLAGPERF_OUT_OF_MEMORY, "no memory for", load->path);
+    if (!session) return fail(FLAGPERF_OUT_OF_MEMORY, "cannot allocate a session for", load->path);
     FILE *file = fopen(load->path, "r");
     int found = !file ? 0
                       : fscanf(file, "affine %f %f %63s %63s %63s %63s", &session->scale, &session->shift,
@@ -75,12 +76,12 @@ static const FlagperfValue *outputs(FlagperfSession *session, uint32_t *count) {
     return &session->values[1];
 }
 
-/* Pinned memory would come from here; for a processor, memory aligned to its cache lines. */
+/* A device would lend pinned memory; for a processor, memory aligned to its cache lines is enough. */
 static FlagperfStatus lend(FlagperfSession *session, uint32_t index, uint64_t bytes, FlagperfBuffer *buffer) {
     (void)session, (void)index;
     void *data = aligned_alloc(64, (bytes + 63) / 64 * 64);
     error.bytes = bytes;
-    if (!data) return fail(FLAGPERF_OUT_OF_MEMORY, "no memory to lend", "");
+    if (!data) return fail(FLAGPERF_OUT_OF_MEMORY, "cannot allocate a buffer for", session->names[0]);
     *buffer = (FlagperfBuffer){.data = data, .bytes = bytes};
     return FLAGPERF_OK;
 }
@@ -92,19 +93,19 @@ static void give_back(FlagperfSession *session, FlagperfBuffer buffer) {
 
 static void delete_output(DLManagedTensorVersioned *tensor) { free(tensor); }
 
-static FlagperfStatus submit(FlagperfSession *session, DLManagedTensorVersioned *const *given, uint32_t input_count,
-                             DLManagedTensorVersioned **made, uint32_t output_count) {
+static FlagperfStatus submit(FlagperfSession *session, DLManagedTensorVersioned *const *inputs, uint32_t input_count,
+                             DLManagedTensorVersioned **outputs, uint32_t output_count) {
     (void)input_count, (void)output_count;
-    const DLTensor *x = &given[0]->dl_tensor;
+    const DLTensor *x = &inputs[0]->dl_tensor;
     size_t count = 1;
     for (int axis = 0; axis < x->ndim; axis++) count *= (size_t)x->shape[axis];
     if (x->ndim > RANK || x->dtype.code != kDLFloat || x->dtype.bits != 32)
         return fail(FLAGPERF_FAILED, "not a tensor of 32-bit floats with at most 8 dimensions:", session->names[0]);
     error.bytes = sizeof(Output) + count * sizeof(float);
     Output *y = malloc(error.bytes);
-    if (!y) return fail(FLAGPERF_OUT_OF_MEMORY, "no memory for", session->names[1]);
-    const float *from = (const float *)((const char *)x->data + x->byte_offset);
-    for (size_t i = 0; i < count; i++) y->elements[i] = session->scale * from[i] + session->shift;
+    if (!y) return fail(FLAGPERF_OUT_OF_MEMORY, "cannot allocate the output", session->names[1]);
+    const float *elements = (const float *)((const char *)x->data + x->byte_offset);
+    for (size_t i = 0; i < count; i++) y->elements[i] = session->scale * elements[i] + session->shift;
     y->managed = (DLManagedTensorVersioned){
         .version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
         .manager_ctx = session,
@@ -113,26 +114,26 @@ static FlagperfStatus submit(FlagperfSession *session, DLManagedTensorVersioned 
     };
     memcpy(y->shape, x->shape, (size_t)x->ndim * sizeof *y->shape);
     memcpy(y->strides, x->strides, (size_t)x->ndim * sizeof *y->strides);
-    made[0] = &y->managed;
+    outputs[0] = &y->managed;
     return FLAGPERF_OK;
 }
 
-static FlagperfStatus unknown(const char *name, const char *known) {
+static FlagperfStatus fail_unknown(const char *name, const char *known) {
     snprintf(option, sizeof option, "%s", name);
     error.option = option;
-    return fail(FLAGPERF_BAD_OPTION, "unknown, known is", known);
+    return fail(FLAGPERF_BAD_OPTION, "unknown; known:", known);
 }
 
 static FlagperfStatus ask(FlagperfSession *session, const char *question, const char *argument, const char **answer) {
     (void)argument;
-    if (strcmp(question, "factors") != 0) return unknown(question, "factors");
+    if (strcmp(question, "factors") != 0) return fail_unknown(question, "factors");
     snprintf(session->answer, NAME, "{\"scale\": %g, \"shift\": %g}", session->scale, session->shift);
     *answer = session->answer;
     return FLAGPERF_OK;
 }
 
 static FlagperfStatus tune(FlagperfSession *session, const char *setting, const char *value) {
-    if (strcmp(setting, "shift") != 0) return unknown(setting, "shift");
+    if (strcmp(setting, "shift") != 0) return fail_unknown(setting, "shift");
     char *end;
     float shift = strtof(value, &end);
     error.option = "shift";

@@ -11,59 +11,59 @@
 #include "dlpack/dlpack.h"
 
 /**
- * Version of this interface. It changes when anything here does, but for what is appended to `FlagperfPlugin` and
- * `FlagperfLoad`: that shows in `struct_size`.
+ * Version of this interface. It changes whenever the interface changes, except when fields are appended to
+ * `FlagperfPlugin` or `FlagperfLoad`: `struct_size` shows which of their fields exist.
  */
 #define FLAGPERF_ABI_VERSION 1
 
 /**
- * In `roles`: it can validate; the host gives it an ONNX file.
+ * In `roles`: the engine can be a framework, which runs the validation phase. The host gives it an ONNX file.
  */
 #define FLAGPERF_FRAMEWORK 1
 
 /**
- * In `roles`: it can infer.
+ * In `roles`: the engine can be a compiler, which runs the inference phase.
  */
 #define FLAGPERF_COMPILER 2
 
 /**
- * In `artifacts`, and the kind of a file to load: an ONNX file, with its weights beside it when they are large. The
- * host has read it before: it is whole, its types and operator set are among those that the plug-in declares.
+ * In `artifacts`, and as the kind of a file to load: an ONNX file. Large weights are in a file beside it. The host has
+ * checked that the file is complete and that the plug-in declares its floating-point types and operator set.
  */
 #define FLAGPERF_ONNX 1
 
 /**
- * In `artifacts`, and the kind of a file to load: one that the engine made earlier, which the host does not look into.
+ * In `artifacts`, and as the kind of a file to load: a file that the engine wrote earlier. The host does not read it.
  */
 #define FLAGPERF_COMPILED 2
 
 /**
- * In `precisions`, and the type to compute in: 64 bits.
+ * In `precisions`, and as the type to compute in: 64-bit floating point.
  */
 #define FLAGPERF_F64 1
 
 /**
- * Likewise: 32 bits.
+ * In `precisions`, and as the type to compute in: 32-bit floating point.
  */
 #define FLAGPERF_F32 2
 
 /**
- * Likewise: 16 bits, IEEE 754.
+ * In `precisions`, and as the type to compute in: 16-bit floating point of IEEE 754.
  */
 #define FLAGPERF_F16 4
 
 /**
- * Likewise: the upper half of 32 bits.
+ * In `precisions`, and as the type to compute in: bfloat16, the upper half of 32-bit floating point.
  */
 #define FLAGPERF_BF16 8
 
 /**
- * A loaded model. What is in it is the plug-in's own.
+ * A loaded model. Its contents belong to the plug-in.
  */
 typedef struct FlagperfSession FlagperfSession;
 
 /**
- * Why the last call that did not end with `FLAGPERF_OK` failed.
+ * Why a call failed. Fields that a status does not use may be null or 0.
  */
 typedef struct {
   /**
@@ -75,80 +75,81 @@ typedef struct {
    */
   const char *hint;
   /**
-   * `FLAGPERF_BAD_OPTION`: the option.
+   * With `FLAGPERF_BAD_OPTION`: the name of the option, question or setting.
    */
   const char *option;
   /**
-   * `FLAGPERF_UNKNOWN_OPERATOR`: the operator.
+   * With `FLAGPERF_UNKNOWN_OPERATOR`: the operator.
    */
   const char *op;
   /**
-   * `FLAGPERF_UNKNOWN_OPERATOR`: the node, or null.
+   * With `FLAGPERF_UNKNOWN_OPERATOR`: the node, or null.
    */
   const char *node;
   /**
-   * `FLAGPERF_OUT_OF_MEMORY`: bytes asked for.
+   * With `FLAGPERF_OUT_OF_MEMORY`: the number of bytes that were requested.
    */
   uint64_t bytes;
 } FlagperfError;
 
 /**
- * Why the last call on this thread failed. Never null after such a call; the texts stay until the next call on this
- * thread.
+ * Returns why the last failed call on this thread failed. Not null after a failed call. The texts live until the next
+ * call on this thread.
  */
 typedef const FlagperfError *(*FlagperfLastError)(void);
 
 /**
- * How a call ended.
+ * The result of a call.
  */
 typedef int32_t FlagperfStatus;
 
 /**
- * Whether the engine works on this machine: driver, device, libraries.
+ * Checks whether the engine works on this machine: driver, device, libraries.
  */
 typedef FlagperfStatus (*FlagperfCheck)(void);
 
 /**
- * What to load, and how.
+ * A model to load, and the settings for it.
  */
 typedef struct {
   /**
-   * Size of this struct in the host; fields beyond it are not there.
+   * Size of this struct in the host. Fields beyond this size do not exist.
    */
   uint32_t struct_size;
   /**
-   * `FLAGPERF_ONNX` or `FLAGPERF_COMPILED`: one of those in `artifacts`.
+   * `FLAGPERF_ONNX` or `FLAGPERF_COMPILED`: one of those that `artifacts` declares.
    */
   uint32_t artifact;
   /**
-   * The file. It stays as it is until the session is unloaded.
+   * The path of the model file. The file does not change until the session is unloaded.
    */
   const char *path;
   /**
-   * The engine's own options from the configuration: the text of one JSON object. An option that the engine does not
-   * know is an error, never ignored.
+   * The engine's own options from the configuration, as the text of one JSON object. An unknown option must be an
+   * error; it must not be ignored.
    */
   const char *options;
   /**
-   * Threads to compute with; 0 is as many as the process may use.
+   * Number of threads to compute with; 0 means as many as the process may use.
    */
   uint32_t threads;
   /**
-   * Rows of a full batch. Other numbers of rows may follow when the model's first dimension is open.
+   * Rows of a full batch. Other numbers of rows may follow if the model's first dimension is not fixed.
    */
   uint32_t batch_size;
   /**
-   * The type to compute in (`FLAGPERF_F32`): one of those in `precisions`. Computing in another one is an error.
+   * The type to compute in (`FLAGPERF_F32`): one of those that `precisions` declares. The engine must not use
+   * another.
    */
   uint32_t precision;
   /**
-   * The folder of the case's logs and results, for files that are worth keeping; null when there is none.
+   * The folder of the case's logs and results, for files that are worth keeping; null if there is none.
    */
   const char *log_folder;
 } FlagperfLoad;
 
 /**
- * Loads, and for a compiler compiles, a model. `session` is written on success only.
+ * Loads a model; a compiler also compiles it. `session` is written only on success.
  */
 typedef FlagperfStatus (*FlagperfLoadModel)(const FlagperfLoad *load, FlagperfSession **session);
 
@@ -157,41 +158,43 @@ typedef FlagperfStatus (*FlagperfLoadModel)(const FlagperfLoad *load, FlagperfSe
  */
 typedef struct {
   /**
-   * Its name in the model.
+   * The name in the model.
    */
   const char *name;
   /**
-   * Dimensions, then the element type: `N,3,224,224,f32`. A dimension is a size, a name that stands for one size in
-   * the whole model, or `?`. The types are `f64`, `f32`, `f16`, `bf16`, `i64`, `i32`, `i8`, `u8`, `bool`.
+   * The dimensions, then the element type: `N,3,224,224,f32`. A dimension is a size, a name that stands for one size
+   * in the whole model, or `?`. The types are `f64`, `f32`, `f16`, `bf16`, `i64`, `i32`, `i8`, `u8` and `bool`.
    */
   const char *spec;
 } FlagperfValue;
 
 /**
- * What the model is fed, or gives, in the order of the model. The texts stay until the session is tuned or unloaded.
+ * Returns the inputs or the outputs of the model, in the model's order. The texts live until the session is tuned or
+ * unloaded.
  */
 typedef const FlagperfValue *(*FlagperfValues)(FlagperfSession *session, uint32_t *count);
 
 /**
- * Memory that a session lends, to be filled by the host and handed back to it as an input.
+ * Memory that a session lends. The host fills it and passes it back as an input.
  */
 typedef struct {
   /**
-   * Host memory (pinned, shared, what is taken fastest), aligned to 8 bytes; null when the host's own is as good.
+   * Host memory in the form that the engine reads fastest (pinned, shared), aligned to 8 bytes; null if the host's
+   * own memory serves as well.
    */
   void *data;
   /**
-   * Its size: exactly what was asked for.
+   * Size in bytes: exactly the size that was requested.
    */
   uint64_t bytes;
   /**
-   * The plug-in's own.
+   * For the plug-in's own use.
    */
   void *handle;
 } FlagperfBuffer;
 
 /**
- * Lends memory of `bytes` for the input at `index`.
+ * Lends memory of `bytes` bytes for the input at `index`.
  */
 typedef FlagperfStatus (*FlagperfLend)(FlagperfSession *session,
                                        uint32_t index,
@@ -199,21 +202,22 @@ typedef FlagperfStatus (*FlagperfLend)(FlagperfSession *session,
                                        FlagperfBuffer *buffer);
 
 /**
- * Takes lent memory back.
+ * Takes back memory that was lent.
  */
 typedef void (*FlagperfGiveBack)(FlagperfSession *session, FlagperfBuffer buffer);
 
 /**
- * Begins to compute. Counts are those of the model.
+ * Starts to compute. The counts are those of the model.
  *
- * Inputs are lent: they stay as they are until `sync` has returned, and their deleters are not to be called. Each is
- * either dense, row-major and in host memory (its `manager_ctx` is null), or an output of an earlier submit of this
- * session: the very pointer.
+ * Inputs are borrowed: they do not change until `sync` has returned, and the plug-in must not call their deleters.
+ * Each input is either dense, row-major and in host memory (its `manager_ctx` is then null), or it is an output of an
+ * earlier submit of this session, passed by the same pointer.
  *
- * Outputs are the host's: it calls the deleter of each exactly once, from any thread, before the session is unloaded.
- * They are of the types and shapes that the session declares. They may be under way until `sync` has returned. One in
- * host memory (`kDLCPU`, `kDLCUDAHost`, `kDLROCMHost`) is dense, row-major and aligned to its elements, and does not
- * change until its deleter is called; any other is read by `copy_to_host` only. After a failure the host takes none.
+ * Outputs belong to the host: it calls the deleter of each output exactly once, from any thread, before it unloads the
+ * session. Outputs have the types and shapes that the session declares. They may be incomplete until `sync` has
+ * returned. An output in host memory (`kDLCPU`, `kDLCUDAHost`, `kDLROCMHost`) is dense, row-major and aligned to its
+ * element size, and does not change until its deleter is called. The host reads any other output only through
+ * `copy_to_host`. After a failure the host takes no outputs.
  */
 typedef FlagperfStatus (*FlagperfSubmit)(FlagperfSession *session,
                                          DLManagedTensorVersioned *const *inputs,
@@ -222,12 +226,12 @@ typedef FlagperfStatus (*FlagperfSubmit)(FlagperfSession *session,
                                          uint32_t output_count);
 
 /**
- * Waits until everything submitted is computed.
+ * Waits until all submitted work is complete.
  */
 typedef FlagperfStatus (*FlagperfSync)(FlagperfSession *session);
 
 /**
- * Copies an output that is not in host memory to `to`: dense, row-major, exactly `bytes`.
+ * Copies an output that is not in host memory to `to`, dense and row-major. `bytes` is the exact size.
  */
 typedef FlagperfStatus (*FlagperfCopyToHost)(FlagperfSession *session,
                                              const DLManagedTensorVersioned *tensor,
@@ -235,30 +239,31 @@ typedef FlagperfStatus (*FlagperfCopyToHost)(FlagperfSession *session,
                                              uint64_t bytes);
 
 /**
- * Bytes in use on the device; `UINT64_MAX` when unknown.
+ * Returns the number of bytes in use on the device; `UINT64_MAX` if it is unknown.
  */
 typedef uint64_t (*FlagperfDeviceMemory)(FlagperfSession *session);
 
 /**
- * The device: `cpu`, `cuda:0 NVIDIA H200`. The text stays until the next call on the session.
+ * Returns the name of the device: `cpu`, `cuda:0 NVIDIA H200`. The text lives until the next call on the session.
  */
 typedef const char *(*FlagperfDevice)(FlagperfSession *session);
 
 /**
- * Threads that it really computes with; 0 when it does not say.
+ * Returns the number of threads that actually compute; 0 if it is unknown.
  */
 typedef uint32_t (*FlagperfThreads)(FlagperfSession *session);
 
 /**
- * Ends a session. No output and no lent memory of it is with the host any more.
+ * Ends a session. By then the host has deleted all its outputs and given back all its memory.
  */
 typedef void (*FlagperfUnload)(FlagperfSession *session);
 
 /**
- * Answers a question of a script's about the loaded model, as JSON. `question` is a name (`layers`); `argument` is JSON,
- * `null` when there is none. The answer stays until the next call on the session.
+ * Answers a script's question about the loaded model. `question` is a name (`layers`); `argument` and the answer are
+ * JSON, and `argument` is `null` if there is none. The answer lives until the next call on the session.
  *
- * `FLAGPERF_BAD_OPTION` with the question as `option` when it is not one that the engine answers; `message` says which are.
+ * Returns `FLAGPERF_BAD_OPTION` for an unknown question, with the question as `option`; `message` lists the known
+ * ones.
  */
 typedef FlagperfStatus (*FlagperfAsk)(FlagperfSession *session,
                                       const char *question,
@@ -266,21 +271,21 @@ typedef FlagperfStatus (*FlagperfAsk)(FlagperfSession *session,
                                       const char **answer);
 
 /**
- * Changes a setting of the loaded model, for what is submitted from now on. `setting` is a name (`profile`); `value` is
- * JSON. The host then asks for inputs and outputs again.
+ * Changes a setting of the loaded model for later submits. `setting` is a name (`profile`); `value` is JSON. The host
+ * then requests the inputs and outputs again.
  *
- * `FLAGPERF_BAD_OPTION` as with a question.
+ * Returns `FLAGPERF_BAD_OPTION` for an unknown setting, with the setting as `option`; `message` lists the known ones.
  */
 typedef FlagperfStatus (*FlagperfTune)(FlagperfSession *session,
                                        const char *setting,
                                        const char *value);
 
 /**
- * A plug-in: what it is, and its functions. Constant; it stays as long as the library.
+ * A plug-in: its description and its functions. The table is constant and lives as long as the library.
  *
- * Calls on one session never overlap, but may come from different threads; only deleters may run at any time. Calls on
- * different sessions may overlap. No exception may leave a function. What is written to standard output or error is
- * kept in the host's log.
+ * Calls on one session never overlap, but may come from different threads; only deleters may be called at any time.
+ * Calls on different sessions may overlap. No exception may leave a function. The host keeps what a plug-in writes to
+ * standard output and standard error in its log.
  */
 typedef struct {
   /**
@@ -296,11 +301,11 @@ typedef struct {
    */
   const char *name;
   /**
-   * Version of the library behind it.
+   * Version of the library behind the plug-in.
    */
   const char *version;
   /**
-   * One line on what it is.
+   * One line that describes the engine.
    */
   const char *about;
   /**
@@ -308,15 +313,15 @@ typedef struct {
    */
   uint32_t roles;
   /**
-   * The kinds of files that `load` takes. A framework takes ONNX files.
+   * The kinds of files that `load` accepts. A framework must accept ONNX files.
    */
   uint32_t artifacts;
   /**
-   * The floating-point types that it computes in.
+   * The floating-point types that the engine computes in.
    */
   uint32_t precisions;
   /**
-   * Highest version of the ONNX operator set that it knows.
+   * Highest supported version of the ONNX operator set.
    */
   int64_t opset_max;
   /**
@@ -324,7 +329,7 @@ typedef struct {
    */
   FlagperfLastError last_error;
   /**
-   * Null when the engine works wherever its library loads.
+   * Null if the engine works wherever its library loads.
    */
   FlagperfCheck check;
   /**
@@ -340,11 +345,11 @@ typedef struct {
    */
   FlagperfValues outputs;
   /**
-   * Null when the host's own memory is as good as any.
+   * Null if the host's own memory serves as well.
    */
   FlagperfLend lend;
   /**
-   * Required beside `lend`.
+   * Required if there is `lend`.
    */
   FlagperfGiveBack give_back;
   /**
@@ -352,23 +357,23 @@ typedef struct {
    */
   FlagperfSubmit submit;
   /**
-   * Null when `submit` computes to the end.
+   * Null if `submit` returns after all work is complete.
    */
   FlagperfSync sync;
   /**
-   * Null when every output is in host memory.
+   * Null if every output is in host memory.
    */
   FlagperfCopyToHost copy_to_host;
   /**
-   * Null when it does not say.
+   * Null if the plug-in does not know it.
    */
   FlagperfDeviceMemory device_memory;
   /**
-   * Null for a processor.
+   * Null if the device is the processor.
    */
   FlagperfDevice device;
   /**
-   * Null when it does not say.
+   * Null if the plug-in does not know it.
    */
   FlagperfThreads threads;
   /**
@@ -376,47 +381,48 @@ typedef struct {
    */
   FlagperfUnload unload;
   /**
-   * Null when it answers no questions.
+   * Null if the engine answers no questions.
    */
   FlagperfAsk ask;
   /**
-   * Null when nothing of a loaded model can be changed.
+   * Null if a loaded model has no settings.
    */
   FlagperfTune tune;
 } FlagperfPlugin;
 
 /**
- * It did what it was asked to do.
+ * The call succeeded.
  */
 #define FLAGPERF_OK 0
 
 /**
- * It did not; `message` says why.
+ * The call failed; `message` describes why.
  */
 #define FLAGPERF_FAILED 1
 
 /**
- * Something is missing on this machine; `hint` says how to get it.
+ * Something is missing on this machine; `hint` describes how to get it.
  */
 #define FLAGPERF_UNAVAILABLE 2
 
 /**
- * Memory could not be had; `bytes` says how much was asked for.
+ * An allocation failed; `bytes` is the number of bytes that were requested.
  */
 #define FLAGPERF_OUT_OF_MEMORY 3
 
 /**
- * The model has an operator that the engine lacks: `op`, `node`.
+ * The engine does not support an operator of the model; `op` and `node` name it.
  */
 #define FLAGPERF_UNKNOWN_OPERATOR 4
 
 /**
- * An option, question or setting that the engine does not know, or a value that it does not take: `option`.
+ * An option, question or setting is unknown, or its value is not accepted; `option` names it.
  */
 #define FLAGPERF_BAD_OPTION 5
 
 /**
- * The type to compute in is declared, and lacking with this device or these options; `message` says which it has there.
+ * The requested precision is declared, but not supported with this device or these options; `message` lists those that
+ * are.
  */
 #define FLAGPERF_LACKS_PRECISION 6
 
@@ -425,7 +431,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The one symbol that a plug-in exports: returns its table.
+ * The one symbol that a plug-in exports. It returns the table of the plug-in.
  */
 extern const FlagperfPlugin *flagperf_plugin(void);
 

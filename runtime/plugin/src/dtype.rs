@@ -1,4 +1,4 @@
-//! Element types: their names in specifications, and how DLPack and the interface number them.
+//! Element types: their names in specifications and their numbers in DLPack and in the interface.
 
 use dlpark::ffi::{DLDataType, DLDataTypeCode};
 
@@ -23,11 +23,11 @@ pub enum DType {
     I8,
     /// Unsigned 8-bit integer.
     U8,
-    /// One byte a value, 0 or 1.
+    /// Boolean in one byte, 0 or 1.
     Bool,
 }
 
-/// A row an element type: its name in specifications, bytes of an element, code in DLPack, bit in `precisions`.
+/// One row for each element type: its name in specifications, bytes of an element, code in DLPack, bit in `precisions`.
 const TYPES: [(DType, &str, usize, DLDataTypeCode, u32); 9] = [
     (DType::F64, "f64", 8, DLDataTypeCode::FLOAT, abi::FLAGPERF_F64),
     (DType::F32, "f32", 4, DLDataTypeCode::FLOAT, abi::FLAGPERF_F32),
@@ -41,38 +41,38 @@ const TYPES: [(DType, &str, usize, DLDataTypeCode, u32); 9] = [
 ];
 
 impl DType {
-    /// The name in specifications: `f32`.
+    /// Returns the name in specifications: `f32`.
     pub const fn name(self) -> &'static str {
         TYPES[self as usize].1
     }
 
-    /// The type of this name.
-    pub fn named(name: &str) -> Option<DType> {
+    /// Returns the type of this name.
+    pub fn from_name(name: &str) -> Option<DType> {
         TYPES.iter().find(|row| row.1 == name).map(|row| row.0)
     }
 
-    /// Bytes an element takes.
+    /// Returns the size of an element in bytes.
     pub const fn size(self) -> usize {
         TYPES[self as usize].2
     }
 
-    /// As DLPack has it.
+    /// Returns the type in DLPack's form.
     pub fn to_dlpack(self) -> DLDataType {
         let (_, _, size, code, _) = TYPES[self as usize];
         DLDataType { code, bits: 8 * size as u8, lanes: 1 }
     }
 
-    /// From DLPack; `None` for a type that no specification names.
+    /// Returns the type of DLPack's form; `None` for a type that has no name in specifications.
     pub fn from_dlpack(dtype: DLDataType) -> Option<DType> {
         TYPES.iter().find(|row| row.0.to_dlpack() == dtype).map(|row| row.0)
     }
 
-    /// Its bit in `precisions`; 0 for a type that nothing is computed in.
+    /// Returns the type's bit in `precisions`; 0 for a type that engines do not compute in.
     pub const fn bit(self) -> u32 {
         TYPES[self as usize].4
     }
 
-    /// The types whose bits are set; `None` when another bit is.
+    /// Returns the types whose bits are set; `None` if an unknown bit is set.
     pub fn from_bits(bits: u32) -> Option<Vec<DType>> {
         let known = TYPES.iter().filter(|row| bits & row.4 != 0);
         let all = known.clone().fold(0, |all, row| all | row.4);
@@ -85,22 +85,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_row_stands_at_its_type() {
+    fn each_row_is_at_the_index_of_its_type() {
         for (index, row) in TYPES.iter().enumerate() {
             assert_eq!(row.0 as usize, index);
-            assert_eq!(DType::named(row.0.name()), Some(row.0));
+            assert_eq!(DType::from_name(row.0.name()), Some(row.0));
             assert_eq!(DType::from_dlpack(row.0.to_dlpack()), Some(row.0));
         }
     }
 
     #[test]
-    fn a_type_that_is_not_in_the_notation_is_none() {
+    fn a_dlpack_type_without_a_name_is_none() {
         assert_eq!(DType::from_dlpack(DLDataType { lanes: 4, ..DType::F32.to_dlpack() }), None);
         assert_eq!(DType::from_dlpack(DLDataType { bits: 16, ..DType::I32.to_dlpack() }), None);
     }
 
     #[test]
-    fn bits_and_types_are_inverse_and_an_unknown_bit_is_refused() {
+    fn bits_and_types_are_inverse_and_an_unknown_bit_is_none() {
         assert_eq!(DType::from_bits(DType::F16.bit() | DType::F32.bit()), Some(vec![DType::F32, DType::F16]));
         assert_eq!(DType::from_bits(64 | DType::F32.bit()), None);
     }

@@ -1,4 +1,4 @@
-//! The two traits that a plug-in in Rust implements, and what passes through them.
+//! The two traits that a plug-in in Rust implements, and the values that pass through them.
 
 use std::path::Path;
 
@@ -6,60 +6,61 @@ use dlpark::ffi::DLDevice;
 
 use crate::DType;
 
-/// What a plug-in is.
+/// The description of an engine.
 #[derive(Clone, Copy, Debug)]
-pub struct About {
+pub struct EngineInfo {
     /// Lower-case name: `mychip`.
     pub name: &'static str,
-    /// Version of the library behind it.
+    /// Version of the library behind the engine.
     pub version: &'static str,
-    /// One line on what it is.
+    /// One line that describes the engine.
     pub about: &'static str,
-    /// Whether it can validate; then it takes ONNX files.
+    /// Whether it can be a framework, which runs the validation phase. It then accepts ONNX files.
     pub framework: bool,
-    /// Whether it can infer.
+    /// Whether it can be a compiler, which runs the inference phase.
     pub compiler: bool,
-    /// Whether it takes ONNX files.
+    /// Whether it accepts ONNX files.
     pub onnx: bool,
-    /// Whether it takes files that it made earlier.
+    /// Whether it accepts files that it wrote earlier.
     pub compiled: bool,
     /// The floating-point types that it computes in.
     pub precisions: &'static [DType],
-    /// Highest version of the ONNX operator set that it knows.
+    /// Highest supported version of the ONNX operator set.
     pub opset_max: i64,
 }
 
-/// A framework or compiler, given to the host by [`crate::export!`].
+/// A framework or compiler, exported to the host by [`crate::export!`].
 pub trait Engine: 'static {
-    /// A loaded model.
+    /// The type of a loaded model.
     type Session: Session;
 
-    /// What it is.
-    const ABOUT: About;
+    /// The description of the engine.
+    const INFO: EngineInfo;
 
-    /// Whether it works on this machine.
+    /// Checks whether the engine works on this machine.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: what is missing and how to get it.
+    /// [`Error::Unavailable`] with what is missing and how to get it.
     fn check() -> Result<(), Error> {
         Ok(())
     }
 
-    /// Loads (and, for compilers, compiles) a model.
+    /// Loads a model; a compiler also compiles it.
     ///
     /// # Errors
-    /// When the file, an option or an operator is not what the engine takes.
+    /// When the file, an option or an operator is not supported, or the library behind the engine fails.
     fn load(load: &Load<'_>) -> Result<Self::Session, Error>;
 }
 
-/// What to load, and how.
+/// A model to load, and the settings for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
     /// The model.
     pub artifact: Artifact<'a>,
-    /// The engine's own options: the text of one JSON object. One that the engine does not know is [`Error::BadOption`].
+    /// The engine's own options, as the text of one JSON object. The engine reports an unknown one as
+    /// [`Error::BadOption`].
     pub options: &'a str,
-    /// Threads to compute with; 0 is as many as the process may use.
+    /// Number of threads to compute with; 0 means as many as the process may use.
     pub threads: usize,
     /// Rows of a full batch.
     pub batch_size: usize,
@@ -69,84 +70,84 @@ pub struct Load<'a> {
     pub log_folder: Option<&'a Path>,
 }
 
-/// A model file; it stays as it is as long as the session.
+/// A model file. The file does not change while the session exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Artifact<'a> {
     /// An ONNX file.
     Onnx(&'a Path),
-    /// A file that the engine made earlier.
+    /// A file that the engine wrote earlier.
     Compiled(&'a Path),
 }
 
 /// A loaded model. The host calls it from one thread at a time.
 pub trait Session: Send + 'static {
-    /// What it keeps on its device; [`HostOnly`] when nothing.
+    /// The type of tensors that the session keeps on its device; [`HostOnly`] if it keeps none.
     type Tensor: DeviceTensor;
 
-    /// What it is fed, in the order of the model.
+    /// Returns the inputs, in the order of the model.
     fn inputs(&self) -> Vec<ValueInfo>;
 
-    /// What it gives, in the order of the model.
+    /// Returns the outputs, in the order of the model.
     fn outputs(&self) -> Vec<ValueInfo>;
 
-    /// Memory of `bytes` for the input at `index`, in the form that is taken fastest; `None` when the host's own is as
-    /// good.
+    /// Lends memory of `bytes` bytes for the input at `index`, in the form that the engine reads fastest; `None` if the
+    /// host's own memory serves as well.
     ///
     /// # Errors
-    /// When the memory cannot be had.
+    /// When the memory cannot be allocated.
     fn lend(&mut self, index: usize, bytes: usize) -> Result<Option<Box<dyn LentMemory>>, Error> {
         let _ = (index, bytes);
         Ok(None)
     }
 
-    /// Begins to compute; what it is given stays until [`Session::sync`] has returned.
+    /// Starts to compute. The inputs do not change until [`Session::sync`] has returned.
     ///
     /// # Errors
-    /// When computing fails.
+    /// When the computation fails.
     fn submit(&mut self, inputs: &[Input<'_, Self::Tensor>]) -> Result<Vec<Output<Self::Tensor>>, Error>;
 
-    /// Waits until everything submitted is computed.
+    /// Waits until all submitted work is complete.
     ///
     /// # Errors
-    /// When computing failed.
+    /// When the computation failed.
     fn sync(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Copies a tensor of its own to host memory, dense and row-major.
+    /// Copies one of the session's tensors to host memory, dense and row-major.
     ///
     /// # Errors
     /// When the copy fails.
     fn copy_to_host(&mut self, tensor: &Self::Tensor, to: &mut [u8]) -> Result<(), Error>;
 
-    /// Bytes in use on the device; `None` when it does not say.
+    /// Returns the number of bytes in use on the device; `None` if it is unknown.
     fn device_memory(&self) -> Option<u64> {
         None
     }
 
-    /// The device: `cpu`, `cuda:0 NVIDIA H200`.
+    /// Returns the name of the device: `cpu`, `cuda:0 NVIDIA H200`.
     fn device(&self) -> String {
         "cpu".to_owned()
     }
 
-    /// Threads that it really computes with; 0 when it does not say.
+    /// Returns the number of threads that actually compute; 0 if it is unknown.
     fn threads(&self) -> usize {
         0
     }
 
-    /// Answers a question of a script's about the loaded model. `argument` and the answer are JSON.
+    /// Answers a script's question about the loaded model. `argument` and the answer are JSON.
     ///
     /// # Errors
-    /// [`Error::unknown`] when it does not answer that question, [`Error::BadOption`] when not with that argument.
+    /// [`Error::unknown`] for an unknown question, [`Error::BadOption`] for an argument that is not accepted.
     fn ask(&mut self, question: &str, argument: &str) -> Result<String, Error> {
         let _ = argument;
         Err(Error::unknown(question, &[]))
     }
 
-    /// Changes a setting, for what is submitted from now on. `value` is JSON. Inputs and outputs may change with it.
+    /// Changes a setting for later submits. `value` is JSON. The inputs and outputs may change with it.
     ///
     /// # Errors
-    /// [`Error::unknown`] when there is no such setting, [`Error::BadOption`] when it does not take that value.
+    /// [`Error::unknown`] for an unknown setting, [`Error::BadOption`] for a value that is not accepted.
     fn tune(&mut self, setting: &str, value: &str) -> Result<(), Error> {
         let _ = value;
         Err(Error::unknown(setting, &[]))
@@ -156,34 +157,34 @@ pub trait Session: Send + 'static {
 /// An input or output of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueInfo {
-    /// Its name in the model.
+    /// The name in the model.
     pub name: String,
-    /// Dimensions, then the element type: `N,3,224,224,f32`.
+    /// The dimensions, then the element type: `N,3,224,224,f32`.
     pub spec: String,
 }
 
-/// Memory that a session lends: given back by being dropped.
+/// Memory that a session lends. The host gives it back by dropping it.
 pub trait LentMemory: Send {
-    /// The bytes, at an address that is a multiple of 8 and stays.
+    /// Returns the bytes. Their address is a multiple of 8 and does not change.
     fn bytes_mut(&mut self) -> &mut [u8];
 }
 
-/// A tensor that a session keeps on its device. Dropped by the host, on any thread.
+/// A tensor that a session keeps on its device. The host may drop it on any thread.
 pub trait DeviceTensor: Send + Sync + 'static {
-    /// The sizes, outermost first.
+    /// Returns the sizes, outermost first.
     fn shape(&self) -> Vec<usize>;
 
-    /// The element type.
+    /// Returns the element type.
     fn dtype(&self) -> DType;
 
-    /// The device, as DLPack numbers it.
+    /// Returns the device in DLPack's numbering.
     fn device(&self) -> DLDevice;
 
-    /// Its address on the device. The host does not read it.
+    /// Returns the address on the device. The host does not read from it.
     fn address(&self) -> usize;
 }
 
-/// The device tensor of a session whose outputs are all in host memory: there is none.
+/// The device tensor of a session whose outputs are all in host memory: a type without values.
 #[derive(Debug)]
 pub enum HostOnly {}
 
@@ -205,7 +206,7 @@ impl DeviceTensor for HostOnly {
     }
 }
 
-/// A tensor that a session is fed.
+/// An input tensor of a session.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a, T> {
     /// In host memory, dense and row-major.
@@ -225,7 +226,7 @@ pub struct HostView<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A tensor that a session gives.
+/// An output tensor of a session.
 pub enum Output<T> {
     /// In host memory, dense and row-major.
     Host {
@@ -240,16 +241,17 @@ pub enum Output<T> {
     Device(T),
 }
 
-/// Memory of an output. Dropped by the host, on any thread.
+/// Memory of an output. The host may drop it on any thread.
 pub trait HostMemory: Send + Sync + 'static {
-    /// The bytes, at an address that suits the elements; neither it nor they change as long as this lives.
+    /// Returns the bytes, at an address that is aligned to the elements. Neither the address nor the bytes change while
+    /// this value lives.
     fn bytes(&self) -> &[u8];
 }
 
-/// What an engine could not do.
+/// An engine's error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Something failed.
+    /// A failure.
     #[error("{0}")]
     Failed(String),
     /// Something is missing on this machine.
@@ -260,45 +262,45 @@ pub enum Error {
         /// How to get it.
         remedy: String,
     },
-    /// Memory could not be had.
-    #[error("out of memory: {bytes} bytes asked for")]
+    /// A failed allocation.
+    #[error("out of memory: {bytes} bytes requested")]
     OutOfMemory {
-        /// Bytes asked for.
+        /// The number of bytes requested.
         bytes: u64,
     },
-    /// An operator that the engine lacks.
-    #[error("operator `{op}` is unknown (node `{node}`)")]
+    /// The engine does not support an operator of the model.
+    #[error("unknown operator `{op}` (node `{node}`)")]
     UnknownOperator {
         /// The operator.
         op: String,
         /// The node.
         node: String,
     },
-    /// The type to compute in is one that the engine declares and lacks with this device or these options.
-    #[error("no such type here (it has: {has})")]
+    /// The requested precision is declared, but not supported with this device or these options.
+    #[error("unsupported precision (supported: {has})")]
     LacksPrecision {
-        /// What it has instead, and where: `f32 on this processor`.
+        /// The supported precisions, and where: `f32 on this processor`.
         has: String,
     },
-    /// An option, question or setting that the engine does not know, or a value that it does not take.
+    /// An option, question or setting is unknown, or its value is not accepted.
     #[error("option `{option}`: {reason}")]
     BadOption {
         /// The option, question or setting.
         option: String,
-        /// What is wrong with it.
+        /// What is wrong.
         reason: String,
     },
 }
 
 impl Error {
-    /// Something failed, as `error` says.
+    /// Returns a failure with the text of `error`.
     pub fn failed(error: impl std::fmt::Display) -> Self {
         Error::Failed(error.to_string())
     }
 
-    /// An option, question or setting that is none of those known.
+    /// Returns the error for an unknown option, question or setting, with the list of those that are known.
     pub fn unknown(name: &str, known: &[&str]) -> Self {
-        let known = if known.is_empty() { "there is none".to_owned() } else { format!("known: {}", known.join(", ")) };
-        Error::BadOption { option: name.to_owned(), reason: format!("unknown ({known})") }
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Error::BadOption { option: name.to_owned(), reason: format!("unknown (known: {known})") }
     }
 }

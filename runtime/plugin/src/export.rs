@@ -1,4 +1,4 @@
-//! The table of a plug-in in Rust.
+//! Builds the table of a plug-in in Rust.
 
 use std::ffi::CString;
 use std::ptr::null;
@@ -7,28 +7,28 @@ use std::sync::OnceLock;
 use crate::abi::{
     FLAGPERF_ABI_VERSION, FLAGPERF_COMPILED, FLAGPERF_COMPILER, FLAGPERF_FRAMEWORK, FLAGPERF_ONNX, FlagperfPlugin,
 };
-use crate::failure::{c_string, infallible, last_error};
+use crate::failure::{c_string, catch_panic, last_error};
 use crate::{Engine, shims};
 
-/// The table and the texts that it points to; made at the first call.
+/// The table and the texts that it points to, built at the first call.
 pub struct Table(OnceLock<(FlagperfPlugin, [CString; 3])>);
 
 impl Table {
-    /// A table that is not made yet.
-    #[expect(clippy::new_without_default, reason = "made by `export!` only, in a static")]
+    /// Creates a table that is not built yet.
+    #[expect(clippy::new_without_default, reason = "only `export!` creates it, in a static")]
     pub const fn new() -> Self {
         Table(OnceLock::new())
     }
 
-    /// The table of `E`; null when it cannot be made.
-    pub fn of<E: Engine>(&'static self) -> *const FlagperfPlugin {
-        infallible(null(), || &raw const self.0.get_or_init(table::<E>).0)
+    /// Returns the table of `E`; null if building it panics.
+    pub fn for_engine<E: Engine>(&'static self) -> *const FlagperfPlugin {
+        catch_panic(null(), || &raw const self.0.get_or_init(build_table::<E>).0)
     }
 }
 
-fn table<E: Engine>() -> (FlagperfPlugin, [CString; 3]) {
-    let about = E::ABOUT;
-    let texts = [about.name, about.version, about.about].map(c_string);
+fn build_table<E: Engine>() -> (FlagperfPlugin, [CString; 3]) {
+    let info = E::INFO;
+    let texts = [info.name, info.version, info.about].map(c_string);
     let bit = |is: bool, bit: u32| if is { bit } else { 0 };
     let table = FlagperfPlugin {
         abi_version: FLAGPERF_ABI_VERSION,
@@ -36,10 +36,10 @@ fn table<E: Engine>() -> (FlagperfPlugin, [CString; 3]) {
         name: texts[0].as_ptr(),
         version: texts[1].as_ptr(),
         about: texts[2].as_ptr(),
-        roles: bit(about.framework, FLAGPERF_FRAMEWORK) | bit(about.compiler, FLAGPERF_COMPILER),
-        artifacts: bit(about.onnx, FLAGPERF_ONNX) | bit(about.compiled, FLAGPERF_COMPILED),
-        precisions: about.precisions.iter().fold(0, |bits, precision| bits | precision.bit()),
-        opset_max: about.opset_max,
+        roles: bit(info.framework, FLAGPERF_FRAMEWORK) | bit(info.compiler, FLAGPERF_COMPILER),
+        artifacts: bit(info.onnx, FLAGPERF_ONNX) | bit(info.compiled, FLAGPERF_COMPILED),
+        precisions: info.precisions.iter().fold(0, |bits, precision| bits | precision.bit()),
+        opset_max: info.opset_max,
         last_error: Some(last_error),
         check: Some(shims::check::<E>),
         load: Some(shims::load::<E>),
@@ -67,15 +67,15 @@ mod tests {
 
     use super::*;
     use crate::abi::{FLAGPERF_BAD_OPTION, FLAGPERF_FAILED, FLAGPERF_OK, FLAGPERF_UNAVAILABLE, FlagperfLoad};
-    use crate::{About, DType, Error, HostOnly, Input, Load, Output, Session, ValueInfo};
+    use crate::{DType, EngineInfo, Error, HostOnly, Input, Load, Output, Session, ValueInfo};
 
-    /// An engine whose session panics whatever it is asked.
+    /// An engine whose session panics in several calls.
     struct Fragile;
 
     impl Engine for Fragile {
         type Session = Fragile;
 
-        const ABOUT: About = About {
+        const INFO: EngineInfo = EngineInfo {
             name: "fragile",
             version: "1",
             about: "breaks",
@@ -92,7 +92,7 @@ mod tests {
         }
 
         fn load(load: &Load<'_>) -> Result<Fragile, Error> {
-            assert_eq!(load.options, "{}", "strange options");
+            assert_eq!(load.options, "{}", "unexpected options");
             Ok(Fragile)
         }
     }
@@ -127,30 +127,30 @@ mod tests {
 
     fn plugin() -> &'static FlagperfPlugin {
         static TABLE: Table = Table::new();
-        // SAFETY: the table is made, and static.
-        unsafe { &*TABLE.of::<Fragile>() }
+        // SAFETY: the table was built and is static.
+        unsafe { &*TABLE.for_engine::<Fragile>() }
     }
 
     fn message() -> String {
-        // SAFETY: a call failed on this thread just now.
+        // SAFETY: a call on this thread has just failed.
         let message = unsafe { CStr::from_ptr((*plugin().last_error.unwrap()()).message) };
         message.to_str().unwrap().to_owned()
     }
 
     #[test]
-    fn the_table_says_what_the_engine_is() {
+    fn the_table_describes_the_engine() {
         let plugin = plugin();
         assert_eq!((plugin.roles, plugin.artifacts), (FLAGPERF_COMPILER, FLAGPERF_COMPILED));
         assert_eq!(DType::from_bits(plugin.precisions), Some(vec![DType::F32, DType::BF16]));
         // SAFETY: a text of the table.
         assert_eq!(unsafe { CStr::from_ptr(plugin.name) }, c"fragile");
-        // SAFETY: the function takes nothing.
+        // SAFETY: the function has no arguments.
         assert_eq!(unsafe { plugin.check.unwrap()() }, FLAGPERF_UNAVAILABLE);
         assert_eq!(message(), "no `chip`");
     }
 
     #[test]
-    fn panics_and_wrong_counts_stop_at_the_border() {
+    fn panics_and_wrong_counts_become_errors_of_the_call() {
         let (plugin, mut session, mut output) = (plugin(), null_mut(), null_mut());
         let mut load = FlagperfLoad {
             struct_size: size_of::<FlagperfLoad>() as u32,
@@ -162,23 +162,23 @@ mod tests {
             precision: DType::F32.bit(),
             log_folder: null(),
         };
-        // SAFETY: the functions are called as the interface describes it.
+        // SAFETY: the functions are called as the interface requires.
         unsafe {
-            let loads = plugin.load.unwrap();
-            assert_eq!(loads(&raw const load, &raw mut session), FLAGPERF_FAILED);
-            assert!(message().contains("the plug-in panicked: ") && message().contains("strange options"));
+            let load_model = plugin.load.unwrap();
+            assert_eq!(load_model(&raw const load, &raw mut session), FLAGPERF_FAILED);
+            assert!(message().contains("the plug-in panicked: ") && message().contains("unexpected options"));
             load.options = c"{}".as_ptr();
-            assert_eq!(loads(&raw const load, &raw mut session), FLAGPERF_OK);
+            assert_eq!(load_model(&raw const load, &raw mut session), FLAGPERF_OK);
             assert_eq!(plugin.sync.unwrap()(session), FLAGPERF_FAILED);
             assert_eq!(message(), "the plug-in panicked: out of sync");
             assert_eq!(plugin.threads.unwrap()(session), 0);
             let submit = plugin.submit.unwrap();
             assert_eq!(submit(session, [].as_ptr(), 0, &raw mut output, 1), FLAGPERF_FAILED);
-            assert_eq!(message(), "the session gave 0 outputs, it has 1");
+            assert_eq!(message(), "the session's number of outputs is 0, it declares 1");
             let mut answer = null();
-            let asked = plugin.ask.unwrap()(session, c"layers".as_ptr(), c"null".as_ptr(), &raw mut answer);
-            assert_eq!((asked, answer.is_null()), (FLAGPERF_BAD_OPTION, true));
-            assert_eq!(message(), "unknown (there is none)");
+            let status = plugin.ask.unwrap()(session, c"layers".as_ptr(), c"null".as_ptr(), &raw mut answer);
+            assert_eq!((status, answer.is_null()), (FLAGPERF_BAD_OPTION, true));
+            assert_eq!(message(), "unknown (known: none)");
             assert_eq!(plugin.tune.unwrap()(session, c"profile".as_ptr(), c"1".as_ptr()), FLAGPERF_BAD_OPTION);
             plugin.unload.unwrap()(session);
         }

@@ -1,24 +1,26 @@
-//! The C ABI by which a vendor brings an engine as a shared library, and a helper to write one in safe Rust.
+//! The C ABI by which a vendor brings an engine as a shared library, and a helper to write such a plug-in in safe Rust.
 //!
-//! A plug-in in C includes `include/flagperf_plugin.h`. One in Rust implements [`Engine`] and [`Session`] and gives them
-//! to the host with [`export!`]; a panic becomes an error of the call it happened in.
+//! A plug-in in C includes `include/flagperf_plugin.h`. A plug-in in Rust implements [`Engine`] and [`Session`] and
+//! exports them with [`export!`]; a panic becomes an error of the call in which it happened.
 //!
-//! Knows no vendor, no host and no clock.
+//! Knows nothing about vendors or the host, and reads no clock.
 //!
 //! ```
-//! use flagperf_plugin::{About, DType, Engine, Error, HostMemory, HostOnly, Input, Load, Output, Session, ValueInfo};
+//! use flagperf_plugin::{
+//!     DType, Engine, EngineInfo, Error, HostMemory, HostOnly, Input, Load, Output, Session, ValueInfo,
+//! };
 //!
 //! flagperf_plugin::export!(Echo);
 //!
-//! /// Gives its input back.
+//! /// Returns its input as its output.
 //! struct Echo;
 //!
 //! impl Engine for Echo {
 //!     type Session = Echo;
-//!     const ABOUT: About = About {
+//!     const INFO: EngineInfo = EngineInfo {
 //!         name: "echo",
 //!         version: "1.0",
-//!         about: "gives its input back",
+//!         about: "returns its input as its output",
 //!         framework: false,
 //!         compiler: true,
 //!         onnx: false,
@@ -28,7 +30,7 @@
 //!     };
 //!
 //!     fn load(load: &Load<'_>) -> Result<Echo, Error> {
-//!         if load.options == "{}" { Ok(Echo) } else { Err(Error::failed("it takes no options")) }
+//!         if load.options == "{}" { Ok(Echo) } else { Err(Error::failed("this engine has no options")) }
 //!     }
 //! }
 //!
@@ -52,14 +54,14 @@
 //!     }
 //!
 //!     fn submit(&mut self, inputs: &[Input<'_, HostOnly>]) -> Result<Vec<Output<HostOnly>>, Error> {
-//!         let given = inputs.iter().map(|input| match input {
+//!         let outputs = inputs.iter().map(|input| match input {
 //!             Input::Host(x) => {
 //!                 let memory = Box::new(Bytes(x.bytes.to_vec()));
 //!                 Output::Host { shape: x.shape.to_vec(), dtype: x.dtype, memory }
 //!             }
 //!             Input::Own(x) => match **x {},
 //!         });
-//!         Ok(given.collect())
+//!         Ok(outputs.collect())
 //!     }
 //!
 //!     fn copy_to_host(&mut self, tensor: &HostOnly, _: &mut [u8]) -> Result<(), Error> {
@@ -82,7 +84,7 @@ pub use dlpark::ffi as dlpack;
 
 pub use dtype::DType;
 pub use engine::{
-    About, Artifact, DeviceTensor, Engine, Error, HostMemory, HostOnly, HostView, Input, LentMemory, Load, Output,
+    Artifact, DeviceTensor, Engine, EngineInfo, Error, HostMemory, HostOnly, HostView, Input, LentMemory, Load, Output,
     Session, ValueInfo,
 };
 #[doc(hidden)]
@@ -97,7 +99,7 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub extern "C" fn flagperf_plugin() -> *const $crate::abi::FlagperfPlugin {
             static TABLE: $crate::Table = $crate::Table::new();
-            TABLE.of::<$engine>()
+            TABLE.for_engine::<$engine>()
         }
     };
 }

@@ -1,4 +1,4 @@
-//! Outputs as DLPack's managed tensors, and inputs read from them.
+//! Converts outputs to DLPack's managed tensors, and reads inputs from them.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,17 +9,18 @@ use dlpark::ffi::{DLDevice, DLDeviceType, DLManagedTensorVersioned, DLPackVersio
 
 use crate::{DType, DeviceTensor, Error, HostView, Input, Output};
 
-/// An output with what it points to. The managed tensor stands first: its address is that of the whole.
+/// An output and the arrays that its managed tensor points to. The managed tensor is the first field: its address is
+/// also the address of the whole.
 #[repr(C)]
-struct Managed<T> {
+struct ManagedOutput<T> {
     managed: DLManagedTensorVersioned,
     sizes: Vec<i64>,
     strides: Vec<i64>,
     output: Output<T>,
 }
 
-/// Gives an output away; the host calls its deleter. `session` marks it as this session's own.
-pub(crate) fn give<T: DeviceTensor>(output: Output<T>, session: *mut c_void) -> *mut DLManagedTensorVersioned {
+/// Hands an output over to the host, which calls its deleter. `session` marks it as an output of this session.
+pub(crate) fn into_raw<T: DeviceTensor>(output: Output<T>, session: *mut c_void) -> *mut DLManagedTensorVersioned {
     let (shape, dtype, device, data) = match &output {
         Output::Host { shape, dtype, memory } => {
             (shape.clone(), *dtype, DLDevice::CPU, memory.bytes().as_ptr().cast_mut().cast())
@@ -44,16 +45,16 @@ pub(crate) fn give<T: DeviceTensor>(output: Output<T>, session: *mut c_void) -> 
         flags: DlpackFlags::empty(),
         dl_tensor: tensor,
     };
-    Box::into_raw(Box::new(Managed { managed, sizes, strides, output })).cast()
+    Box::into_raw(Box::new(ManagedOutput { managed, sizes, strides, output })).cast()
 }
 
-/// Checks that the memory of an output is as long as its shape and type need, and that a tensor on a device is not in
-/// host memory, which the host would read.
-pub(crate) fn check<T: DeviceTensor>(output: &Output<T>) -> Result<(), Error> {
+/// Checks that the memory of an output is as long as its shape and type require, and that a device tensor is not in
+/// host memory, where the host would read it directly.
+pub(crate) fn check_output<T: DeviceTensor>(output: &Output<T>) -> Result<(), Error> {
     let (shape, dtype, memory) = match output {
         Output::Host { shape, dtype, memory } => (shape, dtype, memory),
         Output::Device(tensor) if is_host(tensor.device()) => {
-            return Err(Error::failed("an output that was given as on a device is in host memory"));
+            return Err(Error::failed("an output that was returned as a device tensor is in host memory"));
         }
         Output::Device(_) => return Ok(()),
     };
@@ -64,12 +65,12 @@ pub(crate) fn check<T: DeviceTensor>(output: &Output<T>) -> Result<(), Error> {
     Err(Error::Failed(format!("an output of shape {shape:?} in `{}` needs {needs} bytes, it has {has}", dtype.name())))
 }
 
-/// Whether the processor reads the memory of this device.
+/// Whether the processor can read the memory of this device.
 pub fn is_host(device: DLDevice) -> bool {
     [DLDeviceType::CPU, DLDeviceType::CUDAHOST, DLDeviceType::ROCMHOST].contains(&device.device_type)
 }
 
-/// Strides, in elements, of a dense row-major tensor.
+/// Returns the strides, in elements, of a dense row-major tensor.
 pub fn row_major(sizes: &[i64]) -> Vec<i64> {
     let mut strides = vec![1; sizes.len()];
     for axis in (1..sizes.len()).rev() {
@@ -79,59 +80,60 @@ pub fn row_major(sizes: &[i64]) -> Vec<i64> {
 }
 
 extern "C" fn delete<T>(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: `give` made it from a box of this type; the host calls a deleter exactly once.
-    let managed = unsafe { Box::from_raw(tensor.cast::<Managed<T>>()) };
-    // A panic must not reach the host, which could not do anything about it.
+    // SAFETY: `into_raw` made it from a box of this type; the host calls a deleter exactly once.
+    let managed = unsafe { Box::from_raw(tensor.cast::<ManagedOutput<T>>()) };
+    // A panic must not reach the host, which could not handle it.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(managed)));
 }
 
-/// The own device tensor behind an output that comes back.
+/// Returns the session's own device tensor behind an output that comes back; `None` if the output is in host memory.
 ///
 /// # Safety
 /// `tensor` is an output of a session whose tensors are `T`, and lives as long as `'a`.
-pub(crate) unsafe fn own<'a, T>(tensor: *const DLManagedTensorVersioned) -> Option<&'a T> {
-    // SAFETY: the session gave it away, so it is in a `Managed` of its type.
-    match unsafe { &(*tensor.cast::<Managed<T>>()).output } {
+pub(crate) unsafe fn device_tensor<'a, T>(tensor: *const DLManagedTensorVersioned) -> Option<&'a T> {
+    // SAFETY: `into_raw` made it, so it is a `ManagedOutput` of the session's tensor type.
+    match unsafe { &(*tensor.cast::<ManagedOutput<T>>()).output } {
         Output::Device(own) => Some(own),
         Output::Host { .. } => None,
     }
 }
 
-/// A tensor that the host lends, with its shape as this crate has it.
-pub(crate) struct Lent<'a, T> {
+/// An input that the host lends for a submit.
+pub(crate) struct BorrowedInput<'a, T> {
     shape: Vec<usize>,
     dtype: DType,
     bytes: &'a [u8],
     own: Option<&'a T>,
 }
 
-impl<'a, T> Lent<'a, T> {
-    /// Reads a tensor that the host lends for a submit of the session marked `session`.
+impl<'a, T> BorrowedInput<'a, T> {
+    /// Reads an input that the host lends for a submit of the session whose mark is `session`.
     ///
     /// # Safety
-    /// `tensor` points to an input as the interface describes it, which lives as long as `'a`.
+    /// `tensor` points to an input as the interface describes it, and lives as long as `'a`.
     pub(crate) unsafe fn read(tensor: *const DLManagedTensorVersioned, session: *mut c_void) -> Result<Self, Error> {
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees it.
         let managed = unsafe { &*tensor };
         let raw = &managed.dl_tensor;
-        let dtype = DType::from_dlpack(raw.dtype).ok_or_else(|| Error::failed("an input of an unknown type"))?;
+        let dtype =
+            DType::from_dlpack(raw.dtype).ok_or_else(|| Error::failed("an input has an unsupported element type"))?;
         let rank = usize::try_from(raw.ndim).unwrap_or(0);
-        // SAFETY: the shape has `ndim` sizes.
+        // SAFETY: the shape has `ndim` entries.
         let sizes = if rank == 0 { &[] } else { unsafe { slice::from_raw_parts(raw.shape, rank) } };
         let shape: Vec<usize> = sizes.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
-        // SAFETY: the mark is this session's, so it gave the tensor away.
-        let own = if managed.manager_ctx == session { unsafe { own::<T>(tensor) } } else { None };
+        // SAFETY: the mark is this session's, so the session handed the tensor over.
+        let own = if managed.manager_ctx == session { unsafe { device_tensor::<T>(tensor) } } else { None };
         let length = shape.iter().product::<usize>() * dtype.size();
         let bytes: &[u8] = match (own, length) {
             (Some(_), _) | (None, 0) => &[],
             // SAFETY: an input that is not on the device is dense and in host memory, at its byte offset.
             (None, _) => unsafe { slice::from_raw_parts(raw.data.cast::<u8>().add(raw.byte_offset as usize), length) },
         };
-        Ok(Lent { shape, dtype, bytes, own })
+        Ok(BorrowedInput { shape, dtype, bytes, own })
     }
 
-    /// As the session takes it.
-    pub(crate) fn input(&self) -> Input<'_, T> {
+    /// Returns the input in the form that a session accepts.
+    pub(crate) fn as_input(&self) -> Input<'_, T> {
         match self.own {
             Some(own) => Input::Own(own),
             None => Input::Host(HostView { shape: &self.shape, dtype: self.dtype, bytes: self.bytes }),

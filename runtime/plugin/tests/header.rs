@@ -1,4 +1,4 @@
-//! The C header is what `src/abi.rs` says, and DLPack's is the one that it goes with.
+//! The stored C header matches `src/abi.rs`, and DLPack's header has the version that the crate uses.
 
 use std::path::Path;
 
@@ -29,12 +29,12 @@ fn header(abi: &Path) -> String {
         ..Config::default()
     };
     let mut text = Vec::new();
-    Builder::new().with_config(config).with_src(abi).generate().expect("the interface is plain").write(&mut text);
+    Builder::new().with_config(config).with_src(abi).generate().expect("a valid interface").write(&mut text);
     String::from_utf8(text).expect("text")
 }
 
 #[test]
-fn the_header_is_that_of_the_interface() {
+fn the_stored_header_matches_the_interface() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path = package.join("include/flagperf_plugin.h");
     let made = header(&package.join("src/abi.rs"));
@@ -46,7 +46,7 @@ fn the_header_is_that_of_the_interface() {
 }
 
 #[test]
-fn dlpacks_own_header_is_of_the_version_that_the_crate_reads() {
+fn the_dlpack_header_has_the_version_of_the_crate() {
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/dlpack/dlpack.h");
     let header = std::fs::read_to_string(header).expect("DLPack's header");
     let version = |name: &str| {

@@ -1,4 +1,4 @@
-//! The documentation of the packages: generated from their functions, and held by two tests.
+//! The documentation of the packages: generated from the rustdoc of their functions, and checked by two tests.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -7,24 +7,24 @@ use indexmap::IndexMap;
 use rhai::{Dynamic, Engine, Map, Scope};
 
 use super::session::Model;
-use super::table::{TABLE, register};
+use super::table::{PACKAGES, register};
 use super::tensor::Tensor;
-use crate::engine::{Artifact, Options, Value, find};
+use crate::engine::{Artifact, LoadOptions, Value, find};
 use crate::plan::Limits;
 use crate::script::sandbox;
 use crate::script::stage::Stage;
 use crate::tensor::Tensor as HostTensor;
 
-/// `scripts/api/<package>.d.rhai` as it should be.
+/// Generates the text of `scripts/api/<package>.d.rhai`.
 fn definitions(package: &str) -> String {
     let mut engine = Engine::new_raw();
     register(&mut engine, package);
     let (_, text) = engine.definitions().include_standard_packages(false).modules().next().unwrap();
     let mut out =
-        format!("// Generated from the host's package `{package}`; UPDATE_API=1 cargo test writes it anew.\n");
+        format!("// Generated from the host's package `{package}`; regenerate with `UPDATE_API=1 cargo test`.\n");
     out += &format!("module {package};\n\n");
     for line in text.lines() {
-        // A function that can fail gives what it gives when it does not.
+        // A function that can fail is documented with the type that it returns on success.
         let line = match line.split_once("Fallible<") {
             Some((before, rest)) => format!("{before}{}", rest.replacen(">;", ";", 1)),
             None => line.to_owned(),
@@ -40,7 +40,7 @@ fn api_files_are_current() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/api");
     let update = std::env::vars().any(|(name, _)| name == "UPDATE_API");
     let mut stale = Vec::new();
-    for package in TABLE {
+    for package in PACKAGES {
         let (file, text) = (folder.join(format!("{}.d.rhai", package.name)), definitions(package.name));
         if update {
             std::fs::create_dir_all(&folder).unwrap();
@@ -50,18 +50,18 @@ fn api_files_are_current() {
             stale.push(package.name);
         }
     }
-    assert!(stale.is_empty(), "stale: {stale:?}; run with UPDATE_API=1 to write them anew");
+    assert!(stale.is_empty(), "stale: {stale:?}; run with UPDATE_API=1 to regenerate them");
 }
 
-/// The examples of a package, from its documentation.
+/// Extracts the examples from the documentation of a package.
 fn examples(package: &str) -> Vec<String> {
     let text = definitions(package);
     let comments = text.lines().map(|line| line.trim().strip_prefix("///").map(|l| l.strip_prefix(' ').unwrap_or(l)));
-    let (mut found, mut open): (Vec<String>, Option<String>) = (Vec::new(), None);
+    let (mut examples, mut current): (Vec<String>, Option<String>) = (Vec::new(), None);
     for line in comments {
-        match (line, &mut open) {
-            (Some("```rhai"), None) => open = Some(String::new()),
-            (Some("```"), Some(_)) => found.extend(open.take()),
+        match (line, &mut current) {
+            (Some("```rhai"), None) => current = Some(String::new()),
+            (Some("```"), Some(_)) => examples.extend(current.take()),
             (Some(line), Some(example)) => {
                 example.push_str(line);
                 example.push('\n');
@@ -69,7 +69,7 @@ fn examples(package: &str) -> Vec<String> {
             _ => {}
         }
     }
-    found
+    examples
 }
 
 fn null_model() -> Dynamic {
@@ -77,7 +77,7 @@ fn null_model() -> Dynamic {
         ("inputs".to_owned(), serde_json::json!({"input": "N,3,f32"})),
         ("outputs".to_owned(), serde_json::json!({"output": "N,10,f32"})),
     ]);
-    let options = Options { batch_size: 2, extra, ..Options::default() };
+    let options = LoadOptions { batch_size: 2, extra, ..LoadOptions::default() };
     let session = find("null").unwrap().load(Artifact::Onnx(Path::new("foo")), &options).unwrap();
     Dynamic::from(Model::new(Arc::new(Mutex::new(session))))
 }
@@ -86,27 +86,27 @@ fn null_model() -> Dynamic {
 fn every_function_has_an_example_that_runs() {
     let batch = || {
         let images = HostTensor::from_vec([2, 3], vec![0.0f32; 6]).unwrap();
-        Map::from([("images".into(), Dynamic::from(Tensor::lent(Value::Host(images))))])
+        Map::from([("images".into(), Dynamic::from(Tensor::uncounted(Value::Host(images))))])
     };
-    for package in TABLE {
+    for package in PACKAGES {
         let functions =
             definitions(package.name).lines().filter(|l| l.starts_with("fn ") || l.starts_with("op ")).count();
         let examples = examples(package.name);
-        assert_eq!(examples.len(), functions, "{}: an example a function", package.name);
+        assert_eq!(examples.len(), functions, "{}: every function must have one example", package.name);
         let stage = Stage::ALL.into_iter().find(|stage| stage.packages().contains(&package.name)).unwrap();
-        let (engine, host) =
-            sandbox::engine(stage, Limits::default(), crate::script::tests::host().0, "example".into());
+        let (engine, script) =
+            sandbox::build_engine(stage, Limits::default(), crate::script::tests::services().0, "example".into());
         for example in examples {
             let ast = engine.compile(&example).unwrap_or_else(|error| panic!("{example}: {error}"));
-            let counting = host.budget.start();
+            let memory_scope = script.budget.start();
             let mut scope = Scope::new();
-            let ran = if example.contains("fn model_forward") {
+            let result = if example.contains("fn model_forward") {
                 engine.call_fn::<Dynamic>(&mut scope, &ast, "model_forward", (null_model(), batch()))
             } else {
                 engine.eval_ast_with_scope::<Dynamic>(&mut scope, &ast)
             };
-            drop(counting);
-            let _ = ran.unwrap_or_else(|error| panic!("{}: {example}: {error}", package.name));
+            drop(memory_scope);
+            let _ = result.unwrap_or_else(|error| panic!("{}: {example}: {error}", package.name));
         }
     }
 }

@@ -4,48 +4,48 @@ use rhai::plugin::*;
 use rhai::{Module, NativeCallContext};
 
 use crate::event::Level;
-use crate::script::sandbox::{Fallible, host_of};
+use crate::script::sandbox::{Fallible, script_state};
 
 pub(super) fn module() -> Module {
     rhai::exported_module!(functions)
 }
 
-fn say(context: &NativeCallContext<'_>, level: Level, message: &str) -> Fallible<()> {
-    let host = host_of(context)?;
-    host.budget.check()?;
-    host.say(level, context.call_position().line(), message);
+fn write_line(context: &NativeCallContext<'_>, level: Level, message: &str) -> Fallible<()> {
+    let script = script_state(context)?;
+    script.budget.check()?;
+    script.log(level, context.call_position().line(), message);
     Ok(())
 }
 
 #[export_module]
 mod functions {
-    /// Says something about the normal course.
+    /// Logs a message about the normal course of the run.
     ///
     /// ```rhai
     /// log::info("three graphs");
     /// ```
     #[rhai_fn(return_raw, volatile)]
     pub fn info(context: NativeCallContext, message: &str) -> Fallible<()> {
-        say(&context, Level::Info, message)
+        write_line(&context, Level::Info, message)
     }
 
-    /// Says something that a reader of the result should know.
+    /// Logs a warning that a reader of the result should see.
     ///
     /// ```rhai
     /// log::warn("the last layer has no bias");
     /// ```
     #[rhai_fn(return_raw, volatile)]
     pub fn warn(context: NativeCallContext, message: &str) -> Fallible<()> {
-        say(&context, Level::Warning, message)
+        write_line(&context, Level::Warning, message)
     }
 
-    /// Says something for developers.
+    /// Logs a message for developers.
     ///
     /// ```rhai
     /// log::detail(`stage ${2}`);
     /// ```
     #[rhai_fn(return_raw, volatile)]
     pub fn detail(context: NativeCallContext, message: &str) -> Fallible<()> {
-        say(&context, Level::Debug, message)
+        write_line(&context, Level::Debug, message)
     }
 }

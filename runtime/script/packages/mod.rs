@@ -1,6 +1,8 @@
-//! What scripts can use beyond the language: one file a package, each granted to some stages only.
+//! The packages that scripts can use in addition to the language: one file per package, each granted to some stages
+//! only.
 //!
-//! Functions of a package are called with its name (`metric::top_k`), methods on values without. Knows no case.
+//! Functions of a package are called with its name (`metric::top_k`), methods of values without it. Knows nothing about
+//! cases.
 
 #[cfg(test)]
 mod api;

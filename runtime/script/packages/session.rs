@@ -1,6 +1,6 @@
-//! `session`: the loaded model that a forward function drives. It is never made by a script: the host hands it over.
+//! `session`: the loaded model that a forward function runs. Scripts cannot create one: the host passes it to them.
 
-#![expect(clippy::unwrap_used, reason = "the code that rhai's macro makes")]
+#![expect(clippy::unwrap_used, reason = "in the code that rhai's macro generates")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,8 +12,8 @@ use serde_json::Value as Json;
 use super::tensor::Tensor;
 use crate::engine::{EngineError, Session, Value};
 use crate::script::budget::Budget;
-use crate::script::nearest::nearest;
-use crate::script::sandbox::{Fallible, Host, caught, host_of, lock};
+use crate::script::sandbox::{Fallible, ScriptState, catch_panic, lock, script_state};
+use crate::script::suggestion::suggestion;
 
 /// A loaded model.
 #[derive(Clone)]
@@ -27,8 +27,8 @@ impl Model {
         Model { session, rows: Arc::default() }
     }
 
-    /// The number of rows that were run through it, which counts on.
-    pub(crate) fn rows(&self) -> Arc<AtomicU64> {
+    /// Returns the counter of the rows that were run through the model.
+    pub(crate) fn row_counter(&self) -> Arc<AtomicU64> {
         self.rows.clone()
     }
 }
@@ -39,23 +39,24 @@ pub(super) fn module() -> Module {
     module
 }
 
-/// Runs the model; what the engine takes of time and memory is not the script's.
-fn submit(host: &Arc<Host>, model: &Model, inputs: &[Value]) -> Fallible<Vec<Dynamic>> {
-    host.budget.check()?;
-    let rows = rows(inputs);
-    let told = |error: EngineError| match error.hint() {
+/// Runs the model. The time and memory of the engine do not count against the script's budget.
+fn submit(script: &Arc<ScriptState>, model: &Model, inputs: &[Value]) -> Fallible<Vec<Dynamic>> {
+    script.budget.check()?;
+    let rows = row_count(inputs);
+    let describe = |error: EngineError| match error.hint() {
         "" => error.to_string(),
-        hint => format!("{}; {hint}", error.at_batch(rows)),
+        hint => format!("{}; {hint}", error.with_batch_size(rows)),
     };
-    let mut outputs = host.budget.aside(|| caught(|| lock(&model.session).submit(inputs)))?.map_err(told)?;
+    let mut outputs =
+        script.budget.paused(|| catch_panic(|| lock(&model.session).submit(inputs)))?.map_err(describe)?;
     model.rows.fetch_add(rows as u64, Ordering::Relaxed);
-    let counted = outputs.drain(..).map(|output| Dynamic::from(Tensor::counted(output, &host.budget))).collect();
+    let counted = outputs.drain(..).map(|output| Dynamic::from(Tensor::counted(output, &script.budget))).collect();
     Budget::uncounted(|| drop(outputs));
     Ok(counted)
 }
 
-/// Rows of a run: the largest outermost dimension of its inputs.
-fn rows(inputs: &[Value]) -> usize {
+/// Returns the number of rows of a run: the largest outermost dimension of its inputs.
+fn row_count(inputs: &[Value]) -> usize {
     inputs
         .iter()
         .map(|input| input.spec().fixed_shape().and_then(|s| s.first().copied()).unwrap_or(1))
@@ -63,15 +64,15 @@ fn rows(inputs: &[Value]) -> usize {
         .unwrap_or(1)
 }
 
-fn tensor(name: &dyn std::fmt::Display, value: &Dynamic) -> Fallible<Value> {
+fn input_tensor(name: &dyn std::fmt::Display, value: &Dynamic) -> Fallible<Value> {
     let tensor = value.read_lock::<Tensor>();
     tensor
         .map(|t| t.value().clone())
-        .ok_or_else(|| format!("input {name} is no tensor but {}", value.type_name()).into())
+        .ok_or_else(|| format!("input `{name}` must be a tensor, not {}", value.type_name()).into())
 }
 
-/// Inputs or outputs as a script sees them: `#{name, spec}` each.
-fn described(infos: &[flagperf_onnx::ValueInfo]) -> Array {
+/// Converts the descriptions of inputs or outputs for a script: `#{name, spec}` each.
+fn describe_values(infos: &[flagperf_onnx::ValueInfo]) -> Array {
     let text = |text: &str| Dynamic::from(ImmutableString::from(text));
     let map = |info: &flagperf_onnx::ValueInfo| {
         Map::from([("name".into(), text(&info.name)), ("spec".into(), text(&info.spec.to_string()))])
@@ -79,28 +80,28 @@ fn described(infos: &[flagperf_onnx::ValueInfo]) -> Array {
     infos.iter().map(|info| Dynamic::from(map(info))).collect()
 }
 
-/// Asks the engine; what it takes of time and memory is not the script's, the answer is.
-fn ask(context: &NativeCallContext, model: &Model, question: &str, argument: &Dynamic) -> Fallible<Dynamic> {
-    let host = host_of(context)?;
-    let argument = json("argument", argument)?;
-    let answer = host.budget.aside(|| caught(|| lock(&model.session).ask(question, &argument)))?;
+/// Queries the engine. Its time and memory do not count against the script's budget, but the answer does.
+fn query(context: &NativeCallContext, model: &Model, question: &str, argument: &Dynamic) -> Fallible<Dynamic> {
+    let script = script_state(context)?;
+    let argument = to_json("argument", argument)?;
+    let answer = script.budget.paused(|| catch_panic(|| lock(&model.session).ask(question, &argument)))?;
     let answer = answer.map_err(|error| error.to_string())?;
-    let given = rhai::serde::to_dynamic(&answer);
+    let converted = rhai::serde::to_dynamic(&answer);
     Budget::uncounted(|| drop(answer));
-    host.budget.check()?;
-    given
+    script.budget.check()?;
+    converted
 }
 
-/// A script's value as JSON: numbers, text, `true`, `false`, `()`, arrays and maps of them.
-fn json(what: &str, value: &Dynamic) -> Fallible<Json> {
+/// Converts a script's value to JSON: numbers, text, `true`, `false`, `()`, and arrays and maps of these.
+fn to_json(what: &str, value: &Dynamic) -> Fallible<Json> {
     rhai::serde::from_dynamic(value)
-        .map_err(|_| format!("the {what} holds more than numbers, text, arrays and maps").into())
+        .map_err(|_| format!("the {what} may contain only numbers, text, arrays and maps").into())
 }
 
 #[export_module]
 mod functions {
-    /// Runs the model on tensors in the order of its inputs; gives its outputs in order. They may still be under way
-    /// on the device, and can be inputs of the next call without a copy.
+    /// Runs the model on tensors in the order of its inputs and returns its outputs in order. The device may still be
+    /// computing the outputs; they can be inputs of the next call without a copy.
     ///
     /// ```rhai
     /// fn model_forward(model, batch) {
@@ -109,13 +110,13 @@ mod functions {
     /// ```
     #[rhai_fn(global, return_raw, volatile)]
     pub fn run(context: NativeCallContext, model: &mut Model, inputs: Array) -> Fallible<Array> {
-        let host = host_of(&context)?;
+        let script = script_state(&context)?;
         let inputs: Vec<Value> =
-            inputs.iter().enumerate().map(|(index, value)| tensor(&index, value)).collect::<Fallible<_>>()?;
-        submit(&host, model, &inputs)
+            inputs.iter().enumerate().map(|(index, value)| input_tensor(&index, value)).collect::<Fallible<_>>()?;
+        submit(&script, model, &inputs)
     }
 
-    /// Runs the model on tensors by the names of its inputs; gives its outputs by name.
+    /// Runs the model on tensors by the names of its inputs and returns its outputs by name.
     ///
     /// ```rhai
     /// fn model_forward(model, batch) {
@@ -124,26 +125,26 @@ mod functions {
     /// ```
     #[rhai_fn(name = "run", global, return_raw, volatile)]
     pub fn run_named(context: NativeCallContext, model: &mut Model, inputs: Map) -> Fallible<Map> {
-        let host = host_of(&context)?;
-        let (takes, gives) = {
+        let script = script_state(&context)?;
+        let (input_names, output_names) = {
             let session = lock(&model.session);
             let names = |infos: &[flagperf_onnx::ValueInfo]| infos.iter().map(|i| i.name.clone()).collect::<Vec<_>>();
             (names(session.inputs()), names(session.outputs()))
         };
-        if let Some(unknown) = inputs.keys().find(|key| !takes.iter().any(|name| name == key.as_str())) {
-            let near = nearest(unknown, takes.iter().map(String::as_str));
+        if let Some(unknown) = inputs.keys().find(|key| !input_names.iter().any(|name| name == key.as_str())) {
+            let near = suggestion(unknown, input_names.iter().map(String::as_str));
             return Err(format!("the model has no input `{unknown}`{near}").into());
         }
-        let given = |name: &String| {
+        let input = |name: &String| {
             let value = inputs.get(name.as_str()).ok_or_else(|| format!("the model's input `{name}` is missing"))?;
-            tensor(name, value)
+            input_tensor(name, value)
         };
-        let ordered: Vec<Value> = takes.iter().map(given).collect::<Fallible<_>>()?;
-        let outputs = submit(&host, model, &ordered)?;
-        Ok(gives.into_iter().map(Into::into).zip(outputs).collect())
+        let ordered: Vec<Value> = input_names.iter().map(input).collect::<Fallible<_>>()?;
+        let outputs = submit(&script, model, &ordered)?;
+        Ok(output_names.into_iter().map(Into::into).zip(outputs).collect())
     }
 
-    /// Waits until everything that was run is computed. The host does so after every step.
+    /// Waits until the device has computed everything that was run. The host does so after every step.
     ///
     /// ```rhai
     /// fn model_forward(model, batch) {
@@ -154,11 +155,12 @@ mod functions {
     /// ```
     #[rhai_fn(global, return_raw, volatile)]
     pub fn wait(context: NativeCallContext, model: &mut Model) -> Fallible<()> {
-        let host = host_of(&context)?;
-        host.budget.aside(|| caught(|| lock(&model.session).sync()))?.map_err(|error| error.to_string().into())
+        let script = script_state(&context)?;
+        script.budget.paused(|| catch_panic(|| lock(&model.session).sync()))?.map_err(|error| error.to_string().into())
     }
 
-    /// What the model is fed, in order: `#{name, spec}` each, where `spec` is shape and type (`N,3,224,224,f16`).
+    /// Returns the model's inputs in order, each as `#{name, spec}`, where `spec` is the shape and the type
+    /// (`N,3,224,224,f16`).
     ///
     /// ```rhai
     /// fn model_forward(model, batch) {
@@ -170,10 +172,10 @@ mod functions {
     /// ```
     #[rhai_fn(global, volatile)]
     pub fn inputs(model: &mut Model) -> Array {
-        described(lock(&model.session).inputs())
+        describe_values(lock(&model.session).inputs())
     }
 
-    /// What the model gives, in order: `#{name, spec}` each.
+    /// Returns the model's outputs in order, each as `#{name, spec}`.
     ///
     /// ```rhai
     /// fn model_forward(model, batch) {
@@ -183,10 +185,10 @@ mod functions {
     /// ```
     #[rhai_fn(global, volatile)]
     pub fn outputs(model: &mut Model) -> Array {
-        described(lock(&model.session).outputs())
+        describe_values(lock(&model.session).outputs())
     }
 
-    /// Bytes in use on the device; `()` when the engine does not say.
+    /// Returns the bytes in use on the device, or `()` when the engine does not report them.
     ///
     /// ```rhai
     /// fn model_forward(model, batch) {
@@ -201,21 +203,21 @@ mod functions {
         bytes.map_or(Dynamic::UNIT, |bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX).into())
     }
 
-    /// Asks the engine something about the loaded model (`layers`, `profiles`): numbers, text, arrays and maps. Its README
-    /// says what it answers; the engine `null` answers `sleep_ms`.
+    /// Queries the engine about the loaded model (`layers`, `profiles`). The answer consists of numbers, text, arrays
+    /// and maps. The README of an engine lists the questions that it answers; the engine `null` answers `sleep_ms`.
     ///
     /// ```rhai
     /// fn model_forward(model, batch) {
-    ///     if model.ask("sleep_ms") > 0.0 { throw "the device is not to sleep" }
+    ///     if model.ask("sleep_ms") > 0.0 { throw "the device must not sleep" }
     ///     model.run([batch.images])[0]
     /// }
     /// ```
     #[rhai_fn(name = "ask", global, return_raw, volatile)]
     pub fn ask_engine(context: NativeCallContext, model: &mut Model, question: &str) -> Fallible<Dynamic> {
-        ask(&context, model, question, &Dynamic::UNIT)
+        query(&context, model, question, &Dynamic::UNIT)
     }
 
-    /// Asks the engine something with an argument, such as the number of a layer.
+    /// Queries the engine with an argument, such as the number of a layer.
     ///
     /// ```rhai
     /// fn model_forward(model, batch) {
@@ -230,11 +232,11 @@ mod functions {
         question: &str,
         argument: Dynamic,
     ) -> Fallible<Dynamic> {
-        ask(&context, model, question, &argument)
+        query(&context, model, question, &argument)
     }
 
-    /// Changes a setting of the loaded model (`profile`), for what is run from now on. The engine's README says what it
-    /// takes; the engine `null` takes `sleep_ms`.
+    /// Changes a setting of the loaded model (`profile`) for all later runs. The README of an engine lists its
+    /// settings; the engine `null` has `sleep_ms`.
     ///
     /// ```rhai
     /// fn model_forward(model, batch) {
@@ -244,10 +246,11 @@ mod functions {
     /// ```
     #[rhai_fn(global, return_raw, volatile)]
     pub fn tune(context: NativeCallContext, model: &mut Model, setting: &str, value: Dynamic) -> Fallible<()> {
-        let host = host_of(&context)?;
-        let value = json("value", &value)?;
-        host.budget
-            .aside(|| caught(|| lock(&model.session).tune(setting, &value)))?
+        let script = script_state(&context)?;
+        let value = to_json("value", &value)?;
+        script
+            .budget
+            .paused(|| catch_panic(|| lock(&model.session).tune(setting, &value)))?
             .map_err(|error| error.to_string().into())
     }
 }

@@ -1,17 +1,17 @@
-//! The table of packages, and granting one to an engine.
+//! The table of packages, and the function that grants one to a script engine.
 
 use rhai::{Engine, Module};
 
 use super::{data, image, log, metric, nn, session, tensor, timing};
 
-/// A package: a name, and the module with its functions and types.
+/// A package: its name, and the module with its functions and types.
 pub(super) struct Package {
     pub(super) name: &'static str,
     module: fn() -> Module,
 }
 
 /// Every package.
-pub(super) const TABLE: &[Package] = &[
+pub(super) const PACKAGES: &[Package] = &[
     Package { name: "data", module: data::module },
     Package { name: "image", module: image::module },
     Package { name: "log", module: log::module },
@@ -22,9 +22,9 @@ pub(super) const TABLE: &[Package] = &[
     Package { name: "timing", module: timing::module },
 ];
 
-/// Grants a package to an engine.
+/// Grants the package `name` to a script engine.
 pub(in crate::script) fn register(engine: &mut Engine, name: &str) {
-    if let Some(package) = TABLE.iter().find(|package| package.name == name) {
+    if let Some(package) = PACKAGES.iter().find(|package| package.name == name) {
         engine.register_static_module(package.name, (package.module)().into());
     }
 }

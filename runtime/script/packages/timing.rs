@@ -1,31 +1,32 @@
-//! `timing`: named parts of a step. The host measures them; scripts never see a time.
+//! `timing`: named spans within a step. The host measures them; scripts cannot read the time.
 
 use rhai::plugin::*;
 use rhai::{Dynamic, FnPtr, ImmutableString, Module, NativeCallContext};
 
 use crate::script::budget::Budget;
-use crate::script::sandbox::{Fallible, host_of, lock};
+use crate::script::sandbox::{Fallible, lock, script_state};
 use crate::units::Seconds;
 
-/// A named part of the steps.
+/// A named part of a step with its measured time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// The name that the script gave.
+    /// The name chosen by the script.
     pub name: ImmutableString,
-    /// Wall time of the part, summed over its runs. What an engine still computes when the part ends is not in it.
+    /// Wall time, summed over all runs of the span. Work that the engine has not finished when the span ends is not
+    /// included.
     pub time: Seconds,
 }
 
-/// Different names at most, over all steps.
-const NAMES: usize = 1000;
-/// Bytes of a name at most.
-const NAME_BYTES: usize = 200;
+/// Largest number of different names, over all steps.
+const NAMES_MAX: usize = 1000;
+/// Largest length of a name in bytes.
+const NAME_BYTES_MAX: usize = 200;
 
-/// The parts of all steps, in the order of their first run.
+/// The spans of all steps, in the order of their first run.
 #[derive(Default)]
 pub(crate) struct Spans {
     all: Vec<Span>,
-    /// How often each part ran since they were last taken.
+    /// How often each span ran since the last call of `take`.
     runs: Vec<u64>,
 }
 
@@ -36,13 +37,13 @@ impl Spans {
             self.runs[at] += 1;
             return Ok(());
         }
-        if name.len() > NAME_BYTES || name.chars().any(char::is_control) {
-            return Err(format!("a span's name is a line of at most {NAME_BYTES} bytes").into());
+        if name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+            return Err(format!("a span's name must be one line of at most {NAME_BYTES_MAX} bytes").into());
         }
-        if self.all.len() >= NAMES {
-            return Err(format!("more than {NAMES} different spans").into());
+        if self.all.len() >= NAMES_MAX {
+            return Err(format!("the case has more than {NAMES_MAX} different spans").into());
         }
-        // The host keeps it after the script's memory is counted.
+        // Not counted as the script's memory, because the host keeps the span after the call.
         Budget::uncounted(|| {
             self.all.push(Span { name: name.as_str().into(), time });
             self.runs.push(1);
@@ -50,13 +51,13 @@ impl Spans {
         Ok(())
     }
 
-    /// The parts that ran since this was last called.
+    /// Returns the spans that ran since the last call of this function.
     pub(crate) fn take(&mut self) -> Vec<Span> {
-        let ran =
+        let spans =
             self.all.iter().zip(&self.runs).filter(|(_, runs)| **runs > 0).map(|(span, _)| span.clone()).collect();
         self.all.iter_mut().for_each(|span| span.time = Seconds::default());
         self.runs.iter_mut().for_each(|runs| *runs = 0);
-        ran
+        spans
     }
 }
 
@@ -66,19 +67,19 @@ pub(super) fn module() -> Module {
 
 #[export_module]
 mod functions {
-    /// Runs `part` and has the host measure it as `name`; gives what `part` gives.
+    /// Runs `part` and records its wall time as the span `name`. Returns the result of `part`.
     ///
     /// ```rhai
     /// let four = timing::span("sum", || 2 + 2);
     /// ```
     #[rhai_fn(return_raw, volatile)]
     pub fn span(context: NativeCallContext, name: ImmutableString, part: FnPtr) -> Fallible<Dynamic> {
-        let host = host_of(&context)?;
-        host.budget.check()?;
-        let begin = host.host.clock.now();
+        let script = script_state(&context)?;
+        script.budget.check()?;
+        let begin = script.services.clock.now();
         let result: Dynamic = part.call_within_context(&context, ())?;
-        let time = host.host.clock.now().since(begin);
-        lock(&host.spans).add(&name, time)?;
+        let time = script.services.clock.now().since(begin);
+        lock(&script.spans).add(&name, time)?;
         Ok(result)
     }
 }

@@ -1,4 +1,4 @@
-"""Takes the `nn.Module` as FlagPerf's inductor class does: hands it to torch.compile and warms up by itself."""
+"""Like FlagPerf's inductor class: passes the `nn.Module` to torch.compile and warms up by itself."""
 
 import time
 

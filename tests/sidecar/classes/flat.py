@@ -1,4 +1,4 @@
-"""Calls its library as FlagPerf's TensorRT and IxRT classes do: a plan beside the logs, and outputs without a shape."""
+"""Like FlagPerf's TensorRT and IxRT classes: writes a plan beside the logs and returns outputs without a shape."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Reads its configuration as FlagPerf's XTCL class does: `config` is a named tuple, asked for the fields that it has."""
+"""Like FlagPerf's XTCL class: reads `config` as a named tuple and checks which fields it has."""
 
 import copy
 import pickle
@@ -13,7 +13,7 @@ class InferModel:
         assert isinstance(config, tuple) and len(config) == len(config._fields)
         assert "vm_enable" in config._fields and "resnet50_fuse" not in config._fields
         assert config.vm_enable is True and config.build_config["pattern_match"] == ["a", "b"]
-        # Keys that are no names, that are words of the language, or that a tuple has, too.
+        # Keys that are not identifiers, that are keywords, or that are also attributes of a tuple.
         assert (getattr(config, "wide-blocks"), getattr(config, "class"), config.count, config.index) == (3, 1, 7, 9)
         assert config[config._fields.index("batch_size")] == config.batch_size == 4
         assert config._asdict()["wide-blocks"] == 3 and dict(zip(config._fields, config)) == config._asdict()

@@ -1,10 +1,10 @@
-"""What the stubs of vendors' libraries have in common: ONNX Runtime does the computing."""
+"""The common part of the stubs of vendors' libraries: ONNX Runtime computes."""
 
 import onnxruntime
 
 
 class Network:
-    """A network by its ONNX bytes or file, with the outputs in the model's order."""
+    """A network from ONNX bytes or a file, with the outputs in the model's order."""
 
     def __init__(self, onnx):
         self.session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])

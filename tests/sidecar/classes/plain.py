@@ -1,4 +1,4 @@
-"""Answers as FlagPerf's document says: a list of the outputs in their shapes, and the seconds to leave out."""
+"""Follows FlagPerf's document: returns a list of the outputs in their shapes and the seconds to subtract."""
 
 import torch
 from onnx_stub import Network

@@ -1,4 +1,4 @@
-"""Answers as FlagPerf's MacaRT class does: one tensor in which the outputs are stacked, a dimension more than declared."""
+"""Like FlagPerf's MacaRT class: returns one tensor with the outputs stacked along an additional dimension."""
 
 import numpy
 import torch

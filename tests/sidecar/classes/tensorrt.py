@@ -1,4 +1,4 @@
-"""A stub of the library that FlagPerf's TensorRT and IxRT classes call: plans are files, buffers have no shape."""
+"""A stub of the library that FlagPerf's TensorRT and IxRT classes call: plans are files, and buffers have no shape."""
 
 from onnx_stub import Network
 

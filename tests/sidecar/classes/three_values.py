@@ -1,4 +1,4 @@
-"""Answers as FlagPerf's Hexaflake classes do: outputs, time, and a count that only its own case knows what to do with."""
+"""Like FlagPerf's Hexaflake classes: returns outputs, time, and a count that only its own case uses."""
 
 import torch
 from onnx_stub import Network

@@ -1,4 +1,4 @@
-"""Takes the `nn.Module` as FlagPerf's torch-tensorrt class does: traces and compiles it at the first batch."""
+"""Like FlagPerf's torch-tensorrt class: traces and compiles the `nn.Module` at the first batch."""
 
 import time
 

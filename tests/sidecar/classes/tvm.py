@@ -1,4 +1,4 @@
-"""A stub of the library that FlagPerf's XTCL class calls: a graph is built, inputs are set by name, outputs are got."""
+"""A stub of the library that FlagPerf's XTCL class calls: it builds a graph, sets inputs by name and gets outputs."""
 
 from onnx_stub import Network
 

@@ -1,4 +1,4 @@
-"""PyTorch's own compiler, torch.compile with the backend inductor, on the processor."""
+"""PyTorch's own compiler, torch.compile with the backend inductor, on the CPU."""
 
 import torch
 
@@ -12,7 +12,7 @@ class InferModel:
     def __init__(self, config, onnx_path, model):
         self.threads = torch.get_num_threads()
         self.model = torch.compile(model.to("cpu"), dynamic=False)
-        # Compiles for full batches now, so that it belongs to loading.
+        # A first call with a full batch, so that compilation is part of loading.
         self([zeros(spec, config.batch_size) for spec in config.input_specs.values()])
 
     def __call__(self, model_inputs):

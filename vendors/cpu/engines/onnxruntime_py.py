@@ -1,4 +1,4 @@
-"""ONNX Runtime through its Python package, on the processor."""
+"""ONNX Runtime through its Python package, on the CPU."""
 
 import re
 
@@ -10,8 +10,8 @@ PRECISIONS = ["f32"]
 TENSORS = "numpy"
 
 
-class LacksOperator(Exception):
-    """An operator that ONNX Runtime does not have."""
+class UnsupportedOperator(Exception):
+    """ONNX Runtime does not support an operator of the model."""
 
     def __init__(self, message, operator, node):
         super().__init__(message)
@@ -28,9 +28,9 @@ class InferModel:
         try:
             self.session = onnxruntime.InferenceSession(onnx_path, options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            lacking = re.search(r'In Node, \("([^"]*)", (\w+),.*No Op registered for', str(error))
-            if lacking:
-                raise LacksOperator(str(error), lacking[2], lacking[1]) from error
+            unsupported = re.search(r'In Node, \("([^"]*)", (\w+),.*No Op registered for', str(error))
+            if unsupported:
+                raise UnsupportedOperator(str(error), unsupported[2], unsupported[1]) from error
             raise
         self.names = [tensor.name for tensor in self.session.get_inputs()]
 

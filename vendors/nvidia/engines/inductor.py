@@ -1,4 +1,4 @@
-"""PyTorch's own compiler, torch.compile with the backend inductor, on a device of CUDA."""
+"""PyTorch's own compiler, torch.compile with the backend inductor, on a CUDA device."""
 
 import torch
 
@@ -9,11 +9,11 @@ KINDS, PRECISIONS = ["onnx"], ["f32", "f16"]
 class InferModel:
     def __init__(self, config, onnx_path, model):
         torch.backends.cudnn.benchmark = True
-        # f32 is f32, and not TF32.
+        # PyTorch computes fp32 convolutions in TF32 by default.
         torch.backends.cudnn.allow_tf32 = False
         model = model.to("cuda", memory_format=torch.channels_last)
         self.model = torch.compile(model, dynamic=False, mode=getattr(config, "dynamo_mode", None) or "max-autotune")
-        # Compiles for full batches now, so that it belongs to loading.
+        # A first call with a full batch, so that compilation is part of loading.
         self([zeros(spec, config.batch_size) for spec in config.input_specs.values()])
 
     def __call__(self, model_inputs):

@@ -1,16 +1,17 @@
-//! Attention by libtorch's own operator, which keeps no scores where it has a kernel for that.
+//! Attention with libtorch's own operator, whose fused kernels do not store the scores.
 
 use tch::{TchError, Tensor};
 
-/// softmax(q · kᵀ · scale + mask) · v; the mask broadcasts to the scores.
+/// Computes softmax(q · kᵀ · scale + mask) · v; the mask broadcasts to the scores.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, scale: f64) -> Result<Tensor, TchError> {
-    let mask = mask.map(|mask| fitted(mask, q, k)).transpose()?;
+    let mask = mask.map(|mask| fit_mask(mask, q, k)).transpose()?;
     let [q, k, v] = [with_dense_rows(q)?, with_dense_rows(k)?, with_dense_rows(v)?];
     Tensor::f_scaled_dot_product_attention(&q, &k, &v, mask, 0.0, false, scale, false)
 }
 
-/// The mask as the kernels read it: of the type and the number of dimensions of q, with a column for each of k's rows.
-fn fitted(mask: &Tensor, q: &Tensor, k: &Tensor) -> Result<Tensor, TchError> {
+/// Converts the mask to the form that the kernels need: the type and the number of dimensions of q, and one column for
+/// each row of k.
+fn fit_mask(mask: &Tensor, q: &Tensor, k: &Tensor) -> Result<Tensor, TchError> {
     let mut size = vec![1; q.dim().saturating_sub(mask.dim())];
     size.extend(mask.size());
     let mask = mask.f_to_kind(q.kind())?.f_reshape(&size[..])?;
@@ -19,7 +20,7 @@ fn fitted(mask: &Tensor, q: &Tensor, k: &Tensor) -> Result<Tensor, TchError> {
     with_dense_rows(&mask.f_expand(&size[..], false)?)
 }
 
-/// The tensor with the elements of a row one after the other; the kernels want that.
+/// Returns the tensor with contiguous rows, as the kernels require.
 fn with_dense_rows(x: &Tensor) -> Result<Tensor, TchError> {
     if x.stride().last() == Some(&1) { Ok(x.shallow_clone()) } else { x.f_contiguous() }
 }
@@ -32,7 +33,7 @@ mod tests {
 
     use crate::ops::TorchOps;
 
-    /// As exporters write it, k from `N,S,H,E`.
+    /// Builds attention as exporters write it, with k in the layout `N,S,H,E`.
     fn graph(dtype: DType, mask: Option<&str>) -> Graph {
         let mut g = GraphBuilder::new("attention");
         let input = |g: &mut GraphBuilder, name: &str, sizes: &str| {
@@ -53,20 +54,20 @@ mod tests {
     }
 
     fn inputs(graph: &Graph) -> Vec<Tensor> {
-        let of = |(seed, spec): (usize, &flagperf_onnx::TensorSpec)| {
+        let input = |(seed, spec): (usize, &flagperf_onnx::TensorSpec)| {
             let shape: Vec<usize> = spec.dims.iter().map(|dim| dim.fixed().unwrap_or(3)).collect();
             let values = (0..shape.iter().product::<usize>()).map(|i| ((i * i + 7 * seed) as f32 * 0.37).sin() * 2.0);
             Tensor::from_vec(&shape[..], values.collect::<Vec<f32>>()).unwrap().cast(spec.dtype)
         };
-        graph.inputs.iter().map(|input| &input.spec).enumerate().map(of).collect()
+        graph.inputs.iter().map(|info| &info.spec).enumerate().map(input).collect()
     }
 
-    fn on_processor(channels_last: bool) -> TorchOps {
+    fn cpu_ops(channels_last: bool) -> TorchOps {
         TorchOps { device: Device::Cpu, channels_last, fused_convolutions: true }
     }
 
     #[test]
-    fn the_result_is_the_references_in_every_type_under_every_mask() {
+    fn attention_matches_the_reference_in_every_type_with_every_mask() {
         let masks = [
             None,
             Some("N,1,1,7"),
@@ -82,7 +83,7 @@ mod tests {
                 let graph = graph(dtype, mask);
                 let inputs = inputs(&graph);
                 let expected = Executor::load(&graph, ReferenceOps).unwrap().run_host(&inputs).unwrap().remove(0);
-                for ops in [on_processor(false), on_processor(true)] {
+                for ops in [cpu_ops(false), cpu_ops(true)] {
                     let actual = Executor::load(&graph, ops).unwrap().run_host(&inputs).unwrap().remove(0);
                     assert_eq!(actual.spec(), expected.spec());
                     for (a, e) in actual.to_f64().into_iter().zip(expected.to_f64()) {
@@ -93,16 +94,16 @@ mod tests {
         }
     }
 
-    /// Only libtorch's own operator gives zeros there; a softmax gives no numbers.
+    /// For a fully masked row, only libtorch's own operator returns zeros; a softmax returns NaN.
     #[test]
-    fn a_graph_is_run_by_libtorchs_own_operator() {
+    fn attention_in_a_graph_runs_as_libtorchs_own_operator() {
         let graph = graph(DType::F32, Some("5,7"));
         let mut inputs = inputs(&graph);
         inputs[3] = Tensor::from_vec([5, 7], vec![f32::NEG_INFINITY; 35]).unwrap();
-        let ops = on_processor(false);
+        let ops = cpu_ops(false);
         let merged = Executor::load(&graph, ops).unwrap().run_host(&inputs).unwrap().remove(0);
         assert_eq!(merged.to_f64(), vec![0.0; merged.len()]);
-        let barred = ops.softmax(&ops.upload(&inputs[3]).unwrap(), 1, false).unwrap();
-        assert!(ops.download(&barred, DType::F32).unwrap().to_f64().iter().all(|x| x.is_nan()));
+        let masked = ops.softmax(&ops.upload(&inputs[3]).unwrap(), 1, false).unwrap();
+        assert!(ops.download(&masked, DType::F32).unwrap().to_f64().iter().all(|x| x.is_nan()));
     }
 }

@@ -3,7 +3,7 @@
 use flagperf_onnx::exec::{Binary, Unary};
 use tch::{Kind, TchError, Tensor};
 
-/// An elementwise function, into a new tensor.
+/// Applies an elementwise function, into a new tensor.
 pub fn unary(kind: Unary, x: &Tensor) -> Result<Tensor, TchError> {
     match kind {
         Unary::Relu => x.f_relu(),
@@ -17,7 +17,7 @@ pub fn unary(kind: Unary, x: &Tensor) -> Result<Tensor, TchError> {
         Unary::Erf => x.f_erf(),
         Unary::Gelu => x.f_gelu("none"),
         Unary::GeluTanh => x.f_gelu("tanh"),
-        // tch has libtorch's own without the slope.
+        // tch binds libtorch's own function without its slope.
         Unary::LeakyRelu { alpha } => x.f_clamp_max(0.0)?.f_mul_scalar_(alpha)?.f_add_(&x.f_relu()?),
         Unary::Exp => x.f_exp(),
         Unary::Log => x.f_log(),
@@ -33,7 +33,7 @@ pub fn unary(kind: Unary, x: &Tensor) -> Result<Tensor, TchError> {
     }
 }
 
-/// An elementwise function that may overwrite its operand.
+/// Applies an elementwise function that may overwrite its operand.
 pub fn unary_in_place(kind: Unary, mut x: Tensor) -> Result<Tensor, TchError> {
     match kind {
         Unary::Relu => x.f_relu_(),
@@ -46,7 +46,7 @@ pub fn unary_in_place(kind: Unary, mut x: Tensor) -> Result<Tensor, TchError> {
     }
 }
 
-/// An elementwise function of two tensors.
+/// Applies an elementwise function to two tensors.
 pub fn binary(kind: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor, TchError> {
     match kind {
         Binary::Add => a.f_add(b),

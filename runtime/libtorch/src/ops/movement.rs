@@ -1,19 +1,20 @@
-//! Slices, look-ups and padding.
+//! Slices, gathers and padding.
 
 use flagperf_onnx::exec::PadMode;
 use tch::{Kind, TchError, Tensor};
 
-/// `count` entries along `axis` from `start`, every `step`-th, which libtorch takes forwards only.
+/// Returns `count` entries along `axis`, starting at `start`, at intervals of `step`. libtorch's own slices support
+/// positive steps only.
 pub fn slice(x: &Tensor, axis: i64, start: i64, count: i64, step: i64) -> Result<Tensor, TchError> {
     if step > 0 {
         let end = if count == 0 { start } else { start + (count - 1) * step + 1 };
         return x.f_slice(axis, start, end, step);
     }
-    let places: Vec<i64> = (0..count).map(|i| start + i * step).collect();
-    x.f_index_select(axis, &Tensor::f_from_slice(&places)?.f_to(x.device())?)
+    let indices: Vec<i64> = (0..count).map(|i| start + i * step).collect();
+    x.f_index_select(axis, &Tensor::f_from_slice(&indices)?.f_to(x.device())?)
 }
 
-/// The entries at `indices`, negative ones from the end.
+/// Returns the entries at `indices`; negative indices count from the end.
 pub fn gather(x: &Tensor, indices: &Tensor, axis: usize) -> Result<Tensor, TchError> {
     let mut shape = x.size();
     let flat = indices.f_reshape([-1])?.f_to_kind(Kind::Int64)?;
@@ -23,7 +24,8 @@ pub fn gather(x: &Tensor, indices: &Tensor, axis: usize) -> Result<Tensor, TchEr
     selected.f_reshape(shape)
 }
 
-/// Padding of every kind; libtorch counts dimensions from the last, and mirrors only as many as there is padding for.
+/// Pads a tensor. libtorch counts dimensions from the last one, and its reflection only supports the dimensions that
+/// have padding.
 pub fn pad(x: &Tensor, pads: &[(usize, usize)], mode: PadMode) -> Result<Tensor, TchError> {
     let first = pads.iter().position(|pad| *pad != (0, 0)).unwrap_or(pads.len());
     let amounts: Vec<i64> = pads[first..].iter().rev().flat_map(|pad| [pad.0 as i64, pad.1 as i64]).collect();

@@ -1,9 +1,9 @@
-//! Convolutions and pools. libtorch pads both sides alike; where a graph does not, the input is padded first.
+//! Convolutions and pools. libtorch supports symmetric padding only; for asymmetric padding, the input is padded first.
 
 use flagperf_onnx::exec::{Conv, Pool};
 use tch::{TchError, Tensor};
 
-/// Two-dimensional convolution.
+/// Computes a two-dimensional convolution.
 pub fn conv(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, conv: &Conv) -> Result<Tensor, TchError> {
     let (padded, padding) = if conv.before == conv.after {
         (x.shallow_clone(), pair(conv.before))
@@ -13,7 +13,8 @@ pub fn conv(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, conv: &Conv) -> 
     padded.f_conv2d(weight, bias, pair(conv.strides), padding, pair(conv.dilations), conv.groups as i64)
 }
 
-/// Two-dimensional convolution, plus `residual` if given, rectified: one kernel of cuDNN's, which pads both sides alike.
+/// Computes the ReLU of a two-dimensional convolution plus `residual`, if given, in one kernel of cuDNN. The padding
+/// must be symmetric.
 pub fn conv_relu(
     x: &Tensor,
     weight: &Tensor,
@@ -29,7 +30,7 @@ pub fn conv_relu(
     }
 }
 
-/// The largest element of each window.
+/// Computes the largest element of each window.
 pub fn max_pool(x: &Tensor, pool: &Pool) -> Result<Tensor, TchError> {
     let (padded, padding) = if is_plain(x, pool) {
         (x.shallow_clone(), pair(pool.before))
@@ -39,7 +40,8 @@ pub fn max_pool(x: &Tensor, pool: &Pool) -> Result<Tensor, TchError> {
     padded.f_max_pool2d(pair(pool.kernel), pair(pool.strides), padding, pair(pool.dilations), false)
 }
 
-/// The mean of each window. Where libtorch's own padding does not do, it is the sum over the count of what counts.
+/// Computes the mean of each window. Where libtorch's own padding is not sufficient, this is the sum of each window
+/// divided by the number of elements that count.
 pub fn average_pool(x: &Tensor, pool: &Pool) -> Result<Tensor, TchError> {
     let (kernel, strides) = (pair(pool.kernel), pair(pool.strides));
     if is_plain(x, pool) {
@@ -55,19 +57,20 @@ pub fn average_pool(x: &Tensor, pool: &Pool) -> Result<Tensor, TchError> {
     } else {
         pad(&ones, pool.before, after, 0.0)?
     };
-    let counted = cropped(&counted, x, pool.before, after)?;
+    let counted = crop_to_padded(&counted, x, pool.before, after)?;
     sum(&pad(x, pool.before, after, 0.0)?)?.f_div(&sum(&counted)?)
 }
 
-/// Whether libtorch's own padding gives this pool: alike on both sides, at most half a window, and no window beyond it.
+/// Whether libtorch's own padding is sufficient for this pool: it is symmetric and at most half a window, and no window
+/// extends beyond it.
 fn is_plain(x: &Tensor, pool: &Pool) -> bool {
     let fits = |axis: usize| 2 * pool.before[axis] <= pool.kernel[axis];
-    let whole = needed_after(x, pool).iter().zip(pool.after).all(|(needed, after)| *needed <= after);
-    pool.before == pool.after && fits(0) && fits(1) && whole
+    let covered = needed_after(x, pool).iter().zip(pool.after).all(|(needed, after)| *needed <= after);
+    pool.before == pool.after && fits(0) && fits(1) && covered
 }
 
-/// Padding at the end with which the windows come out as many as the pool has; less than the pool's own when that
-/// leaves a remainder.
+/// Returns the padding at the end that yields the pool's number of windows. It is less than the pool's own padding when
+/// that leaves a remainder.
 fn needed_after(x: &Tensor, pool: &Pool) -> [usize; 2] {
     let shape = x.size();
     [0, 1].map(|axis| {
@@ -77,8 +80,8 @@ fn needed_after(x: &Tensor, pool: &Pool) -> [usize; 2] {
     })
 }
 
-/// As much of a padded plane of ones as the padded input has.
-fn cropped(ones: &Tensor, x: &Tensor, before: [usize; 2], after: [usize; 2]) -> Result<Tensor, TchError> {
+/// Crops a padded plane of ones to the size of the padded input.
+fn crop_to_padded(ones: &Tensor, x: &Tensor, before: [usize; 2], after: [usize; 2]) -> Result<Tensor, TchError> {
     let shape = x.size();
     let size = |axis: usize| shape[shape.len() - 2 + axis] + (before[axis] + after[axis]) as i64;
     ones.f_narrow(2, 0, size(0))?.f_narrow(3, 0, size(1))

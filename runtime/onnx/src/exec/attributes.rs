@@ -1,4 +1,4 @@
-//! Reads a node's attributes as the types an operator wants.
+//! Reads a node's attributes as the types that an operator requires.
 
 use indexmap::IndexMap;
 
@@ -10,7 +10,7 @@ use crate::{Attribute, Tensor};
 pub(super) struct Attributes<'a>(pub &'a IndexMap<String, Attribute>);
 
 impl<'a> Attributes<'a> {
-    /// The attribute through `read`, or `default` when it is not there.
+    /// Returns the attribute as converted by `read`, or `default` if it is missing.
     fn read<T>(
         self,
         name: &str,
@@ -21,7 +21,7 @@ impl<'a> Attributes<'a> {
         match self.0.get(name) {
             None => Ok(default),
             Some(attribute) => {
-                read(attribute).ok_or_else(|| OpError::operands(format!("attribute `{name}` is not {kind}")))
+                read(attribute).ok_or_else(|| OpError::invalid_operands(format!("attribute `{name}` is not {kind}")))
             }
         }
     }
@@ -58,7 +58,7 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    /// Integers; a single one counts as a list of one.
+    /// Reads a list of integers; a single integer is a list of one.
     pub fn ints(self, name: &str) -> Result<Option<Vec<i64>>, OpError> {
         self.read(name, None, "a list of integers", |attribute| match attribute {
             Attribute::Ints(values) => Some(Some(values.clone())),
@@ -67,12 +67,12 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    /// Integers from 0 on.
+    /// Reads a list of integers, each at least 0.
     pub fn sizes(self, name: &str) -> Result<Option<Vec<usize>>, OpError> {
         self.bounded(name, 0)
     }
 
-    /// Integers from 1 on.
+    /// Reads a list of integers, each at least 1.
     pub fn counts(self, name: &str) -> Result<Option<Vec<usize>>, OpError> {
         self.bounded(name, 1)
     }
@@ -82,7 +82,9 @@ impl<'a> Attributes<'a> {
         let size = |value: &i64| usize::try_from(*value).ok().filter(|size| *size >= least);
         match values.iter().map(size).collect() {
             Some(sizes) => Ok(Some(sizes)),
-            None => Err(OpError::lacks(format!("attribute `{name}` of {values:?}, each is at least {least}"))),
+            None => Err(OpError::unsupported(format!(
+                "attribute `{name}` is {values:?} (each value must be at least {least})"
+            ))),
         }
     }
 }

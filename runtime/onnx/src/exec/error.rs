@@ -1,16 +1,16 @@
-//! What can go wrong while a graph is loaded or run.
+//! Errors of loading and running a graph.
 
 use crate::{DType, TensorSpec, WeightError};
 
-/// A graph that cannot be loaded or run.
+/// Why a graph cannot be loaded or run.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// The executor has no such operator.
-    #[error("node `{node}`: the executor lacks the operator `{op}`")]
+    /// The executor does not support the operator.
+    #[error("node `{node}`: the executor does not support the operator `{op}`")]
     UnknownOperator {
         /// The node.
         node: String,
-        /// Its operator, with the domain when that is not the standard one.
+        /// Its operator, preceded by the domain unless that is the standard domain.
         op: String,
     },
     /// An operator failed, or is used in a way that is not supported.
@@ -23,17 +23,17 @@ pub enum ExecError {
         /// What is wrong.
         reason: OpError,
     },
-    /// A node reads a value, or the graph returns one, that nothing makes.
-    #[error("`{reader}` reads the value `{value}`, which nothing before it makes")]
+    /// A node reads, or the graph returns, a value that is not defined.
+    #[error("`{reader}` reads the value `{value}`, which no earlier node defines")]
     UndefinedValue {
         /// The node, or the output of the graph.
         reader: String,
-        /// The missing value.
+        /// The undefined value.
         value: String,
     },
-    /// A value has an element type that the tensor library does not compute in.
-    #[error("{ops} does not compute in `{dtype}`, the type of `{value}`")]
-    DType {
+    /// A value has an element type that the tensor library does not support.
+    #[error("`{value}` has the element type `{dtype}`, which {ops} does not support")]
+    UnsupportedDType {
         /// The tensor library.
         ops: &'static str,
         /// The value or weight.
@@ -41,67 +41,67 @@ pub enum ExecError {
         /// Its type.
         dtype: DType,
     },
-    /// The bytes of a weight could not be had.
+    /// A weight cannot be read.
     #[error(transparent)]
     Weight(#[from] WeightError),
-    /// Too few or too many inputs were given.
-    #[error("{given} inputs given, the graph takes {} (`{}`)", .expected.len(), .expected.join("`, `"))]
+    /// The number of inputs is wrong.
+    #[error("wrong number of inputs: {actual} (the graph has {}: `{}`)", .expected.len(), .expected.join("`, `"))]
     InputCount {
-        /// The names of the inputs.
+        /// The names of the graph's inputs.
         expected: Vec<String>,
-        /// How many were given.
-        given: usize,
+        /// Number of inputs passed.
+        actual: usize,
     },
     /// An input has another shape or type than the graph declares.
-    #[error("input `{name}` is `{expected}`, given was `{given}`")]
-    Input {
+    #[error("input `{name}` must be `{expected}`, not `{actual}`")]
+    InputMismatch {
         /// The input.
         name: String,
-        /// What the graph declares.
+        /// The specification that the graph declares.
         expected: TensorSpec,
-        /// What was given.
-        given: TensorSpec,
+        /// The specification of the input passed.
+        actual: TensorSpec,
     },
     /// A named dimension has two sizes in the inputs of one run.
-    #[error("input `{name}`: dimension `{dim}` is {given} here and {bound} in the inputs before")]
-    Dimension {
+    #[error("input `{name}`: dimension `{dim}` is {actual}, but {bound} in an earlier input")]
+    InconsistentDimension {
         /// The input.
         name: String,
         /// The dimension.
         dim: String,
-        /// Its size in the inputs before.
+        /// Its size in the earlier inputs.
         bound: usize,
         /// Its size in this input.
-        given: usize,
+        actual: usize,
     },
 }
 
-/// An operation that a tensor library refuses or cannot do.
+/// Why an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpError {
-    /// The operands do not fit each other or the operator.
+    /// The operands are incompatible with each other or with the operator.
     #[error("{0}")]
-    Operands(String),
-    /// The operator is known, this use of it is not.
+    InvalidOperands(String),
+    /// The operator is supported, but not this use of it.
     #[error("not supported: {0}")]
-    Lacks(String),
+    Unsupported(String),
     /// The tensor library reported an error.
     #[error("{0}")]
     Library(String),
 }
 
 impl OpError {
-    /// Operands that do not fit.
-    pub fn operands(text: impl Into<String>) -> Self {
-        OpError::Operands(text.into())
+    /// Returns an error about incompatible operands.
+    pub fn invalid_operands(text: impl Into<String>) -> Self {
+        OpError::InvalidOperands(text.into())
     }
 
-    /// A use of an operator that is not supported.
-    pub fn lacks(text: impl Into<String>) -> Self {
-        OpError::Lacks(text.into())
+    /// Returns an error about an unsupported use of an operator.
+    pub fn unsupported(text: impl Into<String>) -> Self {
+        OpError::Unsupported(text.into())
     }
 
-    /// An error of the tensor library.
+    /// Returns an error reported by the tensor library.
     pub fn library(error: impl std::fmt::Display) -> Self {
         OpError::Library(error.to_string())
     }

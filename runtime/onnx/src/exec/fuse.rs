@@ -1,61 +1,65 @@
-//! Merges steps of a plan for speed: a batch normalization, a sum or an activation into the convolution before it, the
-//! products and the softmax of an attention.
+//! Fuses steps of a plan for speed: a batch normalization, a sum or an activation into the preceding convolution, and
+//! the products and the softmax of an attention.
 //!
-//! Touches the executor's own plan only; the graph stays as it is.
+//! Changes only the executor's own plan, not the graph.
 
 mod attention;
 
-use super::load::{Plan, Slot, Step};
+use super::execution_plan::{ExecutionPlan, Slot, Step};
 use super::op::Op;
 use super::ops::{Binary, Unary};
 use crate::Tensor;
 
-impl Plan {
-    /// Merges whatever gives the same result in fewer passes over memory.
+impl ExecutionPlan {
+    /// Fuses steps where the same result can be computed with fewer memory accesses.
     pub fn fuse(&mut self) {
-        self.rewrite(Plan::fixed_clip);
-        self.rewrite(Plan::gated);
-        self.rewrite(Plan::batch_normalization);
-        self.rewrite(Plan::residual);
-        self.rewrite(Plan::activation);
-        self.rewrite(Plan::attention);
+        self.apply_rule(ExecutionPlan::fold_clip_bounds);
+        self.apply_rule(ExecutionPlan::fuse_gated_activation);
+        self.apply_rule(ExecutionPlan::fold_batch_normalization);
+        self.apply_rule(ExecutionPlan::fuse_residual);
+        self.apply_rule(ExecutionPlan::fuse_activation);
+        self.apply_rule(ExecutionPlan::fuse_attention);
     }
 
-    /// Applies a rule to each step; a rule returns the steps that it merged into this one, or this one into another.
-    fn rewrite<Merged: IntoIterator<Item = usize>>(&mut self, rule: fn(&mut Plan, usize, &[usize]) -> Merged) {
-        let mut gone = vec![false; self.steps.len()];
-        let mut uses = self.uses();
+    /// Applies a rule to each step. A rule returns the steps that it merged into this step, or this step if it was
+    /// merged into another one.
+    fn apply_rule<Merged: IntoIterator<Item = usize>>(
+        &mut self,
+        rule: fn(&mut ExecutionPlan, usize, &[usize]) -> Merged,
+    ) {
+        let mut removed = vec![false; self.steps.len()];
+        let mut uses = self.use_counts();
         for i in 0..self.steps.len() {
             let mut changed = false;
             for merged in rule(self, i, &uses) {
-                gone[merged] = true;
+                removed[merged] = true;
                 self.steps[merged].inputs.clear();
                 self.steps[merged].outputs.clear();
                 changed = true;
             }
             if changed {
-                uses = self.uses();
+                uses = self.use_counts();
             }
         }
-        let mut gone = gone.into_iter();
-        self.steps.retain(|_| gone.next() == Some(false));
+        let mut removed = removed.into_iter();
+        self.steps.retain(|_| removed.next() == Some(false));
     }
 
-    /// The step before `i` that makes `slot`, if nothing else reads it.
+    /// Returns the step before `i` that writes `slot`, if `slot` has only one reader.
     fn sole_producer(&self, i: usize, slot: Slot, uses: &[usize]) -> Option<usize> {
-        let made = |step: &Step| step.outputs == [slot];
-        if uses[slot] == 1 { self.steps[..i].iter().rposition(made) } else { None }
+        let writes_slot = |step: &Step| step.outputs == [slot];
+        if uses[slot] == 1 { self.steps[..i].iter().rposition(writes_slot) } else { None }
     }
 
-    /// The plain convolution before `i` that makes input `input` of step `i`, if nothing else reads that.
-    fn conv_before(&self, i: usize, input: usize, uses: &[usize]) -> Option<usize> {
+    /// Returns the unfused convolution before `i` that writes input `input` of step `i`, if that has only one reader.
+    fn sole_conv_producer(&self, i: usize, input: usize, uses: &[usize]) -> Option<usize> {
         let slot = (*self.steps[i].inputs.get(input)?)?;
         let plain = |at: &usize| matches!(self.steps[*at].op, Op::Conv { residual: false, activation: None, .. });
         self.sole_producer(i, slot, uses).filter(plain)
     }
 
-    /// Clip with constant bounds.
-    fn fixed_clip(&mut self, i: usize, _: &[usize]) -> Option<usize> {
+    /// Moves the constant bounds of a Clip from its inputs to the operator.
+    fn fold_clip_bounds(&mut self, i: usize, _: &[usize]) -> Option<usize> {
         let step = &self.steps[i];
         let Op::Clip { min, max } = step.op else { return None };
         let bound = |attribute: Option<f64>, input: usize, default: f64| match (attribute, step.inputs.get(input)) {
@@ -70,8 +74,8 @@ impl Plan {
         None
     }
 
-    /// x * Sigmoid(x) and x * HardSigmoid(x).
-    fn gated(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
+    /// Fuses x * Sigmoid(x) and x * HardSigmoid(x).
+    fn fuse_gated_activation(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
         let (Op::Binary(Binary::Mul), &[Some(a), Some(b)]) = (&self.steps[i].op, &self.steps[i].inputs[..]) else {
             return None;
         };
@@ -89,10 +93,10 @@ impl Plan {
         Some(gate)
     }
 
-    /// Scales the filters and shifts the bias as the batch normalization after them would.
-    fn batch_normalization(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
+    /// Scales the filters and shifts the bias of a convolution by the batch normalization that follows it.
+    fn fold_batch_normalization(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
         let Op::BatchNormalization { epsilon } = self.steps[i].op else { return None };
-        let conv = self.conv_before(i, 0, uses)?;
+        let conv = self.sole_conv_producer(i, 0, uses)?;
         let constant = |slot: Option<Slot>| self.constants.get(&slot?);
         let statistic = |input: usize| constant(*self.steps[i].inputs.get(input)?).map(Tensor::to_f64);
         let (scale, shift, mean, variance) = (statistic(1)?, statistic(2)?, statistic(3)?, statistic(4)?);
@@ -115,13 +119,13 @@ impl Plan {
         let folded = Tensor::from_vec(shape, filter_values).ok()?.cast(dtype);
         let bias = Tensor::from_vec([filters], bias).ok()?.cast(dtype);
         let x = self.steps[conv].inputs[0];
-        self.steps[conv].inputs = vec![x, Some(self.constant(folded)), Some(self.constant(bias))];
+        self.steps[conv].inputs = vec![x, Some(self.add_constant(folded)), Some(self.add_constant(bias))];
         self.steps[conv].outputs = self.steps[i].outputs.clone();
         Some(i)
     }
 
-    /// The convolution moves to the sum that it is an operand of; both operands are known to be of one shape.
-    fn residual(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
+    /// Fuses a convolution into the sum of which it is an operand, if both operands have the same known shape.
+    fn fuse_residual(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
         let (Op::Binary(Binary::Add), &[Some(a), Some(b)]) = (&self.steps[i].op, &self.steps[i].inputs[..]) else {
             return None;
         };
@@ -131,7 +135,7 @@ impl Plan {
         }
         let last = [(0, b), (1, a)]
             .into_iter()
-            .filter_map(|(input, other)| self.conv_before(i, input, uses).map(|conv| (conv, other)));
+            .filter_map(|(input, other)| self.sole_conv_producer(i, input, uses).map(|conv| (conv, other)));
         let (conv, other) = last.max_by_key(|(conv, _)| *conv)?;
         let mut merged = self.steps[conv].clone();
         let Op::Conv { residual, .. } = &mut merged.op else { return None };
@@ -144,7 +148,7 @@ impl Plan {
         Some(conv)
     }
 
-    fn activation(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
+    fn fuse_activation(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
         let Op::Unary(kind) = self.steps[i].op else { return None };
         let conv = self.sole_producer(i, self.steps[i].inputs[0]?, uses)?;
         let Op::Conv { activation: activation @ None, .. } = &mut self.steps[conv].op else { return None };
@@ -154,7 +158,7 @@ impl Plan {
     }
 }
 
-/// 1/6, as an f32 attribute can hold it.
+/// Returns whether a number is 1/6, to the precision of an f32 attribute.
 fn is_sixth(alpha: f64) -> bool {
     (alpha - 1.0 / 6.0).abs() < 1e-7
 }

@@ -1,7 +1,7 @@
 //! Runs a graph node by node over a small set of tensor operations.
 //!
-//! [`Executor::load`] resolves every node once; [`TensorOps`] is what a tensor library has to bring. Knows no file
-//! format, no device and no clock.
+//! [`Executor::load`] resolves every node once; a tensor library implements [`TensorOps`]. Knows nothing about file
+//! formats, devices or clocks.
 
 #[cfg(feature = "candle")]
 mod candle;
@@ -10,17 +10,17 @@ mod attention;
 mod attributes;
 mod error;
 mod evaluate;
+mod execution_plan;
 mod executor;
 mod fuse;
-mod heads;
-mod load;
-mod movement;
+mod multi_head_attention;
 mod op;
 mod operands;
 mod ops;
 mod rearrange;
 mod reference;
 mod resolve;
+mod shape_arithmetic;
 mod window;
 
 #[cfg(feature = "candle")]
@@ -29,7 +29,7 @@ pub use candle::CandleOps;
 pub(crate) use candle::storage as candle_storage;
 pub use error::{ExecError, OpError};
 pub use executor::Executor;
-pub use ops::{After, Binary, Conv, PadMode, Pool, Reduce, TensorOps, Unary};
+pub use ops::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, TensorOps, Unary};
 pub use reference::{Array, ReferenceOps};
 
 #[cfg(test)]

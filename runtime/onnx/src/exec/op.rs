@@ -1,34 +1,34 @@
-//! Operators with their attributes read.
+//! Operators with parsed attributes.
 
 use super::ops::{Binary, Reduce, Unary};
 use super::reference::Array;
 use super::window::Window;
 use crate::DType;
 
-/// An operator, ready to be applied. What ONNX moved from attributes to inputs over time is `None` here when the node
-/// brings it as an input.
+/// An operator, ready to be applied. A parameter that ONNX moved from an attribute to an input over time is `None` here
+/// if it is an input of the node.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Identity,
     Unary(Unary),
-    /// Bounds from attributes; else from the inputs 1 and 2.
+    /// The bounds come from attributes, else from inputs 1 and 2.
     Clip {
         min: Option<f64>,
         max: Option<f64>,
     },
-    /// Over two or more inputs, from the left.
+    /// Applied to two or more inputs, from the left.
     Binary(Binary),
     Select,
     MatMul,
-    /// Of q, k with its dimensions in `key_order`, v, a mask that may be left out, and one number for each of `scaling`,
-    /// by which the scores are multiplied or divided.
-    Attention {
+    /// A fused attention. The inputs are q, k (permuted by `key_order`), v, an optional mask, and one number for each
+    /// element of `scaling`, by which the scores are multiplied or divided.
+    FusedAttention {
         key_order: Vec<usize>,
         scaling: Vec<Binary>,
     },
-    /// ONNX's operator Attention.
-    Heads {
-        counts: Heads,
+    /// ONNX's operator `Attention`.
+    MultiHeadAttention {
+        counts: HeadCounts,
         scale: Option<f64>,
         causal: bool,
     },
@@ -38,7 +38,7 @@ pub(super) enum Op {
         trans_a: bool,
         trans_b: bool,
     },
-    /// `residual`: the last input is added to the result.
+    /// If `residual` is true, the last input is added to the result.
     Conv {
         window: Window,
         groups: usize,
@@ -53,7 +53,7 @@ pub(super) enum Op {
         window: Window,
         include_pad: bool,
     },
-    /// `axes` from the attribute, else from input 1, else `default`.
+    /// The axes come from the attribute, else from input 1, else from `default`.
     Reduce {
         kind: Reduce,
         axes: Option<Vec<i64>>,
@@ -65,7 +65,7 @@ pub(super) enum Op {
         keep: bool,
         last: bool,
     },
-    /// `flat`: over all dimensions from `axis` on, as before opset 13.
+    /// If `flat` is true, the softmax covers all dimensions from `axis` on, as before operator set 13.
     Softmax {
         axis: i64,
         log: bool,
@@ -122,23 +122,23 @@ pub(super) enum Op {
     },
 }
 
-/// How many heads lie side by side in tensors of three dimensions.
+/// The numbers of heads that lie side by side in tensors of three dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Heads {
+pub(super) struct HeadCounts {
     pub of_q: Option<usize>,
     pub of_kv: Option<usize>,
 }
 
-/// Which axes a reduction takes when none are given.
+/// The axes of a reduction for which none are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReduceDefault {
     All,
     None,
-    /// All but batch and channels (GlobalAveragePool).
+    /// All except batch and channels (GlobalAveragePool).
     Spatial,
 }
 
-/// A slice of opset 1 to 9, all in attributes.
+/// The parameters of a Slice of operator sets 1 to 9, where all are attributes.
 #[derive(Clone, Debug)]
 pub(super) struct SliceAttributes {
     pub starts: Vec<i64>,
@@ -146,7 +146,7 @@ pub(super) struct SliceAttributes {
     pub axes: Option<Vec<i64>>,
 }
 
-/// What Pad puts beyond the border, where that is not a constant.
+/// The modes of Pad, other than a constant value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PadKind {
     Reflect,

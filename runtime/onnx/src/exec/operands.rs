@@ -1,11 +1,11 @@
-//! What a step reads: values on the host or in the tensor library, as whichever of the two the operator wants.
+//! The inputs of a step: values on the host or in the tensor library, converted to the form that the operator requires.
 
 use super::OpError;
 use super::ops::TensorOps;
 use super::reference::Array;
 use crate::DType;
 
-/// A value while a graph runs. Shapes and what is computed from them stay on the host.
+/// A value while a graph runs. Shapes and values computed from them stay on the host.
 #[derive(Clone, Debug)]
 pub(super) enum Value<T> {
     /// On the host, in f64 with an element type.
@@ -25,12 +25,12 @@ impl<O: TensorOps> Operands<'_, O> {
         self.values.len()
     }
 
-    /// Input `i` as a tensor of the library.
+    /// Returns input `i` as a tensor of the library.
     pub fn tensor(&self, i: usize) -> Result<O::Tensor, OpError> {
-        self.optional_tensor(i)?.ok_or_else(|| OpError::operands(format!("input {i} is missing")))
+        self.optional_tensor(i)?.ok_or_else(|| OpError::invalid_operands(format!("input {i} is missing")))
     }
 
-    /// Input `i` as a tensor of the library, if it is there.
+    /// Returns input `i` as a tensor of the library, if it is present.
     pub fn optional_tensor(&self, i: usize) -> Result<Option<O::Tensor>, OpError> {
         match self.values.get(i).and_then(Option::as_ref) {
             None => Ok(None),
@@ -39,31 +39,31 @@ impl<O: TensorOps> Operands<'_, O> {
         }
     }
 
-    /// The sizes of input `i`.
+    /// Returns the shape of input `i`.
     pub fn shape(&self, i: usize) -> Result<Vec<usize>, OpError> {
         match self.values.get(i).and_then(Option::as_ref) {
-            None => Err(OpError::operands(format!("input {i} is missing"))),
+            None => Err(OpError::invalid_operands(format!("input {i} is missing"))),
             Some(Value::Library(tensor)) => Ok(self.ops.shape(tensor)),
             Some(Value::Host(array)) => Ok(array.shape().to_vec()),
         }
     }
 
-    /// Input `i` as integers, if it is there.
+    /// Returns input `i` as integers, if it is present.
     pub fn ints(&self, i: usize) -> Result<Option<Vec<i64>>, OpError> {
         Ok(self.numbers(i, DType::I64)?.map(|array| array.to_ints()))
     }
 
-    /// Input `i` as integers.
-    pub fn needed_ints(&self, i: usize) -> Result<Vec<i64>, OpError> {
-        self.ints(i)?.ok_or_else(|| OpError::operands(format!("input {i} is missing")))
+    /// Returns input `i` as integers.
+    pub fn required_ints(&self, i: usize) -> Result<Vec<i64>, OpError> {
+        self.ints(i)?.ok_or_else(|| OpError::invalid_operands(format!("input {i} is missing")))
     }
 
-    /// The one number in input `i`, if it is there.
+    /// Returns the first number of input `i`, if the input is present.
     pub fn number(&self, i: usize) -> Result<Option<f64>, OpError> {
         Ok(self.numbers(i, DType::F64)?.and_then(|array| array.values().first().copied()))
     }
 
-    /// The one number in input `i`, if it is there and on the host already.
+    /// Returns the number in input `i`, if the input is a single number that is already on the host.
     pub fn host_number(&self, i: usize) -> Option<f64> {
         match self.values.get(i)?.as_ref()? {
             Value::Host(array) if array.values().len() == 1 => array.values().first().copied(),

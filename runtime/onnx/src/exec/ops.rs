@@ -1,45 +1,48 @@
-//! What a tensor library has to bring: [`TensorOps`], and the operations it is asked for.
+//! The interface of a tensor library, [`TensorOps`], and the parameters of its operations.
 
 use super::OpError;
-use super::attention::by_parts;
+use super::attention::attention_from_primitives;
 use crate::{DType, Tensor};
 
-/// A tensor library as the executor sees it. Shapes are NCHW, axes count from the front and are in range; elementwise
-/// operations broadcast as NumPy does. What is not possible is an error, never another result.
+/// The operations that the executor requires from a tensor library. Shapes are NCHW, axes count from the front and are
+/// in range, and elementwise operations broadcast under NumPy's rules. An operation that is not possible is an error,
+/// never a different result.
 pub trait TensorOps: Send + Sync {
-    /// A tensor of the library; cloning shares its memory.
+    /// A tensor of the library. Cloning shares its memory.
     type Tensor: Clone + Send;
 
-    /// Name in messages.
+    /// Returns the library's name in messages.
     fn name(&self) -> &'static str;
-    /// The element types it computes in.
+    /// Returns the supported element types.
     fn dtypes(&self) -> &'static [DType];
-    /// Whether the executor may merge nodes (a batch normalization into the convolution before it, …) for speed.
-    fn fuses(&self) -> bool {
+    /// Returns whether the executor may fuse nodes for speed, for example a batch normalization into the preceding
+    /// convolution.
+    fn supports_fusion(&self) -> bool {
         true
     }
 
-    /// A host tensor as the library's.
+    /// Converts a host tensor to a tensor of the library.
     fn upload(&self, tensor: &Tensor) -> Result<Self::Tensor, OpError>;
-    /// The library's tensor on the host, as `dtype` (what the graph says it is; a library may keep bool as u8).
+    /// Copies a tensor of the library to the host as `dtype`, the type declared by the graph. The library may store
+    /// another type, for example u8 for bool.
     fn download(&self, tensor: &Self::Tensor, dtype: DType) -> Result<Tensor, OpError>;
-    /// The sizes, outermost first.
+    /// Returns the sizes, outermost first.
     fn shape(&self, tensor: &Self::Tensor) -> Vec<usize>;
-    /// The element type as it is kept.
+    /// Returns the element type as it is stored.
     fn dtype(&self, tensor: &Self::Tensor) -> DType;
 
-    /// An elementwise function.
+    /// Applies an elementwise function.
     fn unary(&self, kind: Unary, x: &Self::Tensor) -> Result<Self::Tensor, OpError>;
-    /// An elementwise function of two tensors.
+    /// Applies an elementwise function of two tensors.
     fn binary(&self, kind: Binary, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
-    /// `a` where `condition` is true, else `b`.
+    /// Selects `a` where `condition` is true, else `b`.
     fn select(&self, condition: &Self::Tensor, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
-    /// Matrix products over the last two dimensions, the others broadcast; both have at least two.
+    /// Multiplies matrices over the last two dimensions and broadcasts the others. Both tensors have at least two.
     fn matmul(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
-    /// Scaled dot-product attention, `softmax(q · kᵀ · scale + mask) · v` with the softmax over the last axis: equation 1
-    /// of Vaswani et al. 2017, "Attention Is All You Need", and ONNX's operator `Attention`. `q` is `…,L,E`, `k` is
-    /// `…,S,E`, `v` is `…,S,Ev`, their leading dimensions broadcast; `mask` broadcasts to the scores, `…,L,S`; the result
-    /// is `…,L,Ev`. What a row gives that the mask bars everywhere, with nothing but -∞, is the library's: no numbers or
+    /// Scaled dot-product attention, `softmax(q · kᵀ · scale + mask) · v` with the softmax over the last axis: equation
+    /// 1 of Vaswani et al. 2017, "Attention Is All You Need", and ONNX's operator `Attention`. `q` is `…,L,E`, `k` is
+    /// `…,S,E`, `v` is `…,S,Ev`; their leading dimensions are broadcast. `mask` broadcasts to the scores, `…,L,S`. The
+    /// result is `…,L,Ev`. In a row that the mask hides completely (only -∞), the result depends on the library: NaN or
     /// zeros.
     fn attention(
         &self,
@@ -49,9 +52,9 @@ pub trait TensorOps: Send + Sync {
         mask: Option<&Self::Tensor>,
         scale: f64,
     ) -> Result<Self::Tensor, OpError> {
-        by_parts(self, q, k, v, mask, scale)
+        attention_from_primitives(self, q, k, v, mask, scale)
     }
-    /// Two-dimensional convolution; `weight` is `out,in/groups,height,width`, `bias` is `out`.
+    /// Computes a two-dimensional convolution. `weight` is `out,in/groups,height,width`, `bias` is `out`.
     fn conv(
         &self,
         x: &Self::Tensor,
@@ -59,32 +62,33 @@ pub trait TensorOps: Send + Sync {
         bias: Option<&Self::Tensor>,
         conv: &Conv,
     ) -> Result<Self::Tensor, OpError>;
-    /// A convolution, plus `residual` if given, through `activation` if given.
+    /// Computes a convolution, adds the residual of the epilogue, if any, and applies its activation, if any.
     fn conv_fused(
         &self,
         x: &Self::Tensor,
         weight: &Self::Tensor,
         bias: Option<&Self::Tensor>,
         conv: &Conv,
-        after: After<'_, Self::Tensor>,
+        epilogue: ConvEpilogue<'_, Self::Tensor>,
     ) -> Result<Self::Tensor, OpError> {
         let mut y = self.conv(x, weight, bias, conv)?;
-        if let Some(residual) = after.residual {
+        if let Some(residual) = epilogue.residual {
             y = self.binary(Binary::Add, &y, residual)?;
         }
-        after.activation.map_or(Ok(y.clone()), |activation| self.unary(activation, &y))
+        epilogue.activation.map_or(Ok(y.clone()), |activation| self.unary(activation, &y))
     }
-    /// The largest element of each window; padding never wins.
+    /// Computes the largest element of each window. Padding is ignored.
     fn max_pool(&self, x: &Self::Tensor, pool: &Pool) -> Result<Self::Tensor, OpError>;
-    /// The mean of each window.
+    /// Computes the mean of each window.
     fn average_pool(&self, x: &Self::Tensor, pool: &Pool) -> Result<Self::Tensor, OpError>;
-    /// Reduces over `axes`, each of which stays with size 1.
+    /// Reduces over `axes`, each of which remains with size 1.
     fn reduce(&self, kind: Reduce, x: &Self::Tensor, axes: &[usize]) -> Result<Self::Tensor, OpError>;
-    /// Where the largest element along `axis` is (i64), which stays with size 1; of equal ones the first or the last.
+    /// Returns the index (i64) of the largest element along `axis`, which remains with size 1. Of equal elements, it is
+    /// the index of the first, or of the last if `last` is true.
     fn arg_max(&self, x: &Self::Tensor, axis: usize, last: bool) -> Result<Self::Tensor, OpError>;
-    /// Softmax along `axis`, or its logarithm.
+    /// Computes the softmax along `axis`, or its logarithm.
     fn softmax(&self, x: &Self::Tensor, axis: usize, log: bool) -> Result<Self::Tensor, OpError>;
-    /// Normalizes over the dimensions from `axis` on, then `* scale + bias`.
+    /// Normalizes over the dimensions from `axis` on, then multiplies by `scale` and adds `bias`.
     fn layer_norm(
         &self,
         x: &Self::Tensor,
@@ -94,13 +98,14 @@ pub trait TensorOps: Send + Sync {
         epsilon: f64,
     ) -> Result<Self::Tensor, OpError>;
 
-    /// The same elements, row-major, under another shape.
+    /// Returns the same elements, in row-major order, with another shape.
     fn reshape(&self, x: &Self::Tensor, shape: &[usize]) -> Result<Self::Tensor, OpError>;
-    /// Dimension `i` of the result is dimension `order[i]` of `x`.
+    /// Permutes the dimensions: dimension `i` of the result is dimension `order[i]` of `x`.
     fn permute(&self, x: &Self::Tensor, order: &[usize]) -> Result<Self::Tensor, OpError>;
-    /// The tensors one after the other along `axis`.
+    /// Concatenates tensors along `axis`.
     fn concat(&self, parts: &[Self::Tensor], axis: usize) -> Result<Self::Tensor, OpError>;
-    /// `count` entries along `axis`, from `start`, every `step`-th (not zero; backwards when negative).
+    /// Returns `count` entries along `axis`, beginning at `start`, every `step`-th. `step` is not zero; if it is
+    /// negative, the order is reversed.
     fn slice(
         &self,
         x: &Self::Tensor,
@@ -109,13 +114,15 @@ pub trait TensorOps: Send + Sync {
         count: usize,
         step: i64,
     ) -> Result<Self::Tensor, OpError>;
-    /// The entries of `x` along `axis` at `indices` (negative ones from the end); their shape replaces the axis.
+    /// Returns the entries of `x` along `axis` at `indices`, whose shape replaces the axis. Negative indices count from
+    /// the end.
     fn gather(&self, x: &Self::Tensor, indices: &Self::Tensor, axis: usize) -> Result<Self::Tensor, OpError>;
     /// Repeats dimensions of size 1 up to `shape`, which has at least as many dimensions as `x`.
     fn expand(&self, x: &Self::Tensor, shape: &[usize]) -> Result<Self::Tensor, OpError>;
     /// Adds `pads[i].0` entries before and `pads[i].1` after along dimension `i`.
     fn pad(&self, x: &Self::Tensor, pads: &[(usize, usize)], mode: PadMode) -> Result<Self::Tensor, OpError>;
-    /// The same numbers in another element type; truncates to integers, anything but zero is true.
+    /// Converts the numbers to another element type. Floats are truncated to integers; every number except zero is
+    /// true.
     fn cast(&self, x: &Self::Tensor, dtype: DType) -> Result<Self::Tensor, OpError>;
 }
 
@@ -124,7 +131,7 @@ pub trait TensorOps: Send + Sync {
 pub enum Unary {
     /// max(x, 0).
     Relu,
-    /// x between two bounds.
+    /// x limited to the range between two bounds.
     Clip {
         /// Lower bound.
         min: f64,
@@ -133,7 +140,7 @@ pub enum Unary {
     },
     /// 1 / (1 + e^-x).
     Sigmoid,
-    /// x between 0 and 1 after `alpha * x + beta`.
+    /// `alpha * x + beta`, limited to the range 0 to 1.
     HardSigmoid {
         /// Factor.
         alpha: f64,
@@ -148,11 +155,11 @@ pub enum Unary {
     Tanh,
     /// Error function.
     Erf,
-    /// x * Φ(x), with the error function.
+    /// x * Φ(x), computed with the error function.
     Gelu,
     /// The tanh approximation of Gelu.
     GeluTanh,
-    /// x where it is positive, else `alpha * x`.
+    /// x where x is positive, else `alpha * x`.
     LeakyRelu {
         /// Slope below zero.
         alpha: f64,
@@ -190,9 +197,9 @@ pub enum Binary {
     Sub,
     /// a * b.
     Mul,
-    /// a / b, truncated towards zero between integers.
+    /// a / b; between integers, truncated towards zero.
     Div,
-    /// The remainder of a / b, of the sign of b.
+    /// The remainder of a / b, with the sign of b.
     Mod,
     /// a to the power b.
     Pow,
@@ -206,16 +213,16 @@ pub enum Binary {
     Less,
     /// a > b, as bool.
     Greater,
-    /// Both, of bools.
+    /// Logical and of two bools.
     And,
-    /// Either, of bools.
+    /// Logical or of two bools.
     Or,
 }
 
-/// How elements become one.
+/// How several elements are reduced to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduce {
-    /// Sum over count.
+    /// Sum divided by count.
     Mean,
     /// Sum.
     Sum,
@@ -225,56 +232,56 @@ pub enum Reduce {
     Min,
 }
 
-/// What is beyond the border.
+/// The values of padding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PadMode {
     /// This value.
     Constant(f64),
-    /// The interior mirrored at the outermost entry, which is not repeated.
+    /// The interior, mirrored at the outermost entry, which is not repeated.
     Reflect,
-    /// The outermost entry repeated.
+    /// The outermost entry, repeated.
     Edge,
 }
 
-/// The geometry of a two-dimensional convolution; each pair is height, width.
+/// The geometry of a two-dimensional convolution. Each pair is height, width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conv {
     /// Steps between windows.
     pub strides: [usize; 2],
-    /// Zeros before: top, left.
+    /// Zeros before the input: top, left.
     pub before: [usize; 2],
-    /// Zeros after: bottom, right.
+    /// Zeros after the input: bottom, right.
     pub after: [usize; 2],
     /// Distance between the taps of the kernel.
     pub dilations: [usize; 2],
-    /// The channels are split in this many groups that do not see each other.
+    /// Number of channel groups that are convolved separately.
     pub groups: usize,
 }
 
-/// What follows a convolution in the same step.
+/// The operations that follow a convolution in the same step.
 #[derive(Clone, Copy, Debug)]
-pub struct After<'a, T> {
-    /// Added to the result; of its shape.
+pub struct ConvEpilogue<'a, T> {
+    /// Added to the result, whose shape it has.
     pub residual: Option<&'a T>,
     /// Applied last.
     pub activation: Option<Unary>,
 }
 
-/// The geometry of a two-dimensional pooling; each pair is height, width.
+/// The geometry of a two-dimensional pool. Each pair is height, width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// The window.
     pub kernel: [usize; 2],
     /// Steps between windows.
     pub strides: [usize; 2],
-    /// Padding before: top, left.
+    /// Padding before the input: top, left.
     pub before: [usize; 2],
-    /// Padding after: bottom, right.
+    /// Padding after the input: bottom, right.
     pub after: [usize; 2],
     /// Distance between the taps of the window.
     pub dilations: [usize; 2],
     /// Size of the result.
     pub output: [usize; 2],
-    /// Whether padding counts in a mean.
+    /// Whether a mean includes the padding.
     pub include_pad: bool,
 }

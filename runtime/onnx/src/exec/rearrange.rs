@@ -1,165 +1,183 @@
-//! Applies the operators that move elements and compute none.
+//! Applies the operators that only move elements.
 
 use super::OpError;
 use super::evaluate::{drop_axes, shape_of};
-use super::movement::{axes, axis, broadcast_shape, reshaped, sliced};
 use super::op::{Op, PadKind, SliceAttributes};
 use super::operands::Operands;
 use super::ops::{PadMode, TensorOps};
 use super::reference::{Array, ReferenceOps};
+use super::shape_arithmetic::{broadcast_shape, resolve_axes, resolve_axis, resolve_reshape, resolve_slice};
 
-/// The outputs of an operator that [`super::evaluate::evaluate`] leaves to this module.
-pub(super) fn rearrange<O: TensorOps>(op: &Op, given: &Operands<O>) -> Result<Vec<O::Tensor>, OpError> {
-    let ops = given.ops;
+/// Returns the outputs of an operator that [`super::evaluate::evaluate`] delegates to this module.
+pub(super) fn rearrange<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<Vec<O::Tensor>, OpError> {
+    let ops = operands.ops;
     if let Op::ConstantOfShape { value } = op {
-        let filled = ReferenceOps.expand(value, &sizes(&given.needed_ints(0)?)?)?;
+        let filled = ReferenceOps.expand(value, &to_sizes(&operands.required_ints(0)?)?)?;
         return Ok(vec![upload(ops, &filled)?]);
     }
     if let Op::Shape { start, end } = op {
-        return Ok(vec![upload(ops, &shape_of(&given.shape(0)?, *start, *end))?]);
+        return Ok(vec![upload(ops, &shape_of(&operands.shape(0)?, *start, *end))?]);
     }
-    let x = given.tensor(0)?;
+    let x = operands.tensor(0)?;
     let shape = ops.shape(&x);
     let rank = shape.len();
-    let one = match op {
+    let output = match op {
         Op::Flatten { axis: at } => {
-            let at = if *at == rank as i64 { rank } else { axis(*at, rank)? };
+            let at = if *at == rank as i64 { rank } else { resolve_axis(*at, rank)? };
             ops.reshape(&x, &[shape[..at].iter().product(), shape[at..].iter().product()])?
         }
-        Op::Reshape { allow_zero } => ops.reshape(&x, &reshaped(&shape, &given.needed_ints(1)?, *allow_zero)?)?,
-        Op::Squeeze { axes: wanted } => squeeze(given, &x, wanted.as_deref())?,
-        Op::Unsqueeze { axes: wanted } => unsqueeze(given, &x, wanted.as_deref())?,
+        Op::Reshape { allow_zero } => {
+            ops.reshape(&x, &resolve_reshape(&shape, &operands.required_ints(1)?, *allow_zero)?)?
+        }
+        Op::Squeeze { axes: wanted } => squeeze(operands, &x, wanted.as_deref())?,
+        Op::Unsqueeze { axes: wanted } => unsqueeze(operands, &x, wanted.as_deref())?,
         Op::Transpose { order } => ops.permute(&x, &permutation(order.as_deref(), rank)?)?,
         Op::Concat { axis: along } => {
-            let parts = (0..given.len()).map(|i| given.tensor(i)).collect::<Result<Vec<_>, _>>()?;
-            ops.concat(&parts, axis(*along, rank)?)?
+            let parts = (0..operands.len()).map(|i| operands.tensor(i)).collect::<Result<Vec<_>, _>>()?;
+            ops.concat(&parts, resolve_axis(*along, rank)?)?
         }
         Op::Split { axis: along, sizes, parts } => {
-            return split(given, &x, axis(*along, rank)?, sizes.as_deref(), *parts);
+            return split(operands, &x, resolve_axis(*along, rank)?, sizes.as_deref(), *parts);
         }
-        Op::Slice { attributes } => slice(given, x, attributes.as_ref())?,
-        Op::Gather { axis: along } => ops.gather(&x, &given.tensor(1)?, axis(*along, rank)?)?,
-        Op::Expand => ops.expand(&x, &broadcast_shape(&shape, &sizes(&given.needed_ints(1)?)?)?)?,
-        Op::Pad { mode, pads, value } => pad(given, &x, *mode, pads.as_deref(), *value)?,
+        Op::Slice { attributes } => slice(operands, x, attributes.as_ref())?,
+        Op::Gather { axis: along } => ops.gather(&x, &operands.tensor(1)?, resolve_axis(*along, rank)?)?,
+        Op::Expand => ops.expand(&x, &broadcast_shape(&shape, &to_sizes(&operands.required_ints(1)?)?)?)?,
+        Op::Pad { mode, pads, value } => pad(operands, &x, *mode, pads.as_deref(), *value)?,
         Op::Cast { to } => ops.cast(&x, *to)?,
-        other => return Err(OpError::lacks(format!("{other:?}"))),
+        other => return Err(OpError::unsupported(format!("{other:?}"))),
     };
-    Ok(vec![one])
+    Ok(vec![output])
 }
 
 fn upload<O: TensorOps>(ops: &O, array: &Array) -> Result<O::Tensor, OpError> {
     ops.upload(&array.to_tensor(array.dtype()))
 }
 
-fn sizes(wanted: &[i64]) -> Result<Vec<usize>, OpError> {
-    let size = |size: &i64| usize::try_from(*size).map_err(|_| OpError::operands(format!("{wanted:?} is no shape")));
+fn to_sizes(wanted: &[i64]) -> Result<Vec<usize>, OpError> {
+    let size = |size: &i64| {
+        usize::try_from(*size).map_err(|_| OpError::invalid_operands(format!("{wanted:?} contains a negative size")))
+    };
     wanted.iter().map(size).collect()
 }
 
-/// From the attribute, else from input 1.
-fn wanted_axes<O: TensorOps>(given: &Operands<O>, attribute: Option<&[i64]>) -> Result<Option<Vec<i64>>, OpError> {
-    attribute.map_or_else(|| given.ints(1), |axes| Ok(Some(axes.to_vec())))
+/// Returns the integers of the attribute, else those of input 1.
+fn ints_or_input<O: TensorOps>(operands: &Operands<O>, attribute: Option<&[i64]>) -> Result<Option<Vec<i64>>, OpError> {
+    attribute.map_or_else(|| operands.ints(1), |axes| Ok(Some(axes.to_vec())))
 }
 
-fn squeeze<O: TensorOps>(given: &Operands<O>, x: &O::Tensor, attribute: Option<&[i64]>) -> Result<O::Tensor, OpError> {
-    let shape = given.ops.shape(x);
-    let dropped = match wanted_axes(given, attribute)? {
-        Some(wanted) => axes(&wanted, shape.len())?,
+fn squeeze<O: TensorOps>(
+    operands: &Operands<O>,
+    x: &O::Tensor,
+    attribute: Option<&[i64]>,
+) -> Result<O::Tensor, OpError> {
+    let shape = operands.ops.shape(x);
+    let dropped = match ints_or_input(operands, attribute)? {
+        Some(wanted) => resolve_axes(&wanted, shape.len())?,
         None => (0..shape.len()).filter(|i| shape[*i] == 1).collect(),
     };
     match dropped.iter().find(|i| shape[**i] != 1) {
-        Some(i) => Err(OpError::operands(format!("dimension {i} of {shape:?} is not 1"))),
-        None => drop_axes(given.ops, x, &dropped),
+        Some(i) => Err(OpError::invalid_operands(format!("dimension {i} of {shape:?} is not of size 1"))),
+        None => drop_axes(operands.ops, x, &dropped),
     }
 }
 
 fn unsqueeze<O: TensorOps>(
-    given: &Operands<O>,
+    operands: &Operands<O>,
     x: &O::Tensor,
     attribute: Option<&[i64]>,
 ) -> Result<O::Tensor, OpError> {
-    let wanted = wanted_axes(given, attribute)?.ok_or_else(|| OpError::operands("`axes` is missing"))?;
-    let mut shape = given.ops.shape(x);
-    for at in axes(&wanted, shape.len() + wanted.len())? {
+    let wanted = ints_or_input(operands, attribute)?.ok_or_else(|| OpError::invalid_operands("`axes` is missing"))?;
+    let mut shape = operands.ops.shape(x);
+    for at in resolve_axes(&wanted, shape.len() + wanted.len())? {
         shape.insert(at, 1);
     }
-    given.ops.reshape(x, &shape)
+    operands.ops.reshape(x, &shape)
 }
 
-/// The order that Transpose asks for; without one the dimensions are reversed.
+/// Returns the permutation of a Transpose. Without an order, the dimensions are reversed.
 fn permutation(order: Option<&[i64]>, rank: usize) -> Result<Vec<usize>, OpError> {
     let Some(order) = order else { return Ok((0..rank).rev().collect()) };
-    let from_front = order.iter().map(|at| axis(*at, rank)).collect::<Result<Vec<_>, _>>()?;
-    let complete = (0..rank).all(|at| from_front.contains(&at)) && from_front.len() == rank;
-    if complete { Ok(from_front) } else { Err(OpError::operands(format!("`perm` {order:?} for {rank} dimensions"))) }
+    let from_front = order.iter().map(|at| resolve_axis(*at, rank)).collect::<Result<Vec<_>, _>>()?;
+    let is_complete = (0..rank).all(|at| from_front.contains(&at)) && from_front.len() == rank;
+    if is_complete {
+        Ok(from_front)
+    } else {
+        Err(OpError::invalid_operands(format!("`perm` {order:?} is not a permutation for rank {rank}")))
+    }
 }
 
 fn split<O: TensorOps>(
-    given: &Operands<O>,
+    operands: &Operands<O>,
     x: &O::Tensor,
     along: usize,
     attribute: Option<&[i64]>,
     parts: usize,
 ) -> Result<Vec<O::Tensor>, OpError> {
-    let size = given.ops.shape(x)[along];
-    let counts = match wanted_axes(given, attribute)? {
-        Some(counts) => sizes(&counts)?,
+    let size = operands.ops.shape(x)[along];
+    let counts = match ints_or_input(operands, attribute)? {
+        Some(counts) => to_sizes(&counts)?,
         None => {
             let each = size.div_ceil(parts.max(1));
             (0..parts).map(|part| each.min(size.saturating_sub(part * each))).collect()
         }
     };
     if counts.iter().sum::<usize>() != size || counts.len() != parts {
-        return Err(OpError::operands(format!("{size} entries do not split into {counts:?} for {parts} outputs")));
+        return Err(OpError::invalid_operands(format!(
+            "size {size} cannot be split into {counts:?} (outputs: {parts})"
+        )));
     }
     let start = |part: usize| counts[..part].iter().sum();
-    (0..parts).map(|part| given.ops.slice(x, along, start(part), counts[part], 1)).collect()
+    (0..parts).map(|part| operands.ops.slice(x, along, start(part), counts[part], 1)).collect()
 }
 
 fn slice<O: TensorOps>(
-    given: &Operands<O>,
+    operands: &Operands<O>,
     x: O::Tensor,
     attributes: Option<&SliceAttributes>,
 ) -> Result<O::Tensor, OpError> {
-    let shape = given.ops.shape(&x);
+    let shape = operands.ops.shape(&x);
     let (starts, ends, wanted, steps) = match attributes {
         Some(SliceAttributes { starts, ends, axes }) => (starts.clone(), ends.clone(), axes.clone(), None),
-        None => (given.needed_ints(1)?, given.needed_ints(2)?, given.ints(3)?, given.ints(4)?),
+        None => (operands.required_ints(1)?, operands.required_ints(2)?, operands.ints(3)?, operands.ints(4)?),
     };
     let along = wanted.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = steps.unwrap_or_else(|| vec![1; starts.len()]);
     if [ends.len(), along.len(), steps.len()] != [starts.len(); 3] {
-        return Err(OpError::operands("`starts`, `ends`, `axes` and `steps` differ in length"));
+        return Err(OpError::invalid_operands("`starts`, `ends`, `axes` and `steps` differ in length"));
     }
     (0..starts.len()).try_fold(x, |x, i| {
-        let at = axis(along[i], shape.len())?;
-        let (start, count) = sliced(starts[i], ends[i], steps[i], shape[at])?;
+        let at = resolve_axis(along[i], shape.len())?;
+        let (start, count) = resolve_slice(starts[i], ends[i], steps[i], shape[at])?;
         if (start, count, steps[i]) == (0, shape[at], 1) {
             return Ok(x);
         }
-        given.ops.slice(&x, at, start, count, steps[i])
+        operands.ops.slice(&x, at, start, count, steps[i])
     })
 }
 
 fn pad<O: TensorOps>(
-    given: &Operands<O>,
+    operands: &Operands<O>,
     x: &O::Tensor,
     kind: Option<PadKind>,
     attribute: Option<&[i64]>,
     value: f64,
 ) -> Result<O::Tensor, OpError> {
-    let rank = given.ops.shape(x).len();
-    let amounts = sizes(&match attribute {
+    let rank = operands.ops.shape(x).len();
+    let amounts = to_sizes(&match attribute {
         Some(pads) => pads.to_vec(),
-        None => given.needed_ints(1)?,
+        None => operands.required_ints(1)?,
     })
-    .map_err(|_| OpError::lacks("negative padding"))?;
-    let along = match given.ints(3)? {
-        Some(wanted) => wanted.iter().map(|wanted| axis(*wanted, rank)).collect::<Result<Vec<_>, _>>()?,
+    .map_err(|_| OpError::unsupported("negative padding"))?;
+    let along = match operands.ints(3)? {
+        Some(wanted) => wanted.iter().map(|wanted| resolve_axis(*wanted, rank)).collect::<Result<Vec<_>, _>>()?,
         None => (0..rank).collect(),
     };
     if amounts.len() != 2 * along.len() {
-        return Err(OpError::operands(format!("{} amounts of padding for {} dimensions", amounts.len(), along.len())));
+        return Err(OpError::invalid_operands(format!(
+            "{} padding amounts for {} axes (two per axis are required)",
+            amounts.len(),
+            along.len()
+        )));
     }
     let mut pads = vec![(0, 0); rank];
     for (i, at) in along.iter().enumerate() {
@@ -168,7 +186,7 @@ fn pad<O: TensorOps>(
     let mode = match kind {
         Some(PadKind::Reflect) => PadMode::Reflect,
         Some(PadKind::Edge) => PadMode::Edge,
-        None => PadMode::Constant(given.number(2)?.unwrap_or(value)),
+        None => PadMode::Constant(operands.number(2)?.unwrap_or(value)),
     };
-    given.ops.pad(x, &pads, mode)
+    operands.ops.pad(x, &pads, mode)
 }

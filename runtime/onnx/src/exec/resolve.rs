@@ -1,24 +1,24 @@
-//! From a node of the graph to an [`Op`]: which operators there are, and how their attributes read.
+//! Converts a node of the graph to an [`Op`]: lists the supported operators and reads their attributes.
 
 use super::attributes::Attributes;
-use super::op::{Heads, Op, PadKind, ReduceDefault, SliceAttributes};
+use super::op::{HeadCounts, Op, PadKind, ReduceDefault, SliceAttributes};
 use super::ops::{Binary, Reduce, Unary};
 use super::reference::Array;
 use super::window::{Padding, Window};
 use super::{ExecError, OpError};
 use crate::{DType, Node, Tensor};
 
-/// The operator of a node in a graph of operator set `opset`.
+/// Returns the operator of a node in a graph of operator set `opset`.
 ///
 /// # Errors
-/// When the operator is unknown, or an attribute has another type than the operator's.
+/// When the operator is not supported, or an attribute has another type than the operator requires.
 pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
     let unknown = |op: String| ExecError::UnknownOperator { node: node.name.clone(), op };
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
         return Err(unknown(format!("{}.{}", node.domain, node.op)));
     }
     let attributes = Attributes(&node.attributes);
-    let families = [arithmetic, windows, reductions, shapes];
+    let families = [resolve_arithmetic, resolve_windows, resolve_reductions, resolve_shapes];
     for family in families {
         let op = family(node, attributes, opset).map_err(|reason| ExecError::Node {
             node: node.name.clone(),
@@ -32,8 +32,8 @@ pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
     Err(unknown(node.op.clone()))
 }
 
-fn arithmetic(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>, OpError> {
-    if let Some(unary) = unary(node, attributes)? {
+fn resolve_arithmetic(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>, OpError> {
+    if let Some(unary) = resolve_unary(node, attributes)? {
         return Ok(Some(Op::Unary(unary)));
     }
     Ok(Some(match node.op.as_str() {
@@ -47,7 +47,7 @@ fn arithmetic(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<
         "Sub" => Op::Binary(Binary::Sub),
         "Mul" => Op::Binary(Binary::Mul),
         "Div" => Op::Binary(Binary::Div),
-        "Mod" if attributes.flag("fmod", false)? => return Err(OpError::lacks("`fmod`")),
+        "Mod" if attributes.flag("fmod", false)? => return Err(OpError::unsupported("`fmod`")),
         "Mod" => Op::Binary(Binary::Mod),
         "Pow" => Op::Binary(Binary::Pow),
         "Min" => Op::Binary(Binary::Min),
@@ -59,7 +59,7 @@ fn arithmetic(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<
         "Or" => Op::Binary(Binary::Or),
         "Where" => Op::Select,
         "MatMul" => Op::MatMul,
-        "Attention" => attention(node, attributes)?,
+        "Attention" => resolve_attention(node, attributes)?,
         "Gemm" => Op::Gemm {
             alpha: attributes.float("alpha", 1.0)?,
             beta: attributes.float("beta", 1.0)?,
@@ -67,14 +67,14 @@ fn arithmetic(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<
             trans_b: attributes.flag("transB", false)?,
         },
         "BatchNormalization" if attributes.flag("training_mode", false)? => {
-            return Err(OpError::lacks("`training_mode`, an executor only infers"));
+            return Err(OpError::unsupported("`training_mode` (the executor only runs inference)"));
         }
         "BatchNormalization" => Op::BatchNormalization { epsilon: attributes.float("epsilon", 1e-5)? },
         _ => return Ok(None),
     }))
 }
 
-fn unary(node: &Node, attributes: Attributes) -> Result<Option<Unary>, OpError> {
+fn resolve_unary(node: &Node, attributes: Attributes) -> Result<Option<Unary>, OpError> {
     Ok(Some(match node.op.as_str() {
         "Relu" => Unary::Relu,
         "Sigmoid" => Unary::Sigmoid,
@@ -104,57 +104,58 @@ fn unary(node: &Node, attributes: Attributes) -> Result<Option<Unary>, OpError> 
     }))
 }
 
-/// Without what lies between calls, and with scores as they are.
-fn attention(node: &Node, attributes: Attributes) -> Result<Op, OpError> {
+/// Resolves ONNX's `Attention`. Keys and values of past calls, and `softcap`, are not supported.
+fn resolve_attention(node: &Node, attributes: Attributes) -> Result<Op, OpError> {
     const KNOWN: [&str; 6] = ["is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap"];
     let present = |names: &[String], from: usize| names.iter().skip(from).any(|name| !name.is_empty());
     if present(&node.inputs, 4) {
-        return Err(OpError::lacks("inputs after `attn_mask`"));
+        return Err(OpError::unsupported("inputs after `attn_mask`"));
     }
     if present(&node.outputs, 1) {
-        return Err(OpError::lacks("outputs after `Y`"));
+        return Err(OpError::unsupported("outputs after `Y`"));
     }
     if attributes.float("softcap", 0.0)? != 0.0 {
-        return Err(OpError::lacks("`softcap`"));
+        return Err(OpError::unsupported("`softcap`"));
     }
     if let Some(name) = attributes.0.keys().find(|name| !KNOWN.contains(&name.as_str())) {
-        return Err(OpError::lacks(format!("`{name}`")));
+        return Err(OpError::unsupported(format!("`{name}`")));
     }
     let count = |name| Ok::<_, OpError>(attributes.counts(name)?.and_then(|count| count.first().copied()));
-    let counts = Heads { of_q: count("q_num_heads")?, of_kv: count("kv_num_heads")? };
+    let counts = HeadCounts { of_q: count("q_num_heads")?, of_kv: count("kv_num_heads")? };
     let scale = if attributes.0.contains_key("scale") { Some(attributes.float("scale", 1.0)?) } else { None };
-    Ok(Op::Heads { counts, scale, causal: attributes.flag("is_causal", false)? })
+    Ok(Op::MultiHeadAttention { counts, scale, causal: attributes.flag("is_causal", false)? })
 }
 
-fn windows(node: &Node, attributes: Attributes, _: i64) -> Result<Option<Op>, OpError> {
+fn resolve_windows(node: &Node, attributes: Attributes, _: i64) -> Result<Option<Op>, OpError> {
     Ok(Some(match node.op.as_str() {
         "Conv" => Op::Conv {
-            window: window(attributes)?,
+            window: resolve_window(attributes)?,
             groups: attributes.counts("group")?.and_then(|group| group.first().copied()).unwrap_or(1),
             residual: false,
             activation: None,
         },
         "MaxPool" if node.outputs.iter().filter(|output| !output.is_empty()).count() > 1 => {
-            return Err(OpError::lacks("the output `Indices`"));
+            return Err(OpError::unsupported("the output `Indices`"));
         }
-        "MaxPool" => Op::MaxPool(window(attributes)?),
-        "AveragePool" => {
-            Op::AveragePool { window: window(attributes)?, include_pad: attributes.flag("count_include_pad", false)? }
-        }
+        "MaxPool" => Op::MaxPool(resolve_window(attributes)?),
+        "AveragePool" => Op::AveragePool {
+            window: resolve_window(attributes)?,
+            include_pad: attributes.flag("count_include_pad", false)?,
+        },
         "GlobalAveragePool" => reduce(Reduce::Mean, None, ReduceDefault::Spatial, true),
         "GlobalMaxPool" => reduce(Reduce::Max, None, ReduceDefault::Spatial, true),
         _ => return Ok(None),
     }))
 }
 
-fn window(attributes: Attributes) -> Result<Window, OpError> {
+fn resolve_window(attributes: Attributes) -> Result<Window, OpError> {
     let explicit = || attributes.sizes("pads").map(|pads| Padding::Explicit(pads.unwrap_or_default()));
     let padding = match attributes.text("auto_pad", "NOTSET")? {
         "NOTSET" => explicit()?,
         "VALID" => Padding::default(),
         "SAME_UPPER" => Padding::Same { lower: false },
         "SAME_LOWER" => Padding::Same { lower: true },
-        other => return Err(OpError::lacks(format!("`auto_pad` `{other}`"))),
+        other => return Err(OpError::unsupported(format!("`auto_pad` `{other}`"))),
     };
     Ok(Window {
         kernel: attributes.counts("kernel_shape")?,
@@ -165,7 +166,7 @@ fn window(attributes: Attributes) -> Result<Window, OpError> {
     })
 }
 
-fn reductions(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>, OpError> {
+fn resolve_reductions(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>, OpError> {
     let reduction = |kind| {
         let none = attributes.flag("noop_with_empty_axes", false)?;
         let default = if none { ReduceDefault::None } else { ReduceDefault::All };
@@ -198,7 +199,7 @@ fn reduce(kind: Reduce, axes: Option<Vec<i64>>, default: ReduceDefault, keep: bo
     Op::Reduce { kind, axes, default, keep }
 }
 
-fn shapes(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>, OpError> {
+fn resolve_shapes(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>, OpError> {
     Ok(Some(match node.op.as_str() {
         "Flatten" => Op::Flatten { axis: attributes.int("axis", 1)? },
         "Reshape" => Op::Reshape { allow_zero: attributes.flag("allowzero", false)? },
@@ -219,7 +220,7 @@ fn shapes(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>,
         "Slice" => Op::Slice { attributes: None },
         "Gather" => Op::Gather { axis: attributes.int("axis", 0)? },
         "Expand" => Op::Expand,
-        "Pad" => pad(attributes)?,
+        "Pad" => resolve_pad(attributes)?,
         "Shape" => Op::Shape { start: attributes.int("start", 0)?, end: attributes.int("end", i64::MAX)? },
         "ConstantOfShape" => {
             let zero = Tensor::scalar(0.0f32);
@@ -230,17 +231,17 @@ fn shapes(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>,
     }))
 }
 
-fn pad(attributes: Attributes) -> Result<Op, OpError> {
+fn resolve_pad(attributes: Attributes) -> Result<Op, OpError> {
     let mode = match attributes.text("mode", "constant")? {
         "constant" => None,
         "reflect" => Some(PadKind::Reflect),
         "edge" => Some(PadKind::Edge),
-        other => return Err(OpError::lacks(format!("`mode` `{other}`"))),
+        other => return Err(OpError::unsupported(format!("`mode` `{other}`"))),
     };
     Ok(Op::Pad { mode, pads: attributes.ints("pads")?, value: attributes.float("value", 0.0)? })
 }
 
-/// The element type behind a number of ONNX's `TensorProto.DataType`.
+/// Returns the element type of a number of ONNX's `TensorProto.DataType`.
 fn element_type(number: i64) -> Result<DType, OpError> {
     Ok(match number {
         1 => DType::F32,
@@ -252,6 +253,6 @@ fn element_type(number: i64) -> Result<DType, OpError> {
         10 => DType::F16,
         11 => DType::F64,
         16 => DType::BF16,
-        other => return Err(OpError::lacks(format!("element type number {other}"))),
+        other => return Err(OpError::unsupported(format!("ONNX element type {other}"))),
     })
 }

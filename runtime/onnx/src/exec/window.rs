@@ -1,31 +1,31 @@
-//! The windows of convolutions and pools: from attributes as written to geometry for one input size.
+//! The windows of convolutions and pools: computes their geometry for one input size from the attributes.
 
 use super::OpError;
 use super::ops::{Conv, Pool};
 
-/// The attributes of a window, in one or two spatial dimensions.
+/// The attributes of a window with one or two spatial dimensions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
-    /// `kernel_shape`, when it is given.
+    /// `kernel_shape`, if given.
     pub kernel: Option<Vec<usize>>,
     /// `strides`, empty for ones.
     pub strides: Vec<usize>,
     /// `dilations`, empty for ones.
     pub dilations: Vec<usize>,
-    /// What is added around the input.
+    /// The padding around the input.
     pub padding: Padding,
-    /// Whether a last window that is not full counts (`ceil_mode`).
+    /// Whether an incomplete last window produces an output (`ceil_mode`).
     pub ceil: bool,
 }
 
-/// What is added around the input.
+/// The padding around the input.
 #[derive(Clone, Debug)]
 pub(super) enum Padding {
-    /// All beginnings, then all ends; empty for none.
+    /// Padding at all beginnings, then at all ends; empty for none.
     Explicit(Vec<usize>),
-    /// As much that the output is input / stride; what is odd goes to the end, or to the beginning.
+    /// Padding with which the output size is input / stride, rounded up.
     Same {
-        /// Whether what is odd goes to the beginning (`SAME_LOWER`).
+        /// Whether an odd entry is added at the beginning (`SAME_LOWER`) instead of the end.
         lower: bool,
     },
 }
@@ -41,10 +41,13 @@ impl Window {
         match &self.padding {
             Padding::Explicit(pads) => {
                 let half = pads.len() / 2;
-                (pads.get(..half).map_or(0, |before| planar(before, axis, 0)), planar(&pads[half..], axis, 0))
+                (
+                    pads.get(..half).map_or(0, |before| value_for_axis(before, axis, 0)),
+                    value_for_axis(&pads[half..], axis, 0),
+                )
             }
             Padding::Same { lower } => {
-                let stride = planar(&self.strides, axis, 1);
+                let stride = value_for_axis(&self.strides, axis, 1);
                 let total = ((input.div_ceil(stride).max(1) - 1) * stride + reach).saturating_sub(input);
                 let less = total / 2;
                 if *lower { (total - less, less) } else { (less, total - less) }
@@ -52,25 +55,25 @@ impl Window {
         }
     }
 
-    /// The geometry of a convolution over planes of this size.
+    /// Returns the geometry of a convolution over planes of this size.
     pub fn conv(&self, input: [usize; 2], kernel: [usize; 2], groups: usize) -> Conv {
-        let dilations = [0, 1].map(|axis| planar(&self.dilations, axis, 1));
-        let pads = [0, 1].map(|axis| self.padding(axis, reach(kernel[axis], dilations[axis]), input[axis]));
-        let strides = [0, 1].map(|axis| planar(&self.strides, axis, 1));
+        let dilations = [0, 1].map(|axis| value_for_axis(&self.dilations, axis, 1));
+        let pads = [0, 1].map(|axis| self.padding(axis, dilated_size(kernel[axis], dilations[axis]), input[axis]));
+        let strides = [0, 1].map(|axis| value_for_axis(&self.strides, axis, 1));
         Conv { strides, before: pads.map(|pad| pad.0), after: pads.map(|pad| pad.1), dilations, groups }
     }
 
-    /// The geometry of a pool over planes of this size.
+    /// Returns the geometry of a pool over planes of this size.
     pub fn pool(&self, input: [usize; 2], include_pad: bool) -> Result<Pool, OpError> {
-        let sizes = self.kernel.as_deref().ok_or_else(|| OpError::operands("`kernel_shape` is missing"))?;
-        let kernel = [0, 1].map(|axis| planar(sizes, axis, 1));
+        let sizes = self.kernel.as_deref().ok_or_else(|| OpError::invalid_operands("`kernel_shape` is missing"))?;
+        let kernel = [0, 1].map(|axis| value_for_axis(sizes, axis, 1));
         let Conv { strides, before, after, dilations, .. } = self.conv(input, kernel, 1);
         let mut output = [0; 2];
         for axis in [0, 1] {
             let padded = input[axis] + before[axis] + after[axis];
-            let free = free(padded, kernel[axis], dilations[axis])?;
+            let free = free_entries(padded, kernel[axis], dilations[axis])?;
             output[axis] = free / strides[axis] + 1;
-            // A window that would begin in the padding at the end is left out, as PyTorch and ONNX do.
+            // A window that would begin in the padding at the end is omitted, as in PyTorch and ONNX.
             let more_fits = output[axis] * strides[axis] < input[axis] + before[axis];
             output[axis] += usize::from(self.ceil && !free.is_multiple_of(strides[axis]) && more_fits);
         }
@@ -79,7 +82,7 @@ impl Window {
 }
 
 impl Conv {
-    /// The size of the result: floor((input + padding - reach) / stride) + 1 in each dimension.
+    /// Returns the size of the result: floor((input + padding - dilated kernel size) / stride) + 1 in each dimension.
     ///
     /// # Errors
     /// When the kernel is larger than the padded input.
@@ -87,30 +90,31 @@ impl Conv {
         let mut output = [0; 2];
         for axis in [0, 1] {
             let padded = input[axis] + self.before[axis] + self.after[axis];
-            output[axis] = free(padded, kernel[axis], self.dilations[axis])? / self.strides[axis] + 1;
+            output[axis] = free_entries(padded, kernel[axis], self.dilations[axis])? / self.strides[axis] + 1;
         }
         Ok(output)
     }
 
-    pub(super) fn mismatch(&self, x: &[usize], weight: &[usize]) -> OpError {
-        OpError::operands(format!("input {x:?} does not fit weight {weight:?} in {} groups", self.groups))
+    pub(super) fn shape_mismatch(&self, x: &[usize], weight: &[usize]) -> OpError {
+        OpError::invalid_operands(format!("input {x:?} does not match weight {weight:?} (groups: {})", self.groups))
     }
 }
 
-/// Entries that a window covers from its first tap to its last.
-fn reach(kernel: usize, dilation: usize) -> usize {
+/// Returns the number of entries that a window spans from its first tap to its last.
+fn dilated_size(kernel: usize, dilation: usize) -> usize {
     kernel.saturating_sub(1) * dilation + 1
 }
 
-fn free(padded: usize, kernel: usize, dilation: usize) -> Result<usize, OpError> {
-    let reach = reach(kernel, dilation);
+fn free_entries(padded: usize, kernel: usize, dilation: usize) -> Result<usize, OpError> {
+    let reach = dilated_size(kernel, dilation);
     padded.checked_sub(reach).ok_or_else(|| {
-        OpError::operands(format!("a window over {reach} entries is larger than the padded input, {padded}"))
+        OpError::invalid_operands(format!("a window of size {reach} is larger than the padded input of size {padded}"))
     })
 }
 
-/// The value for height (0) or width (1); with one spatial dimension that is the width and the height is neutral.
-fn planar(values: &[usize], axis: usize, neutral: usize) -> usize {
+/// Returns the value for height (0) or width (1). With one spatial dimension, its value is that of the width, and the
+/// height has the neutral value.
+fn value_for_axis(values: &[usize], axis: usize, neutral: usize) -> usize {
     (axis + values.len()).checked_sub(2).and_then(|i| values.get(i)).copied().unwrap_or(neutral)
 }
 
@@ -119,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn same_padding_puts_what_is_odd_at_the_named_end() {
+    fn same_padding_adds_the_odd_entry_at_the_specified_end() {
         let mut window = Window { strides: vec![2, 2], padding: Padding::Same { lower: false }, ..Window::default() };
         let conv = window.conv([224, 7], [3, 3], 1);
         assert_eq!((conv.before, conv.after), ([0, 1], [1, 1]));
@@ -129,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn ceil_mode_leaves_out_windows_that_begin_in_the_padding() {
+    fn ceil_mode_omits_windows_that_begin_in_the_padding() {
         let mut window = Window { kernel: Some(vec![2, 2]), strides: vec![2, 2], ceil: true, ..Window::default() };
         assert_eq!(window.pool([5, 4], false).unwrap().output, [3, 2]);
         window.padding = Padding::Explicit(vec![1, 1, 1, 1]);
@@ -140,6 +144,6 @@ mod tests {
     fn a_window_larger_than_the_input_is_refused() {
         let window = Window { kernel: Some(vec![3]), ..Window::default() };
         let error = window.pool([1, 2], false).unwrap_err();
-        assert_eq!(error.to_string(), "a window over 3 entries is larger than the padded input, 2");
+        assert_eq!(error.to_string(), "a window of size 3 is larger than the padded input of size 2");
     }
 }

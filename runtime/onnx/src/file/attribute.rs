@@ -1,6 +1,6 @@
-//! Attributes between the graph and the file.
+//! Converts attributes between the graph and the file.
 //!
-//! Knows no operator.
+//! Knows nothing about operators.
 
 use prost::Message;
 
@@ -8,7 +8,7 @@ use super::initializer;
 use super::proto::{AttributeProto, GraphProto, kind};
 use crate::Attribute;
 
-/// An attribute as it is written.
+/// Converts an attribute to its protobuf message.
 pub(super) fn encode(name: &str, attribute: &Attribute) -> AttributeProto {
     if let Attribute::Encoded(bytes) = attribute {
         return AttributeProto::decode(bytes.as_slice()).unwrap_or_default();
@@ -40,7 +40,7 @@ pub(super) fn encode(name: &str, attribute: &Attribute) -> AttributeProto {
             kind::STRINGS
         }
         Attribute::Tensor(tensor) => {
-            proto.t = Some(initializer::inline("", tensor));
+            proto.t = Some(initializer::encode_tensor("", tensor));
             kind::TENSOR
         }
         Attribute::Encoded(_) => return proto,
@@ -48,10 +48,10 @@ pub(super) fn encode(name: &str, attribute: &Attribute) -> AttributeProto {
     proto
 }
 
-/// An attribute as it was read; what has no value of ours stays encoded.
+/// Converts a protobuf message to an attribute. An attribute of an unsupported kind stays encoded.
 ///
 /// # Errors
-/// What is wrong with a tensor.
+/// When a tensor in it is malformed.
 pub(super) fn decode(proto: &AttributeProto) -> Result<Attribute, String> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
     let attribute = match proto.kind {
@@ -64,7 +64,7 @@ pub(super) fn decode(proto: &AttributeProto) -> Result<Attribute, String> {
             proto.strings.iter().map(|bytes| text(bytes)).collect::<Option<_>>().map(Attribute::Strings)
         }
         Some(kind::TENSOR) => match &proto.t {
-            Some(tensor) => initializer::value(tensor)?.map(Attribute::Tensor),
+            Some(tensor) => initializer::decode_tensor(tensor)?.map(Attribute::Tensor),
             None => None,
         },
         _ => None,
@@ -72,7 +72,8 @@ pub(super) fn decode(proto: &AttributeProto) -> Result<Attribute, String> {
     Ok(attribute.unwrap_or_else(|| Attribute::Encoded(proto.encode_to_vec())))
 }
 
-/// The attributes, still encoded, of the nodes in the subgraphs of an encoded attribute. What cannot be read has none.
+/// Returns those attributes of the nodes in an encoded attribute's subgraphs that contain subgraphs themselves, still
+/// encoded. An attribute that cannot be decoded has none.
 pub(crate) fn subgraphs(attribute: &[u8]) -> Vec<Vec<u8>> {
     let attribute = AttributeProto::decode(attribute).unwrap_or_default();
     let graphs = attribute.g.iter().chain(&attribute.graphs).filter_map(|graph| GraphProto::decode(&graph[..]).ok());

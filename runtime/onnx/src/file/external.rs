@@ -1,6 +1,7 @@
-//! The data files of an ONNX file: where external data may lie, and every file that holds some.
+//! The data files of an ONNX file: finds every file that contains external data, and checks its location.
 //!
-//! Knows no operator. Looks into what [`crate::read_onnx`] carries without interpreting it: engines read that, too.
+//! Knows nothing about operators. Also searches the parts that [`crate::read_onnx`] keeps without interpreting them,
+//! because engines read them.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,27 +12,27 @@ use super::proto::{
 };
 use super::{OnnxError, read};
 
-/// Graphs within attributes of nodes of graphs, at most so deep.
+/// The deepest nesting of graphs in attributes of nodes.
 const DEPTH_MAX: usize = 64;
 
-/// Every data file that an ONNX file names, for weights of its graph, of graphs within, and of local functions; each
-/// once, in the order of the file. Looks at none of them.
+/// Returns every data file that an ONNX file references for weights of its graph, of subgraphs and of local functions,
+/// each once, in the order of the file. Does not access the data files.
 ///
 /// # Errors
-/// When the file is missing or no ONNX model, or names a data file that is not in its folder or below.
+/// When the file is missing or not an ONNX model, or references a data file outside its own folder.
 pub fn data_files(path: &Path) -> Result<Vec<PathBuf>, OnnxError> {
     let malformed = |reason: String| OnnxError::Malformed { path: path.to_owned(), reason };
     let (_, model) = read::decode(path)?;
-    let mut found = Found { locations: Vec::new() };
-    found.model(&model).map_err(malformed)?;
+    let mut collector = DataFileCollector { locations: Vec::new() };
+    collector.model(&model).map_err(malformed)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    Ok(found.locations.into_iter().map(|location| folder.join(location)).collect())
+    Ok(collector.locations.into_iter().map(|location| folder.join(location)).collect())
 }
 
-/// The location that a tensor's external data names; `None` for a tensor without external data.
+/// Returns the location of a tensor's external data; `None` for a tensor without external data.
 ///
 /// # Errors
-/// When it names none, or one that is not in the folder of the ONNX file or below.
+/// When the location is missing, or outside the folder of the ONNX file.
 pub(super) fn location(tensor: &TensorProto) -> Result<Option<&str>, String> {
     if tensor.data_location != Some(EXTERNAL) {
         return Ok(None);
@@ -40,14 +41,19 @@ pub(super) fn location(tensor: &TensorProto) -> Result<Option<&str>, String> {
     let location = entry.and_then(|entry| entry.value.as_deref()).ok_or("external data without a location")?;
     let mut parts = Path::new(location).components();
     let inside = parts.all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    if inside { Ok(Some(location)) } else { Err(format!("its data file `{location}` is not beside the ONNX file")) }
+    if inside {
+        Ok(Some(location))
+    } else {
+        Err(format!("its data file `{location}` is outside the folder of the ONNX file"))
+    }
 }
 
-struct Found {
+/// Collects the locations of external data in a model.
+struct DataFileCollector {
     locations: Vec<String>,
 }
 
-impl Found {
+impl DataFileCollector {
     fn model(&mut self, model: &ModelProto) -> Result<(), String> {
         model.graph.iter().try_for_each(|graph| self.graph(graph, 0))?;
         for encoded in &model.functions {
@@ -109,8 +115,8 @@ mod tests {
         NodeProto { attribute: vec![attribute], ..NodeProto::default() }
     }
 
-    /// The data files of a model of this graph, by their names.
-    fn found(graph: GraphProto, functions: Vec<Vec<u8>>) -> Result<Vec<String>, String> {
+    /// Returns the names of the data files of a model with this graph.
+    fn data_file_names(graph: GraphProto, functions: Vec<Vec<u8>>) -> Result<Vec<String>, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.onnx");
         let model = ModelProto { graph: Some(graph), functions, ..ModelProto::default() };
@@ -120,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn data_files_are_found_wherever_a_tensor_can_be_and_each_once() {
+    fn each_data_file_is_found_once_wherever_a_tensor_can_be() {
         let inner = GraphProto { initializer: vec![tensor("b")], ..GraphProto::default() };
         let branch = AttributeProto { g: Some(inner.encode_to_vec()), ..AttributeProto::default() };
         let constant = AttributeProto { t: Some(tensor("c")), ..AttributeProto::default() };
@@ -134,24 +140,25 @@ mod tests {
             ..GraphProto::default()
         };
         let function = FunctionProto { node: vec![node(function)] };
-        assert_eq!(found(graph, vec![function.encode_to_vec()]).unwrap(), ["a", "b", "c", "d", "e", "f/g"]);
+        assert_eq!(data_file_names(graph, vec![function.encode_to_vec()]).unwrap(), ["a", "b", "c", "d", "e", "f/g"]);
     }
 
     #[test]
-    fn a_data_file_elsewhere_is_refused_in_a_graph_within_too() {
+    fn a_data_file_of_a_subgraph_outside_the_folder_is_refused() {
         let inner = GraphProto { initializer: vec![tensor("../w")], ..GraphProto::default() };
         let branch = AttributeProto { g: Some(inner.encode_to_vec()), ..AttributeProto::default() };
-        let error = found(GraphProto { node: vec![node(branch)], ..GraphProto::default() }, Vec::new()).unwrap_err();
-        assert!(error.ends_with("its data file `../w` is not beside the ONNX file"), "{error}");
+        let error =
+            data_file_names(GraphProto { node: vec![node(branch)], ..GraphProto::default() }, Vec::new()).unwrap_err();
+        assert!(error.ends_with("its data file `../w` is outside the folder of the ONNX file"), "{error}");
     }
 
     #[test]
-    fn graphs_that_are_nested_without_end_are_refused() {
+    fn graphs_that_are_nested_too_deeply_are_refused() {
         let mut graph = GraphProto::default();
         for _ in 0..100 {
             let attribute = AttributeProto { g: Some(graph.encode_to_vec()), ..AttributeProto::default() };
             graph = GraphProto { node: vec![node(attribute)], ..GraphProto::default() };
         }
-        assert!(found(graph, Vec::new()).unwrap_err().ends_with("graphs are nested more than 64 deep"));
+        assert!(data_file_names(graph, Vec::new()).unwrap_err().ends_with("graphs are nested more than 64 deep"));
     }
 }

@@ -1,48 +1,51 @@
-//! Tensors between the graph and the file: raw bytes, typed fields, external data.
+//! Converts tensors between the graph and the file: raw bytes, typed fields, external data.
 //!
-//! Knows no operator.
+//! Knows nothing about operators.
 
 use half::{bf16, f16};
 
 use super::proto::TensorProto;
-use super::{code_of, dtype_of};
+use super::{dtype_from_onnx, onnx_code};
 use crate::{DType, Tensor, TensorError, byte_count};
 
-/// A tensor with its bytes in it.
-pub(super) fn inline(name: &str, tensor: &Tensor) -> TensorProto {
-    TensorProto { raw_data: Some(tensor.bytes().to_vec().into()), ..header(name, tensor.shape(), tensor.dtype()) }
+/// Returns the message of a tensor, including its bytes.
+pub(super) fn encode_tensor(name: &str, tensor: &Tensor) -> TensorProto {
+    TensorProto {
+        raw_data: Some(tensor.bytes().to_vec().into()),
+        ..encode_header(name, tensor.shape(), tensor.dtype())
+    }
 }
 
-/// Name, shape and type, without the elements.
-pub(super) fn header(name: &str, shape: &[usize], dtype: DType) -> TensorProto {
+/// Returns the message of a tensor with name, shape and type, but without elements.
+pub(super) fn encode_header(name: &str, shape: &[usize], dtype: DType) -> TensorProto {
     TensorProto {
         dims: shape.iter().map(|size| *size as i64).collect(),
-        data_type: Some(code_of(dtype)),
+        data_type: Some(onnx_code(dtype)),
         name: (!name.is_empty()).then(|| name.to_owned()),
         ..TensorProto::default()
     }
 }
 
-/// Shape and type of a tensor that was read; `None` for an element type that this crate does not know.
+/// Returns the shape and type of a tensor message; `None` for an element type that this crate does not support.
 ///
 /// # Errors
-/// When a size is negative or the whole is too large.
-pub(super) fn shape(proto: &TensorProto) -> Result<Option<(Vec<usize>, DType)>, String> {
+/// When a size is negative or the tensor is too large.
+pub(super) fn decode_shape(proto: &TensorProto) -> Result<Option<(Vec<usize>, DType)>, String> {
     let shape: Result<Vec<usize>, _> = proto.dims.iter().map(|size| usize::try_from(*size)).collect();
     let shape = shape.map_err(|_| format!("a size in {:?} is negative", proto.dims))?;
-    let Some(dtype) = dtype_of(i64::from(proto.data_type.unwrap_or(0))) else { return Ok(None) };
+    let Some(dtype) = dtype_from_onnx(i64::from(proto.data_type.unwrap_or(0))) else { return Ok(None) };
     match byte_count(&shape, dtype) {
         Some(_) => Ok(Some((shape, dtype))),
         None => Err(TensorError::TooLarge.to_string()),
     }
 }
 
-/// The elements of a tensor that was read; `None` for an element type that this crate does not know.
+/// Returns the tensor of a tensor message; `None` for an element type that this crate does not support.
 ///
 /// # Errors
-/// When the elements are not as many as the shape says.
-pub(super) fn value(proto: &TensorProto) -> Result<Option<Tensor>, String> {
-    let Some((shape, dtype)) = shape(proto)? else { return Ok(None) };
+/// When the number of elements does not match the shape.
+pub(super) fn decode_tensor(proto: &TensorProto) -> Result<Option<Tensor>, String> {
+    let Some((shape, dtype)) = decode_shape(proto)? else { return Ok(None) };
     let tensor = match &proto.raw_data {
         Some(bytes) => from_bytes(shape, dtype, bytes),
         None => from_fields(shape, dtype, proto),
@@ -52,13 +55,14 @@ pub(super) fn value(proto: &TensorProto) -> Result<Option<Tensor>, String> {
 
 fn from_bytes(shape: Vec<usize>, dtype: DType, bytes: &[u8]) -> Result<Tensor, TensorError> {
     match dtype {
-        // Any byte but 0 is true; ours are 0 and 1.
+        // Any byte except 0 is true; in a `Tensor`, true is 1.
         DType::Bool => bools(shape, bytes.iter().map(|byte| *byte != 0)),
         _ => Tensor::from_bytes(shape, dtype, bytes),
     }
 }
 
-/// Elements in the typed fields; narrow types share `int32_data`, the 16-bit floats as their bits.
+/// Reads the elements from the typed fields. Narrow types share `int32_data`, which contains 16-bit floats as their
+/// bits.
 fn from_fields(shape: Vec<usize>, dtype: DType, proto: &TensorProto) -> Result<Tensor, TensorError> {
     let narrow = &proto.int32_data;
     match dtype {

@@ -1,6 +1,6 @@
 //! ONNX files: written atomically, read without copying the weights.
 //!
-//! Knows no operator.
+//! Knows nothing about operators.
 
 mod attribute;
 mod external;
@@ -19,10 +19,10 @@ pub use external::data_files;
 pub use read::read_onnx;
 pub use write::{WriteOptions, write_onnx, write_onnx_with};
 
-/// The key in a model's metadata under which a file says what its weights are, and the value for random ones.
-pub(crate) const WEIGHTS: (&str, &str) = ("flagperf.weights", "random");
+/// The key and the value of the metadata entry that declares a file's weights random.
+pub(crate) const RANDOM_WEIGHTS_ENTRY: (&str, &str) = ("flagperf.weights", "random");
 
-/// An ONNX file that could not be written or read.
+/// Why an ONNX file could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum OnnxError {
     /// The file cannot be opened.
@@ -33,7 +33,7 @@ pub enum OnnxError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file is not a whole ONNX model.
+    /// The file is not a complete ONNX model.
     #[error("`{path}` is not a complete ONNX model: {reason}", path = path.display())]
     Malformed {
         /// The file.
@@ -41,16 +41,16 @@ pub enum OnnxError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The file uses something that this crate cannot represent.
+    /// The file contains something that this crate cannot represent.
     #[error("`{path}` has {what}, which is not supported", path = path.display())]
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// What it uses.
+        /// The unsupported content.
         what: String,
     },
-    /// A weight lies in a data file that is not there.
-    #[error("`{path}` keeps weight `{weight}` in `{data}`: {source}", path = path.display(), data = data.display())]
+    /// The data file that contains a weight cannot be opened.
+    #[error("cannot open the data file `{data}` of weight `{weight}` in `{path}`: {source}", path = path.display(), data = data.display())]
     ExternalData {
         /// The ONNX file.
         path: PathBuf,
@@ -58,10 +58,10 @@ pub enum OnnxError {
         data: PathBuf,
         /// The weight.
         weight: String,
-        /// Why it cannot be opened.
+        /// Why the data file cannot be opened.
         source: std::io::Error,
     },
-    /// The file cannot be written; what was there before is untouched.
+    /// The file cannot be written. An existing file is left unchanged.
     #[error("cannot write the ONNX file `{path}`: {source}", path = path.display())]
     Write {
         /// The file.
@@ -69,8 +69,8 @@ pub enum OnnxError {
         /// Why.
         source: std::io::Error,
     },
-    /// The graph's weights lie in the file that would be replaced.
-    #[error("cannot write `{path}`: the graph's weights lie in that very file (write to another name)", path = path.display())]
+    /// The file that would be replaced contains weights of the graph.
+    #[error("cannot write `{path}`: the graph reads its weights from this file (choose another name)", path = path.display())]
     Overwrite {
         /// The file.
         path: PathBuf,
@@ -85,8 +85,8 @@ pub enum OnnxError {
     },
 }
 
-/// ONNX's number for an element type (`TensorProto.DataType`).
-pub(crate) fn code_of(dtype: DType) -> i32 {
+/// Returns ONNX's number for an element type (`TensorProto.DataType`).
+pub(crate) fn onnx_code(dtype: DType) -> i32 {
     match dtype {
         DType::F32 => 1,
         DType::U8 => 2,
@@ -100,7 +100,7 @@ pub(crate) fn code_of(dtype: DType) -> i32 {
     }
 }
 
-/// The element type that ONNX's number stands for.
-pub(crate) fn dtype_of(code: i64) -> Option<DType> {
-    DType::ALL.into_iter().find(|dtype| i64::from(code_of(*dtype)) == code)
+/// Returns the element type of a number of ONNX's `TensorProto.DataType`; `None` when this crate does not support it.
+pub(crate) fn dtype_from_onnx(code: i64) -> Option<DType> {
+    DType::ALL.into_iter().find(|dtype| i64::from(onnx_code(*dtype)) == code)
 }

@@ -1,7 +1,7 @@
-//! The messages of `onnx.proto` as far as they are used, with its field numbers.
+//! The messages of `onnx.proto` with its field numbers, as far as they are used.
 //!
-//! Large byte fields are slices of the file's memory. Scalars that the reference checker wants to see even when they
-//! are zero are optional; lists of numbers are written unpacked, as proto2 does, because some readers know no other way.
+//! Large byte fields are slices of the file's memory. Scalars that the reference checker requires even when they are
+//! zero are optional. Lists of numbers are written unpacked, as in proto2, because some readers accept nothing else.
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -50,11 +50,11 @@ pub(super) struct GraphProto {
     pub(super) sparse_initializer: Vec<Bytes>,
 }
 
-/// The field of [`GraphProto`] that holds initializers, written one by one.
+/// The field of [`GraphProto`] that contains initializers. They are written one by one.
 pub(super) const INITIALIZER: u32 = 5;
-/// The field of [`ModelProto`] that holds the graph.
+/// The field of [`ModelProto`] that contains the graph.
 pub(super) const GRAPH: u32 = 7;
-/// The field of [`TensorProto`] that holds the elements.
+/// The field of [`TensorProto`] that contains the elements.
 pub(super) const RAW_DATA: u32 = 9;
 
 #[derive(Clone, PartialEq, Message)]
@@ -123,14 +123,14 @@ pub(super) mod kind {
     pub(in crate::file) const STRINGS: i32 = 8;
 }
 
-/// The part that can hold tensors.
+/// Only the part that can contain tensors.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct FunctionProto {
     #[prost(message, repeated, tag = "7")]
     pub(super) node: Vec<NodeProto>,
 }
 
-/// The part that can hold tensors.
+/// Only the part that can contain tensors.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct SparseTensorProto {
     #[prost(message, optional, tag = "1")]

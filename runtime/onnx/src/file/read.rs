@@ -1,6 +1,6 @@
-//! Reads an ONNX file: the graph at once, the weights' bytes only when somebody asks for them.
+//! Reads an ONNX file: the graph at once, the weights' bytes only when they are requested.
 //!
-//! Knows no operator but those whose inputs tell a weight's role.
+//! Knows no operators except those whose inputs determine a weight's role.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -10,66 +10,70 @@ use prost::Message;
 use prost::bytes::Bytes;
 
 use super::proto::{EXTERNAL, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto};
-use super::{OnnxError, WEIGHTS, attribute, dtype_of, external, initializer};
+use super::{OnnxError, RANDOM_WEIGHTS_ENTRY, attribute, dtype_from_onnx, external, initializer};
 use crate::weights::MappedFile;
-use crate::{Dim, Graph, Node, Role, Source, TensorSpec, ValueInfo, Weight, byte_count, open_regular};
+use crate::{Dim, Graph, Node, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource, byte_count, open_regular};
 
-/// A protobuf message cannot be longer: weights beyond that lie in data files.
+/// The longest protobuf message. Larger models store their weights in data files.
 const BYTES_MAX: u64 = (1 << 31) - 1;
-/// Initializers of at most so many bytes are kept as values: shapes, axes, limits.
+/// The most bytes of an initializer that is kept as a value: a shape, an axis or a bound.
 const MAX_VALUE_BYTES: usize = 1024;
 
-/// Reads a graph. Weights stay in the file (or its data files) until they are asked for; operators that this crate does
-/// not know are kept as they are.
+/// Reads a graph. Weights stay in the file (or its data files) until they are requested. Operators unknown to this
+/// crate are kept as they are.
 ///
 /// # Errors
-/// When the file is missing, cut off or no ONNX model, a data file is missing or too short, or an element type is not
-/// supported.
+/// When the file is missing, truncated or not an ONNX model, a data file is missing or too short, or an element type is
+/// not supported.
 pub fn read_onnx(path: &Path) -> Result<Graph, OnnxError> {
     let (file, model) = decode(path)?;
-    let reading = Reading { path, start: file.bytes().as_ptr() as usize };
-    let proto = model.graph.as_ref().ok_or_else(|| reading.malformed("it has no graph"))?;
+    let reader = ModelReader { path, start: file.bytes().as_ptr() as usize };
+    let proto = model.graph.as_ref().ok_or_else(|| reader.malformed("it has no graph"))?;
     if !proto.sparse_initializer.is_empty() {
-        return Err(reading.unsupported("sparse weights"));
+        return Err(reader.unsupported("sparse weights"));
     }
-    let standard = |domain: &Option<String>| matches!(domain.as_deref(), None | Some("" | "ai.onnx"));
-    let (own, others): (Vec<_>, Vec<_>) = model.opset_import.iter().partition(|set| standard(&set.domain));
-    let opset = own.first().and_then(|set| set.version);
+    let is_standard = |domain: &Option<String>| matches!(domain.as_deref(), None | Some("" | "ai.onnx"));
+    let (standard, others): (Vec<_>, Vec<_>) = model.opset_import.iter().partition(|set| is_standard(&set.domain));
+    let opset = standard.first().and_then(|set| set.version);
     let domain = |set: &&super::proto::OperatorSetIdProto| {
         (set.domain.clone().unwrap_or_default(), set.version.unwrap_or_default())
     };
     let graph = Graph {
-        opset: opset.ok_or_else(|| reading.malformed("it names no version of the standard operators"))?,
+        opset: opset.ok_or_else(|| reader.malformed("it does not specify the version of the standard operator set"))?,
         domains: others.iter().map(domain).collect(),
         functions: model.functions.clone(),
-        noted_random: model.metadata_props.iter().any(is_random_note),
-        ..reading.graph(proto)?
+        declares_random_weights: model.metadata_props.iter().any(is_random_note),
+        ..reader.graph(proto)?
     };
-    reading.with_output_shapes(graph, proto)
+    reader.with_output_shapes(graph, proto)
 }
 
-/// A mapped ONNX file, and its message.
+/// Maps an ONNX file and decodes its message.
 pub(super) fn decode(path: &Path) -> Result<(MappedFile, ModelProto), OnnxError> {
     let file = MappedFile::open(path).map_err(|source| OnnxError::Open { path: path.to_owned(), source })?;
     let malformed = |reason: String| OnnxError::Malformed { path: path.to_owned(), reason };
     if file.bytes().len() as u64 > BYTES_MAX {
-        return Err(malformed(format!("it has {} bytes, more than a protobuf message can have", file.bytes().len())));
+        return Err(malformed(format!(
+            "it has {} bytes (a protobuf message has at most {BYTES_MAX})",
+            file.bytes().len()
+        )));
     }
     let model = ModelProto::decode(Bytes::from_owner(file.clone())).map_err(|error| malformed(error.to_string()))?;
     Ok((file, model))
 }
 
 fn is_random_note(entry: &StringStringEntryProto) -> bool {
-    entry.key.as_deref().zip(entry.value.as_deref()) == Some(WEIGHTS)
+    entry.key.as_deref().zip(entry.value.as_deref()) == Some(RANDOM_WEIGHTS_ENTRY)
 }
 
-struct Reading<'a> {
+/// Converts the messages of one file to a graph.
+struct ModelReader<'a> {
     path: &'a Path,
-    /// Address of the file's first byte, to tell where in it a weight lies.
+    /// Address of the file's first byte, from which the offset of a weight is computed.
     start: usize,
 }
 
-impl Reading<'_> {
+impl ModelReader<'_> {
     fn malformed(&self, reason: impl Into<String>) -> OnnxError {
         OnnxError::Malformed { path: self.path.to_owned(), reason: reason.into() }
     }
@@ -80,22 +84,22 @@ impl Reading<'_> {
 
     fn graph(&self, proto: &GraphProto) -> Result<Graph, OnnxError> {
         let nodes = self.nodes(&proto.node)?;
-        let roles = Roles::of(&nodes);
+        let role_guesser = RoleGuesser::from_nodes(&nodes);
         let mut weights = IndexMap::new();
         for tensor in &proto.initializer {
             let name = tensor.name.clone().unwrap_or_default();
-            if weights.insert(name.clone(), self.weight(tensor, &roles)?).is_some() {
-                return Err(self.malformed(format!("two weights are called `{name}`")));
+            if weights.insert(name.clone(), self.weight(tensor, &role_guesser)?).is_some() {
+                return Err(self.malformed(format!("two weights have the name `{name}`")));
             }
         }
         let mut inputs = Vec::new();
-        // Up to version 3 of the format, weights are among the inputs.
+        // Up to version 3 of the format, the inputs include the weights.
         for info in proto.input.iter().filter(|info| !weights.contains_key(info.name.as_deref().unwrap_or_default())) {
             let name = info.name.clone().unwrap_or_default();
             let no_shape = || self.unsupported(format!("an input `{name}` of unknown shape or element type"));
-            inputs.push(ValueInfo { spec: spec(info).ok_or_else(no_shape)?, name: name.clone() });
+            inputs.push(ValueInfo { spec: declared_spec(info).ok_or_else(no_shape)?, name: name.clone() });
         }
-        let named = |info: &ValueInfoProto| Some((info.name.clone()?, spec(info)?));
+        let named = |info: &ValueInfoProto| Some((info.name.clone()?, declared_spec(info)?));
         let values = proto.value_info.iter().chain(&proto.output).filter_map(named);
         let values = values.filter(|(name, _)| !weights.contains_key(name)).collect();
         let name = proto.name.clone().unwrap_or_default();
@@ -125,30 +129,30 @@ impl Reading<'_> {
         protos.iter().enumerate().map(node).collect()
     }
 
-    fn weight(&self, proto: &TensorProto, roles: &Roles) -> Result<Weight, OnnxError> {
+    fn weight(&self, proto: &TensorProto, role_guesser: &RoleGuesser) -> Result<Weight, OnnxError> {
         let name = proto.name.clone().unwrap_or_default();
         let wrong = |reason: String| self.malformed(format!("weight `{name}`: {reason}"));
-        let Some((shape, dtype)) = initializer::shape(proto).map_err(wrong)? else {
+        let Some((shape, dtype)) = initializer::decode_shape(proto).map_err(wrong)? else {
             let code = proto.data_type.unwrap_or(0);
             return Err(self.unsupported(format!("a weight `{name}` of ONNX element type {code}")));
         };
         let bytes = byte_count(&shape, dtype).unwrap_or(usize::MAX);
         let source = match &proto.raw_data {
             _ if proto.data_location == Some(EXTERNAL) => self.external(&name, proto, dtype, bytes)?,
-            Some(raw) if raw.len() == bytes && bytes > MAX_VALUE_BYTES => Source::External {
+            Some(raw) if raw.len() == bytes && bytes > MAX_VALUE_BYTES => WeightSource::External {
                 path: self.path.to_owned(),
                 offset: (raw.as_ptr() as usize - self.start) as u64,
                 length: raw.len() as u64,
                 dtype,
             },
-            _ => match initializer::value(proto).map_err(wrong)? {
-                Some(tensor) => Source::Value(tensor),
+            _ => match initializer::decode_tensor(proto).map_err(wrong)? {
+                Some(tensor) => WeightSource::Value(tensor),
                 None => return Err(self.malformed(format!("weight `{name}` has no elements"))),
             },
         };
         let spec = TensorSpec::new(shape, dtype);
-        let noted = Role::ALL.into_iter().find(|role| proto.doc_string.as_deref() == Some(role.name()));
-        Ok(Weight { role: noted.unwrap_or_else(|| roles.guess(&name, &spec)), spec, source })
+        let noted = WeightRole::ALL.into_iter().find(|role| proto.doc_string.as_deref() == Some(role.name()));
+        Ok(Weight { role: noted.unwrap_or_else(|| role_guesser.guess(&name, &spec)), spec, source })
     }
 
     fn external(
@@ -157,12 +161,14 @@ impl Reading<'_> {
         proto: &TensorProto,
         dtype: crate::DType,
         bytes: usize,
-    ) -> Result<Source, OnnxError> {
+    ) -> Result<WeightSource, OnnxError> {
         let entries: HashMap<&str, &str> =
             proto.external_data.iter().filter_map(|e| Some((e.key.as_deref()?, e.value.as_deref()?))).collect();
         let wrong = |reason: &str| self.malformed(format!("weight `{name}`: {reason}"));
         let number = |key: &str, default: u64| match entries.get(key) {
-            Some(text) => text.parse::<u64>().map_err(|_| wrong(&format!("`{key}` is `{text}`"))),
+            Some(text) => {
+                text.parse::<u64>().map_err(|_| wrong(&format!("the {key} `{text}` of its data is not a number")))
+            }
             None => Ok(default),
         };
         let location = external::location(proto).map_err(|reason| wrong(&reason))?.unwrap_or_default();
@@ -177,58 +183,59 @@ impl Reading<'_> {
         let size = open_regular(&path).and_then(|file| file.metadata()).map_err(missing)?.len();
         if length != bytes as u64 || offset.checked_add(length).is_none_or(|end| end > size) {
             return Err(wrong(&format!(
-                "it needs {bytes} bytes; {length} from byte {offset} of `{location}` are named, which has {size}"
+                "it needs {bytes} bytes, its data is {length} bytes from byte {offset} of `{location}` ({size} bytes)"
             )));
         }
-        Ok(Source::External { path, offset, length, dtype })
+        Ok(WeightSource::External { path, offset, length, dtype })
     }
 
-    /// Adds the outputs; a shape that the file does not give is inferred.
+    /// Adds the outputs. Shapes that the file omits are inferred.
     fn with_output_shapes(&self, mut graph: Graph, proto: &GraphProto) -> Result<Graph, OnnxError> {
-        if proto.output.iter().any(|info| spec(info).is_none()) {
-            crate::infer(&mut graph);
+        if proto.output.iter().any(|info| declared_spec(info).is_none()) {
+            crate::infer_shapes(&mut graph);
         }
         for info in &proto.output {
             let name = info.name.clone().unwrap_or_default();
             let unknown = || self.unsupported(format!("an output `{name}` of unknown shape or element type"));
-            let spec = spec(info).or_else(|| graph.values.get(&name).cloned()).ok_or_else(unknown)?;
+            let spec = declared_spec(info).or_else(|| graph.values.get(&name).cloned()).ok_or_else(unknown)?;
             graph.outputs.push(ValueInfo { name: name.clone(), spec });
         }
         Ok(graph)
     }
 }
 
-/// What weights are to the nodes that read them, for files that do not say it.
-struct Roles {
+/// Guesses the roles of weights from the nodes that read them, for files that do not store roles.
+struct RoleGuesser {
     buffers: HashSet<String>,
 }
 
-impl Roles {
-    fn of(nodes: &[Node]) -> Self {
+impl RoleGuesser {
+    fn from_nodes(nodes: &[Node]) -> Self {
         let statistics = nodes
             .iter()
             .filter(|node| node.op == "BatchNormalization")
             .flat_map(|node| &node.inputs[3.min(node.inputs.len())..]);
-        Roles { buffers: statistics.cloned().collect() }
+        RoleGuesser { buffers: statistics.cloned().collect() }
     }
 
-    /// Running statistics are buffers, numbers with dimensions are learned, the rest belongs to the graph.
-    fn guess(&self, name: &str, spec: &TensorSpec) -> Role {
+    /// Returns the role of a weight: running statistics are buffers, floating-point tensors with dimensions are
+    /// parameters, all others are constants.
+    fn guess(&self, name: &str, spec: &TensorSpec) -> WeightRole {
         match () {
-            () if self.buffers.contains(name) => Role::Buffer,
-            () if spec.dtype.is_float() && !spec.dims.is_empty() => Role::Parameter,
-            () => Role::Constant,
+            () if self.buffers.contains(name) => WeightRole::Buffer,
+            () if spec.dtype.is_float() && !spec.dims.is_empty() => WeightRole::Parameter,
+            () => WeightRole::Constant,
         }
     }
 }
 
-/// The specification of a value, when the file gives type and shape.
-fn spec(info: &ValueInfoProto) -> Option<TensorSpec> {
+/// Returns the specification of a value, if the file declares both type and shape.
+fn declared_spec(info: &ValueInfoProto) -> Option<TensorSpec> {
     let tensor = info.r#type.as_ref()?.tensor_type.as_ref()?;
-    let dtype = dtype_of(i64::from(tensor.elem_type?))?;
+    let dtype = dtype_from_onnx(i64::from(tensor.elem_type?))?;
     let dim = |proto: &super::proto::DimensionProto| match (proto.dim_value, &proto.dim_param) {
         (Some(size), _) => usize::try_from(size).map_or(Dim::Unknown, Dim::Fixed),
-        // Names that are expressions (`s0 + 1`) say nothing to others.
+        // Names that are expressions (`s0 + 1`) mean nothing outside the program that wrote them.
         (None, Some(name)) => name.parse().ok().filter(|dim| matches!(dim, Dim::Named(_))).unwrap_or(Dim::Unknown),
         (None, None) => Dim::Unknown,
     };
@@ -256,7 +263,7 @@ mod tests {
         NodeProto { op_type: Some(op.to_owned()), input, output: vec![output.to_owned()], ..NodeProto::default() }
     }
 
-    /// Writes a model of these parts, and reads it.
+    /// Writes a model with this graph, and reads it.
     fn read(graph: GraphProto) -> (tempfile::TempDir, Result<Graph, OnnxError>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.onnx");
@@ -269,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn typed_fields_hold_every_type() {
+    fn typed_fields_are_read_for_every_element_type() {
         let initializer = vec![
             TensorProto { float_data: vec![0.5, -2.0], ..tensor("f32", 1, &[2]) },
             TensorProto { int32_data: vec![255, 7], ..tensor("u8", 2, &[2]) },
@@ -289,7 +296,7 @@ mod tests {
         assert_eq!((values("bool"), values("f16"), values("bf16")), (vec![0.0, 1.0], vec![1.0], vec![1.0]));
         assert_eq!(values("f64"), [1e300]);
         let roles = ["f32", "f64", "i64"].map(|name| graph.weights[name].role);
-        assert_eq!(roles, [Role::Parameter, Role::Constant, Role::Constant]);
+        assert_eq!(roles, [WeightRole::Parameter, WeightRole::Constant, WeightRole::Constant]);
     }
 
     #[test]
@@ -297,14 +304,14 @@ mod tests {
         let few = TensorProto { float_data: vec![0.5], ..tensor("w", 1, &[2]) };
         let (_folder, graph) = read(GraphProto { initializer: vec![few], ..GraphProto::default() });
         let error = graph.unwrap_err().to_string();
-        assert!(error.ends_with("weight `w`: a tensor `2,f32` needs 8 bytes, there are 4"), "{error}");
+        assert!(error.ends_with("weight `w`: a tensor `2,f32` needs 8 bytes, but 4 are available"), "{error}");
         let (_folder, graph) = read(GraphProto { initializer: vec![tensor("w", 13, &[2])], ..GraphProto::default() });
         let error = graph.unwrap_err().to_string();
         assert!(error.ends_with("has a weight `w` of ONNX element type 13, which is not supported"), "{error}");
     }
 
     #[test]
-    fn unknown_operators_stay_and_declared_values_count() {
+    fn unknown_operators_and_the_declared_specs_of_their_outputs_are_kept() {
         let mut custom = node("Custom", &["x"], "a");
         custom.domain = Some("com.example".to_owned());
         let mut branch = node("If", &["c"], "b");
@@ -317,7 +324,7 @@ mod tests {
         branch.attribute.push(then);
         let graph = GraphProto {
             node: vec![custom, branch, node("Relu", &["a"], "r"), node("Add", &["r", "b"], "y")],
-            // Old files list weights among the inputs.
+            // In old files, the inputs include the weights.
             initializer: vec![TensorProto { int32_data: vec![1], ..tensor("c", 9, &[]) }],
             input: vec![info("x", "N,4,f32"), info("c", "bool")],
             output: vec![info("y", "N,4,f32")],
@@ -327,7 +334,7 @@ mod tests {
         let (folder, graph) = read(graph);
         let mut graph = graph.unwrap();
         assert_eq!((graph.opset, graph.inputs.len(), graph.nodes.len()), (13, 1, 4));
-        let reasons: Vec<InferError> = crate::infer(&mut graph).into_iter().map(|node| node.reason).collect();
+        let reasons: Vec<InferError> = crate::infer_shapes(&mut graph).into_iter().map(|node| node.reason).collect();
         let unknown = |name: &str| InferError::UnknownOperator(name.to_owned());
         assert_eq!(reasons, [unknown("com.example.Custom"), unknown("If")]);
         assert_eq!(graph.values["r"].to_string(), "N,4,f32");
@@ -342,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_without_a_shape_is_inferred() {
+    fn the_shape_of_an_output_is_inferred_if_the_file_omits_it() {
         let bare = TensorTypeProto { elem_type: Some(1), shape: None };
         let output = ValueInfoProto { name: Some("y".to_owned()), r#type: Some(TypeProto { tensor_type: Some(bare) }) };
         let graph = GraphProto {
@@ -364,13 +371,13 @@ mod tests {
     }
 
     #[test]
-    fn a_data_file_elsewhere_is_refused() {
+    fn a_data_file_outside_the_folder_is_refused() {
         for location in ["../w.bin", "/etc/passwd"] {
             let entry = StringStringEntryProto { key: Some("location".to_owned()), value: Some(location.to_owned()) };
             let external =
                 TensorProto { data_location: Some(EXTERNAL), external_data: vec![entry], ..tensor("w", 1, &[1]) };
             let (_folder, graph) = read(GraphProto { initializer: vec![external], ..GraphProto::default() });
-            assert!(graph.unwrap_err().to_string().contains("is not beside the ONNX file"));
+            assert!(graph.unwrap_err().to_string().contains("is outside the folder of the ONNX file"));
         }
     }
 }

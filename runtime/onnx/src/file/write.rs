@@ -1,6 +1,6 @@
-//! Writes a graph as an ONNX file: the same graph gives the same bytes.
+//! Writes a graph as an ONNX file. Equal graphs produce equal bytes.
 //!
-//! Knows no operator.
+//! Knows nothing about operators.
 
 use std::collections::HashSet;
 use std::fs::{File, Permissions};
@@ -14,32 +14,33 @@ use super::proto::{
     DimensionProto, EXTERNAL, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ShapeProto,
     StringStringEntryProto, TensorTypeProto, TypeProto, ValueInfoProto,
 };
-use super::stream::{self, Pending};
-use super::{OnnxError, WEIGHTS, attribute, code_of, initializer};
+use super::stream::{self, PendingInitializer};
+use super::{OnnxError, RANDOM_WEIGHTS_ENTRY, attribute, initializer, onnx_code};
 use crate::{Dim, Graph, Node, TensorSpec, WeightError, WeightReader, byte_count};
 
-/// A protobuf message cannot be longer; some room is left for what is not weights.
+/// The most bytes of weights in the ONNX file: the longest protobuf message, less some room for the rest of the model.
 const MAX_INLINE_BYTES: u64 = (1 << 31) - (1 << 26);
-/// Weights shorter than this stay in the ONNX file: shapes and axes must be readable without the data file.
+/// Weights with fewer bytes stay in the ONNX file, because shapes and axes must be readable without the data file.
 const MIN_EXTERNAL_BYTES: usize = 1024;
-/// Where weights begin in the data file: a multiple of a memory page, so that readers can map them.
+/// Alignment of weights in the data file: the size of a memory page, so that readers can map them.
 const ALIGNMENT: u64 = 4096;
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOptions {
-    /// Weights of more bytes than this together go into a data file beside the ONNX file.
+    /// If all weights together have more bytes than this, they are stored in a data file next to the ONNX file.
     pub external_above: u64,
 }
 
 impl Default for WriteOptions {
-    /// External data beyond what one file can hold (2 GiB).
+    /// Uses a data file only when the weights do not fit in one protobuf message (2 GiB).
     fn default() -> Self {
         WriteOptions { external_above: MAX_INLINE_BYTES }
     }
 }
 
-/// Writes a graph to `path`, its weights too; beyond 2 GiB those lie in `<path>.data`. Both appear whole or not at all.
+/// Writes a graph and its weights to `path`. Weights of more than 2 GiB are stored in `<path>.data`. Each file appears
+/// complete or not at all.
 ///
 /// Returns the files written.
 ///
@@ -49,47 +50,52 @@ pub fn write_onnx(graph: &Graph, path: &Path) -> Result<Vec<PathBuf>, OnnxError>
     write_onnx_with(graph, path, WriteOptions::default())
 }
 
-/// As [`write_onnx`], with options.
+/// Does the same as [`write_onnx`], with options.
 ///
 /// # Errors
 /// As [`write_onnx`].
 pub fn write_onnx_with(graph: &Graph, path: &Path, options: WriteOptions) -> Result<Vec<PathBuf>, OnnxError> {
-    let data_path = path.with_file_name(data_name(path));
+    let data_path = path.with_file_name(data_file_name(path));
     if let Some(replaced) = [path, &data_path].into_iter().find(|path| reads_from(graph, path)) {
         return Err(OnnxError::Overwrite { path: replaced.to_owned() });
     }
     write_files(graph, path, &data_path, options).map_err(|failure| match failure {
-        Failure::File(source) => OnnxError::Write { path: path.to_owned(), source },
-        Failure::Weight(source) => OnnxError::Weight { path: path.to_owned(), source },
+        WriteFailure::File(source) => OnnxError::Write { path: path.to_owned(), source },
+        WriteFailure::Weight(source) => OnnxError::Weight { path: path.to_owned(), source },
     })
 }
 
-/// What went wrong, before it is known to the caller as one of the file's errors.
+/// An error during writing, before the path is added to it.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum WriteFailure {
     #[error(transparent)]
     File(#[from] io::Error),
     #[error(transparent)]
     Weight(#[from] WeightError),
 }
 
-/// The data file that belongs to an ONNX file.
-fn data_name(path: &Path) -> String {
+/// Returns the name of the data file of an ONNX file.
+fn data_file_name(path: &Path) -> String {
     format!("{}.data", path.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Whether a weight's bytes lie in a file: replacing it would leave the graph with bytes of another.
+/// Returns whether the graph reads weights from a file. If that file were replaced, the graph would read other bytes.
 fn reads_from(graph: &Graph, path: &Path) -> bool {
     let Ok(target) = path.canonicalize() else { return false };
     let sources: HashSet<&Path> = graph.weights.values().filter_map(|weight| weight.source.path()).collect();
     sources.into_iter().any(|source| source.canonicalize().is_ok_and(|source| source == target))
 }
 
-fn write_files(graph: &Graph, path: &Path, data_path: &Path, options: WriteOptions) -> Result<Vec<PathBuf>, Failure> {
+fn write_files(
+    graph: &Graph,
+    path: &Path,
+    data_path: &Path,
+    options: WriteOptions,
+) -> Result<Vec<PathBuf>, WriteFailure> {
     if path.file_name().is_none() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it names no file").into());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name").into());
     }
-    let mut initializers = pending(graph);
+    let mut initializers = pending_initializers(graph);
     let mut reader = WeightReader::new(graph);
     let mut written = vec![path.to_owned()];
     let total: u64 = initializers.iter().filter_map(|pending| pending.raw).map(|raw| raw as u64).sum();
@@ -99,7 +105,7 @@ fn write_files(graph: &Graph, path: &Path, data_path: &Path, options: WriteOptio
     } else {
         None
     };
-    let mut file = temporary(path)?;
+    let mut file = create_temporary(path)?;
     write_model(&mut BufWriter::new(&mut file), graph, &initializers, &mut reader)?;
     if let Some(file) = data {
         persist(file, data_path)?;
@@ -111,21 +117,23 @@ fn write_files(graph: &Graph, path: &Path, data_path: &Path, options: WriteOptio
 fn write_model(
     out: &mut impl Write,
     graph: &Graph,
-    initializers: &[Pending],
+    initializers: &[PendingInitializer],
     reader: &mut WeightReader<'_>,
-) -> Result<(), Failure> {
-    stream::write::<Failure>(out, &model(graph), &graph_proto(graph), initializers, |name| Ok(reader.tensor(name)?))?;
+) -> Result<(), WriteFailure> {
+    stream::write::<WriteFailure>(out, &model_proto(graph), &graph_proto(graph), initializers, |name| {
+        Ok(reader.tensor(name)?)
+    })?;
     Ok(out.flush()?)
 }
 
-/// Moves the elements of all but the shortest weights into the data file, and says in their headers where they are.
+/// Writes the elements of all but the smallest weights to the data file, and stores their location in their headers.
 fn write_data(
     reader: &mut WeightReader<'_>,
-    initializers: &mut [Pending],
+    initializers: &mut [PendingInitializer],
     path: &Path,
-) -> Result<NamedTempFile, Failure> {
+) -> Result<NamedTempFile, WriteFailure> {
     let location = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut file = temporary(path)?;
+    let mut file = create_temporary(path)?;
     let mut out = BufWriter::new(&mut file);
     let mut position = 0u64;
     for pending in initializers {
@@ -148,10 +156,10 @@ fn write_data(
     Ok(file)
 }
 
-/// A file beside `path` that vanishes unless it is persisted.
-fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+/// Creates a file in the folder of `path` that is deleted unless it is persisted.
+fn create_temporary(path: &Path) -> io::Result<NamedTempFile> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // The umask takes from these what the user does not want; a private file would be useless in a container.
+    // The umask restricts these permissions. A private file would be useless in a container.
     let permissions = Permissions::from_mode(0o666);
     tempfile::Builder::new().prefix(".onnx").permissions(permissions).tempfile_in(folder)
 }
@@ -164,11 +172,11 @@ fn persist(file: NamedTempFile, path: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Everything of the model but the graph.
-fn model(graph: &Graph) -> ModelProto {
+/// Returns the message of the model without its graph.
+fn model_proto(graph: &Graph) -> ModelProto {
     let set = |domain: &str, version| OperatorSetIdProto { domain: Some(domain.to_owned()), version: Some(version) };
     let others = graph.domains.iter().map(|(domain, version)| set(domain, *version));
-    let (key, random) = WEIGHTS;
+    let (key, random) = RANDOM_WEIGHTS_ENTRY;
     let noted = StringStringEntryProto { key: Some(key.to_owned()), value: Some(random.to_owned()) };
     ModelProto {
         metadata_props: graph.weights_are_random().then_some(noted).into_iter().collect(),
@@ -181,8 +189,8 @@ fn model(graph: &Graph) -> ModelProto {
     }
 }
 
-/// The file format's version that came with an operator set (table in ONNX's docs/Versioning.md); the oldest that
-/// serves, so that old readers can read.
+/// Returns the version of the file format that was released with an operator set (table in ONNX's docs/Versioning.md):
+/// the oldest one that suffices, so that old readers can read the file.
 fn ir_version(opset: i64) -> i64 {
     match opset {
         ..=14 => 7,
@@ -193,11 +201,11 @@ fn ir_version(opset: i64) -> i64 {
     }
 }
 
-/// The graph without its initializers.
+/// Returns the message of the graph without its initializers.
 fn graph_proto(graph: &Graph) -> GraphProto {
     let is_output = |name: &str| graph.outputs.iter().any(|output| output.name == name);
     GraphProto {
-        node: graph.nodes.iter().map(node).collect(),
+        node: graph.nodes.iter().map(node_proto).collect(),
         name: Some(if graph.name.is_empty() { "graph".to_owned() } else { graph.name.clone() }),
         input: graph.inputs.iter().map(|input| value_info(&input.name, &input.spec)).collect(),
         output: graph.outputs.iter().map(|output| value_info(&output.name, &output.spec)).collect(),
@@ -211,7 +219,7 @@ fn graph_proto(graph: &Graph) -> GraphProto {
     }
 }
 
-fn node(node: &Node) -> NodeProto {
+fn node_proto(node: &Node) -> NodeProto {
     NodeProto {
         input: node.inputs.clone(),
         output: node.outputs.clone(),
@@ -229,19 +237,19 @@ pub(super) fn value_info(name: &str, spec: &TensorSpec) -> ValueInfoProto {
         Dim::Unknown => DimensionProto::default(),
     };
     let shape = ShapeProto { dim: spec.dims.iter().map(dim).collect() };
-    let tensor_type = TensorTypeProto { elem_type: Some(code_of(spec.dtype)), shape: Some(shape) };
+    let tensor_type = TensorTypeProto { elem_type: Some(onnx_code(spec.dtype)), shape: Some(shape) };
     ValueInfoProto { name: Some(name.to_owned()), r#type: Some(TypeProto { tensor_type: Some(tensor_type) }) }
 }
 
-/// The initializers without their elements. The role is kept as a comment: ONNX has no place of its own for it.
-fn pending(graph: &Graph) -> Vec<Pending> {
-    let one = |(name, weight): (&String, &crate::Weight)| {
+/// Returns the initializers without their elements. The role is stored as a comment, because ONNX has no field for it.
+fn pending_initializers(graph: &Graph) -> Vec<PendingInitializer> {
+    let pending = |(name, weight): (&String, &crate::Weight)| {
         let shape = weight.spec.fixed_shape().unwrap_or_default();
-        let mut header = initializer::header(name, &shape, weight.spec.dtype);
+        let mut header = initializer::encode_header(name, &shape, weight.spec.dtype);
         header.doc_string = Some(weight.role.name().to_owned());
-        Pending { raw: byte_count(&shape, weight.spec.dtype), header }
+        PendingInitializer { raw: byte_count(&shape, weight.spec.dtype), header }
     };
-    graph.weights.iter().map(one).collect()
+    graph.weights.iter().map(pending).collect()
 }
 
 #[cfg(test)]
@@ -249,7 +257,7 @@ mod tests {
     use super::*;
     use crate::GraphBuilder;
 
-    /// A disk with room for so many bytes.
+    /// A disk with room for a number of bytes.
     struct Disk(usize);
 
     impl Write for Disk {
@@ -267,17 +275,18 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_an_error_wherever_it_comes() {
+    fn a_full_disk_is_reported_at_every_point_of_writing() {
         let mut b = GraphBuilder::new("g");
         let x = b.input("x", "N,64,f32".parse().unwrap()).unwrap();
         let y = crate::layers::linear(&mut b, "fc", &x, crate::layers::Linear::new(64, 8)).unwrap();
         b.output("y", &y).unwrap();
         let graph = b.finish().unwrap();
-        let write = |room| write_model(&mut Disk(room), &graph, &pending(&graph), &mut WeightReader::new(&graph));
+        let write =
+            |room| write_model(&mut Disk(room), &graph, &pending_initializers(&graph), &mut WeightReader::new(&graph));
         write(4096).unwrap();
         for room in (0..2048).step_by(64) {
             match write(room) {
-                Err(Failure::File(error)) => assert_eq!(error.kind(), io::ErrorKind::StorageFull),
+                Err(WriteFailure::File(error)) => assert_eq!(error.kind(), io::ErrorKind::StorageFull),
                 other => panic!("{room}: {other:?}"),
             }
         }

@@ -1,7 +1,7 @@
 //! Arithmetic on whole tensors, with broadcasting.
 
-use super::activation::number;
-use super::{attributes, one};
+use super::activation::scalar_like;
+use super::{add_node, attributes};
 use crate::{Attribute, BuildError, GraphBuilder, Var};
 
 macro_rules! binary {
@@ -10,9 +10,9 @@ macro_rules! binary {
             $(#[$doc])*
             ///
             /// # Errors
-            /// When shapes or element types do not fit each other.
+            /// When the shapes or element types of the operands are incompatible.
             pub fn $name(builder: &mut GraphBuilder, name: &str, a: &Var, b: &Var) -> Result<Var, BuildError> {
-                one(builder, name, $op, &[Some(a), Some(b)], attributes([]))
+                add_node(builder, name, $op, &[Some(a), Some(b)], attributes([]))
             }
         )*
     };
@@ -23,38 +23,38 @@ binary! {
     add => "Add";
     /// `a - b`.
     sub => "Sub";
-    /// `a · b`, element by element.
+    /// `a · b`, elementwise.
     mul => "Mul";
     /// `a / b`.
     div => "Div";
-    /// Matrix product of the last two dimensions; those before are broadcast.
+    /// Matrix product over the last two dimensions; the other dimensions are broadcast.
     matmul => "MatMul";
 }
 
 /// `x · factor`.
 ///
 /// # Errors
-/// When the name is taken.
+/// When the name is already used.
 pub fn scale(builder: &mut GraphBuilder, name: &str, x: &Var, factor: f32) -> Result<Var, BuildError> {
-    let factor = number(builder, &format!("{name}.factor"), factor, x)?;
+    let factor = scalar_like(builder, &format!("{name}.factor"), factor, x)?;
     mul(builder, name, x, &factor)
 }
 
-/// Tensors one after the other along `axis`.
+/// Concatenates tensors along `axis`.
 ///
 /// # Errors
-/// When they differ in another dimension or in element type.
+/// When the tensors differ in another dimension or in element type.
 pub fn concat(builder: &mut GraphBuilder, name: &str, parts: &[&Var], axis: i64) -> Result<Var, BuildError> {
     let parts: Vec<Option<&Var>> = parts.iter().copied().map(Some).collect();
-    one(builder, name, "Concat", &parts, attributes([("axis", Attribute::Int(axis))]))
+    add_node(builder, name, "Concat", &parts, attributes([("axis", Attribute::Int(axis))]))
 }
 
-/// The mean over `axes`; they stay as dimensions of size 1 when `keep` says so.
+/// The mean over `axes`. If `keep` is true, they remain as dimensions of size 1.
 ///
 /// # Errors
-/// When there is no such axis.
+/// When an axis is out of range.
 pub fn mean(builder: &mut GraphBuilder, name: &str, x: &Var, axes: &[i64], keep: bool) -> Result<Var, BuildError> {
     let attributes =
         attributes([("axes", Attribute::Ints(axes.to_vec())), ("keepdims", Attribute::Int(i64::from(keep)))]);
-    one(builder, name, "ReduceMean", &[Some(x)], attributes)
+    add_node(builder, name, "ReduceMean", &[Some(x)], attributes)
 }

@@ -1,7 +1,7 @@
 //! Two-dimensional convolution.
 
-use super::{argument, attributes, ints, one};
-use crate::{Attribute, BuildError, Dim, GraphBuilder, Init, Role, TensorSpec, Var};
+use super::{add_node, argument_error, attributes, ints};
+use crate::{Attribute, BuildError, Dim, GraphBuilder, Init, TensorSpec, Var, WeightRole};
 
 /// How a convolution pads its input with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,11 +10,12 @@ pub enum Padding {
     Symmetric([usize; 2]),
     /// Top, left, bottom, right.
     Explicit([usize; 4]),
-    /// As much as makes the output `ceil(input / stride)`; the odd row and column go to the end (TensorFlow's `SAME`).
+    /// Padding with which the output size is `ceil(input / stride)`; an odd row or column goes to the end (TensorFlow's
+    /// `SAME`).
     Same,
 }
 
-/// A convolution of `N,C,H,W`; the fields are those of `torch.nn.Conv2d`.
+/// A convolution over `N,C,H,W`; the fields are those of `torch.nn.Conv2d`.
 #[derive(Clone, Copy, Debug)]
 pub struct Conv2d {
     /// Channels of the input.
@@ -23,20 +24,20 @@ pub struct Conv2d {
     pub out_channels: usize,
     /// Height and width of the window.
     pub kernel: [usize; 2],
-    /// Steps of the window, down and right.
+    /// Step of the window, vertical and horizontal.
     pub stride: [usize; 2],
     /// Zeros around the input.
     pub padding: Padding,
     /// Distance between the window's elements.
     pub dilation: [usize; 2],
-    /// Groups of channels that do not mix; `in_channels` makes it depthwise.
+    /// Number of channel groups that are convolved separately; `in_channels` groups make the convolution depthwise.
     pub groups: usize,
     /// Whether a bias is added.
     pub bias: bool,
 }
 
 impl Conv2d {
-    /// A convolution with a square window and PyTorch's defaults: stride 1, no padding, one group, a bias.
+    /// Returns a convolution with a square window and PyTorch's defaults: stride 1, no padding, one group, a bias.
     pub fn new(in_channels: usize, out_channels: usize, kernel: usize) -> Self {
         Conv2d {
             in_channels,
@@ -54,28 +55,29 @@ impl Conv2d {
 /// Convolution with the weights `<name>.weight` (`O,I/groups,kh,kw`) and `<name>.bias` (`O`).
 ///
 /// # Errors
-/// When channels and groups do not fit each other or the input.
+/// When the channels cannot be split into the groups, or do not match the input.
 pub fn conv2d(builder: &mut GraphBuilder, name: &str, x: &Var, conv: Conv2d) -> Result<Var, BuildError> {
     let Conv2d { in_channels, out_channels, groups, .. } = conv;
     if groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
-        let reason = format!("{in_channels} channels in and {out_channels} out cannot be split into {groups} groups");
-        return Err(argument(name, reason));
+        let reason =
+            format!("{in_channels} input and {out_channels} output channels cannot be split into {groups} groups");
+        return Err(argument_error(name, reason));
     }
     if conv.stride.contains(&0) || conv.kernel.contains(&0) || conv.dilation.contains(&0) {
-        return Err(argument(name, "kernel, stride and dilation must be at least 1"));
+        return Err(argument_error(name, "kernel, stride and dilation must be at least 1"));
     }
     let per_group = in_channels / groups;
     let fan_in = per_group as f32 * conv.kernel[0] as f32 * conv.kernel[1] as f32;
     let dtype = x.spec().dtype;
     let pads = pads(name, x, conv)?;
     let shape = [out_channels, per_group, conv.kernel[0], conv.kernel[1]];
-    // He: keeps the mean square of activations through convolution and rectifier.
+    // He initialisation keeps the mean square of activations through convolution and rectifier.
     let he = Init::Uniform { bound: (6.0 / fan_in).sqrt() };
-    let weight = builder.weight(&format!("{name}.weight"), TensorSpec::new(shape, dtype), Role::Parameter, he)?;
+    let weight = builder.weight(&format!("{name}.weight"), TensorSpec::new(shape, dtype), WeightRole::Parameter, he)?;
     let bias = if conv.bias {
         let init = Init::Uniform { bound: fan_in.sqrt().recip() };
         let spec = TensorSpec::new([out_channels], dtype);
-        Some(builder.weight(&format!("{name}.bias"), spec, Role::Parameter, init)?)
+        Some(builder.weight(&format!("{name}.bias"), spec, WeightRole::Parameter, init)?)
     } else {
         None
     };
@@ -87,24 +89,24 @@ pub fn conv2d(builder: &mut GraphBuilder, name: &str, x: &Var, conv: Conv2d) -> 
         ("group", Attribute::Int(groups as i64)),
     ]);
     let inputs = [Some(x), Some(&weight), bias.as_ref()];
-    one(builder, name, "Conv", &inputs[..if conv.bias { 3 } else { 2 }], attributes)
+    add_node(builder, name, "Conv", &inputs[..if conv.bias { 3 } else { 2 }], attributes)
 }
 
-/// Top, left, bottom, right.
+/// Returns the padding in the order top, left, bottom, right.
 fn pads(name: &str, x: &Var, conv: Conv2d) -> Result<[usize; 4], BuildError> {
     match conv.padding {
         Padding::Symmetric([rows, columns]) => Ok([rows, columns, rows, columns]),
         Padding::Explicit(pads) => Ok(pads),
         Padding::Same => {
-            let [top, bottom] = same(name, x, conv, 0)?;
-            let [left, right] = same(name, x, conv, 1)?;
+            let [top, bottom] = same_padding(name, x, conv, 0)?;
+            let [left, right] = same_padding(name, x, conv, 1)?;
             Ok([top, left, bottom, right])
         }
     }
 }
 
-/// Zeros before and after one spatial dimension such that its output is `ceil(input / stride)`.
-fn same(name: &str, x: &Var, conv: Conv2d, axis: usize) -> Result<[usize; 2], BuildError> {
+/// Returns the zeros before and after one spatial dimension with which its output size is `ceil(input / stride)`.
+fn same_padding(name: &str, x: &Var, conv: Conv2d, axis: usize) -> Result<[usize; 2], BuildError> {
     let reach = conv.dilation[axis].saturating_mul(conv.kernel[axis] - 1).saturating_add(1);
     let stride = conv.stride[axis];
     let total = match x.spec().dims.get(2 + axis) {
@@ -114,8 +116,8 @@ fn same(name: &str, x: &Var, conv: Conv2d, axis: usize) -> Result<[usize; 2], Bu
         }
         _ => {
             let reason =
-                format!("`same` padding with a stride needs a known height and width, the input is `{}`", x.spec());
-            return Err(argument(name, reason));
+                format!("`same` padding with a stride needs a fixed height and width, the input is `{}`", x.spec());
+            return Err(argument_error(name, reason));
         }
     };
     Ok([total / 2, total - total / 2])

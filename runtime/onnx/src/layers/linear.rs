@@ -1,7 +1,7 @@
 //! Fully connected layers and embeddings.
 
-use super::{argument, attributes, fixed_size, one};
-use crate::{Attribute, BuildError, DType, GraphBuilder, Init, Role, TensorSpec, Var};
+use super::{add_node, argument_error, attributes, fixed_size};
+use crate::{Attribute, BuildError, DType, GraphBuilder, Init, TensorSpec, Var, WeightRole};
 
 /// A fully connected layer; the fields are those of `torch.nn.Linear`.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// With a bias.
+    /// Returns a layer with a bias.
     pub fn new(in_features: usize, out_features: usize) -> Self {
         Linear { in_features, out_features, bias: true }
     }
@@ -28,38 +28,42 @@ impl Linear {
 pub fn linear(builder: &mut GraphBuilder, name: &str, x: &Var, linear: Linear) -> Result<Var, BuildError> {
     let Linear { in_features, out_features, bias } = linear;
     let rank = x.spec().dims.len();
-    let last = fixed_size(name, x, rank.wrapping_sub(1), "features")?;
+    let last = fixed_size(name, x, rank.wrapping_sub(1), "the number of features")?;
     if last != in_features {
-        return Err(argument(name, format!("{in_features} features expected, the input is `{}`", x.spec())));
+        return Err(argument_error(
+            name,
+            format!("the last dimension must be {in_features}, the input is `{}`", x.spec()),
+        ));
     }
     let dtype = x.spec().dtype;
     let init = Init::Uniform { bound: (in_features as f32).sqrt().recip() };
     let shape = TensorSpec::new([out_features, in_features], dtype);
-    let weight = builder.weight(&format!("{name}.weight"), shape, Role::Parameter, init)?;
+    let weight = builder.weight(&format!("{name}.weight"), shape, WeightRole::Parameter, init)?;
     let bias = if bias {
         let shape = TensorSpec::new([out_features], dtype);
-        Some(builder.weight(&format!("{name}.bias"), shape, Role::Parameter, init)?)
+        Some(builder.weight(&format!("{name}.bias"), shape, WeightRole::Parameter, init)?)
     } else {
         None
     };
     if rank == 2 {
         let inputs = [Some(x), Some(&weight), bias.as_ref()];
         let inputs = &inputs[..if bias.is_some() { 3 } else { 2 }];
-        return one(builder, name, "Gemm", inputs, attributes([("transB", Attribute::Int(1))]));
+        return add_node(builder, name, "Gemm", inputs, attributes([("transB", Attribute::Int(1))]));
     }
     let perm = attributes([("perm", Attribute::Ints(vec![1, 0]))]);
-    let transposed = one(builder, &format!("{name}.weight_t"), "Transpose", &[Some(&weight)], perm)?;
+    let transposed = add_node(builder, &format!("{name}.weight_t"), "Transpose", &[Some(&weight)], perm)?;
     let Some(bias) = bias else {
-        return one(builder, name, "MatMul", &[Some(x), Some(&transposed)], attributes([]));
+        return add_node(builder, name, "MatMul", &[Some(x), Some(&transposed)], attributes([]));
     };
-    let product = one(builder, &format!("{name}.matmul"), "MatMul", &[Some(x), Some(&transposed)], attributes([]))?;
-    one(builder, name, "Add", &[Some(&product), Some(&bias)], attributes([]))
+    let product =
+        add_node(builder, &format!("{name}.matmul"), "MatMul", &[Some(x), Some(&transposed)], attributes([]))?;
+    add_node(builder, name, "Add", &[Some(&product), Some(&bias)], attributes([]))
 }
 
-/// Rows of the table `<name>.weight` (`count,width`) by integer index.
+/// Looks up rows of the table `<name>.weight` (`count,width`) by integer index.
 ///
 /// # Errors
-/// When the indices are no integers.
+/// When the indices are not integers.
 pub fn embedding(
     builder: &mut GraphBuilder,
     name: &str,
@@ -68,9 +72,9 @@ pub fn embedding(
     dtype: DType,
 ) -> Result<Var, BuildError> {
     if !matches!(indices.spec().dtype, DType::I64 | DType::I32) {
-        return Err(argument(name, format!("indices must be i64 or i32, they are `{}`", indices.spec())));
+        return Err(argument_error(name, format!("the indices must be i64 or i32, not `{}`", indices.spec())));
     }
     let spec = TensorSpec::new([count, width], dtype);
-    let table = builder.weight(&format!("{name}.weight"), spec, Role::Parameter, Init::Normal { std: 1.0 })?;
-    one(builder, name, "Gather", &[Some(&table), Some(indices)], attributes([("axis", Attribute::Int(0))]))
+    let table = builder.weight(&format!("{name}.weight"), spec, WeightRole::Parameter, Init::Normal { std: 1.0 })?;
+    add_node(builder, name, "Gather", &[Some(&table), Some(indices)], attributes([("axis", Attribute::Int(0))]))
 }

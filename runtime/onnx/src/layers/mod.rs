@@ -1,6 +1,6 @@
-//! Layers with PyTorch's meaning, argument defaults and state_dict names, made of standard ONNX operators.
+//! Layers with PyTorch's semantics, argument defaults and state_dict names, built from standard ONNX operators.
 //!
-//! Knows no file and no engine.
+//! Knows nothing about files or engines.
 
 mod activation;
 mod arithmetic;
@@ -11,7 +11,7 @@ mod normalization;
 mod pool;
 mod shape;
 
-use node::{Attributes, argument, attributes, fixed_size, ints, one};
+use node::{AttributeMap, add_node, argument_error, attributes, fixed_size, ints};
 
 pub use activation::{
     gelu, hard_sigmoid, hard_swish, leaky_relu, log_softmax, relu, relu6, sigmoid, silu, softmax, tanh,

@@ -1,10 +1,10 @@
-//! Why weights could not be found or read.
+//! Errors of finding and reading weights.
 
 use std::path::PathBuf;
 
 use crate::{TensorError, TensorSpec};
 
-/// Weights that could not be found or read.
+/// Why weights could not be found or read.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightError {
     /// The file cannot be opened.
@@ -15,7 +15,7 @@ pub enum WeightError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file is no whole safetensors file.
+    /// The file is not a complete safetensors file.
     #[error("`{path}` is not a complete safetensors file: {reason}", path = path.display())]
     Malformed {
         /// The file.
@@ -23,35 +23,35 @@ pub enum WeightError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The file is no whole file of PyTorch's.
+    /// The file is not a complete PyTorch file.
     #[error("`{path}` is not a complete PyTorch file: {reason}", path = path.display())]
-    Pickle {
+    MalformedPth {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
-    /// The file wants something called that does not make a tensor.
-    #[error("`{path}` wants `{callable}` called, and only tensors are read from it: save `model.state_dict()` alone", path = path.display())]
-    Code {
+    /// The file names a function or class other than those that construct tensors.
+    #[error("`{path}` calls `{callable}`, but only tensors are read from it (save `model.state_dict()` alone)", path = path.display())]
+    ForbiddenCall {
         /// The file.
         path: PathBuf,
-        /// What it wants called.
+        /// The function or class.
         callable: String,
     },
-    /// The file's tensors are not those of the graph.
-    #[error("the weights in `{path}` are not those of graph `{graph}`:{report}", path = path.display())]
-    Names {
+    /// The file's tensors do not match those of the graph.
+    #[error("the weights in `{path}` do not match graph `{graph}`:{report}", path = path.display())]
+    Mismatch {
         /// The file.
         path: PathBuf,
         /// The graph.
         graph: String,
-        /// Everything that does not fit.
-        report: Box<Mismatches>,
+        /// All differences.
+        report: Box<WeightMismatches>,
     },
     /// The graph has no weight of this name.
     #[error("graph `{graph}` has no weight `{name}`")]
-    Unknown {
+    UnknownWeight {
         /// The graph.
         graph: String,
         /// The name.
@@ -59,24 +59,24 @@ pub enum WeightError {
     },
     /// A data file ends before the weight does.
     #[error("`{path}` ends before the bytes {offset}..{end} of weight `{name}`", path = path.display())]
-    Short {
+    DataTooShort {
         /// The data file.
         path: PathBuf,
         /// The weight.
         name: String,
-        /// Its first byte.
+        /// Position of its first byte.
         offset: u64,
-        /// The byte after its last.
+        /// Position after its last byte.
         end: u64,
     },
-    /// There is not as much memory as a weight takes.
-    #[error("weight `{name}` of `{spec}` takes {bytes} bytes, and there is not that much memory")]
-    Memory {
+    /// There is not enough memory for a weight.
+    #[error("not enough memory for weight `{name}` of `{spec}` ({bytes} bytes)")]
+    OutOfMemory {
         /// The weight.
         name: String,
         /// Its shape and type.
         spec: TensorSpec,
-        /// Bytes of its values.
+        /// Size of its values in bytes.
         bytes: u64,
     },
     /// Bytes, shape and type of a weight contradict each other.
@@ -89,28 +89,28 @@ pub enum WeightError {
     },
 }
 
-/// Names of one kind that a report lists at most.
+/// The most names of one kind that a report lists.
 const LISTED: usize = 20;
 
-/// Everything in a weights file that does not fit a graph.
+/// All differences between the tensors of a weights file and those of a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mismatches {
-    /// In the graph, not in the file.
+pub struct WeightMismatches {
+    /// Names in the graph, but not in the file.
     pub missing: Vec<String>,
-    /// In the file, not in the graph.
+    /// Names in the file, but not in the graph.
     pub unexpected: Vec<String>,
-    /// In both: name, specification in the graph, specification in the file.
-    pub misshaped: Vec<(String, TensorSpec, String)>,
+    /// Tensors whose specifications differ: name, specification in the graph, specification in the file.
+    pub mismatched: Vec<(String, TensorSpec, String)>,
 }
 
-impl Mismatches {
-    /// Whether everything fits.
+impl WeightMismatches {
+    /// Returns whether there are no differences.
     pub fn is_empty(&self) -> bool {
-        self.missing.is_empty() && self.unexpected.is_empty() && self.misshaped.is_empty()
+        self.missing.is_empty() && self.unexpected.is_empty() && self.mismatched.is_empty()
     }
 }
 
-impl std::fmt::Display for Mismatches {
+impl std::fmt::Display for WeightMismatches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (what, names) in [("missing", &self.missing), ("unexpected", &self.unexpected)] {
             if !names.is_empty() {
@@ -118,17 +118,17 @@ impl std::fmt::Display for Mismatches {
                 write!(f, "\n  {what} ({}): `{}`{}", names.len(), listed.join("`, `"), more(names.len()))?;
             }
         }
-        if !self.misshaped.is_empty() {
-            write!(f, "\n  mis-shaped ({}):", self.misshaped.len())?;
+        if !self.mismatched.is_empty() {
+            write!(f, "\n  mismatched ({}):", self.mismatched.len())?;
         }
-        for (name, graph, file) in self.misshaped.iter().take(LISTED) {
+        for (name, graph, file) in self.mismatched.iter().take(LISTED) {
             write!(f, "\n    `{name}` is `{graph}` in the graph and `{file}` in the file")?;
         }
-        f.write_str(&more(self.misshaped.len()))
+        f.write_str(&more(self.mismatched.len()))
     }
 }
 
-/// How many of `count` names are left out.
+/// Returns text with the number of omitted names, empty if none of `count` names is omitted.
 fn more(count: usize) -> String {
     if count > LISTED { format!(" and {} more", count - LISTED) } else { String::new() }
 }

@@ -1,6 +1,6 @@
 //! Files mapped into memory.
 //!
-//! Knows no format.
+//! Knows nothing about file formats.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,31 +10,31 @@ use memmap2::Mmap;
 
 use crate::{HostMemory, open_regular};
 
-/// A whole file as bytes; cloning shares the mapping.
+/// A whole file as bytes. Cloning shares the mapping.
 #[derive(Clone)]
 pub(crate) struct MappedFile(Option<Arc<Mmap>>);
 
 impl MappedFile {
-    /// Maps a regular file; an empty one is no bytes.
+    /// Maps a regular file. An empty file is not mapped and has no bytes.
     pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
         let file = open_regular(path)?;
         if file.metadata()?.len() == 0 {
             return Ok(MappedFile(None));
         }
-        // SAFETY: the mapping is read-only. Its bytes stay what they are as long as nobody rewrites the file in place;
-        // this crate never does (it writes a new file and renames it), and model files are not edited during a run.
+        // SAFETY: the mapping is read-only. Its bytes do not change unless the file is rewritten in place. This crate
+        // never does that (it writes a new file and renames it), and model files are not edited during a run.
         let map = unsafe { Mmap::map(&file)? };
         Ok(MappedFile(Some(Arc::new(map))))
     }
 
-    /// The file's bytes.
+    /// Returns the file's bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.0.as_ref().map_or(&[], |map| &map[..])
     }
 
-    /// A part of the file as tensor memory. The range must lie within the file.
-    pub(crate) fn part(&self, range: Range<usize>) -> Arc<dyn HostMemory> {
-        Arc::new(Part { file: self.clone(), range })
+    /// Returns a part of the file as tensor memory. The range must lie within the file.
+    pub(crate) fn slice(&self, range: Range<usize>) -> Arc<dyn HostMemory> {
+        Arc::new(MappedRange { file: self.clone(), range })
     }
 }
 
@@ -44,12 +44,12 @@ impl AsRef<[u8]> for MappedFile {
     }
 }
 
-struct Part {
+struct MappedRange {
     file: MappedFile,
     range: Range<usize>,
 }
 
-impl HostMemory for Part {
+impl HostMemory for MappedRange {
     fn bytes(&self) -> &[u8] {
         &self.file.bytes()[self.range.clone()]
     }

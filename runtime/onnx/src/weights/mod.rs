@@ -1,6 +1,6 @@
-//! Weights: where their bytes come from, and making tensors of them.
+//! Weights: reads or generates their bytes and returns them as tensors.
 //!
-//! Knows no engine and no graph rewriting.
+//! Knows nothing about engines or graph rewriting.
 
 mod error;
 mod mapped;
@@ -12,10 +12,10 @@ mod reader;
 mod safetensors;
 mod seed;
 
-pub use error::{Mismatches, WeightError};
+pub use error::{WeightError, WeightMismatches};
 pub(crate) use mapped::MappedFile;
 pub use reader::WeightReader;
-pub(crate) use reader::narrowed;
+pub(crate) use reader::cast_saturating;
 
-/// The tensors of a weights file by name: each a specification, or in words what is none of ours.
-type Listed = std::collections::HashMap<String, Result<crate::TensorSpec, String>>;
+/// The tensors of a weights file by name: each a specification, or a description of one with an unsupported type.
+type TensorListing = std::collections::HashMap<String, Result<crate::TensorSpec, String>>;

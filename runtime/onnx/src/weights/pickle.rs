@@ -1,83 +1,91 @@
-//! Looks through a pickle before it is taken apart: which functions it names, how large its values become, and how deep
-//! they nest.
+//! Scans a pickle before it is loaded: which functions it names, how large its values become and how deeply they nest.
 //!
-//! The reader behind it copies a value whenever it is memorised or fetched, so that a few hundred bytes can double a
-//! value thirty times. The instructions are counted here as that reader carries them out. Knows no tensor.
+//! The reader that loads it (candle's) copies a value whenever it is memoized or recalled, so a few hundred bytes can
+//! double a value thirty times. The scanner accounts for the instructions as that reader executes them. Knows nothing
+//! about tensors.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read, Take};
 
-/// Bytes of a pickle at most: the state_dict of 100,000 tensors has some 20 MiB.
+/// The most bytes of a pickle. The state_dict of 100,000 tensors has about 20 MiB.
 const PICKLE_BYTES: u64 = 64 << 20;
-/// Memory that its values may take, copies included.
+/// The most bytes that its values may occupy, including copies.
 const VALUE_BYTES: u64 = 256 << 20;
-/// Levels to which its values may nest; those of a state_dict nest to 10.
+/// The deepest nesting of its values. Those of a state_dict nest up to 10 levels.
 const DEPTH: u32 = 64;
-/// Bytes of the longest of the marks `neg` and `conj`.
-const LONGEST_MARK: u64 = 4;
-/// Memory of a value without its text.
+/// Length of the longer of the flags `neg` and `conj`.
+const LONGEST_FLAG: u64 = 4;
+/// Bytes of a value, excluding its text.
 const OBJECT_BYTES: u64 = 64;
 
-/// A function or class that a pickle names: its module and its own name.
+/// A function or class named in a pickle: module and name.
 pub(super) type Callable = (String, String);
 
-/// A value on the stack or in the memo.
+/// The size and nesting depth of a value on the stack or in the memo.
 #[derive(Clone, Copy)]
-struct Extent {
+struct ValueSize {
     bytes: u64,
     depth: u32,
     is_mark: bool,
 }
 
-const LEAF: Extent = Extent { bytes: OBJECT_BYTES, depth: 1, is_mark: false };
-const MARK: Extent = Extent { is_mark: true, ..LEAF };
+const LEAF: ValueSize = ValueSize { bytes: OBJECT_BYTES, depth: 1, is_mark: false };
+const MARK: ValueSize = ValueSize { is_mark: true, ..LEAF };
 
-struct Walk<R> {
+struct PickleScanner<R> {
     input: Take<R>,
-    stack: Vec<Extent>,
-    memo: HashMap<u32, Extent>,
-    /// Bytes of everything on the stack and in the memo.
-    held: u64,
+    stack: Vec<ValueSize>,
+    memo: HashMap<u32, ValueSize>,
+    /// Bytes of all values on the stack and in the memo.
+    total_bytes: u64,
     named: Vec<Callable>,
 }
 
-/// Every function and class that a pickle names.
+/// Returns every function and class that a pickle names.
 ///
 /// # Errors
-/// When the pickle is cut off, too large, nests too deep, or has instructions that PyTorch does not write; in words.
+/// A message when the pickle is truncated, too large or too deeply nested, or contains instructions that PyTorch does
+/// not write.
 pub(super) fn callables(pickle: impl BufRead) -> Result<Vec<Callable>, String> {
-    let mut walk =
-        Walk { input: pickle.take(PICKLE_BYTES), stack: Vec::new(), memo: HashMap::new(), held: 0, named: Vec::new() };
+    let mut scanner = PickleScanner {
+        input: pickle.take(PICKLE_BYTES),
+        stack: Vec::new(),
+        memo: HashMap::new(),
+        total_bytes: 0,
+        named: Vec::new(),
+    };
     loop {
-        match walk.step() {
+        match scanner.step() {
             Ok(true) => {}
-            Ok(false) => return Ok(walk.named),
-            Err(_) if walk.input.limit() == 0 => return Err(format!("its pickle is larger than {PICKLE_BYTES} bytes")),
+            Ok(false) => return Ok(scanner.named),
+            Err(_) if scanner.input.limit() == 0 => {
+                return Err(format!("its pickle is larger than {PICKLE_BYTES} bytes"));
+            }
             Err(error) => return Err(format!("its pickle: {error}")),
         }
     }
 }
 
-impl<R: BufRead> Walk<R> {
-    /// Carries out one instruction; `false` at the end.
+impl<R: BufRead> PickleScanner<R> {
+    /// Executes one instruction. Returns `false` at the end of the pickle.
     fn step(&mut self) -> io::Result<bool> {
         let [instruction] = self.bytes()?;
         match instruction {
             b'.' => return Ok(false),
             0x80 => self.skip(1)?,
-            b'c' => self.name()?,
+            b'c' => self.callable()?,
             b'K' => self.number(1)?,
             b'M' => self.number(2)?,
             b'J' => self.number(4)?,
             b'G' => self.number(8)?,
             0x8a => match self.bytes()? {
                 [length @ 0..=8] => self.number(length.into())?,
-                [length] => return refused(format!("an integer of {length} bytes")),
+                [length] => return refuse(format!("unsupported integer of {length} bytes (at most 8)")),
             },
             b'X' => {
                 let length: u64 = u32::from_le_bytes(self.bytes()?).into();
                 self.text(length)?;
-                self.push(Extent { bytes: OBJECT_BYTES + length, ..LEAF })?;
+                self.push(ValueSize { bytes: OBJECT_BYTES + length, ..LEAF })?;
             }
             b')' | b'}' | b']' | b'N' | 0x88 | 0x89 => self.push(LEAF)?,
             b'(' => self.push(MARK)?,
@@ -85,33 +93,33 @@ impl<R: BufRead> Walk<R> {
             b'R' | b'b' | 0x81 | 0x86 => self.combine(2)?,
             0x87 => self.combine(3)?,
             b't' => {
-                let count = self.above_mark()?;
+                let count = self.count_above_mark()?;
                 self.combine(count)?;
-                self.drop_below()?;
+                self.drop_mark_below_top()?;
             }
-            b'a' => self.add(1)?,
-            b's' => self.add(2)?,
+            b'a' => self.append(1)?,
+            b's' => self.append(2)?,
             b'e' | b'u' => {
-                let count = self.above_mark()?;
-                self.add_over_mark(count)?;
+                let count = self.count_above_mark()?;
+                self.append_over_mark(count)?;
             }
             b'q' => {
-                let [place] = self.bytes()?;
-                self.memorise(place.into())?;
+                let [index] = self.bytes()?;
+                self.memoize(index.into())?;
             }
             b'r' => {
-                let place = u32::from_le_bytes(self.bytes()?);
-                self.memorise(place)?;
+                let index = u32::from_le_bytes(self.bytes()?);
+                self.memoize(index)?;
             }
             b'h' => {
-                let [place] = self.bytes()?;
-                self.fetch(place.into())?;
+                let [index] = self.bytes()?;
+                self.recall(index.into())?;
             }
             b'j' => {
-                let place = u32::from_le_bytes(self.bytes()?);
-                self.fetch(place)?;
+                let index = u32::from_le_bytes(self.bytes()?);
+                self.recall(index)?;
             }
-            other => return refused(format!("the instruction {other:#04x}, which PyTorch does not write")),
+            other => return refuse(format!("unsupported instruction {other:#04x} (PyTorch does not write it)")),
         }
         Ok(true)
     }
@@ -127,17 +135,17 @@ impl<R: BufRead> Walk<R> {
         if skipped == count { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Passes over a text, and refuses the marks of a tensor whose elements are not what is stored: the reader behind this
-    /// one does not look at them.
+    /// Skips text, and refuses the flags of tensors whose elements differ from the stored ones. candle's reader ignores
+    /// these flags.
     fn text(&mut self, length: u64) -> io::Result<()> {
-        if length > LONGEST_MARK {
+        if length > LONGEST_FLAG {
             return self.skip(length);
         }
         let mut text = Vec::new();
         self.input.by_ref().take(length).read_to_end(&mut text)?;
         match text.as_slice() {
-            b"neg" | b"conj" => refused(format!(
-                "a tensor with the mark `{}`, whose elements are not what is stored (save `tensor.clone()`)",
+            b"neg" | b"conj" => refuse(format!(
+                "unsupported tensor flag `{}`: the elements differ from the stored ones (save `tensor.clone()`)",
                 String::from_utf8_lossy(&text)
             )),
             text if text.len() as u64 == length => Ok(()),
@@ -150,7 +158,7 @@ impl<R: BufRead> Walk<R> {
         self.push(LEAF)
     }
 
-    fn name(&mut self) -> io::Result<()> {
+    fn callable(&mut self) -> io::Result<()> {
         let mut line = || {
             let mut line = Vec::new();
             self.input.read_until(b'\n', &mut line)?;
@@ -163,98 +171,98 @@ impl<R: BufRead> Walk<R> {
         let (module, name) = (line()?, line()?);
         let text = (module.len() + name.len()) as u64;
         self.named.push((module, name));
-        self.push(Extent { bytes: OBJECT_BYTES + text, ..LEAF })
+        self.push(ValueSize { bytes: OBJECT_BYTES + text, ..LEAF })
     }
 
-    fn push(&mut self, value: Extent) -> io::Result<()> {
-        self.hold(value)?;
+    fn push(&mut self, value: ValueSize) -> io::Result<()> {
+        self.account(value)?;
         self.stack.push(value);
         Ok(())
     }
 
-    fn hold(&mut self, value: Extent) -> io::Result<()> {
-        self.held += value.bytes;
-        if self.held > VALUE_BYTES {
-            return refused(format!("its values take more than {VALUE_BYTES} bytes"));
+    fn account(&mut self, value: ValueSize) -> io::Result<()> {
+        self.total_bytes += value.bytes;
+        if self.total_bytes > VALUE_BYTES {
+            return refuse(format!("its values take more than {VALUE_BYTES} bytes"));
         }
         if value.depth > DEPTH {
-            return refused(format!("its values nest deeper than {DEPTH} levels"));
+            return refuse(format!("its values nest deeper than {DEPTH} levels"));
         }
         Ok(())
     }
 
-    fn pop(&mut self) -> io::Result<Extent> {
-        let value = self.stack.pop().ok_or_else(missing)?;
-        self.held -= value.bytes;
+    fn pop(&mut self) -> io::Result<ValueSize> {
+        let value = self.stack.pop().ok_or_else(missing_value)?;
+        self.total_bytes -= value.bytes;
         Ok(value)
     }
 
-    /// The topmost values as one.
+    /// Replaces the topmost values by one that contains them.
     fn combine(&mut self, count: usize) -> io::Result<()> {
         let mut whole = LEAF;
         for _ in 0..count {
-            whole = within(whole, self.pop()?);
+            whole = enclose(whole, self.pop()?);
         }
         self.push(whole)
     }
 
-    /// The topmost values into the one below them.
-    fn add(&mut self, count: usize) -> io::Result<()> {
+    /// Moves the topmost values into the one below them.
+    fn append(&mut self, count: usize) -> io::Result<()> {
         let mut parts = Vec::with_capacity(count);
         for _ in 0..count {
             parts.push(self.pop()?);
         }
-        let whole = parts.into_iter().fold(self.pop()?, within);
+        let whole = parts.into_iter().fold(self.pop()?, enclose);
         self.push(whole)
     }
 
-    fn add_over_mark(&mut self, count: usize) -> io::Result<()> {
+    fn append_over_mark(&mut self, count: usize) -> io::Result<()> {
         let mut parts = Vec::with_capacity(count);
         for _ in 0..count {
             parts.push(self.pop()?);
         }
         self.pop()?;
-        let whole = parts.into_iter().fold(self.pop()?, within);
+        let whole = parts.into_iter().fold(self.pop()?, enclose);
         self.push(whole)
     }
 
-    /// Takes away the mark below the topmost value.
-    fn drop_below(&mut self) -> io::Result<()> {
+    /// Removes the mark below the topmost value.
+    fn drop_mark_below_top(&mut self) -> io::Result<()> {
         let top = self.pop()?;
         self.pop()?;
         self.push(top)
     }
 
-    /// How many values lie above the topmost mark.
-    fn above_mark(&self) -> io::Result<usize> {
-        self.stack.iter().rev().position(|value| value.is_mark).ok_or_else(missing)
+    /// Returns the number of values above the topmost mark.
+    fn count_above_mark(&self) -> io::Result<usize> {
+        self.stack.iter().rev().position(|value| value.is_mark).ok_or_else(missing_value)
     }
 
-    fn memorise(&mut self, place: u32) -> io::Result<()> {
-        let value = *self.stack.last().ok_or_else(missing)?;
-        self.hold(value)?;
-        if let Some(before) = self.memo.insert(place, value) {
-            self.held -= before.bytes;
+    fn memoize(&mut self, index: u32) -> io::Result<()> {
+        let value = *self.stack.last().ok_or_else(missing_value)?;
+        self.account(value)?;
+        if let Some(before) = self.memo.insert(index, value) {
+            self.total_bytes -= before.bytes;
         }
         Ok(())
     }
 
-    fn fetch(&mut self, place: u32) -> io::Result<()> {
-        let value = *self.memo.get(&place).ok_or_else(missing)?;
+    fn recall(&mut self, index: u32) -> io::Result<()> {
+        let value = *self.memo.get(&index).ok_or_else(missing_value)?;
         self.push(value)
     }
 }
 
-/// `whole` with `part` inside it.
-fn within(whole: Extent, part: Extent) -> Extent {
-    Extent { bytes: whole.bytes + part.bytes, depth: whole.depth.max(part.depth + 1), is_mark: false }
+/// Returns the size of `whole` after `part` was put into it.
+fn enclose(whole: ValueSize, part: ValueSize) -> ValueSize {
+    ValueSize { bytes: whole.bytes + part.bytes, depth: whole.depth.max(part.depth + 1), is_mark: false }
 }
 
-fn missing() -> io::Error {
-    io::Error::other("it takes a value that is not there")
+fn missing_value() -> io::Error {
+    io::Error::other("an instruction uses a value that does not exist")
 }
 
-fn refused<T>(reason: String) -> io::Result<T> {
+fn refuse<T>(reason: String) -> io::Result<T> {
     Err(io::Error::other(reason))
 }
 
@@ -267,13 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_wherever_they_stand() {
+    fn a_named_function_is_found_within_nested_values() {
         let named = callables(&b"\x80\x02}q\x00(X\x01\x00\x00\x00acos\nsystem\r\nq\x01)R(Ku."[..]).unwrap();
         assert_eq!(named, [("os".to_owned(), "system".to_owned())]);
     }
 
     #[test]
-    fn a_value_that_doubles_is_refused_before_it_is_large() {
+    fn a_value_that_doubles_repeatedly_is_refused_before_it_is_large() {
         let mut pickle = b"\x80\x02X\x04\x00\x00\x00abcdq\x00".to_vec();
         for _ in 0..30 {
             pickle.extend(b"h\x00h\x00\x86q\x00");
@@ -290,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_there_takes_no_memory() {
+    fn missing_or_endless_input_is_refused_without_filling_memory() {
         assert_eq!(reason(b"\x80\x02X\xff\xff\xff\xff."), "its pickle: unexpected end of file");
         let endless = io::BufReader::new(io::repeat(b'N'));
         assert_eq!(callables(endless).unwrap_err(), "its pickle: its values take more than 268435456 bytes");
@@ -299,11 +307,11 @@ mod tests {
     }
 
     #[test]
-    fn what_pytorch_does_not_write_is_refused() {
-        assert_eq!(reason(b"\x80\x02(d."), "its pickle: the instruction 0x64, which PyTorch does not write");
-        assert_eq!(reason(b"\x80\x02\x8a\xff."), "its pickle: an integer of 255 bytes");
-        assert_eq!(reason(b"\x80\x02h\x05."), "its pickle: it takes a value that is not there");
-        assert_eq!(reason(b"\x80\x02t."), "its pickle: it takes a value that is not there");
-        assert_eq!(reason(b"\x80\x02a."), "its pickle: it takes a value that is not there");
+    fn instructions_that_pytorch_does_not_write_are_refused() {
+        assert_eq!(reason(b"\x80\x02(d."), "its pickle: unsupported instruction 0x64 (PyTorch does not write it)");
+        assert_eq!(reason(b"\x80\x02\x8a\xff."), "its pickle: unsupported integer of 255 bytes (at most 8)");
+        assert_eq!(reason(b"\x80\x02h\x05."), "its pickle: an instruction uses a value that does not exist");
+        assert_eq!(reason(b"\x80\x02t."), "its pickle: an instruction uses a value that does not exist");
+        assert_eq!(reason(b"\x80\x02a."), "its pickle: an instruction uses a value that does not exist");
     }
 }

@@ -1,7 +1,7 @@
-//! Weights from PyTorch's own files (`torch.save(model.state_dict())`), read without running what is in them.
+//! Weights from PyTorch's own files (`torch.save(model.state_dict())`), read without executing their contents.
 //!
-//! A pickle says which functions are to be called. None is: each is looked at, and one that does not make a tensor is a
-//! reason to refuse the file. Knows no graph.
+//! A pickle names functions to be called. None of them is called: every name is checked, and a file that names any
+//! other function than those that construct tensors is refused. Knows nothing about graphs.
 
 use std::collections::HashMap;
 use std::io::{BufReader, Read};
@@ -12,72 +12,77 @@ use candle_core::pickle::PthTensors;
 use zip::ZipArchive;
 
 use super::pickle::{Callable, callables};
-use super::{Listed, WeightError};
+use super::{TensorListing, WeightError};
 use crate::exec::candle_storage;
 use crate::{Tensor, TensorSpec, open_regular};
 
-/// What the state_dict of a model is made of; storages are `torch.FloatStorage` and the like.
-const MAKERS: [(&str, &str); 4] = [
+/// The functions and classes in the state_dict of a model, besides storages (`torch.FloatStorage` and the like).
+const ALLOWED_CALLABLES: [(&str, &str); 4] = [
     ("collections", "OrderedDict"),
     ("torch._tensor", "_rebuild_from_type_v2"),
     ("torch._utils", "_rebuild_parameter"),
     ("torch._utils", "_rebuild_tensor_v2"),
 ];
 
-/// Whether a file is PyTorch's, by its first bytes: a zip archive, or the pickle of PyTorch before 1.6.
-pub(super) fn is_one(bytes: &[u8]) -> bool {
+/// Returns whether the first bytes of a file are those of a PyTorch file: a zip archive, or the pickle of PyTorch
+/// before 1.6.
+pub(super) fn is_pth(bytes: &[u8]) -> bool {
     // A safetensors file begins with the length of its header, whose upper half is zero.
     let archive = bytes.starts_with(b"PK\x03\x04") && bytes.get(4..8).is_some_and(|more| more != [0; 4]);
-    archive || is_old(bytes)
+    archive || is_legacy_pth(bytes)
 }
 
-fn is_old(bytes: &[u8]) -> bool {
+fn is_legacy_pth(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0x80, 2, 0x8a, 0x0a, 0x6c])
 }
 
-/// The tensors of a file.
-pub(super) struct Opened(PthTensors);
+/// An open PyTorch file.
+pub(super) struct PthFile(PthTensors);
 
-impl Opened {
-    /// Reads what tensors there are, not yet their numbers.
+impl PthFile {
+    /// Reads the names, shapes and types of the tensors, but not their elements.
     ///
     /// # Errors
-    /// When the file is cut off or of the old format, names anything but what makes tensors, or is larger in memory than
-    /// the tensors' names could be.
+    /// When the file is truncated or has the old format, names functions other than those that construct tensors, or
+    /// takes more memory than the names of tensors could.
     pub(super) fn open(path: &Path, bytes: &[u8]) -> Result<Self, WeightError> {
-        let malformed = |reason: String| WeightError::Pickle { path: path.to_owned(), reason };
-        if is_old(bytes) {
+        let malformed = |reason: String| WeightError::MalformedPth { path: path.to_owned(), reason };
+        if is_legacy_pth(bytes) {
             return Err(malformed(
-                "it is of the format before PyTorch 1.6; save it again with `torch.save`".to_owned(),
+                "it has the format of PyTorch before 1.6 (save it again with a newer `torch.save`)".to_owned(),
             ));
         }
-        for name in named(path).map_err(malformed)? {
+        for name in named_callables(path).map_err(malformed)? {
             let makes_storage = name.0 == "torch" && name.1.ends_with("Storage");
-            if !makes_storage && !MAKERS.contains(&(&name.0, &name.1)) {
-                return Err(WeightError::Code { path: path.to_owned(), callable: format!("{}.{}", name.0, name.1) });
+            if !makes_storage && !ALLOWED_CALLABLES.contains(&(&name.0, &name.1)) {
+                return Err(WeightError::ForbiddenCall {
+                    path: path.to_owned(),
+                    callable: format!("{}.{}", name.0, name.1),
+                });
             }
         }
-        // The reader takes pickles apart as PyTorch writes them, and panics on some that it does not.
+        // candle's reader handles pickles as PyTorch writes them, and panics on some others.
         let read = catch_unwind(|| PthTensors::new(path, None));
-        let read = read.map_err(|_| malformed("its pickle is not one that PyTorch writes".to_owned()))?;
-        read.map(Opened).map_err(|error| malformed(error.to_string()))
+        let read =
+            read.map_err(|_| malformed("its pickle does not have the structure that PyTorch writes".to_owned()))?;
+        read.map(PthFile).map_err(|error| malformed(error.to_string()))
     }
 
-    /// What each tensor is.
-    pub(super) fn listed(&self) -> Listed {
+    /// Returns the specification of every tensor.
+    pub(super) fn list_tensors(&self) -> TensorListing {
         let spec = |info: &candle_core::pickle::TensorInfo| {
-            Ok(TensorSpec::new(info.layout.dims().iter().copied(), candle_storage::dtype(info.dtype)))
+            Ok(TensorSpec::new(info.layout.dims().iter().copied(), candle_storage::host_dtype(info.dtype)))
         };
         let infos: &HashMap<_, _> = self.0.tensor_infos();
         infos.iter().map(|(name, info)| (name.clone(), spec(info))).collect()
     }
 
-    /// One tensor, copied.
+    /// Returns a copy of one tensor.
     ///
     /// # Errors
-    /// When it is not there, cut off, or neither row-major nor column-major.
+    /// When the tensor is missing, truncated, or neither row-major nor column-major.
     pub(super) fn tensor(&self, path: &Path, name: &str) -> Result<Tensor, WeightError> {
-        let malformed = |reason: String| WeightError::Pickle { path: path.to_owned(), reason };
+        let malformed = |reason: String| WeightError::MalformedPth { path: path.to_owned(), reason };
         let read = catch_unwind(AssertUnwindSafe(|| self.0.get(name)));
         let tensor = read
             .map_err(|panic| malformed(format!("tensor `{name}`: {}", crate::panic_text(&*panic))))?
@@ -87,24 +92,24 @@ impl Opened {
     }
 }
 
-/// Every class and function that the pickles of an archive name.
-fn named(path: &Path) -> Result<Vec<Callable>, String> {
+/// Returns every class and function that the pickles of an archive name.
+fn named_callables(path: &Path) -> Result<Vec<Callable>, String> {
     let file = BufReader::new(open_regular(path).map_err(|error| error.to_string())?);
     let mut archive = ZipArchive::new(file).map_err(|error| error.to_string())?;
-    let mut named = Vec::new();
+    let mut found = Vec::new();
     for index in 0..archive.len() {
         let mut entry = archive.by_index(index).map_err(|error| error.to_string())?;
         if entry.name().is_ok_and(|name| name.ends_with("/byteorder")) {
             check_byte_order(&mut entry)?;
         }
         if entry.name().is_ok_and(|name| name.ends_with(".pkl")) {
-            named.extend(callables(BufReader::new(entry))?);
+            found.extend(callables(BufReader::new(entry))?);
         }
     }
-    Ok(named)
+    Ok(found)
 }
 
-/// Refuses tensors that another kind of machine wrote: their bytes are read as they are.
+/// Checks that the tensors are little-endian, because their bytes are read without conversion.
 fn check_byte_order(entry: &mut impl Read) -> Result<(), String> {
     let mut order = String::new();
     entry.take(16).read_to_string(&mut order).map_err(|error| error.to_string())?;

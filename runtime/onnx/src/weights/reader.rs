@@ -1,6 +1,6 @@
-//! Makes tensors of weights: maps a file once, converts between real types, draws random values.
+//! Returns weights as tensors: maps each file once, converts between floating-point types, draws random values.
 //!
-//! Knows no operator.
+//! Knows nothing about operators.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,54 +9,59 @@ use half::f16;
 use safetensors::SafeTensors;
 
 use super::{MappedFile, WeightError, safetensors as format, seed};
-use crate::{DType, Graph, Source, Tensor, TensorError, Weight, byte_count};
+use crate::{DType, Graph, Tensor, TensorError, Weight, WeightSource, byte_count};
 
-/// Reads the weights of one graph; every file is opened once.
+/// Reads the weights of one graph. Every file is opened once.
 pub struct WeightReader<'a> {
     graph: &'a Graph,
-    files: HashMap<PathBuf, Opened>,
+    files: HashMap<PathBuf, OpenFile>,
 }
 
-/// A mapped file, and where each safetensors key lies in it: type, first byte, number of bytes.
-struct Opened {
+/// An open weights file.
+struct OpenFile {
     file: MappedFile,
+    /// For each tensor of a safetensors file: type, position of its first byte, number of bytes.
     keys: HashMap<String, (DType, usize, usize)>,
-    /// The tensors, when the file is PyTorch's.
+    /// The tensors of a PyTorch file.
     #[cfg(feature = "candle")]
-    pth: Option<super::pth::Opened>,
+    pth: Option<super::pth::PthFile>,
 }
 
 impl<'a> WeightReader<'a> {
-    /// A reader that has opened nothing yet.
+    /// Returns a reader. Opens no file yet.
     pub fn new(graph: &'a Graph) -> Self {
         WeightReader { graph, files: HashMap::new() }
     }
 
-    /// The values of a weight, in the shape and type of its specification. A mapped file's bytes are not copied when
-    /// they are of that type and aligned. Going to f16, values beyond its range become its largest (±65504).
+    /// Returns the values of a weight in the shape and type of its specification. The bytes of a mapped file are not
+    /// copied if they have that type and are aligned. In a conversion to f16, values beyond its range become its
+    /// largest value (±65504).
     ///
     /// # Errors
-    /// When there is no such weight, or its file is gone, cut off, or does not hold it any more.
+    /// When there is no such weight, or its file is missing, truncated, or no longer contains it.
     pub fn tensor(&mut self, name: &str) -> Result<Tensor, WeightError> {
-        let unknown = || WeightError::Unknown { graph: self.graph.name.clone(), name: name.to_owned() };
+        let unknown = || WeightError::UnknownWeight { graph: self.graph.name.clone(), name: name.to_owned() };
         let weight = self.graph.weights.get(name).ok_or_else(unknown)?;
         let shape = weight.spec.fixed_shape().ok_or_else(unknown)?;
         let stored = match &weight.source {
-            Source::Value(tensor) => tensor.clone(),
-            Source::Seed { seed, init } => {
+            WeightSource::Value(tensor) => tensor.clone(),
+            WeightSource::Seed { seed, init } => {
                 let bytes = byte_count(&shape, DType::F32).ok_or(TensorError::TooLarge);
                 let bytes = bytes.map_err(|source| tensor_error(name, source))?;
-                let memory =
-                    || WeightError::Memory { name: name.to_owned(), spec: weight.spec.clone(), bytes: bytes as u64 };
-                let values = seed::values(*seed, name, *init, bytes / DType::F32.size()).ok_or_else(memory)?;
+                let memory = || WeightError::OutOfMemory {
+                    name: name.to_owned(),
+                    spec: weight.spec.clone(),
+                    bytes: bytes as u64,
+                };
+                let values = seed::random_values(*seed, name, *init, bytes / DType::F32.size()).ok_or_else(memory)?;
                 Tensor::from_vec(shape, values).map_err(|source| tensor_error(name, source))?
             }
-            Source::File { path, key } => self.read_key(name, weight, path, key)?,
-            Source::External { path, offset, length, dtype } => {
+            WeightSource::File { path, key } => self.read_key(name, weight, path, key)?,
+            WeightSource::External { path, offset, length, dtype } => {
                 self.read_external(name, &shape, *dtype, (path, *offset, *length))?
             }
         };
-        Ok(narrowed(&stored, weight.spec.dtype))
+        Ok(cast_saturating(&stored, weight.spec.dtype))
     }
 
     fn read_key(&mut self, name: &str, weight: &Weight, path: &Path, key: &str) -> Result<Tensor, WeightError> {
@@ -65,10 +70,11 @@ impl<'a> WeightReader<'a> {
         if let Some(pth) = &opened.pth {
             return pth.tensor(path, key);
         }
-        let gone = || WeightError::Malformed { path: path.to_owned(), reason: format!("it has no tensor `{key}`") };
-        let (dtype, offset, length) = *opened.keys.get(key).ok_or_else(gone)?;
-        let shape = weight.spec.fixed_shape().ok_or_else(gone)?;
-        part(name, &shape, dtype, &opened.file, offset..offset + length)
+        let not_found =
+            || WeightError::Malformed { path: path.to_owned(), reason: format!("it has no tensor `{key}`") };
+        let (dtype, offset, length) = *opened.keys.get(key).ok_or_else(not_found)?;
+        let shape = weight.spec.fixed_shape().ok_or_else(not_found)?;
+        tensor_from_range(name, &shape, dtype, &opened.file, offset..offset + length)
     }
 
     fn read_external(
@@ -83,25 +89,26 @@ impl<'a> WeightReader<'a> {
         let range = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
         match range {
             Some((start, end)) if end <= opened.file.bytes().len() => {
-                part(name, shape, dtype, &opened.file, start..end)
+                tensor_from_range(name, shape, dtype, &opened.file, start..end)
             }
-            _ => Err(WeightError::Short { path: path.to_owned(), name: name.to_owned(), offset, end }),
+            _ => Err(WeightError::DataTooShort { path: path.to_owned(), name: name.to_owned(), offset, end }),
         }
     }
 
-    fn open(&mut self, path: &Path, keyed: bool) -> Result<&Opened, WeightError> {
+    fn open(&mut self, path: &Path, has_names: bool) -> Result<&OpenFile, WeightError> {
         if !self.files.contains_key(path) {
             let file = format::open(path)?;
-            let opened = if keyed { Opened::keyed(path, file)? } else { Opened::plain(file) };
+            let opened =
+                if has_names { OpenFile::with_named_tensors(path, file)? } else { OpenFile::without_names(file) };
             self.files.insert(path.to_owned(), opened);
         }
         Ok(&self.files[path])
     }
 }
 
-impl Opened {
-    fn plain(file: MappedFile) -> Self {
-        Opened {
+impl OpenFile {
+    fn without_names(file: MappedFile) -> Self {
+        OpenFile {
             file,
             keys: HashMap::new(),
             #[cfg(feature = "candle")]
@@ -109,20 +116,20 @@ impl Opened {
         }
     }
 
-    /// A file whose tensors have names.
-    fn keyed(path: &Path, file: MappedFile) -> Result<Self, WeightError> {
+    /// Opens a file whose tensors have names: a safetensors or a PyTorch file.
+    fn with_named_tensors(path: &Path, file: MappedFile) -> Result<Self, WeightError> {
         #[cfg(feature = "candle")]
-        if super::pth::is_one(file.bytes()) {
-            let pth = super::pth::Opened::open(path, file.bytes())?;
-            return Ok(Opened { pth: Some(pth), ..Opened::plain(file) });
+        if super::pth::is_pth(file.bytes()) {
+            let pth = super::pth::PthFile::open(path, file.bytes())?;
+            return Ok(OpenFile { pth: Some(pth), ..OpenFile::without_names(file) });
         }
-        let keys = keys(&file, &format::parse(path, &file)?);
-        Ok(Opened { keys, ..Opened::plain(file) })
+        let keys = tensor_ranges(&file, &format::parse(path, &file)?);
+        Ok(OpenFile { keys, ..OpenFile::without_names(file) })
     }
 }
 
 impl Graph {
-    /// The values of one weight; to read many, a [`WeightReader`] opens each file only once.
+    /// Returns the values of one weight. To read many weights, use a [`WeightReader`], which opens each file only once.
     ///
     /// # Errors
     /// As [`WeightReader::tensor`].
@@ -131,7 +138,7 @@ impl Graph {
     }
 }
 
-fn keys(file: &MappedFile, tensors: &SafeTensors<'_>) -> HashMap<String, (DType, usize, usize)> {
+fn tensor_ranges(file: &MappedFile, tensors: &SafeTensors<'_>) -> HashMap<String, (DType, usize, usize)> {
     let start = file.bytes().as_ptr() as usize;
     let place = |(name, view): (String, safetensors::tensor::TensorView<'_>)| {
         let offset = view.data().as_ptr() as usize - start;
@@ -140,15 +147,15 @@ fn keys(file: &MappedFile, tensors: &SafeTensors<'_>) -> HashMap<String, (DType,
     tensors.tensors().into_iter().filter_map(place).collect()
 }
 
-/// A tensor over part of a file; copied only when the part is not aligned.
-fn part(
+/// Returns a tensor over a range of a file. The bytes are copied only if they are not aligned.
+fn tensor_from_range(
     name: &str,
     shape: &[usize],
     dtype: DType,
     file: &MappedFile,
     range: std::ops::Range<usize>,
 ) -> Result<Tensor, WeightError> {
-    let memory = file.part(range);
+    let memory = file.slice(range);
     let aligned = (memory.bytes().as_ptr() as usize).is_multiple_of(dtype.size());
     let tensor = if aligned {
         Tensor::from_memory(shape, dtype, memory, 0)
@@ -158,8 +165,8 @@ fn part(
     tensor.map_err(|source| tensor_error(name, source))
 }
 
-/// The tensor in another type; finite values that f16 cannot hold become its largest.
-pub(crate) fn narrowed(tensor: &Tensor, dtype: DType) -> Tensor {
+/// Converts a tensor to another type. In a conversion to f16, finite values beyond its range become its largest value.
+pub(crate) fn cast_saturating(tensor: &Tensor, dtype: DType) -> Tensor {
     let wide = matches!(tensor.dtype(), DType::F32 | DType::F64 | DType::BF16);
     if dtype != DType::F16 || !wide {
         return tensor.cast(dtype);
@@ -170,7 +177,7 @@ pub(crate) fn narrowed(tensor: &Tensor, dtype: DType) -> Tensor {
         Ok(values) => values.iter().map(|x| clamp(f64::from(*x))).collect(),
         Err(_) => tensor.to_f64().into_iter().map(clamp).collect(),
     };
-    Tensor::from_vec(tensor.shape(), values).expect("as many elements come out as went in")
+    Tensor::from_vec(tensor.shape(), values).expect("a conversion keeps the number of elements")
 }
 
 fn tensor_error(name: &str, source: TensorError) -> WeightError {

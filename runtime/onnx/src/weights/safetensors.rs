@@ -1,59 +1,62 @@
-//! Weights from a file, matched to a graph by name; and the format of safetensors.
+//! Loads weights from a file, matched to a graph by name, and reads the safetensors format.
 
 use std::path::Path;
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use super::{Listed, MappedFile, Mismatches, WeightError};
-use crate::{DType, Graph, Role, Source, TensorSpec, Weight};
+use super::{MappedFile, TensorListing, WeightError, WeightMismatches};
+use crate::{DType, Graph, TensorSpec, Weight, WeightRole, WeightSource};
 
-/// What training keeps beside the weights and inference does not use.
+/// The suffix of the counters that PyTorch stores for training and that inference does not use.
 const IGNORED_SUFFIX: &str = "num_batches_tracked";
 
-/// Bytes of a header at most: that of 100,000 tensors has some 12 MiB.
+/// The longest header in bytes. The header of 100,000 tensors has about 12 MiB.
 const HEADER_BYTES: u64 = 32 << 20;
 
 impl Graph {
-    /// Takes all parameters and buffers from a safetensors file or a state_dict that PyTorch saved, by name. Values
-    /// between real types are converted when a weight is read. PyTorch's `num_batches_tracked` counters are passed over.
+    /// Uses all parameters and buffers of a safetensors file, or of a state_dict saved by PyTorch, matched by name.
+    /// Values are converted between floating-point types when a weight is read. PyTorch's `num_batches_tracked`
+    /// counters are ignored.
     ///
     /// # Errors
-    /// When the file cannot be read, is cut off, or wants code run; or one report of all names that are missing,
-    /// unexpected or of another shape. The graph then stays as it was.
+    /// When the file cannot be read, is truncated, or contains calls other than those that construct tensors; also when
+    /// names are missing or unexpected or shapes differ, all in one report. The graph then stays unchanged.
     pub fn load_weights(&mut self, path: &Path) -> Result<(), WeightError> {
         let file = open(path)?;
-        let report = compare(self, &listed(path, &file)?);
+        let report = find_mismatches(self, &list_tensors(path, &file)?);
         if !report.is_empty() {
-            return Err(WeightError::Names {
+            return Err(WeightError::Mismatch {
                 path: path.to_owned(),
                 graph: self.name.clone(),
                 report: Box::new(report),
             });
         }
-        self.noted_random = false;
+        self.declares_random_weights = false;
         for (name, weight) in &mut self.weights {
-            if weight.role != Role::Constant {
-                weight.source = Source::File { path: path.to_owned(), key: name.clone() };
+            if weight.role != WeightRole::Constant {
+                weight.source = WeightSource::File { path: path.to_owned(), key: name.clone() };
             }
         }
         Ok(())
     }
 
-    /// Gives every weight that comes from no file the random values of this seed.
+    /// Sets the seed of every weight with random values.
     pub fn seed_weights(&mut self, new_seed: u64) {
         for weight in self.weights.values_mut() {
-            if let Source::Seed { seed, .. } = &mut weight.source {
+            if let WeightSource::Seed { seed, .. } = &mut weight.source {
                 *seed = new_seed;
             }
         }
     }
 
-    /// Whether a parameter or buffer has random values, so that outputs mean nothing. A file that [`crate::write_onnx`]
-    /// writes keeps it in its metadata; of a file by another program it is not known, and this is false.
+    /// Returns whether a parameter or buffer has random values, so that the outputs are meaningless. Files written by
+    /// [`crate::write_onnx`] store this in their metadata. For files of other programs it is unknown, and the result is
+    /// false.
     pub fn weights_are_random(&self) -> bool {
-        let random = |weight: &Weight| weight.role != Role::Constant && matches!(weight.source, Source::Seed { .. });
-        self.noted_random || self.weights.values().any(random)
+        let random =
+            |weight: &Weight| weight.role != WeightRole::Constant && matches!(weight.source, WeightSource::Seed { .. });
+        self.declares_random_weights || self.weights.values().any(random)
     }
 }
 
@@ -65,17 +68,17 @@ pub(super) fn parse<'a>(path: &Path, file: &'a MappedFile) -> Result<SafeTensors
     let malformed = |reason: String| WeightError::Malformed { path: path.to_owned(), reason };
     match file.bytes().first_chunk().map(|length| u64::from_le_bytes(*length)) {
         Some(length) if length > HEADER_BYTES => {
-            Err(malformed(format!("its header would have {length} bytes (at most {HEADER_BYTES})")))
+            Err(malformed(format!("its header has a length of {length} bytes (at most {HEADER_BYTES})")))
         }
         _ => SafeTensors::deserialize(file.bytes()).map_err(|error| malformed(error.to_string())),
     }
 }
 
-/// The tensors of a file of either kind.
-fn listed(path: &Path, file: &MappedFile) -> Result<Listed, WeightError> {
+/// Returns the tensors of a safetensors or PyTorch file.
+fn list_tensors(path: &Path, file: &MappedFile) -> Result<TensorListing, WeightError> {
     #[cfg(feature = "candle")]
-    if super::pth::is_one(file.bytes()) {
-        return Ok(super::pth::Opened::open(path, file.bytes())?.listed());
+    if super::pth::is_pth(file.bytes()) {
+        return Ok(super::pth::PthFile::open(path, file.bytes())?.list_tensors());
     }
     let spec = |view: &TensorView<'_>| match dtype(view.dtype()) {
         Some(dtype) => Ok(TensorSpec::new(view.shape().iter().copied(), dtype)),
@@ -84,7 +87,7 @@ fn listed(path: &Path, file: &MappedFile) -> Result<Listed, WeightError> {
     Ok(parse(path, file)?.tensors().into_iter().map(|(name, view)| (name, spec(&view))).collect())
 }
 
-/// Our element type of a safetensors type.
+/// Converts an element type of safetensors; `None` when this crate does not support it.
 pub(super) fn dtype(dtype: Dtype) -> Option<DType> {
     match dtype {
         Dtype::F64 => Some(DType::F64),
@@ -100,29 +103,30 @@ pub(super) fn dtype(dtype: Dtype) -> Option<DType> {
     }
 }
 
-fn compare(graph: &Graph, tensors: &Listed) -> Mismatches {
-    let mut report = Mismatches::default();
+fn find_mismatches(graph: &Graph, tensors: &TensorListing) -> WeightMismatches {
+    let mut report = WeightMismatches::default();
     for (name, weight) in &graph.weights {
-        if weight.role == Role::Constant {
+        if weight.role == WeightRole::Constant {
             continue;
         }
         let Some(found) = tensors.get(name) else {
             report.missing.push(name.clone());
             continue;
         };
-        if !found.as_ref().is_ok_and(|found| fits(&weight.spec, found)) {
+        if !found.as_ref().is_ok_and(|found| is_loadable(&weight.spec, found)) {
             let text = found.as_ref().map_or_else(Clone::clone, ToString::to_string);
-            report.misshaped.push((name.clone(), weight.spec.clone(), text));
+            report.mismatched.push((name.clone(), weight.spec.clone(), text));
         }
     }
-    let expected = |name: &str| graph.weights.get(name).is_some_and(|weight| weight.role != Role::Constant);
+    let expected = |name: &str| graph.weights.get(name).is_some_and(|weight| weight.role != WeightRole::Constant);
     let unexpected = |name: &&String| !expected(name) && name.rsplit('.').next() != Some(IGNORED_SUFFIX);
     report.unexpected = tensors.keys().filter(unexpected).cloned().collect();
     report.unexpected.sort();
     report
 }
 
-/// Same shape, and the same type or both real.
-fn fits(graph: &TensorSpec, file: &TensorSpec) -> bool {
+/// Returns whether a tensor of the file can be loaded into a weight of the graph: the shapes are equal, and the types
+/// are equal or both floating-point.
+fn is_loadable(graph: &TensorSpec, file: &TensorSpec) -> bool {
     graph.dims == file.dims && (graph.dtype == file.dtype || graph.dtype.is_float() && file.dtype.is_float())
 }

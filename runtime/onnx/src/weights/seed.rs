@@ -1,8 +1,8 @@
 //! Random weights that are the same on every machine.
 //!
 //! Each weight has its own ChaCha8 stream, keyed by SHA-256 of the seed and the weight's name, so that a weight does
-//! not depend on which others there are. Only additions and multiplications are used: no function of the platform's
-//! mathematics library that could round differently.
+//! not depend on the other weights of the graph. Only additions and multiplications are used, because functions of the
+//! platform's mathematics library could round differently.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::Init;
 
-/// The values of a weight, in row-major order; `None` when there is not that much memory.
-pub(super) fn values(seed: u64, name: &str, init: Init, count: usize) -> Option<Vec<f32>> {
+/// Returns the values of a weight in row-major order; `None` when there is not enough memory.
+pub(super) fn random_values(seed: u64, name: &str, init: Init, count: usize) -> Option<Vec<f32>> {
     let mut stream = stream(seed, name);
     let mut values = Vec::new();
     values.try_reserve_exact(count).ok()?;
@@ -28,12 +28,13 @@ fn stream(seed: u64, name: &str) -> ChaCha8Rng {
     ChaCha8Rng::from_seed(key.into())
 }
 
-/// Uniform in 0..1, a multiple of 2⁻²⁴: exact in f32.
+/// Draws a number uniformly from 0..1: a multiple of 2⁻²⁴, which is exact in f32.
 fn unit(stream: &mut ChaCha8Rng) -> f32 {
     (stream.next_u32() >> 8) as f32 / (1 << 24) as f32
 }
 
-/// Nearly normal, mean 0 and deviation 1, never beyond ±6: the sum of twelve uniform numbers (Irwin-Hall).
+/// Draws a nearly normal number with mean 0 and standard deviation 1, never beyond ±6: the sum of twelve uniform
+/// numbers (Irwin-Hall distribution), minus 6.
 fn normal(stream: &mut ChaCha8Rng) -> f32 {
     (0..12).map(|_| unit(stream)).sum::<f32>() - 6.0
 }
@@ -43,8 +44,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_values_are_the_same_everywhere() {
-        let values = |seed, name, count| values(seed, name, Init::Uniform { bound: 1.0 }, count).unwrap();
+    fn the_values_depend_only_on_seed_and_name() {
+        let values = |seed, name, count| random_values(seed, name, Init::Uniform { bound: 1.0 }, count).unwrap();
         let first = values(7, "conv1.weight", 3);
         assert_eq!(first, values(7, "conv1.weight", 4)[..3]);
         assert_ne!(first, values(8, "conv1.weight", 3));
@@ -52,17 +53,17 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_memory_is_no_abort() {
+    fn a_weight_that_exceeds_the_memory_does_not_abort_the_process() {
         for init in [Init::Constant(1.0), Init::Uniform { bound: 1.0 }, Init::Normal { std: 1.0 }] {
-            assert_eq!(values(1, "w", init, usize::MAX / 4), None);
+            assert_eq!(random_values(1, "w", init, usize::MAX / 4), None);
         }
     }
 
     #[test]
-    fn spread_is_as_asked() {
-        let uniform = values(1, "w", Init::Uniform { bound: 0.5 }, 10_000).unwrap();
+    fn the_values_have_the_requested_distribution() {
+        let uniform = random_values(1, "w", Init::Uniform { bound: 0.5 }, 10_000).unwrap();
         assert!(uniform.iter().all(|x| x.abs() <= 0.5));
-        let normal = values(1, "w", Init::Normal { std: 2.0 }, 10_000).unwrap();
+        let normal = random_values(1, "w", Init::Normal { std: 2.0 }, 10_000).unwrap();
         for (values, deviation) in [(uniform, 0.5 / 3f64.sqrt()), (normal, 2.0)] {
             let mean = values.iter().map(|x| f64::from(*x)).sum::<f64>() / values.len() as f64;
             let square = values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / values.len() as f64;

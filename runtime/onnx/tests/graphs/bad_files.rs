@@ -1,4 +1,4 @@
-//! Files that are cut off, incomplete or of another graph end in an error that names them.
+//! A file that is truncated, incomplete or belongs to another graph causes an error that names the file.
 
 use crate::networks;
 
@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use flagperf_onnx::{
-    DType, Graph, OnnxError, Role, Source, WeightError, WriteOptions, read_onnx, write_onnx, write_onnx_with,
+    DType, Graph, OnnxError, WeightError, WeightRole, WeightSource, WriteOptions, read_onnx, write_onnx,
+    write_onnx_with,
 };
 use safetensors::tensor::{Dtype, TensorView};
 
-/// A safetensors file of zeros: names with shapes.
+/// Writes a safetensors file of zeros, with tensors of the given names and shapes.
 fn safetensors_file(path: &Path, tensors: &[(&str, Vec<usize>)]) {
     let views: HashMap<String, TensorView<'_>> = tensors
         .iter()
@@ -23,12 +24,12 @@ fn safetensors_file(path: &Path, tensors: &[(&str, Vec<usize>)]) {
 }
 
 fn state_dict(graph: &Graph) -> Vec<(&str, Vec<usize>)> {
-    let of_state = graph.weights.iter().filter(|(_, weight)| weight.role != Role::Constant);
+    let of_state = graph.weights.iter().filter(|(_, weight)| weight.role != WeightRole::Constant);
     of_state.map(|(name, weight)| (name.as_str(), weight.spec.fixed_shape().unwrap())).collect()
 }
 
 #[test]
-fn weights_load_by_name_and_pass_over_counters() {
+fn weights_are_loaded_by_name_and_counters_are_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.safetensors");
     let mut graph = networks::squeeze_excite().unwrap();
@@ -43,7 +44,7 @@ fn weights_load_by_name_and_pass_over_counters() {
 }
 
 #[test]
-fn one_report_names_everything_that_does_not_fit() {
+fn one_report_lists_all_mismatches() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.safetensors");
     let mut graph = networks::squeeze_excite().unwrap();
@@ -58,17 +59,17 @@ fn one_report_names_everything_that_does_not_fit() {
     let text = error.to_string().replace(&path.display().to_string(), "FILE");
     assert_eq!(
         text,
-        "the weights in `FILE` are not those of graph `squeeze_excite`:
+        "the weights in `FILE` do not match graph `squeeze_excite`:
   missing (2): `stem.bn.bias`, `block.bn.running_var`
   unexpected (1): `head.weight`
-  mis-shaped (1):
+  mismatched (1):
     `fc.weight` is `10,16,f32` in the graph and `10,17,f32` in the file"
     );
-    assert!(graph.weights_are_random(), "a refused file must leave the graph as it was");
+    assert!(graph.weights_are_random(), "a refused file must leave the graph unchanged");
 }
 
 #[test]
-fn a_safetensors_file_cut_anywhere_is_refused() {
+fn a_truncated_safetensors_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.safetensors");
     let mut graph = networks::squeeze_excite().unwrap();
@@ -85,7 +86,7 @@ fn a_safetensors_file_cut_anywhere_is_refused() {
 }
 
 #[test]
-fn an_onnx_file_cut_anywhere_is_refused() {
+fn a_truncated_onnx_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut.onnx");
     write_onnx(&networks::squeeze_excite().unwrap(), &path).unwrap();
@@ -99,7 +100,7 @@ fn an_onnx_file_cut_anywhere_is_refused() {
 }
 
 #[test]
-fn a_file_with_changed_bytes_never_panics() {
+fn reading_a_file_with_changed_bytes_never_panics() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("changed.onnx");
     write_onnx(&networks::squeeze_excite().unwrap(), &path).unwrap();
@@ -109,7 +110,7 @@ fn a_file_with_changed_bytes_never_panics() {
         bytes[index] ^= xor;
         std::fs::write(&path, bytes).unwrap();
         if let Ok(mut graph) = read_onnx(&path) {
-            flagperf_onnx::infer(&mut graph);
+            flagperf_onnx::infer_shapes(&mut graph);
             let _ = flagperf_onnx::check(&graph);
             flagperf_onnx::count(&graph);
         }
@@ -117,7 +118,7 @@ fn a_file_with_changed_bytes_never_panics() {
 }
 
 #[test]
-fn other_files_are_refused() {
+fn a_file_that_is_not_an_onnx_model_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("text.onnx");
     std::fs::write(&path, "not a model").unwrap();
@@ -126,7 +127,7 @@ fn other_files_are_refused() {
     assert!(matches!(read_onnx(&folder.path().join("none.onnx")).unwrap_err(), OnnxError::Open { .. }));
 }
 
-/// A model whose weights lie in a data file.
+/// Writes a model whose weights are in a data file, and returns the paths of both.
 fn external(folder: &Path) -> (PathBuf, PathBuf) {
     let path = folder.join("model.onnx");
     let written =
@@ -135,7 +136,7 @@ fn external(folder: &Path) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn a_missing_or_short_data_file_is_named() {
+fn a_missing_or_truncated_data_file_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (path, data) = external(folder.path());
     let bytes = std::fs::read(&data).unwrap();
@@ -146,8 +147,9 @@ fn a_missing_or_short_data_file_is_named() {
     std::fs::write(&data, &bytes).unwrap();
     let graph = read_onnx(&path).unwrap();
     std::fs::write(&data, &bytes[..100]).unwrap();
-    let late = graph.weights.iter().find(|(_, w)| matches!(w.source, Source::External { offset: 1.., .. })).unwrap().0;
-    assert!(matches!(graph.tensor(late).unwrap_err(), WeightError::Short { .. }));
+    let late =
+        graph.weights.iter().find(|(_, w)| matches!(w.source, WeightSource::External { offset: 1.., .. })).unwrap().0;
+    assert!(matches!(graph.tensor(late).unwrap_err(), WeightError::DataTooShort { .. }));
 
     std::fs::remove_file(&data).unwrap();
     let error = read_onnx(&path).unwrap_err();
@@ -155,12 +157,12 @@ fn a_missing_or_short_data_file_is_named() {
 }
 
 #[test]
-fn a_failed_write_leaves_what_was_there() {
+fn a_failed_write_leaves_the_existing_file_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     std::fs::write(&path, "before").unwrap();
     let mut graph = networks::squeeze_excite().unwrap();
-    let gone = Source::File { path: folder.path().join("gone.safetensors"), key: "fc.weight".to_owned() };
+    let gone = WeightSource::File { path: folder.path().join("gone.safetensors"), key: "fc.weight".to_owned() };
     graph.weights["fc.weight"].source = gone;
     for options in [WriteOptions::default(), WriteOptions { external_above: 0 }] {
         let error = write_onnx_with(&graph, &path, options).unwrap_err();
@@ -173,7 +175,7 @@ fn a_failed_write_leaves_what_was_there() {
 }
 
 #[test]
-fn the_file_that_holds_the_weights_is_not_replaced() {
+fn a_file_from_which_the_graph_reads_weights_is_not_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let (path, data) = external(folder.path());
     let graph = read_onnx(&path).unwrap();
@@ -184,7 +186,7 @@ fn the_file_that_holds_the_weights_is_not_replaced() {
 }
 
 #[test]
-fn real_types_convert_when_weights_are_read() {
+fn weights_are_converted_between_floating_point_types_when_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.safetensors");
     let mut graph = networks::squeeze_excite().unwrap();
@@ -197,17 +199,17 @@ fn real_types_convert_when_weights_are_read() {
 }
 
 #[test]
-fn a_header_that_would_take_long_to_read_is_refused_unread() {
+fn a_header_that_is_too_long_is_refused_without_reading_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long.safetensors");
     let header = vec![b' '; 33 << 20];
     std::fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], &header].concat()).unwrap();
     let error = networks::squeeze_excite().unwrap().load_weights(&path).unwrap_err().to_string();
-    assert!(error.ends_with("its header would have 34603008 bytes (at most 33554432)"), "{error}");
+    assert!(error.ends_with("its header has a length of 34603008 bytes (at most 33554432)"), "{error}");
 }
 
 #[test]
-fn a_report_of_names_is_cut_and_says_so() {
+fn a_long_report_of_names_is_shortened_and_contains_the_number_of_omitted_names() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("other.safetensors");
     let names: Vec<String> = (0..1000).map(|number| format!("t{number:04}")).collect();
@@ -216,7 +218,7 @@ fn a_report_of_names_is_cut_and_says_so() {
     assert!(error.contains("unexpected (1000): `t0000`, ") && error.ends_with("`t0019` and 980 more"), "{error}");
 }
 
-/// A file as `torch.save` makes it, around any pickle.
+/// Writes a file like those of `torch.save`, with any pickle.
 #[cfg(feature = "candle")]
 fn pth_file(path: &std::path::Path, pickle: &[u8]) {
     use std::io::Write;
@@ -228,7 +230,7 @@ fn pth_file(path: &std::path::Path, pickle: &[u8]) {
 
 #[cfg(feature = "candle")]
 #[test]
-fn a_pth_that_wants_to_execute_something_is_refused_and_executes_nothing() {
+fn a_pth_file_that_calls_other_functions_is_refused_and_nothing_is_executed() {
     let folder = tempfile::tempdir().unwrap();
     let (path, proof) = (folder.path().join("evil.pth"), folder.path().join("proof"));
     let command = format!("touch {}", proof.display());
@@ -240,23 +242,23 @@ fn a_pth_that_wants_to_execute_something_is_refused_and_executes_nothing() {
     for body in [call, entry] {
         pth_file(&path, &[b"\x80\x02", &body[..], b"."].concat());
         let error = graph.load_weights(&path).unwrap_err();
-        assert!(matches!(&error, WeightError::Code { callable, .. } if callable == "posix.system"), "{error}");
+        assert!(matches!(&error, WeightError::ForbiddenCall { callable, .. } if callable == "posix.system"), "{error}");
         assert!(error.to_string().contains("evil.pth") && !proof.exists());
     }
 }
 
 #[cfg(feature = "candle")]
 #[test]
-fn a_pth_that_is_cut_strange_or_old_is_refused() {
+fn a_truncated_malformed_or_old_pth_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("broken.pth");
     let mut graph = networks::squeeze_excite().unwrap();
     let mut refused = |what: &str| {
         let error = graph.load_weights(&path).unwrap_err();
-        assert!(matches!(error, WeightError::Pickle { .. }), "{what}: {error}");
+        assert!(matches!(error, WeightError::MalformedPth { .. }), "{what}: {error}");
         assert!(error.to_string().contains("broken.pth"), "{what}: {error}");
     };
-    // A tensor without the arguments that make one.
+    // A tensor without the arguments of its constructor.
     pth_file(&path, b"\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n)Rs.");
     let whole = std::fs::read(&path).unwrap();
     refused("no arguments");
@@ -266,21 +268,21 @@ fn a_pth_that_is_cut_strange_or_old_is_refused() {
     }
     pth_file(&path, b"\x80\x02}");
     refused("a pickle without an end");
-    // Each round makes a pair of what the last one made: a gigabyte of values after 24.
+    // Each round creates a pair of the previous round's value: a gigabyte of values after 24 rounds.
     let rounds = b"h\0h\0\x86q\0".repeat(30);
     pth_file(&path, &[b"\x80\x02X\x01\0\0\0wq\0", &rounds[..], b"."].concat());
     refused("values that double");
     pth_file(&path, &[b"\x80\x02)", &[0x85; 200_000][..], b"."].concat());
     refused("values that nest");
     pth_file(&path, b"\x80\x02}X\x03\0\0\0neg\x88s.");
-    refused("a tensor whose elements are not what is stored");
+    refused("a tensor whose elements differ from the stored ones");
     std::fs::write(&path, b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.").unwrap();
     refused("old");
 }
 
 #[cfg(feature = "candle")]
 #[test]
-fn a_pth_of_another_byte_order_is_refused() {
+fn a_pth_file_of_another_byte_order_is_refused() {
     use std::io::Write;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.pth");

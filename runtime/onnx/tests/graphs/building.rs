@@ -1,10 +1,10 @@
-//! What the builder infers, and how it says what does not fit.
+//! Tests of the shapes that the builder infers and of its errors.
 
 use flagperf_onnx::layers::{
     Conv2d, Linear, Padding, Pool2d, add, avg_pool2d, concat, conv2d, embedding, flatten, gelu, layer_norm, linear,
     matmul, max_pool2d, mean, relu, reshape, softmax, transpose,
 };
-use flagperf_onnx::{BuildError, DType, GraphBuilder, Init, Role, Tensor, TensorSpec, Var};
+use flagperf_onnx::{BuildError, DType, GraphBuilder, Init, Tensor, TensorSpec, Var, WeightRole};
 
 fn builder(spec: &str) -> (GraphBuilder, Var) {
     let mut b = GraphBuilder::new("g");
@@ -13,7 +13,7 @@ fn builder(spec: &str) -> (GraphBuilder, Var) {
 }
 
 #[track_caller]
-fn refused<T>(result: Result<T, BuildError>, text: &str) {
+fn assert_refused<T>(result: Result<T, BuildError>, text: &str) {
     match result {
         Ok(_) => panic!("accepted, expected: {text}"),
         Err(error) => assert_eq!(error.to_string(), text),
@@ -24,65 +24,65 @@ fn refused<T>(result: Result<T, BuildError>, text: &str) {
 fn errors_name_the_layer_and_show_the_specifications() {
     let (mut b, x) = builder("N,3,224,224,f32");
     let wrong = Conv2d::new(4, 8, 3);
-    refused(
+    assert_refused(
         conv2d(&mut b, "layer1.conv", &x, wrong),
         "layer `layer1.conv` (Conv of `N,3,224,224,f32`, `8,4,3,3,f32`, `8,f32`): \
-         3 channels in, the weight takes 4 in each of 1 group(s)",
+         the input has 3 channels, the weight expects 4 (4 per group, groups: 1)",
     );
-    refused(
+    assert_refused(
         conv2d(&mut b, "huge", &x, Conv2d::new(3, 8, 225)),
         "layer `huge` (Conv of `N,3,224,224,f32`, `8,3,225,225,f32`, `8,f32`): the window is larger than the padded input",
     );
-    refused(
+    assert_refused(
         conv2d(&mut b, "split", &x, Conv2d { groups: 2, ..Conv2d::new(3, 8, 3) }),
-        "layer `split`: 3 channels in and 8 out cannot be split into 2 groups",
+        "layer `split`: 3 input and 8 output channels cannot be split into 2 groups",
     );
-    refused(
+    assert_refused(
         linear(&mut b, "fc", &x, Linear::new(3, 2)),
-        "layer `fc`: 3 features expected, the input is `N,3,224,224,f32`",
+        "layer `fc`: the last dimension must be 3, the input is `N,3,224,224,f32`",
     );
     let half = b.constant("half", Tensor::scalar(1f32).cast(DType::F16)).unwrap();
-    refused(
+    assert_refused(
         add(&mut b, "sum", &x, &half),
-        "layer `sum` (Add of `N,3,224,224,f32`, `f16`): `Add` takes inputs of one element type, not `f32` and `f16`",
+        "layer `sum` (Add of `N,3,224,224,f32`, `f16`): `Add` requires inputs of the same element type, not `f32` and `f16`",
     );
     let other = b.input("other", "N,3,7,7,f32".parse().unwrap()).unwrap();
-    refused(
+    assert_refused(
         add(&mut b, "residual", &x, &other),
-        "layer `residual` (Add of `N,3,224,224,f32`, `N,3,7,7,f32`): the shapes do not fit each other",
+        "layer `residual` (Add of `N,3,224,224,f32`, `N,3,7,7,f32`): the shapes of the inputs are incompatible",
     );
     let fixed = b.input("fixed", "2,3,4,f32".parse().unwrap()).unwrap();
-    refused(
+    assert_refused(
         reshape(&mut b, "view", &fixed, &[5, -1]),
-        "layer `view` (Reshape of `2,3,4,f32`, `2,i64`): 24 elements do not fit the shape [5, -1]",
+        "layer `view` (Reshape of `2,3,4,f32`, `2,i64`): 24 elements cannot be reshaped to [5, -1]",
     );
 }
 
 #[test]
-fn names_are_unique_and_values_stay_in_their_graph() {
+fn a_duplicate_name_and_a_value_of_another_graph_are_refused() {
     let (mut b, x) = builder("N,4,f32");
     relu(&mut b, "relu", &x).unwrap();
-    refused(
+    assert_refused(
         relu(&mut b, "relu", &x),
-        "the name `relu` is taken in this graph (each layer, input and output needs its own)",
+        "the name `relu` is already used in this graph (every layer, input and output needs its own name)",
     );
-    assert_eq!(b.fresh("relu"), "relu_1");
+    assert_eq!(b.unused_name("relu"), "relu_1");
     let (mut other, _) = builder("N,4,f32");
-    refused(relu(&mut other, "act", &x), "layer `act`: the value `x` is not of this graph");
-    refused(other.finish(), "graph `g` has no output");
+    assert_refused(relu(&mut other, "act", &x), "layer `act`: the value `x` belongs to another graph");
+    assert_refused(other.finish(), "graph `g` has no output");
     let open: TensorSpec = "N,2,f32".parse().unwrap();
-    refused(
-        b.weight("w", open, Role::Parameter, Init::Constant(0.0)),
-        "weight `w`: every dimension must be a size, it is `N,2,f32`",
+    assert_refused(
+        b.weight("w", open, WeightRole::Parameter, Init::Constant(0.0)),
+        "weight `w` of `N,2,f32` has a dimension without a fixed size",
     );
-    refused(
+    assert_refused(
         b.node("z", "Nonsense", &[Some(&x)], Default::default(), 1),
         "layer `z` (Nonsense of `N,4,f32`): unknown operator `Nonsense`",
     );
 }
 
 #[test]
-fn shapes_follow_torch() {
+fn inferred_shapes_match_those_of_pytorch() {
     let (mut b, x) = builder("N,8,15,20,f32");
     let same = Conv2d { stride: [2; 2], padding: Padding::Same, ..Conv2d::new(8, 16, 3) };
     let y = conv2d(&mut b, "same", &x, same).unwrap();
@@ -101,7 +101,7 @@ fn shapes_follow_torch() {
 }
 
 #[test]
-fn attention_is_made_of_layers() {
+fn attention_can_be_composed_of_layers() {
     let (mut b, tokens) = builder("N,T,i64");
     let x = embedding(&mut b, "embed", &tokens, [100, 32], DType::F32).unwrap();
     let y = layer_norm(&mut b, "norm", &x, 1, 1e-5).unwrap();
@@ -126,13 +126,16 @@ fn attention_is_made_of_layers() {
 }
 
 #[test]
-fn an_input_or_a_value_given_twice_gets_an_identity() {
+fn an_input_or_a_repeated_value_becomes_an_output_through_an_identity() {
     let (mut b, x) = builder("N,4,f32");
     let y = relu(&mut b, "relu", &x).unwrap();
     b.output("a", &y).unwrap();
     b.output("b", &y).unwrap();
     b.output("c", &x).unwrap();
-    refused(b.output("a", &x), "the name `a` is taken in this graph (each layer, input and output needs its own)");
+    assert_refused(
+        b.output("a", &x),
+        "the name `a` is already used in this graph (every layer, input and output needs its own name)",
+    );
     let graph = b.finish().unwrap();
     let names: Vec<&str> = graph.outputs.iter().map(|output| output.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c"]);
@@ -140,18 +143,18 @@ fn an_input_or_a_value_given_twice_gets_an_identity() {
 }
 
 #[test]
-fn more_elements_than_32_bits_count_are_no_trouble() {
+fn tensors_of_more_than_2_to_the_32_elements_can_be_reshaped() {
     let (mut b, x) = builder("65536,65536,f16");
     assert_eq!(reshape(&mut b, "view", &x, &[32768, 131072]).unwrap().spec().to_string(), "32768,131072,f16");
     assert_eq!(reshape(&mut b, "open", &x, &[-1, 4]).unwrap().spec().to_string(), "?,4,f16");
 }
 
 #[test]
-fn a_weight_that_no_engine_can_index_and_a_graph_without_end_are_refused() {
+fn a_weight_or_a_graph_beyond_the_limits_is_refused() {
     let (mut b, x) = builder("N,4,f32");
     let weight = |b: &mut GraphBuilder, spec: &str| {
         let text = format!("weight `w` of `{spec}` has too many elements (at most 2147483648)");
-        refused(b.weight("w", spec.parse().unwrap(), Role::Parameter, Init::Constant(0.0)), &text);
+        assert_refused(b.weight("w", spec.parse().unwrap(), WeightRole::Parameter, Init::Constant(0.0)), &text);
     };
     weight(&mut b, "1000000,1000000,f32");
     weight(&mut b, "4294967296,4294967296,f32");
@@ -159,19 +162,19 @@ fn a_weight_that_no_engine_can_index_and_a_graph_without_end_are_refused() {
     for number in 0..flagperf_onnx::NODES_MAX {
         y = relu(&mut b, &number.to_string(), &y).unwrap();
     }
-    refused(relu(&mut b, "more", &y), "graph `g` has too many nodes (at most 100000)");
+    assert_refused(relu(&mut b, "more", &y), "graph `g` has too many nodes (at most 100000)");
 }
 
 #[test]
-fn sizes_whose_product_cannot_be_counted_are_refused_by_layer() {
+fn sizes_whose_product_overflows_are_refused_with_the_layer() {
     let (mut b, x) = builder("N,3,8,8,f32");
     let huge = 1usize << 62;
     for padding in [Padding::Symmetric([0; 2]), Padding::Same] {
         let conv = Conv2d { padding, ..Conv2d::new(3, 8, huge) };
         let text =
             format!("weight `conv.weight` of `8,3,{huge},{huge},f32` has too many elements (at most 2147483648)");
-        refused(conv2d(&mut b, "conv", &x, conv), &text);
+        assert_refused(conv2d(&mut b, "conv", &x, conv), &text);
     }
-    let text = format!("layer `view`: the shape [{huge}, {huge}] has more elements than can be counted");
-    refused(reshape(&mut b, "view", &x, &[huge as i64, huge as i64]), &text);
+    let text = format!("layer `view`: the shape [{huge}, {huge}] has more than 2^63 - 1 elements");
+    assert_refused(reshape(&mut b, "view", &x, &[huge as i64, huge as i64]), &text);
 }

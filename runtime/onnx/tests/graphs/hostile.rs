@@ -1,11 +1,12 @@
-//! Graphs that are valid, or nearly, and meant to overflow a stack, a memory or a counter: computed, or refused by name.
+//! Valid and nearly valid graphs that are meant to overflow the stack, memory or a counter. They are processed, or
+//! refused with an error that names the node or value.
 
 use flagperf_onnx::{
-    Attribute, CheckError, Graph, LimitError, Node, Role, Source, Tensor, ValueInfo, Weight, check, check_limits,
-    count, infer, read_onnx, write_onnx,
+    Attribute, CheckError, Graph, LimitError, Node, Tensor, ValueInfo, Weight, WeightRole, WeightSource, check,
+    check_limits, count, infer_shapes, read_onnx, write_onnx,
 };
 
-/// A graph of one input `x` and one output, the last value that `nodes` make.
+/// Returns a graph with the input `x` and one output, the first output of the last node.
 fn graph(x: &str, y: &str, nodes: Vec<Node>) -> Graph {
     let info = |name: &str, spec: &str| ValueInfo { name: name.to_owned(), spec: spec.parse().unwrap() };
     let outputs = vec![info(&nodes.last().unwrap().outputs[0], y)];
@@ -25,11 +26,11 @@ fn node<const N: usize>(op: &str, inputs: &[&str], output: &str, attributes: [(&
 
 fn constant(graph: &mut Graph, name: &str, values: Vec<i64>) {
     let tensor = Tensor::from_vec([values.len()], values).unwrap();
-    let weight = Weight { spec: tensor.spec(), role: Role::Constant, source: Source::Value(tensor) };
+    let weight = Weight { spec: tensor.spec(), role: WeightRole::Constant, source: WeightSource::Value(tensor) };
     graph.weights.insert(name.to_owned(), weight);
 }
 
-/// `op` applied `count` times, one after the other.
+/// Returns `count` nodes of operator `op`, each of which reads the output of the one before.
 fn chain(op: &str, count: usize, second: Option<&str>) -> Vec<Node> {
     let step = |index: usize| {
         let before = if index == 0 { "x".to_owned() } else { format!("v{}", index - 1) };
@@ -39,29 +40,29 @@ fn chain(op: &str, count: usize, second: Option<&str>) -> Vec<Node> {
     (0..count).map(step).collect()
 }
 
-/// Reads, checks, infers and counts a graph as a worker does with a file.
-fn take(graph: &Graph) {
+/// Writes a graph to a file, then reads, checks, counts and infers it as a worker does.
+fn process(graph: &Graph) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     write_onnx(graph, &path).unwrap();
     let mut graph = read_onnx(&path).unwrap();
-    let _ = (check(&graph), count(&graph), infer(&mut graph));
+    let _ = (check(&graph), count(&graph), infer_shapes(&mut graph));
 }
 
 #[test]
-fn a_hundred_thousand_nodes_in_a_row_are_read_and_counted_and_refused_for_engines() {
+fn a_path_of_a_hundred_thousand_nodes_is_read_and_counted_but_refused_for_engines() {
     let graph = graph("N,4,f32", "N,4,f32", chain("Relu", 100_000, None));
     check(&graph).unwrap();
     assert_eq!(count(&graph).multiply_adds_per_sample, Some(0));
-    take(&graph);
+    process(&graph);
     let error = check_limits(&graph).unwrap_err();
-    let expected = "100000 nodes in a row lead to node `v99999.Relu`, at most 10000 are supported";
+    let expected = "the path to node `v99999.Relu` has 100000 nodes (at most 10000 are supported)";
     assert_eq!(error.to_string(), expected);
 }
 
-/// Each sum is an expression one level deeper than the one before.
+/// The expression of each sum is one level deeper than that of the sum before.
 #[test]
-fn sizes_that_grow_from_node_to_node_end_as_an_unknown_size() {
+fn a_size_whose_expression_grows_from_node_to_node_becomes_unknown() {
     let mut nodes = vec![node("Shape", &["x"], "s", [])];
     nodes.extend(chain("Add", 100_000, Some("one")));
     nodes[1].inputs[0] = "s".to_owned();
@@ -69,66 +70,66 @@ fn sizes_that_grow_from_node_to_node_end_as_an_unknown_size() {
     let mut graph = graph("N,f32", "M,f32", nodes);
     constant(&mut graph, "one", vec![1]);
     let tensor = Tensor::from_vec([1], vec![1.0f32]).unwrap();
-    let weight = Weight { spec: tensor.spec(), role: Role::Constant, source: Source::Value(tensor) };
+    let weight = Weight { spec: tensor.spec(), role: WeightRole::Constant, source: WeightSource::Value(tensor) };
     graph.weights.insert("f".to_owned(), weight);
     check(&graph).unwrap();
-    take(&graph);
-    assert!(infer(&mut graph).is_empty());
+    process(&graph);
+    assert!(infer_shapes(&mut graph).is_empty());
 }
 
 #[test]
-fn a_concat_of_twenty_thousand_inputs_is_inferred_and_refused_for_engines() {
+fn a_concat_of_twenty_thousand_inputs_is_inferred_but_refused_for_engines() {
     for (x, y) in [("N,4,f32", "M,4,f32"), ("3,4,f32", "60000,4,f32")] {
         let names = vec!["x"; 20_000];
         let joined = graph(x, y, vec![node("Concat", &names, "y", [("axis", Attribute::Int(0))])]);
         check(&joined).unwrap();
-        take(&joined);
+        process(&joined);
         let mut inferred = joined.clone();
-        assert!(infer(&mut inferred).is_empty());
-        let made = inferred.values["y"].to_string();
-        assert_eq!(made, if x.starts_with('3') { "60000,4,f32" } else { "?,4,f32" });
+        assert!(infer_shapes(&mut inferred).is_empty());
+        let spec = inferred.values["y"].to_string();
+        assert_eq!(spec, if x.starts_with('3') { "60000,4,f32" } else { "?,4,f32" });
         let error = check_limits(&joined).unwrap_err();
-        let expected = "node `y.Concat` (Concat) has 20000 inputs, at most 4096 are supported";
+        let expected = "node `y.Concat` (Concat) has 20000 inputs (at most 4096 are supported)";
         assert_eq!(error.to_string(), expected);
     }
 }
 
-/// Doubling a list of sizes forty times would make 2^40 of them.
+/// A list of sizes that is doubled forty times would have 2^40 elements.
 #[test]
-fn lists_of_sizes_that_double_are_followed_to_a_limit() {
+fn lists_of_sizes_that_double_are_tracked_up_to_a_limit() {
     let mut nodes = vec![node("Shape", &["x"], "v", [])];
     for index in 0..40 {
         let before = if index == 0 { "v".to_owned() } else { format!("v{}", index - 1) };
         nodes.push(node("Concat", &[&before, &before], &format!("v{index}"), [("axis", Attribute::Int(0))]));
     }
-    take(&graph("N,f32", "M,i64", nodes));
+    process(&graph("N,f32", "M,i64", nodes));
 }
 
 #[test]
-fn a_constant_of_a_huge_shape_is_inferred_without_making_it() {
+fn a_constant_of_a_huge_shape_is_inferred_without_allocating_it() {
     let value = || Attribute::Tensor(Tensor::from_vec([1], vec![7i64]).unwrap());
     let mut graph = graph("N,f32", "M,i64", vec![node("ConstantOfShape", &["huge"], "y", [("value", value())])]);
     constant(&mut graph, "huge", vec![2_000_000_000]);
-    take(&graph);
-    assert!(infer(&mut graph).is_empty());
+    process(&graph);
+    assert!(infer_shapes(&mut graph).is_empty());
     assert_eq!(graph.values["y"].to_string(), "2000000000,i64");
 }
 
 #[test]
-fn a_slice_with_a_step_of_zero_is_named_by_its_node() {
+fn a_slice_with_a_step_of_zero_is_refused_with_its_node() {
     let slice = node("Slice", &["x", "starts", "ends", "axes", "steps"], "y", []);
     let mut graph = graph("3,4,f32", "3,4,f32", vec![slice]);
     for (name, value) in [("starts", 0), ("ends", 2), ("axes", 1), ("steps", 0)] {
         constant(&mut graph, name, vec![value]);
     }
-    take(&graph);
+    process(&graph);
     let error = check(&graph).unwrap_err();
     assert!(matches!(error, CheckError::Node { .. }), "{error}");
-    assert_eq!(error.to_string(), "node `y.Slice`: a step is 0");
-    assert_eq!(check_limits(&graph).unwrap_err(), LimitError::SliceStep { node: "y.Slice".to_owned() });
+    assert_eq!(error.to_string(), "node `y.Slice`: a slice step is 0");
+    assert_eq!(check_limits(&graph).unwrap_err(), LimitError::ZeroSliceStep { node: "y.Slice".to_owned() });
 }
 
-/// `depth` branches, each inside the one before, in the encoding of the file.
+/// Returns `depth` branches, nested in each other, in the encoding of the file.
 fn nested(depth: usize) -> Vec<u8> {
     fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
         let (mut out, mut length) = (vec![tag << 3 | 2], bytes.len());
@@ -140,7 +141,7 @@ fn nested(depth: usize) -> Vec<u8> {
         out.extend(bytes);
         out
     }
-    // The innermost branch has no node; each outer one has an `If` with the inner one as its attribute.
+    // The innermost branch has no node; each outer branch has an `If` with the inner branch as its attribute.
     let mut branch = Vec::new();
     for _ in 0..depth {
         let attribute = [field(1, b"then_branch"), field(6, &branch), vec![0xa0, 1, 5]].concat();
@@ -151,28 +152,28 @@ fn nested(depth: usize) -> Vec<u8> {
 }
 
 #[test]
-fn branches_two_thousand_deep_are_read_and_refused_for_engines() {
+fn branches_nested_two_thousand_deep_are_read_but_refused_for_engines() {
     let with = |depth| {
         let branch = Attribute::Encoded(nested(depth));
         graph("N,f32", "N,f32", vec![node("If", &["x"], "y", [("then_branch", branch)])])
     };
-    take(&with(2_000));
+    process(&with(2_000));
     let error = check_limits(&with(2_000)).unwrap_err();
-    let expected = "node `y.If` (If) has subgraphs nested more than 16 deep, which is not supported";
+    let expected = "node `y.If` (If) nests subgraphs too deeply (at most 16 levels are supported)";
     assert_eq!(error.to_string(), expected);
     check_limits(&with(10)).unwrap();
 }
 
 #[test]
-fn a_size_that_no_memory_has_is_read_and_refused_for_engines() {
+fn a_value_larger_than_any_memory_is_read_but_refused_for_engines() {
     let relu = |spec: &str| {
         let graph = graph(spec, spec, chain("Relu", 1, None));
         check(&graph).unwrap();
-        take(&graph);
+        process(&graph);
         check_limits(&graph)
     };
     for huge in ["1000000,1000000,f32", "9223372036854775807,4,f32"] {
-        assert!(matches!(relu(huge), Err(LimitError::Bytes { .. })), "{huge}");
+        assert!(matches!(relu(huge), Err(LimitError::ValueTooLarge { .. })), "{huge}");
     }
     for empty in ["0,f32", "N,0,0,f32"] {
         relu(empty).unwrap();

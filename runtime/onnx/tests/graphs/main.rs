@@ -1,6 +1,6 @@
-//! Whole graphs: built, counted, rewritten, written, read, and files that are not what they should be.
+//! Tests of whole graphs: building, counting, rewriting, writing, reading, and malformed files.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set up its files fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot create its files fails")]
 
 mod bad_files;
 mod building;

@@ -1,4 +1,4 @@
-//! Networks that the tests and the example build: the same layers and names as torchvision's.
+//! Networks that the tests and the example build, with the layers and names of torchvision's networks.
 
 use flagperf_onnx::layers::{
     BatchNorm, Conv2d, Linear, Padding, Pool2d, add, batch_norm, conv2d, dropout, flatten, global_avg_pool, linear,
@@ -6,7 +6,7 @@ use flagperf_onnx::layers::{
 };
 use flagperf_onnx::{BuildError, Graph, GraphBuilder, Var};
 
-/// torchvision's `resnet50`: 25,557,032 parameters.
+/// Builds torchvision's `resnet50`, with 25,557,032 parameters.
 pub fn resnet50() -> Result<Graph, BuildError> {
     let mut b = GraphBuilder::new("resnet50");
     let images = b.input("images", "N,3,224,224,f32".parse().expect("a specification"))?;
@@ -28,7 +28,7 @@ pub fn resnet50() -> Result<Graph, BuildError> {
     b.finish()
 }
 
-/// A small network with every layer that depthwise and squeeze-excite networks add.
+/// Builds a small network with the additional layers of depthwise and squeeze-excite networks.
 pub fn squeeze_excite() -> Result<Graph, BuildError> {
     let mut b = GraphBuilder::new("squeeze_excite");
     let images = b.input("images", "N,3,33,33,f32".parse().expect("a specification"))?;

@@ -1,17 +1,19 @@
-//! Half precision and counting, on whole networks.
+//! Tests of half precision and counting on whole networks.
 
 use crate::networks;
 
 use flagperf_onnx::layers::{add, mul, relu, softmax};
-use flagperf_onnx::{Counts, DType, GraphBuilder, HalfError, Init, Role, Tensor, check, count, infer, to_f16};
+use flagperf_onnx::{
+    Counts, DType, GraphBuilder, HalfPrecisionError, Init, Tensor, WeightRole, check, count, infer_shapes, to_f16,
+};
 
 #[test]
-fn resnet50_costs_what_torchvision_says() {
+fn counts_of_resnet50_match_torchvision() {
     let graph = networks::resnet50().unwrap();
     let Counts { parameters, buffers, multiply_adds_per_sample } = count(&graph);
     assert_eq!(parameters, 25_557_032);
     assert_eq!(buffers, 2 * 26_560);
-    // 4.09e9: the convolutions and the classifier.
+    // The convolutions and the classifier: torchvision states 4.09e9.
     assert_eq!(multiply_adds_per_sample, Some(4_089_184_256));
     assert_eq!(count(&to_f16(&graph, &[]).unwrap()), count(&graph));
 }
@@ -21,13 +23,13 @@ fn a_fixed_batch_counts_like_a_named_one() {
     let mut graph = networks::squeeze_excite().unwrap();
     let named = count(&graph);
     graph.inputs[0].spec = "8,3,33,33,f32".parse().unwrap();
-    infer(&mut graph);
+    infer_shapes(&mut graph);
     assert_eq!(count(&graph), named);
     assert!(named.multiply_adds_per_sample.is_some_and(|number| number > 0));
 }
 
 #[test]
-fn half_precision_reaches_every_real_value_and_leaves_the_original() {
+fn half_precision_converts_every_float_value_and_leaves_the_original_unchanged() {
     let graph = networks::squeeze_excite().unwrap();
     let half = to_f16(&graph, &[]).unwrap();
     check(&half).unwrap();
@@ -41,7 +43,7 @@ fn half_precision_reaches_every_real_value_and_leaves_the_original() {
 }
 
 #[test]
-fn what_stays_f32_is_wrapped_in_casts() {
+fn layers_that_stay_f32_are_surrounded_by_casts() {
     let mut b = GraphBuilder::new("g");
     let x = b.input("x", "N,4,f32".parse().unwrap()).unwrap();
     let a = relu(&mut b, "first", &x).unwrap();
@@ -61,16 +63,16 @@ fn what_stays_f32_is_wrapped_in_casts() {
     assert_eq!(half.outputs[1].spec.to_string(), "N,4,f16");
 
     let error = to_f16(&graph, &["hea".to_owned()]).unwrap_err();
-    assert_eq!(error, HalfError::NoLayer { name: "hea".to_owned(), graph: "g".to_owned() });
+    assert_eq!(error, HalfPrecisionError::NoLayer { name: "hea".to_owned(), graph: "g".to_owned() });
 }
 
 #[test]
-fn values_beyond_the_range_of_f16_become_its_largest() {
+fn values_beyond_the_range_of_f16_become_its_largest_value() {
     let mut b = GraphBuilder::new("g");
     let x = b.input("x", "3,f32".parse().unwrap()).unwrap();
     let masked = Tensor::from_vec([3], vec![-3.4e38f32, 1e6, 0.5]).unwrap();
     let mask = b.constant("mask", masked).unwrap();
-    let huge = b.weight("huge", "3,f32".parse().unwrap(), Role::Parameter, Init::Constant(1e9)).unwrap();
+    let huge = b.weight("huge", "3,f32".parse().unwrap(), WeightRole::Parameter, Init::Constant(1e9)).unwrap();
     let y = add(&mut b, "add", &x, &mask).unwrap();
     let y = add(&mut b, "again", &y, &huge).unwrap();
     b.output("y", &y).unwrap();

@@ -1,17 +1,19 @@
-//! A graph that is written and read again is the same graph, with the same weights.
+//! A graph that is written and read again is equal to the original, and so are its weights.
 
 use crate::networks;
 
 use flagperf_onnx::layers::{
     BatchNorm, Conv2d, Padding, batch_norm, concat, conv2d, gelu, layer_norm, relu6, transpose,
 };
-use flagperf_onnx::{Graph, GraphBuilder, WriteOptions, check, infer, read_onnx, to_f16, write_onnx, write_onnx_with};
+use flagperf_onnx::{
+    Graph, GraphBuilder, WriteOptions, check, infer_shapes, read_onnx, to_f16, write_onnx, write_onnx_with,
+};
 
 #[test]
-fn resnet50_has_torchvisions_names_and_size() {
+fn the_weights_of_resnet50_have_the_names_and_shapes_of_torchvision() {
     let graph = networks::resnet50().unwrap();
     let count = |suffix: &str| graph.weights.keys().filter(|name| name.ends_with(suffix)).count();
-    // 53 convolutions and 53 normalisations of two learned and two kept tensors each, and the classifier.
+    // 53 convolutions, 53 normalisations with two parameters and two buffers each, and the classifier.
     assert_eq!(graph.weights.len(), 53 + 53 * 4 + 2);
     assert_eq!((count("running_mean"), count("running_var"), count(".bias")), (53, 53, 54));
     for name in ["conv1.weight", "bn1.running_var", "layer1.0.downsample.1.bias", "layer4.2.conv3.weight", "fc.bias"] {
@@ -23,7 +25,7 @@ fn resnet50_has_torchvisions_names_and_size() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn a_written_graph_is_read_back_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     for (name, options) in [("inline", WriteOptions::default()), ("external", WriteOptions { external_above: 0 })] {
         let path = folder.path().join(format!("{name}.onnx"));
@@ -35,13 +37,13 @@ fn what_is_written_is_read_back() {
         assert_same(&graph, &back);
         check(&back).unwrap();
         back.values.clear();
-        assert_eq!(infer(&mut back), []);
+        assert_eq!(infer_shapes(&mut back), []);
         assert_eq!(back.values, graph.values);
     }
 }
 
 #[test]
-fn the_same_graph_gives_the_same_bytes() {
+fn equal_graphs_produce_equal_files() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = |name: &str| {
         let path = folder.path().join(name);
@@ -65,7 +67,7 @@ fn assert_same(a: &Graph, b: &Graph) {
     }
 }
 
-/// A stream of choices that is the same for the same seed (Knuth's linear congruential generator).
+/// A stream of random choices that depends only on the seed (Knuth's linear congruential generator).
 struct Choices(u64);
 
 impl Choices {
@@ -75,7 +77,7 @@ impl Choices {
     }
 }
 
-/// A network of some random layers, with several inputs and outputs.
+/// Builds a network of random layers with several inputs and outputs.
 fn random_network(seed: u64) -> Graph {
     let mut choose = Choices(seed);
     let mut b = GraphBuilder::new(&format!("random_{seed}"));
@@ -120,7 +122,7 @@ fn random_networks_survive_the_round_trip_in_both_precisions() {
             let mut back = read_onnx(&path).unwrap();
             assert_same(&graph, &back);
             back.values.clear();
-            assert_eq!(infer(&mut back), []);
+            assert_eq!(infer_shapes(&mut back), []);
             assert!(graph.values.iter().all(|(name, spec)| back.values[name] == *spec), "seed {seed}");
         }
     }

@@ -1,4 +1,4 @@
-//! Functions of every element, softmax, dropout and arithmetic: methods and operators of a graph's values.
+//! Elementwise functions, softmax, dropout and arithmetic: methods and operators of a graph's values.
 
 use flagperf_onnx::layers;
 use flagperf_onnx::{BuildError, GraphBuilder, Tensor, Var};
@@ -9,17 +9,17 @@ use super::graph::Node;
 use crate::script::packages::options::number;
 use crate::script::sandbox::Fallible;
 
-type Binary = fn(&mut GraphBuilder, &str, &Var, &Var) -> Result<Var, BuildError>;
+type BinaryLayer = fn(&mut GraphBuilder, &str, &Var, &Var) -> Result<Var, BuildError>;
 
-/// The right side is a value of the graph, or a number of the left side's type.
-fn binary(name: &str, layer: Binary, a: &Node, b: &Dynamic) -> Fallible<Node> {
+/// Adds a binary layer whose right operand is a value of the graph, or a number that is converted to the type of `a`.
+fn binary_layer(name: &str, layer: BinaryLayer, a: &Node, b: &Dynamic) -> Fallible<Node> {
     if let Some(b) = b.read_lock::<Node>() {
-        return a.unnamed(name, |builder, name, a| layer(builder, name, a, &b.var));
+        return a.numbered_layer(name, |builder, name, a| layer(builder, name, a, &b.var));
     }
     let Some(b) = number(b) else {
-        return Err(format!("a value of a graph and {} cannot be computed with", b.type_name()).into());
+        return Err(format!("the right operand must be a number or a value of the graph, not {}", b.type_name()).into());
     };
-    a.unnamed(name, |builder, name, a| {
+    a.numbered_layer(name, |builder, name, a| {
         let b = builder.constant(&format!("{name}.number"), Tensor::scalar(b).cast(a.spec().dtype))?;
         layer(builder, name, a, &b)
     })
@@ -34,7 +34,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn relu(x: Node) -> Fallible<Node> {
-        x.unnamed("relu", layers::relu)
+        x.numbered_layer("relu", layers::relu)
     }
 
     /// `min(max(x, 0), 6)`.
@@ -44,17 +44,17 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn relu6(x: Node) -> Fallible<Node> {
-        x.unnamed("relu6", layers::relu6)
+        x.numbered_layer("relu6", layers::relu6)
     }
 
-    /// `x` where positive, else `slope * x`.
+    /// `x` where `x` is positive, otherwise `slope * x`.
     ///
     /// ```rhai
     /// nn::graph("small").input("x", "N,3,f32").leaky_relu(0.1)
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn leaky_relu(x: Node, slope: f64) -> Fallible<Node> {
-        x.unnamed("leaky_relu", |builder, name, x| layers::leaky_relu(builder, name, x, slope as f32))
+        x.numbered_layer("leaky_relu", |builder, name, x| layers::leaky_relu(builder, name, x, slope as f32))
     }
 
     /// `x * sigmoid(x)`, also called swish.
@@ -64,7 +64,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn silu(x: Node) -> Fallible<Node> {
-        x.unnamed("silu", layers::silu)
+        x.numbered_layer("silu", layers::silu)
     }
 
     /// `x / 2 * (1 + erf(x / sqrt(2)))`.
@@ -74,7 +74,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn gelu(x: Node) -> Fallible<Node> {
-        x.unnamed("gelu", layers::gelu)
+        x.numbered_layer("gelu", layers::gelu)
     }
 
     /// `1 / (1 + exp(-x))`.
@@ -84,7 +84,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn sigmoid(x: Node) -> Fallible<Node> {
-        x.unnamed("sigmoid", layers::sigmoid)
+        x.numbered_layer("sigmoid", layers::sigmoid)
     }
 
     /// Hyperbolic tangent.
@@ -94,7 +94,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn tanh(x: Node) -> Fallible<Node> {
-        x.unnamed("tanh", layers::tanh)
+        x.numbered_layer("tanh", layers::tanh)
     }
 
     /// `x * hard_sigmoid(x)`.
@@ -104,7 +104,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn hard_swish(x: Node) -> Fallible<Node> {
-        x.unnamed("hard_swish", layers::hard_swish)
+        x.numbered_layer("hard_swish", layers::hard_swish)
     }
 
     /// `min(max(x / 6 + 1/2, 0), 1)`.
@@ -114,30 +114,30 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn hard_sigmoid(x: Node) -> Fallible<Node> {
-        x.unnamed("hard_sigmoid", layers::hard_sigmoid)
+        x.numbered_layer("hard_sigmoid", layers::hard_sigmoid)
     }
 
-    /// Softmax over an axis; a negative one counts from the end.
+    /// Softmax over an axis; a negative axis counts from the end.
     ///
     /// ```rhai
     /// nn::graph("small").input("x", "N,3,f32").softmax(-1)
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn softmax(x: Node, axis: i64) -> Fallible<Node> {
-        x.unnamed("softmax", |builder, name, x| layers::softmax(builder, name, x, axis))
+        x.numbered_layer("softmax", |builder, name, x| layers::softmax(builder, name, x, axis))
     }
 
-    /// Dropout: passes its input through outside training.
+    /// Dropout: returns its input unchanged, except in training.
     ///
     /// ```rhai
     /// nn::graph("small").input("x", "N,3,f32").dropout(0.2)
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn dropout(x: Node, probability: f64) -> Fallible<Node> {
-        x.unnamed("dropout", |builder, name, x| layers::dropout(builder, name, x, probability as f32))
+        x.numbered_layer("dropout", |builder, name, x| layers::dropout(builder, name, x, probability as f32))
     }
 
-    /// Matrix product of the last two dimensions; those before are broadcast.
+    /// Matrix product over the last two dimensions; the preceding ones are broadcast.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,64,f32");
@@ -145,10 +145,10 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn matmul(x: Node, y: Node) -> Fallible<Node> {
-        x.unnamed("matmul", |builder, name, x| layers::matmul(builder, name, x, &y.var))
+        x.numbered_layer("matmul", |builder, name, x| layers::matmul(builder, name, x, &y.var))
     }
 
-    /// Sum with a value, broadcast, or a number. A residual is `y + x`.
+    /// Adds a value, with broadcasting, or a number. A residual connection is `y + x`.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,8,8,f32");
@@ -156,36 +156,36 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(name = "+", global, return_raw)]
     pub fn add(a: Node, b: Dynamic) -> Fallible<Node> {
-        binary("add", layers::add, &a, &b)
+        binary_layer("add", layers::add, &a, &b)
     }
 
-    /// Difference with a value, broadcast, or a number.
+    /// Subtracts a value, with broadcasting, or a number.
     ///
     /// ```rhai
     /// nn::graph("small").input("x", "N,3,f32") - 0.5
     /// ```
     #[rhai_fn(name = "-", global, return_raw)]
     pub fn subtract(a: Node, b: Dynamic) -> Fallible<Node> {
-        binary("sub", layers::sub, &a, &b)
+        binary_layer("sub", layers::sub, &a, &b)
     }
 
-    /// Product with a value, element by element and broadcast, or a number.
+    /// Multiplies elementwise by a value, with broadcasting, or by a number.
     ///
     /// ```rhai
     /// nn::graph("small").input("x", "N,3,f32") * 2
     /// ```
     #[rhai_fn(name = "*", global, return_raw)]
     pub fn multiply(a: Node, b: Dynamic) -> Fallible<Node> {
-        binary("mul", layers::mul, &a, &b)
+        binary_layer("mul", layers::mul, &a, &b)
     }
 
-    /// Quotient with a value, broadcast, or a number.
+    /// Divides by a value, with broadcasting, or by a number.
     ///
     /// ```rhai
     /// nn::graph("small").input("x", "N,3,f32") / 2
     /// ```
     #[rhai_fn(name = "/", global, return_raw)]
     pub fn divide(a: Node, b: Dynamic) -> Fallible<Node> {
-        binary("div", layers::div, &a, &b)
+        binary_layer("div", layers::div, &a, &b)
     }
 }

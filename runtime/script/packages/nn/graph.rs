@@ -1,68 +1,68 @@
 //! Graphs and their values: inputs, outputs, weights.
 
-#![expect(clippy::unwrap_used, reason = "the code that rhai's macro makes")]
+#![expect(clippy::unwrap_used, reason = "in the code that rhai's macro generates")]
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use flagperf_onnx::{BuildError, GraphBuilder, Init, Role, Var};
+use flagperf_onnx::{BuildError, GraphBuilder, Init, Var, WeightRole};
 use rhai::plugin::*;
 use rhai::{Array, Dynamic, ImmutableString, NativeCallContext};
 
-use crate::script::packages::data::inside;
+use crate::script::packages::data::relative_path;
 use crate::script::packages::tensor::Tensor;
-use crate::script::sandbox::{Fallible, Host, caught, host_of, lock};
+use crate::script::sandbox::{Fallible, ScriptState, catch_panic, lock, script_state};
 use crate::tensor::{Dim, TensorSpec};
 
-/// A graph of a script's: under construction until its weights are named.
+/// A graph of a script. It is under construction until the script calls `weights`.
 #[derive(Clone)]
 pub(crate) struct Graph {
     name: ImmutableString,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<GraphState>>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "one a graph, not moved about")]
-enum State {
+#[expect(clippy::large_enum_variant, reason = "there is one per graph, and it is not moved")]
+enum GraphState {
     Building(GraphBuilder),
     Complete(Box<flagperf_onnx::Graph>),
-    /// Completing it failed, or the host has taken it.
-    Gone,
+    /// The graph could not be completed, or the host has taken it.
+    Taken,
 }
 
-/// A value of a graph: an input, or what a layer makes.
+/// A value of a graph: an input, a weight, a constant, or the output of a layer.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(super) graph: Graph,
     pub(super) var: Var,
 }
 
-pub(super) fn failed(error: BuildError) -> Box<EvalAltResult> {
+pub(super) fn build_error(error: BuildError) -> Box<EvalAltResult> {
     error.to_string().into()
 }
 
 impl Graph {
-    /// A complete graph, for an export script.
-    pub(crate) fn complete(graph: flagperf_onnx::Graph) -> Self {
+    /// Wraps a complete graph for an export script.
+    pub(crate) fn from_complete(graph: flagperf_onnx::Graph) -> Self {
         let name = graph.name.as_str().into();
-        Graph { name, state: Arc::new(Mutex::new(State::Complete(Box::new(graph)))) }
+        Graph { name, state: Arc::new(Mutex::new(GraphState::Complete(Box::new(graph)))) }
     }
 
-    /// The graph, for the host.
+    /// Takes the complete graph out, for the host.
     pub(crate) fn take(&self) -> Result<flagperf_onnx::Graph, String> {
-        match std::mem::replace(&mut *lock(&self.state), State::Gone) {
-            State::Complete(graph) => Ok(*graph),
-            State::Building(_) => {
-                Err(format!("graph `{}` has no weights: end it with `graph.weights(file, seed)`", self.name))
+        match std::mem::replace(&mut *lock(&self.state), GraphState::Taken) {
+            GraphState::Complete(graph) => Ok(*graph),
+            GraphState::Building(_) => {
+                Err(format!("graph `{}` has no weights: complete it with `graph.weights(file, seed)`", self.name))
             }
-            State::Gone => Err(format!("graph `{}` is returned twice", self.name)),
+            GraphState::Taken => Err(format!("graph `{}` is returned twice", self.name)),
         }
     }
 
-    /// Works on the graph while it is under construction.
+    /// Calls `work` with the builder of the graph, which must be under construction.
     pub(super) fn build<T>(&self, work: impl FnOnce(&mut GraphBuilder) -> Result<T, BuildError>) -> Fallible<T> {
         match &mut *lock(&self.state) {
-            State::Building(builder) => caught(|| work(builder))?.map_err(failed),
-            _ => Err(format!("graph `{}` is complete: layers come before `weights`", self.name).into()),
+            GraphState::Building(builder) => catch_panic(|| work(builder))?.map_err(build_error),
+            _ => Err(format!("graph `{}` is complete: add layers before calling `weights`", self.name).into()),
         }
     }
 
@@ -70,27 +70,30 @@ impl Graph {
         Node { graph: self.clone(), var }
     }
 
-    /// Ends construction and gives every weight its source.
-    fn finish(&self, host: &Host, file: Option<&Path>, seed: u64) -> Fallible<()> {
+    /// Completes the graph and sets the source of every weight: `file`, or random values with `seed`.
+    fn finish(&self, script: &ScriptState, file: Option<&Path>, seed: u64) -> Fallible<()> {
         let mut state = lock(&self.state);
-        let State::Building(builder) = std::mem::replace(&mut *state, State::Gone) else {
-            return Err(format!("graph `{}` has its weights already", self.name).into());
+        let GraphState::Building(builder) = std::mem::replace(&mut *state, GraphState::Taken) else {
+            return Err(format!("graph `{}` already has its weights", self.name).into());
         };
-        let mut graph = caught(|| builder.finish())?.map_err(failed)?;
+        let mut graph = catch_panic(|| builder.finish())?.map_err(build_error)?;
         match file {
             Some(file) => {
-                host.budget.aside(|| caught(|| graph.load_weights(file)))?.map_err(|error| error.to_string())?;
+                script
+                    .budget
+                    .paused(|| catch_panic(|| graph.load_weights(file)))?
+                    .map_err(|error| error.to_string())?;
             }
             None => graph.seed_weights(seed),
         }
-        *state = State::Complete(Box::new(graph));
+        *state = GraphState::Complete(Box::new(graph));
         Ok(())
     }
 }
 
-/// The file that `relative` names, if it lies in the data directory with every link followed.
-fn weights_file(data_dir: &Path, relative: &str) -> Fallible<PathBuf> {
-    let file = data_dir.join(inside(relative)?);
+/// Returns the path of a weights file after checking that it stays inside the data directory with all links resolved.
+fn resolve_weights_file(data_dir: &Path, relative: &str) -> Fallible<PathBuf> {
+    let file = data_dir.join(relative_path(relative)?);
     let unreadable = |path: &Path, error: std::io::Error| format!("weights `{}`: {error}", path.display());
     let root = data_dir.canonicalize().map_err(|error| unreadable(data_dir, error))?;
     let real = file.canonicalize().map_err(|error| unreadable(&file, error))?;
@@ -102,13 +105,13 @@ fn weights_file(data_dir: &Path, relative: &str) -> Fallible<PathBuf> {
     Ok(file)
 }
 
-fn spec_of(text: &str) -> Fallible<TensorSpec> {
+fn parse_spec(text: &str) -> Fallible<TensorSpec> {
     text.parse().map_err(|error| format!("`{text}`: {error}").into())
 }
 
 #[export_module]
 pub(super) mod functions {
-    /// A graph without layers.
+    /// Creates a graph without layers.
     ///
     /// ```rhai
     /// let graph = nn::graph("resnet50");
@@ -120,23 +123,23 @@ pub(super) mod functions {
     /// ```
     pub fn graph(name: ImmutableString) -> Graph {
         let builder = GraphBuilder::new(&name);
-        Graph { name, state: Arc::new(Mutex::new(State::Building(builder))) }
+        Graph { name, state: Arc::new(Mutex::new(GraphState::Building(builder))) }
     }
 
-    /// Declares what a caller feeds, with its shape and type: a size, a name such as `N` that stands for one size
-    /// everywhere, or `?` for each dimension.
+    /// Declares an input with its shape and type. Each dimension is a number, a name such as `N` that stands for the
+    /// same size everywhere in the graph, or `?`.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("tokens", "N,512,i64");
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn input(graph: Graph, name: &str, spec: &str) -> Fallible<Node> {
-        let spec = spec_of(spec)?;
+        let spec = parse_spec(spec)?;
         let var = graph.build(|builder| builder.input(name, spec))?;
         Ok(graph.node(var))
     }
 
-    /// Gives a value to the caller under a name.
+    /// Declares `value` as the output `name`.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
@@ -147,8 +150,8 @@ pub(super) mod functions {
         graph.build(|builder| builder.output(name, &value.var))
     }
 
-    /// Ends the graph: its weights come from a safetensors file below the data directory, by their state_dict names,
-    /// each of them present and of its shape; or, where `file` is `()`, they are random with this seed.
+    /// Completes the graph and sets its weights. `file` is a safetensors file inside the data directory that contains
+    /// every weight under its state_dict name and with its shape; with `()`, the weights are random values from `seed`.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
@@ -157,16 +160,18 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn weights(context: NativeCallContext, graph: Graph, file: Dynamic, seed: i64) -> Fallible<()> {
-        let host = host_of(&context)?;
+        let script = script_state(&context)?;
         if file.is_unit() {
-            return graph.finish(&host, None, seed as u64);
+            return graph.finish(&script, None, seed as u64);
         }
-        let file = file.into_immutable_string().map_err(|is| format!("weights are a path or (), not {is}"))?;
-        let path = weights_file(&lock(&host.data_dir), &file)?;
-        graph.finish(&host, Some(&path), seed as u64)
+        let file =
+            file.into_immutable_string().map_err(|actual| format!("the weights must be a path or (), not {actual}"))?;
+        let path = resolve_weights_file(&lock(&script.data_dir), &file)?;
+        graph.finish(&script, Some(&path), seed as u64)
     }
 
-    /// A weight of your own, learned, `normal` around zero with a standard deviation when random.
+    /// Adds a custom learned weight. Random values are normally distributed around zero with the standard deviation
+    /// `std`.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
@@ -174,12 +179,12 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn parameter(graph: Graph, name: &str, spec: &str, std: f64) -> Fallible<Node> {
-        let (spec, init) = (spec_of(spec)?, Init::Normal { std: std as f32 });
-        let var = graph.build(|builder| builder.weight(name, spec, Role::Parameter, init))?;
+        let (spec, init) = (parse_spec(spec)?, Init::Normal { std: std as f32 });
+        let var = graph.build(|builder| builder.weight(name, spec, WeightRole::Parameter, init))?;
         Ok(graph.node(var))
     }
 
-    /// A tensor that is part of the graph itself.
+    /// Adds a constant tensor that is stored in the graph itself.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
@@ -187,12 +192,12 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn constant(context: NativeCallContext, graph: Graph, name: &str, values: Tensor) -> Fallible<Node> {
-        let values = values.to_host(&host_of(&context)?.budget)?;
+        let values = values.to_host(&script_state(&context)?.budget)?;
         let var = graph.build(|builder| builder.constant(name, values))?;
         Ok(graph.node(var))
     }
 
-    /// The sizes, outermost first: whole numbers, names as text, and `()` for one that is unknown.
+    /// The sizes of the dimensions, outermost first: integers, names as strings, and `()` for an unknown size.
     ///
     /// ```rhai
     /// nn::graph("small").input("x", "N,3,f32").shape
@@ -207,7 +212,7 @@ pub(super) mod functions {
         value.var.spec().dims.iter().map(dim).collect()
     }
 
-    /// The size of dimension 1: the channels of `N,C,H,W`.
+    /// The size of dimension 1: the number of channels of `N,C,H,W`.
     ///
     /// ```rhai
     /// nn::graph("small").input("x", "N,3,32,32,f32").channels
@@ -216,10 +221,10 @@ pub(super) mod functions {
     pub fn channels(value: &mut Node) -> Fallible<i64> {
         let spec = value.var.spec();
         let size = spec.dims.get(1).and_then(Dim::fixed);
-        size.map(|size| size as i64).ok_or_else(|| format!("`{spec}` has no known channels").into())
+        size.map(|size| size as i64).ok_or_else(|| format!("the number of channels of `{spec}` is unknown").into())
     }
 
-    /// Shape and type as text: `N,3,32,32,f32`.
+    /// Shape and type as a string: `N,3,32,32,f32`.
     ///
     /// ```rhai
     /// nn::graph("small").input("x", "N,3,f32").spec

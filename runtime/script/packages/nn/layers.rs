@@ -1,4 +1,4 @@
-//! Layers with weights, pools, and changes of shape: methods of a graph's values.
+//! Layers with weights, pooling, and changes of shape: methods of a graph's values.
 
 use flagperf_onnx::layers::{self, BatchNorm, Conv2d, Linear, Padding, Pool2d};
 use flagperf_onnx::{BuildError, Dim, GraphBuilder, Var};
@@ -6,41 +6,42 @@ use rhai::plugin::*;
 use rhai::{Array, Dynamic, Map, NativeCallContext};
 
 use super::graph::Node;
-use crate::script::packages::options::{Options, size, sizes};
-use crate::script::sandbox::{Fallible, host_of};
+use crate::script::packages::options::{FunctionOptions, size, sizes};
+use crate::script::sandbox::{Fallible, script_state};
 
-/// Values of one `concat` at most: shape inference nests a sum as deep as there are values.
-const CONCAT_VALUES: usize = 1024;
+/// Largest number of values of one `concat`: shape inference nests a sum to a depth of this number.
+const CONCAT_VALUES_MAX: usize = 1024;
 
 impl Node {
-    /// A layer with a name of its own.
-    fn layer(&self, work: impl FnOnce(&mut GraphBuilder, &Var) -> Result<Var, BuildError>) -> Fallible<Node> {
+    /// Adds a layer; `work` receives the builder and this value.
+    fn add_layer(&self, work: impl FnOnce(&mut GraphBuilder, &Var) -> Result<Var, BuildError>) -> Fallible<Node> {
         let var = self.graph.build(|builder| work(builder, &self.var))?;
         Ok(self.graph.node(var))
     }
 
-    /// A layer without weights: named after what it is, numbered.
-    pub(super) fn unnamed(
+    /// Adds a layer without weights under the name of its kind and a number.
+    pub(super) fn numbered_layer(
         &self,
         name: &str,
         work: impl FnOnce(&mut GraphBuilder, &str, &Var) -> Result<Var, BuildError>,
     ) -> Fallible<Node> {
-        self.layer(|builder, x| {
-            let name = builder.fresh(name);
+        self.add_layer(|builder, x| {
+            let name = builder.unused_name(name);
             work(builder, &name, x)
         })
     }
 
+    /// Returns the size of the dimension `axis`; `what` describes it in the error.
     fn dimension(&self, layer: &str, axis: usize, what: &str) -> Fallible<usize> {
         let spec = self.var.spec();
-        let known = spec.dims.get(axis).and_then(Dim::fixed);
-        known.ok_or_else(|| format!("layer `{layer}`: {what} of `{spec}` are not known").into())
+        let size = spec.dims.get(axis).and_then(Dim::fixed);
+        size.ok_or_else(|| format!("layer `{layer}`: {what} of `{spec}` is unknown").into())
     }
 }
 
-/// `padding` of a convolution: "same", a number, two, or four (top, left, bottom, right).
-fn padding(options: &mut Options) -> Fallible<Padding> {
-    if options.is("padding", "same") {
+/// Reads the option `padding` of a convolution: "same", one number, two, or four (top, left, bottom, right).
+fn padding(options: &mut FunctionOptions) -> Fallible<Padding> {
+    if options.take_if_text("padding", "same") {
         return Ok(Padding::Same);
     }
     match options.list("padding")? {
@@ -49,13 +50,14 @@ fn padding(options: &mut Options) -> Fallible<Padding> {
             [all] => Ok(Padding::Symmetric([all; 2])),
             [rows, columns] => Ok(Padding::Symmetric([rows, columns])),
             [top, left, bottom, right] => Ok(Padding::Explicit([top, left, bottom, right])),
-            _ => Err("`padding` is \"same\", one whole number, two, or four (top, left, bottom, right)".into()),
+            _ => Err("`padding` must be \"same\", one whole number, two, or four (top, left, bottom, right)".into()),
         },
     }
 }
 
+/// Reads the options of a pooling layer.
 fn pool(function: &'static str, options: Map) -> Fallible<Pool2d> {
-    let mut options = Options::new(function, options);
+    let mut options = FunctionOptions::new(function, options);
     let kernel = options.required_sizes("kernel")?;
     let pool = Pool2d {
         kernel,
@@ -69,9 +71,10 @@ fn pool(function: &'static str, options: Map) -> Fallible<Pool2d> {
 
 #[export_module]
 pub(super) mod functions {
-    /// Two-dimensional convolution of `N,C,H,W`, with the weights `<name>.weight` and `<name>.bias`. Options: `out`
-    /// (channels), `kernel`, and torch's `stride` (1), `padding` (0; or "same", as TensorFlow pads; or top, left,
-    /// bottom, right), `dilation` (1), `groups` (1; as many as channels: depthwise), `bias` (true).
+    /// Two-dimensional convolution of `N,C,H,W` with the weights `<name>.weight` and `<name>.bias`. Options: `out`
+    /// (output channels), `kernel`, and as in PyTorch, with their defaults, `stride` (1), `padding` (0; or "same" for
+    /// TensorFlow's padding; or top, left, bottom, right), `dilation` (1), `groups` (1; the number of channels makes
+    /// the convolution depthwise), `bias` (true).
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,32,32,f32");
@@ -80,9 +83,9 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn conv2d(x: Node, name: &str, options: Map) -> Fallible<Node> {
-        let mut options = Options::new("conv2d", options);
+        let mut options = FunctionOptions::new("conv2d", options);
         let conv = Conv2d {
-            in_channels: x.dimension(name, 1, "the channels")?,
+            in_channels: x.dimension(name, 1, "the number of channels")?,
             out_channels: options.required_size("out")?,
             kernel: options.required_sizes("kernel")?,
             stride: options.sizes("stride")?.unwrap_or([1; 2]),
@@ -92,10 +95,11 @@ pub(super) mod functions {
             bias: options.flag("bias", true)?,
         };
         options.finish()?;
-        x.layer(|builder, x| layers::conv2d(builder, name, x, conv))
+        x.add_layer(|builder, x| layers::conv2d(builder, name, x, conv))
     }
 
-    /// Batch normalisation of dimension 1, with `<name>.weight`, `.bias`, `.running_mean` and `.running_var`.
+    /// Batch normalisation over dimension 1 with the weights `<name>.weight`, `.bias`, `.running_mean` and
+    /// `.running_var`.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,32,32,f32").batch_norm("bn1");
@@ -105,24 +109,24 @@ pub(super) mod functions {
         batch_norm_with(x, name, Map::new())
     }
 
-    /// The same with options: `eps` (1e-5), `momentum` (0.1, torch's sense).
+    /// Batch normalisation with options, with their defaults: `eps` (1e-5), `momentum` (0.1, as PyTorch defines it).
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,32,32,f32").batch_norm("bn1", #{eps: 1e-3});
     /// ```
     #[rhai_fn(name = "batch_norm", global, return_raw)]
     pub fn batch_norm_with(x: Node, name: &str, options: Map) -> Fallible<Node> {
-        let mut options = Options::new("batch_norm", options);
+        let mut options = FunctionOptions::new("batch_norm", options);
         let default = BatchNorm::default();
         let norm = BatchNorm {
             eps: options.number("eps")?.map_or(default.eps, |eps| eps as f32),
             momentum: options.number("momentum")?.map_or(default.momentum, |momentum| momentum as f32),
         };
         options.finish()?;
-        x.layer(|builder, x| layers::batch_norm(builder, name, x, norm))
+        x.add_layer(|builder, x| layers::batch_norm(builder, name, x, norm))
     }
 
-    /// Layer normalisation of the last dimension, with `<name>.weight` and `<name>.bias`.
+    /// Layer normalisation over the last dimension with the weights `<name>.weight` and `<name>.bias`.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,64,f32").layer_norm("norm");
@@ -132,21 +136,22 @@ pub(super) mod functions {
         layer_norm_with(x, name, Map::new())
     }
 
-    /// The same with options: `dims` (1: how many of the last dimensions), `eps` (1e-5).
+    /// Layer normalisation with options, with their defaults: `dims` (1: the number of trailing dimensions), `eps`
+    /// (1e-5).
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,64,f32").layer_norm("norm", #{dims: 2, eps: 1e-6});
     /// ```
     #[rhai_fn(name = "layer_norm", global, return_raw)]
     pub fn layer_norm_with(x: Node, name: &str, options: Map) -> Fallible<Node> {
-        let mut options = Options::new("layer_norm", options);
+        let mut options = FunctionOptions::new("layer_norm", options);
         let dims = options.size("dims")?.unwrap_or(1);
         let eps = options.number("eps")?.unwrap_or(1e-5) as f32;
         options.finish()?;
-        x.layer(|builder, x| layers::layer_norm(builder, name, x, dims, eps))
+        x.add_layer(|builder, x| layers::layer_norm(builder, name, x, dims, eps))
     }
 
-    /// A fully connected layer over the last dimension, with `<name>.weight` (`out,in`) and `<name>.bias`.
+    /// Fully connected layer over the last dimension with the weights `<name>.weight` (`out,in`) and `<name>.bias`.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,64,f32").linear("fc", 10);
@@ -156,24 +161,24 @@ pub(super) mod functions {
         linear_with(x, name, out, Map::new())
     }
 
-    /// The same with options: `bias` (true).
+    /// Fully connected layer with the option `bias` (default true).
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,64,f32").linear("fc", 10, #{bias: false});
     /// ```
     #[rhai_fn(name = "linear", global, return_raw)]
     pub fn linear_with(x: Node, name: &str, out: i64, options: Map) -> Fallible<Node> {
-        let mut options = Options::new("linear", options);
+        let mut options = FunctionOptions::new("linear", options);
         let linear = Linear {
-            in_features: x.dimension(name, x.var.spec().dims.len().saturating_sub(1), "the features")?,
+            in_features: x.dimension(name, x.var.spec().dims.len().saturating_sub(1), "the number of features")?,
             out_features: size("`out`", out)?,
             bias: options.flag("bias", true)?,
         };
         options.finish()?;
-        x.layer(|builder, x| layers::linear(builder, name, x, linear))
+        x.add_layer(|builder, x| layers::linear(builder, name, x, linear))
     }
 
-    /// Rows of the table `<name>.weight` (`count,width`, f32) by index.
+    /// Looks up rows of the table `<name>.weight` (`count,width`, f32) by index.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("tokens", "N,512,i64").embedding("word", 1000, 64);
@@ -181,11 +186,11 @@ pub(super) mod functions {
     #[rhai_fn(global, return_raw)]
     pub fn embedding(x: Node, name: &str, count: i64, width: i64) -> Fallible<Node> {
         let table = [size("`count`", count)?, size("`width`", width)?];
-        x.layer(|builder, x| layers::embedding(builder, name, x, table, flagperf_onnx::DType::F32))
+        x.add_layer(|builder, x| layers::embedding(builder, name, x, table, flagperf_onnx::DType::F32))
     }
 
-    /// The largest element of each window of `N,C,H,W`. Options: `kernel`, and torch's `stride` (the kernel),
-    /// `padding` (0), `ceil_mode` (false).
+    /// Takes the maximum of each window of `N,C,H,W`. Options: `kernel`, and as in PyTorch, with their defaults,
+    /// `stride` (the kernel), `padding` (0), `ceil_mode` (false).
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,3,32,32,f32").max_pool2d(#{kernel: 3, stride: 2, padding: 1});
@@ -193,10 +198,10 @@ pub(super) mod functions {
     #[rhai_fn(global, return_raw)]
     pub fn max_pool2d(x: Node, options: Map) -> Fallible<Node> {
         let pool = pool("max_pool2d", options)?;
-        x.unnamed("max_pool", |builder, name, x| layers::max_pool2d(builder, name, x, pool))
+        x.numbered_layer("max_pool", |builder, name, x| layers::max_pool2d(builder, name, x, pool))
     }
 
-    /// The mean of each window of `N,C,H,W`; options as for `max_pool2d`. Padding counts as zeros.
+    /// Takes the mean of each window of `N,C,H,W`, with the options of `max_pool2d`. Padding counts as zeros.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,3,32,32,f32").avg_pool2d(#{kernel: 2});
@@ -204,66 +209,66 @@ pub(super) mod functions {
     #[rhai_fn(global, return_raw)]
     pub fn avg_pool2d(x: Node, options: Map) -> Fallible<Node> {
         let pool = pool("avg_pool2d", options)?;
-        x.unnamed("avg_pool", |builder, name, x| layers::avg_pool2d(builder, name, x, pool))
+        x.numbered_layer("avg_pool", |builder, name, x| layers::avg_pool2d(builder, name, x, pool))
     }
 
-    /// The mean of each channel: `N,C,H,W` becomes `N,C,1,1`.
+    /// Takes the mean of each channel: `N,C,H,W` becomes `N,C,1,1`.
     ///
     /// ```rhai
-    /// // Squeeze and excite: each channel scaled by what the whole image says about it.
+    /// // Squeeze and excitation: each channel is scaled by a factor computed from the whole image.
     /// let x = nn::graph("small").input("x", "N,16,32,32,f32");
     /// let s = x.global_avg_pool().conv2d("fc1", #{out: 4, kernel: 1}).relu().conv2d("fc2", #{out: 16, kernel: 1});
     /// x = x * s.sigmoid();
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn global_avg_pool(x: Node) -> Fallible<Node> {
-        x.unnamed("global_pool", layers::global_avg_pool)
+        x.numbered_layer("global_pool", layers::global_avg_pool)
     }
 
-    /// Two dimensions: the first, and the product of the rest.
+    /// Reshapes to two dimensions: the first, and the product of the others.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,1,1,f32").flatten();
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn flatten(x: Node) -> Fallible<Node> {
-        x.unnamed("flatten", |builder, name, x| layers::flatten(builder, name, x, 1))
+        x.numbered_layer("flatten", |builder, name, x| layers::flatten(builder, name, x, 1))
     }
 
-    /// Another shape; 0 keeps the dimension at its place, one -1 takes what is left.
+    /// Changes the shape: 0 keeps the dimension at the same position, and one -1 is inferred from the others.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,64,f32").reshape([0, 0, 4, 16]);
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn reshape(x: Node, shape: Array) -> Fallible<Node> {
-        let shape = integers("a shape", &shape)?;
-        x.unnamed("reshape", |builder, name, x| layers::reshape(builder, name, x, &shape))
+        let shape = integers("the shape", &shape)?;
+        x.numbered_layer("reshape", |builder, name, x| layers::reshape(builder, name, x, &shape))
     }
 
-    /// The dimensions in another order.
+    /// Reorders the dimensions.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,64,f32").transpose([0, 2, 1]);
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn transpose(x: Node, order: Array) -> Fallible<Node> {
-        let order = sizes("an order", &order)?;
-        x.unnamed("transpose", |builder, name, x| layers::transpose(builder, name, x, &order))
+        let order = sizes("the order", &order)?;
+        x.numbered_layer("transpose", |builder, name, x| layers::transpose(builder, name, x, &order))
     }
 
-    /// The mean over some axes, which stay as dimensions of size 1 where `keep` says so.
+    /// Takes the mean over `axes`; with `keep`, they remain as dimensions of size 1.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,64,f32").mean([1], false);
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn mean(x: Node, axes: Array, keep: bool) -> Fallible<Node> {
-        let axes = integers("axes", &axes)?;
-        x.unnamed("mean", |builder, name, x| layers::mean(builder, name, x, &axes, keep))
+        let axes = integers("the list of axes", &axes)?;
+        x.numbered_layer("mean", |builder, name, x| layers::mean(builder, name, x, &axes, keep))
     }
 
-    /// Values one after the other along an axis.
+    /// Concatenates values along an axis.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,32,32,f32");
@@ -271,18 +276,21 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(return_raw)]
     pub fn concat(context: NativeCallContext, values: Array, axis: i64) -> Fallible<Node> {
-        host_of(&context)?.budget.check()?;
-        if values.len() > CONCAT_VALUES {
-            return Err(format!("`concat` takes at most {CONCAT_VALUES} values, not {}", values.len()).into());
+        script_state(&context)?.budget.check()?;
+        if values.len() > CONCAT_VALUES_MAX {
+            return Err(format!("`concat` accepts at most {CONCAT_VALUES_MAX} values, not {}", values.len()).into());
         }
         let nodes: Option<Vec<Node>> = values.iter().map(|value| value.clone().try_cast::<Node>()).collect();
-        let nodes = nodes.filter(|nodes| !nodes.is_empty()).ok_or("`concat` takes values of a graph, at least one")?;
+        let nodes = nodes
+            .filter(|nodes| !nodes.is_empty())
+            .ok_or("`concat` needs at least one value, and only values of a graph")?;
         let vars: Vec<&Var> = nodes.iter().map(|node| &node.var).collect();
-        nodes[0].unnamed("concat", |builder, name, _| layers::concat(builder, name, &vars, axis))
+        nodes[0].numbered_layer("concat", |builder, name, _| layers::concat(builder, name, &vars, axis))
     }
 }
 
+/// Converts an array of whole numbers; `what` describes it in the error.
 fn integers(what: &str, values: &Array) -> Fallible<Vec<i64>> {
-    let whole: Option<Vec<i64>> = values.iter().map(|value: &Dynamic| value.as_int().ok()).collect();
-    whole.ok_or_else(|| format!("{what} holds whole numbers").into())
+    let integers: Option<Vec<i64>> = values.iter().map(|value: &Dynamic| value.as_int().ok()).collect();
+    integers.ok_or_else(|| format!("{what} must contain only whole numbers").into())
 }

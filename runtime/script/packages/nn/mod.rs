@@ -1,6 +1,6 @@
-//! `nn`: models, built layer by layer with PyTorch's meaning and state_dict names.
+//! `nn`: models, built layer by layer with PyTorch's semantics and state_dict names.
 //!
-//! A graph is made with `nn::graph`; layers are methods of its values and give values. Knows no engine.
+//! `nn::graph` creates a graph; layers are methods of its values and return values. Knows nothing about engines.
 
 mod activations;
 mod graph;

@@ -1,4 +1,4 @@
-//! Operators on the elements of tensors.
+//! Elementwise operators of tensors.
 
 use std::sync::Arc;
 
@@ -6,50 +6,55 @@ use rhai::plugin::*;
 use rhai::{Dynamic, NativeCallContext};
 
 use super::Tensor;
-use super::functions::make;
+use super::functions::create;
 use crate::script::packages::options::number;
-use crate::script::sandbox::{Fallible, Host, host_of};
+use crate::script::sandbox::{Fallible, ScriptState, script_state};
 use crate::tensor::Tensor as HostTensor;
 
-/// The same operation on every element; f64 in between.
-fn each(host: &Arc<Host>, tensor: &Tensor, operation: impl Fn(f64) -> f64) -> Fallible<Tensor> {
-    let is = tensor.to_host(&host.budget)?;
-    make(host, is.len(), 16 + is.dtype().size(), || {
-        let values: Vec<f64> = is.to_f64().into_iter().map(operation).collect();
-        Ok(HostTensor::from_vec(is.shape(), values)?.cast(is.dtype()))
+/// Applies `operation` to every element in f64, and converts the result back to the type of `tensor`.
+fn map_elements(script: &Arc<ScriptState>, tensor: &Tensor, operation: impl Fn(f64) -> f64) -> Fallible<Tensor> {
+    let input = tensor.to_host(&script.budget)?;
+    create(script, input.len(), 16 + input.dtype().size(), || {
+        let values: Vec<f64> = input.to_f64().into_iter().map(operation).collect();
+        Ok(HostTensor::from_vec(input.shape(), values)?.cast(input.dtype()))
     })
 }
 
-/// The same operation on every pair of elements of two tensors of one shape; the first one's type.
-fn pairs(host: &Arc<Host>, a: &Tensor, b: &Tensor, operation: impl Fn(f64, f64) -> f64) -> Fallible<Tensor> {
-    let (a, b) = (a.to_host(&host.budget)?, b.to_host(&host.budget)?);
+/// Applies `operation` to the pairs of elements of two tensors with the same shape; the result has the type of `a`.
+fn zip_elements(
+    script: &Arc<ScriptState>,
+    a: &Tensor,
+    b: &Tensor,
+    operation: impl Fn(f64, f64) -> f64,
+) -> Fallible<Tensor> {
+    let (a, b) = (a.to_host(&script.budget)?, b.to_host(&script.budget)?);
     if a.shape() != b.shape() {
-        return Err(format!("tensors `{}` and `{}` differ in shape", a.spec(), b.spec()).into());
+        return Err(format!("tensors `{}` and `{}` have different shapes", a.spec(), b.spec()).into());
     }
-    make(host, a.len(), 24 + a.dtype().size(), || {
+    create(script, a.len(), 24 + a.dtype().size(), || {
         let values = a.to_f64().into_iter().zip(b.to_f64()).map(|(x, y)| operation(x, y)).collect();
         Ok(HostTensor::from_vec::<f64>(a.shape(), values)?.cast(a.dtype()))
     })
 }
 
-/// A number, or a tensor of the same shape, on the right of an operator.
+/// Applies a binary operator whose right operand is a number or a tensor of the same shape.
 fn arithmetic(
     context: &NativeCallContext<'_>,
     a: &Tensor,
     b: &Dynamic,
     operation: fn(f64, f64) -> f64,
 ) -> Fallible<Tensor> {
-    let host = host_of(context)?;
+    let script = script_state(context)?;
     match (number(b), b.read_lock::<Tensor>()) {
-        (Some(scalar), _) => each(&host, a, |x| operation(x, scalar)),
-        (None, Some(other)) => pairs(&host, a, &other, operation),
-        (None, None) => Err(format!("a tensor and {} cannot be computed with", b.type_name()).into()),
+        (Some(scalar), _) => map_elements(&script, a, |x| operation(x, scalar)),
+        (None, Some(other)) => zip_elements(&script, a, &other, operation),
+        (None, None) => Err(format!("the right operand must be a number or a tensor, not {}", b.type_name()).into()),
     }
 }
 
 #[export_module]
 pub(super) mod functions {
-    /// Sum of elements, pair by pair or with a number.
+    /// Adds two tensors elementwise, or a number to every element.
     ///
     /// ```rhai
     /// tensor::full("2,f32", 1.0) + 2
@@ -59,7 +64,7 @@ pub(super) mod functions {
         arithmetic(&context, &a, &b, |x, y| x + y)
     }
 
-    /// Difference of elements, pair by pair or with a number.
+    /// Subtracts two tensors elementwise, or a number from every element.
     ///
     /// ```rhai
     /// tensor::full("2,f32", 1.0) - tensor::full("2,f32", 0.5)
@@ -69,7 +74,7 @@ pub(super) mod functions {
         arithmetic(&context, &a, &b, |x, y| x - y)
     }
 
-    /// Product of elements, pair by pair or with a number.
+    /// Multiplies two tensors elementwise, or every element by a number.
     ///
     /// ```rhai
     /// tensor::full("2,f32", 1.0) * 2.5
@@ -79,7 +84,7 @@ pub(super) mod functions {
         arithmetic(&context, &a, &b, |x, y| x * y)
     }
 
-    /// Quotient of elements, pair by pair or with a number.
+    /// Divides two tensors elementwise, or every element by a number.
     ///
     /// ```rhai
     /// tensor::full("2,f32", 1.0) / 4

@@ -1,6 +1,6 @@
-//! Making tensors, looking at them, and changes of shape and type.
+//! Functions that create tensors, inspect them, and change their shape or type.
 
-#![expect(clippy::unwrap_used, reason = "the code that rhai's macro makes")]
+#![expect(clippy::unwrap_used, reason = "in the code that rhai's macro generates")]
 
 use std::sync::Arc;
 
@@ -11,42 +11,43 @@ use super::Tensor;
 use crate::engine::{HeapMemory, LentMemory, Value};
 use crate::script::budget::Budget;
 use crate::script::packages::options::{number, size, sizes};
-use crate::script::sandbox::{Fallible, Host, host_of};
+use crate::script::sandbox::{Fallible, ScriptState, script_state};
 use crate::tensor::{DType, Dim, Tensor as HostTensor, TensorError, TensorSpec, byte_count};
 
-pub(super) fn failed(error: TensorError) -> Box<EvalAltResult> {
+pub(super) fn tensor_error(error: TensorError) -> Box<EvalAltResult> {
     error.to_string().into()
 }
 
-/// Makes a tensor of `elements`, asking first for `width` bytes an element. `work` takes nothing along that it did not
-/// allocate: its memory is counted by what the tensor is, not by who allocates it.
-pub(super) fn make(
-    host: &Arc<Host>,
+/// Creates a tensor of `elements` elements after checking the budget for `width` bytes per element. `work` must not
+/// move memory of the script into the tensor: its allocations are not counted, the bytes of the resulting tensor are.
+pub(super) fn create(
+    script: &Arc<ScriptState>,
     elements: usize,
     width: usize,
     work: impl FnOnce() -> Result<HostTensor, TensorError>,
 ) -> Fallible<Tensor> {
-    host.budget.ask((elements as u64).saturating_mul(width as u64))?;
-    let made = Budget::uncounted(work).map_err(failed)?;
-    Ok(Tensor::counted(Value::Host(made), &host.budget))
+    script.budget.check_request((elements as u64).saturating_mul(width as u64))?;
+    let tensor = Budget::uncounted(work).map_err(tensor_error)?;
+    Ok(Tensor::counted(Value::Host(tensor), &script.budget))
 }
 
-/// Makes a tensor over the elements of another.
-fn share(host: &Arc<Host>, work: impl FnOnce() -> Result<HostTensor, TensorError>) -> Fallible<Tensor> {
-    let made = Budget::uncounted(work).map_err(failed)?;
-    Ok(Tensor::counted(Value::Host(made), &host.budget))
+/// Creates a tensor that shares the elements of another.
+fn create_view(script: &Arc<ScriptState>, work: impl FnOnce() -> Result<HostTensor, TensorError>) -> Fallible<Tensor> {
+    let tensor = Budget::uncounted(work).map_err(tensor_error)?;
+    Ok(Tensor::counted(Value::Host(tensor), &script.budget))
 }
 
-fn fixed(spec: &str) -> Fallible<(Vec<usize>, DType, usize)> {
+/// Parses a spec whose dimensions are all fixed; returns the shape, the type and the number of elements.
+fn parse_fixed_spec(spec: &str) -> Fallible<(Vec<usize>, DType, usize)> {
     let spec: TensorSpec = spec.parse().map_err(|error| format!("`{spec}`: {error}"))?;
-    let shape = spec.fixed_shape().ok_or_else(|| format!("every dimension of `{spec}` must be a size"))?;
+    let shape = spec.fixed_shape().ok_or_else(|| format!("every dimension of `{spec}` must be a number"))?;
     let bytes = byte_count(&shape, spec.dtype).ok_or_else(|| TensorError::TooLarge.to_string())?;
     Ok((shape, spec.dtype, bytes / spec.dtype.size()))
 }
 
 #[export_module]
 pub(super) mod functions {
-    /// Zeros of a shape and type.
+    /// Returns a tensor of zeros with the shape and the type of `spec`.
     ///
     /// ```rhai
     /// tensor::zeros("2,3,f32")
@@ -56,18 +57,18 @@ pub(super) mod functions {
         full(context, spec, Dynamic::from(0_i64))
     }
 
-    /// One value everywhere.
+    /// Returns a tensor whose elements are all `value`.
     ///
     /// ```rhai
     /// tensor::full("1,f32", 7.5)
     /// ```
     #[rhai_fn(return_raw)]
     pub fn full(context: NativeCallContext, spec: &str, value: Dynamic) -> Fallible<Tensor> {
-        let host = host_of(&context)?;
-        let (shape, dtype, elements) = fixed(spec)?;
-        let value = number(&value).ok_or_else(|| format!("a tensor holds numbers, not `{value}`"))?;
+        let script = script_state(&context)?;
+        let (shape, dtype, elements) = parse_fixed_spec(spec)?;
+        let value = number(&value).ok_or_else(|| format!("the elements of a tensor must be numbers, not `{value}`"))?;
         let element = HostTensor::scalar(value).cast(dtype);
-        make(&host, elements, dtype.size(), || {
+        create(&script, elements, dtype.size(), || {
             let shape = shape.clone();
             let mut memory = HeapMemory::zeroed(elements * dtype.size()).map_err(|_| TensorError::TooLarge)?;
             if element.bytes().iter().any(|byte| *byte != 0) {
@@ -80,28 +81,28 @@ pub(super) mod functions {
         })
     }
 
-    /// The numbers of an array, in row-major order.
+    /// Returns a tensor with the numbers of an array, in row-major order.
     ///
     /// ```rhai
     /// tensor::from([1, 2, 3, 4], "2,2,i64")
     /// ```
     #[rhai_fn(return_raw)]
     pub fn from(context: NativeCallContext, values: Array, spec: &str) -> Fallible<Tensor> {
-        let host = host_of(&context)?;
-        let (shape, dtype, elements) = fixed(spec)?;
+        let script = script_state(&context)?;
+        let (shape, dtype, elements) = parse_fixed_spec(spec)?;
         if values.len() != elements {
-            return Err(format!("`{spec}` has {elements} elements, the array has {}", values.len()).into());
+            return Err(format!("`{spec}` has {elements} elements, but the array has {}", values.len()).into());
         }
         if let Some(other) = values.iter().find(|value| number(value).is_none()) {
-            return Err(format!("a tensor holds numbers, not {}", other.type_name()).into());
+            return Err(format!("the elements of a tensor must be numbers, not {}", other.type_name()).into());
         }
-        make(&host, elements, 8 + dtype.size(), || {
+        create(&script, elements, 8 + dtype.size(), || {
             let numbers: Vec<f64> = values.iter().filter_map(number).collect();
             Ok(HostTensor::from_vec(shape.clone(), numbers)?.cast(dtype))
         })
     }
 
-    /// Shape and type as text: `2,3,f32`.
+    /// Shape and type as a string: `2,3,f32`.
     ///
     /// ```rhai
     /// tensor::zeros("2,3,f32").spec
@@ -111,7 +112,7 @@ pub(super) mod functions {
         tensor.value().spec().to_string().into()
     }
 
-    /// The sizes, outermost first; -1 for one that is not known yet.
+    /// The sizes of the dimensions, outermost first; -1 for an unknown size.
     ///
     /// ```rhai
     /// tensor::zeros("2,3,f32").shape
@@ -122,7 +123,7 @@ pub(super) mod functions {
         tensor.value().spec().dims.iter().map(size).collect()
     }
 
-    /// The element type as text.
+    /// The element type as a string: `f32`.
     ///
     /// ```rhai
     /// tensor::zeros("2,3,f16").dtype
@@ -132,66 +133,67 @@ pub(super) mod functions {
         tensor.value().spec().dtype.name().into()
     }
 
-    /// The elements as an array in row-major order: whole numbers of integer types, else floats.
+    /// Returns the elements as an array in row-major order: integers for integer types, floats otherwise.
     ///
     /// ```rhai
     /// tensor::from([1, 2], "2,i64").to_array()
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn to_array(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<Array> {
-        let host = host_of(&context)?;
+        let script = script_state(&context)?;
         let elements = tensor.elements()?;
         if elements > context.engine().max_array_size() {
-            return Err(format!("{elements} elements are too many for an array").into());
+            let max = context.engine().max_array_size();
+            return Err(format!("a tensor of {elements} elements is too large for an array (at most {max})").into());
         }
-        host.budget.ask(elements as u64 * 24)?;
-        let is = tensor.to_host(&host.budget)?;
-        let float = is.dtype().is_float();
+        script.budget.check_request(elements as u64 * 24)?;
+        let input = tensor.to_host(&script.budget)?;
+        let float = input.dtype().is_float();
         let value = |x: f64| if float { Dynamic::from(x) } else { Dynamic::from(x as i64) };
-        Ok(is.to_f64().into_iter().map(value).collect())
+        Ok(input.to_f64().into_iter().map(value).collect())
     }
 
-    /// The same elements under another shape.
+    /// Returns the same elements with another shape.
     ///
     /// ```rhai
     /// tensor::zeros("2,3,f32").reshape([3, 2])
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn reshape(context: NativeCallContext, tensor: &mut Tensor, shape: Array) -> Fallible<Tensor> {
-        let host = host_of(&context)?;
-        let shape = sizes("a shape", &shape)?;
+        let script = script_state(&context)?;
+        let shape = sizes("the shape", &shape)?;
         byte_count(&shape, DType::F64).ok_or_else(|| TensorError::TooLarge.to_string())?;
-        let is = tensor.to_host(&host.budget)?;
-        share(&host, || is.reshape(shape.clone()))
+        let input = tensor.to_host(&script.budget)?;
+        create_view(&script, || input.reshape(shape.clone()))
     }
 
-    /// The same numbers in another type.
+    /// Converts the elements to another type.
     ///
     /// ```rhai
     /// tensor::zeros("2,3,f32").cast("f16")
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn cast(context: NativeCallContext, tensor: &mut Tensor, dtype: &str) -> Fallible<Tensor> {
-        let host = host_of(&context)?;
+        let script = script_state(&context)?;
         let dtype: DType = dtype.parse().map_err(|error: crate::tensor::SpecError| error.to_string())?;
-        let is = tensor.to_host(&host.budget)?;
-        make(&host, is.len(), 16 + dtype.size(), || Ok(is.cast(dtype)))
+        let input = tensor.to_host(&script.budget)?;
+        create(&script, input.len(), 16 + dtype.size(), || Ok(input.cast(dtype)))
     }
 
-    /// The first `count` rows: entries of the outermost dimension.
+    /// Returns the first `count` rows, that is, entries of the outermost dimension.
     ///
     /// ```rhai
     /// tensor::zeros("4,3,f32").rows(2)
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn rows(context: NativeCallContext, tensor: &mut Tensor, count: i64) -> Fallible<Tensor> {
-        let host = host_of(&context)?;
-        let count = size("a number of rows", count)?;
-        let is = tensor.to_host(&host.budget)?;
-        share(&host, || is.rows(count))
+        let script = script_state(&context)?;
+        let count = size("the number of rows", count)?;
+        let input = tensor.to_host(&script.budget)?;
+        create_view(&script, || input.first_rows(count))
     }
 
-    /// The index of the largest element of each row of the innermost dimension; the first of equal ones. NaN is
+    /// Returns the index of the largest element along the innermost dimension; of equal elements the first. NaN is
     /// never the largest.
     ///
     /// ```rhai
@@ -199,18 +201,20 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn argmax(context: NativeCallContext, tensor: &mut Tensor) -> Fallible<Tensor> {
-        let host = host_of(&context)?;
-        let is = tensor.to_host(&host.budget)?;
-        let Some((&width, outer)) = is.shape().split_last().filter(|(width, _)| **width > 0) else {
-            return Err(format!("`{}` has no innermost elements", is.spec()).into());
+        let script = script_state(&context)?;
+        let input = tensor.to_host(&script.budget)?;
+        let Some((&width, outer)) = input.shape().split_last().filter(|(width, _)| **width > 0) else {
+            return Err(
+                format!("`argmax` needs an innermost dimension that is not empty, not `{}`", input.spec()).into()
+            );
         };
         let largest = |row: &[f64]| {
             let better =
                 |best: usize, index: usize| if row[index] > row[best] || row[best].is_nan() { index } else { best };
             (0..row.len()).reduce(better).unwrap_or(0) as i64
         };
-        make(&host, is.len(), 16, || {
-            HostTensor::from_vec(outer, is.to_f64().chunks_exact(width).map(largest).collect())
+        create(&script, input.len(), 16, || {
+            HostTensor::from_vec(outer, input.to_f64().chunks_exact(width).map(largest).collect())
         })
     }
 }

@@ -1,6 +1,7 @@
-//! `tensor`: tensors that scripts make and look at. Elements of any type are computed with as f64 and rounded back.
+//! `tensor`: tensors that scripts create and inspect. Arithmetic converts elements of any type to f64 and rounds the
+//! result back.
 //!
-//! Knows no device: a tensor that lies on one is copied to the host first.
+//! Knows nothing about devices: a tensor in device memory is copied to the host first.
 
 mod arithmetic;
 mod functions;

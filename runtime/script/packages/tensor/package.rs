@@ -1,4 +1,4 @@
-//! The package's functions and types, brought together.
+//! The module of the package: its functions and types combined.
 
 use rhai::Module;
 

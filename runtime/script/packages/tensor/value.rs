@@ -1,4 +1,4 @@
-//! A tensor as a script holds it: counted against the script's memory, on the host or on a device.
+//! The tensor type of scripts: in host or device memory, and counted against the script's memory.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use crate::script::budget::Budget;
 use crate::script::sandbox::Fallible;
 use crate::tensor::{Tensor as HostTensor, byte_count};
 
-/// A tensor of a script's, on the host or on a device; copies share it.
+/// A tensor of a script, in host or device memory. Clones share the elements.
 #[derive(Clone)]
-pub(crate) struct Tensor(Arc<Held>);
+pub(crate) struct Tensor(Arc<TensorStorage>);
 
-/// The tensor, counted against a script's memory for as long as the script holds it.
-struct Held {
+/// The value that clones of a [`Tensor`] share, and its bytes in the script's budget; the drop subtracts these bytes.
+struct TensorStorage {
     value: Option<Value>,
     counted: Option<(Arc<Budget>, i64)>,
 }
 
-impl Drop for Held {
+impl Drop for TensorStorage {
     fn drop(&mut self) {
         if let Some((budget, bytes)) = &self.counted {
             budget.count_tensor(-bytes);
@@ -27,21 +27,21 @@ impl Drop for Held {
 }
 
 impl Tensor {
-    /// A tensor of the host's: the script holds none of its memory.
-    pub(crate) fn lent(value: Value) -> Self {
-        Tensor(Arc::new(Held { value: Some(value), counted: None }))
+    /// Wraps a tensor of the host, whose memory does not count against the script.
+    pub(crate) fn uncounted(value: Value) -> Self {
+        Tensor(Arc::new(TensorStorage { value: Some(value), counted: None }))
     }
 
-    /// A tensor that was made for the script.
+    /// Wraps a tensor that was created for the script and counts its bytes in `budget`.
     pub(crate) fn counted(value: Value, budget: &Arc<Budget>) -> Self {
         let spec = value.spec();
         let bytes = spec.fixed_shape().and_then(|shape| byte_count(&shape, spec.dtype)).unwrap_or(0) as i64;
         budget.count_tensor(bytes);
-        Tensor(Arc::new(Held { value: Some(value), counted: Some((budget.clone(), bytes)) }))
+        Tensor(Arc::new(TensorStorage { value: Some(value), counted: Some((budget.clone(), bytes)) }))
     }
 
     pub(crate) fn value(&self) -> &Value {
-        self.0.value.as_ref().expect("the value is taken out only when the last holder drops it")
+        self.0.value.as_ref().expect("the value is taken out only when the last clone is dropped")
     }
 
     pub(in crate::script::packages) fn elements(&self) -> Fallible<usize> {
@@ -50,20 +50,20 @@ impl Tensor {
 
     fn shape(&self) -> Fallible<Vec<usize>> {
         let spec = self.value().spec();
-        spec.fixed_shape().ok_or_else(|| format!("the shape of `{spec}` is not known").into())
+        spec.fixed_shape().ok_or_else(|| format!("the shape of `{spec}` is not fixed").into())
     }
 
-    /// The tensor in host memory; waiting for a device is not the script's time.
+    /// Returns the tensor in host memory. Waiting for the device does not count against the script's time.
     pub(in crate::script::packages) fn to_host(&self, budget: &Budget) -> Fallible<HostTensor> {
         match self.value() {
             Value::Host(tensor) => Ok(tensor.clone()),
             device => {
-                budget.ask(self.elements()? as u64 * device.spec().dtype.size() as u64)?;
-                let copied = budget.aside(|| device.to_host()).map_err(|error: EngineError| error.to_string())?;
-                // In memory of the script's own, which is counted when it is taken and when it is given back.
-                let own = HostTensor::from_bytes(copied.shape(), copied.dtype(), copied.bytes());
+                budget.check_request(self.elements()? as u64 * device.spec().dtype.size() as u64)?;
+                let copied = budget.paused(|| device.to_host()).map_err(|error: EngineError| error.to_string())?;
+                // A copy in the script's own memory, which the allocator counts when it is allocated and freed.
+                let counted = HostTensor::from_bytes(copied.shape(), copied.dtype(), copied.bytes());
                 Budget::uncounted(|| drop(copied));
-                own.map_err(|error| error.to_string().into())
+                counted.map_err(|error| error.to_string().into())
             }
         }
     }

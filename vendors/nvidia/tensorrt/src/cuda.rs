@@ -1,6 +1,8 @@
-//! CUDA's driver: a GPU with its own context, streams, graphs. Opened at run time, so that the plug-in loads without.
+//! GPUs, streams and graphs through the CUDA driver, which is opened at run time, so that the plug-in also loads
+//! without it.
 //!
-//! Every call is for the GPU whose context is the thread's own: whoever calls from a thread that may be new enters first.
+//! Every call applies to the GPU whose context is current on the thread. A function that may run on a new thread calls
+//! [`Gpu::enter`] first.
 
 mod driver;
 mod graph;
@@ -14,45 +16,45 @@ use flagperf_plugin::Error;
 pub use driver::Driver;
 pub use graph::Graph;
 
-use crate::kept;
+use crate::engine_file;
 
 /// Attributes of a GPU (cuda.h).
 const CAPABILITY_MAJOR: i32 = 75;
 const CAPABILITY_MINOR: i32 = 76;
-/// A stream that does not wait for the process's first one.
+/// `CU_STREAM_NON_BLOCKING`: the stream does not synchronize with the default stream.
 const NON_BLOCKING: u32 = 1;
 
-/// A GPU; its context is the one that all libraries in this process share.
+/// A GPU with its primary context, which all libraries in this process share.
 #[derive(Debug)]
 pub struct Gpu {
-    /// Its number.
+    /// The GPU's number.
     pub index: i32,
-    /// What it is.
-    pub facts: kept::Gpu,
+    /// The properties that decide which engines the GPU runs.
+    pub description: engine_file::GpuDescription,
     driver: &'static Driver,
     context: *mut c_void,
 }
 
-// SAFETY: a context may be entered by any thread, and by several at once.
+// SAFETY: any number of threads may use a context, at the same time.
 unsafe impl Send for Gpu {}
 // SAFETY: as above.
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
-    /// The GPU of a number.
+    /// Opens the GPU with this number.
     ///
     /// # Errors
-    /// When there is no driver, no such GPU, or its context cannot be had.
+    /// When the driver or the GPU is missing, or the context cannot be created.
     pub fn open(index: i32) -> Result<Arc<Self>, Error> {
         let driver = Driver::open()?;
         let (mut device, mut count, mut version) = (0, 0, 0);
         let (mut major, mut minor, mut name) = (0, 0, [0; 256]);
         let mut context = null_mut();
-        // SAFETY: the places live as long as the calls; the name has room for as much as is said.
+        // SAFETY: the out-pointers are valid, and the length passed is that of the buffer for the name.
         unsafe {
             driver.check((driver.device_count)(&raw mut count))?;
             if index >= count {
-                let reason = format!("`cuda:{index}` is not there (GPUs: {count})");
+                let reason = format!("`cuda:{index}` does not exist (GPUs: {count})");
                 return Err(Error::BadOption { option: "device".to_owned(), reason });
             }
             driver.check((driver.device)(&raw mut device, index))?;
@@ -62,39 +64,39 @@ impl Gpu {
             driver.check((driver.device_attribute)(&raw mut minor, CAPABILITY_MINOR, device))?;
             driver.check((driver.context_retain)(&raw mut context, device))?;
         }
-        // SAFETY: the driver ends the name with a zero byte.
+        // SAFETY: the driver terminates the name with a NUL byte.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
-        let facts = kept::Gpu {
+        let description = engine_file::GpuDescription {
             name,
             compute_capability: format!("{major}.{minor}"),
             driver: format!("{}.{}", version / 1000, version % 1000 / 10),
         };
-        let gpu = Gpu { index, facts, driver, context };
+        let gpu = Gpu { index, description, driver, context };
         gpu.enter()?;
         Ok(Arc::new(gpu))
     }
 
-    /// Makes its context the calling thread's.
+    /// Makes the GPU's context current on the calling thread.
     ///
     /// # Errors
-    /// When the driver says so.
+    /// The driver's errors.
     pub fn enter(&self) -> Result<(), Error> {
-        // SAFETY: the context is retained as long as this lives.
+        // SAFETY: the context is retained while `self` lives.
         self.driver.check(unsafe { (self.driver.context_enter)(self.context) })
     }
 
-    /// The driver's functions, on this GPU.
+    /// The driver's functions.
     pub fn driver(&self) -> &'static Driver {
         self.driver
     }
 
-    /// Bytes of its memory that are in use, by whomever.
+    /// Returns the bytes of the GPU's memory in use by all processes.
     pub fn memory_in_use(&self) -> Option<u64> {
         let (mut free, mut total) = (0, 0);
         self.enter().ok()?;
-        // SAFETY: the places live as long as the call.
-        let asked = unsafe { (self.driver.memory)(&raw mut free, &raw mut total) };
-        self.driver.check(asked).ok().map(|()| (total - free) as u64)
+        // SAFETY: the out-pointers are valid.
+        let status = unsafe { (self.driver.memory)(&raw mut free, &raw mut total) };
+        self.driver.check(status).ok().map(|()| (total - free) as u64)
     }
 }
 
@@ -105,7 +107,7 @@ impl Drop for Gpu {
     }
 }
 
-/// An order of work on a GPU.
+/// A CUDA stream.
 #[derive(Debug)]
 pub struct Stream {
     gpu: Arc<Gpu>,
@@ -116,64 +118,64 @@ pub struct Stream {
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// A stream of its own.
+    /// Creates a stream.
     ///
     /// # Errors
-    /// When the driver says so.
+    /// The driver's errors.
     pub fn new(gpu: &Arc<Gpu>) -> Result<Self, Error> {
         let mut raw = null_mut();
         gpu.enter()?;
-        // SAFETY: the place lives as long as the call.
+        // SAFETY: the out-pointer is valid.
         gpu.driver.check(unsafe { (gpu.driver.stream_create)(&raw mut raw, NON_BLOCKING) })?;
         Ok(Stream { gpu: gpu.clone(), raw })
     }
 
-    /// As CUDA has it.
+    /// The raw CUDA stream.
     pub fn raw(&self) -> *mut c_void {
         self.raw
     }
 
-    /// Its GPU.
+    /// The stream's GPU.
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
     }
 
-    /// Waits until everything on it is done.
+    /// Waits until all work on the stream has finished.
     ///
     /// # Errors
-    /// When something on it failed.
+    /// When work on the stream failed.
     pub fn wait(&self) -> Result<(), Error> {
-        // SAFETY: the stream lives.
+        // SAFETY: the stream is alive.
         self.gpu.driver.check(unsafe { (self.gpu.driver.stream_wait)(self.raw) })
     }
 
-    /// Copies from the host's memory.
+    /// Starts copying `from` to the GPU.
     ///
     /// # Safety
-    /// `from` stays as it is until the stream has been waited for; there is room for it at `to`.
+    /// `from` must not change until the stream has been waited for, and `to` must have room for it.
     ///
     /// # Errors
-    /// When the driver says so.
+    /// The driver's errors.
     pub unsafe fn upload(&self, to: u64, from: &[u8]) -> Result<(), Error> {
         if from.is_empty() {
             return Ok(());
         }
         let driver = self.gpu.driver;
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         driver.check(unsafe { (driver.upload)(to, from.as_ptr().cast(), from.len(), self.raw) })
     }
 
-    /// Copies to the host's memory, and waits for it.
+    /// Copies from the GPU to `to`, and waits for the copy.
     ///
     /// # Safety
-    /// As many bytes lie at `from`.
+    /// The memory at `from` must have at least the size of `to`.
     ///
     /// # Errors
-    /// When the copy, or something before it, failed.
+    /// When the copy, or earlier work on the stream, failed.
     pub unsafe fn download(&self, to: &mut [u8], from: u64) -> Result<(), Error> {
         if !to.is_empty() {
             let driver = self.gpu.driver;
-            // SAFETY: by the caller; the place is not used until the copy is done.
+            // SAFETY: guaranteed by the caller; `to` is not used until the copy has finished.
             driver.check(unsafe { (driver.download)(to.as_mut_ptr().cast(), from, to.len(), self.raw) })?;
         }
         self.wait()
@@ -183,7 +185,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let _ = self.gpu.enter();
-        // SAFETY: made once, destroyed once; work on it is finished first by the driver.
+        // SAFETY: created once, destroyed once; the driver finishes pending work first.
         let _ = unsafe { (self.gpu.driver.stream_destroy)(self.raw) };
     }
 }
@@ -199,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_driver_it_is_said_what_is_missing() {
+    fn a_missing_driver_is_reported() {
         match Gpu::open(0) {
-            Ok(gpu) => assert!(!gpu.facts.name.is_empty()),
+            Ok(gpu) => assert!(!gpu.description.name.is_empty()),
             Err(Error::Unavailable { reason, remedy }) => {
                 assert!(reason.contains("driver") && remedy.contains("device: none"), "{reason}; {remedy}");
             }
@@ -211,7 +213,7 @@ mod tests {
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn bytes_go_to_the_gpu_and_back_from_pinned_memory() {
+    fn pinned_memory_survives_the_round_trip_to_the_gpu() {
         let gpu = gpu();
         let stream = Stream::new(&gpu).unwrap();
         let mut pinned = PinnedBuffer::new(&gpu, 1000).unwrap();
@@ -220,7 +222,7 @@ mod tests {
         }
         let device = DeviceBuffer::new(&gpu, 1000).unwrap();
         let mut back = vec![0; 1000];
-        // SAFETY: both buffers live until the stream was waited for, and have room.
+        // SAFETY: all buffers have the same size, and live until the stream has been waited for.
         unsafe {
             stream.upload(device.address(), pinned.bytes_mut()).unwrap();
             stream.download(&mut back, device.address()).unwrap();
@@ -231,13 +233,14 @@ mod tests {
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn a_graph_does_again_what_was_captured() {
+    fn a_graph_repeats_the_captured_work() {
         let gpu = gpu();
         let stream = Stream::new(&gpu).unwrap();
         let device = DeviceBuffer::new(&gpu, 64).unwrap();
         let mut pinned = PinnedBuffer::new(&gpu, 64).unwrap();
         let from: *mut [u8] = pinned.bytes_mut();
-        // SAFETY: both buffers live until the end, and are as long; nothing reads while it is written below.
+        // SAFETY: both buffers have the same size and outlive the graph; no copy runs while the memory is written
+        // below.
         let graph = Graph::capture(&stream, || unsafe { stream.upload(device.address(), &*from) }).unwrap();
         let mut back = vec![0; 64];
         for value in [3, 9] {
@@ -255,7 +258,7 @@ mod tests {
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn memory_that_cannot_be_had_says_how_much_it_was() {
+    fn a_failed_allocation_reports_its_size() {
         let gpu = gpu();
         assert_eq!(DeviceBuffer::new(&gpu, 1 << 50).unwrap_err(), Error::OutOfMemory { bytes: 1 << 50 });
         drop(DeviceBuffer::new(&gpu, 0).unwrap());
@@ -263,8 +266,8 @@ mod tests {
 
     #[test]
     #[ignore = "needs a GPU"]
-    fn a_gpu_that_is_not_there_is_named() {
+    fn the_error_for_a_missing_gpu_contains_its_number() {
         let error = Gpu::open(99).unwrap_err().to_string();
-        assert!(error.starts_with("option `device`: `cuda:99` is not there (GPUs: "), "{error}");
+        assert!(error.starts_with("option `device`: `cuda:99` does not exist (GPUs: "), "{error}");
     }
 }

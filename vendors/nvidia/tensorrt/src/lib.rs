@@ -1,24 +1,24 @@
-//! TensorRT and TensorRT-RTX as engine plug-ins, from one source: the feature `tensorrt` makes it the first.
+//! TensorRT and TensorRT-RTX as engine plug-ins, from one source: the feature `tensorrt` selects TensorRT.
 //!
-//! Builds an engine from ONNX, keeps it in a file with a description of what it fits, and runs it on a stream of its own
-//! from buffers that stay. Knows no host and no clock.
+//! Builds an engine from an ONNX file, writes it to a file with a description of what it was built for, and runs it on
+//! its own stream, with inputs in fixed buffers. Knows nothing about the host, and reads no clock.
 
-mod building;
+mod builder;
 mod cuda;
-mod flavour;
-mod kept;
+mod engine_file;
+mod gpu_engine;
 mod library;
 mod log;
 mod memory;
 mod options;
 mod questions;
-mod running;
 mod session;
 mod shapes;
 mod tensor;
 mod values;
+mod variant;
 
-use flagperf_plugin::{About, DType, Engine, Error, Load};
+use flagperf_plugin::{DType, Engine, EngineInfo, Error, Load};
 
 pub use session::TensorRtSession;
 
@@ -30,10 +30,10 @@ pub struct TensorRt;
 impl Engine for TensorRt {
     type Session = TensorRtSession;
 
-    const ABOUT: About = About {
-        name: flavour::NAME,
-        version: flavour::VERSION,
-        about: "builds an engine from ONNX, keeps it, and runs it with CUDA graphs",
+    const INFO: EngineInfo = EngineInfo {
+        name: variant::NAME,
+        version: variant::VERSION,
+        about: "builds an engine from an ONNX file, stores it, and runs it with CUDA graphs",
         framework: false,
         compiler: true,
         onnx: true,

@@ -1,4 +1,4 @@
-//! The libraries of TensorRT: found, opened and checked once a process.
+//! Finds, opens and checks the TensorRT libraries, once per process.
 
 use std::error::Error as _;
 use std::fs::{self, File};
@@ -9,41 +9,42 @@ use std::sync::OnceLock;
 use flagperf_plugin::Error;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-use crate::flavour::{FILES, REMEDY, TITLE, VERSION};
+use crate::variant::{FILES, REMEDY, TITLE, VERSION};
 
-/// Opens the libraries where the build was told that they are, else where the system's loader finds them. Gives the
-/// version: `1.7.1`.
+/// Opens the libraries in the folder that was set at build time, or else where the system's loader finds them, and
+/// returns the version: `1.7.1`.
 ///
 /// # Errors
-/// [`Error::Unavailable`]: what is missing or of another version.
+/// [`Error::Unavailable`] when a library is missing or has another version.
 pub fn open() -> Result<&'static str, Error> {
     static OPENED: OnceLock<Result<String, Error>> = OnceLock::new();
     let opened = OPENED.get_or_init(|| {
-        let [library, parser] = places(option_env!("FLAGPERF_TENSORRT").map(Path::new))?;
+        let [library, parser] = find_libraries(option_env!("FLAGPERF_TENSORRT").map(Path::new))?;
         let version = open_library(&library)?;
-        trtx::dynamically_load_tensorrt(Some(&library)).map_err(|error| missing(&library, &error.to_string()))?;
-        check_file(&parser)?;
+        trtx::dynamically_load_tensorrt(Some(&library)).map_err(|error| load_error(&library, &error.to_string()))?;
+        check_architecture(&parser)?;
         trtx::dynamically_load_tensorrt_onnxparser(Some(&parser))
-            .map_err(|error| missing(&parser, &error.to_string()))?;
+            .map_err(|error| load_error(&parser, &error.to_string()))?;
         Ok(version)
     });
     opened.as_deref().map_err(Clone::clone)
 }
 
-/// Opens a library with operators of its own: it registers them as it is loaded.
+/// Opens a library with additional operators, which it registers when it is loaded.
 ///
 /// # Errors
-/// When it cannot be loaded, with the reason.
+/// When the library cannot be loaded.
 pub fn open_plugin(path: &Path) -> Result<(), Error> {
-    let refused = |reason: String| Error::BadOption { option: "plugins".to_owned(), reason };
-    // One without a slash would be searched for in the system's folders.
-    let path = path.canonicalize().map_err(|error| refused(format!("`{}`: {error}", path.display())))?;
-    check_file(&path).map_err(|error| refused(error.to_string()))?;
-    dlopen(&path).map(keep_open).map_err(|cause| refused(format!("`{}` cannot be loaded: {cause}", path.display())))
+    let option_error = |reason: String| Error::BadOption { option: "plugins".to_owned(), reason };
+    // The loader searches the system's folders for a path without a slash.
+    let path = path.canonicalize().map_err(|error| option_error(format!("`{}`: {error}", path.display())))?;
+    check_architecture(&path).map_err(|error| option_error(error.to_string()))?;
+    let load_error = |cause: String| option_error(format!("`{}` cannot be loaded: {cause}", path.display()));
+    dlopen(&path).map(keep_open).map_err(load_error)
 }
 
-/// The files in a folder, or their names for the system's loader.
-fn places(folder: Option<&Path>) -> Result<[PathBuf; 2], Error> {
+/// Returns the paths of the library and the parser in a folder, or their names for the system's loader.
+fn find_libraries(folder: Option<&Path>) -> Result<[PathBuf; 2], Error> {
     let Some(folder) = folder else { return Ok(FILES.map(PathBuf::from)) };
     let found = FILES.map(|file| {
         let files = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
@@ -59,12 +60,12 @@ fn places(folder: Option<&Path>) -> Result<[PathBuf; 2], Error> {
     }
 }
 
-/// Opens the library for everything in this process, because libraries with operators look for its registry there.
+/// Opens the library with global symbols, because libraries with operators need its registry, and returns its version.
 fn open_library(path: &Path) -> Result<String, Error> {
     type Version = unsafe extern "C" fn() -> i32;
-    check_file(path)?;
-    let library = dlopen(path).map_err(|cause| missing(path, &cause))?;
-    // SAFETY: by its name the function has this signature (NvInferRuntimeBase.h), and takes nothing.
+    check_architecture(path)?;
+    let library = dlopen(path).map_err(|cause| load_error(path, &cause))?;
+    // SAFETY: the function of this name has this signature (NvInferRuntimeBase.h).
     let found = unsafe { library.get::<Version>(b"getInferLibVersion\0").map(|version| version()) };
     let found = found.map_err(|_| unavailable(format!("`{}` is not {TITLE}", path.display())))?;
     keep_open(library);
@@ -72,22 +73,22 @@ fn open_library(path: &Path) -> Result<String, Error> {
     if found.strip_prefix(VERSION).is_some_and(|rest| rest.starts_with('.')) {
         return Ok(found);
     }
-    let reason = format!("`{}` is {TITLE} `{found}`, this plug-in is for `{VERSION}`", path.display());
+    let reason = format!("`{}` is {TITLE} `{found}`, but this plug-in needs `{VERSION}`", path.display());
     Err(unavailable(reason))
 }
 
 fn dlopen(path: &Path) -> Result<Library, String> {
-    // SAFETY: its initialisers register what is in it, which is what opening it is for.
+    // SAFETY: the library's initializers register its contents, which is the purpose of opening it.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
     library.map_err(|error| error.source().map_or_else(|| error.to_string(), ToString::to_string))
 }
 
-/// Libraries of GPUs start threads, which closing would pull their code away from.
+/// Leaves the library open for good: GPU libraries start threads, whose code closing would unmap.
 fn keep_open(library: Library) {
     let _ = library.into_raw();
 }
 
-fn missing(path: &Path, cause: &str) -> Error {
+fn load_error(path: &Path, cause: &str) -> Error {
     unavailable(format!("{TITLE} cannot be loaded: `{}`: {cause}", path.display()))
 }
 
@@ -95,35 +96,35 @@ fn unavailable(reason: String) -> Error {
     Error::Unavailable { reason, remedy: REMEDY.to_owned() }
 }
 
-/// Refuses a file that is for another processor: the system's loader calls one "not found".
-fn check_file(path: &Path) -> Result<(), Error> {
+/// Rejects a library for another CPU architecture, which the system's loader would report as "not found".
+fn check_architecture(path: &Path) -> Result<(), Error> {
     if path.components().count() < 2 {
         return Ok(());
     }
     let mut header = [0; 20];
     File::open(path)
         .and_then(|mut file| file.read_exact(&mut header))
-        .map_err(|error| missing(path, &error.to_string()))?;
-    let ours = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+        .map_err(|error| load_error(path, &error.to_string()))?;
+    let expected = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
     let machine = u16::from_le_bytes([header[18], header[19]]);
-    if header.starts_with(b"\x7fELF") && machine == ours {
+    if header.starts_with(b"\x7fELF") && machine == expected {
         return Ok(());
     }
     let arch = std::env::consts::ARCH;
-    Err(missing(path, &format!("it is no library for this processor (`{arch}`, ELF machine `{ours}`)")))
+    Err(load_error(path, &format!("it is not a library for this CPU (`{arch}`, ELF machine `{expected}`)")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A library in C.
-    fn compiled(folder: &Path, name: &str, source: &str) -> PathBuf {
+    /// Compiles a library from C source.
+    fn compile(folder: &Path, name: &str, source: &str) -> PathBuf {
         let (code, library) = (folder.join("code.c"), folder.join(name));
         fs::write(&code, source).unwrap();
         #[expect(clippy::disallowed_methods, reason = "a test compiles what it opens")]
-        let made = std::process::Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &code]).status();
-        assert!(made.unwrap().success());
+        let status = std::process::Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &code]).status();
+        assert!(status.unwrap().success());
         library
     }
 
@@ -138,47 +139,47 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_absent_is_named_with_its_folder() {
+    fn the_error_for_a_missing_library_contains_its_name_and_folder() {
         let folder = tempfile::tempdir().unwrap();
         let expected = format!("{TITLE} is missing: no `{}` in `{}`", FILES[0], folder.path().display());
-        assert_eq!(reason(places(Some(folder.path()))), expected);
+        assert_eq!(reason(find_libraries(Some(folder.path()))), expected);
         fs::write(folder.path().join(FILES[0]), b"").unwrap();
-        assert!(reason(places(Some(folder.path()))).contains(FILES[1]));
+        assert!(reason(find_libraries(Some(folder.path()))).contains(FILES[1]));
         fs::write(folder.path().join(FILES[1]), b"").unwrap();
-        assert_eq!(places(Some(folder.path())).unwrap(), FILES.map(|file| folder.path().join(file)));
+        assert_eq!(find_libraries(Some(folder.path())).unwrap(), FILES.map(|file| folder.path().join(file)));
     }
 
     #[test]
-    fn a_library_of_another_version_or_none_at_all_is_refused() {
+    fn a_library_of_another_version_or_another_kind_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let source = "int getInferLibVersion(void) { return 10302; }";
-        let said = reason(open_library(&compiled(folder.path(), "old.so", source)));
-        assert!(said.ends_with(&format!("is {TITLE} `1.3.2`, this plug-in is for `{VERSION}`")), "{said}");
-        let said = reason(open_library(&compiled(folder.path(), "other.so", "int other;")));
-        assert!(said.ends_with(&format!("other.so` is not {TITLE}")), "{said}");
+        let message = reason(open_library(&compile(folder.path(), "old.so", source)));
+        assert!(message.ends_with(&format!("is {TITLE} `1.3.2`, but this plug-in needs `{VERSION}`")), "{message}");
+        let message = reason(open_library(&compile(folder.path(), "other.so", "int other;")));
+        assert!(message.ends_with(&format!("other.so` is not {TITLE}")), "{message}");
     }
 
     #[test]
-    fn a_library_for_another_processor_is_refused() {
+    fn a_library_for_another_cpu_architecture_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("foreign.so");
         fs::write(&path, [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 9], &[3, 0, 243, 0], &[0; 44]].concat()).unwrap();
-        assert!(reason(open_library(&path)).contains("it is no library for this processor (`"));
+        assert!(reason(open_library(&path)).contains("it is not a library for this CPU (`"));
     }
 
     #[test]
-    fn a_library_with_operators_finds_what_the_process_has_and_one_that_does_not_is_refused() {
+    fn a_library_with_operators_finds_global_symbols_and_is_rejected_without_them() {
         let folder = tempfile::tempdir().unwrap();
         let registry =
-            compiled(folder.path(), "registry.so", "int registered; void *registry(void) { return &registered; }");
-        let begins =
+            compile(folder.path(), "registry.so", "int registered; void *registry(void) { return &registered; }");
+        let constructor =
             "extern int *registry(void); __attribute__((constructor)) static void begin(void) { *registry() = 7; }";
-        let operators = compiled(folder.path(), "operators.so", begins);
-        let said = open_plugin(&operators).unwrap_err().to_string();
-        assert!(said.contains("option `plugins`: ") && said.contains("undefined symbol: registry"), "{said}");
+        let operators = compile(folder.path(), "operators.so", constructor);
+        let message = open_plugin(&operators).unwrap_err().to_string();
+        assert!(message.contains("option `plugins`: ") && message.contains("undefined symbol: registry"), "{message}");
         let opened = dlopen(&registry).unwrap();
         open_plugin(&operators).unwrap();
-        // SAFETY: the symbol is a number.
+        // SAFETY: the symbol is an `int`.
         assert_eq!(unsafe { **opened.get::<*const i32>(b"registered\0").unwrap() }, 7);
         assert!(open_plugin(Path::new("none.so")).unwrap_err().to_string().contains("`none.so`: No such file"));
     }

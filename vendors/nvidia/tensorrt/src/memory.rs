@@ -1,4 +1,4 @@
-//! Memory of the GPU, which stays with its session, and pinned memory of the host, which a GPU reads by itself.
+//! GPU memory, which stays with its session, and pinned host memory, which a GPU reads directly.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -9,7 +9,7 @@ use flagperf_plugin::{Error, LentMemory};
 
 use crate::cuda::Gpu;
 
-/// Readable by every context of the process.
+/// `CU_MEMHOSTALLOC_PORTABLE`: every context of the process can use the memory.
 const PORTABLE: u32 = 1;
 
 /// Memory of a GPU.
@@ -21,24 +21,24 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// So many bytes; the GPU is entered.
+    /// Allocates `bytes` bytes, and makes the GPU's context current.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] when they cannot be had.
+    /// [`Error::OutOfMemory`] when the allocation fails.
     pub fn new(gpu: &Arc<Gpu>, bytes: usize) -> Result<Self, Error> {
         let (driver, mut address) = (gpu.driver(), 0);
         gpu.enter()?;
-        // SAFETY: the place lives as long as the call. The driver takes no 0.
+        // SAFETY: the out-pointer is valid. The driver rejects a size of 0.
         driver.check_memory(unsafe { (driver.allocate)(&raw mut address, bytes.max(1)) }, bytes)?;
         Ok(DeviceBuffer { gpu: gpu.clone(), address, bytes })
     }
 
-    /// Where it begins.
+    /// The address on the GPU.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -47,30 +47,30 @@ impl DeviceBuffer {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         let _ = self.gpu.enter();
-        // SAFETY: had once, given back once; the driver waits for what is under way with it.
+        // SAFETY: allocated once, freed once; the driver waits for work that uses the memory.
         let _ = unsafe { (self.gpu.driver().free)(self.address) };
     }
 }
 
-/// Buffers that are free. One that comes back is used again in the order of the session's stream, so that work under way
-/// with it is done before.
+/// The free buffers of a session. A returned buffer is only reused on the session's own stream, so pending work that
+/// uses it finishes first.
 #[derive(Debug)]
-pub struct Pool {
+pub struct BufferPool {
     gpu: Arc<Gpu>,
     free: Mutex<Vec<DeviceBuffer>>,
 }
 
-impl Pool {
-    /// An empty one.
+impl BufferPool {
+    /// Creates an empty pool.
     pub fn new(gpu: &Arc<Gpu>) -> Arc<Self> {
-        Arc::new(Pool { gpu: gpu.clone(), free: Mutex::default() })
+        Arc::new(BufferPool { gpu: gpu.clone(), free: Mutex::default() })
     }
 
-    /// A buffer of exactly so many bytes: the one that came back last, else a new one.
+    /// Returns a buffer of exactly `bytes` bytes: the most recently returned one, or a new one.
     ///
     /// # Errors
-    /// When there is not so much memory, even without the buffers of other sizes.
-    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Pooled, Error> {
+    /// When the allocation fails even after freeing the buffers of other sizes.
+    pub fn take(self: &Arc<Self>, bytes: usize) -> Result<PooledBuffer, Error> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let buffer = match free.iter().rposition(|buffer| buffer.bytes() == bytes) {
             Some(index) => free.remove(index),
@@ -79,41 +79,41 @@ impl Pool {
                     free.clear();
                     DeviceBuffer::new(&self.gpu, bytes)?
                 }
-                made => made?,
+                result => result?,
             },
         };
-        Ok(Pooled { buffer: Some(buffer), pool: self.clone() })
+        Ok(PooledBuffer { buffer: Some(buffer), pool: self.clone() })
     }
 }
 
-/// A buffer that goes back to its pool when it is dropped, on any thread.
+/// A buffer that returns to its pool when it is dropped, on any thread.
 #[derive(Debug)]
-pub struct Pooled {
-    /// There until it is dropped.
+pub struct PooledBuffer {
+    /// `Some` until the value is dropped.
     buffer: Option<DeviceBuffer>,
-    pool: Arc<Pool>,
+    pool: Arc<BufferPool>,
 }
 
-impl Pooled {
-    /// Where it begins.
+impl PooledBuffer {
+    /// The address on the GPU.
     pub fn address(&self) -> u64 {
         self.buffer.as_ref().map_or(0, DeviceBuffer::address)
     }
 
-    /// Its size.
+    /// The size in bytes.
     pub fn bytes(&self) -> usize {
         self.buffer.as_ref().map_or(0, DeviceBuffer::bytes)
     }
 }
 
-impl Drop for Pooled {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
         free.extend(self.buffer.take());
     }
 }
 
-/// Pinned memory of the host.
+/// Pinned host memory.
 #[derive(Debug)]
 pub struct PinnedBuffer {
     gpu: Arc<Gpu>,
@@ -121,20 +121,20 @@ pub struct PinnedBuffer {
     bytes: usize,
 }
 
-// SAFETY: the memory is this buffer's alone.
+// SAFETY: the buffer owns its memory exclusively.
 unsafe impl Send for PinnedBuffer {}
 
 impl PinnedBuffer {
-    /// So many bytes of zeros.
+    /// Allocates `bytes` zero bytes.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] when they cannot be had.
+    /// [`Error::OutOfMemory`] when the allocation fails.
     pub fn new(gpu: &Arc<Gpu>, bytes: usize) -> Result<Self, Error> {
         let (driver, mut address) = (gpu.driver(), null_mut());
         gpu.enter()?;
-        // SAFETY: the place lives as long as the call. The driver takes no 0.
+        // SAFETY: the out-pointer is valid. The driver rejects a size of 0.
         driver.check_memory(unsafe { (driver.pin)(&raw mut address, bytes.max(1), PORTABLE) }, bytes)?;
-        // SAFETY: so many bytes were had just now.
+        // SAFETY: `bytes` bytes were just allocated.
         unsafe { address.cast::<u8>().write_bytes(0, bytes) };
         Ok(PinnedBuffer { gpu: gpu.clone(), address, bytes })
     }
@@ -142,7 +142,7 @@ impl PinnedBuffer {
 
 impl LentMemory for PinnedBuffer {
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: so many bytes are there, and nobody else has them.
+        // SAFETY: the buffer owns `bytes` bytes at this address exclusively.
         unsafe { slice::from_raw_parts_mut(self.address.cast(), self.bytes) }
     }
 }
@@ -150,7 +150,7 @@ impl LentMemory for PinnedBuffer {
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         let _ = self.gpu.enter();
-        // SAFETY: had once, given back once; the driver waits for what is under way with it.
+        // SAFETY: allocated once, freed once; the driver waits for work that uses the memory.
         let _ = unsafe { (self.gpu.driver().unpin)(self.address) };
     }
 }

@@ -1,5 +1,5 @@
-//! The options of a load. Those of FlagPerf's configurations keep their names: `trt_tmp_path`, `has_dynamic_axis`,
-//! `minShapes`, `optShapes`, `maxShapes`.
+//! The options of a load. The options that FlagPerf's configurations already use keep their names: `trt_tmp_path`,
+//! `has_dynamic_axis`, `minShapes`, `optShapes`, `maxShapes`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,31 +9,31 @@ use serde_json::Value;
 
 use crate::shapes::Profile;
 
-/// Where to compute.
+/// The device to compute on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// Nowhere: the engine is built and kept, for a GPU that is elsewhere.
+    /// No device: the engine is built and stored, for a GPU in another machine.
     None,
-    /// The GPU of this number.
+    /// The GPU with this number.
     Cuda(i32),
 }
 
-/// The options, read.
+/// The options of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The file that the engine is kept in; counts from the folder of the logs.
+pub struct TensorRtOptions {
+    /// The file that the engine is written to, relative to the folder of the logs.
     pub trt_tmp_path: Option<PathBuf>,
-    /// What the engine is built for when its shapes are open: at least one profile. Empty: they are fixed.
+    /// The profiles that the engine is built for; empty when its shapes are fixed.
     pub profiles: Vec<Profile>,
-    /// Where to compute.
+    /// The device to compute on.
     pub device: Device,
     /// Whether a step is replayed as a CUDA graph.
     pub cuda_graph: bool,
-    /// The most memory that one layer may use beside its inputs and outputs.
+    /// The maximum memory that one layer may use in addition to its inputs and outputs, in bytes.
     pub workspace_bytes: Option<usize>,
-    /// Whether products of f32 may be computed with the 10 bits of TF32.
+    /// Whether fp32 products may be computed in TF32, with a mantissa of 10 bits.
     pub tf32: bool,
-    /// Libraries with operators of their own.
+    /// Libraries with additional operators.
     pub plugins: Vec<PathBuf>,
 }
 
@@ -50,41 +50,46 @@ const KNOWN: [&str; 10] = [
     "plugins",
 ];
 
-type Given = BTreeMap<String, Value>;
+type OptionMap = BTreeMap<String, Value>;
 
-impl Options {
-    /// Reads the text of a JSON object.
+impl TensorRtOptions {
+    /// Parses a JSON object.
     ///
     /// # Errors
-    /// An option that is unknown, or a value that it does not take.
+    /// For an unknown option or an invalid value.
     pub fn read(text: &str) -> Result<Self, Error> {
-        let given: Given = serde_json::from_str(text).map_err(Error::failed)?;
-        let given: Given = given.into_iter().filter(|(_, value)| !value.is_null()).collect();
+        let given: OptionMap = serde_json::from_str(text).map_err(Error::failed)?;
+        let given: OptionMap = given.into_iter().filter(|(_, value)| !value.is_null()).collect();
         if let Some(unknown) = given.keys().find(|option| !KNOWN.contains(&option.as_str())) {
             return Err(Error::unknown(unknown, &KNOWN));
         }
         let path = |value: &Value| value.as_str().filter(|path| !path.is_empty()).map(PathBuf::from);
         let bytes = |value: &Value| value.as_u64().and_then(|bytes| usize::try_from(bytes).ok());
         let paths = |value: &Value| value.as_array()?.iter().map(path).collect::<Option<Vec<_>>>();
-        Ok(Options {
-            trt_tmp_path: one(&given, "trt_tmp_path", "the path of a file", path)?,
-            profiles: profiles(&given)?,
-            device: one(&given, "device", "`cuda:0` or `none`", device)?.unwrap_or(Device::Cuda(0)),
-            cuda_graph: one(&given, "cuda_graph", "true or false", Value::as_bool)?.unwrap_or(true),
-            workspace_bytes: one(&given, "workspace_bytes", "a number of bytes", bytes)?,
-            tf32: one(&given, "tf32", "true or false", Value::as_bool)?.unwrap_or(false),
-            plugins: one(&given, "plugins", "a list of libraries", paths)?.unwrap_or_default(),
+        Ok(TensorRtOptions {
+            trt_tmp_path: read_option(&given, "trt_tmp_path", "the path of a file", path)?,
+            profiles: read_profiles(&given)?,
+            device: read_option(&given, "device", "`cuda:0` or `none`", device)?.unwrap_or(Device::Cuda(0)),
+            cuda_graph: read_option(&given, "cuda_graph", "true or false", Value::as_bool)?.unwrap_or(true),
+            workspace_bytes: read_option(&given, "workspace_bytes", "a number of bytes", bytes)?,
+            tf32: read_option(&given, "tf32", "true or false", Value::as_bool)?.unwrap_or(false),
+            plugins: read_option(&given, "plugins", "a list of libraries", paths)?.unwrap_or_default(),
         })
     }
 }
 
-/// An option of one value.
-fn one<T>(given: &Given, option: &str, takes: &str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, Error> {
+/// Reads an option; `expected` describes its values in the error message.
+fn read_option<T>(
+    given: &OptionMap,
+    option: &str,
+    expected: &str,
+    read: impl Fn(&Value) -> Option<T>,
+) -> Result<Option<T>, Error> {
     let Some(value) = given.get(option) else { return Ok(None) };
-    read(value).map(Some).ok_or_else(|| refuse(option, format!("`{value}` is not {takes}")))
+    read(value).map(Some).ok_or_else(|| option_error(option, format!("`{value}` is not {expected}")))
 }
 
-fn refuse(option: &str, reason: String) -> Error {
+fn option_error(option: &str, reason: String) -> Error {
     Error::BadOption { option: option.to_owned(), reason }
 }
 
@@ -95,34 +100,37 @@ fn device(value: &Value) -> Option<Device> {
     }
 }
 
-/// The profiles: one of three texts, or as many as there are texts in three lists.
-fn profiles(given: &Given) -> Result<Vec<Profile>, Error> {
+/// Reads the profiles: one from three strings, or several from three lists of strings.
+fn read_profiles(given: &OptionMap) -> Result<Vec<Profile>, Error> {
     const SHAPES: [&str; 3] = ["minShapes", "optShapes", "maxShapes"];
-    let dynamic = one(given, "has_dynamic_axis", "true or false", Value::as_bool)?.unwrap_or(false);
-    let [min, opt, max] = SHAPES.map(|option| one(given, option, "shapes: `input:1x3x224x224`", texts));
+    let dynamic = read_option(given, "has_dynamic_axis", "true or false", Value::as_bool)?.unwrap_or(false);
+    let [min, opt, max] =
+        SHAPES.map(|option| read_option(given, option, "shapes: `input:1x3x224x224`", string_or_list));
     let shapes = [min?, opt?, max?];
     if !dynamic {
         return match SHAPES.into_iter().zip(&shapes).find(|(_, shapes)| shapes.is_some()) {
-            Some((option, _)) => Err(refuse(option, "of use with `has_dynamic_axis: true` only".to_owned())),
+            Some((option, _)) => Err(option_error(option, "requires `has_dynamic_axis: true`".to_owned())),
             None => Ok(Vec::new()),
         };
     }
     let [Some(min), Some(opt), Some(max)] = shapes else {
         let missing = SHAPES.into_iter().find(|option| !given.contains_key(*option)).unwrap_or_default();
-        return Err(refuse(missing, "must be given with `has_dynamic_axis: true`: `input:1x3x224x224`".to_owned()));
+        let reason = "required with `has_dynamic_axis: true` (example: `input:1x3x224x224`)".to_owned();
+        return Err(option_error(missing, reason));
     };
-    for (option, texts) in SHAPES.into_iter().zip([&min, &opt, &max]) {
-        if texts.len() != min.len() || texts.is_empty() {
-            return Err(refuse(option, format!("is for `{}` profiles, `minShapes` for `{}`", texts.len(), min.len())));
+    for (option, shapes) in SHAPES.into_iter().zip([&min, &opt, &max]) {
+        if shapes.len() != min.len() || shapes.is_empty() {
+            let reason = format!("number of profiles: `{}`, but `{}` in `minShapes`", shapes.len(), min.len());
+            return Err(option_error(option, reason));
         }
     }
     let each = min.iter().zip(&opt).zip(&max);
-    each.map(|((min, opt), max)| Profile::read(min, opt, max).map_err(|(option, reason)| refuse(option, reason)))
+    each.map(|((min, opt), max)| Profile::parse(min, opt, max).map_err(|(option, reason)| option_error(option, reason)))
         .collect()
 }
 
-/// One text, or a list of them.
-fn texts(value: &Value) -> Option<Vec<String>> {
+/// Reads a string or a list of strings.
+fn string_or_list(value: &Value) -> Option<Vec<String>> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     match value {
         Value::Array(values) => values.iter().map(text).collect(),
@@ -134,14 +142,14 @@ fn texts(value: &Value) -> Option<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn read(value: Value) -> Result<Options, String> {
-        Options::read(&value.to_string()).map_err(|error| error.to_string())
+    fn read(value: Value) -> Result<TensorRtOptions, String> {
+        TensorRtOptions::read(&value.to_string()).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn nothing_given_is_fixed_shapes_on_the_first_gpu_without_tf32() {
+    fn the_defaults_are_fixed_shapes_on_the_first_gpu_without_tf32() {
         let options = read(serde_json::json!({"device": null})).unwrap();
-        let expected = Options {
+        let expected = TensorRtOptions {
             trt_tmp_path: None,
             profiles: Vec::new(),
             device: Device::Cuda(0),
@@ -154,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn flagperfs_keys_give_one_profile_and_lists_give_several() {
+    fn strings_define_one_profile_and_lists_define_several() {
         let options = read(serde_json::json!({
             "trt_tmp_path": "nvidia_tmp/resnet50.trt", "has_dynamic_axis": true,
             "minShapes": "input:1x3", "optShapes": "input:8x3", "maxShapes": "input:16x3",
@@ -162,36 +170,36 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(options.trt_tmp_path.unwrap().to_str(), Some("nvidia_tmp/resnet50.trt"));
-        assert_eq!(options.profiles, [Profile::read("input:1x3", "input:8x3", "input:16x3").unwrap()]);
+        assert_eq!(options.profiles, [Profile::parse("input:1x3", "input:8x3", "input:16x3").unwrap()]);
         assert_eq!((options.device, options.workspace_bytes), (Device::Cuda(1), Some(1 << 30)));
         assert_eq!(options.plugins, [PathBuf::from("a.so")]);
         let two = read(serde_json::json!({
             "has_dynamic_axis": true, "minShapes": ["x:1", "x:9"], "optShapes": ["x:4", "x:16"], "maxShapes": ["x:8", "x:32"],
         }));
-        assert_eq!(two.unwrap().profiles[1], Profile::read("x:9", "x:16", "x:32").unwrap());
+        assert_eq!(two.unwrap().profiles[1], Profile::parse("x:9", "x:16", "x:32").unwrap());
     }
 
     #[test]
-    fn what_is_unknown_missing_or_of_no_use_is_named() {
+    fn unknown_missing_and_useless_options_are_rejected() {
         let refusals = [
             (r#"{"devise": 1}"#, "option `devise`: unknown (known: trt_tmp_path, has_dynamic_axis,"),
             (r#"{"device": "cpu"}"#, "option `device`: `\"cpu\"` is not `cuda:0` or `none`"),
             (r#"{"device": "cuda:-1"}"#, "option `device`: `\"cuda:-1\"` is not"),
-            (r#"{"minShapes": "x:1"}"#, "option `minShapes`: of use with `has_dynamic_axis: true` only"),
-            (r#"{"has_dynamic_axis": true}"#, "option `minShapes`: must be given with `has_dynamic_axis: true`"),
+            (r#"{"minShapes": "x:1"}"#, "option `minShapes`: requires `has_dynamic_axis: true`"),
+            (r#"{"has_dynamic_axis": true}"#, "option `minShapes`: required with `has_dynamic_axis: true`"),
             (
                 r#"{"has_dynamic_axis": true, "minShapes": "x:1", "optShapes": ["x:1", "x:2"], "maxShapes": "x:1"}"#,
-                "option `optShapes`: is for `2` profiles, `minShapes` for `1`",
+                "option `optShapes`: number of profiles: `2`, but `1` in `minShapes`",
             ),
             (
                 r#"{"has_dynamic_axis": true, "minShapes": "x:2", "optShapes": "x:1", "maxShapes": "x:1"}"#,
-                "option `optShapes`: `x:1` is less than `x:2`, or of other dimensions",
+                "option `optShapes`: `x:1` is smaller than `x:2`, or has another number of dimensions",
             ),
             (r#"{"plugins": "a.so"}"#, "option `plugins`: `\"a.so\"` is not a list of libraries"),
             (r#"{"workspace_bytes": "1G"}"#, "option `workspace_bytes`: `\"1G\"` is not a number of bytes"),
         ];
         for (text, expected) in refusals {
-            let error = Options::read(text).unwrap_err().to_string();
+            let error = TensorRtOptions::read(text).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
     }

@@ -3,7 +3,7 @@
 use flagperf_plugin::dlpack::{DLDevice, DLDeviceType};
 use flagperf_plugin::{DType, DeviceTensor};
 
-use crate::memory::Pooled;
+use crate::memory::PooledBuffer;
 
 /// An output on a GPU.
 #[derive(Debug)]
@@ -12,10 +12,10 @@ pub struct GpuTensor {
     pub sizes: Vec<usize>,
     /// The type.
     pub dtype: DType,
-    /// The number of its GPU.
+    /// The number of the GPU.
     pub gpu: i32,
-    /// The elements.
-    pub buffer: Pooled,
+    /// The memory of the elements.
+    pub buffer: PooledBuffer,
 }
 
 impl DeviceTensor for GpuTensor {

@@ -1,4 +1,4 @@
-//! Inputs and outputs: how TensorRT names their types and sizes, and how the host does.
+//! The names, sizes and types of inputs and outputs, converted between TensorRT and the host.
 
 use flagperf_plugin::{DType, Error, ValueInfo};
 use trtx::trtx_sys::nvinfer1::Dims64;
@@ -7,16 +7,16 @@ use trtx::{CudaEngine, DataType, TensorIOMode, TensorLocation};
 /// An input or output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its sizes; -1 is an open one.
+    /// The sizes, with -1 for an open one.
     pub sizes: Vec<i64>,
-    /// Its type.
+    /// The element type.
     pub dtype: DType,
 }
 
 impl Value {
-    /// As the host has it: `?,3,224,224,f16`.
+    /// Converts the value to the host's notation: `?,3,224,224,f16`.
     pub fn info(&self) -> ValueInfo {
         let size = |size: &i64| if *size < 0 { "?".to_owned() } else { size.to_string() };
         let sizes = self.sizes.iter().map(size);
@@ -25,19 +25,18 @@ impl Value {
     }
 }
 
-/// The inputs, and the outputs, of an engine.
+/// Returns the inputs and the outputs of an engine.
 ///
 /// # Errors
-/// When one has a type that the host does not know, or has to lie in the host's memory.
-pub fn of_engine(engine: &CudaEngine<'_>) -> Result<[Vec<Value>; 2], Error> {
+/// When one has an unsupported type, or the engine reads it from host memory.
+pub fn engine_values(engine: &CudaEngine<'_>) -> Result<[Vec<Value>; 2], Error> {
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     for index in 0..engine.nb_io_tensors().map_err(Error::failed)? {
         let name = engine.io_tensor_name(index).map_err(Error::failed)?;
         let sizes = engine.tensor_shape(&name).map_err(Error::failed)?;
         if engine.tensor_location(&name).map_err(Error::failed)? == TensorLocation::kHOST {
-            let what =
-                format!("`{name}` is a shape that the engine reads from the host's memory: that is not supported");
-            return Err(Error::Failed(what));
+            let reason = format!("`{name}` is a shape that the engine reads from host memory, which is not supported");
+            return Err(Error::Failed(reason));
         }
         let dtype = dtype(&name, engine.tensor_data_type(&name).map_err(Error::failed)?)?;
         let side = match engine.tensor_io_mode(&name).map_err(Error::failed)? {
@@ -49,12 +48,12 @@ pub fn of_engine(engine: &CudaEngine<'_>) -> Result<[Vec<Value>; 2], Error> {
     Ok([inputs, outputs])
 }
 
-/// The host's type for TensorRT's.
+/// Converts the element type of the input or output `name` from TensorRT's.
 ///
 /// # Errors
-/// When there is none.
-pub fn dtype(name: &str, theirs: DataType) -> Result<DType, Error> {
-    Ok(match theirs {
+/// When the host does not support the type.
+pub fn dtype(name: &str, data_type: DataType) -> Result<DType, Error> {
+    Ok(match data_type {
         DataType::kFLOAT => DType::F32,
         DataType::kHALF => DType::F16,
         DataType::kBF16 => DType::BF16,
@@ -64,18 +63,20 @@ pub fn dtype(name: &str, theirs: DataType) -> Result<DType, Error> {
         DataType::kUINT8 => DType::U8,
         DataType::kBOOL => DType::Bool,
         other => {
-            return Err(Error::Failed(format!("`{name}` is of the type `{other:?}`, which the host does not have")));
+            let supported = "f32, f16, bf16, i64, i32, i8, u8, bool";
+            let reason = format!("`{name}` has the unsupported element type `{other:?}` (supported: {supported})");
+            return Err(Error::Failed(reason));
         }
     })
 }
 
-/// Sizes as TensorRT has them.
+/// Converts sizes to TensorRT's type.
 ///
 /// # Errors
-/// When there are more than eight.
+/// When there are more than eight sizes.
 pub fn dims(sizes: &[i64]) -> Result<Dims64, Error> {
     if sizes.len() > 8 {
-        return Err(Error::Failed(format!("TensorRT has at most 8 dimensions, not `{}`", sizes.len())));
+        return Err(Error::Failed(format!("TensorRT supports at most 8 dimensions, not `{}`", sizes.len())));
     }
     Ok(Dims64::from_slice(sizes))
 }

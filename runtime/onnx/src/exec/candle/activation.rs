@@ -39,7 +39,7 @@ pub(super) fn apply(kind: Unary, elements: &mut [f32]) {
     }
 }
 
-/// Runs loops compiled for AVX2 where the machine has it. What `f` calls has to be inlined into it.
+/// Runs loops compiled for AVX2 if the machine supports it. Functions called by `f` must be inlined into it.
 pub(super) fn vectorized(f: impl FnOnce()) {
     #[cfg(target_arch = "x86_64")]
     if let Some(simd) = pulp::x86::V3::try_new() {

@@ -1,18 +1,19 @@
-//! Convolution as matrix products over tiles of the output, with bias, sum and activation while a tile is in the cache.
+//! Convolution as matrix products over tiles of the output. Bias, residual and activation are applied while a tile is
+//! in the cache.
 
 use std::ops::Range;
 
 use candle_core::Tensor as Candle;
 use rayon::prelude::*;
 
-use super::gemm::{Matrix, Shared, multiply};
-use super::storage::{floats, with_floats};
-use super::{OpError, activation, columns, depthwise};
-use crate::exec::ops::{After, Conv, Unary};
+use super::gemm::{DisjointRanges, Matrix, multiply};
+use super::storage::{f32_tensor, with_f32_elements};
+use super::{OpError, activation, depthwise, im2col};
+use crate::exec::ops::{Conv, ConvEpilogue, Unary};
 
 /// The sizes of a convolution.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct ConvShape {
     pub images: usize,
     pub channels: usize,
     pub channels_per_group: usize,
@@ -24,17 +25,17 @@ pub(super) struct Shape {
     pub conv: Conv,
 }
 
-impl Shape {
+impl ConvShape {
     fn new(x: &Candle, weight: &Candle, conv: &Conv) -> Result<Self, OpError> {
         let (images, channels, height, width) = x.dims4()?;
         let (filters, channels_per_group, kernel_height, kernel_width) = weight.dims4()?;
         if channels != channels_per_group * conv.groups || filters % conv.groups != 0 {
-            return Err(conv.mismatch(x.dims(), weight.dims()));
+            return Err(conv.shape_mismatch(x.dims(), weight.dims()));
         }
         let (input, kernel) = ([height, width], [kernel_height, kernel_width]);
         let output = conv.output(input, kernel)?;
         let filters_per_group = filters / conv.groups;
-        Ok(Shape {
+        Ok(ConvShape {
             images,
             channels,
             channels_per_group,
@@ -47,33 +48,33 @@ impl Shape {
         })
     }
 
-    /// Places of one output plane.
-    pub fn plane(&self) -> usize {
+    /// Returns the number of positions of one output plane.
+    pub fn output_plane_size(&self) -> usize {
         self.output[0] * self.output[1]
     }
 
-    /// Weights of one filter.
-    fn taps(&self) -> usize {
+    /// Returns the number of weights of one filter.
+    fn filter_size(&self) -> usize {
         self.channels_per_group * self.kernel[0] * self.kernel[1]
     }
 
-    /// Whether the columns are the input itself.
-    fn pointwise(&self) -> bool {
+    /// Returns whether the columns are the input itself.
+    fn is_pointwise(&self) -> bool {
         let Conv { strides, before, after, .. } = self.conv;
         (self.kernel, strides, before, after) == ([1, 1], [1, 1], [0, 0], [0, 0])
     }
 }
 
-/// What follows a convolution, on slices.
+/// The operations that follow a convolution, on slices.
 #[derive(Clone, Copy)]
-pub(super) struct Finish<'a> {
+pub(super) struct Epilogue<'a> {
     pub bias: Option<&'a [f32]>,
     pub residual: Option<&'a [f32]>,
     pub activation: Option<Unary>,
 }
 
-impl Finish<'_> {
-    /// Finishes the places `range` of the whole result, all of one filter.
+impl Epilogue<'_> {
+    /// Applies the operations to the positions `range` of the whole result, all of which belong to one filter.
     pub fn apply(&self, filter: usize, range: Range<usize>, places: &mut [f32]) {
         if let Some(bias) = self.bias {
             let bias = bias[filter];
@@ -93,39 +94,41 @@ pub(super) fn conv(
     weight: &Candle,
     bias: Option<&Candle>,
     conv: &Conv,
-    after: After<'_, Candle>,
+    tensors: ConvEpilogue<'_, Candle>,
 ) -> Result<Candle, OpError> {
-    let shape = Shape::new(x, weight, conv)?;
+    let shape = ConvShape::new(x, weight, conv)?;
     let dims = [shape.images, shape.filters, shape.output[0], shape.output[1]];
-    if bias.is_some_and(|bias| bias.dims() != [shape.filters]) || after.residual.is_some_and(|r| r.dims() != dims) {
-        return Err(OpError::operands(format!("bias or summand does not fit a result of {dims:?}")));
+    if bias.is_some_and(|bias| bias.dims() != [shape.filters]) || tensors.residual.is_some_and(|r| r.dims() != dims) {
+        return Err(OpError::invalid_operands(format!(
+            "the bias or the residual does not match the result shape {dims:?}"
+        )));
     }
     let mut result = vec![0.0; dims.iter().product()];
-    with_floats(x, |input| {
-        with_floats(weight, |weight| {
+    with_f32_elements(x, |input| {
+        with_f32_elements(weight, |weight| {
             with_optional(bias, |bias| {
-                with_optional(after.residual, |residual| {
-                    let finish = Finish { bias, residual, activation: after.activation };
+                with_optional(tensors.residual, |residual| {
+                    let epilogue = Epilogue { bias, residual, activation: tensors.activation };
                     if shape.channels_per_group == 1 {
-                        depthwise::conv(&shape, input, weight, finish, &mut result);
+                        depthwise::conv(&shape, input, weight, epilogue, &mut result);
                     } else {
-                        products(&shape, input, weight, finish, &mut result);
+                        conv_by_products(&shape, input, weight, epilogue, &mut result);
                     }
                 })
             })
         })
     })????;
-    floats(result, &dims)
+    f32_tensor(result, &dims)
 }
 
 fn with_optional<R>(x: Option<&Candle>, f: impl FnOnce(Option<&[f32]>) -> R) -> Result<R, OpError> {
     match x {
-        Some(x) => with_floats(x, |x| f(Some(x))),
+        Some(x) => with_f32_elements(x, |x| f(Some(x))),
         None => Ok(f(None)),
     }
 }
 
-/// A part of the result: some filters of a group at some places, which count through all images.
+/// A part of the result: a range of a group's filters at a range of positions, which count through all images.
 #[derive(Clone, Debug)]
 struct Task {
     group: usize,
@@ -133,12 +136,12 @@ struct Task {
     columns: Range<usize>,
 }
 
-/// Columns of a tile: enough for the matrix product to be efficient, few enough for the tile to stay in the cache.
-const TILE: usize = 256;
+/// Columns of a tile: enough for an efficient matrix product, and few enough for the tile to stay in the cache.
+const TILE_COLUMNS: usize = 256;
 
-fn tasks(shape: &Shape) -> Vec<Task> {
-    let columns = shape.images * shape.plane();
-    let tiles = columns.div_ceil(TILE).max(1);
+fn tasks(shape: &ConvShape) -> Vec<Task> {
+    let columns = shape.images * shape.output_plane_size();
+    let tiles = columns.div_ceil(TILE_COLUMNS).max(1);
     let blocks = rayon::current_num_threads().div_ceil(tiles * shape.conv.groups).min(shape.filters_per_group).max(1);
     let part = |whole: usize, parts: usize, i: usize| whole * i / parts..whole * (i + 1) / parts;
     let mut tasks = Vec::new();
@@ -152,38 +155,50 @@ fn tasks(shape: &Shape) -> Vec<Task> {
     tasks
 }
 
-fn products(shape: &Shape, input: &[f32], weight: &[f32], finish: Finish, result: &mut [f32]) {
-    let result = Shared::new(result);
+fn conv_by_products(shape: &ConvShape, input: &[f32], weight: &[f32], epilogue: Epilogue, result: &mut [f32]) {
+    let result = DisjointRanges::new(result);
     tasks(shape).into_par_iter().for_each_init(Default::default, |(tile, product): &mut (Vec<f32>, Vec<f32>), task| {
         let width = task.columns.len();
         product.resize(task.filters.len() * width, 0.0);
         let first = task.group * shape.filters_per_group + task.filters.start;
-        let weight = &weight[first * shape.taps()..(first + task.filters.len()) * shape.taps()];
-        let left = Matrix { elements: weight, rows: task.filters.len(), columns: shape.taps(), stride: shape.taps() };
-        multiply(left, right(shape, input, &task, tile), product);
+        let weight = &weight[first * shape.filter_size()..(first + task.filters.len()) * shape.filter_size()];
+        let left = Matrix {
+            elements: weight,
+            rows: task.filters.len(),
+            columns: shape.filter_size(),
+            stride: shape.filter_size(),
+        };
+        multiply(left, right_matrix(shape, input, &task, tile), product);
         for (line, filter) in product.chunks_exact_mut(width.max(1)).zip(first..) {
-            scatter(shape, filter, &task.columns, line, finish, &result);
+            store(shape, filter, &task.columns, line, epilogue, &result);
         }
     });
 }
 
-/// The right side of a task's product: a part of the input itself, or columns laid out in `tile`.
-fn right<'a>(shape: &Shape, input: &'a [f32], task: &Task, tile: &'a mut Vec<f32>) -> Matrix<'a> {
-    let (rows, columns, plane) = (shape.taps(), task.columns.len(), shape.plane());
+/// Returns the right operand of a task's product: a part of the input itself, or columns arranged in `tile`.
+fn right_matrix<'a>(shape: &ConvShape, input: &'a [f32], task: &Task, tile: &'a mut Vec<f32>) -> Matrix<'a> {
+    let (rows, columns, plane) = (shape.filter_size(), task.columns.len(), shape.output_plane_size());
     let image = task.columns.start / plane.max(1);
-    if shape.pointwise() && task.columns.end <= (image + 1) * plane {
+    if shape.is_pointwise() && task.columns.end <= (image + 1) * plane {
         let channel = image * shape.channels + task.group * shape.channels_per_group;
         let start = channel * plane + task.columns.start % plane;
         return Matrix { elements: &input[start..], rows, columns, stride: plane };
     }
     tile.resize(rows * columns, 0.0);
-    columns::fill(shape, input, task.group, task.columns.clone(), tile);
+    im2col::fill(shape, input, task.group, task.columns.clone(), tile);
     Matrix { elements: tile, rows, columns, stride: columns }
 }
 
-/// Finishes one filter's places of a tile and puts them where they belong in the result.
-fn scatter(shape: &Shape, filter: usize, columns: &Range<usize>, line: &[f32], finish: Finish, result: &Shared) {
-    let plane = shape.plane();
+/// Stores one filter's positions of a tile in the result and applies the epilogue to them.
+fn store(
+    shape: &ConvShape,
+    filter: usize,
+    columns: &Range<usize>,
+    line: &[f32],
+    epilogue: Epilogue,
+    result: &DisjointRanges,
+) {
+    let plane = shape.output_plane_size();
     let mut at = columns.start;
     let mut rest = line;
     while at < columns.end {
@@ -192,10 +207,10 @@ fn scatter(shape: &Shape, filter: usize, columns: &Range<usize>, line: &[f32], f
         rest = others;
         let start = (image * shape.filters + filter) * plane + place;
         let range = start..start + piece.len();
-        // SAFETY: tasks share no place of no filter, and one task has one range at a time.
+        // SAFETY: no two tasks share a position of a filter, and a task uses one range at a time.
         let places = unsafe { result.range(range.clone()) };
         places.copy_from_slice(piece);
-        finish.apply(filter, range, places);
+        epilogue.apply(filter, range, places);
         at += piece.len();
     }
 }

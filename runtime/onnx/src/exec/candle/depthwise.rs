@@ -1,15 +1,15 @@
-//! Convolution where each filter sees one channel: sums of shifted rows, without matrices.
+//! Depthwise convolution, in which each filter reads one channel: computed as sums of shifted rows, without matrices.
 
 use rayon::prelude::*;
 
 use super::activation::vectorized;
-use super::conv::{Finish, Shape};
+use super::conv::{ConvShape, Epilogue};
 
-/// Output places that are computed at once, in registers.
+/// Number of output positions that are computed at once, in registers.
 const LANES: usize = 16;
 
-pub(super) fn conv(shape: &Shape, input: &[f32], weight: &[f32], finish: Finish, result: &mut [f32]) {
-    let (plane, taps) = (shape.plane().max(1), shape.kernel[0] * shape.kernel[1]);
+pub(super) fn conv(shape: &ConvShape, input: &[f32], weight: &[f32], epilogue: Epilogue, result: &mut [f32]) {
+    let (plane, taps) = (shape.output_plane_size().max(1), shape.kernel[0] * shape.kernel[1]);
     let input_plane = shape.input[0] * shape.input[1];
     result.par_chunks_mut(plane).enumerate().for_each_init(Vec::new, |padded: &mut Vec<f32>, (i, output)| {
         let (image, filter) = (i / shape.filters, i % shape.filters);
@@ -18,22 +18,22 @@ pub(super) fn conv(shape: &Shape, input: &[f32], weight: &[f32], finish: Finish,
         layout.fill(&input[channel * input_plane..(channel + 1) * input_plane], padded);
         let weight = &weight[filter * taps..(filter + 1) * taps];
         vectorized(|| layout.rows(padded, weight, output));
-        finish.apply(filter, i * plane..(i + 1) * plane, output);
+        epilogue.apply(filter, i * plane..(i + 1) * plane, output);
     });
 }
 
-/// A padded plane in which the columns that one tap reads lie side by side: columns are sorted by their remainder
-/// modulo the stride (their phase).
+/// A padded plane in which the columns that one tap reads are adjacent: columns are grouped by their index modulo the
+/// stride (their phase).
 struct Layout<'a> {
-    shape: &'a Shape,
-    /// Columns of one phase, rounded up so that a block of lanes may read beyond the last place.
+    shape: &'a ConvShape,
+    /// Columns of one phase, rounded up so that a block of lanes may read beyond the last position.
     width: usize,
-    /// Rows that the windows reach, padding included.
+    /// Rows that the windows cover, including padding.
     height: usize,
 }
 
 impl<'a> Layout<'a> {
-    fn new(shape: &'a Shape) -> Self {
+    fn new(shape: &'a ConvShape) -> Self {
         let conv = shape.conv;
         let reach = (shape.kernel[1] - 1) * conv.dilations[1] / conv.strides[1];
         let height = (shape.output[0] - 1) * conv.strides[0] + (shape.kernel[0] - 1) * conv.dilations[0] + 1;
@@ -47,7 +47,7 @@ impl<'a> Layout<'a> {
         let rows = padded.chunks_exact_mut(stride * self.width).skip(top);
         for (row, padded) in plane.chunks_exact(self.shape.input[1]).zip(rows) {
             for (phase, padded) in padded.chunks_exact_mut(self.width).enumerate() {
-                // The first place of this phase that is not in the padding.
+                // The first position of this phase that is not in the padding.
                 let place = left.saturating_sub(phase).div_ceil(stride);
                 let source = row.iter().skip(place * stride + phase - left).step_by(stride);
                 padded.iter_mut().skip(place).zip(source).for_each(|(padded, value)| *padded = *value);

@@ -1,14 +1,15 @@
-//! The operations on candle-core's CPU tensors, in f32 with the integers that indices and masks need.
+//! The operations on candle-core's CPU tensors, in f32 and the integer types that indices and masks need.
 //!
-//! What candle does well is candle's; convolution, pooling, normalization and elementwise functions are loops over its
-//! storage, because its own are several times slower (depthwise convolution most of all) or have no such padding.
+//! Convolution, pooling, normalization and elementwise functions are loops over candle's storage, because candle's own
+//! are several times slower (depthwise convolution most of all) or do not support the padding. The other operations are
+//! candle's.
 
 mod activation;
-mod columns;
 mod conv;
 mod depthwise;
 mod elementwise;
 mod gemm;
+mod im2col;
 mod pool;
 mod rows;
 pub(crate) mod storage;
@@ -16,10 +17,10 @@ pub(crate) mod storage;
 use candle_core::{D, Device, Tensor as Candle};
 
 use super::OpError;
-use super::ops::{After, Binary, Conv, PadMode, Pool, Reduce, TensorOps, Unary};
+use super::ops::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, TensorOps, Unary};
 use crate::{DType, Tensor};
 
-/// candle-core on the CPU.
+/// The tensor operations of candle-core on the CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CandleOps;
 
@@ -36,7 +37,8 @@ impl TensorOps for CandleOps {
         "candle"
     }
 
-    /// Half precision is left out: candle's CPU convolutions take no padding of two sides in it, and bf16 is widened.
+    /// Half precision is not included: candle's CPU convolutions do not support different padding on the two sides in
+    /// f16, and bf16 is widened.
     fn dtypes(&self) -> &'static [DType] {
         &[DType::F32, DType::I64, DType::I32, DType::U8, DType::Bool]
     }
@@ -54,7 +56,7 @@ impl TensorOps for CandleOps {
     }
 
     fn dtype(&self, tensor: &Candle) -> DType {
-        storage::dtype(tensor.dtype())
+        storage::host_dtype(tensor.dtype())
     }
 
     fn unary(&self, kind: Unary, x: &Candle) -> Result<Candle, OpError> {
@@ -75,7 +77,7 @@ impl TensorOps for CandleOps {
     fn matmul(&self, a: &Candle, b: &Candle) -> Result<Candle, OpError> {
         let mut shape = a.dims().to_vec();
         match (shape.pop(), b.dims()) {
-            // One matrix for the whole batch: the rows of all batches are the rows of one product.
+            // With one matrix for the whole batch, the rows of all batches are the rows of one product.
             (Some(k), [_, n]) if !shape.is_empty() => {
                 let product = a.reshape(((), k))?.matmul(b)?;
                 shape.push(*n);
@@ -86,7 +88,7 @@ impl TensorOps for CandleOps {
     }
 
     fn conv(&self, x: &Candle, weight: &Candle, bias: Option<&Candle>, conv: &Conv) -> Result<Candle, OpError> {
-        self.conv_fused(x, weight, bias, conv, After { residual: None, activation: None })
+        self.conv_fused(x, weight, bias, conv, ConvEpilogue { residual: None, activation: None })
     }
 
     fn conv_fused(
@@ -95,17 +97,17 @@ impl TensorOps for CandleOps {
         weight: &Candle,
         bias: Option<&Candle>,
         conv: &Conv,
-        after: After<'_, Candle>,
+        epilogue: ConvEpilogue<'_, Candle>,
     ) -> Result<Candle, OpError> {
-        conv::conv(x, weight, bias, conv, after)
+        conv::conv(x, weight, bias, conv, epilogue)
     }
 
     fn max_pool(&self, x: &Candle, pool: &Pool) -> Result<Candle, OpError> {
-        pool::pool(x, pool, pool::Kind::Max)
+        pool::pool(x, pool, pool::PoolKind::Max)
     }
 
     fn average_pool(&self, x: &Candle, pool: &Pool) -> Result<Candle, OpError> {
-        pool::pool(x, pool, pool::Kind::Mean)
+        pool::pool(x, pool, pool::PoolKind::Mean)
     }
 
     fn reduce(&self, kind: Reduce, x: &Candle, axes: &[usize]) -> Result<Candle, OpError> {
@@ -119,7 +121,7 @@ impl TensorOps for CandleOps {
 
     fn arg_max(&self, x: &Candle, axis: usize, last: bool) -> Result<Candle, OpError> {
         if last {
-            return Err(OpError::lacks("`select_last_index`"));
+            return Err(OpError::unsupported("`select_last_index`"));
         }
         Ok(x.argmax_keepdim(axis)?.to_dtype(candle_core::DType::I64)?)
     }
@@ -159,8 +161,8 @@ impl TensorOps for CandleOps {
         if step == 1 {
             return Ok(x.narrow(axis, start, count)?);
         }
-        let places = (0..count as i64).map(|i| start as i64 + i * step);
-        Ok(x.contiguous()?.index_select(&Candle::from_iter(places, &Device::Cpu)?, axis)?)
+        let indices = (0..count as i64).map(|i| start as i64 + i * step);
+        Ok(x.contiguous()?.index_select(&Candle::from_iter(indices, &Device::Cpu)?, axis)?)
     }
 
     fn gather(&self, x: &Candle, indices: &Candle, axis: usize) -> Result<Candle, OpError> {
@@ -169,7 +171,7 @@ impl TensorOps for CandleOps {
         let wanted = indices.flatten_all()?.to_dtype(candle_core::DType::I64)?.to_vec1::<i64>()?;
         let from_front = wanted.into_iter().map(|i| if i < 0 { i + size } else { i }).collect::<Vec<_>>();
         if let Some(i) = from_front.iter().find(|i| !(0..size).contains(i)) {
-            return Err(OpError::operands(format!("index {i} is out of range for {size} entries")));
+            return Err(OpError::invalid_operands(format!("index {i} is out of range for size {size}")));
         }
         let count = from_front.len();
         let selected = x.contiguous()?.index_select(&Candle::from_vec(from_front, count, &Device::Cpu)?, axis)?;
@@ -186,6 +188,6 @@ impl TensorOps for CandleOps {
     }
 
     fn cast(&self, x: &Candle, dtype: DType) -> Result<Candle, OpError> {
-        if dtype == DType::Bool { elementwise::truth(x) } else { Ok(x.to_dtype(storage::candle_dtype(dtype)?)?) }
+        if dtype == DType::Bool { elementwise::is_nonzero(x) } else { Ok(x.to_dtype(storage::candle_dtype(dtype)?)?) }
     }
 }

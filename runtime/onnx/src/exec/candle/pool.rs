@@ -4,45 +4,51 @@ use candle_core::{Device, Tensor as Candle};
 use rayon::prelude::*;
 
 use super::OpError;
-use super::storage::{floats, with_floats};
+use super::storage::{f32_tensor, with_f32_elements};
 use crate::exec::ops::{PadMode, Pool};
 
-/// What becomes of a window.
+/// How the elements of a window are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PoolKind {
     Max,
     Mean,
 }
 
-pub(super) fn pool(x: &Candle, pool: &Pool, kind: Kind) -> Result<Candle, OpError> {
+pub(super) fn pool(x: &Candle, pool: &Pool, kind: PoolKind) -> Result<Candle, OpError> {
     let (count, channels, height, width) = x.dims4()?;
     let [out_height, out_width] = pool.output;
     let mut pooled = vec![0.0; count * channels * out_height * out_width];
-    with_floats(x, |elements| {
+    with_f32_elements(x, |elements| {
         let planes = elements.par_chunks((height * width).max(1));
         let outputs = pooled.par_chunks_mut((out_height * out_width).max(1));
         planes.zip(outputs).for_each(|(plane, output)| pool_plane(plane, [height, width], pool, kind, output));
     })?;
-    floats(pooled, &[count, channels, out_height, out_width])
+    f32_tensor(pooled, &[count, channels, out_height, out_width])
 }
 
-fn pool_plane(plane: &[f32], [height, width]: [usize; 2], pool: &Pool, kind: Kind, output: &mut [f32]) {
+fn pool_plane(plane: &[f32], [height, width]: [usize; 2], pool: &Pool, kind: PoolKind, output: &mut [f32]) {
     for (row, output) in output.chunks_exact_mut(pool.output[1]).enumerate() {
-        let (rows, rows_padded) = taps(pool, 0, row, height);
+        let (rows, rows_padded) = tap_range(pool, 0, row, height);
         for (column, output) in output.iter_mut().enumerate() {
-            let (columns, columns_padded) = taps(pool, 1, column, width);
+            let (columns, columns_padded) = tap_range(pool, 1, column, width);
             let inside = rows.clone().flat_map(|y| columns.clone().map(move |x| plane[y * width + x]));
             *output = match kind {
-                Kind::Max => inside.fold(f32::NEG_INFINITY, f32::max),
-                Kind::Mean if pool.include_pad => inside.sum::<f32>() / (rows_padded * columns_padded) as f32,
-                Kind::Mean => inside.sum::<f32>() / (rows.len() * columns.len()) as f32,
+                PoolKind::Max => inside.fold(f32::NEG_INFINITY, f32::max),
+                PoolKind::Mean if pool.include_pad => inside.sum::<f32>() / (rows_padded * columns_padded) as f32,
+                PoolKind::Mean => inside.sum::<f32>() / (rows.len() * columns.len()) as f32,
             };
         }
     }
 }
 
-/// Where the taps of window `place` read along an axis of `size` entries, and how many are within the padded input.
-fn taps(pool: &Pool, axis: usize, place: usize, size: usize) -> (std::iter::StepBy<std::ops::Range<usize>>, usize) {
+/// Returns the indices that the taps of window `place` read along an axis of `size` entries, and the number of taps
+/// within the padded input.
+fn tap_range(
+    pool: &Pool,
+    axis: usize,
+    place: usize,
+    size: usize,
+) -> (std::iter::StepBy<std::ops::Range<usize>>, usize) {
     let (dilation, before) = (pool.dilations[axis], pool.before[axis]);
     let start = place * pool.strides[axis];
     let end = start + (pool.kernel[axis] - 1) * dilation + 1;
@@ -58,14 +64,14 @@ pub(super) fn pad(x: &Candle, pads: &[(usize, usize)], mode: PadMode) -> Result<
     let mut padded = x.clone();
     for (axis, (before, after)) in pads.iter().enumerate().filter(|(_, pads)| **pads != (0, 0)) {
         padded = match mode {
-            PadMode::Constant(value) => surround(&padded, axis, [*before, *after], value)?,
-            PadMode::Reflect | PadMode::Edge => extend(&padded, axis, [*before, *after], mode)?,
+            PadMode::Constant(value) => pad_constant(&padded, axis, [*before, *after], value)?,
+            PadMode::Reflect | PadMode::Edge => pad_from_input(&padded, axis, [*before, *after], mode)?,
         };
     }
     Ok(padded)
 }
 
-fn surround(x: &Candle, axis: usize, amounts: [usize; 2], value: f64) -> Result<Candle, OpError> {
+fn pad_constant(x: &Candle, axis: usize, amounts: [usize; 2], value: f64) -> Result<Candle, OpError> {
     let block = |amount: usize| {
         let mut shape = x.dims().to_vec();
         shape[axis] = amount;
@@ -74,7 +80,7 @@ fn surround(x: &Candle, axis: usize, amounts: [usize; 2], value: f64) -> Result<
     Ok(Candle::cat(&[block(amounts[0])?, x.contiguous()?, block(amounts[1])?], axis)?)
 }
 
-fn extend(x: &Candle, axis: usize, [before, after]: [usize; 2], mode: PadMode) -> Result<Candle, OpError> {
+fn pad_from_input(x: &Candle, axis: usize, [before, after]: [usize; 2], mode: PadMode) -> Result<Candle, OpError> {
     let last = x.dims()[axis] as i64 - 1;
     let source = |place: i64| match mode {
         PadMode::Reflect => last - (last - place.abs()).abs(),
@@ -82,7 +88,10 @@ fn extend(x: &Candle, axis: usize, [before, after]: [usize; 2], mode: PadMode) -
     };
     let sources: Vec<i64> = (-(before as i64)..=last + after as i64).map(source).collect();
     if sources.iter().any(|source| *source < 0) {
-        return Err(OpError::operands(format!("{before} and {after} entries of padding around {}", last + 1)));
+        return Err(OpError::invalid_operands(format!(
+            "padding of {before} and {after} is too large for size {}",
+            last + 1
+        )));
     }
     Ok(x.contiguous()?.index_select(&Candle::from_iter(sources, &Device::Cpu)?, axis)?)
 }

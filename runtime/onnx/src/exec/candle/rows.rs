@@ -1,12 +1,12 @@
-//! Softmax and layer normalization: what works on each row of the last dimensions.
+//! Softmax and layer normalization, which operate on each row of the last dimensions.
 
 use candle_core::Tensor as Candle;
 use rayon::prelude::*;
 
 use super::OpError;
-use super::storage::{floats, with_floats};
+use super::storage::{f32_tensor, with_f32_elements};
 
-/// Softmax over the last dimension, or its logarithm.
+/// Computes the softmax over the last dimension, or its logarithm.
 pub(super) fn softmax(x: &Candle, log: bool) -> Result<Candle, OpError> {
     let length = x.dims().last().copied().unwrap_or(1).max(1);
     each_row(x, length, |row| {
@@ -31,9 +31,9 @@ pub(super) fn layer_norm(
 ) -> Result<Candle, OpError> {
     let normal = &x.dims()[axis..];
     let length = normal.iter().product::<usize>().max(1);
-    let scale = with_floats(&scale.broadcast_as(normal)?, <[f32]>::to_vec)?;
+    let scale = with_f32_elements(&scale.broadcast_as(normal)?, <[f32]>::to_vec)?;
     let bias = match bias {
-        Some(bias) => with_floats(&bias.broadcast_as(normal)?, <[f32]>::to_vec)?,
+        Some(bias) => with_f32_elements(&bias.broadcast_as(normal)?, <[f32]>::to_vec)?,
         None => vec![0.0; length],
     };
     each_row(x, length, |row| {
@@ -47,7 +47,7 @@ pub(super) fn layer_norm(
 }
 
 fn each_row(x: &Candle, length: usize, f: impl Fn(&mut [f32]) + Send + Sync) -> Result<Candle, OpError> {
-    let mut elements = with_floats(x, <[f32]>::to_vec)?;
+    let mut elements = with_f32_elements(x, <[f32]>::to_vec)?;
     elements.par_chunks_mut(length).for_each(f);
-    floats(elements, x.dims())
+    f32_tensor(elements, x.dims())
 }

@@ -1,4 +1,4 @@
-//! Between host tensors, candle's tensors and plain slices.
+//! Converts between host tensors, candle's tensors and slices.
 
 use candle_core::{CpuStorage, DType as CandleDType, Device, Storage, Tensor as Candle};
 
@@ -12,7 +12,7 @@ pub(super) fn upload(tensor: &Tensor) -> Result<Candle, OpError> {
         DType::I64 => Candle::from_slice(tensor.as_slice::<i64>()?, shape, device)?,
         DType::I32 => Candle::from_slice(tensor.as_slice::<i32>()?, shape, device)?,
         DType::U8 | DType::Bool => Candle::from_slice(tensor.bytes(), shape, device)?,
-        other => return Err(OpError::lacks(format!("tensors of `{other}`"))),
+        other => return Err(OpError::unsupported(format!("tensors of `{other}`"))),
     })
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn download(tensor: &Candle) -> Result<Tensor, OpError> {
         CandleDType::F64 => Tensor::from_vec(shape, flat.to_vec1::<f64>()?)?,
         CandleDType::F16 => Tensor::from_vec(shape, flat.to_vec1::<half::f16>()?)?,
         CandleDType::BF16 => Tensor::from_vec(shape, flat.to_vec1::<half::bf16>()?)?,
-        other => return Err(OpError::lacks(format!("tensors of `{}`", other.as_str()))),
+        other => return Err(OpError::unsupported(format!("tensors of `{}`", other.as_str()))),
     })
 }
 
@@ -36,8 +36,9 @@ impl From<TensorError> for OpError {
     }
 }
 
-/// The element type of a candle tensor; what is none of ours stands as f64, which is not among the types declared.
-pub(crate) fn dtype(dtype: CandleDType) -> DType {
+/// Returns the element type of a candle tensor. Types that this crate does not support become f64, which is not among
+/// the types that [`super::CandleOps`] declares.
+pub(crate) fn host_dtype(dtype: CandleDType) -> DType {
     match dtype {
         CandleDType::F32 => DType::F32,
         CandleDType::I64 => DType::I64,
@@ -55,12 +56,12 @@ pub(super) fn candle_dtype(dtype: DType) -> Result<CandleDType, OpError> {
         DType::I64 => CandleDType::I64,
         DType::I32 => CandleDType::I32,
         DType::U8 | DType::Bool => CandleDType::U8,
-        other => return Err(OpError::lacks(format!("tensors of `{other}`"))),
+        other => return Err(OpError::unsupported(format!("tensors of `{other}`"))),
     })
 }
 
-/// Lends the elements of an f32 tensor, row-major.
-pub(super) fn with_floats<R>(x: &Candle, f: impl FnOnce(&[f32]) -> R) -> Result<R, OpError> {
+/// Calls `f` with the elements of an f32 tensor, in row-major order.
+pub(super) fn with_f32_elements<R>(x: &Candle, f: impl FnOnce(&[f32]) -> R) -> Result<R, OpError> {
     let x = x.contiguous()?;
     let (storage, layout) = x.storage_and_layout();
     match &*storage {
@@ -68,11 +69,11 @@ pub(super) fn with_floats<R>(x: &Candle, f: impl FnOnce(&[f32]) -> R) -> Result<
             let start = layout.start_offset();
             Ok(f(&elements[start..start + layout.shape().elem_count()]))
         }
-        _ => Err(OpError::lacks(format!("this operator in `{}`", x.dtype().as_str()))),
+        _ => Err(OpError::unsupported(format!("this operator in `{}`", x.dtype().as_str()))),
     }
 }
 
-/// An f32 tensor over elements in row-major order.
-pub(super) fn floats(elements: Vec<f32>, shape: &[usize]) -> Result<Candle, OpError> {
+/// Returns an f32 tensor of the given elements, in row-major order.
+pub(super) fn f32_tensor(elements: Vec<f32>, shape: &[usize]) -> Result<Candle, OpError> {
     Ok(Candle::from_vec(elements, shape, &Device::Cpu)?)
 }

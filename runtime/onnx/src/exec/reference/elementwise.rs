@@ -4,14 +4,14 @@ use ndarray::Zip;
 
 use super::{Array, OpError};
 use crate::DType;
-use crate::exec::movement::broadcast_shape;
 use crate::exec::ops::{Binary, Unary};
+use crate::exec::shape_arithmetic::broadcast_shape;
 
 pub(super) fn unary(kind: Unary, x: &Array) -> Array {
     x.map(|x| apply(kind, x))
 }
 
-/// The definition of each function, as the ONNX operator of its name gives it.
+/// Computes a function as the ONNX operator of the same name defines it.
 fn apply(kind: Unary, x: f64) -> f64 {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let hard_sigmoid = |alpha: f64, beta: f64| (alpha * x + beta).clamp(0.0, 1.0);
@@ -70,7 +70,7 @@ pub(super) fn binary(kind: Binary, a: &Array, b: &Array) -> Result<Array, OpErro
         Binary::Or => f64::from(a != 0.0 || b != 0.0),
     };
     if integers && matches!(kind, Binary::Div | Binary::Mod) && b.values().iter().any(|value| *value == 0.0) {
-        return Err(OpError::operands("an integer is divided by zero"));
+        return Err(OpError::invalid_operands("integer division by zero"));
     }
     let dtype = match kind {
         Binary::Equal | Binary::Less | Binary::Greater | Binary::And | Binary::Or => DType::Bool,

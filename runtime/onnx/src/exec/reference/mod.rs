@@ -1,7 +1,8 @@
-//! The reference: every operation in f64, written to be obviously right rather than fast. The judge in tests, and what
-//! evaluates the arithmetic on shapes for every tensor library.
+//! The reference library: every operation in f64, written to be obviously correct rather than fast. Tests compare other
+//! libraries with it, and the executor uses it for arithmetic on shapes.
 //!
-//! Knows no rounding: an `f32` or `f16` tensor is kept in f64, only integers and bools are what their type says.
+//! Does not round: an `f32` or `f16` tensor is stored in f64, and only integers and bools have the precision of their
+//! type.
 
 mod array;
 mod elementwise;
@@ -15,7 +16,7 @@ use super::OpError;
 use super::ops::{Binary, Conv, PadMode, Pool, Reduce, TensorOps, Unary};
 use crate::{DType, Tensor};
 
-/// The reference's operations.
+/// The tensor operations of the reference library.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReferenceOps;
 
@@ -30,8 +31,8 @@ impl TensorOps for ReferenceOps {
         &DType::ALL
     }
 
-    /// The judge runs the graph as it is written.
-    fn fuses(&self) -> bool {
+    /// The reference library runs the graph node by node, as it is written.
+    fn supports_fusion(&self) -> bool {
         false
     }
 
@@ -100,7 +101,7 @@ impl TensorOps for ReferenceOps {
     }
 
     fn arg_max(&self, x: &Array, axis: usize, last: bool) -> Result<Array, OpError> {
-        let place = x.values().map_axis(Axis(axis), |lane| {
+        let indices = x.values().map_axis(Axis(axis), |lane| {
             let mut best = 0;
             for (i, value) in lane.iter().enumerate() {
                 if *value > lane[best] || (last && *value == lane[best]) {
@@ -109,7 +110,7 @@ impl TensorOps for ReferenceOps {
             }
             best as f64
         });
-        Ok(Array::new(place.insert_axis(Axis(axis)), DType::I64))
+        Ok(Array::new(indices.insert_axis(Axis(axis)), DType::I64))
     }
 
     fn softmax(&self, x: &Array, axis: usize, log: bool) -> Result<Array, OpError> {
@@ -147,7 +148,7 @@ impl TensorOps for ReferenceOps {
 
     fn concat(&self, parts: &[Array], axis: usize) -> Result<Array, OpError> {
         let views: Vec<_> = parts.iter().map(Array::values).collect();
-        let joined = concatenate(Axis(axis), &views).map_err(|error| OpError::operands(error.to_string()))?;
+        let joined = concatenate(Axis(axis), &views).map_err(|error| OpError::invalid_operands(error.to_string()))?;
         Ok(Array::new(joined, parts[0].dtype()))
     }
 
@@ -164,7 +165,7 @@ impl TensorOps for ReferenceOps {
             .map(|i| match i {
                 i if (0..size).contains(&i) => Ok(i as usize),
                 i if (-size..0).contains(&i) => Ok((i + size) as usize),
-                i => Err(OpError::operands(format!("index {i} is out of range for {size} entries"))),
+                i => Err(OpError::invalid_operands(format!("index {i} is out of range for size {size}"))),
             })
             .collect::<Result<_, _>>()?;
         let mut shape = x.shape().to_vec();
@@ -208,7 +209,7 @@ fn pad_axis(
     };
     let sources: Vec<usize> = places.clone().map(|place| inside(place) as usize).collect();
     if sources.iter().any(|source| *source as i64 > last) {
-        return Err(OpError::operands(format!("{before} and {after} entries of padding around {size} entries")));
+        return Err(OpError::invalid_operands(format!("padding of {before} and {after} is too large for size {size}")));
     }
     let mut padded = x.select(axis, &sources);
     if let PadMode::Constant(value) = mode {

@@ -3,14 +3,18 @@
 use ndarray::{Array2, Array3, Array4, ArrayView3, ArrayView4, Axis, Ix4, s};
 
 use super::{Array, OpError};
-use crate::exec::movement::broadcast_shape;
 use crate::exec::ops::{Conv, Pool};
+use crate::exec::shape_arithmetic::broadcast_shape;
 
 pub(super) fn matmul(a: &Array, b: &Array) -> Result<Array, OpError> {
     let (batch_a, [m, k]) = matrices(a)?;
     let (batch_b, [k_b, n]) = matrices(b)?;
     if k != k_b {
-        return Err(OpError::operands(format!("{:?} and {:?} have no matrix product", a.shape(), b.shape())));
+        return Err(OpError::invalid_operands(format!(
+            "{:?} and {:?} cannot be multiplied as matrices",
+            a.shape(),
+            b.shape()
+        )));
     }
     let batch = broadcast_shape(batch_a, batch_b)?;
     let (left, right) = (stack(a, &batch, [m, k])?, stack(b, &batch, [k, n])?);
@@ -21,15 +25,15 @@ pub(super) fn matmul(a: &Array, b: &Array) -> Result<Array, OpError> {
     Array::new(product.into_dyn(), a.dtype()).reshape(&[&batch[..], &[m, n]].concat())
 }
 
-/// The dimensions of the batch, and of one matrix.
+/// Returns the dimensions of the batch and those of one matrix.
 fn matrices(x: &Array) -> Result<(&[usize], [usize; 2]), OpError> {
     match x.shape() {
         [batch @ .., rows, columns] => Ok((batch, [*rows, *columns])),
-        shape => Err(OpError::operands(format!("{shape:?} is no matrix"))),
+        shape => Err(OpError::invalid_operands(format!("{shape:?} has fewer than two dimensions"))),
     }
 }
 
-/// The matrices of a batch, one after the other.
+/// Returns the matrices of a batch, one after the other.
 fn stack(x: &Array, batch: &[usize], [rows, columns]: [usize; 2]) -> Result<Array3<f64>, OpError> {
     let values = x.broadcast(&[batch, &[rows, columns]].concat())?;
     let row_major: Vec<f64> = values.iter().copied().collect();
@@ -41,7 +45,7 @@ pub(super) fn conv(x: &Array, weight: &Array, bias: Option<&Array>, conv: &Conv)
     let (count, channels, height, width) = images.dim();
     let (filters, filter_channels, kernel_height, kernel_width) = weight_values.dim();
     if channels != filter_channels * conv.groups || filters % conv.groups != 0 {
-        return Err(conv.mismatch(x.shape(), weight.shape()));
+        return Err(conv.shape_mismatch(x.shape(), weight.shape()));
     }
     let [out_height, out_width] = conv.output([height, width], [kernel_height, kernel_width])?;
     let filters_per_group = filters / conv.groups;
@@ -65,7 +69,8 @@ pub(super) fn conv(x: &Array, weight: &Array, bias: Option<&Array>, conv: &Conv)
     Ok(Array::new(result.into_dyn(), x.dtype()))
 }
 
-/// For each weight of a filter (rows) and each place of the output (columns), the input that meets it; 0 in the padding.
+/// Returns, for each weight of a filter (rows) and each position of the output (columns), the input that is multiplied
+/// by the weight; 0 in the padding.
 fn columns(inputs: ArrayView3<f64>, kernel: [usize; 2], conv: &Conv, output: [usize; 2]) -> Array2<f64> {
     let channels = inputs.len_of(Axis(0));
     Array2::from_shape_fn((channels * kernel[0] * kernel[1], output[0] * output[1]), |(row, column)| {
@@ -76,12 +81,13 @@ fn columns(inputs: ArrayView3<f64>, kernel: [usize; 2], conv: &Conv, output: [us
     })
 }
 
-/// Where tap `tap` of the window at `place` reads, or nothing when that is before the first entry.
+/// Returns the index that tap `tap` of the window at `place` reads, or `None` when it is before the first entry.
 fn source(place: usize, tap: usize, stride: usize, dilation: usize, before: usize) -> Option<usize> {
     (place * stride + tap * dilation).checked_sub(before)
 }
 
-/// `combine` gets the elements of a window that are no padding, and the number of its taps within the padded input.
+/// Pools each window with `combine`, which receives the elements of the window that are not padding, and the number of
+/// taps within the padded input.
 pub(super) fn pool(x: &Array, pool: &Pool, combine: impl Fn(&[f64], usize) -> f64) -> Result<Array, OpError> {
     let images = planes(x)?;
     let (count, channels, height, width) = images.dim();
@@ -104,5 +110,5 @@ pub(super) fn pool(x: &Array, pool: &Pool, combine: impl Fn(&[f64], usize) -> f6
 fn planes(x: &Array) -> Result<ArrayView4<'_, f64>, OpError> {
     x.values()
         .into_dimensionality::<Ix4>()
-        .map_err(|_| OpError::operands(format!("{:?} has {} dimensions, 4 are needed", x.shape(), x.shape().len())))
+        .map_err(|_| OpError::invalid_operands(format!("{:?} must have 4 dimensions", x.shape())))
 }

@@ -1,4 +1,4 @@
-//! What the executor itself does: names in errors, shapes on the host, memory freed, inputs checked.
+//! Tests of the executor itself: names in errors, shapes on the host, freed memory, checked inputs.
 
 use super::{Sketch, int_list, ints, noise};
 use crate::exec::{ExecError, Executor, ReferenceOps};
@@ -14,16 +14,16 @@ fn error<T>(result: Result<T, ExecError>) -> String {
 }
 
 #[test]
-fn a_lacking_operator_is_named_with_its_node() {
+fn an_unsupported_operator_is_named_with_its_node() {
     let graph = Sketch::new().input("x", "3,f32").node("NonZero", &["x"], &["y"]).output("y", "3,f32");
-    assert_eq!(error(load(&graph)), "node `y`: the executor lacks the operator `NonZero`");
+    assert_eq!(error(load(&graph)), "node `y`: the executor does not support the operator `NonZero`");
     let mut foreign = graph;
     foreign.nodes[0].domain = "com.microsoft".into();
-    assert_eq!(error(load(&foreign)), "node `y`: the executor lacks the operator `com.microsoft.NonZero`");
+    assert_eq!(error(load(&foreign)), "node `y`: the executor does not support the operator `com.microsoft.NonZero`");
 }
 
 #[test]
-fn a_bad_attribute_is_named_with_its_node() {
+fn an_invalid_attribute_is_named_with_its_node() {
     let with = |name, value| {
         let sketch = Sketch::new().input("x", "1,1,4,4,f32");
         sketch.node_with("MaxPool", &["x"], &["pool1"], [(name, value)]).output("pool1", "1,1,2,2,f32")
@@ -31,39 +31,39 @@ fn a_bad_attribute_is_named_with_its_node() {
     let error_of = |name, value| error(load(&with(name, value)));
     let text = "node `pool1` (MaxPool): attribute `strides` is not a list of integers";
     assert_eq!(error_of("strides", Attribute::Float(2.0)), text);
-    let text = "node `pool1` (MaxPool): not supported: attribute `strides` of [0, 1], each is at least 1";
+    let text = "node `pool1` (MaxPool): not supported: attribute `strides` is [0, 1] (each value must be at least 1)";
     assert_eq!(error_of("strides", ints(&[0, 1])), text);
 }
 
 #[test]
-fn an_input_that_does_not_fit_is_named() {
+fn an_input_that_contradicts_its_declaration_is_named() {
     let sketch = Sketch::new().input("images", "N,3,8,8,f32").input("labels", "N,i64");
     let graph = sketch.node("Relu", &["images"], &["y"]).output("y", "N,3,8,8,f32");
     let model = load(&graph).unwrap();
     let labels = noise("2,i64", 1);
     let run = |images: &str| model.run_host(&[noise(images, 1), labels.clone()]);
     assert!(run("2,3,8,8,f32").is_ok());
-    assert_eq!(error(run("2,3,9,8,f32")), "input `images` is `N,3,8,8,f32`, given was `2,3,9,8,f32`");
-    assert_eq!(error(run("2,3,8,8,i32")), "input `images` is `N,3,8,8,f32`, given was `2,3,8,8,i32`");
-    assert_eq!(error(run("1,3,8,8,f32")), "input `labels`: dimension `N` is 2 here and 1 in the inputs before");
-    assert_eq!(error(model.run_host(&[labels])), "1 inputs given, the graph takes 2 (`images`, `labels`)");
+    assert_eq!(error(run("2,3,9,8,f32")), "input `images` must be `N,3,8,8,f32`, not `2,3,9,8,f32`");
+    assert_eq!(error(run("2,3,8,8,i32")), "input `images` must be `N,3,8,8,f32`, not `2,3,8,8,i32`");
+    assert_eq!(error(run("1,3,8,8,f32")), "input `labels`: dimension `N` is 2, but 1 in an earlier input");
+    assert_eq!(error(model.run_host(&[labels])), "wrong number of inputs: 1 (the graph has 2: `images`, `labels`)");
 }
 
 #[test]
-fn a_value_that_nothing_makes_is_named() {
+fn an_undefined_value_is_named() {
     let graph = Sketch::new().input("x", "3,f32").node("Add", &["x", "z"], &["y"]).output("y", "3,f32");
-    assert_eq!(error(load(&graph)), "`y` reads the value `z`, which nothing before it makes");
+    assert_eq!(error(load(&graph)), "`y` reads the value `z`, which no earlier node defines");
     let sketch = Sketch::new().input("x", "3,f32").node("Dropout", &["x"], &["y", "mask"]);
     let graph = sketch.output("mask", "3,bool");
-    assert_eq!(error(load(&graph)), "`mask` reads the value `mask`, which nothing before it makes");
+    assert_eq!(error(load(&graph)), "`mask` reads the value `mask`, which no earlier node defines");
 }
 
 #[cfg(feature = "candle")]
 #[test]
-fn an_element_type_that_candle_lacks_is_refused_at_load() {
+fn an_element_type_that_candle_does_not_support_is_refused_at_load() {
     let graph = Sketch::new().input("x", "3,bf16").node("Relu", &["x"], &["y"]).output("y", "3,bf16");
     let refused = error(Executor::load(&graph, crate::exec::CandleOps));
-    assert_eq!(refused, "candle does not compute in `bf16`, the type of `x`");
+    assert_eq!(refused, "`x` has the element type `bf16`, which candle does not support");
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_failing_step_is_named() {
     let graph = Sketch::new().input("a", "N,f32").input("b", "M,f32").node("Add", &["a", "b"], &["sum"]);
     let model = load(&graph.output("sum", "?,f32")).unwrap();
     let failed = error(model.run_host(&[noise("2,f32", 1), noise("3,f32", 2)]));
-    assert_eq!(failed, "node `sum` (Add): [2] and [3] do not broadcast");
+    assert_eq!(failed, "node `sum` (Add): [2] and [3] cannot be broadcast together");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn intermediates_are_freed_after_their_last_use() {
     let model = load(&sketch.node("Add", &["v20", "v20"], &["y"]).output("y", "3,f32")).unwrap();
     let mut alive = Vec::new();
     let input = crate::exec::Array::from_tensor(&noise("3,f32", 1));
-    model.run_watched(vec![input], &mut |count| alive.push(count)).unwrap();
+    model.run_observed(vec![input], &mut |count| alive.push(count)).unwrap();
     assert_eq!(alive, vec![1; 21]);
 }
 
@@ -125,7 +125,7 @@ fn constants_are_computed_once_at_load() {
     let model = load(&graph).unwrap();
     let mut steps = 0;
     let input = crate::exec::Array::from_tensor(&noise("2,f32", 2));
-    model.run_watched(vec![input], &mut |_| steps += 1).unwrap();
+    model.run_observed(vec![input], &mut |_| steps += 1).unwrap();
     assert_eq!(steps, 1);
 }
 

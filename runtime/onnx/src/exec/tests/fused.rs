@@ -1,4 +1,4 @@
-//! Merged steps against the reference, which runs node by node.
+//! Compares fused steps with the reference library, which runs node by node.
 
 use super::{Sketch, assert_close, ints, noise};
 use crate::exec::{CandleOps, Executor, ReferenceOps, TensorOps};
@@ -7,7 +7,7 @@ use crate::{Attribute, Graph, Tensor};
 fn steps(graph: &Graph, input: &Tensor) -> (usize, Tensor) {
     let model = Executor::load(graph, CandleOps).unwrap();
     let (mut steps, input) = (0, model.ops().upload(input).unwrap());
-    let outputs = model.run_watched(vec![input], &mut |_| steps += 1).unwrap();
+    let outputs = model.run_observed(vec![input], &mut |_| steps += 1).unwrap();
     (steps, model.download(0, &outputs[0]).unwrap())
 }
 
@@ -20,7 +20,7 @@ fn check(graph: &Graph, expected_steps: usize) {
     assert_eq!(steps, expected_steps);
 }
 
-/// A convolution `name` of 4 channels, with batch normalization, that reads `from`.
+/// Adds a convolution of 4 channels that reads `from`, and a batch normalization whose output is `name`.
 fn normalized(sketch: Sketch, name: &str, from: &str) -> Sketch {
     let named = |part: &str| format!("{name}.{part}");
     let positive: Vec<f32> = noise("4,f32", 5).to_f64().iter().map(|x| x.abs() as f32 + 0.1).collect();
@@ -44,38 +44,38 @@ fn input() -> Sketch {
 }
 
 #[test]
-fn a_residual_block_becomes_two_steps() {
+fn a_residual_block_is_fused_into_two_steps() {
     let sketch = normalized(input(), "a", "x").node("Relu", &["a"], &["r"]);
     let sketch = normalized(sketch, "b", "r").node("Add", &["b", "x"], &["sum"]).node("Relu", &["sum"], &["y"]);
     check(&sketch.output("y", "N,4,7,5,f32"), 2);
 }
 
 #[test]
-fn a_sum_of_two_convolutions_takes_the_later_one() {
+fn a_sum_of_two_convolutions_is_fused_into_the_later_one() {
     let sketch = normalized(normalized(input(), "a", "x"), "b", "x").node("Add", &["a", "b"], &["y"]);
     check(&sketch.output("y", "N,4,7,5,f32"), 2);
 }
 
 #[test]
-fn a_value_that_is_read_twice_stays() {
+fn a_value_that_is_read_twice_is_kept() {
     let sketch = normalized(input(), "a", "x").node("Relu", &["a"], &["r"]).node("Add", &["a", "r"], &["y"]);
     check(&sketch.output("y", "N,4,7,5,f32"), 3);
 }
 
 #[test]
-fn an_output_of_the_graph_stays() {
+fn an_output_of_the_graph_is_kept() {
     let sketch = Sketch(normalized(input(), "a", "x").node("Relu", &["a"], &["y"]).output("y", "N,4,7,5,f32"));
     check(&sketch.output("a", "N,4,7,5,f32"), 2);
 }
 
 #[test]
-fn a_sum_that_broadcasts_is_no_residual() {
+fn a_sum_that_broadcasts_is_not_fused() {
     let sketch = normalized(input(), "a", "x").weight("w", noise("5,f32", 8)).node("Add", &["a", "w"], &["y"]);
     check(&sketch.output("y", "N,4,7,5,f32"), 2);
 }
 
 #[test]
-fn gates_become_one_function() {
+fn a_gated_activation_is_fused_into_one_function() {
     for gate in ["Sigmoid", "HardSigmoid"] {
         let alpha = [("alpha", Attribute::Float(1.0 / 6.0))];
         let sketch = normalized(input(), "a", "x").node_with(gate, &["a"], &["g"], alpha);

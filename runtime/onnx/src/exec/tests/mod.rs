@@ -1,4 +1,4 @@
-//! The executor's tests, and the small graphs that they run.
+//! The executor's tests, and functions that build the small graphs for them.
 
 #[cfg(feature = "candle")]
 mod attention;
@@ -6,16 +6,16 @@ mod executor;
 #[cfg(feature = "candle")]
 mod fused;
 #[cfg(feature = "candle")]
-mod operators;
+mod multi_head_attention;
 #[cfg(feature = "candle")]
-mod heads;
+mod operators;
 mod reference;
 
 use indexmap::IndexMap;
 
-use crate::{Attribute, DType, Graph, Node, Role, Source, Tensor, TensorSpec, ValueInfo, Weight};
+use crate::{Attribute, DType, Graph, Node, Tensor, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource};
 
-/// A graph made line by line, without inference: `y = op(x, …)`.
+/// Builds a graph line by line, without shape inference: `y = op(x, …)`.
 #[derive(Default)]
 pub(super) struct Sketch(Graph);
 
@@ -30,12 +30,12 @@ impl Sketch {
     }
 
     pub fn weight(mut self, name: &str, tensor: Tensor) -> Self {
-        let weight = Weight { spec: tensor.spec(), role: Role::Parameter, source: Source::Value(tensor) };
+        let weight = Weight { spec: tensor.spec(), role: WeightRole::Parameter, source: WeightSource::Value(tensor) };
         self.0.weights.insert(name.into(), weight);
         self
     }
 
-    /// A node named after its first output.
+    /// Adds a node, named after its first output.
     pub fn node(self, op: &str, inputs: &[&str], outputs: &[&str]) -> Self {
         self.node_with(op, inputs, outputs, [])
     }
@@ -61,7 +61,7 @@ impl Sketch {
         self
     }
 
-    /// What is known of a value, as inference would leave it.
+    /// Declares the specification of a value, as shape inference would.
     pub fn value(mut self, name: &str, spec: &str) -> Self {
         self.0.values.insert(name.into(), spec.parse().unwrap());
         self
@@ -81,7 +81,7 @@ pub(super) fn int_list(values: &[i64]) -> Tensor {
     Tensor::from_vec([values.len()], values.to_vec()).unwrap()
 }
 
-/// Numbers between -2 and 2 that differ from tensor to tensor and have no pattern of the size of a row.
+/// Returns numbers between -2 and 2 that differ from tensor to tensor and do not repeat with the period of a row.
 pub(super) fn noise(spec: &str, seed: u64) -> Tensor {
     let spec: TensorSpec = spec.parse().unwrap();
     let shape = spec.fixed_shape().unwrap();
@@ -103,7 +103,8 @@ pub(super) fn noise(spec: &str, seed: u64) -> Tensor {
     }
 }
 
-/// Both have one shape, and no number differs by more than `bound`, absolutely or relative to the expected one.
+/// Asserts that the specifications are equal and that no number differs from the expected one by more than `bound`,
+/// absolutely or relatively.
 #[track_caller]
 pub(super) fn assert_close(label: &str, actual: &Tensor, expected: &Tensor, bound: f64) {
     assert_eq!(actual.spec(), expected.spec(), "{label}");

@@ -1,30 +1,30 @@
-//! Every operator on candle against the reference, on shapes that divide by nothing.
+//! Compares every operator on candle with the reference library, on shapes of mostly odd and unequal sizes.
 
 use super::{Sketch, assert_close, int_list, ints, noise};
 use crate::exec::{CandleOps, Executor, ReferenceOps};
 use crate::{Attribute, Graph, Tensor};
 
-/// One use of an operator: inputs as specifications (noise) or values.
+/// One use of an operator. Its inputs are specifications (filled with noise) or values.
 struct Case {
     op: &'static str,
-    inputs: Vec<Given>,
+    inputs: Vec<CaseInput>,
     attributes: Vec<(&'static str, Attribute)>,
     outputs: Vec<&'static str>,
 }
 
-enum Given {
+enum CaseInput {
     Noise(&'static str),
     /// Noise made positive, for roots, logarithms and variances.
     Positive(&'static str),
     Value(Tensor),
-    Nothing,
+    Omitted,
 }
-use Given::{Noise, Nothing, Positive, Value};
+use CaseInput::{Noise, Omitted, Positive, Value};
 
 /// `case("Conv", [inputs], "output spec", [attributes])`.
 fn case<const I: usize, const A: usize>(
     op: &'static str,
-    inputs: [Given; I],
+    inputs: [CaseInput; I],
     output: &'static str,
     attributes: [(&'static str, Attribute); A],
 ) -> Case {
@@ -39,23 +39,23 @@ fn text(value: &str) -> Attribute {
     Attribute::String(value.into())
 }
 
-fn list(values: &[i64]) -> Given {
+fn list(values: &[i64]) -> CaseInput {
     Value(int_list(values))
 }
 
-fn number(value: f32) -> Given {
+fn number(value: f32) -> CaseInput {
     Value(Tensor::scalar(value))
 }
 
 impl Case {
     fn graph(&self) -> (Graph, Vec<Tensor>) {
         let (mut sketch, mut names, mut fed) = (Sketch::new(), Vec::new(), Vec::new());
-        for (i, given) in self.inputs.iter().enumerate() {
-            let name = if matches!(given, Nothing) { String::new() } else { format!("x{i}") };
-            match given {
+        for (i, input) in self.inputs.iter().enumerate() {
+            let name = if matches!(input, Omitted) { String::new() } else { format!("x{i}") };
+            match input {
                 Noise(spec) | Positive(spec) => {
                     let mut tensor = noise(spec, i as u64 + 1);
-                    if matches!(given, Positive(_)) {
+                    if matches!(input, Positive(_)) {
                         let positive: Vec<f64> = tensor.to_f64().iter().map(|x| x.abs() + 0.1).collect();
                         tensor = Tensor::from_vec(tensor.shape(), positive).unwrap().cast(tensor.dtype());
                     }
@@ -63,7 +63,7 @@ impl Case {
                     fed.push(tensor);
                 }
                 Value(tensor) => sketch = sketch.weight(&name, tensor.clone()),
-                Nothing => {}
+                Omitted => {}
             }
             names.push(name);
         }
@@ -93,7 +93,7 @@ impl Case {
 }
 
 #[test]
-fn elementwise_operators() {
+fn elementwise_operators_match_the_reference() {
     let plain = [
         "Relu",
         "Sigmoid",
@@ -122,12 +122,12 @@ fn elementwise_operators() {
     case("Gelu", [Noise("11,f32")], "11,f32", [("approximate", text("tanh"))]).check();
     case("HardSigmoid", [Noise("11,f32")], "11,f32", [("alpha", Attribute::Float(0.4))]).check();
     case("Clip", [Noise("11,f32"), number(-0.5), number(1.0)], "11,f32", []).check();
-    case("Clip", [Noise("11,f32"), Nothing, number(1.0)], "11,f32", []).check();
+    case("Clip", [Noise("11,f32"), Omitted, number(1.0)], "11,f32", []).check();
     case("Not", [Noise("3,5,bool")], "3,5,bool", []).check();
 }
 
 #[test]
-fn operators_of_two_tensors_broadcast() {
+fn operators_of_two_tensors_match_the_reference_and_broadcast() {
     for op in ["Add", "Sub", "Mul", "Div", "Min", "Max"] {
         case(op, [Noise("2,3,5,7,f32"), Noise("3,1,1,f32")], "2,3,5,7,f32", []).check();
         case(op, [Noise("5,1,f32"), Noise("1,7,f32")], "5,7,f32", []).check();
@@ -150,7 +150,7 @@ fn operators_of_two_tensors_broadcast() {
 }
 
 #[test]
-fn convolutions() {
+fn convolutions_match_the_reference() {
     let x = || Noise("2,6,11,9,f32");
     let same = || ("pads", ints(&[1, 1, 1, 1]));
     case("Conv", [x(), Noise("5,6,3,3,f32")], "2,5,9,7,f32", []).check();
@@ -173,7 +173,7 @@ fn convolutions() {
 }
 
 #[test]
-fn convolutions_of_several_tiles() {
+fn convolutions_of_several_tiles_match_the_reference() {
     let pads = || ("pads", ints(&[1, 1, 1, 1]));
     case("Conv", [Noise("3,7,29,31,f32"), Noise("5,7,3,3,f32")], "3,5,29,31,f32", [pads()]).check();
     case("Conv", [Noise("3,7,29,31,f32"), Noise("5,7,1,1,f32")], "3,5,29,31,f32", []).check();
@@ -182,7 +182,7 @@ fn convolutions_of_several_tiles() {
 }
 
 #[test]
-fn pools() {
+fn pools_match_the_reference() {
     let x = || Noise("2,3,11,9,f32");
     let window = || [("kernel_shape", ints(&[3, 2])), ("strides", ints(&[2, 2]))];
     for op in ["MaxPool", "AveragePool"] {
@@ -203,7 +203,7 @@ fn pools() {
 }
 
 #[test]
-fn matrix_products() {
+fn matrix_products_match_the_reference() {
     case("MatMul", [Noise("5,7,f32"), Noise("7,3,f32")], "5,3,f32", []).check();
     case("MatMul", [Noise("2,3,5,7,f32"), Noise("7,3,f32")], "2,3,5,3,f32", []).check();
     case("MatMul", [Noise("2,1,5,7,f32"), Noise("3,7,2,f32")], "2,3,5,2,f32", []).check();
@@ -215,7 +215,7 @@ fn matrix_products() {
 }
 
 #[test]
-fn reductions() {
+fn reductions_match_the_reference() {
     let x = || Noise("3,5,7,f32");
     for op in ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"] {
         case(op, [x(), list(&[-1])], "3,5,1,f32", []).check();
@@ -237,7 +237,7 @@ fn reductions() {
 }
 
 #[test]
-fn movements() {
+fn movements_of_elements_match_the_reference() {
     let x = || Noise("3,5,7,f32");
     case("Flatten", [x()], "3,35,f32", []).check();
     case("Flatten", [x()], "105,1,f32", [("axis", int(3))]).check();
@@ -258,11 +258,11 @@ fn movements() {
     case("Pad", [x(), pads(), number(1.5)], "4,7,10,f32", []).check();
     case("Pad", [x(), pads()], "4,7,10,f32", [("mode", text("reflect"))]).check();
     case("Pad", [x(), pads()], "4,7,10,f32", [("mode", text("edge"))]).check();
-    case("Pad", [x(), list(&[1, 2]), Nothing, list(&[-1])], "3,5,10,f32", []).check();
+    case("Pad", [x(), list(&[1, 2]), Omitted, list(&[-1])], "3,5,10,f32", []).check();
 }
 
 #[test]
-fn splits_and_casts() {
+fn splits_and_casts_match_the_reference() {
     let x = || vec![Noise("3,7,f32")];
     let thirds = vec!["3,3,f32", "3,3,f32", "3,1,f32"];
     Case { op: "Split", inputs: x(), attributes: vec![("axis", int(1)), ("num_outputs", int(3))], outputs: thirds }

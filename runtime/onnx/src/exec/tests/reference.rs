@@ -1,4 +1,4 @@
-//! The judge against results that were worked out by hand or are given in the ONNX specification.
+//! Compares the reference library with results that were calculated by hand or are given in the ONNX specification.
 
 use super::{Sketch, int_list, ints};
 use crate::exec::{Executor, ReferenceOps};
@@ -44,14 +44,14 @@ fn convolution_is_the_sum_over_its_window() {
 }
 
 #[test]
-fn groups_do_not_see_each_other() {
+fn groups_of_a_convolution_are_separate() {
     let x = floats(&[1, 2, 1, 2], [1., 2., 3., 4.]);
     let w = floats(&[2, 1, 1, 1], [10., 100.]);
     check("Conv", &[x, w], [("group", Attribute::Int(2))], &[1, 2, 1, 2], &[10., 20., 300., 400.]);
 }
 
 #[test]
-fn a_mean_counts_padding_only_when_asked() {
+fn a_mean_includes_padding_only_if_requested() {
     let x = floats(&[1, 1, 2, 2], [1., 2., 3., 4.]);
     let window = || [("kernel_shape", ints(&[2, 2])), ("pads", ints(&[1, 1, 0, 0])), ("strides", ints(&[2, 2]))];
     check("AveragePool", std::slice::from_ref(&x), window(), &[1, 1, 1, 1], &[1.]);
@@ -106,7 +106,7 @@ fn matrices_multiply_in_batches_and_transposed() {
 }
 
 #[test]
-fn elements_move_where_the_specification_says() {
+fn elements_move_as_the_specification_defines() {
     let x = floats(&[2, 3], [1., 2., 3., 4., 5., 6.]);
     check("Transpose", std::slice::from_ref(&x), [], &[3, 2], &[1., 4., 2., 5., 3., 6.]);
     let slice = [x.clone(), int_list(&[-1]), int_list(&[i64::MIN]), int_list(&[1]), int_list(&[-2])];

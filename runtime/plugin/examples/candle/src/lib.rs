@@ -1,6 +1,6 @@
-//! An engine plug-in in Rust: candle, by the executor of `flagperf-onnx`.
+//! An engine plug-in in Rust: candle, driven by the executor of `flagperf-onnx`.
 //!
-//! Outputs stay candle's until they are asked for on the host, and are taken back as inputs without a copy.
+//! Outputs stay in candle's form until the host requests a copy, and can be inputs again without a copy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,18 +8,20 @@ use std::sync::Arc;
 use flagperf_onnx::exec::{CandleOps, ExecError, Executor, TensorOps};
 use flagperf_onnx::{Tensor, read_onnx};
 use flagperf_plugin::dlpack::{DLDevice, DLDeviceType};
-use flagperf_plugin::{About, Artifact, DType, DeviceTensor, Engine, Error, Input, Load, Output, Session, ValueInfo};
+use flagperf_plugin::{
+    Artifact, DType, DeviceTensor, Engine, EngineInfo, Error, Input, Load, Output, Session, ValueInfo,
+};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 flagperf_plugin::export!(Candle);
 
-/// The framework and compiler candle.
+/// The engine candle, as a framework and a compiler.
 pub struct Candle;
 
 impl Engine for Candle {
     type Session = CandleSession;
 
-    const ABOUT: About = About {
+    const INFO: EngineInfo = EngineInfo {
         name: "candle-plugin",
         version: env!("CARGO_PKG_VERSION"),
         about: "candle as a plug-in: runs the graph operator by operator on the processor",
@@ -34,7 +36,7 @@ impl Engine for Candle {
     fn load(load: &Load<'_>) -> Result<CandleSession, Error> {
         let options: BTreeMap<String, serde_json::Value> = serde_json::from_str(load.options).map_err(Error::failed)?;
         if let Some(option) = options.into_keys().next() {
-            return Err(Error::BadOption { option, reason: "unknown (this engine takes none)".to_owned() });
+            return Err(Error::BadOption { option, reason: "unknown (this engine has no options)".to_owned() });
         }
         let (Artifact::Onnx(path) | Artifact::Compiled(path)) = load.artifact;
         let graph = read_onnx(path).map_err(Error::failed)?;
@@ -43,7 +45,7 @@ impl Engine for Candle {
             inputs: graph.inputs.iter().map(info).collect(),
             outputs: graph.outputs.iter().map(info).collect(),
             dtypes: graph.outputs.iter().map(|info| info.spec.dtype).collect(),
-            executor: Executor::load(&graph, CandleOps).map_err(failed)?,
+            executor: Executor::load(&graph, CandleOps).map_err(to_plugin_error)?,
             pool: ThreadPoolBuilder::new().num_threads(load.threads).build().map_err(Error::failed)?,
         })
     }
@@ -55,15 +57,15 @@ pub struct CandleSession {
     outputs: Vec<ValueInfo>,
     dtypes: Vec<flagperf_onnx::DType>,
     executor: Executor<CandleOps>,
-    /// candle computes with whatever pool it is called in.
+    /// candle computes with the thread pool in which it is called.
     pool: ThreadPool,
 }
 
-type Native = <CandleOps as TensorOps>::Tensor;
+type NativeTensor = <CandleOps as TensorOps>::Tensor;
 
-/// An output that candle keeps.
+/// An output that stays in candle's form.
 pub struct CandleTensor {
-    tensor: Arc<Native>,
+    tensor: Arc<NativeTensor>,
     dtype: DType,
 }
 
@@ -76,7 +78,7 @@ impl DeviceTensor for CandleTensor {
         self.dtype
     }
 
-    /// The processor; but the layout is candle's own, so that the host must ask for a copy.
+    /// Returns a device other than the processor, because the layout is candle's own and the host must request a copy.
     fn device(&self) -> DLDevice {
         DLDevice { device_type: DLDeviceType::EXTDEV, device_id: 0 }
     }
@@ -99,16 +101,16 @@ impl Session for CandleSession {
 
     fn submit(&mut self, inputs: &[Input<'_, CandleTensor>]) -> Result<Vec<Output<CandleTensor>>, Error> {
         let inputs = inputs.iter().map(upload).collect::<Result<_, _>>()?;
-        let tensors = self.pool.install(|| self.executor.run(inputs)).map_err(failed)?;
-        let kept = |(tensor, dtype): (Native, &flagperf_onnx::DType)| {
-            let dtype = DType::named(dtype.name()).ok_or_else(|| Error::failed("an unknown type"))?;
+        let tensors = self.pool.install(|| self.executor.run(inputs)).map_err(to_plugin_error)?;
+        let output = |(tensor, dtype): (NativeTensor, &flagperf_onnx::DType)| {
+            let dtype = DType::from_name(dtype.name()).ok_or_else(|| Error::failed("unsupported element type"))?;
             Ok(Output::Device(CandleTensor { tensor: Arc::new(tensor), dtype }))
         };
-        tensors.into_iter().zip(&self.dtypes).map(kept).collect()
+        tensors.into_iter().zip(&self.dtypes).map(output).collect()
     }
 
     fn copy_to_host(&mut self, tensor: &CandleTensor, to: &mut [u8]) -> Result<(), Error> {
-        let copied = CandleOps.download(&tensor.tensor, dtype(tensor.dtype)?).map_err(Error::failed)?;
+        let copied = CandleOps.download(&tensor.tensor, onnx_dtype(tensor.dtype)?).map_err(Error::failed)?;
         to.copy_from_slice(copied.bytes());
         Ok(())
     }
@@ -118,22 +120,22 @@ impl Session for CandleSession {
     }
 }
 
-/// candle's own tensor where the input is one, else a copy of it.
-fn upload(input: &Input<'_, CandleTensor>) -> Result<Native, Error> {
+/// Returns candle's own tensor if the input is one, else a copy of the input.
+fn upload(input: &Input<'_, CandleTensor>) -> Result<NativeTensor, Error> {
     match input {
-        Input::Own(own) => Ok(Native::clone(&own.tensor)),
+        Input::Own(own) => Ok(NativeTensor::clone(&own.tensor)),
         Input::Host(view) => {
-            let tensor = Tensor::from_bytes(view.shape, dtype(view.dtype)?, view.bytes).map_err(Error::failed)?;
+            let tensor = Tensor::from_bytes(view.shape, onnx_dtype(view.dtype)?, view.bytes).map_err(Error::failed)?;
             CandleOps.upload(&tensor).map_err(Error::failed)
         }
     }
 }
 
-fn dtype(dtype: DType) -> Result<flagperf_onnx::DType, Error> {
+fn onnx_dtype(dtype: DType) -> Result<flagperf_onnx::DType, Error> {
     dtype.name().parse().map_err(Error::failed)
 }
 
-fn failed(error: ExecError) -> Error {
+fn to_plugin_error(error: ExecError) -> Error {
     match error {
         ExecError::UnknownOperator { node, op } => Error::UnknownOperator { op, node },
         error => Error::failed(error),

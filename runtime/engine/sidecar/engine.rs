@@ -1,0 +1,229 @@
+//! The table row of sidecars: starts the vendor's command, exchanges `hello` with it, and has it load a model.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use flagperf_onnx::{ValueInfo, write_onnx};
+use tempfile::TempDir;
+
+use super::connection::Connection;
+use super::printable::printable_line;
+use super::protocol::{EngineRole, FileKind, HelloReply, LoadReply, LoadRequest, NamedSpec, PROTOCOL, Reply, Request};
+use super::session::{SidecarSession, Signature};
+use crate::config::python_path;
+use crate::engine::options::EngineOptions;
+use crate::engine::{Artifact, Engine, EngineError, EngineFacts, LoadOptions, Session, Unavailable, model};
+use crate::event::SidecarFacts;
+use crate::hash::hash_file;
+use crate::host::CompanionCommand;
+use crate::tensor::DType;
+
+/// The options that declare the specs of inputs and outputs by name, for files that are not ONNX.
+const INPUTS: &str = "inputs";
+const OUTPUTS: &str = "outputs";
+/// Bytes that are kept of a name.
+const NAME: usize = 200;
+/// The adaptor that runs FlagPerf's `InferModel` classes: the file name by which Python finds it, and its text.
+const ADAPTOR: (&str, &str) = ("flagperf_sidecar.py", include_str!("../../sidecar/flagperf_sidecar.py"));
+
+/// An engine that a vendor brings as a process: `command` of its entry in vendor.yaml.
+///
+/// The process reports its capabilities when it starts; until then the row stands for every sidecar. The process
+/// receives all options of the vendor's entry.
+#[derive(Debug)]
+pub struct Sidecar;
+
+impl Engine for Sidecar {
+    fn facts(&self) -> EngineFacts {
+        EngineFacts {
+            takes_command: true,
+            ..EngineFacts::unrestricted(
+                "sidecar",
+                "a process in any language that a vendor brings: `command` in vendor.yaml",
+            )
+        }
+    }
+
+    fn check(&self) -> Result<String, Unavailable> {
+        Ok(format!("{PROTOCOL} (protocol)"))
+    }
+
+    fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
+        let engine_options = EngineOptions::with_any_keys(self, options)?;
+        let folder = create_scratch_folder(options)?;
+        let (role, kind, path) = locate_model(artifact, folder.path())?;
+        let expected = match (engine_options.value_infos(INPUTS)?, engine_options.value_infos(OUTPUTS)?) {
+            (Some(inputs), Some(outputs)) => Signature { inputs, outputs },
+            _ => model_signature(self, artifact, options.precision)?,
+        };
+        let mut connection = start_sidecar(options, folder)?;
+        let hello = exchange_hello(&mut connection)?;
+        let refuse = |accepts| engine_options.artifact_error(accepts, artifact);
+        check_capabilities(&hello, role, kind, options.precision, refuse)?;
+        let request = Request::Load(Box::new(LoadRequest {
+            role,
+            kind,
+            path,
+            inputs: expected.inputs.iter().map(NamedSpec::from).collect(),
+            outputs: expected.outputs.iter().map(NamedSpec::from).collect(),
+            precision: options.precision.into(),
+            batch_size: options.batch_size,
+            threads: options.threads,
+            options: options.extra.clone(),
+            config: options.config.clone(),
+        }));
+        let mut loaded = match connection.request(&request)? {
+            Reply::Loaded(loaded) => loaded,
+            other => return Err(connection.unexpected_reply(&request, &other)),
+        };
+        loaded.device = loaded.device.map(|device| printable_line(&device, NAME));
+        let signature = reported_signature(expected, &loaded)?;
+        Ok(Box::new(SidecarSession::new(connection, signature, loaded, sidecar_facts(hello, options))))
+    }
+}
+
+/// Creates a folder that is deleted with the session. Its path is absolute, because the sidecar starts in another
+/// folder.
+fn create_scratch_folder(options: &LoadOptions) -> Result<TempDir, EngineError> {
+    let created = std::path::absolute(&options.scratch).and_then(|folder| {
+        std::fs::create_dir_all(&folder)?;
+        tempfile::tempdir_in(folder)
+    });
+    created.map_err(|error| EngineError::Failed(format!("`{}` cannot be written: {error}", options.scratch.display())))
+}
+
+/// Checks the role, the kind of file and the precision against the capabilities that the sidecar reported. `refuse`
+/// makes an error from the description of what the sidecar accepts.
+fn check_capabilities(
+    hello: &HelloReply,
+    role: EngineRole,
+    kind: FileKind,
+    precision: DType,
+    refuse: impl Fn(&'static str) -> EngineError,
+) -> Result<(), EngineError> {
+    match (hello.roles.contains(&role), role) {
+        (true, _) => {}
+        (false, EngineRole::Framework) => return Err(refuse("files (it is not a framework)")),
+        (false, EngineRole::Compiler) => return Err(refuse("graphs (it is not a compiler)")),
+    }
+    match (hello.kinds.contains(&kind), kind) {
+        (true, _) => {}
+        (false, FileKind::Onnx) => return Err(refuse("compiled files")),
+        (false, FileKind::Compiled) => return Err(refuse("ONNX files")),
+    }
+    if !hello.precisions.contains(&precision.into()) {
+        let supported = hello.precisions.iter().map(|precision| precision.0.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(EngineError::Precision { engine: "sidecar", requested: precision, supported });
+    }
+    Ok(())
+}
+
+/// Returns the path of the model for the sidecar; writes a graph in memory to `folder`.
+fn locate_model(artifact: Artifact<'_>, folder: &Path) -> Result<(EngineRole, FileKind, PathBuf), EngineError> {
+    // The sidecar starts in another folder and would not find a relative path.
+    let absolute = |path: &Path| {
+        std::path::absolute(path).map_err(|error| {
+            EngineError::Failed(format!("`{}` cannot be made an absolute path: {error}", path.display()))
+        })
+    };
+    match artifact {
+        Artifact::Graph(graph) => {
+            let path = folder.join("model.onnx");
+            write_onnx(graph, &path).map_err(|error| EngineError::Failed(error.to_string()))?;
+            Ok((EngineRole::Framework, FileKind::Onnx, path))
+        }
+        Artifact::Onnx(path) => Ok((EngineRole::Compiler, FileKind::Onnx, absolute(path)?)),
+        Artifact::Compiled(path) => Ok((EngineRole::Compiler, FileKind::Compiled, absolute(path)?)),
+    }
+}
+
+/// Reads the inputs and outputs of the model; both are empty for a file that only the sidecar can read.
+fn model_signature(engine: &Sidecar, artifact: Artifact<'_>, precision: DType) -> Result<Signature, EngineError> {
+    let read;
+    let graph = match artifact {
+        Artifact::Graph(graph) => graph,
+        Artifact::Onnx(path) => {
+            read = model::read(path)?;
+            &read
+        }
+        Artifact::Compiled(_) => return Ok(Signature::default()),
+    };
+    model::check(engine, graph, precision)?;
+    Ok(Signature { inputs: graph.inputs.clone(), outputs: graph.outputs.clone() })
+}
+
+/// Starts the vendor's command in the vendor's folder, with the adaptor on Python's path.
+fn start_sidecar(options: &LoadOptions, folder: TempDir) -> Result<Connection, EngineError> {
+    if options.command.is_empty() {
+        let remedy = "set `command` of the entry in vendor.yaml to the program and its arguments".to_owned();
+        return Err(Unavailable { reason: "engine `sidecar` has no `command`".to_owned(), remedy }.into());
+    }
+    let (name, text) = ADAPTOR;
+    std::fs::write(folder.path().join(name), text)
+        .map_err(|error| EngineError::Failed(format!("`{}` cannot be written: {error}", folder.path().display())))?;
+    let command = CompanionCommand {
+        argv: options.command.iter().map(OsString::from).collect(),
+        folder: options.folder.clone(),
+        environment: vec![python_path(folder.path())],
+    };
+    Connection::start(&command, folder)
+}
+
+/// Exchanges `hello` with the sidecar and refuses another version of the protocol.
+fn exchange_hello(connection: &mut Connection) -> Result<HelloReply, EngineError> {
+    let host = format!("flagperf {}", env!("CARGO_PKG_VERSION"));
+    let request = Request::Hello { protocol: PROTOCOL, host };
+    let mut hello = match connection.request(&request)? {
+        Reply::Hello(hello) => hello,
+        other => return Err(connection.unexpected_reply(&request, &other)),
+    };
+    for text in [&mut hello.name, &mut hello.version] {
+        *text = printable_line(text, NAME);
+    }
+    let name = &hello.name;
+    if hello.protocol != PROTOCOL {
+        let theirs = hello.protocol;
+        return Err(EngineError::Failed(format!(
+            "the sidecar `{name}` uses protocol version {theirs}, this program uses version {PROTOCOL}: update the older \
+             of the two"
+        )));
+    }
+    Ok(hello)
+}
+
+/// Returns the facts about the sidecar for the record.
+fn sidecar_facts(hello: HelloReply, options: &LoadOptions) -> SidecarFacts {
+    let hashed = |word: &String| Some((word.clone(), hash_file(&options.folder.join(word)).ok()?));
+    SidecarFacts {
+        name: hello.name,
+        version: hello.version,
+        command: options.command.clone(),
+        files_sha256: options.command.iter().filter_map(hashed).collect(),
+        ..SidecarFacts::default()
+    }
+}
+
+fn printable_value(info: &NamedSpec) -> ValueInfo {
+    ValueInfo { name: printable_line(&info.name, NAME), spec: info.spec.clone() }
+}
+
+/// Returns the inputs and outputs that the sidecar reported, or else those that the host expected. Neither may be
+/// empty.
+fn reported_signature(expected: Signature, loaded: &LoadReply) -> Result<Signature, EngineError> {
+    let choose = |reported: &Option<Vec<NamedSpec>>, expected: Vec<ValueInfo>| match reported {
+        Some(reported) => reported.iter().map(printable_value).collect(),
+        None => expected,
+    };
+    let signature = Signature {
+        inputs: choose(&loaded.inputs, expected.inputs),
+        outputs: choose(&loaded.outputs, expected.outputs),
+    };
+    if signature.inputs.is_empty() || signature.outputs.is_empty() {
+        return Err(EngineError::Failed(
+            "the inputs and outputs of this file are unknown: the sidecar must report them in its reply to `load`, or the \
+             engine's options `inputs` and `outputs` must declare them (`{input: \"N,3,224,224,f32\"}`)"
+                .to_owned(),
+        ));
+    }
+    Ok(signature)
+}

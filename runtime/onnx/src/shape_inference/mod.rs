@@ -1,0 +1,20 @@
+//! Infers the shape and element type of every value, node by node.
+//!
+//! Shapes with named dimensions come from `rten-shape-inference`; element types and the checks between inputs are
+//! implemented here. Knows nothing about file formats, nor about weights' bytes except those of small integer
+//! constants.
+
+mod attributes;
+mod dtypes;
+mod error;
+mod input_checks;
+mod rules;
+mod shapes;
+mod symbols;
+mod values;
+mod window;
+
+pub(crate) use attributes::Attributes;
+pub use error::InferError;
+use values::KnownValue;
+pub(crate) use values::{ShapeInference, constant_value};
