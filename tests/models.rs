@@ -185,8 +185,8 @@ fn a_wrong_manifest_is_refused_with_the_expected_and_the_actual_value() {
     let content = content.replace(hash.as_str().expect("a hash"), "[hash]");
     let digits: String = size.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
     insta::assert_snapshot!([missing, twice, digits, content].join("\n"), @r"
-    error: --set exist_onnx_path=[run]/tiny_bs4_candle_fp16False.graphs.json: the manifest `[checkout]/[run]/tiny_bs4_candle_fp16False.graphs.json` names `tiny_bs4_candle_fp16False_third.onnx` of graph `first`: No such file or directory (os error 2)
-    error: --set exist_onnx_path=[run]/tiny_bs4_candle_fp16False.graphs.json: the manifest `[checkout]/[run]/tiny_bs4_candle_fp16False.graphs.json` names graph `first` twice
+    error: --set exist_onnx_path=[run]/tiny_bs4_candle_fp16False.graphs.json: the manifest `[checkout]/[run]/tiny_bs4_candle_fp16False.graphs.json` lists `tiny_bs4_candle_fp16False_third.onnx` for graph `first`: No such file or directory (os error 2)
+    error: --set exist_onnx_path=[run]/tiny_bs4_candle_fp16False.graphs.json: the manifest `[checkout]/[run]/tiny_bs4_candle_fp16False.graphs.json` lists graph `first` twice
     `[checkout]/[run]/tiny_bs#_candle_fp##False_first.onnx` is not the file that `[checkout]/[run]/tiny_bs#_candle_fp##False.graphs.json` lists: its size is ##### bytes instead of ######
     `[checkout]/[run]/tiny_bs4_candle_fp16False_first.onnx` is not the file that `[checkout]/[run]/tiny_bs4_candle_fp16False.graphs.json` lists: its SHA-256 is `[hash]` instead of `0000000000000000000000000000000000000000000000000000000000000000`
     ");

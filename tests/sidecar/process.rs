@@ -52,14 +52,14 @@ fn check_gone(pid_file: &Path) {
 fn a_sidecar_without_a_command_is_refused_with_its_line() {
     let error = plan_error("{engine: sidecar}");
     assert!(error.contains("vendors/side/vendor.yaml:"), "{error}");
-    assert!(error.contains("compiler `own` has no `command`, which engine `sidecar` needs"), "{error}");
+    assert!(error.contains("compiler `own` has no `command`, but engine `sidecar` needs one"), "{error}");
 }
 
 #[test]
 fn a_command_for_another_engine_is_refused_with_its_line() {
     let error = plan_error("{engine: rten, command: [sh, engine.sh]}");
     assert!(
-        error.contains("vendors/side/vendor.yaml:7: compiler `own` has a `command`, which engine `rten`"),
+        error.contains("vendors/side/vendor.yaml:7: compiler `own` has a `command`, but engine `rten` does not accept one"),
         "{error}"
     );
 }
