@@ -219,7 +219,7 @@ fn a_long_report_of_names_is_shortened_and_contains_the_number_of_omitted_names(
 }
 
 /// Writes a file like those of `torch.save`, with any pickle.
-#[cfg(feature = "candle")]
+#[cfg(feature = "interpreter")]
 fn pth_file(path: &std::path::Path, pickle: &[u8]) {
     use std::io::Write;
     let mut archive = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
@@ -228,7 +228,7 @@ fn pth_file(path: &std::path::Path, pickle: &[u8]) {
     archive.finish().unwrap();
 }
 
-#[cfg(feature = "candle")]
+#[cfg(feature = "interpreter")]
 #[test]
 fn a_pth_file_that_calls_other_functions_is_refused_and_nothing_is_executed() {
     let folder = tempfile::tempdir().unwrap();
@@ -247,7 +247,7 @@ fn a_pth_file_that_calls_other_functions_is_refused_and_nothing_is_executed() {
     }
 }
 
-#[cfg(feature = "candle")]
+#[cfg(feature = "interpreter")]
 #[test]
 fn a_truncated_malformed_or_old_pth_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -280,7 +280,7 @@ fn a_truncated_malformed_or_old_pth_file_is_refused() {
     refused("old");
 }
 
-#[cfg(feature = "candle")]
+#[cfg(feature = "interpreter")]
 #[test]
 fn a_pth_file_of_another_byte_order_is_refused() {
     use std::io::Write;
