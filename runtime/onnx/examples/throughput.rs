@@ -1,5 +1,5 @@
-//! Measures the images per second of an ONNX file on the executor: `throughput MODEL.onnx [BATCH]...` prints the best of five
-//! runs for each batch size. The model must have one input, whose first dimension is the batch.
+//! Measures the images per second of an ONNX file on the executor: `throughput MODEL.onnx [BATCH]...` prints the best of
+//! five runs for each batch size. The model must have one input, whose first dimension is the batch.
 
 use std::error::Error;
 use std::path::Path;
