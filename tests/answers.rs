@@ -33,7 +33,7 @@ fn check_accuracy_in(checkout: &TempDir, more: &[&str]) {
 }
 
 #[test]
-fn candle_and_rten_reach_pytorchs_accuracy() {
+fn the_interpreter_and_rten_reach_pytorchs_accuracy() {
     check_accuracy(&[]);
 }
 

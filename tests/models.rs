@@ -84,7 +84,7 @@ fn a_run_exports_into_its_own_folder_and_records_what_inference_opened() {
     let exported = Site::exported(&record);
     let run = site.path().join("result").join(record["run"].as_str().expect("a run"));
     assert!(exported.starts_with(&run), "{}", exported.display());
-    assert_eq!(exported.file_name().expect("a name"), "tiny_bs4_candle_fp16False.onnx");
+    assert_eq!(exported.file_name().expect("a name"), "tiny_bs4_interpreter_fp16False.onnx");
     assert!(!site.path().join("onnxs").exists());
     let written = &record["phases"][0]["files"].as_array().expect("files").iter().find(|file| file["what"] == "onnx");
     let opened = &record["phases"][1]["model"]["files"]["model"][0];
@@ -130,7 +130,7 @@ fn several_graphs_are_named_by_their_manifest_or_by_their_export_path() {
     write_two_graphs(&site);
     let first = Site::exported(&run_on_rten(&site));
     let folder = first.parent().expect("a folder");
-    for name in ["tiny_bs4_candle_fp16False.graphs.json", "tiny_bs4_candle_fp16False.onnx"] {
+    for name in ["tiny_bs4_interpreter_fp16False.graphs.json", "tiny_bs4_interpreter_fp16False.onnx"] {
         let path = format!("exist_onnx_path={}", folder.join(name).display());
         let record = site.run_successfully(&[&NO_VALIDATION[..], &["--set", &path]].concat());
         assert_eq!(opened_graphs(&record), ["first", "second"]);
@@ -152,7 +152,7 @@ fn a_missing_model_is_refused_and_no_other_file_replaces_it() {
 fn export_two_graphs() -> (Site, PathBuf, String) {
     let site = site();
     write_two_graphs(&site);
-    let manifest = Site::exported(&run_on_rten(&site)).with_file_name("tiny_bs4_candle_fp16False.graphs.json");
+    let manifest = Site::exported(&run_on_rten(&site)).with_file_name("tiny_bs4_interpreter_fp16False.graphs.json");
     let text = fs::read_to_string(&manifest).expect("a manifest");
     (site, manifest, text)
 }
@@ -185,10 +185,10 @@ fn a_wrong_manifest_is_refused_with_the_expected_and_the_actual_value() {
     let content = content.replace(hash.as_str().expect("a hash"), "[hash]");
     let digits: String = size.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
     insta::assert_snapshot!([missing, twice, digits, content].join("\n"), @r"
-    error: --set exist_onnx_path=[run]/tiny_bs4_candle_fp16False.graphs.json: the manifest `[checkout]/[run]/tiny_bs4_candle_fp16False.graphs.json` lists `tiny_bs4_candle_fp16False_third.onnx` for graph `first`: No such file or directory (os error 2)
-    error: --set exist_onnx_path=[run]/tiny_bs4_candle_fp16False.graphs.json: the manifest `[checkout]/[run]/tiny_bs4_candle_fp16False.graphs.json` lists graph `first` twice
-    `[checkout]/[run]/tiny_bs#_candle_fp##False_first.onnx` is not the file that `[checkout]/[run]/tiny_bs#_candle_fp##False.graphs.json` lists: its size is ##### bytes instead of ######
-    `[checkout]/[run]/tiny_bs4_candle_fp16False_first.onnx` is not the file that `[checkout]/[run]/tiny_bs4_candle_fp16False.graphs.json` lists: its SHA-256 is `[hash]` instead of `0000000000000000000000000000000000000000000000000000000000000000`
+    error: --set exist_onnx_path=[run]/tiny_bs4_interpreter_fp16False.graphs.json: the manifest `[checkout]/[run]/tiny_bs4_interpreter_fp16False.graphs.json` lists `tiny_bs4_interpreter_fp16False_third.onnx` for graph `first`: No such file or directory (os error 2)
+    error: --set exist_onnx_path=[run]/tiny_bs4_interpreter_fp16False.graphs.json: the manifest `[checkout]/[run]/tiny_bs4_interpreter_fp16False.graphs.json` lists graph `first` twice
+    `[checkout]/[run]/tiny_bs#_interpreter_fp##False_first.onnx` is not the file that `[checkout]/[run]/tiny_bs#_interpreter_fp##False.graphs.json` lists: its size is ##### bytes instead of ######
+    `[checkout]/[run]/tiny_bs4_interpreter_fp16False_first.onnx` is not the file that `[checkout]/[run]/tiny_bs4_interpreter_fp16False.graphs.json` lists: its SHA-256 is `[hash]` instead of `0000000000000000000000000000000000000000000000000000000000000000`
     ");
 }
 

@@ -30,7 +30,7 @@ fn total_measurement(events: &[Event]) -> Measurement {
 }
 
 fn validate(folder: &Path) -> Vec<Event> {
-    let (events, result) = run_job(&jobs::tiny(folder, Phase::Validate, "candle", 10, 4));
+    let (events, result) = run_job(&jobs::tiny(folder, Phase::Validate, "interpreter", 10, 4));
     result.expect("validation runs");
     events
 }
@@ -69,7 +69,7 @@ fn write_coloured_images(folder: &Path) {
 fn padding_is_computed_but_not_counted() {
     let folder = tempfile::tempdir().expect("a folder");
     write_coloured_images(folder.path());
-    let mut job = jobs::tiny(folder.path(), Phase::Validate, "candle", 10, 4);
+    let mut job = jobs::tiny(folder.path(), Phase::Validate, "interpreter", 10, 4);
     job.scripts = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases/colours");
     let (events, result) = run_job(&job);
     result.expect("validation runs");
@@ -95,7 +95,7 @@ fn the_parts_sum_to_the_whole() {
 /// Runs validation with some scripts of the case replaced, which must fail, and returns the failure.
 fn validation_failure(replaced: &[(&str, &str)]) -> Failure {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut job = jobs::tiny(folder.path(), Phase::Validate, "candle", 10, 4);
+    let mut job = jobs::tiny(folder.path(), Phase::Validate, "interpreter", 10, 4);
     let scripts = folder.path().join("hostile");
     std::fs::create_dir(&scripts).expect("a folder");
     for entry in std::fs::read_dir(&job.scripts).expect("the case").flatten() {
@@ -192,7 +192,7 @@ fn fp16_is_refused_by_an_engine_without_fp16() {
 #[test]
 fn each_pass_is_sent_once() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut job = jobs::tiny(folder.path(), Phase::Validate, "candle", 10, 4);
+    let mut job = jobs::tiny(folder.path(), Phase::Validate, "interpreter", 10, 4);
     job.settings.repeat = 40;
     let (events, result) = run_job(&job);
     result.expect("validation runs");
@@ -221,7 +221,7 @@ fn outputs_need_one_row_per_sample_and_there_must_be_at_least_one() {
 /// Runs validation of the case `tiny` with another forward function.
 fn validate_with_forward(forward: &str, samples: u32) -> Result<(), Failure> {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut job = jobs::tiny(folder.path(), Phase::Validate, "candle", samples, 4);
+    let mut job = jobs::tiny(folder.path(), Phase::Validate, "interpreter", samples, 4);
     let scripts = folder.path().join("scripts");
     std::fs::create_dir(&scripts).expect("a folder");
     for name in ["dataloader.rhai", "evaluator.rhai", "forward.rhai", "model.rhai"] {
@@ -259,7 +259,7 @@ fn raw_samples_have_one_row_per_step() {
 /// Exports a model with another seed, the same shapes and the same file size, and returns the file's bytes.
 fn another_model() -> Vec<u8> {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut job = jobs::tiny(folder.path(), Phase::Validate, "candle", 10, 4);
+    let mut job = jobs::tiny(folder.path(), Phase::Validate, "interpreter", 10, 4);
     job.config.insert("seed".to_owned(), 1.into());
     run_job(&job).1.expect("validation runs");
     std::fs::read(folder.path().join("tiny.onnx")).expect("exported")

@@ -10,7 +10,7 @@ use super::ConfigProblem;
 pub struct CaseKey {
     /// The case: `resnet50`.
     pub case: String,
-    /// The framework as written: `candle`, `pytorch_1.13`.
+    /// The framework as written: `interpreter`, `pytorch_1.13`.
     pub framework: String,
 }
 
@@ -23,7 +23,7 @@ impl CaseKey {
         }
     }
 
-    /// Returns the name of the case's folder in a run, such as `resnet50_candle`.
+    /// Returns the name of the case's folder in a run, such as `resnet50_interpreter`.
     pub fn folder(&self) -> String {
         format!("{}_{}", self.case, self.framework)
     }
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        for text in ["resnet50", "resnet50:", ":candle", "a:b:c", "../x:candle", "a/b:c"] {
+        for text in ["resnet50", "resnet50:", ":interpreter", "a:b:c", "../x:interpreter", "a/b:c"] {
             let message = text.parse::<CaseKey>().unwrap_err().to_string();
             assert_eq!(message, format!("`{text}` is not a case key (`<case>:<framework>[_<version>]`)"));
         }

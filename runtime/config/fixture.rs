@@ -18,7 +18,7 @@ const PARAMETERS: &str = "image_size: 224\ntarget_accuracy: {top1: 0.5}\n";
 const CHIP: &str = "name: chip
 about: a chip
 frameworks:
-    frame: {engine: candle, options: {threads: 0}}
+    frame: {engine: interpreter, options: {threads: 0}}
 compilers:
     fast: {engine: rten, options: {threads: 2, level: null}}
     raw: {engine: rten, opens_onnx: false}

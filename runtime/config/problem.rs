@@ -275,7 +275,7 @@ impl ConfigProblem {
             Self::NoFramework { case, known } => format!("give --case {case}:FRAMEWORK (known: {known})"),
             Self::NoData { .. } => "give --data DIR, or add the case to `CASES`".to_owned(),
             Self::NoCases => {
-                "add a line such as `\"resnet50:candle\": \"datasets/drawn/generated\"`, or give --case".to_owned()
+                "add a line such as `\"resnet50:interpreter\": \"datasets/drawn/generated\"`, or give --case".to_owned()
             }
             Self::OverlaysParameter { .. } | Self::Redundant { .. } | Self::CaseOnly { .. } => {
                 "delete the line".to_owned()

@@ -3,7 +3,6 @@
 //! Each engine has one file and one row of [`TABLE`]. Knows nothing about scripts or datasets, and reads no clock.
 
 pub mod backend;
-mod candle;
 mod error;
 mod model;
 mod null;

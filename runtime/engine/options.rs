@@ -177,8 +177,9 @@ mod tests {
 
     #[test]
     fn threads_that_cannot_be_started_are_not_reported_as_out_of_memory() {
-        let error = thread_start_error("candle", 300, &"Resource temporarily unavailable (os error 11)").to_string();
-        let expected = "engine `candle`: option `threads`: cannot start `300` threads: Resource temporarily \
+        let error =
+            thread_start_error("interpreter", 300, &"Resource temporarily unavailable (os error 11)").to_string();
+        let expected = "engine `interpreter`: option `threads`: cannot start `300` threads: Resource temporarily \
                         unavailable (os error 11) (`ulimit -u` limits processes and threads)";
         assert_eq!(error, expected);
     }

@@ -3,7 +3,7 @@
 //! Knows nothing about vendors: each `vendor.yaml` lists the engines that its vendor offers.
 
 use super::Engine;
-use super::candle::Candle;
+use super::interpreter::Interpreter;
 use super::null::Null;
 use super::onnxruntime::OnnxRuntime;
 use super::openvino::OpenVino;
@@ -15,7 +15,7 @@ use super::tract::Tract;
 
 /// Every engine of this build, in order of name. An engine that cannot be used on this machine keeps its row, and its
 /// `check` reports the reason.
-pub static TABLE: &[&dyn Engine] = &[&Candle, &Null, &OnnxRuntime, &OpenVino, &Plugin, &Rten, &Sidecar, &Tract];
+pub static TABLE: &[&dyn Engine] = &[&Interpreter, &Null, &OnnxRuntime, &OpenVino, &Plugin, &Rten, &Sidecar, &Tract];
 
 /// Returns the engine with this name.
 ///
@@ -84,7 +84,12 @@ mod tests {
     #[test]
     fn engine_versions_match_the_lock_file() {
         let locked = include_str!("../../Cargo.lock");
-        let versions = [("flagperf", Null::VERSION), ("rten", Rten::VERSION), ("tract-onnx", Tract::VERSION)];
+        let versions = [
+            ("flagperf", Null::VERSION),
+            ("gemm", Interpreter::GEMM_VERSION),
+            ("rten", Rten::VERSION),
+            ("tract-onnx", Tract::VERSION),
+        ];
         for (name, version) in versions {
             assert!(locked.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n")), "{name}");
         }

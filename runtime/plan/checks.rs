@@ -109,7 +109,7 @@ mod tests {
             takes_compiled: true,
             takes_command: false,
         };
-        let engines = vec![row("candle"), row("rten")];
+        let engines = vec![row("interpreter"), row("rten")];
         let monitors = vec!["nvml", "processor"];
         plan(&checkout.load(overrides)?, &Catalogue { monitors, ..Catalogue::read(checkout.root(), engines) })
     }
@@ -130,7 +130,7 @@ mod tests {
             .with("scripts/toy_x/model.rhai", "")
             .with(
                 "vendors/chip/vendor.yaml",
-                &vendor.replace("frameworks:\n", "frameworks:\n    x_frame: {engine: candle}\n"),
+                &vendor.replace("frameworks:\n", "frameworks:\n    x_frame: {engine: interpreter}\n"),
             );
         assert_eq!(
             errors(&checkout, &Overrides::default()),
@@ -199,7 +199,8 @@ mod tests {
 
     #[test]
     fn an_unknown_monitor_is_reported_with_its_line() {
-        let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: candle}}\ncompilers: {fast: {engine: rten}}\n";
+        let vendor =
+            "name: chip\nabout: a\nframeworks: {frame: {engine: interpreter}}\ncompilers: {fast: {engine: rten}}\n";
         let checkout = Checkout::new().with("vendors/chip/vendor.yaml", &format!("{vendor}monitor: nvm\n"));
         assert_eq!(
             errors(&checkout, &Overrides::default()),

@@ -7,7 +7,7 @@ use crate::config::{CaseConfig, Config, EngineEntry, Origin, Sourced, Vendor, di
 /// One effective value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveValue {
-    /// `site`, or the case: `resnet50:candle`.
+    /// `site`, or the case: `resnet50:interpreter`.
     pub section: String,
     /// The key. An option that only the vendor sets is prefixed with its engine: `rten.threads`.
     pub key: String,

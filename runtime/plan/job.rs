@@ -100,7 +100,7 @@ impl CaseSettings {
 /// An engine with its configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EngineChoice {
-    /// The name in the configuration: a framework (`candle`) or compiler (`rten`).
+    /// The name in the configuration: a framework (`interpreter`) or compiler (`rten`).
     pub name: String,
     /// Version in the name beyond the name in vendor.yaml: `2.11` for `pytorch_2.11`. The loaded library must have this
     /// version.

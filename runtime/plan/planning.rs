@@ -36,7 +36,7 @@ pub struct CasePlan {
     pub key: CaseKey,
     /// The machine that runs it.
     pub host: String,
-    /// The case's folder in a run: `resnet50_candle/localhost_noderank0`.
+    /// The case's folder in a run: `resnet50_interpreter/localhost_noderank0`.
     pub folder: PathBuf,
     /// The case's settings.
     pub settings: CaseSettings,

@@ -30,7 +30,7 @@ fn engines_with(takes_compiled: bool) -> Vec<KnownEngine> {
         takes_command: name == "sidecar",
     };
     vec![
-        row("candle", true, false, &[DType::F32, DType::F16]),
+        row("interpreter", true, false, &[DType::F32, DType::F16]),
         row("plugin", true, true, &[DType::F32, DType::F16]),
         row("rten", false, true, &[DType::F32]),
         row("sidecar", true, true, &[DType::F32, DType::F16]),
@@ -65,7 +65,7 @@ fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
     assert_eq!((validate.phase, infer.phase), (Phase::Validate, Phase::Infer));
     assert_eq!(validate.export, Some(folder.join("toy_bs8_frame_fp16False.onnx")));
     assert_eq!(infer.model, Some(ModelInput::Exported(folder.join("toy_bs8_frame_fp16False.graphs.json"))));
-    assert_eq!((validate.engine.name.as_str(), validate.engine.engine.as_str()), ("frame", "candle"));
+    assert_eq!((validate.engine.name.as_str(), validate.engine.engine.as_str()), ("frame", "interpreter"));
     assert_eq!((infer.engine.name.as_str(), infer.engine.engine.as_str(), infer.engine.threads), ("fast", "rten", 2));
     assert!(infer.engine.options.is_empty(), "a null option is left to the engine");
     assert_eq!(validate.scripts, checkout.path("scripts/toy"));
@@ -149,7 +149,7 @@ fn an_engine_that_is_not_in_this_build_or_does_not_support_the_role_is_an_error(
     assert_eq!(
         errors(&runnable(), &set(&["compiler=rare"])),
         ["--set compiler=rare: compiler `rare` needs engine `tract`, which this build does not contain (known: \
-             candle, plugin, rten, sidecar)\n  hint: \
+             interpreter, plugin, rten, sidecar)\n  hint: \
           `flagperf doctor` shows how to get it"]
     );
     let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: rten}}\ncompilers: {fast: {engine: rten}}\n";
@@ -160,7 +160,7 @@ fn an_engine_that_is_not_in_this_build_or_does_not_support_the_role_is_an_error(
 /// Returns the errors for a case whose compiler has this entry in vendor.yaml, written on two lines.
 fn errors_with(checkout: Checkout, entry: &str) -> Vec<String> {
     let vendor =
-        format!("name: chip\nabout: a\nframeworks: {{frame: {{engine: candle}}}}\ncompilers:\n    fast:\n{entry}");
+        format!("name: chip\nabout: a\nframeworks: {{frame: {{engine: interpreter}}}}\ncompilers:\n    fast:\n{entry}");
     errors(&checkout.with("vendors/chip/vendor.yaml", &vendor), &Overrides::default())
 }
 
@@ -193,7 +193,7 @@ fn a_missing_or_unexpected_plug_in_library_is_an_error_with_its_position() {
 #[test]
 fn the_library_of_a_plug_in_reaches_the_job() {
     let checkout = runnable().with("vendors/chip/libfast.so", "");
-    let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: candle}}\n\
+    let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: interpreter}}\n\
                   compilers: {fast: {engine: plugin, library: libfast.so}}\n";
     let checkout = checkout.with("vendors/chip/vendor.yaml", vendor);
     let plan = planned(&checkout, &Overrides::default()).unwrap();
@@ -366,7 +366,7 @@ fn every_effective_value_is_listed_with_its_origin() {
             "toy:frame weights = null (default)".to_owned(),
             "toy:frame seed = 0 (default)".to_owned(),
             "toy:frame image_size = 224 (configs/toy/parameters.yaml:1)".to_owned(),
-            "toy:frame frame.engine = candle (vendors/chip/vendor.yaml:4)".to_owned(),
+            "toy:frame frame.engine = interpreter (vendors/chip/vendor.yaml:4)".to_owned(),
             "toy:frame frame.threads = 0 (vendors/chip/vendor.yaml:4)".to_owned(),
             "toy:frame fast.engine = rten (vendors/chip/vendor.yaml:6)".to_owned(),
             "toy:frame fast.threads = 2 (vendors/chip/vendor.yaml:6)".to_owned(),

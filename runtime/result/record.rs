@@ -21,7 +21,7 @@ pub struct Record {
     pub run: String,
     /// The case: `resnet50`.
     pub case: String,
-    /// The framework: `candle`.
+    /// The framework: `interpreter`.
     pub framework: String,
     /// The vendor: `cpu`.
     pub vendor: String,
@@ -76,7 +76,7 @@ impl Record {
         self.hosts.iter().flat_map(|host| &host.devices).find(|device| device.phase == phase)
     }
 
-    /// Returns the name of the case in logs and errors: `resnet50:candle`.
+    /// Returns the name of the case in logs and errors: `resnet50:interpreter`.
     pub fn key(&self) -> String {
         format!("{}:{}", self.case, self.framework)
     }

@@ -49,7 +49,7 @@ pub fn record() -> Record {
         schema: Record::SCHEMA,
         run: "run20240703142530".into(),
         case: "resnet50".into(),
-        framework: "candle".into(),
+        framework: "interpreter".into(),
         vendor: "cpu".into(),
         started: "2024-07-03T14:25:30.000+08:00".into(),
         status: Status::Ok,

@@ -59,12 +59,12 @@ pub fn assert_detects(check: crate::Check, fault: Fault) {
     assert!(found, "{fault:?} was not detected");
 }
 
-/// The engine candle with a fault.
+/// The engine `interpreter` with a fault.
 struct FaultyEngine(Fault);
 
 impl FaultyEngine {
     fn intact(&self) -> &'static dyn Engine {
-        find("candle").unwrap()
+        find("interpreter").unwrap()
     }
 }
 

@@ -83,7 +83,7 @@ fn subjects() -> (Vec<Subject>, Vec<MissingSubject>) {
     for engine in TABLE.iter().copied() {
         match engine.check() {
             Ok(_) if engine.facts().takes_library => {
-                subjects.push(Subject::plugin(&candle_plugin()));
+                subjects.push(Subject::plugin(&interpreter_plugin()));
                 match support::find_libtorch() {
                     Ok(library) => {
                         subjects.push(Subject::libtorch(&library));
@@ -155,8 +155,8 @@ impl MissingSubject {
 /// The subjects that test OpenVINO's row.
 const OPENVINO_SUBJECTS: [&str; 2] = ["openvino", "openvino_streams"];
 
-fn candle_plugin() -> PathBuf {
-    let library = format!("{DLL_PREFIX}flagperf_plugin_candle{DLL_SUFFIX}");
+fn interpreter_plugin() -> PathBuf {
+    let library = format!("{DLL_PREFIX}flagperf_plugin_interpreter{DLL_SUFFIX}");
     std::env::current_exe().unwrap().with_file_name(library)
 }
 

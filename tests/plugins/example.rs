@@ -13,16 +13,16 @@ const CHIP: &str = "    chip: {engine: plugin, library: engines/libbad.so}\n";
 const OVERLAY: &str = "compiler: chip\nexist_compiler_path: affine.txt\n";
 const FILE: &str = "affine 2.0 1.0\nx N,1000,f32 y N,1000,f32\n";
 
-/// Returns a checkout where candle validates y = 2x + 1 and the example in C infers it; `None` without a C compiler.
+/// Returns a checkout where the interpreter validates y = 2x + 1 and the example in C infers it; `None` without a C compiler.
 pub fn site() -> Option<Site> {
-    let site = Site::new(&["candle"], "    candle: {engine: candle}\n", CHIP, OVERLAY);
+    let site = Site::new(&["interpreter"], "    interpreter: {engine: interpreter}\n", CHIP, OVERLAY);
     site.write("affine.txt", FILE);
     compile(AFFINE, &site.library_path(), &[])?;
     Some(site)
 }
 
 #[test]
-fn the_example_computes_what_candle_computes() {
+fn the_example_computes_what_the_interpreter_computes() {
     let Some(site) = site() else { return };
     let (records, code) = site.run();
     let record = &records[0];
@@ -37,7 +37,7 @@ fn the_example_computes_what_candle_computes() {
     let plugin = &infer["engine"]["plugin"];
     assert_eq!((&plugin["name"], &plugin["version"]), (&"affine".into(), &"1.0".into()));
     assert_eq!(plugin["library_sha256"], hash_file(&site.library_path()).unwrap());
-    assert_eq!(record["phases"][0]["engine"].get("plugin"), None, "candle is not a plug-in");
+    assert_eq!(record["phases"][0]["engine"].get("plugin"), None, "the interpreter is not a plug-in");
 }
 
 #[test]
@@ -97,7 +97,12 @@ fn the_instructions_for_adding_an_engine_work() {
     assert!(section.lines().count() <= 22, "at most 20 lines");
     let commands = section.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
     let commands: String = commands.lines().map(|line| format!("{}\n", line.trim_start_matches("   "))).collect();
-    let site = Site::new(&["candle"], "    candle: {engine: candle}\n", "    x: {engine: rten}\n", "compiler: x\n");
+    let site = Site::new(
+        &["interpreter"],
+        "    interpreter: {engine: interpreter}\n",
+        "    x: {engine: rten}\n",
+        "compiler: x\n",
+    );
     let plugin = support::root().join("runtime/plugin");
     fs::create_dir_all(site.path().join("runtime")).unwrap();
     std::os::unix::fs::symlink(plugin, site.path().join("runtime/plugin")).unwrap();

@@ -2,11 +2,11 @@
 
 use crate::fixture::{Site, compile};
 
-/// Runs a case that candle validates and a plug-in of this mode infers; returns the record and the exit code.
+/// Runs a case that the interpreter validates and a plug-in of this mode infers; returns the record and the exit code.
 #[track_caller]
 fn run_inference(mode: &str) -> Option<(serde_json::Value, Option<i32>)> {
     let compilers = "    bad: {engine: plugin, library: engines/libbad.so}\n";
-    let site = Site::new(&["candle"], "    candle: {engine: candle}\n", compilers, "compiler: bad\n");
+    let site = Site::new(&["interpreter"], "    interpreter: {engine: interpreter}\n", compilers, "compiler: bad\n");
     compile("tests/plugins/bad.c", &site.library_path(), &[&format!("MODE={mode}")])?;
     site.write("configs/affine/parameters.yaml", "samples: 60\n");
     let (mut records, code) = site.run();

@@ -34,7 +34,7 @@ fn a_script_can_ask_and_tune_its_engine() {
     site.write("configs/affine/parameters.yaml", &format!("samples: 10\n{limits}\n"));
     let record = run(&site, forward);
     assert_eq!(record["status"], "ok", "{}", record["failures"]);
-    // The shift is 0.5 larger than candle's, plus the rounding of a sum in f32.
+    // The shift is 0.5 larger than the interpreter's, plus the rounding of a sum in f32.
     let max_abs = record["phases"][1]["agreement"]["outputs"]["output"]["max_abs"].as_f64().unwrap();
     assert!((max_abs - 0.5).abs() < 1e-6, "{max_abs}");
 }

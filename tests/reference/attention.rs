@@ -1,9 +1,9 @@
-//! Attentions that PyTorch exported compute PyTorch's own outputs on candle and on libtorch.
+//! Attentions that PyTorch exported compute PyTorch's own outputs on the interpreter and on libtorch.
 
 use std::path::Path;
 
 use flagperf::engine::{Artifact, LoadOptions, Value, open_plugin};
-use flagperf_onnx::exec::{CandleOps, Executor};
+use flagperf_onnx::exec::{CpuOps, Executor};
 use flagperf_onnx::{Graph, Tensor, read_onnx};
 
 use crate::{check_with, read_tensors, support};
@@ -11,8 +11,8 @@ use crate::{check_with, read_tensors, support};
 /// The largest allowed absolute error: sums are added in another order.
 const TOLERANCE: f64 = 1e-5;
 
-fn run_on_candle(graph: &Graph, inputs: &[Tensor]) -> Tensor {
-    Executor::load(graph, CandleOps).unwrap().run_host(inputs).unwrap().remove(0)
+fn run_on_the_interpreter(graph: &Graph, inputs: &[Tensor]) -> Tensor {
+    Executor::load(graph, CpuOps).unwrap().run_host(inputs).unwrap().remove(0)
 }
 
 fn run_on_libtorch(library: &Path, graph: &Graph, inputs: &[Tensor]) -> Tensor {
@@ -36,7 +36,7 @@ fn exported_attentions_compute_pytorchs_outputs() {
         let named = |wanted: &str| tensors.iter().find(|(name, _)| name == wanted).unwrap().1.clone();
         let inputs: Vec<Tensor> = graph.inputs.iter().map(|input| named(&input.name)).collect();
         let expected = named("y");
-        let mut outputs = vec![run_on_candle(&graph, &inputs)];
+        let mut outputs = vec![run_on_the_interpreter(&graph, &inputs)];
         outputs.extend(library.as_ref().map(|library| run_on_libtorch(library, &graph, &inputs)));
         for actual in outputs {
             assert_eq!(actual.shape(), expected.shape(), "{name}");

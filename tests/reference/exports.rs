@@ -12,7 +12,7 @@ const F32_TOLERANCE: &str = "1e-5";
 /// The same in fp16, which keeps 11 bits (5e-4) and rounds again at each of the 50 to 60 layers.
 const F16_TOLERANCE: &str = "5e-3";
 
-/// Checks the file, and compares its outputs for two images with those of candle for `graph` in fp32.
+/// Checks the file, and compares its outputs for two images with those of the interpreter for `graph` in fp32.
 fn check_export(python: &Path, onnx: &Path, graph: &Graph, dtype: DType, tolerance: &str) {
     // Both sides receive the same rounded pixels.
     let input = formula::images(2).cast(dtype);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use flagperf::engine::{Artifact, LoadOptions, Value, open_plugin};
-use flagperf_onnx::exec::{CandleOps, Executor};
+use flagperf_onnx::exec::{CpuOps, Executor};
 use flagperf_onnx::{DType, Graph, Tensor, WeightReader, count};
 use indexmap::IndexMap;
 
@@ -19,9 +19,9 @@ pub fn case_with_weights(case: &str, file: &Path) -> Graph {
     graph
 }
 
-/// Runs a graph on candle and returns the first output.
+/// Runs a graph on the interpreter and returns the first output.
 pub fn run(graph: &Graph, input: &Tensor) -> Tensor {
-    let executor = Executor::load(graph, CandleOps).unwrap();
+    let executor = Executor::load(graph, CpuOps).unwrap();
     executor.run_host(std::slice::from_ref(input)).unwrap().remove(0)
 }
 

@@ -9,9 +9,9 @@ use crate::{program, support};
 /// Number of pictures that are drawn for the run.
 const PICTURES: usize = 6;
 
-/// Runs ResNet-50 with candle for validation and `compiler` for inference, and checks that both compute the same
+/// Runs ResNet-50 with the interpreter for validation and `compiler` for inference, and checks that both compute the same
 /// scores.
-fn check_agreement_with_candle(compiler: &str) {
+fn check_agreement_with_the_interpreter(compiler: &str) {
     if support::python().is_none() {
         return;
     }
@@ -42,11 +42,11 @@ fn check_agreement_with_candle(compiler: &str) {
 }
 
 #[test]
-fn onnx_runtime_in_python_agrees_with_candle() {
-    check_agreement_with_candle("onnxruntime_py");
+fn onnx_runtime_in_python_agrees_with_the_interpreter() {
+    check_agreement_with_the_interpreter("onnxruntime_py");
 }
 
 #[test]
-fn torch_compile_agrees_with_candle() {
-    check_agreement_with_candle("inductor");
+fn torch_compile_agrees_with_the_interpreter() {
+    check_agreement_with_the_interpreter("inductor");
 }

@@ -43,7 +43,7 @@ fn quick(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn an_unchanged_class_agrees_with_candle() {
+fn an_unchanged_class_agrees_with_the_interpreter() {
     let Some(site) = engine(GOOD) else { return };
     let record = site.run_successfully(&[]);
     let infer = &record["phases"][1];
@@ -58,7 +58,8 @@ fn an_unchanged_class_agrees_with_candle() {
     assert!(infer["engine"]["version"].as_str().is_some_and(|version| version.starts_with("on Python 3")));
     let folder =
         fs::read_dir(site.path().join("result")).expect("results").next().expect("a run").expect("a run").path();
-    let errors = fs::read_to_string(folder.join("tiny_candle/localhost_noderank0/stdout_err.out.log")).expect("a log");
+    let errors =
+        fs::read_to_string(folder.join("tiny_interpreter/localhost_noderank0/stdout_err.out.log")).expect("a log");
     assert!(errors.contains("printed on\n") && errors.contains("called\n"), "{errors}");
 }
 
@@ -93,7 +94,7 @@ fn the_config_has_the_keys_of_flagperf_and_of_the_vendor() {
     let checks = "class InferModel:
     def __init__(self, config, onnx_path, model):
         assert (config.batch_size, config.fp16, config.repeat, config.compiler) == (4, False, 2, 'own'), config
-        assert (config.vendor, config.case, config.framework) == ('side', 'tiny', 'candle'), config
+        assert (config.vendor, config.case, config.framework) == ('side', 'tiny', 'interpreter'), config
         assert (config.seed, config.level, config.threads) == (0, 3, 1), config
         assert config.exist_compiler_path is None and config.no_validation is False, config
         assert all([config.data_dir, config.log_dir, config.perf_dir]), config

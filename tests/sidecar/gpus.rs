@@ -26,7 +26,7 @@ const VENDOR: &str = "name: side
 about: used by tests
 monitor: nvml
 frameworks:
-    candle: {engine: candle}
+    interpreter: {engine: interpreter}
 compilers:
     own: {engine: sidecar, command: [python3, -m, flagperf_sidecar, engines/own.py]}
 ";

@@ -18,7 +18,7 @@ class InferModel:
 ";
 
 /// A run takes much less than this time limit, so that a hang fails the test.
-const LIMITED: &str = "VENDOR: side\nPHASE_TIMEOUT: 60\nCASES:\n    \"tiny:candle\": data\n";
+const LIMITED: &str = "VENDOR: side\nPHASE_TIMEOUT: 60\nCASES:\n    \"tiny:interpreter\": data\n";
 
 fn limited(site: Site) -> Site {
     site.write("configs/host.yaml", LIMITED);

@@ -133,7 +133,7 @@ fn a_crash_during_a_run_names_the_signal_and_the_next_case_still_runs() {
     let site = shell(&[HELLO, LOADED, LENT, "kill -SEGV $$"]);
     site.write(
         "configs/host.yaml",
-        "VENDOR: side\nCASES:\n    \"tiny:candle\": data\n    \"tiny_again:candle\": data\n",
+        "VENDOR: side\nCASES:\n    \"tiny:interpreter\": data\n    \"tiny_again:interpreter\": data\n",
     );
     site.write("configs/tiny_again/vendor_config/side_configurations.yaml", "compiler: rten\n");
     let output = program::flagperf(site.path(), &["run", "--json"]);
@@ -150,10 +150,10 @@ fn a_crash_during_a_run_names_the_signal_and_the_next_case_still_runs() {
 #[test]
 fn a_sidecar_that_hangs_is_killed_with_the_worker_at_the_time_limit() {
     let site = shell(&["echo $$ > pid", HELLO, LOADED, LENT, "trap '' TERM", "while :; do sleep 1; done"]);
-    site.write("configs/host.yaml", "VENDOR: side\nPHASE_TIMEOUT: 10\nCASES:\n    \"tiny:candle\": data\n");
+    site.write("configs/host.yaml", "VENDOR: side\nPHASE_TIMEOUT: 10\nCASES:\n    \"tiny:interpreter\": data\n");
     assert_eq!(site.inference_failure(), "the phase took longer than 10 s and was killed");
     let run = fs::read_dir(site.path().join("result")).expect("results").next().expect("a run").expect("a run").path();
-    assert!(!run.join("tiny_candle/localhost_noderank0/scratch").exists(), "scratch files are left");
+    assert!(!run.join("tiny_interpreter/localhost_noderank0/scratch").exists(), "scratch files are left");
     check_gone(&site.vendor_folder().join("pid"));
 }
 

@@ -11,7 +11,7 @@ use crate::{program, support};
 
 const CONFIGURATIONS: &str = "batch_size: 4\nflops: 1e3\nfp16: false\ncompiler: own\nnum_workers: 1\nlog_freq: 1\nrepeat: 2\nno_validation: false\nexist_onnx_path: null\nexist_compiler_path: null\n";
 
-/// A checkout in which `flagperf run` uses candle for validation and the compiler `own` of the vendor `side` for
+/// A checkout in which `flagperf run` uses the interpreter for validation and the compiler `own` of the vendor `side` for
 /// inference.
 pub struct Site {
     checkout: TempDir,
@@ -29,7 +29,7 @@ impl Site {
             site.write(&format!("configs/{case}/configurations.yaml"), CONFIGURATIONS);
             site.write(&format!("configs/{case}/parameters.yaml"), "samples: 10\nweights: null\nseed: 0\n");
         }
-        site.write("configs/host.yaml", "VENDOR: side\nCASES:\n    \"tiny:candle\": data\n");
+        site.write("configs/host.yaml", "VENDOR: side\nCASES:\n    \"tiny:interpreter\": data\n");
         site.write("data/nothing", "");
         site.write_vendor(own);
         site
@@ -37,7 +37,7 @@ impl Site {
 
     fn write_vendor(&self, own: &str) {
         let text = format!(
-            "name: side\nabout: tried by tests\nframeworks:\n    candle: {{engine: candle}}\n    own: {own}\ncompilers:\n    \
+            "name: side\nabout: tried by tests\nframeworks:\n    interpreter: {{engine: interpreter}}\n    own: {own}\ncompilers:\n    \
              own: {own}\n    rten: {{engine: rten}}\n"
         );
         self.write("vendors/side/vendor.yaml", &text);

@@ -1,11 +1,11 @@
-//! Measures the images per second of an ONNX file on candle: `throughput MODEL.onnx [BATCH]...` prints the best of five
-//! runs for each batch size. The model must have one input, whose first dimension is the batch.
+//! Measures the images per second of an ONNX file on the executor: `throughput MODEL.onnx [BATCH]...` prints the best of
+//! five runs for each batch size. The model must have one input, whose first dimension is the batch.
 
 use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-use flagperf_onnx::exec::{CandleOps, Executor};
+use flagperf_onnx::exec::{CpuOps, Executor};
 use flagperf_onnx::{Tensor, read_onnx};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if batches.is_empty() {
         batches = vec![1, 4, 8];
     }
-    let model = Executor::load(&read_onnx(Path::new(&path))?, CandleOps)?;
+    let model = Executor::load(&read_onnx(Path::new(&path))?, CpuOps)?;
     for batch in batches {
         let mut shape = vec![batch];
         shape.extend(model.inputs()[0].spec.dims[1..].iter().map(|dim| dim.fixed().unwrap_or(1)));
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Returns the seconds of one run, with input and output on the host.
 #[expect(clippy::disallowed_methods, reason = "an example has no other clock")]
-fn time(model: &Executor<CandleOps>, input: &Tensor) -> Result<f64, Box<dyn Error>> {
+fn time(model: &Executor<CpuOps>, input: &Tensor) -> Result<f64, Box<dyn Error>> {
     let start = Instant::now();
     model.run_host(std::slice::from_ref(input))?;
     Ok(start.elapsed().as_secs_f64())

@@ -3,11 +3,10 @@
 //! [`Executor::load`] resolves every node once; a tensor library implements [`TensorOps`]. Knows nothing about file
 //! formats, devices or clocks.
 
-#[cfg(feature = "candle")]
-mod candle;
-
 mod attention;
 mod attributes;
+#[cfg(feature = "interpreter")]
+mod cpu;
 mod error;
 mod evaluate;
 mod execution_plan;
@@ -23,10 +22,8 @@ mod resolve;
 mod shape_arithmetic;
 mod window;
 
-#[cfg(feature = "candle")]
-pub use candle::CandleOps;
-#[cfg(feature = "candle")]
-pub(crate) use candle::storage as candle_storage;
+#[cfg(feature = "interpreter")]
+pub use cpu::CpuOps;
 pub use error::{ExecError, OpError};
 pub use executor::Executor;
 pub use ops::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, TensorOps, Unary};

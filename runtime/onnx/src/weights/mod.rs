@@ -4,9 +4,9 @@
 
 mod error;
 mod mapped;
-#[cfg(feature = "candle")]
+#[cfg(feature = "interpreter")]
 mod pickle;
-#[cfg(feature = "candle")]
+#[cfg(feature = "interpreter")]
 mod pth;
 mod reader;
 mod safetensors;

@@ -1,123 +1,175 @@
-//! Scans a pickle before it is loaded: which functions it names, how large its values become and how deeply they nest.
+//! Reads the pickle of a state_dict: which tensors it lists, and where their elements are stored.
 //!
-//! The reader that loads it (candle's) copies a value whenever it is memoized or recalled, so a few hundred bytes can
-//! double a value thirty times. The scanner accounts for the instructions as that reader executes them. Knows nothing
-//! about tensors.
+//! A pickle is a program for a stack machine that builds objects and calls functions. Here nothing is called: a call of
+//! a function that constructs tensors is replaced by a description of the tensor, and any other function is refused.
+//! Every instruction creates at most one object, objects refer to each other by number, and nothing here is recursive:
+//! memory grows with the length of the pickle only. Knows nothing about archives.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read, Take};
+use std::sync::Arc;
 
 /// The most bytes of a pickle. The state_dict of 100,000 tensors has about 20 MiB.
 const PICKLE_BYTES: u64 = 64 << 20;
-/// The most bytes that its values may occupy, including copies.
-const VALUE_BYTES: u64 = 256 << 20;
-/// The deepest nesting of its values. Those of a state_dict nest up to 10 levels.
-const DEPTH: u32 = 64;
+/// The most values that it may push onto its stack. The state_dict of 100,000 tensors pushes 3 million.
+const VALUES: usize = 1 << 22;
+/// The most dimensions of a tensor, which is PyTorch's own limit.
+const RANK: usize = 64;
 /// Length of the longer of the flags `neg` and `conj`.
 const LONGEST_FLAG: u64 = 4;
-/// Bytes of a value, excluding its text.
-const OBJECT_BYTES: u64 = 64;
 
-/// A function or class named in a pickle: module and name.
-pub(super) type Callable = (String, String);
-
-/// The size and nesting depth of a value on the stack or in the memo.
-#[derive(Clone, Copy)]
-struct ValueSize {
-    bytes: u64,
-    depth: u32,
-    is_mark: bool,
+/// A tensor as the pickle describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PickledTensor {
+    /// The storage's class, such as `FloatStorage`.
+    pub storage: Arc<str>,
+    /// The storage's name in the archive.
+    pub key: Arc<str>,
+    /// Elements of the storage before the tensor's first.
+    pub offset: usize,
+    pub shape: Vec<usize>,
+    /// For each dimension, the distance of its entries in elements of the storage.
+    pub strides: Vec<usize>,
 }
 
-const LEAF: ValueSize = ValueSize { bytes: OBJECT_BYTES, depth: 1, is_mark: false };
-const MARK: ValueSize = ValueSize { is_mark: true, ..LEAF };
+/// Why a pickle cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum PickleError {
+    /// It is truncated, too large, or contains instructions that PyTorch does not write.
+    Malformed(String),
+    /// It names this function or class, which constructs no tensor.
+    Forbidden(String),
+}
 
-struct PickleScanner<R> {
+impl From<io::Error> for PickleError {
+    fn from(error: io::Error) -> Self {
+        PickleError::Malformed(format!("its pickle: {error}"))
+    }
+}
+
+/// The functions and classes in the state_dict of a model, besides storages (`torch.FloatStorage` and the like).
+#[derive(Clone, Copy, Debug)]
+enum Callable {
+    OrderedDict,
+    RebuildFromType,
+    RebuildParameter,
+    RebuildTensor,
+}
+
+const CALLABLES: [(&str, &str, Callable); 4] = [
+    ("collections", "OrderedDict", Callable::OrderedDict),
+    ("torch._tensor", "_rebuild_from_type_v2", Callable::RebuildFromType),
+    ("torch._utils", "_rebuild_parameter", Callable::RebuildParameter),
+    ("torch._utils", "_rebuild_tensor_v2", Callable::RebuildTensor),
+];
+
+/// The number of an object.
+type Id = usize;
+
+#[derive(Debug)]
+enum Object {
+    Integer(i64),
+    Text(Arc<str>),
+    Callable(Callable),
+    StorageClass(Arc<str>),
+    Tuple(Vec<Id>),
+    Dict(Vec<(Id, Id)>),
+    Storage {
+        class: Arc<str>,
+        key: Arc<str>,
+    },
+    Tensor(Box<PickledTensor>),
+    /// An object that describes no tensor: a number, a flag, a list.
+    Other,
+}
+
+struct PickleReader<R> {
     input: Take<R>,
-    stack: Vec<ValueSize>,
-    memo: HashMap<u32, ValueSize>,
-    /// Bytes of all values on the stack and in the memo.
-    total_bytes: u64,
-    named: Vec<Callable>,
+    objects: Vec<Object>,
+    stack: Vec<Id>,
+    /// The heights of the stack at its marks.
+    marks: Vec<usize>,
+    memo: HashMap<u32, Id>,
+    /// How many values were pushed onto the stack.
+    pushed: usize,
 }
 
-/// Returns every function and class that a pickle names.
-///
-/// # Errors
-/// A message when the pickle is truncated, too large or too deeply nested, or contains instructions that PyTorch does
-/// not write.
-pub(super) fn callables(pickle: impl BufRead) -> Result<Vec<Callable>, String> {
-    let mut scanner = PickleScanner {
+/// Returns the tensors of a state_dict by name. Entries that are no tensors are left out.
+pub(super) fn read_state_dict(pickle: impl BufRead) -> Result<HashMap<String, PickledTensor>, PickleError> {
+    let mut reader = PickleReader {
         input: pickle.take(PICKLE_BYTES),
+        objects: Vec::new(),
         stack: Vec::new(),
+        marks: Vec::new(),
         memo: HashMap::new(),
-        total_bytes: 0,
-        named: Vec::new(),
+        pushed: 0,
     };
     loop {
-        match scanner.step() {
+        match reader.step() {
             Ok(true) => {}
-            Ok(false) => return Ok(scanner.named),
-            Err(_) if scanner.input.limit() == 0 => {
-                return Err(format!("its pickle is larger than {PICKLE_BYTES} bytes"));
+            Ok(false) => return reader.state_dict(),
+            Err(PickleError::Malformed(_)) if reader.input.limit() == 0 => {
+                return Err(PickleError::Malformed(format!("its pickle is larger than {PICKLE_BYTES} bytes")));
             }
-            Err(error) => return Err(format!("its pickle: {error}")),
+            Err(error) => return Err(error),
         }
     }
 }
 
-impl<R: BufRead> PickleScanner<R> {
+impl<R: BufRead> PickleReader<R> {
     /// Executes one instruction. Returns `false` at the end of the pickle.
-    fn step(&mut self) -> io::Result<bool> {
+    fn step(&mut self) -> Result<bool, PickleError> {
         let [instruction] = self.bytes()?;
         match instruction {
             b'.' => return Ok(false),
-            0x80 => self.skip(1)?,
+            0x80 => drop(self.bytes::<1>()?),
             b'c' => self.callable()?,
-            b'K' => self.number(1)?,
-            b'M' => self.number(2)?,
-            b'J' => self.number(4)?,
-            b'G' => self.number(8)?,
+            b'K' => self.integer(1)?,
+            b'M' => self.integer(2)?,
+            b'J' => self.integer(4)?,
             0x8a => match self.bytes()? {
-                [length @ 0..=8] => self.number(length.into())?,
+                [length @ 0..=8] => self.integer(length)?,
                 [length] => return refuse(format!("unsupported integer of {length} bytes (at most 8)")),
             },
-            b'X' => {
-                let length: u64 = u32::from_le_bytes(self.bytes()?).into();
-                self.text(length)?;
-                self.push(ValueSize { bytes: OBJECT_BYTES + length, ..LEAF })?;
+            b'G' => {
+                self.bytes::<8>()?;
+                self.push(Object::Other)?;
             }
-            b')' | b'}' | b']' | b'N' | 0x88 | 0x89 => self.push(LEAF)?,
-            b'(' => self.push(MARK)?,
-            b'Q' | 0x85 => self.combine(1)?,
-            b'R' | b'b' | 0x81 | 0x86 => self.combine(2)?,
-            0x87 => self.combine(3)?,
+            b'X' => self.text()?,
+            b')' => self.push(Object::Tuple(Vec::new()))?,
+            b'}' => self.push(Object::Dict(Vec::new()))?,
+            b']' | b'N' | 0x88 | 0x89 => self.push(Object::Other)?,
+            b'(' => self.marks.push(self.stack.len()),
+            b'Q' => self.storage()?,
+            count @ 0x85..=0x87 => self.tuple(usize::from(count - 0x84))?,
             b't' => {
-                let count = self.count_above_mark()?;
-                self.combine(count)?;
-                self.drop_mark_below_top()?;
+                let count = self.pop_mark()?;
+                self.tuple(count)?;
             }
-            b'a' => self.append(1)?,
-            b's' => self.append(2)?,
-            b'e' | b'u' => {
-                let count = self.count_above_mark()?;
-                self.append_over_mark(count)?;
+            b'R' => self.call()?,
+            0x81 => {
+                self.pop(2)?;
+                self.push(Object::Other)?;
             }
-            b'q' => {
-                let [index] = self.bytes()?;
-                self.memoize(index.into())?;
+            // The state of an object and the elements of a list describe no tensor.
+            b'b' | b'a' => drop(self.pop(1)?),
+            b'e' => {
+                let count = self.pop_mark()?;
+                self.pop(count)?;
             }
-            b'r' => {
-                let index = u32::from_le_bytes(self.bytes()?);
-                self.memoize(index)?;
+            b's' => self.set_items(2)?,
+            b'u' => {
+                let count = self.pop_mark()?;
+                self.set_items(count)?;
             }
-            b'h' => {
-                let [index] = self.bytes()?;
-                self.recall(index.into())?;
+            b'q' | b'r' => {
+                let index = self.memo_index(instruction == b'q')?;
+                self.memo.insert(index, *self.stack.last().ok_or_else(missing_value)?);
             }
-            b'j' => {
-                let index = u32::from_le_bytes(self.bytes()?);
-                self.recall(index)?;
+            b'h' | b'j' => {
+                let index = self.memo_index(instruction == b'h')?;
+                let id = *self.memo.get(&index).ok_or_else(missing_value)?;
+                self.push_id(id)?;
             }
             other => return refuse(format!("unsupported instruction {other:#04x} (PyTorch does not write it)")),
         }
@@ -130,140 +182,187 @@ impl<R: BufRead> PickleScanner<R> {
         Ok(bytes)
     }
 
-    fn skip(&mut self, count: u64) -> io::Result<()> {
-        let skipped = io::copy(&mut self.input.by_ref().take(count), &mut io::sink())?;
-        if skipped == count { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    /// Reads an integer of 0 to 8 bytes. Those of 1 and 2 bytes are written without a sign, which is no matter here:
+    /// sizes, offsets and strides are not negative.
+    fn integer(&mut self, length: u8) -> Result<(), PickleError> {
+        let mut bytes = [0; 8];
+        self.input.read_exact(&mut bytes[..usize::from(length)])?;
+        let unsigned = length <= 2;
+        let fill = if !unsigned && bytes[usize::from(length) - 1] >= 0x80 { 0xff } else { 0 };
+        bytes[usize::from(length)..].fill(fill);
+        self.push(Object::Integer(i64::from_le_bytes(bytes)))
     }
 
-    /// Skips text, and refuses the flags of tensors whose elements differ from the stored ones. candle's reader ignores
-    /// these flags.
-    fn text(&mut self, length: u64) -> io::Result<()> {
-        if length > LONGEST_FLAG {
-            return self.skip(length);
-        }
+    /// Reads text, and refuses the flags of tensors whose elements differ from the stored ones.
+    fn text(&mut self) -> Result<(), PickleError> {
+        let length = u64::from(u32::from_le_bytes(self.bytes()?));
         let mut text = Vec::new();
         self.input.by_ref().take(length).read_to_end(&mut text)?;
-        match text.as_slice() {
-            b"neg" | b"conj" => refuse(format!(
-                "unsupported tensor flag `{}`: the elements differ from the stored ones (save `tensor.clone()`)",
-                String::from_utf8_lossy(&text)
-            )),
-            text if text.len() as u64 == length => Ok(()),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        if text.len() as u64 != length {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        let text = String::from_utf8(text).map_err(io::Error::other)?;
+        if length <= LONGEST_FLAG && matches!(&text[..], "neg" | "conj") {
+            return refuse(format!(
+                "unsupported tensor flag `{text}`: the elements differ from the stored ones (save `tensor.clone()`)"
+            ));
+        }
+        self.push(Object::Text(text.into()))
+    }
+
+    fn callable(&mut self) -> Result<(), PickleError> {
+        let (module, name) = (self.line()?, self.line()?);
+        let known = CALLABLES.iter().find(|known| (known.0, known.1) == (&module, &name));
+        match known {
+            Some((.., callable)) => self.push(Object::Callable(*callable)),
+            None if module == "torch" && name.ends_with("Storage") => self.push(Object::StorageClass(name.into())),
+            None => Err(PickleError::Forbidden(format!("{module}.{name}"))),
         }
     }
 
-    fn number(&mut self, width: u64) -> io::Result<()> {
-        self.skip(width)?;
-        self.push(LEAF)
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.input.read_line(&mut line)?;
+        match line.strip_suffix('\n') {
+            Some(line) => Ok(line.trim_end_matches('\r').to_owned()),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
-    fn callable(&mut self) -> io::Result<()> {
-        let mut line = || {
-            let mut line = Vec::new();
-            self.input.read_until(b'\n', &mut line)?;
-            line.pop();
-            if line.last() == Some(&b'\r') {
-                line.pop();
-            }
-            Ok::<_, io::Error>(String::from_utf8_lossy(&line).into_owned())
+    fn push(&mut self, object: Object) -> Result<(), PickleError> {
+        self.objects.push(object);
+        self.push_id(self.objects.len() - 1)
+    }
+
+    fn push_id(&mut self, id: Id) -> Result<(), PickleError> {
+        self.stack.push(id);
+        self.pushed += 1;
+        if self.pushed > VALUES { refuse(format!("it pushes more than {VALUES} values")) } else { Ok(()) }
+    }
+
+    /// Removes the topmost values, which must lie above the topmost mark, and returns them from the bottom up.
+    fn pop(&mut self, count: usize) -> Result<Vec<Id>, PickleError> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let start = self.stack.len().checked_sub(count).filter(|start| *start >= floor).ok_or_else(missing_value)?;
+        Ok(self.stack.split_off(start))
+    }
+
+    /// Removes the topmost mark and returns the number of values above it.
+    fn pop_mark(&mut self) -> Result<usize, PickleError> {
+        let height = self.marks.pop().ok_or_else(missing_value)?;
+        Ok(self.stack.len() - height)
+    }
+
+    fn memo_index(&mut self, short: bool) -> io::Result<u32> {
+        if short { Ok(self.bytes::<1>()?[0].into()) } else { Ok(u32::from_le_bytes(self.bytes()?)) }
+    }
+
+    fn tuple(&mut self, count: usize) -> Result<(), PickleError> {
+        let items = self.pop(count)?;
+        self.push(Object::Tuple(items))
+    }
+
+    /// Moves the topmost values, which are keys and values in turn, into the dict below them.
+    fn set_items(&mut self, count: usize) -> Result<(), PickleError> {
+        let items = self.pop(count)?;
+        let dict = *self.stack.last().ok_or_else(missing_value)?;
+        if let Object::Dict(entries) = &mut self.objects[dict] {
+            entries.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
+        }
+        Ok(())
+    }
+
+    /// Replaces a reference to a storage, `("storage", class, key, device, size)`.
+    fn storage(&mut self) -> Result<(), PickleError> {
+        let reference = self.pop(1)?[0];
+        let [_, class, key, ..] = *self.items(reference)? else { return refuse_structure() };
+        let (Object::StorageClass(class), Object::Text(key)) = (&self.objects[class], &self.objects[key]) else {
+            return refuse_structure();
         };
-        let (module, name) = (line()?, line()?);
-        let text = (module.len() + name.len()) as u64;
-        self.named.push((module, name));
-        self.push(ValueSize { bytes: OBJECT_BYTES + text, ..LEAF })
+        let storage = Object::Storage { class: class.clone(), key: key.clone() };
+        self.push(storage)
     }
 
-    fn push(&mut self, value: ValueSize) -> io::Result<()> {
-        self.account(value)?;
-        self.stack.push(value);
-        Ok(())
-    }
-
-    fn account(&mut self, value: ValueSize) -> io::Result<()> {
-        self.total_bytes += value.bytes;
-        if self.total_bytes > VALUE_BYTES {
-            return refuse(format!("its values take more than {VALUE_BYTES} bytes"));
+    /// Replaces a function and its arguments by the object that the call would create.
+    fn call(&mut self) -> Result<(), PickleError> {
+        let pair = self.pop(2)?;
+        let (mut callable, mut arguments) = self.callable_and_arguments(pair[0], pair[1])?;
+        if let (Callable::RebuildFromType, [inner, _, inner_arguments, ..]) = (callable, arguments) {
+            (callable, arguments) = self.callable_and_arguments(*inner, *inner_arguments)?;
         }
-        if value.depth > DEPTH {
-            return refuse(format!("its values nest deeper than {DEPTH} levels"));
+        match (callable, arguments) {
+            (Callable::OrderedDict, _) => self.push(Object::Dict(Vec::new())),
+            (Callable::RebuildParameter, [tensor, ..]) => self.push_id(*tensor),
+            (Callable::RebuildTensor, [storage, offset, shape, strides, ..]) => {
+                let tensor = self.tensor([*storage, *offset, *shape, *strides])?;
+                self.push(Object::Tensor(Box::new(tensor)))
+            }
+            _ => refuse_structure(),
         }
-        Ok(())
     }
 
-    fn pop(&mut self) -> io::Result<ValueSize> {
-        let value = self.stack.pop().ok_or_else(missing_value)?;
-        self.total_bytes -= value.bytes;
-        Ok(value)
-    }
-
-    /// Replaces the topmost values by one that contains them.
-    fn combine(&mut self, count: usize) -> io::Result<()> {
-        let mut whole = LEAF;
-        for _ in 0..count {
-            whole = enclose(whole, self.pop()?);
+    fn callable_and_arguments(&self, callable: Id, arguments: Id) -> Result<(Callable, &[Id]), PickleError> {
+        match self.objects[callable] {
+            Object::Callable(callable) => Ok((callable, self.items(arguments)?)),
+            _ => refuse_structure(),
         }
-        self.push(whole)
     }
 
-    /// Moves the topmost values into the one below them.
-    fn append(&mut self, count: usize) -> io::Result<()> {
-        let mut parts = Vec::with_capacity(count);
-        for _ in 0..count {
-            parts.push(self.pop()?);
+    fn tensor(&self, [storage, offset, shape, strides]: [Id; 4]) -> Result<PickledTensor, PickleError> {
+        let Object::Storage { class, key } = &self.objects[storage] else { return refuse_structure() };
+        let tensor = PickledTensor {
+            storage: class.clone(),
+            key: key.clone(),
+            offset: self.size(offset)?,
+            shape: self.sizes(shape)?,
+            strides: self.sizes(strides)?,
+        };
+        if tensor.shape.len() == tensor.strides.len() { Ok(tensor) } else { refuse_structure() }
+    }
+
+    fn items(&self, tuple: Id) -> Result<&[Id], PickleError> {
+        match &self.objects[tuple] {
+            Object::Tuple(items) => Ok(items),
+            _ => refuse_structure(),
         }
-        let whole = parts.into_iter().fold(self.pop()?, enclose);
-        self.push(whole)
     }
 
-    fn append_over_mark(&mut self, count: usize) -> io::Result<()> {
-        let mut parts = Vec::with_capacity(count);
-        for _ in 0..count {
-            parts.push(self.pop()?);
+    fn size(&self, id: Id) -> Result<usize, PickleError> {
+        match self.objects[id] {
+            Object::Integer(value) => usize::try_from(value).or_else(|_| refuse_structure()),
+            _ => refuse_structure(),
         }
-        self.pop()?;
-        let whole = parts.into_iter().fold(self.pop()?, enclose);
-        self.push(whole)
     }
 
-    /// Removes the mark below the topmost value.
-    fn drop_mark_below_top(&mut self) -> io::Result<()> {
-        let top = self.pop()?;
-        self.pop()?;
-        self.push(top)
-    }
-
-    /// Returns the number of values above the topmost mark.
-    fn count_above_mark(&self) -> io::Result<usize> {
-        self.stack.iter().rev().position(|value| value.is_mark).ok_or_else(missing_value)
-    }
-
-    fn memoize(&mut self, index: u32) -> io::Result<()> {
-        let value = *self.stack.last().ok_or_else(missing_value)?;
-        self.account(value)?;
-        if let Some(before) = self.memo.insert(index, value) {
-            self.total_bytes -= before.bytes;
+    fn sizes(&self, tuple: Id) -> Result<Vec<usize>, PickleError> {
+        match self.items(tuple)? {
+            items if items.len() > RANK => refuse(format!("unsupported tensor of more than {RANK} dimensions")),
+            items => items.iter().map(|id| self.size(*id)).collect(),
         }
-        Ok(())
     }
 
-    fn recall(&mut self, index: u32) -> io::Result<()> {
-        let value = *self.memo.get(&index).ok_or_else(missing_value)?;
-        self.push(value)
+    /// Returns the tensors of the dict on top of the stack.
+    fn state_dict(self) -> Result<HashMap<String, PickledTensor>, PickleError> {
+        let top = *self.stack.last().ok_or_else(missing_value)?;
+        let Object::Dict(entries) = &self.objects[top] else { return refuse_structure() };
+        let tensor = |(key, value): &(Id, Id)| match (&self.objects[*key], &self.objects[*value]) {
+            (Object::Text(name), Object::Tensor(tensor)) => Some((name.to_string(), PickledTensor::clone(tensor))),
+            _ => None,
+        };
+        Ok(entries.iter().filter_map(tensor).collect())
     }
 }
 
-/// Returns the size of `whole` after `part` was put into it.
-fn enclose(whole: ValueSize, part: ValueSize) -> ValueSize {
-    ValueSize { bytes: whole.bytes + part.bytes, depth: whole.depth.max(part.depth + 1), is_mark: false }
+fn missing_value() -> PickleError {
+    io::Error::other("an instruction uses a value that does not exist").into()
 }
 
-fn missing_value() -> io::Error {
-    io::Error::other("an instruction uses a value that does not exist")
+fn refuse<T>(reason: String) -> Result<T, PickleError> {
+    Err(io::Error::other(reason).into())
 }
 
-fn refuse<T>(reason: String) -> io::Result<T> {
-    Err(io::Error::other(reason))
+fn refuse_structure<T>() -> Result<T, PickleError> {
+    Err(PickleError::Malformed("its pickle does not have the structure that PyTorch writes".to_owned()))
 }
 
 #[cfg(test)]
@@ -271,47 +370,68 @@ mod tests {
     use super::*;
 
     fn reason(pickle: &[u8]) -> String {
-        callables(pickle).unwrap_err()
-    }
-
-    #[test]
-    fn a_named_function_is_found_within_nested_values() {
-        let named = callables(&b"\x80\x02}q\x00(X\x01\x00\x00\x00acos\nsystem\r\nq\x01)R(Ku."[..]).unwrap();
-        assert_eq!(named, [("os".to_owned(), "system".to_owned())]);
-    }
-
-    #[test]
-    fn a_value_that_doubles_repeatedly_is_refused_before_it_is_large() {
-        let mut pickle = b"\x80\x02X\x04\x00\x00\x00abcdq\x00".to_vec();
-        for _ in 0..30 {
-            pickle.extend(b"h\x00h\x00\x86q\x00");
+        match read_state_dict(pickle) {
+            Err(PickleError::Malformed(reason)) => reason,
+            other => panic!("{other:?}"),
         }
-        pickle.push(b'.');
-        assert!(pickle.len() < 300);
-        assert_eq!(reason(&pickle), "its pickle: its values take more than 268435456 bytes");
     }
 
     #[test]
-    fn deep_nesting_is_refused() {
-        let pickle = [&b"\x80\x02)"[..], &[0x85; 100_000], b"."].concat();
-        assert_eq!(reason(&pickle), "its pickle: its values nest deeper than 64 levels");
+    fn a_named_function_is_refused_within_nested_values() {
+        let pickle = &b"\x80\x02}q\x00(X\x01\x00\x00\x00acos\nsystem\r\nq\x01)R(Ku."[..];
+        assert_eq!(read_state_dict(pickle), Err(PickleError::Forbidden("os.system".to_owned())));
+    }
+
+    #[test]
+    fn values_that_double_or_nest_repeatedly_take_no_more_memory_than_their_instructions() {
+        let doubling = [&b"\x80\x02X\x04\x00\x00\x00abcdq\x00"[..], &b"h\x00h\x00\x86q\x00".repeat(30), b"."].concat();
+        let nesting = [&b"\x80\x02)"[..], &[0x85; 100_000], b"."].concat();
+        for pickle in [doubling, nesting] {
+            assert_eq!(reason(&pickle), "its pickle does not have the structure that PyTorch writes");
+        }
     }
 
     #[test]
     fn missing_or_endless_input_is_refused_without_filling_memory() {
         assert_eq!(reason(b"\x80\x02X\xff\xff\xff\xff."), "its pickle: unexpected end of file");
-        let endless = io::BufReader::new(io::repeat(b'N'));
-        assert_eq!(callables(endless).unwrap_err(), "its pickle: its values take more than 268435456 bytes");
-        let long = io::BufReader::new((&b"c"[..]).chain(io::repeat(b'a')));
-        assert_eq!(callables(long).unwrap_err(), "its pickle is larger than 67108864 bytes");
+        let endless = |bytes| match read_state_dict(bytes) {
+            Err(PickleError::Malformed(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
+        let values: Box<dyn BufRead> = Box::new(io::BufReader::new(io::repeat(b'N')));
+        assert_eq!(endless(values), "its pickle: it pushes more than 4194304 values");
+        let name: Box<dyn BufRead> = Box::new(io::BufReader::new((&b"c"[..]).chain(io::repeat(b'a'))));
+        assert_eq!(endless(name), "its pickle is larger than 67108864 bytes");
     }
 
     #[test]
     fn instructions_that_pytorch_does_not_write_are_refused() {
         assert_eq!(reason(b"\x80\x02(d."), "its pickle: unsupported instruction 0x64 (PyTorch does not write it)");
         assert_eq!(reason(b"\x80\x02\x8a\xff."), "its pickle: unsupported integer of 255 bytes (at most 8)");
-        assert_eq!(reason(b"\x80\x02h\x05."), "its pickle: an instruction uses a value that does not exist");
-        assert_eq!(reason(b"\x80\x02t."), "its pickle: an instruction uses a value that does not exist");
-        assert_eq!(reason(b"\x80\x02a."), "its pickle: an instruction uses a value that does not exist");
+        for pickle in [b"\x80\x02h\x05.", &b"\x80\x02t."[..], b"\x80\x02a.", b"\x80\x02)(a."] {
+            assert_eq!(reason(pickle), "its pickle: an instruction uses a value that does not exist");
+        }
+    }
+
+    #[test]
+    fn a_state_dict_lists_its_tensors_and_leaves_out_other_values() {
+        // What `torch.save(OrderedDict(a=Parameter(tensor of 2,3), n=7))` writes, without the memo.
+        let storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x09tQ";
+        let rebuild = b"ctorch._utils\n_rebuild_tensor_v2\n(";
+        let tensor =
+            [&rebuild[..], storage, b"M\x03\x00K\x02K\x03\x86K\x03K\x01\x86\x89ccollections\nOrderedDict\n)RtR"]
+                .concat();
+        let parameter = [&b"ctorch._utils\n_rebuild_parameter\n("[..], &tensor, b"\x88NtR"].concat();
+        let head = b"\x80\x02ccollections\nOrderedDict\n)R(X\x01\0\0\0a";
+        let pickle = [&head[..], &parameter, b"X\x01\0\0\0nK\x07u}X\x09\0\0\0_metadata)sb."].concat();
+        let found = read_state_dict(&pickle[..]).unwrap();
+        let expected = PickledTensor {
+            storage: "FloatStorage".into(),
+            key: "0".into(),
+            offset: 3,
+            shape: vec![2, 3],
+            strides: vec![3, 1],
+        };
+        assert_eq!(found, HashMap::from([("a".to_owned(), expected)]));
     }
 }

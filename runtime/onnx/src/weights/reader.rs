@@ -23,7 +23,7 @@ struct OpenFile {
     /// For each tensor of a safetensors file: type, position of its first byte, number of bytes.
     keys: HashMap<String, (DType, usize, usize)>,
     /// The tensors of a PyTorch file.
-    #[cfg(feature = "candle")]
+    #[cfg(feature = "interpreter")]
     pth: Option<super::pth::PthFile>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> WeightReader<'a> {
 
     fn read_key(&mut self, name: &str, weight: &Weight, path: &Path, key: &str) -> Result<Tensor, WeightError> {
         let opened = self.open(path, true)?;
-        #[cfg(feature = "candle")]
+        #[cfg(feature = "interpreter")]
         if let Some(pth) = &opened.pth {
             return pth.tensor(path, key);
         }
@@ -111,16 +111,16 @@ impl OpenFile {
         OpenFile {
             file,
             keys: HashMap::new(),
-            #[cfg(feature = "candle")]
+            #[cfg(feature = "interpreter")]
             pth: None,
         }
     }
 
     /// Opens a file whose tensors have names: a safetensors or a PyTorch file.
     fn with_named_tensors(path: &Path, file: MappedFile) -> Result<Self, WeightError> {
-        #[cfg(feature = "candle")]
+        #[cfg(feature = "interpreter")]
         if super::pth::is_pth(file.bytes()) {
-            let pth = super::pth::PthFile::open(path, file.bytes())?;
+            let pth = super::pth::PthFile::open(path, file.clone())?;
             return Ok(OpenFile { pth: Some(pth), ..OpenFile::without_names(file) });
         }
         let keys = tensor_ranges(&file, &format::parse(path, &file)?);
@@ -148,7 +148,7 @@ fn tensor_ranges(file: &MappedFile, tensors: &SafeTensors<'_>) -> HashMap<String
 }
 
 /// Returns a tensor over a range of a file. The bytes are copied only if they are not aligned.
-fn tensor_from_range(
+pub(super) fn tensor_from_range(
     name: &str,
     shape: &[usize],
     dtype: DType,

@@ -76,9 +76,9 @@ pub(super) fn parse<'a>(path: &Path, file: &'a MappedFile) -> Result<SafeTensors
 
 /// Returns the tensors of a safetensors or PyTorch file.
 fn list_tensors(path: &Path, file: &MappedFile) -> Result<TensorListing, WeightError> {
-    #[cfg(feature = "candle")]
+    #[cfg(feature = "interpreter")]
     if super::pth::is_pth(file.bytes()) {
-        return Ok(super::pth::PthFile::open(path, file.bytes())?.list_tensors());
+        return Ok(super::pth::PthFile::open(path, file.clone())?.list_tensors());
     }
     let spec = |view: &TensorView<'_>| match dtype(view.dtype()) {
         Some(dtype) => Ok(TensorSpec::new(view.shape().iter().copied(), dtype)),

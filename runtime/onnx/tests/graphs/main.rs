@@ -7,4 +7,6 @@ mod building;
 mod hostile;
 mod networks;
 mod precision;
+#[cfg(feature = "interpreter")]
+mod pth;
 mod round_trip;

@@ -1,14 +1,14 @@
 //! Compares attention fused from products and a softmax with the reference library, which runs node by node.
 
 use super::{Sketch, assert_close, int_list, ints, noise};
-use crate::exec::{CandleOps, Executor, ReferenceOps, TensorOps};
+use crate::exec::{CpuOps, Executor, ReferenceOps, TensorOps};
 use crate::{Attribute, Graph, Tensor};
 
 /// Asserts for two batch sizes that the fused graph gives the reference's outputs, and that it has the expected number
 /// of steps.
 #[track_caller]
 fn check(graph: &Graph, expected_steps: usize) {
-    let model = Executor::load(graph, CandleOps).unwrap();
+    let model = Executor::load(graph, CpuOps).unwrap();
     let reference = Executor::load(graph, ReferenceOps).unwrap();
     for rows in [1, 3] {
         let inputs: Vec<Tensor> = (1..)

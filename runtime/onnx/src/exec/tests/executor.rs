@@ -58,12 +58,12 @@ fn an_undefined_value_is_named() {
     assert_eq!(error(load(&graph)), "`mask` reads the value `mask`, which no earlier node defines");
 }
 
-#[cfg(feature = "candle")]
+#[cfg(feature = "interpreter")]
 #[test]
-fn an_element_type_that_candle_does_not_support_is_refused_at_load() {
+fn an_element_type_that_the_interpreter_does_not_support_is_refused_at_load() {
     let graph = Sketch::new().input("x", "3,bf16").node("Relu", &["x"], &["y"]).output("y", "3,bf16");
-    let refused = error(Executor::load(&graph, crate::exec::CandleOps));
-    assert_eq!(refused, "`x` has the element type `bf16`, which candle does not support");
+    let refused = error(Executor::load(&graph, crate::exec::CpuOps));
+    assert_eq!(refused, "`x` has the element type `bf16`, which the interpreter does not support");
 }
 
 #[test]

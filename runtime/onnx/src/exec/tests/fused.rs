@@ -1,11 +1,11 @@
 //! Compares fused steps with the reference library, which runs node by node.
 
 use super::{Sketch, assert_close, ints, noise};
-use crate::exec::{CandleOps, Executor, ReferenceOps, TensorOps};
+use crate::exec::{CpuOps, Executor, ReferenceOps, TensorOps};
 use crate::{Attribute, Graph, Tensor};
 
 fn steps(graph: &Graph, input: &Tensor) -> (usize, Tensor) {
-    let model = Executor::load(graph, CandleOps).unwrap();
+    let model = Executor::load(graph, CpuOps).unwrap();
     let (mut steps, input) = (0, model.ops().upload(input).unwrap());
     let outputs = model.run_observed(vec![input], &mut |_| steps += 1).unwrap();
     (steps, model.download(0, &outputs[0]).unwrap())

@@ -1,13 +1,13 @@
 //! The executor's tests, and functions that build the small graphs for them.
 
-#[cfg(feature = "candle")]
+#[cfg(feature = "interpreter")]
 mod attention;
 mod executor;
-#[cfg(feature = "candle")]
+#[cfg(feature = "interpreter")]
 mod fused;
-#[cfg(feature = "candle")]
+#[cfg(feature = "interpreter")]
 mod multi_head_attention;
-#[cfg(feature = "candle")]
+#[cfg(feature = "interpreter")]
 mod operators;
 mod reference;
 

@@ -1,12 +1,12 @@
 //! Compares ONNX's operator `Attention` with the same computation composed of other operators.
 
 use super::{Sketch, assert_close, ints, noise};
-use crate::exec::{CandleOps, Executor, ReferenceOps};
+use crate::exec::{CpuOps, Executor, ReferenceOps};
 use crate::{Attribute, DType, Graph, Tensor};
 
 fn run(graph: &Graph, inputs: &[Tensor]) -> [Tensor; 2] {
     let reference = Executor::load(graph, ReferenceOps).unwrap().run_host(inputs).unwrap().remove(0);
-    [Executor::load(graph, CandleOps).unwrap().run_host(inputs).unwrap().remove(0), reference]
+    [Executor::load(graph, CpuOps).unwrap().run_host(inputs).unwrap().remove(0), reference]
 }
 
 /// Asserts that both graphs give the same output for the same inputs.

@@ -1,7 +1,7 @@
-//! Compares every operator on candle with the reference library, on shapes of mostly odd and unequal sizes.
+//! Compares every operator on the interpreter with the reference library, on shapes of mostly odd and unequal sizes.
 
 use super::{Sketch, assert_close, int_list, ints, noise};
-use crate::exec::{CandleOps, Executor, ReferenceOps};
+use crate::exec::{CpuOps, Executor, ReferenceOps};
 use crate::{Attribute, Graph, Tensor};
 
 /// One use of an operator. Its inputs are specifications (filled with noise) or values.
@@ -83,7 +83,7 @@ impl Case {
         let (graph, fed) = self.graph();
         let label = format!("{} {:?} {:?}", self.op, fed, self.attributes);
         let expected = Executor::load(&graph, ReferenceOps).and_then(|model| model.run_host(&fed));
-        let actual = Executor::load(&graph, CandleOps).and_then(|model| model.run_host(&fed));
+        let actual = Executor::load(&graph, CpuOps).and_then(|model| model.run_host(&fed));
         let (expected, actual) = (expected.expect(&label), actual.expect(&label));
         for ((actual, expected), spec) in actual.iter().zip(&expected).zip(&self.outputs) {
             assert_eq!(expected.spec().to_string(), *spec, "{label}: the reference's own output");

@@ -3,11 +3,12 @@
 
 use std::ops::Range;
 
-use candle_core::Tensor as Candle;
+use gemm::Parallelism;
+use ndarray::{ArrayView2, ShapeBuilder};
 use rayon::prelude::*;
 
-use super::gemm::{DisjointRanges, Matrix, multiply};
-use super::storage::{f32_tensor, with_f32_elements};
+use super::gemm::{DisjointRanges, multiply};
+use super::storage::{Dense, f32_tensor, with_f32_elements};
 use super::{OpError, activation, depthwise, im2col};
 use crate::exec::ops::{Conv, ConvEpilogue, Unary};
 
@@ -26,11 +27,11 @@ pub(super) struct ConvShape {
 }
 
 impl ConvShape {
-    fn new(x: &Candle, weight: &Candle, conv: &Conv) -> Result<Self, OpError> {
-        let (images, channels, height, width) = x.dims4()?;
-        let (filters, channels_per_group, kernel_height, kernel_width) = weight.dims4()?;
+    fn new(x: &Dense, weight: &Dense, conv: &Conv) -> Result<Self, OpError> {
+        let [images, channels, height, width] = x.image_shape()?;
+        let [filters, channels_per_group, kernel_height, kernel_width] = weight.image_shape()?;
         if channels != channels_per_group * conv.groups || filters % conv.groups != 0 {
-            return Err(conv.shape_mismatch(x.dims(), weight.dims()));
+            return Err(conv.shape_mismatch(x.shape(), weight.shape()));
         }
         let (input, kernel) = ([height, width], [kernel_height, kernel_width]);
         let output = conv.output(input, kernel)?;
@@ -90,15 +91,15 @@ impl Epilogue<'_> {
 }
 
 pub(super) fn conv(
-    x: &Candle,
-    weight: &Candle,
-    bias: Option<&Candle>,
+    x: &Dense,
+    weight: &Dense,
+    bias: Option<&Dense>,
     conv: &Conv,
-    tensors: ConvEpilogue<'_, Candle>,
-) -> Result<Candle, OpError> {
+    tensors: ConvEpilogue<'_, Dense>,
+) -> Result<Dense, OpError> {
     let shape = ConvShape::new(x, weight, conv)?;
     let dims = [shape.images, shape.filters, shape.output[0], shape.output[1]];
-    if bias.is_some_and(|bias| bias.dims() != [shape.filters]) || tensors.residual.is_some_and(|r| r.dims() != dims) {
+    if bias.is_some_and(|bias| bias.shape() != [shape.filters]) || tensors.residual.is_some_and(|r| r.shape() != dims) {
         return Err(OpError::invalid_operands(format!(
             "the bias or the residual does not match the result shape {dims:?}"
         )));
@@ -121,7 +122,7 @@ pub(super) fn conv(
     f32_tensor(result, &dims)
 }
 
-fn with_optional<R>(x: Option<&Candle>, f: impl FnOnce(Option<&[f32]>) -> R) -> Result<R, OpError> {
+fn with_optional<R>(x: Option<&Dense>, f: impl FnOnce(Option<&[f32]>) -> R) -> Result<R, OpError> {
     match x {
         Some(x) => with_f32_elements(x, |x| f(Some(x))),
         None => Ok(f(None)),
@@ -162,13 +163,8 @@ fn conv_by_products(shape: &ConvShape, input: &[f32], weight: &[f32], epilogue: 
         product.resize(task.filters.len() * width, 0.0);
         let first = task.group * shape.filters_per_group + task.filters.start;
         let weight = &weight[first * shape.filter_size()..(first + task.filters.len()) * shape.filter_size()];
-        let left = Matrix {
-            elements: weight,
-            rows: task.filters.len(),
-            columns: shape.filter_size(),
-            stride: shape.filter_size(),
-        };
-        multiply(left, right_matrix(shape, input, &task, tile), product);
+        let left = matrix(weight, [task.filters.len(), shape.filter_size()], shape.filter_size());
+        multiply(left, right_matrix(shape, input, &task, tile), product, Parallelism::None);
         for (line, filter) in product.chunks_exact_mut(width.max(1)).zip(first..) {
             store(shape, filter, &task.columns, line, epilogue, &result);
         }
@@ -176,17 +172,22 @@ fn conv_by_products(shape: &ConvShape, input: &[f32], weight: &[f32], epilogue: 
 }
 
 /// Returns the right operand of a task's product: a part of the input itself, or columns arranged in `tile`.
-fn right_matrix<'a>(shape: &ConvShape, input: &'a [f32], task: &Task, tile: &'a mut Vec<f32>) -> Matrix<'a> {
+fn right_matrix<'a>(shape: &ConvShape, input: &'a [f32], task: &Task, tile: &'a mut Vec<f32>) -> ArrayView2<'a, f32> {
     let (rows, columns, plane) = (shape.filter_size(), task.columns.len(), shape.output_plane_size());
     let image = task.columns.start / plane.max(1);
     if shape.is_pointwise() && task.columns.end <= (image + 1) * plane {
         let channel = image * shape.channels + task.group * shape.channels_per_group;
         let start = channel * plane + task.columns.start % plane;
-        return Matrix { elements: &input[start..], rows, columns, stride: plane };
+        return matrix(&input[start..], [rows, columns], plane);
     }
     tile.resize(rows * columns, 0.0);
     im2col::fill(shape, input, task.group, task.columns.clone(), tile);
-    Matrix { elements: tile, rows, columns, stride: columns }
+    matrix(tile, [rows, columns], columns)
+}
+
+/// Returns a row-major matrix in a slice, with `stride` elements from one row to the next.
+fn matrix(elements: &[f32], [rows, columns]: [usize; 2], stride: usize) -> ArrayView2<'_, f32> {
+    ArrayView2::from_shape((rows, columns).strides((stride, 1)), elements).expect("the slice contains the matrix")
 }
 
 /// Stores one filter's positions of a tile in the result and applies the epilogue to them.

@@ -1,11 +1,11 @@
-//! candle: a framework in pure Rust. Runs graphs with the executor of the crate `flagperf-onnx`.
+//! interpreter: flagperf's own framework, which runs a graph operator by operator with the crate `flagperf-onnx`.
 //!
 //! Reads no files: it loads graphs in memory.
 
 use std::any::Any;
 use std::sync::Arc;
 
-use flagperf_onnx::exec::{CandleOps, ExecError, Executor, TensorOps};
+use flagperf_onnx::exec::{CpuOps, ExecError, Executor, TensorOps};
 use flagperf_onnx::{Graph, ValueInfo};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -17,18 +17,18 @@ use super::{
 };
 use crate::tensor::{DType, Tensor, TensorSpec};
 
-/// The framework candle, on the CPU.
+/// The framework `interpreter`, on the processor.
 ///
-/// Outputs remain candle's tensors until the host fetches them, and can be inputs again without a copy.
+/// Outputs remain tensors of the executor until the host fetches them, and can be inputs again without a copy.
 #[derive(Debug)]
-pub struct Candle;
+pub struct Interpreter;
 
-impl Candle {
-    /// The version of the crate `candle-core` in `Cargo.lock`.
-    pub(super) const VERSION: &str = "0.11.1";
+impl Interpreter {
+    /// The version of the crate of the matrix products in `Cargo.lock`.
+    pub(super) const GEMM_VERSION: &str = "0.19.0";
 }
 
-impl Engine for Candle {
+impl Engine for Interpreter {
     fn facts(&self) -> EngineFacts {
         EngineFacts {
             roles: Roles { framework: true, compiler: false },
@@ -37,14 +37,14 @@ impl Engine for Candle {
             opset_max: 23,
             takes_compiled: false,
             ..EngineFacts::unrestricted(
-                "candle",
-                "framework in pure Rust, runs the graph operator by operator on the processor",
+                "interpreter",
+                "flagperf's own graph executor in pure Rust, runs operator by operator on the processor",
             )
         }
     }
 
     fn check(&self) -> Result<String, Unavailable> {
-        Ok(Candle::VERSION.to_owned())
+        Ok(format!("{} (gemm {})", env!("CARGO_PKG_VERSION"), Interpreter::GEMM_VERSION))
     }
 
     fn check_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
@@ -58,37 +58,37 @@ impl Engine for Candle {
         let threads = thread_count(options);
         let pool = ThreadPoolBuilder::new()
             .num_threads(threads)
-            .thread_name(|index| format!("candle-{index}"))
+            .thread_name(|index| format!("interpreter-{index}"))
             .build()
-            .map_err(|error| thread_start_error("candle", threads, &error))?;
-        Ok(Box::new(CandleSession::new(graph, pool)?))
+            .map_err(|error| thread_start_error("interpreter", threads, &error))?;
+        Ok(Box::new(InterpreterSession::new(graph, pool)?))
     }
 }
 
-struct CandleSession {
-    executor: Executor<CandleOps>,
+struct InterpreterSession {
+    executor: Executor<CpuOps>,
     inputs: Vec<ValueInfo>,
     outputs: Vec<ValueInfo>,
-    /// candle computes in the thread pool that it is called from.
+    /// The executor computes in the thread pool that it is called from.
     pool: ThreadPool,
 }
 
-impl CandleSession {
+impl InterpreterSession {
     fn new(graph: &Graph, pool: ThreadPool) -> Result<Self, EngineError> {
         let executor =
-            catch_panic("candle", "loading the model", || Executor::load(graph, CandleOps).map_err(to_engine_error))?;
-        Ok(CandleSession { executor, inputs: graph.inputs.clone(), outputs: graph.outputs.clone(), pool })
+            catch_panic("interpreter", "loading the model", || Executor::load(graph, CpuOps).map_err(to_engine_error))?;
+        Ok(InterpreterSession { executor, inputs: graph.inputs.clone(), outputs: graph.outputs.clone(), pool })
     }
 }
 
 fn to_engine_error(error: ExecError) -> EngineError {
     match error {
-        ExecError::UnknownOperator { node, op } => EngineError::Operator { engine: "candle", op, node },
+        ExecError::UnknownOperator { node, op } => EngineError::Operator { engine: "interpreter", op, node },
         error => EngineError::Failed(error.to_string()),
     }
 }
 
-impl Session for CandleSession {
+impl Session for InterpreterSession {
     fn inputs(&self) -> &[ValueInfo] {
         &self.inputs
     }
@@ -101,9 +101,9 @@ impl Session for CandleSession {
         check_inputs(&self.inputs, inputs)?;
         let inputs = inputs.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
         let run = || self.pool.install(|| self.executor.run(inputs)).map_err(to_engine_error);
-        let tensors = catch_panic("candle", "computing", run)?;
+        let tensors = catch_panic("interpreter", "computing", run)?;
         let output = |(info, tensor): (&ValueInfo, NativeTensor)| {
-            Value::Device(Arc::new(CandleTensor { tensor, dtype: info.spec.dtype }))
+            Value::Device(Arc::new(InterpreterTensor { tensor, dtype: info.spec.dtype }))
         };
         Ok(self.outputs.iter().zip(tensors).map(output).collect())
     }
@@ -113,32 +113,32 @@ impl Session for CandleSession {
     }
 }
 
-type NativeTensor = <CandleOps as TensorOps>::Tensor;
+type NativeTensor = <CpuOps as TensorOps>::Tensor;
 
-/// Returns candle's own tensor when the value is one, and otherwise copies the value.
+/// Returns the executor's own tensor when the value is one, and otherwise copies the value.
 fn upload(value: &Value) -> Result<NativeTensor, EngineError> {
     if let Value::Device(tensor) = value
-        && let Some(own) = tensor.as_any().downcast_ref::<CandleTensor>()
+        && let Some(own) = tensor.as_any().downcast_ref::<InterpreterTensor>()
     {
         return Ok(own.tensor.clone());
     }
-    CandleOps.upload(&value.to_host()?).map_err(|error| EngineError::Failed(error.to_string()))
+    CpuOps.upload(&value.to_host()?).map_err(|error| EngineError::Failed(error.to_string()))
 }
 
-/// An output that candle keeps; `dtype` is the type that the graph declares (candle represents bool as u8).
+/// An output in the executor's form; `dtype` is the type that the graph declares (the executor represents bool as u8).
 #[derive(Debug)]
-struct CandleTensor {
+struct InterpreterTensor {
     tensor: NativeTensor,
     dtype: DType,
 }
 
-impl DeviceTensor for CandleTensor {
+impl DeviceTensor for InterpreterTensor {
     fn spec(&self) -> TensorSpec {
-        TensorSpec::new(CandleOps.shape(&self.tensor), self.dtype)
+        TensorSpec::new(CpuOps.shape(&self.tensor), self.dtype)
     }
 
     fn to_host(&self) -> Result<Tensor, EngineError> {
-        CandleOps.download(&self.tensor, self.dtype).map_err(|error| EngineError::Failed(error.to_string()))
+        CpuOps.download(&self.tensor, self.dtype).map_err(|error| EngineError::Failed(error.to_string()))
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -1,14 +1,14 @@
 //! Softmax and layer normalization, which operate on each row of the last dimensions.
 
-use candle_core::Tensor as Candle;
 use rayon::prelude::*;
 
 use super::OpError;
-use super::storage::{f32_tensor, with_f32_elements};
+use super::movement::expand;
+use super::storage::{Dense, f32_tensor, with_f32_elements};
 
 /// Computes the softmax over the last dimension, or its logarithm.
-pub(super) fn softmax(x: &Candle, log: bool) -> Result<Candle, OpError> {
-    let length = x.dims().last().copied().unwrap_or(1).max(1);
+pub(super) fn softmax(x: &Dense, log: bool) -> Result<Dense, OpError> {
+    let length = x.shape().last().copied().unwrap_or(1).max(1);
     each_row(x, length, |row| {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         if log {
@@ -23,17 +23,17 @@ pub(super) fn softmax(x: &Candle, log: bool) -> Result<Candle, OpError> {
 }
 
 pub(super) fn layer_norm(
-    x: &Candle,
-    scale: &Candle,
-    bias: Option<&Candle>,
+    x: &Dense,
+    scale: &Dense,
+    bias: Option<&Dense>,
     axis: usize,
     epsilon: f64,
-) -> Result<Candle, OpError> {
-    let normal = &x.dims()[axis..];
+) -> Result<Dense, OpError> {
+    let normal = &x.shape()[axis..];
     let length = normal.iter().product::<usize>().max(1);
-    let scale = with_f32_elements(&scale.broadcast_as(normal)?, <[f32]>::to_vec)?;
+    let scale = with_f32_elements(&expand(scale, normal)?, <[f32]>::to_vec)?;
     let bias = match bias {
-        Some(bias) => with_f32_elements(&bias.broadcast_as(normal)?, <[f32]>::to_vec)?,
+        Some(bias) => with_f32_elements(&expand(bias, normal)?, <[f32]>::to_vec)?,
         None => vec![0.0; length],
     };
     each_row(x, length, |row| {
@@ -46,8 +46,8 @@ pub(super) fn layer_norm(
     })
 }
 
-fn each_row(x: &Candle, length: usize, f: impl Fn(&mut [f32]) + Send + Sync) -> Result<Candle, OpError> {
+fn each_row(x: &Dense, length: usize, f: impl Fn(&mut [f32]) + Send + Sync) -> Result<Dense, OpError> {
     let mut elements = with_f32_elements(x, <[f32]>::to_vec)?;
     elements.par_chunks_mut(length).for_each(f);
-    f32_tensor(elements, x.dims())
+    f32_tensor(elements, x.shape())
 }

@@ -1,11 +1,10 @@
 //! Pooling and padding.
 
-use candle_core::{Device, Tensor as Candle};
 use rayon::prelude::*;
 
 use super::OpError;
-use super::storage::{f32_tensor, with_f32_elements};
-use crate::exec::ops::{PadMode, Pool};
+use super::storage::{Dense, f32_tensor, with_f32_elements};
+use crate::exec::ops::Pool;
 
 /// How the elements of a window are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,8 +13,8 @@ pub(super) enum PoolKind {
     Mean,
 }
 
-pub(super) fn pool(x: &Candle, pool: &Pool, kind: PoolKind) -> Result<Candle, OpError> {
-    let (count, channels, height, width) = x.dims4()?;
+pub(super) fn pool(x: &Dense, pool: &Pool, kind: PoolKind) -> Result<Dense, OpError> {
+    let [count, channels, height, width] = x.image_shape()?;
     let [out_height, out_width] = pool.output;
     let mut pooled = vec![0.0; count * channels * out_height * out_width];
     with_f32_elements(x, |elements| {
@@ -58,40 +57,4 @@ fn tap_range(
     let first = start + skipped - before;
     let last = end.saturating_sub(before).min(size);
     ((first..last.max(first)).step_by(dilation), padded)
-}
-
-pub(super) fn pad(x: &Candle, pads: &[(usize, usize)], mode: PadMode) -> Result<Candle, OpError> {
-    let mut padded = x.clone();
-    for (axis, (before, after)) in pads.iter().enumerate().filter(|(_, pads)| **pads != (0, 0)) {
-        padded = match mode {
-            PadMode::Constant(value) => pad_constant(&padded, axis, [*before, *after], value)?,
-            PadMode::Reflect | PadMode::Edge => pad_from_input(&padded, axis, [*before, *after], mode)?,
-        };
-    }
-    Ok(padded)
-}
-
-fn pad_constant(x: &Candle, axis: usize, amounts: [usize; 2], value: f64) -> Result<Candle, OpError> {
-    let block = |amount: usize| {
-        let mut shape = x.dims().to_vec();
-        shape[axis] = amount;
-        Candle::full(value as f32, shape, &Device::Cpu)?.to_dtype(x.dtype())?.contiguous()
-    };
-    Ok(Candle::cat(&[block(amounts[0])?, x.contiguous()?, block(amounts[1])?], axis)?)
-}
-
-fn pad_from_input(x: &Candle, axis: usize, [before, after]: [usize; 2], mode: PadMode) -> Result<Candle, OpError> {
-    let last = x.dims()[axis] as i64 - 1;
-    let source = |place: i64| match mode {
-        PadMode::Reflect => last - (last - place.abs()).abs(),
-        PadMode::Edge | PadMode::Constant(_) => place.clamp(0, last),
-    };
-    let sources: Vec<i64> = (-(before as i64)..=last + after as i64).map(source).collect();
-    if sources.iter().any(|source| *source < 0) {
-        return Err(OpError::invalid_operands(format!(
-            "padding of {before} and {after} is too large for size {}",
-            last + 1
-        )));
-    }
-    Ok(x.contiguous()?.index_select(&Candle::from_iter(sources, &Device::Cpu)?, axis)?)
 }

@@ -1,0 +1,122 @@
+//! Matrix products, and a tensor that several threads fill. Contains the only unsafe code of the executor.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use gemm::Parallelism;
+use ndarray::{ArrayView2, ArrayViewD, Axis, Ix2};
+use rayon::prelude::*;
+
+use super::OpError;
+use super::storage::{Dense, Elements, broadcast, f32_tensor};
+use crate::exec::shape_arithmetic::broadcast_shape;
+
+/// Returns the matrix products over the last two dimensions; the others are broadcast.
+pub(super) fn matmul(a: &Elements<f32>, b: &Elements<f32>) -> Result<Dense, OpError> {
+    let (batch_a, [m, k]) = split_shape(a)?;
+    let (batch_b, [k_b, n]) = split_shape(b)?;
+    if k != k_b {
+        return Err(OpError::invalid_operands(format!(
+            "{:?} and {:?} cannot be multiplied as matrices",
+            a.shape(),
+            b.shape()
+        )));
+    }
+    let batch = broadcast_shape(batch_a, batch_b)?;
+    let shape = [&batch[..], &[m, n]].concat();
+    let mut product = vec![0.0; shape.iter().product()];
+    if batch_b.is_empty() {
+        // With one matrix for the whole batch, the rows of all batches are the rows of one product.
+        let rows = batch.iter().product::<usize>() * m;
+        let left = a.to_shape((rows, k)).map_err(OpError::library)?;
+        multiply(left.view(), matrices(b.view(), 0).swap_remove(0), &mut product, Parallelism::Rayon(0));
+    } else {
+        let left = matrices(broadcast(a, &[&batch[..], &[m, k]].concat())?, batch.len());
+        let right = matrices(broadcast(b, &[&batch[..], &[k, n]].concat())?, batch.len());
+        let many = left.len() >= rayon::current_num_threads();
+        let parallelism = if many { Parallelism::None } else { Parallelism::Rayon(0) };
+        let products = product.par_chunks_mut((m * n).max(1)).zip(left).zip(right);
+        let products = products.with_min_len(if many { 1 } else { usize::MAX });
+        products.for_each(|((product, left), right)| multiply(left, right, product, parallelism));
+    }
+    f32_tensor(product, &shape)
+}
+
+/// Returns the dimensions of the batch and those of one matrix.
+fn split_shape(x: &Elements<f32>) -> Result<(&[usize], [usize; 2]), OpError> {
+    match x.shape() {
+        [batch @ .., rows, columns] => Ok((batch, [*rows, *columns])),
+        shape => Err(OpError::invalid_operands(format!("{shape:?} has fewer than two dimensions"))),
+    }
+}
+
+/// Returns the matrices over the last two dimensions, one after the other.
+fn matrices<'a>(x: ArrayViewD<'a, f32>, batch_rank: usize) -> Vec<ArrayView2<'a, f32>> {
+    let mut parts = vec![x];
+    for _ in 0..batch_rank {
+        let entries = |part: ArrayViewD<'a, f32>| {
+            (0..part.len_of(Axis(0))).map(move |i| part.clone().index_axis_move(Axis(0), i))
+        };
+        parts = parts.into_iter().flat_map(entries).collect();
+    }
+    parts.into_iter().map(|part| part.into_dimensionality::<Ix2>().expect("two dimensions remain")).collect()
+}
+
+/// Computes `product = left * right`. `product` is dense.
+pub(super) fn multiply(left: ArrayView2<f32>, right: ArrayView2<f32>, product: &mut [f32], parallelism: Parallelism) {
+    let ((rows, inner), columns) = (left.dim(), right.ncols());
+    assert_eq!(inner, right.nrows(), "the inner dimensions of the matrices differ");
+    assert_eq!(product.len(), rows * columns, "the product has another size");
+    // SAFETY: the views are valid for their dimensions and strides, `product` has the size of the product by the
+    // assertion above and is borrowed exclusively. The factors 0 and 1 mean that `product` is not read.
+    unsafe {
+        gemm::gemm(
+            rows,
+            columns,
+            inner,
+            product.as_mut_ptr(),
+            1,
+            columns as isize,
+            false,
+            left.as_ptr(),
+            left.strides()[1],
+            left.strides()[0],
+            right.as_ptr(),
+            right.strides()[1],
+            right.strides()[0],
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}
+
+/// Elements that several threads fill, each thread in its own ranges.
+pub(super) struct DisjointRanges<'a> {
+    start: *mut f32,
+    length: usize,
+    elements: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: the only access is `range`, whose caller guarantees that no two threads hold overlapping ranges.
+unsafe impl Sync for DisjointRanges<'_> {}
+
+impl<'a> DisjointRanges<'a> {
+    pub fn new(elements: &'a mut [f32]) -> Self {
+        DisjointRanges { start: elements.as_mut_ptr(), length: elements.len(), elements: PhantomData }
+    }
+
+    /// Returns the elements of a range.
+    ///
+    /// # Safety
+    /// While the result exists, no other range that overlaps with it may be requested.
+    #[expect(clippy::mut_from_ref, reason = "disjoint ranges of one exclusive borrow, by the contract above")]
+    pub unsafe fn range(&self, range: Range<usize>) -> &mut [f32] {
+        assert!(range.start <= range.end && range.end <= self.length, "the range is out of bounds");
+        // SAFETY: within the slice that `new` borrowed exclusively; disjoint from others by this function's contract.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}

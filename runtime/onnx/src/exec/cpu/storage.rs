@@ -1,0 +1,154 @@
+//! The executor's tensors, and their conversion from and to host tensors.
+
+use ndarray::{ArcArray, ArrayD, ArrayViewD, IxDyn};
+
+use super::OpError;
+use crate::{DType, Element, Tensor, TensorError};
+
+/// Elements of one type with a shape. Cloning shares the memory.
+pub(super) type Elements<T> = ArcArray<T, IxDyn>;
+
+/// A tensor in one of the supported element types; bool is stored as u8. Cloning shares the memory, and so do the
+/// results of permutations and slices.
+#[derive(Clone, Debug)]
+pub enum Dense {
+    /// Elements of f32.
+    F32(Elements<f32>),
+    /// Elements of i64.
+    I64(Elements<i64>),
+    /// Elements of i32.
+    I32(Elements<i32>),
+    /// Elements of u8, or bools.
+    U8(Elements<u8>),
+}
+
+/// Evaluates an expression for the elements of a tensor, whatever their type.
+macro_rules! with_elements {
+    ($tensor:expr, $elements:ident => $result:expr) => {
+        match $tensor {
+            $crate::exec::cpu::storage::Dense::F32($elements) => $result,
+            $crate::exec::cpu::storage::Dense::I64($elements) => $result,
+            $crate::exec::cpu::storage::Dense::I32($elements) => $result,
+            $crate::exec::cpu::storage::Dense::U8($elements) => $result,
+        }
+    };
+}
+pub(super) use with_elements;
+
+/// A type of elements that [`Dense`] has a variant for.
+pub(super) trait DenseElement: Element {
+    /// Returns the elements of a tensor; an error if they have another type.
+    fn elements(tensor: &Dense) -> Result<&Elements<Self>, OpError>;
+}
+
+macro_rules! dense_element {
+    ($($variant:ident: $element:ty),*) => {$(
+        impl DenseElement for $element {
+            fn elements(tensor: &Dense) -> Result<&Elements<Self>, OpError> {
+                match tensor {
+                    Dense::$variant(elements) => Ok(elements),
+                    other => Err(OpError::invalid_operands(format!(
+                        "an operand has the element type `{}` instead of `{}`", other.dtype(), Self::DTYPE
+                    ))),
+                }
+            }
+        }
+
+        impl From<Elements<$element>> for Dense {
+            fn from(elements: Elements<$element>) -> Self {
+                Dense::$variant(elements)
+            }
+        }
+
+        impl From<ArrayD<$element>> for Dense {
+            fn from(elements: ArrayD<$element>) -> Self {
+                Dense::$variant(elements.into_shared())
+            }
+        }
+    )*};
+}
+dense_element!(F32: f32, I64: i64, I32: i32, U8: u8);
+
+impl Dense {
+    /// Returns the element type as it is stored.
+    pub(super) fn dtype(&self) -> DType {
+        match self {
+            Dense::F32(_) => DType::F32,
+            Dense::I64(_) => DType::I64,
+            Dense::I32(_) => DType::I32,
+            Dense::U8(_) => DType::U8,
+        }
+    }
+
+    /// Returns the sizes, outermost first.
+    pub(super) fn shape(&self) -> &[usize] {
+        with_elements!(self, elements => elements.shape())
+    }
+
+    /// Returns the sizes of a batch of images: images, channels, height, width.
+    pub(super) fn image_shape(&self) -> Result<[usize; 4], OpError> {
+        let shape = self.shape();
+        shape.try_into().map_err(|_| OpError::invalid_operands(format!("{shape:?} must have 4 dimensions")))
+    }
+}
+
+pub(super) fn upload(tensor: &Tensor) -> Result<Dense, OpError> {
+    fn copy<T: Element>(shape: &[usize], elements: &[T]) -> ArrayD<T> {
+        ArrayD::from_shape_vec(IxDyn(shape), elements.to_vec())
+            .expect("the number of a tensor's elements matches its shape")
+    }
+    let shape = tensor.shape();
+    Ok(match tensor.dtype() {
+        DType::F32 => copy(shape, tensor.as_slice::<f32>()?).into(),
+        DType::I64 => copy(shape, tensor.as_slice::<i64>()?).into(),
+        DType::I32 => copy(shape, tensor.as_slice::<i32>()?).into(),
+        DType::U8 | DType::Bool => copy(shape, tensor.bytes()).into(),
+        other => return Err(OpError::unsupported(format!("tensors of `{other}`"))),
+    })
+}
+
+/// Returns a number as a tensor without dimensions.
+pub(super) fn scalar(number: f64, dtype: DType) -> Result<Dense, OpError> {
+    upload(&Tensor::scalar(number).cast(dtype))
+}
+
+pub(super) fn download(tensor: &Dense) -> Result<Tensor, OpError> {
+    with_elements!(tensor, elements => Ok(Tensor::from_vec(elements.shape(), row_major(elements))?))
+}
+
+impl From<TensorError> for OpError {
+    fn from(error: TensorError) -> Self {
+        OpError::library(error)
+    }
+}
+
+/// Returns a copy of the elements in row-major order.
+pub(super) fn row_major<T: Clone>(elements: &Elements<T>) -> Vec<T> {
+    match elements.as_slice() {
+        Some(elements) => elements.to_vec(),
+        None => elements.iter().cloned().collect(),
+    }
+}
+
+/// Repeats dimensions of size 1 up to `shape`.
+pub(super) fn broadcast<'a, T>(elements: &'a Elements<T>, shape: &[usize]) -> Result<ArrayViewD<'a, T>, OpError> {
+    elements
+        .broadcast(IxDyn(shape))
+        .ok_or_else(|| OpError::invalid_operands(format!("{:?} cannot be broadcast to {shape:?}", elements.shape())))
+}
+
+/// Calls `f` with the elements of an f32 tensor, in row-major order.
+pub(super) fn with_f32_elements<R>(x: &Dense, f: impl FnOnce(&[f32]) -> R) -> Result<R, OpError> {
+    let Dense::F32(elements) = x else {
+        return Err(OpError::unsupported(format!("this operator in `{}`", x.dtype())));
+    };
+    Ok(match elements.as_slice() {
+        Some(elements) => f(elements),
+        None => f(&row_major(elements)),
+    })
+}
+
+/// Returns an f32 tensor of the given elements, in row-major order.
+pub(super) fn f32_tensor(elements: Vec<f32>, shape: &[usize]) -> Result<Dense, OpError> {
+    ArrayD::from_shape_vec(IxDyn(shape), elements).map(Dense::from).map_err(OpError::library)
+}

@@ -1,0 +1,149 @@
+//! Weights from PyTorch's own files: correct ones are read, all others cause an error that names the file.
+
+use std::io::Write;
+use std::path::Path;
+
+use flagperf_onnx::layers::{Linear, linear};
+use flagperf_onnx::{Graph, GraphBuilder, WeightError};
+
+use crate::networks;
+
+/// Writes an archive like those of `torch.save`.
+fn archive(path: &Path, entries: &[(&str, &[u8])]) {
+    let mut archive = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
+    for (name, content) in entries {
+        let stored = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+        archive.start_file(*name, stored).unwrap();
+        archive.write_all(content).unwrap();
+    }
+    archive.finish().unwrap();
+}
+
+/// Writes an archive of a pickle alone.
+fn pth_file(path: &Path, pickle: &[u8]) {
+    archive(path, &[("archive/data.pkl", pickle)]);
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
+}
+
+fn sizes(sizes: &[u8]) -> Vec<u8> {
+    let items = sizes.iter().flat_map(|size| [b'K', *size]);
+    [b'('].into_iter().chain(items).chain([b't']).collect()
+}
+
+/// Returns the instructions that build a tensor of the storage `0`.
+fn tensor(storage: &str, offset: u8, shape: &[u8], strides: &[u8]) -> Vec<u8> {
+    let class = format!("ctorch\n{storage}\n");
+    let storage = [b"(", &text("storage")[..], class.as_bytes(), &text("0"), &text("cpu"), b"K\x0atQ"].concat();
+    let rebuild = b"ctorch._utils\n_rebuild_tensor_v2\n(";
+    let end = b"\x89ccollections\nOrderedDict\n)RtR";
+    [rebuild, &storage[..], &[b'K', offset], &sizes(shape), &sizes(strides), end].concat()
+}
+
+/// Writes a state_dict of `fc.weight` and `fc.bias`, whose elements are in one storage of ten f32 numbers.
+fn write_linear(path: &Path, weight: &[u8], bias: &[u8]) {
+    let head = b"\x80\x02ccollections\nOrderedDict\n)R(";
+    let pickle = [&head[..], &text("fc.weight"), weight, &text("fc.bias"), bias, b"u."].concat();
+    let numbers: Vec<u8> = (0..10u8).flat_map(|number| f32::from(number).to_le_bytes()).collect();
+    archive(path, &[("m/data.pkl", &pickle), ("m/byteorder", b"little"), ("m/data/0", &numbers)]);
+}
+
+fn linear_graph() -> Graph {
+    let mut b = GraphBuilder::new("linear");
+    let x = b.input("x", "N,2,f32".parse().unwrap()).unwrap();
+    let y = linear(&mut b, "fc", &x, Linear::new(2, 3)).unwrap();
+    b.output("y", &y).unwrap();
+    b.finish().unwrap()
+}
+
+#[test]
+fn tensors_are_read_from_their_storage_by_offset_and_strides() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.pth");
+    let column_major = tensor("FloatStorage", 1, &[3, 2], &[1, 3]);
+    let parameter = [b"ctorch._utils\n_rebuild_parameter\n(", &column_major[..], b"\x88NtR"].concat();
+    write_linear(&path, &parameter, &tensor("FloatStorage", 7, &[3], &[1]));
+    let mut graph = linear_graph();
+    graph.load_weights(&path).unwrap();
+    let read = |name: &str| graph.tensor(name).unwrap().to_f64();
+    assert_eq!(read("fc.weight"), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+    assert_eq!(read("fc.bias"), [7.0, 8.0, 9.0]);
+}
+
+#[test]
+fn a_tensor_of_an_unsupported_type_or_beyond_its_storage_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.pth");
+    let weight = tensor("FloatStorage", 0, &[3, 2], &[2, 1]);
+    let mut graph = linear_graph();
+    write_linear(&path, &weight, &tensor("ComplexFloatStorage", 0, &[3], &[1]));
+    let error = graph.load_weights(&path).unwrap_err().to_string();
+    assert!(error.ends_with("`fc.bias` is `3,f32` in the graph and `[3] ComplexFloatStorage` in the file"), "{error}");
+    for (offset, stride) in [(8, 1), (0, 5), (200, 200)] {
+        write_linear(&path, &weight, &tensor("FloatStorage", offset, &[3], &[stride]));
+        graph.load_weights(&path).unwrap();
+        let error = graph.tensor("fc.bias").unwrap_err().to_string();
+        assert!(error.ends_with("tensor `fc.bias`: its elements exceed its storage"), "{error}");
+    }
+}
+
+#[test]
+fn a_pth_file_that_calls_other_functions_is_refused_and_nothing_is_executed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, proof) = (folder.path().join("evil.pth"), folder.path().join("proof"));
+    let command = format!("touch {}", proof.display());
+    let text = [&b"X"[..], &(command.len() as u32).to_le_bytes(), command.as_bytes()].concat();
+    // `os.system(command)`: as the whole file, and as an entry of a dict.
+    let call = [&b"cposix\nsystem\n"[..], &text, b"\x85R"].concat();
+    let entry = [&b"}X\x01\0\0\0w"[..], &call, b"s"].concat();
+    let mut graph = networks::squeeze_excite().unwrap();
+    for body in [call, entry] {
+        pth_file(&path, &[b"\x80\x02", &body[..], b"."].concat());
+        let error = graph.load_weights(&path).unwrap_err();
+        assert!(matches!(&error, WeightError::ForbiddenCall { callable, .. } if callable == "posix.system"), "{error}");
+        assert!(error.to_string().contains("evil.pth") && !proof.exists());
+    }
+}
+
+#[test]
+fn a_truncated_malformed_or_old_pth_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broken.pth");
+    let mut graph = networks::squeeze_excite().unwrap();
+    let mut refused = |what: &str| {
+        let error = graph.load_weights(&path).unwrap_err();
+        assert!(matches!(error, WeightError::MalformedPth { .. }), "{what}: {error}");
+        assert!(error.to_string().contains("broken.pth"), "{what}: {error}");
+    };
+    // A tensor without the arguments of its constructor.
+    pth_file(&path, b"\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n)Rs.");
+    let whole = std::fs::read(&path).unwrap();
+    refused("no arguments");
+    for length in [whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        refused("cut");
+    }
+    pth_file(&path, b"\x80\x02}");
+    refused("a pickle without an end");
+    // Each round creates a pair of the previous round's value.
+    let rounds = b"h\0h\0\x86q\0".repeat(30);
+    pth_file(&path, &[b"\x80\x02X\x01\0\0\0wq\0", &rounds[..], b"."].concat());
+    refused("values that double");
+    pth_file(&path, &[b"\x80\x02)", &[0x85; 200_000][..], b"."].concat());
+    refused("values that nest");
+    pth_file(&path, b"\x80\x02}X\x03\0\0\0neg\x88s.");
+    refused("a tensor whose elements differ from the stored ones");
+    std::fs::write(&path, b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.").unwrap();
+    refused("old");
+}
+
+#[test]
+fn a_pth_file_of_another_byte_order_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.pth");
+    archive(&path, &[("archive/data.pkl", b"\x80\x02}."), ("archive/byteorder", b"big")]);
+    let error = networks::squeeze_excite().unwrap().load_weights(&path).unwrap_err().to_string();
+    assert!(error.contains("its byte order is `big`, not `little`"), "{error}");
+}
