@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use flagperf::engine::{Artifact, LoadOptions, Value, find};
 use flagperf::measure::{Clock, MonotonicClock};
 use flagperf::plan::Limits;
-use flagperf::script::{CaseScripts, ForwardKind, HostServices, Sessions};
+use flagperf::script::{CaseScripts, ForwardKind, HostServices, ScriptChoice, Sessions};
 use flagperf::tensor::Tensor;
 use indexmap::IndexMap;
 
@@ -34,11 +34,14 @@ fn main() {
 
     let host = HostServices { log: Arc::new(|_, _, _| {}), clock: clock.clone() };
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/resnet50");
+    let shared = || Some("lib/classification".to_owned());
+    let choice = ScriptChoice { forward: shared(), evaluator: shared(), ..ScriptChoice::default() };
     let begin = clock.now();
-    let scripts = CaseScripts::load(&dir, &Limits::default(), host.clone()).expect("the case's scripts compile");
+    let scripts =
+        CaseScripts::load(&dir, &choice, &Limits::default(), host.clone()).expect("the case's scripts compile");
     println!("loading the scripts of a case, first: {:.3} ms", clock.now().since(begin).0 * 1e3);
     let begin = clock.now();
-    (0..10).for_each(|_| drop(CaseScripts::load(&dir, &Limits::default(), host.clone())));
+    (0..10).for_each(|_| drop(CaseScripts::load(&dir, &choice, &Limits::default(), host.clone())));
     println!("loading the scripts of a case: {:.3} ms", clock.now().since(begin).0 * 1e2);
     let sessions = Sessions::from([("model".to_owned(), session)]);
     let mut forward = scripts.forward(ForwardKind::Model, sessions).expect("the case has a forward function");

@@ -156,6 +156,50 @@ fn every_step_runs_and_the_record_is_complete() {
     }
     let hash = record["provenance"]["events_sha256"].as_str().expect("a hash");
     flagperf::result::verify_chain(&folder.join("events.jsonl"), hash).expect("the chain holds");
+    assert_eq!(record["provenance"]["git_revision"], serde_json::Value::Null, "the checkout is in no repository");
+    for (key, setting) in record["settings"].as_object().expect("settings") {
+        let text = setting["value"].as_str().unwrap_or_default();
+        let typed = text.parse::<f64>().is_ok() || ["true", "false", "null"].contains(&text) || text.starts_with(['[', '{']);
+        assert!(!typed || key == "flops", "`{key}` has its value as text: {text}");
+    }
+    check_files_of_a_run(&folder);
+}
+
+/// Checks that the README lists every file in the folder of a run.
+fn check_files_of_a_run(folder: &Path) {
+    let readme = fs::read_to_string(support::root().join("README.md")).expect("the README");
+    let tree = readme.split("\nresult/run").nth(1).expect("the tree").split("```").next().expect("its end");
+    let host = folder.parent().and_then(Path::parent).expect("the folder of the run");
+    let entries = [folder, host].map(|folder| fs::read_dir(folder).expect("a folder"));
+    for entry in entries.into_iter().flatten().map(|entry| entry.expect("a file")).filter(|entry| entry.path().is_file()) {
+        let name = entry.file_name().to_string_lossy().replace("tiny_bs4_mock_fp16False", "<model>");
+        let name = name.replace("samples.validate.", "samples.<phase>.").replace("samples.infer.", "samples.<phase>.");
+        assert!(tree.split_whitespace().any(|listed| listed == name), "README.md does not list `{name}`");
+    }
+}
+
+#[test]
+fn the_record_has_the_revision_of_the_checkout_and_whether_files_differ_from_it() {
+    let checkout = checkout();
+    let git = |arguments: &[&str]| {
+        let identity = ["-c", "user.name=a", "-c", "user.email=a@b"];
+        let output = assert_cmd::Command::new("git").current_dir(checkout.path()).args(identity).args(arguments).output();
+        output.ok().filter(|output| output.status.success()).map(|output| String::from_utf8(output.stdout).expect("text"))
+    };
+    fs::write(checkout.path().join(".gitignore"), "result\ngenerated\n").expect("a file");
+    if git(&["init", "--quiet"]).is_none() {
+        return support::leave_out("the revision of the checkout: no `git`");
+    }
+    git(&["add", "."]).expect("git adds");
+    git(&["commit", "--quiet", "-m", "all"]).expect("git commits");
+    let head = git(&["rev-parse", "HEAD"]).expect("a commit");
+    let provenance = || program::record(checkout.path(), &[]).0["provenance"].clone();
+    let clean = provenance();
+    assert_eq!((&clean["git_revision"], &clean["git_clean"]), (&head.trim().into(), &true.into()));
+    let script = checkout.path().join("scripts/tiny/forward.rhai");
+    let text = fs::read_to_string(&script).expect("a script");
+    fs::write(&script, format!("// Changed.\n{text}")).expect("a script");
+    assert_eq!(provenance()["git_clean"], false);
 }
 
 #[test]

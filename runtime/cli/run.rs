@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use super::arguments::{RunArguments, Selection};
 use super::output::{StderrDisplay, print_message, print_result, stdout_error, write_result};
 use super::setup::{find_checkout, prepare_plan, print_findings, print_notes, report_mistakes};
+use crate::config::display_value;
 use crate::host::{THIS_PROGRAM, adopt_orphans};
 use crate::measure::MonotonicClock;
 use crate::report::{BarDisplay, LineDisplay, Screen, columns, plain_table, record_table};
@@ -28,7 +29,7 @@ pub(super) fn plan(selection: &Selection) -> anyhow::Result<ExitCode> {
     let mut rows = planned.values.as_slice();
     while let Some(first) = rows.first() {
         let (section, rest) = rows.split_at(rows.iter().take_while(|row| row.section == first.section).count());
-        let cells = section.iter().map(|row| [row.key.clone(), row.value.clone(), row.origin.clone()]);
+        let cells = section.iter().map(|row| [row.key.clone(), display_value(&row.value), row.origin.clone()]);
         writeln!(out, "{}\n{}", first.section, plain_table(cells, columns()))?;
         rows = rest;
     }

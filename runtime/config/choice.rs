@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::ConfigFile;
 use super::yaml::Content;
-use super::{CaseKey, ConfigProblem, Finding, Origin, Overrides, Sourced, Vendor, list_names, nearest};
+use super::{CaseKey, ConfigProblem, Finding, Origin, Overrides, SHARED_SCRIPTS, Sourced, Vendor, list_names, nearest};
 
 /// A case to run and its data folder.
 type SelectedCase = (Sourced<CaseKey>, Sourced<PathBuf>);
@@ -30,7 +30,7 @@ pub(super) fn choose_cases(
     let mut chosen = Vec::new();
     for key in keys {
         match check_case_exists(&key.value.case, &key.origin, &folders)
-            .and_then(|()| find_data_folder(&key, &listed, overrides))
+            .and_then(|()| find_data_folder(&key, &listed, host, overrides))
         {
             Ok(data) => chosen.push((key, data)),
             Err(finding) => findings.push(finding),
@@ -105,10 +105,11 @@ fn resolve_case_argument(
 }
 
 /// Returns the data folder of a case: `--data`, or else that of its entry in `CASES`, or else that of another entry for
-/// the same case.
+/// the same case. Without any, the error is at `CASES`, where the entry is missing.
 fn find_data_folder(
     key: &Sourced<CaseKey>,
     listed: &[SelectedCase],
+    host: &ConfigFile,
     overrides: &Overrides,
 ) -> Result<Sourced<PathBuf>, Finding> {
     if let Some(data) = &overrides.data {
@@ -117,10 +118,10 @@ fn find_data_folder(
     }
     let same_key = listed.iter().find(|(other, _)| other.value == key.value);
     let same_case = || listed.iter().find(|(other, _)| other.value.case == key.value.case);
-    same_key
-        .or_else(same_case)
-        .map(|(_, data)| data.clone())
-        .ok_or_else(|| Finding::error(key.origin.clone(), ConfigProblem::NoData { case: key.value.case.clone() }))
+    same_key.or_else(same_case).map(|(_, data)| data.clone()).ok_or_else(|| {
+        let place = host.entries.get("CASES").map_or_else(|| host.top(), |cases| host.origin(cases));
+        Finding::error(place, ConfigProblem::NoData { case: key.value.case.clone() })
+    })
 }
 
 fn check_case_exists(case: &str, origin: &Origin, folders: &[String]) -> Result<(), Finding> {
@@ -140,6 +141,7 @@ fn case_folders(root: &Path) -> Vec<String> {
         .flatten()
         .filter(|entry| entry.path().is_dir())
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name != SHARED_SCRIPTS)
         .collect();
     names.sort();
     names

@@ -36,6 +36,8 @@ impl Checkout {
             .with("configs/toy/parameters.yaml", PARAMETERS)
             .with("scripts/toy/dataloader.rhai", "")
             .with("scripts/toy/model.rhai", "")
+            .with("scripts/toy/forward.rhai", "")
+            .with("scripts/toy/evaluator.rhai", "")
             .with("vendors/chip/vendor.yaml", CHIP)
             .with("vendors/other/vendor.yaml", &CHIP.replace("chip", "other").replace("frame:", "slide:"))
             .with("data/list.txt", "")

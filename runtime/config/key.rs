@@ -73,8 +73,12 @@ pub enum ValueKind {
     Targets,
     /// Limits of agreement, by precision.
     Limits,
+    /// The name of a shared script (`lib/NAME`), or null.
+    SharedScript,
     /// A `flops` expression.
     Flops,
+    /// 1, 2 or null.
+    OneOrTwo,
     /// One of a few words, in any letter case.
     Word(&'static [&'static str]),
 }
@@ -99,7 +103,9 @@ impl ValueKind {
             ValueKind::TextMap => "a mapping of keys to strings",
             ValueKind::Targets => "a minimum for each metric, such as `{top1: 0.76}`",
             ValueKind::Limits => "limits by precision, such as `{fp16: {relative_l2: 0.05}}`",
+            ValueKind::SharedScript => "a shared script such as `lib/classification`, or null",
             ValueKind::Flops => "an expression such as `4.12e9` or `2*512*0.33e9`",
+            ValueKind::OneOrTwo => "1, 2 or null",
             ValueKind::Word(_) => "one of the known words",
         }
     }
@@ -142,10 +148,14 @@ impl ValueKind {
             ValueKind::Port => text.parse::<u16>().ok().filter(|port| *port > 0).map(Value::from),
             ValueKind::Text => value.as_str().map(Value::from),
             ValueKind::OptionalText => (value.is_null() || value.is_string()).then(|| value.clone()),
+            ValueKind::SharedScript if value.is_null() => Some(Value::Null),
+            ValueKind::SharedScript => value.as_str().filter(|name| is_shared_script(name)).map(Value::from),
             ValueKind::Variable if value.is_null() => Some(Value::Null),
             ValueKind::Variable => value.as_str().filter(|name| is_variable_name(name)).map(Value::from),
             ValueKind::Size if value.is_null() => Some(Value::Null),
             ValueKind::Size => parse_bytes(text).map(Value::from),
+            ValueKind::OneOrTwo if value.is_null() => Some(Value::Null),
+            ValueKind::OneOrTwo => whole(1, 2),
             ValueKind::Flops => (!value.is_null()).then(|| Value::from(text)),
             ValueKind::Word(words) => {
                 words.iter().find(|word| word.eq_ignore_ascii_case(text)).map(|word| Value::from(*word))
@@ -153,6 +163,16 @@ impl ValueKind {
             _ => None,
         }
     }
+}
+
+/// The folder of shared scripts in `scripts/`; no case has this name.
+pub const SHARED_SCRIPTS: &str = "lib";
+
+/// Returns whether `name` names a shared script: `lib/NAME`, the file scripts/lib/NAME.rhai.
+pub fn is_shared_script(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let file = name.strip_prefix(SHARED_SCRIPTS).and_then(|rest| rest.strip_prefix('/'));
+    file.is_some_and(|name| !name.is_empty() && name.len() <= 64 && name.chars().all(allowed))
 }
 
 pub(super) fn is_variable_name(name: &str) -> bool {

@@ -37,7 +37,7 @@ pub use case_key::CaseKey;
 pub use env::{Environment, cache_folder, python_path};
 pub use finding::{Finding, Findings, MessageAndHint};
 pub use flops::{FlopsError, parse_flops};
-pub use key::{ConfigKey, Owner, THREADS_MAX, ValueKind};
+pub use key::{ConfigKey, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
 pub use load::{Config, Overrides, find_root, load};
 pub use nearest::{list_names, nearest};
 pub use origin::{Origin, Sourced, Values, merge_layers};

@@ -28,7 +28,8 @@ pub struct Layers {
 
 impl Layers {
     /// Applies the overlay of vendor `name` to the settings. A key of parameters.yaml, of host.yaml or of the host
-    /// itself is an error, and so is a value that changes nothing; a new key is a warning; a change is a note.
+    /// itself is an error, and so is a value that changes nothing; a new key is a warning, unless vendor.yaml lists it as
+    /// an option; that, and a change, is a note.
     pub fn apply_overlay(
         &mut self,
         file: &ConfigFile,
@@ -66,7 +67,8 @@ impl Layers {
             let names = SETTINGS.iter().chain(PARAMETERS).map(|known| known.name);
             let nearest = nearest(key, names).filter(|_| !known).map(str::to_owned);
             let new = ConfigProblem::NewKey { key: key.to_owned(), vendor: name.to_owned(), nearest };
-            return Ok(Some(Finding::warning(origin.clone(), new)));
+            let finding = if known { Finding::info } else { Finding::warning };
+            return Ok(Some(finding(origin.clone(), new)));
         };
         if setting.owner == Owner::Case {
             return Err(ConfigProblem::CaseOnly { key: key.to_owned() });

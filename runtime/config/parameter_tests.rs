@@ -28,6 +28,8 @@ fn the_parameters_that_the_host_reads_are_typed_and_have_defaults() {
     assert_eq!(
         read(text),
         Parameters {
+            forward: None,
+            evaluator: None,
             target_accuracy: [("top1", 1.0), ("top5", 0.5), ("perplexity", 30.5)]
                 .map(|(m, v)| (m.to_owned(), v))
                 .into(),

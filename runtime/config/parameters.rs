@@ -13,6 +13,20 @@ use crate::metric;
 /// The keys of parameters.yaml that the host reads. Each has a field of the same name in [`Parameters`].
 pub const PARAMETERS: &[ConfigKey] = &[
     ConfigKey {
+        name: "forward",
+        kind: ValueKind::SharedScript,
+        default: Some("null"),
+        about: "the shared script that serves a case without `forward.rhai`",
+        owner: Owner::Case,
+    },
+    ConfigKey {
+        name: "evaluator",
+        kind: ValueKind::SharedScript,
+        default: Some("null"),
+        about: "the shared script that serves a case without `evaluator.rhai`",
+        owner: Owner::Case,
+    },
+    ConfigKey {
         name: "target_accuracy",
         kind: ValueKind::Targets,
         default: Some("{}"),
@@ -67,6 +81,12 @@ pub const PARAMETERS: &[ConfigKey] = &[
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
+    /// Shared script that replaces `forward.rhai`: `lib/classification`.
+    #[serde(default)]
+    pub forward: Option<String>,
+    /// Shared script that replaces `evaluator.rhai`.
+    #[serde(default)]
+    pub evaluator: Option<String>,
     /// Minimum of each metric with real weights and data.
     pub target_accuracy: IndexMap<String, f64>,
     /// Limits of the agreement of inference with validation, by precision and name; limits not given keep their

@@ -2,7 +2,7 @@
 
 use super::{ConfigKey, Owner, ValueKind};
 
-/// The keys of configurations.yaml, as in FlagPerf.
+/// The keys of configurations.yaml: those of FlagPerf, and `flops_per_multiply_add`.
 pub const SETTINGS: &[ConfigKey] = &[
     ConfigKey {
         name: "batch_size",
@@ -16,6 +16,13 @@ pub const SETTINGS: &[ConfigKey] = &[
         kind: ValueKind::Flops,
         default: None,
         about: "floating-point operations per sample: `4.12e9`, `2*512*0.33e9`",
+        owner: Owner::Case,
+    },
+    ConfigKey {
+        name: "flops_per_multiply_add",
+        kind: ValueKind::OneOrTwo,
+        default: Some("null"),
+        about: "whether `flops` counts a multiply-add as 1 operation or as 2; null states neither",
         owner: Owner::Case,
     },
     ConfigKey {

@@ -250,9 +250,10 @@ fn a_new_key_of_an_overlay_is_kept_with_a_warning() {
         [
             format!("{OVERLAY}:1: new key `tmp_path` of vendor `chip`"),
             format!("{OVERLAY}:2: new key `batchsize` of vendor `chip` (nearest: `batch_size`)"),
-            format!("{OVERLAY}:3: new key `level` of vendor `chip`"),
         ]
     );
+    let noted = checkout.messages(Level::Info, &Overrides::default());
+    assert_eq!(noted, [format!("{OVERLAY}:3: new key `level` of vendor `chip`")], "an option of the vendor");
     let vendor_values = &checkout.load(&Overrides::default()).unwrap().cases[0].vendor_values;
     assert_eq!((&vendor_values["tmp_path"].value, &vendor_values["level"].value), (&json!("t"), &json!(3)));
 }
@@ -307,9 +308,9 @@ fn an_invalid_set_argument_is_an_error() {
     assert_eq!(
         message("batch_siez=4"),
         "--set batch_siez=4: case `toy` has no key `batch_siez` (nearest: `batch_size`)\n  hint: known keys: \
-         batch_size, flops, \
+         batch_size, flops, flops_per_multiply_add, \
          fp16, compiler, num_workers, log_freq, repeat, no_validation, exist_onnx_path, exist_compiler_path, \
-         target_accuracy, agreement, bad_samples, preloaded, keep_f32, weights, seed, image_size, threads, level"
+         forward, evaluator, target_accuracy, agreement, bad_samples, preloaded, keep_f32, weights, seed, image_size, threads, level"
     );
     assert_eq!(message("repeat=x"), "--set repeat=x: `repeat` must be a whole number from 1 to 4294967295, not `x`");
     assert_eq!(message("image_size=[1"), "--set image_size=[1: while parsing a flow sequence, expected ',' or ']'");
@@ -365,10 +366,11 @@ fn a_case_that_cannot_be_chosen_is_an_error() {
     let empty = Checkout::new().with("configs/host.yaml", "VENDOR: chip\n");
     assert_eq!(
         empty.messages(Level::Error, &case("toy")),
-        [
-            "vendors/chip/vendor.yaml:4: no data directory for case `toy`\n  hint: give --data DIR, or add the case to `CASES`"
-        ]
+        ["configs/host.yaml:1: no data directory for case `toy`\n  hint: give --data DIR, or add the case to `CASES`"]
     );
+    let listed = Checkout::new().with("configs/host.yaml", "VENDOR: chip\nCASES:\n    \"other:frame\": data\n");
+    let message = listed.messages(Level::Error, &case("toy")).join("\n");
+    assert!(message.starts_with("configs/host.yaml:2: no data directory for case `toy`"), "{message}");
     let two = empty.with(
         "vendors/chip/vendor.yaml",
         "name: chip\nabout: a\nframeworks: {a: {engine: x}, b: {engine: x}}\ncompilers: {}\n",

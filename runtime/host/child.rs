@@ -1,12 +1,13 @@
 //! Child processes: each is registered when it starts, and waited for.
 
-use std::io;
-use std::process::{Child, Command};
+use std::io::{self, Read};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use super::bounded::run_for;
 use super::{Ending, ProcessError, descendants};
 
 /// How often the end of a process is polled.
@@ -49,9 +50,43 @@ pub fn run_to_end(argv: &[String]) -> Result<Ending, ProcessError> {
     status.map(Ending::from).map_err(|source| ProcessError::Start { program: name.clone(), source })
 }
 
+/// Number of polls after which [`read_output`] kills its program: 10 s.
+const OUTPUT_POLLS: u32 = 500;
+
+/// Runs a program without input and returns what it writes to its standard output; `None` when it cannot be started,
+/// fails, or takes longer than 10 s. Output beyond `bytes_max` is cut.
+pub fn read_output(argv: &[&str], bytes_max: u64) -> Option<Vec<u8>> {
+    let (name, arguments) = argv.split_first()?;
+    #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
+    let mut command = Command::new(name);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = spawn(&mut command).ok()?;
+    let mut pipe = child.stdout.take()?;
+    let output = run_for(OUTPUT_POLLS, move || {
+        let mut output = Vec::new();
+        let read = pipe.by_ref().take(bytes_max).read_to_end(&mut output);
+        // The rest is read, too, so that the program can end.
+        read.and_then(|_| io::copy(&mut pipe, &mut io::sink())).ok().map(|_| output)
+    });
+    if output.is_none() {
+        // This fails when the program has ended.
+        let _ = child.kill();
+    }
+    let ending = wait(&mut child, OUTPUT_POLLS);
+    descendants::waited_children().remove(&child.id().cast_signed());
+    output.flatten().filter(|_| ending == Ending::Exited(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_output_of_a_program_is_read_up_to_its_limit_and_a_failure_gives_none() {
+        assert_eq!(read_output(&["printf", "abc"], 2), Some(b"ab".to_vec()));
+        assert_eq!(read_output(&["sh", "-c", "printf abc; exit 1"], 9), None);
+        assert_eq!(read_output(&["no such program"], 9), None);
+    }
 
     #[test]
     fn waiting_for_a_child_that_does_not_end_is_limited() {

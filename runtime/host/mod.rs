@@ -13,7 +13,7 @@ mod process;
 mod stderr;
 
 pub use bounded::run_while;
-pub use child::run_to_end;
+pub use child::{read_output, run_to_end};
 pub use companion::{CompanionCommand, CompanionOutput, CompanionProcess};
 pub use descendants::{LeftoverProcess, adopt_orphans};
 pub use ending::Ending;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{EngineChoice, FoundModel, find_model};
-use crate::config::Vendor;
+use crate::config::{SHARED_SCRIPTS, Vendor};
 use crate::tensor::DType;
 
 /// The engines, vendors, cases and recipes that exist, as needed for plans and lists.
@@ -17,6 +17,8 @@ pub struct Catalogue {
     pub vendors: BTreeMap<String, Option<Vendor>>,
     /// Folders in `configs/` and `scripts/`.
     pub cases: BTreeMap<String, CaseFolder>,
+    /// The shared scripts, by name: `lib/classification`.
+    pub shared_scripts: BTreeSet<String>,
     /// Folders in `docker_images/` with a Dockerfile, as `<vendor>/<framework>`.
     pub recipes: BTreeSet<String>,
     /// The libraries that `flagperf backend install` can install, each with its path if it is installed.
@@ -80,7 +82,7 @@ impl Catalogue {
     /// first use.
     pub fn read(root: &Path, engines: Vec<KnownEngine>) -> Catalogue {
         let mut cases: BTreeMap<String, CaseFolder> = BTreeMap::new();
-        for name in folders(&root.join("configs")) {
+        for name in folders(&root.join("configs")).into_iter().filter(|name| name != SHARED_SCRIPTS) {
             let overlays = files(&root.join("configs").join(&name).join("vendor_config"));
             let vendors = overlays.iter().filter_map(|file| file.strip_suffix("_configurations.yaml"));
             let overlays = vendors.map(str::to_owned).collect();
@@ -88,9 +90,14 @@ impl Catalogue {
         }
         let with_scripts =
             folders(&root.join("scripts")).into_iter().map(|name| (files(&root.join("scripts").join(&name)), name));
-        for (scripts, name) in with_scripts.filter(|(scripts, _)| scripts.contains("dataloader.rhai")) {
+        let is_case = |(scripts, name): &(BTreeSet<String>, String)| {
+            name != SHARED_SCRIPTS && scripts.contains("dataloader.rhai")
+        };
+        for (scripts, name) in with_scripts.filter(is_case) {
             cases.entry(name).or_default().scripts = scripts;
         }
+        let shared = files(&root.join("scripts").join(SHARED_SCRIPTS));
+        let shared = shared.iter().filter_map(|file| file.strip_suffix(".rhai"));
         let vendors = folders(&root.join("vendors")).into_iter().map(|name| (Vendor::read(root, &name).ok(), name));
         let recipes = root.join("docker_images");
         let frameworks = folders(&recipes).into_iter().flat_map(|vendor| {
@@ -101,6 +108,7 @@ impl Catalogue {
             monitors: Vec::new(),
             backends: Vec::new(),
             cases,
+            shared_scripts: shared.map(|name| format!("{SHARED_SCRIPTS}/{name}")).collect(),
             vendors: vendors.map(|(vendor, name)| (name, vendor)).collect(),
             recipes: frameworks
                 .filter(|recipe| root.join("docker_images").join(recipe).join("Dockerfile").is_file())

@@ -128,6 +128,8 @@ mod tests {
             .with("configs/toy_x/parameters.yaml", parameters)
             .with("scripts/toy_x/dataloader.rhai", "")
             .with("scripts/toy_x/model.rhai", "")
+            .with("scripts/toy_x/forward.rhai", "")
+            .with("scripts/toy_x/evaluator.rhai", "")
             .with(
                 "vendors/chip/vendor.yaml",
                 &vendor.replace("frameworks:\n", "frameworks:\n    x_frame: {engine: interpreter}\n"),

@@ -2,24 +2,31 @@
 
 use std::path::Path;
 
-use crate::config::{CaseConfig, Config, EngineEntry, Origin, Sourced, Vendor, display_value};
+use serde_json::Value;
+
+use crate::config::{CaseConfig, Config, EngineEntry, Origin, Sourced, Vendor};
 
 /// One effective value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EffectiveValue {
     /// `site`, or the case: `resnet50:interpreter`.
     pub section: String,
     /// The key. An option that only the vendor sets is prefixed with its engine: `rten.threads`.
     pub key: String,
-    /// The value.
-    pub value: String,
+    /// The value, of the type that it has in YAML.
+    pub value: Value,
     /// The origin of the value: `configs/host.yaml:5`, `--set batch_size=4`, `default`.
     pub origin: String,
 }
 
 impl EffectiveValue {
-    fn new(section: &str, key: &str, value: String, origin: &Origin) -> Self {
-        EffectiveValue { section: section.to_owned(), key: key.to_owned(), value, origin: origin.to_string() }
+    fn new(section: &str, key: &str, value: impl Into<Value>, origin: &Origin) -> Self {
+        EffectiveValue {
+            section: section.to_owned(),
+            key: key.to_owned(),
+            value: value.into(),
+            origin: origin.to_string(),
+        }
     }
 }
 
@@ -28,7 +35,7 @@ pub fn effective_values(config: &Config) -> Vec<EffectiveValue> {
     let mut rows: Vec<EffectiveValue> = config
         .site_values
         .iter()
-        .map(|(key, v)| EffectiveValue::new("site", key, display_value(&v.value), &v.origin))
+        .map(|(key, v)| EffectiveValue::new("site", key, v.value.clone(), &v.origin))
         .collect();
     if let Some(visible) = &config.visible {
         rows.push(EffectiveValue::new("site", "visible_devices", visible.display(), &visible.origin));
@@ -38,9 +45,7 @@ pub fn effective_values(config: &Config) -> Vec<EffectiveValue> {
         let Sourced { value: data, origin } = &case.data_dir;
         rows.push(EffectiveValue::new(&section, "data", data.display().to_string(), origin));
         rows.push(EffectiveValue::new(&section, "framework", case.key.value.framework.clone(), &case.key.origin));
-        rows.extend(
-            case.values().map(|(key, v)| EffectiveValue::new(&section, key, display_value(&v.value), &v.origin)),
-        );
+        rows.extend(case.values().map(|(key, v)| EffectiveValue::new(&section, key, v.value.clone(), &v.origin)));
         if let Some(vendor) = &config.vendor {
             rows.extend(engine_values(&section, case, vendor));
         }
@@ -66,7 +71,7 @@ fn engine_values(section: &str, case: &CaseConfig, vendor: &Vendor) -> Vec<Effec
         }
         for (option, value) in options.iter().filter(|(option, _)| !case.vendor_values.contains_key(*option)) {
             let origin = vendor.origin(&[side, name, "options", option]);
-            rows.push(EffectiveValue::new(section, &format!("{name}.{option}"), display_value(value), &origin));
+            rows.push(EffectiveValue::new(section, &format!("{name}.{option}"), value.clone(), &origin));
         }
     }
     rows

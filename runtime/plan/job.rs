@@ -72,6 +72,9 @@ pub struct CaseSettings {
     pub flops: String,
     /// The value of `flops`.
     pub flops_per_sample: f64,
+    /// Operations that `flops` counts for a multiply-add, 1 or 2; `None` when the case does not state it.
+    #[serde(default)]
+    pub flops_per_multiply_add: Option<u8>,
     /// Half precision.
     pub fp16: bool,
     /// The compiler; `None` ends the case after validation.

@@ -9,7 +9,8 @@ use super::engines::{EngineRole, choose_engine, warn_of_unused_options};
 use super::route::{Export, InferenceSource, route};
 use super::{CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem};
 use crate::config::{
-    CaseConfig, CaseKey, Config, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor, parse_flops,
+    CaseConfig, CaseKey, Config, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor, list_names,
+    nearest, parse_flops,
 };
 use crate::step::Phase;
 
@@ -245,12 +246,44 @@ impl Planner<'_> {
     }
 
     fn check_scripts(&mut self, model: bool) {
-        let case = &self.case.key.value.case;
-        let folder = self.catalogue.cases.get(case);
+        let case = self.case.key.value.case.clone();
+        let scripts = self.catalogue.cases.get(&case).map(|folder| folder.scripts.clone()).unwrap_or_default();
         let needed = ["dataloader.rhai"].into_iter().chain(model.then_some("model.rhai"));
-        for script in needed.filter(|script| !folder.is_some_and(|folder| folder.scripts.contains(*script))) {
+        for script in needed.filter(|script| !scripts.contains(*script)) {
             let problem = PlanProblem::NoScript { case: case.clone(), script };
             self.findings.push(Finding::error(self.case.key.origin.clone(), problem));
+        }
+        // Without a dataloader, the folder is not that of a case, so nothing more is known about it.
+        let served = [("forward", "forward.rhai"), ("evaluator", "evaluator.rhai")];
+        for (key, script) in served.into_iter().filter(|_| !scripts.is_empty()) {
+            if let Some((origin, problem)) = self.shared_script_problem(&case, key, script, scripts.contains(script)) {
+                self.findings.push(Finding::error(origin, problem));
+            }
+        }
+    }
+
+    /// Checks that exactly one script serves a stage: the case's own, or the shared one that the parameter `key` names.
+    fn shared_script_problem(
+        &self,
+        case: &str,
+        key: &'static str,
+        script: &'static str,
+        has_own: bool,
+    ) -> Option<(Origin, PlanProblem)> {
+        let parameter = self.case.parameters.get(key);
+        let named = parameter.and_then(|sourced| Some((sourced.value.as_str()?, sourced.origin.clone())));
+        let case = case.to_owned();
+        match named {
+            Some((_, origin)) if has_own => Some((origin, PlanProblem::TwoScripts { case, key, script })),
+            Some((name, _)) if self.catalogue.shared_scripts.contains(name) => None,
+            Some((name, origin)) => {
+                let known = || self.catalogue.shared_scripts.iter().map(String::as_str);
+                let nearest = nearest(name, known()).map(str::to_owned);
+                let (name, known) = (name.to_owned(), list_names(known()));
+                Some((origin, PlanProblem::UnknownSharedScript { name, known, nearest }))
+            }
+            None if has_own => None,
+            None => Some((self.case.key.origin.clone(), PlanProblem::NoScriptNorShared { case, key, script })),
         }
     }
 

@@ -225,6 +225,36 @@ pub enum PlanProblem {
         /// The file.
         script: &'static str,
     },
+    /// A case that has neither a script of its own for a stage nor names a shared one.
+    #[error("case `{case}` has neither scripts/{case}/{script} nor `{key}: lib/NAME` in its parameters.yaml")]
+    NoScriptNorShared {
+        /// The case.
+        case: String,
+        /// The key of parameters.yaml.
+        key: &'static str,
+        /// The file.
+        script: &'static str,
+    },
+    /// A case that has a script of its own for a stage and names a shared one, too.
+    #[error("`{key}` names a shared script, but case `{case}` has scripts/{case}/{script}, too")]
+    TwoScripts {
+        /// The case.
+        case: String,
+        /// The key of parameters.yaml.
+        key: &'static str,
+        /// The file.
+        script: &'static str,
+    },
+    /// A shared script that does not exist.
+    #[error("unknown shared script `{name}` (known: {known})")]
+    UnknownSharedScript {
+        /// The script.
+        name: String,
+        /// The known ones.
+        known: String,
+        /// The known one that was probably meant.
+        nearest: Option<String>,
+    },
     /// A framework without a container recipe.
     #[error("no container recipe docker_images/{vendor}/{framework}/Dockerfile")]
     NoRecipe {
@@ -261,6 +291,11 @@ impl PlanProblem {
                 "set `fp16: false` in the overlay of the vendor to compute in fp32".to_owned()
             }
             Self::SameFolder { .. } => "run one of them at a time with --case, or rename a case".to_owned(),
+            Self::NoScriptNorShared { script, .. } => {
+                format!("write {script}, or name the shared script in scripts/lib that serves the case")
+            }
+            Self::TwoScripts { script, .. } => format!("delete the line or {script}"),
+            Self::UnknownSharedScript { nearest, .. } => meant(nearest, "a shared script is a file in scripts/lib/"),
             Self::NothingToDo => "change one of the two settings".to_owned(),
             Self::NoModel => "name an ONNX file, or any text if the compiler does not open ONNX files".to_owned(),
             Self::Missing { what: "data directory", .. } => "give --data DIR, or change `CASES`".to_owned(),

@@ -78,6 +78,7 @@ mod tests {
             batch_size: 1,
             flops: "1".to_owned(),
             flops_per_sample: 1.0,
+            flops_per_multiply_add: None,
             fp16: false,
             compiler: compiler.then(|| "rten".to_owned()),
             num_workers: 1,

@@ -14,12 +14,16 @@ fn repository() -> PathBuf {
     find_root(Path::new(env!("CARGO_MANIFEST_DIR"))).expect("the tests run in the repository")
 }
 
-/// Returns a catalogue with every engine that the vendors use, in every precision.
+/// Returns a catalogue with every engine that the vendors use, in every precision, and every backend installed.
 fn catalogue(root: &Path) -> Catalogue {
     let mut catalogue = Catalogue { monitors: vec!["nvml", "processor"], ..Catalogue::read(root, Vec::new()) };
     let vendors = catalogue.vendors.values().flatten();
     let entries = vendors.flat_map(|vendor| vendor.frameworks.values().chain(vendor.compilers.values()));
     let names: BTreeSet<String> = entries.map(|entry| entry.engine.clone()).collect();
+    let backends = catalogue.vendors.values().flatten();
+    let backends = backends.flat_map(|vendor| vendor.frameworks.values().chain(vendor.compilers.values()));
+    let installed = |name: &str| (name.to_owned(), Some(PathBuf::from("lib.so")));
+    catalogue.backends = backends.filter_map(|entry| entry.backend().map(installed)).collect();
     catalogue.engines = names
         .into_iter()
         .map(|name| KnownEngine {
@@ -72,11 +76,20 @@ fn the_standard_case_has_the_values_of_flagperf() {
     let values: serde_json::Value = serde_yaml::from_str(&text).unwrap();
     assert_eq!(
         values,
-        serde_json::json!({"batch_size": 256, "flops": 4.12e9, "fp16": true, "compiler": "tensorrt", "num_workers": 8,
+        serde_json::json!({"batch_size": 256, "flops": 4.12e9, "flops_per_multiply_add": 1, "fp16": true, "compiler": "tensorrt", "num_workers": 8,
             "log_freq": 30, "repeat": 5, "no_validation": false, "exist_onnx_path": null, "exist_compiler_path": null})
     );
     for setting in SETTINGS {
         assert!(values.get(setting.name).is_some(), "{}", setting.name);
+    }
+}
+
+#[test]
+fn every_standard_case_states_how_its_flops_count_a_multiply_add() {
+    let root = repository();
+    for case in Catalogue::read(&root, Vec::new()).cases.keys() {
+        let text = fs::read_to_string(root.join("configs").join(case).join("configurations.yaml")).unwrap();
+        assert!(text.lines().any(|line| line.starts_with("flops_per_multiply_add: ")), "{case}");
     }
 }
 

@@ -6,8 +6,8 @@ use indexmap::IndexMap;
 use serde_json::json;
 
 use super::*;
-use crate::config::Overrides;
 use crate::config::fixture::{Checkout, HOST, case, messages_of, set};
+use crate::config::{Overrides, display_value};
 use crate::event::Level;
 use crate::step::Phase;
 use crate::tensor::DType;
@@ -75,9 +75,9 @@ fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
     assert_eq!(validate.settings.log_freq, 30);
     assert_eq!(
         json!(validate.config),
-        json!({"batch_size": 8, "flops": "4.12e9", "fp16": false, "compiler": "fast", "num_workers": 8,
+        json!({"batch_size": 8, "flops": "4.12e9", "flops_per_multiply_add": null, "fp16": false, "compiler": "fast", "num_workers": 8,
                "log_freq": 30, "repeat": 5, "no_validation": false, "exist_onnx_path": null,
-               "exist_compiler_path": null, "image_size": 224, "target_accuracy": {"top1": 0.5},
+               "exist_compiler_path": null, "forward": null, "evaluator": null, "image_size": 224, "target_accuracy": {"top1": 0.5},
                "agreement": {}, "bad_samples": "fail", "preloaded": false, "keep_f32": [], "weights": null, "seed": 0,
                "vendor": "chip", "case": "toy", "framework": "frame"})
     );
@@ -301,6 +301,55 @@ fn a_case_without_scripts_is_an_error() {
 }
 
 #[test]
+fn exactly_one_script_serves_a_stage() {
+    let parameters = |text: &str| runnable().with("configs/toy/parameters.yaml", text);
+    let shared = |checkout: Checkout| {
+        checkout
+            .with("scripts/lib/classification.rhai", "")
+            .with("scripts/lib/notes.txt", "")
+            .without("scripts/toy/forward.rhai")
+    };
+    assert_eq!(
+        errors(&shared(parameters("image_size: 224\n")), &Overrides::default()),
+        ["configs/host.yaml:3: case `toy` has neither scripts/toy/forward.rhai nor `forward: lib/NAME` in its \
+             parameters.yaml\n  hint: write forward.rhai, or name the shared script in scripts/lib that serves the case"]
+    );
+    assert_eq!(
+        errors(&parameters("forward: lib/classification\n"), &Overrides::default()),
+        ["configs/toy/parameters.yaml:1: `forward` names a shared script, but case `toy` has \
+             scripts/toy/forward.rhai, too\n  hint: delete the line or forward.rhai"]
+    );
+    assert_eq!(
+        errors(&shared(parameters("forward: lib/clasification\n")), &Overrides::default()),
+        ["configs/toy/parameters.yaml:1: unknown shared script `lib/clasification` (known: lib/classification)\n  \
+             hint: did you mean `lib/classification`?"]
+    );
+    for path in ["../toy/model", "lib/../x", "/lib/x", "5"] {
+        let found = errors(&parameters(&format!("evaluator: {path}\n")), &Overrides::default()).join("\n");
+        let expected = "configs/toy/parameters.yaml:1: `evaluator` must be a shared script such as \
+                        `lib/classification`, or null, not `";
+        assert!(found.starts_with(expected), "{found}");
+    }
+    let plan = planned(&shared(parameters("forward: lib/classification\n")), &Overrides::default()).unwrap();
+    assert_eq!(plan.cases[0].jobs[1].parameters.forward.as_deref(), Some("lib/classification"));
+    let overlay = shared(parameters("")).overlay("fp16: false\nforward: lib/classification\n");
+    let refused = errors(&overlay, &Overrides::default()).join("\n");
+    assert!(
+        refused.contains("vendor_config/chip_configurations.yaml:2: `forward` belongs to the case's parameters")
+            || refused.contains("vendor_config/chip_configurations.yaml:2: `forward` cannot be set by a vendor"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn the_folder_of_shared_scripts_is_no_case() {
+    let checkout = runnable().with("scripts/lib/dataloader.rhai", "").with("configs/lib/parameters.yaml", "");
+    assert!(!catalogue(checkout.root()).cases.get("lib").is_some_and(|case| !case.scripts.is_empty()));
+    let found = errors(&checkout, &case("lib:frame")).join("\n");
+    assert!(found.starts_with("--case lib:frame: unknown case `lib` (known: toy)"), "{found}");
+}
+
+#[test]
 fn other_machines_and_containers_are_not_supported_and_a_missing_recipe_is_reported_too() {
     let host = format!("{HOST}HOSTS: [localhost, 10.1.2.155]\nCONTAINER: docker\n");
     let checkout = runnable().with("configs/host.yaml", &host);
@@ -340,7 +389,9 @@ fn every_effective_value_is_listed_with_its_origin() {
     let listed: Vec<String> = effective_values(&config)
         .into_iter()
         .filter(|row| row.section != "site")
-        .map(|EffectiveValue { section, key, value, origin }| format!("{section} {key} = {value} ({origin})"))
+        .map(|EffectiveValue { section, key, value, origin }| {
+            format!("{section} {key} = {} ({origin})", display_value(&value))
+        })
         .collect();
     let overlay = "configs/toy/vendor_config/chip_configurations.yaml";
     assert_eq!(
@@ -350,6 +401,7 @@ fn every_effective_value_is_listed_with_its_origin() {
             "toy:frame framework = frame (configs/host.yaml:3)".to_owned(),
             format!("toy:frame batch_size = 8 ({overlay}:2)"),
             "toy:frame flops = 4.12e9 (configs/toy/configurations.yaml:2)".to_owned(),
+            "toy:frame flops_per_multiply_add = null (default)".to_owned(),
             format!("toy:frame fp16 = false ({overlay}:1)"),
             "toy:frame compiler = fast (configs/toy/configurations.yaml:4)".to_owned(),
             "toy:frame num_workers = 8 (configs/toy/configurations.yaml:5)".to_owned(),
@@ -358,6 +410,8 @@ fn every_effective_value_is_listed_with_its_origin() {
             "toy:frame no_validation = false (default)".to_owned(),
             "toy:frame exist_onnx_path = null (default)".to_owned(),
             "toy:frame exist_compiler_path = null (default)".to_owned(),
+            "toy:frame forward = null (default)".to_owned(),
+            "toy:frame evaluator = null (default)".to_owned(),
             "toy:frame target_accuracy = {\"top1\":0.5} (configs/toy/parameters.yaml:2)".to_owned(),
             "toy:frame agreement = {} (default)".to_owned(),
             "toy:frame bad_samples = fail (default)".to_owned(),

@@ -240,12 +240,7 @@ fn subject_rows(record: &Record) -> Vec<(&'static str, String)> {
         rows.extend(model.parameters.map(|parameters| ("parameters", count(parameters))));
         rows.push(("weights", model.weights.clone()));
     }
-    let flops = &record.flops;
-    let counted = flops.counted_per_sample.map_or_else(|| "not counted".to_owned(), |c| format!("counted {c:.3e}"));
-    rows.push(("operations per sample", format!("declared {}, {counted}", flops.declared)));
-    if let Some(mfu) = flops.counted_mfu {
-        rows.push(("counted MFU", percent(mfu)));
-    }
+    rows.extend(operation_rows(record));
     if let Some(data) = record.phases.iter().find_map(|phase| phase.dataset.as_ref()) {
         rows.push(("data", format!("{} in {}", plural(data.samples, "sample", "samples"), data.location)));
     }
@@ -257,6 +252,31 @@ fn subject_rows(record: &Record) -> Vec<(&'static str, String)> {
         rows.push(("host", format!("{}: {text}", host.name)));
     }
     rows
+}
+
+/// Returns the operations per sample, declared and counted, and the utilisation by each.
+fn operation_rows(record: &Record) -> Vec<(&'static str, String)> {
+    let flops = &record.flops;
+    let convention = match flops.declared_per_multiply_add {
+        Some(operations) => format!("a multiply-add as {operations}"),
+        None => "not stated how a multiply-add counts".to_owned(),
+    };
+    let not_counted = "not counted: the graph is not known, or not its shapes".to_owned();
+    let counted = flops.counted_per_sample.map_or(not_counted, |c| format!("{c:.3e} (a multiply-add as 2)"));
+    let why = MissingReasons::of(record).mfu;
+    let mfu = |mfu: Option<f64>| mfu.map_or_else(|| why.to_owned(), percent);
+    vec![
+        ("operations, declared", format!("{} per sample ({convention})", flops.declared)),
+        ("operations, counted", counted),
+        ("MFU, declared", mfu(flops.declared_mfu)),
+        (
+            "MFU, counted",
+            match flops.counted_per_sample {
+                Some(_) => mfu(flops.counted_mfu),
+                None => "unknown: the operations were not counted".to_owned(),
+            },
+        ),
+    ]
 }
 
 fn engine_row(phase: &PhaseRecord) -> Option<(&'static str, String)> {

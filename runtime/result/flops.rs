@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::plan::CaseSettings;
 use crate::units::{FlopsPerSecond, SamplesPerSecond};
 
 /// Factor between declared and counted operations above which there is a warning. Rounding of the declared figure stays
@@ -21,15 +22,19 @@ pub struct PeakRecord {
 
 /// Floating-point operations per sample, as declared by `flops` and as counted in the graph.
 ///
-/// FlagPerf's `flops` of the convolutional cases counts a multiply-add once (ResNet-50: 4.12e9), that of the language
-/// cases twice; peak rates count it twice. The figures derived from `flops` are therefore FlagPerf's, and the figures
-/// derived from the counted operations, two per multiply-add, are recorded beside them.
+/// FlagPerf's `flops` of the convolutional cases counts a multiply-add as one operation (ResNet-50: 4.12e9), that of the
+/// language cases as two; peak rates count it as two. A case states which with `flops_per_multiply_add`. The figures
+/// derived from `flops` are FlagPerf's, and the figures derived from the counted operations, two per multiply-add, are
+/// recorded beside them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlopCount {
     /// `flops` as written in the configuration.
     pub declared: String,
     /// Value of `flops`.
     pub declared_per_sample: f64,
+    /// Operations that `flops` counts for a multiply-add, 1 or 2, as the case states; `None` when it does not.
+    #[serde(default)]
+    pub declared_per_multiply_add: Option<u8>,
     /// Operations counted in the graph, two per multiply-add; `None` when a shape is unknown.
     pub counted_per_sample: Option<f64>,
     /// Declared operations per sample times core throughput.
@@ -43,22 +48,24 @@ pub struct FlopCount {
 }
 
 impl FlopCount {
-    /// Computes the figures from the declared operations (as text and value), the counted multiply-adds per sample, the
-    /// core throughput and the device's peak, each `None` when unknown.
+    /// Computes the figures from the declared operations, the counted multiply-adds per sample, the core throughput and
+    /// the device's peak, each `None` when unknown.
     pub fn of(
-        (declared, declared_per_sample): (&str, f64),
+        settings: &CaseSettings,
         multiply_adds: Option<u64>,
         core: Option<SamplesPerSecond>,
         peak: Option<&PeakRecord>,
     ) -> Self {
+        let declared_per_sample = settings.flops_per_sample;
         let counted_per_sample = multiply_adds.map(|count| 2.0 * count as f64);
         let rate = |work: Option<f64>| Some(FlopsPerSecond(work? * core?.0));
         let mfu = |rate: Option<FlopsPerSecond>| Some(rate?.0 / peak.filter(|p| p.flops_per_s.0 > 0.0)?.flops_per_s.0);
         let declared_flops_per_s = rate(Some(declared_per_sample));
         let counted_flops_per_s = rate(counted_per_sample);
         FlopCount {
-            declared: declared.to_owned(),
+            declared: settings.flops.clone(),
             declared_per_sample,
+            declared_per_multiply_add: settings.flops_per_multiply_add,
             counted_per_sample,
             declared_flops_per_s,
             counted_flops_per_s,
@@ -76,20 +83,32 @@ impl FlopCount {
         ))
     }
 
-    /// Returns a warning when declared and counted operations differ by a factor of 1.75 or more.
+    /// Returns a warning when declared and counted operations differ by a factor of 1.75 or more, although both count a
+    /// multiply-add as the case states. A case that states nothing is taken to count it as two.
     pub fn difference_warning(&self) -> Option<String> {
         let counted = self.counted_per_sample.filter(|counted| *counted > 0.0)?;
-        let ratio = self.declared_per_sample / counted;
+        let per_multiply_add = self.declared_per_multiply_add.unwrap_or(2);
+        let expected = counted * f64::from(per_multiply_add) / 2.0;
+        let ratio = self.declared_per_sample / expected;
         if ratio < DIFFERENCE_FACTOR && ratio > DIFFERENCE_FACTOR.recip() {
             return None;
         }
-        let (declared, text) = (&self.declared, "the rows `flops` and `*MFU` use the declared figure");
-        let once = (2.0 * ratio - 1.0).abs() < 0.1;
-        Some(if once {
-            format!("`flops: {declared}` counts a multiply-add once, but {counted:.3e} operations were counted; {text}")
-        } else {
-            format!("`flops: {declared}` is {ratio:.2} times the {counted:.3e} operations counted; {text}")
-        })
+        let declared = &self.declared;
+        let stated = self.declared_per_multiply_add.is_some();
+        if !stated && (2.0 * ratio - 1.0).abs() < 0.1 {
+            return Some(format!(
+                "`flops: {declared}` counts a multiply-add once, but {counted:.3e} operations were counted; state \
+                 `flops_per_multiply_add: 1` in the case's configurations.yaml"
+            ));
+        }
+        let as_stated = match stated {
+            true => format!(" with `flops_per_multiply_add: {per_multiply_add}`"),
+            false => String::new(),
+        };
+        Some(format!(
+            "`flops: {declared}` is {ratio:.2} times the {expected:.3e} operations counted{as_stated}; the rows `flops` \
+             and `*MFU` use the declared figure"
+        ))
     }
 }
 
@@ -99,9 +118,29 @@ mod tests {
 
     const PEAK: FlopsPerSecond = FlopsPerSecond(1e12);
 
+    fn settings(declared: f64, flops_per_multiply_add: Option<u8>) -> CaseSettings {
+        serde_json::from_value(serde_json::json!({
+            "batch_size": 1, "flops": "d", "flops_per_sample": declared, "fp16": false, "compiler": null,
+            "flops_per_multiply_add": flops_per_multiply_add, "num_workers": 1, "log_freq": 1, "repeat": 1,
+            "no_validation": false, "exist_onnx_path": null, "exist_compiler_path": null
+        }))
+        .unwrap()
+    }
+
     fn count(declared: f64, multiply_adds: Option<u64>, peak: f64) -> FlopCount {
         let peak = PeakRecord { flops_per_s: FlopsPerSecond(peak), precision: "f16".into(), source: "sheet".into() };
-        FlopCount::of(("d", declared), multiply_adds, Some(SamplesPerSecond(100.0)), Some(&peak))
+        FlopCount::of(&settings(declared, None), multiply_adds, Some(SamplesPerSecond(100.0)), Some(&peak))
+    }
+
+    fn difference(declared: f64, per_multiply_add: u8) -> Option<String> {
+        FlopCount::of(&settings(declared, Some(per_multiply_add)), Some(4_089_184_256), None, None).difference_warning()
+    }
+
+    #[test]
+    fn a_difference_that_the_stated_convention_explains_gives_no_warning() {
+        assert_eq!((difference(4.12e9, 1), difference(8.2e9, 2)), (None, None));
+        assert!(difference(4.12e9, 2).unwrap().contains("is 0.50 times the 8.178e9 operations counted with"));
+        assert!(difference(8.2e9, 1).unwrap().contains("is 2.01 times the 4.089e9 operations counted with"));
     }
 
     #[test]
@@ -128,6 +167,6 @@ mod tests {
     #[test]
     fn an_unknown_or_zero_peak_gives_no_utilisation() {
         assert_eq!(count(1e9, None, 0.0).declared_mfu, None);
-        assert_eq!(FlopCount::of(("1", 1.0), None, None, None).declared_flops_per_s, None);
+        assert_eq!(FlopCount::of(&settings(1.0, None), None, None, None).declared_flops_per_s, None);
     }
 }

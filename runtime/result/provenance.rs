@@ -17,6 +17,12 @@ pub struct Provenance {
     pub rustc: String,
     /// The executable file of this program, from which every worker is started too.
     pub binary_sha256: Option<String>,
+    /// The commit that is checked out; `None` without git, or outside a repository.
+    #[serde(default)]
+    pub git_revision: Option<String>,
+    /// Whether every file of the checkout is as in that commit, apart from files that git ignores.
+    #[serde(default)]
+    pub git_clean: Option<bool>,
     /// The scripts of the case and the shared scripts, by path relative to the scripts folder.
     pub scripts_sha256: IndexMap<String, String>,
     /// The merged configuration, as JSON.

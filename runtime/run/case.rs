@@ -159,7 +159,7 @@ fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
         warnings: findings.map(ToString::to_string).collect(),
         finish_info: FinishInfo::default(),
         departures: case.departures.iter().map(|(key, value)| format!("{key}={}", override_text(value))).collect(),
-        settings: settings(run.rows, case, config),
+        settings: settings(run.rows, case),
         accuracy: Accuracy::default(),
         agreement: AgreementCheck::default(),
         flops: FlopCount::default(),
@@ -172,21 +172,11 @@ fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
     }
 }
 
-/// Returns the settings of the site and the case with their origins. Values that are also passed to scripts keep their
-/// types.
-fn settings(
-    rows: &[EffectiveValue],
-    case: &CasePlan,
-    config: Option<&IndexMap<String, Value>>,
-) -> IndexMap<String, Setting> {
+/// Returns the settings of the site and the case with their origins.
+fn settings(rows: &[EffectiveValue], case: &CasePlan) -> IndexMap<String, Setting> {
     let key = case.key.to_string();
     let rows = rows.iter().filter(|row| row.section == key || row.section == "site");
-    rows.map(|row| {
-        let typed = config.and_then(|config| config.get(&row.key)).cloned();
-        let value = typed.unwrap_or_else(|| Value::from(row.value.as_str()));
-        (row.key.clone(), Setting { value, origin: row.origin.clone() })
-    })
-    .collect()
+    rows.map(|row| (row.key.clone(), Setting { value: row.value.clone(), origin: row.origin.clone() })).collect()
 }
 
 fn config_json(config: &IndexMap<String, Value>) -> String {

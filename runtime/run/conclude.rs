@@ -28,7 +28,7 @@ pub(super) fn conclude(
     let core = headline.and_then(|phase| phase.measured.first()?.throughput_core_samples_per_s);
     let counted = headline.and_then(|phase| phase.model.as_ref()?.multiply_adds_per_sample);
     let peak = record.headline_device().and_then(|device| device.peak.as_ref());
-    record.flops = FlopCount::of((&settings.flops, settings.flops_per_sample), counted, core, peak);
+    record.flops = FlopCount::of(settings, counted, core, peak);
     record.warnings.extend(record.flops.difference_warning());
     record.warnings.extend(record.flops.beyond_peak_warning());
     record.warnings.extend(measurement_warnings(record));
@@ -141,8 +141,9 @@ fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecor
         let on_device = phase.measured.iter().filter_map(|measured| measured.device_memory_bytes_max);
         let is_cpu = engine.device.starts_with("cpu");
         let used = if is_cpu { largest(worker) } else { largest(on_device) };
-        // The engine's name for a CPU is not the processor model by which vendor.yaml lists it.
-        let detected = if is_cpu { &machine.cpu } else { &engine.device };
+        // vendor.yaml lists a processor by its model, or any by the engine's name for it.
+        let by_model = is_cpu && vendor.device(&machine.cpu).is_some();
+        let detected = if by_model { &machine.cpu } else { &engine.device };
         let total = vendor.device(detected).and_then(|device| device.memory_bytes);
         let peak = vendor.peak(detected, &engine.precision);
         devices.push(DeviceRecord {
@@ -258,6 +259,19 @@ mod tests {
         let record = concluded(vec![phase(Phase::Validate, "chip:0 CHIP-1", "f32", 1_000_000_000, 1 << 30)]);
         assert_eq!((record.flops.counted_per_sample, record.finish_info.vendor_usage), (Some(2e9), Some(1.0)));
         assert_eq!(record.flops.counted_mfu, Some(2e9 * 1e3 / 100e12));
+    }
+
+    #[test]
+    fn a_device_that_matches_cpu_matches_an_engine_whose_device_is_cpu() {
+        let cpu =
+            "devices: [{name: any, matches: [\"cpu\"], memory_bytes: 5, peak_flops_per_s: {f32: 1.0e12}, source: s}]";
+        let text = format!("name: chip\nabout: a\nframeworks: {{}}\ncompilers: {{}}\n{cpu}\n");
+        let checkout = Checkout::new().with("vendors/chip/vendor.yaml", &text);
+        let vendor = Vendor::read(checkout.root(), "chip").unwrap();
+        let host = host_record("localhost", &[phase(Phase::Validate, "cpu", "f32", 1, 1)], &vendor);
+        let device = &host.devices[0];
+        let peak = device.peak.as_ref().map(|peak| peak.flops_per_s.0);
+        assert_eq!((device.memory_bytes_total, peak), (Some(Bytes(5)), Some(1e12)));
     }
 
     #[test]

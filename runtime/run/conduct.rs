@@ -9,6 +9,7 @@ use std::sync::Arc;
 use jiff::Zoned;
 
 use super::case::{RunContext, run_case};
+use super::checkout::CheckoutState;
 use super::log::LogFile;
 use super::{Interrupt, Notice};
 use crate::event::Level;
@@ -91,12 +92,14 @@ pub fn conduct(
     notify: &mut dyn FnMut(&Notice<'_>),
 ) -> Result<RunOutcome, RunError> {
     let results = &plan.site.flagperf_log_path;
+    let checkout = CheckoutState::read(&plan.site.flagperf_path);
     let unwritable = |source| RunError::Folder { folder: results.clone(), source };
     let folder = make_folder(results).map_err(unwritable)?;
     let mut log = LogFile::create(&folder.join("host.out.log"), &plan.site).map_err(unwritable)?;
     log_run_start(&mut log, plan, &folder);
     notify(&Notice::RunBegins { folder: &folder });
-    let program = Provenance::of_this_program();
+    let program =
+        Provenance { git_revision: checkout.revision, git_clean: checkout.is_clean, ..Provenance::of_this_program() };
     let context = RunContext { plan, rows, folder: &folder, options, interrupt, program: &program };
     let mut outcome =
         RunOutcome { folder: folder.clone(), records: Vec::new(), unwritten: Vec::new(), interrupted: false };

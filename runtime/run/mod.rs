@@ -4,6 +4,7 @@
 
 mod caches;
 mod case;
+mod checkout;
 mod conclude;
 mod conduct;
 mod interrupt;

@@ -20,6 +20,7 @@ pub fn job() -> Job {
             batch_size: 4,
             flops: "1e9".into(),
             flops_per_sample: 1e9,
+            flops_per_multiply_add: None,
             fp16: false,
             compiler: Some("null".into()),
             num_workers: 1,

@@ -77,6 +77,11 @@ impl Budget {
         })
     }
 
+    /// Returns the limits of one call.
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// Starts the budget of one call. The memory of the call is counted until the returned value is dropped; memory
     /// that earlier calls leaked counts as held.
     pub(super) fn start(&self) -> MemoryScope {

@@ -12,11 +12,10 @@ use serde_json::Value as Json;
 
 use crate::data::Pipeline;
 use crate::engine::Session;
-use crate::hash::hash_bytes;
 use crate::plan::Limits;
 
-use super::compiled::CompiledScript;
-use super::error::ScriptError;
+use super::compiled::{CompiledScript, ScriptPlace};
+use super::error::{ScriptError, file_error};
 use super::forward::{EvaluatorFn, ForwardFn};
 use super::packages::data::Pipeline as ScriptPipeline;
 use super::packages::nn::Graph;
@@ -39,10 +38,22 @@ pub enum ForwardKind {
     Engine,
 }
 
+/// Which scripts of a case are loaded, and from where.
+#[derive(Clone, Debug, Default)]
+pub struct ScriptChoice {
+    /// The shared script that replaces `forward.rhai`: `lib/classification`.
+    pub forward: Option<String>,
+    /// The shared script that replaces `evaluator.rhai`.
+    pub evaluator: Option<String>,
+    /// Whether the case may lack `model.rhai`, because no model is built.
+    pub without_model: bool,
+}
+
 /// The compiled scripts of a case.
 pub struct CaseScripts {
     dataloader: CompiledScript,
-    pub(super) model: CompiledScript,
+    /// `None` when the case has none and needs none.
+    pub(super) model: Option<CompiledScript>,
     forward: Arc<CompiledScript>,
     /// A vendor's `engine_forward`, which replaces the one of the case.
     adapter: Option<Arc<CompiledScript>>,
@@ -54,21 +65,34 @@ pub struct CaseScripts {
 }
 
 impl CaseScripts {
-    /// Compiles and checks the scripts in `dir`.
+    /// Compiles and checks the scripts in `dir`, the folder of a case; `lib`, with the shared scripts, lies beside it.
     ///
     /// # Errors
     /// When a script is missing, does not compile, calls an unknown function, or lacks a required function of its
     /// stage. The error has the file, line and column.
-    pub fn load(dir: &Path, limits: &Limits, services: HostServices) -> Result<Self, ScriptError> {
-        let load = |stage: Stage| CompiledScript::load(stage, &dir.join(stage.file()), *limits, services.clone());
-        let export = path_exists(&dir.join(Stage::Export.file())).then(|| load(Stage::Export)).transpose()?;
+    pub fn load(
+        dir: &Path,
+        choice: &ScriptChoice,
+        limits: &Limits,
+        services: HostServices,
+    ) -> Result<Self, ScriptError> {
+        let scripts = dir.parent().unwrap_or(dir);
+        let load_from = |stage: Stage, place: &ScriptPlace<'_>| {
+            CompiledScript::load(stage, scripts, place, *limits, services.clone())
+        };
+        let load = |stage: Stage| load_from(stage, &ScriptPlace::Own(&dir.join(stage.file())));
+        let load_chosen = |stage: Stage, shared: &Option<String>| match shared {
+            Some(name) => load_from(stage, &ScriptPlace::Shared(name)),
+            None => load(stage),
+        };
+        let exists = |stage: Stage| path_exists(&dir.join(stage.file()));
         Ok(CaseScripts {
             dataloader: load(Stage::Dataloader)?,
-            model: load(Stage::Model)?,
-            forward: Arc::new(load(Stage::Forward)?),
-            evaluator: Arc::new(load(Stage::Evaluator)?),
+            model: (!choice.without_model || exists(Stage::Model)).then(|| load(Stage::Model)).transpose()?,
+            forward: Arc::new(load_chosen(Stage::Forward, &choice.forward)?),
+            evaluator: Arc::new(load_chosen(Stage::Evaluator, &choice.evaluator)?),
             adapter: None,
-            export,
+            export: exists(Stage::Export).then(|| load(Stage::Export)).transpose()?,
             dir: dir.to_owned(),
             limits: *limits,
             services: services.clone(),
@@ -83,24 +107,11 @@ impl CaseScripts {
     pub fn for_vendor(mut self, vendor: &str) -> Result<Self, ScriptError> {
         let file = self.dir.join(vendor).join(Stage::Adapter.file());
         if !vendor.is_empty() && path_exists(&file) {
-            let adapter = CompiledScript::load(Stage::Adapter, &file, self.limits, self.services.clone())?;
+            let (scripts, place) = (self.dir.parent().unwrap_or(&self.dir), ScriptPlace::Own(&file));
+            let adapter = CompiledScript::load(Stage::Adapter, scripts, &place, self.limits, self.services.clone())?;
             self.adapter = Some(Arc::new(adapter));
         }
         Ok(self)
-    }
-
-    /// Returns the SHA-256 of every script in hexadecimal, by file.
-    pub fn hashes(&self) -> IndexMap<String, String> {
-        let parts: [Option<&CompiledScript>; 6] = [
-            Some(&self.dataloader),
-            Some(&self.model),
-            Some(&self.forward),
-            Some(&self.evaluator),
-            self.adapter.as_deref(),
-            self.export.as_ref(),
-        ];
-        let hash = |script: &CompiledScript| (script.state.name.clone(), hash_bytes(script.text().as_bytes()));
-        parts.into_iter().flatten().map(hash).collect()
     }
 
     /// Calls `build_dataloader(config)`.
@@ -121,8 +132,11 @@ impl CaseScripts {
     /// # Errors
     /// When the script fails or returns neither a graph nor a map of graphs.
     pub fn create_model(&self, config: &ScriptConfig, data_dir: &Path) -> Result<Model, ScriptError> {
-        *lock(&self.model.state.data_dir) = data_dir.to_owned();
-        call_with_config(&self.model, "create_model", config, None, to_model)
+        let missing =
+            || file_error(&self.dir.join(Stage::Model.file()), "does not exist, so there is no model to build");
+        let script = self.model.as_ref().ok_or_else(missing)?;
+        *lock(&script.state.data_dir) = data_dir.to_owned();
+        call_with_config(script, "create_model", config, None, to_model)
     }
 
     /// Calls `export_model(model, config)`, or returns `model` unchanged when the case has no `export.rhai`.

@@ -23,8 +23,8 @@ pub struct ScriptError {
     pub reason: String,
     /// Text of the line.
     pub source_line: String,
-    /// Lines of the calls that led to the function with the error, innermost first.
-    pub called_from: Vec<usize>,
+    /// Files and lines of the calls that led to the function with the error, innermost first.
+    pub called_from: Vec<(PathBuf, usize)>,
 }
 
 impl std::error::Error for ScriptError {}
@@ -43,40 +43,104 @@ impl fmt::Display for ScriptError {
             let space: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
             write!(f, "\n    {text}\n    {space}^")?;
         }
-        for line in &self.called_from {
-            write!(f, "\n    called from {}:{line}", self.file.display())?;
+        for (file, line) in &self.called_from {
+            write!(f, "\n    called from {}:{line}", file.display())?;
         }
         Ok(())
     }
 }
 
-/// The path and the text of a script, for errors that show the source line.
+/// Returns an error about a whole file.
+pub(super) fn file_error(file: &Path, reason: impl Into<String>) -> ScriptError {
+    ScriptError {
+        file: file.to_owned(),
+        line: 0,
+        column: 0,
+        reason: reason.into(),
+        source_line: String::new(),
+        called_from: Vec::new(),
+    }
+}
+
+/// The path and the text of one script.
+#[derive(Clone)]
 pub(super) struct ScriptSource {
     pub(super) file: PathBuf,
     pub(super) text: String,
+    /// Lines of the scripts before this one in [`Sources`]; the positions of this script continue after them.
+    pub(super) lines_before: usize,
 }
 
 impl ScriptSource {
-    /// Returns an error about the whole file.
-    pub(super) fn file_error(file: &Path, reason: impl Into<String>) -> ScriptError {
-        ScriptError {
-            file: file.to_owned(),
-            line: 0,
-            column: 0,
-            reason: reason.into(),
-            source_line: String::new(),
-            called_from: Vec::new(),
-        }
+    /// Returns the text that the parser reads: its positions continue after those of the scripts before.
+    pub(super) fn numbered_text(&self) -> String {
+        format!("{}{}", "\n".repeat(self.lines_before), self.text)
     }
 
-    /// Returns an error at a position in the file.
+    /// Returns the position where the function `name` of this script is defined.
+    pub(super) fn function_position(&self, name: &str) -> Position {
+        let opens = |line: &str| {
+            let line = line.trim_start();
+            let rest = line.strip_prefix("private").map_or(line, str::trim_start).strip_prefix("fn");
+            // The name of a method for one type follows the type: `fn array.first_two()`.
+            rest.and_then(|rest| rest.split('(').next()).is_some_and(|named| {
+                named.starts_with(char::is_whitespace)
+                    && named.rsplit(['.', ' ', '\t']).find(|w| !w.is_empty()) == Some(name)
+            })
+        };
+        let found = self.text.lines().position(opens).map(|line| self.lines_before + line + 1);
+        found.and_then(|line| u16::try_from(line).ok()).map_or(Position::NONE, |line| Position::new(line, 1))
+    }
+}
+
+/// The script of a stage and the shared scripts that it imports. Their lines have one numbering, so that a position
+/// of Rhai, which has no file, refers to one line of one script.
+pub(super) struct Sources(Vec<ScriptSource>);
+
+impl Sources {
+    /// Creates the sources of a stage from its own script.
+    pub(super) fn new(file: &Path, text: String) -> Self {
+        Sources(vec![ScriptSource { file: file.to_owned(), text, lines_before: 0 }])
+    }
+
+    /// Adds a shared script.
+    ///
+    /// # Errors
+    /// When the lines of all scripts are more than a position can count.
+    pub(super) fn add(&mut self, file: &Path, text: String) -> Result<&ScriptSource, ScriptError> {
+        let lines = |source: &ScriptSource| source.lines_before + source.text.lines().count() + 1;
+        let lines_before = self.0.last().map_or(0, lines);
+        self.0.push(ScriptSource { file: file.to_owned(), text, lines_before });
+        let added = self.0.last().filter(|added| lines(added) <= usize::from(u16::MAX));
+        added.ok_or_else(|| {
+            file_error(file, format!("the script and those before it have more than {} lines", u16::MAX))
+        })
+    }
+
+    /// Returns the stage's own script.
+    pub(super) fn main(&self) -> &ScriptSource {
+        &self.0[0]
+    }
+
+    /// Returns every script.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ScriptSource> {
+        self.0.iter()
+    }
+
+    /// Returns the script that contains a line of the common numbering, and its own number of the line.
+    fn locate(&self, line: usize) -> (&ScriptSource, usize) {
+        let source = self.0.iter().rev().find(|source| source.lines_before < line).unwrap_or(&self.0[0]);
+        (source, line - source.lines_before)
+    }
+
+    /// Returns an error at a position.
     pub(super) fn error_at(&self, position: Position, reason: impl Into<String>) -> ScriptError {
-        let line = position.line().unwrap_or(0);
+        let (source, line) = self.locate(position.line().unwrap_or(0));
         ScriptError {
             line,
             column: position.position().unwrap_or(0),
-            source_line: line.checked_sub(1).and_then(|l| self.text.lines().nth(l)).unwrap_or_default().to_owned(),
-            ..Self::file_error(&self.file, reason)
+            source_line: line.checked_sub(1).and_then(|l| source.text.lines().nth(l)).unwrap_or_default().to_owned(),
+            ..file_error(&source.file, reason)
         }
     }
 
@@ -102,7 +166,8 @@ impl ScriptSource {
     pub(super) fn runtime_error(&self, mut error: EvalAltResult, names: &KnownNames<'_>) -> ScriptError {
         let mut called_from = Vec::new();
         while let EvalAltResult::ErrorInFunctionCall(_, _, inner, position) = error {
-            called_from.extend(position.line());
+            let place = position.line().map(|line| self.locate(line));
+            called_from.extend(place.map(|(source, line)| (source.file.clone(), line)));
             error = *inner;
         }
         called_from.reverse();

@@ -18,7 +18,7 @@ use crate::units::{Bytes, Seconds};
 fn load_error(replaced: &[(&str, &str)]) -> ScriptError {
     let dir = tempfile::tempdir().unwrap();
     case(dir.path(), replaced);
-    CaseScripts::load(dir.path(), &small_limits(), services().0).err().unwrap()
+    CaseScripts::load(dir.path(), &ScriptChoice::default(), &small_limits(), services().0).err().unwrap()
 }
 
 fn forward(text: &str) -> (tempfile::TempDir, ForwardFn) {
@@ -64,17 +64,19 @@ fn a_script_that_is_not_a_regular_file_is_refused() {
         let path = dir.path().join(file);
         let _ = std::fs::remove_file(&path);
         nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
-        let error = CaseScripts::load(dir.path(), &small_limits(), services().0).err().unwrap();
+        let error =
+            CaseScripts::load(dir.path(), &ScriptChoice::default(), &small_limits(), services().0).err().unwrap();
         assert_eq!(error.reason, "cannot be read: is a FIFO, not a regular file");
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink(&path, &path).unwrap();
-        let error = CaseScripts::load(dir.path(), &small_limits(), services().0).err().unwrap();
+        let error =
+            CaseScripts::load(dir.path(), &ScriptChoice::default(), &small_limits(), services().0).err().unwrap();
         assert!(error.file == path && error.reason.starts_with("cannot be read: "), "{error}");
     }
     let dir = tempfile::tempdir().unwrap();
     case(dir.path(), &[]);
     std::fs::create_dir_all(dir.path().join("mock/forward.rhai")).unwrap();
-    let scripts = CaseScripts::load(dir.path(), &small_limits(), services().0).unwrap();
+    let scripts = CaseScripts::load(dir.path(), &ScriptChoice::default(), &small_limits(), services().0).unwrap();
     let error = scripts.for_vendor("mock").err().unwrap();
     assert_eq!(error.reason, "cannot be read: is a folder, not a regular file");
 }
@@ -152,7 +154,7 @@ fn a_panic_of_the_host_is_an_error_at_the_line_with_its_full_text() {
     case(dir.path(), &[("dataloader.rhai", "fn build_dataloader(config) {\n    let x = 1;\n    log::info(\"x\");\n}")]);
     let panics = move |_: Level, place: String, text: String| panic!("no place for `{text}` of {place}");
     let services = HostServices { log: Arc::new(panics), ..services().0 };
-    let scripts = CaseScripts::load(dir.path(), &small_limits(), services).unwrap();
+    let scripts = CaseScripts::load(dir.path(), &ScriptChoice::default(), &small_limits(), services).unwrap();
     let error = scripts.build_dataloader(&ScriptConfig::new()).unwrap_err();
     assert_eq!((error.line, error.file.file_name().unwrap().to_str().unwrap()), (3, "dataloader.rhai"));
     assert!(error.reason.starts_with("panicked here or later: no place for `x` of script "), "{error}");
@@ -218,7 +220,7 @@ fn parsing_is_stopped_at_the_time_limit() {
     let dir = tempfile::tempdir().unwrap();
     case(dir.path(), &[("evaluator.rhai", &format!("fn f({}) {{}}", parameters.join(",")))]);
     let limits = Limits { script_time_s: Seconds(0.2), ..small_limits() };
-    let error = CaseScripts::load(dir.path(), &limits, services().0).err().unwrap();
+    let error = CaseScripts::load(dir.path(), &ScriptChoice::default(), &limits, services().0).err().unwrap();
     assert_eq!(error.reason, "the script ran longer than 0.2 s (`script_time_s`)");
 }
 
@@ -227,7 +229,7 @@ fn chain(limits: Limits) -> ScriptError {
     let dir = tempfile::tempdir().unwrap();
     let text = "fn build_dataloader(config) {\n let f = || 0;\n loop { let g = f; f = || g; log::detail(\"\"); }\n}";
     case(dir.path(), &[("dataloader.rhai", text)]);
-    let scripts = CaseScripts::load(dir.path(), &limits, services_without_log()).unwrap();
+    let scripts = CaseScripts::load(dir.path(), &ScriptChoice::default(), &limits, services_without_log()).unwrap();
     scripts.build_dataloader(&ScriptConfig::new()).unwrap_err()
 }
 

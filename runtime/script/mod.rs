@@ -8,15 +8,17 @@ mod case;
 mod compiled;
 mod error;
 mod forward;
+mod names;
 mod output;
 mod packages;
 mod sandbox;
+mod shared;
 mod stack;
 mod stage;
 mod suggestion;
 
 pub use allocator::{MEMORY_EXIT_STATUS, limit_worker_memory, worker_heap_bytes};
-pub use case::{CaseScripts, ForwardKind, ScriptConfig, Sessions};
+pub use case::{CaseScripts, ForwardKind, ScriptChoice, ScriptConfig, Sessions};
 pub use error::ScriptError;
 pub use forward::{EvaluatorFn, ForwardFn};
 pub use output::StepOutput;
@@ -29,5 +31,7 @@ pub use stage::Stage;
 mod case_tests;
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! The sandbox: a Rhai engine that provides only what is granted to a stage, with limits that are the same in every
 //! build.
 //!
-//! No `eval`, no imports, no files, no clock, no sleep. Knows nothing about cases.
+//! No `eval`, no files, no clock, no sleep; imports only of shared scripts that the host has loaded. Knows nothing about
+//! cases.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -23,7 +24,6 @@ use crate::plan::Limits;
 
 use super::budget::{Budget, BudgetExceeded};
 use super::packages;
-use super::stage::Stage;
 
 /// Largest size in bytes of one string, and of all strings in one array or map.
 const STRING_BYTES_MAX: usize = 1 << 20;
@@ -37,6 +37,8 @@ const CALL_LEVELS_MAX: usize = 32;
 const EXPRESSION_DEPTH_MAX: usize = 32;
 const VARIABLES_MAX: usize = 1000;
 const FUNCTIONS_MAX: usize = 500;
+/// Largest number of shared scripts that one script imports, directly and through each other.
+pub(super) const IMPORTS_MAX: usize = 16;
 
 pub(super) type Fallible<T> = Result<T, Box<EvalAltResult>>;
 
@@ -55,6 +57,9 @@ pub(super) struct ScriptState {
     pub(super) services: HostServices,
     /// Name of the script in logs: `resnet50/model.rhai`.
     pub(super) name: String,
+    /// The shared scripts that the script imports: the lines before each in the common numbering of lines, and its name.
+    /// Set when the script has been loaded.
+    pub(super) imported: OnceLock<Vec<(usize, String)>>,
     /// The folder that contains the weights; set before `create_model` is called.
     pub(super) data_dir: Mutex<PathBuf>,
     pub(super) spans: Mutex<packages::timing::Spans>,
@@ -98,9 +103,9 @@ pub(super) fn catch_panic<T>(work: impl FnOnce() -> T) -> Fallible<T> {
     })
 }
 
-/// Builds the Rhai engine for a stage: with its packages and limits, and nothing else.
+/// Builds the Rhai engine for a script: with these packages, the limits, and nothing else.
 pub(super) fn build_engine(
-    stage: Stage,
+    packages: &[&str],
     limits: Limits,
     services: HostServices,
     name: String,
@@ -110,6 +115,7 @@ pub(super) fn build_engine(
         budget,
         services,
         name,
+        imported: OnceLock::new(),
         data_dir: Mutex::default(),
         spans: Mutex::default(),
         last_call: AtomicU32::new(0),
@@ -118,7 +124,7 @@ pub(super) fn build_engine(
     for module in language_modules() {
         engine.register_global_module(module.clone());
     }
-    for package in stage.packages() {
+    for package in packages {
         packages::register(&mut engine, package);
     }
     restrict_language(&mut engine);
@@ -148,11 +154,20 @@ impl ScriptState {
         self.last_call.store(0, Ordering::Relaxed);
     }
 
+    /// Returns the name of the script that contains a line of the common numbering, and its own number of the line.
+    pub(super) fn locate(&self, line: usize) -> (&str, usize) {
+        let imported = self.imported.get().into_iter().flatten().rev();
+        let found = imported.map(|(before, name)| (*before, name.as_str())).find(|(before, _)| *before < line);
+        let (before, name) = found.unwrap_or((0, &self.name));
+        (name, line - before)
+    }
+
     /// Writes a line of the script to the logs.
     pub(super) fn log(&self, level: Level, line: Option<usize>, text: &str) {
         Budget::uncounted(|| {
-            let line = line.map(|line| format!(":{line}")).unwrap_or_default();
-            (self.services.log)(level, format!("script {}{line}", self.name), text.to_owned());
+            let (name, line) = self.locate(line.unwrap_or(0));
+            let line = if line > 0 { format!(":{line}") } else { String::new() };
+            (self.services.log)(level, format!("script {name}{line}"), text.to_owned());
         });
     }
 }
@@ -168,7 +183,7 @@ fn limit_parsing(engine: &mut Engine, budget: Arc<Budget>) {
 }
 
 fn restrict_language(engine: &mut Engine) {
-    for symbol in ["eval", "import", "export"] {
+    for symbol in ["eval", "export"] {
         engine.disable_symbol(symbol);
     }
     engine
@@ -185,7 +200,7 @@ fn restrict_language(engine: &mut Engine) {
         .set_max_map_size(MAP_ENTRIES_MAX)
         .set_max_variables(VARIABLES_MAX)
         .set_max_functions(FUNCTIONS_MAX)
-        .set_max_modules(0);
+        .set_max_modules(IMPORTS_MAX);
 }
 
 /// Returns the modules of the language itself: operators, strings, arrays, maps, mathematics. `LanguageCorePackage`

@@ -113,13 +113,12 @@ fn exit_out_of_stack() -> ! {
     let mut rest = &mut line[..];
     // SAFETY: the pointer is null or was set by a `RunningScript`, which borrows the state on this thread.
     let state = unsafe { RUNNING.get().as_ref() };
-    let _ = match state {
-        Some(state) => writeln!(
+    let place = state.map(|state| state.locate(state.last_call().line().unwrap_or(0)));
+    let _ = match place {
+        Some((name, line)) => writeln!(
             rest,
             "out of stack: values are nested too deeply (arrays in arrays, closures that capture closures); the worker \
-             exits; script {}:{}",
-            state.name,
-            state.last_call().line().unwrap_or(0)
+             exits; script {name}:{line}"
         ),
         None => writeln!(rest, "out of stack: is the model's graph nested too deeply? the worker exits"),
     };

@@ -48,7 +48,7 @@ pub(super) fn small_limits() -> Limits {
 fn load(replaced: &[(&str, &str)]) -> Result<CaseScripts, ScriptError> {
     let dir = tempfile::tempdir().unwrap();
     case(dir.path(), replaced);
-    CaseScripts::load(dir.path(), &small_limits(), services().0)
+    CaseScripts::load(dir.path(), &ScriptChoice::default(), &small_limits(), services().0)
 }
 
 /// Runs `body` as a dataloader and returns the reason for its failure.
@@ -71,7 +71,7 @@ fn a_slow_script_is_stopped_at_the_time_limit() {
     let dir = tempfile::tempdir().unwrap();
     case(dir.path(), &[("dataloader.rhai", "fn build_dataloader(config) { loop { } }")]);
     let limits = Limits { script_operations: 0, script_time_s: Seconds(0.05), ..small_limits() };
-    let error = CaseScripts::load(dir.path(), &limits, services().0)
+    let error = CaseScripts::load(dir.path(), &ScriptChoice::default(), &limits, services().0)
         .unwrap()
         .build_dataloader(&ScriptConfig::new())
         .unwrap_err();
@@ -187,7 +187,7 @@ fn an_error_shows_its_line_and_its_callers() {
     let dir = tempfile::tempdir().unwrap();
     let text = "fn folder(config) {\n    data::image_folder(config.image_dirs)\n}\n\nfn build_dataloader(config) {\n    folder(config)\n}\n";
     case(dir.path(), &[("dataloader.rhai", text)]);
-    let scripts = CaseScripts::load(dir.path(), &small_limits(), services().0).unwrap();
+    let scripts = CaseScripts::load(dir.path(), &ScriptChoice::default(), &small_limits(), services().0).unwrap();
     let config = ScriptConfig::from([("image_dir".to_owned(), json!("val"))]);
     let shown = scripts.build_dataloader(&config).unwrap_err().to_string();
     let shown = shown.replace(&format!("{}/", dir.path().display()), "");
@@ -235,7 +235,7 @@ fn a_missing_script_and_a_syntax_error_show_the_file() {
     let dir = tempfile::tempdir().unwrap();
     case(dir.path(), &[]);
     std::fs::remove_file(dir.path().join("model.rhai")).unwrap();
-    let error = CaseScripts::load(dir.path(), &small_limits(), services().0).err().unwrap();
+    let error = CaseScripts::load(dir.path(), &ScriptChoice::default(), &small_limits(), services().0).err().unwrap();
     assert!(error.file.ends_with("model.rhai") && error.reason.starts_with("cannot be read"), "{error}");
     let error = load(&[("model.rhai", "fn create_model(config) {\n    let x = ;\n}")]).err().unwrap();
     assert_eq!((error.line, error.column), (2, 13));
@@ -247,7 +247,10 @@ fn log_lines_show_the_script_and_the_line() {
     let text = "fn build_dataloader(config) {\n    log::warn(\"careful\");\n    data::image_folder(\"images\")\n}";
     case(dir.path(), &[("dataloader.rhai", text)]);
     let (services, lines) = services();
-    CaseScripts::load(dir.path(), &small_limits(), services).unwrap().build_dataloader(&ScriptConfig::new()).unwrap();
+    CaseScripts::load(dir.path(), &ScriptChoice::default(), &small_limits(), services)
+        .unwrap()
+        .build_dataloader(&ScriptConfig::new())
+        .unwrap();
     let lines = lines.lock().unwrap();
     assert_eq!(lines.len(), 1);
     assert_eq!((lines[0].0, lines[0].2.as_str()), (Level::Warning, "careful"));
@@ -257,7 +260,9 @@ fn log_lines_show_the_script_and_the_line() {
 /// Loads a case of the checkout.
 fn shipped(name: &str) -> CaseScripts {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name);
-    CaseScripts::load(&dir, &Limits::default(), services().0).unwrap_or_else(|error| panic!("{error}"))
+    let shared = || Some("lib/classification".to_owned());
+    let choice = ScriptChoice { forward: shared(), evaluator: shared(), without_model: false };
+    CaseScripts::load(&dir, &choice, &Limits::default(), services().0).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Reads the settings of a case from its configuration files, without weights.

@@ -16,7 +16,7 @@ use crate::event::{Event, Failure, ModelFacts};
 use crate::measure::{Clock, MonotonicClock};
 use crate::monitor;
 use crate::plan::{Job, ModelInput};
-use crate::script::{CaseScripts, ForwardKind, HostServices, limit_worker_memory, run_on_script_stack};
+use crate::script::{CaseScripts, ForwardKind, HostServices, ScriptChoice, limit_worker_memory, run_on_script_stack};
 use crate::step::{Phase, Step};
 use crate::units::{Bytes, Seconds};
 
@@ -139,7 +139,13 @@ impl Worker<'_> {
             let emit = self.emit.clone();
             let log = move |level, source, message| emit(Event::Log { level, source, message });
             let host = HostServices { log: Arc::new(log), clock: self.clock.clone() };
-            CaseScripts::load(&self.job.scripts, &self.job.limits, host)
+            let parameters = &self.job.parameters;
+            let choice = ScriptChoice {
+                forward: parameters.forward.clone(),
+                evaluator: parameters.evaluator.clone(),
+                without_model: self.job.phase == Phase::Infer,
+            };
+            CaseScripts::load(&self.job.scripts, &choice, &self.job.limits, host)
                 .and_then(|scripts| scripts.for_vendor(&self.job.vendor))
                 .map_err(|e| failure(&e, ""))
         })

@@ -1,12 +1,11 @@
-//! The example in plain C, and the instructions for adding an engine, followed as a user would.
+//! The example in plain C.
 
 use std::fs;
 
-use assert_cmd::Command;
 use flagperf::hash::hash_file;
 
-use crate::fixture::{Site, compile, is_installed};
-use crate::{program, support};
+use crate::fixture::{Site, compile};
+use crate::program;
 
 const AFFINE: &str = "runtime/plugin/examples/affine.c";
 const CHIP: &str = "    chip: {engine: plugin, library: engines/libbad.so}\n";
@@ -84,40 +83,4 @@ fn doctor_shows_for_each_plug_in_whether_it_loads() {
             assert!(line.contains(expected), "{line}");
         }
     }
-}
-
-/// Runs the commands of the instructions unchanged, then a case on the engine that they added.
-#[test]
-fn the_instructions_for_adding_an_engine_work() {
-    if !is_installed("cc") {
-        return support::leave_out("how to add an engine: no C compiler `cc`");
-    }
-    let text = fs::read_to_string(support::root().join("runtime/plugin/README.md")).unwrap();
-    let section = text.split("# How to add an engine as a plug-in").nth(1).unwrap().split("\n#").next().unwrap();
-    assert!(section.lines().count() <= 22, "at most 20 lines");
-    let commands = section.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
-    let commands: String = commands.lines().map(|line| format!("{}\n", line.trim_start_matches("   "))).collect();
-    let site = Site::new(
-        &["interpreter"],
-        "    interpreter: {engine: interpreter}\n",
-        "    x: {engine: rten}\n",
-        "compiler: x\n",
-    );
-    let plugin = support::root().join("runtime/plugin");
-    fs::create_dir_all(site.path().join("runtime")).unwrap();
-    std::os::unix::fs::symlink(plugin, site.path().join("runtime/plugin")).unwrap();
-    let program = assert_cmd::cargo::cargo_bin("flagperf");
-    let paths = [program.parent().unwrap().as_os_str(), "/usr/local/bin:/usr/bin:/bin".as_ref()];
-    let mut shell = Command::new("sh");
-    shell.current_dir(site.path()).env("PATH", paths.join(":".as_ref())).args(["-e", "-c", &commands]);
-    let output = shell.output().unwrap();
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && stdout.contains("works, affine 1.0"), "{output:?}");
-    site.write("affine.txt", FILE);
-    site.write(
-        "configs/affine/vendor_config/mychip_configurations.yaml",
-        "compiler: mychip\nexist_compiler_path: affine.txt\n",
-    );
-    let output = program::flagperf(site.path(), &["run", "--json", "--vendor", "mychip"]);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -263,25 +263,6 @@ class InferModel:
 }
 
 #[test]
-fn the_instructions_for_adding_an_engine_as_a_sidecar_work() {
-    let text = fs::read_to_string(support::root().join("runtime/sidecar/README.md")).expect("the steps");
-    let steps = text.split("\n# ").next().expect("the steps come first");
-    assert!(steps.lines().count() <= 20, "the instructions have at most 20 lines");
-    let block = |kind: &str| {
-        let begin = text.split(&format!("   ```{kind}\n")).nth(1).expect("a block");
-        let lines = begin.split("   ```").next().expect("its lines").lines();
-        lines.map(|line| format!("{}\n", line.strip_prefix("   ").expect("indented"))).collect::<String>()
-    };
-    let Some(site) = engine(GOOD) else { return };
-    let site = site.with_vendor_file("engines/mychip.py", &block("python"));
-    let vendor = fs::read_to_string(site.vendor_folder().join("vendor.yaml")).expect("a vendor");
-    let listed = vendor.replace("compilers:\n", &format!("compilers:\n    {}", block("yaml")));
-    let record = site.with_vendor_file("vendor.yaml", &listed).run_successfully(&["--set", "compiler=mychip"]);
-    let agreement = &record["phases"][1]["agreement"];
-    assert!(agreement["outputs"]["output"]["max_abs"].as_f64().is_some_and(|error| error < 1e-5), "{agreement}");
-}
-
-#[test]
 fn the_class_itself_loads_a_file_that_was_compiled_earlier() {
     if support::python().is_none() {
         return;

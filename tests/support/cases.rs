@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use flagperf::measure::MonotonicClock;
 use flagperf::plan::Limits;
-use flagperf::script::{CaseScripts, HostServices};
+use flagperf::script::{CaseScripts, HostServices, ScriptChoice};
 use flagperf_onnx::{Graph, Model};
 use indexmap::IndexMap;
 use serde_json::json;
@@ -22,7 +22,13 @@ pub fn case_graph(case: &str) -> Graph {
     let scripts = support::root().join("scripts").join(case);
     let config = json!({ "image_size": 224, "classes": 1000, "weights": null, "seed": 0 });
     let config: IndexMap<_, _> = serde_json::from_value(config).expect("a map");
-    let scripts = CaseScripts::load(&scripts, &Limits::default(), host).expect("scripts");
+    let scripts = CaseScripts::load(&scripts, &classification(), &Limits::default(), host).expect("scripts");
     let mut model = scripts.create_model(&config, support::root()).expect("a model");
     model.graphs.swap_remove(Model::SINGLE).expect("one graph")
+}
+
+/// Returns the choice of scripts of the cases that classify images.
+pub fn classification() -> ScriptChoice {
+    let shared = || Some("lib/classification".to_owned());
+    ScriptChoice { forward: shared(), evaluator: shared(), ..ScriptChoice::default() }
 }

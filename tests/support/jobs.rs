@@ -44,6 +44,7 @@ fn settings(batch_size: u32) -> CaseSettings {
         batch_size,
         flops: "1e3".to_owned(),
         flops_per_sample: 1e3,
+        flops_per_multiply_add: None,
         fp16: false,
         compiler: Some("null".to_owned()),
         num_workers: 1,

@@ -94,8 +94,12 @@ fn every_function_has_an_example_that_runs() {
         let examples = examples(package.name);
         assert_eq!(examples.len(), functions, "{}: every function must have one example", package.name);
         let stage = Stage::ALL.into_iter().find(|stage| stage.packages().contains(&package.name)).unwrap();
-        let (engine, script) =
-            sandbox::build_engine(stage, Limits::default(), crate::script::tests::services().0, "example".into());
+        let (engine, script) = sandbox::build_engine(
+            stage.packages(),
+            Limits::default(),
+            crate::script::tests::services().0,
+            "example".into(),
+        );
         for example in examples {
             let ast = engine.compile(&example).unwrap_or_else(|error| panic!("{example}: {error}"));
             let memory_scope = script.budget.start();

@@ -17,4 +17,4 @@ mod table;
 pub(super) mod tensor;
 pub(super) mod timing;
 
-pub(super) use table::register;
+pub(super) use table::{names, register};

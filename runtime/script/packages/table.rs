@@ -22,6 +22,11 @@ pub(super) const PACKAGES: &[Package] = &[
     Package { name: "timing", module: timing::module },
 ];
 
+/// Returns the names of all packages.
+pub(in crate::script) fn names() -> Vec<&'static str> {
+    PACKAGES.iter().map(|package| package.name).collect()
+}
+
 /// Grants the package `name` to a script engine.
 pub(in crate::script) fn register(engine: &mut Engine, name: &str) {
     if let Some(package) = PACKAGES.iter().find(|package| package.name == name) {

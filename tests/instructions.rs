@@ -1,0 +1,114 @@
+//! The instructions for adding something, followed literally: every shell block of a README runs in a copy of the
+//! checkout, as a user would run it.
+
+#![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
+
+#[path = "support/program.rs"]
+mod program;
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+/// Returns the shell blocks of a section of a README, in order, without their indentation.
+fn shell_blocks(readme: &str, heading: &str) -> String {
+    let text = fs::read_to_string(support::root().join(readme)).unwrap();
+    let section = text.split(&format!("{heading}\n")).nth(1).unwrap_or_else(|| panic!("{readme} lacks `{heading}`"));
+    let section = section.split("\n#").next().unwrap();
+    assert!(section.trim().lines().count() <= 24, "{readme}: the instructions are short");
+    let mut commands = String::new();
+    let mut indent = None;
+    for line in section.lines() {
+        match (indent, line.trim()) {
+            (None, "```sh") => indent = Some(line.len() - line.trim_start().len()),
+            (Some(_), "```") => indent = None,
+            (Some(indent), _) => commands += &format!("{}\n", line.get(indent..).unwrap_or_default()),
+            _ => {}
+        }
+    }
+    assert!(!commands.is_empty(), "{readme} has no shell block");
+    commands
+}
+
+/// Runs the shell blocks of a README in a copy of the checkout. Returns the copy and what they print.
+fn follow(readme: &str, heading: &str) -> (TempDir, String) {
+    let checkout = support::checkout();
+    // What the instructions only read.
+    for folder in ["runtime", "tests"] {
+        std::os::unix::fs::symlink(support::root().join(folder), checkout.path().join(folder)).unwrap();
+    }
+    let program = assert_cmd::cargo::cargo_bin("flagperf");
+    let path = program::path();
+    let folders = std::iter::once(program.parent().unwrap().to_owned()).chain(std::env::split_paths(&path));
+    let mut shell = Command::new("sh");
+    shell
+        .current_dir(checkout.path())
+        .env("PATH", std::env::join_paths(folders).unwrap())
+        .env_remove("FLAGPERF_CONFIG");
+    let output = shell.args(["-e", "-c", &shell_blocks(readme, heading)]).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{readme}:\n{printed}\n{}", String::from_utf8_lossy(&output.stderr));
+    (checkout, printed)
+}
+
+/// Returns every record in a checkout, oldest first.
+fn records(checkout: &Path) -> Vec<serde_json::Value> {
+    let folders = |path: &Path| {
+        let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+        let mut folders: Vec<_> = entries.filter(|path| path.is_dir()).collect();
+        folders.sort();
+        folders
+    };
+    let cases = folders(&checkout.join("result")).into_iter().flat_map(|run| folders(&run));
+    let hosts = cases.flat_map(|case| folders(&case));
+    hosts.map(|host| serde_json::from_str(&fs::read_to_string(host.join("record.json")).unwrap()).unwrap()).collect()
+}
+
+/// Checks that every record of a checkout is of this case and succeeded, and returns the vendors.
+fn vendors_that_ran(checkout: &Path, case: &str) -> Vec<String> {
+    let records = records(checkout);
+    for record in &records {
+        assert_eq!((&record["case"], &record["status"]), (&case.into(), &"ok".into()), "{}", record["failures"]);
+        assert_eq!(record["phases"].as_array().map(Vec::len), Some(2));
+    }
+    records.iter().map(|record| record["vendor"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_instructions_for_adding_a_case_work() {
+    let (checkout, printed) = follow("scripts/README.md", "## How to add a case");
+    assert!(printed.contains("mycase:mock runs validation, then inference") || printed.contains("mycase:mock runs"));
+    assert_eq!(vendors_that_ran(checkout.path(), "mycase"), ["mock", "cpu"]);
+}
+
+#[test]
+fn the_instructions_for_adding_a_vendor_work() {
+    let (checkout, _) = follow("vendors/mock/README.md", "# How to add a vendor");
+    assert_eq!(vendors_that_ran(checkout.path(), "resnet50"), ["mychip"]);
+}
+
+#[test]
+fn the_instructions_for_adding_an_engine_as_a_plug_in_work() {
+    if Command::new("cc").arg("--version").output().is_err() {
+        return support::leave_out("how to add an engine: no C compiler `cc`");
+    }
+    let (checkout, printed) = follow("runtime/plugin/README.md", "## How to add an engine as a plug-in");
+    assert!(printed.contains("works, affine 1.0"), "{printed}");
+    assert_eq!(vendors_that_ran(checkout.path(), "affine"), ["mychip"]);
+    let agreement = &records(checkout.path())[0]["phases"][1]["agreement"];
+    assert_eq!(agreement["outputs"]["output"]["max_abs"].as_f64(), Some(0.0), "{agreement}");
+}
+
+#[test]
+fn the_instructions_for_adding_an_engine_as_a_sidecar_work() {
+    if support::python().is_none() {
+        return;
+    }
+    let (checkout, _) = follow("runtime/sidecar/README.md", "# How to add an engine as a sidecar");
+    assert_eq!(vendors_that_ran(checkout.path(), "resnet50"), ["mychip"]);
+    let agreement = &records(checkout.path())[0]["phases"][1]["agreement"];
+    assert!(agreement["outputs"]["output"]["cosine"].as_f64().is_some_and(|cosine| cosine > 0.999), "{agreement}");
+}
