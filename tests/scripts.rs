@@ -10,7 +10,7 @@ use std::sync::Arc;
 use flagperf::config::{self, Overrides};
 use flagperf::engine::TABLE;
 use flagperf::measure::MonotonicClock;
-use flagperf::plan::{Catalogue, KnownEngine, Limits, plan};
+use flagperf::plan::{Catalogue, Limits, plan};
 use flagperf::script::{CaseScripts, HostServices, ScriptConfig};
 use serde_json::json;
 
@@ -70,17 +70,7 @@ fn the_steps_of_the_readme_add_a_case() {
         data: Some(checkout.path().to_owned()),
         ..Overrides::default()
     };
-    let row = |engine: &&dyn flagperf::engine::Engine| KnownEngine {
-        name: engine.name().to_owned(),
-        about: engine.facts().about.to_owned(),
-        framework: engine.roles().framework,
-        compiler: engine.roles().compiler,
-        precisions: engine.precisions().to_vec(),
-        takes_library: engine.facts().takes_library,
-        takes_compiled: engine.facts().takes_compiled,
-        takes_command: engine.facts().takes_command,
-    };
-    let engines = TABLE.iter().map(row).collect();
+    let engines = TABLE.iter().map(|engine| engine.description()).collect();
     let config = config::load(checkout.path(), &overrides).unwrap();
     let plan = plan(&config, &Catalogue::read(checkout.path(), engines)).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(plan.cases.len(), 1);
