@@ -7,6 +7,7 @@ mod backend;
 mod doctor;
 mod list;
 mod output;
+mod describe;
 mod probe;
 mod run;
 mod setup;

@@ -6,11 +6,13 @@
 pub mod units;
 pub mod hash;
 pub mod text;
+pub mod suggestion;
 pub mod tensor;
 pub mod metric;
 pub mod step;
 pub mod measure;
 pub mod event;
+pub mod description;
 pub mod config;
 pub mod plan;
 pub mod monitor;

@@ -63,6 +63,9 @@ pub(super) struct ProbeTarget {
     /// A monitor of this program, which opens its own library
     #[arg(long, value_name = "NAME")]
     pub(super) monitor: Option<String>,
+    /// The engine of a plan, as JSON: prints its description
+    #[arg(long, value_name = "JSON")]
+    pub(super) choice: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

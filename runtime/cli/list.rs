@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use super::arguments::ListKind;
 use super::output::print_result;
 use super::setup::{catalogue, find_checkout};
+use crate::description::EngineDescription;
 use crate::plan::Catalogue;
 use crate::report::{columns, plain_table};
 use crate::run::RunOutcome;
@@ -49,11 +50,11 @@ fn vendor_rows(catalogue: &Catalogue) -> Vec<[String; 4]> {
 }
 
 fn engine_rows(catalogue: &Catalogue) -> Vec<[String; 3]> {
-    let role = |engine: &crate::plan::KnownEngine| match (engine.framework, engine.compiler) {
+    let role = |engine: &EngineDescription| match (engine.roles.framework, engine.roles.compiler) {
         (true, true) => "framework, compiler",
         (true, false) => "framework",
         (false, _) => "compiler",
     };
-    let row = |engine: &crate::plan::KnownEngine| [engine.name.clone(), role(engine).to_owned(), engine.about.clone()];
+    let row = |engine: &EngineDescription| [engine.name.to_owned(), role(engine).to_owned(), engine.about.to_owned()];
     catalogue.engines.iter().map(row).collect()
 }

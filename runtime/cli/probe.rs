@@ -11,11 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::arguments::{ProbeTarget, Selection};
+use super::describe::print_description;
 use super::doctor::Row;
 use crate::config::{EngineEntry, Vendor};
+use crate::description::Delivery;
 use crate::engine::backend::Backend;
 use crate::engine::{Engine, Unavailable, find, open_plugin};
 use crate::host::{Process, ProcessEvent, Program, THIS_PROGRAM, exit_when_input_ends};
@@ -37,15 +40,24 @@ struct ProbeResult {
 
 /// Loads a library and prints what it is.
 pub(super) fn probe(target: &ProbeTarget) -> anyhow::Result<ExitCode> {
-    if input_is_a_pipe()? {
-        // A thread watches the input, because loading may never return.
-        exit_when_input_ends(io::stdin());
+    if let Some(choice) = &target.choice {
+        return print_description(choice);
     }
+    exit_with_parent()?;
     let answer = probe_target(target);
     // On a line of its own, even after unfinished output of the library.
     let mut output = io::stdout().lock();
     writeln!(output, "\n{}", serde_json::to_string(&answer)?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends this process when the process that started it ends. A thread watches the input, because loading may never
+/// return.
+pub(super) fn exit_with_parent() -> io::Result<()> {
+    if input_is_a_pipe()? {
+        exit_when_input_ends(io::stdin());
+    }
+    Ok(())
 }
 
 /// Returns whether standard input is a pipe, whose other end may close.
@@ -70,16 +82,17 @@ fn probe_target(target: &ProbeTarget) -> ProbeResult {
         let checked = checked.and_then(|engine| Ok((engine, engine.check().map_err(unavailable)?)));
         return match checked {
             Ok((engine, version)) => {
-                ProbeResult { state: format!("works, {version}"), about: engine.facts().about.to_owned() }
+                ProbeResult { state: format!("works, {version}"), about: engine.description().about.to_owned() }
             }
             Err(missing) => missing,
         };
     }
     let library = target.library.as_deref().unwrap_or(Path::new(""));
     match open_plugin(library).and_then(|engine| Ok((engine, engine.check()?))) {
-        Ok((engine, version)) => {
-            ProbeResult { state: format!("works, {} {version}", engine.name()), about: engine.facts().about.to_owned() }
-        }
+        Ok((engine, version)) => ProbeResult {
+            state: format!("works, {} {version}", engine.name()),
+            about: engine.description().about.to_owned(),
+        },
         Err(error) => unavailable(error),
     }
 }
@@ -102,7 +115,9 @@ pub(super) fn plugin_rows(root: &Path, selection: &Selection) -> Vec<Row> {
     let Ok(config) = crate::config::load(root, &selection.overrides()) else { return Vec::new() };
     let Some(vendor) = &config.vendor else { return Vec::new() };
     let entries = vendor.frameworks.iter().chain(&vendor.compilers);
-    let plugins = entries.filter(|(_, entry)| find(&entry.engine).is_ok_and(|engine| engine.facts().takes_library));
+    let plugins = entries.filter(|(_, entry)| {
+        find(&entry.engine).is_ok_and(|engine| engine.description().delivery == Delivery::Library)
+    });
     plugins.filter_map(|(name, entry)| Some(plugin_row(root, name, vendor, entry, entry.library.as_ref()?))).collect()
 }
 
@@ -129,7 +144,8 @@ fn probe_in_own_process(arguments: &[OsString]) -> ProbeResult {
     })
 }
 
-fn run_probe(argv: Vec<OsString>, limit: Seconds) -> Result<ProbeResult, String> {
+/// Runs a probe and returns the last JSON line that it prints, or why there is none.
+pub(super) fn run_probe<T: DeserializeOwned>(argv: Vec<OsString>, limit: Seconds) -> Result<T, String> {
     let (input, environment) = (String::new(), IndexMap::new());
     let program = Program { argv, input, stderr: "/dev/null".into(), environment };
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::start());
@@ -154,11 +170,12 @@ mod tests {
     #[test]
     fn a_probe_without_an_answer_is_abandoned_at_the_time_limit() {
         let argv = |script: &str| ["/bin/sh", "-c", script].map(OsString::from).to_vec();
-        let hangs = run_probe(argv("trap '' TERM; while :; do sleep 1; done"), Seconds(0.2));
+        let hangs = run_probe::<ProbeResult>(argv("trap '' TERM; while :; do sleep 1; done"), Seconds(0.2));
         assert_eq!(hangs.unwrap_err(), "loading took longer than 0.2 s");
-        let crashes = run_probe(argv("kill -SEGV $$"), Seconds(60.0));
+        let crashes = run_probe::<ProbeResult>(argv("kill -SEGV $$"), Seconds(60.0));
         assert_eq!(crashes.unwrap_err(), "loading failed: killed by signal 11 (SIGSEGV): a fault in native code");
-        let answers = run_probe(argv("echo; echo '{\"state\":\"works\",\"about\":\"x\"}'"), Seconds(60.0));
+        let answers =
+            run_probe::<ProbeResult>(argv("echo; echo '{\"state\":\"works\",\"about\":\"x\"}'"), Seconds(60.0));
         assert_eq!(answers.unwrap().state, "works");
     }
 }

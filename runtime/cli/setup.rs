@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::arguments::Selection;
+use super::describe::describe;
 use super::output::print_message;
 use crate::config::{Findings, find_root};
 use crate::engine::backend::Backend;
 use crate::engine::{self, EngineError, LoadOptions, TABLE};
 use crate::event::Level;
 use crate::monitor;
-use crate::plan::{Catalogue, EngineChoice, KnownEngine, RefusedOption};
+use crate::plan::{Catalogue, EngineChoice, RefusedOption};
 use crate::tensor::DType;
 
 /// Exit code for wrong arguments or a mistake in the configuration; nothing was run.
@@ -28,20 +29,12 @@ pub(super) fn find_checkout() -> anyhow::Result<PathBuf> {
 
 /// Returns the catalogue of the checkout at `root` and of this program.
 pub(super) fn catalogue(root: &Path) -> Catalogue {
-    let engines = TABLE.iter().map(|engine| KnownEngine {
-        name: engine.name().to_owned(),
-        about: engine.facts().about.to_owned(),
-        framework: engine.roles().framework,
-        compiler: engine.roles().compiler,
-        precisions: engine.precisions().to_vec(),
-        takes_command: engine.facts().takes_command,
-        takes_library: engine.facts().takes_library,
-        takes_compiled: engine.facts().takes_compiled,
-    });
+    let engines = TABLE.iter().map(|engine| engine.description());
     let backends = Backend::all(root).iter().map(|row| (row.name.to_owned(), row.installed())).collect();
     let monitors = monitor::TABLE.iter().map(|monitor| monitor.name()).collect();
     let check_options = Box::new(check_options);
-    Catalogue { backends, monitors, check_options, ..Catalogue::read(root, engines.collect()) }
+    let describe = Box::new(describe);
+    Catalogue { backends, monitors, check_options, describe, ..Catalogue::read(root, engines.collect()) }
 }
 
 fn check_options(choice: &EngineChoice, precision: DType) -> Result<(), RefusedOption> {
@@ -52,7 +45,7 @@ fn check_options(choice: &EngineChoice, precision: DType) -> Result<(), RefusedO
         extra: choice.options.clone(),
         ..LoadOptions::default()
     };
-    engine.check_options(&options).map_err(|error| {
+    engine::check_options(engine, &options).map_err(|error| {
         let option = if let EngineError::Option { option, .. } = &error { option.clone() } else { String::new() };
         RefusedOption { option, message: error.to_string() }
     })

@@ -14,7 +14,6 @@ mod flops;
 mod hostile_tests;
 mod key;
 mod load;
-mod nearest;
 mod origin;
 mod overlay;
 #[cfg(test)]
@@ -39,7 +38,6 @@ pub use finding::{Finding, Findings, MessageAndHint};
 pub use flops::{FlopsError, parse_flops};
 pub use key::{ConfigKey, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
 pub use load::{Config, Overrides, find_root, load};
-pub use nearest::{list_names, nearest};
 pub use origin::{Origin, Sourced, Values, merge_layers};
 pub use overlay::display_value;
 pub use parameters::{BadSamplePolicy, PARAMETERS, Parameters};
@@ -48,3 +46,5 @@ pub use settings::SETTINGS;
 pub use site::{Container, SITE, Site, is_local};
 pub use vendor::{BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice};
 pub use visible::VisibleDevices;
+
+pub use crate::suggestion::{list_names, nearest};

@@ -12,9 +12,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use super::options::{EngineOptions, thread_count, thread_start_error};
 use super::panics::catch_panic;
 use super::{
-    Artifact, DeviceTensor, Engine, EngineError, EngineFacts, LoadOptions, Roles, Session, Unavailable, Value,
-    check_inputs, model,
+    Artifact, DeviceTensor, Engine, EngineError, LoadOptions, Session, Unavailable, Value, check_inputs, model,
 };
+use crate::description::{EngineDescription, Roles};
 use crate::tensor::{DType, Tensor, TensorSpec};
 
 /// The framework `interpreter`, on the processor.
@@ -29,14 +29,14 @@ impl Interpreter {
 }
 
 impl Engine for Interpreter {
-    fn facts(&self) -> EngineFacts {
-        EngineFacts {
+    fn description(&self) -> EngineDescription {
+        EngineDescription {
             roles: Roles { framework: true, compiler: false },
             precisions: &[DType::F32],
             // Attention, of version 23, is the newest operator of the executor; 21 and 22 only added types.
             opset_max: 23,
-            takes_compiled: false,
-            ..EngineFacts::unrestricted(
+            loads_compiled: false,
+            ..EngineDescription::unrestricted(
                 "interpreter",
                 "flagperf's own graph executor in pure Rust, runs operator by operator on the processor",
             )
@@ -47,12 +47,8 @@ impl Engine for Interpreter {
         Ok(format!("{} (gemm {})", env!("CARGO_PKG_VERSION"), Interpreter::GEMM_VERSION))
     }
 
-    fn check_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
-        EngineOptions::with_known_keys(self, options, &[]).map(drop)
-    }
-
     fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
-        let engine_options = EngineOptions::with_known_keys(self, options, &[])?;
+        let engine_options = EngineOptions::check(self, options)?;
         let Artifact::Graph(graph) = artifact else { return Err(engine_options.artifact_error("a graph", artifact)) };
         model::check(self, graph, options.precision)?;
         let threads = thread_count(options);

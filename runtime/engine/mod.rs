@@ -4,6 +4,7 @@
 
 pub mod backend;
 mod error;
+mod interpreter;
 mod model;
 mod null;
 mod onnxruntime;
@@ -17,9 +18,11 @@ mod sidecar;
 mod table;
 mod tract;
 
+pub use options::check_options;
 pub use plugin::open_plugin;
 pub use session::{
-    Artifact, DeviceTensor, Engine, EngineError, EngineFacts, HeapMemory, LentMemory, LoadOptions, Roles, Session,
-    Unavailable, Value, check_inputs,
+    Artifact, DeviceTensor, Engine, EngineError, HeapMemory, LentMemory, LoadOptions, Session, Unavailable, Value,
+    check_inputs,
 };
+pub use sidecar::describe_sidecar;
 pub use table::{TABLE, UnknownEngine, find};

@@ -12,19 +12,36 @@ use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 use super::options::EngineOptions;
-use super::{
-    Artifact, Engine, EngineError, EngineFacts, HeapMemory, LoadOptions, Session, Unavailable, Value, check_inputs,
-    model,
-};
+use super::{Artifact, Engine, EngineError, HeapMemory, LoadOptions, Session, Unavailable, Value, check_inputs, model};
+use crate::description::{EngineDescription, EngineOption, OptionKind};
 use crate::tensor::{DType, Dim, Tensor, TensorSpec, byte_count};
 
-/// The time that each submit keeps the simulated device busy, in milliseconds; `sync` waits for it.
 const SLEEP_MS: &str = "sleep_ms";
 /// The largest accepted `sleep_ms`: one hour.
 const SLEEP_MS_MAX: f64 = 3.6e6;
-/// A map of input names to tensor specifications, which overrides the model's inputs; `outputs` is its counterpart.
 const INPUTS: &str = "inputs";
 const OUTPUTS: &str = "outputs";
+
+const OPTIONS: &[EngineOption] = &[
+    EngineOption {
+        name: SLEEP_MS,
+        kind: OptionKind::Number { min: Some(0.0), max: Some(SLEEP_MS_MAX) },
+        default: "0",
+        about: "the time that each submit keeps the simulated device busy, in milliseconds",
+    },
+    EngineOption {
+        name: INPUTS,
+        kind: OptionKind::Map,
+        default: "those of the model",
+        about: "inputs by name with shape and type, such as `{x: \"N,3,224,224,f32\"}`; needs `outputs`",
+    },
+    EngineOption {
+        name: OUTPUTS,
+        kind: OptionKind::Map,
+        default: "those of the model",
+        about: "outputs by name with shape and type; needs `inputs`",
+    },
+];
 
 /// The engine that computes nothing and returns zeros.
 ///
@@ -39,39 +56,43 @@ impl Null {
 }
 
 impl Engine for Null {
-    fn facts(&self) -> EngineFacts {
-        EngineFacts::unrestricted("null", "computes nothing and returns zeros: measures the host's own overhead")
+    fn description(&self) -> EngineDescription {
+        EngineDescription {
+            options: Some(OPTIONS),
+            ..EngineDescription::unrestricted(
+                "null",
+                "computes nothing and returns zeros: measures the host's own overhead",
+            )
+        }
     }
 
     fn check(&self) -> Result<String, Unavailable> {
         Ok(Null::VERSION.to_owned())
     }
 
-    fn check_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
-        let (_, engine_options) = read_options(self, options)?;
+    fn check_further_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
+        let engine_options = EngineOptions::check(self, options)?;
         engine_options.value_infos(INPUTS).and(engine_options.value_infos(OUTPUTS)).map(drop)
     }
 
     fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
-        let (sleep, engine_options) = read_options(self, options)?;
+        let engine_options = EngineOptions::check(self, options)?;
+        let sleep = milliseconds(engine_options.number(SLEEP_MS).unwrap_or(0.0));
         let (inputs, outputs) = signature(artifact, &engine_options)?;
         Ok(Box::new(NullSession { inputs, outputs, sleep, submitted: 0, last: None }))
     }
 }
 
-fn read_options<'o>(engine: &Null, options: &'o LoadOptions) -> Result<(Duration, EngineOptions<'o>), EngineError> {
-    let engine_options = EngineOptions::with_known_keys(engine, options, &[SLEEP_MS, INPUTS, OUTPUTS])?;
-    let milliseconds = engine_options.number(SLEEP_MS)?.unwrap_or(0.0);
-    let sleep = parse_sleep(milliseconds).map_err(|reason| engine_options.option_error(SLEEP_MS, reason))?;
-    Ok((sleep, engine_options))
+/// Checks the value of the setting `sleep_ms` by the option of this name.
+fn parse_sleep(value: &Json) -> Result<Duration, String> {
+    let option = OPTIONS.iter().find(|option| option.name == SLEEP_MS).expect("the option is listed");
+    option.check(value)?;
+    Ok(milliseconds(value.as_f64().unwrap_or(0.0)))
 }
 
-/// Converts milliseconds to a duration, or returns why they are rejected.
-fn parse_sleep(milliseconds: f64) -> Result<Duration, String> {
-    if milliseconds > SLEEP_MS_MAX {
-        return Err(format!("`{milliseconds:?}` exceeds the maximum of {SLEEP_MS_MAX} (one hour)"));
-    }
-    Duration::try_from_secs_f64(milliseconds / 1e3).map_err(|error| error.to_string())
+/// Converts milliseconds from 0 to [`SLEEP_MS_MAX`].
+fn milliseconds(milliseconds: f64) -> Duration {
+    Duration::from_secs_f64(milliseconds / 1e3)
 }
 
 type Signature = (Vec<ValueInfo>, Vec<ValueInfo>);
@@ -173,10 +194,7 @@ impl Session for NullSession {
         if setting != SLEEP_MS {
             return Err(setting_error(format!("unknown (known: {SLEEP_MS})")));
         }
-        let milliseconds = value.as_f64().filter(|milliseconds| *milliseconds >= 0.0);
-        let milliseconds =
-            milliseconds.ok_or_else(|| setting_error(format!("`{value}` is not a non-negative number")))?;
-        self.sleep = parse_sleep(milliseconds).map_err(setting_error)?;
+        self.sleep = parse_sleep(value).map_err(setting_error)?;
         Ok(())
     }
 

@@ -14,7 +14,8 @@ mod session;
 mod tensor;
 
 use super::model;
-use super::{Artifact, Engine, EngineError, EngineFacts, LoadOptions, Roles, Session, Unavailable};
+use super::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable};
+use crate::description::{Delivery, EngineDescription, Roles};
 use crate::tensor::DType;
 
 use options::OrtOptions;
@@ -25,12 +26,14 @@ use session::OrtSession;
 pub struct OnnxRuntime;
 
 impl Engine for OnnxRuntime {
-    fn facts(&self) -> EngineFacts {
-        EngineFacts {
+    fn description(&self) -> EngineDescription {
+        EngineDescription {
             roles: Roles { framework: false, compiler: true },
             precisions: &[DType::F32, DType::F16],
             opset_max: 23,
-            ..EngineFacts::unrestricted(
+            delivery: Delivery::Installed,
+            options: Some(options::OPTIONS),
+            ..EngineDescription::unrestricted(
                 "onnxruntime",
                 "ONNX Runtime through its C library: CPUs, CUDA, TensorRT and its other providers by name",
             )
@@ -41,7 +44,7 @@ impl Engine for OnnxRuntime {
         library::open(None).map(|library| library.version.clone())
     }
 
-    fn check_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
+    fn check_further_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
         OrtOptions::read(self, options).map(drop)
     }
 

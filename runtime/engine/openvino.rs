@@ -14,7 +14,8 @@ mod tensor;
 use flagperf_onnx::Graph;
 
 use super::model;
-use super::{Artifact, Engine, EngineError, EngineFacts, LoadOptions, Roles, Session, Unavailable};
+use super::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable};
+use crate::description::{Delivery, EngineDescription, Roles};
 use crate::tensor::DType;
 
 use options::OpenVinoOptions;
@@ -25,12 +26,14 @@ use session::{ModelSource, OpenVinoSession};
 pub struct OpenVino;
 
 impl Engine for OpenVino {
-    fn facts(&self) -> EngineFacts {
-        EngineFacts {
+    fn description(&self) -> EngineDescription {
+        EngineDescription {
             roles: Roles { framework: false, compiler: true },
             precisions: &[DType::F32, DType::F16],
             opset_max: 23,
-            ..EngineFacts::unrestricted(
+            delivery: Delivery::Installed,
+            options: Some(options::OPTIONS),
+            ..EngineDescription::unrestricted(
                 "openvino",
                 "OpenVINO through its C library: CPUs, and its other devices by name",
             )
@@ -41,7 +44,7 @@ impl Engine for OpenVino {
         library::open(None).map(|library| library.version)
     }
 
-    fn check_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
+    fn check_further_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
         OpenVinoOptions::read(self, options).map(drop)
     }
 

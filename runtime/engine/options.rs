@@ -1,4 +1,4 @@
-//! Reading an engine's own options, with an error for each unknown key and each value of the wrong type.
+//! Checking and reading the options of a load, by the engine's description.
 //!
 //! Knows nothing about particular engines.
 
@@ -13,64 +13,76 @@ use crate::tensor::DType;
 /// the machine down.
 const THREADS_MAX: usize = 4096;
 
-/// Reads one engine's options and reports those that are unknown or ill-typed. The engine's default applies to an
-/// option that is `null`.
+/// Checks the options of a load: the precision, the number of threads, and each option by the engine's description.
+/// Needs neither a model nor a library.
+///
+/// # Errors
+/// [`EngineError::Precision`], or [`EngineError::Option`] for an unknown option or an invalid value.
+pub fn check_options(engine: &dyn Engine, options: &LoadOptions) -> Result<(), EngineError> {
+    EngineOptions::check(engine, options)?;
+    engine.check_further_options(options)
+}
+
+/// The options of one load, checked by the engine's description. The engine's default applies to an option that is
+/// `null`.
 pub(super) struct EngineOptions<'a> {
     engine: &'static str,
     extra: &'a IndexMap<String, Json>,
 }
 
 impl<'a> EngineOptions<'a> {
-    /// Checks the precision and the number of threads, and rejects every option that is not in `known`.
-    pub(super) fn with_known_keys(
-        engine: &dyn Engine,
-        options: &'a LoadOptions,
-        known: &[&'static str],
-    ) -> Result<Self, EngineError> {
+    /// Checks the precision, the number of threads, and each option by the engine's description.
+    pub(super) fn check(engine: &dyn Engine, options: &'a LoadOptions) -> Result<Self, EngineError> {
         check_precision_and_threads(engine, options)?;
         let engine_options = EngineOptions { engine: engine.name(), extra: &options.extra };
-        match options.extra.keys().find(|key| !known.contains(&key.as_str())) {
-            Some(key) => Err(engine_options.option_error(key, unknown_option_reason(key, known))),
-            None => Ok(engine_options),
+        let description = engine.description();
+        for (name, value) in &options.extra {
+            let checked = description.check_option(name, value);
+            checked.map_err(|reason| engine_options.option_error(name, reason))?;
         }
+        Ok(engine_options)
     }
 
-    /// Checks the precision and the number of threads, and accepts every option: the code behind the engine checks
-    /// them.
-    pub(super) fn with_any_keys(engine: &dyn Engine, options: &'a LoadOptions) -> Result<Self, EngineError> {
-        check_precision_and_threads(engine, options)?;
-        Ok(EngineOptions { engine: engine.name(), extra: &options.extra })
+    /// The value of an option of kind `Number`.
+    pub(super) fn number(&self, name: &str) -> Option<f64> {
+        self.value(name)?.as_f64()
     }
 
-    /// Reads a finite, non-negative number.
-    pub(super) fn number(&self, name: &str) -> Result<Option<f64>, EngineError> {
-        self.read(name, "a non-negative number", |json| json.as_f64().filter(|x| *x >= 0.0 && x.is_finite()))
+    /// The value of an option of kind `Integer` with a lower bound of at least 0.
+    pub(super) fn integer(&self, name: &str) -> Option<u64> {
+        self.value(name)?.as_u64()
     }
 
-    /// Reads a boolean.
-    pub(super) fn boolean(&self, name: &str) -> Result<Option<bool>, EngineError> {
-        self.read(name, "true or false", Json::as_bool)
+    /// The value of an option of kind `Boolean`.
+    pub(super) fn boolean(&self, name: &str) -> Option<bool> {
+        self.value(name)?.as_bool()
     }
 
-    /// Reads a string.
-    pub(super) fn string(&self, name: &str) -> Result<Option<&'a str>, EngineError> {
-        let Some(json) = self.extra.get(name).filter(|json| !json.is_null()) else { return Ok(None) };
-        json.as_str().map(Some).ok_or_else(|| self.option_error(name, format!("`{json}` is not a string")))
+    /// The value of an option of kind `Text` or `Choice`.
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.value(name)?.as_str()
     }
 
-    /// Reads a map with values of any type, in order.
-    pub(super) fn map(&self, name: &str) -> Result<Option<IndexMap<String, Json>>, EngineError> {
-        self.read(name, "a map", |json| serde_json::from_value(json.clone()).ok())
+    /// The entries of an option of kind `Map` as texts, in order; `boolean` writes the booleans.
+    pub(super) fn map(&self, name: &str, boolean: fn(bool) -> &'static str) -> IndexMap<String, String> {
+        let text = |value: &Json| match value {
+            Json::String(text) => text.clone(),
+            Json::Bool(value) => boolean(*value).to_owned(),
+            other => other.to_string(),
+        };
+        let entries = self.value(name).and_then(Json::as_object).into_iter().flatten();
+        entries.map(|(key, value)| (key.clone(), text(value))).collect()
     }
 
-    /// Reads a map of strings, in order.
-    pub(super) fn string_map(&self, name: &str) -> Result<Option<IndexMap<String, String>>, EngineError> {
-        self.read(name, "a map of strings", |json| serde_json::from_value(json.clone()).ok())
+    fn value(&self, name: &str) -> Option<&'a Json> {
+        self.extra.get(name).filter(|value| !value.is_null())
     }
 
     /// Reads inputs or outputs from a map of names to tensor specifications.
     pub(super) fn value_infos(&self, name: &str) -> Result<Option<Vec<ValueInfo>>, EngineError> {
-        let Some(specs) = self.string_map(name)? else { return Ok(None) };
+        let Some(value) = self.value(name) else { return Ok(None) };
+        let specs: IndexMap<String, String> = serde_json::from_value(value.clone())
+            .map_err(|_| self.option_error(name, format!("`{value}` is not a map of texts")))?;
         let info = |(value, spec): (String, String)| match spec.parse() {
             Ok(spec) => Ok(ValueInfo { name: value, spec }),
             Err(error) => Err(self.option_error(name, format!("`{value}`: {error}"))),
@@ -86,16 +98,6 @@ impl<'a> EngineOptions<'a> {
     /// Returns an error about the artifact.
     pub(super) fn artifact_error(&self, accepts: &'static str, given: Artifact<'_>) -> EngineError {
         EngineError::Artifact { engine: self.engine, accepts, given: describe_artifact(given) }
-    }
-
-    fn read<T>(
-        &self,
-        name: &str,
-        expected: &str,
-        as_type: impl Fn(&Json) -> Option<T>,
-    ) -> Result<Option<T>, EngineError> {
-        let Some(json) = self.extra.get(name).filter(|json| !json.is_null()) else { return Ok(None) };
-        as_type(json).map(Some).ok_or_else(|| self.option_error(name, format!("`{json}` is not {expected}")))
     }
 }
 
@@ -139,23 +141,6 @@ pub(super) fn thread_start_error(engine: &'static str, threads: usize, why: &dyn
 pub(super) fn precision_error(engine: &dyn Engine, requested: DType) -> EngineError {
     let supported = engine.precisions().iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(", ");
     EngineError::Precision { engine: engine.name(), requested, supported }
-}
-
-fn unknown_option_reason(key: &str, known: &[&'static str]) -> String {
-    match (nearest(key, known), known.is_empty()) {
-        (_, true) => "unknown (this engine has no options)".to_owned(),
-        (Some(near), _) => format!("unknown (known: {}; nearest: {near})", known.join(", ")),
-        (None, _) => format!("unknown (known: {})", known.join(", ")),
-    }
-}
-
-/// Returns the known name most similar to `name`, if it is similar enough to be what the user meant.
-pub(super) fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
-    /// The Jaro-Winkler similarity from which a name counts as a misspelling of another.
-    const NEAR: f64 = 0.75;
-    let (similarity, near) =
-        known.iter().map(|known| (strsim::jaro_winkler(name, known), *known)).max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (similarity >= NEAR).then_some(near)
 }
 
 #[cfg(test)]

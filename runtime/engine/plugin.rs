@@ -15,17 +15,19 @@ use flagperf_plugin::abi::FLAGPERF_ABI_VERSION;
 
 pub use library::open_plugin;
 
-use super::{Artifact, Engine, EngineError, EngineFacts, LoadOptions, Session, Unavailable};
+use super::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable};
+use crate::description::{Delivery, EngineDescription};
 
 /// The row for every engine in a shared library. What one plug-in supports is known only after its library is loaded.
 #[derive(Debug)]
 pub struct Plugin;
 
 impl Engine for Plugin {
-    fn facts(&self) -> EngineFacts {
-        EngineFacts {
-            takes_library: true,
-            ..EngineFacts::unrestricted(
+    fn description(&self) -> EngineDescription {
+        EngineDescription {
+            delivery: Delivery::Library,
+            options: None,
+            ..EngineDescription::unrestricted(
                 "plugin",
                 "an engine in a shared library that the vendor brings, named by `library` in its vendor.yaml",
             )

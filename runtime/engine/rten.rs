@@ -13,15 +13,27 @@ use rten_tensor::Layout;
 
 use super::options::{EngineOptions, thread_count, thread_start_error};
 use super::panics::catch_panic;
-use super::{
-    Artifact, Engine, EngineError, EngineFacts, LoadOptions, Roles, Session, Unavailable, Value, check_inputs, model,
-};
+use super::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable, Value, check_inputs, model};
+use crate::description::{EngineDescription, EngineOption, OptionKind, Roles};
 use crate::tensor::{DType, Tensor};
 
-/// Whether loading copies the weights of matrix products into the fastest layout; true by default.
 const PREPACK: &str = "prepack_weights";
-/// Whether loading fuses operators and folds constants; true by default.
 const OPTIMIZE: &str = "optimize";
+
+const OPTIONS: &[EngineOption] = &[
+    EngineOption {
+        name: PREPACK,
+        kind: OptionKind::Boolean,
+        default: "true",
+        about: "whether loading copies the weights of matrix products into the fastest layout",
+    },
+    EngineOption {
+        name: OPTIMIZE,
+        kind: OptionKind::Boolean,
+        default: "true",
+        about: "whether loading fuses operators and folds constants",
+    },
+];
 
 /// The compiler rten.
 ///
@@ -36,14 +48,15 @@ impl Rten {
 }
 
 impl Engine for Rten {
-    fn facts(&self) -> EngineFacts {
-        EngineFacts {
+    fn description(&self) -> EngineDescription {
+        EngineDescription {
             roles: Roles { framework: false, compiler: true },
             precisions: &[DType::F32],
             // rten has Attention, RMSNormalization and RotaryEmbedding of version 23, but not TensorScatter of 24.
             opset_max: 23,
-            takes_compiled: false,
-            ..EngineFacts::unrestricted(
+            loads_compiled: false,
+            options: Some(OPTIONS),
+            ..EngineDescription::unrestricted(
                 "rten",
                 "compiler in pure Rust for the processor (AVX2, AVX-512, Neon), loads ONNX files",
             )
@@ -54,21 +67,16 @@ impl Engine for Rten {
         Ok(Rten::VERSION.to_owned())
     }
 
-    fn check_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
-        let engine_options = EngineOptions::with_known_keys(self, options, &[PREPACK, OPTIMIZE])?;
-        engine_options.boolean(PREPACK).and(engine_options.boolean(OPTIMIZE)).map(drop)
-    }
-
     fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
-        let engine_options = EngineOptions::with_known_keys(self, options, &[PREPACK, OPTIMIZE])?;
+        let engine_options = EngineOptions::check(self, options)?;
         let Artifact::Onnx(path) = artifact else {
             return Err(engine_options.artifact_error("an ONNX file", artifact));
         };
         let graph = model::read(path)?;
         model::check(self, &graph, options.precision)?;
         let mut model = ModelOptions::with_all_ops();
-        model.prepack_weights(engine_options.boolean(PREPACK)?.unwrap_or(true));
-        model.enable_optimization(engine_options.boolean(OPTIMIZE)?.unwrap_or(true));
+        model.prepack_weights(engine_options.boolean(PREPACK).unwrap_or(true));
+        model.enable_optimization(engine_options.boolean(OPTIMIZE).unwrap_or(true));
         let load = || model.load_file(path).map_err(|error| load_error(path, &error));
         let model = catch_panic("rten", "loading the model", load)?;
         let [input_ids, output_ids] = [&graph.inputs, &graph.outputs].map(|infos| node_ids(&model, infos));

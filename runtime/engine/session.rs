@@ -8,6 +8,7 @@ use flagperf_onnx::{Graph, ValueInfo};
 use indexmap::IndexMap;
 
 pub use super::error::{EngineError, Unavailable};
+use crate::description::{EngineDescription, Roles};
 use crate::event::{PluginFacts, SidecarFacts};
 use crate::tensor::{DType, HostMemory, Tensor, TensorSpec};
 use crate::units::{Bytes, Seconds};
@@ -63,70 +64,24 @@ impl Default for LoadOptions {
     }
 }
 
-/// The phases that an engine can run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Roles {
-    /// Whether the engine can run the validation phase; it is then given a graph.
-    pub framework: bool,
-    /// Whether the engine can run the inference phase; it is then given a file.
-    pub compiler: bool,
-}
-
-/// The properties of an engine that do not depend on the machine.
-#[derive(Clone, Copy, Debug)]
-pub struct EngineFacts {
-    /// The lower-case name, unique in the table.
-    pub name: &'static str,
-    /// A one-line description for `doctor` and the documentation.
-    pub about: &'static str,
-    /// The phases that the engine can run.
-    pub roles: Roles,
-    /// The floating-point types that the engine computes in.
-    pub precisions: &'static [DType],
-    /// The highest version of the standard ONNX operator set that the engine supports.
-    pub opset_max: i64,
-    /// Whether the engine loads files that it wrote earlier ([`Artifact::Compiled`]).
-    pub takes_compiled: bool,
-    /// Whether the engine needs a shared library that the vendor brings ([`LoadOptions::library`]).
-    pub takes_library: bool,
-    /// Whether the engine needs a process that the vendor brings ([`LoadOptions::command`]).
-    pub takes_command: bool,
-}
-
-impl EngineFacts {
-    /// The facts of an in-process engine without any restriction; each row of the table overrides what it restricts.
-    pub(super) const fn unrestricted(name: &'static str, about: &'static str) -> Self {
-        EngineFacts {
-            name,
-            about,
-            roles: Roles { framework: true, compiler: true },
-            precisions: &[DType::F64, DType::F32, DType::F16, DType::BF16],
-            opset_max: i64::MAX,
-            takes_compiled: true,
-            takes_library: false,
-            takes_command: false,
-        }
-    }
-}
-
 /// A framework or compiler: one row of the table of engines.
 pub trait Engine: Sync {
     /// Returns the properties of the engine that do not depend on the machine.
-    fn facts(&self) -> EngineFacts;
+    fn description(&self) -> EngineDescription;
 
     /// The engine's name.
     fn name(&self) -> &'static str {
-        self.facts().name
+        self.description().name
     }
 
     /// The floating-point types that the engine computes in.
     fn precisions(&self) -> &'static [DType] {
-        self.facts().precisions
+        self.description().precisions
     }
 
     /// The phases that the engine can run.
     fn roles(&self) -> Roles {
-        self.facts().roles
+        self.description().roles
     }
 
     /// Checks whether the engine works on this machine, and returns the version of the library behind it.
@@ -135,12 +90,12 @@ pub trait Engine: Sync {
     /// When the engine cannot be used on this machine.
     fn check(&self) -> Result<String, Unavailable>;
 
-    /// Checks the options of a load as far as this is possible without a model or a library. Options that are passed on
-    /// to a vendor's code are checked by that code.
+    /// Checks what the description of the options cannot express: one option against another, or against the precision.
+    /// Needs neither a model nor a library.
     ///
     /// # Errors
-    /// [`EngineError::Option`] for an unknown option or an invalid value.
-    fn check_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
+    /// [`EngineError::Option`] for an invalid value.
+    fn check_further_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
         let _ = options;
         Ok(())
     }

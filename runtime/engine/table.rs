@@ -7,11 +7,11 @@ use super::interpreter::Interpreter;
 use super::null::Null;
 use super::onnxruntime::OnnxRuntime;
 use super::openvino::OpenVino;
-use super::options::nearest;
 use super::plugin::Plugin;
 use super::rten::Rten;
 use super::sidecar::Sidecar;
 use super::tract::Tract;
+use crate::suggestion::nearest;
 
 /// Every engine of this build, in order of name. An engine that cannot be used on this machine keeps its row, and its
 /// `check` reports the reason.
@@ -40,7 +40,7 @@ pub struct UnknownEngine {
 impl UnknownEngine {
     fn new(name: &str) -> Self {
         let names: Vec<&str> = TABLE.iter().map(|engine| engine.name()).collect();
-        UnknownEngine { name: name.to_owned(), nearest: nearest(name, &names), known: names.join(", ") }
+        UnknownEngine { name: name.to_owned(), nearest: nearest(name, names.iter().copied()), known: names.join(", ") }
     }
 }
 
@@ -63,11 +63,11 @@ mod tests {
     #[test]
     fn every_row_is_documented_and_usable_in_some_role() {
         for engine in TABLE {
-            let about = engine.facts().about;
+            let about = engine.description().about;
             assert!(about.len() > 20 && !about.contains('\n') && !about.ends_with('.'), "{}: {about}", engine.name());
             assert!(engine.roles().framework || engine.roles().compiler, "{}", engine.name());
             assert!(!engine.precisions().is_empty() && engine.precisions().iter().all(|p| p.is_float()));
-            assert!(engine.facts().opset_max >= 17, "{}", engine.name());
+            assert!(engine.description().opset_max >= 17, "{}", engine.name());
         }
     }
 

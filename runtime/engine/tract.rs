@@ -2,7 +2,8 @@
 //!
 //! Accepts no graphs in memory: it loads files.
 
-use super::{Artifact, Engine, EngineError, EngineFacts, LoadOptions, Roles, Session, Unavailable};
+use super::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable};
+use crate::description::{EngineDescription, Roles};
 use crate::tensor::DType;
 
 /// The compiler tract. It compiles for the exact shapes of the inputs: for a full batch while loading, and for any
@@ -16,13 +17,13 @@ impl Tract {
 }
 
 impl Engine for Tract {
-    fn facts(&self) -> EngineFacts {
-        EngineFacts {
+    fn description(&self) -> EngineDescription {
+        EngineDescription {
             roles: Roles { framework: false, compiler: true },
             precisions: &[DType::F32],
             opset_max: 18,
-            takes_compiled: false,
-            ..EngineFacts::unrestricted(
+            loads_compiled: false,
+            ..EngineDescription::unrestricted(
                 "tract",
                 "compiler in pure Rust for the processor, loads ONNX files and compiles for each batch shape",
             )

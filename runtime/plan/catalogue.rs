@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use super::{EngineChoice, FoundModel, find_model};
 use crate::config::{SHARED_SCRIPTS, Vendor};
+use crate::description::EngineDescription;
 use crate::tensor::DType;
 
 /// The engines, vendors, cases and recipes that exist, as needed for plans and lists.
 pub struct Catalogue {
     /// The table of engines.
-    pub engines: Vec<KnownEngine>,
+    pub engines: Vec<EngineDescription>,
     /// The names of the table of monitors.
     pub monitors: Vec<&'static str>,
     /// Folders in `vendors/`; `None` for a vendor whose vendor.yaml cannot be read.
@@ -23,8 +24,10 @@ pub struct Catalogue {
     pub recipes: BTreeSet<String>,
     /// The libraries that `flagperf backend install` can install, each with its path if it is installed.
     pub backends: Vec<(String, Option<PathBuf>)>,
-    /// Checks the options of an engine as far as that is possible without a model.
+    /// Checks what the description of an engine's options cannot express.
     pub check_options: CheckOptions,
+    /// Describes the engine of a choice as this machine has it: an engine that a vendor brings describes itself.
+    pub describe: DescribeEngine,
     /// Returns whether a file or folder exists or will be created: see [`Catalogue::read`].
     pub exists: Box<dyn Fn(&Path) -> bool>,
     /// Finds the model to which a path refers.
@@ -43,25 +46,16 @@ pub struct RefusedOption {
     pub message: String,
 }
 
-/// A row of the table of engines.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KnownEngine {
-    /// Name of the engine.
-    pub name: String,
-    /// One-line description.
-    pub about: String,
-    /// Whether it can be a framework.
-    pub framework: bool,
-    /// Whether it can be a compiler.
-    pub compiler: bool,
-    /// Floating-point types that it supports.
-    pub precisions: Vec<DType>,
-    /// Whether it runs as a sidecar, a process that the vendor brings.
-    pub takes_command: bool,
-    /// Whether it is a plug-in, a shared library that the vendor brings.
-    pub takes_library: bool,
-    /// Whether it can load a file that it compiled earlier.
-    pub takes_compiled: bool,
+/// A function that describes the engine of a choice. `None` if nothing more is known than its row of the table says.
+pub type DescribeEngine = Box<dyn Fn(&EngineChoice) -> Result<Option<EngineDescription>, UnavailableEngine>>;
+
+/// Why an engine cannot be used on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnavailableEngine {
+    /// What is missing or failed.
+    pub reason: String,
+    /// How to get it.
+    pub remedy: String,
 }
 
 /// A case on disk.
@@ -80,7 +74,7 @@ impl Catalogue {
     ///
     /// A folder `generated` counts as existing when the description of its dataset exists: the dataset is generated on
     /// first use.
-    pub fn read(root: &Path, engines: Vec<KnownEngine>) -> Catalogue {
+    pub fn read(root: &Path, engines: Vec<EngineDescription>) -> Catalogue {
         let mut cases: BTreeMap<String, CaseFolder> = BTreeMap::new();
         for name in folders(&root.join("configs")).into_iter().filter(|name| name != SHARED_SCRIPTS) {
             let overlays = files(&root.join("configs").join(&name).join("vendor_config"));
@@ -114,6 +108,7 @@ impl Catalogue {
                 .filter(|recipe| root.join("docker_images").join(recipe).join("Dockerfile").is_file())
                 .collect(),
             check_options: Box::new(|_, _| Ok(())),
+            describe: Box::new(|_| Ok(None)),
             exists: Box::new(exists_or_is_generated),
             find_model: Box::new(find_model),
         }
@@ -125,7 +120,7 @@ impl Catalogue {
     }
 
     /// Returns the engine with this name.
-    pub fn engine(&self, name: &str) -> Option<&KnownEngine> {
+    pub fn engine(&self, name: &str) -> Option<&EngineDescription> {
         self.engines.iter().find(|engine| engine.name == name)
     }
 }

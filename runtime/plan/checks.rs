@@ -92,24 +92,14 @@ pub(super) fn remove_duplicates(findings: Vec<Finding>) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Catalogue, KnownEngine, Plan, PlanErrors, plan};
+    use super::super::{Catalogue, Plan, PlanErrors, plan};
     use crate::config::fixture::{Checkout, HOST, messages_of, set};
     use crate::config::{Overrides, SITE};
+    use crate::description::EngineDescription;
     use crate::event::Level;
-    use crate::tensor::DType;
 
     fn planned(checkout: &Checkout, overrides: &Overrides) -> Result<Plan, PlanErrors> {
-        let row = |name: &str| KnownEngine {
-            name: name.to_owned(),
-            about: String::new(),
-            framework: true,
-            compiler: true,
-            precisions: vec![DType::F32, DType::F16],
-            takes_library: false,
-            takes_compiled: true,
-            takes_command: false,
-        };
-        let engines = vec![row("interpreter"), row("rten")];
+        let engines = ["interpreter", "rten"].map(|name| EngineDescription::unrestricted(name, "")).to_vec();
         let monitors = vec!["nvml", "processor"];
         plan(&checkout.load(overrides)?, &Catalogue { monitors, ..Catalogue::read(checkout.root(), engines) })
     }

@@ -6,8 +6,9 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::problem::{PLUGIN, SIDECAR};
-use super::{CaseSettings, Catalogue, EngineChoice, Job, KnownEngine, PlanProblem, RefusedOption};
+use super::{CaseSettings, Catalogue, EngineChoice, Job, PlanProblem, RefusedOption, UnavailableEngine};
 use crate::config::{CaseConfig, EngineEntry, Finding, Origin, THREADS_MAX, Vendor, list_names, nearest};
+use crate::description::{Delivery, EngineDescription};
 
 /// The Python module that runs FlagPerf's engine classes: `python3 -m flagperf_sidecar FILE`.
 const ADAPTOR: &str = "flagperf_sidecar";
@@ -77,10 +78,10 @@ impl EngineRole {
         Some(key.framework.strip_prefix(listed.as_str())?.strip_prefix('_')?.to_owned())
     }
 
-    fn is_supported_by(self, engine: &KnownEngine) -> bool {
+    fn is_supported_by(self, engine: &EngineDescription) -> bool {
         match self {
-            EngineRole::Framework => engine.framework,
-            EngineRole::Compiler => engine.compiler,
+            EngineRole::Framework => engine.roles.framework,
+            EngineRole::Compiler => engine.roles.compiler,
         }
     }
 
@@ -113,13 +114,15 @@ pub(super) fn choose_engine(
         };
         return Err(Finding::error(origin, problem));
     };
-    check_engine(role, &name, entry, settings, catalogue).map_err(|problem| match problem {
+    let engine_error = |problem| match problem {
         PlanProblem::Precision { .. } => Finding::error(case.settings["fp16"].origin.clone(), problem),
         PlanProblem::CompiledFileNotLoaded { .. } => {
             Finding::error(case.settings["exist_compiler_path"].origin.clone(), problem)
         }
-        _ => Finding::error(origin, problem),
-    })?;
+        _ => Finding::error(origin.clone(), problem),
+    };
+    let engine = find_engine(role, &name, entry, catalogue).map_err(engine_error)?;
+    check_engine(role, &name, engine, settings).map_err(engine_error)?;
     let library = choose_library(role, &name, entry, vendor, catalogue)?;
     check_command(role, &name, entry, vendor, catalogue)?;
     let mut options = merge_options(entry, case);
@@ -135,11 +138,25 @@ pub(super) fn choose_engine(
     let version = role.version(vendor, case);
     let folder = vendor.folder.clone();
     let choice = EngineChoice { name, version, engine, folder, library, command, threads, options };
-    (catalogue.check_options)(&choice, settings.precision()).map_err(|RefusedOption { option, message }| {
+    let option_error = |RefusedOption { option, message }| {
         let defined = || role.option_origin(vendor, entry, &option);
         let origin = case.vendor_values.get(&option).map_or_else(defined, |set| set.origin.clone());
         Finding::error(origin, PlanProblem::EngineOption { message })
+    };
+    (catalogue.check_options)(&choice, settings.precision()).map_err(option_error)?;
+    // A sidecar may take seconds to start: it is asked only if other work would come first.
+    let is_first = role == EngineRole::Framework || settings.no_validation;
+    if catalogue.engine(&choice.engine).is_some_and(|engine| engine.delivery == Delivery::Command) && is_first {
+        return Ok(choice);
+    }
+    let described = (catalogue.describe)(&choice).map_err(|UnavailableEngine { reason, remedy }| {
+        let name = choice.name.clone();
+        engine_error(PlanProblem::EngineUnavailable { role: role.name(), name, reason, remedy })
     })?;
+    if let Some(description) = described {
+        check_engine(role, &choice.name, &description, settings).map_err(engine_error)?;
+        check_described_options(&description, &choice).map_err(option_error)?;
+    }
     Ok(choice)
 }
 
@@ -147,27 +164,34 @@ fn parse_thread_count(value: &Value) -> Option<u32> {
     value.as_u64().filter(|threads| *threads <= THREADS_MAX).and_then(|threads| u32::try_from(threads).ok())
 }
 
-fn check_engine(
+/// Returns the row of the table of engines that an entry of vendor.yaml names.
+fn find_engine<'c>(
     role: EngineRole,
     name: &str,
     entry: &EngineEntry,
+    catalogue: &'c Catalogue,
+) -> Result<&'c EngineDescription, PlanProblem> {
+    catalogue.engine(&entry.engine).ok_or_else(|| PlanProblem::EngineNotInBuild {
+        role: role.name(),
+        name: name.to_owned(),
+        engine: entry.engine.clone(),
+        known: list_names(catalogue.engines.iter().map(|engine| engine.name)),
+    })
+}
+
+/// Checks that an engine supports a role with the settings of a case.
+fn check_engine(
+    role: EngineRole,
+    name: &str,
+    engine: &EngineDescription,
     settings: &CaseSettings,
-    catalogue: &Catalogue,
 ) -> Result<(), PlanProblem> {
-    let Some(engine) = catalogue.engine(&entry.engine) else {
-        return Err(PlanProblem::EngineNotInBuild {
-            role: role.name(),
-            name: name.to_owned(),
-            engine: entry.engine.clone(),
-            known: list_names(catalogue.engines.iter().map(|engine| engine.name.as_str())),
-        });
-    };
     if !role.is_supported_by(engine) {
-        return Err(PlanProblem::UnsupportedRole { role: role.name(), engine: engine.name.clone() });
+        return Err(PlanProblem::UnsupportedRole { role: role.name(), engine: engine.name.to_owned() });
     }
     let compiled = role == EngineRole::Compiler && settings.exist_compiler_path.is_some();
-    if compiled && !engine.takes_compiled {
-        let (name, engine) = (name.to_owned(), engine.name.clone());
+    if compiled && !engine.loads_compiled {
+        let (name, engine) = (name.to_owned(), engine.name.to_owned());
         return Err(PlanProblem::CompiledFileNotLoaded { role: role.name(), name, engine });
     }
     let requested = settings.precision();
@@ -176,6 +200,16 @@ fn check_engine(
         return Err(PlanProblem::Precision { role: role.name(), name: name.to_owned(), requested, supported });
     }
     Ok(())
+}
+
+/// Checks the options of a choice by the description that a vendor's engine gives of itself.
+fn check_described_options(description: &EngineDescription, choice: &EngineChoice) -> Result<(), RefusedOption> {
+    choice.options.iter().try_for_each(|(option, value)| {
+        description.check_option(option, value).map_err(|reason| RefusedOption {
+            option: option.clone(),
+            message: format!("engine `{}`: option `{option}`: {reason}", description.name),
+        })
+    })
 }
 
 /// Returns the path of a plug-in's library, which must exist; `None` for an engine that is not a plug-in.
@@ -187,7 +221,7 @@ fn choose_library(
     catalogue: &Catalogue,
 ) -> Result<Option<PathBuf>, Finding> {
     let (name, engine) = (name.to_owned(), entry.engine.clone());
-    let accepts_library = catalogue.engine(&engine).is_some_and(|engine| engine.takes_library);
+    let accepts_library = catalogue.engine(&engine).is_some_and(|engine| engine.delivery == Delivery::Library);
     let backend = entry.backend().map(|backend| (backend.to_owned(), catalogue.backend(backend)));
     let problem = match (&entry.library, accepts_library) {
         (None, true) => PlanProblem::NoLibrary { role: role.name(), name, engine },
@@ -216,7 +250,7 @@ fn check_command(
     catalogue: &Catalogue,
 ) -> Result<(), Finding> {
     let (name, engine) = (name.to_owned(), entry.engine.clone());
-    let accepts_command = catalogue.engine(&engine).is_some_and(|engine| engine.takes_command);
+    let accepts_command = catalogue.engine(&engine).is_some_and(|engine| engine.delivery == Delivery::Command);
     let mut files = command_files(&entry.command).map(|file| vendor.folder.join(file));
     let missing = files.find(|file| !(catalogue.exists)(file));
     let problem = match (entry.command.is_empty(), accepts_command, missing) {

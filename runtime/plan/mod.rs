@@ -18,7 +18,7 @@ mod shipped;
 #[cfg(test)]
 mod tests;
 
-pub use catalogue::{CaseFolder, Catalogue, CheckOptions, KnownEngine, RefusedOption};
+pub use catalogue::{CaseFolder, Catalogue, CheckOptions, DescribeEngine, RefusedOption, UnavailableEngine};
 pub use effective_values::{EffectiveValue, effective_values};
 pub use job::{CaseSettings, EngineChoice, Job, Limits, ModelInput};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};

@@ -12,6 +12,7 @@ use crate::config::{
     CaseConfig, CaseKey, Config, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor, list_names,
     nearest, parse_flops,
 };
+use crate::description::Delivery;
 use crate::step::Phase;
 
 /// All findings, at least one of them an error.
@@ -164,8 +165,9 @@ impl Planner<'_> {
     /// of the exported graph, so with validation a placeholder must not skip the export.
     fn routing_settings(&self, settings: &CaseSettings) -> CaseSettings {
         let entry = self.compiler_entry();
-        let is_sidecar =
-            entry.and_then(|entry| self.catalogue.engine(&entry.engine)).is_some_and(|engine| engine.takes_command);
+        let is_sidecar = entry
+            .and_then(|entry| self.catalogue.engine(&entry.engine))
+            .is_some_and(|engine| engine.delivery == Delivery::Command);
         let is_placeholder = is_sidecar && !self.opens_onnx() && settings.exist_compiler_path.is_none();
         let exist_onnx_path = settings.exist_onnx_path.clone().filter(|_| settings.no_validation || !is_placeholder);
         CaseSettings { exist_onnx_path, ..settings.clone() }

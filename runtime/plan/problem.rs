@@ -105,6 +105,18 @@ pub enum PlanProblem {
         /// The engine's error message.
         message: String,
     },
+    /// An engine that this machine does not have, or that does not work on it.
+    #[error("{role} `{name}` cannot be used on this machine: {reason}")]
+    EngineUnavailable {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name in the vendor.yaml.
+        name: String,
+        /// What is missing or failed.
+        reason: String,
+        /// How to get it.
+        remedy: String,
+    },
     /// An invalid number of threads.
     #[error("`threads` must be a whole number from 0 to {THREADS_MAX}, not `{value}`")]
     Threads {
@@ -320,6 +332,7 @@ impl PlanProblem {
             Self::CompiledFileNotLoaded { .. } => {
                 "set `exist_compiler_path: null`; this engine compiles in every run".to_owned()
             }
+            Self::EngineUnavailable { remedy, .. } => remedy.clone(),
             Self::Docker => "set `CONTAINER: none`".to_owned(),
             Self::Remote { .. } => "set `HOSTS: [localhost]`".to_owned(),
             _ => String::new(),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::config::{Overrides, PARAMETERS, SETTINGS, SITE, ValueKind, find_root, load};
+use crate::description::{Delivery, EngineDescription};
 use crate::event::Level;
 use crate::metric::AgreementLimits;
 use crate::tensor::DType;
@@ -26,15 +27,14 @@ fn catalogue(root: &Path) -> Catalogue {
     catalogue.backends = backends.filter_map(|entry| entry.backend().map(installed)).collect();
     catalogue.engines = names
         .into_iter()
-        .map(|name| KnownEngine {
-            takes_library: name == "plugin",
-            takes_compiled: name != "rten",
-            takes_command: name == "sidecar",
-            name,
-            about: String::new(),
-            framework: true,
-            compiler: true,
-            precisions: vec![DType::F32, DType::F16],
+        .map(|name| EngineDescription {
+            loads_compiled: name != "rten",
+            delivery: match name.as_str() {
+                "plugin" => Delivery::Library,
+                "sidecar" => Delivery::Command,
+                _ => Delivery::BuiltIn,
+            },
+            ..EngineDescription::unrestricted(name.leak(), "")
         })
         .collect();
     catalogue

@@ -8,26 +8,28 @@ use serde_json::json;
 use super::*;
 use crate::config::fixture::{Checkout, HOST, case, messages_of, set};
 use crate::config::{Overrides, display_value};
+use crate::description::{Delivery, EngineDescription, Roles};
 use crate::event::Level;
 use crate::step::Phase;
 use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
 
-fn engines() -> Vec<KnownEngine> {
+fn engines() -> Vec<EngineDescription> {
     engines_with(true)
 }
 
 /// Returns the engines; the caller decides whether they accept a compiled file.
-fn engines_with(takes_compiled: bool) -> Vec<KnownEngine> {
-    let row = |name: &str, framework, compiler, precisions: &[DType]| KnownEngine {
-        name: name.to_owned(),
-        about: String::new(),
-        framework,
-        compiler,
-        precisions: precisions.to_vec(),
-        takes_library: name == "plugin",
-        takes_compiled,
-        takes_command: name == "sidecar",
+fn engines_with(loads_compiled: bool) -> Vec<EngineDescription> {
+    let row = |name: &'static str, framework, compiler, precisions: &'static [DType]| EngineDescription {
+        roles: Roles { framework, compiler },
+        precisions,
+        loads_compiled,
+        delivery: match name {
+            "plugin" => Delivery::Library,
+            "sidecar" => Delivery::Command,
+            _ => Delivery::BuiltIn,
+        },
+        ..EngineDescription::unrestricted(name, "")
     };
     vec![
         row("interpreter", true, false, &[DType::F32, DType::F16]),

@@ -7,7 +7,7 @@ the seconds and never subtracts them. `config` is a named tuple with FlagPerf's 
 ONNX file as an `nn.Module`; None with `no_validation`. `inputs` are tensors on the CPU, of torch if it is installed,
 else of numpy; the class must not write to them. README.md lists the accepted forms of outputs.
 
-A module may define more: `__version__`; the `ROLES`, `KINDS` and `PRECISIONS` of PROTOCOL.md; `TENSORS = "numpy"`,
+A module may define more: `__version__`; the `ROLES`, `KINDS`, `PRECISIONS` and `OPTIONS` of PROTOCOL.md; `TENSORS = "numpy"`,
 which avoids the import of torch. Its class may define `takes_model = False`, which avoids the conversion of the
 model; `device` and `threads`, which are reported to the host; `device_memory()`, the bytes in use; `ask(question,
 argument)` and `tune(setting, value)`, for forward functions that query the engine and change its settings. Requires
@@ -261,6 +261,7 @@ class Sidecar:
             "roles": getattr(self.module, "ROLES", ["framework", "compiler"]),
             "kinds": getattr(self.module, "KINDS", ["onnx", "compiled"]),
             "precisions": getattr(self.module, "PRECISIONS", ["f32", "f16"]),
+            "options": getattr(self.module, "OPTIONS", None),
         }
 
     def handle_load(self, request):

@@ -6,9 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use flagperf::engine::{
-    Artifact, DeviceTensor, Engine, EngineError, EngineFacts, LoadOptions, Session, Unavailable, Value, find,
-};
+use flagperf::description::EngineDescription;
+use flagperf::engine::{Artifact, DeviceTensor, Engine, EngineError, LoadOptions, Session, Unavailable, Value, find};
 use flagperf::tensor::{Tensor, TensorSpec};
 use flagperf_onnx::ValueInfo;
 
@@ -69,8 +68,8 @@ impl FaultyEngine {
 }
 
 impl Engine for FaultyEngine {
-    fn facts(&self) -> EngineFacts {
-        self.intact().facts()
+    fn description(&self) -> EngineDescription {
+        self.intact().description()
     }
 
     fn check(&self) -> Result<String, Unavailable> {

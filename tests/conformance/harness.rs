@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-use flagperf::engine::{Artifact, Engine, EngineError, LoadOptions, Roles, Session, Value, find, open_plugin};
+use flagperf::description::Roles;
+use flagperf::engine::{Artifact, Engine, EngineError, LoadOptions, Session, Value, find, open_plugin};
 use flagperf::tensor::{DType, Tensor};
 use flagperf_onnx::{Graph, write_onnx};
 use serde_json::{Value as Json, json};

@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{PoisonError, RwLock};
 
+use flagperf::description::Delivery;
 use flagperf::engine::TABLE;
 use libtest_mimic::{Arguments, Trial};
 
@@ -82,7 +83,7 @@ fn subjects() -> (Vec<Subject>, Vec<MissingSubject>) {
     let (mut subjects, mut missing_subjects, device) = (Vec::new(), Vec::new(), support::device());
     for engine in TABLE.iter().copied() {
         match engine.check() {
-            Ok(_) if engine.facts().takes_library => {
+            Ok(_) if engine.description().delivery == Delivery::Library => {
                 subjects.push(Subject::plugin(&interpreter_plugin()));
                 match support::find_libtorch() {
                     Ok(library) => {
@@ -96,7 +97,7 @@ fn subjects() -> (Vec<Subject>, Vec<MissingSubject>) {
                     }),
                 }
             }
-            Ok(_) if engine.facts().takes_command => match support::find_python() {
+            Ok(_) if engine.description().delivery == Delivery::Command => match support::find_python() {
                 Ok(python) => subjects.push(Subject::onnxruntime_python(&python)),
                 Err(reason) => missing_subjects.push(MissingSubject {
                     name: "onnxruntime_py",

@@ -110,8 +110,14 @@ fn a_table_that_breaks_the_interface_is_refused() {
 #[test]
 fn a_plug_in_that_crashes_fails_only_its_own_case() {
     check_reasons(&[
-        ("ABORTS", "killed by signal 6 (SIGABRT): aborted by native code; the worker ran the plug-in `engines/libbad.so`"),
-        ("FAULTS", "killed by signal 11 (SIGSEGV): a fault in native code; the worker ran the plug-in `engines/libbad.so`"),
+        (
+            "ABORTS",
+            "killed by signal 6 (SIGABRT): aborted by native code; the worker ran the plug-in `engines/libbad.so`",
+        ),
+        (
+            "FAULTS",
+            "killed by signal 11 (SIGSEGV): a fault in native code; the worker ran the plug-in `engines/libbad.so`",
+        ),
         ("FAULTS_LATER", "killed by signal 11 (SIGSEGV): a fault in native code; the worker ran the plug-in `"),
     ]);
 }

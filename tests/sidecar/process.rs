@@ -59,7 +59,9 @@ fn a_sidecar_without_a_command_is_refused_with_its_line() {
 fn a_command_for_another_engine_is_refused_with_its_line() {
     let error = plan_error("{engine: rten, command: [sh, engine.sh]}");
     assert!(
-        error.contains("vendors/side/vendor.yaml:7: compiler `own` has a `command`, but engine `rten` does not accept one"),
+        error.contains(
+            "vendors/side/vendor.yaml:7: compiler `own` has a `command`, but engine `rten` does not accept one"
+        ),
         "{error}"
     );
 }

@@ -5,23 +5,52 @@ use std::path::{Path, PathBuf};
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
+use crate::description::{EngineOption, OptionKind};
 use crate::engine::options::{EngineOptions, thread_count};
 use crate::engine::{Artifact, Engine, EngineError, LoadOptions};
 use crate::tensor::DType;
 
-/// The device; `CPU` by default.
 const DEVICE: &str = "device";
-/// The goal of the tuning: `latency` (the default) or `throughput`.
 const HINT: &str = "hint";
-/// The number of batches computed concurrently; the hint determines it by default.
 const STREAMS: &str = "num_streams";
-/// A map of further properties, under OpenVINO's names.
 const PROPERTIES: &str = "properties";
-/// The folder that the compiled model is written to, under the model's file name; relative paths are resolved against
-/// FLAGPERF_PATH.
 const EXPORT: &str = "export_folder";
-/// The path of an OpenVINO library other than the installed one.
 const LIBRARY: &str = "library_path";
+
+pub(super) const OPTIONS: &[EngineOption] = &[
+    EngineOption { name: DEVICE, kind: OptionKind::Text, default: "CPU", about: "the device" },
+    EngineOption {
+        name: HINT,
+        kind: OptionKind::Choice(&["latency", "throughput"]),
+        default: "latency",
+        about: "the goal of OpenVINO's own tuning",
+    },
+    EngineOption {
+        name: STREAMS,
+        kind: OptionKind::Integer { min: Some(1), max: None },
+        default: "set by `hint`",
+        about: "the number of batches computed concurrently",
+    },
+    EngineOption {
+        name: PROPERTIES,
+        kind: OptionKind::Map,
+        default: "{}",
+        about: "further properties, under OpenVINO's names",
+    },
+    EngineOption {
+        name: EXPORT,
+        kind: OptionKind::Text,
+        default: "none",
+        about: "the folder that the compiled model is written to, under the model's file name; relative paths are resolved \
+                against FLAGPERF_PATH",
+    },
+    EngineOption {
+        name: LIBRARY,
+        kind: OptionKind::Text,
+        default: "the installed one",
+        about: "the path of an OpenVINO library",
+    },
+];
 
 /// Properties that the user cannot set in `properties`, each with what sets it instead.
 const RESERVED: [(&str, &str); 4] = [
@@ -56,25 +85,17 @@ impl<'a> OpenVinoOptions<'a> {
     /// Reads the options.
     ///
     /// # Errors
-    /// For an unknown option or hint, with the known ones, a property that the user cannot set, and a value of the
+    /// For an unknown option or value, with the known ones, a property that the user cannot set, and a value of the
     /// wrong type.
     pub(super) fn read(engine: &dyn Engine, options: &'a LoadOptions) -> Result<Self, EngineError> {
-        let engine_options =
-            EngineOptions::with_known_keys(engine, options, &[DEVICE, HINT, STREAMS, PROPERTIES, EXPORT, LIBRARY])?;
-        let device = engine_options.string(DEVICE)?.unwrap_or(CPU);
-        let hint = match engine_options.string(HINT)? {
-            None | Some("latency") => "LATENCY",
-            Some("throughput") => "THROUGHPUT",
-            Some(other) => {
-                let reason = format!("unknown hint `{other}` (known: latency, throughput)");
-                return Err(engine_options.option_error(HINT, reason));
-            }
-        };
+        let engine_options = EngineOptions::check(engine, options)?;
+        let device = engine_options.text(DEVICE).unwrap_or(CPU);
+        let hint = if engine_options.text(HINT) == Some("throughput") { "THROUGHPUT" } else { "LATENCY" };
         let mut properties = IndexMap::new();
         let mut set = |key: &str, value: String| _ = properties.insert(key.to_owned(), value);
         set(PRECISION, options.precision.to_string());
         set("PERFORMANCE_HINT", hint.to_owned());
-        let streams = parse_streams(&engine_options, options)?;
+        let streams = engine_options.integer(STREAMS);
         if let Some(streams) = streams {
             set("NUM_STREAMS", streams.to_string());
         }
@@ -88,8 +109,8 @@ impl<'a> OpenVinoOptions<'a> {
             precision: options.precision,
             properties,
             concurrent_batches: streams.map_or(hint == "THROUGHPUT", |streams| streams > 1),
-            export: engine_options.string(EXPORT)?.map(|folder| Path::new(root).join(folder)),
-            library: engine_options.string(LIBRARY)?.map(PathBuf::from),
+            export: engine_options.text(EXPORT).map(|folder| Path::new(root).join(folder)),
+            library: engine_options.text(LIBRARY).map(PathBuf::from),
             engine_options,
         })
     }
@@ -119,28 +140,11 @@ impl<'a> OpenVinoOptions<'a> {
     }
 }
 
-fn parse_streams(engine_options: &EngineOptions<'_>, options: &LoadOptions) -> Result<Option<u64>, EngineError> {
-    let Some(json) = options.extra.get(STREAMS).filter(|json| !json.is_null()) else { return Ok(None) };
-    let streams = json.as_u64().filter(|streams| *streams > 0);
-    streams.map(Some).ok_or_else(|| engine_options.option_error(STREAMS, format!("`{json}` is not a positive integer")))
-}
-
-/// Reads the user's properties and converts their values to the strings that OpenVINO expects; true and false become
-/// YES and NO.
+/// Reads the user's properties as the texts that OpenVINO expects; true and false become YES and NO.
 fn extra_properties(engine_options: &EngineOptions<'_>) -> Result<IndexMap<String, String>, EngineError> {
-    let text = |(key, value): (String, Json)| {
-        if let Some((_, by)) = RESERVED.iter().find(|(reserved, _)| *reserved == key) {
-            return Err(engine_options.option_error(PROPERTIES, format!("`{key}` is set by {by}")));
-        }
-        match &value {
-            Json::String(text) => Ok((key, text.clone())),
-            Json::Number(number) => Ok((key, number.to_string())),
-            Json::Bool(yes) => Ok((key, if *yes { "YES" } else { "NO" }.to_owned())),
-            other => {
-                let reason = format!("`{key}`: `{other}` is not a string, a number, true or false");
-                Err(engine_options.option_error(PROPERTIES, reason))
-            }
-        }
-    };
-    engine_options.map(PROPERTIES)?.into_iter().flatten().map(text).collect()
+    let properties = engine_options.map(PROPERTIES, |value| if value { "YES" } else { "NO" });
+    match RESERVED.iter().find(|(reserved, _)| properties.contains_key(*reserved)) {
+        Some((key, by)) => Err(engine_options.option_error(PROPERTIES, format!("`{key}` is set by {by}"))),
+        None => Ok(properties),
+    }
 }

@@ -19,8 +19,9 @@ use super::calls;
 use super::model_file::ModelFile;
 use super::session::PluginSession;
 use super::table::{TableError, read_table, read_text};
-use crate::engine::options::check_precision_and_threads;
-use crate::engine::{Artifact, Engine, EngineError, EngineFacts, LoadOptions, Roles, Session, Unavailable};
+use crate::description::{Delivery, EngineDescription, EngineOption, OptionMessage, Roles, parse_options};
+use crate::engine::options::EngineOptions;
+use crate::engine::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable};
 use crate::event::PluginFacts;
 use crate::hash::hash_file;
 use crate::tensor::DType;
@@ -33,6 +34,7 @@ pub(super) struct PluginLibrary {
     version: &'static str,
     about: &'static str,
     precisions: &'static [DType],
+    options: Option<&'static [EngineOption]>,
     path: PathBuf,
     sha256: OnceLock<Option<String>>,
 }
@@ -49,13 +51,17 @@ pub fn open_plugin(library: &Path) -> Result<&'static dyn Engine, Unavailable> {
 }
 
 impl Engine for PluginLibrary {
-    fn facts(&self) -> EngineFacts {
+    fn description(&self) -> EngineDescription {
         let has = |bit| self.table.roles & bit != 0;
-        EngineFacts {
+        EngineDescription {
+            name: self.name,
+            about: self.about,
             roles: Roles { framework: has(FLAGPERF_FRAMEWORK), compiler: has(FLAGPERF_COMPILER) },
             precisions: self.precisions,
             opset_max: self.table.opset_max,
-            ..EngineFacts::unrestricted(self.name, self.about)
+            loads_compiled: self.table.artifacts & FLAGPERF_COMPILED != 0,
+            delivery: Delivery::Library,
+            options: self.options,
         }
     }
 
@@ -74,7 +80,7 @@ impl Engine for PluginLibrary {
         let library = *opened.iter().find(|library| std::ptr::eq(**library, self)).expect("a library stays open");
         drop(opened);
         library.check()?;
-        check_precision_and_threads(library, options)?;
+        EngineOptions::check(library, options)?;
         let model = ModelFile::prepare(library, artifact, options)?;
         Ok(Box::new(PluginSession::load(library, model, options)?))
     }
@@ -163,7 +169,15 @@ fn load_library(path: &Path) -> Result<PluginLibrary, Unavailable> {
     let precisions = precisions
         .ok_or_else(|| malformed(format!("its `precisions` has the invalid value `{}`", table.precisions)))?;
     let precisions: Vec<DType> = precisions.iter().filter_map(|precision| precision.name().parse().ok()).collect();
+    let options = if table.options.is_null() {
+        None
+    } else {
+        let listed = parse_options(text("options", table.options)?);
+        let options = listed.map_err(|reason| malformed(format!("its `options`: {reason}")))?;
+        Some(&*options.into_iter().map(OptionMessage::into_option).collect::<Vec<_>>().leak())
+    };
     Ok(PluginLibrary {
+        options,
         name: text("name", table.name)?,
         version: text("version", table.version)?,
         about: text("about", table.about)?,

@@ -54,10 +54,10 @@ impl ModelFile {
 /// Checks the model against the precisions and the operator-set version that the plug-in declares.
 fn check_model(library: &'static PluginLibrary, graph: &Graph, precision: DType) -> Result<(), EngineError> {
     model::check(library, graph, precision)?;
-    if graph.opset <= library.facts().opset_max {
+    if graph.opset <= library.description().opset_max {
         return Ok(());
     }
-    let (model, opset, name, max) = (&graph.name, graph.opset, library.name, library.facts().opset_max);
+    let (model, opset, name, max) = (&graph.name, graph.opset, library.name, library.description().opset_max);
     let reason = format!("the model `{model}` uses operator set `{opset}`, plug-in `{name}` supports up to `{max}`");
     Err(EngineError::Failed(reason))
 }

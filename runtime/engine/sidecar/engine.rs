@@ -11,8 +11,9 @@ use super::printable::printable_line;
 use super::protocol::{EngineRole, FileKind, HelloReply, LoadReply, LoadRequest, NamedSpec, PROTOCOL, Reply, Request};
 use super::session::{SidecarSession, Signature};
 use crate::config::python_path;
+use crate::description::{Delivery, DescriptionMessage, EngineDescription, EngineOption, OptionKind, OptionMessage};
 use crate::engine::options::EngineOptions;
-use crate::engine::{Artifact, Engine, EngineError, EngineFacts, LoadOptions, Session, Unavailable, model};
+use crate::engine::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable, model};
 use crate::event::SidecarFacts;
 use crate::hash::hash_file;
 use crate::host::CompanionCommand;
@@ -21,6 +22,21 @@ use crate::tensor::DType;
 /// The options that declare the specs of inputs and outputs by name, for files that are not ONNX.
 const INPUTS: &str = "inputs";
 const OUTPUTS: &str = "outputs";
+/// The options that the host reads for every sidecar.
+const HOST_OPTIONS: &[EngineOption] = &[
+    EngineOption {
+        name: INPUTS,
+        kind: OptionKind::Map,
+        default: "those of the model",
+        about: "inputs by name, with shape and type",
+    },
+    EngineOption {
+        name: OUTPUTS,
+        kind: OptionKind::Map,
+        default: "those of the model",
+        about: "outputs by name, with shape and type",
+    },
+];
 /// Bytes that are kept of a name.
 const NAME: usize = 200;
 /// The adaptor that runs FlagPerf's `InferModel` classes: the file name by which Python finds it, and its text.
@@ -34,10 +50,11 @@ const ADAPTOR: (&str, &str) = ("flagperf_sidecar.py", include_str!("../../sideca
 pub struct Sidecar;
 
 impl Engine for Sidecar {
-    fn facts(&self) -> EngineFacts {
-        EngineFacts {
-            takes_command: true,
-            ..EngineFacts::unrestricted(
+    fn description(&self) -> EngineDescription {
+        EngineDescription {
+            delivery: Delivery::Command,
+            options: None,
+            ..EngineDescription::unrestricted(
                 "sidecar",
                 "a process in any language that a vendor brings: `command` in vendor.yaml",
             )
@@ -49,7 +66,7 @@ impl Engine for Sidecar {
     }
 
     fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
-        let engine_options = EngineOptions::with_any_keys(self, options)?;
+        let engine_options = EngineOptions::check(self, options)?;
         let folder = create_scratch_folder(options)?;
         let (role, kind, path) = locate_model(artifact, folder.path())?;
         let expected = match (engine_options.value_infos(INPUTS)?, engine_options.value_infos(OUTPUTS)?) {
@@ -60,6 +77,11 @@ impl Engine for Sidecar {
         let hello = exchange_hello(&mut connection)?;
         let refuse = |accepts| engine_options.artifact_error(accepts, artifact);
         check_capabilities(&hello, role, kind, options.precision, refuse)?;
+        let description = describe_hello(&hello)?;
+        for (option, value) in &options.extra {
+            let checked = description.check_option(option, value);
+            checked.map_err(|reason| engine_options.option_error(option, reason))?;
+        }
         let request = Request::Load(Box::new(LoadRequest {
             role,
             kind,
@@ -80,6 +102,39 @@ impl Engine for Sidecar {
         let signature = reported_signature(expected, &loaded)?;
         Ok(Box::new(SidecarSession::new(connection, signature, loaded, sidecar_facts(hello, options))))
     }
+}
+
+/// Starts a sidecar and returns the description that it gives of itself in its reply to `hello`.
+///
+/// # Errors
+/// When it cannot be started, or does not reply as the protocol requires.
+pub fn describe_sidecar(options: &LoadOptions) -> Result<(EngineDescription, String), EngineError> {
+    let mut connection = start_sidecar(options, create_scratch_folder(options)?)?;
+    let hello = exchange_hello(&mut connection)?;
+    Ok((describe_hello(&hello)?, hello.version))
+}
+
+/// Converts the reply to `hello`, and adds the options that the host itself reads.
+fn describe_hello(hello: &HelloReply) -> Result<EngineDescription, EngineError> {
+    let with_host_options = |listed: &Vec<OptionMessage>| {
+        OptionMessage::check_list(listed)?;
+        let unlisted = HOST_OPTIONS.iter().filter(|option| !listed.iter().any(|other| other.name == option.name));
+        Ok(listed.iter().cloned().chain(unlisted.map(OptionMessage::from)).collect())
+    };
+    let options = hello.options.as_ref().map(with_host_options).transpose().map_err(|reason: String| {
+        EngineError::Failed(format!("the sidecar `{}` lists its options wrongly: {reason}", hello.name))
+    })?;
+    let message = DescriptionMessage {
+        name: hello.name.clone(),
+        about: "a process that the vendor brings".to_owned(),
+        framework: hello.roles.contains(&EngineRole::Framework),
+        compiler: hello.roles.contains(&EngineRole::Compiler),
+        precisions: hello.precisions.iter().filter_map(|precision| precision.0.parse().ok()).collect(),
+        opset_max: i64::MAX,
+        loads_compiled: hello.kinds.contains(&FileKind::Compiled),
+        options,
+    };
+    Ok(message.into_description(Delivery::Command))
 }
 
 /// Creates a folder that is deleted with the session. Its path is absolute, because the sidecar starts in another

@@ -10,6 +10,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use crate::description::OptionMessage;
 use crate::event::ThirdValue;
 use crate::tensor::{DType, TensorSpec};
 
@@ -168,7 +169,7 @@ pub(super) enum Reply {
 }
 
 /// The identity and the capabilities of a sidecar.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct HelloReply {
     pub(super) protocol: u32,
     pub(super) name: String,
@@ -177,6 +178,9 @@ pub(super) struct HelloReply {
     /// The kinds of files that the sidecar loads.
     pub(super) kinds: Vec<FileKind>,
     pub(super) precisions: Vec<DTypeName>,
+    /// The options besides `threads`; null or absent if the sidecar checks them when it loads a model.
+    #[serde(default)]
+    pub(super) options: Option<Vec<OptionMessage>>,
 }
 
 /// A loaded model. Inputs and outputs are left out if they are those of the request.

@@ -33,7 +33,7 @@ pub(super) fn load(
     artifact: Artifact<'_>,
     options: &LoadOptions,
 ) -> Result<Box<dyn Session>, EngineError> {
-    let engine_options = EngineOptions::with_known_keys(engine, options, &[])?;
+    let engine_options = EngineOptions::check(engine, options)?;
     let Artifact::Onnx(path) = artifact else { return Err(engine_options.artifact_error("an ONNX file", artifact)) };
     let graph = model::read(path)?;
     model::check(engine, &graph, options.precision)?;

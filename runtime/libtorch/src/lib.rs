@@ -38,6 +38,7 @@ impl Engine for Torch {
         compiled: false,
         precisions: &[DType::F32, DType::F16, DType::BF16],
         opset_max: 23,
+        options: Some(options::DESCRIPTION),
     };
 
     fn check() -> Result<(), Error> {

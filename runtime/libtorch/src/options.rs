@@ -19,6 +19,14 @@ pub struct TorchOptions {
     pub fused_convolutions: bool,
 }
 
+/// The options, as the host reads them.
+pub const DESCRIPTION: &str = r#"[
+    {"name": "device", "kind": "text", "default": "cpu", "about": "`cpu`, `cuda` or `cuda:0`"},
+    {"name": "channels_last", "kind": "boolean", "default": true, "about": "whether images are kept with channels last, as PyTorch recommends for convolutions"},
+    {"name": "cuda_graph", "kind": "boolean", "default": false, "about": "whether a step is replayed as a CUDA graph"},
+    {"name": "fused_convolutions", "kind": "boolean", "default": true, "about": "whether a convolution is computed together with the activation that follows it"}
+]"#;
+
 /// The known names, for messages.
 const KNOWN: &str = "device, channels_last, cuda_graph, fused_convolutions";
 

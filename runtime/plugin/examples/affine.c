@@ -168,6 +168,7 @@ static const FlagperfPlugin plugin = {
     .unload = unload,
     .ask = ask,
     .tune = tune,
+    .options = "[]",
 };
 
 const FlagperfPlugin *flagperf_plugin(void) { return &plugin; }

@@ -388,6 +388,14 @@ typedef struct {
    * Null if a loaded model has no settings.
    */
   FlagperfTune tune;
+  /**
+   * The options of the engine besides `threads`, as the text of a JSON array; null if the host shall not check them.
+   * Then the engine rejects unknown options when it loads a model. An entry has a `name`, a `kind` (`boolean`,
+   * `number`, `integer`, `text`, `choice`, `list`, `map`, `any`), `min` and `max` of a number if it has bounds, the
+   * `values` of a choice, a `default`, and `about`, one sentence:
+   * `[{"name": "level", "kind": "integer", "min": 0, "max": 3, "default": 2, "about": "how far the graph is rewritten"}]`.
+   */
+  const char *options;
 } FlagperfPlugin;
 
 /**

@@ -259,6 +259,12 @@ pub struct FlagperfPlugin {
     pub ask: FlagperfAsk,
     /// Null if a loaded model has no settings.
     pub tune: FlagperfTune,
+    /// The options of the engine besides `threads`, as the text of a JSON array; null if the host shall not check them.
+    /// Then the engine rejects unknown options when it loads a model. An entry has a `name`, a `kind` (`boolean`,
+    /// `number`, `integer`, `text`, `choice`, `list`, `map`, `any`), `min` and `max` of a number if it has bounds, the
+    /// `values` of a choice, a `default`, and `about`, one sentence:
+    /// `[{"name": "level", "kind": "integer", "min": 0, "max": 3, "default": 2, "about": "how far the graph is rewritten"}]`.
+    pub options: *const c_char,
 }
 
 // SAFETY: the table is constant and its texts live as long as the library, as the interface requires.

@@ -27,6 +27,9 @@ pub struct EngineInfo {
     pub precisions: &'static [DType],
     /// Highest supported version of the ONNX operator set.
     pub opset_max: i64,
+    /// The options besides `threads`, as a JSON array that [`crate::abi::FlagperfPlugin::options`] describes: the host
+    /// checks them before a run begins. `None` if only [`Engine::load`] checks them.
+    pub options: Option<&'static str>,
 }
 
 /// A framework or compiler, exported to the host by [`crate::export!`].

@@ -11,7 +11,7 @@ use crate::failure::{c_string, catch_panic, last_error};
 use crate::{Engine, shims};
 
 /// The table and the texts that it points to, built at the first call.
-pub struct Table(OnceLock<(FlagperfPlugin, [CString; 3])>);
+pub struct Table(OnceLock<(FlagperfPlugin, [CString; 4])>);
 
 impl Table {
     /// Creates a table that is not built yet.
@@ -26,9 +26,9 @@ impl Table {
     }
 }
 
-fn build_table<E: Engine>() -> (FlagperfPlugin, [CString; 3]) {
+fn build_table<E: Engine>() -> (FlagperfPlugin, [CString; 4]) {
     let info = E::INFO;
-    let texts = [info.name, info.version, info.about].map(c_string);
+    let texts = [info.name, info.version, info.about, info.options.unwrap_or_default()].map(c_string);
     let bit = |is: bool, bit: u32| if is { bit } else { 0 };
     let table = FlagperfPlugin {
         abi_version: FLAGPERF_ABI_VERSION,
@@ -56,6 +56,7 @@ fn build_table<E: Engine>() -> (FlagperfPlugin, [CString; 3]) {
         unload: Some(shims::unload::<E::Session>),
         ask: Some(shims::ask::<E::Session>),
         tune: Some(shims::tune::<E::Session>),
+        options: info.options.map_or(null(), |_| texts[3].as_ptr()),
     };
     (table, texts)
 }
@@ -85,6 +86,7 @@ mod tests {
             compiled: true,
             precisions: &[DType::F32, DType::BF16],
             opset_max: 17,
+            options: None,
         };
 
         fn check() -> Result<(), Error> {

@@ -27,6 +27,7 @@
 //!         compiled: true,
 //!         precisions: &[DType::F32],
 //!         opset_max: 17,
+//!         options: Some("[]"),
 //!     };
 //!
 //!     fn load(load: &Load<'_>) -> Result<Echo, Error> {

@@ -40,6 +40,7 @@ impl Engine for TensorRt {
         compiled: true,
         precisions: &[DType::F32, DType::F16, DType::BF16],
         opset_max: 24,
+        options: Some(options::DESCRIPTION),
     };
 
     fn check() -> Result<(), Error> {

@@ -50,6 +50,20 @@ const KNOWN: [&str; 10] = [
     "plugins",
 ];
 
+/// The options, as the host reads them.
+pub const DESCRIPTION: &str = r#"[
+    {"name": "device", "kind": "text", "default": "cuda:0", "about": "`cuda:0`, or `none` to build and store an engine without a device"},
+    {"name": "trt_tmp_path", "kind": "text", "about": "the file that the engine is stored in, relative to the folder of the logs"},
+    {"name": "has_dynamic_axis", "kind": "boolean", "default": false, "about": "whether the engine is built for a range of shapes"},
+    {"name": "minShapes", "kind": "text", "about": "the smallest shapes, in the notation of trtexec: `input:1x3x224x224`"},
+    {"name": "optShapes", "kind": "text", "about": "the shapes that the engine is tuned for"},
+    {"name": "maxShapes", "kind": "text", "about": "the largest shapes"},
+    {"name": "cuda_graph", "kind": "boolean", "default": true, "about": "whether a step is replayed as a CUDA graph"},
+    {"name": "workspace_bytes", "kind": "integer", "min": 0, "about": "the memory that one layer may use besides its inputs and outputs"},
+    {"name": "tf32", "kind": "boolean", "default": false, "about": "whether fp32 products may be computed in TF32, with a mantissa of 10 bits"},
+    {"name": "plugins", "kind": "list", "default": [], "about": "libraries with additional operators"}
+]"#;
+
 type OptionMap = BTreeMap<String, Value>;
 
 impl TensorRtOptions {

@@ -31,6 +31,7 @@ impl Engine for Interpreter {
         compiled: false,
         precisions: &[DType::F32],
         opset_max: 20,
+        options: Some("[]"),
     };
 
     fn load(load: &Load<'_>) -> Result<InterpreterSession, Error> {

@@ -1,0 +1,196 @@
+//! What an engine is and which options it accepts: one description, which the engine itself, the plan, `doctor`, the
+//! check of vendor.yaml and the documentation read.
+//!
+//! A built-in engine describes itself with constants. An engine that a vendor brings sends the same description: a
+//! plug-in in its table, a sidecar in its reply to `hello`. Knows nothing about particular engines.
+
+mod message;
+mod option;
+
+pub use message::DescriptionMessage;
+pub use option::{EngineOption, OptionKind, OptionMessage, parse_options, unknown_option_reason};
+
+use crate::tensor::DType;
+
+/// The phases that an engine can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    /// Whether the engine can run the validation phase; it is then given a graph.
+    pub framework: bool,
+    /// Whether the engine can run the inference phase; it is then given a file.
+    pub compiler: bool,
+}
+
+/// Where the code of an engine comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// It is part of this program.
+    BuiltIn,
+    /// It is part of this program and opens a library at run time that `flagperf backend install` installs.
+    Installed,
+    /// The vendor brings a shared library: `library` of its entry in vendor.yaml.
+    Library,
+    /// The vendor brings a process: `command` of its entry in vendor.yaml.
+    Command,
+}
+
+/// The properties of an engine that do not depend on the machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EngineDescription {
+    /// The lower-case name, unique in the table.
+    pub name: &'static str,
+    /// One line about the engine, for `doctor` and the documentation.
+    pub about: &'static str,
+    /// The phases that the engine can run.
+    pub roles: Roles,
+    /// The floating-point types that the engine computes in.
+    pub precisions: &'static [DType],
+    /// The highest version of the standard ONNX operator set that the engine supports.
+    pub opset_max: i64,
+    /// Whether the engine loads files that it wrote earlier (`exist_compiler_path`).
+    pub loads_compiled: bool,
+    /// Where the code of the engine comes from.
+    pub delivery: Delivery,
+    /// The options besides `threads`. `None` if only the vendor's code has the list: it then checks the options when it
+    /// loads a model.
+    pub options: Option<&'static [EngineOption]>,
+}
+
+impl EngineDescription {
+    /// A built-in engine without restrictions and without options; each engine overrides what differs.
+    pub const fn unrestricted(name: &'static str, about: &'static str) -> Self {
+        EngineDescription {
+            name,
+            about,
+            roles: Roles { framework: true, compiler: true },
+            precisions: &[DType::F64, DType::F32, DType::F16, DType::BF16],
+            opset_max: i64::MAX,
+            loads_compiled: true,
+            delivery: Delivery::BuiltIn,
+            options: Some(&[]),
+        }
+    }
+
+    /// The option of this name.
+    pub fn option(&self, name: &str) -> Option<&'static EngineOption> {
+        self.options?.iter().find(|option| option.name == name)
+    }
+
+    /// Checks one option of a load. An option that is `null` is left to the engine.
+    ///
+    /// # Errors
+    /// Why the option is rejected, as a fragment. Options are not checked when the description does not list them.
+    pub fn check_option(&self, name: &str, value: &serde_json::Value) -> Result<(), String> {
+        let Some(options) = self.options else { return Ok(()) };
+        match self.option(name) {
+            Some(option) => option.check(value),
+            None => Err(unknown_option_reason(name, options)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const OPTIONS: &[EngineOption] = &[
+        EngineOption { name: "level", kind: OptionKind::Choice(&["low", "high"]), default: "low", about: "a" },
+        EngineOption { name: "fuse", kind: OptionKind::Boolean, default: "true", about: "b" },
+        EngineOption {
+            name: "streams",
+            kind: OptionKind::Integer { min: Some(1), max: None },
+            default: "1",
+            about: "c",
+        },
+        EngineOption {
+            name: "sleep_ms",
+            kind: OptionKind::Number { min: Some(0.0), max: Some(1e3) },
+            default: "0",
+            about: "d",
+        },
+        EngineOption { name: "device", kind: OptionKind::Text, default: "cpu", about: "e" },
+        EngineOption { name: "libraries", kind: OptionKind::List, default: "[]", about: "f" },
+        EngineOption { name: "properties", kind: OptionKind::Map, default: "{}", about: "g" },
+        EngineOption { name: "anything", kind: OptionKind::Any, default: "", about: "h" },
+    ];
+
+    fn description() -> EngineDescription {
+        EngineDescription { options: Some(OPTIONS), ..EngineDescription::unrestricted("chip", "an example") }
+    }
+
+    #[test]
+    fn each_value_is_checked_by_the_kind_of_its_option() {
+        for (name, value) in [
+            ("level", json!("high")),
+            ("fuse", json!(false)),
+            ("streams", json!(3)),
+            ("sleep_ms", json!(0)),
+            ("sleep_ms", json!(0.5)),
+            ("device", json!("cuda:0")),
+            ("libraries", json!(["a.so", "b.so"])),
+            ("properties", json!({"A": 1, "B": "x", "C": true})),
+            ("anything", json!([1, {"a": null}])),
+            ("fuse", json!(null)),
+        ] {
+            assert_eq!(description().check_option(name, &value), Ok(()), "{name}: {value}");
+        }
+        for (name, value, reason) in [
+            ("level", json!("hihg"), "unknown value `hihg` (known: low, high; nearest: high)"),
+            ("level", json!(1), "`1` is not one of low, high"),
+            ("fuse", json!("maybe"), "`\"maybe\"` is not true or false"),
+            ("streams", json!(0), "`0` is not a whole number of at least 1"),
+            ("streams", json!(1.5), "`1.5` is not a whole number of at least 1"),
+            ("sleep_ms", json!(-1), "`-1` is not a number from 0 to 1000"),
+            ("sleep_ms", json!(2000), "`2000` is not a number from 0 to 1000"),
+            ("device", json!(0), "`0` is not a text"),
+            ("libraries", json!("a.so"), "`\"a.so\"` is not a list of texts"),
+            ("properties", json!({"A": [1]}), "`{\"A\":[1]}` is not a map of texts, numbers and booleans"),
+            (
+                "levle",
+                json!("low"),
+                "unknown (known: level, fuse, streams, sleep_ms, device, libraries, properties, anything; nearest: level)",
+            ),
+        ] {
+            assert_eq!(description().check_option(name, &value), Err(reason.to_owned()), "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn options_that_nobody_listed_are_not_checked() {
+        let description = EngineDescription { options: None, ..description() };
+        assert_eq!(description.check_option("whatever", &json!(1)), Ok(()));
+        let description = EngineDescription { options: Some(&[]), ..description };
+        let reason = "unknown (this engine has no options besides `threads`)";
+        assert_eq!(description.check_option("whatever", &json!(1)), Err(reason.to_owned()));
+    }
+
+    #[test]
+    fn a_description_survives_the_way_through_a_message() {
+        let sent = serde_json::to_string(&DescriptionMessage::from(&description())).unwrap();
+        let received: DescriptionMessage = serde_json::from_str(&sent).unwrap();
+        assert_eq!(received.into_description(Delivery::BuiltIn), description());
+    }
+
+    #[test]
+    fn a_list_of_options_that_means_nothing_is_rejected() {
+        for (json, reason) in [
+            ("{", "EOF while parsing"),
+            (r#"[{"name": "", "kind": "text", "about": "x"}]"#, "the name of option 1 is empty"),
+            (
+                r#"[{"name": "a", "kind": "text", "about": "x"}, {"name": "a", "kind": "any", "about": "x"}]"#,
+                "option `a` is listed twice",
+            ),
+            (
+                r#"[{"name": "a", "kind": "choice", "values": [], "about": "x"}]"#,
+                "option `a` has no values to choose from",
+            ),
+            (r#"[{"name": "threads", "kind": "text", "about": "x"}]"#, "`threads` is an option of every engine"),
+            (r#"[{"name": "a", "kind": "colour", "about": "x"}]"#, "unknown variant `colour`"),
+        ] {
+            let error = parse_options(json).unwrap_err();
+            assert!(error.contains(reason), "{json}: {error}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A description as a message between processes: a plug-in or a sidecar is described in a process of its own.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Delivery, EngineDescription, OptionMessage, Roles};
+use crate::tensor::DType;
+
+/// An [`EngineDescription`] as it travels between processes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DescriptionMessage {
+    /// The name.
+    pub name: String,
+    /// One line about the engine.
+    pub about: String,
+    /// Whether it can run the validation phase.
+    pub framework: bool,
+    /// Whether it can run the inference phase.
+    pub compiler: bool,
+    /// The floating-point types that it computes in: `f32`.
+    pub precisions: Vec<DType>,
+    /// The highest version of the operator set.
+    pub opset_max: i64,
+    /// Whether it loads files that it wrote earlier.
+    pub loads_compiled: bool,
+    /// The options, if the engine lists them.
+    #[serde(default)]
+    pub options: Option<Vec<OptionMessage>>,
+}
+
+impl From<&EngineDescription> for DescriptionMessage {
+    fn from(description: &EngineDescription) -> Self {
+        DescriptionMessage {
+            name: description.name.to_owned(),
+            about: description.about.to_owned(),
+            framework: description.roles.framework,
+            compiler: description.roles.compiler,
+            precisions: description.precisions.to_vec(),
+            opset_max: description.opset_max,
+            loads_compiled: description.loads_compiled,
+            options: description.options.map(|options| options.iter().map(OptionMessage::from).collect()),
+        }
+    }
+}
+
+impl DescriptionMessage {
+    /// The description. Its texts stay until the process ends: a process reads few descriptions, each of them once.
+    pub fn into_description(self, delivery: Delivery) -> EngineDescription {
+        EngineDescription {
+            name: self.name.leak(),
+            about: self.about.leak(),
+            roles: Roles { framework: self.framework, compiler: self.compiler },
+            precisions: self.precisions.leak(),
+            opset_max: self.opset_max,
+            loads_compiled: self.loads_compiled,
+            delivery,
+            options: self.options.map(|options| {
+                let options: Vec<_> = options.into_iter().map(OptionMessage::into_option).collect();
+                &*options.leak()
+            }),
+        }
+    }
+}
