@@ -62,6 +62,15 @@ impl EngineOption {
             (OptionKind::Choice(words), Some(word)) => {
                 Err(format!("unknown value `{word}` (known: {}{})", words.join(", "), near_note(word, words)))
             }
+            (OptionKind::Map, _) if value.is_object() => {
+                let (key, entry) = value
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .find(|(_, entry)| !is_scalar(entry))
+                    .expect("a map that is rejected has an entry that is not a scalar");
+                Err(format!("`{key}`: `{entry}` is not a text, a number, true or false"))
+            }
             (kind, _) => Err(format!("`{value}` is not {}", kind.in_words())),
         }
     }

@@ -113,7 +113,8 @@ mod tests {
     fn an_unknown_optimization_level_lists_the_known_ones() {
         let error = refusal(json!({"graph_optimization": "most"}), DType::F32);
         assert!(
-            error.ends_with("unknown optimization level `most` (known: disabled, basic, extended, all)"),
+            error
+                .ends_with("option `graph_optimization`: unknown value `most` (known: disabled, basic, extended, all)"),
             "{error}"
         );
     }
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn an_option_that_cannot_be_converted_to_a_string_is_named() {
         let error = refusal(json!({"session_options": {"a": [1]}}), DType::F32);
-        let expected = "option `session_options`: `a`: `[1]` is not a string, a number, true or false";
+        let expected = "option `session_options`: `a`: `[1]` is not a text, a number, true or false";
         assert!(error.ends_with(expected), "{error}");
     }
 

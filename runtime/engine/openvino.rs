@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn an_unknown_hint_lists_the_known_ones() {
         let error = refusal(json!({"hint": "speed"})).to_string();
-        assert_eq!(error, "engine `openvino`: option `hint`: unknown hint `speed` (known: latency, throughput)");
+        assert_eq!(error, "engine `openvino`: option `hint`: unknown value `speed` (known: latency, throughput)");
     }
 
     #[test]
@@ -128,14 +128,14 @@ mod tests {
         let error = refusal(json!({"properties": {"NUM_STREAMS": 2}})).to_string();
         assert!(error.ends_with("`NUM_STREAMS` is set by the option `num_streams`"), "{error}");
         let error = refusal(json!({"properties": {"A": [1]}})).to_string();
-        assert!(error.ends_with("option `properties`: `A`: `[1]` is not a string, a number, true or false"), "{error}");
+        assert!(error.ends_with("option `properties`: `A`: `[1]` is not a text, a number, true or false"), "{error}");
     }
 
     #[test]
     fn num_streams_must_be_a_positive_integer() {
         for wrong in [json!("many"), json!(0), json!(1.5)] {
             let error = refusal(json!({"num_streams": wrong})).to_string();
-            assert!(error.ends_with(&format!("`{wrong}` is not a positive integer")), "{error}");
+            assert!(error.ends_with(&format!("`{wrong}` is not a whole number of at least 1")), "{error}");
         }
     }
 
