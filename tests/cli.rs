@@ -159,7 +159,8 @@ fn every_step_runs_and_the_record_is_complete() {
     assert_eq!(record["provenance"]["git_revision"], serde_json::Value::Null, "the checkout is in no repository");
     for (key, setting) in record["settings"].as_object().expect("settings") {
         let text = setting["value"].as_str().unwrap_or_default();
-        let typed = text.parse::<f64>().is_ok() || ["true", "false", "null"].contains(&text) || text.starts_with(['[', '{']);
+        let typed =
+            text.parse::<f64>().is_ok() || ["true", "false", "null"].contains(&text) || text.starts_with(['[', '{']);
         assert!(!typed || key == "flops", "`{key}` has its value as text: {text}");
     }
     check_files_of_a_run(&folder);
@@ -171,7 +172,9 @@ fn check_files_of_a_run(folder: &Path) {
     let tree = readme.split("\nresult/run").nth(1).expect("the tree").split("```").next().expect("its end");
     let host = folder.parent().and_then(Path::parent).expect("the folder of the run");
     let entries = [folder, host].map(|folder| fs::read_dir(folder).expect("a folder"));
-    for entry in entries.into_iter().flatten().map(|entry| entry.expect("a file")).filter(|entry| entry.path().is_file()) {
+    for entry in
+        entries.into_iter().flatten().map(|entry| entry.expect("a file")).filter(|entry| entry.path().is_file())
+    {
         let name = entry.file_name().to_string_lossy().replace("tiny_bs4_mock_fp16False", "<model>");
         let name = name.replace("samples.validate.", "samples.<phase>.").replace("samples.infer.", "samples.<phase>.");
         assert!(tree.split_whitespace().any(|listed| listed == name), "README.md does not list `{name}`");
@@ -183,8 +186,12 @@ fn the_record_has_the_revision_of_the_checkout_and_whether_files_differ_from_it(
     let checkout = checkout();
     let git = |arguments: &[&str]| {
         let identity = ["-c", "user.name=a", "-c", "user.email=a@b"];
-        let output = assert_cmd::Command::new("git").current_dir(checkout.path()).args(identity).args(arguments).output();
-        output.ok().filter(|output| output.status.success()).map(|output| String::from_utf8(output.stdout).expect("text"))
+        let output =
+            assert_cmd::Command::new("git").current_dir(checkout.path()).args(identity).args(arguments).output();
+        output
+            .ok()
+            .filter(|output| output.status.success())
+            .map(|output| String::from_utf8(output.stdout).expect("text"))
     };
     fs::write(checkout.path().join(".gitignore"), "result\ngenerated\n").expect("a file");
     if git(&["init", "--quiet"]).is_none() {
