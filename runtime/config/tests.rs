@@ -147,7 +147,8 @@ fn a_mistake_in_configurations_yaml_is_reported_with_its_line() {
         found,
         [
             format!(
-                "{file}:1: unknown key `batchsize` (nearest: `batch_size`)\n  hint: known keys: batch_size, flops, fp16, \
+                "{file}:1: unknown key `batchsize` (nearest: `batch_size`)\n  hint: known keys: batch_size, flops, \
+                 flops_per_multiply_add, fp16, \
                  compiler, num_workers, log_freq, repeat, no_validation, exist_onnx_path, exist_compiler_path"
             ),
             format!("{file}:2: `batch_size` must be a whole number from 1 to 4294967295, not `0`"),

@@ -47,17 +47,14 @@ impl CompiledScript {
         limits: Limits,
         services: HostServices,
     ) -> Result<Self, ScriptError> {
-        let (loader, loaded) = match place {
-            ScriptPlace::Own(file) => {
-                let mut loader = Loader::open(stage, scripts, file, limits, services)?;
-                let loaded = loader.load_own()?;
-                (loader, loaded)
-            }
-            ScriptPlace::Shared(name) => {
-                let mut loader = Loader::open(stage, scripts, &shared_file(scripts, name), limits, services)?;
-                let loaded = loader.load_shared(name)?;
-                (loader, loaded)
-            }
+        let file = match place {
+            ScriptPlace::Own(file) => (*file).to_owned(),
+            ScriptPlace::Shared(name) => shared_file(scripts, name),
+        };
+        let mut loader = Loader::open(stage, scripts, &file, limits, services)?;
+        let loaded = match place {
+            ScriptPlace::Own(_) => loader.load_own()?,
+            ScriptPlace::Shared(name) => loader.load_shared(name)?,
         };
         let imported = loader.sources.iter().skip(1).map(|source| (source.lines_before, log_name(&source.file)));
         loader.state.imported.get_or_init(|| imported.collect());

@@ -27,7 +27,14 @@ impl CallableFunctions {
         for signature in signatures {
             let name = function_name(&signature);
             self.names.extend(name.rsplit_once("::").map(|(_, method)| method.to_owned()));
-            self.names.insert(name.to_owned());
+            self.add_imported([signature]);
+        }
+    }
+
+    /// Adds functions that can be called only with the name of their import.
+    pub(super) fn add_imported(&mut self, signatures: impl IntoIterator<Item = String>) {
+        for signature in signatures {
+            self.names.insert(function_name(&signature).to_owned());
             self.signatures.push(signature);
         }
     }

@@ -52,6 +52,15 @@ struct SharedFunctions {
     ungranted: IndexMap<String, String>,
 }
 
+/// The functions that a script gets through its imports, under the names that it gives to them.
+#[derive(Default)]
+struct Imported {
+    /// Functions that it can call.
+    callable: CallableFunctions,
+    /// Functions that its stage cannot call, each with the name of the function that is not granted.
+    ungranted: IndexMap<String, String>,
+}
+
 /// An `import` statement.
 struct Import {
     name: String,
@@ -96,9 +105,9 @@ impl Loader {
     pub(super) fn load_own(&mut self) -> Result<LoadedScript, ScriptError> {
         let ast = self.parse(self.sources.main(), &self.engine, &self.state, self.stage.packages())?;
         self.check_definitions(&ast, self.sources.main(), self.stage.packages(), &granted(&self.engine))?;
-        let (mut callable, withheld, _) = self.import_all(&ast)?;
+        let Imported { mut callable, ungranted } = self.import_all(&ast)?;
         callable.add(self.engine.gen_fn_signatures(true).into_iter().chain(names::own_signatures(&ast)));
-        self.check_calls(&ast, &callable, &withheld)?;
+        self.check_calls(&ast, &callable, &ungranted)?;
         Ok(LoadedScript { ast, callable, ungranted: IndexMap::new() })
     }
 
@@ -111,12 +120,13 @@ impl Loader {
         let mut ast = self.parse(source, parser, state, &all)?;
         self.check_definitions(&ast, source, &all, &everywhere)?;
         self.pending.push(name.to_owned());
-        let (mut callable, withheld, imported) = self.import_all(&ast)?;
+        let Imported { mut callable, ungranted: withheld } = self.import_all(&ast)?;
         self.pending.pop();
+        let mut known = everywhere;
+        known.add_imported(callable.signatures.iter().chain(withheld.keys()).cloned());
+        known.add(names::own_signatures(&ast));
         callable.add(self.engine.gen_fn_signatures(true));
         let ungranted = names::ungranted_functions(&ast, &callable);
-        let mut known = everywhere;
-        known.add(imported.into_iter().chain(names::own_signatures(&ast)));
         self.check_calls(&ast, &known, &IndexMap::new())?;
         ast.retain_functions(|_, _, function, _| !ungranted.contains_key(function));
         callable.add(names::own_signatures(&ast));
@@ -124,23 +134,17 @@ impl Loader {
         Ok(LoadedScript { ast, callable, ungranted })
     }
 
-    /// Loads everything that a script imports. Returns the functions that it may call under the names that it gives to
-    /// its imports, those withheld from the stage with what they need, and the signatures of both.
-    #[expect(clippy::type_complexity, reason = "three results that are used once")]
-    fn import_all(
-        &mut self,
-        ast: &AST,
-    ) -> Result<(CallableFunctions, IndexMap<String, String>, Vec<String>), ScriptError> {
-        let (mut callable, mut withheld, mut all) = (CallableFunctions::default(), IndexMap::new(), Vec::new());
+    /// Loads everything that a script imports.
+    fn import_all(&mut self, ast: &AST) -> Result<Imported, ScriptError> {
+        let mut imported = Imported::default();
         for Import { name, alias, position } in self.imports(ast)? {
             self.import(&name, position)?;
             let functions = self.loaded.get(&name).cloned().unwrap_or_default();
-            let named = |function: &String| format!("{alias}::{function}");
-            all.extend(functions.granted.iter().chain(functions.ungranted.keys()).map(named));
-            callable.add(functions.granted.iter().map(named));
-            withheld.extend(functions.ungranted.iter().map(|(function, needed)| (named(function), needed.clone())));
+            imported.callable.add_imported(functions.granted.iter().map(|function| format!("{alias}::{function}")));
+            let ungranted = functions.ungranted.into_iter();
+            imported.ungranted.extend(ungranted.map(|(function, needed)| (format!("{alias}::{function}"), needed)));
         }
-        Ok((callable, withheld, all))
+        Ok(imported)
     }
 
     /// Loads the shared script `name`, unless it is loaded, and makes it known to the engine.
@@ -264,11 +268,11 @@ impl Loader {
         &self,
         ast: &AST,
         callable: &CallableFunctions,
-        withheld: &IndexMap<String, String>,
+        ungranted: &IndexMap<String, String>,
     ) -> Result<(), ScriptError> {
         let calls = names::calls(ast);
         let Some((name, position)) = calls.iter().find(|(name, _)| !callable.contains(name)) else { return Ok(()) };
-        let reason = match withheld.get(name) {
+        let reason = match ungranted.get(name) {
             Some(needed) => ungranted_reason(name, needed, self.stage),
             None => format!("unknown function `{name}`{}", suggestion(name, callable.names())),
         };

@@ -160,6 +160,7 @@ fn only_shared_scripts_can_be_imported_and_only_by_name() {
     assert!(unknown.reason.ends_with("; did you mean `lib/one`?"), "{unknown}");
     let inside = "fn build_dataloader(config) {\n    import \"lib/nothing\" as x;\n    x::f()\n}";
     assert_eq!(dataloader_error(inside, &[]).line, 2);
+    assert!(refused("import \"lib/one\" as x; fn g(y) { y.f() }").reason.starts_with("unknown function `f`"));
     assert!(refused("import \"lib/one\" as x; fn g() { x::h() }").reason.starts_with("unknown function `x::h`"));
 }
 
