@@ -4,6 +4,7 @@
 
 pub mod backend;
 mod error;
+mod interpreter;
 mod model;
 mod null;
 mod onnxruntime;
