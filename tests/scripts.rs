@@ -65,7 +65,7 @@ fn the_steps_of_the_readme_add_a_case() {
     let words: Vec<&str> = commands[0].split_whitespace().collect();
     let option = |name: &str| words.iter().position(|w| *w == name).map(|at| words[at + 1].to_owned());
     let overrides = Overrides {
-        case: option("--case"),
+        cases: option("--case").into_iter().collect(),
         vendor: option("--vendor"),
         data: Some(checkout.path().to_owned()),
         ..Overrides::default()

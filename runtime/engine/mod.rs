@@ -23,4 +23,5 @@ pub use session::{
     Artifact, DeviceTensor, Engine, EngineError, EngineFacts, HeapMemory, LentMemory, LoadOptions, Roles, Session,
     Unavailable, Value, check_inputs,
 };
+pub use sidecar::greet_sidecar;
 pub use table::{TABLE, UnknownEngine, find};

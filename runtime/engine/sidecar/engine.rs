@@ -82,6 +82,27 @@ impl Engine for Sidecar {
     }
 }
 
+/// Starts the sidecar of `options`, exchanges `hello` with it, and ends it. Returns its name and version, and a
+/// description of its capabilities.
+///
+/// # Errors
+/// When the sidecar cannot be started, ends, sends an error reply, or uses another version of the protocol.
+pub fn greet_sidecar(options: &LoadOptions) -> Result<(String, String), EngineError> {
+    let folder = create_scratch_folder(options)?;
+    let hello = exchange_hello(&mut start_sidecar(options, folder)?)?;
+    let roles = hello.roles.iter().map(|role| match role {
+        EngineRole::Framework => "framework",
+        EngineRole::Compiler => "compiler",
+    });
+    let kinds = hello.kinds.iter().map(|kind| match kind {
+        FileKind::Onnx => "ONNX files",
+        FileKind::Compiled => "compiled files",
+    });
+    let precisions: Vec<_> = hello.precisions.iter().map(|precision| printable_line(&precision.0, NAME)).collect();
+    let (roles, kinds) = (roles.collect::<Vec<_>>().join(" and "), kinds.collect::<Vec<_>>().join(" and "));
+    Ok((format!("{} {}", hello.name, hello.version), format!("{roles}; {kinds}; {}", precisions.join(", "))))
+}
+
 /// Creates a folder that is deleted with the session. Its path is absolute, because the sidecar starts in another
 /// folder.
 fn create_scratch_folder(options: &LoadOptions) -> Result<TempDir, EngineError> {

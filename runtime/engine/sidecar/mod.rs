@@ -12,4 +12,4 @@ mod printable;
 mod protocol;
 mod session;
 
-pub use engine::Sidecar;
+pub use engine::{Sidecar, greet_sidecar};
