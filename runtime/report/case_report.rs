@@ -160,6 +160,7 @@ mod tests {
         let end = &text[text.find("150 more").unwrap()..];
         insta::assert_snapshot!(end, @r"
         150 more warnings are in the record
+
         ok  resnet50:candle
          validation               80.0 samples/s core, 64.0 whole
          failed                   at line 1:
@@ -175,8 +176,17 @@ mod tests {
         record.warnings = vec!["a long warning ".repeat(20); 9];
         let text = report(&record, Extent::Summary, 80);
         assert!(text.lines().count() <= 24, "{text}");
-        let end = &text[text.find(" warning").unwrap()..];
-        insta::assert_snapshot!(end, @"");
+        let end = &text[text.find("warning ").unwrap()..];
+        insta::assert_snapshot!(end, @r"
+        warning                  a long warning a long warning a long warning a lon...
+        warning                  a long warning a long warning a long warning a lon...
+        warning                  a long warning a long warning a long warning a lon...
+                                 all 9 warnings in full: the record, or --details
+
+        ok  resnet50:candle
+         validation               80.0 samples/s core, 64.0 whole
+         record  r.json
+        ");
         assert!(!text.contains("model, data and hardware"), "{text}");
         assert!(report(&record, Extent::Details, 80).contains("model, data and hardware"));
     }
@@ -193,7 +203,19 @@ mod tests {
             stderr: (1..=20).map(|line| format!("line {line}")).collect(),
         }];
         let text = case_report(&record, None, Extent::Summary, Screen { columns: 80, colour: false });
-        insta::assert_snapshot!(&text[text.find("FAILED").unwrap()..], @"");
+        insta::assert_snapshot!(&text[text.find("FAILED").unwrap()..], @r"
+        FAILED  resnet50:candle
+         validation               80.0 samples/s core, 64.0 whole
+         failed                   it broke
+           hint                   mend it
+           worker                 (15 more lines: the record, or --details)
+           worker                 line 16
+           worker                 line 17
+           worker                 line 18
+           worker                 line 19
+           worker                 line 20
+         record  not written
+        ");
         assert!(report(&record, Extent::Details, 80).contains("line 1\n"));
     }
 

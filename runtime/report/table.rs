@@ -61,22 +61,20 @@ fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, columns: u
     table
 }
 
-/// Formats names, values and origins in three columns without ever breaking a value such as a path. A value that is
-/// wider than its column takes a line of its own, and its origin follows on the next line.
+/// Formats names, values and origins in three columns without ever breaking a value or an origin, which may be a path.
+/// Where they do not fit beside each other, the origin is on the next line.
 pub fn unbroken_table(rows: &[[String; 3]], columns: u16) -> String {
-    let rows: Vec<_> =
-        rows.iter().map(|row| row.each_ref().map(|text| one_line(&display_text(text)).into_owned())).collect();
+    let clean = |row: &[String; 3]| row.each_ref().map(|text| one_line(&display_text(text)).into_owned());
+    let (rows, columns): (Vec<_>, _) = (rows.iter().map(clean).collect(), usize::from(columns));
     let widest = |column: usize| rows.iter().map(|row| measure_text_width(&row[column])).max().unwrap_or(0);
     let [names, values, origins] = [0, 1, 2].map(widest);
-    // One space before each column and one after each of the first two.
-    let values = values.min(usize::from(columns).saturating_sub(names + origins + 5)).max(VALUE_COLUMNS_MIN);
+    // A space at the left edge, and two between columns.
+    let values = values.min(columns.saturating_sub(names + origins + 5).max(VALUE_COLUMNS_MIN));
     let mut text = String::new();
     for [name, value, origin] in &rows {
-        let first = format!(" {name:<names$}  {}", pad(value, values));
-        let line = match measure_text_width(value) <= values {
-            true => format!("{first}  {origin}"),
-            false => format!("{}\n {:names$}  {:values$}  {origin}", first.trim_end(), "", ""),
-        };
+        let line = format!(" {name:<names$}  {}  {origin}", pad(value, values));
+        let fits = measure_text_width(value) <= values && measure_text_width(line.trim_end()) <= columns;
+        let line = if fits { line } else { format!(" {name:<names$}  {value}\n {:names$}  {origin}", "") };
         text += &format!("{}\n", line.trim_end());
     }
     text
@@ -100,6 +98,10 @@ mod tests {
             row("VENDOR", "cpu", "configs/host.yaml:9"),
             row("FLAGPERF_LOG_PATH", "/a/folder/with/a/long/path/that/does/not/fit", "default"),
         ];
-        insta::assert_snapshot!(unbroken_table(&rows, 60), @"");
+        insta::assert_snapshot!(unbroken_table(&rows, 60).trim_start(), @r"
+        VENDOR             cpu                  configs/host.yaml:9
+         FLAGPERF_LOG_PATH  /a/folder/with/a/long/path/that/does/not/fit
+                            default
+        ");
     }
 }
