@@ -8,6 +8,7 @@ mod doctor;
 mod list;
 mod output;
 mod describe;
+mod plan;
 mod probe;
 mod run;
 mod setup;
@@ -30,7 +31,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
     crate::run::survive_file_size_limit().context("cannot install signal handlers")?;
     match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
-        Command::Plan(selection) => run::plan(&selection),
+        Command::Plan(arguments) => plan::plan(&arguments),
         Command::List { what } => list::list(what),
         Command::Doctor(selection) => doctor::doctor(&selection),
         Command::Backend { command } => backend::backend(&command),

@@ -71,6 +71,17 @@ impl EngineDescription {
         }
     }
 
+    /// Describes what the engine can do, for `doctor`: `framework and compiler; f32, f16`.
+    pub fn capabilities(&self) -> String {
+        let roles = match self.roles {
+            Roles { framework: true, compiler: true } => "framework and compiler",
+            Roles { framework: true, .. } => "framework",
+            Roles { .. } => "compiler",
+        };
+        let precisions: Vec<&str> = self.precisions.iter().map(|precision| precision.name()).collect();
+        format!("{roles}; {}{}", precisions.join(", "), if self.loads_compiled { "; loads compiled files" } else { "" })
+    }
+
     /// The option of this name.
     pub fn option(&self, name: &str) -> Option<&'static EngineOption> {
         self.options?.iter().find(|option| option.name == name)

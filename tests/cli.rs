@@ -1,5 +1,7 @@
 //! The program as users see it: command, exit code, standard output, standard error.
 
+#[path = "cli/commands.rs"]
+mod commands;
 #[path = "support/program.rs"]
 mod program;
 mod support;

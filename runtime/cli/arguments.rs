@@ -28,13 +28,14 @@ pub(super) enum Command {
     /// Run cases and print their results
     Run(RunArguments),
     /// Print every effective value with its origin (file and line), without running anything
-    Plan(Selection),
+    Plan(PlanArguments),
     /// List the cases, vendors or engines
     List {
         /// What to list
         what: ListKind,
     },
-    /// Show what works on this machine, what is missing, and how to get it
+    /// Show what works on this machine, what is missing, and how to get it. Exit code 1: something that the selected
+    /// cases use cannot work
     Doctor(Selection),
     /// Install or list the libraries that engines open at run time
     Backend {
@@ -44,13 +45,13 @@ pub(super) enum Command {
     /// Run a worker: read one job as a line of JSON from standard input, write events as lines of JSON to standard
     /// output, and exit when the input ends
     Work,
-    /// Load a library and print what it is. `doctor` runs this in a process of its own because a library may crash or
-    /// hang
+    /// Load a library, or start a sidecar, and print what it is. `doctor` runs this in a process of its own because a
+    /// library may crash or hang
     #[command(hide = true)]
     Probe(ProbeTarget),
 }
 
-/// The library, engine or monitor to probe.
+/// The library, engine, monitor or sidecar to probe.
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(super) struct ProbeTarget {
@@ -66,6 +67,9 @@ pub(super) struct ProbeTarget {
     /// The engine of a plan, as JSON: prints its description
     #[arg(long, value_name = "JSON")]
     pub(super) choice: Option<String>,
+    /// The vendor's folder, and the program and arguments of a sidecar, which starts in it
+    #[arg(long, num_args = 2.., allow_hyphen_values = true, value_names = ["FOLDER", "PROGRAM"])]
+    pub(super) sidecar: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -92,14 +96,26 @@ pub(super) struct RunArguments {
     /// Print plain lines instead of progress bars
     #[arg(long)]
     pub(super) plain: bool,
+    /// Print every section of the record, and every warning in full, before the verdict
+    #[arg(long, conflicts_with = "json")]
+    pub(super) details: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PlanArguments {
+    #[command(flatten)]
+    pub(super) selection: Selection,
+    /// Print the plan, the values and the findings as JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// The cases to run and the values that override their configuration.
 #[derive(Debug, Default, Args)]
 pub(super) struct Selection {
-    /// The case, with its framework if there are several; by default, every case of host.yaml
+    /// A case, with its framework if there are several; may be repeated; by default, every case of host.yaml
     #[arg(long, value_name = "NAME[:FRAMEWORK]")]
-    case: Option<String>,
+    case: Vec<String>,
     /// The vendor whose device is measured: a folder in vendors/
     #[arg(long, value_name = "VENDOR")]
     vendor: Option<String>,
@@ -109,17 +125,23 @@ pub(super) struct Selection {
     /// The folder of the site's host.yaml
     #[arg(long, value_name = "DIR")]
     config: Option<PathBuf>,
-    /// Change a setting for this run; the record marks it as a departure from the standard configuration
+    /// Change a setting for this run, such as `batch_size=4`, or an engine's option, such as `rten.threads=1`; the
+    /// record marks it as a departure from the standard configuration
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
 impl Selection {
+    /// Returns whether the command line or the environment says which cases to use: by `--case`, or by a host.yaml.
+    pub(super) fn names_cases(&self) -> bool {
+        !self.case.is_empty() || self.config.is_some() || Environment::read().config.is_some()
+    }
+
     pub(super) fn overrides(&self) -> Overrides {
         Overrides {
             config: self.config.clone(),
             vendor: self.vendor.clone(),
-            case: self.case.clone(),
+            cases: self.case.clone(),
             data: self.data.clone(),
             set: self.set.clone(),
             environment: Environment::read(),

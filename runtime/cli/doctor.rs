@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::arguments::Selection;
-use super::output::write_result;
-use super::setup::{find_checkout, prepare_plan, print_findings};
-use super::{output, probe};
-use crate::config::{Findings, find_root};
+use super::output::{print_message, stdout_error, write_listing};
+use super::probe::{Check, check_engine, check_monitor, check_vendor_engines};
+use super::setup::{EXIT_MISTAKE, PreparedPlan, find_checkout, plan_config, print_findings};
+use crate::config::{Config, Findings, find_root};
 use crate::engine::TABLE;
+use crate::event::Level;
 use crate::host::adopt_orphans;
 use crate::monitor;
 use crate::report::{bytes, columns, plain_table};
@@ -21,38 +22,98 @@ use crate::run::RunOutcome;
 /// A check, its result, and what to do.
 pub(super) type Row = [String; 3];
 
-/// Prints the checks. Missing parts do not make the command fail.
+/// Prints the checks. The exit code says whether the selected cases can run: see [`Diagnosis::exit_code`].
 pub(super) fn doctor(selection: &Selection) -> anyhow::Result<ExitCode> {
     // A probed library may start processes and leave them behind.
     adopt_orphans().context("cannot adopt orphaned processes")?;
-    Ok(match write_sections(selection, &find_checkout()?) {
-        Ok(()) => ExitCode::SUCCESS,
+    Ok(match examine(selection, &find_checkout()?) {
+        Ok(diagnosis) => {
+            diagnosis.print();
+            ExitCode::from(diagnosis.exit_code())
+        }
         Err(error) => {
-            output::print_message(&format!("error: {}", output::stdout_error(&error)));
+            print_message(&format!("error: {}", stdout_error(&error)));
             ExitCode::from(RunOutcome::UNWRITTEN)
         }
     })
 }
 
+/// What prevents the selected cases from running.
+struct Diagnosis {
+    /// The plan, or the findings because of which there is none.
+    planned: Result<PreparedPlan, Findings>,
+    /// Whether the configuration itself is wrong, as opposed to a part of the machine.
+    is_misconfigured: bool,
+    /// Each part that the selected cases use and that cannot work.
+    faults: Vec<String>,
+}
+
+impl Diagnosis {
+    fn print(&self) {
+        match &self.planned {
+            Ok(planned) => print_findings(planned.plan.findings.iter()),
+            Err(findings) => print_findings(findings.0.iter()),
+        }
+        for fault in &self.faults {
+            print_message(&format!("error: {fault}"));
+        }
+    }
+
+    /// Returns 2 for a mistake in the configuration or an unknown vendor, 1 when something that the selected cases use
+    /// cannot work, otherwise 0. An engine that no selected case uses may be missing.
+    fn exit_code(&self) -> u8 {
+        match (self.is_misconfigured, &self.planned, self.faults.as_slice()) {
+            (true, ..) => EXIT_MISTAKE,
+            (false, Ok(_), []) => RunOutcome::OK,
+            _ => RunOutcome::FAILED,
+        }
+    }
+}
+
 /// Writes each section as soon as its rows are known.
-fn write_sections(selection: &Selection, root: &Path) -> io::Result<()> {
-    let section = |title: &str, table: String| write_result(&format!("{title}\n{table}\n"));
+fn examine(selection: &Selection, root: &Path) -> io::Result<Diagnosis> {
+    let section = |title: &str, table: String| write_listing(&format!("{title}\n{table}\n"));
+    let rows = |checks: &[Check]| plain_table(checks.iter().map(|check| check.row.clone()), columns());
     section("machine", plain_table(machine_rows(), columns()))?;
-    let engines = TABLE.iter().map(|engine| probe::engine_row(*engine));
-    section("engines", plain_table(engines, columns()))?;
-    let monitors = monitor::TABLE.iter().map(|monitor| probe::monitor_row(*monitor));
-    section("monitors", plain_table(monitors, columns()))?;
-    let planned = prepare_plan(root, selection);
-    let plugins = probe::plugin_rows(root, selection);
-    if !plugins.is_empty() {
-        section("plug-ins", plain_table(plugins, columns()))?;
+    let engines: Vec<Check> = TABLE.iter().map(|engine| check_engine(*engine)).collect();
+    section("engines", rows(&engines))?;
+    let monitors: Vec<Check> = monitor::TABLE.iter().map(|monitor| check_monitor(*monitor)).collect();
+    section("monitors", rows(&monitors))?;
+    let config = crate::config::load(root, &selection.overrides());
+    let vendor = config.as_ref().ok().and_then(|config| config.vendor.as_ref());
+    let vendor_engines = vendor.map(|vendor| check_vendor_engines(root, vendor)).unwrap_or_default();
+    if !vendor_engines.is_empty() {
+        section("plug-ins and sidecars", rows(&vendor_engines))?;
     }
-    section("run", plain_table(run_rows(root, planned.as_ref()), columns()))?;
-    match &planned {
-        Ok(planned) => print_findings(planned.plan.findings.iter()),
-        Err(findings) => print_findings(findings.0.iter()),
+    let is_misconfigured = config.as_ref().map_or(true, is_misconfigured);
+    let planned = config.and_then(|config| plan_config(&config));
+    let (run_rows, mut faults) = run_rows(root, planned.as_ref().ok());
+    section("run", plain_table(run_rows, columns()))?;
+    if let Ok(planned) = &planned {
+        faults.extend(engine_faults(planned, &engines, &vendor_engines));
     }
-    Ok(())
+    Ok(Diagnosis { planned, is_misconfigured, faults })
+}
+
+fn is_misconfigured(config: &Config) -> bool {
+    config.vendor.is_none() || config.findings.iter().any(|finding| finding.level == Level::Error)
+}
+
+/// Returns a message for each engine that a planned case uses and that does not work.
+fn engine_faults(planned: &PreparedPlan, engines: &[Check], vendor_engines: &[Check]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for case in &planned.plan.cases {
+        for choice in case.jobs.iter().map(|job| &job.engine) {
+            let own = engines.iter().filter(|check| check.name == choice.engine);
+            let brought = vendor_engines.iter().filter(|check| check.name == choice.entry_name());
+            for check in own.chain(brought).filter(|check| !check.works) {
+                let [name, state, _] = &check.row;
+                let state = state.lines().next().unwrap_or_default();
+                faults.push(format!("{} uses `{name}`, which does not work: {state}", case.key));
+            }
+        }
+    }
+    faults
 }
 
 fn machine_rows() -> Vec<[String; 2]> {
@@ -65,27 +126,22 @@ fn machine_rows() -> Vec<[String; 2]> {
     ]
 }
 
-fn run_rows(root: &Path, planned: Result<&super::setup::PreparedPlan, &Findings>) -> Vec<Row> {
+/// Returns the rows about the checkout, the plan and its folders, and what is wrong with the folder for results.
+fn run_rows(root: &Path, planned: Option<&PreparedPlan>) -> (Vec<Row>, Vec<String>) {
     let row = |name: &str, state: String, remedy: &str| [name.to_owned(), state, remedy.to_owned()];
     let mut rows = vec![match find_root(root) {
         Some(root) => row("checkout", root.display().to_string(), ""),
         None => row("checkout", "missing".to_owned(), "change to a folder with configs/ and scripts/"),
     }];
-    let planned = match planned {
-        Ok(planned) => planned,
-        Err(_) => {
-            rows.push(row("plan", "has mistakes".to_owned(), "see below"));
-            return rows;
-        }
+    let Some(planned) = planned else {
+        rows.push(row("plan", "has mistakes".to_owned(), "see below"));
+        return (rows, Vec::new());
     };
     let results = &planned.plan.site.flagperf_log_path;
-    rows.push(match check_writable(results) {
+    let written = check_writable(results).map_err(|error| format!("cannot write in {}: {error}", results.display()));
+    rows.push(match &written {
         Ok(()) => row("results", format!("{} is writable", results.display()), ""),
-        Err(error) => row(
-            "results",
-            format!("cannot write in {}: {error}", results.display()),
-            "set FLAGPERF_LOG_PATH in host.yaml",
-        ),
+        Err(fault) => row("results", fault.clone(), "set FLAGPERF_LOG_PATH in host.yaml"),
     });
     for case in &planned.plan.cases {
         for job in case.jobs.iter().take(1) {
@@ -95,7 +151,7 @@ fn run_rows(root: &Path, planned: Result<&super::setup::PreparedPlan, &Findings>
         let engines: Vec<&str> = case.jobs.iter().map(|job| job.engine.engine.as_str()).collect();
         rows.push(row(&case.key.to_string(), format!("can be planned; uses {}", engines.join(" and ")), ""));
     }
-    rows
+    (rows, written.err().into_iter().collect())
 }
 
 /// Checks that files can be created in `folder`, or in its nearest existing ancestor.

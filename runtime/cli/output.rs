@@ -9,9 +9,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::run::RunOutcome;
 use crate::text;
 
-/// Prints a result; returns the exit code `code`, or the one for unwritten results when printing fails.
+/// Prints a listing; returns the exit code `code`, or the one for unwritten results when printing fails.
 pub(super) fn print_result(text: &str, code: u8) -> ExitCode {
-    match write_result(text) {
+    match write_listing(text) {
         Ok(()) => ExitCode::from(code),
         Err(error) => {
             print_message(&format!("error: {}", stdout_error(&error)));
@@ -28,6 +28,18 @@ pub(super) fn write_result(text: &str) -> io::Result<()> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
+}
+
+/// Writes a part of a listing, as [`write_result`] does. A reader that has closed the pipe, such as `head`, has read all
+/// that it wanted, which is no error.
+///
+/// # Errors
+/// Fails when the text cannot be written for any other reason.
+pub(super) fn write_listing(text: &str) -> io::Result<()> {
+    match write_result(text) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
 }
 
 /// Describes an error of standard output.

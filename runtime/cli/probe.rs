@@ -1,11 +1,12 @@
-//! Probes libraries: loads each in a process of its own, because it may crash or hang, and reports what it is.
+//! Probes libraries and sidecars: loads or starts each from a process of its own, because it may crash or hang, and
+//! reports what it is.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,24 +15,40 @@ use indexmap::IndexMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::arguments::{ProbeTarget, Selection};
+use super::arguments::ProbeTarget;
 use super::describe::print_description;
 use super::doctor::Row;
 use crate::config::{EngineEntry, Vendor};
 use crate::description::Delivery;
 use crate::engine::backend::Backend;
-use crate::engine::{Engine, Unavailable, find, open_plugin};
+use crate::engine::{Engine, LoadOptions, Unavailable, describe_sidecar, find, open_plugin};
 use crate::host::{Process, ProcessEvent, Program, THIS_PROGRAM, exit_when_input_ends};
 use crate::measure::{Clock, MonotonicClock};
 use crate::monitor::{self, Monitor};
 use crate::units::Seconds;
 
-/// Time after which loading a library counts as hung.
+/// Time after which loading a library, or the reply of a sidecar, counts as hung.
 const TIME_LIMIT: Seconds = Seconds(60.0);
+
+/// A probed engine or monitor, with its row of a table.
+pub(super) struct Check {
+    /// The name in the table of engines or monitors, or in the vendor's vendor.yaml.
+    pub(super) name: String,
+    pub(super) works: bool,
+    pub(super) row: Row,
+}
+
+impl Check {
+    fn new(name: &str, shown_name: String, ProbeResult { works, state, about }: ProbeResult) -> Self {
+        Check { name: name.to_owned(), works, row: [shown_name, state, about] }
+    }
+}
 
 /// The result of loading a library; printed as one JSON line.
 #[derive(Debug, Serialize, Deserialize)]
 struct ProbeResult {
+    /// Whether it can be used.
+    works: bool,
     /// Name and version, or why the library cannot be used.
     state: String,
     /// Description, or what to do.
@@ -66,72 +83,106 @@ fn input_is_a_pipe() -> io::Result<bool> {
     Ok(input.metadata()?.file_type().is_fifo())
 }
 
+impl ProbeResult {
+    fn working(version: &str, about: impl Into<String>) -> Self {
+        ProbeResult { works: true, state: format!("works, {version}"), about: about.into() }
+    }
+
+    fn missing(reason: &str, remedy: impl Into<String>) -> Self {
+        ProbeResult { works: false, state: format!("missing: {reason}"), about: remedy.into() }
+    }
+}
+
 fn probe_target(target: &ProbeTarget) -> ProbeResult {
-    let missing = |state: String, about: String| ProbeResult { state: format!("missing: {state}"), about };
-    let unavailable = |Unavailable { reason, remedy }: Unavailable| missing(reason, remedy);
+    let unavailable = |Unavailable { reason, remedy }: Unavailable| ProbeResult::missing(&reason, remedy);
     if let Some(name) = &target.monitor {
-        let Some(monitor) = monitor::find(name) else { return missing("unknown monitor".to_owned(), String::new()) };
-        let about = monitor.about().to_owned();
+        let Some(monitor) = monitor::find(name) else { return ProbeResult::missing("unknown monitor", "") };
         return match monitor.check() {
-            Ok(version) => ProbeResult { state: format!("works, {version}"), about },
-            Err(reason) => missing(reason, about),
+            Ok(version) => ProbeResult::working(&version, monitor.about()),
+            Err(reason) => ProbeResult::missing(&reason, monitor.about()),
         };
     }
     if let Some(name) = &target.engine {
-        let checked = find(name).map_err(|error| missing(error.to_string(), String::new()));
+        let checked = find(name).map_err(|error| ProbeResult::missing(&error.to_string(), ""));
         let checked = checked.and_then(|engine| Ok((engine, engine.check().map_err(unavailable)?)));
         return match checked {
-            Ok((engine, version)) => {
-                ProbeResult { state: format!("works, {version}"), about: engine.description().about.to_owned() }
-            }
+            Ok((engine, version)) => ProbeResult::working(&version, engine.description().about),
             Err(missing) => missing,
         };
     }
+    if let [folder, command @ ..] = target.sidecar.as_slice() {
+        return probe_sidecar(folder, command);
+    }
     let library = target.library.as_deref().unwrap_or(Path::new(""));
     match open_plugin(library).and_then(|engine| Ok((engine, engine.check()?))) {
-        Ok((engine, version)) => ProbeResult {
-            state: format!("works, {} {version}", engine.name()),
-            about: engine.description().about.to_owned(),
-        },
+        Ok((engine, version)) => {
+            ProbeResult::working(&format!("{} {version}", engine.name()), engine.description().about)
+        }
         Err(error) => unavailable(error),
     }
 }
 
-/// Returns the row for an engine of this program.
-pub(super) fn engine_row(engine: &dyn Engine) -> Row {
-    let ProbeResult { state, about } = probe_in_own_process(&["--engine".into(), engine.name().into()]);
-    [engine.name().to_owned(), state, about]
+/// Starts a sidecar in the vendor's folder and exchanges `hello` with it.
+fn probe_sidecar(folder: &str, command: &[String]) -> ProbeResult {
+    let scratch = std::env::temp_dir();
+    let options = LoadOptions { command: command.to_vec(), folder: folder.into(), scratch, ..LoadOptions::default() };
+    match describe_sidecar(&options) {
+        Ok((description, version)) => {
+            ProbeResult::working(&format!("{} {version}", description.name), description.capabilities())
+        }
+        Err(error) => ProbeResult::missing(&error.to_string(), error.hint()),
+    }
 }
 
-/// Returns the row for a monitor of this program.
-pub(super) fn monitor_row(monitor: &dyn Monitor) -> Row {
-    let ProbeResult { state, about } = probe_in_own_process(&["--monitor".into(), monitor.name().into()]);
-    [monitor.name().to_owned(), state, about]
+/// Probes an engine of this program.
+pub(super) fn check_engine(engine: &dyn Engine) -> Check {
+    let result = probe_in_own_process(&["--engine".into(), engine.name().into()]);
+    Check::new(engine.name(), engine.name().to_owned(), result)
 }
 
-/// Returns a row for each plug-in of the chosen vendor; empty when the configuration is invalid, which the caller
-/// reports separately.
-pub(super) fn plugin_rows(root: &Path, selection: &Selection) -> Vec<Row> {
-    let Ok(config) = crate::config::load(root, &selection.overrides()) else { return Vec::new() };
-    let Some(vendor) = &config.vendor else { return Vec::new() };
-    let entries = vendor.frameworks.iter().chain(&vendor.compilers);
-    let plugins = entries.filter(|(_, entry)| {
-        find(&entry.engine).is_ok_and(|engine| engine.description().delivery == Delivery::Library)
+/// Probes a monitor of this program.
+pub(super) fn check_monitor(monitor: &dyn Monitor) -> Check {
+    let result = probe_in_own_process(&["--monitor".into(), monitor.name().into()]);
+    Check::new(monitor.name(), monitor.name().to_owned(), result)
+}
+
+/// Probes each plug-in and sidecar of the vendor. One that the vendor lists both as a framework and as a compiler is
+/// probed once.
+pub(super) fn check_vendor_engines(root: &Path, vendor: &Vendor) -> Vec<Check> {
+    let listed_twice = |name: &String, entry: &EngineEntry| vendor.frameworks.get(name) == Some(entry);
+    let compilers = vendor.compilers.iter().filter(|(name, entry)| !listed_twice(name, entry));
+    let checks = vendor.frameworks.iter().chain(compilers).filter_map(|(name, entry)| {
+        let result = probe_entry(root, vendor, entry)?;
+        Some(Check::new(name, format!("{}.{name}", vendor.name), result))
     });
-    plugins.filter_map(|(name, entry)| Some(plugin_row(root, name, vendor, entry, entry.library.as_ref()?))).collect()
+    checks.collect()
 }
 
-fn plugin_row(root: &Path, name: &str, vendor: &Vendor, entry: &EngineEntry, library: &Path) -> Row {
+/// Probes the plug-in or sidecar of an entry; returns `None` for an engine of this program.
+fn probe_entry(root: &Path, vendor: &Vendor, entry: &EngineEntry) -> Option<ProbeResult> {
+    let delivery = find(&entry.engine).ok()?.description().delivery;
+    match (&entry.library, entry.command.as_slice()) {
+        (Some(library), _) if delivery == Delivery::Library => Some(probe_plugin(root, vendor, entry, library)),
+        (_, command @ [_, ..]) if delivery == Delivery::Command => {
+            let words = command.iter().map(OsString::from);
+            let arguments = ["--sidecar".into(), vendor.folder.clone().into()].into_iter().chain(words);
+            Some(probe_in_own_process(&arguments.collect::<Vec<_>>()))
+        }
+        _ => None,
+    }
+}
+
+fn probe_plugin(root: &Path, vendor: &Vendor, entry: &EngineEntry, library: &Path) -> ProbeResult {
     let place = match entry.backend() {
-        None => Ok(vendor.folder.join(library)),
-        Some(backend) => Backend::find(root, backend).and_then(|row| row.installed()).ok_or_else(|| ProbeResult {
-            state: "missing: not installed".to_owned(),
-            about: format!("run `flagperf backend install {backend}`"),
-        }),
+        None => vendor.folder.join(library),
+        Some(backend) => match Backend::find(root, backend).and_then(|row| row.installed()) {
+            Some(installed) => installed,
+            None => {
+                return ProbeResult::missing("not installed", format!("run `flagperf backend install {backend}`"));
+            }
+        },
     };
-    let ProbeResult { state, about } =
-        place.map_or_else(|missing| missing, |place: PathBuf| probe_in_own_process(&[place.into()]));
-    [format!("{}.{name}", vendor.name), state, about]
+    probe_in_own_process(&[place.into()])
 }
 
 /// Probes a library in a process of its own, and describes how that process failed.
@@ -140,7 +191,7 @@ fn probe_in_own_process(arguments: &[OsString]) -> ProbeResult {
     run_probe([&program, arguments].concat(), TIME_LIMIT).unwrap_or_else(|reason| {
         let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
         let about = format!("run `flagperf probe {}` to see its output", words.join(" "));
-        ProbeResult { state: format!("missing: {reason}"), about }
+        ProbeResult::missing(&reason, about)
     })
 }
 
@@ -174,8 +225,10 @@ mod tests {
         assert_eq!(hangs.unwrap_err(), "loading took longer than 0.2 s");
         let crashes = run_probe::<ProbeResult>(argv("kill -SEGV $$"), Seconds(60.0));
         assert_eq!(crashes.unwrap_err(), "loading failed: killed by signal 11 (SIGSEGV): a fault in native code");
-        let answers =
-            run_probe::<ProbeResult>(argv("echo; echo '{\"state\":\"works\",\"about\":\"x\"}'"), Seconds(60.0));
+        let answers = run_probe::<ProbeResult>(
+            argv("echo; echo '{\"works\":true,\"state\":\"works\",\"about\":\"x\"}'"),
+            Seconds(60.0),
+        );
         assert_eq!(answers.unwrap().state, "works");
     }
 }

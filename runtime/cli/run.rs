@@ -1,51 +1,30 @@
-//! `flagperf run` and `flagperf plan`.
+//! `flagperf run`.
 
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, stderr, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use super::arguments::{RunArguments, Selection};
-use super::output::{StderrDisplay, print_message, print_result, stdout_error, write_result};
-use super::setup::{find_checkout, prepare_plan, print_findings, print_notes, report_mistakes};
-use crate::config::display_value;
+use super::arguments::RunArguments;
+use super::output::{StderrDisplay, print_message, stdout_error, write_result};
+use super::setup::{EXIT_MISTAKE, locate_checkout, prepare_plan, print_findings, report_mistakes};
 use crate::host::{THIS_PROGRAM, adopt_orphans};
 use crate::measure::MonotonicClock;
-use crate::report::{BarDisplay, LineDisplay, Screen, columns, plain_table, record_table};
+use crate::report::{BarDisplay, Extent, LineDisplay, Screen, case_report};
 use crate::result::Record;
 use crate::run::{Interrupt, Notice, RunError, RunOptions, RunOutcome, conduct};
 use crate::text::escape_json;
 
-/// Prints the effective values of a plan by section, then its findings.
-pub(super) fn plan(selection: &Selection) -> anyhow::Result<ExitCode> {
-    let planned = match prepare_plan(&find_checkout()?, selection) {
-        Ok(planned) => planned,
-        Err(findings) => return Ok(report_mistakes(&findings)),
-    };
-    let mut out = String::new();
-    let mut rows = planned.values.as_slice();
-    while let Some(first) = rows.first() {
-        let (section, rest) = rows.split_at(rows.iter().take_while(|row| row.section == first.section).count());
-        let cells = section.iter().map(|row| [row.key.clone(), display_value(&row.value), row.origin.clone()]);
-        writeln!(out, "{}\n{}", first.section, plain_table(cells, columns()))?;
-        rows = rest;
-    }
-    for case in &planned.plan.cases {
-        let phases: Vec<&str> = case.jobs.iter().map(|job| job.phase.name()).collect();
-        writeln!(out, "{} runs {} on {}", case.key, phases.join(", then "), case.host)?;
-    }
-    let code = print_result(&out, RunOutcome::OK);
-    print_findings(planned.plan.findings.iter());
-    print_notes(planned.plan.findings.iter());
-    Ok(code)
-}
-
 /// Runs the selected cases and prints their results.
 pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
-    let planned = match prepare_plan(&find_checkout()?, &arguments.selection) {
+    let checkout = locate_checkout()?;
+    if let Err(message) = checkout.check_choice(&arguments.selection) {
+        print_message(&message);
+        return Ok(ExitCode::from(EXIT_MISTAKE));
+    }
+    let planned = match prepare_plan(&checkout.announce(), &arguments.selection) {
         Ok(planned) => planned,
         Err(findings) => return Ok(report_mistakes(&findings)),
     };
@@ -65,7 +44,8 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         let mut lines = LineDisplay::new(StderrDisplay::default());
         Box::new(move |notice| lines.show(notice))
     };
-    let mut results = ResultPrinter { json: arguments.json, folder: PathBuf::new(), unprinted: None };
+    let extent = if arguments.details { Extent::Details } else { Extent::Summary };
+    let mut results = ResultPrinter { json: arguments.json, extent, folder: PathBuf::new(), unprinted: None };
     let mut watch = |notice: &Notice<'_>| {
         show(notice);
         results.notice(notice);
@@ -86,6 +66,8 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
 struct ResultPrinter {
     /// Whether to print the record as JSON instead of a table.
     json: bool,
+    /// How much of a record to print.
+    extent: Extent,
     /// Folder of the run.
     folder: PathBuf,
     /// The first error of printing a result.
@@ -96,20 +78,24 @@ impl ResultPrinter {
     fn notice(&mut self, notice: &Notice<'_>) {
         match notice {
             Notice::RunBegins { folder } => self.folder = folder.to_path_buf(),
-            Notice::CaseEnds { record, unwritten } => self.print_record(record, unwritten.is_some()),
+            Notice::CaseEnds { record, path, unwritten } => {
+                self.print_record(record, unwritten.is_none().then_some(*path));
+            }
             _ => {}
         }
     }
 
-    /// Prints a table, or the record as JSON. A record that could not be written to disk is always printed, so that no
-    /// measurement is lost.
-    fn print_record(&mut self, record: &Record, unwritten: bool) {
+    /// Prints a report, or the record as JSON. A record that could not be written to disk (`path` is `None`) is always
+    /// printed, so that no measurement is lost.
+    fn print_record(&mut self, record: &Record, path: Option<&Path>) {
         let json = serde_json::to_string_pretty(record).expect("a record is plain data");
         let json = escape_json(&json);
-        let result =
-            if self.json { format!("{json}\n") } else { format!("{}\n", record_table(record, Screen::stdout())) };
+        let result = match self.json {
+            true => format!("{json}\n"),
+            false => format!("{}\n", case_report(record, path.map(relative_path), self.extent, Screen::stdout())),
+        };
         let printed = write_result(&result);
-        if unwritten {
+        if path.is_none() {
             print_message("  hint: free some space, or set FLAGPERF_LOG_PATH in host.yaml to another disk");
             if !self.json || printed.is_err() {
                 print_message(&format!("the record that could not be written:\n{json}"));
@@ -127,4 +113,10 @@ impl ResultPrinter {
         print_message(&format!("error: {}\n  hint: records are in {}", stdout_error(error), self.folder.display()));
         ExitCode::from(if code == RunOutcome::INTERRUPTED { code } else { RunOutcome::UNWRITTEN })
     }
+}
+
+/// Returns `path` relative to the current directory if it lies in it.
+fn relative_path(path: &Path) -> &Path {
+    let relative = std::env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok());
+    relative.unwrap_or(path)
 }

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use super::arguments::Selection;
 use super::describe::describe;
 use super::output::print_message;
-use crate::config::{Findings, find_root};
+use crate::config::{Config, Findings, find_root};
 use crate::engine::backend::Backend;
 use crate::engine::{self, EngineError, LoadOptions, TABLE};
 use crate::event::Level;
@@ -19,12 +19,52 @@ use crate::tensor::DType;
 /// Exit code for wrong arguments or a mistake in the configuration; nothing was run.
 pub(super) const EXIT_MISTAKE: u8 = 2;
 
-/// Returns the checkout that contains the current directory, or else the one that contains the program.
+/// Returns the checkout that contains the current directory, or else the one that contains the program, which a message
+/// on standard error then names.
 pub(super) fn find_checkout() -> anyhow::Result<PathBuf> {
+    Ok(locate_checkout()?.announce())
+}
+
+/// The checkout that a command uses.
+pub(super) struct Checkout {
+    root: PathBuf,
+    /// The current directory, when it is in no checkout and `root` is the checkout that contains the program.
+    outside: Option<PathBuf>,
+}
+
+/// Finds the checkout that contains the current directory, or else the one that contains the program.
+pub(super) fn locate_checkout() -> anyhow::Result<Checkout> {
     let here = std::env::current_dir().context("the current directory is gone")?;
+    if let Some(root) = find_root(&here) {
+        return Ok(Checkout { root, outside: None });
+    }
     let program = std::env::current_exe().ok();
-    let found = find_root(&here).or_else(|| find_root(program.as_deref().and_then(Path::parent)?));
-    Ok(found.unwrap_or(here))
+    Ok(match program.as_deref().and_then(Path::parent).and_then(find_root) {
+        Some(root) => Checkout { root, outside: Some(here) },
+        None => Checkout { root: here, outside: None },
+    })
+}
+
+impl Checkout {
+    /// Returns the folder, after a message on standard error if it is the program's.
+    pub(super) fn announce(self) -> PathBuf {
+        if let Some(here) = &self.outside {
+            let (here, root) = (here.display(), self.root.display());
+            print_message(&format!("note: no checkout around `{here}`; using `{root}`, where this program lies"));
+        }
+        self.root
+    }
+
+    /// Checks that the user has named what to run. Outside a checkout, the cases of the program's own checkout are not
+    /// what anyone can be sure to have meant.
+    pub(super) fn check_choice(&self, selection: &Selection) -> Result<(), String> {
+        let Some(here) = self.outside.as_ref().filter(|_| !selection.names_cases()) else { return Ok(()) };
+        let (here, root) = (here.display(), self.root.display());
+        Err(format!(
+            "error: no checkout around `{here}`, and no case is given\n  hint: change to a checkout, or give --case NAME \
+             to run a case of `{root}`, where this program lies"
+        ))
+    }
 }
 
 /// Returns the catalogue of the checkout at `root` and of this program.
@@ -86,7 +126,14 @@ pub(super) struct PreparedPlan {
 /// # Errors
 /// Fails with every mistake in the configuration.
 pub(super) fn prepare_plan(root: &Path, selection: &Selection) -> Result<PreparedPlan, Findings> {
-    let config = crate::config::load(root, &selection.overrides())?;
-    let plan = crate::plan::plan(&config, &catalogue(&config.site.flagperf_path))?;
-    Ok(PreparedPlan { plan, values: crate::plan::effective_values(&config) })
+    plan_config(&crate::config::load(root, &selection.overrides())?)
+}
+
+/// Plans the cases of a configuration.
+///
+/// # Errors
+/// Fails with every mistake in the configuration.
+pub(super) fn plan_config(config: &Config) -> Result<PreparedPlan, Findings> {
+    let plan = crate::plan::plan(config, &catalogue(&config.site.flagperf_path))?;
+    Ok(PreparedPlan { plan, values: crate::plan::effective_values(config) })
 }

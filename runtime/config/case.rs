@@ -64,7 +64,7 @@ impl CaseConfig {
         for argument in context.set {
             layers.apply_set(argument, &key.value.case, context.vendor, findings);
         }
-        let Layers { mut settings, parameters, vendor_values, departures } = layers;
+        let Layers { mut settings, parameters, vendor_values, departures, .. } = layers;
         settings.sort_by_cached_key(|name, _| SETTINGS.iter().position(|setting| setting.name == name));
         let complete = SETTINGS.iter().all(|setting| settings.contains_key(setting.name));
         complete.then_some(CaseConfig { key, data_dir, settings, parameters, vendor_values, departures })

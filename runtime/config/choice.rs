@@ -19,14 +19,21 @@ pub(super) fn choose_cases(
 ) -> Vec<SelectedCase> {
     let folders = case_folders(root);
     let listed = read_case_list(host, root, findings);
-    let keys = match &overrides.case {
-        None => Ok(listed.iter().map(|(key, _)| key.clone()).collect()),
-        Some(name) => resolve_case_argument(name, &listed, &folders, vendor, findings),
-    };
-    let keys = keys.unwrap_or_else(|finding| {
-        findings.push(finding);
-        Vec::new()
-    });
+    let mut keys: Vec<Sourced<CaseKey>> = Vec::new();
+    if overrides.cases.is_empty() {
+        keys.extend(listed.iter().map(|(key, _)| key.clone()));
+    }
+    for name in &overrides.cases {
+        match resolve_case_argument(name, &listed, &folders, vendor, findings) {
+            // Two arguments may select the same case, such as `a` and `a:candle`; it runs once.
+            Ok(selected) => selected.into_iter().for_each(|key| {
+                if !keys.iter().any(|other| other.value == key.value) {
+                    keys.push(key);
+                }
+            }),
+            Err(finding) => findings.push(finding),
+        }
+    }
     let mut chosen = Vec::new();
     for key in keys {
         match check_case_exists(&key.value.case, &key.origin, &folders)
@@ -36,7 +43,7 @@ pub(super) fn choose_cases(
             Err(finding) => findings.push(finding),
         }
     }
-    if overrides.case.is_none() && listed.is_empty() && !host.entries.get("CASES").is_some_and(has_entries) {
+    if overrides.cases.is_empty() && listed.is_empty() && !host.entries.get("CASES").is_some_and(has_entries) {
         findings.push(Finding::error(host.top(), ConfigProblem::NoCases));
     }
     chosen

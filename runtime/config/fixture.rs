@@ -94,5 +94,5 @@ pub(crate) fn set(arguments: &[&str]) -> Overrides {
 
 /// Returns overrides with only this `--case`.
 pub(crate) fn case(name: &str) -> Overrides {
-    Overrides { case: Some(name.to_owned()), ..Overrides::default() }
+    Overrides { cases: vec![name.to_owned()], ..Overrides::default() }
 }

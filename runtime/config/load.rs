@@ -21,8 +21,8 @@ pub struct Overrides {
     pub config: Option<PathBuf>,
     /// `--vendor V`.
     pub vendor: Option<String>,
-    /// `--case NAME[:FRAMEWORK]`.
-    pub case: Option<String>,
+    /// `--case NAME[:FRAMEWORK]`, in order; empty selects every case of host.yaml.
+    pub cases: Vec<String>,
     /// `--data DIR`, relative to the current directory.
     pub data: Option<PathBuf>,
     /// `--set KEY=VALUE`, in order.

@@ -24,6 +24,8 @@ pub struct Layers {
     pub vendor_values: Values,
     /// Keys that `--set` changed.
     pub departures: Vec<String>,
+    /// The values, before any `--set`, of the keys that `--set` has set.
+    pub standard: Values,
 }
 
 impl Layers {
@@ -85,11 +87,12 @@ impl Layers {
         Ok(Some(Finding::info(origin.clone(), changed)))
     }
 
-    /// Applies one `--set KEY=VALUE`, which wins over every other layer.
+    /// Applies one `--set KEY=VALUE`, which wins over every other layer. A value that changes nothing is a note.
     pub fn apply_set(&mut self, argument: &str, case: &str, vendor: Option<&Vendor>, findings: &mut Vec<Finding>) {
         let origin = Origin::CommandLine(format!("--set {argument}"));
         match self.apply_set_key(argument, &origin, case, vendor) {
-            Ok(departure) => findings.push(Finding::warning(origin, departure)),
+            Ok(departure @ ConfigProblem::Departure { .. }) => findings.push(Finding::warning(origin, departure)),
+            Ok(unchanged) => findings.push(Finding::info(origin, unchanged)),
             Err(problem) => findings.push(Finding::error(origin, problem)),
         }
     }
@@ -104,28 +107,39 @@ impl Layers {
         let (key, value) =
             argument.split_once('=').ok_or_else(|| ConfigProblem::SetSyntax { argument: argument.to_owned() })?;
         let node = yaml::parse(value).map_err(|cause| ConfigProblem::Yaml { reason: cause.reason })?;
+        let base = self.standard_value(key, vendor);
         let (layer, value) = if let Some(setting) = find_setting(key) {
             (&mut self.settings, setting.read(&node)?)
         } else if let Some(parameter) = find_parameter(key) {
             (&mut self.parameters, parameter.read(&node)?)
         } else if self.parameters.contains_key(key) {
             (&mut self.parameters, node.value())
-        } else if self.vendor_values.contains_key(key)
-            || vendor.is_some_and(|v| v.option_names().any(|name| name == key))
-        {
+        } else if self.vendor_values.contains_key(key) || vendor.is_some_and(|vendor| vendor.has_option(key)) {
             (&mut self.vendor_values, node.value())
         } else {
             check_key_owner(key)?;
             return Err(self.unknown_key(key, case, vendor));
         };
         let to = display_value(&value);
-        let base = layer.insert(key.to_owned(), Sourced::new(value, origin.clone()));
-        let (from, base) =
-            base.map_or_else(|| ("null".to_owned(), Origin::Default), |base| (display_value(&base.value), base.origin));
-        if !self.departures.iter().any(|departure| departure == key) {
-            self.departures.push(key.to_owned());
+        layer.insert(key.to_owned(), Sourced::new(value.clone(), origin.clone()));
+        self.standard.extend(base.clone().map(|base| (key.to_owned(), base)));
+        self.departures.retain(|departure| departure != key);
+        let key = key.to_owned();
+        match base {
+            Some(base) if base.value == value => Ok(ConfigProblem::Unchanged { key, value: to, base: base.origin }),
+            base => {
+                self.departures.push(key.clone());
+                let base = base.unwrap_or(Sourced::new(Value::Null, Origin::Default));
+                Ok(ConfigProblem::Departure { key, from: display_value(&base.value), base: base.origin, to })
+            }
         }
-        Ok(ConfigProblem::Departure { key: key.to_owned(), from, base, to })
+    }
+
+    /// Returns the value of a key before any `--set`: that of the files, or else the default of the vendor's engines.
+    fn standard_value(&self, key: &str, vendor: Option<&Vendor>) -> Option<Sourced<Value>> {
+        let layers = [&self.standard, &self.settings, &self.parameters, &self.vendor_values];
+        let own = layers.iter().find_map(|layer| layer.get(key));
+        own.cloned().or_else(|| vendor?.option_value(key, &self.vendor_values))
     }
 
     fn unknown_key(&self, key: &str, case: &str, vendor: Option<&Vendor>) -> ConfigProblem {

@@ -258,6 +258,16 @@ pub enum ConfigProblem {
         /// The value after.
         to: String,
     },
+    /// A `--set` argument that repeats the value of the standard configuration.
+    #[error("`{key}` is already `{value}` ({base}): no departure from the standard configuration")]
+    Unchanged {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// Origin of the value that the argument repeats.
+        base: Origin,
+    },
 }
 
 impl ConfigProblem {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::file::{ConfigFile, display_name, read_text};
 use super::key::is_variable_name;
 use super::yaml::{Content, Node};
-use super::{ConfigProblem, Finding, Origin, ValueKind};
+use super::{ConfigProblem, Finding, Origin, Sourced, ValueKind, Values};
 use crate::tensor::DType;
 use crate::units::{Bytes, FlopsPerSecond};
 
@@ -240,6 +240,35 @@ impl Vendor {
     /// Iterates over the option names of all of the vendor's engines.
     pub fn option_names(&self) -> impl Iterator<Item = &str> {
         self.frameworks.values().chain(self.compilers.values()).flat_map(|e| e.options.keys().map(String::as_str))
+    }
+
+    /// Returns whether a name is that of an option, alone (`threads`) or after the name of its engine (`rten.threads`).
+    pub fn has_option(&self, name: &str) -> bool {
+        self.option_defaults(name).next().is_some()
+    }
+
+    /// Returns the value of an option that no `--set` has set: the value in `own` (the overlay's, which is the same for
+    /// all engines), or else the default of the engines, if they all have the same.
+    pub(super) fn option_value(&self, name: &str, own: &Values) -> Option<Sourced<Value>> {
+        let mut defaults = self.option_defaults(name);
+        let (option, first) = defaults.next()?;
+        match own.get(option) {
+            Some(own) => Some(own.clone()),
+            None => defaults.all(|(_, other)| other.value == first.value).then_some(first),
+        }
+    }
+
+    /// Iterates over the options that a name means: with the engine's name (`rten.threads`) that engine's, without it
+    /// (`threads`) those of all engines. Each has its name without the engine's, its default and the line of it.
+    fn option_defaults<'n>(&'n self, name: &'n str) -> impl Iterator<Item = (&'n str, Sourced<Value>)> {
+        let sides = [("frameworks", &self.frameworks), ("compilers", &self.compilers)];
+        let entries = sides.into_iter().flat_map(|(side, entries)| entries.iter().map(move |entry| (side, entry)));
+        entries.filter_map(move |(side, (engine, entry))| {
+            let qualified = name.strip_prefix(engine.as_str()).and_then(|rest| rest.strip_prefix('.'));
+            let option = qualified.filter(|option| entry.options.contains_key(*option)).unwrap_or(name);
+            let value = entry.options.get(option)?.clone();
+            Some((option, Sourced::new(value, self.origin(&[side, engine, "options", option]))))
+        })
     }
 
     /// Finds the device with a detected name. An engine may put its own name before the driver's, as in

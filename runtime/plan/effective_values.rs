@@ -69,9 +69,13 @@ fn engine_values(section: &str, case: &CaseConfig, vendor: &Vendor) -> Vec<Effec
             let library = folder.join(library).display().to_string();
             rows.push(EffectiveValue::new(section, &format!("{name}.library"), library, &origin));
         }
-        for (option, value) in options.iter().filter(|(option, _)| !case.vendor_values.contains_key(*option)) {
+        for (option, value) in options {
+            let qualified = format!("{name}.{option}");
+            if [option, &qualified].iter().any(|key| case.vendor_values.contains_key(*key)) {
+                continue;
+            }
             let origin = vendor.origin(&[side, name, "options", option]);
-            rows.push(EffectiveValue::new(section, &format!("{name}.{option}"), value.clone(), &origin));
+            rows.push(EffectiveValue::new(section, &qualified, value.clone(), &origin));
         }
     }
     rows

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::problem::{PLUGIN, SIDECAR};
 use super::{CaseSettings, Catalogue, EngineChoice, Job, PlanProblem, RefusedOption, UnavailableEngine};
-use crate::config::{CaseConfig, EngineEntry, Finding, Origin, THREADS_MAX, Vendor, list_names, nearest};
+use crate::config::{CaseConfig, EngineEntry, Finding, Origin, Sourced, THREADS_MAX, Vendor, list_names, nearest};
 use crate::description::{Delivery, EngineDescription};
 
 /// The Python module that runs FlagPerf's engine classes: `python3 -m flagperf_sidecar FILE`.
@@ -125,12 +125,13 @@ pub(super) fn choose_engine(
     check_engine(role, &name, engine, settings).map_err(engine_error)?;
     let library = choose_library(role, &name, entry, vendor, catalogue)?;
     check_command(role, &name, entry, vendor, catalogue)?;
-    let mut options = merge_options(entry, case);
+    let entry_name = role.entry_key(vendor, entry);
+    let mut options = merge_options(entry_name, entry, case);
     let threads = match options.shift_remove("threads") {
         None => 0,
         Some(value) => parse_thread_count(&value).ok_or_else(|| {
             let defined = || role.option_origin(vendor, entry, "threads");
-            let origin = case.vendor_values.get("threads").map_or_else(defined, |set| set.origin.clone());
+            let origin = own_value(case, entry_name, "threads").map_or_else(defined, |set| set.origin.clone());
             Finding::error(origin, PlanProblem::Threads { value: value.to_string() })
         })?,
     };
@@ -140,7 +141,7 @@ pub(super) fn choose_engine(
     let choice = EngineChoice { name, version, engine, folder, library, command, threads, options };
     let option_error = |RefusedOption { option, message }| {
         let defined = || role.option_origin(vendor, entry, &option);
-        let origin = case.vendor_values.get(&option).map_or_else(defined, |set| set.origin.clone());
+        let origin = own_value(case, entry_name, &option).map_or_else(defined, |set| set.origin.clone());
         Finding::error(origin, PlanProblem::EngineOption { message })
     };
     (catalogue.check_options)(&choice, settings.precision()).map_err(option_error)?;
@@ -272,9 +273,14 @@ fn command_files(command: &[String]) -> impl Iterator<Item = &str> {
 
 /// Returns a warning for each vendor option that is set although none of the case's engines accepts it.
 pub(super) fn warn_of_unused_options(vendor: &Vendor, case: &CaseConfig, jobs: &[Job]) -> Vec<Finding> {
-    let set =
-        case.vendor_values.iter().filter(|(key, own)| !own.value.is_null() && vendor.option_names().any(|o| o == *key));
-    let is_accepted = |key: &str| key == "threads" || jobs.iter().any(|job| job.engine.options.contains_key(key));
+    let set = case.vendor_values.iter().filter(|(key, own)| !own.value.is_null() && vendor.has_option(key));
+    let accepts = |engine: &EngineChoice, key: &str| key == "threads" || engine.options.contains_key(key);
+    let is_accepted = |key: &str| {
+        jobs.iter().map(|job| &job.engine).any(|engine| {
+            let qualified = key.strip_prefix(engine.entry_name()).and_then(|rest| rest.strip_prefix('.'));
+            accepts(engine, key) || qualified.is_some_and(|option| accepts(engine, option))
+        })
+    };
     let unused = set.filter(|(key, _)| !is_accepted(key));
     unused
         .map(|(key, own)| {
@@ -285,10 +291,17 @@ pub(super) fn warn_of_unused_options(vendor: &Vendor, case: &CaseConfig, jobs: &
 }
 
 /// Merges the case's own values over the vendor's defaults; a null leaves the option to the engine.
-fn merge_options(entry: &EngineEntry, case: &CaseConfig) -> IndexMap<String, Value> {
+fn merge_options(entry_name: &str, entry: &EngineEntry, case: &CaseConfig) -> IndexMap<String, Value> {
     let value = |key: &String, default: &Value| {
-        case.vendor_values.get(key).map_or_else(|| default.clone(), |own| own.value.clone())
+        own_value(case, entry_name, key).map_or_else(|| default.clone(), |own| own.value.clone())
     };
     let options = entry.options.iter().map(|(key, default)| (key.clone(), value(key, default)));
     options.filter(|(_, value)| !value.is_null()).collect()
+}
+
+/// Returns the case's own value of an engine's option: the one after the engine's name (`rten.threads`), or else the one
+/// for all engines (`threads`).
+fn own_value<'c>(case: &'c CaseConfig, entry_name: &str, option: &str) -> Option<&'c Sourced<Value>> {
+    let qualified = case.vendor_values.get(&format!("{entry_name}.{option}"));
+    qualified.or_else(|| case.vendor_values.get(option))
 }

@@ -126,6 +126,15 @@ pub struct EngineChoice {
     pub options: IndexMap<String, Value>,
 }
 
+impl EngineChoice {
+    /// Returns the name of the engine's entry in vendor.yaml: the name in the configuration without the version.
+    pub fn entry_name(&self) -> &str {
+        let version = self.version.as_deref();
+        let entry = version.and_then(|version| self.name.strip_suffix(version)?.strip_suffix('_'));
+        entry.unwrap_or(&self.name)
+    }
+}
+
 /// The model that inference loads. A path refers to one file, or to the manifest of a model of several graphs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -43,7 +43,7 @@ fn catalogue(root: &Path) -> Catalogue {
 fn planned(root: &Path, case: &str, vendor: &str) -> Plan {
     let data = tempfile::tempdir().unwrap();
     let overrides = Overrides {
-        case: Some(case.to_owned()),
+        cases: vec![case.to_owned()],
         vendor: Some(vendor.to_owned()),
         data: Some(data.path().to_owned()),
         ..Overrides::default()

@@ -77,7 +77,7 @@ fn update(bar: &ProgressBar, progress: &LoopProgress) {
         bar.set_length(progress.total);
     }
     bar.set_prefix(progress.name.clone());
-    bar.set_message(progress.rate_text());
+    bar.set_message(progress.bar_text());
     bar.set_position(progress.done);
 }
 

@@ -102,21 +102,26 @@ impl LoopProgress {
         let total = u64::from(*passes) * batches;
         let left = (done > 0 && total >= done).then(|| Seconds(elapsed_s.0 / done as f64 * (total - done) as f64));
         let name = if *warmup { format!("{} warm-up", step.name()) } else { step.name().to_owned() };
-        let pass = if *warmup {
-            format!("step {batch}")
-        } else {
-            format!("pass {}/{passes}  batch {batch}/{batches}", pass + 1)
-        };
-        let (total, left) = if *warmup { (0, None) } else { (total, left) };
+        if *warmup {
+            let pass = format!("steps done: {batch}, not measured");
+            return Some(LoopProgress { name, done, total: 0, pass, rate: None, left: None });
+        }
+        let pass = format!("pass {}/{passes}  batch {batch}/{batches}", pass + 1);
         Some(LoopProgress { name, done, total, pass, rate: SamplesPerSecond::of(*samples, *elapsed_s), left })
     }
 
     fn line(&self) -> String {
-        format!("  {:<10} {}  {}", self.name, self.pass, self.rate_text())
+        let text = format!("  {:<10} {}  {}", self.name, self.pass, self.rate_text());
+        text.trim_end().to_owned()
     }
 
-    /// `1234.5 samples/s, 12.3 s left`.
-    pub(super) fn rate_text(&self) -> String {
+    /// The text beside a bar: `1234.5 samples/s, 12.3 s left`, or `steps done: 3, not measured` during warm-up.
+    pub(super) fn bar_text(&self) -> String {
+        if self.total == 0 && self.rate.is_none() { self.pass.clone() } else { self.rate_text() }
+    }
+
+    /// `1234.5 samples/s, 12.3 s left`; empty during warm-up, whose samples are not counted.
+    fn rate_text(&self) -> String {
         let rate = self.rate.map(|r| format!("{} samples/s", rate(r)));
         let left = self.left.map(|left| format!("{} left", duration(left)));
         rate.into_iter().chain(left).collect::<Vec<_>>().join(", ")
@@ -168,7 +173,7 @@ mod tests {
         let text = String::from_utf8(lines.out).unwrap();
         assert_eq!(
             text,
-            "  inference  pass 2/4  batch 5/10  40.0 samples/s, 5.00 s left\n  inference warm-up step 5  40.0 samples/s\n"
+            "  inference  pass 2/4  batch 5/10  40.0 samples/s, 5.00 s left\n  inference warm-up steps done: 5, not measured\n"
         );
     }
 }

@@ -3,13 +3,16 @@
 //! The only module that formats quantities. Measures nothing and decides nothing.
 
 mod bars;
+mod case_report;
+mod conclusion;
 mod lines;
 mod rows;
 mod table;
 mod text;
 
 pub use bars::BarDisplay;
+pub use case_report::{Extent, case_report};
 pub use lines::LineDisplay;
 pub use rows::{Section, sections};
-pub use table::{Screen, columns, name_value_table, plain_table, record_table};
+pub use table::{Screen, columns, name_value_table, plain_table, unbroken_table};
 pub use text::{bytes, count, display_text, duration, percent, rate};

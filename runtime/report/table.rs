@@ -1,12 +1,11 @@
-//! The final table of a record.
+//! Tables of text, and the screen for which they are formatted.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width};
-use console::{Style, Term};
+use console::{Term, measure_text_width};
 
-use super::rows::sections;
-use super::text::{count, display_text};
-use crate::result::{Record, Status};
+use super::text::display_text;
+use crate::text::one_line;
 
 /// Columns of text when standard output is not a terminal.
 const COLUMNS: u16 = 100;
@@ -15,10 +14,7 @@ const COLUMNS_MIN: u16 = 40;
 const COLUMNS_MAX: u16 = 200;
 
 /// Width of the column of names: FlagPerf's longest name and a space on each side.
-const NAME_COLUMNS: u16 = 25;
-
-/// Largest number of warnings in a table; the record contains all of them.
-const WARNINGS_SHOWN: usize = 50;
+pub(super) const NAME_COLUMNS: u16 = 25;
 
 /// Properties of the output for which text is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,47 +36,6 @@ impl Screen {
 pub fn columns() -> u16 {
     let columns = Term::stdout().size_checked().map_or(COLUMNS, |(_, columns)| columns);
     columns.clamp(COLUMNS_MIN, COLUMNS_MAX)
-}
-
-/// Formats the table of a record, followed by its warnings and failures.
-pub fn record_table(record: &Record, screen: Screen) -> String {
-    let paint = |style: Style, text: &str| style.force_styling(screen.colour).apply_to(display_text(text)).to_string();
-    let (word, style) = match record.status {
-        Status::Ok => ("ok", Style::new().green()),
-        Status::Failed => ("FAILED", Style::new().red().bold()),
-        Status::Interrupted => ("interrupted", Style::new().yellow()),
-    };
-    let mut text = format!("{}  {}\n", paint(Style::new().bold(), &record.key()), paint(style, word));
-    for section in sections(record) {
-        if !section.title.is_empty() {
-            text += &format!("{}\n", paint(Style::new().bold(), &section.title));
-        }
-        text += &name_value_table(section.rows, screen.columns);
-    }
-    text + name_value_table(notes(record), screen.columns).as_str()
-}
-
-/// Returns the rows for the warnings and failures of a record.
-fn notes(record: &Record) -> Vec<(String, String)> {
-    let row = |name: &str, text: &str| (name.to_owned(), text.to_owned());
-    let mut rows = Vec::new();
-    rows.extend(record.warnings.iter().take(WARNINGS_SHOWN).map(|warning| row("warning", warning)));
-    if let Some(more @ 1..) = record.warnings.len().checked_sub(WARNINGS_SHOWN) {
-        rows.push(row(
-            "",
-            &match more {
-                1 => "1 more warning is in the record".to_owned(),
-                more => format!("{} more warnings are in the record", count(more as u64)),
-            },
-        ));
-    }
-    for failure in &record.failures {
-        let step = failure.step.map(|step| format!("{}: ", step.name())).unwrap_or_default();
-        rows.push(row("failed", &format!("{step}{}", failure.reason)));
-        rows.extend((!failure.hint.is_empty()).then(|| row("  hint", &failure.hint)));
-        rows.extend(failure.stderr.iter().map(|line| row("  worker", line)));
-    }
-    rows
 }
 
 /// Formats names and values in two columns and wraps long values.
@@ -106,59 +61,47 @@ fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, columns: u
     table
 }
 
+/// Formats names, values and origins in three columns without ever breaking a value or an origin, which may be a path.
+/// Where they do not fit beside each other, the origin is on the next line.
+pub fn unbroken_table(rows: &[[String; 3]], columns: u16) -> String {
+    let clean = |row: &[String; 3]| row.each_ref().map(|text| one_line(&display_text(text)).into_owned());
+    let (rows, columns): (Vec<_>, _) = (rows.iter().map(clean).collect(), usize::from(columns));
+    let widest = |column: usize| rows.iter().map(|row| measure_text_width(&row[column])).max().unwrap_or(0);
+    let [names, values, origins] = [0, 1, 2].map(widest);
+    // A space at the left edge, and two between columns.
+    let values = values.min(columns.saturating_sub(names + origins + 5).max(VALUE_COLUMNS_MIN));
+    let mut text = String::new();
+    for [name, value, origin] in &rows {
+        let line = format!(" {name:<names$}  {}  {origin}", pad(value, values));
+        let fits = measure_text_width(value) <= values && measure_text_width(line.trim_end()) <= columns;
+        let line = if fits { line } else { format!(" {name:<names$}  {value}\n {:names$}  {origin}", "") };
+        text += &format!("{}\n", line.trim_end());
+    }
+    text
+}
+
+/// Narrowest column of values.
+const VALUE_COLUMNS_MIN: usize = 12;
+
+fn pad(text: &str, columns: usize) -> String {
+    console::pad_str(text, columns, console::Alignment::Left, None).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{FailureRecord, testing};
 
     #[test]
-    fn no_line_is_wider_than_the_screen() {
-        let mut record = testing::record();
-        record.warnings.push("something that is long enough to be more than one line on a narrow screen ".repeat(3));
-        for columns in [60, 80, 200] {
-            let text = record_table(&record, Screen { columns, colour: false });
-            let widest = text.lines().map(console::measure_text_width).max().unwrap();
-            assert!(widest <= usize::from(columns), "{widest} at {columns}:\n{text}");
-        }
-    }
-
-    #[test]
-    fn long_texts_are_truncated_and_control_characters_are_escaped() {
-        let mut record = testing::record();
-        record.warnings = vec![format!("\x1b[2J{}", "x".repeat(1 << 19)); 200];
-        record.failures = vec![FailureRecord {
-            phase: None,
-            step: None,
-            reason: "at line 1:\n\tlet x\x07".into(),
-            hint: String::new(),
-            stderr: vec!["\rprogress".into()],
-        }];
-        let text = record_table(&record, Screen { columns: 200, colour: false });
-        assert!(text.len() < 200_000, "{}", text.len());
-        assert_eq!(text.matches("... (523292 more bytes)").count(), WARNINGS_SHOWN);
-        let end = &text[text.find("150 more").unwrap()..];
-        insta::assert_snapshot!(end, @r"
-        150 more warnings are in the record
-         failed                   at line 1:
-                                  \tlet x\u{7}
-           worker                 \rprogress
+    fn a_value_wider_than_its_column_is_not_broken() {
+        let row = |name: &str, value: &str, origin: &str| [name, value, origin].map(str::to_owned);
+        let rows = [
+            row("VENDOR", "cpu", "configs/host.yaml:9"),
+            row("FLAGPERF_LOG_PATH", "/a/folder/with/a/long/path/that/does/not/fit", "default"),
+        ];
+        insta::assert_snapshot!(unbroken_table(&rows, 60).trim_start(), @r"
+        VENDOR             cpu                  configs/host.yaml:9
+         FLAGPERF_LOG_PATH  /a/folder/with/a/long/path/that/does/not/fit
+                            default
         ");
-    }
-
-    #[test]
-    fn without_colour_there_are_no_escape_sequences() {
-        let record = testing::record();
-        assert!(!record_table(&record, Screen { columns: 80, colour: false }).contains('\x1b'));
-        assert!(record_table(&record, Screen { columns: 80, colour: true }).contains('\x1b'));
-    }
-
-    #[test]
-    fn an_unknown_value_is_replaced_by_the_reason() {
-        let text = record_table(&testing::record(), Screen { columns: 100, colour: false });
-        for reason in
-            ["no accuracy: random weights", "unknown: the device's peak is unknown", "none: `compiler` is null"]
-        {
-            assert!(text.contains(reason), "{reason} is not in\n{text}");
-        }
     }
 }

@@ -111,9 +111,10 @@ pub fn conduct(
         notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count: plan.cases.len() });
         log.write_line(Level::Info, "run", &format!("-== Testcase {} starts ==-", case.key));
         let record = run_case(&context, case, notify);
-        let written = write_record(&record, &record_path(&folder, case));
+        let path = record_path(&folder, case);
+        let written = write_record(&record, &path);
         log_case_end(&mut log, &record, written.as_ref().err());
-        notify(&Notice::CaseEnds { record: &record, unwritten: written.as_ref().err() });
+        notify(&Notice::CaseEnds { record: &record, path: &path, unwritten: written.as_ref().err() });
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.records.push(record);
     }

@@ -35,6 +35,8 @@ pub enum Notice<'a> {
     CaseEnds {
         /// The record.
         record: &'a Record,
+        /// File of the record.
+        path: &'a Path,
         /// Why the record could not be written; `None` when it is on disk.
         unwritten: Option<&'a WriteError>,
     },

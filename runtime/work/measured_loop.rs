@@ -148,6 +148,7 @@ impl<'a> MeasuredLoop<'a> {
     /// last is padded.
     fn warm_up(&mut self, forward: &mut ForwardFn) -> Result<Warmup, Failure> {
         let mut warmup = Warmup::new(WARMUP_STEPS_MAX, WARMUP_TIME_MAX);
+        self.report_progress(true, 0, 0);
         self.start_pass()?;
         let batch = self.next_batch()?.ok_or_else(|| failure(&"the dataset is empty", ""))?;
         while !warmup.is_done() {
@@ -271,7 +272,7 @@ impl<'a> MeasuredLoop<'a> {
     fn report_progress(&mut self, warmup: bool, pass: u32, batch: u64) {
         let now = self.clock.now();
         let due = match self.job.watched {
-            true => now.since(self.last_progress).0 >= PROGRESS_INTERVAL.0 || batch == self.batches,
+            true => now.since(self.last_progress).0 >= PROGRESS_INTERVAL.0 || [0, self.batches].contains(&batch),
             false => !warmup && batch.is_multiple_of(u64::from(self.job.settings.log_freq.max(1))),
         };
         if due {

@@ -238,3 +238,23 @@ fn processes_left_in_their_own_sessions_are_killed_and_recorded() {
         check_gone(&site.vendor_folder().join(file));
     }
 }
+
+#[test]
+fn doctor_greets_each_sidecar_and_fails_if_one_that_a_case_uses_does_not_reply() {
+    let doctor = |lines: &[&str]| {
+        let site = shell(lines);
+        let output = program::flagperf(site.path(), &["doctor"]);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, table, errors) = doctor(&[HELLO, "read bye"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let row = "side.own  works, shell 1";
+    assert_eq!(table.matches(row).count(), 1, "{table}");
+    assert!(table.contains("compiler; ONNX files; f32"), "{table}");
+    let (code, table, errors) = doctor(&["echo no such module >&2; exit 3"]);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(table.contains("missing: the sidecar") && table.contains("no such module"), "{table}");
+    let fault = "error: tiny:candle uses `side.own`, which does not work: missing: the sidecar `sh engine.sh`";
+    assert!(errors.contains(fault), "{errors}");
+}

@@ -1,0 +1,70 @@
+//! `flagperf plan`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::arguments::PlanArguments;
+use super::output::print_result;
+use super::setup::{PreparedPlan, find_checkout, prepare_plan, print_findings, print_notes, report_mistakes};
+use crate::config::{Finding, display_value};
+use crate::plan::{CasePlan, EffectiveValue};
+use crate::report::{columns, unbroken_table};
+use crate::run::RunOutcome;
+use crate::text::escape_json;
+
+/// Prints a plan with its effective values, then its findings.
+pub(super) fn plan(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
+    let planned = match prepare_plan(&find_checkout()?, &arguments.selection) {
+        Ok(planned) => planned,
+        Err(findings) => return Ok(report_mistakes(&findings)),
+    };
+    let text = if arguments.json { json_text(&planned)? } else { table_text(&planned)? };
+    let code = print_result(&text, RunOutcome::OK);
+    print_findings(planned.plan.findings.iter());
+    print_notes(planned.plan.findings.iter());
+    Ok(code)
+}
+
+/// Formats the effective values by section, then one line for each case.
+fn table_text(planned: &PreparedPlan) -> anyhow::Result<String> {
+    let mut out = String::new();
+    for section in planned.values.chunk_by(|one, other| one.section == other.section) {
+        let cells: Vec<_> =
+            section.iter().map(|row| [row.key.clone(), display_value(&row.value), row.origin.clone()]).collect();
+        writeln!(out, "{}\n{}", section[0].section, unbroken_table(&cells, columns()))?;
+    }
+    for case in &planned.plan.cases {
+        let phases: Vec<&str> = case.jobs.iter().map(|job| job.phase.name()).collect();
+        writeln!(out, "{} runs {} on {}", case.key, phases.join(", then "), case.host)?;
+    }
+    Ok(out)
+}
+
+/// Formats a plan as one JSON object: `cases` with the jobs of each, `values`, `findings`.
+fn json_text(planned: &PreparedPlan) -> anyhow::Result<String> {
+    let case = |case: &CasePlan| -> Value {
+        let departures: serde_json::Map<_, _> = case.departures.iter().cloned().collect();
+        json!({
+            "case": case.key.to_string(),
+            "host": case.host,
+            "folder": case.folder,
+            "departures": departures,
+            "jobs": case.jobs,
+        })
+    };
+    let value = |row: &EffectiveValue| -> Value {
+        json!({"section": row.section, "key": row.key, "value": row.value, "origin": row.origin})
+    };
+    let finding = |finding: &Finding| -> Value {
+        let Finding { level, origin, message, hint } = finding;
+        json!({"level": level, "origin": origin.to_string(), "message": message, "hint": hint})
+    };
+    let plan = json!({
+        "cases": planned.plan.cases.iter().map(case).collect::<Vec<_>>(),
+        "values": planned.values.iter().map(value).collect::<Vec<_>>(),
+        "findings": planned.plan.findings.iter().map(finding).collect::<Vec<_>>(),
+    });
+    Ok(format!("{}\n", escape_json(&serde_json::to_string_pretty(&plan)?)))
+}

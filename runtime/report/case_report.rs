@@ -1,0 +1,239 @@
+//! The report of a case: a summary or every detail of its record, then the verdict, the headline figures and the path.
+
+use std::path::Path;
+
+use console::Style;
+
+use super::conclusion::headline_rows;
+use super::rows::sections;
+use super::table::{NAME_COLUMNS, Screen, name_value_table};
+use super::text::{count, display_text};
+use crate::result::{Record, Status};
+use crate::text::one_line;
+
+/// Largest number of warnings in a report; the record contains all of them.
+const WARNINGS_SHOWN: usize = 50;
+/// Largest number of warnings in a summary.
+const WARNINGS_SUMMARISED: usize = 3;
+/// Largest number of lines of a worker's standard error in a summary.
+const STDERR_SUMMARISED: usize = 5;
+
+/// How much of a record a report contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// FlagPerf's rows, short warnings, the verdict and the headline figures: about 20 lines.
+    Summary,
+    /// Every section, and every warning in full.
+    Details,
+}
+
+/// Formats the report of a case. It ends with the verdict, the headline figures and the path of the record; `None` when
+/// the record is not on disk.
+pub fn case_report(record: &Record, path: Option<&Path>, extent: Extent, screen: Screen) -> String {
+    let paint = |style: Style, text: &str| style.force_styling(screen.colour).apply_to(display_text(text)).to_string();
+    let bold = Style::new().bold();
+    let mut sections = sections(record);
+    if extent == Extent::Summary {
+        sections.truncate(1);
+    }
+    let mut text = format!("{}\n", paint(bold.clone(), &record.key()));
+    for section in sections {
+        if !section.title.is_empty() {
+            text += &format!("{}\n", paint(bold.clone(), &section.title));
+        }
+        text += &name_value_table(section.rows, screen.columns);
+    }
+    let warnings = match extent {
+        Extent::Summary => short_warnings(&record.warnings, screen.columns),
+        Extent::Details => warnings(&record.warnings),
+    };
+    text += &rows_text(warnings, screen.columns);
+    let (word, style) = match record.status {
+        Status::Ok => ("ok", Style::new().green()),
+        Status::Failed => ("FAILED", Style::new().red().bold()),
+        Status::Interrupted => ("interrupted", Style::new().yellow()),
+    };
+    text += &format!("\n{}  {}\n", paint(style, word), paint(bold, &record.key()));
+    text += &rows_text(headline_rows(record), screen.columns);
+    text += &rows_text(failures(record, extent), screen.columns);
+    // A path is not wrapped, so that it can be copied.
+    let path = path.map_or_else(|| "not written".to_owned(), |path| path.display().to_string());
+    text + format!(" record  {}\n", display_text(&path)).as_str()
+}
+
+/// Formats rows; no rows are no text.
+fn rows_text(rows: Vec<(String, String)>, columns: u16) -> String {
+    if rows.is_empty() { String::new() } else { name_value_table(rows, columns) }
+}
+
+fn row(name: &str, text: &str) -> (String, String) {
+    (name.to_owned(), text.to_owned())
+}
+
+/// Returns the rows for the warnings, in full.
+fn warnings(warnings: &[String]) -> Vec<(String, String)> {
+    let mut rows: Vec<_> = warnings.iter().take(WARNINGS_SHOWN).map(|warning| row("warning", warning)).collect();
+    if let Some(more @ 1..) = warnings.len().checked_sub(WARNINGS_SHOWN) {
+        let text = match more {
+            1 => "1 more warning is in the record".to_owned(),
+            more => format!("{} more warnings are in the record", count(more as u64)),
+        };
+        rows.push(row("", &text));
+    }
+    rows
+}
+
+/// Returns a line for each of the first warnings, and a line that says where the rest is.
+fn short_warnings(warnings: &[String], columns: u16) -> Vec<(String, String)> {
+    let width = usize::from(columns.saturating_sub(NAME_COLUMNS + 2));
+    let shown: Vec<_> = warnings.iter().take(WARNINGS_SUMMARISED).map(|warning| shorten(warning, width)).collect();
+    let is_complete = shown.iter().zip(warnings).all(|(short, whole)| short == whole) && shown.len() == warnings.len();
+    let mut rows: Vec<_> = shown.iter().map(|warning| row("warning", warning)).collect();
+    if !is_complete {
+        let all =
+            if warnings.len() == 1 { "the warning".to_owned() } else { format!("all {} warnings", warnings.len()) };
+        rows.push(row("", &format!("{all} in full: the record, or --details")));
+    }
+    rows
+}
+
+/// Cuts `text` to one line of at most `width` columns; a cut ends with `...`.
+fn shorten(text: &str, width: usize) -> String {
+    console::truncate_str(&one_line(&display_text(text)), width, "...").into_owned()
+}
+
+/// Returns the rows for the failures of a record. A summary has only the last lines of a worker's standard error.
+fn failures(record: &Record, extent: Extent) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    for failure in &record.failures {
+        let step = failure.step.map(|step| format!("{}: ", step.name())).unwrap_or_default();
+        rows.push(row("failed", &format!("{step}{}", failure.reason)));
+        rows.extend((!failure.hint.is_empty()).then(|| row("  hint", &failure.hint)));
+        let left_out = match extent {
+            Extent::Summary => failure.stderr.len().saturating_sub(STDERR_SUMMARISED),
+            Extent::Details => 0,
+        };
+        if left_out > 0 {
+            rows.push(row("  worker", &format!("({left_out} more lines: the record, or --details)")));
+        }
+        rows.extend(failure.stderr[left_out..].iter().map(|line| row("  worker", line)));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{FailureRecord, testing};
+
+    fn report(record: &Record, extent: Extent, columns: u16) -> String {
+        case_report(record, Some(Path::new("r.json")), extent, Screen { columns, colour: false })
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_screen() {
+        let mut record = testing::record();
+        record.warnings.push("something that is long enough to be more than one line on a narrow screen ".repeat(3));
+        for columns in [60, 80, 200] {
+            for extent in [Extent::Summary, Extent::Details] {
+                let text = report(&record, extent, columns);
+                let widest = text.lines().map(console::measure_text_width).max().unwrap();
+                assert!(widest <= usize::from(columns), "{widest} at {columns}:\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn long_texts_are_truncated_and_control_characters_are_escaped() {
+        let mut record = testing::record();
+        record.warnings = vec![format!("\x1b[2J{}", "x".repeat(1 << 19)); 200];
+        record.failures = vec![FailureRecord {
+            phase: None,
+            step: None,
+            reason: "at line 1:\n\tlet x\x07".into(),
+            hint: String::new(),
+            stderr: vec!["\rprogress".into()],
+        }];
+        let text = report(&record, Extent::Details, 200);
+        assert!(text.len() < 200_000, "{}", text.len());
+        assert_eq!(text.matches("... (523292 more bytes)").count(), WARNINGS_SHOWN);
+        let end = &text[text.find("150 more").unwrap()..];
+        insta::assert_snapshot!(end, @r"
+        150 more warnings are in the record
+
+        ok  resnet50:candle
+         validation               80.0 samples/s core, 64.0 whole
+         failed                   at line 1:
+                                  \tlet x\u{7}
+           worker                 \rprogress
+         record  r.json
+        ");
+    }
+
+    #[test]
+    fn a_summary_has_few_lines_and_ends_with_the_verdict_the_figures_and_the_record() {
+        let mut record = testing::record();
+        record.warnings = vec!["a long warning ".repeat(20); 9];
+        let text = report(&record, Extent::Summary, 80);
+        assert!(text.lines().count() <= 24, "{text}");
+        let end = &text[text.find("warning ").unwrap()..];
+        insta::assert_snapshot!(end, @r"
+        warning                  a long warning a long warning a long warning a lon...
+         warning                  a long warning a long warning a long warning a lon...
+         warning                  a long warning a long warning a long warning a lon...
+                                  all 9 warnings in full: the record, or --details
+
+        ok  resnet50:candle
+         validation               80.0 samples/s core, 64.0 whole
+         record  r.json
+        ");
+        assert!(!text.contains("model, data and hardware"), "{text}");
+        assert!(report(&record, Extent::Details, 80).contains("model, data and hardware"));
+    }
+
+    #[test]
+    fn a_summary_of_a_failure_has_the_reason_and_the_last_lines_of_the_worker() {
+        let mut record = testing::record();
+        record.status = Status::Failed;
+        record.failures = vec![FailureRecord {
+            phase: None,
+            step: None,
+            reason: "it broke".into(),
+            hint: "mend it".into(),
+            stderr: (1..=20).map(|line| format!("line {line}")).collect(),
+        }];
+        let text = case_report(&record, None, Extent::Summary, Screen { columns: 80, colour: false });
+        insta::assert_snapshot!(&text[text.find("FAILED").unwrap()..], @r"
+        FAILED  resnet50:candle
+         validation               80.0 samples/s core, 64.0 whole
+         failed                   it broke
+           hint                   mend it
+           worker                 (15 more lines: the record, or --details)
+           worker                 line 16
+           worker                 line 17
+           worker                 line 18
+           worker                 line 19
+           worker                 line 20
+         record  not written
+        ");
+        assert!(report(&record, Extent::Details, 80).contains("line 1\n"));
+    }
+
+    #[test]
+    fn without_colour_there_are_no_escape_sequences() {
+        let record = testing::record();
+        assert!(!report(&record, Extent::Details, 80).contains('\x1b'));
+        let screen = Screen { columns: 80, colour: true };
+        assert!(case_report(&record, None, Extent::Details, screen).contains('\x1b'));
+    }
+
+    #[test]
+    fn an_unknown_value_is_replaced_by_the_reason() {
+        let text = report(&testing::record(), Extent::Summary, 100);
+        for reason in
+            ["no accuracy: random weights", "unknown: the device's peak is unknown", "none: `compiler` is null"]
+        {
+            assert!(text.contains(reason), "{reason} is not in\n{text}");
+        }
+    }
+}

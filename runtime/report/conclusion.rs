@@ -1,0 +1,54 @@
+//! The end of a report: the verdict, the headline figures and the path of the record.
+
+use indexmap::IndexMap;
+
+use super::text::{duration, rate};
+use crate::measure::Measurement;
+use crate::result::{Record, Verdict};
+use crate::step::Step;
+use crate::units::SamplesPerSecond;
+
+/// Returns the headline figures: throughput and latency of each measured loop, inference first, then agreement and
+/// accuracy where they are known.
+pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
+    let loops = [Step::Inference, Step::Validation].into_iter().filter_map(|step| record.measurement(step));
+    // The figure for utilisation is that of the first loop, which is the headline.
+    let mut mfu = record.finish_info.mfu.as_deref();
+    let mut rows: Vec<_> =
+        loops.map(|measured| (measured.step.name().to_owned(), throughput_text(measured, mfu.take()))).collect();
+    rows.extend(agreement_text(record).map(|text| ("agreement".to_owned(), text)));
+    rows.extend(accuracy_text(record).map(|text| ("accuracy".to_owned(), text)));
+    rows
+}
+
+/// `48.2 samples/s core, 45.1 whole, p50 165 ms, MFU 45.3%`.
+fn throughput_text(measured: &Measurement, mfu: Option<&str>) -> String {
+    let throughput = |value: Option<SamplesPerSecond>| value.map_or_else(|| "unknown".to_owned(), rate);
+    let core = throughput(measured.throughput_core_samples_per_s);
+    let whole = throughput(measured.throughput_whole_samples_per_s);
+    let latency = measured.latency.as_ref().map(|latency| format!(", p50 {}", duration(latency.p50_s)));
+    let mfu = mfu.map(|mfu| format!(", MFU {mfu}"));
+    format!("{core} samples/s core, {whole} whole{}{}", latency.unwrap_or_default(), mfu.unwrap_or_default())
+}
+
+fn agreement_text(record: &Record) -> Option<String> {
+    match record.agreement.verdict {
+        Verdict::Met => Some("the outputs of inference agree with those of validation".to_owned()),
+        Verdict::Missed => Some(format!("does not agree: {}", record.agreement.missed.join("; "))),
+        Verdict::Unknown | Verdict::NoTarget => None,
+    }
+}
+
+fn accuracy_text(record: &Record) -> Option<String> {
+    let accuracy = &record.accuracy;
+    let metrics = |metrics: &IndexMap<String, f64>| {
+        metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect::<Vec<_>>().join(", ")
+    };
+    let measured = if accuracy.inference.is_empty() { &accuracy.validation } else { &accuracy.inference };
+    match accuracy.verdict {
+        Verdict::Met => Some(format!("{}: target met", metrics(measured))),
+        Verdict::Missed => Some(format!("missed: {}", accuracy.missed.join("; "))),
+        Verdict::NoTarget => Some(format!("{}: the case states no target", metrics(measured))),
+        Verdict::Unknown => None,
+    }
+}
