@@ -6,6 +6,7 @@
 pub mod units;
 pub mod hash;
 pub mod text;
+pub mod file;
 pub mod tensor;
 pub mod metric;
 pub mod step;

@@ -226,6 +226,17 @@ fn ctrl_c_leaves_a_record_and_no_process() {
 }
 
 #[test]
+fn every_signal_that_asks_for_the_end_leaves_a_record() {
+    // A terminal that closes sends its signal more than once.
+    for signals in ["kill -QUIT $run", "kill -HUP $run; kill -HUP $run; kill -HUP $run"] {
+        let checkout = checkout();
+        let (out, err) = bash(checkout.path(), &format!("{BEGIN} {signals}; wait $run; echo code $?"));
+        assert!(out.contains("code 130"), "{signals}: {out}\n{err}");
+        assert_eq!(record(checkout.path()).1["status"], "interrupted", "{signals}");
+    }
+}
+
+#[test]
 fn a_second_ctrl_c_ends_at_once_and_leaves_no_process() {
     let checkout = checkout();
     // The first one waits for a worker that takes no notice: it is stopped, so that SIGTERM (bit 14) stays pending.

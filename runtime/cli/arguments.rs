@@ -12,7 +12,7 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
     (1, "a case failed: its record says why"),
     (2, "wrong arguments, or a mistake in the configuration: nothing was run"),
     (3, "results could not be written"),
-    (130, "interrupted (Ctrl-C, SIGTERM): records say so"),
+    (130, "interrupted (Ctrl-C, SIGTERM, SIGQUIT, SIGHUP): records say so"),
 ];
 
 /// The arguments of `flagperf`.

@@ -21,6 +21,7 @@ use crate::engine::{Engine, Unavailable, find, open_plugin};
 use crate::host::{Next, Process, Program, THIS_PROGRAM, end_with_input};
 use crate::measure::{Clock, MonotonicClock};
 use crate::monitor::{self, Monitor};
+use crate::text::one_line;
 use crate::units::Seconds;
 
 /// A library that takes longer to load hangs.
@@ -61,7 +62,7 @@ fn answer(subject: &Subject) -> Answer {
         let Some(monitor) = monitor::find(name) else { return missing("unknown monitor".to_owned(), String::new()) };
         let about = monitor.about().to_owned();
         return match monitor.check() {
-            Ok(has) => Answer { state: format!("works, {has}"), about },
+            Ok(has) => Answer { state: works(&has), about },
             Err(reason) => missing(reason, about),
         };
     }
@@ -69,19 +70,22 @@ fn answer(subject: &Subject) -> Answer {
         let checked = find(name).map_err(|error| missing(error.to_string(), String::new()));
         let checked = checked.and_then(|engine| Ok((engine, engine.check().map_err(unavailable)?)));
         return match checked {
-            Ok((engine, version)) => {
-                Answer { state: format!("works, {version}"), about: engine.facts().about.to_owned() }
-            }
+            Ok((engine, version)) => Answer { state: works(&version), about: engine.facts().about.to_owned() },
             Err(missing) => missing,
         };
     }
     let library = subject.library.as_deref().unwrap_or(Path::new(""));
     match open_plugin(library).and_then(|engine| Ok((engine, engine.check()?))) {
         Ok((engine, version)) => {
-            Answer { state: format!("works, {} {version}", engine.name()), about: engine.facts().about.to_owned() }
+            Answer { state: works(&format!("{} {version}", engine.name())), about: engine.facts().about.to_owned() }
         }
         Err(error) => unavailable(error),
     }
+}
+
+/// The state of what can be used; what a library says of itself stays in its row of the table.
+fn works(what: &str) -> String {
+    format!("works, {}", one_line(what))
 }
 
 /// A row for an engine of this program.
@@ -148,6 +152,11 @@ fn ask(argv: Vec<OsString>, limit: Seconds) -> Result<Answer, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_cannot_begin_a_row_of_its_own() {
+        assert_eq!(works("1.0\nrten  missing\x1b[2J"), "works, 1.0\\nrten  missing\\u{1b}[2J");
+    }
 
     #[test]
     fn what_never_answers_is_given_up_at_the_limit() {

@@ -89,3 +89,19 @@ impl fmt::Display for Findings {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_says_cannot_begin_a_line_of_a_finding_or_steer_a_terminal() {
+        let origin = Origin::CommandLine("--set a=\x1b[2J\nerror".to_owned());
+        let explained = Explained { message: "no `x\n  hint: y`\x07".to_owned(), hint: "z\rerror: w".to_owned() };
+        let said = Finding::error(origin, explained).to_string();
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.len(), 2, "{said}");
+        assert!(lines[0].ends_with(r"\u{1b}[2J\nerror: no `x\n  hint: y`\u{7}"), "{said}");
+        assert_eq!(lines[1], r"  hint: z\rerror: w");
+    }
+}

@@ -91,7 +91,7 @@ impl Kind {
             Kind::Text => "a text",
             Kind::OptionalText => "a text or null",
             Kind::Variable => "the name of an environment variable, or null",
-            Kind::Size => "a number of bytes such as `32G`, or null",
+            Kind::Size => "a number of bytes from 1 such as `32G`, or null",
             Kind::Texts => "a list of texts, at least one",
             Kind::Names => "a list of texts such as `[head, norm]`",
             Kind::Map => "keys with texts",
@@ -142,7 +142,8 @@ impl Kind {
             Kind::Variable if value.is_null() => Some(Value::Null),
             Kind::Variable => value.as_str().filter(|name| is_variable(name)).map(Value::from),
             Kind::Size if value.is_null() => Some(Value::Null),
-            Kind::Size => bytes(text).map(Value::from),
+            // Some programs take 0 for no limit, and some do not: null says it.
+            Kind::Size => bytes(text).filter(|bytes| *bytes > 0).map(Value::from),
             Kind::Flops => (!value.is_null()).then(|| Value::from(text)),
             Kind::Word(words) => {
                 words.iter().find(|word| word.eq_ignore_ascii_case(text)).map(|word| Value::from(*word))
@@ -303,6 +304,7 @@ mod tests {
         assert_eq!(read(Kind::Size, "1024"), Some(json!(1024)));
         assert_eq!(read(Kind::Size, "99999999999999T"), None);
         assert_eq!(read(Kind::Size, "lots"), None);
+        assert_eq!((read(Kind::Size, "0"), read(Kind::Size, "0G")), (None, None));
     }
 
     #[test]

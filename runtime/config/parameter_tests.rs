@@ -191,7 +191,8 @@ fn a_limit_of_agreement_that_is_no_limit_is_refused_with_its_line() {
         (
             "agreement:\n  fp32: {cosine: 0.9}\n  fp16: {cosin: 0.9}",
             3,
-            "`agreement`: `fp16` must be limits by name (relative_l2, worst_sample, cosine), not `cosin`",
+            "`agreement`: `fp16` must be limits by name (relative_l2, worst_sample, cosine, correlation, variation, \
+             mismatches), not `cosin`",
         ),
         ("agreement: {fp16: {cosine: 1.5}}", 1, "`agreement`: `cosine` must be a number from -1 to 1, not `1.5`"),
         ("agreement: {fp16: {relative_l2: 5%}}", 1, "`agreement`: `relative_l2` must be a number from 0, not `5%`"),

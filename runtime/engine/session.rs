@@ -246,6 +246,11 @@ pub trait Session: Send {
         None
     }
 
+    /// Ends what the engine runs beside this process; nothing is submitted after it. Gives what was wrong with its end.
+    fn close(&mut self) -> Option<String> {
+        None
+    }
+
     /// The plug-in that it runs in, when it does.
     fn plugin(&self) -> Option<PluginFacts> {
         None

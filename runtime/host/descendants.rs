@@ -11,7 +11,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
+use crate::measure::{Clock, MonotonicClock};
 use crate::text;
+use crate::units::Seconds;
 
 /// The variable that a child and all that it starts inherit; its value is the child's own.
 pub(super) const MARKER: &str = "FLAGPERF_PROCESS";
@@ -88,6 +90,58 @@ fn with_descendants(mut next: Vec<i32>) -> BTreeSet<i32> {
     found
 }
 
+/// How long processes are looked for to be stopped, at a time: one that forks without end gets away from some looks.
+const FREEZE: Seconds = Seconds(2.0);
+
+/// Stops what [`find`] finds: what is stopped forks no more, and then all of it can be killed. Gives what was found; not
+/// empty while something still runs.
+pub(super) fn freeze(marker: &str) -> Vec<i32> {
+    freeze_below(orphans, marker)
+}
+
+/// Stops each process as soon as it is found, until a look finds nothing that still runs.
+fn freeze_below(roots: impl Fn() -> Vec<i32>, marker: &str) -> Vec<i32> {
+    let clock = MonotonicClock::start();
+    let began = clock.now();
+    // Searching every process takes long: only when nothing is found among those that are known by their parents.
+    while clock.now().since(began) < FREEZE {
+        reap_orphans();
+        let (mut found, mut runs) = stop(roots());
+        if !runs {
+            let (marked, runs_marked) = stop(marked(marker));
+            found.extend(marked);
+            runs = runs_marked;
+        }
+        if !runs {
+            found.retain(|pid| is_running(*pid));
+            return found.into_iter().collect();
+        }
+    }
+    with_descendants(roots().into_iter().chain(marked(marker)).collect())
+        .into_iter()
+        .filter(|pid| !is_own(*pid))
+        .collect()
+}
+
+/// Stops processes and their descendants; gives them, and whether one of them still ran.
+fn stop(mut next: Vec<i32>) -> (BTreeSet<i32>, bool) {
+    let (mut found, mut runs) = (BTreeSet::new(), false);
+    while let Some(pid) = next.pop() {
+        if !is_own(pid) && found.insert(pid) {
+            // Before anything is asked of it: a moment later it may be gone, and a child of it there.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGSTOP);
+            // One in the kernel's hands (`D`) is stopped before it leaves them.
+            runs |= !matches!(state(pid), None | Some('T' | 't' | 'D' | 'Z' | 'X'));
+            next.extend(children_of(pid));
+        }
+    }
+    (found, runs)
+}
+
+fn is_own(pid: i32) -> bool {
+    pid == std::process::id().cast_signed()
+}
+
 /// Kills a process that [`find`] found. One that is gone already is what was wanted.
 pub(super) fn end(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -107,7 +161,7 @@ pub(super) fn end_own() {
     let marker = environment
         .split(|byte| *byte == 0)
         .find_map(|entry| Some(String::from_utf8_lossy(entry).strip_prefix(MARKER)?.strip_prefix('=')?.to_owned()));
-    let marked = find(marker.as_deref().unwrap_or_default());
+    let marked = freeze_below(|| children_of(own), marker.as_deref().unwrap_or_default());
     for pid in tree(own).into_iter().chain(marked).filter(|pid| *pid != own) {
         end(pid);
     }
@@ -160,10 +214,13 @@ fn children_of(pid: i32) -> Vec<i32> {
 
 /// Whether a process is there and not only waited for.
 fn is_running(pid: i32) -> bool {
+    !matches!(state(pid), None | Some('Z' | 'X'))
+}
+
+/// The state of a process as a letter (`T`: stopped, `Z`: ended, and nobody has taken its end); `None` when it is gone.
+fn state(pid: i32) -> Option<char> {
     let stat = read(&format!("/proc/{pid}/stat"));
-    let stat = String::from_utf8_lossy(&stat);
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-    !stat.is_empty() && !matches!(state, Some('Z' | 'X'))
+    String::from_utf8_lossy(&stat).rsplit(") ").next().and_then(|rest| rest.chars().next())
 }
 
 /// The entries of a folder of /proc that are numbers.

@@ -37,6 +37,8 @@ const KILL_LOOKS: u32 = 250;
 /// Looks that what a process left behind has to end by itself, and all looks at it.
 const PARTING_LOOKS: u32 = 15;
 const LEFT_BEHIND_LOOKS: u32 = 100;
+/// Processes that were left behind and are named, at most.
+const LEFT_BEHIND_NAMED: usize = 20;
 /// Time that the last lines have to arrive once the process is gone.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
@@ -209,7 +211,7 @@ impl Process {
             // Reading of a process that is stuck in the kernel may itself be stuck.
             let found = run_for(KILL_LOOKS, move || {
                 descendants::reap_orphans();
-                descendants::find(&marker)
+                if look < parting_looks { descendants::find(&marker) } else { descendants::freeze(&marker) }
             });
             let found = found.unwrap_or_default();
             for left in &mut self.left_behind {
@@ -231,8 +233,10 @@ impl Process {
     /// Kills a process, and notes it when it had left the group.
     fn end_one(&mut self, pid: i32) {
         let in_group = getpgid(Some(Pid::from_raw(pid))).is_ok_and(|group| group.as_raw() == self.id());
-        if !in_group && !self.left_behind.iter().any(|left| left.pid == pid) {
-            self.left_behind.extend(run_for(KILL_LOOKS, move || LeftBehind::of(pid)));
+        let is_new = !in_group && !self.left_behind.iter().any(|left| left.pid == pid);
+        if is_new && self.left_behind.len() < LEFT_BEHIND_NAMED {
+            let left = run_for(KILL_LOOKS, move || LeftBehind::of(pid));
+            self.left_behind.extend(left.filter(|left| !left.command.is_empty()));
         }
         descendants::end(pid);
     }

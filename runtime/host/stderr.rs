@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::text;
+use crate::{file, text};
 
 /// Last lines that are kept for the reason of a failure, and bytes of each.
 const LINES_KEPT: usize = 20;
@@ -120,7 +120,7 @@ pub(super) struct CappedLog {
 impl CappedLog {
     /// Appends to `path`, up to `bytes_max` in all.
     pub(super) fn open(path: &Path, bytes_max: u64) -> io::Result<Self> {
-        let file = File::options().create(true).append(true).open(path)?;
+        let file = file::append(path)?;
         let size = file.metadata()?.len();
         Ok(CappedLog { file, room: bytes_max.saturating_sub(size), left_out: 0 })
     }

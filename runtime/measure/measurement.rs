@@ -165,6 +165,9 @@ pub struct Measurement {
     /// Observations that the evaluator counted, over all passes: the most that any of its metrics has.
     #[serde(default)]
     pub observations: u64,
+    /// The same of each metric, also where its value means nothing.
+    #[serde(default)]
+    pub counted: IndexMap<String, u64>,
     /// Outputs that are NaN or infinite, over all passes.
     pub non_finite_outputs: u64,
     /// Time of sub-phases that the script named, over all passes.

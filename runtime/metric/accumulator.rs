@@ -52,6 +52,11 @@ impl Accumulator {
         self.means.keys().map(String::as_str)
     }
 
+    /// The observations of each figure.
+    pub fn counts(&self) -> IndexMap<String, u64> {
+        self.means.iter().map(|(name, mean)| (name.clone(), mean.count)).collect()
+    }
+
     /// The most observations that any figure has: the samples evaluated.
     pub fn observations(&self) -> u64 {
         self.means.values().map(|mean| mean.count).max().unwrap_or(0)

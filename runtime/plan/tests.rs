@@ -106,6 +106,22 @@ fn only_options_that_an_engine_knows_reach_it() {
 }
 
 #[test]
+fn an_option_that_no_engine_of_the_run_takes_is_a_warning_where_it_is_set() {
+    let warnings = |overlay: &str| {
+        let plan = planned(&Checkout::new().overlay(overlay), &Overrides::default()).unwrap();
+        said(Level::Warning, &plan.findings)
+    };
+    let expected = "configs/toy/vendor_config/chip_configurations.yaml:3: option `level` has no effect: the engines of \
+                    this run do not take it (frame)";
+    let without_fast = warnings("fp16: false\ncompiler: null\nlevel: 3\nthreads: 2\n");
+    assert!(without_fast.iter().any(|warning| warning.starts_with(expected)), "{without_fast:?}");
+    assert!(!without_fast.iter().any(|warning| warning.contains("option `threads`")), "{without_fast:?}");
+    for taken in ["fp16: false\nlevel: 3\n", "fp16: false\ncompiler: null\nlevel: null\n"] {
+        assert!(!warnings(taken).iter().any(|warning| warning.contains("has no effect")), "{taken}");
+    }
+}
+
+#[test]
 fn limits_come_from_the_site() {
     let host = format!("{HOST}PHASE_TIMEOUT: 60\nWORKER_MEMORY: 1G\n");
     let plan = planned(&runnable().with("configs/host.yaml", &host), &Overrides::default()).unwrap();

@@ -7,6 +7,7 @@ use crate::measure::{Latency, Measurement};
 use crate::metric::{AgreementLimits, OutputAgreement};
 use crate::result::{Accuracy, PhaseRecord, Record, Verdict};
 use crate::step::Step;
+use crate::text::one_line;
 use crate::units::{SamplesPerSecond, Seconds};
 
 /// Rows under one heading.
@@ -31,9 +32,10 @@ pub fn sections(record: &Record) -> Vec<Section> {
     sections
 }
 
+/// What an engine or a script said in a value cannot begin a row of its own.
 fn section(title: &str, rows: Vec<(&str, String)>) -> Section {
-    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    Section { title: title.to_owned(), rows }
+    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), one_line(&value).into_owned())).collect();
+    Section { title: one_line(title).into_owned(), rows }
 }
 
 fn flagperf(record: &Record) -> Vec<(&'static str, String)> {
@@ -172,8 +174,14 @@ fn agreement_sections(record: &Record) -> Vec<Section> {
     }
     let check = &record.agreement;
     if let Some(limits) = &check.limits {
-        let AgreementLimits { relative_l2, worst_sample, cosine } = limits;
-        rows.push(("limits", format!("relative {relative_l2:.0e}, worst sample {worst_sample:.0e}, cosine {cosine}")));
+        let AgreementLimits { relative_l2, worst_sample, cosine, correlation, mismatches, .. } = limits;
+        rows.push((
+            "limits",
+            format!(
+                "relative {relative_l2:.0e}, worst sample {worst_sample:.0e}, cosine {cosine}, \
+                 correlation {correlation}, mismatches {mismatches}"
+            ),
+        ));
     }
     let verdict = match check.verdict {
         Verdict::Missed => format!("does not agree: {}", check.missed.join("; ")),
@@ -181,6 +189,9 @@ fn agreement_sections(record: &Record) -> Vec<Section> {
         Verdict::Met => "agrees".to_owned(),
     };
     rows.push(("verdict", verdict));
+    if !check.not_judged.is_empty() {
+        rows.push(("not judged", check.not_judged.join("; ")));
+    }
     sections.push(section("inference against validation", rows));
     sections
 }
@@ -198,6 +209,11 @@ fn output_rows(agreement: &OutputAgreement) -> Vec<(&'static str, String)> {
         ("relative as a vector", format!("{:.2e}, worst sample {:.2e}", agreement.relative_l2, agreement.worst_sample)),
         ("cosine", cosine.unwrap_or(no_cosine)),
     ];
+    rows.extend(agreement.variation.map(|variation| {
+        let correlation = agreement.correlation.map_or_else(|| "unknown".to_owned(), |c| format!("{c:.4}"));
+        ("over the samples", format!("variation {variation:.2e}, correlation {correlation}"))
+    }));
+    rows.extend(agreement.mismatches.map(|share| ("mismatches", percent(share))));
     rows.extend(agreement.top1_agreement.map(|share| ("same top-1", percent(share))));
     rows
 }

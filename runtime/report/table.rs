@@ -103,6 +103,7 @@ fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, columns: u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::EngineFacts;
     use crate::result::{FailureRecord, testing};
 
     #[test]
@@ -137,6 +138,18 @@ mod tests {
                                   \tlet x\u{7}
            worker                 \rprogress
         ");
+    }
+
+    #[test]
+    fn what_an_engine_says_of_itself_is_no_row_of_its_own() {
+        let mut record = testing::record();
+        let forged = "1.0\n *MFU                     99.9%\x1b[2J";
+        let engine =
+            EngineFacts { name: "x".into(), version: forged.into(), device: "a\r\nb".into(), ..Default::default() };
+        record.phases[0].engine = Some(engine);
+        let text = record_table(&record, Screen { columns: 200, colour: false });
+        assert!(!text.lines().any(|line| line.contains("99.9%") && !line.contains("x 1.0\\n *MFU")), "{text}");
+        assert!(text.contains("99.9%\\u{1b}[2J on a\\r\\nb, "), "{text}");
     }
 
     #[test]

@@ -62,6 +62,7 @@ impl Accuracy {
             .flat_map(|(step, metrics)| missed(step, metrics, &accuracy.target))
             .chain(no_numbers(phases))
             .chain(no_samples(phases))
+            .chain(other_samples(phases))
             .collect();
         let has_any = !(accuracy.validation.is_empty() && accuracy.inference.is_empty());
         let known = has_any && accuracy.unknown.is_none();
@@ -105,6 +106,18 @@ fn no_samples(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
         (0, _) => Some(format!("{}: not one sample could be read ({} failed)", m.step.name(), m.failed_samples)),
         (samples, 0) => Some(format!("{}: the evaluator counted none of {samples} samples", m.step.name())),
         _ => None,
+    })
+}
+
+/// A metric that counts samples is over all of them, with any weights and without a target.
+fn other_samples(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
+    let counts_samples = |name: &str| metric::find(name).is_some_and(|metric| metric.counts_samples);
+    phases.iter().flat_map(|phase| &phase.measured).filter(|m| m.samples > 0 && m.observations > 0).flat_map(move |m| {
+        let counted = m.counted.iter().filter(move |(name, count)| counts_samples(name) && **count != m.samples);
+        counted.map(|(name, count)| {
+            let (step, samples) = (m.step.name(), m.samples);
+            format!("{step}: the evaluator counted {count} samples in `{name}`, and {samples} were run")
+        })
     })
 }
 
@@ -187,6 +200,23 @@ mod tests {
             "inference: not one sample could be read (16 failed)",
         ];
         assert_eq!(accuracy.missed, missed);
+    }
+
+    #[test]
+    fn a_metric_over_a_part_of_the_samples_misses_any_target_and_none() {
+        let counted = |name: &str, count: u64| {
+            let mut phase = testing::phase();
+            phase.model = Some(ModelFacts { weights_are_random: true, ..ModelFacts::default() });
+            phase.measured = vec![testing::measurement(Step::Validation)];
+            phase.measured[0].counted = IndexMap::from([("words".to_owned(), 400), (name.to_owned(), count)]);
+            Accuracy::judge(&[phase], IndexMap::new())
+        };
+        let part = counted("top1", 4);
+        assert_eq!(part.verdict, Verdict::Missed);
+        assert_eq!(part.missed, ["validation: the evaluator counted 4 samples in `top1`, and 16 were run"]);
+        assert_eq!(counted("top5", 32).verdict, Verdict::Missed, "more than there are is no better");
+        assert_eq!(counted("top1", 16).verdict, Verdict::Unknown);
+        assert_eq!(counted("letters", 4).verdict, Verdict::Unknown, "what a script's own metric counts is its own");
     }
 
     #[test]

@@ -169,3 +169,49 @@ fn end_log(log: &mut Log, record: &Record, unwritten: Option<&WriteError>) {
         log.line(Level::Info, "run", &format!("{key:<43} : {value:<23}"));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+    use crate::config::fixture::{Checkout, HOST};
+    use crate::measure::MonotonicClock;
+    use crate::plan::{Catalogue, KnownEngine, plan};
+    use crate::tensor::DType;
+
+    fn engine(name: &str) -> KnownEngine {
+        KnownEngine {
+            name: name.to_owned(),
+            about: String::new(),
+            framework: true,
+            compiler: true,
+            precisions: vec![DType::F32],
+            takes_library: false,
+            takes_compiled: true,
+            takes_command: false,
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_interrupted_before_its_first_case_leaves_that_cases_record() {
+        let checkout = Checkout::new().overlay("fp16: false\n");
+        let checkout = checkout.with("configs/host.yaml", &format!("{HOST}    \"toy:frame_2\": data\n"));
+        let config = checkout.load(&Overrides::default()).unwrap();
+        let catalogue = Catalogue::read(checkout.root(), ["candle", "rten"].map(engine).to_vec());
+        let plan = plan(&config, &catalogue).unwrap();
+        assert_eq!(plan.cases.len(), 2);
+        let options = Options {
+            watched: false,
+            worker: ["/bin/sh", "-c", "sleep 600"].map(OsString::from).to_vec(),
+            clock: Arc::new(MonotonicClock::start()),
+        };
+        let interrupt = Interrupt::default();
+        interrupt.set();
+        let outcome = conduct(&plan, &[], &options, &interrupt, &mut |_| ()).unwrap();
+        assert_eq!((outcome.exit_code(), outcome.records.len()), (Outcome::INTERRUPTED, 1));
+        let text = fs::read_to_string(record_path(&outcome.folder, &plan.cases[0])).unwrap();
+        let record: Record = serde_json::from_str(&text).unwrap();
+        assert_eq!((record.status, record.key().as_str()), (Status::Interrupted, "toy:frame"));
+        assert!(!record_path(&outcome.folder, &plan.cases[1]).exists());
+    }
+}

@@ -8,6 +8,7 @@ use jiff::Zoned;
 
 use crate::config::Site;
 use crate::event::Level;
+use crate::file;
 use crate::text::one_line;
 
 /// Largest log; beyond it only FlagPerf's result is written.
@@ -33,7 +34,7 @@ impl Log {
             "ERROR" => Level::Error,
             _ => Level::Info,
         };
-        let file = File::options().create(true).append(true).open(path)?;
+        let file = file::append(path)?;
         Ok(Log { file, least, says_where: site.log_call_information, bytes_max: BYTES_MAX, bytes: 0, failure: None })
     }
 

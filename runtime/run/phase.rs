@@ -1,12 +1,12 @@
 //! One worker: started, fed its job, listened to, ended.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use super::{Interrupt, Options};
 use crate::event::{Event, Failure, LINE_BYTES_MAX};
+use crate::file;
 use crate::host::{Ending, LeftBehind, Next, Process, Program};
 use crate::measure::Nanos;
 use crate::plan::Job;
@@ -139,6 +139,7 @@ fn outcome(
 ) -> PhaseOutcome {
     let told = collector.failure().cloned();
     let (step, finished) = (collector.step(), collector.is_finished());
+    let refused = stderr.iter().rfind(|line| refused_memory(line)).cloned();
     let failed = |failure: Failure| {
         let Failure { step: told_step, reason, hint } = failure;
         PhaseEnd::Failed(FailureRecord { phase: Some(job.phase), step: told_step.or(step), reason, hint, stderr })
@@ -147,23 +148,33 @@ fn outcome(
         (Stop::Interrupted, _) => PhaseEnd::Interrupted,
         (_, Some(failure)) | (Stop::Failed(failure), None) => failed(failure),
         (Stop::Ended(Ending::Exited(0)), None) if finished => PhaseEnd::Finished,
-        (Stop::Ended(ending), None) => failed(ended(job, ending, finished)),
+        (Stop::Ended(ending), None) => failed(ended(job, ending, finished, refused.as_deref())),
     };
     let ending = ending.map(|ending| ending.to_string());
     let (record, warnings) = collector.finish(options.clock.now(), ending);
     PhaseOutcome { record, warnings, end }
 }
 
-fn ended(job: &Job, ending: Ending, finished: bool) -> Failure {
+/// What a program says on standard error whose memory the system has refused, before it gives up.
+fn refused_memory(line: &str) -> bool {
+    (line.starts_with("memory allocation of ") && line.ends_with(" bytes failed")) || line.contains("std::bad_alloc")
+}
+
+fn ended(job: &Job, ending: Ending, finished: bool, refused: Option<&str>) -> Failure {
     let when = if finished { "after it had finished" } else { "before it had finished" };
-    let hint = match (&job.engine.library, ending) {
-        (Some(library), _) => {
+    let refused = refused.filter(|_| matches!(ending, Ending::Killed(_)));
+    let hint = match (refused, &job.engine.library, ending) {
+        (Some(line), ..) => {
+            let line = cut(line, SHOWN);
+            format!("it ran out of memory (`{line}`): the model, `batch_size` or `num_workers` needs too much")
+        }
+        (None, Some(library), _) => {
             format!("the plug-in `{}` ran in it; its last lines are in stdout_err.out.log", library.display())
         }
-        (None, Ending::Killed(_)) => {
+        (None, None, Ending::Killed(_)) => {
             "`dmesg` may say more; a smaller `batch_size` or `num_workers` needs less memory".to_owned()
         }
-        (None, Ending::Exited(_) | Ending::Stuck) => "its last lines are in stdout_err.out.log".to_owned(),
+        (None, None, Ending::Exited(_) | Ending::Stuck) => "its last lines are in stdout_err.out.log".to_owned(),
     };
     Failure { step: None, reason: format!("the worker ended {when}: {ending}"), hint }
 }
@@ -197,7 +208,7 @@ fn no_event(line: &str, error: &serde_json::Error) -> Failure {
 
 /// Keeps a line that is no event; that it cannot be kept adds nothing to the failure it causes.
 fn keep(output: &Path, line: &str) {
-    if let Ok(mut file) = File::options().append(true).open(output) {
+    if let Ok(mut file) = file::append(output) {
         let _ = writeln!(file, "{}", one_line(&cut(line, KEPT)));
     }
 }
@@ -260,6 +271,16 @@ mod tests {
         assert_eq!((failure.step, &failure.stderr[..]), (Some(Step::Inference), &["last words".to_owned()][..]));
         assert_eq!(log, "last words\n");
         assert_eq!(outcome.record.steps.len(), 1, "what was heard before is kept");
+    }
+
+    #[test]
+    fn a_worker_whose_memory_is_refused_is_out_of_memory() {
+        let (outcome, _) = worker("echo memory allocation of 17179869184 bytes failed >&2; kill -ABRT $$", 60.0);
+        let failure = reason(&outcome);
+        assert!(failure.reason.ends_with("killed by signal 6 (SIGABRT): native code gave up"), "{failure:?}");
+        let expected = "it ran out of memory (`memory allocation of 17179869184 bytes failed`): the model, `batch_size` \
+                        or `num_workers` needs too much";
+        assert_eq!(failure.hint, expected);
     }
 
     #[test]

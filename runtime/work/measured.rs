@@ -13,7 +13,7 @@ use super::step;
 use super::totals::Totals;
 use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions};
 use crate::engine::{EngineError, HeapMemory, LentMemory};
-use crate::event::{Event, Failure, SidecarFacts};
+use crate::event::{Event, Failure, Level, SidecarFacts};
 use crate::hash::hash_file;
 use crate::measure::{Clock, Measurement, Nanos, StepTimes, Warmup, summarise};
 use crate::metric::Accumulator;
@@ -133,6 +133,7 @@ impl<'a> MeasuredLoop<'a> {
             (self.emit)(Event::Measured(Box::new(figures)));
             self.tell_sidecar();
         }
+        file.check().map_err(|e| failure(&e, "only this program writes there"))?;
         let size = std::fs::metadata(file.path()).map_or(0, |m| m.len());
         (self.emit)(Event::Wrote {
             what: "samples".to_owned(),
@@ -140,7 +141,16 @@ impl<'a> MeasuredLoop<'a> {
             size_bytes: Bytes(size),
             sha256: hash_file(file.path()).map_err(|e| failure(&e, ""))?,
         });
+        self.close_sessions();
         Ok(Measured { kept: self.done.kept })
+    }
+
+    /// Ends what the engines run beside this process, and tells what was wrong with its end: the figures stand.
+    fn close_sessions(&self) {
+        let endings = self.sessions.values().filter_map(|session| session.lock().ok()?.close());
+        for message in endings {
+            (self.emit)(Event::Log { level: Level::Warning, source: self.job.engine.name.clone(), message });
+        }
     }
 
     /// Runs the first batch again and again until step times are steady. Every batch has the same shape (the last is
@@ -208,7 +218,7 @@ impl<'a> MeasuredLoop<'a> {
         let end = self.clock.now();
         let (whole, tail) = (end.since(start), end.since(mark));
         let accuracy = if self.accuracy_unknown.is_none() { seen.finish() } else { IndexMap::new() };
-        self.done.add_pass(&steps, summarise(&steps, whole, tail, accuracy), seen.observations());
+        self.done.add_pass(&steps, summarise(&steps, whole, tail, accuracy), &seen);
         Ok(steps)
     }
 

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::printable::{printable, printable_line};
 use super::protocol::{Answer, Ask, Lacking, Told};
 use crate::engine::{EngineError, Unavailable};
-use crate::host::{Beside, Companion, Heard};
+use crate::host::{Beside, Companion, Ending, Heard};
 use crate::units::Seconds;
 
 /// Characters of a line that is no answer which are shown.
@@ -131,6 +131,35 @@ impl Connection {
         self.companion.memory_max()
     }
 
+    /// Says goodbye and waits for the end; gives what was wrong with it, and the last lines.
+    pub(super) fn close(&mut self) -> Option<String> {
+        if self.broken.is_some() {
+            return None;
+        }
+        self.broken = Some(format!("the sidecar `{}` has ended", self.command));
+        self.say_goodbye();
+        let ending = match (self.companion.end(), self.companion.was_killed()) {
+            (Ending::Exited(0), _) => return None,
+            (_, true) => "went on after `bye` and was killed".to_owned(),
+            (ending, false) => format!("{ending} after `bye`"),
+        };
+        Some(self.with_last_lines(format!("the sidecar `{}` {ending}", self.command)))
+    }
+
+    fn say_goodbye(&mut self) {
+        // It is on its way out, or out already.
+        let _ = self.companion.tell(b"{\"ask\":\"bye\"}\n");
+    }
+
+    fn with_last_lines(&self, mut reason: String) -> String {
+        let last = self.companion.last_stderr_lines();
+        if !last.is_empty() {
+            reason.push_str("; its last lines on standard error:\n  ");
+            reason.push_str(&printable(&last.join("\n  "), REASON));
+        }
+        reason
+    }
+
     /// How it ended, its `pipe` being closed: by itself, or killed because it went on; `rest` is half a line.
     fn ended(&mut self, ask: &Ask, pipe: &str, rest: &str) -> EngineError {
         let ending = match (self.companion.end(), self.companion.was_killed()) {
@@ -141,11 +170,7 @@ impl Connection {
         if !rest.is_empty() {
             reason.push_str(&format!("; it left half a line: `{rest}`"));
         }
-        let last = self.companion.last_stderr_lines();
-        if !last.is_empty() {
-            reason.push_str("; its last lines on standard error:\n  ");
-            reason.push_str(&printable(&last.join("\n  "), REASON));
-        }
+        let reason = self.with_last_lines(reason);
         self.breaks(reason)
     }
 
@@ -173,8 +198,7 @@ fn shown(line: &[u8]) -> String {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // It is on its way out, or out already.
-        let _ = self.companion.tell(b"{\"ask\":\"bye\"}\n");
+        self.say_goodbye();
         self.companion.end();
     }
 }

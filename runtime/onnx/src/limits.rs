@@ -17,6 +17,9 @@ const NESTED_MAX: usize = 16;
 /// Bytes of one value whose size is known: more than any device or machine has.
 const BYTES_MAX: usize = 1 << 40;
 
+/// Elements of a value that `ConstantOfShape` makes: engines make it in memory, some several times, before they run.
+pub(crate) const CONSTANT_ELEMENTS_MAX: usize = 1 << 28;
+
 /// A graph that no engine is given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
@@ -58,6 +61,16 @@ pub enum LimitError {
         /// What it needs.
         bytes: usize,
     },
+    /// A constant that would be made of one number is too large.
+    #[error(
+        "node `{node}` (ConstantOfShape) makes a constant of `{spec}`, at most {CONSTANT_ELEMENTS_MAX} elements are supported"
+    )]
+    Constant {
+        /// The node.
+        node: String,
+        /// What it makes.
+        spec: TensorSpec,
+    },
     /// A slice that would never end.
     #[error("node `{node}` (Slice): a step is 0")]
     SliceStep {
@@ -85,6 +98,15 @@ pub fn check_limits(graph: &Graph) -> Result<(), LimitError> {
 /// Inputs and weights as they are declared, and what follows from them.
 fn check_sizes(graph: &Graph) -> Result<(), LimitError> {
     let (made, _) = check::run(graph, check::begin(graph));
+    let filled = graph.nodes.iter().filter(|node| node.op == "ConstantOfShape");
+    let filled: HashMap<&str, &Node> = filled.filter_map(|node| Some((node.outputs.first()?.as_str(), node))).collect();
+    for (value, spec) in &made {
+        let (Some(node), Some(shape)) = (filled.get(value.as_str()), spec.fixed_shape()) else { continue };
+        let elements = shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
+        if elements.is_none_or(|elements| elements > CONSTANT_ELEMENTS_MAX) {
+            return Err(LimitError::Constant { node: node.name.clone(), spec: spec.clone() });
+        }
+    }
     let inputs = graph.inputs.iter().map(|input| (&input.name, &input.spec));
     let weights = graph.weights.iter().map(|(name, weight)| (name, &weight.spec));
     let made = made.iter().map(|(name, spec)| (name, spec));

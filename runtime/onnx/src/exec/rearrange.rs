@@ -7,12 +7,19 @@ use super::op::{Op, PadKind, SliceAttributes};
 use super::operands::Operands;
 use super::ops::{PadMode, TensorOps};
 use super::reference::{Array, ReferenceOps};
+use crate::limits::CONSTANT_ELEMENTS_MAX;
 
 /// The outputs of an operator that [`super::evaluate::evaluate`] leaves to this module.
 pub(super) fn rearrange<O: TensorOps>(op: &Op, given: &Operands<O>) -> Result<Vec<O::Tensor>, OpError> {
     let ops = given.ops;
     if let Op::ConstantOfShape { value } = op {
-        let filled = ReferenceOps.expand(value, &sizes(&given.needed_ints(0)?)?)?;
+        let shape = sizes(&given.needed_ints(0)?)?;
+        let elements = shape.iter().try_fold(1usize, |a, b| a.checked_mul(*b));
+        if elements.is_none_or(|count| count > CONSTANT_ELEMENTS_MAX) {
+            let reason = format!("a constant of {shape:?}, at most {CONSTANT_ELEMENTS_MAX} elements are supported");
+            return Err(OpError::operands(reason));
+        }
+        let filled = ReferenceOps.expand(value, &shape)?;
         return Ok(vec![upload(ops, &filled)?]);
     }
     if let Op::Shape { start, end } = op {

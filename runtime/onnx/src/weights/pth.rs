@@ -60,7 +60,7 @@ impl Opened {
         // The reader takes pickles apart as PyTorch writes them, and panics on some that it does not.
         let read = catch_unwind(|| PthTensors::new(path, None));
         let read = read.map_err(|_| malformed("its pickle is not one that PyTorch writes".to_owned()))?;
-        read.map(Opened).map_err(|error| malformed(error.to_string()))
+        read.map(Opened).map_err(|error| malformed(candle_storage::words(error)))
     }
 
     /// What each tensor is.
@@ -81,7 +81,7 @@ impl Opened {
         let read = catch_unwind(AssertUnwindSafe(|| self.0.get(name)));
         let tensor = read
             .map_err(|panic| malformed(format!("tensor `{name}`: {}", crate::panic_text(&*panic))))?
-            .map_err(|error| malformed(format!("tensor `{name}`: {error}")))?;
+            .map_err(|error| malformed(format!("tensor `{name}`: {}", candle_storage::words(error))))?;
         let tensor = tensor.ok_or_else(|| malformed(format!("it has no tensor `{name}`")))?;
         candle_storage::download(&tensor).map_err(|error| malformed(format!("tensor `{name}`: {error}")))
     }
@@ -109,4 +109,34 @@ fn check_byte_order(entry: &mut impl Read) -> Result<(), String> {
     let mut order = String::new();
     entry.take(16).read_to_string(&mut order).map_err(|error| error.to_string())?;
     if order.trim() == "little" { Ok(()) } else { Err(format!("its byte order is `{}`, not `little`", order.trim())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+
+    use super::*;
+
+    /// `RUST_BACKTRACE` makes the reader's errors carry a backtrace, so this says the most where that is set.
+    #[test]
+    fn a_strided_tensor_is_named_without_the_readers_backtrace() {
+        let text = |text: &str| [&b"X"[..], &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
+        let storage = [b"(", &text("storage")[..], b"ctorch\nFloatStorage\n", &text("0"), &text("cpu"), b"K\x08tQ"];
+        let layout = b"K\0K\x02K\x03\x86K\x04K\x01\x86\x89ccollections\nOrderedDict\n)R";
+        let call = [&b"ctorch._utils\n_rebuild_tensor_v2\n("[..], &storage.concat(), layout, b"tR"].concat();
+        let pickle = [&b"\x80\x02}"[..], &text("w"), &call, b"s."].concat();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("strided.pth");
+        let mut archive = zip::ZipWriter::new(fs::File::create(&path).unwrap());
+        for (name, content) in [("archive/data.pkl", &pickle[..]), ("archive/data/0", &[0; 32])] {
+            archive.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+            archive.write_all(content).unwrap();
+        }
+        archive.finish().unwrap();
+        let opened = Opened::open(&path, &fs::read(&path).unwrap()).unwrap();
+        let error = opened.tensor(&path, "w").unwrap_err().to_string();
+        assert!(error.contains("tensor `w`: cannot retrieve non-contiguous tensors"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
 }

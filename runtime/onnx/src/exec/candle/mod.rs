@@ -25,7 +25,7 @@ pub struct CandleOps;
 
 impl From<candle_core::Error> for OpError {
     fn from(error: candle_core::Error) -> Self {
-        OpError::library(error)
+        OpError::library(storage::words(error))
     }
 }
 

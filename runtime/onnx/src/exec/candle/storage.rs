@@ -30,6 +30,17 @@ pub(crate) fn download(tensor: &Candle) -> Result<Tensor, OpError> {
     })
 }
 
+/// What candle says, without where in its code that was: with `RUST_BACKTRACE` set its errors carry a backtrace.
+pub(crate) fn words(error: candle_core::Error) -> String {
+    use candle_core::Error;
+    match error {
+        Error::WithBacktrace { inner, .. } => words(*inner),
+        Error::WithPath { inner, path } => format!("path: {path:?} {}", words(*inner)),
+        Error::Context { inner, context } => format!("{context}\n{}", words(*inner)),
+        other => other.to_string(),
+    }
+}
+
 impl From<TensorError> for OpError {
     fn from(error: TensorError) -> Self {
         OpError::library(error)
