@@ -7,6 +7,7 @@ pub mod units;
 pub mod hash;
 pub mod text;
 pub mod suggestion;
+pub mod file;
 pub mod tensor;
 pub mod metric;
 pub mod step;

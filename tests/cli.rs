@@ -280,6 +280,17 @@ fn ctrl_c_leaves_a_record_and_no_process() {
 }
 
 #[test]
+fn every_signal_that_asks_the_run_to_end_leaves_a_record() {
+    // A terminal that closes sends its signal more than once.
+    for signals in ["kill -QUIT $run", "kill -HUP $run; kill -HUP $run; kill -HUP $run"] {
+        let checkout = checkout();
+        let (out, err) = bash(checkout.path(), &format!("{START_RUN} {signals}; wait $run; echo code $?"));
+        assert!(out.contains("code 130"), "{signals}: {out}\n{err}");
+        assert_eq!(record(checkout.path()).1["status"], "interrupted", "{signals}");
+    }
+}
+
+#[test]
 fn a_second_ctrl_c_ends_the_run_immediately_and_leaves_no_process() {
     let checkout = checkout();
     // The first Ctrl-C waits for a worker that does not react: the worker is stopped, so SIGTERM (bit 14) stays

@@ -12,7 +12,7 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
     (1, "a case failed: its record states the reason"),
     (2, "wrong arguments or a mistake in the configuration: nothing was run"),
     (3, "results could not be written"),
-    (130, "interrupted (Ctrl-C, SIGTERM): the records are marked as interrupted"),
+    (130, "interrupted (Ctrl-C, SIGTERM, SIGQUIT, SIGHUP): the records are marked as interrupted"),
 ];
 
 /// The arguments of `flagperf`.

@@ -25,6 +25,7 @@ use crate::engine::{Engine, LoadOptions, Unavailable, describe_sidecar, find, op
 use crate::host::{Process, ProcessEvent, Program, THIS_PROGRAM, exit_when_input_ends};
 use crate::measure::{Clock, MonotonicClock};
 use crate::monitor::{self, Monitor};
+use crate::text::one_line;
 use crate::units::Seconds;
 
 /// Time after which loading a library, or the reply of a sidecar, counts as hung.
@@ -84,8 +85,10 @@ fn input_is_a_pipe() -> io::Result<bool> {
 }
 
 impl ProbeResult {
+    /// Returns the result of a library that can be used. The version comes from the library, so it is kept on one line:
+    /// it must not begin a row of its own in the table.
     fn working(version: &str, about: impl Into<String>) -> Self {
-        ProbeResult { works: true, state: format!("works, {version}"), about: about.into() }
+        ProbeResult { works: true, state: format!("works, {}", one_line(version)), about: about.into() }
     }
 
     fn missing(reason: &str, remedy: impl Into<String>) -> Self {
@@ -217,6 +220,12 @@ pub(super) fn run_probe<T: DeserializeOwned>(argv: Vec<OsString>, limit: Seconds
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_cannot_begin_a_row_of_its_own_in_the_table() {
+        let result = ProbeResult::working("1.0\nrten  missing\x1b[2J", "");
+        assert_eq!(result.state, "works, 1.0\\nrten  missing\\u{1b}[2J");
+    }
 
     #[test]
     fn a_probe_without_an_answer_is_abandoned_at_the_time_limit() {

@@ -89,3 +89,19 @@ impl fmt::Display for Findings {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_file_cannot_begin_a_line_of_a_finding_or_control_a_terminal() {
+        let origin = Origin::CommandLine("--set a=\x1b[2J\nerror".to_owned());
+        let problem = MessageAndHint { message: "no `x\n  hint: y`\x07".to_owned(), hint: "z\rerror: w".to_owned() };
+        let text = Finding::error(origin, problem).to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[0].ends_with(r"\u{1b}[2J\nerror: no `x\n  hint: y`\u{7}"), "{text}");
+        assert_eq!(lines[1], r"  hint: z\rerror: w");
+    }
+}

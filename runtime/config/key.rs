@@ -97,7 +97,7 @@ impl ValueKind {
             ValueKind::Text => "a string",
             ValueKind::OptionalText => "a string or null",
             ValueKind::Variable => "the name of an environment variable, or null",
-            ValueKind::Size => "a number of bytes such as `32G`, or null",
+            ValueKind::Size => "a number of bytes of at least 1, such as `32G`, or null",
             ValueKind::NonEmptyTextList => "a non-empty list of strings",
             ValueKind::TextList => "a list of strings such as `[head, norm]`",
             ValueKind::TextMap => "a mapping of keys to strings",
@@ -153,7 +153,8 @@ impl ValueKind {
             ValueKind::Variable if value.is_null() => Some(Value::Null),
             ValueKind::Variable => value.as_str().filter(|name| is_variable_name(name)).map(Value::from),
             ValueKind::Size if value.is_null() => Some(Value::Null),
-            ValueKind::Size => parse_bytes(text).map(Value::from),
+            // Some programs read 0 as no limit and others do not, so only null means no limit.
+            ValueKind::Size => parse_bytes(text).filter(|bytes| *bytes > 0).map(Value::from),
             ValueKind::OneOrTwo if value.is_null() => Some(Value::Null),
             ValueKind::OneOrTwo => whole(1, 2),
             ValueKind::Flops => (!value.is_null()).then(|| Value::from(text)),
@@ -336,6 +337,7 @@ mod tests {
         assert_eq!(read(ValueKind::Size, "1024"), Some(json!(1024)));
         assert_eq!(read(ValueKind::Size, "99999999999999T"), None);
         assert_eq!(read(ValueKind::Size, "lots"), None);
+        assert_eq!((read(ValueKind::Size, "0"), read(ValueKind::Size, "0G")), (None, None));
     }
 
     #[test]

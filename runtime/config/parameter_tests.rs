@@ -199,7 +199,8 @@ fn an_invalid_limit_of_agreement_is_refused_with_its_line() {
         (
             "agreement:\n  fp32: {cosine: 0.9}\n  fp16: {cosin: 0.9}",
             3,
-            "`agreement`: `fp16` must be limits by name (known: relative_l2, worst_sample, cosine), not `cosin`",
+            "`agreement`: `fp16` must be limits by name (known: relative_l2, worst_sample, cosine, correlation, variation, \
+             mismatches), not `cosin`",
         ),
         ("agreement: {fp16: {cosine: 1.5}}", 1, "`agreement`: `cosine` must be a number from -1 to 1, not `1.5`"),
         (

@@ -205,6 +205,12 @@ pub trait Session: Send {
         None
     }
 
+    /// Ends what the engine runs beside this process, after which nothing may be submitted. Returns what went wrong at
+    /// the end, for a warning in the record.
+    fn close(&mut self) -> Option<String> {
+        None
+    }
+
     /// The plug-in behind this session, if there is one.
     fn plugin(&self) -> Option<PluginFacts> {
         None

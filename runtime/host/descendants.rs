@@ -11,7 +11,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
+use crate::measure::{Clock, MonotonicClock};
 use crate::text;
+use crate::units::Seconds;
 
 /// Environment variable that a child and all its descendants inherit; its value is unique to the child.
 pub(super) const MARKER: &str = "FLAGPERF_PROCESS";
@@ -90,7 +92,58 @@ fn with_descendants(mut next: Vec<i32>) -> BTreeSet<i32> {
     found
 }
 
-/// Kills a process that [`find_related`] found. An error is ignored: the process may have ended already.
+/// How long one call searches for processes to stop: a process that forks without end escapes some of the searches.
+const STOP_TIME: Seconds = Seconds(2.0);
+
+/// Stops (SIGSTOP) every process that [`find_related`] finds, because a stopped process cannot fork, so that afterwards
+/// all of them can be killed. Returns the processes that were found, and never an empty list while one is running.
+pub(super) fn stop_related(marker: &str) -> Vec<i32> {
+    stop_all(orphans, marker)
+}
+
+/// Stops each process as soon as it is found, and repeats the search until it finds no process that is running.
+fn stop_all(roots: impl Fn() -> Vec<i32>, marker: &str) -> Vec<i32> {
+    let clock = MonotonicClock::start();
+    let start = clock.now();
+    while clock.now().since(start) < STOP_TIME {
+        reap_orphans();
+        let (mut found, mut running) = stop_with_descendants(roots());
+        // Reading the environment of every process is slow, so it waits until all processes known by their parents are
+        // stopped.
+        if !running {
+            let (marked, marked_running) = stop_with_descendants(with_marker(marker));
+            found.extend(marked);
+            running = marked_running;
+        }
+        if !running {
+            return found.into_iter().filter(|pid| is_running(*pid)).collect();
+        }
+    }
+    let found = with_descendants(roots().into_iter().chain(with_marker(marker)).collect());
+    found.into_iter().filter(|pid| !is_own(*pid)).collect()
+}
+
+/// Stops processes and their descendants. Returns them, and whether one of them was still running.
+fn stop_with_descendants(mut next: Vec<i32>) -> (BTreeSet<i32>, bool) {
+    let (mut found, mut running) = (BTreeSet::new(), false);
+    while let Some(pid) = next.pop() {
+        if !is_own(pid) && found.insert(pid) {
+            // The signal comes before any look at the process: a moment later it may have forked and ended.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGSTOP);
+            // A process in an uninterruptible system call (`D`) stops before it returns from the call.
+            running |= !matches!(state(pid), None | Some('T' | 't' | 'D' | 'Z' | 'X'));
+            next.extend(children_of(pid));
+        }
+    }
+    (found, running)
+}
+
+fn is_own(pid: i32) -> bool {
+    pid == std::process::id().cast_signed()
+}
+
+/// Kills a process that [`find_related`] or [`stop_related`] found. An error is ignored: the process may have ended
+/// already.
 pub(super) fn kill_process(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
 }
@@ -110,7 +163,7 @@ pub(super) fn kill_own_descendants() {
     let marker = environment
         .split(|byte| *byte == 0)
         .find_map(|entry| Some(String::from_utf8_lossy(entry).strip_prefix(MARKER)?.strip_prefix('=')?.to_owned()));
-    let marked = find_related(marker.as_deref().unwrap_or_default());
+    let marked = stop_all(|| children_of(own), marker.as_deref().unwrap_or_default());
     for pid in tree(own).into_iter().chain(marked).filter(|pid| *pid != own) {
         kill_process(pid);
     }
@@ -164,10 +217,13 @@ fn children_of(pid: i32) -> Vec<i32> {
 
 /// Returns whether a process is running, not a zombie.
 fn is_running(pid: i32) -> bool {
+    !matches!(state(pid), None | Some('Z' | 'X'))
+}
+
+/// Returns the state of a process as a letter (`T`: stopped, `Z`: a zombie); `None` when the process is gone.
+fn state(pid: i32) -> Option<char> {
     let stat = read_proc_file(&format!("/proc/{pid}/stat"));
-    let stat = String::from_utf8_lossy(&stat);
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-    !stat.is_empty() && !matches!(state, Some('Z' | 'X'))
+    String::from_utf8_lossy(&stat).rsplit(") ").next().and_then(|rest| rest.chars().next())
 }
 
 /// Returns the entries of a folder of /proc whose names are numbers.

@@ -1,20 +1,41 @@
 //! Memory of a process and all its descendants.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use super::descendants;
 
-/// Returns the memory in bytes of `root` and its descendants if it is above `limit`.
+/// Beginning of the path under which the system lists a file made with `memfd_create`, whatever its name.
+const MEMFD_PATH: &str = "/memfd:";
+/// Bytes of a block, the unit in which the system reports the space that a file takes.
+const BLOCK_BYTES: u64 = 512;
+
+/// A file: its device and its inode number.
+type FileId = (u64, u64);
+
+/// Returns the memory in bytes of `root` and its descendants if it is above `limit`: their resident memory, and the
+/// files in memory that one of them has open, mapped or not.
 ///
 /// The sum of resident sizes counts shared memory once per process, so it serves only as a quick first check. The
-/// result is the sum of proportional sizes, which counts shared memory once.
+/// result is the sum of proportional sizes, which counts shared memory once; files in memory count with their own size
+/// instead.
 pub(super) fn above(root: i32, limit: u64) -> Option<u64> {
     let processes = descendants::tree(root);
-    let sum = |field: fn(i32) -> Option<u64>| processes.iter().filter_map(|pid| field(*pid)).sum::<u64>();
-    if sum(resident) <= limit {
+    let files: BTreeMap<FileId, u64> = processes.iter().flat_map(|pid| files_in_memory(*pid)).collect();
+    let in_files = files.values().sum::<u64>();
+    if sum(&processes, resident).saturating_add(in_files) <= limit {
         return None;
     }
-    Some(sum(|pid| proportional(pid).or_else(|| resident(pid)))).filter(|bytes| *bytes > limit)
+    let mapped = if files.is_empty() { 0 } else { sum(&processes, |pid| mapped_from(&files, pid)) };
+    let proportional = sum(&processes, |pid| proportional(pid).or_else(|| resident(pid)));
+    Some(proportional.saturating_sub(mapped).saturating_add(in_files)).filter(|bytes| *bytes > limit)
+}
+
+fn sum(processes: &BTreeSet<i32>, bytes: impl Fn(i32) -> Option<u64>) -> u64 {
+    processes.iter().filter_map(|pid| bytes(*pid)).sum()
 }
 
 fn resident(pid: i32) -> Option<u64> {
@@ -25,9 +46,82 @@ fn proportional(pid: i32) -> Option<u64> {
     field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
 
+/// Returns the files in memory that a process has open, with the bytes that they take.
+fn files_in_memory(pid: i32) -> Vec<(FileId, u64)> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let is_in_memory = |file: PathBuf| file.as_os_str().as_bytes().starts_with(MEMFD_PATH.as_bytes());
+    let in_memory = entries.filter(|entry| fs::read_link(entry.path()).is_ok_and(is_in_memory));
+    let found = in_memory.filter_map(|entry| fs::metadata(entry.path()).ok());
+    found.map(|file| ((file.dev(), file.ino()), file.blocks() * BLOCK_BYTES)).collect()
+}
+
+/// Returns the part of a process's proportional size that is mapped from these files.
+fn mapped_from(files: &BTreeMap<FileId, u64>, pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps")).ok()?;
+    let inodes: BTreeSet<u64> = files.keys().map(|(_, inode)| *inode).collect();
+    let mut is_in_memory = false;
+    let mut bytes = 0;
+    for line in text.lines() {
+        if let Some(size) = line.strip_prefix("Pss:") {
+            bytes += parse_kilobytes(size).filter(|_| is_in_memory).unwrap_or(0);
+        } else if let [addresses, _, _, _, inode, file, ..] = line.split_whitespace().collect::<Vec<_>>()[..]
+            && !addresses.ends_with(':')
+        {
+            is_in_memory = file.starts_with(MEMFD_PATH) && inode.parse().is_ok_and(|inode| inodes.contains(&inode));
+        } else if !line.contains(": ") {
+            is_in_memory = false;
+        }
+    }
+    Some(bytes)
+}
+
 /// Reads a size that /proc reports in kB, and returns it in bytes.
 fn field(path: &str, name: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
-    let value = text.lines().find_map(|line| line.strip_prefix(name))?;
+    parse_kilobytes(text.lines().find_map(|line| line.strip_prefix(name))?)
+}
+
+fn parse_kilobytes(value: &str) -> Option<u64> {
     Some(value.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
+    use super::*;
+
+    const SIZE: u64 = 64 << 20;
+
+    /// Returns the memory of this process and its descendants.
+    fn own_memory() -> u64 {
+        above(std::process::id().cast_signed(), 0).unwrap()
+    }
+
+    #[test]
+    fn a_file_in_memory_is_counted_once_whether_it_is_mapped_or_not() {
+        let before = own_memory();
+        let mut file = File::from(memfd_create(c"x y", MFdFlags::empty()).unwrap());
+        let again = file.try_clone().unwrap();
+        for _ in 0..SIZE >> 20 {
+            file.write_all(&[1; 1 << 20]).unwrap();
+        }
+        let near = |bytes: u64| bytes.saturating_sub(before).abs_diff(SIZE) < SIZE / 4;
+        let written = own_memory();
+        assert!(near(written), "{written} after {before}");
+        // SAFETY: nobody changes the file while it is mapped.
+        let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
+        assert_eq!(map.iter().map(|byte| u64::from(*byte)).sum::<u64>(), SIZE);
+        let mapped = own_memory();
+        assert!(near(mapped), "{mapped} after {before}");
+        drop((file, again));
+        let _other = memfd_create(c"other", MFdFlags::empty()).unwrap();
+        let without_file = own_memory();
+        assert!(near(without_file), "{without_file} after {before}");
+        drop(map);
+        assert!(own_memory().saturating_sub(before) < SIZE / 4);
+    }
 }

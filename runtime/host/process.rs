@@ -38,6 +38,8 @@ const KILL_POLLS: u32 = 250;
 /// Number of polls in which leftover processes may end by themselves, and number of polls in total.
 const LEFTOVER_GRACE_POLLS: u32 = 15;
 const LEFTOVER_POLLS: u32 = 100;
+/// Maximum number of leftover processes that are named.
+const LEFTOVERS_NAMED: usize = 20;
 /// Time in which the last lines may arrive after the process has ended.
 const LAST_LINES_WAIT: Duration = Duration::from_millis(500);
 
@@ -211,7 +213,7 @@ impl Process {
             // Reading /proc of a process that is stuck in the kernel may block, too.
             let found = run_for(KILL_POLLS, move || {
                 descendants::reap_orphans();
-                descendants::find_related(&marker)
+                if poll < grace_polls { descendants::find_related(&marker) } else { descendants::stop_related(&marker) }
             });
             let found = found.unwrap_or_default();
             for left in &mut self.leftovers {
@@ -233,8 +235,11 @@ impl Process {
     /// Kills a process, and remembers it when it had left the group.
     fn kill_leftover(&mut self, pid: i32) {
         let in_group = getpgid(Some(Pid::from_raw(pid))).is_ok_and(|group| group.as_raw() == self.id());
-        if !in_group && !self.leftovers.iter().any(|left| left.pid == pid) {
-            self.leftovers.extend(run_for(KILL_POLLS, move || LeftoverProcess::describe(pid)));
+        let is_new = !in_group && !self.leftovers.iter().any(|left| left.pid == pid);
+        if is_new && self.leftovers.len() < LEFTOVERS_NAMED {
+            let leftover = run_for(KILL_POLLS, move || LeftoverProcess::describe(pid));
+            // A process that has ended in the meantime has no command line.
+            self.leftovers.extend(leftover.filter(|leftover| !leftover.command.is_empty()));
         }
         descendants::kill_process(pid);
     }

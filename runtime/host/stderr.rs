@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::text;
+use crate::{file, text};
 
 /// Number of last lines kept as the reason of a failure, and maximum number of bytes of each.
 const LINES_KEPT: usize = 20;
@@ -122,7 +122,7 @@ pub(super) struct CappedLog {
 impl CappedLog {
     /// Opens `path` for appending, up to `bytes_max` bytes in total.
     pub(super) fn open(path: &Path, bytes_max: u64) -> io::Result<Self> {
-        let file = File::options().create(true).append(true).open(path)?;
+        let file = file::append(path)?;
         let size = file.metadata()?.len();
         Ok(CappedLog { file, room: bytes_max.saturating_sub(size), left_out: 0 })
     }

@@ -167,6 +167,9 @@ pub struct Measurement {
     /// Observations that the evaluator counted in all passes: the largest number of any of its metrics.
     #[serde(default)]
     pub observations: u64,
+    /// Observations of each metric in all passes, also when accuracy is unknown.
+    #[serde(default)]
+    pub counted: IndexMap<String, u64>,
     /// Output elements that are NaN or infinite, in all passes.
     pub non_finite_outputs: u64,
     /// Time of the spans that the script named, in all passes.

@@ -52,6 +52,11 @@ impl Accumulator {
         self.means.keys().map(String::as_str)
     }
 
+    /// Returns the number of observations of each metric.
+    pub fn counts(&self) -> IndexMap<String, u64> {
+        self.means.iter().map(|(name, mean)| (name.clone(), mean.count)).collect()
+    }
+
     /// Returns the number of evaluated samples: the largest number of observations of any metric.
     pub fn observations(&self) -> u64 {
         self.means.values().map(|mean| mean.count).max().unwrap_or(0)

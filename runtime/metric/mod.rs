@@ -5,6 +5,7 @@
 mod accumulator;
 mod agreement;
 mod table;
+mod variation;
 
 pub use accumulator::{Accumulator, MetricError, top_k};
 pub use agreement::{

@@ -11,6 +11,8 @@ pub struct Metric {
     pub about: &'static str,
     /// The range of possible values.
     pub range: RangeInclusive<f64>,
+    /// Whether every sample is exactly one observation.
+    pub counts_samples: bool,
     /// Typical names, for messages.
     pub examples: &'static [&'static str],
 }
@@ -20,6 +22,7 @@ pub const METRICS: &[Metric] = &[Metric {
     family: "top",
     about: "share of samples whose label is among the k best scores",
     range: 0.0..=1.0,
+    counts_samples: true,
     examples: &["top1", "top5"],
 }];
 

@@ -126,6 +126,9 @@ fn the_readme_of_configs_contains_the_limits_of_agreement() {
         ("relative_l2", default.map(|limits| limits.relative_l2)),
         ("worst_sample", default.map(|limits| limits.worst_sample)),
         ("cosine", default.map(|limits| limits.cosine)),
+        ("correlation", default.map(|limits| limits.correlation)),
+        ("variation", default.map(|limits| limits.variation)),
+        ("mismatches", default.map(|limits| limits.mismatches)),
     ] {
         let [fp32, fp16, bf16] = limit;
         let row = text.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();

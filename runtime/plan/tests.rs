@@ -108,6 +108,22 @@ fn an_engine_gets_only_the_options_that_it_accepts() {
 }
 
 #[test]
+fn an_option_that_no_engine_of_the_case_accepts_is_a_warning_with_its_position() {
+    let warnings = |overlay: &str| {
+        let plan = planned(&Checkout::new().overlay(overlay), &Overrides::default()).unwrap();
+        messages_of(Level::Warning, &plan.findings)
+    };
+    let expected = "configs/toy/vendor_config/chip_configurations.yaml:3: option `level` has no effect: no engine of this \
+                    case accepts it (frame)";
+    let without_fast = warnings("fp16: false\ncompiler: null\nlevel: 3\nthreads: 2\n");
+    assert!(without_fast.iter().any(|warning| warning.starts_with(expected)), "{without_fast:?}");
+    assert!(!without_fast.iter().any(|warning| warning.contains("option `threads`")), "{without_fast:?}");
+    for accepted in ["fp16: false\nlevel: 3\n", "fp16: false\ncompiler: null\nlevel: null\n"] {
+        assert!(!warnings(accepted).iter().any(|warning| warning.contains("has no effect")), "{accepted}");
+    }
+}
+
+#[test]
 fn limits_come_from_the_site() {
     let host = format!("{HOST}PHASE_TIMEOUT: 60\nWORKER_MEMORY: 1G\n");
     let plan = planned(&runnable().with("configs/host.yaml", &host), &Overrides::default()).unwrap();

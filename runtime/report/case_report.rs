@@ -124,6 +124,7 @@ fn failures(record: &Record, extent: Extent) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::EngineFacts;
     use crate::result::{FailureRecord, testing};
 
     fn report(record: &Record, extent: Extent, columns: u16) -> String {
@@ -168,6 +169,18 @@ mod tests {
            worker                 \rprogress
          record  r.json
         ");
+    }
+
+    #[test]
+    fn the_properties_of_an_engine_cannot_begin_another_row() {
+        let mut record = testing::record();
+        let forged = "1.0\n *MFU                     99.9%\x1b[2J";
+        let engine =
+            EngineFacts { name: "x".into(), version: forged.into(), device: "a\r\nb".into(), ..Default::default() };
+        record.phases[0].engine = Some(engine);
+        let text = report(&record, Extent::Details, 200);
+        assert!(!text.lines().any(|line| line.contains("99.9%") && !line.contains("x 1.0\\n *MFU")), "{text}");
+        assert!(text.contains("99.9%\\u{1b}[2J on a\\r\\nb, "), "{text}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::measure::{Latency, Measurement};
 use crate::metric::{AgreementLimits, OutputAgreement};
 use crate::result::{Accuracy, PhaseRecord, Record, Verdict};
 use crate::step::Step;
+use crate::text::one_line;
 use crate::units::{SamplesPerSecond, Seconds};
 
 /// Rows below one heading.
@@ -32,9 +33,10 @@ pub fn sections(record: &Record) -> Vec<Section> {
     sections
 }
 
+/// Creates a section. Line breaks are escaped, so that the text of an engine or a script cannot begin another row.
 fn section(title: &str, rows: Vec<(&str, String)>) -> Section {
-    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    Section { title: title.to_owned(), rows }
+    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), one_line(&value).into_owned())).collect();
+    Section { title: one_line(title).into_owned(), rows }
 }
 
 fn flagperf_rows(record: &Record) -> Vec<(&'static str, String)> {
@@ -175,10 +177,13 @@ fn agreement_sections(record: &Record) -> Vec<Section> {
     }
     let check = &record.agreement;
     if let Some(limits) = &check.limits {
-        let AgreementLimits { relative_l2, worst_sample, cosine } = limits;
+        let AgreementLimits { relative_l2, worst_sample, cosine, correlation, mismatches, .. } = limits;
         rows.push((
             "limits",
-            format!("relative L2 {relative_l2:.0e}, worst sample {worst_sample:.0e}, cosine {cosine}"),
+            format!(
+                "relative L2 {relative_l2:.0e}, worst sample {worst_sample:.0e}, cosine {cosine}, \
+                 correlation {correlation}, mismatches {mismatches}"
+            ),
         ));
     }
     let verdict = match check.verdict {
@@ -187,6 +192,9 @@ fn agreement_sections(record: &Record) -> Vec<Section> {
         Verdict::Met => "agrees".to_owned(),
     };
     rows.push(("verdict", verdict));
+    if !check.not_judged.is_empty() {
+        rows.push(("not judged", check.not_judged.join("; ")));
+    }
     sections.push(section("inference against validation", rows));
     sections
 }
@@ -205,6 +213,11 @@ fn output_rows(agreement: &OutputAgreement) -> Vec<(&'static str, String)> {
         ("relative L2 error", format!("{:.2e}, worst sample {:.2e}", agreement.relative_l2, agreement.worst_sample)),
         ("cosine similarity", cosine.unwrap_or(no_cosine)),
     ];
+    rows.extend(agreement.variation.map(|variation| {
+        let correlation = agreement.correlation.map_or_else(|| "unknown".to_owned(), |c| format!("{c:.4}"));
+        ("over the samples", format!("variation {variation:.2e}, correlation {correlation}"))
+    }));
+    rows.extend(agreement.mismatches.map(|share| ("mismatches", percent(share))));
     rows.extend(agreement.top1_agreement.map(|share| ("same top-1", percent(share))));
     rows
 }

@@ -62,6 +62,7 @@ impl Accuracy {
             .flat_map(|(step, metrics)| missed_targets(step, metrics, &accuracy.target))
             .chain(non_finite_outputs(phases))
             .chain(unevaluated_loops(phases))
+            .chain(miscounted_metrics(phases))
             .collect();
         let has_any = !(accuracy.validation.is_empty() && accuracy.inference.is_empty());
         let known = has_any && accuracy.unknown.is_none();
@@ -109,6 +110,19 @@ fn unevaluated_loops(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
         (0, _) => Some(format!("{}: no sample could be read ({} failed)", m.step.name(), m.failed_samples)),
         (samples, 0) => Some(format!("{}: the evaluator counted none of {samples} samples", m.step.name())),
         _ => None,
+    })
+}
+
+/// Describes the metrics that should count every sample once and did not, which fail the case with any weights and
+/// without a target.
+fn miscounted_metrics(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
+    let counts_samples = |name: &str| metric::find(name).is_some_and(|metric| metric.counts_samples);
+    phases.iter().flat_map(|phase| &phase.measured).filter(|m| m.samples > 0 && m.observations > 0).flat_map(move |m| {
+        let counted = m.counted.iter().filter(move |(name, count)| counts_samples(name) && **count != m.samples);
+        counted.map(|(name, count)| {
+            let (step, samples) = (m.step.name(), m.samples);
+            format!("{step}: the evaluator counted {count} samples in `{name}`, but {samples} were run")
+        })
     })
 }
 
@@ -189,6 +203,23 @@ mod tests {
         let missed =
             ["validation: the evaluator counted none of 16 samples", "inference: no sample could be read (16 failed)"];
         assert_eq!(accuracy.missed, missed);
+    }
+
+    #[test]
+    fn a_metric_that_does_not_count_every_sample_once_fails_the_case_even_without_a_target() {
+        let counted = |name: &str, count: u64| {
+            let mut phase = testing::phase();
+            phase.model = Some(ModelFacts { weights_are_random: true, ..ModelFacts::default() });
+            phase.measured = vec![testing::measurement(Step::Validation)];
+            phase.measured[0].counted = IndexMap::from([("words".to_owned(), 400), (name.to_owned(), count)]);
+            Accuracy::judge(&[phase], IndexMap::new())
+        };
+        let part = counted("top1", 4);
+        assert_eq!(part.verdict, Verdict::Missed);
+        assert_eq!(part.missed, ["validation: the evaluator counted 4 samples in `top1`, but 16 were run"]);
+        assert_eq!(counted("top5", 32).verdict, Verdict::Missed, "more observations than samples");
+        assert_eq!(counted("top1", 16).verdict, Verdict::Unknown);
+        assert_eq!(counted("letters", 4).verdict, Verdict::Unknown, "a metric of a script may count anything");
     }
 
     #[test]

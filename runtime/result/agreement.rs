@@ -16,6 +16,9 @@ pub struct AgreementCheck {
     pub limits: Option<AgreementLimits>,
     /// Descriptions of exceeded limits and of outputs that could not be compared, one fragment each.
     pub missed: Vec<String>,
+    /// Reasons why a figure of an output was not judged, one fragment each.
+    #[serde(default)]
+    pub not_judged: Vec<String>,
     /// Why there is no verdict; `None` when there is one.
     pub unknown: Option<String>,
 }
@@ -40,8 +43,11 @@ impl AgreementCheck {
                 agreement.not_compared.iter().cloned().chain(violations).collect()
             }
         };
+        let outputs = inference.agreement.iter().flat_map(|agreement| &agreement.outputs);
+        let not_judged =
+            outputs.filter_map(|(name, figures)| Some(format!("output `{name}`: {}", limits.not_judged(figures)?)));
         let verdict = if missed.is_empty() { Verdict::Met } else { Verdict::Missed };
-        AgreementCheck { verdict, limits: Some(limits), missed, unknown: None }
+        AgreementCheck { verdict, limits: Some(limits), missed, not_judged: not_judged.collect(), unknown: None }
     }
 
     fn unknown(reason: &str) -> Self {
@@ -87,6 +93,20 @@ mod tests {
         assert_eq!(check.verdict, Verdict::Missed);
         assert_eq!(check.missed, ["output `output`: `relative_l2` is 5.00e-1, the limit is 1.00e-3"]);
         assert_eq!(judged("rten", Some(agreement(f64::NAN))).verdict, Verdict::Missed);
+    }
+
+    #[test]
+    fn a_figure_that_was_not_judged_is_named() {
+        let check = judged("rten", Some(agreement(1e-6)));
+        assert_eq!(
+            check.not_judged,
+            ["output `output`: `correlation` is not judged: this requires two samples of the same shape"]
+        );
+        let mut varied = agreement(1e-6);
+        varied.outputs[0] =
+            OutputAgreement { variation: Some(0.5), correlation: Some(0.0), ..varied.outputs[0].clone() };
+        let check = judged("rten", Some(varied));
+        assert_eq!((check.verdict, check.missed.len(), check.not_judged.len()), (Verdict::Missed, 1, 0));
     }
 
     #[test]

@@ -76,6 +76,9 @@ fn agreement(x: f64) -> OutputAgreement {
         worst_sample: x,
         cosine: Some(x),
         top1_agreement: Some(x),
+        variation: Some(x),
+        correlation: Some(x),
+        mismatches: Some(x),
         ..OutputAgreement::default()
     }
 }

@@ -33,6 +33,7 @@ pub fn measurement(step: Step) -> Measurement {
         accuracy: IndexMap::new(),
         accuracy_unknown: None,
         observations: 16,
+        counted: IndexMap::new(),
         non_finite_outputs: 0,
         spans: IndexMap::new(),
         vendor_time: None,

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::config::fixture::Checkout;
     use crate::event::{EngineFacts, ModelFacts};
-    use crate::measure::Measurement;
+    use crate::measure::{Measurement, PassTimes};
     use crate::result::{FileRecord, testing};
     use crate::units::SamplesPerSecond;
 
@@ -288,6 +288,31 @@ mod tests {
         infer.model = Some(ModelFacts::default());
         let record = concluded(vec![phase(Phase::Validate, "chip:0 CHIP-1", "f32", 1_000_000_000, 1), infer]);
         assert_eq!(record.flops.counted_per_sample, None);
+    }
+
+    #[test]
+    fn a_first_pass_that_is_much_slower_than_a_later_one_is_a_warning() {
+        let warned = |core: &[f64], samples: &[u64]| {
+            let pass = |(core, samples): (&f64, &u64)| PassTimes {
+                core_s: Seconds(*core),
+                samples: *samples,
+                ..Default::default()
+            };
+            let mut phase = phase(Phase::Infer, "cpu", "f32", 1, 1);
+            phase.measured[0].passes = core.iter().zip(samples).map(pass).collect();
+            concluded(vec![phase])
+                .warnings
+                .into_iter()
+                .filter(|warning| warning.contains("cache results"))
+                .collect::<Vec<_>>()
+        };
+        let expected = "inference: core of the first pass took 4.0 times as long as that of a later one: does the \
+                        engine cache results?";
+        assert_eq!(warned(&[2.0, 1.9, 0.5], &[8, 8, 8]), [expected]);
+        assert_eq!(warned(&[2.0, 1.5], &[8, 8]), [""; 0], "within the variation of a machine");
+        assert_eq!(warned(&[0.008, 0.001], &[8, 8]), [""; 0], "too short to be judged");
+        assert_eq!(warned(&[2.0, 0.5], &[8, 2]), [""; 0], "a different number of samples");
+        assert_eq!(warned(&[2.0], &[8]), [""; 0]);
     }
 
     #[test]

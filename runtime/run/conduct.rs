@@ -174,3 +174,45 @@ fn log_case_end(log: &mut LogFile, record: &Record, unwritten: Option<&WriteErro
         log.write_line(Level::Info, "run", &format!("{key:<43} : {value:<23}"));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+    use crate::config::fixture::{Checkout, HOST};
+    use crate::description::{EngineDescription, Roles};
+    use crate::measure::MonotonicClock;
+    use crate::plan::{Catalogue, plan};
+    use crate::tensor::DType;
+
+    fn engine(name: &'static str) -> EngineDescription {
+        EngineDescription {
+            roles: Roles { framework: true, compiler: true },
+            precisions: &[DType::F32],
+            ..EngineDescription::unrestricted(name, "")
+        }
+    }
+
+    #[test]
+    fn a_run_interrupted_before_its_first_case_writes_the_record_of_that_case() {
+        let checkout = Checkout::new().overlay("fp16: false\n");
+        let checkout = checkout.with("configs/host.yaml", &format!("{HOST}    \"toy:frame_2\": data\n"));
+        let config = checkout.load(&Overrides::default()).unwrap();
+        let catalogue = Catalogue::read(checkout.root(), ["interpreter", "rten"].map(engine).to_vec());
+        let plan = plan(&config, &catalogue).unwrap();
+        assert_eq!(plan.cases.len(), 2);
+        let options = RunOptions {
+            watched: false,
+            worker: ["/bin/sh", "-c", "sleep 600"].map(OsString::from).to_vec(),
+            clock: Arc::new(MonotonicClock::start()),
+        };
+        let interrupt = Interrupt::default();
+        interrupt.set();
+        let outcome = conduct(&plan, &[], &options, &interrupt, &mut |_| ()).unwrap();
+        assert_eq!((outcome.exit_code(), outcome.records.len()), (RunOutcome::INTERRUPTED, 1));
+        let text = fs::read_to_string(record_path(&outcome.folder, &plan.cases[0])).unwrap();
+        let record: Record = serde_json::from_str(&text).unwrap();
+        assert_eq!((record.status, record.key().as_str()), (Status::Interrupted, "toy:frame"));
+        assert!(!record_path(&outcome.folder, &plan.cases[1]).exists());
+    }
+}

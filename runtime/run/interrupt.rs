@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 use super::RunOutcome;
@@ -14,18 +14,20 @@ use super::RunOutcome;
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Installs signal handlers: the first SIGINT, SIGTERM or SIGHUP sets the flag, and the second one ends the program
-    /// immediately. The workers then read the end of their input and end too.
+    /// Installs signal handlers: the first SIGINT, SIGTERM, SIGQUIT or SIGHUP sets the flag, and the second one ends the
+    /// program immediately. The workers then read the end of their input and end too. SIGHUP is never the second one:
+    /// a terminal sends it more than once when it closes.
     ///
     /// # Errors
     /// When the system rejects a handler.
     pub fn install() -> io::Result<Self> {
         let interrupt = Interrupt::default();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in [SIGINT, SIGTERM, SIGQUIT] {
             // The order matters: a signal is first checked against the flag, which only then is set.
             flag::register_conditional_shutdown(signal, i32::from(RunOutcome::INTERRUPTED), Arc::clone(&interrupt.0))?;
             flag::register(signal, Arc::clone(&interrupt.0))?;
         }
+        flag::register(SIGHUP, Arc::clone(&interrupt.0))?;
         Ok(interrupt)
     }
 

@@ -8,6 +8,7 @@ use jiff::Zoned;
 
 use crate::config::Site;
 use crate::event::Level;
+use crate::file;
 use crate::text::one_line;
 
 /// Largest log in bytes. Beyond this limit only FlagPerf's result is written.
@@ -33,7 +34,7 @@ impl LogFile {
             "ERROR" => Level::Error,
             _ => Level::Info,
         };
-        let file = File::options().create(true).append(true).open(path)?;
+        let file = file::append(path)?;
         Ok(LogFile {
             file,
             level_min,

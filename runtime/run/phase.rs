@@ -1,12 +1,12 @@
 //! Runs one phase: starts a worker, sends it the job, reads its events and ends it.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use super::{Interrupt, RunOptions};
 use crate::event::{Event, Failure, LINE_BYTES_MAX};
+use crate::file;
 use crate::host::{Ending, LeftoverProcess, Process, ProcessEvent, Program};
 use crate::measure::Nanos;
 use crate::plan::Job;
@@ -18,8 +18,8 @@ use crate::units::Seconds;
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two checks of the memory of the worker and of the processes that it started, when it has a limit.
 const MEMORY_INTERVAL: Seconds = Seconds(0.25);
-/// Bytes of a line that is not an event that are quoted in the failure.
-const INVALID_BYTES_SHOWN: usize = 200;
+/// Bytes of a line of the worker that are quoted in a failure.
+const QUOTED_BYTES: usize = 200;
 /// Bytes of a line that is not an event that are written to the log.
 const INVALID_BYTES_LOGGED: usize = 64 << 10;
 
@@ -140,6 +140,7 @@ fn conclude_phase(
 ) -> PhaseOutcome {
     let reported = collector.failure().cloned();
     let (step, finished) = (collector.step(), collector.is_finished());
+    let refused = stderr.iter().rfind(|line| refused_memory(line)).cloned();
     let failed = |failure: Failure| {
         let Failure { step: failed_step, reason, hint } = failure;
         PhaseEnd::Failed(FailureRecord { phase: Some(job.phase), step: failed_step.or(step), reason, hint, stderr })
@@ -148,23 +149,39 @@ fn conclude_phase(
         (StopReason::Interrupted, _) => PhaseEnd::Interrupted,
         (_, Some(failure)) | (StopReason::Failed(failure), None) => failed(failure),
         (StopReason::Ended(Ending::Exited(0)), None) if finished => PhaseEnd::Finished,
-        (StopReason::Ended(ending), None) => failed(unexpected_end(job, ending, finished)),
+        (StopReason::Ended(ending), None) => failed(unexpected_end(job, ending, finished, refused.as_deref())),
     };
     let ending = ending.map(|ending| ending.to_string());
     let (record, warnings) = collector.finish(options.clock.now(), ending);
     PhaseOutcome { record, warnings, end }
 }
 
-fn unexpected_end(job: &Job, ending: Ending, finished: bool) -> Failure {
+/// Returns whether a program reports in this line of standard error that the system refused it memory.
+fn refused_memory(line: &str) -> bool {
+    (line.starts_with("memory allocation of ") && line.ends_with(" bytes failed")) || line.contains("std::bad_alloc")
+}
+
+/// Describes an unexpected end of the worker; `refused` is the line that reports refused memory.
+fn unexpected_end(job: &Job, ending: Ending, finished: bool, refused: Option<&str>) -> Failure {
     let when = if finished { "after it had finished" } else { "before it had finished" };
-    let hint = match (&job.engine.library, ending) {
-        (Some(library), _) => {
+    let refused = refused.filter(|_| matches!(ending, Ending::Killed(_)));
+    let hint = match (refused, &job.engine.library, ending) {
+        (Some(line), ..) => {
+            let line = truncate(line, QUOTED_BYTES);
+            format!(
+                "the worker ran out of memory (`{line}`); a smaller model, `batch_size` or `num_workers` needs less \
+                 memory"
+            )
+        }
+        (None, Some(library), _) => {
             format!("the worker ran the plug-in `{}`; its last lines are in stdout_err.out.log", library.display())
         }
-        (None, Ending::Killed(_)) => {
+        (None, None, Ending::Killed(_)) => {
             "`dmesg` may show the cause; a smaller `batch_size` or `num_workers` needs less memory".to_owned()
         }
-        (None, Ending::Exited(_) | Ending::Stuck) => "the worker's last lines are in stdout_err.out.log".to_owned(),
+        (None, None, Ending::Exited(_) | Ending::Stuck) => {
+            "the worker's last lines are in stdout_err.out.log".to_owned()
+        }
     };
     Failure { step: None, reason: format!("the worker ended {when}: {ending}"), hint }
 }
@@ -187,7 +204,7 @@ fn left_behind_warning(left: &LeftoverProcess) -> String {
 }
 
 fn invalid_event(line: &str, error: &serde_json::Error) -> Failure {
-    let shown = one_line(truncate(line, INVALID_BYTES_SHOWN).as_ref()).into_owned();
+    let shown = one_line(truncate(line, QUOTED_BYTES).as_ref()).into_owned();
     let reason = if line.len() >= LINE_BYTES_MAX {
         format!("the worker wrote an event of more than {LINE_BYTES_MAX} bytes: `{shown}`")
     } else {
@@ -199,7 +216,7 @@ fn invalid_event(line: &str, error: &serde_json::Error) -> Failure {
 
 /// Appends a line that is not an event to the log. Errors are ignored because the line already causes a failure.
 fn append_line(output: &Path, line: &str) {
-    if let Ok(mut file) = File::options().append(true).open(output) {
+    if let Ok(mut file) = file::append(output) {
         let _ = writeln!(file, "{}", one_line(&truncate(line, INVALID_BYTES_LOGGED)));
     }
 }
@@ -267,6 +284,16 @@ mod tests {
         assert_eq!((failure.step, &failure.stderr[..]), (Some(Step::Inference), &["last line".to_owned()][..]));
         assert_eq!(log, "last line\n");
         assert_eq!(outcome.record.steps.len(), 1, "earlier events are kept");
+    }
+
+    #[test]
+    fn the_failure_of_a_worker_whose_memory_was_refused_says_so() {
+        let (outcome, _) = worker("echo memory allocation of 17179869184 bytes failed >&2; kill -ABRT $$", 60.0);
+        let failure = failure(&outcome);
+        assert!(failure.reason.ends_with("killed by signal 6 (SIGABRT): native code gave up"), "{failure:?}");
+        let expected = "the worker ran out of memory (`memory allocation of 17179869184 bytes failed`); a smaller \
+                        model, `batch_size` or `num_workers` needs less memory";
+        assert_eq!(failure.hint, expected);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Writes a model as ONNX files and the manifest that lists them.
 
+use std::io::Write;
 use std::path::Path;
 
 use flagperf_onnx::{Graph, Model};
 
 use super::phase::failure;
 use crate::event::{Event, Failure, FileFacts};
+use crate::file;
 use crate::hash::{hash_bytes, hash_file};
 use crate::plan::{Manifest, ManifestGraph, graph_name_fault};
 use crate::units::Bytes;
@@ -56,7 +58,8 @@ fn write_graph(graph: &Graph, path: &Path) -> Result<Vec<FileFacts>, Failure> {
 
 fn write_manifest(manifest: &Manifest, path: &Path) -> Result<FileFacts, Failure> {
     let text = serde_json::to_string_pretty(manifest).expect("a manifest is plain data") + "\n";
-    std::fs::write(path, &text)
+    file::create(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(|e| failure(&format!("cannot write the manifest `{}`: {e}", path.display()), HINT))?;
     let (path, size_bytes) = (path.display().to_string(), Bytes(text.len() as u64));
     Ok(FileFacts { path, size_bytes, sha256: hash_bytes(text.as_bytes()) })

@@ -13,7 +13,7 @@ use super::step;
 use super::totals::Totals;
 use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions};
 use crate::engine::{EngineError, HeapMemory, LentMemory};
-use crate::event::{Event, Failure, SidecarFacts};
+use crate::event::{Event, Failure, Level, SidecarFacts};
 use crate::hash::hash_file;
 use crate::measure::{Clock, Measurement, Nanos, StepTimes, Warmup, summarise_pass};
 use crate::metric::Accumulator;
@@ -134,6 +134,7 @@ impl<'a> MeasuredLoop<'a> {
             (self.emit)(Event::Measured(Box::new(measurement)));
             self.report_sidecar();
         }
+        file.check().map_err(|e| failure(&e, "only flagperf may write to the folder of the run"))?;
         let size = std::fs::metadata(file.path()).map_or(0, |m| m.len());
         (self.emit)(Event::Wrote {
             what: "samples".to_owned(),
@@ -141,7 +142,16 @@ impl<'a> MeasuredLoop<'a> {
             size_bytes: Bytes(size),
             sha256: hash_file(file.path()).map_err(|e| failure(&e, ""))?,
         });
+        self.close_sessions();
         Ok(LoopResult { kept: self.totals.kept })
+    }
+
+    /// Ends the processes of the engines. A faulty end is logged as a warning and does not invalidate the figures.
+    fn close_sessions(&self) {
+        let endings = self.sessions.values().filter_map(|session| session.lock().ok()?.close());
+        for message in endings {
+            (self.emit)(Event::Log { level: Level::Warning, source: self.job.engine.name.clone(), message });
+        }
     }
 
     /// Repeats the first batch until step times are steady. One batch suffices because all have the same shape: the
@@ -211,7 +221,7 @@ impl<'a> MeasuredLoop<'a> {
         let end = self.clock.now();
         let (whole, tail) = (end.since(start), end.since(mark));
         let accuracy = if self.accuracy_unknown.is_none() { metrics.finish() } else { IndexMap::new() };
-        self.totals.add_pass(&steps, summarise_pass(&steps, whole, tail, accuracy), metrics.observations());
+        self.totals.add_pass(&steps, summarise_pass(&steps, whole, tail, accuracy), &metrics);
         Ok(steps)
     }
 

@@ -5,14 +5,16 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::Permissions;
 use std::hash::{BuildHasher, RandomState};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use flagperf_onnx::HostMemory;
+use flagperf_onnx::{HostMemory, open_regular};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors, View};
+use tempfile::Builder;
 
 use crate::event::ModelFacts;
 use crate::metric::{Agreement, AgreementMeter, OutputAgreement};
@@ -78,7 +80,12 @@ impl KeptOutputs {
             tensors.extend(batch.outputs.iter().map(|(name, t)| (output_key(index, name), StoredTensor(t.clone()))));
         }
         let metadata = HashMap::from([(MODEL_KEY.to_owned(), facts)]);
-        safetensors::serialize_to_file(tensors, Some(metadata), path).map_err(|e| failed(e.to_string()))
+        // A temporary file that is renamed replaces a link at `path` instead of following it.
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let file = Builder::new().prefix(".outputs.").permissions(Permissions::from_mode(0o666)).tempfile_in(folder);
+        let file = file.map_err(|e| failed(e.to_string()))?;
+        safetensors::serialize_to_file(tensors, Some(metadata), file.path()).map_err(|e| failed(e.to_string()))?;
+        file.persist(path).map(drop).map_err(|e| failed(e.error.to_string()))
     }
 }
 
@@ -97,7 +104,7 @@ impl ValidationOutputs {
     /// When the file is missing or malformed.
     pub fn open(path: &Path) -> Result<Self, OutputsError> {
         let failed = |reason: String| OutputsError { path: path.display().to_string(), reason };
-        let file = File::open(path).map_err(|e| failed(e.to_string()))?;
+        let file = open_regular(path).map_err(|e| failed(e.to_string()))?;
         // SAFETY: the file belongs to this run, and nothing writes to it after the validation phase.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| failed(e.to_string()))?;
         let (_, header) = SafeTensors::read_metadata(&map).map_err(|e| failed(e.to_string()))?;
@@ -283,6 +290,17 @@ mod tests {
             "validation has no output `masks`, which inference has",
         ];
         assert_eq!(agreement.not_compared, missing);
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_file_is_replaced_and_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, theirs) = (folder.path().join("outputs.safetensors"), folder.path().join("theirs"));
+        std::fs::write(&theirs, "theirs").unwrap();
+        std::os::unix::fs::symlink(&theirs, &path).unwrap();
+        kept(&[0], vec![1.0, 2.0]).write(&path, &ModelFacts::default()).unwrap();
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "theirs");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "no temporary file is left");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::file;
 use crate::measure::StepTimes;
 use crate::step::Phase;
 
@@ -20,7 +21,7 @@ impl SampleFile {
     /// When the file cannot be created.
     pub fn create(folder: &Path, phase: Phase) -> io::Result<Self> {
         let path = folder.join(format!("samples.{}.csv", phase.name()));
-        let writer = csv::Writer::from_writer(File::create(&path)?);
+        let writer = csv::Writer::from_writer(file::create(&path)?);
         Ok(SampleFile { path, writer })
     }
 
@@ -34,6 +35,14 @@ impl SampleFile {
         }
         self.writer.flush()?;
         self.writer.get_ref().sync_data()
+    }
+
+    /// Checks that the path still refers to this file.
+    ///
+    /// # Errors
+    /// When the file was removed or replaced.
+    pub fn check(&self) -> io::Result<()> {
+        file::check_same(self.writer.get_ref(), &self.path)
     }
 
     /// Returns the path of the file.
@@ -58,5 +67,23 @@ mod tests {
         assert_eq!(lines.next(), Some("pass,samples,load_wait_s,core_s,output_s,evaluate_s,host_s"));
         assert_eq!(lines.next(), Some("0,8,0.0,0.25,0.0,0.0,0.0"));
         assert_eq!(lines.count(), 1);
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_file_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let theirs = folder.path().join("theirs");
+        std::fs::write(&theirs, "theirs").unwrap();
+        let link = folder.path().join("samples.infer.csv");
+        std::os::unix::fs::symlink(&theirs, &link).unwrap();
+        let mut file = SampleFile::create(folder.path(), Phase::Infer).unwrap();
+        file.append(&[StepTimes::default()]).unwrap();
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "theirs");
+        file.check().unwrap();
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&theirs, &link).unwrap();
+        file.append(&[StepTimes::default()]).unwrap();
+        assert!(file.check().unwrap_err().to_string().starts_with("another program replaced the file `"));
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "theirs");
     }
 }

@@ -23,6 +23,7 @@ pub struct Totals {
     padded: u64,
     non_finite: u64,
     observations: u64,
+    counted: IndexMap<String, u64>,
     core: Vec<Seconds>,
     output: Vec<Seconds>,
     output_copy: OutputCopy,
@@ -56,10 +57,14 @@ impl Totals {
     }
 
     /// Counts a completed pass.
-    pub fn add_pass(&mut self, steps: &[StepTimes], pass: PassTimes, observations: u64) {
+    pub fn add_pass(&mut self, steps: &[StepTimes], pass: PassTimes, metrics: &Accumulator) {
         self.core.extend(steps.iter().map(|step| step.core_s));
         self.output.extend(steps.iter().map(|step| step.output_s));
-        self.observations += observations;
+        self.observations = self.observations.saturating_add(metrics.observations());
+        for (name, count) in metrics.counts() {
+            let sum = self.counted.entry(name).or_default();
+            *sum = sum.saturating_add(count);
+        }
         self.passes.push(pass);
     }
 
@@ -93,6 +98,7 @@ impl Totals {
             accuracy: mean_accuracy(&self.passes),
             accuracy_unknown: None,
             observations: self.observations,
+            counted: self.counted.clone(),
             non_finite_outputs: self.non_finite,
             spans: self.spans.clone(),
             vendor_time: self.vendor_time,

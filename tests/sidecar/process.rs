@@ -150,6 +150,19 @@ fn a_crash_during_a_run_names_the_signal_and_the_next_case_still_runs() {
 }
 
 #[test]
+fn a_nonzero_exit_status_after_bye_is_a_warning_with_the_last_lines() {
+    let replies = r#"while read ask; do case $ask in
+        *'"ask":"run"'*) echo '{"answer":"ran","outputs":["4,1000,f32"]}';;
+        *'"ask":"bye"'*) echo results may be wrong >&2; exit 3;;
+        *) echo '{"answer":"done"}';;
+    esac; done"#;
+    let (record, _) = shell(&[HELLO, LOADED, replies]).run(&[]);
+    let expected = "own: the sidecar `sh engine.sh` exited with status 3 after `bye`; its last lines on standard \
+                    error:\n  results may be wrong";
+    assert!(record["warnings"].as_array().expect("warnings").contains(&expected.into()), "{}", record["warnings"]);
+}
+
+#[test]
 fn a_sidecar_that_hangs_is_killed_with_the_worker_at_the_time_limit() {
     let site = shell(&["echo $$ > pid", HELLO, LOADED, LENT, "trap '' TERM", "while :; do sleep 1; done"]);
     site.write("configs/host.yaml", "VENDOR: side\nPHASE_TIMEOUT: 10\nCASES:\n    \"tiny:interpreter\": data\n");
@@ -214,6 +227,31 @@ fn a_reported_output_size_cannot_exhaust_the_memory_of_the_host() {
     ]);
     let reason = site.inference_failure();
     assert!(reason.contains("out of memory: "), "{reason}");
+}
+
+/// Returns whether a process with this word in its command line exists.
+fn is_running_as(name: &str) -> bool {
+    let processes = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());
+    let command = |process: &Path| fs::read(process.join("cmdline")).unwrap_or_default();
+    processes.filter(|process| process.join("stat").exists()).any(|process| {
+        let command = command(&process);
+        command.split(|byte| *byte == 0).any(|word| word == name.as_bytes())
+    })
+}
+
+#[test]
+fn a_sidecar_that_forks_without_end_does_not_outlive_the_run() {
+    let name = format!("forks-{}", std::process::id());
+    // Each process forks the next one and ends, in a session of its own.
+    let site = shell(&[
+        &format!("setsid sh -c 'f() {{ f & }}; echo x > forks; f' {name} > /dev/null 2>&1 &"),
+        "until [ -e forks ]; do sleep 0.01; done",
+        "exit 3",
+    ]);
+    let (record, _) = site.run(&[]);
+    assert_eq!(record["status"], "failed");
+    // One search may miss a chain that is still forking; two hundred searches cannot.
+    assert!(!(0..200).any(|_| is_running_as(&name)), "it still forks");
 }
 
 #[test]

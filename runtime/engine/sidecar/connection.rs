@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::printable::{printable, printable_line};
 use super::protocol::{ErrorReply, MissingOperator, Reply, Request};
 use crate::engine::{EngineError, Unavailable};
-use crate::host::{CompanionCommand, CompanionOutput, CompanionProcess};
+use crate::host::{CompanionCommand, CompanionOutput, CompanionProcess, Ending};
 use crate::units::Seconds;
 
 /// Characters shown of a line that is not a reply.
@@ -140,6 +140,37 @@ impl Connection {
         self.companion.memory_max()
     }
 
+    /// Sends `bye` and waits for the sidecar to end. Returns what went wrong at the end, with the sidecar's last lines on
+    /// standard error.
+    pub(super) fn close(&mut self) -> Option<String> {
+        if self.failure.is_some() {
+            return None;
+        }
+        self.failure = Some(format!("the sidecar `{}` has ended", self.command));
+        self.send_bye();
+        let problem = match (self.companion.end(), self.companion.was_killed()) {
+            (Ending::Exited(0), _) => return None,
+            (_, true) => "did not exit after `bye` and was killed".to_owned(),
+            (ending, false) => format!("{ending} after `bye`"),
+        };
+        Some(self.with_last_lines(format!("the sidecar `{}` {problem}", self.command)))
+    }
+
+    fn send_bye(&mut self) {
+        // An error means that the sidecar is ending or has ended.
+        let _ = self.companion.write_line(b"{\"ask\":\"bye\"}\n");
+    }
+
+    /// Appends the sidecar's last lines on standard error, if there are any.
+    fn with_last_lines(&self, mut reason: String) -> String {
+        let last = self.companion.last_stderr_lines();
+        if !last.is_empty() {
+            reason.push_str("; its last lines on standard error:\n  ");
+            reason.push_str(&printable(&last.join("\n  "), REASON));
+        }
+        reason
+    }
+
     /// Ends the process and returns the error that describes how it ended: by itself, or killed because it closed its
     /// standard `pipe` and did not exit. `rest` is an incomplete line.
     fn end_error(&mut self, request: &Request, pipe: &str, rest: &str) -> EngineError {
@@ -151,11 +182,7 @@ impl Connection {
         if !rest.is_empty() {
             reason.push_str(&format!("; it left an incomplete line: `{rest}`"));
         }
-        let last = self.companion.last_stderr_lines();
-        if !last.is_empty() {
-            reason.push_str("; its last lines on standard error:\n  ");
-            reason.push_str(&printable(&last.join("\n  "), REASON));
-        }
+        let reason = self.with_last_lines(reason);
         self.fail(reason)
     }
 
@@ -183,8 +210,7 @@ fn excerpt(line: &[u8]) -> String {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // An error means that the sidecar is ending or has ended.
-        let _ = self.companion.write_line(b"{\"ask\":\"bye\"}\n");
+        self.send_bye();
         self.companion.end();
     }
 }

@@ -198,6 +198,10 @@ impl Session for SidecarSession {
     fn process_memory_max(&self) -> Option<Bytes> {
         self.shared.connection().memory_max().map(Bytes)
     }
+
+    fn close(&mut self) -> Option<String> {
+        self.shared.connection().close()
+    }
 }
 
 impl SharedState {

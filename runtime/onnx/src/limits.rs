@@ -18,6 +18,9 @@ const NESTING_MAX: usize = 16;
 /// Bytes of one value of known size: more than the memory of any device or machine.
 const BYTES_MAX: usize = 1 << 40;
 
+/// Elements of a constant that `ConstantOfShape` makes: engines make it in memory before they run, some several times.
+pub(crate) const CONSTANT_ELEMENTS_MAX: usize = 1 << 28;
+
 /// Why a graph is not passed to any engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
@@ -59,6 +62,16 @@ pub enum LimitError {
         /// Bytes that it needs.
         bytes: usize,
     },
+    /// A `ConstantOfShape` makes a constant that is too large.
+    #[error(
+        "node `{node}` (ConstantOfShape) makes a constant of `{spec}` (at most {CONSTANT_ELEMENTS_MAX} elements are supported)"
+    )]
+    ConstantTooLarge {
+        /// The node.
+        node: String,
+        /// The shape and type of the constant.
+        spec: TensorSpec,
+    },
     /// The step of a slice is zero, so the slice would never end.
     #[error("node `{node}` (Slice): a slice step is 0")]
     ZeroSliceStep {
@@ -86,6 +99,15 @@ pub fn check_limits(graph: &Graph) -> Result<(), LimitError> {
 /// Checks the declared sizes of inputs and weights, and the sizes inferred from them.
 fn check_sizes(graph: &Graph) -> Result<(), LimitError> {
     let (inferred, _) = check::infer_nodes(graph, check::start_inference(graph));
+    let fills = graph.nodes.iter().filter(|node| node.op == "ConstantOfShape");
+    let fills: HashMap<&str, &Node> = fills.filter_map(|node| Some((node.outputs.first()?.as_str(), node))).collect();
+    for (value, spec) in &inferred {
+        let (Some(node), Some(shape)) = (fills.get(value.as_str()), spec.fixed_shape()) else { continue };
+        let elements = shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
+        if elements.is_none_or(|elements| elements > CONSTANT_ELEMENTS_MAX) {
+            return Err(LimitError::ConstantTooLarge { node: node.name.clone(), spec: spec.clone() });
+        }
+    }
     let inputs = graph.inputs.iter().map(|input| (&input.name, &input.spec));
     let weights = graph.weights.iter().map(|(name, weight)| (name, &weight.spec));
     let inferred = inferred.iter().map(|(name, spec)| (name, spec));

@@ -7,12 +7,20 @@ use super::operands::Operands;
 use super::ops::{PadMode, TensorOps};
 use super::reference::{Array, ReferenceOps};
 use super::shape_arithmetic::{broadcast_shape, resolve_axes, resolve_axis, resolve_reshape, resolve_slice};
+use crate::limits::CONSTANT_ELEMENTS_MAX;
 
 /// Returns the outputs of an operator that [`super::evaluate::evaluate`] delegates to this module.
 pub(super) fn rearrange<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<Vec<O::Tensor>, OpError> {
     let ops = operands.ops;
     if let Op::ConstantOfShape { value } = op {
-        let filled = ReferenceOps.expand(value, &to_sizes(&operands.required_ints(0)?)?)?;
+        let shape = to_sizes(&operands.required_ints(0)?)?;
+        let elements = shape.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
+        if elements.is_none_or(|count| count > CONSTANT_ELEMENTS_MAX) {
+            return Err(OpError::unsupported(format!(
+                "a constant of shape {shape:?} (at most {CONSTANT_ELEMENTS_MAX} elements are supported)"
+            )));
+        }
+        let filled = ReferenceOps.expand(value, &shape)?;
         return Ok(vec![upload(ops, &filled)?]);
     }
     if let Op::Shape { start, end } = op {

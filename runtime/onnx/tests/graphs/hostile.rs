@@ -116,6 +116,19 @@ fn a_constant_of_a_huge_shape_is_inferred_without_allocating_it() {
 }
 
 #[test]
+fn a_constant_with_more_elements_than_engines_can_make_is_refused_with_its_node() {
+    let limited = |sizes: Vec<i64>| {
+        let mut graph = graph("N,f32", "A,B,f32", vec![node("ConstantOfShape", &["sizes"], "y", [])]);
+        constant(&mut graph, "sizes", sizes);
+        check_limits(&graph).map_err(|error| error.to_string())
+    };
+    let expected = "node `y.ConstantOfShape` (ConstantOfShape) makes a constant of `65536,32768,f32` (at most \
+                    268435456 elements are supported)";
+    assert_eq!(limited(vec![1 << 16, 1 << 15]).unwrap_err(), expected);
+    limited(vec![1 << 14, 1 << 14]).unwrap();
+}
+
+#[test]
 fn a_slice_with_a_step_of_zero_is_refused_with_its_node() {
     let slice = node("Slice", &["x", "starts", "ends", "axes", "steps"], "y", []);
     let mut graph = graph("3,4,f32", "3,4,f32", vec![slice]);

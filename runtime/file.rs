@@ -1,0 +1,84 @@
+//! Files in the folder of a run. Plug-ins and programs of vendors can write to this folder too, so links in it are not
+//! followed and FIFOs are not waited for.
+//!
+//! Knows nothing about the contents of the files.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+
+/// Creates a file. An existing file or link at `path` is removed; the target of a link is left unchanged.
+///
+/// # Errors
+/// When the file cannot be created.
+pub fn create(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::create_new(path)
+}
+
+/// Opens a file for appending, and creates it if it does not exist.
+///
+/// # Errors
+/// When the file cannot be opened or is a link.
+pub fn append(path: &Path) -> io::Result<File> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+        return Err(io::Error::other("another program replaced the file with a link"));
+    }
+    OpenOptions::new().create(true).append(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)
+}
+
+/// Checks that `path` still refers to the open file.
+///
+/// # Errors
+/// When the file at `path` was removed or replaced.
+pub fn check_same(file: &File, path: &Path) -> io::Result<()> {
+    let (opened, found) = (file.metadata()?, fs::symlink_metadata(path)?);
+    if (opened.dev(), opened.ino()) == (found.dev(), found.ino()) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("another program replaced the file `{}`", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_in_place_of_a_file_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [link, dangling, theirs, nothing] =
+            ["link", "dangling", "theirs", "nothing"].map(|n| folder.path().join(n));
+        fs::write(&theirs, "theirs").unwrap();
+        symlink(&theirs, &link).unwrap();
+        symlink(&nothing, &dangling).unwrap();
+        for link in [&link, &dangling] {
+            assert_eq!(append(link).unwrap_err().to_string(), "another program replaced the file with a link");
+            create(link).unwrap().write_all(b"ours").unwrap();
+            assert_eq!(fs::read_to_string(link).unwrap(), "ours");
+        }
+        assert_eq!((fs::read_to_string(&theirs).unwrap().as_str(), nothing.exists()), ("theirs", false));
+        append(&link).unwrap().write_all(b" and more").unwrap();
+        assert_eq!(fs::read_to_string(&link).unwrap(), "ours and more");
+    }
+
+    #[test]
+    fn a_replaced_file_is_detected() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let file = create(&path).unwrap();
+        check_same(&file, &path).unwrap();
+        fs::remove_file(&path).unwrap();
+        symlink("/dev/null", &path).unwrap();
+        let message = check_same(&file, &path).unwrap_err().to_string();
+        assert_eq!(message, format!("another program replaced the file `{}`", path.display()));
+    }
+}
