@@ -90,7 +90,9 @@ fn a_path_that_leaves_the_data_directory_is_refused_with_its_line() {
             .with_parameter("image_dir: \".\"", &format!("image_dir: \"{escape}\""))
             .failure_reason();
         assert!(
-            reason.contains("resnet50/dataloader.rhai:3:") && reason.contains("leaves the data directory"),
+            reason.contains("lib/classification.rhai:5:")
+                && reason.contains("resnet50/dataloader.rhai:5")
+                && reason.contains("leaves the data directory"),
             "{reason}"
         );
     }

@@ -25,7 +25,7 @@ pub(super) fn choose_cases(
     }
     for name in &overrides.cases {
         match resolve_case_argument(name, &listed, &folders, vendor, findings) {
-            // Two arguments may select the same case, such as `a` and `a:candle`; it runs once.
+            // Two arguments may select the same case, such as `a` and `a:interpreter`; it runs once.
             Ok(selected) => selected.into_iter().for_each(|key| {
                 if !keys.iter().any(|other| other.value == key.value) {
                     keys.push(key);

@@ -162,7 +162,7 @@ mod tests {
         insta::assert_snapshot!(end, @r"
         150 more warnings are in the record
 
-        ok  resnet50:candle
+        ok  resnet50:interpreter
          validation               80.0 samples/s core, 64.0 whole
          failed                   at line 1:
                                   \tlet x\u{7}
@@ -196,7 +196,7 @@ mod tests {
          warning                  a long warning a long warning a long warning a lon...
                                   all 9 warnings in full: the record, or --details
 
-        ok  resnet50:candle
+        ok  resnet50:interpreter
          validation               80.0 samples/s core, 64.0 whole
          record  r.json
         ");
@@ -217,7 +217,7 @@ mod tests {
         }];
         let text = case_report(&record, None, Extent::Summary, Screen { columns: 80, colour: false });
         insta::assert_snapshot!(&text[text.find("FAILED").unwrap()..], @r"
-        FAILED  resnet50:candle
+        FAILED  resnet50:interpreter
          validation               80.0 samples/s core, 64.0 whole
          failed                   it broke
            hint                   mend it

@@ -60,7 +60,7 @@ fn a_plan_as_json_has_the_jobs_the_values_and_the_findings() {
     let case = &plan["cases"][0];
     assert_eq!(case["departures"], json!({"batch_size": 2}));
     assert_eq!((&case["jobs"][0]["phase"], &case["jobs"][1]["phase"]), (&json!("validate"), &json!("infer")));
-    let row = json!({"section": "tiny:mock", "key": "batch_size", "value": "2", "origin": "--set batch_size=2"});
+    let row = json!({"section": "tiny:mock", "key": "batch_size", "value": 2, "origin": "--set batch_size=2"});
     assert!(plan["values"].as_array().expect("values").contains(&row), "{plan}");
     let findings = plan["findings"].as_array().expect("findings");
     assert!(findings.iter().any(|finding| finding["origin"] == "--set batch_size=2"), "{plan}");
@@ -83,7 +83,7 @@ fn an_option_after_the_name_of_its_engine_is_set_for_that_engine_only() {
     let values = plan(checkout.path(), &["--set", "compiler=own", "--set", "own.sleep_ms=5"])["values"].clone();
     let rows: Vec<_> = values.as_array().expect("rows").iter().filter(|row| row["key"] == "own.sleep_ms").collect();
     assert_eq!(rows.len(), 1, "{rows:?}");
-    assert_eq!((&rows[0]["value"], &rows[0]["origin"]), (&json!("5"), &json!("--set own.sleep_ms=5")));
+    assert_eq!((&rows[0]["value"], &rows[0]["origin"]), (&json!(5), &json!("--set own.sleep_ms=5")));
     let unknown = flagperf(checkout.path(), &["plan", "--set", "own.engine=rten"]);
     assert_eq!(unknown.status.code(), Some(2));
     let unused = flagperf(checkout.path(), &["plan", "--set", "own.sleep_ms=5"]);
@@ -137,8 +137,8 @@ fn outside_a_checkout_the_program_says_which_one_it_uses_and_asks_for_a_case() {
     let checkout = checkout();
     insta::assert_snapshot!(run_outside(checkout.path(), "list cases"), @r"
     note: no checkout around `[ELSEWHERE]`; using `[CHECKOUT]`, where this program lies
-     efficientnet_lite0  overlays: cpu, intel, mock
-     resnet50            overlays: cpu, intel, mock
+     efficientnet_lite0  overlays: cpu, intel, mock, nvidia
+     resnet50            overlays: cpu, intel, mock, nvidia
      tiny                overlays: mock
     code 0
     ");

@@ -293,6 +293,6 @@ fn doctor_greets_each_sidecar_and_fails_if_one_that_a_case_uses_does_not_reply()
     let (code, table, errors) = doctor(&["echo no such module >&2; exit 3"]);
     assert_eq!(code, Some(1), "{errors}");
     assert!(table.contains("missing: the sidecar") && table.contains("no such module"), "{table}");
-    let fault = "error: tiny:candle uses `side.own`, which does not work: missing: the sidecar `sh engine.sh`";
+    let fault = "error: tiny:interpreter uses `side.own`, which does not work: missing: the sidecar `sh engine.sh`";
     assert!(errors.contains(fault), "{errors}");
 }
