@@ -17,8 +17,8 @@ use tempfile::TempDir;
 fn shell_blocks(readme: &str, heading: &str) -> String {
     let text = fs::read_to_string(support::root().join(readme)).unwrap();
     let section = text.split(&format!("{heading}\n")).nth(1).unwrap_or_else(|| panic!("{readme} lacks `{heading}`"));
-    let section = section.split("\n#").next().unwrap();
-    assert!(section.trim().lines().count() <= 24, "{readme}: the instructions are short");
+    let section = section.split("\n#").next().unwrap().trim().trim_start_matches("[中文](README.zh.md)").trim_start();
+    assert!(section.lines().count() <= 24, "{readme}: the instructions are short");
     let mut commands = String::new();
     let mut indent = None;
     for line in section.lines() {
