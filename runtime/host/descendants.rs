@@ -93,20 +93,33 @@ fn with_descendants(mut next: Vec<i32>) -> BTreeSet<i32> {
 }
 
 /// How long one call searches for processes to stop: a process that forks without end escapes some of the searches.
-const STOP_TIME: Seconds = Seconds(2.0);
+const STOP_TIME: Seconds = Seconds(1.0);
+/// Number of consecutive searches that find nothing new before the result counts as complete.
+const QUIET_SEARCHES: u32 = 3;
+
+/// The processes that a search found.
+#[derive(Default)]
+pub(super) struct FoundProcesses {
+    pub(super) processes: Vec<i32>,
+    /// Whether they were stopped.
+    pub(super) are_stopped: bool,
+    /// Whether there are no others.
+    pub(super) is_complete: bool,
+}
 
 /// Stops (SIGSTOP) every process that [`find_related`] finds, because a stopped process cannot fork, so that afterwards
-/// all of them can be killed. Returns the processes that were found, and never an empty list while one is running.
-pub(super) fn stop_related(marker: &str) -> Vec<i32> {
+/// all of them can be killed.
+pub(super) fn stop_related(marker: &str) -> FoundProcesses {
     stop_all(orphans, marker)
 }
 
-/// Stops each process as soon as it is found, and repeats the search until it finds no process that is running.
-fn stop_all(roots: impl Fn() -> Vec<i32>, marker: &str) -> Vec<i32> {
+/// Stops each process as soon as it is found, until several searches find no running process and no new one: when a
+/// process forks and ends, a search may see only the process that has ended.
+fn stop_all(roots: impl Fn() -> Vec<i32>, marker: &str) -> FoundProcesses {
     let clock = MonotonicClock::start();
     let start = clock.now();
-    while clock.now().since(start) < STOP_TIME {
-        reap_orphans();
+    let (mut seen, mut quiet) = (BTreeSet::new(), 0);
+    loop {
         let (mut found, mut running) = stop_with_descendants(roots());
         // Reading the environment of every process is slow, so it waits until all processes known by their parents are
         // stopped.
@@ -115,12 +128,16 @@ fn stop_all(roots: impl Fn() -> Vec<i32>, marker: &str) -> Vec<i32> {
             found.extend(marked);
             running = marked_running;
         }
-        if !running {
-            return found.into_iter().filter(|pid| is_running(*pid)).collect();
+        let is_new = found.iter().filter(|pid| seen.insert(**pid)).count() > 0;
+        quiet = if running || is_new { 0 } else { quiet + 1 };
+        let is_complete = quiet == QUIET_SEARCHES;
+        if is_complete || clock.now().since(start) > STOP_TIME {
+            let processes = found.into_iter().filter(|pid| is_running(*pid)).collect();
+            return FoundProcesses { processes, are_stopped: true, is_complete };
         }
+        // Not earlier: a process that has ended is visible until its parent waits for it.
+        reap_orphans();
     }
-    let found = with_descendants(roots().into_iter().chain(with_marker(marker)).collect());
-    found.into_iter().filter(|pid| !is_own(*pid)).collect()
 }
 
 /// Stops processes and their descendants. Returns them, and whether one of them was still running.
@@ -164,7 +181,7 @@ pub(super) fn kill_own_descendants() {
         .split(|byte| *byte == 0)
         .find_map(|entry| Some(String::from_utf8_lossy(entry).strip_prefix(MARKER)?.strip_prefix('=')?.to_owned()));
     let marked = stop_all(|| children_of(own), marker.as_deref().unwrap_or_default());
-    for pid in tree(own).into_iter().chain(marked).filter(|pid| *pid != own) {
+    for pid in tree(own).into_iter().chain(marked.processes).filter(|pid| *pid != own) {
         kill_process(pid);
     }
 }

@@ -22,7 +22,7 @@ use nix::unistd::{Pid, getpgid};
 
 use super::bounded::run_for;
 use super::child::{POLL_INTERVAL, spawn, wait};
-use super::descendants::{self, LeftoverProcess};
+use super::descendants::{self, FoundProcesses, LeftoverProcess};
 use super::lines::LineReader;
 use super::stderr::{CappedLog, LOG_BYTES_MAX, StderrReader};
 use super::{Ending, memory};
@@ -213,17 +213,23 @@ impl Process {
             // Reading /proc of a process that is stuck in the kernel may block, too.
             let found = run_for(KILL_POLLS, move || {
                 descendants::reap_orphans();
-                if poll < grace_polls { descendants::find_related(&marker) } else { descendants::stop_related(&marker) }
+                let leaving = if poll < grace_polls { descendants::find_related(&marker) } else { Vec::new() };
+                // A single search may miss a process that forks and ends again and again.
+                if leaving.is_empty() {
+                    descendants::stop_related(&marker)
+                } else {
+                    FoundProcesses { processes: leaving, ..FoundProcesses::default() }
+                }
             });
-            let found = found.unwrap_or_default();
+            let Some(FoundProcesses { processes, are_stopped, is_complete }) = found else { break };
             for left in &mut self.leftovers {
-                left.ended = !found.contains(&left.pid);
+                left.ended = !processes.contains(&left.pid);
             }
-            if found.is_empty() {
+            if processes.is_empty() && is_complete {
                 break;
             }
-            if poll >= grace_polls {
-                found.into_iter().for_each(|pid| self.kill_leftover(pid));
+            if are_stopped {
+                processes.into_iter().for_each(|pid| self.kill_leftover(pid));
             }
             thread::sleep(POLL_INTERVAL);
         }
