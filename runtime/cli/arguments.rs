@@ -158,6 +158,8 @@ pub(super) enum ListKind {
     Vendors,
     /// Engines of this program
     Engines,
+    /// Options of the engines of this program
+    Options,
 }
 
 fn exit_codes() -> String {

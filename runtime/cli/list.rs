@@ -17,6 +17,7 @@ pub(super) fn list(what: ListKind) -> anyhow::Result<ExitCode> {
         ListKind::Cases => plain_table(case_rows(&catalogue), columns()),
         ListKind::Vendors => plain_table(vendor_rows(&catalogue), columns()),
         ListKind::Engines => plain_table(engine_rows(&catalogue), columns()),
+        ListKind::Options => plain_table(option_rows(&catalogue), columns()),
     };
     Ok(print_result(&text, RunOutcome::OK))
 }
@@ -57,4 +58,19 @@ fn engine_rows(catalogue: &Catalogue) -> Vec<[String; 3]> {
     };
     let row = |engine: &EngineDescription| [engine.name.to_owned(), role(engine).to_owned(), engine.about.to_owned()];
     catalogue.engines.iter().map(row).collect()
+}
+
+/// Returns a row for each option of each engine that lists its options: name, accepted values, default, purpose.
+fn option_rows(catalogue: &Catalogue) -> Vec<[String; 4]> {
+    let options = catalogue
+        .engines
+        .iter()
+        .flat_map(|engine| engine.options.unwrap_or_default().iter().map(move |option| (engine.name, option)));
+    options
+        .map(|(engine, option)| {
+            let values = option.kind.in_words();
+            let default = format!("default: {}", option.default);
+            [format!("{engine}.{}", option.name), values, default, option.about.to_owned()]
+        })
+        .collect()
 }

@@ -23,6 +23,7 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
         findings.push(Finding::error(origin("VENDOR"), problem));
     }
     findings.extend(config.vendor.as_ref().and_then(|vendor| unknown_monitor(vendor, catalogue)));
+    findings.extend(config.vendor.iter().flat_map(|vendor| invalid_options(vendor, catalogue)));
     for host in site.hosts.iter().filter(|host| !is_local(host)) {
         findings.push(Finding::error(origin("HOSTS"), PlanProblem::Remote { host: host.clone() }));
     }
@@ -50,6 +51,25 @@ fn unknown_monitor(vendor: &Vendor, catalogue: &Catalogue) -> Option<Finding> {
         nearest: nearest(monitor, names()).map(str::to_owned),
     };
     Some(Finding::error(vendor.origin(&["monitor"]), problem))
+}
+
+/// Returns an error for each option of a vendor's entries that its engine does not have or whose value it rejects, also
+/// for the entries that no case of the plan uses.
+fn invalid_options(vendor: &Vendor, catalogue: &Catalogue) -> Vec<Finding> {
+    let frameworks = vendor.frameworks.iter().map(|(name, entry)| ("frameworks", name, entry));
+    let compilers = vendor.compilers.iter().map(|(name, entry)| ("compilers", name, entry));
+    let mut findings = Vec::new();
+    for (section, name, entry) in frameworks.chain(compilers) {
+        let Some(engine) = catalogue.engine(&entry.engine) else { continue };
+        for (option, value) in entry.options.iter().filter(|(option, _)| *option != "threads") {
+            if let Err(reason) = engine.check_option(option, value) {
+                let message = format!("engine `{}`: option `{option}`: {reason}", engine.name);
+                let origin = vendor.origin(&[section, name, "options", option]);
+                findings.push(Finding::error(origin, PlanProblem::EngineOption { message }));
+            }
+        }
+    }
+    findings
 }
 
 /// Reports every case whose result folder belongs to an earlier case: the later record would replace the earlier one.
@@ -95,11 +115,13 @@ mod tests {
     use super::super::{Catalogue, Plan, PlanErrors, plan};
     use crate::config::fixture::{Checkout, HOST, messages_of, set};
     use crate::config::{Overrides, SITE};
-    use crate::description::EngineDescription;
+    use crate::description::{EngineDescription, EngineOption, OptionKind};
     use crate::event::Level;
 
     fn planned(checkout: &Checkout, overrides: &Overrides) -> Result<Plan, PlanErrors> {
-        let engines = ["interpreter", "rten"].map(|name| EngineDescription::unrestricted(name, "")).to_vec();
+        let engines = ["interpreter", "rten"]
+            .map(|name| EngineDescription { options: None, ..EngineDescription::unrestricted(name, "") });
+        let engines = engines.to_vec();
         let monitors = vec!["nvml", "processor"];
         plan(&checkout.load(overrides)?, &Catalogue { monitors, ..Catalogue::read(checkout.root(), engines) })
     }
@@ -198,6 +220,26 @@ mod tests {
             errors(&checkout, &Overrides::default()),
             ["vendors/chip/vendor.yaml:5: unknown monitor `nvm` of vendor `chip` (known: nvml, processor)\n  \
                  hint: did you mean `nvml`?"]
+        );
+    }
+
+    #[test]
+    fn an_option_that_its_engine_does_not_have_is_reported_although_no_case_uses_the_entry() {
+        const OPTIONS: &[EngineOption] =
+            &[EngineOption { name: "optimize", kind: OptionKind::Boolean, default: "true", about: "whether it fuses" }];
+        let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: interpreter}}\ncompilers:\n    fast: {engine: rten}\n    \
+                      other:\n        engine: rten\n        options:\n            optimise: true\n            optimize: maybe\n";
+        let checkout = Checkout::new().with("vendors/chip/vendor.yaml", vendor).overlay("fp16: false\nbatch_size: 8\n");
+        let engines = ["interpreter", "rten"]
+            .map(|name| EngineDescription { options: Some(OPTIONS), ..EngineDescription::unrestricted(name, "") });
+        let config = checkout.load(&Overrides::default()).unwrap();
+        let errors = plan(&config, &Catalogue::read(checkout.root(), engines.to_vec())).unwrap_err();
+        assert_eq!(
+            messages_of(Level::Error, &errors.0),
+            [
+                "vendors/chip/vendor.yaml:9: engine `rten`: option `optimise`: unknown (known: optimize; nearest: optimize)",
+                "vendors/chip/vendor.yaml:10: engine `rten`: option `optimize`: `\"maybe\"` is not true or false",
+            ]
         );
     }
 }

@@ -34,6 +34,7 @@ fn catalogue(root: &Path) -> Catalogue {
                 "sidecar" => Delivery::Command,
                 _ => Delivery::BuiltIn,
             },
+            options: None,
             ..EngineDescription::unrestricted(name.leak(), "")
         })
         .collect();

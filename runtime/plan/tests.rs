@@ -29,6 +29,7 @@ fn engines_with(loads_compiled: bool) -> Vec<EngineDescription> {
             "sidecar" => Delivery::Command,
             _ => Delivery::BuiltIn,
         },
+        options: None,
         ..EngineDescription::unrestricted(name, "")
     };
     vec![
