@@ -180,7 +180,7 @@ mod tests {
         record.phases[0].engine = Some(engine);
         let text = report(&record, Extent::Details, 200);
         assert!(!text.lines().any(|line| line.contains("99.9%") && !line.contains("x 1.0\\n *MFU")), "{text}");
-        assert!(text.contains("99.9%\\u{1b}[2J on a\\r\\nb, "), "{text}");
+        assert!(text.contains("99.9%\\u{1b}[2J on a\\r\\nb,"), "{text}");
     }
 
     #[test]

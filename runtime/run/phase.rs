@@ -290,7 +290,7 @@ mod tests {
     fn the_failure_of_a_worker_whose_memory_was_refused_says_so() {
         let (outcome, _) = worker("echo memory allocation of 17179869184 bytes failed >&2; kill -ABRT $$", 60.0);
         let failure = failure(&outcome);
-        assert!(failure.reason.ends_with("killed by signal 6 (SIGABRT): native code gave up"), "{failure:?}");
+        assert!(failure.reason.ends_with("killed by signal 6 (SIGABRT): aborted by native code"), "{failure:?}");
         let expected = "the worker ran out of memory (`memory allocation of 17179869184 bytes failed`); a smaller \
                         model, `batch_size` or `num_workers` needs less memory";
         assert_eq!(failure.hint, expected);
