@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{CasePlan, Catalogue, PlanProblem};
-use crate::config::{Config, Container, Finding, Origin, Vendor, is_local, list_names, nearest};
+use crate::config::{Config, Container, Finding, Origin, PARAMETERS, SETTINGS, Vendor, is_local, list_names, nearest};
 
 /// Keys of host.yaml that apply only to containers, and those that apply only to other machines.
 const FOR_CONTAINERS: [&str; 4] = ["HOSTS_PORTS", "SHM_SIZE", "ACCE_CONTAINER_OPT", "PIP_SOURCE"];
@@ -62,7 +62,11 @@ fn invalid_options(vendor: &Vendor, catalogue: &Catalogue) -> Vec<Finding> {
     for (section, name, entry) in frameworks.chain(compilers) {
         let Some(engine) = catalogue.engine(&entry.engine) else { continue };
         for (option, value) in entry.options.iter().filter(|(option, _)| *option != "threads") {
-            if let Err(reason) = engine.check_option(option, value) {
+            let checked = match is_case_key(option) {
+                true => Err("is a key of the case, which the engine would see with the option's value".to_owned()),
+                false => engine.check_option(option, value),
+            };
+            if let Err(reason) = checked {
                 let message = format!("engine `{}`: option `{option}`: {reason}", engine.name);
                 let origin = vendor.origin(&[section, name, "options", option]);
                 findings.push(Finding::error(origin, PlanProblem::EngineOption { message }));
@@ -70,6 +74,12 @@ fn invalid_options(vendor: &Vendor, catalogue: &Catalogue) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Whether the host puts a value of this name into the configuration that an engine receives.
+fn is_case_key(name: &str) -> bool {
+    const OWN: [&str; 6] = ["vendor", "case", "framework", "perf_dir", "data_dir", "log_dir"];
+    SETTINGS.iter().chain(PARAMETERS).any(|key| key.name == name) || OWN.contains(&name)
 }
 
 /// Reports every case whose result folder belongs to an earlier case: the later record would replace the earlier one.
@@ -228,7 +238,7 @@ mod tests {
         const OPTIONS: &[EngineOption] =
             &[EngineOption { name: "optimize", kind: OptionKind::Boolean, default: "true", about: "whether it fuses" }];
         let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: interpreter}}\ncompilers:\n    fast: {engine: rten}\n    \
-                      other:\n        engine: rten\n        options:\n            optimise: true\n            optimize: maybe\n";
+                      other:\n        engine: rten\n        options:\n            optimise: true\n            optimize: maybe\n            batch_size: 7\n";
         let checkout = Checkout::new().with("vendors/chip/vendor.yaml", vendor).overlay("fp16: false\nbatch_size: 8\n");
         let engines = ["interpreter", "rten"]
             .map(|name| EngineDescription { options: Some(OPTIONS), ..EngineDescription::unrestricted(name, "") });
@@ -239,6 +249,8 @@ mod tests {
             [
                 "vendors/chip/vendor.yaml:9: engine `rten`: option `optimise`: unknown (known: optimize; nearest: optimize)",
                 "vendors/chip/vendor.yaml:10: engine `rten`: option `optimize`: `\"maybe\"` is not true or false",
+                "vendors/chip/vendor.yaml:11: engine `rten`: option `batch_size`: is a key of the case, which the engine would see \
+                 with the option's value",
             ]
         );
     }
