@@ -13,8 +13,8 @@ use crate::host::THIS_PROGRAM;
 use crate::plan::{EngineChoice, UnavailableEngine};
 use crate::units::Seconds;
 
-/// Time after which an engine that does not describe itself counts as hung. A sidecar may import large libraries.
-const TIME_LIMIT: Seconds = Seconds(120.0);
+/// Time after which an engine that does not describe itself counts as hung, unless a phase may take less.
+const TIME_LIMIT: Seconds = Seconds(60.0);
 
 /// The option of an engine for a library other than the installed one.
 const LIBRARY_PATH: &str = "library_path";
@@ -29,15 +29,20 @@ enum DescribeReply {
 
 /// Describes the engine of a choice as this machine has it; `None` if its row of the table says everything.
 ///
+/// Waits for as long as a phase may take (`phase_limit`), at most 60 seconds.
+///
 /// # Errors
 /// When the engine does not work on this machine.
-pub(super) fn describe(choice: &EngineChoice) -> Result<Option<EngineDescription>, UnavailableEngine> {
+pub(super) fn describe(
+    choice: &EngineChoice,
+    phase_limit: Seconds,
+) -> Result<Option<EngineDescription>, UnavailableEngine> {
     let Ok(engine) = engine::find(&choice.engine) else { return Ok(None) };
     let delivery = engine.description().delivery;
     let reply = match delivery {
         Delivery::BuiltIn => check(engine),
         Delivery::Installed if choice.options.contains_key(LIBRARY_PATH) => return Ok(None),
-        _ => describe_in_own_process(choice),
+        _ => describe_in_own_process(choice, phase_limit),
     };
     match reply {
         DescribeReply::Described(message) => Ok(Some(message.into_description(delivery))),
@@ -46,12 +51,11 @@ pub(super) fn describe(choice: &EngineChoice) -> Result<Option<EngineDescription
     }
 }
 
-fn describe_in_own_process(choice: &EngineChoice) -> DescribeReply {
+fn describe_in_own_process(choice: &EngineChoice, phase_limit: Seconds) -> DescribeReply {
     let choice = serde_json::to_string(choice).expect("a choice has text keys");
     let argv = [THIS_PROGRAM.into(), "probe".into(), "--choice".into(), choice.into()];
-    run_probe(argv.to_vec(), TIME_LIMIT).unwrap_or_else(|reason| DescribeReply::Unavailable {
-        reason,
-        remedy: "`flagperf doctor` examines each engine of the vendor".to_owned(),
+    run_probe(argv.to_vec(), Seconds(TIME_LIMIT.0.min(phase_limit.0))).unwrap_or_else(|reason| {
+        DescribeReply::Unavailable { reason, remedy: "`flagperf doctor` examines each engine of the vendor".to_owned() }
     })
 }
 

@@ -73,8 +73,7 @@ pub(super) fn catalogue(root: &Path) -> Catalogue {
     let backends = Backend::all(root).iter().map(|row| (row.name.to_owned(), row.installed())).collect();
     let monitors = monitor::TABLE.iter().map(|monitor| monitor.name()).collect();
     let check_options = Box::new(check_options);
-    let describe = Box::new(describe);
-    Catalogue { backends, monitors, check_options, describe, ..Catalogue::read(root, engines.collect()) }
+    Catalogue { backends, monitors, check_options, ..Catalogue::read(root, engines.collect()) }
 }
 
 fn check_options(choice: &EngineChoice, precision: DType) -> Result<(), RefusedOption> {
@@ -134,6 +133,9 @@ pub(super) fn prepare_plan(root: &Path, selection: &Selection) -> Result<Prepare
 /// # Errors
 /// Fails with every mistake in the configuration.
 pub(super) fn plan_config(config: &Config) -> Result<PreparedPlan, Findings> {
-    let plan = crate::plan::plan(config, &catalogue(&config.site.flagperf_path))?;
+    let phase_limit = config.site.phase_timeout;
+    let describe = Box::new(move |choice: &EngineChoice| describe(choice, phase_limit));
+    let catalogue = Catalogue { describe, ..catalogue(&config.site.flagperf_path) };
+    let plan = crate::plan::plan(config, &catalogue)?;
     Ok(PreparedPlan { plan, values: crate::plan::effective_values(config) })
 }

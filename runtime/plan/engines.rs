@@ -102,7 +102,7 @@ pub(super) fn choose_engine(
     case: &CaseConfig,
     settings: &CaseSettings,
     catalogue: &Catalogue,
-) -> Result<EngineChoice, Finding> {
+) -> Result<(EngineChoice, Option<Finding>), Finding> {
     let (entry, name, origin) = role.entry(vendor, case);
     let Some(entry) = entry else {
         let problem = PlanProblem::UnknownEngineName {
@@ -146,19 +146,28 @@ pub(super) fn choose_engine(
     };
     (catalogue.check_options)(&choice, settings.precision()).map_err(option_error)?;
     // A sidecar may take seconds to start: it is asked only if other work would come first.
+    let delivery = catalogue.engine(&choice.engine).map_or(Delivery::BuiltIn, |engine| engine.delivery);
     let is_first = role == EngineRole::Framework || settings.no_validation;
-    if catalogue.engine(&choice.engine).is_some_and(|engine| engine.delivery == Delivery::Command) && is_first {
-        return Ok(choice);
+    if delivery == Delivery::Command && is_first {
+        return Ok((choice, None));
     }
-    let described = (catalogue.describe)(&choice).map_err(|UnavailableEngine { reason, remedy }| {
-        let name = choice.name.clone();
-        engine_error(PlanProblem::EngineUnavailable { role: role.name(), name, reason, remedy })
-    })?;
-    if let Some(description) = described {
-        check_engine(role, &choice.name, &description, settings).map_err(engine_error)?;
-        check_described_options(&description, &choice).map_err(option_error)?;
+    match (catalogue.describe)(&choice) {
+        Ok(None) => Ok((choice, None)),
+        Ok(Some(description)) => {
+            check_engine(role, &choice.name, &description, settings).map_err(engine_error)?;
+            check_described_options(&description, &choice).map_err(option_error)?;
+            Ok((choice, None))
+        }
+        Err(UnavailableEngine { reason, remedy }) => {
+            let name = choice.name.clone();
+            let problem = PlanProblem::EngineUnavailable { role: role.name(), name, reason, remedy };
+            match delivery {
+                Delivery::BuiltIn | Delivery::Installed => Err(engine_error(problem)),
+                // A vendor's engine that fails must not keep the other cases from running: its own case will fail.
+                Delivery::Library | Delivery::Command => Ok((choice, Some(Finding::warning(origin.clone(), problem)))),
+            }
+        }
     }
-    Ok(choice)
 }
 
 fn parse_thread_count(value: &Value) -> Option<u32> {
