@@ -47,8 +47,10 @@ fn the_example_refuses_options_and_files_that_are_not_its_own() {
     assert!(reason.starts_with("plug-in `affine`: not a file of this engine: `"), "{reason}");
     let vendor = fs::read_to_string(site.path().join("vendors/chip/vendor.yaml")).unwrap();
     site.write("vendors/chip/vendor.yaml", &vendor.replace("libbad.so}", "libbad.so, options: {level: 3}}"));
-    let reason = site.run().0[0]["failures"][0]["reason"].as_str().unwrap().to_owned();
-    assert!(reason.starts_with("engine `affine`: option `level`: unknown"), "{reason}");
+    let output = program::flagperf(site.path(), &["run", "--json"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("engine `affine`: option `level`: unknown"), "{error}");
+    assert_eq!(output.status.code(), Some(2), "the plan refuses the option");
 }
 
 #[test]

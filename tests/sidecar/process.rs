@@ -12,7 +12,8 @@ use crate::site::Site;
 
 const SHELL: &str = "{engine: sidecar, command: [sh, engine.sh]}";
 pub const HELLO: &str = r#"read hello; echo '{"answer":"hello","protocol":1,"name":"shell","version":"1","roles":["compiler"],"kinds":["onnx"],"precisions":["f32"]}'"#;
-pub const LOADED: &str = r#"read load; echo '{"answer":"loaded"}'"#;
+/// Exits when the plan only wants its reply to `hello`.
+pub const LOADED: &str = r#"read load || exit 0; echo '{"answer":"loaded"}'"#;
 /// Replies to the requests before the first run, which lend memory.
 pub const LENT: &str =
     r#"while read ask; do case $ask in *'"ask":"run"'*) break;; esac; echo '{"answer":"done"}'; done"#;
@@ -104,8 +105,11 @@ fn an_unsupported_role_or_precision_is_refused() {
         record["failures"][0]["reason"],
         "engine `sidecar` accepts files (it is not a framework), not the graph `tiny`"
     );
-    let reason = shell(&[&HELLO.replace("[\"f32\"]", "[\"f16\",\"bf16\"]"), "read x"]).inference_failure();
-    assert_eq!(reason, "engine `sidecar` does not compute in `f32` (supported: f16, bf16)");
+    let site = shell(&[&HELLO.replace("[\"f32\"]", "[\"f16\",\"bf16\"]"), "read x"]);
+    let output = program::flagperf(site.path(), &["run"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("compiler `own` does not compute in `f32` (supported: f16, bf16)"), "{error}");
+    assert_eq!(output.status.code(), Some(2), "the plan refuses it before validation runs");
 }
 
 #[test]
