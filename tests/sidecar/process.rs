@@ -13,7 +13,7 @@ use crate::site::Site;
 const SHELL: &str = "{engine: sidecar, command: [sh, engine.sh]}";
 pub const HELLO: &str = r#"read hello; echo '{"answer":"hello","protocol":1,"name":"shell","version":"1","roles":["compiler"],"kinds":["onnx"],"precisions":["f32"]}'"#;
 /// Exits when the plan only wants its reply to `hello`.
-pub const LOADED: &str = r#"read load || exit 0; echo '{"answer":"loaded"}'"#;
+pub const LOADED: &str = r#"read load; case $load in *bye*) exit;; esac; echo '{"answer":"loaded"}'"#;
 /// Replies to the requests before the first run, which lend memory.
 pub const LENT: &str =
     r#"while read ask; do case $ask in *'"ask":"run"'*) break;; esac; echo '{"answer":"done"}'; done"#;
