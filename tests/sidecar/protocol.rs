@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support;
 
 /// A class that doubles its input and fails as the document shows.
-const EXAMPLE: &str = "__version__ = '1.2'
+const EXAMPLE: &str = "__version__ = '1.2'; OPTIONS = [{'name': 'level', 'kind': 'integer', 'min': 0, 'max': 3, 'default': 2, 'about': 'how far the graph is rewritten'}]
 
 class InferModel:
     takes_model, device = False, 'cpu'
