@@ -189,6 +189,7 @@ mod tests {
         EngineDescription {
             roles: Roles { framework: true, compiler: true },
             precisions: &[DType::F32],
+            options: None,
             ..EngineDescription::unrestricted(name, "")
         }
     }
