@@ -1,23 +1,22 @@
 //! Asks the engine of a plan for its description, in a process of its own: its library may crash or hang.
 
-use std::io::{self, Write as _};
+use std::cell::RefCell;
 use std::path::Path;
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
-use super::probe::{exit_with_parent, run_probe};
+use super::probe::{TIME_LIMIT, print_reply, run_probe};
 use crate::description::{Delivery, DescriptionMessage, EngineDescription};
 use crate::engine::{self, EngineError, LoadOptions, Unavailable, describe_sidecar, open_plugin};
 use crate::host::THIS_PROGRAM;
-use crate::plan::{EngineChoice, UnavailableEngine};
+use crate::plan::{DescribeEngine, EngineChoice, UnavailableEngine};
 use crate::units::Seconds;
-
-/// Time after which an engine that does not describe itself counts as hung, unless a phase may take less.
-const TIME_LIMIT: Seconds = Seconds(60.0);
 
 /// The option of an engine for a library other than the installed one.
 const LIBRARY_PATH: &str = "library_path";
+
+type Described = Result<Option<EngineDescription>, UnavailableEngine>;
 
 /// The reply of the process that describes an engine; one JSON line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,16 +26,30 @@ enum DescribeReply {
     Unavailable { reason: String, remedy: String },
 }
 
+/// Returns the function that describes the engines of a plan. Cases share engines, so that each is examined once.
+pub(super) fn describe_once(phase_limit: Seconds) -> DescribeEngine {
+    let described = RefCell::new(Vec::<(EngineChoice, Described)>::new());
+    Box::new(move |choice| {
+        // A description depends on neither options nor threads, apart from the option for another library.
+        let library_path = choice.options.get_key_value(LIBRARY_PATH);
+        let options = library_path.map(|(key, path)| (key.clone(), path.clone())).into_iter().collect();
+        let key = EngineChoice { name: String::new(), version: None, threads: 0, options, ..choice.clone() };
+        if let Some((_, known)) = described.borrow().iter().find(|(known, _)| *known == key) {
+            return known.clone();
+        }
+        let new = describe(&key, phase_limit);
+        described.borrow_mut().push((key, new.clone()));
+        new
+    })
+}
+
 /// Describes the engine of a choice as this machine has it; `None` if its row of the table says everything.
 ///
 /// Waits for as long as a phase may take (`phase_limit`), at most 60 seconds.
 ///
 /// # Errors
 /// When the engine does not work on this machine.
-pub(super) fn describe(
-    choice: &EngineChoice,
-    phase_limit: Seconds,
-) -> Result<Option<EngineDescription>, UnavailableEngine> {
+fn describe(choice: &EngineChoice, phase_limit: Seconds) -> Described {
     let Ok(engine) = engine::find(&choice.engine) else { return Ok(None) };
     let delivery = engine.description().delivery;
     let reply = match delivery {
@@ -61,12 +74,8 @@ fn describe_in_own_process(choice: &EngineChoice, phase_limit: Seconds) -> Descr
 
 /// `flagperf probe --choice JSON`: describes the engine and prints the reply.
 pub(super) fn print_description(choice: &str) -> anyhow::Result<ExitCode> {
-    exit_with_parent()?;
     let choice: EngineChoice = serde_json::from_str(choice)?;
-    let reply = describe_here(&choice);
-    // On a line of its own, even after unfinished output of the library.
-    writeln!(io::stdout().lock(), "\n{}", serde_json::to_string(&reply)?)?;
-    Ok(ExitCode::SUCCESS)
+    print_reply(|| describe_here(&choice))
 }
 
 fn describe_here(choice: &EngineChoice) -> DescribeReply {

@@ -29,7 +29,7 @@ use crate::text::one_line;
 use crate::units::Seconds;
 
 /// Time after which loading a library, or the reply of a sidecar, counts as hung.
-const TIME_LIMIT: Seconds = Seconds(60.0);
+pub(super) const TIME_LIMIT: Seconds = Seconds(60.0);
 
 /// A probed engine or monitor, with its row of a table.
 pub(super) struct Check {
@@ -61,21 +61,19 @@ pub(super) fn probe(target: &ProbeTarget) -> anyhow::Result<ExitCode> {
     if let Some(choice) = &target.choice {
         return print_description(choice);
     }
-    exit_with_parent()?;
-    let answer = probe_target(target);
-    // On a line of its own, even after unfinished output of the library.
-    let mut output = io::stdout().lock();
-    writeln!(output, "\n{}", serde_json::to_string(&answer)?)?;
-    Ok(ExitCode::SUCCESS)
+    print_reply(|| probe_target(target))
 }
 
-/// Ends this process when the process that started it ends. A thread watches the input, because loading may never
-/// return.
-pub(super) fn exit_with_parent() -> io::Result<()> {
+/// Prints a reply as one JSON line. Meanwhile this process ends when the process that started it ends: a thread watches
+/// the input, because loading may never return.
+pub(super) fn print_reply<T: Serialize>(examine: impl FnOnce() -> T) -> anyhow::Result<ExitCode> {
     if input_is_a_pipe()? {
         exit_when_input_ends(io::stdin());
     }
-    Ok(())
+    let reply = examine();
+    // On a line of its own, even after unfinished output of the library.
+    writeln!(io::stdout().lock(), "\n{}", serde_json::to_string(&reply)?)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns whether standard input is a pipe, whose other end may close.
@@ -127,8 +125,7 @@ fn probe_target(target: &ProbeTarget) -> ProbeResult {
 
 /// Starts a sidecar in the vendor's folder and exchanges `hello` with it.
 fn probe_sidecar(folder: &str, command: &[String]) -> ProbeResult {
-    let scratch = std::env::temp_dir();
-    let options = LoadOptions { command: command.to_vec(), folder: folder.into(), scratch, ..LoadOptions::default() };
+    let options = LoadOptions { command: command.to_vec(), folder: folder.into(), ..LoadOptions::default() };
     match describe_sidecar(&options) {
         Ok((description, version)) => {
             ProbeResult::working(&format!("{} {version}", description.name), description.capabilities())

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use super::arguments::Selection;
-use super::describe::describe;
+use super::describe::describe_once;
 use super::output::print_message;
 use crate::config::{Config, Findings, find_root};
 use crate::engine::backend::Backend;
@@ -133,8 +133,7 @@ pub(super) fn prepare_plan(root: &Path, selection: &Selection) -> Result<Prepare
 /// # Errors
 /// Fails with every mistake in the configuration.
 pub(super) fn plan_config(config: &Config) -> Result<PreparedPlan, Findings> {
-    let phase_limit = config.site.phase_timeout;
-    let describe = Box::new(move |choice: &EngineChoice| describe(choice, phase_limit));
+    let describe = describe_once(config.site.phase_timeout);
     let catalogue = Catalogue { describe, ..catalogue(&config.site.flagperf_path) };
     let plan = crate::plan::plan(config, &catalogue)?;
     Ok(PreparedPlan { plan, values: crate::plan::effective_values(config) })

@@ -15,6 +15,36 @@ pub(super) fn broadcast_shape(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Op
         .collect()
 }
 
+/// The dimensions of a matrix product over the last two dimensions.
+pub(super) struct MatmulDims {
+    /// The broadcast dimensions of the batch.
+    pub(super) batch: Vec<usize>,
+    /// Rows of the left matrix.
+    pub(super) m: usize,
+    /// Columns of the left matrix and rows of the right one.
+    pub(super) k: usize,
+    /// Columns of the right matrix.
+    pub(super) n: usize,
+}
+
+/// Returns the dimensions of the product of two shapes.
+pub(super) fn matmul_dims(a: &[usize], b: &[usize]) -> Result<MatmulDims, OpError> {
+    let (batch_a, [m, k]) = split_matrix(a)?;
+    let (batch_b, [k_b, n]) = split_matrix(b)?;
+    if k != k_b {
+        return Err(OpError::invalid_operands(format!("{a:?} and {b:?} cannot be multiplied as matrices")));
+    }
+    Ok(MatmulDims { batch: broadcast_shape(batch_a, batch_b)?, m, k, n })
+}
+
+/// Returns the dimensions of the batch and those of one matrix.
+fn split_matrix(shape: &[usize]) -> Result<(&[usize], [usize; 2]), OpError> {
+    match shape {
+        [batch @ .., rows, columns] => Ok((batch, [*rows, *columns])),
+        shape => Err(OpError::invalid_operands(format!("{shape:?} has fewer than two dimensions"))),
+    }
+}
+
 /// Returns an axis counted from the front. A negative `axis` counts from the end of `rank` dimensions.
 pub(super) fn resolve_axis(axis: i64, rank: usize) -> Result<usize, OpError> {
     let from_front = if axis < 0 { axis + rank as i64 } else { axis };

@@ -9,23 +9,14 @@ use rayon::prelude::*;
 
 use super::OpError;
 use super::storage::{Dense, Elements, broadcast, f32_tensor};
-use crate::exec::shape_arithmetic::broadcast_shape;
+use crate::exec::shape_arithmetic::{MatmulDims, matmul_dims};
 
 /// Returns the matrix products over the last two dimensions; the others are broadcast.
 pub(super) fn matmul(a: &Elements<f32>, b: &Elements<f32>) -> Result<Dense, OpError> {
-    let (batch_a, [m, k]) = split_shape(a)?;
-    let (batch_b, [k_b, n]) = split_shape(b)?;
-    if k != k_b {
-        return Err(OpError::invalid_operands(format!(
-            "{:?} and {:?} cannot be multiplied as matrices",
-            a.shape(),
-            b.shape()
-        )));
-    }
-    let batch = broadcast_shape(batch_a, batch_b)?;
+    let MatmulDims { batch, m, k, n } = matmul_dims(a.shape(), b.shape())?;
     let shape = [&batch[..], &[m, n]].concat();
     let mut product = vec![0.0; shape.iter().product()];
-    if batch_b.is_empty() {
+    if b.ndim() == 2 {
         // With one matrix for the whole batch, the rows of all batches are the rows of one product.
         let rows = batch.iter().product::<usize>() * m;
         let left = a.to_shape((rows, k)).map_err(OpError::library)?;
@@ -40,14 +31,6 @@ pub(super) fn matmul(a: &Elements<f32>, b: &Elements<f32>) -> Result<Dense, OpEr
         products.for_each(|((product, left), right)| multiply(left, right, product, parallelism));
     }
     f32_tensor(product, &shape)
-}
-
-/// Returns the dimensions of the batch and those of one matrix.
-fn split_shape(x: &Elements<f32>) -> Result<(&[usize], [usize; 2]), OpError> {
-    match x.shape() {
-        [batch @ .., rows, columns] => Ok((batch, [*rows, *columns])),
-        shape => Err(OpError::invalid_operands(format!("{shape:?} has fewer than two dimensions"))),
-    }
 }
 
 /// Returns the matrices over the last two dimensions, one after the other.

@@ -4,33 +4,16 @@ use ndarray::{Array2, Array3, Array4, ArrayView3, ArrayView4, Axis, Ix4, s};
 
 use super::{Array, OpError};
 use crate::exec::ops::{Conv, Pool};
-use crate::exec::shape_arithmetic::broadcast_shape;
+use crate::exec::shape_arithmetic::{MatmulDims, matmul_dims};
 
 pub(super) fn matmul(a: &Array, b: &Array) -> Result<Array, OpError> {
-    let (batch_a, [m, k]) = matrices(a)?;
-    let (batch_b, [k_b, n]) = matrices(b)?;
-    if k != k_b {
-        return Err(OpError::invalid_operands(format!(
-            "{:?} and {:?} cannot be multiplied as matrices",
-            a.shape(),
-            b.shape()
-        )));
-    }
-    let batch = broadcast_shape(batch_a, batch_b)?;
+    let MatmulDims { batch, m, k, n } = matmul_dims(a.shape(), b.shape())?;
     let (left, right) = (stack(a, &batch, [m, k])?, stack(b, &batch, [k, n])?);
     let mut product = Array3::zeros((left.len_of(Axis(0)), m, n));
     for ((mut product, left), right) in product.outer_iter_mut().zip(left.outer_iter()).zip(right.outer_iter()) {
         product.assign(&left.dot(&right));
     }
     Array::new(product.into_dyn(), a.dtype()).reshape(&[&batch[..], &[m, n]].concat())
-}
-
-/// Returns the dimensions of the batch and those of one matrix.
-fn matrices(x: &Array) -> Result<(&[usize], [usize; 2]), OpError> {
-    match x.shape() {
-        [batch @ .., rows, columns] => Ok((batch, [*rows, *columns])),
-        shape => Err(OpError::invalid_operands(format!("{shape:?} has fewer than two dimensions"))),
-    }
 }
 
 /// Returns the matrices of a batch, one after the other.
