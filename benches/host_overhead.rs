@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use flagperf::event::Event;
 use flagperf::measure::{Measurement, PassTimes};
+use flagperf::plan::Task;
 use flagperf::step::Phase;
 use flagperf::units::Seconds;
 use flagperf::work::{self, Emit};
@@ -39,7 +40,7 @@ fn print_row(name: &str, m: &Measurement) {
 fn measure(batch: u32, samples: u32, sleep_ms: f64) -> Measurement {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut job = jobs::tiny(folder.path(), Phase::Validate, "null", samples, batch);
-    job.export = None;
+    job.task = Task::Validate { export: None };
     job.outputs = None;
     job.settings.log_freq = u32::MAX;
     job.parameters.preloaded = true;

@@ -10,7 +10,12 @@ mod option;
 pub use message::DescriptionMessage;
 pub use option::{EngineOption, OptionKind, OptionMessage, parse_options, unknown_option_reason};
 
+use crate::precision::Precision;
 use crate::tensor::DType;
+
+/// The option with which an engine that supports TF32 computes products of f32 in it: `true` or `false`. The plan sets
+/// it from `precision`, so a configuration may not.
+pub const TF32_OPTION: &str = "tf32";
 
 /// The phases that an engine can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,15 +76,26 @@ impl EngineDescription {
         }
     }
 
-    /// Describes what the engine can do, for `doctor`: `framework and compiler; f32, f16`.
+    /// Describes what the engine can do, for `doctor`: `framework and compiler; fp32, fp16`.
     pub fn capabilities(&self) -> String {
         let roles = match self.roles {
             Roles { framework: true, compiler: true } => "framework and compiler",
             Roles { framework: true, .. } => "framework",
             Roles { .. } => "compiler",
         };
-        let precisions: Vec<&str> = self.precisions.iter().map(|precision| precision.name()).collect();
+        let precisions: Vec<&str> = self.supported_precisions().map(Precision::name).collect();
         format!("{roles}; {}{}", precisions.join(", "), if self.loads_compiled { "; loads compiled files" } else { "" })
+    }
+
+    /// Returns whether the engine computes in a precision; `true` for TF32 if only the vendor's code knows.
+    pub fn supports(&self, precision: Precision) -> bool {
+        let has_option = || self.options.is_none() || self.option(TF32_OPTION).is_some();
+        self.precisions.contains(&precision.dtype()) && (precision != Precision::Tf32 || has_option())
+    }
+
+    /// Returns the precisions that the engine computes in.
+    pub fn supported_precisions(&self) -> impl Iterator<Item = Precision> {
+        Precision::ALL.into_iter().filter(|precision| self.supports(*precision))
     }
 
     /// The option of this name.

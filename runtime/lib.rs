@@ -9,6 +9,7 @@ pub mod text;
 pub mod suggestion;
 pub mod file;
 pub mod tensor;
+pub mod precision;
 pub mod metric;
 pub mod step;
 pub mod measure;

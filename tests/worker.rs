@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use flagperf::event::{Event, Failure};
 use flagperf::measure::Measurement;
 use flagperf::plan::Job;
+use flagperf::precision::Precision;
 use flagperf::step::{Phase, Step};
 use flagperf::work::{self, Emit};
 
@@ -184,7 +185,7 @@ fn fp16_is_refused_by_an_engine_without_fp16() {
     let folder = tempfile::tempdir().expect("a folder");
     validate(folder.path());
     let mut job = jobs::tiny(folder.path(), Phase::Infer, "rten", 10, 4);
-    job.settings.fp16 = true;
+    job.settings.precision = Precision::Fp16;
     let failure = run_job(&job).1.expect_err("rten computes in fp32");
     assert!(failure.reason.contains("f16"), "{failure}");
 }

@@ -36,7 +36,7 @@ fn table_text(planned: &PreparedPlan) -> anyhow::Result<String> {
         writeln!(out, "{}\n{}", section[0].section, unbroken_table(&cells, columns()))?;
     }
     for case in &planned.plan.cases {
-        let phases: Vec<&str> = case.jobs.iter().map(|job| job.phase.name()).collect();
+        let phases: Vec<&str> = case.jobs.iter().map(|job| job.phase().name()).collect();
         writeln!(out, "{} runs {} on {}", case.key, phases.join(", then "), case.host)?;
     }
     Ok(out)

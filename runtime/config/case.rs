@@ -6,6 +6,7 @@ use super::file::ConfigFile;
 use super::key::{defaults, read_keys};
 use super::overlay::Layers;
 use super::parameters::read_parameters;
+use super::precision::reconcile_precision;
 use super::{CaseKey, ConfigProblem, Finding, Origin, SETTINGS, Sourced, Values, Vendor, merge_layers, nearest};
 
 /// The configuration of one case.
@@ -45,7 +46,10 @@ impl CaseConfig {
         let read = |name: &Path| ConfigFile::read(&folder.join(name), context.root);
         let mut layers = Layers::default();
         match read(Path::new("configurations.yaml")) {
-            Ok(file) => layers.settings = merge_layers([defaults(SETTINGS), read_keys(SETTINGS, &file, findings)]),
+            Ok(file) => {
+                layers.settings = merge_layers([defaults(SETTINGS), read_keys(SETTINGS, &file, findings)]);
+                findings.extend(reconcile_precision(&mut layers.settings, |origin| file.contains(origin)).err());
+            }
             Err(finding) => findings.push(finding),
         }
         match read(Path::new("parameters.yaml")) {
@@ -56,7 +60,10 @@ impl CaseConfig {
         // A broken link is an overlay that cannot be read, not a missing overlay.
         if folder.join(&overlay).symlink_metadata().is_ok() {
             match read(&overlay) {
-                Ok(file) => layers.apply_overlay(&file, context.vendor_name, context.vendor, findings),
+                Ok(file) => {
+                    layers.apply_overlay(&file, context.vendor_name, context.vendor, findings);
+                    findings.extend(reconcile_precision(&mut layers.settings, |origin| file.contains(origin)).err());
+                }
                 Err(finding) => findings.push(finding),
             }
         }
@@ -64,6 +71,8 @@ impl CaseConfig {
         for argument in context.set {
             layers.apply_set(argument, &key.value.case, context.vendor, findings);
         }
+        let is_argument = |origin: &Origin| matches!(origin, Origin::CommandLine(_));
+        findings.extend(reconcile_precision(&mut layers.settings, is_argument).err());
         let Layers { mut settings, parameters, vendor_values, departures, .. } = layers;
         settings.sort_by_cached_key(|name, _| SETTINGS.iter().position(|setting| setting.name == name));
         let complete = SETTINGS.iter().all(|setting| settings.contains_key(setting.name));

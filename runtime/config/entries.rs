@@ -5,12 +5,13 @@ use serde_json::Value;
 use super::ConfigProblem;
 use super::yaml::{Content, Node};
 use crate::metric;
+use crate::precision::Precision;
 
 /// Checks the limits of agreement for one precision.
 pub(super) fn check_agreement_limits(precision: &str, node: &Node) -> Result<(), ConfigProblem> {
     let refused = |what: &str, expected: String, found| ConfigProblem::Limit { what: what.to_owned(), expected, found };
-    if !metric::AGREEMENT_PRECISIONS.contains(&precision) {
-        let expected = format!("a precision (known: {})", metric::AGREEMENT_PRECISIONS.join(", "));
+    if !Precision::NAMES.contains(&precision) {
+        let expected = format!("a precision (known: {})", Precision::NAMES.join(", "));
         return Err(refused(precision, expected, format!("`{precision}`")));
     }
     let Content::Map(entries) = &node.content else {

@@ -41,6 +41,11 @@ impl ConfigFile {
         }
     }
 
+    /// Returns whether an origin is a line of this file.
+    pub fn contains(&self, origin: &Origin) -> bool {
+        matches!(origin, Origin::File { file, .. } if *file == self.name)
+    }
+
     /// Returns the origin of `node`.
     pub fn origin(&self, node: &Node) -> Origin {
         origin(&self.name, node.place)

@@ -81,6 +81,8 @@ pub enum ValueKind {
     OneOrTwo,
     /// One of a few words, in any letter case.
     Word(&'static [&'static str]),
+    /// One of a few words, in any letter case, or null.
+    OptionalWord(&'static [&'static str]),
 }
 
 impl ValueKind {
@@ -107,6 +109,7 @@ impl ValueKind {
             ValueKind::Flops => "an expression such as `4.12e9` or `2*512*0.33e9`",
             ValueKind::OneOrTwo => "1, 2 or null",
             ValueKind::Word(_) => "one of the known words",
+            ValueKind::OptionalWord(_) => "one of the known words, or null",
         }
     }
 
@@ -158,7 +161,8 @@ impl ValueKind {
             ValueKind::OneOrTwo if value.is_null() => Some(Value::Null),
             ValueKind::OneOrTwo => whole(1, 2),
             ValueKind::Flops => (!value.is_null()).then(|| Value::from(text)),
-            ValueKind::Word(words) => {
+            ValueKind::OptionalWord(_) if value.is_null() => Some(Value::Null),
+            ValueKind::Word(words) | ValueKind::OptionalWord(words) => {
                 words.iter().find(|word| word.eq_ignore_ascii_case(text)).map(|word| Value::from(*word))
             }
             _ => None,
@@ -223,7 +227,7 @@ impl ConfigKey {
     fn type_problem(&self, node: &Node) -> ConfigProblem {
         let found = describe_node(node);
         match (self.kind, &node.content) {
-            (ValueKind::Word(words), _) => {
+            (ValueKind::Word(words) | ValueKind::OptionalWord(words), _) => {
                 ConfigProblem::Word { key: self.name.to_owned(), words: words.join(", "), found }
             }
             (ValueKind::Targets, Content::Map(entries)) => entries

@@ -19,6 +19,7 @@ mod overlay;
 #[cfg(test)]
 mod parameter_tests;
 mod parameters;
+mod precision;
 mod problem;
 mod settings;
 mod site;

@@ -58,7 +58,7 @@ pub const PARAMETERS: &[ConfigKey] = &[
         name: "keep_f32",
         kind: ValueKind::TextList,
         default: Some("[]"),
-        about: "layers that stay in fp32 when `fp16` is true",
+        about: "layers that stay in fp32 when the case computes in fp16 or bf16",
         owner: Owner::Case,
     },
     ConfigKey {

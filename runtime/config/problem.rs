@@ -200,6 +200,16 @@ pub enum ConfigProblem {
         /// Origin of the value that the overlay repeats.
         base: Origin,
     },
+    /// `precision` and `fp16` of one file, or of one command line, contradict each other.
+    #[error("`precision: {precision}` contradicts `fp16: {fp16}` ({at})")]
+    PrecisionConflict {
+        /// The value of `precision`.
+        precision: String,
+        /// The value of `fp16`.
+        fp16: bool,
+        /// Origin of `fp16`.
+        at: Origin,
+    },
     /// A file in the folder of overlays whose name belongs to no vendor.
     #[error("this file is not read: its name matches no folder in vendors/{}", nearest_note(.nearest))]
     UnreadOverlay {
@@ -290,6 +300,7 @@ impl ConfigProblem {
             Self::OverlaysParameter { .. } | Self::Redundant { .. } | Self::CaseOnly { .. } => {
                 "delete the line".to_owned()
             }
+            Self::PrecisionConflict { .. } => "set only one of the two".to_owned(),
             Self::NearParameter { .. } => "`flagperf plan` lists the keys that the host reads".to_owned(),
             Self::Target { .. } => {
                 "for example `target_accuracy: {top1: 0.76}`, without quotes or percent signs".to_owned()

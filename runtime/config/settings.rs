@@ -1,8 +1,9 @@
 //! The keys of configurations.yaml, which are the same in every case.
 
 use super::{ConfigKey, Owner, ValueKind};
+use crate::precision::Precision;
 
-/// The keys of configurations.yaml: those of FlagPerf, and `flops_per_multiply_add`.
+/// The keys of configurations.yaml: those of FlagPerf, `flops_per_multiply_add` and `precision`.
 pub const SETTINGS: &[ConfigKey] = &[
     ConfigKey {
         name: "batch_size",
@@ -30,6 +31,13 @@ pub const SETTINGS: &[ConfigKey] = &[
         kind: ValueKind::Flag,
         default: None,
         about: "half precision: true or false",
+        owner: Owner::CaseOrVendor,
+    },
+    ConfigKey {
+        name: "precision",
+        kind: ValueKind::OptionalWord(&Precision::NAMES),
+        default: Some("null"),
+        about: "the precision to compute in; null: as `fp16` states",
         owner: Owner::CaseOrVendor,
     },
     ConfigKey {

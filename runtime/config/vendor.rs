@@ -10,7 +10,6 @@ use super::file::{ConfigFile, display_name, read_text};
 use super::key::is_variable_name;
 use super::yaml::{Content, Node};
 use super::{ConfigProblem, Finding, Origin, Sourced, ValueKind, Values};
-use crate::tensor::DType;
 use crate::units::{Bytes, FlopsPerSecond};
 
 /// A vendor's description.
@@ -127,6 +126,9 @@ const fn opens_onnx() -> bool {
     true
 }
 
+/// The keys of `peak_flops_per_s`.
+const PEAKS: [&str; 5] = ["f64", "f32", "tf32", "f16", "bf16"];
+
 /// A vendor's device with the figures of its data sheet. A figure that is not given is unknown.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -142,7 +144,7 @@ pub struct VendorDevice {
     /// Memory bandwidth, in bytes per second.
     #[serde(default)]
     pub bandwidth_bytes_per_s: Option<f64>,
-    /// Peak rates without sparsity, by precision (`f16`, `f32`); a multiply-add counts as two operations.
+    /// Peak rates without sparsity, by arithmetic (`f16`, `f32`, `tf32`); a multiply-add counts as two operations.
     #[serde(default)]
     pub peak_flops_per_s: IndexMap<String, FlopsPerSecond>,
     /// Where the figures are published.
@@ -152,12 +154,12 @@ pub struct VendorDevice {
 impl VendorDevice {
     /// Returns why the entry is invalid; `None` when it is valid.
     fn fault(&self) -> Option<String> {
-        let precision = |name: &str| name.parse::<DType>().is_ok_and(DType::is_float);
+        let is_known = |name: &String| PEAKS.contains(&name.as_str());
         if self.matches.is_empty() || self.matches.iter().any(|name| name.trim().is_empty()) {
             return Some("`matches` must list the full names that the driver reports for it".to_owned());
         }
-        if let Some(name) = self.peak_flops_per_s.keys().find(|name| !precision(name)) {
-            return Some(format!("`peak_flops_per_s`: unknown precision `{name}` (known: f64, f32, f16, bf16)"));
+        if let Some(name) = self.peak_flops_per_s.keys().find(|name| !is_known(name)) {
+            return Some(format!("`peak_flops_per_s`: unknown precision `{name}` (known: {})", PEAKS.join(", ")));
         }
         let peaks = self.peak_flops_per_s.iter().map(|(name, peak)| (name.as_str(), peak.0));
         let mut figures = peaks.chain(self.bandwidth_bytes_per_s.map(|figure| ("bandwidth_bytes_per_s", figure)));
@@ -279,7 +281,7 @@ impl Vendor {
         self.devices.iter().find(|device| device.matches.iter().any(|whole| whole.eq_ignore_ascii_case(name)))
     }
 
-    /// Returns the peak rate of a detected device in a precision (`f16`, `f32`); `None` when it is unknown.
+    /// Returns the peak rate of a detected device in an arithmetic (`f16`, `f32`, `tf32`); `None` when it is unknown.
     pub fn peak(&self, detected: &str, precision: &str) -> Option<DevicePeak> {
         let device = self.device(detected)?;
         let flops_per_s = *device.peak_flops_per_s.get(precision)?;
@@ -304,7 +306,7 @@ mod tests {
             ("matches: [\" \"], ", "`matches` must list the full names that the driver reports for it"),
             (
                 "matches: [x], peak_flops_per_s: {fp16: 1e12}, ",
-                "`peak_flops_per_s`: unknown precision `fp16` (known: f64, f32, f16, bf16)",
+                "`peak_flops_per_s`: unknown precision `fp16` (known: f64, f32, tf32, f16, bf16)",
             ),
             ("matches: [x], peak_flops_per_s: {f16: 0}, ", "`f16` must be greater than 0, not `0`"),
             ("matches: [x], peak_flops_per_s: {f16: -2e12}, ", "`f16` must be greater than 0, not `-2000000000000`"),

@@ -200,7 +200,7 @@ pub enum DataError {
         bytes: usize,
     },
     /// Image samples cannot have this element type.
-    #[error("image samples have the unsupported element type `{0}` (supported: `fp32`, `fp16`)")]
+    #[error("image samples have the unsupported element type `{0}` (supported: `f32`, `f16`, `bf16`)")]
     UnsupportedType(DType),
     /// A field of a synthetic sample has an open dimension.
     #[error("field `{field}` of `{spec}` has an open dimension: a synthetic sample needs fixed dimensions")]

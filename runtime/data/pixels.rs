@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use half::f16;
+use half::{bf16, f16};
 
 use super::resize::{Axis, ResizeScratch, resize};
 use super::{DataError, Transform};
@@ -25,6 +25,7 @@ pub struct ImageTransforms {
 enum LevelTable {
     F32(Box<[[f32; 256]; CHANNELS]>),
     F16(Box<[[f16; 256]; CHANNELS]>),
+    BF16(Box<[[bf16; 256]; CHANNELS]>),
 }
 
 /// Memory that a thread reuses from image to image.
@@ -58,6 +59,7 @@ impl ImageTransforms {
         let values = match dtype {
             DType::F32 => LevelTable::F32(Box::new(level_table(mean, std, |value| value))),
             DType::F16 => LevelTable::F16(Box::new(level_table(mean, std, f16::from_f32))),
+            DType::BF16 => LevelTable::BF16(Box::new(level_table(mean, std, bf16::from_f32))),
             other => return Err(DataError::UnsupportedType(other)),
         };
         Ok(ImageTransforms {
@@ -78,6 +80,7 @@ impl ImageTransforms {
         let dtype = match self.values {
             LevelTable::F32(_) => DType::F32,
             LevelTable::F16(_) => DType::F16,
+            LevelTable::BF16(_) => DType::BF16,
         };
         TensorSpec::new([CHANNELS, self.crop, self.crop], dtype)
     }
@@ -104,6 +107,7 @@ impl ImageTransforms {
         match &self.values {
             LevelTable::F32(values) => write_planes(&scratch.pixels, values, out),
             LevelTable::F16(values) => write_planes(&scratch.pixels, values, out),
+            LevelTable::BF16(values) => write_planes(&scratch.pixels, values, out),
         }
     }
 }

@@ -5,6 +5,8 @@
 pub mod backend;
 mod error;
 mod interpreter;
+mod lent_memory;
+mod load;
 mod model;
 mod null;
 mod onnxruntime;
@@ -17,12 +19,14 @@ mod session;
 mod sidecar;
 mod table;
 mod tract;
+mod value;
 
+pub use error::{EngineError, Unavailable};
+pub use lent_memory::{HeapMemory, LentMemory};
+pub use load::{Artifact, LoadOptions};
 pub use options::check_options;
 pub use plugin::open_plugin;
-pub use session::{
-    Artifact, DeviceTensor, Engine, EngineError, HeapMemory, LentMemory, LoadOptions, Session, Unavailable, Value,
-    check_inputs,
-};
+pub use session::{Engine, Session};
 pub use sidecar::describe_sidecar;
 pub use table::{TABLE, UnknownEngine, find};
+pub use value::{DeviceTensor, Value, check_inputs};

@@ -1,68 +1,13 @@
-//! The traits that every engine implements, and the values that pass through them.
+//! The traits that every engine implements.
 
-use std::any::Any;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use flagperf_onnx::{Graph, ValueInfo};
+use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
 
-pub use super::error::{EngineError, Unavailable};
+use super::{Artifact, EngineError, HeapMemory, LentMemory, LoadOptions, Unavailable, Value};
 use crate::description::{EngineDescription, Roles};
 use crate::event::{PluginFacts, SidecarFacts};
-use crate::tensor::{DType, HostMemory, Tensor, TensorSpec};
+use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
-
-/// The model that a session is loaded from.
-#[derive(Clone, Copy, Debug)]
-pub enum Artifact<'a> {
-    /// A graph in memory, for frameworks.
-    Graph(&'a Graph),
-    /// An ONNX file, for compilers.
-    Onnx(&'a Path),
-    /// A file that the compiler wrote earlier (`exist_compiler_path`).
-    Compiled(&'a Path),
-}
-
-/// The settings for loading one session.
-#[derive(Clone, Debug)]
-pub struct LoadOptions {
-    /// The vendor's folder; relative paths in `library` and `command` are resolved against it.
-    pub folder: PathBuf,
-    /// The shared library, for an engine that the vendor brings as a plug-in.
-    pub library: Option<PathBuf>,
-    /// The folder for temporary files, which nothing needs once the process has ended.
-    pub scratch: PathBuf,
-    /// Program and arguments, for an engine that the vendor brings as a sidecar.
-    pub command: Vec<String>,
-    /// The number of threads to compute with; 0 selects the engine's default.
-    pub threads: usize,
-    /// The number of rows in a full batch.
-    pub batch_size: usize,
-    /// The floating-point type to compute in. An engine that does not support it returns an error.
-    pub precision: DType,
-    /// Further options from the vendor's overlay, under the engine's own names.
-    pub extra: IndexMap<String, serde_json::Value>,
-    /// The merged configuration of the case, for engines that pass it on to the vendor's code.
-    pub config: IndexMap<String, serde_json::Value>,
-}
-
-impl Default for LoadOptions {
-    /// Batches of one row in fp32; everything else is left to the engine.
-    fn default() -> Self {
-        LoadOptions {
-            folder: PathBuf::new(),
-            library: None,
-            scratch: std::env::temp_dir(),
-            command: Vec::new(),
-            threads: 0,
-            batch_size: 1,
-            precision: DType::F32,
-            extra: IndexMap::new(),
-            config: IndexMap::new(),
-        }
-    }
-}
 
 /// A framework or compiler: one row of the table of engines.
 pub trait Engine: Sync {
@@ -220,113 +165,4 @@ pub trait Session: Send {
     fn sidecar(&self) -> Option<SidecarFacts> {
         None
     }
-}
-
-/// A tensor on the host or on a device.
-#[derive(Clone, Debug)]
-pub enum Value {
-    /// In host memory.
-    Host(Tensor),
-    /// On a device, or not yet computed.
-    Device(Arc<dyn DeviceTensor>),
-}
-
-impl Value {
-    /// The shape and the element type.
-    pub fn spec(&self) -> TensorSpec {
-        match self {
-            Value::Host(tensor) => tensor.spec(),
-            Value::Device(tensor) => tensor.spec(),
-        }
-    }
-
-    /// Returns the tensor in host memory, copying it when it is on a device.
-    ///
-    /// # Errors
-    /// When the tensor's computation or the copy fails.
-    pub fn to_host(&self) -> Result<Tensor, EngineError> {
-        match self {
-            Value::Host(tensor) => Ok(tensor.clone()),
-            Value::Device(tensor) => tensor.to_host(),
-        }
-    }
-}
-
-/// A tensor that an engine keeps on its device.
-pub trait DeviceTensor: Send + Sync + std::fmt::Debug {
-    /// The shape and the element type.
-    fn spec(&self) -> TensorSpec;
-
-    /// Copies the tensor to host memory.
-    ///
-    /// # Errors
-    /// When the tensor's computation or the copy fails.
-    fn to_host(&self) -> Result<Tensor, EngineError>;
-
-    /// Returns `self` for downcasting, so that a session recognizes its own tensors as inputs.
-    fn as_any(&self) -> &dyn Any;
-}
-
-/// Memory that a session lends to the loader, which fills it; it is then read as a tensor.
-pub trait LentMemory: HostMemory {
-    /// The writable bytes.
-    fn bytes_mut(&mut self) -> &mut [u8];
-}
-
-/// Lent memory on the heap, aligned for every element type.
-#[derive(Debug)]
-pub struct HeapMemory {
-    words: Vec<u64>,
-    bytes: usize,
-}
-
-impl HeapMemory {
-    /// Allocates `bytes` zero bytes.
-    ///
-    /// # Errors
-    /// [`EngineError::OutOfMemory`] when the allocation fails.
-    pub fn zeroed(bytes: usize) -> Result<Self, EngineError> {
-        let count = bytes.div_ceil(size_of::<u64>());
-        let mut words = Vec::new();
-        words.try_reserve_exact(count).map_err(|_| EngineError::OutOfMemory { bytes: bytes as u64 })?;
-        words.resize(count, 0);
-        Ok(HeapMemory { words, bytes })
-    }
-}
-
-impl HostMemory for HeapMemory {
-    fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.bytes]
-    }
-}
-
-impl LentMemory for HeapMemory {
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
-    }
-}
-
-/// Checks inputs against the model's, including that every dimension of the same name has the same size.
-///
-/// # Errors
-/// [`EngineError::InputCount`] or [`EngineError::Input`].
-pub fn check_inputs(expected: &[ValueInfo], given: &[Value]) -> Result<(), EngineError> {
-    if expected.len() != given.len() {
-        return Err(EngineError::InputCount { expected: expected.len(), given: given.len() });
-    }
-    let mut named: IndexMap<&str, usize> = IndexMap::new();
-    for (info, value) in expected.iter().zip(given) {
-        let spec = value.spec();
-        let mismatch =
-            || EngineError::Input { name: info.name.clone(), expected: info.spec.clone(), given: spec.clone() };
-        let shape = spec.fixed_shape().ok_or_else(mismatch)?;
-        let consistent = info.spec.dims.iter().zip(&shape).all(|(dim, size)| match dim {
-            crate::tensor::Dim::Named(name) => *named.entry(name).or_insert(*size) == *size,
-            _ => true,
-        });
-        if !info.spec.admits(&shape, spec.dtype) || !consistent {
-            return Err(mismatch());
-        }
-    }
-    Ok(())
 }

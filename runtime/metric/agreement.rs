@@ -7,7 +7,8 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use super::variation::VariationMeter;
-use crate::tensor::{DType, Tensor};
+use crate::precision::Precision;
+use crate::tensor::Tensor;
 use crate::units::null_is_nan;
 
 /// Agreement of inference with validation over the samples for which both kept outputs.
@@ -102,27 +103,16 @@ pub const AGREEMENT_LIMITS: &[(&str, RangeInclusive<f64>)] = &[
     ("mismatches", 0.0..=1.0),
 ];
 
-/// The precisions for which a case can set limits.
-pub const AGREEMENT_PRECISIONS: &[&str] = &["fp32", "fp16", "bf16"];
-
-/// Returns the name of a precision in [`AGREEMENT_PRECISIONS`].
-pub fn precision_name(precision: DType) -> &'static str {
-    match precision {
-        DType::F16 => "fp16",
-        DType::BF16 => "bf16",
-        _ => "fp32",
-    }
-}
-
 impl AgreementLimits {
     /// Returns the default limits for the precision of inference. Two correct engines differ in the order of their
     /// sums, which amounts to about 1e-5 over a deep network in fp32 and 1e-2 in fp16. Outputs for a different image or
     /// different weights differ by 0.1 or more, unless most of each output is common to all images. The errors of
     /// correct engines stayed below `variation` (in fp16: 5e-4 for ResNet-50, 6.5e-3 for EfficientNet-Lite0). With
     /// errors of that size in outputs that vary by as little as `variation`, the correlation still exceeds its limit.
-    pub fn default_for(precision: DType) -> Self {
+    pub fn default_for(precision: Precision) -> Self {
         match precision {
-            DType::F16 => AgreementLimits {
+            // The products of TF32 have the mantissa of fp16.
+            Precision::Fp16 | Precision::Tf32 => AgreementLimits {
                 relative_l2: 0.03,
                 worst_sample: 0.1,
                 cosine: 0.999,
@@ -130,7 +120,7 @@ impl AgreementLimits {
                 variation: 0.01,
                 mismatches: 0.05,
             },
-            DType::BF16 => AgreementLimits {
+            Precision::Bf16 => AgreementLimits {
                 relative_l2: 0.15,
                 worst_sample: 0.5,
                 cosine: 0.98,
@@ -138,7 +128,7 @@ impl AgreementLimits {
                 variation: 0.08,
                 mismatches: 0.1,
             },
-            _ => AgreementLimits {
+            Precision::Fp32 => AgreementLimits {
                 relative_l2: 1e-3,
                 worst_sample: 1e-2,
                 cosine: 0.9999,

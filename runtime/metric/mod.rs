@@ -8,7 +8,5 @@ mod table;
 mod variation;
 
 pub use accumulator::{Accumulator, MetricError, top_k};
-pub use agreement::{
-    AGREEMENT_LIMITS, AGREEMENT_PRECISIONS, Agreement, AgreementLimits, AgreementMeter, OutputAgreement, precision_name,
-};
+pub use agreement::{AGREEMENT_LIMITS, Agreement, AgreementLimits, AgreementMeter, OutputAgreement};
 pub use table::{METRICS, Metric, examples, find, range};

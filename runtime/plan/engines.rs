@@ -8,7 +8,9 @@ use serde_json::Value;
 use super::problem::{PLUGIN, SIDECAR};
 use super::{CaseSettings, Catalogue, EngineChoice, Job, PlanProblem, RefusedOption, UnavailableEngine};
 use crate::config::{CaseConfig, EngineEntry, Finding, Origin, Sourced, THREADS_MAX, Vendor, list_names, nearest};
-use crate::description::{Delivery, EngineDescription};
+use crate::description::{Delivery, EngineDescription, TF32_OPTION};
+use crate::precision::Precision;
+use crate::step::Phase;
 
 /// The Python module that runs FlagPerf's engine classes: `python3 -m flagperf_sidecar FILE`.
 const ADAPTOR: &str = "flagperf_sidecar";
@@ -27,6 +29,13 @@ impl EngineRole {
         match self {
             EngineRole::Framework => "framework",
             EngineRole::Compiler => "compiler",
+        }
+    }
+
+    const fn phase(self) -> Phase {
+        match self {
+            EngineRole::Framework => Phase::Validate,
+            EngineRole::Compiler => Phase::Infer,
         }
     }
 
@@ -115,7 +124,7 @@ pub(super) fn choose_engine(
         return Err(Finding::error(origin, problem));
     };
     let engine_error = |problem| match problem {
-        PlanProblem::Precision { .. } => Finding::error(case.settings["fp16"].origin.clone(), problem),
+        PlanProblem::Precision { .. } => Finding::error(case.settings["precision"].origin.clone(), problem),
         PlanProblem::CompiledFileNotLoaded { .. } => {
             Finding::error(case.settings["exist_compiler_path"].origin.clone(), problem)
         }
@@ -135,6 +144,15 @@ pub(super) fn choose_engine(
             Finding::error(origin, PlanProblem::Threads { value: value.to_string() })
         })?,
     };
+    let precision = settings.precision_of(role.phase());
+    if options.contains_key(TF32_OPTION) {
+        let defined = || role.option_origin(vendor, entry, TF32_OPTION);
+        let origin = own_value(case, entry_name, TF32_OPTION).map_or_else(defined, |set| set.origin.clone());
+        return Err(Finding::error(origin, PlanProblem::Tf32Option));
+    }
+    if precision == Precision::Tf32 {
+        options.insert(TF32_OPTION.to_owned(), Value::Bool(true));
+    }
     let EngineEntry { engine, command, .. } = entry.clone();
     let version = role.version(vendor, case);
     let folder = vendor.folder.clone();
@@ -144,7 +162,7 @@ pub(super) fn choose_engine(
         let origin = own_value(case, entry_name, &option).map_or_else(defined, |set| set.origin.clone());
         Finding::error(origin, PlanProblem::EngineOption { message })
     };
-    (catalogue.check_options)(&choice, settings.precision()).map_err(option_error)?;
+    (catalogue.check_options)(&choice, precision.dtype()).map_err(option_error)?;
     // A sidecar may take seconds to start: it is asked only if other work would come first.
     let delivery = catalogue.engine(&choice.engine).map_or(Delivery::BuiltIn, |engine| engine.delivery);
     let is_first = role == EngineRole::Framework || settings.no_validation;
@@ -204,9 +222,9 @@ fn check_engine(
         let (name, engine) = (name.to_owned(), engine.name.to_owned());
         return Err(PlanProblem::CompiledFileNotLoaded { role: role.name(), name, engine });
     }
-    let requested = settings.precision();
-    if !engine.precisions.contains(&requested) {
-        let supported = list_names(engine.precisions.iter().map(|precision| precision.name()));
+    let requested = settings.precision_of(role.phase());
+    if !engine.supports(requested) {
+        let supported = list_names(engine.supported_precisions().map(Precision::name));
         return Err(PlanProblem::Precision { role: role.name(), name: name.to_owned(), requested, supported });
     }
     Ok(())

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::config::Parameters;
 use crate::event::Phase;
-use crate::tensor::DType;
+use crate::precision::Precision;
 use crate::units::{Bytes, Seconds};
 
 /// One phase of one case. The conductor sends it as one JSON line to the worker's standard input.
@@ -21,8 +21,8 @@ pub struct Job {
     /// Row in the table of monitors for that device; `None` when there is none.
     #[serde(default)]
     pub monitor: Option<String>,
-    /// The phase.
-    pub phase: Phase,
+    /// The phase, with the files that only this phase needs.
+    pub task: Task,
     /// The folder of the case's scripts.
     pub scripts: PathBuf,
     /// Folder with datasets and weights; scripts can access nothing else.
@@ -37,11 +37,6 @@ pub struct Job {
     pub parameters: Parameters,
     /// The engine: the framework in validation, the compiler in inference.
     pub engine: EngineChoice,
-    /// Inference: the model to load. In validation the case's script creates the model.
-    pub model: Option<ModelInput>,
-    /// Validation: path of the exported ONNX file; `None` skips step d. For a model of several graphs, `_<graph>` is
-    /// appended to the stem. The manifest lies beside the file ([`super::Manifest::path_beside`]).
-    pub export: Option<PathBuf>,
     /// File to which validation writes its outputs and with which inference compares its own; `None` when only one of
     /// the phases runs.
     pub outputs: Option<PathBuf>,
@@ -56,10 +51,50 @@ pub struct Job {
 }
 
 impl Job {
+    /// Returns the phase.
+    pub const fn phase(&self) -> Phase {
+        match self.task {
+            Task::Validate { .. } => Phase::Validate,
+            Task::Infer { .. } => Phase::Infer,
+        }
+    }
+
+    /// Returns the precision that the engine computes in.
+    pub const fn precision(&self) -> Precision {
+        self.settings.precision_of(self.phase())
+    }
+
     /// Returns the folder for files that are not needed after the phase. The conductor removes it, however the worker
     /// ended.
     pub fn scratch(&self) -> PathBuf {
         self.log_dir.join("scratch")
+    }
+}
+
+/// What a phase does, beyond the settings that both phases share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// Validation: the case's script creates the model, and the framework runs it.
+    Validate {
+        /// Path of the exported ONNX file; `None` skips step d. For a model of several graphs, `_<graph>` is appended
+        /// to the stem. The manifest lies beside the file ([`super::Manifest::path_beside`]).
+        export: Option<PathBuf>,
+    },
+    /// Inference: the compiler loads a model and runs it.
+    Infer {
+        /// The model.
+        model: ModelInput,
+    },
+}
+
+impl Task {
+    /// Returns the task for a run in the folder `run`.
+    pub(super) fn in_run_folder(self, run: &Path) -> Self {
+        match self {
+            Task::Validate { export } => Task::Validate { export: export.map(|path| run.join(path)) },
+            Task::Infer { model } => Task::Infer { model: model.in_run_folder(run) },
+        }
     }
 }
 
@@ -75,8 +110,8 @@ pub struct CaseSettings {
     /// Operations that `flops` counts for a multiply-add, 1 or 2; `None` when the case does not state it.
     #[serde(default)]
     pub flops_per_multiply_add: Option<u8>,
-    /// Half precision.
-    pub fp16: bool,
+    /// The precision of the model's computation.
+    pub precision: Precision,
     /// The compiler; `None` ends the case after validation.
     pub compiler: Option<String>,
     /// Threads that load data; 0 loads data in the thread of the main loop.
@@ -94,9 +129,13 @@ pub struct CaseSettings {
 }
 
 impl CaseSettings {
-    /// Returns the floating-point type of the case's computation.
-    pub const fn precision(&self) -> DType {
-        if self.fp16 { DType::F16 } else { DType::F32 }
+    /// Returns the precision that the engine of a phase computes in. Validation computes in fp32 if inference computes
+    /// in TF32, so inference is compared with outputs that are more precise.
+    pub const fn precision_of(&self, phase: Phase) -> Precision {
+        match (phase, self.precision) {
+            (Phase::Validate, Precision::Tf32) => Precision::Fp32,
+            (_, precision) => precision,
+        }
     }
 }
 
@@ -151,7 +190,7 @@ pub enum ModelInput {
 
 impl ModelInput {
     /// Returns the input for a run in the folder `run`, in which the export of validation lies.
-    pub(super) fn in_run_folder(self, run: &Path) -> Self {
+    fn in_run_folder(self, run: &Path) -> Self {
         match self {
             ModelInput::Exported(manifest) => ModelInput::Exported(run.join(manifest)),
             other => other,

@@ -20,7 +20,7 @@ mod tests;
 
 pub use catalogue::{CaseFolder, Catalogue, CheckOptions, DescribeEngine, RefusedOption, UnavailableEngine};
 pub use effective_values::{EffectiveValue, effective_values};
-pub use job::{CaseSettings, EngineChoice, Job, Limits, ModelInput};
+pub use job::{CaseSettings, EngineChoice, Job, Limits, ModelInput, Task};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
 pub use planning::{CasePlan, Plan, PlanErrors, plan};
 pub use problem::PlanProblem;

@@ -13,11 +13,12 @@ fn two_runs_in_one_checkout_export_to_different_files() {
     let plan = planned(&runnable(), &Overrides::default()).unwrap();
     let exports = |run: &str| {
         let jobs = plan.cases[0].jobs_in(Path::new(run));
-        (jobs[0].export.clone().unwrap(), jobs[1].model.clone().unwrap())
+        [jobs[0].task.clone(), jobs[1].task.clone()]
     };
     let folder = Path::new("/result/run1/toy_frame/localhost_noderank0");
     let manifest = ModelInput::Exported(folder.join("toy_bs8_frame_fp16False.graphs.json"));
-    assert_eq!(exports("/result/run1"), (folder.join("toy_bs8_frame_fp16False.onnx"), manifest));
+    let export = Some(folder.join("toy_bs8_frame_fp16False.onnx"));
+    assert_eq!(exports("/result/run1"), [Task::Validate { export }, Task::Infer { model: manifest }]);
     assert_ne!(exports("/result/run1"), exports("/result/run2"));
 }
 
@@ -27,7 +28,7 @@ fn an_ignored_path_causes_a_warning() {
     let warnings = messages_of(Level::Warning, &plan.findings);
     assert_eq!(warnings[2], "--set exist_onnx_path=x.onnx: `exist_onnx_path` is ignored: `compiler` is null");
     let [validate] = plan.cases[0].jobs.as_slice() else { panic!() };
-    assert_eq!((&validate.export, &validate.outputs), (&None, &None));
+    assert_eq!((&validate.task, &validate.outputs), (&Task::Validate { export: None }, &None));
 }
 
 #[test]
@@ -50,7 +51,7 @@ fn an_existing_model_must_exist_if_it_is_opened() {
     );
     let placeholder = set(&["no_validation=true", "exist_onnx_path=foo", "compiler=raw"]);
     let plan = planned(&checkout, &placeholder).expect("`raw` does not open the ONNX file");
-    assert_eq!(plan.cases[0].jobs[0].model, Some(ModelInput::Placeholder(checkout.path("foo"))));
+    assert_eq!(plan.cases[0].jobs[0].task, Task::Infer { model: ModelInput::Placeholder(checkout.path("foo")) });
     let checkout = checkout.with("m_unet.onnx", "").with("m.plan", "");
     let arguments = ["no_validation=true", "exist_onnx_path=m.onnx"];
     assert_eq!(
@@ -62,12 +63,12 @@ fn an_existing_model_must_exist_if_it_is_opened() {
     let checkout = checkout.with("m.graphs.json", graph);
     let plan = planned(&checkout, &set(&arguments)).expect("the manifest lists the file");
     assert_eq!(plan.cases[0].jobs.len(), 1);
-    assert_eq!(plan.cases[0].jobs[0].model, Some(ModelInput::Onnx(checkout.path("m.graphs.json"))));
+    assert_eq!(plan.cases[0].jobs[0].task, Task::Infer { model: ModelInput::Onnx(checkout.path("m.graphs.json")) });
     assert_eq!(
         errors(&checkout, &set(&["no_validation=true", "exist_onnx_path=/dev/zero"])),
         ["--set exist_onnx_path=/dev/zero: cannot open `/dev/zero`: is a device, not a regular file"]
     );
     let compiled =
         planned(&checkout, &set(&[arguments[0], "exist_onnx_path=foo", "exist_compiler_path=m.plan"])).unwrap();
-    assert_eq!(compiled.cases[0].jobs[0].model, Some(ModelInput::Compiled(checkout.path("m.plan"))));
+    assert_eq!(compiled.cases[0].jobs[0].task, Task::Infer { model: ModelInput::Compiled(checkout.path("m.plan")) });
 }

@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::checks::{check_result_folders, check_site, note_unused_keys, remove_duplicates};
 use super::engines::{EngineRole, choose_engine, warn_of_unused_options};
 use super::route::{Export, InferenceSource, route};
-use super::{CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem};
+use super::{CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem, Task};
 use crate::config::{
     CaseConfig, CaseKey, Config, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor, list_names,
     nearest, parse_flops,
 };
 use crate::description::Delivery;
-use crate::step::Phase;
+use crate::precision::Precision;
 
 /// All findings, at least one of them an error.
 pub type PlanErrors = Findings;
@@ -54,8 +54,7 @@ impl CasePlan {
         let placed = |job: &Job| Job {
             log_dir: run.join(&job.log_dir),
             outputs: job.outputs.as_ref().map(|path| run.join(path)),
-            export: job.export.as_ref().map(|path| run.join(path)),
-            model: job.model.clone().map(|model| model.in_run_folder(run)),
+            task: job.task.clone().in_run_folder(run),
             ..job.clone()
         };
         self.jobs.iter().map(placed).collect()
@@ -110,23 +109,21 @@ impl Planner<'_> {
             self.findings.push(Finding::warning(self.origin(key), PlanProblem::Ignored { key }));
         }
         self.check_scripts(route.validate.is_some());
+        if settings.precision == Precision::Tf32 && settings.compiler.is_none() {
+            self.add_error("precision", PlanProblem::Tf32WithoutCompiler);
+        }
         let onnx = self.onnx_path(&settings);
         let has_both_phases = route.validate.is_some() && route.infer.is_some();
         let mut jobs = Vec::new();
         if let Some(export) = route.validate {
             let engine = self.choose_engine(EngineRole::Framework, &settings);
-            let export = (export == Export::Written).then(|| onnx.clone());
-            jobs.extend(
-                engine
-                    .map(|engine| Job { export, ..self.make_job(Phase::Validate, engine, &settings, has_both_phases) }),
-            );
+            let task = Task::Validate { export: (export == Export::Written).then(|| onnx.clone()) };
+            jobs.extend(engine.map(|engine| self.make_job(task, engine, &settings, has_both_phases)));
         }
         if let Some(source) = route.infer.clone() {
             let engine = self.choose_engine(EngineRole::Compiler, &settings);
-            let model = Some(self.model_input(source, &onnx));
-            jobs.extend(
-                engine.map(|engine| Job { model, ..self.make_job(Phase::Infer, engine, &settings, has_both_phases) }),
-            );
+            let task = Task::Infer { model: self.model_input(source, &onnx) };
+            jobs.extend(engine.map(|engine| self.make_job(task, engine, &settings, has_both_phases)));
         }
         // Without all engines it is unknown which options are used.
         let chosen = jobs.len() == usize::from(route.validate.is_some()) + usize::from(route.infer.is_some());
@@ -221,7 +218,7 @@ impl Planner<'_> {
         self.compiler_entry().is_none_or(|entry| entry.opens_onnx)
     }
 
-    fn make_job(&self, phase: Phase, engine: EngineChoice, settings: &CaseSettings, has_both_phases: bool) -> Job {
+    fn make_job(&self, task: Task, engine: EngineChoice, settings: &CaseSettings, has_both_phases: bool) -> Job {
         let key = &self.case.key.value;
         let site = &self.config.site;
         let mut config: indexmap::IndexMap<String, Value> =
@@ -233,7 +230,7 @@ impl Planner<'_> {
             case: key.case.clone(),
             vendor: site.vendor.clone(),
             monitor: self.config.vendor.as_ref().and_then(|vendor| vendor.monitor.clone()),
-            phase,
+            task,
             scripts: self.root().join("scripts").join(&key.case),
             data_dir: self.case.data_dir.value.clone(),
             log_dir: self.folder(),
@@ -241,8 +238,6 @@ impl Planner<'_> {
             config,
             parameters: Parameters::from_values(&self.case.parameters),
             engine,
-            model: None,
-            export: None,
             outputs: has_both_phases.then(|| self.folder().join("outputs.safetensors")),
             watched: false,
             environment: self.config.visible.iter().filter_map(|visible| visible.worker_variable()).collect(),
@@ -302,11 +297,15 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the path of the exported file, with FlagPerf's file name, in the case's folder of the run.
+    /// Returns the path of the exported file, with FlagPerf's file name if FlagPerf has the precision, in the case's folder of the run.
     fn onnx_path(&self, settings: &CaseSettings) -> PathBuf {
         let CaseKey { case, framework } = &self.case.key.value;
-        let fp16 = if settings.fp16 { "True" } else { "False" };
-        self.folder().join(format!("{case}_bs{}_{framework}_fp16{fp16}.onnx", settings.batch_size))
+        let precision = match settings.precision {
+            Precision::Fp16 => "fp16True",
+            Precision::Fp32 | Precision::Tf32 => "fp16False",
+            Precision::Bf16 => "bf16",
+        };
+        self.folder().join(format!("{case}_bs{}_{framework}_{precision}.onnx", settings.batch_size))
     }
 
     fn folder(&self) -> PathBuf {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::config::{MessageAndHint, THREADS_MAX};
-use crate::tensor::DType;
+use crate::precision::Precision;
 
 /// The kind of a missing file of a sidecar, in messages.
 pub(super) const SIDECAR: &str = "sidecar";
@@ -77,10 +77,16 @@ pub enum PlanProblem {
         /// The name.
         name: String,
         /// The requested precision.
-        requested: DType,
+        requested: Precision,
         /// The supported precisions.
         supported: String,
     },
+    /// The option `tf32` of an engine is set directly.
+    #[error("the option `tf32` of an engine is set by `precision`")]
+    Tf32Option,
+    /// TF32 without a compiler.
+    #[error("`precision: tf32` concerns inference, and `compiler` is null; validation computes in fp32")]
+    Tf32WithoutCompiler,
     /// Two cases with the same result folder.
     #[error("cases `{first}` and `{key}` have the same result folder `{folder}`")]
     SameFolder {
@@ -299,9 +305,12 @@ impl PlanProblem {
             }
             Self::UnknownMonitor { nearest, .. } => meant(nearest, "`flagperf doctor` lists the monitors"),
             Self::EngineNotInBuild { .. } => "`flagperf doctor` shows how to get it".to_owned(),
-            Self::Precision { requested: DType::F16, .. } => {
+            Self::Precision { requested: Precision::Fp16, .. } => {
                 "set `fp16: false` in the overlay of the vendor to compute in fp32".to_owned()
             }
+            Self::Tf32Option => "delete the option, and set `precision: tf32`".to_owned(),
+            Self::Tf32WithoutCompiler => "set `precision: fp32`, or name a compiler".to_owned(),
+            Self::Precision { .. } => "set `precision` in the overlay of the vendor".to_owned(),
             Self::SameFolder { .. } => "run one of them at a time with --case, or rename a case".to_owned(),
             Self::NoScriptNorShared { script, .. } => {
                 format!("write {script}, or name the shared script in scripts/lib that serves the case")

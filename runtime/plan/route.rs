@@ -69,6 +69,7 @@ fn inference_source(onnx: Option<&PathBuf>, compiled: Option<&PathBuf>) -> Infer
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::precision::Precision;
 
     const WRITTEN: Option<Export> = Some(Export::Written);
     const LEFT_OUT: Option<Export> = Some(Export::LeftOut);
@@ -79,7 +80,7 @@ mod tests {
             flops: "1".to_owned(),
             flops_per_sample: 1.0,
             flops_per_multiply_add: None,
-            fp16: false,
+            precision: Precision::Fp32,
             compiler: compiler.then(|| "rten".to_owned()),
             num_workers: 1,
             log_freq: 1,

@@ -9,7 +9,7 @@ use crate::config::{Overrides, PARAMETERS, SETTINGS, SITE, ValueKind, find_root,
 use crate::description::{Delivery, EngineDescription};
 use crate::event::Level;
 use crate::metric::AgreementLimits;
-use crate::tensor::DType;
+use crate::precision::Precision;
 
 fn repository() -> PathBuf {
     find_root(Path::new(env!("CARGO_MANIFEST_DIR"))).expect("the tests run in the repository")
@@ -122,7 +122,7 @@ fn the_readme_of_configs_contains_the_table_of_parameters() {
 #[test]
 fn the_readme_of_configs_contains_the_limits_of_agreement() {
     let text = fs::read_to_string(repository().join("configs/README.md")).unwrap();
-    let default = [DType::F32, DType::F16, DType::BF16].map(AgreementLimits::default_for);
+    let default = Precision::ALL.map(AgreementLimits::default_for);
     for (name, limit) in [
         ("relative_l2", default.map(|limits| limits.relative_l2)),
         ("worst_sample", default.map(|limits| limits.worst_sample)),
@@ -131,9 +131,9 @@ fn the_readme_of_configs_contains_the_limits_of_agreement() {
         ("variation", default.map(|limits| limits.variation)),
         ("mismatches", default.map(|limits| limits.mismatches)),
     ] {
-        let [fp32, fp16, bf16] = limit;
+        let [fp32, fp16, bf16, tf32] = limit;
         let row = text.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();
-        assert!(row.ends_with(&format!("| {fp32} | {fp16} | {bf16} |")), "{row}");
+        assert!(row.ends_with(&format!("| {fp32} | {fp16} | {bf16} | {tf32} |")), "{row}");
     }
 }
 

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::event::EngineFacts;
     use crate::metric::{Agreement, OutputAgreement};
-    use crate::tensor::DType;
+    use crate::precision::Precision;
     use crate::units::Bytes;
 
     fn judged(engine: &str, agreement: Option<Agreement>) -> AgreementCheck {
@@ -78,7 +78,7 @@ mod tests {
             ..PhaseRecord::new(phase)
         };
         let phases = [phase(Phase::Validate, None), phase(Phase::Infer, agreement)];
-        AgreementCheck::judge(&phases, AgreementLimits::default_for(DType::F32))
+        AgreementCheck::judge(&phases, AgreementLimits::default_for(Precision::Fp32))
     }
 
     fn agreement(relative_l2: f64) -> Agreement {
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_null_engine_and_a_single_phase_have_no_verdict() {
         assert_eq!(judged("null", None).unknown.as_deref(), Some("the null engine computes nothing"));
-        let alone = AgreementCheck::judge(&[], AgreementLimits::default_for(DType::F16));
+        let alone = AgreementCheck::judge(&[], AgreementLimits::default_for(Precision::Fp16));
         assert_eq!((alone.verdict, alone.unknown.is_some()), (Verdict::Unknown, true));
     }
 }

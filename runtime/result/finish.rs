@@ -15,7 +15,7 @@ pub struct FinishInfo {
     pub vendor: String,
     /// The compiler; `None` when the case has none.
     pub compiler: Option<String>,
-    /// `fp16` or `fp32`.
+    /// `fp32`, `fp16`, `bf16` or `tf32`; FlagPerf has the first two.
     pub precision: String,
     /// Number of samples in a full batch.
     pub batchsize: u32,
@@ -61,7 +61,7 @@ impl FinishInfo {
         FinishInfo {
             vendor: record.vendor.clone(),
             compiler: settings.compiler.clone(),
-            precision: if settings.fp16 { "fp16" } else { "fp32" }.to_owned(),
+            precision: settings.precision.name().to_owned(),
             batchsize: settings.batch_size,
             flops: record.flops.declared_flops_per_s,
             e2e_time,

@@ -120,7 +120,7 @@ mod tests {
 
     fn settings(declared: f64, flops_per_multiply_add: Option<u8>) -> CaseSettings {
         serde_json::from_value(serde_json::json!({
-            "batch_size": 1, "flops": "d", "flops_per_sample": declared, "fp16": false, "compiler": null,
+            "batch_size": 1, "flops": "d", "flops_per_sample": declared, "precision": "fp32", "compiler": null,
             "flops_per_multiply_add": flops_per_multiply_add, "num_workers": 1, "log_freq": 1, "repeat": 1,
             "no_validation": false, "exist_onnx_path": null, "exist_compiler_path": null
         }))

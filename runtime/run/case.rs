@@ -56,12 +56,12 @@ pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn F
         let job = Job { watched: run.options.watched, ..job.clone() };
         let output = folder.join("stdout_err.out.log");
         let mut on_event = |received: crate::result::ReceivedEvent<'_>| {
-            log.write_event(job.phase, received.event);
+            log.write_event(job.phase(), received.event);
             let at = received.at.since(started);
-            if let Err(error) = chain.push(at, job.phase, received.event) {
+            if let Err(error) = chain.push(at, job.phase(), received.event) {
                 chain_error.get_or_insert(error);
             }
-            notify(&Notice::Event { phase: job.phase, event: received.event });
+            notify(&Notice::Event { phase: job.phase(), event: received.event });
         };
         let outcome = run_phase(&job, &output, run.options, run.interrupt, &mut on_event);
         if !record_outcome(&mut record, outcome, &mut log) {

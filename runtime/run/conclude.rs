@@ -3,7 +3,7 @@
 use crate::config::{Parameters, Vendor};
 use crate::event::FileFacts;
 use crate::measure::Measurement;
-use crate::metric::{AgreementLimits, precision_name};
+use crate::metric::AgreementLimits;
 use crate::plan::CaseSettings;
 use crate::result::{
     Accuracy, AgreementCheck, DeviceRecord, FailureRecord, FinishInfo, FlopCount, HostRecord, Machine,
@@ -55,9 +55,8 @@ pub(super) fn conclude(
 /// Returns the limits of agreement for the precision of inference: the defaults, with those replaced that the case
 /// sets.
 fn agreement_limits(settings: &CaseSettings, parameters: &Parameters) -> AgreementLimits {
-    let precision = settings.precision();
-    let overrides = parameters.agreement.get(precision_name(precision));
-    AgreementLimits::default_for(precision).with_overrides(overrides.into_iter().flatten())
+    let overrides = parameters.agreement.get(settings.precision.name());
+    AgreementLimits::default_for(settings.precision).with_overrides(overrides.into_iter().flatten())
 }
 
 /// Creates the failure of a case whose phases ran but whose results are not acceptable.

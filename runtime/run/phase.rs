@@ -46,7 +46,7 @@ pub(super) fn run_phase(
     on_event: &mut dyn FnMut(ReceivedEvent<'_>),
 ) -> PhaseOutcome {
     let started = options.clock.now();
-    let mut collector = PhaseCollector::new(job.phase, started);
+    let mut collector = PhaseCollector::new(job.phase(), started);
     let job_line = serde_json::to_string(job).expect("a job is plain data") + "\n";
     let program = Program {
         argv: options.worker.clone(),
@@ -143,7 +143,7 @@ fn conclude_phase(
     let refused = stderr.iter().rfind(|line| refused_memory(line)).cloned();
     let failed = |failure: Failure| {
         let Failure { step: failed_step, reason, hint } = failure;
-        PhaseEnd::Failed(FailureRecord { phase: Some(job.phase), step: failed_step.or(step), reason, hint, stderr })
+        PhaseEnd::Failed(FailureRecord { phase: Some(job.phase()), step: failed_step.or(step), reason, hint, stderr })
     };
     let end = match (stop, reported) {
         (StopReason::Interrupted, _) => PhaseEnd::Interrupted,

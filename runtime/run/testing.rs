@@ -3,8 +3,8 @@
 use indexmap::IndexMap;
 
 use crate::config::Parameters;
-use crate::plan::{CaseSettings, EngineChoice, Job, Limits};
-use crate::step::Phase;
+use crate::plan::{CaseSettings, EngineChoice, Job, Limits, ModelInput, Task};
+use crate::precision::Precision;
 
 /// Creates a job for the null engine, with folders that do not exist.
 pub fn job() -> Job {
@@ -12,7 +12,7 @@ pub fn job() -> Job {
         case: "case".into(),
         vendor: "mock".into(),
         monitor: None,
-        phase: Phase::Infer,
+        task: Task::Infer { model: ModelInput::Compiled("model".into()) },
         scripts: "scripts/case".into(),
         data_dir: "data".into(),
         log_dir: "log".into(),
@@ -21,7 +21,7 @@ pub fn job() -> Job {
             flops: "1e9".into(),
             flops_per_sample: 1e9,
             flops_per_multiply_add: None,
-            fp16: false,
+            precision: Precision::Fp32,
             compiler: Some("null".into()),
             num_workers: 1,
             log_freq: 1,
@@ -33,8 +33,6 @@ pub fn job() -> Job {
         config: IndexMap::new(),
         parameters: Parameters::default(),
         engine: EngineChoice { name: "null".into(), engine: "null".into(), ..EngineChoice::default() },
-        model: None,
-        export: None,
         outputs: None,
         watched: false,
         environment: IndexMap::new(),

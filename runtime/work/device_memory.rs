@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::build::Sessions;
 use crate::monitor::Monitor;
+use crate::script::Sessions;
 use crate::units::Bytes;
 
 /// Time between two readings. A reading is a call of the device's driver that takes some microseconds and does not use

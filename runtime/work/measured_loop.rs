@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::build::{Sessions, sidecar_facts};
 use super::device_memory::DeviceMemorySampler;
+use super::engine_facts::sidecar_facts;
+use super::lend::lend_input;
 use super::outputs::KeptOutputs;
 use super::phase::{Emit, failure, peak_memory};
 use super::samples::SampleFile;
@@ -18,7 +19,7 @@ use crate::hash::hash_file;
 use crate::measure::{Clock, Measurement, Nanos, StepTimes, Warmup, summarise_pass};
 use crate::metric::Accumulator;
 use crate::plan::Job;
-use crate::script::{EvaluatorFn, ForwardFn, StepOutput};
+use crate::script::{EvaluatorFn, ForwardFn, Sessions, StepOutput};
 use crate::step::Step;
 use crate::tensor::Tensor;
 use crate::units::{Bytes, Seconds};
@@ -88,7 +89,7 @@ impl<'a> MeasuredLoop<'a> {
         let lend_from = sessions.clone();
         let mut lend = |field: &Field, bytes: usize| -> Result<Box<dyn LentMemory>, EngineError> {
             let position = inputs.iter().position(|input| input.name == field.name);
-            super::build::lend_input(&lend_from, &field.name, position, bytes)
+            lend_input(&lend_from, &field.name, position, bytes)
                 .unwrap_or_else(|| HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>))
         };
         let loader = Loader::new(dataset, options, &mut lend).map_err(|e| failure(&e, e.hint()))?;
@@ -122,7 +123,7 @@ impl<'a> MeasuredLoop<'a> {
         memory: &DeviceMemorySampler,
     ) -> Result<LoopResult, Failure> {
         let full_disk = "is the disk full? the results measured so far are kept";
-        let mut file = SampleFile::create(&self.job.log_dir, self.job.phase).map_err(|e| failure(&e, full_disk))?;
+        let mut file = SampleFile::create(&self.job.log_dir, self.job.phase()).map_err(|e| failure(&e, full_disk))?;
         let warmup = self.warm_up(&mut forward)?;
         self.report_sidecar();
         self.started = self.clock.now();

@@ -2,10 +2,12 @@
 //!
 //! Owns the loop, the clock and the counters. Knows nothing about vendors, prints nothing and decides no verdict.
 
-mod build;
 mod device_memory;
+mod engine_facts;
 mod export;
 mod facts;
+mod lend;
+mod load;
 mod measured_loop;
 mod model_files;
 mod outputs;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use flagperf_onnx::Model;
 
-use super::build::{self, Sessions};
 use super::device_memory::DeviceMemorySampler;
+use super::engine_facts::engine_facts;
+use super::load::{convert_precision, load_model, load_model_input};
 use super::measured_loop::{LoopResult, MeasuredLoop};
 use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::ValidationOutputs;
@@ -15,8 +16,10 @@ use crate::data::{Dataset, Pipeline, drawn};
 use crate::event::{Event, Failure, ModelFacts};
 use crate::measure::{Clock, MonotonicClock};
 use crate::monitor;
-use crate::plan::{Job, ModelInput};
-use crate::script::{CaseScripts, ForwardKind, HostServices, ScriptChoice, limit_worker_memory, run_on_script_stack};
+use crate::plan::{Job, ModelInput, Task};
+use crate::script::{
+    CaseScripts, ForwardKind, HostServices, ScriptChoice, Sessions, limit_worker_memory, run_on_script_stack,
+};
 use crate::step::{Phase, Step};
 use crate::units::{Bytes, Seconds};
 
@@ -33,9 +36,9 @@ pub fn run(job: &Job, emit: &Emit) -> Result<(), Failure> {
     emit(Event::Started { pid: std::process::id() });
     let memory = DeviceMemorySampler::start(job.monitor.as_deref().and_then(monitor::find));
     let worker = Worker { job, emit, clock, memory };
-    let phase = || match job.phase {
-        Phase::Validate => worker.validate(),
-        Phase::Infer => worker.infer(),
+    let phase = || match &job.task {
+        Task::Validate { export } => worker.validate(export.as_deref()),
+        Task::Infer { model } => worker.infer(model),
     };
     let thread_failure =
         |reason: String| failure(&format!("the worker {reason}"), "the worker's last lines are in stdout_err.out.log");
@@ -59,19 +62,19 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn validate(&self) -> Result<(), Failure> {
+    fn validate(&self, export: Option<&Path>) -> Result<(), Failure> {
         let job = self.job;
         let scripts = self.load_scripts()?;
         let (dataset, model, facts, weights) = self.run_step(Step::Build, "building dataloader and model", || {
             let dataset = self.open_dataset(&scripts)?;
             let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
-            let model = build::convert_precision(model, &job.settings, &job.parameters.keep_f32)?;
+            let model = convert_precision(model, &job.settings, &job.parameters.keep_f32)?;
             let (facts, weights) = facts::model_facts(&model, &job.data_dir)?;
             Ok((dataset, model, facts, weights))
         })?;
         (self.emit)(Event::Model(facts.clone()));
         let measured = self.run_step(Step::Validation, &format!("validation with {}", job.engine.name), || {
-            let sessions = self.load_timed(|| build::load_model(&model, job))?;
+            let sessions = self.load_timed(|| load_model(&model, job))?;
             weights.iter().try_for_each(HashedFile::check_path)?;
             let measured = self.measure(Step::Validation, &scripts, dataset, sessions, &facts)?;
             weights.iter().try_for_each(HashedFile::check_content).map(|()| measured)
@@ -79,21 +82,17 @@ impl Worker<'_> {
         if let Some(path) = &job.outputs {
             measured.kept.write(path, &facts).map_err(|e| failure(&e, "is the disk full?"))?;
         }
-        match &job.export {
+        match export {
             Some(path) => self.export(&scripts, model, &weights, path),
             None => Ok(()),
         }
     }
 
-    fn infer(&self) -> Result<(), Failure> {
+    fn infer(&self, input: &ModelInput) -> Result<(), Failure> {
         let job = self.job;
         let scripts = self.load_scripts()?;
         let validation = self.open_validation_outputs()?;
         let dataset = self.run_step(Step::Build, "building dataloader", || self.open_dataset(&scripts))?;
-        let input = job
-            .model
-            .as_ref()
-            .ok_or_else(|| failure(&"the job names no model", "this is a bug in flagperf's planner"))?;
         let compiler = format!("{}.{}", job.vendor, job.engine.name);
         let known = validation.as_ref().and_then(|v| v.model.as_ref());
         let (sessions, facts, files) = match input {
@@ -129,7 +128,7 @@ impl Worker<'_> {
             }
         };
         (self.emit)(Event::Model(facts.clone()));
-        let sessions = self.load_timed(|| build::load_model_input(input, files.as_ref(), self.job))?;
+        let sessions = self.load_timed(|| load_model_input(input, files.as_ref(), self.job))?;
         Ok((sessions, facts, files))
     }
 
@@ -143,7 +142,7 @@ impl Worker<'_> {
             let choice = ScriptChoice {
                 forward: parameters.forward.clone(),
                 evaluator: parameters.evaluator.clone(),
-                without_model: self.job.phase == Phase::Infer,
+                without_model: self.job.phase() == Phase::Infer,
             };
             CaseScripts::load(&self.job.scripts, &choice, &self.job.limits, host)
                 .and_then(|scripts| scripts.for_vendor(&self.job.vendor))
@@ -154,7 +153,7 @@ impl Worker<'_> {
     fn open_dataset(&self, scripts: &CaseScripts) -> Result<Arc<dyn Dataset>, Failure> {
         let job = self.job;
         let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
-        let dtype = job.settings.precision();
+        let dtype = job.settings.precision.dtype();
         drawn::ensure(&job.data_dir).map_err(|e| failure(&e, "is the disk full?"))?;
         let dataset = pipeline.open(&job.data_dir, dtype).map_err(|e| failure(&e, ""))?;
         (self.emit)(Event::Dataset(dataset.facts().clone()));
@@ -165,7 +164,7 @@ impl Worker<'_> {
     fn load_timed(&self, load: impl FnOnce() -> Result<Sessions, Failure>) -> Result<Sessions, Failure> {
         let start = self.clock.now();
         let sessions = load()?;
-        let facts = build::engine_facts(self.job, &sessions, self.clock.now().since(start));
+        let facts = engine_facts(self.job, &sessions, self.clock.now().since(start));
         (self.emit)(Event::Engine(Box::new(facts)));
         self.memory.restrict_to(&sessions);
         Ok(sessions)

@@ -108,7 +108,7 @@ fn an_unsupported_role_or_precision_is_refused() {
     let site = shell(&[&HELLO.replace("[\"f32\"]", "[\"f16\",\"bf16\"]"), "read x"]);
     let output = program::flagperf(site.path(), &["run"]);
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains("compiler `own` does not compute in `f32` (supported: f16, bf16)"), "{error}");
+    assert!(error.contains("compiler `own` does not compute in `fp32` (supported: fp16, bf16)"), "{error}");
     assert_eq!(output.status.code(), Some(2), "the plan refuses it before validation runs");
 }
 
@@ -293,7 +293,7 @@ fn doctor_greets_each_sidecar_and_fails_if_one_that_a_case_uses_does_not_reply()
     assert_eq!(code, Some(0), "{errors}");
     let row = "side.own  works, shell 1";
     assert_eq!(table.matches(row).count(), 1, "{table}");
-    assert!(table.contains("compiler; f32"), "{table}");
+    assert!(table.contains("compiler; fp32"), "{table}");
     let (code, table, errors) = doctor(&["echo no such module >&2; exit 3"]);
     assert_eq!(code, Some(1), "{errors}");
     assert!(table.contains("missing: the sidecar") && table.contains("no such module"), "{table}");

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use flagperf::config::Parameters;
-use flagperf::plan::{CaseSettings, EngineChoice, Job, Limits, Manifest, ModelInput};
+use flagperf::plan::{CaseSettings, EngineChoice, Job, Limits, Manifest, ModelInput, Task};
+use flagperf::precision::Precision;
 use flagperf::step::Phase;
 use indexmap::IndexMap;
 use serde_json::{Value, json};
@@ -11,13 +12,16 @@ use serde_json::{Value, json};
 /// Returns a job of the case `tiny` in `folder`: two passes over `samples` synthetic images in batches of `batch_size`.
 pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size: u32) -> Job {
     let config = json!({"samples": samples, "weights": null, "seed": 0, "case": "tiny", "vendor": "mock"});
-    let infer = phase == Phase::Infer;
     let onnx = folder.join("tiny.onnx");
+    let task = match phase {
+        Phase::Validate => Task::Validate { export: Some(onnx) },
+        Phase::Infer => Task::Infer { model: ModelInput::Exported(Manifest::path_beside(&onnx)) },
+    };
     Job {
         case: "tiny".to_owned(),
         vendor: "mock".to_owned(),
         monitor: None,
-        phase,
+        task,
         scripts: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases/tiny"),
         data_dir: folder.to_owned(),
         log_dir: folder.to_owned(),
@@ -25,8 +29,6 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         config: serde_json::from_value(config).expect("an object"),
         parameters: Parameters::default(),
         engine: engine_choice(engine, IndexMap::new()),
-        model: infer.then(|| ModelInput::Exported(Manifest::path_beside(&onnx))),
-        export: (!infer).then_some(onnx),
         outputs: Some(folder.join("outputs.safetensors")),
         watched: false,
         environment: IndexMap::new(),
@@ -45,7 +47,7 @@ fn settings(batch_size: u32) -> CaseSettings {
         flops: "1e3".to_owned(),
         flops_per_sample: 1e3,
         flops_per_multiply_add: None,
-        fp16: false,
+        precision: Precision::Fp32,
         compiler: Some("null".to_owned()),
         num_workers: 1,
         log_freq: 1,

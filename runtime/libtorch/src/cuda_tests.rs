@@ -11,7 +11,7 @@ use crate::tensor::TorchTensor;
 
 fn device() -> Device {
     cuda::open(0).unwrap();
-    prepare_devices();
+    prepare_devices(false);
     Device::Cuda(0)
 }
 

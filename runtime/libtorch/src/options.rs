@@ -1,4 +1,4 @@
-//! The options of a load: `device`, `channels_last`, `cuda_graph`, `fused_convolutions`.
+//! The options of a load: `device`, `channels_last`, `cuda_graph`, `fused_convolutions`, `tf32`.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +17,8 @@ pub struct TorchOptions {
     pub cuda_graph: bool,
     /// Whether cuDNN fuses additions and ReLU into its convolutions where it can.
     pub fused_convolutions: bool,
+    /// Whether the device may compute products of fp32 in TF32. The host sets it from the case's precision.
+    pub tf32: bool,
 }
 
 /// The options, as the host reads them.
@@ -24,11 +26,12 @@ pub const DESCRIPTION: &str = r#"[
     {"name": "device", "kind": "text", "default": "cpu", "about": "`cpu`, `cuda` or `cuda:0`"},
     {"name": "channels_last", "kind": "boolean", "default": true, "about": "whether images are kept with channels last, as PyTorch recommends for convolutions"},
     {"name": "cuda_graph", "kind": "boolean", "default": false, "about": "whether a step is replayed as a CUDA graph"},
-    {"name": "fused_convolutions", "kind": "boolean", "default": true, "about": "whether a convolution is computed together with the activation that follows it"}
+    {"name": "fused_convolutions", "kind": "boolean", "default": true, "about": "whether a convolution is computed together with the activation that follows it"},
+    {"name": "tf32", "kind": "boolean", "default": false, "about": "whether products of fp32 are computed in TF32; set by the case's `precision`"}
 ]"#;
 
 /// The known names, for messages.
-const KNOWN: &str = "device, channels_last, cuda_graph, fused_convolutions";
+const KNOWN: &str = "device, channels_last, cuda_graph, fused_convolutions, tf32";
 
 impl TorchOptions {
     /// Parses a JSON object. `channels_last` is true by default, as PyTorch recommends for convolutions.
@@ -37,8 +40,13 @@ impl TorchOptions {
     /// For an unknown option or an invalid value.
     pub fn read(text: &str) -> Result<Self, Error> {
         let given: BTreeMap<String, Value> = serde_json::from_str(text).map_err(Error::failed)?;
-        let mut options =
-            TorchOptions { device: Device::Cpu, channels_last: true, cuda_graph: false, fused_convolutions: true };
+        let mut options = TorchOptions {
+            device: Device::Cpu,
+            channels_last: true,
+            cuda_graph: false,
+            fused_convolutions: true,
+            tf32: false,
+        };
         for (option, value) in given {
             let option_error = |reason: String| Error::BadOption { option: option.clone(), reason };
             let target = match option.as_str() {
@@ -52,13 +60,16 @@ impl TorchOptions {
                 "channels_last" => &mut options.channels_last,
                 "cuda_graph" => &mut options.cuda_graph,
                 "fused_convolutions" => &mut options.fused_convolutions,
+                "tf32" => &mut options.tf32,
                 _ => return Err(option_error(format!("unknown (known: {KNOWN})"))),
             };
             *target = value.as_bool().ok_or_else(|| option_error(format!("`{value}` is not true or false")))?;
         }
-        if options.cuda_graph && options.device == Device::Cpu {
+        let for_devices = [("cuda_graph", options.cuda_graph), ("tf32", options.tf32)];
+        let unsupported = for_devices.into_iter().find(|(_, set)| *set && options.device == Device::Cpu);
+        if let Some((option, _)) = unsupported {
             let reason = "needs a CUDA device (`device` is `cpu`)".to_owned();
-            return Err(Error::BadOption { option: "cuda_graph".to_owned(), reason });
+            return Err(Error::BadOption { option: option.to_owned(), reason });
         }
         Ok(options)
     }
@@ -112,9 +123,14 @@ mod tests {
         let default = TorchOptions::read("{}").unwrap();
         assert_eq!(default.device, Device::Cpu);
         assert_eq!(TorchOptions::read(r#"{"device": null, "channels_last": null}"#).unwrap(), default);
-        let given = r#"{"device": "cuda:1", "channels_last": false, "cuda_graph": true, "fused_convolutions": false}"#;
-        let expected =
-            TorchOptions { device: Device::Cuda(1), channels_last: false, cuda_graph: true, fused_convolutions: false };
+        let given = r#"{"device": "cuda:1", "channels_last": false, "cuda_graph": true, "fused_convolutions": false, "tf32": true}"#;
+        let expected = TorchOptions {
+            device: Device::Cuda(1),
+            channels_last: false,
+            cuda_graph: true,
+            fused_convolutions: false,
+            tf32: true,
+        };
         assert_eq!(TorchOptions::read(given).unwrap(), expected);
     }
 
@@ -126,8 +142,10 @@ mod tests {
             assert_eq!(refusal(&format!(r#"{{"device": {device}}}"#)), expected);
         }
         assert_eq!(refusal(r#"{"channels_last": 1}"#), "option `channels_last`: `1` is not true or false");
-        let graph = "option `cuda_graph`: needs a CUDA device (`device` is `cpu`)";
-        assert_eq!(refusal(r#"{"cuda_graph": true}"#), graph);
+        for option in ["cuda_graph", "tf32"] {
+            let expected = format!("option `{option}`: needs a CUDA device (`device` is `cpu`)");
+            assert_eq!(refusal(&format!(r#"{{"{option}": true}}"#)), expected);
+        }
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl TorchSession {
         options.check(load.precision)?;
         if let Device::Cuda(index) = options.device {
             cuda::open(index)?;
-            prepare_devices();
+            prepare_devices(options.tf32);
         }
         let threads = if load.threads == 0 { available_parallelism().map_or(1, usize::from) } else { load.threads };
         set_threads(threads);

@@ -11,11 +11,11 @@ void *flagperf_inference_begin() { return new c10::InferenceMode(true); }
 
 void flagperf_inference_end(void *mode) { delete static_cast<c10::InferenceMode *>(mode); }
 
-// Configures devices for the whole process: disables TF32, which PyTorch uses for fp32 convolutions by default, and
-// makes cuDNN benchmark its algorithms for each new shape and use the fastest.
-void flagperf_prepare_devices() {
-    at::globalContext().setAllowTF32CuDNN(false);
-    at::globalContext().setAllowTF32CuBLAS(false);
+// Configures devices for the whole process: whether products of fp32 are computed in TF32, as PyTorch does for
+// convolutions by default, and that cuDNN benchmarks its algorithms for each new shape and uses the fastest.
+void flagperf_prepare_devices(bool tf32) {
+    at::globalContext().setAllowTF32CuDNN(tf32);
+    at::globalContext().setAllowTF32CuBLAS(tf32);
     at::globalContext().setBenchmarkCuDNN(true);
 }
 

@@ -9,7 +9,7 @@ use tch::Tensor;
 unsafe extern "C" {
     fn flagperf_inference_begin() -> *mut c_void;
     fn flagperf_inference_end(mode: *mut c_void);
-    fn flagperf_prepare_devices();
+    fn flagperf_prepare_devices(tf32: bool);
     fn flagperf_pinned(bytes: i64) -> *mut c_void;
 }
 
@@ -35,11 +35,11 @@ impl Drop for InferenceMode {
     }
 }
 
-/// Prevents devices from computing fp32 in TF32, and makes cuDNN select the fastest algorithm for each shape, in the
-/// whole process.
-pub fn prepare_devices() {
+/// Lets devices compute products of fp32 in TF32 or prevents it, and makes cuDNN select the fastest algorithm for each
+/// shape, in the whole process.
+pub fn prepare_devices(tf32: bool) {
     // SAFETY: the function sets three global settings of libtorch.
-    unsafe { flagperf_prepare_devices() };
+    unsafe { flagperf_prepare_devices(tf32) };
 }
 
 /// Allocates zeros in pinned memory, which a device reads directly; `None` when the allocation fails. tch's own

@@ -59,7 +59,7 @@ fn outputs_of_zeros_exceed_every_limit() {
 
 #[test]
 fn a_limit_that_a_case_sets_replaces_only_the_default_of_that_limit() {
-    let default = AgreementLimits::default_for(DType::F16);
+    let default = AgreementLimits::default_for(Precision::Fp16);
     for (name, range) in AGREEMENT_LIMITS {
         let limits = default.with_overrides([(&(*name).to_owned(), range.start())].into_iter());
         assert_ne!(limits, default, "{name}");

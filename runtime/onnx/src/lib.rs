@@ -25,7 +25,7 @@ pub use file::{OnnxError, WriteOptions, data_files, read_onnx, write_onnx, write
 pub use graph::{Attribute, Graph, Init, Model, Node, ValueInfo, Weight, WeightRole, WeightSource};
 pub use limits::{LimitError, check_limits};
 pub use panic::panic_text;
-pub use precision::{HalfPrecisionError, to_f16};
+pub use precision::{HalfPrecision, HalfPrecisionError, to_f16, to_half_precision};
 pub use regular_file::{open_regular, read_regular, read_regular_text};
 pub use shape_inference::InferError;
 pub use spec::{DType, Dim, SpecError, TensorSpec};

@@ -1,11 +1,10 @@
 //! Converts a graph to half precision, as a new graph.
 //!
-//! Only specifications change. A weight's values are converted when they are read; values beyond the range of f16 then
-//! become its largest value.
+//! Only specifications change. A weight's values are converted when they are read; values beyond the range of the
+//! type then become its largest value.
 
 use std::collections::{HashMap, HashSet};
 
-use half::f16;
 use indexmap::IndexMap;
 
 use crate::file::onnx_code;
@@ -13,7 +12,34 @@ use crate::shape_inference::{Attributes, constant_value};
 use crate::weights::cast_saturating;
 use crate::{Attribute, DType, Graph, Node, Tensor};
 
-/// Returns the same graph with f16 in place of f32: inputs, outputs, weights and every layer except those in
+/// A type of half precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HalfPrecision {
+    /// IEEE 754 half precision.
+    F16,
+    /// The upper half of an f32.
+    BF16,
+}
+
+impl HalfPrecision {
+    /// Returns the element type.
+    pub const fn dtype(self) -> DType {
+        match self {
+            HalfPrecision::F16 => DType::F16,
+            HalfPrecision::BF16 => DType::BF16,
+        }
+    }
+}
+
+/// Returns the same graph in f16: see [`to_half_precision`].
+///
+/// # Errors
+/// Those of [`to_half_precision`].
+pub fn to_f16(graph: &Graph, keep_f32: &[String]) -> Result<Graph, HalfPrecisionError> {
+    to_half_precision(graph, HalfPrecision::F16, keep_f32)
+}
+
+/// Returns the same graph with the half-precision type in place of f32: inputs, outputs, weights and every layer except those in
 /// `keep_f32`.
 ///
 /// A name in `keep_f32` stands for the layer of that name and for all layers whose names begin with it and a dot. Casts
@@ -21,7 +47,7 @@ use crate::{Attribute, DType, Graph, Node, Tensor};
 ///
 /// # Errors
 /// When a name in `keep_f32` matches no layer, or a layer has a subgraph.
-pub fn to_f16(graph: &Graph, keep_f32: &[String]) -> Result<Graph, HalfPrecisionError> {
+pub fn to_half_precision(graph: &Graph, half: HalfPrecision, keep_f32: &[String]) -> Result<Graph, HalfPrecisionError> {
     let covers = |name: &String, layer: &str| {
         layer.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
@@ -36,7 +62,7 @@ pub fn to_f16(graph: &Graph, keep_f32: &[String]) -> Result<Graph, HalfPrecision
     // The types of all values must be known to find those of f32, and a file may omit them.
     let mut graph = graph.clone();
     crate::infer_shapes(&mut graph);
-    let mut rewriter = HalfRewriter::new(&graph, &kept);
+    let mut rewriter = HalfRewriter::new(&graph, half.dtype(), &kept);
     for node in &graph.nodes {
         rewriter.node(node, kept(node));
     }
@@ -55,7 +81,7 @@ pub enum HalfPrecisionError {
         graph: String,
     },
     /// A layer has a subgraph, whose types are unknown.
-    #[error("cannot convert layer `{layer}` ({op}) to fp16: it has a subgraph")]
+    #[error("cannot convert layer `{layer}` ({op}) to half precision: it has a subgraph")]
     Subgraph {
         /// The layer.
         layer: String,
@@ -73,6 +99,7 @@ fn always_f32(op: &str, index: usize) -> bool {
 struct HalfRewriter<'a> {
     from: &'a Graph,
     to: Graph,
+    half: DType,
     /// The current types of the values that were f32 in the original graph.
     float_types: HashMap<String, DType>,
     /// The names of inserted casts, by the name of the value and the target type.
@@ -81,20 +108,20 @@ struct HalfRewriter<'a> {
 }
 
 impl<'a> HalfRewriter<'a> {
-    fn new(graph: &'a Graph, kept: &impl Fn(&Node) -> bool) -> Self {
+    fn new(graph: &'a Graph, half: DType, kept: &impl Fn(&Node) -> bool) -> Self {
         let to = Graph { nodes: Vec::new(), values: IndexMap::new(), ..graph.clone() };
         let outputs = graph.outputs.iter().map(|output| output.name.as_str()).collect();
         let mut rewriter =
-            HalfRewriter { from: graph, to, float_types: HashMap::new(), casts: HashMap::new(), outputs };
+            HalfRewriter { from: graph, to, half, float_types: HashMap::new(), casts: HashMap::new(), outputs };
         for info in rewriter.to.inputs.iter_mut().chain(&mut rewriter.to.outputs) {
             if info.spec.dtype == DType::F32 {
-                info.spec.dtype = DType::F16;
+                info.spec.dtype = half;
             }
         }
         for input in graph.inputs.iter().filter(|input| input.spec.dtype == DType::F32) {
-            rewriter.float_types.insert(input.name.clone(), DType::F16);
+            rewriter.float_types.insert(input.name.clone(), half);
         }
-        // A weight stays f32 only if no node reads it as f16.
+        // A weight stays f32 only if no node reads it in half precision.
         let readers =
             graph.nodes.iter().flat_map(|node| node.inputs.iter().enumerate().map(move |input| (node, input)));
         let halves: HashSet<&str> = readers
@@ -103,7 +130,7 @@ impl<'a> HalfRewriter<'a> {
             .chain(rewriter.outputs.iter().copied())
             .collect();
         for (name, weight) in rewriter.to.weights.iter_mut().filter(|(_, weight)| weight.spec.dtype == DType::F32) {
-            weight.spec.dtype = if halves.contains(name.as_str()) { DType::F16 } else { DType::F32 };
+            weight.spec.dtype = if halves.contains(name.as_str()) { half } else { DType::F32 };
             rewriter.float_types.insert(name.clone(), weight.spec.dtype);
         }
         rewriter
@@ -112,11 +139,11 @@ impl<'a> HalfRewriter<'a> {
     fn node(&mut self, node: &Node, kept: bool) {
         let mut new = node.clone();
         for (index, input) in new.inputs.iter_mut().enumerate() {
-            let wanted = if kept || always_f32(&node.op, index) { DType::F32 } else { DType::F16 };
+            let wanted = if kept || always_f32(&node.op, index) { DType::F32 } else { self.half };
             *input = self.value_as(input, wanted);
         }
         if !kept {
-            narrow_attributes(&mut new);
+            narrow_attributes(&mut new, self.half);
         }
         let is_real = |name: &str| self.from.values.get(name).is_none_or(|spec| spec.dtype == DType::F32);
         let mut wide_outputs = Vec::new();
@@ -125,19 +152,19 @@ impl<'a> HalfRewriter<'a> {
                 continue;
             }
             if kept && self.outputs.contains(output.as_str()) {
-                // The f16 copy keeps the name of the graph's output.
+                // The narrow copy keeps the name of the graph's output.
                 let wide = format!("{output}/f32");
                 wide_outputs.push((wide.clone(), std::mem::replace(output, wide)));
             } else {
-                self.float_types.insert(output.clone(), if kept { DType::F32 } else { DType::F16 });
+                self.float_types.insert(output.clone(), if kept { DType::F32 } else { self.half });
             }
         }
         self.to.nodes.push(new);
         for (wide, name) in wide_outputs {
             self.float_types.insert(wide.clone(), DType::F32);
-            self.float_types.insert(name.clone(), DType::F16);
+            self.float_types.insert(name.clone(), self.half);
             self.casts.insert((name.clone(), DType::F32), wide.clone());
-            self.insert_cast(&wide, name, DType::F16);
+            self.insert_cast(&wide, name, self.half);
         }
     }
 
@@ -174,14 +201,14 @@ impl<'a> HalfRewriter<'a> {
     }
 }
 
-/// Converts attributes that contain f32 values, or that name f32 as a type, to f16.
-fn narrow_attributes(node: &mut Node) {
+/// Converts attributes that contain f32 values, or that name f32 as a type, to the half-precision type.
+fn narrow_attributes(node: &mut Node, half: DType) {
     let f32_code = i64::from(onnx_code(DType::F32));
     for (name, value) in &mut node.attributes {
         match value {
-            Attribute::Tensor(tensor) if tensor.dtype() == DType::F32 => *tensor = cast_saturating(tensor, DType::F16),
+            Attribute::Tensor(tensor) if tensor.dtype() == DType::F32 => *tensor = cast_saturating(tensor, half),
             Attribute::Int(code) if *code == f32_code && name == if node.op == "Cast" { "to" } else { "dtype" } => {
-                *code = i64::from(onnx_code(DType::F16));
+                *code = i64::from(onnx_code(half));
             }
             _ => {}
         }
@@ -190,13 +217,14 @@ fn narrow_attributes(node: &mut Node) {
         "Constant" => {
             if let Ok(tensor) = constant_value(Attributes(&node.attributes)) {
                 let is_real = tensor.dtype() == DType::F32;
-                let tensor = if is_real { cast_saturating(&tensor, DType::F16) } else { tensor };
+                let tensor = if is_real { cast_saturating(&tensor, half) } else { tensor };
                 node.attributes = IndexMap::from([("value".to_owned(), Attribute::Tensor(tensor))]);
             }
         }
         // Without a value, the operator produces zeros in f32.
         "ConstantOfShape" if node.attributes.is_empty() => {
-            let zero = Tensor::scalar(f16::ZERO).reshape([1]).expect("one element is one element");
+            let zero =
+                cast_saturating(&Tensor::scalar(0.0_f32), half).reshape([1]).expect("one element is one element");
             node.attributes.insert("value".to_owned(), Attribute::Tensor(zero));
         }
         _ => {}

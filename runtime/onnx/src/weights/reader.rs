@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use half::f16;
+use half::{bf16, f16};
 use safetensors::SafeTensors;
 
 use super::{MappedFile, WeightError, safetensors as format, seed};
-use crate::{DType, Graph, Tensor, TensorError, Weight, WeightSource, byte_count};
+use crate::{DType, Element, Graph, Tensor, TensorError, Weight, WeightSource, byte_count};
 
 /// Reads the weights of one graph. Every file is opened once.
 pub struct WeightReader<'a> {
@@ -165,17 +165,22 @@ pub(super) fn tensor_from_range(
     tensor.map_err(|source| tensor_error(name, source))
 }
 
-/// Converts a tensor to another type. In a conversion to f16, finite values beyond its range become its largest value.
+/// Converts a tensor to another type. In a conversion to f16 or bf16, finite values beyond its range become its largest
+/// value.
 pub(crate) fn cast_saturating(tensor: &Tensor, dtype: DType) -> Tensor {
-    let wide = matches!(tensor.dtype(), DType::F32 | DType::F64 | DType::BF16);
-    if dtype != DType::F16 || !wide {
-        return tensor.cast(dtype);
+    match (dtype, tensor.dtype()) {
+        (DType::F16, DType::F32 | DType::F64 | DType::BF16) => narrow(tensor, f16::MAX.into(), f16::from_f64),
+        (DType::BF16, DType::F32 | DType::F64) => narrow(tensor, bf16::MAX.into(), bf16::from_f64),
+        _ => tensor.cast(dtype),
     }
-    let largest = f64::from(f16::MAX);
-    let clamp = |x: f64| f16::from_f64(if x.is_finite() { x.clamp(-largest, largest) } else { x });
+}
+
+/// Converts each element with `to`, after limiting finite ones to the range from `-largest` to `largest`.
+fn narrow<T: Element>(tensor: &Tensor, largest: f64, to: impl Fn(f64) -> T) -> Tensor {
+    let convert = |x: f64| to(if x.is_finite() { x.clamp(-largest, largest) } else { x });
     let values = match tensor.as_slice::<f32>() {
-        Ok(values) => values.iter().map(|x| clamp(f64::from(*x))).collect(),
-        Err(_) => tensor.to_f64().into_iter().map(clamp).collect(),
+        Ok(values) => values.iter().map(|x| convert(f64::from(*x))).collect(),
+        Err(_) => tensor.to_f64().into_iter().map(convert).collect(),
     };
     Tensor::from_vec(tensor.shape(), values).expect("a conversion keeps the number of elements")
 }

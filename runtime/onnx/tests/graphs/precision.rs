@@ -4,7 +4,8 @@ use crate::networks;
 
 use flagperf_onnx::layers::{add, mul, relu, softmax};
 use flagperf_onnx::{
-    Counts, DType, GraphBuilder, HalfPrecisionError, Init, Tensor, WeightRole, check, count, infer_shapes, to_f16,
+    Counts, DType, GraphBuilder, HalfPrecision, HalfPrecisionError, Init, Tensor, WeightRole, check, count,
+    infer_shapes, to_f16, to_half_precision,
 };
 
 #[test]
@@ -79,4 +80,26 @@ fn values_beyond_the_range_of_f16_become_its_largest_value() {
     let half = to_f16(&b.finish().unwrap(), &[]).unwrap();
     assert_eq!(half.tensor("mask").unwrap().to_f64(), [-65504.0, 65504.0, 0.5]);
     assert_eq!(half.tensor("huge").unwrap().to_f64(), [65504.0; 3]);
+}
+
+#[test]
+fn a_graph_in_bf16_has_its_types_and_saturates() {
+    let mut b = GraphBuilder::new("g");
+    let x = b.input("x", "3,f32".parse().unwrap()).unwrap();
+    let masked = Tensor::from_vec([3], vec![f32::MIN, 1e6, 0.5]).unwrap();
+    let mask = b.constant("mask", masked).unwrap();
+    let y = add(&mut b, "add", &x, &mask).unwrap();
+    let y = add(&mut b, "kept", &y, &mask).unwrap();
+    b.output("y", &y).unwrap();
+    let graph = b.finish().unwrap();
+    let half = to_half_precision(&graph, HalfPrecision::BF16, &["kept".to_owned()]).unwrap();
+    check(&half).unwrap();
+    assert_eq!(half.inputs[0].spec.dtype, DType::BF16);
+    assert_eq!(half.outputs[0].spec.dtype, DType::BF16);
+    let mask = half.tensor("mask").unwrap();
+    assert_eq!(mask.dtype(), DType::BF16);
+    // The nearest value to f32::MIN would be infinite.
+    assert_eq!(mask.to_f64(), [f64::from(half::bf16::MIN), 999_424.0, 0.5]);
+    let casts = half.nodes.iter().filter(|node| node.op == "Cast").count();
+    assert!(casts >= 2, "the kept layer is surrounded by casts");
 }

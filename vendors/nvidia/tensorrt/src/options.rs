@@ -60,7 +60,7 @@ pub const DESCRIPTION: &str = r#"[
     {"name": "maxShapes", "kind": "text", "about": "the largest shapes"},
     {"name": "cuda_graph", "kind": "boolean", "default": true, "about": "whether a step is replayed as a CUDA graph"},
     {"name": "workspace_bytes", "kind": "integer", "min": 0, "about": "the memory that one layer may use besides its inputs and outputs"},
-    {"name": "tf32", "kind": "boolean", "default": false, "about": "whether fp32 products may be computed in TF32, with a mantissa of 10 bits"},
+    {"name": "tf32", "kind": "boolean", "default": false, "about": "whether fp32 products may be computed in TF32, with a mantissa of 10 bits; set by the case's `precision`"},
     {"name": "plugins", "kind": "list", "default": [], "about": "libraries with additional operators"}
 ]"#;
 

@@ -1,0 +1,80 @@
+//! The values that pass through a session: its inputs and outputs, on the host or on a device.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use flagperf_onnx::ValueInfo;
+use indexmap::IndexMap;
+
+use super::EngineError;
+use crate::tensor::{Dim, Tensor, TensorSpec};
+
+/// A tensor on the host or on a device.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// In host memory.
+    Host(Tensor),
+    /// On a device, or not yet computed.
+    Device(Arc<dyn DeviceTensor>),
+}
+
+impl Value {
+    /// The shape and the element type.
+    pub fn spec(&self) -> TensorSpec {
+        match self {
+            Value::Host(tensor) => tensor.spec(),
+            Value::Device(tensor) => tensor.spec(),
+        }
+    }
+
+    /// Returns the tensor in host memory, copying it when it is on a device.
+    ///
+    /// # Errors
+    /// When the tensor's computation or the copy fails.
+    pub fn to_host(&self) -> Result<Tensor, EngineError> {
+        match self {
+            Value::Host(tensor) => Ok(tensor.clone()),
+            Value::Device(tensor) => tensor.to_host(),
+        }
+    }
+}
+
+/// A tensor that an engine keeps on its device.
+pub trait DeviceTensor: Send + Sync + std::fmt::Debug {
+    /// The shape and the element type.
+    fn spec(&self) -> TensorSpec;
+
+    /// Copies the tensor to host memory.
+    ///
+    /// # Errors
+    /// When the tensor's computation or the copy fails.
+    fn to_host(&self) -> Result<Tensor, EngineError>;
+
+    /// Returns `self` for downcasting, so that a session recognizes its own tensors as inputs.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Checks inputs against the model's, including that every dimension of the same name has the same size.
+///
+/// # Errors
+/// [`EngineError::InputCount`] or [`EngineError::Input`].
+pub fn check_inputs(expected: &[ValueInfo], given: &[Value]) -> Result<(), EngineError> {
+    if expected.len() != given.len() {
+        return Err(EngineError::InputCount { expected: expected.len(), given: given.len() });
+    }
+    let mut named: IndexMap<&str, usize> = IndexMap::new();
+    for (info, value) in expected.iter().zip(given) {
+        let spec = value.spec();
+        let mismatch =
+            || EngineError::Input { name: info.name.clone(), expected: info.spec.clone(), given: spec.clone() };
+        let shape = spec.fixed_shape().ok_or_else(mismatch)?;
+        let consistent = info.spec.dims.iter().zip(&shape).all(|(dim, size)| match dim {
+            Dim::Named(name) => *named.entry(name).or_insert(*size) == *size,
+            _ => true,
+        });
+        if !info.spec.admits(&shape, spec.dtype) || !consistent {
+            return Err(mismatch());
+        }
+    }
+    Ok(())
+}

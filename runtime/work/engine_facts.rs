@@ -1,0 +1,64 @@
+//! The facts about the engine that was loaded, for the record.
+
+use crate::engine::{self, Engine, Session};
+use crate::event::{EngineFacts, SidecarFacts};
+use crate::monitor::{self, DeviceFacts};
+use crate::plan::Job;
+use crate::script::Sessions;
+use crate::units::Seconds;
+
+/// Returns the version of the loaded engine: that of the plug-in or the sidecar if there is one, otherwise that of the
+/// engine's library.
+pub fn loaded_version(engine: &dyn Engine, session: &dyn Session) -> String {
+    let own = session.plugin().map(|plugin| plugin.version).or(session.sidecar().map(|sidecar| sidecar.version));
+    own.unwrap_or_else(|| engine.check().unwrap_or_default())
+}
+
+/// Returns what the vendor's monitor reports about a device.
+fn monitored_device(job: &Job, device: &str) -> Option<DeviceFacts> {
+    monitor::find(job.monitor.as_deref()?)?.device(device)
+}
+
+/// Returns the properties of the loaded engine.
+pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFacts {
+    let first = sessions.values().next().and_then(|s| s.lock().ok());
+    let plugin = first.as_ref().and_then(|s| s.plugin());
+    let sidecar = first.as_ref().and_then(|s| s.sidecar());
+    let nodes_by_provider = first.as_ref().map(|s| s.nodes_by_provider()).unwrap_or_default();
+    let engine = engine::find(&job.engine.engine).ok();
+    let device = first.as_ref().map(|s| s.device()).unwrap_or_default();
+    let known = monitored_device(job, &device);
+    EngineFacts {
+        name: job.engine.engine.clone(),
+        version: engine.zip(first.as_ref()).map(|(engine, s)| loaded_version(engine, s.as_ref())).unwrap_or_default(),
+        driver: first.as_ref().and_then(|s| s.driver()).or_else(|| known.as_ref()?.driver.clone()),
+        device_id: known.and_then(|known| known.id),
+        device,
+        precision: job.precision().arithmetic().to_owned(),
+        threads: first.map_or(0, |s| u32::try_from(s.threads()).unwrap_or(u32::MAX)),
+        options: job.engine.options.clone(),
+        load_s,
+        nodes_by_provider,
+        plugin,
+        sidecar,
+    }
+}
+
+/// Returns the properties of the sidecar. When several sidecars run one graph of the model each, returns those of the
+/// first with the reshaped outputs of all, under `<graph>.<output>`.
+pub fn sidecar_facts(sessions: &Sessions) -> Option<SidecarFacts> {
+    let several = sessions.len() > 1;
+    let facts = sessions.iter().filter_map(|(graph, session)| Some((graph, session.lock().ok()?.sidecar()?)));
+    let named = facts.map(|(graph, mut facts)| {
+        if several {
+            let outputs = std::mem::take(&mut facts.reshaped_outputs).into_iter();
+            facts.reshaped_outputs = outputs.map(|(name, output)| (format!("{graph}.{name}"), output)).collect();
+        }
+        facts
+    });
+    named.reduce(|mut all, facts| {
+        all.reshaped_outputs.extend(facts.reshaped_outputs);
+        all.third_value = all.third_value.or(facts.third_value);
+        all
+    })
+}
