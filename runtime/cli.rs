@@ -20,6 +20,8 @@ use anyhow::Context as _;
 pub use arguments::{Arguments, EXIT_CODES};
 use clap::Parser;
 
+use crate::config::env;
+use crate::diagnostics::write_to_stderr;
 use arguments::Command;
 
 /// Runs the program with the process's own arguments.
@@ -29,7 +31,9 @@ use arguments::Command;
 pub fn main() -> anyhow::Result<ExitCode> {
     // Beyond the limit a write then fails, as on a full disk, and the writer reports it.
     crate::run::survive_file_size_limit().context("cannot install signal handlers")?;
-    match Arguments::parse().command {
+    let arguments = Arguments::parse();
+    write_to_stderr(env::log_level().as_deref());
+    match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Plan(arguments) => plan::plan(&arguments),
         Command::List { what } => list::list(what),

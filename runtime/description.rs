@@ -93,9 +93,10 @@ impl EngineDescription {
         self.precisions.contains(&precision.dtype()) && (precision != Precision::Tf32 || has_option())
     }
 
-    /// Returns the precisions that the engine computes in.
+    /// Returns the precisions that the engine is known to compute in.
     pub fn supported_precisions(&self) -> impl Iterator<Item = Precision> {
-        Precision::ALL.into_iter().filter(|precision| self.supports(*precision))
+        let is_known = |precision| precision != Precision::Tf32 || self.options.is_some();
+        Precision::ALL.into_iter().filter(move |precision| is_known(*precision) && self.supports(*precision))
     }
 
     /// The option of this name.

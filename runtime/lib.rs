@@ -4,6 +4,7 @@
 //! `tests/architecture.rs` enforces the order.
 
 pub mod units;
+pub mod diagnostics;
 pub mod hash;
 pub mod text;
 pub mod suggestion;

@@ -15,7 +15,8 @@ pub const VARIABLES: &[(&str, &str)] = &[
 ];
 
 pub(super) const CONFIG: &str = "FLAGPERF_CONFIG";
-pub(super) const LOG_LEVEL: &str = "FLAGPERF_LOG_LEVEL";
+/// The level of logs and diagnostics.
+pub const LOG_LEVEL: &str = "FLAGPERF_LOG_LEVEL";
 pub(super) const LOG_CALLS: &str = "LOG_CALL_INFORMATION";
 const CACHE: &str = "XDG_CACHE_HOME";
 const HOME: &str = "HOME";
@@ -49,10 +50,15 @@ impl Environment {
         let text = |name| read_variable(name).map(|value| value.to_string_lossy().into_owned());
         Environment {
             config: read_variable(CONFIG).map(PathBuf::from),
-            log_level: text(LOG_LEVEL),
+            log_level: log_level(),
             log_call_information: text(LOG_CALLS),
         }
     }
+}
+
+/// Returns `FLAGPERF_LOG_LEVEL` of this process; `None` when it is not set.
+pub fn log_level() -> Option<String> {
+    read_variable(LOG_LEVEL).map(|value| value.to_string_lossy().into_owned())
 }
 
 /// Returns the user's cache folder for flagperf; `None` when neither `XDG_CACHE_HOME` nor `HOME` is set.

@@ -194,7 +194,7 @@ fn an_invalid_limit_of_agreement_is_refused_with_its_line() {
         (
             "agreement: {half: {cosine: 1}}",
             1,
-            "`agreement`: `half` must be a precision (known: fp32, fp16, bf16), not `half`",
+            "`agreement`: `half` must be a precision (known: fp32, fp16, bf16, tf32), not `half`",
         ),
         (
             "agreement:\n  fp32: {cosine: 0.9}\n  fp16: {cosin: 0.9}",

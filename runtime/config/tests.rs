@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::fixture::{Checkout, HOST, case, set};
-use super::{Container, Environment, Overrides, display_value, find_root};
+use super::{Container, Environment, Overrides, find_root};
 use crate::event::Level;
 use crate::units::{Bytes, FlopsPerSecond, Seconds};
 
@@ -148,7 +148,7 @@ fn a_mistake_in_configurations_yaml_is_reported_with_its_line() {
         [
             format!(
                 "{file}:1: unknown key `batchsize` (nearest: `batch_size`)\n  hint: known keys: batch_size, flops, \
-                 flops_per_multiply_add, fp16, \
+                 flops_per_multiply_add, fp16, precision, \
                  compiler, num_workers, log_freq, repeat, no_validation, exist_onnx_path, exist_compiler_path"
             ),
             format!("{file}:2: `batch_size` must be a whole number from 1 to 4294967295, not `0`"),
@@ -310,7 +310,7 @@ fn an_invalid_set_argument_is_an_error() {
         message("batch_siez=4"),
         "--set batch_siez=4: case `toy` has no key `batch_siez` (nearest: `batch_size`)\n  hint: known keys: \
          batch_size, flops, flops_per_multiply_add, \
-         fp16, compiler, num_workers, log_freq, repeat, no_validation, exist_onnx_path, exist_compiler_path, \
+         fp16, precision, compiler, num_workers, log_freq, repeat, no_validation, exist_onnx_path, exist_compiler_path, \
          forward, evaluator, target_accuracy, agreement, bad_samples, preloaded, keep_f32, weights, seed, image_size, threads, level"
     );
     assert_eq!(message("repeat=x"), "--set repeat=x: `repeat` must be a whole number from 1 to 4294967295, not `x`");
@@ -426,44 +426,4 @@ fn the_peak_of_a_device_and_precision_is_found_or_unknown() {
     for other in ["Chip-2", "Chip-1", "Chip-1 80GB slice 1", "Super Chip-1 80GB"] {
         assert_eq!(vendor.peak(other, "f16"), None, "another device");
     }
-}
-
-#[test]
-fn fp16_and_precision_agree_after_every_layer() {
-    let values = |checkout: &Checkout, arguments: &[&str]| {
-        let config = checkout.load(&set(arguments)).unwrap();
-        let settings = &config.cases[0].settings;
-        let shown = |key: &str| format!("{} ({})", display_value(&settings[key].value), settings[key].origin);
-        [shown("fp16"), shown("precision")]
-    };
-    let base = |line: usize| format!("configs/toy/configurations.yaml:{line}");
-    let plain = Checkout::new();
-    assert_eq!(values(&plain, &[]), [format!("true ({})", base(3)), format!("fp16 ({})", base(3))]);
-    for word in ["bf16", "tf32", "fp32"] {
-        let argument = format!("precision={word}");
-        let origin = format!("--set {argument}");
-        assert_eq!(values(&plain, &[&argument]), [format!("false ({origin})"), format!("{word} ({origin})")]);
-    }
-    let overlay = Checkout::new().overlay("precision: bf16\n");
-    assert_eq!(values(&overlay, &[]), [format!("false ({OVERLAY}:1)"), format!("bf16 ({OVERLAY}:1)")]);
-    // `fp16: false` does not contradict bf16, and a later `fp16: true` replaces it.
-    assert_eq!(values(&overlay, &["fp16=false"])[1], format!("bf16 ({OVERLAY}:1)"));
-    let later = "--set fp16=true";
-    assert_eq!(values(&overlay, &["fp16=true"]), [format!("true ({later})"), format!("fp16 ({later})")]);
-}
-
-#[test]
-fn fp16_and_precision_of_one_layer_must_not_contradict_each_other() {
-    let message = |checkout: &Checkout, arguments: &[&str]| checkout.messages(Level::Error, &set(arguments));
-    let checkout = Checkout::new().overlay("fp16: false\nprecision: fp16\n");
-    let expected = format!(
-        "{OVERLAY}:2: `precision: fp16` contradicts `fp16: false` ({OVERLAY}:1)\n  hint: set only one of the two"
-    );
-    assert_eq!(message(&checkout, &[]), [expected]);
-    let expected = "--set precision=bf16: `precision: bf16` contradicts `fp16: true` (--set fp16=true)\n  hint: set only \
-                    one of the two";
-    assert_eq!(message(&Checkout::new(), &["precision=bf16", "fp16=true"]), [expected]);
-    let expected = "--set precision=half: `precision` must be";
-    let refused = message(&Checkout::new(), &["precision=half"]);
-    assert!(refused[0].starts_with(expected), "{refused:?}");
 }

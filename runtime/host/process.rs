@@ -19,6 +19,7 @@ use indexmap::IndexMap;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgid};
+use tracing::debug;
 
 use super::bounded::run_for;
 use super::child::{POLL_INTERVAL, spawn, wait};
@@ -120,6 +121,7 @@ impl Process {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let failed = |source| ProcessError::Start { program: name.to_string_lossy().into_owned(), source };
         let mut child = spawn(&mut command).map_err(failed)?;
+        debug!(pid = child.id(), program = %name.display(), "started a process");
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let errors = child.stderr.take().expect("standard error is piped");
         let text = program.input.clone();

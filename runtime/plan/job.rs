@@ -22,6 +22,7 @@ pub struct Job {
     #[serde(default)]
     pub monitor: Option<String>,
     /// The phase, with the files that only this phase needs.
+    #[serde(flatten)]
     pub task: Task,
     /// The folder of the case's scripts.
     pub scripts: PathBuf,
@@ -73,7 +74,7 @@ impl Job {
 
 /// What a phase does, beyond the settings that both phases share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(tag = "phase", rename_all = "snake_case")]
 pub enum Task {
     /// Validation: the case's script creates the model, and the framework runs it.
     Validate {

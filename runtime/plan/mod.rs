@@ -14,6 +14,8 @@ mod effective_values;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
+mod precision_tests;
+#[cfg(test)]
 mod shipped;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use super::checks::{check_result_folders, check_site, note_unused_keys, remove_d
 use super::engines::{EngineRole, choose_engine, warn_of_unused_options};
 use super::route::{Export, InferenceSource, route};
 use super::{CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem, Task};
+use crate::config::env;
 use crate::config::{
     CaseConfig, CaseKey, Config, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor, list_names,
     nearest, parse_flops,
@@ -240,13 +241,20 @@ impl Planner<'_> {
             engine,
             outputs: has_both_phases.then(|| self.folder().join("outputs.safetensors")),
             watched: false,
-            environment: self.config.visible.iter().filter_map(|visible| visible.worker_variable()).collect(),
+            environment: self.worker_environment(),
             limits: Limits {
                 worker_memory_bytes: site.worker_memory.unwrap_or_default(),
                 phase_time_s: site.phase_timeout,
                 ..Limits::default()
             },
         }
+    }
+
+    /// Returns the variables that a worker has beside those of the conductor.
+    fn worker_environment(&self) -> indexmap::IndexMap<String, String> {
+        let visible = self.config.visible.iter().filter_map(|visible| visible.worker_variable());
+        let level = self.config.site.flagperf_log_level.clone();
+        visible.chain([(env::LOG_LEVEL.to_owned(), level)]).collect()
     }
 
     fn check_scripts(&mut self, model: bool) {

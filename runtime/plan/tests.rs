@@ -8,14 +8,13 @@ use serde_json::json;
 use super::*;
 use crate::config::fixture::{Checkout, HOST, case, messages_of, set};
 use crate::config::{Overrides, display_value};
-use crate::description::{Delivery, EngineDescription, EngineOption, OptionKind, Roles, TF32_OPTION};
+use crate::description::{Delivery, EngineDescription, Roles};
 use crate::event::Level;
-use crate::precision::Precision;
 use crate::step::Phase;
 use crate::tensor::DType;
 use crate::units::{Bytes, Seconds};
 
-fn engines() -> Vec<EngineDescription> {
+pub(super) fn engines() -> Vec<EngineDescription> {
     engines_with(true)
 }
 
@@ -41,7 +40,7 @@ fn engines_with(loads_compiled: bool) -> Vec<EngineDescription> {
     ]
 }
 
-fn catalogue(root: &Path) -> Catalogue {
+pub(super) fn catalogue(root: &Path) -> Catalogue {
     Catalogue { monitors: vec!["nvml", "processor"], ..Catalogue::read(root, engines()) }
 }
 
@@ -261,16 +260,6 @@ fn a_backend_that_is_unknown_or_not_installed_is_an_error_with_a_hint() {
 }
 
 #[test]
-fn a_precision_that_an_engine_does_not_support_is_an_error() {
-    assert_eq!(
-        errors(&Checkout::new(), &Overrides::default()),
-        [
-            "configs/toy/configurations.yaml:3: compiler `fast` does not compute in `fp16` (supported: fp32)\n  hint: set `fp16: false` in the overlay of the vendor to compute in fp32"
-        ]
-    );
-}
-
-#[test]
 fn options_that_leave_nothing_to_do_or_no_model_are_errors() {
     let found = errors(&runnable(), &set(&["compiler=null", "no_validation=true"]));
     assert_eq!(
@@ -424,6 +413,7 @@ fn every_effective_value_is_listed_with_its_origin() {
             "toy:frame flops = 4.12e9 (configs/toy/configurations.yaml:2)".to_owned(),
             "toy:frame flops_per_multiply_add = null (default)".to_owned(),
             format!("toy:frame fp16 = false ({overlay}:1)"),
+            format!("toy:frame precision = fp32 ({overlay}:1)"),
             "toy:frame compiler = fast (configs/toy/configurations.yaml:4)".to_owned(),
             "toy:frame num_workers = 8 (configs/toy/configurations.yaml:5)".to_owned(),
             "toy:frame log_freq = 30 (default)".to_owned(),
@@ -446,67 +436,6 @@ fn every_effective_value_is_listed_with_its_origin() {
             "toy:frame fast.engine = rten (vendors/chip/vendor.yaml:6)".to_owned(),
             "toy:frame fast.threads = 2 (vendors/chip/vendor.yaml:6)".to_owned(),
             "toy:frame fast.level = null (vendors/chip/vendor.yaml:6)".to_owned(),
-        ]
-    );
-}
-
-/// Plans with engines of which rten accepts the option `tf32`.
-fn planned_with_tf32(checkout: &Checkout, arguments: &[&str]) -> Result<Plan, PlanErrors> {
-    const OPTIONS: &[EngineOption] =
-        &[EngineOption { name: TF32_OPTION, kind: OptionKind::Boolean, default: "false", about: "" }];
-    let mut engines = engines();
-    let rten = engines.iter_mut().find(|engine| engine.name == "rten").unwrap();
-    rten.options = Some(OPTIONS);
-    let catalogue = Catalogue { engines, ..catalogue(checkout.root()) };
-    plan(&checkout.load(&set(arguments))?, &catalogue)
-}
-
-#[test]
-fn tf32_is_an_option_of_the_compiler_and_validation_stays_in_fp32() {
-    let plan = planned_with_tf32(&runnable(), &["precision=tf32"]).unwrap();
-    let [validate, infer] = plan.cases[0].jobs.as_slice() else { panic!() };
-    assert_eq!((validate.precision(), infer.precision()), (Precision::Fp32, Precision::Tf32));
-    assert_eq!(validate.engine.options.get(TF32_OPTION), None);
-    assert_eq!(infer.engine.options[TF32_OPTION], json!(true));
-    let Task::Validate { export: Some(export) } = &validate.task else { panic!("{:?}", validate.task) };
-    assert!(export.ends_with("toy_bs8_frame_fp16False.onnx"), "{export:?}");
-    let plan = planned_with_tf32(&runnable(), &[]).unwrap();
-    assert_eq!(plan.cases[0].jobs[1].engine.options.get(TF32_OPTION), None);
-}
-
-#[test]
-fn a_precision_that_no_engine_of_the_case_has_is_refused() {
-    let refused = |arguments: &[&str]| errors(&runnable(), &set(arguments));
-    let hint = "\n  hint: set `precision` in the overlay of the vendor";
-    assert_eq!(
-        refused(&["precision=tf32"]),
-        [format!("--set precision=tf32: compiler `fast` does not compute in `tf32` (supported: fp32){hint}")]
-    );
-    assert_eq!(
-        refused(&["precision=bf16"]),
-        [
-            format!("--set precision=bf16: framework `frame` does not compute in `bf16` (supported: fp32, fp16){hint}"),
-            format!("--set precision=bf16: compiler `fast` does not compute in `bf16` (supported: fp32){hint}"),
-        ]
-    );
-    assert_eq!(
-        refused(&["precision=tf32", "compiler=null"]),
-        ["--set precision=tf32: `precision: tf32` concerns inference, and `compiler` is null; validation computes in \
-          fp32\n  hint: set `precision: fp32`, or name a compiler"]
-    );
-}
-
-#[test]
-fn the_option_tf32_cannot_be_set_directly() {
-    let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: interpreter}}\ncompilers:\n    fast:\n        engine: \
-                  rten\n        options: {tf32: true}\n";
-    let checkout = runnable().with("vendors/chip/vendor.yaml", vendor);
-    let error = planned_with_tf32(&checkout, &[]).unwrap_err();
-    assert_eq!(
-        messages_of(Level::Error, &error.0),
-        [
-            "vendors/chip/vendor.yaml:7: the option `tf32` of an engine is set by `precision`\n  hint: delete the option, \
-          and set `precision: tf32`"
         ]
     );
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use indexmap::IndexMap;
 use jiff::Zoned;
 use serde_json::Value;
+use tracing::{debug, debug_span};
 
 use super::caches;
 use super::conclude::conclude;
@@ -34,6 +35,7 @@ pub(super) struct RunContext<'a> {
 
 /// Runs a case in its folder, which must exist, and returns its record.
 pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Record {
+    let _span = debug_span!("case", key = %case.key).entered();
     let folder = run.folder.join(&case.folder);
     let started = run.options.clock.now();
     let mut record = empty_record(run, case);
@@ -96,6 +98,7 @@ fn hash_case_scripts(run: &RunContext<'_>, case: &CasePlan, record: &mut Record)
     let scripts = job.scripts.clone();
     match run.run_bounded(job, move || hash_scripts(&scripts)) {
         Some(hashes) => {
+            debug!(files = hashes.sha256.len(), "hashed the scripts");
             record.provenance.scripts_sha256 = hashes.sha256;
             record.warnings.extend(hashes.problems);
             return true;

@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Zoned;
 
 use super::case::{RunContext, run_case};
 use super::checkout::CheckoutState;
-use super::log::LogFile;
+use super::log::{LogFile, LogLayer};
 use super::{Interrupt, Notice};
 use crate::event::Level;
 use crate::measure::Clock;
@@ -95,31 +95,44 @@ pub fn conduct(
     let checkout = CheckoutState::read(&plan.site.flagperf_path);
     let unwritable = |source| RunError::Folder { folder: results.clone(), source };
     let folder = make_folder(results).map_err(unwritable)?;
-    let mut log = LogFile::create(&folder.join("host.out.log"), &plan.site).map_err(unwritable)?;
-    log_run_start(&mut log, plan, &folder);
+    let log = LogFile::create(&folder.join("host.out.log"), &plan.site).map_err(unwritable)?;
+    let log = Arc::new(Mutex::new(log));
+    log_run_start(&mut lock(&log), plan, &folder);
     notify(&Notice::RunBegins { folder: &folder });
     let program =
         Provenance { git_revision: checkout.revision, git_clean: checkout.is_clean, ..Provenance::of_this_program() };
     let context = RunContext { plan, rows, folder: &folder, options, interrupt, program: &program };
+    let subscriber = LogLayer(log.clone()).subscriber(&plan.site.flagperf_log_level);
+    Ok(tracing::subscriber::with_default(subscriber, || run_cases(&context, &log, notify)))
+}
+
+/// Runs the cases in sequence.
+fn run_cases(context: &RunContext<'_>, log: &Mutex<LogFile>, notify: &mut dyn FnMut(&Notice<'_>)) -> RunOutcome {
+    let RunContext { plan, folder, interrupt, .. } = *context;
     let mut outcome =
-        RunOutcome { folder: folder.clone(), records: Vec::new(), unwritten: Vec::new(), interrupted: false };
+        RunOutcome { folder: folder.to_owned(), records: Vec::new(), unwritten: Vec::new(), interrupted: false };
     for (index, case) in plan.cases.iter().enumerate() {
         // A run that is interrupted before its first case still has a record, which contains the interruption.
         if interrupt.is_set() && !outcome.records.is_empty() {
             break;
         }
         notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count: plan.cases.len() });
-        log.write_line(Level::Info, "run", &format!("-== Testcase {} starts ==-", case.key));
-        let record = run_case(&context, case, notify);
-        let path = record_path(&folder, case);
+        lock(log).write_line(Level::Info, "run", &format!("-== Testcase {} starts ==-", case.key));
+        let record = run_case(context, case, notify);
+        let path = record_path(folder, case);
         let written = write_record(&record, &path);
-        log_case_end(&mut log, &record, written.as_ref().err());
+        log_case_end(&mut lock(log), &record, written.as_ref().err());
         notify(&Notice::CaseEnds { record: &record, path: &path, unwritten: written.as_ref().err() });
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.records.push(record);
     }
     outcome.interrupted = interrupt.is_set();
-    Ok(outcome)
+    outcome
+}
+
+/// Locks the log. A panic elsewhere leaves it usable: each line is written at once.
+fn lock(log: &Mutex<LogFile>) -> MutexGuard<'_, LogFile> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the path of a case's record.

@@ -3,10 +3,18 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Zoned;
+use tracing::Subscriber;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::Site;
+use crate::diagnostics::level_filter;
 use crate::event::Level;
 use crate::file;
 use crate::text::one_line;
@@ -47,14 +55,8 @@ impl LogFile {
 
     /// Writes a line of `level`; `source` is the origin of the message.
     pub(super) fn write_line(&mut self, level: Level, source: &str, message: &str) {
-        let name = match level {
-            Level::Debug => "DEBUG",
-            Level::Info => "INFO",
-            Level::Warning => "WARNING",
-            Level::Error => "ERROR",
-        };
         if level >= self.level_min {
-            self.write_limited(name, source, message);
+            self.write_limited(level_name(level), source, message);
         }
     }
 
@@ -67,18 +69,7 @@ impl LogFile {
 
     /// Writes a line with any level name, regardless of the minimum level and the size limit.
     pub(super) fn write_unlimited(&mut self, name: &str, source: &str, message: &str) {
-        let time = Zoned::now();
-        // A message is a single line, so that it cannot imitate lines of another source.
-        let (source, message) = (one_line(source), one_line(message));
-        let line = if self.with_source {
-            format!("{} | {name:<8} | {source} - {message}\n", time.strftime("%Y-%m-%d %H:%M:%S%.3f"))
-        } else {
-            format!("{} - {name} - {message}\n", time.strftime("%Y-%m-%dT%H:%M:%S%.6f%z"))
-        };
-        self.bytes += line.len() as u64;
-        if let Err(error) = self.file.write_all(line.as_bytes()) {
-            self.error.get_or_insert(error);
-        }
+        self.write_text(&format_line(self.with_source, name, source, message));
     }
 
     /// Writes a line unless the log has reached its size limit.
@@ -96,9 +87,88 @@ impl LogFile {
         }
     }
 
+    fn write_text(&mut self, line: &str) {
+        self.bytes += line.len() as u64;
+        if let Err(error) = self.file.write_all(line.as_bytes()) {
+            self.error.get_or_insert(error);
+        }
+    }
+
     /// Returns why lines are missing; `None` when the log is complete.
     pub(super) fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
+    }
+}
+
+const fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Debug => "DEBUG",
+        Level::Info => "INFO",
+        Level::Warning => "WARNING",
+        Level::Error => "ERROR",
+    }
+}
+
+/// Formats a line of a log as FlagPerf does with and without `LOG_CALL_INFORMATION`.
+fn format_line(with_source: bool, name: &str, source: &str, message: &str) -> String {
+    let time = Zoned::now();
+    // A message is a single line, so that it cannot imitate lines of another source.
+    let (source, message) = (one_line(source), one_line(message));
+    match with_source {
+        true => format!("{} | {name:<8} | {source} - {message}\n", time.strftime("%Y-%m-%d %H:%M:%S%.3f")),
+        false => format!("{} - {name} - {message}\n", time.strftime("%Y-%m-%dT%H:%M:%S%.6f%z")),
+    }
+}
+
+/// Writes the diagnostics of a thread into a log while the layer's subscriber is the current one.
+pub(super) struct LogLayer(pub(super) Arc<Mutex<LogFile>>);
+
+impl LogLayer {
+    /// Returns a subscriber that writes diagnostics of at least the level of the log.
+    pub(super) fn subscriber(self, level: &str) -> impl Subscriber + Send + Sync {
+        tracing_subscriber::registry().with(self.with_filter(level_filter(level)))
+    }
+}
+
+impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for LogLayer {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = FieldText::default();
+        attributes.record(&mut fields);
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_event(&self, event: &tracing::Event<'_>, context: Context<'_, S>) {
+        let mut message = String::new();
+        for span in context.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+            let fields = span.extensions().get::<FieldText>().map(|fields| fields.0.clone()).unwrap_or_default();
+            message += &format!("{}{{{fields}}}: ", span.name());
+        }
+        let mut fields = FieldText::default();
+        event.record(&mut fields);
+        let level = match *event.metadata().level() {
+            tracing::Level::ERROR => Level::Error,
+            tracing::Level::WARN => Level::Warning,
+            tracing::Level::INFO => Level::Info,
+            _ => Level::Debug,
+        };
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.write_line(level, event.metadata().target(), &(message + fields.0.as_str()));
+    }
+}
+
+/// The fields of an event or a span as text: the message, then `name=value`.
+#[derive(Default)]
+struct FieldText(String);
+
+impl Visit for FieldText {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let gap = if self.0.is_empty() { "" } else { " " };
+        self.0 += &match field.name() {
+            "message" => format!("{gap}{value:?}"),
+            name => format!("{gap}{name}={value:?}"),
+        };
     }
 }
 
@@ -126,6 +196,24 @@ mod tests {
         assert_eq!(
             lines(&path),
             ["INFO     | script\\n - ok\\n2026-01-01 00:00:00.000 | Finish Info | run - {\"*MFU\":\"99%\"}\\u{1b}[2J"]
+        );
+    }
+
+    #[test]
+    fn diagnostics_are_lines_with_their_level_target_and_spans() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("host.out.log");
+        let shared = Arc::new(Mutex::new(log(&path, 1000)));
+        let subscriber = LogLayer(shared).subscriber("INFO");
+        tracing::subscriber::with_default(subscriber, || {
+            let _case = tracing::info_span!("case", case = "tiny:frame").entered();
+            tracing::info!(pid = 7, "started a worker");
+            tracing::debug!("below the level");
+        });
+        let target = module_path!();
+        assert_eq!(
+            lines(&path),
+            [format!("INFO     | {target} - case{{case=\"tiny:frame\"}}: started a worker pid=7")]
         );
     }
 

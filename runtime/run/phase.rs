@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use tracing::{debug, debug_span};
+
 use super::{Interrupt, RunOptions};
 use crate::event::{Event, Failure, LINE_BYTES_MAX};
 use crate::file;
@@ -45,6 +47,8 @@ pub(super) fn run_phase(
     interrupt: &Interrupt,
     on_event: &mut dyn FnMut(ReceivedEvent<'_>),
 ) -> PhaseOutcome {
+    let _span = debug_span!("phase", phase = job.phase().name()).entered();
+    debug!(engine = %job.engine.name, "starting a worker");
     let started = options.clock.now();
     let mut collector = PhaseCollector::new(job.phase(), started);
     let job_line = serde_json::to_string(job).expect("a job is plain data") + "\n";
@@ -66,6 +70,7 @@ pub(super) fn run_phase(
         StopReason::Ended(ending) => ending,
         _ => process.kill(),
     };
+    debug!(%ending, "the worker ended");
     let stderr = process.last_stderr_lines();
     // A worker that was killed has not removed its scratch folder; usually the folder does not exist.
     let _ = std::fs::remove_dir_all(job.scratch());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use indexmap::IndexMap;
+use tracing::debug;
 
 use super::device_memory::DeviceMemorySampler;
 use super::engine_facts::sidecar_facts;
@@ -125,6 +126,7 @@ impl<'a> MeasuredLoop<'a> {
         let full_disk = "is the disk full? the results measured so far are kept";
         let mut file = SampleFile::create(&self.job.log_dir, self.job.phase()).map_err(|e| failure(&e, full_disk))?;
         let warmup = self.warm_up(&mut forward)?;
+        debug!(steps = warmup.steps(), "warmed up");
         self.report_sidecar();
         self.started = self.clock.now();
         for pass in 0..self.job.settings.repeat {
@@ -132,6 +134,7 @@ impl<'a> MeasuredLoop<'a> {
             file.append(&steps).map_err(|e| failure(&e, full_disk))?;
             self.totals.add_spans(forward.take_spans());
             let measurement = self.measurement(&warmup, memory);
+            debug!(pass, steps = steps.len(), "measured a pass");
             (self.emit)(Event::Measured(Box::new(measurement)));
             self.report_sidecar();
         }

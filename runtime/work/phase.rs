@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flagperf_onnx::Model;
+use tracing::{debug, debug_span};
 
 use super::device_memory::DeviceMemorySampler;
 use super::engine_facts::engine_facts;
@@ -156,6 +157,7 @@ impl Worker<'_> {
         let dtype = job.settings.precision.dtype();
         drawn::ensure(&job.data_dir).map_err(|e| failure(&e, "is the disk full?"))?;
         let dataset = pipeline.open(&job.data_dir, dtype).map_err(|e| failure(&e, ""))?;
+        debug!(samples = dataset.len(), "opened the dataset");
         (self.emit)(Event::Dataset(dataset.facts().clone()));
         Ok(dataset)
     }
@@ -165,6 +167,7 @@ impl Worker<'_> {
         let start = self.clock.now();
         let sessions = load()?;
         let facts = engine_facts(self.job, &sessions, self.clock.now().since(start));
+        debug!(engine = %facts.name, version = %facts.version, device = %facts.device, seconds = facts.load_s.0, "loaded");
         (self.emit)(Event::Engine(Box::new(facts)));
         self.memory.restrict_to(&sessions);
         Ok(sessions)
@@ -216,6 +219,8 @@ impl Worker<'_> {
 
     /// Runs a step and emits its begin and end events. A failure names the step.
     fn run_step<T>(&self, step: Step, detail: &str, body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        let _span = debug_span!("step", step = ?step).entered();
+        debug!("{detail}");
         (self.emit)(Event::StepBegin { step, detail: detail.to_owned() });
         let start = self.clock.now();
         let result = body().map_err(|f| Failure { step: f.step.or(Some(step)), ..f })?;

@@ -63,6 +63,7 @@ fn unavailable(reason: String) -> Unavailable {
 /// Reads the version of the library at `path`, and leaves it open, because `ort` opens it next.
 fn read_version(path: &Path) -> Result<String, Unavailable> {
     type GetApiBase = unsafe extern "C" fn() -> *const ort::sys::OrtApiBase;
+    tracing::debug!(path = %path.display(), "opening a library");
     // SAFETY: opening the library runs its initializers, which the user requested by selecting ONNX Runtime.
     let library = unsafe { libloading::Library::new(path) }.map_err(|error| {
         let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);

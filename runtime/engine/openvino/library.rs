@@ -61,6 +61,7 @@ fn unavailable(reason: String) -> Unavailable {
 fn read_build(path: &Path) -> Result<String, Unavailable> {
     type Version = unsafe extern "C" fn(*mut sys::ov_version_t) -> sys::ov_status_e;
     type Free = unsafe extern "C" fn(*mut sys::ov_version_t);
+    tracing::debug!(path = %path.display(), "opening a library");
     // SAFETY: opening the library runs its initializers, which the user requested by selecting OpenVINO.
     let library = unsafe { libloading::Library::new(path) }.map_err(|error| {
         let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);

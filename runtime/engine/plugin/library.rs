@@ -191,6 +191,7 @@ fn load_library(path: &Path) -> Result<PluginLibrary, Unavailable> {
 /// Opens a library for the life of the process and returns its entry function.
 fn open_entry(path: &Path) -> Result<FlagperfEntry, Unavailable> {
     let shown = path.display();
+    tracing::debug!(path = %shown, "opening a library");
     // SAFETY: the library's initialisers run; the configuration names it, and this process exists to run it.
     // `RTLD_NOW`: a missing symbol is found here and not in the middle of a measurement.
     let library = unsafe { OpenLibrary::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
