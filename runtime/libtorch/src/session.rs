@@ -61,7 +61,7 @@ impl TorchSession {
         let (_lock, _inference) = (DeviceLock::shared(), InferenceMode::begin());
         let (Artifact::Onnx(path) | Artifact::Compiled(path)) = load.artifact;
         let graph = read_onnx(path).map_err(Error::failed)?;
-        let TorchOptions { device, channels_last, fused_convolutions, cuda_graph } = options;
+        let TorchOptions { device, channels_last, fused_convolutions, cuda_graph, tf32: _ } = options;
         let ops = TorchOps { device, channels_last, fused_convolutions };
         Ok(TorchSession {
             inputs: graph.inputs.iter().map(info).collect(),
