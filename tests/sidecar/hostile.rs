@@ -57,7 +57,8 @@ fn an_incomplete_line_is_not_a_reply() {
 fn a_malformed_reply_to_hello_names_what_is_malformed() {
     let listed = |options: &str| HELLO.replace("\"kinds\"", &format!("\"options\":{options},\"kinds\""));
     let named = |name: &str| listed(&format!("[{{\"name\":\"{name}\",\"kind\":\"any\",\"about\":\"x\"}}]"));
-    let reserved = |name: &str| format!("`options`: option `{name}` has a name that is reserved for a value of the host");
+    let reserved =
+        |name: &str| format!("`options`: option `{name}` has a name that is reserved for a value of the host");
     for (hello, expected) in [
         (named("batch_size"), reserved("batch_size")),
         (named("data_dir"), reserved("data_dir")),

@@ -52,8 +52,7 @@ impl<'a> RequestedProvider<'a> {
             return Ok(RequestedProvider::Other(name));
         }
         let names: Vec<&str> = PROVIDERS.iter().map(|row| row.name).collect();
-        let near =
-            nearest(name, names.iter().copied()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
+        let near = nearest(name, names.iter().copied()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
         Err(format!(
             "unknown provider `{name}` (known: {}{near}); any other provider is requested by ONNX Runtime's full name for \
              it, which ends with `{SUFFIX}`",

@@ -206,7 +206,9 @@ fn describe_invalid_line(line: &[u8], error: &serde_json::Error) -> String {
             let error = printable_line(&error.to_string(), EXCERPT);
             format!("sent a malformed reply: {error}: `{excerpt}`")
         }
-        _ => format!("wrote a line that is not a reply: `{excerpt}` ({error}); its standard output is for replies only"),
+        _ => {
+            format!("wrote a line that is not a reply: `{excerpt}` ({error}); its standard output is for replies only")
+        }
     }
 }
 

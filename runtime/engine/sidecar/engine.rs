@@ -137,7 +137,8 @@ fn describe_hello(hello: &HelloReply) -> Result<EngineDescription, EngineError> 
         None | Some(Json::Null) => None,
         Some(Json::Array(list)) => {
             let listed = OptionMessage::parse_list(list.clone(), is_reserved);
-            let listed = listed.map_err(|reason| malformed(format!("`options`: {}", printable_line(&reason, REASON))))?;
+            let listed =
+                listed.map_err(|reason| malformed(format!("`options`: {}", printable_line(&reason, REASON))))?;
             Some(listed.into_iter().chain(HOST_OPTIONS.iter().map(OptionMessage::from)).collect())
         }
         Some(_) => return Err(malformed("`options` is not a list".to_owned())),

@@ -9,7 +9,6 @@ use half::f16;
 use indexmap::IndexMap;
 
 use crate::file::onnx_code;
-use crate::shape_inference::{Attributes, constant_value};
 use crate::weights::cast_saturating;
 use crate::{Attribute, DType, Graph, Node, Tensor};
 
@@ -188,7 +187,7 @@ fn narrow_attributes(node: &mut Node) {
     }
     match node.op.as_str() {
         "Constant" => {
-            if let Ok(tensor) = constant_value(Attributes(&node.attributes)) {
+            if let Some(tensor) = node.constant() {
                 let is_real = tensor.dtype() == DType::F32;
                 let tensor = if is_real { cast_saturating(&tensor, DType::F16) } else { tensor };
                 node.attributes = IndexMap::from([("value".to_owned(), Attribute::Tensor(tensor))]);
