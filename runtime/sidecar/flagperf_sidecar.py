@@ -9,9 +9,9 @@ else of numpy; the class must not write to them. README.md lists the accepted fo
 
 A module may define more: `__version__`; the `ROLES`, `KINDS`, `PRECISIONS` and `OPTIONS` of PROTOCOL.md; `TENSORS = "numpy"`,
 which avoids the import of torch. Its class may define `takes_model = False`, which avoids the conversion of the
-model; `device` and `threads`, which are reported to the host; `device_memory()`, the bytes in use; `ask(question,
-argument)` and `tune(setting, value)`, for forward functions that query the engine and change its settings. Requires
-Python 3.9 or later and numpy or torch.
+model; `device` and `threads`, which are reported to the host (the record says `not told` for a version or a device
+that nothing reports); `device_memory()`, the bytes in use; `ask(question, argument)` and `tune(setting, value)`, for
+forward functions that query the engine and change its settings. Requires Python 3.9 or later and numpy or torch.
 """
 
 import ctypes
