@@ -202,10 +202,17 @@ mod tests {
     }
 
     #[test]
+    fn equal_messages_share_one_description() {
+        let message = DescriptionMessage::from(&description());
+        let [first, second] = [message.clone(), message].map(|message| message.into_description(Delivery::Command));
+        assert!(std::ptr::eq(first.name, second.name), "the texts are stored once");
+    }
+
+    #[test]
     fn a_list_of_options_that_means_nothing_is_rejected() {
         for (json, reason) in [
             ("{", "expected a sequence"),
-            (r#"[{"name": "", "kind": "text", "about": "x"}]"#, "the name of option 1 is empty"),
+            (r#"[{"name": "", "kind": "text", "about": "x"}]"#, "option 1 has an empty name"),
             (
                 r#"[{"name": "a", "kind": "text", "about": "x"}, {"name": "a", "kind": "any", "about": "x"}]"#,
                 "option `a` is listed twice",
@@ -214,10 +221,24 @@ mod tests {
                 r#"[{"name": "a", "kind": "choice", "values": [], "about": "x"}]"#,
                 "option `a` has no values to choose from",
             ),
-            (r#"[{"name": "threads", "kind": "text", "about": "x"}]"#, "`threads` is an option of every engine"),
-            (r#"[{"name": "a", "kind": "colour", "about": "x"}]"#, "unknown variant `colour`"),
+            (r#"[{"name": "threads", "kind": "text", "about": "x"}]"#, "option `threads` is an option of every engine"),
+            (r#"[{"name": "a", "kind": "colour", "about": "x"}]"#, "option `a`: unknown variant `colour`"),
+            (r#"[{"name": "a", "kind": "any"}]"#, "option `a`: missing field `about`"),
+            ("[7]", "option 1: invalid type"),
+            (
+                r#"[{"name": "a", "kind": "integer", "min": 3, "max": 1, "about": "x"}]"#,
+                "option `a` has the `min` 3, which exceeds its `max` 1",
+            ),
+            (
+                r#"[{"name": "a", "kind": "number", "min": 0.5, "max": 0.25, "about": "x"}]"#,
+                "option `a` has the `min` 0.5, which exceeds its `max` 0.25",
+            ),
+            (
+                r#"[{"name": "batch_size", "kind": "any", "about": "x"}]"#,
+                "option `batch_size` has a name that is reserved for a value of the host",
+            ),
         ] {
-            let error = parse_options(json).unwrap_err();
+            let error = parse_options(json, |name| name == "batch_size").unwrap_err();
             assert!(error.contains(reason), "{json}: {error}");
         }
     }

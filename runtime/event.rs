@@ -191,9 +191,10 @@ pub struct DatasetFacts {
 pub struct EngineFacts {
     /// Name in the table of engines.
     pub name: String,
-    /// Version of the underlying library.
+    /// Version of the underlying library; `not told` for a sidecar that does not report it.
     pub version: String,
-    /// Device on which the engine runs, by the engine's name for it (`cpu`).
+    /// Device on which the engine runs, by the engine's name for it (`cpu`); `not told` for a sidecar that does not
+    /// report it.
     pub device: String,
     /// Unique id of the device (a UUID), when the vendor's monitor can identify the device with certainty.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,4 +2,6 @@
 //!
 //! Knows no device: a tensor on a device is an `engine::Value`.
 
-pub use flagperf_onnx::{DType, Dim, Element, HostMemory, SpecError, Tensor, TensorError, TensorSpec, byte_count};
+pub use flagperf_onnx::{
+    DType, Dim, Element, HostMemory, NamedSizes, SpecError, Tensor, TensorError, TensorSpec, byte_count,
+};

@@ -56,7 +56,7 @@ fn hint(error: &InstallError) -> &'static str {
         InstallError::Program(_) => "give a Python with pip as `--python PROGRAM`; plug-ins also need `cargo`",
         InstallError::Pip { .. } => "see pip's output above; pip uses your own settings",
         InstallError::Cargo { .. } => {
-            "see cargo's output above; the build needs a C++ compiler (TensorRT also libclang) and a checkout of flagperf"
+            "see cargo's output above; the build needs a checkout of flagperf and what `flagperf backend list` says about it"
         }
         InstallError::NoLibrary { .. } => "report this: the table of backends is wrong",
     }

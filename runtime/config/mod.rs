@@ -40,7 +40,7 @@ pub use flops::{FlopsError, parse_flops};
 pub use key::{ConfigKey, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
 pub use load::{Config, Overrides, find_root, load};
 pub use origin::{Origin, Sourced, Values, merge_layers};
-pub use overlay::display_value;
+pub use overlay::{display_value, is_case_key};
 pub use parameters::{BadSamplePolicy, PARAMETERS, Parameters};
 pub use problem::ConfigProblem;
 pub use settings::SETTINGS;

@@ -159,6 +159,11 @@ impl Layers {
     }
 }
 
+/// Whether the host puts a value of this name into the configuration that an engine receives.
+pub fn is_case_key(name: &str) -> bool {
+    SETTINGS.iter().chain(PARAMETERS).any(|key| key.name == name) || RESERVED.contains(&name)
+}
+
 /// Rejects keys of host.yaml (in any letter case) and keys that the host sets itself.
 pub fn check_key_owner(key: &str) -> Result<(), ConfigProblem> {
     if RESERVED.contains(&key) {

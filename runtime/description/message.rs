@@ -1,5 +1,7 @@
 //! A description as a message between processes: a plug-in or a sidecar is described in a process of its own.
 
+use std::sync::{Mutex, PoisonError};
+
 use serde::{Deserialize, Serialize};
 
 use super::{Delivery, EngineDescription, OptionMessage, Roles};
@@ -43,8 +45,20 @@ impl From<&EngineDescription> for DescriptionMessage {
 }
 
 impl DescriptionMessage {
-    /// The description. Its texts stay until the process ends: a process reads few descriptions, each of them once.
+    /// The description. Its texts stay until the process ends; equal messages share them, because an engine describes
+    /// itself again each time that it loads a model.
     pub fn into_description(self, delivery: Delivery) -> EngineDescription {
+        static STORED: Mutex<Vec<(DescriptionMessage, EngineDescription)>> = Mutex::new(Vec::new());
+        let mut stored = STORED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, description)) = stored.iter().find(|(message, _)| *message == self) {
+            return EngineDescription { delivery, ..*description };
+        }
+        let description = self.clone().store(delivery);
+        stored.push((self, description));
+        description
+    }
+
+    fn store(self, delivery: Delivery) -> EngineDescription {
         EngineDescription {
             name: self.name.leak(),
             about: self.about.leak(),

@@ -233,34 +233,53 @@ impl OptionMessage {
         EngineOption { name: self.name.leak(), kind, default: default.leak(), about: self.about.leak() }
     }
 
-    /// Checks a list of options.
+    /// Parses and checks a list of options. `is_reserved` tells which names the host gives a meaning of its own.
     ///
     /// # Errors
     /// Which option is rejected, and why.
-    pub fn check_list(options: &[OptionMessage]) -> Result<(), String> {
-        for (index, OptionMessage { name, kind, .. }) in options.iter().enumerate() {
-            if name.is_empty() {
-                return Err(format!("the name of option {} is empty", index + 1));
+    pub fn parse_list(list: Vec<Value>, is_reserved: impl Fn(&str) -> bool) -> Result<Vec<OptionMessage>, String> {
+        let mut options: Vec<OptionMessage> = Vec::new();
+        for (index, value) in list.into_iter().enumerate() {
+            let name = value.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());
+            let label = name.map_or_else(|| format!("option {}", index + 1), |name| format!("option `{name}`"));
+            let option: OptionMessage = serde_json::from_value(value).map_err(|error| format!("{label}: {error}"))?;
+            option.check().map_err(|reason| format!("{label} {reason}"))?;
+            if options.iter().any(|other| other.name == option.name) {
+                return Err(format!("{label} is listed twice"));
             }
-            if name == "threads" {
-                return Err("`threads` is an option of every engine and cannot be listed again".to_owned());
+            if is_reserved(&option.name) {
+                return Err(format!("{label} has a name that is reserved for a value of the host"));
             }
-            if options[..index].iter().any(|other| other.name == *name) {
-                return Err(format!("option `{name}` is listed twice"));
-            }
-            if matches!(kind, KindMessage::Choice { values } if values.is_empty()) {
-                return Err(format!("option `{name}` has no values to choose from"));
-            }
+            options.push(option);
         }
-        Ok(())
+        Ok(options)
+    }
+
+    /// Checks what does not depend on other options.
+    fn check(&self) -> Result<(), String> {
+        if self.name.is_empty() {
+            return Err("has an empty name".to_owned());
+        }
+        if self.name == "threads" {
+            return Err("is an option of every engine and cannot be listed again".to_owned());
+        }
+        let exceeds = |min: &dyn std::fmt::Display, max: &dyn std::fmt::Display| {
+            Err(format!("has the `min` {min}, which exceeds its `max` {max}"))
+        };
+        match &self.kind {
+            KindMessage::Choice { values } if values.is_empty() => Err("has no values to choose from".to_owned()),
+            KindMessage::Number { min: Some(min), max: Some(max) } if min > max => exceeds(min, max),
+            KindMessage::Integer { min: Some(min), max: Some(max) } if min > max => exceeds(min, max),
+            _ => Ok(()),
+        }
     }
 }
 
-/// Parses the list of options of a plug-in's table.
+/// Parses the list of options of a plug-in's table. `is_reserved` is that of [`OptionMessage::parse_list`].
 ///
 /// # Errors
 /// Why it is rejected.
-pub fn parse_options(json: &str) -> Result<Vec<OptionMessage>, String> {
-    let options: Vec<OptionMessage> = serde_json::from_str(json).map_err(|error| error.to_string())?;
-    OptionMessage::check_list(&options).map(|()| options)
+pub fn parse_options(json: &str, is_reserved: impl Fn(&str) -> bool) -> Result<Vec<OptionMessage>, String> {
+    let list: Vec<Value> = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    OptionMessage::parse_list(list, is_reserved)
 }

@@ -8,13 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use flagperf_onnx::ValueInfo;
-use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 use super::options::EngineOptions;
 use super::{Artifact, Engine, EngineError, HeapMemory, LoadOptions, Session, Unavailable, Value, check_inputs, model};
 use crate::description::{EngineDescription, EngineOption, OptionKind};
-use crate::tensor::{DType, Dim, Tensor, TensorSpec, byte_count};
+use crate::tensor::{DType, Dim, NamedSizes, Tensor, TensorSpec, byte_count};
 
 const SLEEP_MS: &str = "sleep_ms";
 /// The largest accepted `sleep_ms`: one hour.
@@ -165,7 +164,10 @@ impl Session for NullSession {
         check_inputs(&self.inputs, inputs)?;
         let given: Vec<TensorSpec> = inputs.iter().map(Value::spec).collect();
         let shapes: Vec<Vec<usize>> = given.iter().filter_map(TensorSpec::fixed_shape).collect();
-        let sizes = sizes_by_name(&self.inputs, &shapes);
+        let mut sizes = NamedSizes::default();
+        for (info, shape) in self.inputs.iter().zip(&shapes) {
+            sizes.bind(&info.spec, shape).expect("checked above");
+        }
         let rows = shapes.first().and_then(|shape| shape.first()).copied().unwrap_or(1);
         let zeros = self
             .outputs
@@ -207,21 +209,9 @@ impl Session for NullSession {
     }
 }
 
-fn sizes_by_name<'a>(inputs: &'a [ValueInfo], shapes: &[Vec<usize>]) -> IndexMap<&'a str, usize> {
-    let dims = inputs.iter().flat_map(|info| &info.spec.dims);
-    let sized = dims.zip(shapes.iter().flatten());
-    sized
-        .filter_map(|(dim, size)| if let Dim::Named(name) = dim { Some((name.as_str(), *size)) } else { None })
-        .collect()
-}
-
-fn shape_of(spec: &TensorSpec, sizes: &IndexMap<&str, usize>, rows: usize) -> Vec<usize> {
-    let size = |(axis, dim): (usize, &Dim)| match dim {
-        Dim::Fixed(size) => *size,
-        Dim::Named(name) if sizes.contains_key(name.as_str()) => sizes[name.as_str()],
-        _ if axis == 0 => rows,
-        _ => 1,
-    };
+/// Returns the shape of an output: sizes that the inputs do not determine are `rows` in the first dimension, else 1.
+fn shape_of(spec: &TensorSpec, sizes: &NamedSizes<'_>, rows: usize) -> Vec<usize> {
+    let size = |(axis, dim): (usize, &Dim)| sizes.size(dim).unwrap_or(if axis == 0 { rows } else { 1 });
     spec.dims.iter().enumerate().map(size).collect()
 }
 

@@ -196,11 +196,20 @@ impl AgreementLimits {
         violations
     }
 
-    /// Returns why the correlation of `agreement` is not judged, as one fragment; `None` when it is judged or need not
-    /// be.
+    /// Returns why it is not judged whether the output of `agreement` depends on its sample, as one fragment; `None` when
+    /// it is judged or need not be. An integer or boolean output is judged by its mismatches, which show nothing if
+    /// validation's output is the same for every sample.
     pub fn not_judged(&self, agreement: &OutputAgreement) -> Option<String> {
-        if agreement.mismatches.is_some() || agreement.non_finite > 0 || self.judged_correlation(agreement).is_some() {
+        if agreement.non_finite > 0 || self.judged_correlation(agreement).is_some() {
             return None;
+        }
+        if agreement.mismatches.is_some() {
+            let reason = match agreement.variation {
+                None => "this requires two samples of the same shape",
+                Some(0.0) => "validation's output is the same for every sample",
+                Some(_) => return None,
+            };
+            return Some(format!("it is not judged whether the output depends on its sample: {reason}"));
         }
         Some(match agreement.variation {
             None => "`correlation` is not judged: this requires two samples of the same shape".to_owned(),
@@ -347,8 +356,10 @@ fn median(values: &mut [f32]) -> f64 {
     }
 }
 
+/// Returns the index of the largest element; of equal elements, the first. The sum with zero makes -0.0 equal to 0.0.
 fn argmax(row: &[f64]) -> Option<usize> {
-    row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0))).map(|(index, _)| index)
+    let row = row.iter().map(|value| value + 0.0).enumerate();
+    row.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0))).map(|(index, _)| index)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{CasePlan, Catalogue, PlanProblem};
-use crate::config::{Config, Container, Finding, Origin, PARAMETERS, SETTINGS, Vendor, is_local, list_names, nearest};
+use crate::config::{Config, Container, Finding, Origin, Vendor, is_case_key, is_local, list_names, nearest};
 
 /// Keys of host.yaml that apply only to containers, and those that apply only to other machines.
 const FOR_CONTAINERS: [&str; 4] = ["HOSTS_PORTS", "SHM_SIZE", "ACCE_CONTAINER_OPT", "PIP_SOURCE"];
@@ -74,12 +74,6 @@ fn invalid_options(vendor: &Vendor, catalogue: &Catalogue) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// Whether the host puts a value of this name into the configuration that an engine receives.
-fn is_case_key(name: &str) -> bool {
-    const OWN: [&str; 6] = ["vendor", "case", "framework", "perf_dir", "data_dir", "log_dir"];
-    SETTINGS.iter().chain(PARAMETERS).any(|key| key.name == name) || OWN.contains(&name)
 }
 
 /// Reports every case whose result folder belongs to an earlier case: the later record would replace the earlier one.

@@ -135,9 +135,10 @@ pub(super) fn choose_engine(
     let library = choose_library(role, &name, entry, vendor, catalogue)?;
     check_command(role, &name, entry, vendor, catalogue)?;
     let entry_name = role.entry_key(vendor, entry);
-    let mut options = merge_options(entry_name, entry, case);
+    let keeps_nulls = engine.delivery == Delivery::Command;
+    let mut options = merge_options(entry_name, entry, case, keeps_nulls);
     let threads = match options.shift_remove("threads") {
-        None => 0,
+        None | Some(Value::Null) => 0,
         Some(value) => parse_thread_count(&value).ok_or_else(|| {
             let defined = || role.option_origin(vendor, entry, "threads");
             let origin = own_value(case, entry_name, "threads").map_or_else(defined, |set| set.origin.clone());
@@ -317,13 +318,20 @@ pub(super) fn warn_of_unused_options(vendor: &Vendor, case: &CaseConfig, jobs: &
         .collect()
 }
 
-/// Merges the case's own values over the vendor's defaults; a null leaves the option to the engine.
-fn merge_options(entry_name: &str, entry: &EngineEntry, case: &CaseConfig) -> IndexMap<String, Value> {
+/// Merges the case's own values over the vendor's defaults. A null leaves the option to the engine and is left out, unless
+/// `keeps_nulls`: a sidecar receives every option of its entry, because vendors' code reads all keys of FlagPerf's
+/// `config`.
+fn merge_options(
+    entry_name: &str,
+    entry: &EngineEntry,
+    case: &CaseConfig,
+    keeps_nulls: bool,
+) -> IndexMap<String, Value> {
     let value = |key: &String, default: &Value| {
         own_value(case, entry_name, key).map_or_else(|| default.clone(), |own| own.value.clone())
     };
     let options = entry.options.iter().map(|(key, default)| (key.clone(), value(key, default)));
-    options.filter(|(_, value)| !value.is_null()).collect()
+    options.filter(|(_, value)| keeps_nulls || !value.is_null()).collect()
 }
 
 /// Returns the case's own value of an engine's option: the one after the engine's name (`rten.threads`), or else the one

@@ -71,7 +71,7 @@ fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
     assert_eq!(infer.task, Task::Infer { model: exported });
     assert_eq!((validate.engine.name.as_str(), validate.engine.engine.as_str()), ("frame", "interpreter"));
     assert_eq!((infer.engine.name.as_str(), infer.engine.engine.as_str(), infer.engine.threads), ("fast", "rten", 2));
-    assert!(infer.engine.options.is_empty(), "a null option is left to the engine");
+    assert!(infer.engine.options.is_empty(), "a null option is left to an engine that is no sidecar");
     assert_eq!(validate.scripts, checkout.path("scripts/toy"));
     assert_eq!(validate.data_dir, checkout.path("data"));
     assert_eq!(validate.parameters.target_accuracy, IndexMap::from([("top1".to_owned(), 0.5)]));

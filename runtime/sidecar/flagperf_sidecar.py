@@ -9,9 +9,9 @@ else of numpy; the class must not write to them. README.md lists the accepted fo
 
 A module may define more: `__version__`; the `ROLES`, `KINDS`, `PRECISIONS` and `OPTIONS` of PROTOCOL.md; `TENSORS = "numpy"`,
 which avoids the import of torch. Its class may define `takes_model = False`, which avoids the conversion of the
-model; `device` and `threads`, which are reported to the host; `device_memory()`, the bytes in use; `ask(question,
-argument)` and `tune(setting, value)`, for forward functions that query the engine and change its settings. Requires
-Python 3.9 or later and numpy or torch.
+model; `device` and `threads`, which are reported to the host (the record says `not told` for a version or a device
+that nothing reports); `device_memory()`, the bytes in use; `ask(question, argument)` and `tune(setting, value)`, for
+forward functions that query the engine and change its settings. Requires Python 3.9 or later and numpy or torch.
 """
 
 import ctypes
@@ -21,7 +21,6 @@ import math
 import mmap
 import operator
 import os
-import platform
 import reprlib
 import select
 import sys
@@ -253,11 +252,12 @@ class Sidecar:
             raise Failure(f"flagperf_sidecar uses protocol version {PROTOCOL}, not {request['protocol']}")
         self.module = load_module(self.path)
         self.tensors = tensor_library(getattr(self.module, "TENSORS", "torch"))
+        version = getattr(self.module, "__version__", None)
         return {
             "answer": "hello",
             "protocol": PROTOCOL,
             "name": os.path.splitext(os.path.basename(self.path))[0],
-            "version": str(getattr(self.module, "__version__", f"on Python {platform.python_version()}")),
+            "version": None if version is None else str(version),
             "roles": getattr(self.module, "ROLES", ["framework", "compiler"]),
             "kinds": getattr(self.module, "KINDS", ["onnx", "compiled"]),
             "precisions": getattr(self.module, "PRECISIONS", ["f32", "f16"]),
@@ -284,13 +284,13 @@ class Sidecar:
         return {"answer": "loaded", "device": self.device(), "threads": threads}
 
     def device(self):
-        """Returns the device that the class declares, else the accelerator that torch finds."""
+        """Returns the device that the class declares, else the accelerator that torch finds; None if neither is known."""
         declared = getattr(self.engine, "device", None)
         if declared is not None:
             return str(declared)
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_available():
-            return "cpu"
+            return None
         return f"cuda:{torch.cuda.current_device()} {torch.cuda.get_device_name()}"
 
     def handle_lend(self, request):

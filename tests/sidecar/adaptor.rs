@@ -53,9 +53,9 @@ fn an_unchanged_class_agrees_with_the_interpreter() {
         infer["agreement"]
     );
     assert_eq!(infer["agreement"]["samples"], 10);
-    assert_eq!((&infer["engine"]["name"], &infer["engine"]["device"]), (&json!("sidecar"), &json!("cpu")));
+    assert_eq!((&infer["engine"]["name"], &infer["engine"]["device"]), (&json!("sidecar"), &json!("not told")));
     assert_eq!(infer["engine"]["sidecar"]["files_sha256"]["engines/own.py"], hash_bytes(GOOD.as_bytes()));
-    assert!(infer["engine"]["version"].as_str().is_some_and(|version| version.starts_with("on Python 3")));
+    assert_eq!(infer["engine"]["version"], "not told");
     let folder =
         fs::read_dir(site.path().join("result")).expect("results").next().expect("a run").expect("a run").path();
     let errors =
@@ -106,6 +106,20 @@ fn the_config_has_the_keys_of_flagperf_and_of_the_vendor() {
         return;
     };
     site.run_successfully(&[]);
+}
+
+#[test]
+fn an_option_that_is_null_is_a_key_of_the_config() {
+    let checks = "class InferModel:
+    def __init__(self, config, onnx_path, model):
+        assert (config.level, config.style, config.threads) == (None, None, 0), config
+";
+    let text = quick("class InferModel:\n    def __init__(self, config, onnx_path, model):\n", checks);
+    let Some(_) = support::python() else { return };
+    let own = OWN.replace("threads: 1, level: 3", "threads: null, level: null, style: null");
+    let site = Site::new(&own).with_vendor_file("engines/own.py", &text);
+    let options = site.run_successfully(&[])["phases"][1]["engine"]["options"].clone();
+    assert_eq!(options, json!({"level": null, "style": null}));
 }
 
 #[test]

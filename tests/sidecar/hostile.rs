@@ -54,6 +54,34 @@ fn an_incomplete_line_is_not_a_reply() {
 }
 
 #[test]
+fn a_malformed_reply_to_hello_names_what_is_malformed() {
+    let listed = |options: &str| HELLO.replace("\"kinds\"", &format!("\"options\":{options},\"kinds\""));
+    let named = |name: &str| listed(&format!("[{{\"name\":\"{name}\",\"kind\":\"any\",\"about\":\"x\"}}]"));
+    let reserved =
+        |name: &str| format!("`options`: option `{name}` has a name that is reserved for a value of the host");
+    for (hello, expected) in [
+        (named("batch_size"), reserved("batch_size")),
+        (named("data_dir"), reserved("data_dir")),
+        (named("inputs"), reserved("inputs")),
+        (named("input_specs"), reserved("input_specs")),
+        (listed("{}"), "`options` is not a list".to_owned()),
+        (listed("[{\"name\":\"a\",\"kind\":\"any\"}]"), "`options`: option `a`: missing field `about`".to_owned()),
+        (
+            listed("[{\"name\":\"a\",\"kind\":\"integer\",\"min\":3,\"max\":1,\"about\":\"x\"}]"),
+            "`options`: option `a` has the `min` 3, which exceeds its `max` 1".to_owned(),
+        ),
+        (HELLO.replace("[\"compiler\"]", "[]"), "`roles` lists nothing that this program knows".to_owned()),
+        (HELLO.replace("[\"f32\"]", "[\"fp8\"]"), "`precisions` lists nothing that this program knows".to_owned()),
+    ] {
+        let reason = limited(shell(&[&hello, "read x"])).inference_failure();
+        assert_eq!(reason, format!("the sidecar `shell`, in its reply to `hello`: {expected}"));
+    }
+    let reason = limited(shell(&[&HELLO.replace("[\"compiler\"]", "7"), "read x"])).inference_failure();
+    let expected = "the sidecar `sh engine.sh`, on request `hello`, sent a malformed reply: invalid type: integer `7`";
+    assert!(reason.starts_with(expected), "{reason}");
+}
+
+#[test]
 fn an_endless_line_is_truncated_and_reported() {
     let endless = "tr '\\0' x < /dev/zero | head -c 1000000000";
     let reason = limited(shell(&[HELLO, LOADED, LENT, endless, "read x"])).inference_failure();

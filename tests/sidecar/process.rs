@@ -113,6 +113,19 @@ fn an_unsupported_role_or_precision_is_refused() {
 }
 
 #[test]
+fn a_version_and_a_device_that_a_sidecar_does_not_tell_are_recorded_as_such() {
+    let replies = r#"while read ask; do case $ask in
+        *'"ask":"run"'*) echo '{"answer":"ran","outputs":["4,1000,f32"]}';;
+        *'"ask":"bye"'*) exit;;
+        *) echo '{"answer":"done"}';;
+    esac; done"#;
+    let (record, _) = shell(&[&HELLO.replace("\"version\":\"1\"", "\"version\":null"), LOADED, replies]).run(&[]);
+    let engine = &record["phases"][1]["engine"];
+    assert_eq!((&engine["version"], &engine["device"]), (&"not told".into(), &"not told".into()));
+    assert_eq!(engine["sidecar"]["version"], "not told");
+}
+
+#[test]
 fn an_invalid_reply_is_shown() {
     let reason = shell(&["read hello", "echo Loading model...", "read x"]).inference_failure();
     assert!(

@@ -30,12 +30,13 @@ pub(super) struct CudaDevice {
 
 impl CudaDevice {
     /// Returns the device of a session whose provider uses CUDA (`cuda`, `tensorrt`, `nvrtx`); `None` for any other
-    /// provider.
+    /// provider, and for one that is selected by a device: its memory need not have the names used here.
     ///
     /// # Errors
     /// When ONNX Runtime cannot create a binding.
     pub(super) fn of_session(session: &Session, settings: &OrtOptions<'_>) -> Result<Option<Self>, EngineError> {
-        if !["cuda", "tensorrt", "nvrtx"].contains(&settings.provider.name) {
+        let uses_cuda = ["cuda", "tensorrt", "nvrtx"].contains(&settings.provider.name());
+        if !uses_cuda || settings.by_device() {
             return Ok(None);
         }
         let option = |name: &str| settings.provider_options.get(name).map(String::as_str);

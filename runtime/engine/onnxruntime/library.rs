@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use ort::environment::Environment;
 
-use crate::engine::Unavailable;
 use crate::engine::backend;
+use crate::engine::{EngineError, Unavailable};
 
 /// How to install the library.
 const REMEDY: &str = "run `flagperf backend install onnxruntime` (for CUDA: `onnxruntime-gpu`)";
@@ -54,6 +54,24 @@ pub(super) fn open(path: Option<&Path>) -> Result<OrtLibrary, Unavailable> {
         .and_then(|builder| builder.with_name("flagperf").build().map_err(|error| unavailable(error.to_string())))
         .map(|environment| OrtLibrary { environment, version, path })?;
     Ok(opened.insert(library).clone())
+}
+
+/// Has ONNX Runtime register the library of a provider, once per process.
+///
+/// # Errors
+/// When the library cannot be opened or is not the library of a provider.
+pub(super) fn register_provider(environment: &Environment, path: &Path) -> Result<(), EngineError> {
+    static REGISTERED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if registered.iter().any(|other| other == path) {
+        return Ok(());
+    }
+    environment.register_ep_library(path.to_string_lossy(), path).map_err(|error| {
+        let (path, why) = (path.display(), error.message().replace('\n', " "));
+        EngineError::Failed(format!("option `provider_library`: ONNX Runtime cannot register `{path}`: {why}"))
+    })?;
+    registered.push(path.to_owned());
+    Ok(())
 }
 
 fn unavailable(reason: String) -> Unavailable {

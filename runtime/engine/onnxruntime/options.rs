@@ -5,25 +5,43 @@ use std::path::PathBuf;
 use indexmap::IndexMap;
 use ort::session::builder::GraphOptimizationLevel;
 
-use super::provider::{PROVIDERS, Provider};
+use super::request::RequestedProvider;
 use crate::description::{EngineOption, OptionKind};
 use crate::engine::options::{EngineOptions, thread_count};
 use crate::engine::{Artifact, Engine, EngineError, LoadOptions};
-use crate::suggestion::nearest;
 
 const PROVIDER: &str = "provider";
 const PROVIDER_OPTIONS: &str = "provider_options";
+const PROVIDER_LIBRARY: &str = "provider_library";
+const PROVIDER_DEVICE: &str = "provider_device";
 const SESSION_OPTIONS: &str = "session_options";
 const OPTIMIZATION: &str = "graph_optimization";
 const LIBRARY: &str = "library_path";
 
 pub(super) const OPTIONS: &[EngineOption] = &[
-    EngineOption { name: PROVIDER, kind: OptionKind::Text, default: "cpu", about: "the execution provider" },
+    EngineOption {
+        name: PROVIDER,
+        kind: OptionKind::Text,
+        default: "cpu",
+        about: "the execution provider: a short name, or ONNX Runtime's full name for any other",
+    },
     EngineOption {
         name: PROVIDER_OPTIONS,
         kind: OptionKind::Map,
         default: "{}",
         about: "the provider's own options, under ONNX Runtime's names",
+    },
+    EngineOption {
+        name: PROVIDER_LIBRARY,
+        kind: OptionKind::Text,
+        default: "none: the provider is part of ONNX Runtime",
+        about: "the path of a library that brings the provider, for ONNX Runtime to register",
+    },
+    EngineOption {
+        name: PROVIDER_DEVICE,
+        kind: OptionKind::Integer { min: Some(0), max: None },
+        default: "0",
+        about: "which of the devices that ONNX Runtime reports for the provider",
     },
     EngineOption {
         name: SESSION_OPTIONS,
@@ -48,7 +66,9 @@ pub(super) const OPTIONS: &[EngineOption] = &[
 /// The options of an ONNX Runtime session.
 pub(super) struct OrtOptions<'a> {
     engine_options: EngineOptions<'a>,
-    pub(super) provider: &'static Provider,
+    pub(super) provider: RequestedProvider<'a>,
+    pub(super) provider_library: Option<PathBuf>,
+    pub(super) provider_device: Option<usize>,
     pub(super) provider_options: IndexMap<String, String>,
     pub(super) session_options: IndexMap<String, String>,
     pub(super) optimization: GraphOptimizationLevel,
@@ -63,14 +83,14 @@ impl<'a> OrtOptions<'a> {
     /// For an unknown option, provider or value, with the known ones, and for a value of the wrong type.
     pub(super) fn read(engine: &dyn Engine, options: &'a LoadOptions) -> Result<Self, EngineError> {
         let engine_options = EngineOptions::check(engine, options)?;
-        let provider = engine_options.text(PROVIDER).unwrap_or("cpu");
-        let provider = PROVIDERS.iter().find(|row| row.name == provider).ok_or_else(|| {
-            let names: Vec<&'static str> = PROVIDERS.iter().map(|row| row.name).collect();
-            let near =
-                nearest(provider, names.iter().copied()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
-            let reason = format!("unknown provider `{provider}` (known: {}{near})", names.join(", "));
-            engine_options.option_error(PROVIDER, reason)
-        })?;
+        let provider_library = engine_options.text(PROVIDER_LIBRARY).map(PathBuf::from);
+        let name = engine_options.text(PROVIDER).unwrap_or("cpu");
+        let provider = RequestedProvider::find(name, provider_library.is_some())
+            .map_err(|reason| engine_options.option_error(PROVIDER, reason))?;
+        if provider_library.is_some() && engine_options.text(PROVIDER).is_none() {
+            let reason = format!("the option `{PROVIDER}` must name the provider that this library brings");
+            return Err(engine_options.option_error(PROVIDER_LIBRARY, reason));
+        }
         let optimization = match engine_options.text(OPTIMIZATION) {
             Some("disabled") => GraphOptimizationLevel::Disable,
             Some("basic") => GraphOptimizationLevel::Level1,
@@ -81,6 +101,8 @@ impl<'a> OrtOptions<'a> {
         provider_options.extend(engine_options.map(PROVIDER_OPTIONS, ort_boolean));
         Ok(OrtOptions {
             provider,
+            provider_library,
+            provider_device: engine_options.integer(PROVIDER_DEVICE).and_then(|index| usize::try_from(index).ok()),
             provider_options,
             session_options: engine_options.map(SESSION_OPTIONS, ort_boolean),
             optimization,
@@ -88,6 +110,12 @@ impl<'a> OrtOptions<'a> {
             threads: thread_count(options),
             engine_options,
         })
+    }
+
+    /// Returns whether the options select the provider by one of its devices, as ONNX Runtime requires for a provider
+    /// from a library of its own.
+    pub(super) fn by_device(&self) -> bool {
+        self.provider_library.is_some() || self.provider_device.is_some()
     }
 
     /// Returns an error about the artifact.

@@ -39,7 +39,8 @@ pub(super) fn nodes_by_provider(session: &Session) -> ort::Result<IndexMap<Strin
     Ok(nodes)
 }
 
-fn check_status(status: ort::sys::OrtStatusPtr) -> ort::Result<()> {
+/// Converts a status that the library has just returned.
+pub(super) fn check_status(status: ort::sys::OrtStatusPtr) -> ort::Result<()> {
     // SAFETY: every status here was just returned by the library.
     unsafe { ort::Error::result_from_status(status) }
 }

@@ -6,7 +6,7 @@ use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider,
 use crate::engine::EngineError;
 use crate::tensor::DType;
 
-/// An execution provider that a session can use.
+/// An execution provider with a short name.
 pub(super) struct Provider {
     /// The name in the option `provider`.
     pub(super) name: &'static str,
@@ -18,11 +18,10 @@ pub(super) struct Provider {
     f32_defaults: &'static [(&'static str, &'static str)],
     /// Whether the provider may compute fp32 models in TF32 and has no option to prevent it.
     may_use_tf32: bool,
-    available: fn() -> ort::Result<bool>,
     build: fn(&IndexMap<String, String>) -> ExecutionProviderDispatch,
 }
 
-/// Every provider that can be requested.
+/// Every provider with a short name, and with rules that keep its precision; any other is requested by its full name.
 pub(super) static PROVIDERS: &[Provider] = &[
     Provider {
         name: "cpu",
@@ -30,7 +29,6 @@ pub(super) static PROVIDERS: &[Provider] = &[
         configurable: false,
         f32_defaults: &[],
         may_use_tf32: false,
-        available: || Ok(true),
         // The arena is ONNX Runtime's own default; without it, every run faults its memory in again.
         build: |_| ep::CPU::default().with_arena_allocator(true).build(),
     },
@@ -43,7 +41,6 @@ pub(super) static PROVIDERS: &[Provider] = &[
         configurable: false,
         f32_defaults: &[],
         may_use_tf32: false,
-        available: ep::MIGraphX::is_available,
         build: |_| ep::MIGraphX::default().build(),
     },
     Provider { may_use_tf32: true, ..configurable::<ep::NVRTX>("nvrtx") },
@@ -68,7 +65,6 @@ where
         configurable: true,
         f32_defaults: &[],
         may_use_tf32: false,
-        available: E::is_available,
         build: |options| {
             let set = |provider: E, (key, value): (&String, &String)| provider.with_arbitrary_config(key, value);
             options.iter().fold(E::default(), set).into()
@@ -101,18 +97,11 @@ impl Provider {
     /// register.
     ///
     /// # Errors
-    /// When the opened library was built without the provider, or the provider is given options and accepts none.
+    /// When the provider is given options and accepts none.
     pub(super) fn dispatch(
         &self,
         options: &IndexMap<String, String>,
     ) -> Result<ExecutionProviderDispatch, EngineError> {
-        let is_available = |provider: &&Provider| (provider.available)().unwrap_or(false);
-        if !is_available(&self) {
-            let available: Vec<&str> = PROVIDERS.iter().filter(is_available).map(|provider| provider.name).collect();
-            let (name, available) = (self.name, available.join(", "));
-            let reason = format!("this build of ONNX Runtime has no provider `{name}` (available: {available})");
-            return Err(EngineError::Failed(reason));
-        }
         if let (false, Some(option)) = (self.configurable, options.keys().next()) {
             let name = self.name;
             return Err(EngineError::Failed(format!("provider `{name}` accepts no options, but `{option}` was given")));

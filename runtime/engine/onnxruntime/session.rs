@@ -8,6 +8,7 @@ use ort::value::{Outlet, ValueType};
 
 use super::device::CudaDevice;
 use super::options::OrtOptions;
+use super::request::RequestedProvider;
 use super::tensor::{dtype, from_ort, to_ort};
 use super::{library, placement, to_engine_error};
 use crate::engine::{EngineError, HeapMemory, LentMemory, Session, Value, check_inputs};
@@ -33,33 +34,49 @@ impl OrtSession {
     /// When the library, the provider or the file cannot be used, or no node runs on the requested provider.
     pub(super) fn load(path: &Path, settings: &OrtOptions<'_>) -> Result<Self, EngineError> {
         let library = library::open(settings.library.as_deref())?;
-        let session = build(&library.environment, path, settings)?;
+        let (session, reported_device) = build(&library.environment, path, settings)?;
         let infos = |outlets: &[Outlet]| outlets.iter().map(value_info).collect::<Result<Vec<_>, _>>();
         let (inputs, outputs) = (infos(session.inputs())?, infos(session.outputs())?);
         let nodes = placement::nodes_by_provider(&session).map_err(|error| to_engine_error(&error))?;
-        let provider = settings.provider;
-        if !nodes.is_empty() && nodes.get(provider.canonical).is_none_or(|count| *count == 0) {
-            let counts: Vec<String> = nodes.iter().map(|(name, count)| format!("{name} {count}")).collect();
-            let reason =
-                format!("no node of the model runs on provider `{}` (nodes: {})", provider.name, counts.join(", "));
-            return Err(EngineError::Failed(reason));
-        }
+        check_placement(&nodes, settings.provider)?;
         let cuda = CudaDevice::of_session(&session, settings)?;
-        let device = cuda.as_ref().map_or_else(|| provider.name.to_owned(), CudaDevice::name);
+        let device = match &cuda {
+            Some(cuda) => cuda.name(),
+            None => reported_device.unwrap_or_else(|| settings.provider.name().to_owned()),
+        };
         Ok(OrtSession { session, inputs, outputs, cuda, device, threads: settings.threads, nodes })
     }
 }
 
+/// Checks that the provider runs nodes of the model. ONNX Runtime may report no nodes at all: a provider of the table is
+/// then trusted, because it did register.
+fn check_placement(nodes: &IndexMap<String, u64>, provider: RequestedProvider<'_>) -> Result<(), EngineError> {
+    let name = provider.name();
+    if nodes.get(provider.canonical()).is_some_and(|count| *count > 0) {
+        return Ok(());
+    }
+    match (nodes.is_empty(), provider) {
+        (true, RequestedProvider::Known(_)) => Ok(()),
+        (true, RequestedProvider::Other(_)) => Err(EngineError::Failed(format!(
+            "ONNX Runtime does not report which nodes of the model run on provider `{name}`, so they may run on another"
+        ))),
+        (false, _) => {
+            let counts: Vec<String> = nodes.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            let counts = counts.join(", ");
+            Err(EngineError::Failed(format!("no node of the model runs on provider `{name}` (nodes: {counts})")))
+        }
+    }
+}
+
+/// Creates the session. Returns also the name of the device that ONNX Runtime reports for the provider, if it does.
 fn build(
     environment: &ort::environment::Environment,
     path: &Path,
     settings: &OrtOptions<'_>,
-) -> Result<ort::session::Session, EngineError> {
-    let provider = settings.provider.dispatch(&settings.provider_options)?;
-    let mut builder = ort::session::Session::builder(environment)
-        .map_err(|error| to_engine_error(&error))?
-        .with_execution_providers([provider])
-        .map_err(|error| to_engine_error(&error))?
+) -> Result<(ort::session::Session, Option<String>), EngineError> {
+    let builder = ort::session::Session::builder(environment).map_err(|error| to_engine_error(&error))?;
+    let (builder, device) = settings.provider.register(builder, environment, settings)?;
+    let mut builder = builder
         .with_optimization_level(settings.optimization)
         .map_err(|error| to_engine_error(&error))?
         .with_intra_threads(settings.threads)
@@ -68,10 +85,11 @@ fn build(
     for (key, value) in entries.chain([placement::RECORD_ASSIGNMENT]) {
         builder = builder.with_config_entry(key, value).map_err(|error| to_engine_error(&error))?;
     }
-    builder.commit_from_file(path).map_err(|error| match to_engine_error(&error) {
+    let session = builder.commit_from_file(path).map_err(|error| match to_engine_error(&error) {
         EngineError::Failed(reason) => EngineError::Failed(format!("`{}`: {reason}", path.display())),
         other => other,
-    })
+    })?;
+    Ok((session, device))
 }
 
 /// Converts the description of an input or output.

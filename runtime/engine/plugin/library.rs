@@ -19,6 +19,7 @@ use super::calls;
 use super::model_file::ModelFile;
 use super::session::PluginSession;
 use super::table::{TableError, read_table, read_text};
+use crate::config::is_case_key;
 use crate::description::{Delivery, EngineDescription, EngineOption, OptionMessage, Roles, parse_options};
 use crate::engine::options::EngineOptions;
 use crate::engine::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable};
@@ -172,7 +173,7 @@ fn load_library(path: &Path) -> Result<PluginLibrary, Unavailable> {
     let options = if table.options.is_null() {
         None
     } else {
-        let listed = parse_options(text("options", table.options)?);
+        let listed = parse_options(text("options", table.options)?, is_case_key);
         let options = listed.map_err(|reason| malformed(format!("its `options`: {reason}")))?;
         Some(&*options.into_iter().map(OptionMessage::into_option).collect::<Vec<_>>().leak())
     };

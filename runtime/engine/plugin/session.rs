@@ -18,7 +18,7 @@ use super::questions;
 use super::tensor::{BorrowedInput, PluginOutput, PluginTensor};
 use crate::engine::{EngineError, HeapMemory, LentMemory, LoadOptions, Session, Value, check_inputs};
 use crate::event::PluginFacts;
-use crate::tensor::{Dim, HostMemory, TensorSpec};
+use crate::tensor::{HostMemory, NamedSizes, TensorSpec};
 use crate::units::Bytes;
 
 /// The session of a model that a plug-in has loaded.
@@ -108,7 +108,7 @@ impl PluginSession {
 
     /// Checks shapes and element types against the declaration. A named dimension must have the same size everywhere.
     fn check_outputs(&self, inputs: &[Value], outputs: &[Value]) -> Result<(), EngineError> {
-        let mut sizes = IndexMap::new();
+        let mut sizes = NamedSizes::default();
         for (info, value) in self.inputs.iter().zip(inputs) {
             matches_declaration(&info.spec, &value.spec(), &mut sizes);
         }
@@ -133,17 +133,9 @@ impl InputBuffer {
 }
 
 /// Whether a tensor matches its declaration; adds the sizes of named dimensions to `sizes`.
-fn matches_declaration<'a>(
-    declared: &'a TensorSpec,
-    actual: &TensorSpec,
-    sizes: &mut IndexMap<&'a str, usize>,
-) -> bool {
+fn matches_declaration<'a>(declared: &'a TensorSpec, actual: &TensorSpec, sizes: &mut NamedSizes<'a>) -> bool {
     let Some(shape) = actual.fixed_shape() else { return false };
-    declared.admits(&shape, actual.dtype)
-        && declared.dims.iter().zip(shape).all(|(dim, size)| match dim {
-            Dim::Named(name) => *sizes.entry(name).or_insert(size) == size,
-            _ => true,
-        })
+    declared.admits(&shape, actual.dtype) && sizes.bind(declared, &shape).is_ok()
 }
 
 /// Checks that a plug-in declares the inputs or outputs of the model: the same names in the same order, the same

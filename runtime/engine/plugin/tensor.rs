@@ -245,6 +245,16 @@ mod tests {
     }
 
     #[test]
+    fn the_element_types_of_the_interface_are_those_of_the_host() {
+        for dtype in DType::ALL {
+            let own = plugin_dtype(dtype);
+            assert_eq!((own.name(), own.size()), (dtype.name(), dtype.size()));
+            assert_eq!(format!("{own:?}"), format!("{dtype:?}"));
+            assert_eq!(own as usize, dtype as usize, "both lists have the same order");
+        }
+    }
+
+    #[test]
     fn every_element_type_is_borrowed_with_its_dlpack_type() {
         for dtype in DType::ALL {
             let bytes = vec![0; 6 * dtype.size()];

@@ -98,12 +98,7 @@ impl Connection {
             Ok(CompanionOutput::Line(line)) => match serde_json::from_slice(line) {
                 Ok(Reply::Error(reply)) => return Err(to_engine_error(&reply)),
                 Ok(reply) => return Ok(reply),
-                Err(error) => {
-                    let excerpt = excerpt(line);
-                    format!(
-                        "wrote a line that is not a reply: `{excerpt}` ({error}); its standard output is for replies only"
-                    )
-                }
+                Err(error) => describe_invalid_line(line, &error),
             },
             Ok(CompanionOutput::TooLong(line)) => format!("wrote a line longer than 16 MiB: `{}`", excerpt(line)),
             Ok(CompanionOutput::End(rest)) => {
@@ -200,6 +195,20 @@ fn to_engine_error(reply: &ErrorReply) -> EngineError {
             EngineError::Operator { engine: "sidecar", op, node }
         }
         None => EngineError::Failed(printable(&reply.reason, REASON)),
+    }
+}
+
+/// Describes a line that is not a valid reply: a reply whose fields are malformed, or something else.
+fn describe_invalid_line(line: &[u8], error: &serde_json::Error) -> String {
+    let excerpt = excerpt(line);
+    match serde_json::from_slice::<serde_json::Value>(line) {
+        Ok(reply) if reply.get("answer").is_some() => {
+            let error = printable_line(&error.to_string(), EXCERPT);
+            format!("sent a malformed reply: {error}: `{excerpt}`")
+        }
+        _ => {
+            format!("wrote a line that is not a reply: `{excerpt}` ({error}); its standard output is for replies only")
+        }
     }
 }
 

@@ -4,13 +4,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use flagperf_onnx::{ValueInfo, write_onnx};
+use serde_json::Value as Json;
 use tempfile::TempDir;
 
 use super::connection::Connection;
 use super::printable::printable_line;
-use super::protocol::{EngineRole, FileKind, HelloReply, LoadReply, LoadRequest, NamedSpec, PROTOCOL, Reply, Request};
+use super::protocol::{
+    EngineRole, FileKind, HelloReply, LoadReply, LoadRequest, NOT_TOLD, NamedSpec, PROTOCOL, Reply, Request,
+};
 use super::session::{SidecarSession, Signature};
-use crate::config::python_path;
+use crate::config::{is_case_key, python_path};
 use crate::description::{Delivery, DescriptionMessage, EngineDescription, EngineOption, OptionKind, OptionMessage};
 use crate::engine::options::EngineOptions;
 use crate::engine::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable, model};
@@ -37,8 +40,11 @@ const HOST_OPTIONS: &[EngineOption] = &[
         about: "outputs by name, with shape and type",
     },
 ];
-/// Bytes that are kept of a name.
+/// The key of `config` under which the adaptor passes the specs of the inputs.
+const INPUT_SPECS: &str = "input_specs";
+/// Bytes that are kept of a name, and of the reason why a list of options is rejected.
 const NAME: usize = 200;
+const REASON: usize = 1000;
 /// The adaptor that runs FlagPerf's `InferModel` classes: the file name by which Python finds it, and its text.
 const ADAPTOR: (&str, &str) = ("flagperf_sidecar.py", include_str!("../../sidecar/flagperf_sidecar.py"));
 
@@ -75,9 +81,9 @@ impl Engine for Sidecar {
         };
         let mut connection = start_sidecar(options, folder)?;
         let hello = exchange_hello(&mut connection)?;
-        let refuse = |accepts| engine_options.artifact_error(accepts, artifact);
-        check_capabilities(&hello, role, kind, options.precision, refuse)?;
         let description = describe_hello(&hello)?;
+        let refuse = |accepts| engine_options.artifact_error(accepts, artifact);
+        check_capabilities(&description, &hello.kinds, (role, kind, options.precision), refuse)?;
         for (option, value) in &options.extra {
             let checked = description.check_option(option, value);
             checked.map_err(|reason| engine_options.option_error(option, reason))?;
@@ -111,30 +117,54 @@ impl Engine for Sidecar {
 pub fn describe_sidecar(options: &LoadOptions) -> Result<(EngineDescription, String), EngineError> {
     let mut connection = start_sidecar(options, create_scratch_folder(options)?)?;
     let hello = exchange_hello(&mut connection)?;
-    Ok((describe_hello(&hello)?, hello.version))
+    Ok((describe_hello(&hello)?, version_text(hello.version)))
 }
 
-/// Converts the reply to `hello`, and adds the options that the host itself reads.
+/// Checks the reply to `hello`, converts it, and adds the options that the host itself reads.
 fn describe_hello(hello: &HelloReply) -> Result<EngineDescription, EngineError> {
-    let with_host_options = |listed: &Vec<OptionMessage>| {
-        OptionMessage::check_list(listed)?;
-        let unlisted = HOST_OPTIONS.iter().filter(|option| !listed.iter().any(|other| other.name == option.name));
-        Ok(listed.iter().cloned().chain(unlisted.map(OptionMessage::from)).collect())
+    let malformed = |reason: String| {
+        EngineError::Failed(format!("the sidecar `{}`, in its reply to `hello`: {reason}", hello.name))
     };
-    let options = hello.options.as_ref().map(with_host_options).transpose().map_err(|reason: String| {
-        EngineError::Failed(format!("the sidecar `{}` lists its options wrongly: {reason}", hello.name))
-    })?;
+    let precisions: Vec<DType> = hello.precisions.iter().filter_map(|precision| precision.0.parse().ok()).collect();
+    for (field, is_empty) in
+        [("roles", hello.roles.is_empty()), ("kinds", hello.kinds.is_empty()), ("precisions", precisions.is_empty())]
+    {
+        if is_empty {
+            return Err(malformed(format!("`{field}` lists nothing that this program knows")));
+        }
+    }
+    let options = match &hello.options {
+        None | Some(Json::Null) => None,
+        Some(Json::Array(list)) => {
+            let listed = OptionMessage::parse_list(list.clone(), is_reserved);
+            let listed =
+                listed.map_err(|reason| malformed(format!("`options`: {}", printable_line(&reason, REASON))))?;
+            Some(listed.into_iter().chain(HOST_OPTIONS.iter().map(OptionMessage::from)).collect())
+        }
+        Some(_) => return Err(malformed("`options` is not a list".to_owned())),
+    };
     let message = DescriptionMessage {
         name: hello.name.clone(),
         about: "a process that the vendor brings".to_owned(),
         framework: hello.roles.contains(&EngineRole::Framework),
         compiler: hello.roles.contains(&EngineRole::Compiler),
-        precisions: hello.precisions.iter().filter_map(|precision| precision.0.parse().ok()).collect(),
+        precisions,
         opset_max: i64::MAX,
         loads_compiled: hello.kinds.contains(&FileKind::Compiled),
         options,
     };
     Ok(message.into_description(Delivery::Command))
+}
+
+/// Whether an option of this name would hide a key of the case, an option that the host reads, or a key that the adaptor
+/// adds to `config`.
+fn is_reserved(name: &str) -> bool {
+    is_case_key(name) || HOST_OPTIONS.iter().any(|option| option.name == name) || name == INPUT_SPECS
+}
+
+/// Returns the version for the record.
+fn version_text(version: Option<String>) -> String {
+    version.unwrap_or_else(|| NOT_TOLD.to_owned())
 }
 
 /// Creates a folder that is deleted with the session. Its path is absolute, because the sidecar starts in another
@@ -147,27 +177,26 @@ fn create_scratch_folder(options: &LoadOptions) -> Result<TempDir, EngineError> 
     created.map_err(|error| EngineError::Failed(format!("`{}` cannot be written: {error}", options.scratch.display())))
 }
 
-/// Checks the role, the kind of file and the precision against the capabilities that the sidecar reported. `refuse`
-/// makes an error from the description of what the sidecar accepts.
+/// Checks what a load requires against the capabilities that the sidecar reported. `refuse` makes an error from the
+/// description of what the sidecar accepts.
 fn check_capabilities(
-    hello: &HelloReply,
-    role: EngineRole,
-    kind: FileKind,
-    precision: DType,
+    description: &EngineDescription,
+    kinds: &[FileKind],
+    (role, kind, precision): (EngineRole, FileKind, DType),
     refuse: impl Fn(&'static str) -> EngineError,
 ) -> Result<(), EngineError> {
-    match (hello.roles.contains(&role), role) {
-        (true, _) => {}
-        (false, EngineRole::Framework) => return Err(refuse("files (it is not a framework)")),
-        (false, EngineRole::Compiler) => return Err(refuse("graphs (it is not a compiler)")),
+    match role {
+        EngineRole::Framework if !description.roles.framework => return Err(refuse("files (it is not a framework)")),
+        EngineRole::Compiler if !description.roles.compiler => return Err(refuse("graphs (it is not a compiler)")),
+        EngineRole::Framework | EngineRole::Compiler => {}
     }
-    match (hello.kinds.contains(&kind), kind) {
+    match (kinds.contains(&kind), kind) {
         (true, _) => {}
         (false, FileKind::Onnx) => return Err(refuse("compiled files")),
         (false, FileKind::Compiled) => return Err(refuse("ONNX files")),
     }
-    if !hello.precisions.contains(&precision.into()) {
-        let supported = hello.precisions.iter().map(|precision| precision.0.as_str()).collect::<Vec<_>>().join(", ");
+    if !description.precisions.contains(&precision) {
+        let supported = description.precisions.iter().map(|precision| precision.name()).collect::<Vec<_>>().join(", ");
         return Err(EngineError::Precision { engine: "sidecar", requested: precision, supported });
     }
     Ok(())
@@ -232,9 +261,8 @@ fn exchange_hello(connection: &mut Connection) -> Result<HelloReply, EngineError
         Reply::Hello(hello) => hello,
         other => return Err(connection.unexpected_reply(&request, &other)),
     };
-    for text in [&mut hello.name, &mut hello.version] {
-        *text = printable_line(text, NAME);
-    }
+    hello.name = printable_line(&hello.name, NAME);
+    hello.version = hello.version.map(|version| printable_line(&version, NAME));
     let name = &hello.name;
     if hello.protocol != PROTOCOL {
         let theirs = hello.protocol;
@@ -251,7 +279,7 @@ fn sidecar_facts(hello: HelloReply, options: &LoadOptions) -> SidecarFacts {
     let hashed = |word: &String| Some((word.clone(), hash_file(&options.folder.join(word)).ok()?));
     SidecarFacts {
         name: hello.name,
-        version: hello.version,
+        version: version_text(hello.version),
         command: options.command.clone(),
         files_sha256: options.command.iter().filter_map(hashed).collect(),
         ..SidecarFacts::default()

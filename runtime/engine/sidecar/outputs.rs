@@ -6,7 +6,7 @@ use super::printable::printable_line;
 use super::session::Signature;
 use crate::engine::{EngineError, Value};
 use crate::event::{ReshapedOutput, ThirdValue};
-use crate::tensor::{Dim, TensorSpec};
+use crate::tensor::{NamedSizes, TensorSpec};
 use crate::units::Seconds;
 
 /// The largest accepted time in seconds, thirty years; no step takes as long.
@@ -35,7 +35,7 @@ pub(super) fn check_outputs(
     for (index, spec) in reported.iter().enumerate() {
         let info = &model.outputs[index];
         match spec.fixed_shape() {
-            Some(shape) if info.spec.admits(&shape, spec.dtype) && bind_sizes(&mut sizes, &info.spec, &shape) => {
+            Some(shape) if info.spec.admits(&shape, spec.dtype) && sizes.bind(&info.spec, &shape).is_ok() => {
                 shapes.push(shape);
             }
             shape => {
@@ -76,21 +76,14 @@ pub(super) fn printable_third_value(third: &ThirdValue) -> ThirdValue {
 }
 
 /// Returns the sizes that the inputs give to named dimensions.
-fn input_sizes<'m>(model: &'m Signature, inputs: &[Value]) -> IndexMap<&'m str, usize> {
-    let mut sizes = IndexMap::new();
+fn input_sizes<'m>(model: &'m Signature, inputs: &[Value]) -> NamedSizes<'m> {
+    let mut sizes = NamedSizes::default();
     for (info, value) in model.inputs.iter().zip(inputs) {
         let shape = value.spec().fixed_shape().unwrap_or_default();
-        bind_sizes(&mut sizes, &info.spec, &shape);
+        // The inputs were checked before the run.
+        let _ = sizes.bind(&info.spec, &shape);
     }
     sizes
-}
-
-/// Adds the sizes of named dimensions to `sizes`; `false` if one of them already has another size.
-fn bind_sizes<'a>(sizes: &mut IndexMap<&'a str, usize>, spec: &'a TensorSpec, shape: &[usize]) -> bool {
-    spec.dims.iter().zip(shape).all(|(dim, size)| match dim {
-        Dim::Named(name) => *sizes.entry(name).or_insert(*size) == *size,
-        _ => true,
-    })
 }
 
 /// Returns the declared shape of output `index`; `None` if the inputs and the earlier outputs do not determine every
@@ -98,14 +91,10 @@ fn bind_sizes<'a>(sizes: &mut IndexMap<&'a str, usize>, spec: &'a TensorSpec, sh
 fn declared_shape(model: &Signature, inputs: &[Value], shapes: &[Vec<usize>], index: usize) -> Option<Vec<usize>> {
     let mut sizes = input_sizes(model, inputs);
     for (info, shape) in model.outputs.iter().zip(shapes) {
-        bind_sizes(&mut sizes, &info.spec, shape);
+        // An earlier output that took its declared shape has no other size.
+        let _ = sizes.bind(&info.spec, shape);
     }
-    let size = |dim: &Dim| match dim {
-        Dim::Fixed(size) => Some(*size),
-        Dim::Named(name) => sizes.get(name.as_str()).copied(),
-        Dim::Unknown => None,
-    };
-    model.outputs[index].spec.dims.iter().map(size).collect()
+    model.outputs[index].spec.dims.iter().map(|dim| sizes.size(dim)).collect()
 }
 
 /// Whether one shape can be turned into the other by merging or splitting neighbouring dimensions and by adding or

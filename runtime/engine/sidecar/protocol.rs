@@ -10,12 +10,14 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::description::OptionMessage;
 use crate::event::ThirdValue;
 use crate::tensor::{DType, TensorSpec};
 
 /// The version of the protocol that this program supports.
 pub(super) const PROTOCOL: u32 = 1;
+
+/// The record's text for a version or a device that the sidecar does not tell.
+pub(super) const NOT_TOLD: &str = "not told";
 
 /// A request of the host. The sidecar answers each one with a [`Reply`], in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -173,14 +175,17 @@ pub(super) enum Reply {
 pub(super) struct HelloReply {
     pub(super) protocol: u32,
     pub(super) name: String,
-    pub(super) version: String,
+    /// The version for the record; null or absent if the sidecar does not tell it.
+    #[serde(default)]
+    pub(super) version: Option<String>,
     pub(super) roles: Vec<EngineRole>,
     /// The kinds of files that the sidecar loads.
     pub(super) kinds: Vec<FileKind>,
     pub(super) precisions: Vec<DTypeName>,
-    /// The options besides `threads`; null or absent if the sidecar checks them when it loads a model.
+    /// The list of options besides `threads`; null or absent if the sidecar checks them when it loads a model. It is
+    /// parsed later, so that an error names the option.
     #[serde(default)]
-    pub(super) options: Option<Vec<OptionMessage>>,
+    pub(super) options: Option<Json>,
 }
 
 /// A loaded model. Inputs and outputs are left out if they are those of the request.
@@ -190,7 +195,7 @@ pub(super) struct LoadReply {
     pub(super) inputs: Option<Vec<NamedSpec>>,
     #[serde(default)]
     pub(super) outputs: Option<Vec<NamedSpec>>,
-    /// The device, as the record names it; `cpu` if it is left out.
+    /// The device, as the record names it; null or absent if the sidecar does not tell it.
     #[serde(default)]
     pub(super) device: Option<String>,
     /// The number of threads that actually compute; 0 or left out if the sidecar does not know it.

@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use super::connection::Connection;
 use super::memory::{LentRegions, Region};
 use super::outputs::{check_outputs, check_vendor_time, printable_third_value};
-use super::protocol::{LoadReply, Reply, Request, RunInput};
+use super::protocol::{LoadReply, NOT_TOLD, Reply, Request, RunInput};
 use crate::engine::{DeviceTensor, EngineError, LentMemory, Session, Value, check_inputs};
 use crate::event::SidecarFacts;
 use crate::tensor::{DType, HostMemory, Tensor, TensorSpec, byte_count};
@@ -61,8 +61,7 @@ impl SidecarSession {
         loaded: LoadReply,
         facts: SidecarFacts,
     ) -> Self {
-        let device = loaded.device.unwrap_or_else(|| "cpu".to_owned());
-        if device != "cpu" {
+        if loaded.device.as_deref().is_some_and(|device| device != "cpu") {
             connection.poll_for_device();
         }
         let shared = SharedState {
@@ -76,7 +75,7 @@ impl SidecarSession {
             shared: Arc::new(shared),
             staged: signature.inputs.iter().map(|_| None).collect(),
             signature,
-            device,
+            device: loaded.device.unwrap_or_else(|| NOT_TOLD.to_owned()),
             threads: loaded.threads,
             facts,
             run_count: 0,

@@ -140,3 +140,29 @@ fn integers_and_booleans_are_judged_by_the_share_of_elements_that_differ() {
     assert_eq!((rare.mismatches, LIMITS.violations(&rare).len()), (Some(0.25), 1));
     assert_eq!(LIMITS.not_judged(&rare), None);
 }
+
+#[test]
+fn zeros_of_either_sign_have_the_same_top_1() {
+    assert_eq!(agreement([2, 2], &[-0.0, 0.0, 0.0, 0.0], &[0.0, -0.0, 0.0, -0.0]).top1_agreement, Some(1.0));
+    assert_eq!(agreement([1, 3], &[-1.0, -0.0, 0.0], &[-1.0, 0.0, -0.0]).top1_agreement, Some(1.0));
+}
+
+#[test]
+fn whole_numbers_and_booleans_that_do_not_vary_with_the_sample_are_not_judged() {
+    let reason = |outputs: Tensor| {
+        let mut meter = AgreementMeter::default();
+        assert!(meter.push(&outputs, &outputs));
+        let figures = meter.finish().unwrap();
+        assert_eq!(LIMITS.violations(&figures), [""; 0]);
+        LIMITS.not_judged(&figures)
+    };
+    let begin = "it is not judged whether the output depends on its sample: ";
+    let same = Some(format!("{begin}validation's output is the same for every sample"));
+    assert_eq!(reason(Tensor::from_vec([3, 2], vec![7i64, 8, 7, 8, 7, 8]).unwrap()), same);
+    assert_eq!(reason(Tensor::from_bools([2, 1], &[true, true]).unwrap()), same);
+    assert_eq!(reason(Tensor::from_vec([3], vec![0i32; 3]).unwrap()), same);
+    let alone = Some(format!("{begin}this requires two samples of the same shape"));
+    assert_eq!(reason(Tensor::from_vec([1, 2], vec![7u8, 8]).unwrap()), alone);
+    assert_eq!(reason(Tensor::from_vec([3, 2], vec![7i64, 8, 7, 8, 7, 9]).unwrap()), None);
+    assert_eq!(reason(Tensor::from_bools([2, 1], &[true, false]).unwrap()), None);
+}

@@ -74,6 +74,22 @@ pub struct Node {
     pub attributes: IndexMap<String, Attribute>,
 }
 
+impl Node {
+    /// Returns the tensor that a `Constant` contains in its only attribute; `None` if it contains strings or a sparse
+    /// tensor.
+    pub fn constant(&self) -> Option<Tensor> {
+        let vector = "the shape is taken from the length of the vector";
+        match self.attributes.first()? {
+            (name, Attribute::Tensor(tensor)) if name == "value" => Some(tensor.clone()),
+            (_, Attribute::Float(number)) => Some(Tensor::scalar(*number)),
+            (_, Attribute::Int(number)) => Some(Tensor::scalar(*number)),
+            (_, Attribute::Floats(numbers)) => Some(Tensor::from_vec([numbers.len()], numbers.clone()).expect(vector)),
+            (_, Attribute::Ints(numbers)) => Some(Tensor::from_vec([numbers.len()], numbers.clone()).expect(vector)),
+            _ => None,
+        }
+    }
+}
+
 /// The value of a node's attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attribute {

@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use indexmap::IndexMap;
 
 use crate::file::onnx_code;
-use crate::shape_inference::{Attributes, constant_value};
 use crate::weights::cast_saturating;
 use crate::{Attribute, DType, Graph, Node, Tensor};
 
@@ -215,7 +214,7 @@ fn narrow_attributes(node: &mut Node, half: DType) {
     }
     match node.op.as_str() {
         "Constant" => {
-            if let Ok(tensor) = constant_value(Attributes(&node.attributes)) {
+            if let Some(tensor) = node.constant() {
                 let is_real = tensor.dtype() == DType::F32;
                 let tensor = if is_real { cast_saturating(&tensor, half) } else { tensor };
                 node.attributes = IndexMap::from([("value".to_owned(), Attribute::Tensor(tensor))]);

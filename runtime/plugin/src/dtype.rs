@@ -5,6 +5,9 @@ use dlpark::ffi::{DLDataType, DLDataTypeCode};
 use crate::abi;
 
 /// The type of a tensor's elements.
+///
+/// The host's own type, `flagperf_onnx::DType`, is the same list. It is separate because a vendor's plug-in depends on
+/// this crate alone, which knows nothing about ONNX; a test of the host compares both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
     /// IEEE 754 binary64.

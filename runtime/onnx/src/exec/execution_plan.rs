@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::op::Op;
 use super::resolve::resolve;
 use super::{ExecError, OpError};
-use crate::{Attribute, Graph, Node, Tensor, TensorSpec, WeightReader, check};
+use crate::{Graph, Node, Tensor, TensorSpec, WeightReader, check};
 
 /// The index of a value while a graph runs.
 pub(super) type Slot = usize;
@@ -105,8 +105,9 @@ impl ExecutionPlan {
         slots: &mut HashMap<&'a str, Slot>,
     ) -> Result<(), ExecError> {
         if node.op == "Constant" && node.domain.is_empty() {
-            let slot =
-                self.add_constant(constant_value(node).map_err(|reason| node_error(&node.name, &node.op, reason))?);
+            let unknown = || OpError::unsupported("a constant that is neither a tensor nor numbers");
+            let value = node.constant().ok_or_else(|| node_error(&node.name, &node.op, unknown()))?;
+            let slot = self.add_constant(value);
             slots.extend(node.outputs.first().map(|name| (name.as_str(), slot)));
             return Ok(());
         }
@@ -143,18 +144,4 @@ pub(super) fn node_error(node: &str, op: &str, reason: OpError) -> ExecError {
 fn find_slot(slots: &HashMap<&str, Slot>, name: &str, reader: &str) -> Result<Slot, ExecError> {
     let undefined = || ExecError::UndefinedValue { reader: reader.to_owned(), value: name.to_owned() };
     slots.get(name).copied().ok_or_else(undefined)
-}
-
-/// Returns the value of a `Constant` node, whichever of its attributes contains it.
-fn constant_value(node: &Node) -> Result<Tensor, OpError> {
-    let vector = |result: Result<Tensor, crate::TensorError>| result.map_err(OpError::library);
-    let unknown = || OpError::unsupported("a constant that is neither a tensor nor numbers");
-    match node.attributes.iter().next().ok_or_else(unknown)? {
-        (name, Attribute::Tensor(tensor)) if name == "value" => Ok(tensor.clone()),
-        (_, Attribute::Float(number)) => Ok(Tensor::scalar(*number)),
-        (_, Attribute::Int(number)) => Ok(Tensor::scalar(*number)),
-        (_, Attribute::Floats(numbers)) => vector(Tensor::from_vec([numbers.len()], numbers.clone())),
-        (_, Attribute::Ints(numbers)) => vector(Tensor::from_vec([numbers.len()], numbers.clone())),
-        _ => Err(unknown()),
-    }
 }

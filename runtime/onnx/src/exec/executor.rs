@@ -9,7 +9,7 @@ use super::op::Op;
 use super::operands::{Operands, Value};
 use super::ops::TensorOps;
 use super::reference::{Array, ReferenceOps};
-use crate::{DType, Dim, Graph, Tensor, TensorSpec, ValueInfo};
+use crate::{DType, Graph, NamedSizes, Tensor, TensorSpec, ValueInfo};
 
 /// A graph loaded into a tensor library. Operators are resolved, weights converted and constants computed once, on
 /// load.
@@ -188,7 +188,7 @@ impl<O: TensorOps> Executor<O> {
             let expected = self.inputs.iter().map(|input| input.name.clone()).collect();
             return Err(ExecError::InputCount { expected, actual: inputs.len() });
         }
-        let mut bound: HashMap<&str, usize> = HashMap::new();
+        let mut bound = NamedSizes::default();
         for (input, tensor) in self.inputs.iter().zip(inputs) {
             let (shape, mut dtype) = (self.ops.shape(tensor), self.ops.dtype(tensor));
             if (input.spec.dtype, dtype) == (DType::Bool, DType::U8) {
@@ -202,14 +202,12 @@ impl<O: TensorOps> Executor<O> {
                     actual,
                 });
             }
-            for (dim, size) in input.spec.dims.iter().zip(shape) {
-                let Dim::Named(name) = dim else { continue };
-                let bound = *bound.entry(name).or_insert(size);
-                if bound != size {
-                    let (name, dim) = (input.name.clone(), name.clone());
-                    return Err(ExecError::InconsistentDimension { name, dim, bound, actual: size });
-                }
-            }
+            bound.bind(&input.spec, &shape).map_err(|conflict| ExecError::InconsistentDimension {
+                name: input.name.clone(),
+                dim: conflict.name.to_owned(),
+                bound: conflict.bound,
+                actual: conflict.actual,
+            })?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use super::ops::{Binary, Reduce, Unary};
 use super::reference::Array;
 use super::window::{Padding, Window};
 use super::{ExecError, OpError};
+use crate::file::dtype_from_onnx;
 use crate::{DType, Node, Tensor};
 
 /// Returns the operator of a node in a graph of operator set `opset`.
@@ -243,16 +244,5 @@ fn resolve_pad(attributes: Attributes) -> Result<Op, OpError> {
 
 /// Returns the element type of a number of ONNX's `TensorProto.DataType`.
 fn element_type(number: i64) -> Result<DType, OpError> {
-    Ok(match number {
-        1 => DType::F32,
-        2 => DType::U8,
-        3 => DType::I8,
-        6 => DType::I32,
-        7 => DType::I64,
-        9 => DType::Bool,
-        10 => DType::F16,
-        11 => DType::F64,
-        16 => DType::BF16,
-        other => return Err(OpError::unsupported(format!("ONNX element type {other}"))),
-    })
+    dtype_from_onnx(number).ok_or_else(|| OpError::unsupported(format!("ONNX element type {number}")))
 }

@@ -17,4 +17,4 @@ mod window;
 pub(crate) use attributes::Attributes;
 pub use error::InferError;
 use values::KnownValue;
-pub(crate) use values::{ShapeInference, constant_value};
+pub(crate) use values::ShapeInference;

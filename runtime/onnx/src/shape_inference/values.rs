@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rten_shape_inference::{SymTensor, SymbolGen};
 
 use super::{Attributes, InferError, dtypes, input_checks, shapes, symbols};
-use crate::{Attribute, DType, Dim, Node, Tensor, TensorSpec};
+use crate::{DType, Dim, Node, Tensor, TensorSpec};
 
 /// A value as far as it is known: its type, and its shape or (for small integer tensors) its elements.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl ShapeInference {
         }
         let attributes = Attributes(&node.attributes);
         if node.op == "Constant" {
-            let tensor = constant_value(attributes)?;
+            let tensor = node.constant().ok_or(InferError::MissingAttribute("value"))?;
             return Ok(vec![KnownValue {
                 dtype: Some(tensor.dtype()),
                 shape: symbols::symbolic_value(&tensor, &mut self.symbols),
@@ -97,18 +97,4 @@ impl ShapeInference {
     fn input(&self, name: &str) -> Option<KnownValue> {
         (!name.is_empty()).then(|| self.known.get(name).cloned().unwrap_or_else(KnownValue::unknown))
     }
-}
-
-/// Returns the tensor that a `Constant` node contains.
-pub(crate) fn constant_value(attributes: Attributes<'_>) -> Result<Tensor, InferError> {
-    let vector = |length: usize| vec![length];
-    let tensor = match attributes.0.first() {
-        Some((_, Attribute::Tensor(tensor))) => Ok(tensor.clone()),
-        Some((_, Attribute::Int(value))) => Ok(Tensor::scalar(*value)),
-        Some((_, Attribute::Float(value))) => Ok(Tensor::scalar(*value)),
-        Some((_, Attribute::Ints(values))) => Tensor::from_vec(vector(values.len()), values.clone()),
-        Some((_, Attribute::Floats(values))) => Tensor::from_vec(vector(values.len()), values.clone()),
-        _ => return Err(InferError::MissingAttribute("value")),
-    };
-    Ok(tensor.expect("the shape was taken from the vector's length"))
 }

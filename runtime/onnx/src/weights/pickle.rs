@@ -25,6 +25,8 @@ pub(super) struct PickledTensor {
     pub storage: Arc<str>,
     /// The storage's name in the archive.
     pub key: Arc<str>,
+    /// Elements of the storage.
+    pub stored: usize,
     /// Elements of the storage before the tensor's first.
     pub offset: usize,
     pub shape: Vec<usize>,
@@ -77,6 +79,7 @@ enum Object {
     Storage {
         class: Arc<str>,
         key: Arc<str>,
+        stored: usize,
     },
     Tensor(Box<PickledTensor>),
     /// An object that describes no tensor: a number, a flag, a list.
@@ -275,11 +278,12 @@ impl<R: BufRead> PickleReader<R> {
     /// Replaces a reference to a storage, `("storage", class, key, device, size)`.
     fn storage(&mut self) -> Result<(), PickleError> {
         let reference = self.pop(1)?[0];
-        let [_, class, key, ..] = *self.items(reference)? else { return refuse_structure() };
+        let [_, class, key, _, stored, ..] = *self.items(reference)? else { return refuse_structure() };
+        let stored = self.size(stored)?;
         let (Object::StorageClass(class), Object::Text(key)) = (&self.objects[class], &self.objects[key]) else {
             return refuse_structure();
         };
-        let storage = Object::Storage { class: class.clone(), key: key.clone() };
+        let storage = Object::Storage { class: class.clone(), key: key.clone(), stored };
         self.push(storage)
     }
 
@@ -309,10 +313,11 @@ impl<R: BufRead> PickleReader<R> {
     }
 
     fn tensor(&self, [storage, offset, shape, strides]: [Id; 4]) -> Result<PickledTensor, PickleError> {
-        let Object::Storage { class, key } = &self.objects[storage] else { return refuse_structure() };
+        let Object::Storage { class, key, stored } = &self.objects[storage] else { return refuse_structure() };
         let tensor = PickledTensor {
             storage: class.clone(),
             key: key.clone(),
+            stored: *stored,
             offset: self.size(offset)?,
             shape: self.sizes(shape)?,
             strides: self.sizes(strides)?,
@@ -428,6 +433,7 @@ mod tests {
         let expected = PickledTensor {
             storage: "FloatStorage".into(),
             key: "0".into(),
+            stored: 9,
             offset: 3,
             shape: vec![2, 3],
             strides: vec![3, 1],

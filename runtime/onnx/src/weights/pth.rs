@@ -3,8 +3,8 @@
 //! Such a file is an archive of a pickle, which describes the tensors, and one entry for each storage, which holds the
 //! elements of one or more tensors. Knows nothing about graphs.
 
-use std::collections::HashMap;
-use std::io::{BufReader, Cursor, Read};
+use std::collections::{HashMap, HashSet};
+use std::io::Cursor;
 use std::ops::Range;
 use std::path::Path;
 
@@ -28,7 +28,8 @@ const STORAGES: [(&str, DType); 9] = [
     ("LongStorage", DType::I64),
 ];
 
-type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
+/// Bytes of the fixed part of an entry in the directory of an archive (APPNOTE 4.3.12).
+const DIRECTORY_HEADER: usize = 46;
 
 /// Returns whether the first bytes of a file are those of a PyTorch file: a zip archive, or the pickle of PyTorch
 /// before 1.6.
@@ -46,15 +47,27 @@ fn is_legacy_pth(bytes: &[u8]) -> bool {
 pub(super) struct PthFile {
     file: MappedFile,
     tensors: HashMap<String, PickledTensor>,
-    /// The bytes of each storage in the file.
-    storages: HashMap<String, Range<usize>>,
+    /// The storages by name.
+    storages: HashMap<String, Entry>,
+    pickle: Entry,
+}
+
+/// An entry of the archive.
+#[derive(Clone, Debug)]
+struct Entry {
+    /// Its bytes in the file.
+    range: Range<usize>,
+    /// Its checksum; 0 if PyTorch was told not to compute any (`torch.serialization.set_crc32_options`).
+    crc32: u32,
 }
 
 impl PthFile {
-    /// Reads the names, shapes and types of the tensors, but not their elements.
+    /// Reads the names, shapes and types of the tensors, and checks that each lies in its storage. Elements are not
+    /// read.
     ///
     /// # Errors
-    /// When the file is truncated or has the old format, or names functions other than those that construct tensors.
+    /// When the file is truncated or has the old format, names functions other than those that construct tensors, or
+    /// describes a tensor whose elements it does not have.
     pub(super) fn open(path: &Path, file: MappedFile) -> Result<Self, WeightError> {
         let malformed = |reason: String| WeightError::MalformedPth { path: path.to_owned(), reason };
         if is_legacy_pth(file.bytes()) {
@@ -62,15 +75,34 @@ impl PthFile {
                 "it has the format of PyTorch before 1.6 (save it again with a newer `torch.save`)".to_owned(),
             ));
         }
-        let mut archive = ZipArchive::new(Cursor::new(file.bytes())).map_err(|error| malformed(error.to_string()))?;
-        let (pickle, storages) = find_entries(&mut archive, file.bytes().len() as u64).map_err(malformed)?;
-        let entry = archive.by_index(pickle).map_err(|error| malformed(error.to_string()))?;
-        let tensors = read_state_dict(BufReader::new(entry)).map_err(|error| match error {
+        let (pickle, storages) = find_entries(file.bytes()).map_err(malformed)?;
+        let tensors = read_state_dict(&file.bytes()[pickle.range.clone()]).map_err(|error| match error {
             PickleError::Malformed(reason) => malformed(reason),
             PickleError::Forbidden(callable) => WeightError::ForbiddenCall { path: path.to_owned(), callable },
         })?;
-        drop(archive);
-        Ok(PthFile { file, tensors, storages })
+        for (name, tensor) in &tensors {
+            let checked = check_tensor(tensor, storages.get(&*tensor.key));
+            checked.map_err(|reason| malformed(format!("tensor `{name}`: {reason}")))?;
+        }
+        Ok(PthFile { file, tensors, storages, pickle })
+    }
+
+    /// Checks the checksums of the pickle and of every storage, which reads the whole file.
+    ///
+    /// # Errors
+    /// When the bytes are not those that were written.
+    pub(super) fn check_sums(&self, path: &Path) -> Result<(), WeightError> {
+        let storages = self.storages.iter().map(|(key, entry)| (format!("storage `{key}`"), entry));
+        let mut entries = storages.chain([("entry `data.pkl`".to_owned(), &self.pickle)]);
+        let is_damaged =
+            |entry: &Entry| entry.crc32 != 0 && crc32fast::hash(&self.file.bytes()[entry.range.clone()]) != entry.crc32;
+        match entries.find(|(_, entry)| is_damaged(entry)) {
+            Some((what, _)) => Err(WeightError::MalformedPth {
+                path: path.to_owned(),
+                reason: format!("its {what} does not have the checksum that was stored with it, so it is damaged"),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Returns the specification of every tensor.
@@ -85,8 +117,8 @@ impl PthFile {
     /// Returns one tensor. Its elements are copied unless they are in row-major order in the file.
     ///
     /// # Errors
-    /// When the tensor is missing or exceeds its storage.
-    pub(super) fn tensor(&self, path: &Path, name: &str) -> Result<Tensor, WeightError> {
+    /// When the tensor is missing or has another shape than `shape`, or there is not enough memory for a copy.
+    pub(super) fn tensor(&self, path: &Path, name: &str, shape: &[usize]) -> Result<Tensor, WeightError> {
         let malformed = |reason: &str| WeightError::MalformedPth {
             path: path.to_owned(),
             reason: format!("tensor `{name}`: {reason}"),
@@ -94,20 +126,38 @@ impl PthFile {
         let tensor = self.tensors.get(name).ok_or_else(|| malformed("it is missing"))?;
         let dtype = dtype(tensor).ok_or_else(|| malformed("its element type is not supported"))?;
         let storage = self.storages.get(&*tensor.key).ok_or_else(|| malformed("its storage is missing"))?;
-        let stored = storage.len() / dtype.size();
-        let is_inside = last_element(tensor).is_some_and(|last| last < stored);
-        let count = byte_count(&tensor.shape, dtype).map(|bytes| bytes / dtype.size());
-        let Some(count) = count.filter(|count| *count == 0 || is_inside && *count <= stored) else {
-            return Err(malformed("its elements exceed its storage"));
-        };
-        let start = storage.start + tensor.offset * dtype.size();
-        if count == 0 || is_row_major(tensor) {
-            let range = if count == 0 { 0..0 } else { start..start + count * dtype.size() };
-            return super::reader::tensor_from_range(name, &tensor.shape, dtype, &self.file, range);
+        let bytes = byte_count(shape, dtype).filter(|_| tensor.shape == shape);
+        let bytes = bytes.ok_or_else(|| malformed("its shape is no longer that of the weight"))?;
+        if bytes == 0 || is_row_major(tensor) {
+            let start = storage.range.start + tensor.offset * dtype.size();
+            let range = if bytes == 0 { 0..0 } else { start..start + bytes };
+            return super::reader::tensor_from_range(name, shape, dtype, &self.file, range);
         }
-        let bytes = gather(tensor, dtype.size(), &self.file.bytes()[storage.clone()], count);
-        Tensor::from_bytes(&tensor.shape[..], dtype, &bytes).map_err(|error| malformed(&error.to_string()))
+        let out_of_memory = || WeightError::OutOfMemory {
+            name: name.to_owned(),
+            spec: TensorSpec::new(shape.iter().copied(), dtype),
+            bytes: bytes as u64,
+        };
+        let stored = &self.file.bytes()[storage.range.clone()];
+        let bytes = gather(tensor, dtype.size(), stored, bytes).ok_or_else(out_of_memory)?;
+        Tensor::from_bytes(shape, dtype, &bytes).map_err(|error| malformed(&error.to_string()))
     }
+}
+
+/// Checks that a tensor of a supported type lies in its storage, and that the storage has the declared length.
+fn check_tensor(tensor: &PickledTensor, storage: Option<&Entry>) -> Result<(), String> {
+    let Some(dtype) = dtype(tensor) else { return Ok(()) };
+    let storage = storage.ok_or_else(|| format!("its storage `{}` is missing", tensor.key))?;
+    if tensor.stored.checked_mul(dtype.size()) != Some(storage.range.len()) {
+        let (key, bytes, stored) = (&tensor.key, storage.range.len(), tensor.stored);
+        return Err(format!("its storage `{key}` has {bytes} bytes, which are not {stored} elements of `{dtype}`"));
+    }
+    if byte_count(&tensor.shape, dtype).is_none() {
+        return Err(format!("its shape {:?} is too large", tensor.shape));
+    }
+    // Several elements may share a place: `expand` makes strides of 0.
+    let is_inside = tensor.shape.contains(&0) || last_element(tensor).is_some_and(|last| last < tensor.stored);
+    if is_inside { Ok(()) } else { Err("its elements exceed its storage".to_owned()) }
 }
 
 fn dtype(tensor: &PickledTensor) -> Option<DType> {
@@ -129,47 +179,71 @@ fn is_row_major(tensor: &PickledTensor) -> bool {
     })
 }
 
-/// Copies the elements of a tensor, each of `size` bytes, from its storage in row-major order.
-fn gather(tensor: &PickledTensor, size: usize, storage: &[u8], count: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(count * size);
+/// Copies the elements of a tensor, each of `size` bytes and `bytes` altogether, from its storage in row-major order;
+/// `None` when there is not enough memory.
+fn gather(tensor: &PickledTensor, size: usize, storage: &[u8], bytes: usize) -> Option<Vec<u8>> {
+    let mut gathered = Vec::new();
+    gathered.try_reserve_exact(bytes).ok()?;
     for index in ndarray::indices(&tensor.shape[..]) {
         let steps = index.as_array_view();
         let place = tensor.offset + steps.iter().zip(&tensor.strides).map(|(i, stride)| i * stride).sum::<usize>();
-        bytes.extend_from_slice(&storage[place * size..(place + 1) * size]);
+        gathered.extend_from_slice(&storage[place * size..(place + 1) * size]);
     }
-    bytes
+    Some(gathered)
 }
 
-/// Returns the index of the pickle and the bytes of every storage, by its name: the entries of the archive are
-/// `NAME/data.pkl`, `NAME/byteorder` and `NAME/data/KEY`.
-fn find_entries(archive: &mut Archive, length: u64) -> Result<(usize, HashMap<String, Range<usize>>), String> {
+/// Returns the pickle and every storage, by its name: the entries of the archive are `NAME/data.pkl`, `NAME/byteorder`
+/// and `NAME/data/KEY`.
+fn find_entries(file: &[u8]) -> Result<(Entry, HashMap<String, Entry>), String> {
+    let mut archive = ZipArchive::new(Cursor::new(file)).map_err(|error| error.to_string())?;
+    check_names(file, archive.central_directory_start() as usize)?;
     let (mut pickle, mut storages) = (None, HashMap::new());
     for index in 0..archive.len() {
-        let mut entry = archive.by_index(index).map_err(|error| error.to_string())?;
+        let entry = archive.by_index_raw(index).map_err(|error| error.to_string())?;
         let name = entry.name().map_err(|error| error.to_string())?.into_owned();
         let Some((_, name)) = name.split_once('/') else { continue };
-        match name {
-            "data.pkl" => pickle = Some(index),
-            "byteorder" => check_byte_order(&mut entry)?,
-            _ => {
-                let Some(key) = name.strip_prefix("data/") else { continue };
-                if entry.compression() != CompressionMethod::Stored {
-                    return Err(format!("its storage `{key}` is compressed, which `torch.save` does not do"));
-                }
-                let range = entry.data_start().and_then(|start| Some(start..start.checked_add(entry.size())?));
-                let Some(range) = range.filter(|range| range.end <= length) else {
-                    return Err(format!("its storage `{key}` is longer than the file"));
-                };
-                storages.insert(key.to_owned(), range.start as usize..range.end as usize);
-            }
+        let key = name.strip_prefix("data/");
+        if key.is_none() && !["data.pkl", "byteorder"].contains(&name) {
+            continue;
+        }
+        if entry.compression() != CompressionMethod::Stored || entry.encrypted() {
+            return Err(format!("its entry `{name}` is compressed or encrypted, which `torch.save` does not do"));
+        }
+        let range = entry.data_start().and_then(|start| Some(start..start.checked_add(entry.size())?));
+        let Some(range) = range.filter(|range| range.end <= file.len() as u64) else {
+            return Err(format!("its entry `{name}` is longer than the file"));
+        };
+        let found = Entry { range: range.start as usize..range.end as usize, crc32: entry.crc32() };
+        let other = match key {
+            Some(key) => storages.insert(key.to_owned(), found),
+            None if name == "data.pkl" => pickle.replace(found),
+            None => check_byte_order(&file[found.range]).map(|()| None)?,
+        };
+        if other.is_some() {
+            return Err(format!("it has several entries `{name}`"));
         }
     }
     Ok((pickle.ok_or("it has no entry `data.pkl`")?, storages))
 }
 
+/// Checks that the archive's directory, which starts at `start`, lists no name twice: the reader of archives would
+/// silently use the last one.
+fn check_names(file: &[u8], start: usize) -> Result<(), String> {
+    let (mut names, mut rest) = (HashSet::new(), file.get(start..).unwrap_or_default());
+    while let Some(header) = rest.strip_prefix(b"PK\x01\x02").and_then(|_| rest.first_chunk::<DIRECTORY_HEADER>()) {
+        let length = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
+        let (name, extra, comment) = (length(28), length(30), length(32));
+        let bytes = rest.get(DIRECTORY_HEADER..DIRECTORY_HEADER + name).ok_or("its directory is truncated")?;
+        if !names.insert(bytes) {
+            return Err(format!("it has several entries `{}`", String::from_utf8_lossy(bytes)));
+        }
+        rest = rest.get(DIRECTORY_HEADER + name + extra + comment..).unwrap_or_default();
+    }
+    Ok(())
+}
+
 /// Checks that the tensors are little-endian, because their bytes are read without conversion.
-fn check_byte_order(entry: &mut impl Read) -> Result<(), String> {
-    let mut order = String::new();
-    entry.take(16).read_to_string(&mut order).map_err(|error| error.to_string())?;
-    if order.trim() == "little" { Ok(()) } else { Err(format!("its byte order is `{}`, not `little`", order.trim())) }
+fn check_byte_order(entry: &[u8]) -> Result<(), String> {
+    let order = String::from_utf8_lossy(&entry[..entry.len().min(16)]).trim().to_owned();
+    if order == "little" { Ok(()) } else { Err(format!("its byte order is `{order}`, not `little`")) }
 }

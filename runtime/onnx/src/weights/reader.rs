@@ -68,7 +68,8 @@ impl<'a> WeightReader<'a> {
         let opened = self.open(path, true)?;
         #[cfg(feature = "interpreter")]
         if let Some(pth) = &opened.pth {
-            return pth.tensor(path, key);
+            let shape = weight.spec.fixed_shape().unwrap_or_default();
+            return pth.tensor(path, key, &shape);
         }
         let not_found =
             || WeightError::Malformed { path: path.to_owned(), reason: format!("it has no tensor `{key}`") };

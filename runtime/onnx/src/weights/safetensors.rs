@@ -78,7 +78,9 @@ pub(super) fn parse<'a>(path: &Path, file: &'a MappedFile) -> Result<SafeTensors
 fn list_tensors(path: &Path, file: &MappedFile) -> Result<TensorListing, WeightError> {
     #[cfg(feature = "interpreter")]
     if super::pth::is_pth(file.bytes()) {
-        return Ok(super::pth::PthFile::open(path, file.clone())?.list_tensors());
+        let pth = super::pth::PthFile::open(path, file.clone())?;
+        pth.check_sums(path)?;
+        return Ok(pth.list_tensors());
     }
     let spec = |view: &TensorView<'_>| match dtype(view.dtype()) {
         Some(dtype) => Ok(TensorSpec::new(view.shape().iter().copied(), dtype)),

@@ -35,8 +35,13 @@ fn sizes(sizes: &[u8]) -> Vec<u8> {
 
 /// Returns the instructions that build a tensor of the storage `0`.
 fn tensor(storage: &str, offset: u8, shape: &[u8], strides: &[u8]) -> Vec<u8> {
+    tensor_in("0", storage, offset, shape, strides)
+}
+
+/// Returns the instructions that build a tensor of the storage `key`.
+fn tensor_in(key: &str, storage: &str, offset: u8, shape: &[u8], strides: &[u8]) -> Vec<u8> {
     let class = format!("ctorch\n{storage}\n");
-    let storage = [b"(", &text("storage")[..], class.as_bytes(), &text("0"), &text("cpu"), b"K\x0atQ"].concat();
+    let storage = [b"(", &text("storage")[..], class.as_bytes(), &text(key), &text("cpu"), b"K\x0atQ"].concat();
     let rebuild = b"ctorch._utils\n_rebuild_tensor_v2\n(";
     let end = b"\x89ccollections\nOrderedDict\n)RtR";
     [rebuild, &storage[..], &[b'K', offset], &sizes(shape), &sizes(strides), end].concat()
@@ -44,10 +49,30 @@ fn tensor(storage: &str, offset: u8, shape: &[u8], strides: &[u8]) -> Vec<u8> {
 
 /// Writes a state_dict of `fc.weight` and `fc.bias`, whose elements are in one storage of ten f32 numbers.
 fn write_linear(path: &Path, weight: &[u8], bias: &[u8]) {
+    write_linear_with_storage(path, weight, bias, 10, &[]);
+}
+
+/// Writes the same with a storage of another length, and further entries.
+fn write_linear_with_storage(path: &Path, weight: &[u8], bias: &[u8], numbers: u8, more: &[(&str, &[u8])]) {
     let head = b"\x80\x02ccollections\nOrderedDict\n)R(";
     let pickle = [&head[..], &text("fc.weight"), weight, &text("fc.bias"), bias, b"u."].concat();
-    let numbers: Vec<u8> = (0..10u8).flat_map(|number| f32::from(number).to_le_bytes()).collect();
-    archive(path, &[("m/data.pkl", &pickle), ("m/byteorder", b"little"), ("m/data/0", &numbers)]);
+    let numbers: Vec<u8> = (0..numbers).flat_map(|number| f32::from(number).to_le_bytes()).collect();
+    let entries: [(&str, &[u8]); 3] = [("m/data.pkl", &pickle), ("m/byteorder", b"little"), ("m/data/0", &numbers)];
+    archive(path, &[&entries[..], more].concat());
+}
+
+/// Returns the checksum of each entry.
+fn checksums(mut archive: zip::ZipArchive<std::fs::File>) -> Vec<u32> {
+    (0..archive.len()).map(|index| archive.by_index_raw(index).unwrap().crc32()).collect()
+}
+
+/// Replaces bytes everywhere in a file.
+fn replace(path: &Path, from: &[u8], to: &[u8]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let places: Vec<usize> = bytes.windows(from.len()).enumerate().filter(|w| w.1 == from).map(|w| w.0).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at..at + to.len()].copy_from_slice(to));
+    std::fs::write(path, bytes).unwrap();
 }
 
 fn linear_graph() -> Graph {
@@ -83,10 +108,63 @@ fn a_tensor_of_an_unsupported_type_or_beyond_its_storage_is_refused() {
     assert!(error.ends_with("`fc.bias` is `3,f32` in the graph and `[3] ComplexFloatStorage` in the file"), "{error}");
     for (offset, stride) in [(8, 1), (0, 5), (200, 200)] {
         write_linear(&path, &weight, &tensor("FloatStorage", offset, &[3], &[stride]));
-        graph.load_weights(&path).unwrap();
-        let error = graph.tensor("fc.bias").unwrap_err().to_string();
+        let error = graph.load_weights(&path).unwrap_err().to_string();
         assert!(error.ends_with("tensor `fc.bias`: its elements exceed its storage"), "{error}");
     }
+}
+
+#[test]
+fn a_tensor_whose_elements_share_a_place_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.pth");
+    // `torch.arange(10.)[4:7].expand(2, 3).T` and `torch.arange(10.)[9].expand(3)`.
+    write_linear(&path, &tensor("FloatStorage", 4, &[3, 2], &[1, 0]), &tensor("FloatStorage", 9, &[3], &[0]));
+    let mut graph = linear_graph();
+    graph.load_weights(&path).unwrap();
+    let read = |name: &str| graph.tensor(name).unwrap().to_f64();
+    assert_eq!(read("fc.weight"), [4.0, 4.0, 5.0, 5.0, 6.0, 6.0]);
+    assert_eq!(read("fc.bias"), [9.0, 9.0, 9.0]);
+}
+
+#[test]
+fn a_damaged_archive_is_refused_when_its_weights_are_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.pth");
+    let (weight, bias) = (tensor("FloatStorage", 0, &[3, 2], &[2, 1]), tensor("FloatStorage", 7, &[3], &[1]));
+    let refusal = || linear_graph().load_weights(&path).unwrap_err().to_string();
+    for numbers in [9, 11] {
+        write_linear_with_storage(&path, &weight, &bias, numbers, &[]);
+        let expected =
+            format!("its storage `0` has {} bytes, which are not 10 elements of `f32`", 4 * u32::from(numbers));
+        assert!(refusal().ends_with(&expected), "{}", refusal());
+    }
+    write_linear(&path, &weight, &tensor_in("9", "FloatStorage", 0, &[3], &[1]));
+    assert!(refusal().ends_with("tensor `fc.bias`: its storage `9` is missing"), "{}", refusal());
+
+    write_linear(&path, &weight, &bias);
+    replace(&path, &8f32.to_le_bytes(), &80f32.to_le_bytes());
+    let expected = "its storage `0` does not have the checksum that was stored with it, so it is damaged";
+    assert!(refusal().ends_with(expected), "{}", refusal());
+
+    write_linear_with_storage(&path, &weight, &bias, 10, &[("m/data/1", b"more")]);
+    replace(&path, b"m/data/1", b"m/data/0");
+    assert!(refusal().ends_with("it has several entries `m/data/0`"), "{}", refusal());
+    for name in ["data/0", "data.pkl"] {
+        write_linear_with_storage(&path, &weight, &bias, 10, &[(&format!("other/{name}"), b"more")]);
+        assert!(refusal().ends_with(&format!("it has several entries `{name}`")), "{}", refusal());
+    }
+}
+
+#[test]
+fn a_file_without_checksums_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.pth");
+    write_linear(&path, &tensor("FloatStorage", 0, &[3, 2], &[2, 1]), &tensor("FloatStorage", 7, &[3], &[1]));
+    // What `torch.save` writes after `torch.serialization.set_crc32_options(False)`.
+    for entry in zip::ZipArchive::new(std::fs::File::open(&path).unwrap()).map(checksums).unwrap() {
+        replace(&path, &entry.to_le_bytes(), &[0; 4]);
+    }
+    linear_graph().load_weights(&path).unwrap();
 }
 
 #[test]

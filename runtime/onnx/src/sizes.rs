@@ -1,0 +1,67 @@
+//! The sizes of a graph's named dimensions.
+
+use indexmap::IndexMap;
+
+use crate::{Dim, TensorSpec};
+
+/// The sizes of named dimensions: a name stands for the same size everywhere in a graph.
+#[derive(Clone, Debug, Default)]
+pub struct NamedSizes<'a>(IndexMap<&'a str, usize>);
+
+/// A named dimension that has two sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizeConflict<'a> {
+    /// The name of the dimension.
+    pub name: &'a str,
+    /// The size that it had first.
+    pub bound: usize,
+    /// The other size.
+    pub actual: usize,
+}
+
+impl<'a> NamedSizes<'a> {
+    /// Adds the sizes that a tensor of this shape gives to the named dimensions of its specification.
+    ///
+    /// # Errors
+    /// The first dimension that already has another size; later dimensions are then not added.
+    pub fn bind(&mut self, spec: &'a TensorSpec, shape: &[usize]) -> Result<(), SizeConflict<'a>> {
+        for (dim, actual) in spec.dims.iter().zip(shape.iter().copied()) {
+            let Dim::Named(name) = dim else { continue };
+            let bound = *self.0.entry(name).or_insert(actual);
+            if bound != actual {
+                return Err(SizeConflict { name, bound, actual });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the names and their sizes, in the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, usize)> {
+        self.0.iter().map(|(name, size)| (*name, *size))
+    }
+
+    /// Returns the size of a dimension, if it is fixed or its name has one.
+    pub fn size(&self, dim: &Dim) -> Option<usize> {
+        match dim {
+            Dim::Fixed(size) => Some(*size),
+            Dim::Named(name) => self.0.get(name.as_str()).copied(),
+            Dim::Unknown => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_size_everywhere() {
+        let specs: [TensorSpec; 2] = ["N,3,M,?,f32", "M,N,i64"].map(|text| text.parse().unwrap());
+        let mut sizes = NamedSizes::default();
+        assert_eq!(sizes.bind(&specs[0], &[2, 3, 5, 7]), Ok(()));
+        let dims = ["N", "M", "K", "?", "9"].map(|text| sizes.size(&text.parse().unwrap()));
+        assert_eq!(dims, [Some(2), Some(5), None, None, Some(9)]);
+        assert_eq!(sizes.bind(&specs[1], &[5, 4]), Err(SizeConflict { name: "N", bound: 2, actual: 4 }));
+        assert_eq!(sizes.bind(&specs[1], &[5, 2]), Ok(()));
+    }
+}
