@@ -24,6 +24,8 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         print_message(&message);
         return Ok(ExitCode::from(EXIT_MISTAKE));
     }
+    // A probed library and a worker may start processes and leave them behind.
+    adopt_orphans().context("cannot adopt orphaned processes")?;
     let planned = match prepare_plan(&checkout.announce(), &arguments.selection) {
         Ok(planned) => planned,
         Err(findings) => return Ok(report_mistakes(&findings)),
@@ -36,7 +38,6 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         clock: Arc::new(MonotonicClock::start()),
     };
     let interrupt = Interrupt::install().context("cannot install signal handlers")?;
-    adopt_orphans().context("cannot adopt orphaned processes")?;
     let mut show: Box<dyn FnMut(&Notice<'_>)> = if bars {
         let mut bars = BarDisplay::default();
         Box::new(move |notice| bars.show(notice))

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::{MessageAndHint, THREADS_MAX};
+use crate::config::{Cause, MessageAndHint, THREADS_MAX};
 use crate::tensor::DType;
 
 /// The kind of a missing file of a sidecar, in messages.
@@ -338,10 +338,22 @@ impl PlanProblem {
             _ => String::new(),
         }
     }
+
+    /// Returns whether the configuration has to change or the machine.
+    pub const fn cause(&self) -> Cause {
+        match self {
+            Self::EngineNotInBuild { .. }
+            | Self::EngineUnavailable { .. }
+            | Self::NotInstalled { .. }
+            | Self::Missing { .. }
+            | Self::UnusableModel { .. } => Cause::Machine,
+            _ => Cause::Configuration,
+        }
+    }
 }
 
 impl From<PlanProblem> for MessageAndHint {
     fn from(problem: PlanProblem) -> Self {
-        MessageAndHint { message: problem.to_string(), hint: problem.hint() }
+        MessageAndHint { message: problem.to_string(), hint: problem.hint(), cause: problem.cause() }
     }
 }
