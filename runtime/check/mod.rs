@@ -6,8 +6,6 @@
 
 mod case;
 mod fault;
-#[cfg(test)]
-mod tests;
 
 pub use case::{CheckRequest, check};
 pub use fault::{Fault, FaultPlace, finding, unchecked_finding};

@@ -131,7 +131,9 @@ fn describe_hello(hello: &HelloReply) -> Result<EngineDescription, EngineError> 
         compiler: hello.roles.contains(&EngineRole::Compiler),
         precisions: hello.precisions.iter().filter_map(|precision| precision.0.parse().ok()).collect(),
         opset_max: i64::MAX,
+        compiles: hello.kinds.contains(&FileKind::Onnx),
         loads_compiled: hello.kinds.contains(&FileKind::Compiled),
+        compiled_extensions: Vec::new(),
         options,
     };
     Ok(message.into_description(Delivery::Command))
