@@ -11,9 +11,7 @@ use crate::config::Parameters;
 use crate::data::{DataError, DataRoot, drawn};
 use crate::measure::MonotonicClock;
 use crate::plan::{CasePlan, Limits, Manifest, ModelInput, graph_name_fault};
-use crate::script::{
-    CaseScripts, HostServices, ScriptChoice, ScriptConfig, limit_worker_memory, run_on_script_stack,
-};
+use crate::script::{CaseScripts, HostServices, ScriptChoice, ScriptConfig, limit_worker_memory, run_on_script_stack};
 use crate::step::Phase;
 use crate::tensor::DType;
 
@@ -69,9 +67,8 @@ pub fn check(request: &CheckRequest) -> Vec<Fault> {
         checker.check_all();
         checker.faults
     };
-    run_on_script_stack(request.limits.script_memory_bytes.0, check_all).unwrap_or_else(|reason| {
-        vec![Fault { place: FaultPlace::Case, reason: format!("checking the case {reason}") }]
-    })
+    run_on_script_stack(request.limits.script_memory_bytes.0, check_all)
+        .unwrap_or_else(|reason| vec![Fault { place: FaultPlace::Case, reason: format!("checking the case {reason}") }])
 }
 
 struct Checker<'r> {

@@ -100,7 +100,9 @@ mod tests {
     fn a_process_that_crashes_is_reported_with_its_ending_and_its_last_lines() {
         let crashes = reply("echo '[1]'; echo no >&2; kill -SEGV $$", 60.0);
         assert_eq!(crashes.expect("a crash after the reply does not matter"), [1]);
-        let Err(NoReply::Ended { ending, stderr }) = reply("echo no >&2; kill -SEGV $$", 60.0) else { panic!("it ran") };
+        let Err(NoReply::Ended { ending, stderr }) = reply("echo no >&2; kill -SEGV $$", 60.0) else {
+            panic!("it ran")
+        };
         assert_eq!((ending, stderr), (Ending::Killed(11), vec!["no".to_owned()]));
     }
 

@@ -60,7 +60,8 @@ impl DescriptionMessage {
             compiles: self.compiles,
             loads_compiled: self.loads_compiled,
             compiled_extensions: {
-                let extensions: Vec<&'static str> = self.compiled_extensions.into_iter().map(|own| &*own.leak()).collect();
+                let extensions: Vec<&'static str> =
+                    self.compiled_extensions.into_iter().map(|own| &*own.leak()).collect();
                 extensions.leak()
             },
             delivery,

@@ -24,7 +24,7 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
         findings.push(Finding::error(origin("VENDOR"), problem));
     }
     findings.extend(config.vendor.as_ref().and_then(|vendor| unknown_monitor(vendor, catalogue)));
-    for vendor in &config.vendor {
+    if let Some(vendor) = &config.vendor {
         findings.extend(invalid_defaults(vendor, catalogue));
         findings.extend(config.cases.iter().flat_map(|case| invalid_choices(vendor, case, catalogue)));
     }
