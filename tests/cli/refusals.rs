@@ -290,7 +290,7 @@ fn every_option_that_an_engine_describes_can_be_set_after_the_name_of_the_engine
         "compiler: own\nown.sleep_ms: 7\nmock.sleep_ms: 3\n",
     );
     let (json, errors, code) = plan(&[]);
-    assert_eq!((code, errors.as_str()), (Some(0), ""), "no warning about a known option");
+    assert!(code == Some(0) && !errors.contains("warning"), "a known option: {errors}");
     let jobs = &json["cases"][0]["jobs"];
     let slept = [0, 1].map(|job| jobs[job]["engine"]["options"]["sleep_ms"].clone());
     assert_eq!(slept, [json!(3), json!(7)], "{jobs}");
