@@ -4,10 +4,14 @@
 
 mod arguments;
 mod backend;
+mod check;
+mod closed_stdout;
+mod describe;
 mod doctor;
+mod engine_checks;
 mod list;
 mod output;
-mod describe;
+mod own_process;
 mod plan;
 mod probe;
 mod run;
@@ -41,5 +45,6 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Backend { command } => backend::backend(&command),
         Command::Work => work::work(),
         Command::Probe(subject) => probe::probe(&subject),
+        Command::Check => check::check(),
     }
 }

@@ -10,6 +10,8 @@ mod option;
 pub use message::DescriptionMessage;
 pub use option::{EngineOption, OptionKind, OptionMessage, parse_options, unknown_option_reason};
 
+use std::path::Path;
+
 use crate::precision::Precision;
 use crate::tensor::DType;
 
@@ -52,8 +54,13 @@ pub struct EngineDescription {
     pub precisions: &'static [DType],
     /// The highest version of the standard ONNX operator set that the engine supports.
     pub opset_max: i64,
+    /// Whether the engine compiles ONNX files, or what an `exist_onnx_path` names instead. If not, it loads only files
+    /// that it wrote earlier.
+    pub compiles: bool,
     /// Whether the engine loads files that it wrote earlier (`exist_compiler_path`).
     pub loads_compiled: bool,
+    /// The extensions of those files, such as `blob`. Empty if the name does not matter.
+    pub compiled_extensions: &'static [&'static str],
     /// Where the code of the engine comes from.
     pub delivery: Delivery,
     /// The options besides `threads`. `None` if only the vendor's code has the list: it then checks the options when it
@@ -70,7 +77,9 @@ impl EngineDescription {
             roles: Roles { framework: true, compiler: true },
             precisions: &[DType::F64, DType::F32, DType::F16, DType::BF16],
             opset_max: i64::MAX,
+            compiles: true,
             loads_compiled: true,
+            compiled_extensions: &[],
             delivery: Delivery::BuiltIn,
             options: Some(&[]),
         }
@@ -97,6 +106,12 @@ impl EngineDescription {
     pub fn supported_precisions(&self) -> impl Iterator<Item = Precision> {
         let is_known = |precision| precision != Precision::Tf32 || self.options.is_some();
         Precision::ALL.into_iter().filter(move |precision| is_known(*precision) && self.supports(*precision))
+    }
+
+    /// Returns whether the name of a file is one of a compiled file of this engine.
+    pub fn accepts_compiled_name(&self, path: &Path) -> bool {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        self.compiled_extensions.is_empty() || extension.is_some_and(|own| self.compiled_extensions.contains(&own))
     }
 
     /// The option of this name.

@@ -23,6 +23,7 @@ pub mod host;
 pub mod engine;
 pub mod data;
 pub mod script;
+pub mod check;
 pub mod work;
 pub mod result;
 pub mod run;

@@ -4,6 +4,8 @@
 mod commands;
 #[path = "cli/processes.rs"]
 mod processes;
+#[path = "cli/refusals.rs"]
+mod refusals;
 #[path = "support/program.rs"]
 mod program;
 mod support;

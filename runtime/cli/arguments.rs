@@ -45,10 +45,14 @@ pub(super) enum Command {
     /// Run a worker: read one job as a line of JSON from standard input, write events as lines of JSON to standard
     /// output, and exit when the input ends
     Work,
-    /// Load a library, or start a sidecar, and print what it is. `doctor` runs this in a process of its own because a
-    /// library may crash or hang
+    /// Load a library, or start a sidecar, and print what it is. `plan` and `doctor` run this in a process of its own
+    /// because a library may crash or hang
     #[command(hide = true)]
     Probe(ProbeTarget),
+    /// Check the scripts and the files of a case: read a request as a line of JSON from standard input, and print the
+    /// faults. `plan` runs this in a process of its own because a script may exhaust its memory
+    #[command(hide = true)]
+    Check,
 }
 
 /// The library, engine, monitor or sidecar to probe.
@@ -64,9 +68,6 @@ pub(super) struct ProbeTarget {
     /// A monitor of this program, which opens its own library
     #[arg(long, value_name = "NAME")]
     pub(super) monitor: Option<String>,
-    /// The engine of a plan, as JSON: prints its description
-    #[arg(long, value_name = "JSON")]
-    pub(super) choice: Option<String>,
     /// The vendor's folder, and the program and arguments of a sidecar, which starts in it
     #[arg(long, num_args = 2.., allow_hyphen_values = true, value_names = ["FOLDER", "PROGRAM"])]
     pub(super) sidecar: Vec<String>,

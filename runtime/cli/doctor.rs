@@ -3,18 +3,18 @@
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use std::rc::Rc;
 
 use anyhow::Context as _;
 
 use super::arguments::Selection;
+use super::engine_checks::{Check, check_engines, check_monitors, check_vendor_engines};
 use super::output::{print_message, stdout_error, write_listing};
-use super::probe::{Check, check_engine, check_monitor, check_vendor_engines};
+use super::own_process::TIME_LIMIT;
+use super::probe::Probes;
 use super::setup::{EXIT_MISTAKE, PreparedPlan, find_checkout, plan_config, print_findings};
-use crate::config::{Config, Findings, find_root};
-use crate::engine::TABLE;
-use crate::event::Level;
+use crate::config::{Findings, find_root};
 use crate::host::adopt_orphans;
-use crate::monitor;
 use crate::report::{bytes, columns, plain_table};
 use crate::result::Machine;
 use crate::run::RunOutcome;
@@ -42,8 +42,6 @@ pub(super) fn doctor(selection: &Selection) -> anyhow::Result<ExitCode> {
 struct Diagnosis {
     /// The plan, or the findings because of which there is none.
     planned: Result<PreparedPlan, Findings>,
-    /// Whether the configuration itself is wrong, as opposed to a part of the machine.
-    is_misconfigured: bool,
     /// Each part that the selected cases use and that cannot work.
     faults: Vec<String>,
 }
@@ -59,12 +57,12 @@ impl Diagnosis {
         }
     }
 
-    /// Returns 2 for a mistake in the configuration or an unknown vendor, 1 when something that the selected cases use
+    /// Returns 2 for a mistake in the configuration or in a script, and for an unknown vendor, 1 when something that the selected cases use
     /// cannot work, otherwise 0. An engine that no selected case uses may be missing.
     fn exit_code(&self) -> u8 {
-        match (self.is_misconfigured, &self.planned, self.faults.as_slice()) {
-            (true, ..) => EXIT_MISTAKE,
-            (false, Ok(_), []) => RunOutcome::OK,
+        match (&self.planned, self.faults.as_slice()) {
+            (Ok(_), []) => RunOutcome::OK,
+            (Err(findings), _) if findings.has_mistakes() => EXIT_MISTAKE,
             _ => RunOutcome::FAILED,
         }
     }
@@ -75,28 +73,24 @@ fn examine(selection: &Selection, root: &Path) -> io::Result<Diagnosis> {
     let section = |title: &str, table: String| write_listing(&format!("{title}\n{table}\n"));
     let rows = |checks: &[Check]| plain_table(checks.iter().map(|check| check.row.clone()), columns());
     section("machine", plain_table(machine_rows(), columns()))?;
-    let engines: Vec<Check> = TABLE.iter().map(|engine| check_engine(*engine)).collect();
-    section("engines", rows(&engines))?;
-    let monitors: Vec<Check> = monitor::TABLE.iter().map(|monitor| check_monitor(*monitor)).collect();
-    section("monitors", rows(&monitors))?;
     let config = crate::config::load(root, &selection.overrides());
+    let limit = config.as_ref().map_or(TIME_LIMIT, |config| config.site.phase_timeout);
+    let probes = Rc::new(Probes::new(limit));
+    let engines = check_engines(&probes);
+    section("engines", rows(&engines))?;
+    section("monitors", rows(&check_monitors(&probes)))?;
     let vendor = config.as_ref().ok().and_then(|config| config.vendor.as_ref());
-    let vendor_engines = vendor.map(|vendor| check_vendor_engines(root, vendor)).unwrap_or_default();
+    let vendor_engines = vendor.map(|vendor| check_vendor_engines(root, vendor, &probes)).unwrap_or_default();
     if !vendor_engines.is_empty() {
         section("plug-ins and sidecars", rows(&vendor_engines))?;
     }
-    let is_misconfigured = config.as_ref().map_or(true, is_misconfigured);
-    let planned = config.and_then(|config| plan_config(&config));
+    let planned = config.and_then(|config| plan_config(&config, probes));
     let (run_rows, mut faults) = run_rows(root, planned.as_ref().ok());
     section("run", plain_table(run_rows, columns()))?;
     if let Ok(planned) = &planned {
         faults.extend(engine_faults(planned, &engines, &vendor_engines));
     }
-    Ok(Diagnosis { planned, is_misconfigured, faults })
-}
-
-fn is_misconfigured(config: &Config) -> bool {
-    config.vendor.is_none() || config.findings.iter().any(|finding| finding.level == Level::Error)
+    Ok(Diagnosis { planned, faults })
 }
 
 /// Returns a message for each engine that a planned case uses and that does not work.

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::closed_stdout::stdout_was_closed;
 use crate::run::RunOutcome;
 use crate::text;
 
@@ -23,8 +24,12 @@ pub(super) fn print_result(text: &str, code: u8) -> ExitCode {
 /// Writes a result to standard output and flushes it.
 ///
 /// # Errors
-/// Fails when the result cannot be written completely, for example because the reader closed the pipe.
+/// Fails when the result cannot be written completely, for example because the reader closed the pipe, and when standard
+/// output was closed from the start.
 pub(super) fn write_result(text: &str) -> io::Result<()> {
+    if stdout_was_closed() {
+        return Err(io::Error::other("it was closed before the program started"));
+    }
     let mut out = stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()

@@ -3,12 +3,16 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::arguments::PlanArguments;
 use super::output::print_result;
-use super::setup::{PreparedPlan, find_checkout, prepare_plan, print_findings, print_notes, report_mistakes};
-use crate::config::{Finding, display_value};
+use super::setup::{
+    EXIT_MISTAKE, PreparedPlan, find_checkout, prepare_plan, print_findings, print_notes, report_mistakes,
+};
+use crate::config::{Finding, Findings, display_value};
+use crate::host::adopt_orphans;
 use crate::plan::{CasePlan, EffectiveValue};
 use crate::report::{columns, unbroken_table};
 use crate::run::RunOutcome;
@@ -16,15 +20,26 @@ use crate::text::escape_json;
 
 /// Prints a plan with its effective values, then its findings.
 pub(super) fn plan(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
+    // A probed library may start processes and leave them behind.
+    adopt_orphans().context("cannot adopt orphaned processes")?;
     let planned = match prepare_plan(&find_checkout()?, &arguments.selection) {
         Ok(planned) => planned,
-        Err(findings) => return Ok(report_mistakes(&findings)),
+        Err(findings) => return report_refusal(&findings, arguments.json),
     };
-    let text = if arguments.json { json_text(&planned)? } else { table_text(&planned)? };
+    let text = match arguments.json {
+        true => json_text(&planned.plan.cases, &planned.values, &planned.plan.findings)?,
+        false => table_text(&planned)?,
+    };
     let code = print_result(&text, RunOutcome::OK);
     print_findings(planned.plan.findings.iter());
     print_notes(planned.plan.findings.iter());
     Ok(code)
+}
+
+/// Prints the findings that prevent a plan on standard error, and as JSON also on standard output.
+fn report_refusal(findings: &Findings, json: bool) -> anyhow::Result<ExitCode> {
+    let code = report_mistakes(findings);
+    if json { Ok(print_result(&json_text(&[], &[], &findings.0)?, EXIT_MISTAKE)) } else { Ok(code) }
 }
 
 /// Formats the effective values by section, then one line for each case.
@@ -42,8 +57,9 @@ fn table_text(planned: &PreparedPlan) -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// Formats a plan as one JSON object: `cases` with the jobs of each, `values`, `findings`.
-fn json_text(planned: &PreparedPlan) -> anyhow::Result<String> {
+/// Formats a plan as one JSON object: `cases` with the jobs of each, `values`, `findings`. Without a plan, only the
+/// findings are not empty.
+fn json_text(cases: &[CasePlan], values: &[EffectiveValue], findings: &[Finding]) -> anyhow::Result<String> {
     let case = |case: &CasePlan| -> Value {
         let departures: serde_json::Map<_, _> = case.departures.iter().cloned().collect();
         json!({
@@ -58,13 +74,13 @@ fn json_text(planned: &PreparedPlan) -> anyhow::Result<String> {
         json!({"section": row.section, "key": row.key, "value": row.value, "origin": row.origin})
     };
     let finding = |finding: &Finding| -> Value {
-        let Finding { level, origin, message, hint } = finding;
+        let Finding { level, origin, message, hint, .. } = finding;
         json!({"level": level, "origin": origin.to_string(), "message": message, "hint": hint})
     };
     let plan = json!({
-        "cases": planned.plan.cases.iter().map(case).collect::<Vec<_>>(),
-        "values": planned.values.iter().map(value).collect::<Vec<_>>(),
-        "findings": planned.plan.findings.iter().map(finding).collect::<Vec<_>>(),
+        "cases": cases.iter().map(case).collect::<Vec<_>>(),
+        "values": values.iter().map(value).collect::<Vec<_>>(),
+        "findings": findings.iter().map(finding).collect::<Vec<_>>(),
     });
     Ok(format!("{}\n", escape_json(&serde_json::to_string_pretty(&plan)?)))
 }

@@ -12,7 +12,7 @@ use super::output::{StderrDisplay, print_message, stdout_error, write_result};
 use super::setup::{EXIT_MISTAKE, locate_checkout, prepare_plan, print_findings, report_mistakes};
 use crate::host::{THIS_PROGRAM, adopt_orphans};
 use crate::measure::MonotonicClock;
-use crate::report::{BarDisplay, Extent, LineDisplay, Screen, case_report};
+use crate::report::{BarDisplay, Extent, LineDisplay, OverviewRow, Screen, case_report, overview};
 use crate::result::Record;
 use crate::run::{Interrupt, Notice, RunError, RunOptions, RunOutcome, conduct};
 use crate::text::escape_json;
@@ -24,6 +24,8 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         print_message(&message);
         return Ok(ExitCode::from(EXIT_MISTAKE));
     }
+    // A probed library and a worker may start processes and leave them behind.
+    adopt_orphans().context("cannot adopt orphaned processes")?;
     let planned = match prepare_plan(&checkout.announce(), &arguments.selection) {
         Ok(planned) => planned,
         Err(findings) => return Ok(report_mistakes(&findings)),
@@ -36,7 +38,6 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         clock: Arc::new(MonotonicClock::start()),
     };
     let interrupt = Interrupt::install().context("cannot install signal handlers")?;
-    adopt_orphans().context("cannot adopt orphaned processes")?;
     let mut show: Box<dyn FnMut(&Notice<'_>)> = if bars {
         let mut bars = BarDisplay::default();
         Box::new(move |notice| bars.show(notice))
@@ -45,13 +46,17 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         Box::new(move |notice| lines.show(notice))
     };
     let extent = if arguments.details { Extent::Details } else { Extent::Summary };
-    let mut results = ResultPrinter { json: arguments.json, extent, folder: PathBuf::new(), unprinted: None };
+    let mut results =
+        ResultPrinter { json: arguments.json, extent, folder: PathBuf::new(), rows: Vec::new(), unprinted: None };
     let mut watch = |notice: &Notice<'_>| {
         show(notice);
         results.notice(notice);
     };
     Ok(match conduct(&planned.plan, &planned.values, &options, &interrupt, &mut watch) {
-        Ok(outcome) => results.exit_code(&outcome),
+        Ok(outcome) => {
+            results.print_overview();
+            results.exit_code(&outcome)
+        }
         Err(error @ RunError::Folder { .. }) => {
             print_message(&format!(
                 "error: {error}\n  hint: is FLAGPERF_LOG_PATH in host.yaml, the folder for results, writable, and \
@@ -70,6 +75,8 @@ struct ResultPrinter {
     extent: Extent,
     /// Folder of the run.
     folder: PathBuf,
+    /// The cases so far.
+    rows: Vec<OverviewRow>,
     /// The first error of printing a result.
     unprinted: Option<io::Error>,
 }
@@ -79,7 +86,9 @@ impl ResultPrinter {
         match notice {
             Notice::RunBegins { folder } => self.folder = folder.to_path_buf(),
             Notice::CaseEnds { record, path, unwritten } => {
-                self.print_record(record, unwritten.is_none().then_some(*path));
+                let path = unwritten.is_none().then_some(*path);
+                self.rows.push(OverviewRow::new(record, path.map(relative_path)));
+                self.print_record(record, path);
             }
             _ => {}
         }
@@ -102,6 +111,16 @@ impl ResultPrinter {
             }
         }
         if let Err(error) = printed {
+            self.unprinted.get_or_insert(error);
+        }
+    }
+
+    /// Prints a line for each case if there are several. As JSON, only records are printed.
+    fn print_overview(&mut self) {
+        if self.json || self.rows.len() < 2 {
+            return;
+        }
+        if let Err(error) = write_result(&overview(&self.rows)) {
             self.unprinted.get_or_insert(error);
         }
     }

@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 
 use anyhow::Context as _;
 
 use super::arguments::Selection;
-use super::describe::describe_once;
+use super::check::check_cases;
+use super::describe::describe_with;
 use super::output::print_message;
+use super::probe::Probes;
 use crate::config::{Config, Findings, find_root};
 use crate::engine::backend::Backend;
 use crate::engine::{self, EngineError, LoadOptions, TABLE};
@@ -125,16 +128,24 @@ pub(super) struct PreparedPlan {
 /// # Errors
 /// Fails with every mistake in the configuration.
 pub(super) fn prepare_plan(root: &Path, selection: &Selection) -> Result<PreparedPlan, Findings> {
-    plan_config(&crate::config::load(root, &selection.overrides())?)
+    let config = crate::config::load(root, &selection.overrides())?;
+    let probes = Rc::new(Probes::new(config.site.phase_timeout));
+    plan_config(&config, probes)
 }
 
-/// Plans the cases of a configuration.
+/// Plans the cases of a configuration, and checks their scripts and files.
 ///
 /// # Errors
-/// Fails with every mistake in the configuration.
-pub(super) fn plan_config(config: &Config) -> Result<PreparedPlan, Findings> {
-    let describe = describe_once(config.site.phase_timeout);
+/// Fails with every mistake in the configuration; if there is none, with every fault of scripts and files.
+pub(super) fn plan_config(config: &Config, probes: Rc<Probes>) -> Result<PreparedPlan, Findings> {
+    let describe = describe_with(probes);
     let catalogue = Catalogue { describe, ..catalogue(&config.site.flagperf_path) };
-    let plan = crate::plan::plan(config, &catalogue)?;
+    let mut plan = crate::plan::plan(config, &catalogue)?;
+    plan.findings.extend(check_cases(config, &plan.cases));
+    let findings = Findings(plan.findings);
+    if findings.has_errors() {
+        return Err(findings);
+    }
+    let plan = crate::plan::Plan { findings: findings.0, ..plan };
     Ok(PreparedPlan { plan, values: crate::plan::effective_values(config) })
 }

@@ -17,6 +17,17 @@ pub struct Finding {
     pub message: String,
     /// What to do about it; may be empty.
     pub hint: String,
+    /// What has to change.
+    pub cause: Cause,
+}
+
+/// What has to change so that a finding disappears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The configuration or a script: the same mistake on every machine.
+    Configuration,
+    /// The machine: something that a case uses is missing or does not work here.
+    Machine,
 }
 
 impl Finding {
@@ -36,23 +47,25 @@ impl Finding {
     }
 
     fn new(level: Level, origin: Origin, problem: impl Into<MessageAndHint>) -> Self {
-        let MessageAndHint { message, hint } = problem.into();
-        Finding { level, origin, message, hint }
+        let MessageAndHint { message, hint, cause } = problem.into();
+        Finding { level, origin, message, hint, cause }
     }
 }
 
-/// A message and its hint. Every problem of `config` and `plan` is converted to this type.
+/// A message, its hint and its cause. Every problem of `config` and `plan` is converted to this type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageAndHint {
     /// What is wrong.
     pub message: String,
     /// What to do about it; may be empty.
     pub hint: String,
+    /// What has to change.
+    pub cause: Cause,
 }
 
 impl From<ConfigProblem> for MessageAndHint {
     fn from(problem: ConfigProblem) -> Self {
-        MessageAndHint { message: problem.to_string(), hint: problem.hint() }
+        MessageAndHint { message: problem.to_string(), hint: problem.hint(), cause: Cause::Configuration }
     }
 }
 
@@ -78,6 +91,11 @@ impl Findings {
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|finding| finding.level == Level::Error)
     }
+
+    /// Returns whether one of the errors is a mistake in the configuration or in a script, not a fault of the machine.
+    pub fn has_mistakes(&self) -> bool {
+        self.0.iter().any(|finding| finding.level == Level::Error && finding.cause == Cause::Configuration)
+    }
 }
 
 impl fmt::Display for Findings {
@@ -97,7 +115,8 @@ mod tests {
     #[test]
     fn text_of_a_file_cannot_begin_a_line_of_a_finding_or_control_a_terminal() {
         let origin = Origin::CommandLine("--set a=\x1b[2J\nerror".to_owned());
-        let problem = MessageAndHint { message: "no `x\n  hint: y`\x07".to_owned(), hint: "z\rerror: w".to_owned() };
+        let (message, hint) = ("no `x\n  hint: y`\x07".to_owned(), "z\rerror: w".to_owned());
+        let problem = MessageAndHint { message, hint, cause: Cause::Configuration };
         let text = Finding::error(origin, problem).to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text}");

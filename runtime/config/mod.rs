@@ -35,7 +35,7 @@ pub(crate) mod fixture;
 pub use case::CaseConfig;
 pub use case_key::CaseKey;
 pub use env::{Environment, cache_folder, python_path};
-pub use finding::{Finding, Findings, MessageAndHint};
+pub use finding::{Cause, Finding, Findings, MessageAndHint};
 pub use flops::{FlopsError, parse_flops};
 pub use key::{ConfigKey, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
 pub use load::{Config, Overrides, find_root, load};

@@ -18,6 +18,15 @@ pub enum Origin {
         /// Column, from 1.
         column: usize,
     },
+    /// A position in a script.
+    Script {
+        /// The file, relative to the checkout when it lies in it.
+        file: Arc<str>,
+        /// Line, from 1; 0 for the whole file.
+        line: usize,
+        /// Column, from 1; 0 when unknown.
+        column: usize,
+    },
     /// An environment variable.
     Environment(&'static str),
     /// The command line, such as `--vendor` or `--set batch_size=4`.
@@ -30,6 +39,9 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Origin::File { file, line, .. } => write!(f, "{file}:{line}"),
+            Origin::Script { file, line: 0, .. } => write!(f, "{file}"),
+            Origin::Script { file, line, column: 0 } => write!(f, "{file}:{line}"),
+            Origin::Script { file, line, column } => write!(f, "{file}:{line}:{column}"),
             Origin::Environment(variable) => write!(f, "${variable}"),
             Origin::CommandLine(argument) => write!(f, "{argument}"),
             Origin::Default => write!(f, "default"),

@@ -65,7 +65,7 @@ impl Layers {
         }
         let Some(setting) = find_setting(key) else {
             self.vendor_values.insert(key.to_owned(), Sourced::new(node.value(), origin.clone()));
-            let known = vendor.is_some_and(|vendor| vendor.option_names().any(|option| option == key));
+            let known = vendor.is_some_and(|vendor| vendor.has_option(key));
             let names = SETTINGS.iter().chain(PARAMETERS).map(|known| known.name);
             let nearest = nearest(key, names).filter(|_| !known).map(str::to_owned);
             let new = ConfigProblem::NewKey { key: key.to_owned(), vendor: name.to_owned(), nearest };
@@ -150,10 +150,12 @@ impl Layers {
                 names.push(option);
             }
         }
+        let qualified: Vec<String> = vendor.iter().flat_map(|vendor| vendor.qualified_names()).collect();
+        let near = nearest(key, names.iter().copied().chain(qualified.iter().map(String::as_str)));
         ConfigProblem::SetUnknown {
             case: case.to_owned(),
             key: key.to_owned(),
-            nearest: nearest(key, names.iter().copied()).map(str::to_owned),
+            nearest: near.map(str::to_owned),
             known: list_names(names),
         }
     }

@@ -284,7 +284,13 @@ impl ConfigProblem {
     /// Returns what to do about the problem; empty when the message suffices.
     pub fn hint(&self) -> String {
         match self {
-            Self::UnknownKey { known, .. } | Self::SetUnknown { known, .. } => format!("known keys: {known}"),
+            Self::UnknownKey { known, .. } => format!("known keys: {known}"),
+            Self::SetUnknown { known, .. } => {
+                format!(
+                    "known keys: {known}; any option of an engine is set as ENGINE.OPTION (`flagperf list options`), \
+                     where ENGINE is a name in vendor.yaml"
+                )
+            }
             Self::TooLarge { .. } => "put long lists into a file in the data directory".to_owned(),
             Self::Missing { about, .. } => (*about).to_owned(),
             Self::Flops(_) => "write numbers joined by `*`, such as `4.12e9` or `2*512*0.33e9`".to_owned(),

@@ -244,9 +244,25 @@ impl Vendor {
         self.frameworks.values().chain(self.compilers.values()).flat_map(|e| e.options.keys().map(String::as_str))
     }
 
-    /// Returns whether a name is that of an option, alone (`threads`) or after the name of its engine (`rten.threads`).
+    /// Iterates over the options that entries list, each after the name of its entry: `rten.threads`.
+    pub(super) fn qualified_names(&self) -> impl Iterator<Item = String> {
+        let entries = self.frameworks.iter().chain(&self.compilers);
+        entries.flat_map(|(name, entry)| entry.options.keys().map(move |option| format!("{name}.{option}")))
+    }
+
+    /// Returns whether a name is that of an option: alone, one that an entry lists (`threads`); after the name of an
+    /// entry, any (`rten.threads`), because the engine may have options that its entry does not list. The plan knows them.
     pub fn has_option(&self, name: &str) -> bool {
-        self.option_defaults(name).next().is_some()
+        self.option_defaults(name).next().is_some() || self.options_of_entries(name).next().is_some()
+    }
+
+    /// Iterates over the entries that a name such as `rten.threads` may mean, each with the name of the option.
+    pub fn options_of_entries<'n>(&'n self, name: &'n str) -> impl Iterator<Item = (&'n EngineEntry, &'n str)> {
+        let entries = self.frameworks.iter().chain(&self.compilers);
+        entries.filter_map(move |(entry_name, entry)| {
+            let option = name.strip_prefix(entry_name.as_str())?.strip_prefix('.')?;
+            (!option.is_empty()).then_some((entry, option))
+        })
     }
 
     /// Returns the value of an option that no `--set` has set: the value in `own` (the overlay's, which is the same for

@@ -76,7 +76,7 @@ impl ImageFolder {
         let mut index = IndexBuilder { root, folders: Vec::new(), samples: Vec::new(), hash: Sha256::new() };
         let mut rank = 0;
         for entry in visible_entries(&folder)? {
-            if !index.metadata_inside(&entry)?.is_dir() {
+            if !metadata_inside(root, &entry)?.is_dir() {
                 continue;
             }
             let name = entry_name(&entry)?;
@@ -103,6 +103,26 @@ impl ImageFolder {
             },
         ];
         Ok(ImageFolder { images: folder, folders: index.folders, samples: index.samples, fields, transforms, facts })
+    }
+
+    /// Checks what [`ImageFolder::open`] checks without listing the samples: the class folders, and whether one of them
+    /// contains anything.
+    ///
+    /// # Errors
+    /// As [`ImageFolder::open`], except for entries of class folders that are not files.
+    pub fn check(root: &DataRoot, images: &Path, classes: Option<&Path>) -> Result<(), DataError> {
+        let folder = root.resolve(images)?;
+        let list = classes.map(|file| ClassList::read(root, file)).transpose()?;
+        let mut has_sample = false;
+        for entry in visible_entries(&folder)? {
+            if !metadata_inside(root, &entry)?.is_dir() {
+                continue;
+            }
+            let name = entry_name(&entry)?;
+            list.as_ref().map_or(Ok(0), |list| list.class(&name))?;
+            has_sample = has_sample || has_visible_entry(&entry.path())?;
+        }
+        if has_sample { Ok(()) } else { Err(DataError::Empty { path: folder }) }
     }
 
     fn read_into(&self, index: usize, image: &mut [u8], scratch: &mut Scratch) -> Result<(), String> {
@@ -164,7 +184,7 @@ impl IndexBuilder<'_> {
     fn add_folder(&mut self, path: &Path, name: String, class: u32) -> Result<(), DataError> {
         let folder = self.folders.len() as u32;
         for entry in visible_entries(path)? {
-            let metadata = self.metadata_inside(&entry)?;
+            let metadata = metadata_inside(self.root, &entry)?;
             if !metadata.is_file() {
                 return Err(DataError::NotAFile { path: entry.path() });
             }
@@ -175,17 +195,27 @@ impl IndexBuilder<'_> {
         self.folders.push(Folder { name, class });
         Ok(())
     }
+}
 
-    /// Returns the metadata of an entry, following a symbolic link that stays inside the data directory.
-    fn metadata_inside(&self, entry: &DirEntry) -> Result<fs::Metadata, DataError> {
-        let path = entry.path();
-        let metadata = entry.metadata().map_err(|error| unreadable(&path, &error))?;
-        if !metadata.is_symlink() {
-            return Ok(metadata);
-        }
-        let relative = path.strip_prefix(self.root.path()).unwrap_or(&path);
-        fs::metadata(self.root.resolve(relative)?).map_err(|error| unreadable(&path, &error))
+/// Returns the metadata of an entry, following a symbolic link that stays inside the data directory.
+fn metadata_inside(root: &DataRoot, entry: &DirEntry) -> Result<fs::Metadata, DataError> {
+    let path = entry.path();
+    let metadata = entry.metadata().map_err(|error| unreadable(&path, &error))?;
+    if !metadata.is_symlink() {
+        return Ok(metadata);
     }
+    let relative = path.strip_prefix(root.path()).unwrap_or(&path);
+    fs::metadata(root.resolve(relative)?).map_err(|error| unreadable(&path, &error))
+}
+
+/// Returns whether a folder contains an entry that is not hidden; stops at the first.
+fn has_visible_entry(folder: &Path) -> Result<bool, DataError> {
+    let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
+    Ok(entries.flatten().any(|entry| is_visible(&entry)))
+}
+
+fn is_visible(entry: &DirEntry) -> bool {
+    !entry.file_name().as_encoded_bytes().starts_with(b".")
 }
 
 /// Returns the entries of a folder that are not hidden, in byte order of their names.
@@ -193,7 +223,7 @@ fn visible_entries(folder: &Path) -> Result<Vec<DirEntry>, DataError> {
     let mut entries = fs::read_dir(folder)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unreadable(folder, &error))?;
-    entries.retain(|entry| !entry.file_name().as_encoded_bytes().starts_with(b"."));
+    entries.retain(is_visible);
     entries.sort_by_key(DirEntry::file_name);
     Ok(entries)
 }

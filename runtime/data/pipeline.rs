@@ -4,10 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::class_list::ClassList;
 use super::image_folder::ImageFolder;
 use super::pixels::ImageTransforms;
-use super::synthetic::{SAMPLE_BYTES_MAX, Synthetic};
+use super::synthetic::{SAMPLE_BYTES_MAX, Synthetic, check_fields};
 use super::{DataRoot, Dataset, Field};
 use crate::tensor::{DType, TensorSpec};
 
@@ -78,26 +77,34 @@ impl Pipeline {
                 Ok(Arc::new(folder))
             }
             SampleSource::Synthetic { fields, samples, seed } => {
-                if let Some(transform) = self.transforms.first() {
-                    return Err(DataError::Transforms(format!("`{transform}` does not apply to synthetic samples")));
-                }
+                self.check_synthetic()?;
                 Ok(Arc::new(Synthetic::new(fields, *samples, *seed, dtype)?))
             }
         }
     }
 
-    /// Checks the data directory, the folder of images, the class list and the transforms, but not the samples.
+    /// Checks that there are no transforms, which only images have.
+    fn check_synthetic(&self) -> Result<(), DataError> {
+        let refused = |transform| DataError::Transforms(format!("`{transform}` does not apply to synthetic samples"));
+        self.transforms.first().map_or(Ok(()), |transform| Err(refused(transform)))
+    }
+
+    /// Checks the data directory, the class folders, the class list and the transforms, without listing the samples:
+    /// there may be millions.
     ///
     /// # Errors
-    /// Those errors of [`Pipeline::open`] that can be found without listing the samples.
-    pub fn check(&self, root: &Path) -> Result<(), DataError> {
-        if let SampleSource::ImageFolder { images, classes } = &self.source {
-            ImageTransforms::new(&self.transforms, DType::F32)?;
-            let root = DataRoot::open(root)?;
-            root.resolve(images)?;
-            classes.as_deref().map(|file| ClassList::read(&root, file)).transpose()?;
+    /// Those errors of [`Pipeline::open`] that can be found this way.
+    pub fn check(&self, root: &Path, dtype: DType) -> Result<(), DataError> {
+        match &self.source {
+            SampleSource::ImageFolder { images, classes } => {
+                ImageTransforms::new(&self.transforms, dtype)?;
+                ImageFolder::check(&DataRoot::open(root)?, images, classes.as_deref())
+            }
+            SampleSource::Synthetic { fields, samples, .. } => {
+                self.check_synthetic()?;
+                check_fields(fields, *samples, dtype).map(drop)
+            }
         }
-        Ok(())
     }
 }
 

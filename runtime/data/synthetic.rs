@@ -35,20 +35,7 @@ impl Synthetic {
     /// # Errors
     /// When a field has an open dimension, a sample needs more than 1 GiB, or there are no samples or fields.
     pub fn new(fields: &[Field], samples: usize, seed: u64, dtype: DType) -> Result<Self, DataError> {
-        if samples == 0 || fields.is_empty() {
-            return Err(DataError::Empty { path: "synthetic".into() });
-        }
-        let mut fields = fields.to_vec();
-        for field in fields.iter_mut().filter(|field| field.role == super::FieldRole::Input) {
-            if field.spec.dtype.is_float() {
-                field.spec.dtype = dtype;
-            }
-        }
-        let sizes = fields.iter().map(field_bytes).collect::<Result<Vec<usize>, _>>()?;
-        let bytes = sizes.iter().fold(0, |sum: usize, size| sum.saturating_add(*size));
-        if bytes > SAMPLE_BYTES_MAX {
-            return Err(DataError::SampleTooLarge { fields: fields.len(), bytes });
-        }
+        let (fields, bytes) = check_fields(fields, samples, dtype)?;
         let kept = (KEPT_BYTES_MAX / bytes.max(1)).clamp(1, SAMPLES_KEPT_MAX);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let sample =
@@ -65,6 +52,28 @@ impl Synthetic {
         };
         Ok(Synthetic { fields, kept, facts })
     }
+}
+
+/// Returns the fields, float inputs with the type `dtype`, and the bytes of a sample. Draws no values.
+///
+/// # Errors
+/// As [`Synthetic::new`].
+pub(super) fn check_fields(fields: &[Field], samples: usize, dtype: DType) -> Result<(Vec<Field>, usize), DataError> {
+    if samples == 0 || fields.is_empty() {
+        return Err(DataError::Empty { path: "synthetic".into() });
+    }
+    let mut fields = fields.to_vec();
+    for field in fields.iter_mut().filter(|field| field.role == super::FieldRole::Input) {
+        if field.spec.dtype.is_float() {
+            field.spec.dtype = dtype;
+        }
+    }
+    let sizes = fields.iter().map(field_bytes).collect::<Result<Vec<usize>, _>>()?;
+    let bytes = sizes.iter().fold(0, |sum: usize, size| sum.saturating_add(*size));
+    if bytes > SAMPLE_BYTES_MAX {
+        return Err(DataError::SampleTooLarge { fields: fields.len(), bytes });
+    }
+    Ok((fields, bytes))
 }
 
 impl Dataset for Synthetic {

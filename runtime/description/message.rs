@@ -22,8 +22,12 @@ pub struct DescriptionMessage {
     pub precisions: Vec<DType>,
     /// The highest version of the operator set.
     pub opset_max: i64,
+    /// Whether it compiles ONNX files.
+    pub compiles: bool,
     /// Whether it loads files that it wrote earlier.
     pub loads_compiled: bool,
+    /// The extensions of those files.
+    pub compiled_extensions: Vec<String>,
     /// The options, if the engine lists them.
     #[serde(default)]
     pub options: Option<Vec<OptionMessage>>,
@@ -38,7 +42,9 @@ impl From<&EngineDescription> for DescriptionMessage {
             compiler: description.roles.compiler,
             precisions: description.precisions.to_vec(),
             opset_max: description.opset_max,
+            compiles: description.compiles,
             loads_compiled: description.loads_compiled,
+            compiled_extensions: description.compiled_extensions.iter().map(|&own| own.to_owned()).collect(),
             options: description.options.map(|options| options.iter().map(OptionMessage::from).collect()),
         }
     }
@@ -65,7 +71,13 @@ impl DescriptionMessage {
             roles: Roles { framework: self.framework, compiler: self.compiler },
             precisions: self.precisions.leak(),
             opset_max: self.opset_max,
+            compiles: self.compiles,
             loads_compiled: self.loads_compiled,
+            compiled_extensions: {
+                let extensions: Vec<&'static str> =
+                    self.compiled_extensions.into_iter().map(|own| &*own.leak()).collect();
+                extensions.leak()
+            },
             delivery,
             options: self.options.map(|options| {
                 let options: Vec<_> = options.into_iter().map(OptionMessage::into_option).collect();

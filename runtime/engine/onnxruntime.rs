@@ -22,6 +22,9 @@ use crate::tensor::DType;
 use options::OrtOptions;
 use session::OrtSession;
 
+/// The extensions of the files that ONNX Runtime loads without compiling them.
+const COMPILED_EXTENSIONS: &[&str] = &["onnx", "ort"];
+
 /// The compiler ONNX Runtime.
 #[derive(Debug)]
 pub struct OnnxRuntime;
@@ -32,6 +35,7 @@ impl Engine for OnnxRuntime {
             roles: Roles { framework: false, compiler: true },
             precisions: &[DType::F32, DType::F16],
             opset_max: 23,
+            compiled_extensions: COMPILED_EXTENSIONS,
             delivery: Delivery::Installed,
             options: Some(options::OPTIONS),
             ..EngineDescription::unrestricted(
@@ -57,7 +61,7 @@ impl Engine for OnnxRuntime {
                 model::check(self, &graph, options.precision)?;
                 path
             }
-            Artifact::Compiled(path) if path.extension().is_some_and(|kind| kind == "onnx" || kind == "ort") => path,
+            Artifact::Compiled(path) if self.description().accepts_compiled_name(path) => path,
             _ => return Err(settings.artifact_error("an ONNX file or a file that it wrote (.onnx, .ort)", artifact)),
         };
         if let Some(supported) = settings.provider.precision_alternative(options.precision) {

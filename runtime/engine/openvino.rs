@@ -31,6 +31,7 @@ impl Engine for OpenVino {
             roles: Roles { framework: false, compiler: true },
             precisions: &[DType::F32, DType::F16],
             opset_max: 23,
+            compiled_extensions: &["xml", "blob"],
             delivery: Delivery::Installed,
             options: Some(options::OPTIONS),
             ..EngineDescription::unrestricted(

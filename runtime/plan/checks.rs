@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::options::{invalid_choices, invalid_defaults};
 use super::{CasePlan, Catalogue, PlanProblem};
-use crate::config::{Config, Container, Finding, Origin, Vendor, is_case_key, is_local, list_names, nearest};
+use crate::config::{Config, Container, Finding, Origin, Vendor, is_local, list_names, nearest};
 
 /// Keys of host.yaml that apply only to containers, and those that apply only to other machines.
 const FOR_CONTAINERS: [&str; 4] = ["HOSTS_PORTS", "SHM_SIZE", "ACCE_CONTAINER_OPT", "PIP_SOURCE"];
@@ -23,7 +24,10 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
         findings.push(Finding::error(origin("VENDOR"), problem));
     }
     findings.extend(config.vendor.as_ref().and_then(|vendor| unknown_monitor(vendor, catalogue)));
-    findings.extend(config.vendor.iter().flat_map(|vendor| invalid_options(vendor, catalogue)));
+    if let Some(vendor) = &config.vendor {
+        findings.extend(invalid_defaults(vendor, catalogue));
+        findings.extend(config.cases.iter().flat_map(|case| invalid_choices(vendor, case, catalogue)));
+    }
     for host in site.hosts.iter().filter(|host| !is_local(host)) {
         findings.push(Finding::error(origin("HOSTS"), PlanProblem::Remote { host: host.clone() }));
     }
@@ -51,29 +55,6 @@ fn unknown_monitor(vendor: &Vendor, catalogue: &Catalogue) -> Option<Finding> {
         nearest: nearest(monitor, names()).map(str::to_owned),
     };
     Some(Finding::error(vendor.origin(&["monitor"]), problem))
-}
-
-/// Returns an error for each option of a vendor's entries that its engine does not have or whose value it rejects, also
-/// for the entries that no case of the plan uses.
-fn invalid_options(vendor: &Vendor, catalogue: &Catalogue) -> Vec<Finding> {
-    let frameworks = vendor.frameworks.iter().map(|(name, entry)| ("frameworks", name, entry));
-    let compilers = vendor.compilers.iter().map(|(name, entry)| ("compilers", name, entry));
-    let mut findings = Vec::new();
-    for (section, name, entry) in frameworks.chain(compilers) {
-        let Some(engine) = catalogue.engine(&entry.engine) else { continue };
-        for (option, value) in entry.options.iter().filter(|(option, _)| *option != "threads") {
-            let checked = match is_case_key(option) {
-                true => Err("is a key of the case, which the engine would see with the option's value".to_owned()),
-                false => engine.check_option(option, value),
-            };
-            if let Err(reason) = checked {
-                let message = format!("engine `{}`: option `{option}`: {reason}", engine.name);
-                let origin = vendor.origin(&[section, name, "options", option]);
-                findings.push(Finding::error(origin, PlanProblem::EngineOption { message }));
-            }
-        }
-    }
-    findings
 }
 
 /// Reports every case whose result folder belongs to an earlier case: the later record would replace the earlier one.

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::problem::{PLUGIN, SIDECAR};
-use super::{CaseSettings, Catalogue, EngineChoice, Job, PlanProblem, RefusedOption, UnavailableEngine};
+use super::{CaseSettings, Catalogue, EngineChoice, Job, Manifest, PlanProblem, RefusedOption, UnavailableEngine};
 use crate::config::{CaseConfig, EngineEntry, Finding, Origin, Sourced, THREADS_MAX, Vendor, list_names, nearest};
 use crate::description::{Delivery, EngineDescription, TF32_OPTION};
 use crate::precision::Precision;
@@ -125,7 +125,9 @@ pub(super) fn choose_engine(
     };
     let engine_error = |problem| match problem {
         PlanProblem::Precision { .. } => Finding::error(case.settings["precision"].origin.clone(), problem),
-        PlanProblem::CompiledFileNotLoaded { .. } => {
+        PlanProblem::CompiledFileNotLoaded { .. }
+        | PlanProblem::CompiledFileOfAnotherKind { .. }
+        | PlanProblem::OnlyCompiledFiles { .. } => {
             Finding::error(case.settings["exist_compiler_path"].origin.clone(), problem)
         }
         _ => Finding::error(origin.clone(), problem),
@@ -218,17 +220,42 @@ fn check_engine(
     if !role.is_supported_by(engine) {
         return Err(PlanProblem::UnsupportedRole { role: role.name(), engine: engine.name.to_owned() });
     }
-    let compiled = role == EngineRole::Compiler && settings.exist_compiler_path.is_some();
-    if compiled && !engine.loads_compiled {
-        let (name, engine) = (name.to_owned(), engine.name.to_owned());
-        return Err(PlanProblem::CompiledFileNotLoaded { role: role.name(), name, engine });
-    }
+    check_artifact(role, name, engine, settings)?;
     let requested = settings.precision_of(role.phase());
     if !engine.supports(requested) {
         let supported = list_names(engine.supported_precisions().map(Precision::name));
         return Err(PlanProblem::Precision { role: role.name(), name: name.to_owned(), requested, supported });
     }
     Ok(())
+}
+
+/// Checks that a compiler accepts the kind of file that the settings give it.
+fn check_artifact(
+    role: EngineRole,
+    name: &str,
+    engine: &EngineDescription,
+    settings: &CaseSettings,
+) -> Result<(), PlanProblem> {
+    if role == EngineRole::Framework {
+        return Ok(());
+    }
+    let (name, own) = (name.to_owned(), engine.name.to_owned());
+    match &settings.exist_compiler_path {
+        None if !engine.compiles => Err(PlanProblem::OnlyCompiledFiles { role: role.name(), name, engine: own }),
+        Some(_) if !engine.loads_compiled => {
+            Err(PlanProblem::CompiledFileNotLoaded { role: role.name(), name, engine: own })
+        }
+        // A manifest names the files.
+        Some(path) if !Manifest::has_manifest_name(path) && !engine.accepts_compiled_name(path) => {
+            let (path, extensions) = (path.clone(), list_extensions(engine));
+            Err(PlanProblem::CompiledFileOfAnotherKind { role: role.name(), name, path, extensions })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn list_extensions(engine: &EngineDescription) -> String {
+    engine.compiled_extensions.iter().map(|extension| format!(".{extension}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Checks the options of a choice by the description that a vendor's engine gives of itself.
@@ -331,7 +358,20 @@ fn merge_options(
         own_value(case, entry_name, key).map_or_else(|| default.clone(), |own| own.value.clone())
     };
     let options = entry.options.iter().map(|(key, default)| (key.clone(), value(key, default)));
+    let options = options.chain(unlisted_options(entry_name, entry, case));
     options.filter(|(_, value)| keeps_nulls || !value.is_null()).collect()
+}
+
+/// Iterates over the options that the case sets after the engine's name although the engine's entry does not list them.
+fn unlisted_options<'c>(
+    entry_name: &'c str,
+    entry: &'c EngineEntry,
+    case: &'c CaseConfig,
+) -> impl Iterator<Item = (String, Value)> + use<'c> {
+    case.vendor_values.iter().filter_map(move |(key, own)| {
+        let option = key.strip_prefix(entry_name)?.strip_prefix('.')?;
+        (!option.is_empty() && !entry.options.contains_key(option)).then(|| (option.to_owned(), own.value.clone()))
+    })
 }
 
 /// Returns the case's own value of an engine's option: the one after the engine's name (`rten.threads`), or else the one

@@ -7,6 +7,7 @@ mod checks;
 mod engines;
 mod job;
 mod manifest;
+mod options;
 mod planning;
 mod problem;
 mod route;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::{MessageAndHint, THREADS_MAX};
+use crate::config::{Cause, MessageAndHint, THREADS_MAX};
 use crate::precision::Precision;
 
 /// The kind of a missing file of a sidecar, in messages.
@@ -181,6 +181,28 @@ pub enum PlanProblem {
         /// The engine.
         engine: String,
     },
+    /// `exist_compiler_path` names a file that is not a compiled file of the engine.
+    #[error("{role} `{name}` cannot load `{path}`: its compiled files are {extensions}")]
+    CompiledFileOfAnotherKind {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// The extensions of the engine's compiled files.
+        extensions: String,
+    },
+    /// An engine that does not compile, without a compiled file.
+    #[error("{role} `{name}` accepts only compiled files, not an ONNX file (engine `{engine}`)")]
+    OnlyCompiledFiles {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name.
+        name: String,
+        /// The engine.
+        engine: String,
+    },
     /// A sidecar without a command.
     #[error("{role} `{name}` has no `command`, but engine `{engine}` needs one")]
     NoCommand {
@@ -341,16 +363,32 @@ impl PlanProblem {
             Self::CompiledFileNotLoaded { .. } => {
                 "set `exist_compiler_path: null`; this engine compiles in every run".to_owned()
             }
+            Self::CompiledFileOfAnotherKind { .. } => {
+                "an ONNX file is given with `exist_onnx_path`; null compiles it in every run".to_owned()
+            }
+            Self::OnlyCompiledFiles { .. } => "set `exist_compiler_path` to a file that it wrote".to_owned(),
             Self::EngineUnavailable { remedy, .. } => remedy.clone(),
             Self::Docker => "set `CONTAINER: none`".to_owned(),
             Self::Remote { .. } => "set `HOSTS: [localhost]`".to_owned(),
             _ => String::new(),
         }
     }
+
+    /// Returns whether the configuration has to change or the machine.
+    pub const fn cause(&self) -> Cause {
+        match self {
+            Self::EngineNotInBuild { .. }
+            | Self::EngineUnavailable { .. }
+            | Self::NotInstalled { .. }
+            | Self::Missing { .. }
+            | Self::UnusableModel { .. } => Cause::Machine,
+            _ => Cause::Configuration,
+        }
+    }
 }
 
 impl From<PlanProblem> for MessageAndHint {
     fn from(problem: PlanProblem) -> Self {
-        MessageAndHint { message: problem.to_string(), hint: problem.hint() }
+        MessageAndHint { message: problem.to_string(), hint: problem.hint(), cause: problem.cause() }
     }
 }

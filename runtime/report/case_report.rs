@@ -48,17 +48,26 @@ pub fn case_report(record: &Record, path: Option<&Path>, extent: Extent, screen:
         Extent::Details => warnings(&record.warnings),
     };
     text += &rows_text(warnings, screen.columns);
-    let (word, style) = match record.status {
-        Status::Ok => ("ok", Style::new().green()),
-        Status::Failed => ("FAILED", Style::new().red().bold()),
-        Status::Interrupted => ("interrupted", Style::new().yellow()),
+    let style = match record.status {
+        Status::Ok => Style::new().green(),
+        Status::Failed => Style::new().red().bold(),
+        Status::Interrupted => Style::new().yellow(),
     };
-    text += &format!("\n{}  {}\n", paint(style, word), paint(bold, &record.key()));
+    text += &format!("\n{}  {}\n", paint(style, verdict_word(record.status)), paint(bold, &record.key()));
     text += &rows_text(headline_rows(record), screen.columns);
     text += &rows_text(failures(record, extent), screen.columns);
     // A path is not wrapped, so that it can be copied.
     let path = path.map_or_else(|| "not written".to_owned(), |path| path.display().to_string());
     text + format!(" record  {}\n", display_text(&path)).as_str()
+}
+
+/// Returns the word for the verdict on a case.
+pub(super) const fn verdict_word(status: Status) -> &'static str {
+    match status {
+        Status::Ok => "ok",
+        Status::Failed => "FAILED",
+        Status::Interrupted => "interrupted",
+    }
 }
 
 /// Formats rows; no rows are no text.

@@ -21,6 +21,13 @@ pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
     rows
 }
 
+/// Returns the figure for which a case is run, in one phrase: the throughput of inference, or else of validation.
+pub(super) fn headline_figure(record: &Record) -> String {
+    let measured = [Step::Inference, Step::Validation].into_iter().find_map(|step| record.measurement(step));
+    let figure = measured.and_then(|measured| Some((measured.step.name(), measured.throughput_core_samples_per_s?)));
+    figure.map_or_else(|| "no figure".to_owned(), |(step, core)| format!("{step} {} samples/s core", rate(core)))
+}
+
 /// `48.2 samples/s core, 45.1 whole, p50 165 ms, MFU 45.3%`.
 fn throughput_text(measured: &Measurement, mfu: Option<&str>) -> String {
     let throughput = |value: Option<SamplesPerSecond>| value.map_or_else(|| "unknown".to_owned(), rate);

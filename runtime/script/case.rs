@@ -76,27 +76,38 @@ impl CaseScripts {
         limits: &Limits,
         services: HostServices,
     ) -> Result<Self, ScriptError> {
-        let scripts = dir.parent().unwrap_or(dir);
-        let load_from = |stage: Stage, place: &ScriptPlace<'_>| {
-            CompiledScript::load(stage, scripts, place, *limits, services.clone())
-        };
-        let load = |stage: Stage| load_from(stage, &ScriptPlace::Own(&dir.join(stage.file())));
-        let load_chosen = |stage: Stage, shared: &Option<String>| match shared {
-            Some(name) => load_from(stage, &ScriptPlace::Shared(name)),
-            None => load(stage),
-        };
-        let exists = |stage: Stage| path_exists(&dir.join(stage.file()));
+        let folder = ScriptFolder { dir, vendor: "", choice, limits: *limits, services: services.clone() };
         Ok(CaseScripts {
-            dataloader: load(Stage::Dataloader)?,
-            model: (!choice.without_model || exists(Stage::Model)).then(|| load(Stage::Model)).transpose()?,
-            forward: Arc::new(load_chosen(Stage::Forward, &choice.forward)?),
-            evaluator: Arc::new(load_chosen(Stage::Evaluator, &choice.evaluator)?),
+            dataloader: folder.load_required(Stage::Dataloader)?,
+            model: folder.load(Stage::Model)?,
+            forward: Arc::new(folder.load_required(Stage::Forward)?),
+            evaluator: Arc::new(folder.load_required(Stage::Evaluator)?),
             adapter: None,
-            export: exists(Stage::Export).then(|| load(Stage::Export)).transpose()?,
+            export: folder.load(Stage::Export)?,
             dir: dir.to_owned(),
             limits: *limits,
-            services: services.clone(),
+            services,
         })
+    }
+
+    /// Returns the first error of each script of a case, for a report of all mistakes at once. Every script is loaded
+    /// as [`CaseScripts::load`] and [`CaseScripts::for_vendor`] load it.
+    pub fn find_errors(
+        dir: &Path,
+        vendor: &str,
+        choice: &ScriptChoice,
+        limits: &Limits,
+        services: HostServices,
+    ) -> Vec<ScriptError> {
+        let folder = ScriptFolder { dir, vendor, choice, limits: *limits, services };
+        let mut errors = Vec::new();
+        for error in Stage::ALL.into_iter().filter_map(|stage| folder.load(stage).err()) {
+            // Several stages may import the same shared script.
+            if !errors.contains(&error) {
+                errors.push(error);
+            }
+        }
+        errors
     }
 
     /// Adds the vendor's adapter: `<vendor>/forward.rhai` in the folder of the case, if it exists, replaces
@@ -105,12 +116,10 @@ impl CaseScripts {
     /// # Errors
     /// The same as for [`CaseScripts::load`].
     pub fn for_vendor(mut self, vendor: &str) -> Result<Self, ScriptError> {
-        let file = self.dir.join(vendor).join(Stage::Adapter.file());
-        if !vendor.is_empty() && path_exists(&file) {
-            let (scripts, place) = (self.dir.parent().unwrap_or(&self.dir), ScriptPlace::Own(&file));
-            let adapter = CompiledScript::load(Stage::Adapter, scripts, &place, self.limits, self.services.clone())?;
-            self.adapter = Some(Arc::new(adapter));
-        }
+        let choice = ScriptChoice::default();
+        let (limits, services) = (self.limits, self.services.clone());
+        let folder = ScriptFolder { dir: &self.dir, vendor, choice: &choice, limits, services };
+        self.adapter = folder.load(Stage::Adapter)?.map(Arc::new);
         Ok(self)
     }
 
@@ -184,6 +193,47 @@ impl CaseScripts {
     /// Returns the evaluator.
     pub fn evaluator(&self) -> EvaluatorFn {
         EvaluatorFn::new(self.evaluator.clone())
+    }
+}
+
+/// The folder of a case, with everything that loading one of its scripts needs.
+struct ScriptFolder<'c> {
+    dir: &'c Path,
+    /// The vendor with the adapter; empty for none.
+    vendor: &'c str,
+    choice: &'c ScriptChoice,
+    limits: Limits,
+    services: HostServices,
+}
+
+impl ScriptFolder<'_> {
+    /// Loads the script of a stage; `None` when the case has none and needs none.
+    fn load(&self, stage: Stage) -> Result<Option<CompiledScript>, ScriptError> {
+        let may_lack = match stage {
+            Stage::Adapter if self.vendor.is_empty() => return Ok(None),
+            Stage::Adapter | Stage::Export => true,
+            Stage::Model => self.choice.without_model,
+            Stage::Dataloader | Stage::Forward | Stage::Evaluator => false,
+        };
+        if may_lack && !path_exists(&self.file(stage)) { Ok(None) } else { self.load_required(stage).map(Some) }
+    }
+
+    /// Loads the script of a stage from the folder, or the shared script that replaces it.
+    fn load_required(&self, stage: Stage) -> Result<CompiledScript, ScriptError> {
+        let shared = match stage {
+            Stage::Forward => self.choice.forward.as_deref(),
+            Stage::Evaluator => self.choice.evaluator.as_deref(),
+            _ => None,
+        };
+        let file = self.file(stage);
+        let place = shared.map_or(ScriptPlace::Own(&file), ScriptPlace::Shared);
+        let scripts = self.dir.parent().unwrap_or(self.dir);
+        CompiledScript::load(stage, scripts, &place, self.limits, self.services.clone())
+    }
+
+    fn file(&self, stage: Stage) -> PathBuf {
+        let vendor = if stage == Stage::Adapter { self.vendor } else { "" };
+        self.dir.join(vendor).join(stage.file())
     }
 }
 

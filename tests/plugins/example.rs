@@ -57,8 +57,11 @@ fn the_example_refuses_options_and_files_that_are_not_its_own() {
 fn the_example_is_not_given_artifacts_that_it_does_not_accept() {
     let Some(site) = site() else { return };
     site.write("configs/affine/vendor_config/chip_configurations.yaml", "compiler: chip\n");
-    let reason = site.run().0[0]["failures"][0]["reason"].as_str().unwrap().to_owned();
-    assert!(reason.starts_with("engine `affine` accepts compiled files, not the ONNX file `"), "{reason}");
+    let output = program::flagperf(site.path(), &["run"]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    let error = "compiler `chip` accepts only compiled files, not an ONNX file (engine `affine`)";
+    assert!(errors.contains(error) && errors.contains("hint: set `exist_compiler_path`"), "{errors}");
 }
 
 #[test]

@@ -313,3 +313,43 @@ fn doctor_greets_each_sidecar_and_fails_if_one_that_a_case_uses_does_not_reply()
     let fault = "error: tiny:interpreter uses `side.own`, which does not work: missing: the sidecar `sh engine.sh`";
     assert!(errors.contains(fault), "{errors}");
 }
+
+#[test]
+fn a_plan_ends_the_processes_that_a_probed_sidecar_leaves_behind() {
+    // Without the sidecar's environment and with another parent, only a plan that adopts it can find it.
+    let site = shell(&[
+        "(env -i PATH=\"$PATH\" setsid sh -c 'echo $$ > orphan; exec sleep 602' &)",
+        "until [ -s orphan ]; do sleep 0.05; done",
+        HELLO,
+        "read bye",
+    ]);
+    let output = program::flagperf(site.path(), &["plan"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let pid = fs::read_to_string(site.vendor_folder().join("orphan")).expect("it was started");
+    assert!(!is_running(&pid), "it outlived the plan");
+}
+
+#[test]
+fn doctor_starts_each_sidecar_once_also_one_that_hangs() {
+    for (lines, code, state) in [
+        (vec!["echo start >> starts", HELLO, "read bye"], 0, "works, shell 1"),
+        (vec!["echo start >> starts", "sleep 600"], 1, "loading took longer than 3 s"),
+    ] {
+        let site = shell(&lines);
+        site.write("configs/host.yaml", "VENDOR: side\nPHASE_TIMEOUT: 3\nCASES:\n    \"tiny:interpreter\": data\n");
+        let output = program::flagperf(site.path(), &["doctor"]);
+        let table = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!((output.status.code(), table.contains(state)), (Some(code), true), "{table}");
+        let starts = fs::read_to_string(site.vendor_folder().join("starts")).expect("it was started");
+        assert_eq!(starts, "start\n");
+    }
+}
+
+#[test]
+fn doctor_shows_the_last_line_of_a_traceback() {
+    let traceback = "printf 'Traceback (most recent call last):\\n  File \"a.py\", line 1\\nImportError: no x\\n' >&2";
+    let site = shell(&[traceback, "exit 1"]);
+    let output = program::flagperf(site.path(), &["doctor"]);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(table.contains("ImportError: no x") && !table.contains("Traceback"), "{table}");
+}

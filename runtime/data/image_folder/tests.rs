@@ -19,10 +19,14 @@ fn directory(files: &[&str]) -> TempDir {
     home
 }
 
-fn open(home: &Path, classes: Option<&str>) -> Result<Arc<dyn Dataset>, DataError> {
+fn pipeline(classes: Option<&str>) -> Pipeline {
     let transforms = vec![Transform::CenterCrop { size: 2 }, Transform::Normalize { mean: [0.0; 3], std: [1.0; 3] }];
     let source = SampleSource::ImageFolder { images: "images".into(), classes: classes.map(PathBuf::from) };
-    Pipeline { source, transforms }.open(home, DType::F32)
+    Pipeline { source, transforms }
+}
+
+fn open(home: &Path, classes: Option<&str>) -> Result<Arc<dyn Dataset>, DataError> {
+    pipeline(classes).open(home, DType::F32)
 }
 
 fn open_error(home: &Path, classes: Option<&str>) -> String {
@@ -149,4 +153,22 @@ fn the_hash_of_the_index_depends_on_names_sizes_and_classes() {
     assert_ne!(before, hash(&first, Some("list.txt")));
     fs::write(first.path().join("images/a/1.jpg"), "longer").unwrap();
     assert_ne!(before, hash(&first, None));
+}
+
+#[test]
+fn a_check_finds_the_faults_of_folders_and_class_list_and_does_not_list_the_samples() {
+    let home = directory(&["images/a/x.jpg", "images/b/y.jpg"]);
+    fs::create_dir(home.path().join("images/a/folder")).unwrap();
+    fs::write(home.path().join("list.txt"), "a\nb\n").unwrap();
+    assert!(pipeline(Some("list.txt")).check(home.path(), DType::F32).is_ok());
+    assert!(open_error(home.path(), Some("list.txt")).contains("images/a/folder"), "only opening lists the samples");
+    let check_error = |classes| pipeline(classes).check(home.path(), DType::F32).unwrap_err().to_string();
+    fs::write(home.path().join("list.txt"), "a\n").unwrap();
+    assert!(check_error(Some("list.txt")).starts_with("class folder `b` is not in `list.txt`"));
+    assert!(check_error(Some("gone.txt")).contains("there is no `gone.txt`"));
+    symlink("/etc", home.path().join("images/c")).unwrap();
+    assert!(check_error(None).contains("leaves the data directory"));
+    fs::remove_dir_all(home.path().join("images")).unwrap();
+    fs::create_dir_all(home.path().join("images/empty")).unwrap();
+    assert!(check_error(None).contains("no samples in `"));
 }

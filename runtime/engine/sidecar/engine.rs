@@ -150,7 +150,9 @@ fn describe_hello(hello: &HelloReply) -> Result<EngineDescription, EngineError> 
         compiler: hello.roles.contains(&EngineRole::Compiler),
         precisions,
         opset_max: i64::MAX,
+        compiles: hello.kinds.contains(&FileKind::Onnx),
         loads_compiled: hello.kinds.contains(&FileKind::Compiled),
+        compiled_extensions: Vec::new(),
         options,
     };
     Ok(message.into_description(Delivery::Command))

@@ -1,0 +1,208 @@
+//! The check of one case: the steps of a worker up to the point where it would load a model into an engine.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flagperf_onnx::{Model, open_regular, read_onnx, to_f16};
+use serde::{Deserialize, Serialize};
+
+use super::fault::{Fault, FaultPlace};
+use crate::config::Parameters;
+use crate::data::{DataError, DataRoot, drawn};
+use crate::measure::MonotonicClock;
+use crate::plan::{CasePlan, Limits, Manifest, ModelInput, graph_name_fault};
+use crate::script::{CaseScripts, HostServices, ScriptChoice, ScriptConfig, limit_worker_memory, run_on_script_stack};
+use crate::step::Phase;
+use crate::tensor::DType;
+
+/// What is checked of a case; the process that checks it reads it as one JSON line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckRequest {
+    scripts: PathBuf,
+    vendor: String,
+    data_dir: PathBuf,
+    config: ScriptConfig,
+    parameters: Parameters,
+    precision: DType,
+    limits: Limits,
+    /// Whether the case validates, so that its scripts build a model.
+    builds_model: bool,
+    /// Whether the case exports that model.
+    exports_model: bool,
+    /// The ONNX file or manifest of `exist_onnx_path`, if inference opens it.
+    onnx: Option<PathBuf>,
+}
+
+impl CheckRequest {
+    /// Returns what to check of a planned case; `None` for a case without jobs.
+    pub fn new(case: &CasePlan) -> Option<Self> {
+        let first = case.jobs.first()?;
+        let validation = case.jobs.iter().find(|job| job.phase == Phase::Validate);
+        let onnx = case.jobs.iter().find_map(|job| match &job.model {
+            Some(ModelInput::Onnx(path)) => Some(path.clone()),
+            _ => None,
+        });
+        Some(CheckRequest {
+            scripts: first.scripts.clone(),
+            vendor: first.vendor.clone(),
+            data_dir: first.data_dir.clone(),
+            config: first.config.clone(),
+            parameters: first.parameters.clone(),
+            precision: first.settings.precision(),
+            limits: first.limits,
+            builds_model: validation.is_some(),
+            exports_model: validation.is_some_and(|job| job.export.is_some()),
+            onnx,
+        })
+    }
+}
+
+/// Checks a case and returns what is wrong with it.
+///
+/// Runs the case's scripts with the limits of a worker: a script that exceeds its memory or its stack ends this process.
+pub fn check(request: &CheckRequest) -> Vec<Fault> {
+    limit_worker_memory(request.limits.worker_memory_bytes.0);
+    let check_all = || {
+        let mut checker = Checker { request, faults: Vec::new() };
+        checker.check_all();
+        checker.faults
+    };
+    run_on_script_stack(request.limits.script_memory_bytes.0, check_all)
+        .unwrap_or_else(|reason| vec![Fault { place: FaultPlace::Case, reason: format!("checking the case {reason}") }])
+}
+
+struct Checker<'r> {
+    request: &'r CheckRequest,
+    faults: Vec<Fault>,
+}
+
+impl Checker<'_> {
+    fn check_all(&mut self) {
+        let has_weights = !self.request.builds_model || self.check_weights();
+        if let Some(scripts) = self.load_scripts() {
+            self.check_dataset(&scripts);
+            // Without its weights file, the script that names it would only report the same again.
+            if self.request.builds_model && has_weights {
+                self.check_model(&scripts);
+            }
+        }
+        self.check_onnx();
+    }
+
+    fn add(&mut self, place: FaultPlace, reason: impl ToString) {
+        self.faults.push(Fault { place, reason: reason.to_string() });
+    }
+
+    /// Checks the file that the parameter `weights` names, and returns whether it can be opened.
+    fn check_weights(&mut self) -> bool {
+        let Some(weights) = &self.request.parameters.weights else { return true };
+        match open_weights(&self.request.data_dir, weights) {
+            Ok(()) => true,
+            Err(reason) => {
+                self.add(FaultPlace::Parameter("weights".to_owned()), reason);
+                false
+            }
+        }
+    }
+
+    /// Compiles the scripts as a worker does. If one has an error, reports the first error of each.
+    fn load_scripts(&mut self) -> Option<CaseScripts> {
+        let CheckRequest { scripts, vendor, limits, parameters, builds_model, .. } = self.request;
+        let services = HostServices { log: Arc::new(|_, _, _| {}), clock: Arc::new(MonotonicClock::start()) };
+        let choice = ScriptChoice {
+            forward: parameters.forward.clone(),
+            evaluator: parameters.evaluator.clone(),
+            without_model: !builds_model,
+        };
+        let loaded = CaseScripts::load(scripts, &choice, limits, services.clone());
+        if let Ok(loaded) = loaded.and_then(|loaded| loaded.for_vendor(vendor)) {
+            return Some(loaded);
+        }
+        let errors = CaseScripts::find_errors(scripts, vendor, &choice, limits, services);
+        self.faults.extend(errors.into_iter().map(Fault::from));
+        None
+    }
+
+    fn check_dataset(&mut self, scripts: &CaseScripts) {
+        let CheckRequest { data_dir, config, precision, .. } = self.request;
+        match scripts.build_dataloader(config) {
+            // Files that are drawn on first use do not exist yet.
+            Ok(_) if drawn::is_pending(data_dir) => {}
+            Ok(pipeline) => match pipeline.check(data_dir, *precision) {
+                Ok(()) => {}
+                Err(error) => self.add(FaultPlace::DataDirectory, error),
+            },
+            Err(error) => self.faults.push(error.into()),
+        }
+    }
+
+    /// Builds the model, converts it and prepares its export. Weights stay specifications, so none are read or drawn.
+    fn check_model(&mut self, scripts: &CaseScripts) {
+        let CheckRequest { data_dir, config, .. } = self.request;
+        let model = match scripts.create_model(config, data_dir) {
+            Ok(model) => model,
+            Err(error) => return self.faults.push(error.into()),
+        };
+        let model = match self.convert(model) {
+            Ok(model) => model,
+            Err(reason) => return self.add(FaultPlace::Parameter("keep_f32".to_owned()), reason),
+        };
+        if !self.request.exports_model {
+            return;
+        }
+        match scripts.export_model(model, config) {
+            Ok(exported) => {
+                let place = || FaultPlace::Script { file: self.request.scripts.clone(), line: 0, column: 0 };
+                let fault = exported.graphs.keys().find_map(|name| graph_name_fault(name));
+                let reason = fault.map(|fault| format!("the model has a graph {fault}"));
+                self.faults.extend(reason.map(|reason| Fault { place: place(), reason }));
+            }
+            Err(error) => self.faults.push(error.into()),
+        }
+    }
+
+    fn convert(&self, model: Model) -> Result<Model, String> {
+        if self.request.precision != DType::F16 {
+            return Ok(model);
+        }
+        let convert = |(name, graph)| {
+            let converted = to_f16(&graph, &self.request.parameters.keep_f32);
+            converted.map(|graph| (name, graph)).map_err(|error| error.to_string())
+        };
+        Ok(Model { graphs: model.graphs.into_iter().map(convert).collect::<Result<_, _>>()? })
+    }
+
+    /// Reads the graphs of an existing model without their weights.
+    fn check_onnx(&mut self) {
+        let Some(path) = &self.request.onnx else { return };
+        let place = || FaultPlace::Setting("exist_onnx_path".to_owned());
+        let files = match entry_files(path) {
+            Ok(files) => files,
+            Err(reason) => return self.add(place(), reason),
+        };
+        for error in files.iter().filter_map(|file| read_onnx(file).err()) {
+            self.add(place(), error);
+        }
+    }
+}
+
+/// Opens a weights file of the data directory.
+fn open_weights(data_dir: &Path, weights: &str) -> Result<(), String> {
+    let root = DataRoot::open(data_dir).map_err(|error| error.to_string())?;
+    let file = root.resolve(Path::new(weights)).map_err(|error| match error {
+        DataError::Missing { .. } => {
+            format!("weights file `{weights}` does not exist in the data directory `{}`", data_dir.display())
+        }
+        error => format!("weights file {error}"),
+    })?;
+    open_regular(&file).map(drop).map_err(|error| format!("weights file `{}`: {error}", file.display()))
+}
+
+/// Returns the ONNX files that a path refers to: itself, or the first file of each graph of a manifest.
+fn entry_files(path: &Path) -> Result<Vec<PathBuf>, String> {
+    if !Manifest::has_manifest_name(path) {
+        return Ok(vec![path.to_owned()]);
+    }
+    let manifest = Manifest::read(path).map_err(|error| error.to_string())?;
+    Ok(manifest.graphs.iter().filter_map(|graph| Some(path.with_file_name(&graph.files.first()?.path))).collect())
+}

@@ -1,0 +1,96 @@
+//! A fault of a case, and the finding that reports it at its place in the configuration.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{CaseConfig, Cause, Finding, MessageAndHint, Origin, Values};
+use crate::script::ScriptError;
+
+/// Something that is wrong with a case.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Where it has to be corrected.
+    pub place: FaultPlace,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// The place of a fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FaultPlace {
+    /// A script.
+    Script {
+        /// The file.
+        file: PathBuf,
+        /// Line, from 1; 0 for the whole file.
+        line: usize,
+        /// Column, from 1; 0 when unknown.
+        column: usize,
+    },
+    /// A key of parameters.yaml.
+    Parameter(String),
+    /// A key of configurations.yaml.
+    Setting(String),
+    /// The data directory of the case.
+    DataDirectory,
+    /// The case as a whole.
+    Case,
+}
+
+impl From<ScriptError> for Fault {
+    fn from(error: ScriptError) -> Self {
+        let ScriptError { file, line, column, mut reason, called_from, .. } = error;
+        if !called_from.is_empty() {
+            let calls: Vec<_> = called_from.iter().map(|(file, line)| format!("{}:{line}", file.display())).collect();
+            reason += &format!(" (called from {})", calls.join(", "));
+        }
+        Fault { place: FaultPlace::Script { file, line, column }, reason }
+    }
+}
+
+/// Returns the error that reports a fault; `root` is the checkout, relative to which files are named.
+pub fn finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
+    let Fault { place, reason } = fault;
+    let origin_in = |values: &Values, key: &str| values.get(key).map_or(Origin::Default, |value| value.origin.clone());
+    // An error about a dataset brings its hint along.
+    let (reason, own_hint) = match reason.strip_suffix(')').and_then(|text| text.split_once(" (hint: ")) {
+        Some((reason, hint)) => (reason.to_owned(), hint.to_owned()),
+        None => (reason, String::new()),
+    };
+    let (origin, cause, hint) = match &place {
+        FaultPlace::Script { file, line, column } => {
+            let file = file.strip_prefix(root).unwrap_or(file).display().to_string().into();
+            (Origin::Script { file, line: *line, column: *column }, Cause::Configuration, "")
+        }
+        FaultPlace::Parameter(key) if key == "weights" => {
+            let hint = "give the data directory that contains it with --data DIR; `weights: null` draws random weights";
+            (origin_in(&case.parameters, key), Cause::Machine, hint)
+        }
+        FaultPlace::Parameter(key) => (origin_in(&case.parameters, key), Cause::Configuration, ""),
+        FaultPlace::Setting(key) => {
+            let hint = "it must be a complete ONNX file; `exist_onnx_path: null` exports a new one";
+            (origin_in(&case.settings, key), Cause::Machine, hint)
+        }
+        FaultPlace::DataDirectory => (case.data_dir.origin.clone(), Cause::Machine, own_hint.as_str()),
+        FaultPlace::Case => (case.key.origin.clone(), Cause::Configuration, ""),
+    };
+    let message = join_lines(&reason);
+    let message = match place {
+        FaultPlace::Script { .. } => message.replace(&format!("{}/", root.display()), ""),
+        _ => message,
+    };
+    Finding::error(origin, MessageAndHint { message, hint: hint.to_owned(), cause })
+}
+
+/// Returns the warning that a case could not be checked; the run will check it again.
+pub fn unchecked_finding(reason: &str, case: &CaseConfig) -> Finding {
+    let message = format!("case `{}` could not be checked before the run: {}", case.key.value, join_lines(reason));
+    let problem = MessageAndHint { message, hint: String::new(), cause: Cause::Machine };
+    Finding::warning(case.key.origin.clone(), problem)
+}
+
+/// Joins the lines of a reason: a finding is one line.
+fn join_lines(reason: &str) -> String {
+    reason.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,89 @@
+//! The rows of `doctor` about engines and monitors.
+
+use std::path::Path;
+
+use super::doctor::Row;
+use super::probe::{ProbeReply, Probes, probe_arguments, short_reason};
+use crate::config::{EngineEntry, Vendor};
+use crate::description::Delivery;
+use crate::engine::backend::Backend;
+use crate::engine::{self, TABLE};
+use crate::monitor;
+use crate::text::one_line;
+
+/// A probed engine or monitor, with its row of a table.
+pub(super) struct Check {
+    /// The name in the table of engines or monitors, or in the vendor's vendor.yaml.
+    pub(super) name: String,
+    pub(super) works: bool,
+    pub(super) row: Row,
+}
+
+impl Check {
+    /// Version and reason come from outside, so each is kept on one line: it must not begin a row of its own.
+    fn new(name: &str, shown_name: String, reply: ProbeReply) -> Self {
+        let (works, state, about) = match reply {
+            ProbeReply::Works { version, about, .. } => (true, format!("works, {}", one_line(&version)), about),
+            ProbeReply::Fails { reason, remedy } => {
+                (false, format!("missing: {}", one_line(&short_reason(&reason))), remedy)
+            }
+        };
+        Check { name: name.to_owned(), works, row: [shown_name, state, about] }
+    }
+}
+
+/// Probes each engine of this program.
+pub(super) fn check_engines(probes: &Probes) -> Vec<Check> {
+    let check = |name: &str| Check::new(name, name.to_owned(), probes.reply(&["--engine".into(), name.into()]));
+    TABLE.iter().map(|engine| check(engine.name())).collect()
+}
+
+/// Probes each monitor of this program.
+pub(super) fn check_monitors(probes: &Probes) -> Vec<Check> {
+    let check = |name: &str| Check::new(name, name.to_owned(), probes.reply(&["--monitor".into(), name.into()]));
+    monitor::TABLE.iter().map(|monitor| check(monitor.name())).collect()
+}
+
+/// Probes each plug-in and sidecar of the vendor. One that the vendor lists both as a framework and as a compiler has
+/// one row.
+pub(super) fn check_vendor_engines(root: &Path, vendor: &Vendor, probes: &Probes) -> Vec<Check> {
+    let listed_twice = |name: &String, entry: &EngineEntry| vendor.frameworks.get(name) == Some(entry);
+    let compilers = vendor.compilers.iter().filter(|(name, entry)| !listed_twice(name, entry));
+    let checks = vendor.frameworks.iter().chain(compilers).filter_map(|(name, entry)| {
+        let reply = check_entry(root, vendor, entry, probes)?;
+        Some(Check::new(name, format!("{}.{name}", vendor.name), reply))
+    });
+    checks.collect()
+}
+
+/// Probes the plug-in or sidecar of an entry; returns `None` for an engine of this program.
+fn check_entry(root: &Path, vendor: &Vendor, entry: &EngineEntry, probes: &Probes) -> Option<ProbeReply> {
+    let engine = engine::find(&entry.engine).ok()?;
+    let library = match (engine.description().delivery, &entry.library, entry.command.as_slice()) {
+        (Delivery::Library, Some(library), _) => match entry.backend() {
+            None => Some(library.clone()),
+            Some(backend) => match Backend::find(root, backend).and_then(|row| row.installed()) {
+                Some(installed) => Some(installed),
+                None => {
+                    let remedy = format!("run `flagperf backend install {backend}`");
+                    return Some(ProbeReply::fails("not installed", remedy));
+                }
+            },
+        },
+        (Delivery::Command, _, [_, ..]) => None,
+        _ => return None,
+    };
+    Some(probes.reply(&probe_arguments(engine, &vendor.folder, library.as_deref(), &entry.command)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_cannot_begin_a_row_of_its_own_in_the_table() {
+        let version = "1.0\nrten  missing\x1b[2J".to_owned();
+        let reply = ProbeReply::Works { version, about: String::new(), description: None };
+        assert_eq!(Check::new("own", "own".to_owned(), reply).row[1], "works, 1.0\\nrten  missing\\u{1b}[2J");
+    }
+}

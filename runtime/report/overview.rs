@@ -1,0 +1,54 @@
+//! The end of a run of several cases: one line for each case.
+
+use console::measure_text_width;
+
+use super::case_report::verdict_word;
+use super::conclusion::headline_figure;
+use super::text::display_text;
+use crate::result::Record;
+use crate::text::one_line;
+
+/// One case in the overview of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverviewRow([String; 4]);
+
+impl OverviewRow {
+    /// Returns the row of a case: verdict, case, headline figure and the path of the record, or that it is not on disk.
+    pub fn new(record: &Record, path: Option<&std::path::Path>) -> Self {
+        let path = path.map_or_else(|| "not written".to_owned(), |path| path.display().to_string());
+        let cells = [verdict_word(record.status).to_owned(), record.key(), headline_figure(record), path];
+        OverviewRow(cells.map(|cell| one_line(&display_text(&cell)).into_owned()))
+    }
+}
+
+/// Formats an overview. A line is never broken, so that the path at its end can be copied.
+pub fn overview(rows: &[OverviewRow]) -> String {
+    let widest = |column: usize| rows.iter().map(|row| measure_text_width(&row.0[column])).max().unwrap_or(0);
+    let widths = [0, 1, 2].map(widest);
+    let line = |OverviewRow(cells): &OverviewRow| {
+        let [verdict, key, figure] = [0, 1, 2].map(|column| {
+            console::pad_str(&cells[column], widths[column], console::Alignment::Left, None).into_owned()
+        });
+        format!("{verdict}  {key}  {figure}  {}\n", cells[3])
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_columns_of_an_overview_are_aligned_and_its_lines_are_whole() {
+        let row = |cells: [&str; 4]| OverviewRow(cells.map(str::to_owned));
+        let rows = [
+            row(["ok", "a:interpreter", "inference 48.2 samples/s core", "result/a/record.json"]),
+            row(["FAILED", "long_name:b", "no figure", &format!("{}/record.json", "x".repeat(200))]),
+        ];
+        let text = overview(&rows).replace(&"x".repeat(200), "[path]");
+        insta::assert_snapshot!(text, @r"
+        ok      a:interpreter  inference 48.2 samples/s core  result/a/record.json
+        FAILED  long_name:b    no figure                      [path]/record.json
+        ");
+    }
+}
