@@ -4,8 +4,10 @@
 
 mod arguments;
 mod backend;
+mod completions;
 mod doctor;
 mod list;
+mod new;
 mod output;
 mod describe;
 mod plan;
@@ -35,6 +37,8 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::List { what } => list::list(what),
         Command::Doctor(selection) => doctor::doctor(&selection),
         Command::Backend { command } => backend::backend(&command),
+        Command::New { what } => new::new(&what),
+        Command::Completions { shell } => Ok(completions::completions(shell)),
         Command::Work => work::work(),
         Command::Probe(subject) => probe::probe(&subject),
     }

@@ -99,7 +99,7 @@ fn a_value_that_a_key_already_has_is_no_departure() {
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @r"
     note: configs/tiny/vendor_config/mock_configurations.yaml:1: `compiler`: `rten` (configs/tiny/configurations.yaml:4) becomes `mock`
     note: --set batch_size=4: `batch_size` is already `4` (configs/tiny/configurations.yaml:1): no departure from the standard configuration
-    note: --set sleep_ms=0: `sleep_ms` is already `0` (vendors/mock/vendor.yaml:10): no departure from the standard configuration
+    note: --set sleep_ms=0: `sleep_ms` is already `0` (vendors/mock/vendor.yaml:11): no departure from the standard configuration
     ");
     assert_eq!(flagperf(checkout.path(), &[&["run"], &same[..]].concat()).status.code(), Some(0));
     assert_eq!(record(checkout.path()).1["departures"], json!([]));
