@@ -189,7 +189,7 @@ fn check_schema_of_the_record(record: &serde_json::Value) {
     let (mut compiler, mut schemas) = (boon::Compiler::new(), boon::Schemas::new());
     let file = support::root().join("docs/schemas/record.json");
     let index = compiler.compile(file.to_str().expect("a path"), &mut schemas).expect("a schema");
-    let errors = |record| schemas.validate(record, index).err().map(|error| format!("{error:#}"));
+    let errors = |record: &serde_json::Value| schemas.validate(record, index).err().map(|error| format!("{error:#}"));
     assert_eq!(errors(record), None);
     for (key, wrong) in [("status", "fine".into()), ("schema", 1.into()), ("phases", serde_json::json!([{}]))] {
         let mut record = record.clone();

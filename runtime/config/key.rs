@@ -262,7 +262,8 @@ pub(super) fn read_keys(keys: &[ConfigKey], file: &ConfigFile, findings: &mut Ve
         }
     }
     for key in keys.iter().filter(|key| key.default.is_none() && !file.entries.contains_key(key.name)) {
-        findings.push(Finding::error(file.top(), ConfigProblem::Missing { key: key.name.to_owned(), about: key.about }));
+        findings
+            .push(Finding::error(file.top(), ConfigProblem::Missing { key: key.name.to_owned(), about: key.about }));
     }
     values
 }

@@ -65,7 +65,9 @@ fn yaml_files() -> Vec<(PathBuf, &'static str)> {
         _ => None,
     };
     let mut folders: Vec<PathBuf> =
-        ["configs", "vendors", "runtime/scaffold/templates", "runtime/plugin/examples/affine"].map(PathBuf::from).into();
+        ["configs", "vendors", "runtime/scaffold/templates", "runtime/plugin/examples/affine"]
+            .map(PathBuf::from)
+            .into();
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root().join(&folder)).unwrap().flatten() {
@@ -112,14 +114,58 @@ fn the_first_line_of_every_yaml_file_names_its_schema() {
 
 /// Values of every type, in the form in which a file has them.
 const PROBES: [&str; 47] = [
-    "null", "true", "yes", "Off", "0", "1", "2", "-1", "1.5", "1025", "65535", "65536", "4294967296", "9223372036854775807",
-    "9223372036854775808", "1e400x", "4.12e9", "0.0", "2*512*0.33e9", "2*x", ".5*3.", "\"\"", "text", "\"22\"", "\"65536\"",
-    "lib/x", "lib/", "lib/x/y", "A_B", "A=B", "32G", "0G", "32X", "fail", "COUNT", "docker", "debug", "[]", "[a, b]", "[1]",
-    "[2222, \"22\"]", "{}", "{a: b}", "{a: 1}", "{top1: 2}", "{top1: 0.5, own: 7}", "{fp16: {cosine: 0.5}}",
+    "null",
+    "true",
+    "yes",
+    "Off",
+    "0",
+    "1",
+    "2",
+    "-1",
+    "1.5",
+    "1025",
+    "65535",
+    "65536",
+    "4294967296",
+    "9223372036854775807",
+    "9223372036854775808",
+    "1e400x",
+    "4.12e9",
+    "0.0",
+    "2*512*0.33e9",
+    "2*x",
+    ".5*3.",
+    "\"\"",
+    "text",
+    "\"22\"",
+    "\"65536\"",
+    "lib/x",
+    "lib/",
+    "lib/x/y",
+    "A_B",
+    "A=B",
+    "32G",
+    "0G",
+    "32X",
+    "fail",
+    "COUNT",
+    "docker",
+    "debug",
+    "[]",
+    "[a, b]",
+    "[1]",
+    "[2222, \"22\"]",
+    "{}",
+    "{a: b}",
+    "{a: 1}",
+    "{top1: 2}",
+    "{top1: 0.5, own: 7}",
+    "{fp16: {cosine: 0.5}}",
 ];
 
 /// Values of `agreement` beyond those of [`PROBES`].
-const LIMITS: [&str; 4] = ["{fp16: {cosine: 2}}", "{fp16: {cosin: 0.5}}", "{f16: {cosine: 0.5}}", "{fp32: {variation: -1}}"];
+const LIMITS: [&str; 4] =
+    ["{fp16: {cosine: 2}}", "{fp16: {cosin: 0.5}}", "{f16: {cosine: 0.5}}", "{fp32: {variation: -1}}"];
 
 #[test]
 fn the_schema_of_a_key_accepts_exactly_what_reading_it_accepts() {
@@ -159,7 +205,8 @@ fn unknown_and_missing_keys_and_keys_of_other_files_are_refused() {
     accepted("parameters", "samples: 1\nmean: [0.5]");
     for key in ["repeat", "vendor", "hosts", "Cases"] {
         let text = format!("{key}: x\n");
-        let read = Checkout::new().with("configs/toy/parameters.yaml", &text).messages(Level::Error, &Overrides::default());
+        let read =
+            Checkout::new().with("configs/toy/parameters.yaml", &text).messages(Level::Error, &Overrides::default());
         assert!(read[0].starts_with(&format!("configs/toy/parameters.yaml:1: `{key}` ")), "{read:?}");
         refused("parameters", &text);
     }
@@ -220,7 +267,9 @@ fn a_key_of_another_version_in_vendor_yaml_is_refused_with_its_line_and_the_near
     let known = "known keys: engine, library, command, options, opens_onnx; was the file written for another version of flagperf?";
     assert_eq!(
         message("compilers:\n    fast:\n        engine: rten\n        option: {}\n"),
-        format!("vendors/chip/vendor.yaml:7: unknown key `compilers.fast.option` (nearest: `options`)\n  hint: {known}")
+        format!(
+            "vendors/chip/vendor.yaml:7: unknown key `compilers.fast.option` (nearest: `options`)\n  hint: {known}"
+        )
     );
     assert_eq!(
         message("compilers: {}\ndevices:\n    - name: a\n      source: s\n"),

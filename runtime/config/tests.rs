@@ -367,8 +367,10 @@ fn a_case_that_cannot_be_chosen_is_an_error() {
     let empty = Checkout::new().with("configs/host.yaml", "VENDOR: chip\n");
     assert_eq!(
         empty.messages(Level::Error, &case("toy")),
-        ["configs/host.yaml:1: no data directory for case `toy`\n  hint: give --data DIR, add the case to `CASES`, or \
-          create the folder `datasets/toy`"]
+        [
+            "configs/host.yaml:1: no data directory for case `toy`\n  hint: give --data DIR, add the case to `CASES`, or \
+          create the folder `datasets/toy`"
+        ]
     );
     let listed = Checkout::new().with("configs/host.yaml", "VENDOR: chip\nCASES:\n    \"other:frame\": data\n");
     let message = listed.messages(Level::Error, &case("toy")).join("\n");

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::file::{ConfigFile, display_name, read_text};
 use super::vendor_key::check_vendor;
-use super::yaml::{Content, Node, Place};
+use super::yaml::{Content, Node};
 use super::{ConfigProblem, Finding, Origin, Sourced, Values};
 use crate::tensor::DType;
 use crate::units::{Bytes, FlopsPerSecond};
@@ -195,14 +195,13 @@ impl Vendor {
     pub fn parse(root: &Path, name: &str, text: &str) -> Result<Vendor, Finding> {
         let folder = root.join("vendors").join(name);
         let file = ConfigFile::parse(text, display_name(&folder.join("vendor.yaml"), root))?;
-        let at = |line, column| Origin::File { file: Arc::clone(&file.name), line, column };
-        check_vendor(&file.entries, Place { line: 1, column: 1 })
-            .map_err(|(place, problem)| Finding::error(at(place.line, place.column), problem))?;
+        check_vendor(&file)?;
         let vendor: Vendor = serde_yaml::from_str(text).map_err(|cause| {
             let (line, column) = cause.location().map_or((1, 1), |place| (place.line(), place.column()));
             let reason = cause.to_string();
             let reason = reason.split(" at line ").next().unwrap_or(&reason).to_owned();
-            Finding::error(at(line, column), ConfigProblem::Yaml { reason })
+            let origin = Origin::File { file: Arc::clone(&file.name), line, column };
+            Finding::error(origin, ConfigProblem::Yaml { reason })
         })?;
         if vendor.name != name {
             let reason = format!("`name` is `{}`, but the folder is `{name}`", vendor.name);

@@ -1,9 +1,12 @@
 //! The keys of vendor.yaml: name, type and purpose. A file with other keys, such as one for another version of flagperf,
 //! is refused with the key and its line.
 
+use indexmap::IndexMap;
+
 use super::entries::describe_node;
-use super::yaml::{Content, Node, Place};
-use super::{ConfigProblem, ValueKind, list_names, nearest};
+use super::file::ConfigFile;
+use super::yaml::{Content, Node};
+use super::{ConfigProblem, Finding, Origin, ValueKind, list_names, nearest};
 
 /// A key of vendor.yaml or of one of its sections.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +86,11 @@ const ENGINE_ENTRY: &[VendorKey] = &[
         "the shared library of a plug-in, relative to the vendor's folder; `backend:NAME` is the one that `flagperf backend install NAME` builds",
     ),
     optional("command", TEXTS, "the program and the arguments of a sidecar, which starts in the vendor's folder"),
-    optional("options", VendorKind::Options, "the engine's options with their defaults; null is the engine's own default"),
+    optional(
+        "options",
+        VendorKind::Options,
+        "the engine's options with their defaults; null is the engine's own default",
+    ),
     optional(
         "opens_onnx",
         VendorKind::Boolean,
@@ -132,50 +139,62 @@ const PLUGIN: &[VendorKey] = &[
     optional("tells", TEXT_MAP, "environment variables for the build, each with a folder of the package"),
 ];
 
-/// Checks the top-level keys of a vendor.yaml and those of its sections. An error has the position of the key.
-pub(super) fn check_vendor(entries: &indexmap::IndexMap<String, Node>, top: Place) -> Result<(), (Place, ConfigProblem)> {
-    check_section(VENDOR, entries, "", top)
+/// Checks the keys of a vendor.yaml and of its sections, and the types of their values.
+pub(super) fn check_vendor(file: &ConfigFile) -> Result<(), Finding> {
+    Checker { file }.check_section(VENDOR, &file.entries, "", file.top())
 }
 
-fn check_section(
-    keys: &'static [VendorKey],
-    entries: &indexmap::IndexMap<String, Node>,
-    section: &str,
-    place: Place,
-) -> Result<(), (Place, ConfigProblem)> {
-    let path = |name: &str| if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") };
-    for (name, node) in entries {
-        let key = keys.iter().find(|key| key.name == name);
-        let key = key.ok_or_else(|| (node.place, unknown_key(keys, name, path(name))))?;
-        check_value(key.kind, node, &path(name))?;
+/// Checks the sections of a file.
+struct Checker<'f> {
+    file: &'f ConfigFile,
+}
+
+impl Checker<'_> {
+    /// Checks the keys of the section at `path`, which begins at `origin`.
+    fn check_section(
+        &self,
+        keys: &'static [VendorKey],
+        entries: &IndexMap<String, Node>,
+        path: &str,
+        origin: Origin,
+    ) -> Result<(), Finding> {
+        let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        for (name, node) in entries {
+            let key = keys.iter().find(|key| key.name == name);
+            let unknown = || Finding::error(self.file.origin(node), unknown_key(keys, name, below(name)));
+            self.check_value(key.ok_or_else(unknown)?.kind, node, &below(name))?;
+        }
+        let missing = keys.iter().find(|key| key.is_required && !entries.contains_key(key.name));
+        missing.map_or(Ok(()), |key| {
+            Err(Finding::error(origin, ConfigProblem::Missing { key: below(key.name), about: key.about }))
+        })
     }
-    let missing = keys.iter().find(|key| key.is_required && !entries.contains_key(key.name));
-    missing.map_or(Ok(()), |key| Err((place, ConfigProblem::Missing { key: path(key.name), about: key.about })))
-}
 
-fn check_value(kind: VendorKind, node: &Node, path: &str) -> Result<(), (Place, ConfigProblem)> {
-    let refused = || {
-        let (key, expected, found) = (path.to_owned(), kind.expected(), describe_node(node));
-        Err((node.place, ConfigProblem::Type { key, expected, found }))
-    };
-    let number = || node.value().is_number();
-    match (kind, &node.content) {
-        (VendorKind::Section(keys), Content::Map(entries)) => check_section(keys, entries, path, node.place),
-        (VendorKind::Sections(keys), Content::Map(sections)) => {
-            sections.iter().try_for_each(|(name, section)| check_value(VendorKind::Section(keys), section, &format!("{path}.{name}")))
+    /// Checks the value of the key at `path`.
+    fn check_value(&self, kind: VendorKind, node: &Node, path: &str) -> Result<(), Finding> {
+        match (kind, &node.content) {
+            (VendorKind::Section(keys), Content::Map(entries)) => {
+                self.check_section(keys, entries, path, self.file.origin(node))
+            }
+            (VendorKind::Sections(keys), Content::Map(sections)) => sections.iter().try_for_each(|(name, section)| {
+                self.check_value(VendorKind::Section(keys), section, &format!("{path}.{name}"))
+            }),
+            (VendorKind::List(keys), Content::List(items)) => items.iter().enumerate().try_for_each(|(index, item)| {
+                self.check_value(VendorKind::Section(keys), item, &format!("{path}[{index}]"))
+            }),
+            (VendorKind::Rates, Content::Map(rates)) => rates
+                .iter()
+                .try_for_each(|(name, rate)| self.check_value(VendorKind::Rate, rate, &format!("{path}.{name}"))),
+            (VendorKind::Options, Content::Map(_)) => Ok(()),
+            (VendorKind::Value(value), _) if value.read(node).is_some() => Ok(()),
+            (VendorKind::Boolean, _) if node.value().is_boolean() => Ok(()),
+            (VendorKind::Bytes, _) if node.is_null() || node.value().is_u64() => Ok(()),
+            (VendorKind::Rate, _) if node.is_null() || node.value().is_number() => Ok(()),
+            _ => {
+                let (key, expected, found) = (path.to_owned(), kind.expected(), describe_node(node));
+                Err(Finding::error(self.file.origin(node), ConfigProblem::Type { key, expected, found }))
+            }
         }
-        (VendorKind::List(keys), Content::List(items)) => items.iter().enumerate().try_for_each(|(index, item)| {
-            check_value(VendorKind::Section(keys), item, &format!("{path}[{index}]"))
-        }),
-        (VendorKind::Rates, Content::Map(rates)) => {
-            rates.iter().try_for_each(|(name, rate)| check_value(VendorKind::Rate, rate, &format!("{path}.{name}")))
-        }
-        (VendorKind::Options, Content::Map(_)) => Ok(()),
-        (VendorKind::Value(value), _) if value.read(node).is_some() => Ok(()),
-        (VendorKind::Boolean, _) if node.value().is_boolean() => Ok(()),
-        (VendorKind::Bytes, _) if node.is_null() || node.value().is_u64() => Ok(()),
-        (VendorKind::Rate, _) if node.is_null() || number() => Ok(()),
-        _ => refused(),
     }
 }
 

@@ -79,7 +79,9 @@ pub fn new_engine(
             let description = description.expect("the template lists one compiler per line");
             add_vendor(&mut scaffold, owner, name, description, checkout)?;
             let case = first_case(checkout).map(|case| format!("--case {case} --vendor {owner}"));
-            scaffold.next.extend(case.iter().flat_map(|case| [format!("flagperf doctor {case}"), format!("flagperf run {case}")]));
+            scaffold.next.extend(
+                case.iter().flat_map(|case| [format!("flagperf doctor {case}"), format!("flagperf run {case}")]),
+            );
         }
     }
     let (file, text) = kind.file(name, &folder);

@@ -26,7 +26,10 @@ mod tests {
     #[test]
     fn an_entry_becomes_the_first_one_with_the_indentation_of_the_others() {
         for (before, after) in [
-            ("a: 1\ncompilers:\n    # Note.\n  x: {}\nb: 2\n", "a: 1\ncompilers:\n  new: {}\n    # Note.\n  x: {}\nb: 2\n"),
+            (
+                "a: 1\ncompilers:\n    # Note.\n  x: {}\nb: 2\n",
+                "a: 1\ncompilers:\n  new: {}\n    # Note.\n  x: {}\nb: 2\n",
+            ),
             ("compilers: {}\nb: 2\n", "compilers:\n    new: {}\nb: 2\n"),
             ("compilers: {} # none\n", "compilers:  # none\n    new: {}\n"),
             ("compilers:", "compilers:\n    new: {}\n"),

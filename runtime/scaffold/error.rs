@@ -78,7 +78,8 @@ impl ScaffoldError {
     pub fn hint(&self) -> String {
         match self {
             Self::Name { .. } => {
-                "a name begins with a letter and has at most 64 characters, each an ASCII letter, a digit, `_` or `-`".to_owned()
+                "a name begins with a letter and has at most 64 characters, each an ASCII letter, a digit, `_` or `-`"
+                    .to_owned()
             }
             Self::Reserved { .. } | Self::Exists { .. } | Self::Taken { .. } => "choose another name".to_owned(),
             Self::UnknownVendor { nearest: Some(near), .. } => format!("did you mean `{near}`?"),

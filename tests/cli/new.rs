@@ -31,7 +31,8 @@ fn type_commands(checkout: &Path, commands: &[String]) -> String {
     let folders = std::iter::once(program.parent().expect("a folder").to_owned()).chain(std::env::split_paths(&path));
     let mut shell = Command::new("sh");
     shell.current_dir(checkout).env("PATH", std::env::join_paths(folders).expect("folders"));
-    let output = shell.env_remove("FLAGPERF_CONFIG").args(["-e", "-c", &commands.join("\n")]).output().expect("a shell");
+    let output =
+        shell.env_remove("FLAGPERF_CONFIG").args(["-e", "-c", &commands.join("\n")]).output().expect("a shell");
     let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{commands:?}\n{printed}\n{errors}");
     assert!(!errors.contains("warning: "), "{commands:?}\n{errors}");
@@ -177,7 +178,10 @@ fn bad_input_of_new_is_refused_and_nothing_is_written() {
         ("case resnet50", "error: `configs/resnet50` exists already\n  hint: choose another name\n"),
         ("case half", "error: `scripts/half` exists already\n"),
         ("case lib", "error: `lib` cannot be the name of a case: scripts/lib contains the shared scripts\n"),
-        ("case ../x", "error: `../x` cannot be the name of a case\n  hint: a name begins with a letter and has at most 64"),
+        (
+            "case ../x",
+            "error: `../x` cannot be the name of a case\n  hint: a name begins with a letter and has at most 64",
+        ),
         ("case null", "error: `null` cannot be the name of a case: YAML reads it as another value than text\n"),
         ("vendor mock", "error: `vendors/mock` exists already\n"),
         ("vendor 2fast", "error: `2fast` cannot be the name of a vendor\n"),
@@ -191,7 +195,10 @@ fn bad_input_of_new_is_refused_and_nothing_is_written() {
         ),
         ("engine fast --kind plugin --vendor zzzzzzz", "  hint: `flagperf new vendor zzzzzzz` creates it\n"),
         ("engine rten --kind sidecar --vendor cpu", "vendor `cpu` already has a compiler `rten`\n"),
-        ("engine fast --kind plugin --vendor braces", "error: vendors/braces/vendor.yaml:4: cannot add a line to `compilers`"),
+        (
+            "engine fast --kind plugin --vendor braces",
+            "error: vendors/braces/vendor.yaml:4: cannot add a line to `compilers`",
+        ),
     ] {
         let output = flagperf(checkout.path(), &[&["new"], &*arguments.split(' ').collect::<Vec<_>>()].concat());
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -241,5 +248,8 @@ fn completions_complete_commands_and_options() {
     let output = flagperf(checkout.path(), &["completions", "csh"]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("invalid value 'csh'") && errors.contains("bash, elvish, fish, powershell, zsh"), "{errors}");
+    assert!(
+        errors.contains("invalid value 'csh'") && errors.contains("bash, elvish, fish, powershell, zsh"),
+        "{errors}"
+    );
 }
