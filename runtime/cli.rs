@@ -6,10 +6,12 @@ mod arguments;
 mod backend;
 mod check;
 mod closed_stdout;
+mod completions;
 mod describe;
 mod doctor;
 mod engine_checks;
 mod list;
+mod new;
 mod output;
 mod own_process;
 mod plan;
@@ -43,6 +45,8 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::List { what } => list::list(what),
         Command::Doctor(selection) => doctor::doctor(&selection),
         Command::Backend { command } => backend::backend(&command),
+        Command::New { what } => new::new(&what),
+        Command::Completions { shell } => Ok(completions::completions(shell)),
         Command::Work => work::work(),
         Command::Probe(subject) => probe::probe(&subject),
         Command::Check => check::check(),

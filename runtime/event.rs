@@ -134,6 +134,7 @@ pub struct Failure {
 
 /// Properties of a model.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModelFacts {
     /// Number of learned values in all graphs; `None` when the host does not read the model.
     pub parameters: Option<u64>,
@@ -161,6 +162,7 @@ pub struct ModelFacts {
 
 /// A file, identified by its content.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FileFacts {
     /// Path of the file.
@@ -173,6 +175,7 @@ pub struct FileFacts {
 
 /// Properties of a dataset.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DatasetFacts {
     /// Path or description of the location.
     pub location: String,
@@ -188,6 +191,7 @@ pub struct DatasetFacts {
 
 /// Properties of an engine and how it was loaded.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EngineFacts {
     /// Name in the table of engines.
     pub name: String,
@@ -223,6 +227,7 @@ pub struct EngineFacts {
 
 /// An engine that a vendor supplies as a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SidecarFacts {
     /// Name that the sidecar reports.
     pub name: String,
@@ -242,6 +247,7 @@ pub struct SidecarFacts {
 
 /// An output that was reshaped to the declared shape; the order of its elements is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReshapedOutput {
     /// Specification of the received output: `4000,f32`.
     pub from: String,
@@ -251,6 +257,7 @@ pub struct ReshapedOutput {
 
 /// A value that a vendor's class returns after outputs and seconds. It is recorded and not used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ThirdValue {
     /// Name of the value's type: `int`.
     #[serde(rename = "type")]
@@ -261,6 +268,7 @@ pub struct ThirdValue {
 
 /// An engine that a vendor supplies as a shared library.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PluginFacts {
     /// Name that the plug-in reports.
     pub name: String,

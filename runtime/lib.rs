@@ -18,6 +18,7 @@ pub mod event;
 pub mod description;
 pub mod config;
 pub mod plan;
+pub mod scaffold;
 pub mod monitor;
 pub mod host;
 pub mod engine;

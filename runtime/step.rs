@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A phase of a case: the part that one worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// The framework's part: dataloader, model, validation, export.
@@ -26,6 +27,7 @@ impl Phase {
 
 /// The seven steps of a case, in order (a to g in FlagPerf).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Step {
     /// a: prepare the settings, the scripts and the engines.

@@ -9,6 +9,7 @@ macro_rules! quantity {
     ($(#[$doc:meta])* $name:ident($(#[$attribute:meta])* $inner:ty)) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
         #[serde(transparent)]
         pub struct $name($(#[$attribute])* pub $inner);
     };
@@ -16,7 +17,7 @@ macro_rules! quantity {
 
 quantity! {
     /// A span of time, in seconds.
-    Seconds(#[serde(deserialize_with = "null_is_nan")] f64)
+    Seconds(#[serde(deserialize_with = "null_is_nan")] #[cfg_attr(test, schemars(with = "Option<f64>"))] f64)
 }
 quantity! {
     /// An amount of memory, in bytes.
@@ -24,11 +25,11 @@ quantity! {
 }
 quantity! {
     /// Samples processed per second.
-    SamplesPerSecond(#[serde(deserialize_with = "null_is_nan")] f64)
+    SamplesPerSecond(#[serde(deserialize_with = "null_is_nan")] #[cfg_attr(test, schemars(with = "Option<f64>"))] f64)
 }
 quantity! {
     /// Floating-point operations per second; a multiply-add counts as two.
-    FlopsPerSecond(#[serde(deserialize_with = "null_is_nan")] f64)
+    FlopsPerSecond(#[serde(deserialize_with = "null_is_nan")] #[cfg_attr(test, schemars(with = "Option<f64>"))] f64)
 }
 
 /// Reads a JSON number, or null as NaN: JSON has neither NaN nor infinity, so both are written as null.

@@ -2,6 +2,8 @@
 
 #[path = "cli/commands.rs"]
 mod commands;
+#[path = "cli/new.rs"]
+mod new;
 #[path = "cli/processes.rs"]
 mod processes;
 #[path = "cli/refusals.rs"]
@@ -181,6 +183,21 @@ fn every_step_runs_and_the_record_is_complete() {
         assert!(!typed || is_text, "`{key}` has its value as text: {text}");
     }
     check_files_of_a_run(&folder);
+    check_schema_of_the_record(&record);
+}
+
+/// Checks that docs/schemas describes a record.
+fn check_schema_of_the_record(record: &serde_json::Value) {
+    let (mut compiler, mut schemas) = (boon::Compiler::new(), boon::Schemas::new());
+    let file = support::root().join("docs/schemas/record.json");
+    let index = compiler.compile(file.to_str().expect("a path"), &mut schemas).expect("a schema");
+    let errors = |record: &serde_json::Value| schemas.validate(record, index).err().map(|error| format!("{error:#}"));
+    assert_eq!(errors(record), None);
+    for (key, wrong) in [("status", "fine".into()), ("schema", 1.into()), ("phases", serde_json::json!([{}]))] {
+        let mut record = record.clone();
+        record[key] = wrong;
+        assert_ne!(errors(&record), None, "{key}");
+    }
 }
 
 /// Checks that the README lists every file in the folder of a run.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Environment, Overrides};
+use crate::scaffold::EngineKind;
 
 /// The exit codes, each with its meaning.
 pub const EXIT_CODES: &[(u8, &str)] = &[
@@ -42,6 +43,16 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: BackendCommand,
     },
+    /// Create a case, a vendor or an engine that runs at once, and print the next commands
+    New {
+        #[command(subcommand)]
+        what: NewCommand,
+    },
+    /// Print a script that completes commands and options in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
     /// Run a worker: read one job as a line of JSON from standard input, write events as lines of JSON to standard
     /// output, and exit when the input ends
     Work,
@@ -71,6 +82,31 @@ pub(super) struct ProbeTarget {
     /// The vendor's folder, and the program and arguments of a sidecar, which starts in it
     #[arg(long, num_args = 2.., allow_hyphen_values = true, value_names = ["FOLDER", "PROGRAM"])]
     pub(super) sidecar: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum NewCommand {
+    /// Create a case that classifies random images: configs/NAME and scripts/NAME
+    Case {
+        /// Name of the case
+        name: String,
+    },
+    /// Create a vendor whose engine computes nothing: vendors/NAME, and an overlay for each case
+    Vendor {
+        /// Name of the vendor
+        name: String,
+    },
+    /// Create an engine that returns zeros: a compiler of a vendor
+    Engine {
+        /// Name of the compiler
+        name: String,
+        /// How the vendor brings the engine
+        #[arg(long)]
+        kind: EngineKind,
+        /// The vendor; by default the one with the name of the engine, which is created if there is none
+        #[arg(long, value_name = "VENDOR")]
+        vendor: Option<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -28,6 +28,16 @@ pub(super) fn find_checkout() -> anyhow::Result<PathBuf> {
     Ok(locate_checkout()?.announce())
 }
 
+/// Returns the checkout that contains the current directory; an error message if there is none, because the program's own
+/// checkout is not where anyone would look for new files.
+pub(super) fn find_own_checkout() -> anyhow::Result<Result<PathBuf, String>> {
+    let here = std::env::current_dir().context("the current directory is gone")?;
+    Ok(find_root(&here).ok_or_else(|| {
+        let here = here.display();
+        format!("error: no checkout around `{here}`\n  hint: change to a checkout of flagperf, in which the files are created")
+    }))
+}
+
 /// The checkout that a command uses.
 pub(super) struct Checkout {
     root: PathBuf,

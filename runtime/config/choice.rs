@@ -37,7 +37,7 @@ pub(super) fn choose_cases(
     let mut chosen = Vec::new();
     for key in keys {
         match check_case_exists(&key.value.case, &key.origin, &folders)
-            .and_then(|()| find_data_folder(&key, &listed, host, overrides))
+            .and_then(|()| find_data_folder(&key, &listed, (host, root), overrides))
         {
             Ok(data) => chosen.push((key, data)),
             Err(finding) => findings.push(finding),
@@ -112,11 +112,12 @@ fn resolve_case_argument(
 }
 
 /// Returns the data folder of a case: `--data`, or else that of its entry in `CASES`, or else that of another entry for
-/// the same case. Without any, the error is at `CASES`, where the entry is missing.
+/// the same case, or else `datasets/<case>` if it exists. Without any, the error is at `CASES`, where the entry is
+/// missing.
 fn find_data_folder(
     key: &Sourced<CaseKey>,
     listed: &[SelectedCase],
-    host: &ConfigFile,
+    (host, root): (&ConfigFile, &Path),
     overrides: &Overrides,
 ) -> Result<Sourced<PathBuf>, Finding> {
     if let Some(data) = &overrides.data {
@@ -125,7 +126,11 @@ fn find_data_folder(
     }
     let same_key = listed.iter().find(|(other, _)| other.value == key.value);
     let same_case = || listed.iter().find(|(other, _)| other.value.case == key.value.case);
-    same_key.or_else(same_case).map(|(_, data)| data.clone()).ok_or_else(|| {
+    let own = || {
+        let folder = root.join("datasets").join(&key.value.case);
+        folder.is_dir().then(|| Sourced::new(folder, Origin::Default))
+    };
+    same_key.or_else(same_case).map(|(_, data)| data.clone()).or_else(own).ok_or_else(|| {
         let place = host.entries.get("CASES").map_or_else(|| host.top(), |cases| host.origin(cases));
         Finding::error(place, ConfigProblem::NoData { case: key.value.case.clone() })
     })

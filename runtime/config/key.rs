@@ -180,7 +180,7 @@ pub fn is_shared_script(name: &str) -> bool {
     file.is_some_and(|name| !name.is_empty() && name.len() <= 64 && name.chars().all(allowed))
 }
 
-pub(super) fn is_variable_name(name: &str) -> bool {
+fn is_variable_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
@@ -266,7 +266,8 @@ pub(super) fn read_keys(keys: &[ConfigKey], file: &ConfigFile, findings: &mut Ve
         }
     }
     for key in keys.iter().filter(|key| key.default.is_none() && !file.entries.contains_key(key.name)) {
-        findings.push(Finding::error(file.top(), ConfigProblem::Missing { key: key.name, about: key.about }));
+        findings
+            .push(Finding::error(file.top(), ConfigProblem::Missing { key: key.name.to_owned(), about: key.about }));
     }
     values
 }

@@ -21,11 +21,16 @@ mod parameter_tests;
 mod parameters;
 mod precision;
 mod problem;
+#[cfg(test)]
+mod schema;
+#[cfg(test)]
+pub(crate) mod schema_tests;
 mod settings;
 mod site;
 #[cfg(test)]
 mod tests;
 mod vendor;
+mod vendor_key;
 mod visible;
 mod yaml;
 
@@ -46,6 +51,7 @@ pub use problem::ConfigProblem;
 pub use settings::SETTINGS;
 pub use site::{Container, SITE, Site, is_local};
 pub use vendor::{BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice};
+pub use vendor_key::{VENDOR, VendorKey, VendorKind};
 pub use visible::VisibleDevices;
 
 pub use crate::suggestion::{list_names, nearest};

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Keys of `config` that the host sets itself.
-const RESERVED: [&str; 6] = ["perf_dir", "data_dir", "log_dir", "vendor", "case", "framework"];
+pub(super) const RESERVED: [&str; 6] = ["perf_dir", "data_dir", "log_dir", "vendor", "case", "framework"];
 
 /// The values of a case while its layers are merged.
 #[derive(Clone, Debug, Default, PartialEq)]

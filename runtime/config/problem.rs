@@ -44,6 +44,16 @@ pub enum ConfigProblem {
         /// All keys of the file.
         known: String,
     },
+    /// A key that vendor.yaml does not have.
+    #[error("unknown key `{key}`{}", nearest_note(.nearest))]
+    UnknownVendorKey {
+        /// The key, after those of its sections.
+        key: String,
+        /// The known key that was probably meant.
+        nearest: Option<String>,
+        /// All keys of the section.
+        known: String,
+    },
     /// A value of the wrong type.
     #[error("`{key}` must be {expected}, not {found}")]
     Type {
@@ -68,7 +78,7 @@ pub enum ConfigProblem {
     #[error("`{key}` is missing")]
     Missing {
         /// The key.
-        key: &'static str,
+        key: String,
         /// Description of the key.
         about: &'static str,
     },
@@ -291,6 +301,9 @@ impl ConfigProblem {
                      where ENGINE is a name in vendor.yaml"
                 )
             }
+            Self::UnknownVendorKey { known, .. } => {
+                format!("known keys: {known}; was the file written for another version of flagperf?")
+            }
             Self::TooLarge { .. } => "put long lists into a file in the data directory".to_owned(),
             Self::Missing { about, .. } => (*about).to_owned(),
             Self::Flops(_) => "write numbers joined by `*`, such as `4.12e9` or `2*512*0.33e9`".to_owned(),
@@ -299,7 +312,9 @@ impl ConfigProblem {
                 None => "a case has a folder in configs/ and one in scripts/".to_owned(),
             },
             Self::NoFramework { case, known } => format!("give --case {case}:FRAMEWORK (known: {known})"),
-            Self::NoData { .. } => "give --data DIR, or add the case to `CASES`".to_owned(),
+            Self::NoData { case } => {
+                format!("give --data DIR, add the case to `CASES`, or create the folder `datasets/{case}`")
+            }
             Self::NoCases => {
                 "add a line such as `\"resnet50:interpreter\": \"datasets/drawn/generated\"`, or give --case".to_owned()
             }

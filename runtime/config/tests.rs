@@ -368,7 +368,10 @@ fn a_case_that_cannot_be_chosen_is_an_error() {
     let empty = Checkout::new().with("configs/host.yaml", "VENDOR: chip\n");
     assert_eq!(
         empty.messages(Level::Error, &case("toy")),
-        ["configs/host.yaml:1: no data directory for case `toy`\n  hint: give --data DIR, or add the case to `CASES`"]
+        [
+            "configs/host.yaml:1: no data directory for case `toy`\n  hint: give --data DIR, add the case to `CASES`, or \
+          create the folder `datasets/toy`"
+        ]
     );
     let listed = Checkout::new().with("configs/host.yaml", "VENDOR: chip\nCASES:\n    \"other:frame\": data\n");
     let message = listed.messages(Level::Error, &case("toy")).join("\n");
@@ -401,13 +404,13 @@ fn a_mistake_in_vendor_yaml_is_reported_with_its_line() {
     let head = "name: chip\nabout: a\nframeworks: {}\ncompilers: {}\n";
     assert_eq!(
         message(&format!("{head}device: []\n")),
-        "vendors/chip/vendor.yaml:5: unknown field `device`, expected one of `name`, `about`, `default_framework`, \
-         `frameworks`, `compilers`, `devices`, `visible_devices`, `container_options`, `monitor`, \
-         `backends`"
+        "vendors/chip/vendor.yaml:5: unknown key `device` (nearest: `devices`)\n  hint: known keys: name, about, \
+         default_framework, frameworks, compilers, devices, visible_devices, container_options, monitor, backends; was \
+         the file written for another version of flagperf?"
     );
     assert_eq!(
         message(&head.replace("compilers: {}", "compilers: {fast: {engine: [rten]}}")),
-        "vendors/chip/vendor.yaml:4: compilers.fast.engine: invalid type: sequence, expected a string"
+        "vendors/chip/vendor.yaml:4: `compilers.fast.engine` must be a string, not a list"
     );
     assert_eq!(
         message(&head.replace("chip", "chop")),

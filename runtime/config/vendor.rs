@@ -1,15 +1,16 @@
 //! `vendors/<vendor>/vendor.yaml`: a vendor's engines, devices and libraries. Knows no particular vendor.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::file::{ConfigFile, display_name, read_text};
-use super::key::is_variable_name;
+use super::vendor_key::check_vendor;
 use super::yaml::{Content, Node};
-use super::{ConfigProblem, Finding, Origin, Sourced, ValueKind, Values};
+use super::{ConfigProblem, Finding, Origin, Sourced, Values};
 use crate::units::{Bytes, FlopsPerSecond};
 
 /// A vendor's description.
@@ -155,7 +156,7 @@ impl VendorDevice {
     /// Returns why the entry is invalid; `None` when it is valid.
     fn fault(&self) -> Option<String> {
         let is_known = |name: &String| PEAKS.contains(&name.as_str());
-        if self.matches.is_empty() || self.matches.iter().any(|name| name.trim().is_empty()) {
+        if self.matches.iter().any(|name| name.trim().is_empty()) {
             return Some("`matches` must list the full names that the driver reports for it".to_owned());
         }
         if let Some(name) = self.peak_flops_per_s.keys().find(|name| !is_known(name)) {
@@ -186,33 +187,34 @@ impl Vendor {
     /// Fails when the file is missing or malformed.
     pub fn read(root: &Path, name: &str) -> Result<Vendor, Finding> {
         let path = root.join("vendors").join(name).join("vendor.yaml");
-        let file_name = display_name(&path, root);
-        let text = read_text(&path, &file_name)?;
-        let file = ConfigFile::parse(&text, file_name)?;
-        let refused = |line, column, reason| {
-            let origin = Origin::File { file: display_name(&path, root), line, column };
-            Finding::error(origin, ConfigProblem::Yaml { reason })
-        };
-        let vendor: Vendor = serde_yaml::from_str(&text).map_err(|cause| {
+        Vendor::parse(root, name, &read_text(&path, &display_name(&path, root))?)
+    }
+
+    /// Parses the text of `vendors/<name>/vendor.yaml` under `root`.
+    ///
+    /// # Errors
+    /// Fails when the text is malformed.
+    pub fn parse(root: &Path, name: &str, text: &str) -> Result<Vendor, Finding> {
+        let folder = root.join("vendors").join(name);
+        let file = ConfigFile::parse(text, display_name(&folder.join("vendor.yaml"), root))?;
+        check_vendor(&file)?;
+        let vendor: Vendor = serde_yaml::from_str(text).map_err(|cause| {
             let (line, column) = cause.location().map_or((1, 1), |place| (place.line(), place.column()));
             let reason = cause.to_string();
-            refused(line, column, reason.split(" at line ").next().unwrap_or(&reason).to_owned())
+            let reason = reason.split(" at line ").next().unwrap_or(&reason).to_owned();
+            let origin = Origin::File { file: Arc::clone(&file.name), line, column };
+            Finding::error(origin, ConfigProblem::Yaml { reason })
         })?;
         if vendor.name != name {
-            return Err(refused(1, 1, format!("`name` is `{}`, but the folder is `{name}`", vendor.name)));
+            let reason = format!("`name` is `{}`, but the folder is `{name}`", vendor.name);
+            return Err(Finding::error(file.top(), ConfigProblem::Yaml { reason }));
         }
-        let vendor = Vendor { folder: root.join("vendors").join(name), file: Some(file), ..vendor };
+        let vendor = Vendor { folder, file: Some(file), ..vendor };
         vendor.check().map(|()| vendor)
     }
 
     /// Rejects values of the right type that make no sense.
     fn check(&self) -> Result<(), Finding> {
-        if let Some(name) = self.visible_devices.as_ref().filter(|name| !is_variable_name(name)) {
-            let key = "visible_devices";
-            let found = format!("`{name}`");
-            let problem = ConfigProblem::Type { key: key.to_owned(), expected: ValueKind::Variable.expected(), found };
-            return Err(Finding::error(self.origin(&[key]), problem));
-        }
         let fault =
             self.devices.iter().find_map(|device| Some(format!("device `{}`: {}", device.name, device.fault()?)));
         fault.map_or(Ok(()), |reason| Err(Finding::error(self.origin(&["devices"]), ConfigProblem::Yaml { reason })))
@@ -318,7 +320,6 @@ mod tests {
             Vendor::read(checkout.root(), "chip").unwrap_err().to_string()
         };
         for (device, reason) in [
-            ("matches: [], ", "`matches` must list the full names that the driver reports for it"),
             ("matches: [\" \"], ", "`matches` must list the full names that the driver reports for it"),
             (
                 "matches: [x], peak_flops_per_s: {fp16: 1e12}, ",

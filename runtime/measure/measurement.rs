@@ -35,6 +35,7 @@ impl StepTimes {
 
 /// Times and metrics of one pass over the dataset.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PassTimes {
     /// Samples, without padding and failed samples.
     pub samples: u64,
@@ -52,11 +53,13 @@ pub struct PassTimes {
     pub host_s: Seconds,
     /// Metrics of this pass by name; empty when they are meaningless.
     #[serde(deserialize_with = "nulls_are_nan")]
+    #[cfg_attr(test, schemars(with = "IndexMap<String, Option<f64>>"))]
     pub accuracy: IndexMap<String, f64>,
 }
 
 /// Distribution of the time of one part of a step, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latency {
     /// Shortest.
     pub min_s: Seconds,
@@ -100,6 +103,7 @@ impl Latency {
 
 /// Time that a vendor's code requested to be subtracted (FlagPerf's `foo_time`). It is recorded and never subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VendorTime {
     /// Total of all steps.
     pub sum_s: Seconds,
@@ -117,6 +121,7 @@ impl VendorTime {
 
 /// Time that the outputs of a step take to reach host memory after the device was synchronised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OutputCopy {
     /// Number of outputs of a step.
     pub count: u32,
@@ -128,6 +133,7 @@ pub struct OutputCopy {
 
 /// The figures of one measured loop.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Measurement {
     /// Validation or inference.
     pub step: Step,
@@ -161,6 +167,7 @@ pub struct Measurement {
     pub passes: Vec<PassTimes>,
     /// Mean of each metric over the passes; empty when the metrics are meaningless.
     #[serde(deserialize_with = "nulls_are_nan")]
+    #[cfg_attr(test, schemars(with = "IndexMap<String, Option<f64>>"))]
     pub accuracy: IndexMap<String, f64>,
     /// Why accuracy is unknown; `None` when it is known.
     pub accuracy_unknown: Option<String>,

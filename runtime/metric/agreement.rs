@@ -13,6 +13,7 @@ use crate::units::null_is_nan;
 
 /// Agreement of inference with validation over the samples for which both kept outputs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Agreement {
     /// Index of the compared pass of inference, from 0. It is chosen at random, so that no engine can predict it.
     pub pass: u32,
@@ -26,6 +27,7 @@ pub struct Agreement {
 
 /// Agreement of one output. `a` is an element of validation, `b` the same element of inference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OutputAgreement {
     /// Number of compared elements.
     pub elements: u64,
@@ -33,28 +35,36 @@ pub struct OutputAgreement {
     pub non_finite: u64,
     /// Largest absolute error, `|b - a|`.
     #[serde(deserialize_with = "null_is_nan")]
+    #[cfg_attr(test, schemars(with = "Option<f64>"))]
     pub max_abs: f64,
     /// Mean absolute error.
     #[serde(deserialize_with = "null_is_nan")]
+    #[cfg_attr(test, schemars(with = "Option<f64>"))]
     pub mean_abs: f64,
     /// Median absolute error.
     #[serde(deserialize_with = "null_is_nan")]
+    #[cfg_attr(test, schemars(with = "Option<f64>"))]
     pub median_abs: f64,
     /// Largest relative error, `|b - a| / max(|a|, 1e-6)`.
     #[serde(deserialize_with = "null_is_nan")]
+    #[cfg_attr(test, schemars(with = "Option<f64>"))]
     pub max_rel: f64,
     /// Mean relative error.
     #[serde(deserialize_with = "null_is_nan")]
+    #[cfg_attr(test, schemars(with = "Option<f64>"))]
     pub mean_rel: f64,
     /// Median relative error.
     #[serde(deserialize_with = "null_is_nan")]
+    #[cfg_attr(test, schemars(with = "Option<f64>"))]
     pub median_rel: f64,
     /// Relative L2 error of the output as one vector, `‖b - a‖₂ / ‖a‖₂`; 0 when both sides are all zero, infinite when
     /// only `a` is all zero.
     #[serde(deserialize_with = "null_is_nan")]
+    #[cfg_attr(test, schemars(with = "Option<f64>"))]
     pub relative_l2: f64,
     /// Relative L2 error of the worst sample: the largest `‖bᵢ - aᵢ‖₂` divided by the root mean square of all `‖aᵢ‖₂`.
     #[serde(deserialize_with = "null_is_nan")]
+    #[cfg_attr(test, schemars(with = "Option<f64>"))]
     pub worst_sample: f64,
     /// Cosine similarity of the output as one vector; `None` when one side is all zero or not finite.
     pub cosine: Option<f64>,
@@ -75,6 +85,7 @@ pub struct OutputAgreement {
 
 /// Limits of the agreement of an output. The case fails when one of them is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AgreementLimits {
     /// Largest [`OutputAgreement::relative_l2`].
     pub relative_l2: f64,

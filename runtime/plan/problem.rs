@@ -10,6 +10,9 @@ pub(super) const SIDECAR: &str = "sidecar";
 /// The kind of a missing plug-in, in messages.
 pub(super) const PLUGIN: &str = "plug-in";
 
+/// Engines that have another name than in older versions, each with its name now: a vendor.yaml may be older.
+const FORMER_ENGINES: [(&str, &str); 1] = [("candle", "interpreter")];
+
 /// A problem or note of planning.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanProblem {
@@ -326,7 +329,10 @@ impl PlanProblem {
                 meant(nearest, &format!("{role}s are listed in vendors/{vendor}/vendor.yaml"))
             }
             Self::UnknownMonitor { nearest, .. } => meant(nearest, "`flagperf doctor` lists the monitors"),
-            Self::EngineNotInBuild { .. } => "`flagperf doctor` shows how to get it".to_owned(),
+            Self::EngineNotInBuild { engine, .. } => match FORMER_ENGINES.iter().find(|(former, _)| former == engine) {
+                Some((_, now)) => format!("engine `{engine}` is now called `{now}`: change `engine` in vendor.yaml"),
+                None => "`flagperf doctor` shows how to get it".to_owned(),
+            },
             Self::Precision { requested: Precision::Fp16, .. } => {
                 "set `fp16: false` in the overlay of the vendor to compute in fp32".to_owned()
             }

@@ -9,6 +9,7 @@ use crate::step::Step;
 
 /// The outcome of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// There was nothing to compare; `unknown` contains the reason.
@@ -24,6 +25,7 @@ pub enum Verdict {
 
 /// Accuracy of a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Accuracy {
     /// The verdict.
     pub verdict: Verdict,

@@ -9,6 +9,7 @@ use crate::step::Phase;
 
 /// The verdict on the agreement of inference with validation. The figures are in the record of the inference phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AgreementCheck {
     /// The verdict; never [`Verdict::NoTarget`].
     pub verdict: Verdict,

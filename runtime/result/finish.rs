@@ -10,6 +10,7 @@ use crate::units::{Bytes, FlopsPerSecond, SamplesPerSecond, Seconds};
 /// FlagPerf's `Finish Info` with the keys that its host adds. `None` is unknown or meaningless; the record contains the
 /// reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FinishInfo {
     /// The vendor.
     pub vendor: String,

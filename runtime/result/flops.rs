@@ -11,6 +11,7 @@ const DIFFERENCE_FACTOR: f64 = 1.75;
 
 /// The peak rate of a device, with its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PeakRecord {
     /// The rate.
     pub flops_per_s: FlopsPerSecond,
@@ -27,6 +28,7 @@ pub struct PeakRecord {
 /// derived from `flops` are FlagPerf's, and the figures derived from the counted operations, two per multiply-add, are
 /// recorded beside them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FlopCount {
     /// `flops` as written in the configuration.
     pub declared: String,

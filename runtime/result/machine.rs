@@ -7,6 +7,7 @@ use crate::units::Bytes;
 
 /// Properties of a machine. Unknown text is empty, and unknown numbers are zero.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Machine {
     /// Host name.
     pub hostname: String,

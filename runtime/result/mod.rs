@@ -14,6 +14,8 @@ mod provenance;
 mod record;
 #[cfg(test)]
 mod round_trip;
+#[cfg(test)]
+mod schema_tests;
 mod scripts;
 #[cfg(test)]
 pub(crate) mod testing;

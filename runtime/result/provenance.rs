@@ -10,6 +10,7 @@ use crate::host::THIS_PROGRAM;
 
 /// Hashes (SHA-256, hexadecimal) and versions. `None` when there is nothing to hash.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Provenance {
     /// Version of this program.
     pub flagperf: String,

@@ -14,6 +14,7 @@ use crate::units::{Bytes, Seconds};
 
 /// One case of one run, on any number of hosts and devices.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Record {
     /// Version of the schema.
     pub schema: u32,
@@ -84,6 +85,7 @@ impl Record {
 
 /// How a case ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Every step ran, no accuracy target was missed, and no limit of agreement was exceeded.
@@ -96,6 +98,7 @@ pub enum Status {
 
 /// Why a case failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FailureRecord {
     /// The phase that failed; `None` when the failure concerns the case as a whole.
     pub phase: Option<Phase>,
@@ -111,6 +114,7 @@ pub struct FailureRecord {
 
 /// An effective setting with its origin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Setting {
     /// The value.
     pub value: Value,
@@ -120,6 +124,7 @@ pub struct Setting {
 
 /// One phase, which is one worker process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PhaseRecord {
     /// The phase.
     pub phase: Phase,
@@ -169,6 +174,7 @@ impl PhaseRecord {
 
 /// One of the seven steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StepRecord {
     /// The step.
     pub step: Step,
@@ -183,6 +189,7 @@ pub struct StepRecord {
 /// Comparison of the worker's clock with the conductor's. A plug-in shares the worker's memory, but not the
 /// conductor's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClockCheck {
     /// Time between the arrivals of the events that begin and end the step.
     pub conductor_s: Seconds,
@@ -192,6 +199,7 @@ pub struct ClockCheck {
 
 /// A sample that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SampleFailure {
     /// File or other name of the sample.
     pub sample: String,
@@ -201,6 +209,7 @@ pub struct SampleFailure {
 
 /// A file that a phase wrote.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FileRecord {
     /// The kind of file: `onnx`, `manifest`, `samples`.
     pub what: String,
@@ -214,6 +223,7 @@ pub struct FileRecord {
 
 /// A machine that took part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostRecord {
     /// Name in `HOSTS`.
     pub name: String,
@@ -225,6 +235,7 @@ pub struct HostRecord {
 
 /// The device of a phase.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceRecord {
     /// The phase.
     pub phase: Phase,

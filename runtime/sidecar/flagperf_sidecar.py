@@ -3,9 +3,9 @@
 ENGINE.py has a class `InferModel` with `__init__(config, onnx_path, model)` and `__call__(inputs)`. The call returns
 the outputs in the model's order and the seconds to subtract from the step (FlagPerf's `foo_time`); the host records
 the seconds and never subtracts them. `config` is a named tuple with FlagPerf's keys, the options of vendor.yaml,
-`threads` (0: the engine's default) and `input_specs` (a map from name to spec, `N,3,224,224,f32`). `model` is the
-ONNX file as an `nn.Module`; None with `no_validation`. `inputs` are tensors on the CPU, of torch if it is installed,
-else of numpy; the class must not write to them. README.md lists the accepted forms of outputs.
+`threads` (0: the engine's default), and `input_specs` and `output_specs` (maps from name to spec, `N,3,224,224,f32`).
+`model` is the ONNX file as an `nn.Module`; None with `no_validation`. `inputs` are tensors on the CPU, of torch if it is
+installed, else of numpy; the class must not write to them. README.md lists the accepted forms of outputs.
 
 A module may define more: `__version__`; the `ROLES`, `KINDS`, `PRECISIONS` and `OPTIONS` of PROTOCOL.md; `TENSORS = "numpy"`,
 which avoids the import of torch. Its class may define `takes_model = False`, which avoids the conversion of the
@@ -269,7 +269,8 @@ class Sidecar:
         values = {"no_validation": False, "fp16": request["precision"] == "f16", "exist_compiler_path": None}
         values.update({"batch_size": request["batch_size"], **request["config"], **request["options"]})
         values["threads"] = request["threads"]
-        values["input_specs"] = {tensor["name"]: tensor["spec"] for tensor in request["inputs"]}
+        for side in ("input", "output"):
+            values[f"{side}_specs"] = {tensor["name"]: tensor["spec"] for tensor in request[f"{side}s"]}
         if is_compiled:
             values["exist_compiler_path"] = request["path"]
         if request["threads"] and isinstance(self.tensors, TorchTensors):

@@ -99,7 +99,7 @@ fn a_value_that_a_key_already_has_is_no_departure() {
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @r"
     note: configs/tiny/vendor_config/mock_configurations.yaml:1: `compiler`: `rten` (configs/tiny/configurations.yaml:4) becomes `mock`
     note: --set batch_size=4: `batch_size` is already `4` (configs/tiny/configurations.yaml:1): no departure from the standard configuration
-    note: --set sleep_ms=0: `sleep_ms` is already `0` (vendors/mock/vendor.yaml:10): no departure from the standard configuration
+    note: --set sleep_ms=0: `sleep_ms` is already `0` (vendors/mock/vendor.yaml:11): no departure from the standard configuration
     ");
     assert_eq!(flagperf(checkout.path(), &[&["run"], &same[..]].concat()).status.code(), Some(0));
     assert_eq!(record(checkout.path()).1["departures"], json!([]));
@@ -182,4 +182,25 @@ fn a_reader_that_closes_the_pipe_ends_no_command_with_an_error() {
         let (_, errors) = bash(checkout.path(), &script);
         assert!(errors.ends_with("code 0\n") && !errors.contains("error"), "{command}: {errors}");
     }
+}
+
+#[test]
+fn a_vendor_file_of_another_version_is_refused_with_what_to_change() {
+    let checkout = checkout();
+    let file = checkout.path().join("vendors/mock/vendor.yaml");
+    let text = fs::read_to_string(&file).expect("a file");
+    let errors = |from: &str, to: &str| {
+        fs::write(&file, text.replacen(from, to, 1)).expect("a file");
+        let output = flagperf(checkout.path(), &["plan"]);
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let older = errors("mock: {engine: \"null\"", "mock: {engine: candle");
+    let hint = "\n  hint: engine `candle` is now called `interpreter`: change `engine` in vendor.yaml\n";
+    assert!(older.starts_with("error: configs/host.yaml:3: framework `mock` needs engine `candle`, "), "{older}");
+    assert!(older.ends_with(hint), "{older}");
+    insta::assert_snapshot!(errors("mock: {engine: \"null\", options", "mock: {engine: \"null\", option"), @r"
+    error: vendors/mock/vendor.yaml:11: unknown key `frameworks.mock.option` (nearest: `options`)
+      hint: known keys: engine, library, command, options, opens_onnx; was the file written for another version of flagperf?
+    ");
 }

@@ -104,7 +104,7 @@ fn an_unknown_key_of_the_config_is_an_error_that_lists_the_known_keys() {
         ),
         "{line}"
     );
-    assert!(line.contains(", log_dir, ") && line.ends_with(", input_specs)"), "{line}");
+    assert!(line.contains(", log_dir, ") && line.ends_with(", input_specs, output_specs)"), "{line}");
 }
 
 #[test]

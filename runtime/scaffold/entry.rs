@@ -1,0 +1,47 @@
+//! A new line in a vendor.yaml, which keeps every other line as it is.
+
+/// Adds an entry as the first one of `compilers`; `None` if `compilers` is not written as one line per compiler.
+pub(super) fn add_compiler(description: &str, entry: &str) -> Option<String> {
+    let lines: Vec<&str> = description.split_inclusive('\n').collect();
+    let at = lines.iter().position(|line| is_list_of_compilers(line))?;
+    let content = |line: &&&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+    let first = lines[at + 1..].iter().find(content).copied().unwrap_or_default();
+    let indent = &first[..first.len() - first.trim_start().len()];
+    let indent = if indent.is_empty() { "    " } else { indent };
+    let (before, after) = (lines[..at].concat(), lines[at + 1..].concat());
+    // Without entries, the list may be written `compilers: {}`.
+    let heading = lines[at].replace("{}", "");
+    Some(format!("{before}{}\n{indent}{entry}\n{after}", heading.trim_end()))
+}
+
+fn is_list_of_compilers(line: &str) -> bool {
+    let value = line.strip_prefix("compilers:").map(|value| value.split(" #").next().unwrap_or(value).trim());
+    matches!(value, Some("" | "{}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_becomes_the_first_one_with_the_indentation_of_the_others() {
+        for (before, after) in [
+            (
+                "a: 1\ncompilers:\n    # Note.\n  x: {}\nb: 2\n",
+                "a: 1\ncompilers:\n  new: {}\n    # Note.\n  x: {}\nb: 2\n",
+            ),
+            ("compilers: {}\nb: 2\n", "compilers:\n    new: {}\nb: 2\n"),
+            ("compilers: {} # none\n", "compilers:  # none\n    new: {}\n"),
+            ("compilers:", "compilers:\n    new: {}\n"),
+        ] {
+            assert_eq!(add_compiler(before, "new: {}").as_deref(), Some(after));
+        }
+    }
+
+    #[test]
+    fn a_list_in_braces_and_a_missing_list_have_no_place() {
+        for text in ["compilers: {x: {}}\n", "  compilers:\n", "frameworks:\n    x: {}\n", ""] {
+            assert_eq!(add_compiler(text, "new: {}"), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The files of something new: all of them are written, or none.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use tempfile::{NamedTempFile, TempDir};
+
+use super::ScaffoldError;
+
+/// Something new: its files, a file that changes, and the commands to type next.
+#[derive(Debug, Default)]
+pub struct Scaffold {
+    files: Vec<(PathBuf, String)>,
+    /// The new text of a file that exists.
+    changed: Option<(PathBuf, String)>,
+    /// The commands to type next, in order.
+    pub next: Vec<String>,
+}
+
+impl Scaffold {
+    /// Adds a new file, at a path relative to the checkout.
+    pub(super) fn add(&mut self, path: impl Into<PathBuf>, text: impl Into<String>) {
+        self.files.push((path.into(), text.into()));
+    }
+
+    /// Replaces the text of a file that exists, at a path relative to the checkout.
+    pub(super) fn change(&mut self, path: impl Into<PathBuf>, text: String) {
+        self.changed = Some((path.into(), text));
+    }
+
+    /// Iterates over the paths of the new files, then that of the file that changes.
+    pub fn paths(&self) -> impl Iterator<Item = (&Path, &'static str)> {
+        let new = self.files.iter().map(|(path, _)| (path.as_path(), "created"));
+        new.chain(self.changed.iter().map(|(path, _)| (path.as_path(), "changed")))
+    }
+
+    /// Writes the files into the checkout at `root`: first into a folder of their own beside their places, from which
+    /// they then move.
+    ///
+    /// # Errors
+    /// When a file exists already or cannot be written; nothing has then been created or changed.
+    pub fn write(&self, root: &Path) -> Result<(), ScaffoldError> {
+        if let Some((path, _)) = self.files.iter().find(|(path, _)| is_taken(&root.join(path))) {
+            return Err(ScaffoldError::Exists { path: path.clone() });
+        }
+        let stage = self.stage(root)?;
+        let mut placed = Placed::default();
+        for part in self.parts(root) {
+            let (from, to) = (stage.path().join(&part), root.join(&part));
+            fs::rename(from, &to).map_err(|cause| ScaffoldError::Write { path: part, cause })?;
+            placed.0.push(to);
+        }
+        if let Some((path, text)) = &self.changed {
+            replace(&root.join(path), text).map_err(|cause| ScaffoldError::Write { path: path.clone(), cause })?;
+        }
+        placed.0.clear();
+        Ok(())
+    }
+
+    /// Writes the files into a temporary folder in the checkout, so that moving them is one step for each.
+    fn stage(&self, root: &Path) -> Result<TempDir, ScaffoldError> {
+        let stage = tempfile::Builder::new().prefix(".flagperf-new-").tempdir_in(root);
+        let stage = stage.map_err(|cause| ScaffoldError::Write { path: root.to_owned(), cause })?;
+        for (path, text) in &self.files {
+            write_file(&stage.path().join(path), text)
+                .map_err(|cause| ScaffoldError::Write { path: path.clone(), cause })?;
+        }
+        Ok(stage)
+    }
+
+    /// Returns what moves, without duplicates: for each file, its outermost folder that does not exist yet, or else the
+    /// file itself.
+    fn parts(&self, root: &Path) -> Vec<PathBuf> {
+        let mut parts: Vec<PathBuf> = Vec::new();
+        for (path, _) in &self.files {
+            let new = path.ancestors().take_while(|part| !is_taken(&root.join(part))).last();
+            let part = new.unwrap_or(path);
+            if !parts.iter().any(|known| known == part) {
+                parts.push(part.to_owned());
+            }
+        }
+        parts
+    }
+}
+
+/// The files and folders that are in their places. Dropping the list removes them again.
+#[derive(Default)]
+struct Placed(Vec<PathBuf>);
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // The error that led here is reported; one of its removal would say no more.
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        }
+    }
+}
+
+/// Returns whether something, even a broken link, has this path.
+fn is_taken(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+fn write_file(path: &Path, text: &str) -> io::Result<()> {
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    fs::write(path, text)
+}
+
+/// Replaces a file with its permissions; a link keeps pointing to it.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let path = path.canonicalize()?;
+    let mut file = NamedTempFile::new_in(path.parent().unwrap_or(&path))?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().set_permissions(path.metadata()?.permissions())?;
+    file.persist(&path).map(drop).map_err(|failed| failed.error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn scaffold(paths: &[&str]) -> Scaffold {
+        let mut scaffold = Scaffold::default();
+        paths.iter().for_each(|path| scaffold.add(path, "new"));
+        scaffold
+    }
+
+    #[test]
+    fn files_move_into_folders_that_exist_and_into_new_ones() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("configs/a")).unwrap();
+        fs::write(root.path().join("list"), "old").unwrap();
+        let mut scaffold = scaffold(&["configs/a/x", "configs/b/deep/y", "configs/b/z", "new/w"]);
+        scaffold.change("list", "changed".to_owned());
+        scaffold.write(root.path()).unwrap();
+        for path in ["configs/a/x", "configs/b/deep/y", "configs/b/z", "new/w"] {
+            assert_eq!(fs::read_to_string(root.path().join(path)).unwrap(), "new", "{path}");
+        }
+        assert_eq!(fs::read_to_string(root.path().join("list")).unwrap(), "changed");
+        assert_eq!(names(root.path()), ["configs", "list", "new"], "nothing else is left");
+    }
+
+    #[test]
+    fn a_file_that_exists_stays_and_nothing_is_created() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("configs")).unwrap();
+        std::os::unix::fs::symlink("gone", root.path().join("configs/link")).unwrap();
+        let error = scaffold(&["new/w", "configs/link"]).write(root.path()).unwrap_err();
+        assert_eq!(error.to_string(), "`configs/link` exists already");
+        assert_eq!(names(root.path()), ["configs"]);
+    }
+
+    #[test]
+    fn files_that_are_in_their_places_are_removed_when_a_later_one_fails() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("file"), "").unwrap();
+        let error = scaffold(&["new/w", "file/below"]).write(root.path()).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write `file/below`: "), "{error}");
+        assert_eq!(names(root.path()), ["file"]);
+        let mut scaffold = scaffold(&["new/w"]);
+        scaffold.change("missing", String::new());
+        let error = scaffold.write(root.path()).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write `missing`: "), "{error}");
+        assert_eq!(names(root.path()), ["file"]);
+    }
+
+    #[test]
+    fn a_changed_file_keeps_its_permissions_and_its_link() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let root = tempfile::tempdir().unwrap();
+        let (file, link) = (root.path().join("file"), root.path().join("link"));
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        replace(&link, "new").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(link.is_symlink());
+    }
+}
