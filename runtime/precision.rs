@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use flagperf_onnx::{Graph, HalfPrecision, HalfPrecisionError, Model, to_half_precision};
 use serde::{Deserialize, Serialize};
 
 use crate::tensor::DType;
@@ -39,6 +40,20 @@ impl Precision {
             Precision::Fp16 => DType::F16,
             Precision::Bf16 => DType::BF16,
         }
+    }
+
+    /// Converts a model in fp32 to this precision: all graphs, except the layers in `keep_f32`.
+    ///
+    /// # Errors
+    /// When a graph has a layer that cannot be converted, or `keep_f32` names no layer.
+    pub fn convert(self, model: Model, keep_f32: &[String]) -> Result<Model, HalfPrecisionError> {
+        let half = match self {
+            Precision::Fp32 | Precision::Tf32 => return Ok(model),
+            Precision::Fp16 => HalfPrecision::F16,
+            Precision::Bf16 => HalfPrecision::BF16,
+        };
+        let convert = |(name, graph): (String, Graph)| Ok((name, to_half_precision(&graph, half, keep_f32)?));
+        Ok(Model { graphs: model.graphs.into_iter().map(convert).collect::<Result<_, _>>()? })
     }
 
     /// Returns the name of the arithmetic, under which vendor.yaml states the peak of a device.

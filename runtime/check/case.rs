@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flagperf_onnx::{Model, open_regular, read_onnx, to_f16};
+use flagperf_onnx::{Model, open_regular, read_onnx};
 use serde::{Deserialize, Serialize};
 
 use super::fault::{Fault, FaultPlace};
 use crate::config::Parameters;
 use crate::data::{DataError, DataRoot, drawn};
 use crate::measure::MonotonicClock;
-use crate::plan::{CasePlan, Limits, Manifest, ModelInput, graph_name_fault};
+use crate::plan::{CasePlan, Limits, Manifest, ModelInput, Task, graph_name_fault};
+use crate::precision::Precision;
 use crate::script::{CaseScripts, HostServices, ScriptChoice, ScriptConfig, limit_worker_memory, run_on_script_stack};
 use crate::step::Phase;
-use crate::tensor::DType;
 
 /// What is checked of a case; the process that checks it reads it as one JSON line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct CheckRequest {
     data_dir: PathBuf,
     config: ScriptConfig,
     parameters: Parameters,
-    precision: DType,
+    precision: Precision,
     limits: Limits,
     /// Whether the case validates, so that its scripts build a model.
     builds_model: bool,
@@ -37,9 +37,9 @@ impl CheckRequest {
     /// Returns what to check of a planned case; `None` for a case without jobs.
     pub fn new(case: &CasePlan) -> Option<Self> {
         let first = case.jobs.first()?;
-        let validation = case.jobs.iter().find(|job| job.phase == Phase::Validate);
-        let onnx = case.jobs.iter().find_map(|job| match &job.model {
-            Some(ModelInput::Onnx(path)) => Some(path.clone()),
+        let validation = case.jobs.iter().find(|job| job.phase() == Phase::Validate);
+        let onnx = case.jobs.iter().find_map(|job| match &job.task {
+            Task::Infer { model: ModelInput::Onnx(path) } => Some(path.clone()),
             _ => None,
         });
         Some(CheckRequest {
@@ -48,10 +48,10 @@ impl CheckRequest {
             data_dir: first.data_dir.clone(),
             config: first.config.clone(),
             parameters: first.parameters.clone(),
-            precision: first.settings.precision(),
+            precision: first.settings.precision,
             limits: first.limits,
             builds_model: validation.is_some(),
-            exports_model: validation.is_some_and(|job| job.export.is_some()),
+            exports_model: validation.is_some_and(|job| matches!(job.task, Task::Validate { export: Some(_) })),
             onnx,
         })
     }
@@ -128,7 +128,7 @@ impl Checker<'_> {
         match scripts.build_dataloader(config) {
             // Files that are drawn on first use do not exist yet.
             Ok(_) if drawn::is_pending(data_dir) => {}
-            Ok(pipeline) => match pipeline.check(data_dir, *precision) {
+            Ok(pipeline) => match pipeline.check(data_dir, precision.dtype()) {
                 Ok(()) => {}
                 Err(error) => self.add(FaultPlace::DataDirectory, error),
             },
@@ -162,14 +162,8 @@ impl Checker<'_> {
     }
 
     fn convert(&self, model: Model) -> Result<Model, String> {
-        if self.request.precision != DType::F16 {
-            return Ok(model);
-        }
-        let convert = |(name, graph)| {
-            let converted = to_f16(&graph, &self.request.parameters.keep_f32);
-            converted.map(|graph| (name, graph)).map_err(|error| error.to_string())
-        };
-        Ok(Model { graphs: model.graphs.into_iter().map(convert).collect::<Result<_, _>>()? })
+        let CheckRequest { precision, parameters, .. } = self.request;
+        precision.convert(model, &parameters.keep_f32).map_err(|error| error.to_string())
     }
 
     /// Reads the graphs of an existing model without their weights.

@@ -4,8 +4,10 @@
 use serde_json::{Map, Value, json};
 
 use super::overlay::RESERVED;
+use super::vendor::PEAKS;
 use super::{ConfigKey, Owner, PARAMETERS, SETTINGS, SITE, VENDOR, ValueKind, VendorKey, VendorKind, yaml};
 use crate::metric;
+use crate::precision::Precision;
 
 /// The names of the schemas of YAML files, each with its text.
 pub(crate) fn schemas() -> [(&'static str, Value); 5] {
@@ -107,11 +109,15 @@ fn value_schema(kind: ValueKind) -> Value {
             {"type": "number", "exclusiveMinimum": 0},
             {"type": "string", "pattern": format!("^ *{NUMBER}( *\\* *{NUMBER})* *$")}]}),
         ValueKind::OneOrTwo => json!({"enum": [1, 2, null]}),
-        ValueKind::Word(words) => {
-            let pattern = words.iter().copied().map(in_any_case).collect::<Vec<_>>().join("|");
-            json!({"anyOf": [{"enum": words}, {"type": "string", "pattern": format!("^({pattern})$")}]})
-        }
+        ValueKind::Word(words) => one_word(words),
+        ValueKind::OptionalWord(words) => json!({"anyOf": [{"type": "null"}, one_word(words)]}),
     }
+}
+
+/// Returns the schema of one of a few words in any letter case.
+fn one_word(words: &[&str]) -> Value {
+    let pattern = words.iter().copied().map(in_any_case).collect::<Vec<_>>().join("|");
+    json!({"anyOf": [{"enum": words}, {"type": "string", "pattern": format!("^({pattern})$")}]})
 }
 
 /// A whole number from 1 to 65535.
@@ -141,7 +147,7 @@ fn limits() -> Value {
     let limits: Map<String, Value> = metric::AGREEMENT_LIMITS.iter().map(limit).collect();
     let limits = json!({"type": "object", "properties": limits, "additionalProperties": false});
     let precisions: Map<String, Value> =
-        metric::AGREEMENT_PRECISIONS.iter().map(|name| ((*name).to_owned(), limits.clone())).collect();
+        Precision::NAMES.iter().map(|name| ((*name).to_owned(), limits.clone())).collect();
     json!({"type": "object", "properties": precisions, "additionalProperties": false})
 }
 
@@ -175,9 +181,10 @@ fn vendor_schema(kind: VendorKind) -> Value {
         VendorKind::Boolean => json!({"type": "boolean"}),
         VendorKind::Bytes => json!({"type": ["integer", "null"], "minimum": 0}),
         VendorKind::Rate => json!({"type": ["number", "null"], "exclusiveMinimum": 0}),
-        VendorKind::Rates => json!({
-            "type": "object", "additionalProperties": false,
-            "properties": {"f64": rate, "f32": rate, "f16": rate, "bf16": rate}}),
+        VendorKind::Rates => {
+            let rates: Map<String, Value> = PEAKS.iter().map(|name| ((*name).to_owned(), rate.clone())).collect();
+            json!({"type": "object", "additionalProperties": false, "properties": rates})
+        }
         VendorKind::Options => json!({"type": "object"}),
         VendorKind::Section(keys) => section(keys),
         VendorKind::Sections(keys) => json!({"type": "object", "additionalProperties": section(keys)}),

@@ -128,7 +128,7 @@ const fn opens_onnx() -> bool {
 }
 
 /// The keys of `peak_flops_per_s`.
-const PEAKS: [&str; 5] = ["f64", "f32", "tf32", "f16", "bf16"];
+pub(super) const PEAKS: [&str; 5] = ["f64", "f32", "tf32", "f16", "bf16"];
 
 /// A vendor's device with the figures of its data sheet. A figure that is not given is unknown.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

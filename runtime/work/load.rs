@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use flagperf_onnx::{HalfPrecision, Model, to_half_precision};
+use flagperf_onnx::Model;
 use indexmap::IndexMap;
 
 use super::engine_facts::loaded_version;
@@ -12,23 +12,15 @@ use super::phase::failure;
 use crate::engine::{self, Artifact, EngineError, LoadOptions};
 use crate::event::Failure;
 use crate::plan::{CaseSettings, EngineChoice, Job, ModelInput};
-use crate::precision::Precision;
 use crate::script::Sessions;
 
-/// Converts the graphs to the half precision that the settings require, for framework and compiler alike.
+/// Converts the graphs to the precision of the case, for framework and compiler alike.
 ///
 /// # Errors
 /// When a graph cannot be converted.
 pub fn convert_precision(model: Model, settings: &CaseSettings, keep_f32: &[String]) -> Result<Model, Failure> {
-    let dtype = match settings.precision {
-        Precision::Fp32 | Precision::Tf32 => return Ok(model),
-        Precision::Fp16 => HalfPrecision::F16,
-        Precision::Bf16 => HalfPrecision::BF16,
-    };
     let hint = "`keep_f32` in the case's parameters.yaml lists layers that stay in fp32";
-    let convert = |graph| to_half_precision(graph, dtype, keep_f32).map_err(|e| failure(&e, hint));
-    let graphs = model.graphs.iter().map(|(name, graph)| Ok((name.clone(), convert(graph)?)));
-    Ok(Model { graphs: graphs.collect::<Result<_, Failure>>()? })
+    settings.precision.convert(model, keep_f32).map_err(|e| failure(&e, hint))
 }
 
 /// Loads every graph of a model into the job's framework.
