@@ -23,6 +23,7 @@ const VAGUE_NAMES: [&str; 5] = ["utils", "helpers", "common", "misc", "manager"]
 /// reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("cpu", "runtime/", "every machine has a processor"),
+    ("mock", "runtime/scaffold/", "a new vendor's first compiler, on the engine `null`; no product has this name"),
     ("pytorch", "runtime/onnx/src/weights/", "the program that writes `.pth` files"),
     ("pytorch", "runtime/engine/backend.rs", "the name of libtorch's project, which belongs to no vendor"),
     ("pytorch", "runtime/libtorch/", "the same"),

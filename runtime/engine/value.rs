@@ -4,10 +4,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use flagperf_onnx::ValueInfo;
-use indexmap::IndexMap;
 
 use super::EngineError;
-use crate::tensor::{Dim, Tensor, TensorSpec};
+use crate::tensor::{NamedSizes, Tensor, TensorSpec};
 
 /// A tensor on the host or on a device.
 #[derive(Clone, Debug)]
@@ -62,17 +61,13 @@ pub fn check_inputs(expected: &[ValueInfo], given: &[Value]) -> Result<(), Engin
     if expected.len() != given.len() {
         return Err(EngineError::InputCount { expected: expected.len(), given: given.len() });
     }
-    let mut named: IndexMap<&str, usize> = IndexMap::new();
+    let mut sizes = NamedSizes::default();
     for (info, value) in expected.iter().zip(given) {
         let spec = value.spec();
         let mismatch =
             || EngineError::Input { name: info.name.clone(), expected: info.spec.clone(), given: spec.clone() };
         let shape = spec.fixed_shape().ok_or_else(mismatch)?;
-        let consistent = info.spec.dims.iter().zip(&shape).all(|(dim, size)| match dim {
-            Dim::Named(name) => *named.entry(name).or_insert(*size) == *size,
-            _ => true,
-        });
-        if !info.spec.admits(&shape, spec.dtype) || !consistent {
+        if !info.spec.admits(&shape, spec.dtype) || sizes.bind(&info.spec, &shape).is_err() {
             return Err(mismatch());
         }
     }
