@@ -51,7 +51,7 @@ fn loader(dataset: Arc<dyn Dataset>, workers: usize, batch_size: usize) -> Outco
         batch_size,
         workers,
         prefetch: 2,
-        fixed_rows: false,
+        pad_last_batch: false,
         on_bad_sample: BadSamplePolicy::Fail,
         preloaded: false,
     };
@@ -84,7 +84,7 @@ fn write_crops(out: &Path, directory: &Path) -> Outcome<()> {
     let mut crops = Vec::new();
     for batch in loader {
         let batch = batch?;
-        let path = directory.join(dataset.sample_name(batch.tickets[0] as usize));
+        let path = directory.join(dataset.sample_name(batch.sample_indices[0] as usize));
         let planes = batch.inputs["images"].as_slice::<f32>()?;
         let side = planes.len() / 3;
         let level = |at: usize| (planes[at % 3 * side + at / 3] * 255.0).round() as u8;

@@ -187,9 +187,9 @@ mod tests {
             ("streams", json!(1.5), "`1.5` is not a whole number of at least 1"),
             ("sleep_ms", json!(-1), "`-1` is not a number from 0 to 1000"),
             ("sleep_ms", json!(2000), "`2000` is not a number from 0 to 1000"),
-            ("device", json!(0), "`0` is not a text"),
-            ("libraries", json!("a.so"), "`\"a.so\"` is not a list of texts"),
-            ("properties", json!({"A": [1]}), "`A`: `[1]` is not a text, a number, true or false"),
+            ("device", json!(0), "`0` is not a string"),
+            ("libraries", json!("a.so"), "`\"a.so\"` is not a list of strings"),
+            ("properties", json!({"A": [1]}), "`A`: `[1]` is not a string, a number, true or false"),
             (
                 "levle",
                 json!("low"),

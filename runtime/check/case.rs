@@ -130,7 +130,7 @@ impl Checker<'_> {
             Ok(_) if drawn::is_pending(data_dir) => {}
             Ok(pipeline) => match pipeline.check(data_dir, precision.dtype()) {
                 Ok(()) => {}
-                Err(error) => self.add(FaultPlace::DataDirectory, error),
+                Err(error) => self.add(FaultPlace::DataDirectory { hint: error.hint().to_owned() }, error),
             },
             Err(error) => self.faults.push(error.into()),
         }

@@ -33,7 +33,10 @@ pub enum FaultPlace {
     /// A key of configurations.yaml.
     Setting(String),
     /// The data directory of the case.
-    DataDirectory,
+    DataDirectory {
+        /// What to do about the fault; may be empty.
+        hint: String,
+    },
     /// The case as a whole.
     Case,
 }
@@ -53,11 +56,6 @@ impl From<ScriptError> for Fault {
 pub fn finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
     let Fault { place, reason } = fault;
     let origin_in = |values: &Values, key: &str| values.get(key).map_or(Origin::Default, |value| value.origin.clone());
-    // An error about a dataset brings its hint along.
-    let (reason, own_hint) = match reason.strip_suffix(')').and_then(|text| text.split_once(" (hint: ")) {
-        Some((reason, hint)) => (reason.to_owned(), hint.to_owned()),
-        None => (reason, String::new()),
-    };
     let (origin, cause, hint) = match &place {
         FaultPlace::Script { file, line, column } => {
             let file = file.strip_prefix(root).unwrap_or(file).display().to_string().into();
@@ -72,7 +70,7 @@ pub fn finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
             let hint = "it must be a complete ONNX file; `exist_onnx_path: null` exports a new one";
             (origin_in(&case.settings, key), Cause::Machine, hint)
         }
-        FaultPlace::DataDirectory => (case.data_dir.origin.clone(), Cause::Machine, own_hint.as_str()),
+        FaultPlace::DataDirectory { hint } => (case.data_dir.origin.clone(), Cause::Machine, hint.as_str()),
         FaultPlace::Case => (case.key.origin.clone(), Cause::Configuration, ""),
     };
     let message = join_lines(&reason);

@@ -11,7 +11,7 @@ use crate::scaffold::EngineKind;
 pub const EXIT_CODES: &[(u8, &str)] = &[
     (0, "every case succeeded"),
     (1, "a case failed: its record states the reason"),
-    (2, "wrong arguments or a mistake in the configuration: nothing was run"),
+    (2, "invalid arguments or configuration; nothing was run"),
     (3, "results could not be written"),
     (130, "interrupted (Ctrl-C, SIGTERM, SIGQUIT, SIGHUP): the records are marked as interrupted"),
 ];
@@ -30,13 +30,13 @@ pub(super) enum Command {
     Run(RunArguments),
     /// Print every effective value with its origin (file and line), without running anything
     Plan(PlanArguments),
-    /// List the cases, vendors or engines
+    /// List cases, vendors, engines or engine options
     List {
         /// What to list
         what: ListKind,
     },
-    /// Show what works on this machine, what is missing, and how to get it. Exit code 1: something that the selected
-    /// cases use cannot work
+    /// Show what works on this machine, what is missing, and how to get it. Exits with 1 if something the selected cases
+    /// need does not work, 2 if the configuration is invalid
     Doctor(Selection),
     /// Install or list the libraries that engines open at run time
     Backend {
@@ -127,7 +127,7 @@ pub(super) enum BackendCommand {
 pub(super) struct RunArguments {
     #[command(flatten)]
     pub(super) selection: Selection,
-    /// Print only the record, as JSON, on standard output; several cases give several records
+    /// Print only the record, as JSON, on standard output; one record per case
     #[arg(long)]
     pub(super) json: bool,
     /// Print plain lines instead of progress bars
@@ -150,7 +150,7 @@ pub(super) struct PlanArguments {
 /// The cases to run and the values that override their configuration.
 #[derive(Debug, Default, Args)]
 pub(super) struct Selection {
-    /// A case, with its framework if there are several; may be repeated; by default, every case of host.yaml
+    /// Case to run, as NAME or NAME:FRAMEWORK; repeatable [default: every case in host.yaml]
     #[arg(long, value_name = "NAME[:FRAMEWORK]")]
     case: Vec<String>,
     /// The vendor whose device is measured: a folder in vendors/
@@ -159,7 +159,7 @@ pub(super) struct Selection {
     /// The folder with datasets and weights
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// The folder of the site's host.yaml
+    /// Directory that contains host.yaml (also FLAGPERF_CONFIG)
     #[arg(long, value_name = "DIR")]
     config: Option<PathBuf>,
     /// Change a setting for this run, such as `batch_size=4`, or an engine's option, such as `rten.threads=1`; the

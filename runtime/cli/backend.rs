@@ -58,6 +58,6 @@ fn hint(error: &InstallError) -> &'static str {
         InstallError::Cargo { .. } => {
             "see cargo's output above; the build needs a checkout of flagperf and what `flagperf backend list` says about it"
         }
-        InstallError::NoLibrary { .. } => "report this: the table of backends is wrong",
+        InstallError::NoLibrary { .. } => "this is a bug in flagperf; please report it",
     }
 }

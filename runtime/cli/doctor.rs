@@ -98,9 +98,9 @@ fn engine_faults(planned: &PreparedPlan, engines: &[Check], vendor_engines: &[Ch
     let mut faults = Vec::new();
     for case in &planned.plan.cases {
         for choice in case.jobs.iter().map(|job| &job.engine) {
-            let own = engines.iter().filter(|check| check.name == choice.engine);
-            let brought = vendor_engines.iter().filter(|check| check.name == choice.entry_name());
-            for check in own.chain(brought).filter(|check| !check.works) {
+            let built_in = engines.iter().filter(|check| check.name == choice.engine);
+            let from_vendor = vendor_engines.iter().filter(|check| check.name == choice.entry_name());
+            for check in built_in.chain(from_vendor).filter(|check| !check.works) {
                 let [name, state, _] = &check.row;
                 let state = state.lines().next().unwrap_or_default();
                 faults.push(format!("{} uses `{name}`, which does not work: {state}", case.key));
@@ -128,7 +128,7 @@ fn run_rows(root: &Path, planned: Option<&PreparedPlan>) -> (Vec<Row>, Vec<Strin
         None => row("checkout", "missing".to_owned(), "change to a folder with configs/ and scripts/"),
     }];
     let Some(planned) = planned else {
-        rows.push(row("plan", "has mistakes".to_owned(), "see below"));
+        rows.push(row("plan", "invalid".to_owned(), "see the errors below"));
         return (rows, Vec::new());
     };
     let results = &planned.plan.site.flagperf_log_path;
@@ -143,7 +143,7 @@ fn run_rows(root: &Path, planned: Option<&PreparedPlan>) -> (Vec<Row>, Vec<Strin
             rows.push(row(&format!("data of {}", case.key), format!("{} {state}", job.data_dir.display()), ""));
         }
         let engines: Vec<&str> = case.jobs.iter().map(|job| job.engine.engine.as_str()).collect();
-        rows.push(row(&case.key.to_string(), format!("can be planned; uses {}", engines.join(" and ")), ""));
+        rows.push(row(&case.key.to_string(), format!("ready; uses {}", engines.join(" and ")), ""));
     }
     (rows, written.err().into_iter().collect())
 }

@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     print_findings(planned.plan.findings.iter());
     let bars = !arguments.plain && stderr().is_terminal() && (arguments.json || stdout().is_terminal());
     let options = RunOptions {
-        watched: bars,
+        has_live_display: bars,
         worker: vec![THIS_PROGRAM.into(), "work".into()],
         clock: Arc::new(MonotonicClock::start()),
     };

@@ -19,7 +19,7 @@ use crate::monitor;
 use crate::plan::{Catalogue, EngineChoice, RefusedOption};
 use crate::tensor::DType;
 
-/// Exit code for wrong arguments or a mistake in the configuration; nothing was run.
+/// Exit code for invalid arguments or configuration; nothing was run.
 pub(super) const EXIT_MISTAKE: u8 = 2;
 
 /// Returns the checkout that contains the current directory, or else the one that contains the program, which a message
@@ -34,7 +34,7 @@ pub(super) fn find_own_checkout() -> anyhow::Result<Result<PathBuf, String>> {
     let here = std::env::current_dir().context("the current directory is gone")?;
     Ok(find_root(&here).ok_or_else(|| {
         let here = here.display();
-        format!("error: no checkout around `{here}`\n  hint: change to a checkout of flagperf, in which the files are created")
+        format!("error: `{here}` is not in a checkout\n  hint: change to a checkout of flagperf, in which the files are created")
     }))
 }
 
@@ -63,7 +63,7 @@ impl Checkout {
     pub(super) fn announce(self) -> PathBuf {
         if let Some(here) = &self.outside {
             let (here, root) = (here.display(), self.root.display());
-            print_message(&format!("note: no checkout around `{here}`; using `{root}`, where this program lies"));
+            print_message(&format!("note: `{here}` is not in a checkout; using `{root}`, which contains this program"));
         }
         self.root
     }
@@ -74,8 +74,8 @@ impl Checkout {
         let Some(here) = self.outside.as_ref().filter(|_| !selection.names_cases()) else { return Ok(()) };
         let (here, root) = (here.display(), self.root.display());
         Err(format!(
-            "error: no checkout around `{here}`, and no case is given\n  hint: change to a checkout, or give --case NAME \
-             to run a case of `{root}`, where this program lies"
+            "error: `{here}` is not in a checkout, and no case is given\n  hint: change to a checkout, or give --case NAME \
+             to run a case of `{root}`, which contains this program"
         ))
     }
 }

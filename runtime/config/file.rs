@@ -11,6 +11,9 @@ use super::{ConfigProblem, Finding, Origin};
 /// Maximum size of a configuration file in bytes. Parsing a file takes about a hundred times its size in memory.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// The place of a problem that concerns a file and not one of its lines.
+const WHOLE_FILE: Place = Place { line: 0, column: 0 };
+
 const TOP: Place = Place { line: 1, column: 1 };
 
 /// A YAML file that contains a mapping.
@@ -65,7 +68,7 @@ pub fn read_text(path: &Path, name: &Arc<str>) -> Result<String, Finding> {
             true => ConfigProblem::TooLarge { bytes: size, bytes_max: FILE_BYTES_MAX },
             false => ConfigProblem::Read { reason: cause.to_string() },
         };
-        Finding::error(origin(name, TOP), problem)
+        Finding::error(origin(name, WHOLE_FILE), problem)
     })
 }
 

@@ -93,7 +93,7 @@ impl ValueKind {
             ValueKind::Count => "a whole number from 1 to 4294967295",
             ValueKind::WholeNumber => "a whole number from 0 to 4294967295",
             ValueKind::Threads => "a whole number from 0 to 1024",
-            ValueKind::Seed => "a whole number from 0 to 9223372036854775807",
+            ValueKind::Seed => "a non-negative integer below 2^63",
             ValueKind::Port => "a port from 1 to 65535",
             ValueKind::Ports => "a list of ports from 1 to 65535",
             ValueKind::Text => "a string",
@@ -170,6 +170,15 @@ impl ValueKind {
     }
 }
 
+/// Lists words as alternatives: `` `fail` or `count` ``.
+fn list_alternatives(words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
 /// The folder of shared scripts in `scripts/`; no case has this name.
 pub const SHARED_SCRIPTS: &str = "lib";
 
@@ -228,7 +237,7 @@ impl ConfigKey {
         let found = describe_node(node);
         match (self.kind, &node.content) {
             (ValueKind::Word(words) | ValueKind::OptionalWord(words), _) => {
-                ConfigProblem::Word { key: self.name.to_owned(), words: words.join(", "), found }
+                ConfigProblem::Word { key: self.name.to_owned(), words: list_alternatives(words), found }
             }
             (ValueKind::Targets, Content::Map(entries)) => entries
                 .iter()

@@ -13,9 +13,9 @@ pub enum Origin {
     File {
         /// The file.
         file: Arc<str>,
-        /// Line, from 1.
+        /// Line, from 1; 0 for the whole file.
         line: usize,
-        /// Column, from 1.
+        /// Column, from 1; 0 for the whole file.
         column: usize,
     },
     /// A position in a script.
@@ -38,6 +38,7 @@ pub enum Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Origin::File { file, line: 0, .. } => write!(f, "{file}"),
             Origin::File { file, line, .. } => write!(f, "{file}:{line}"),
             Origin::Script { file, line: 0, .. } => write!(f, "{file}"),
             Origin::Script { file, line, column: 0 } => write!(f, "{file}:{line}"),

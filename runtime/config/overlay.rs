@@ -25,13 +25,13 @@ pub struct Layers {
     /// Keys that `--set` changed.
     pub departures: Vec<String>,
     /// The values, before any `--set`, of the keys that `--set` has set.
-    pub standard: Values,
+    pub before_set: Values,
 }
 
 impl Layers {
     /// Applies the overlay of vendor `name` to the settings. A key of parameters.yaml, of host.yaml or of the host
     /// itself is an error, and so is a value that changes nothing; a new key is a warning, unless vendor.yaml lists it as
-    /// an option; that, and a change, is a note.
+    /// an option. A new key that vendor.yaml lists, or a changed value, is a note.
     pub fn apply_overlay(
         &mut self,
         file: &ConfigFile,
@@ -122,7 +122,7 @@ impl Layers {
         };
         let to = display_value(&value);
         layer.insert(key.to_owned(), Sourced::new(value.clone(), origin.clone()));
-        self.standard.extend(base.clone().map(|base| (key.to_owned(), base)));
+        self.before_set.extend(base.clone().map(|base| (key.to_owned(), base)));
         self.departures.retain(|departure| departure != key);
         let key = key.to_owned();
         match base {
@@ -137,9 +137,9 @@ impl Layers {
 
     /// Returns the value of a key before any `--set`: that of the files, or else the default of the vendor's engines.
     fn standard_value(&self, key: &str, vendor: Option<&Vendor>) -> Option<Sourced<Value>> {
-        let layers = [&self.standard, &self.settings, &self.parameters, &self.vendor_values];
-        let own = layers.iter().find_map(|layer| layer.get(key));
-        own.cloned().or_else(|| vendor?.option_value(key, &self.vendor_values))
+        let layers = [&self.before_set, &self.settings, &self.parameters, &self.vendor_values];
+        let from_files = layers.iter().find_map(|layer| layer.get(key));
+        from_files.cloned().or_else(|| vendor?.option_value(key, &self.vendor_values))
     }
 
     fn unknown_key(&self, key: &str, case: &str, vendor: Option<&Vendor>) -> ConfigProblem {

@@ -102,20 +102,17 @@ fn a_target_with_a_name_similar_to_a_metric_is_a_warning() {
 #[test]
 fn every_other_parameter_of_the_host_is_checked_for_its_type() {
     for (text, message) in [
-        ("bad_samples: cuont", "`bad_samples` must be one of fail, count, not `cuont`"),
-        ("bad_samples: true", "`bad_samples` must be one of fail, count, not `true`"),
+        ("bad_samples: cuont", "`bad_samples` must be `fail` or `count`, not `cuont`"),
+        ("bad_samples: true", "`bad_samples` must be `fail` or `count`, not `true`"),
         ("preloaded: \"true\"", "`preloaded` must be true or false, not the string `\"true\"`"),
         ("preloaded: 1", "`preloaded` must be true or false, not `1`"),
         ("keep_f32: head", "`keep_f32` must be a list of strings such as `[head, norm]`, not `head`"),
         ("keep_f32: [1]", "`keep_f32` must be a list of strings such as `[head, norm]`, not a list"),
         ("weights: 7", "`weights` must be a string or null, not `7`"),
         ("weights: [a, b]", "`weights` must be a string or null, not a list"),
-        ("seed: abc", "`seed` must be a whole number from 0 to 9223372036854775807, not `abc`"),
-        ("seed: -1", "`seed` must be a whole number from 0 to 9223372036854775807, not `-1`"),
-        (
-            "seed: 9223372036854775808",
-            "`seed` must be a whole number from 0 to 9223372036854775807, not `9223372036854775808`",
-        ),
+        ("seed: abc", "`seed` must be a non-negative integer below 2^63, not `abc`"),
+        ("seed: -1", "`seed` must be a non-negative integer below 2^63, not `-1`"),
+        ("seed: 9223372036854775808", "`seed` must be a non-negative integer below 2^63, not `9223372036854775808`"),
     ] {
         assert_eq!(messages(Level::Error, text), format!("{FILE}:1: {message}"));
         let (key, value) = text.split_once(": ").unwrap();
@@ -146,7 +143,7 @@ fn a_vendor_cannot_set_keys_that_change_the_rules_of_measuring() {
         assert_eq!(
             error(key),
             format!(
-                "{OVERLAY}:1: `{name}` belongs to the case's parameters (default), which are the same for every vendor\n  \
+                "{OVERLAY}:1: `{name}` is a case parameter; an overlay cannot change it\n  \
                  hint: delete the line"
             )
         );

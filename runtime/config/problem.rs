@@ -65,11 +65,11 @@ pub enum ConfigProblem {
         found: String,
     },
     /// A value that is not one of the words allowed for its key.
-    #[error("`{key}` must be one of {words}, not {found}")]
+    #[error("`{key}` must be {words}, not {found}")]
     Word {
         /// The key.
         key: String,
-        /// The allowed words.
+        /// The allowed words, as a phrase: `` `fail` or `count` ``.
         words: String,
         /// Description of the value found.
         found: String,
@@ -131,7 +131,7 @@ pub enum ConfigProblem {
     #[error("`CASES` is empty")]
     NoCases,
     /// An overlay sets a parameter.
-    #[error("`{key}` belongs to the case's parameters ({parameter}), which are the same for every vendor")]
+    #[error("`{key}` is a case parameter{}; an overlay cannot change it", origin_note(.parameter))]
     OverlaysParameter {
         /// The key.
         key: String,
@@ -334,6 +334,11 @@ impl ConfigProblem {
             _ => String::new(),
         }
     }
+}
+
+/// Returns where a value is set; empty for a default.
+fn origin_note(origin: &Origin) -> String {
+    if *origin == Origin::Default { String::new() } else { format!(" ({origin})") }
 }
 
 fn nearest_note(nearest: &Option<String>) -> String {

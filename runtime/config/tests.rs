@@ -62,7 +62,7 @@ fn a_mistake_in_host_yaml_is_reported_with_its_line() {
         [
             "configs/host.yaml:2: `SSH_PORT` must be a port from 1 to 65535, not the string `\"http\"`",
             "configs/host.yaml:3: `LOG_CALL_INFORMATION` must be true or false, not `maybe`",
-            "configs/host.yaml:4: `CONTAINER` must be one of none, docker, not `podman`",
+            "configs/host.yaml:4: `CONTAINER` must be `none` or `docker`, not `podman`",
             "configs/host.yaml:5: `HOSTS` must be a non-empty list of strings, not a list",
             "configs/host.yaml:7: `toy` is not a case key (`<case>:<framework>[_<version>]`)",
             "configs/host.yaml:8: unknown case `tpy` (known: toy)\n  hint: did you mean `toy`?",
@@ -76,7 +76,7 @@ fn a_missing_or_malformed_host_yaml_is_an_error() {
     assert_eq!(
         errors(&checkout),
         [
-            "configs/host.yaml:1: cannot be read: No such file or directory (os error 2)\n  hint: run inside a checkout, or \
+            "configs/host.yaml: cannot be read: No such file or directory (os error 2)\n  hint: run inside a checkout, or \
           give the folder of host.yaml with --config or FLAGPERF_CONFIG"
         ]
     );
@@ -191,8 +191,8 @@ fn an_overlay_that_sets_a_parameter_is_an_error() {
     assert_eq!(
         errors(&Checkout::new().overlay("image_size: 192\n")),
         [format!(
-            "{OVERLAY}:1: `image_size` belongs to the case's parameters (configs/toy/parameters.yaml:1), which are the same \
-             for every vendor\n  hint: delete the line"
+            "{OVERLAY}:1: `image_size` is a case parameter (configs/toy/parameters.yaml:1); an overlay cannot change it\n  \
+             hint: delete the line"
         )]
     );
 }

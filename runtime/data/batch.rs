@@ -72,7 +72,7 @@ pub struct Batch {
     /// Fields for evaluators by name.
     pub truth: IndexMap<String, Tensor>,
     /// The index of each sample in the dataset, one for each row that is not padding.
-    pub tickets: Vec<u64>,
+    pub sample_indices: Vec<u64>,
     /// Rows whose samples could not be read, with the errors; their memory is zeroed.
     pub failed: Vec<(usize, SampleError)>,
     /// Number of rows, including padding.

@@ -17,7 +17,7 @@ pub struct FillTask {
     /// Number of the batch in its pass.
     pub batch: u64,
     /// The indices of the samples in the dataset, one per row.
-    pub tickets: Vec<u64>,
+    pub sample_indices: Vec<u64>,
 }
 
 /// A filled slot.
@@ -41,13 +41,13 @@ pub fn fill_slot(
 ) -> FilledSlot {
     let failed = Mutex::new(Vec::new());
     let mut rows = slot.rows_mut().expect("a slot is filled only while no tensor of it is held");
-    let padding = rows.split_off(task.tickets.len().min(rows.len()));
+    let padding = rows.split_off(task.sample_indices.len().min(rows.len()));
     padding.into_iter().flatten().for_each(|field| field.fill(0));
     let read_row = |row: usize, mut fields: Vec<&mut [u8]>| {
         if pass.load(Ordering::Relaxed) != task.pass {
             return;
         }
-        if let Err(error) = read_sample(dataset, task.tickets[row] as usize, &mut fields) {
+        if let Err(error) = read_sample(dataset, task.sample_indices[row] as usize, &mut fields) {
             fields.iter_mut().for_each(|field| field.fill(0));
             failed.lock().expect("no holder of this lock panics").push((row, error));
         }

@@ -29,7 +29,7 @@ pub struct LoaderOptions {
     /// Number of batches read ahead of the one in use. The loader needs the memory of `prefetch + 1` batches.
     pub prefetch: usize,
     /// Whether the last batch is padded to `batch_size` rows; otherwise it is shorter.
-    pub fixed_rows: bool,
+    pub pad_last_batch: bool,
     /// How a sample that cannot be read is handled.
     pub on_bad_sample: BadSamplePolicy,
     /// Whether the whole dataset is read once and kept in memory, to measure a host without loading. The memory needed
@@ -44,6 +44,7 @@ pub struct Loader {
     tasks: Option<Sender<(Slot, FillTask)>>,
     filled: Receiver<FilledSlot>,
     fillers: Vec<JoinHandle<()>>,
+    /// The number of the pass; incremented to cancel the reads of an abandoned pass.
     pass: Arc<AtomicU64>,
     free: Vec<Slot>,
     lent: Vec<Slot>,
@@ -181,7 +182,7 @@ impl Loader {
         let first = self.next_task * self.options.batch_size as u64;
         let end = (first + self.options.batch_size as u64).min(self.dataset.len() as u64);
         let pass = self.pass.load(Ordering::Relaxed);
-        let task = FillTask { pass, batch: self.next_task, tickets: (first..end).collect() };
+        let task = FillTask { pass, batch: self.next_task, sample_indices: (first..end).collect() };
         self.next_task += 1;
         Some((slot, task))
     }
@@ -201,11 +202,11 @@ impl Loader {
             self.free.push(slot);
             return Err(LoadError::Sample(error));
         }
-        let rows = if self.options.fixed_rows { self.options.batch_size } else { task.tickets.len() };
+        let rows = if self.options.pad_last_batch { self.options.batch_size } else { task.sample_indices.len() };
         let tensors = slot.tensors(self.dataset.fields(), rows);
         self.lent.push(slot);
         let (inputs, truth) = tensors.map_err(LoadError::Tensor)?;
-        Ok(Batch { index: task.batch, inputs, truth, tickets: task.tickets, failed, rows })
+        Ok(Batch { index: task.batch, inputs, truth, sample_indices: task.sample_indices, failed, rows })
     }
 }
 

@@ -122,13 +122,13 @@ impl fmt::Display for Transform {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DataError {
     /// The data directory does not exist.
-    #[error("there is no data directory `{}` (hint: set it with --data DIR)", .path.display())]
+    #[error("there is no data directory `{}`", .path.display())]
     NoDirectory {
         /// The directory.
         path: PathBuf,
     },
     /// Nothing exists at a path in the data directory.
-    #[error("there is no `{}` in the data directory `{}` (hint: set another one with --data DIR)", .path.display(), .root.display())]
+    #[error("there is no `{}` in the data directory `{}`", .path.display(), .root.display())]
     Missing {
         /// The path, relative to the data directory.
         path: PathBuf,
@@ -136,7 +136,7 @@ pub enum DataError {
         root: PathBuf,
     },
     /// A path that leads out of the data directory.
-    #[error("`{}` leaves the data directory `{}` by {how}", .path.display(), .root.display())]
+    #[error("`{}` is outside the data directory `{}`: {how}", .path.display(), .root.display())]
     Escapes {
         /// The path, relative to the data directory.
         path: PathBuf,
@@ -217,4 +217,15 @@ pub enum DataError {
         /// Its shape and type.
         spec: TensorSpec,
     },
+}
+
+impl DataError {
+    /// Returns what to do about the error; empty when the message suffices.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            DataError::NoDirectory { .. } => "set it with --data DIR",
+            DataError::Missing { .. } => "set another one with --data DIR",
+            _ => "",
+        }
+    }
 }

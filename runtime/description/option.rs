@@ -37,13 +37,13 @@ pub enum OptionKind {
         /// The greatest value.
         max: Option<i64>,
     },
-    /// Any text.
+    /// Any string.
     Text,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A list of texts.
+    /// A list of strings.
     List,
-    /// A map with texts, numbers and booleans.
+    /// A map with strings, numbers and booleans.
     Map,
     /// Any value; the engine checks it when it loads a model.
     Any,
@@ -69,7 +69,7 @@ impl EngineOption {
                     .flatten()
                     .find(|(_, entry)| !is_scalar(entry))
                     .expect("a map that is rejected has an entry that is not a scalar");
-                Err(format!("`{key}`: `{entry}` is not a text, a number, true or false"))
+                Err(format!("`{key}`: `{entry}` is not a string, a number, true or false"))
             }
             (kind, _) => Err(format!("`{value}` is not {}", kind.in_words())),
         }
@@ -100,10 +100,10 @@ impl OptionKind {
             OptionKind::Boolean => "true or false".to_owned(),
             OptionKind::Number { min, max } => describe_range("a number", min, max),
             OptionKind::Integer { min, max } => describe_range("a whole number", min, max),
-            OptionKind::Text => "a text".to_owned(),
+            OptionKind::Text => "a string".to_owned(),
             OptionKind::Choice(words) => format!("one of {}", words.join(", ")),
-            OptionKind::List => "a list of texts".to_owned(),
-            OptionKind::Map => "a map of texts, numbers and booleans".to_owned(),
+            OptionKind::List => "a list of strings".to_owned(),
+            OptionKind::Map => "a map of strings, numbers and booleans".to_owned(),
             OptionKind::Any => "any value".to_owned(),
         }
     }

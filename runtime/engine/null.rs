@@ -69,7 +69,7 @@ impl Engine for Null {
         Ok(Null::VERSION.to_owned())
     }
 
-    fn check_further_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
+    fn check_option_combinations(&self, options: &LoadOptions) -> Result<(), EngineError> {
         let engine_options = EngineOptions::check(self, options)?;
         engine_options.value_infos(INPUTS).and(engine_options.value_infos(OUTPUTS)).map(drop)
     }

@@ -49,7 +49,7 @@ impl Engine for OnnxRuntime {
         library::open(None).map(|library| library.version.clone())
     }
 
-    fn check_further_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
+    fn check_option_combinations(&self, options: &LoadOptions) -> Result<(), EngineError> {
         OrtOptions::read(self, options).map(drop)
     }
 
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn an_option_that_cannot_be_converted_to_a_string_is_named() {
         let error = refusal(json!({"session_options": {"a": [1]}}), DType::F32);
-        let expected = "option `session_options`: `a`: `[1]` is not a text, a number, true or false";
+        let expected = "option `session_options`: `a`: `[1]` is not a string, a number, true or false";
         assert!(error.ends_with(expected), "{error}");
     }
 

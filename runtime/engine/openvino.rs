@@ -45,7 +45,7 @@ impl Engine for OpenVino {
         library::open(None).map(|library| library.version)
     }
 
-    fn check_further_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
+    fn check_option_combinations(&self, options: &LoadOptions) -> Result<(), EngineError> {
         OpenVinoOptions::read(self, options).map(drop)
     }
 
@@ -129,7 +129,7 @@ mod tests {
         let error = refusal(json!({"properties": {"NUM_STREAMS": 2}})).to_string();
         assert!(error.ends_with("`NUM_STREAMS` is set by the option `num_streams`"), "{error}");
         let error = refusal(json!({"properties": {"A": [1]}})).to_string();
-        assert!(error.ends_with("option `properties`: `A`: `[1]` is not a text, a number, true or false"), "{error}");
+        assert!(error.ends_with("option `properties`: `A`: `[1]` is not a string, a number, true or false"), "{error}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ const THREADS_MAX: usize = 4096;
 /// [`EngineError::Precision`], or [`EngineError::Option`] for an unknown option or an invalid value.
 pub fn check_options(engine: &dyn Engine, options: &LoadOptions) -> Result<(), EngineError> {
     EngineOptions::check(engine, options)?;
-    engine.check_further_options(options)
+    engine.check_option_combinations(options)
 }
 
 /// The options of one load, checked by the engine's description. The engine's default applies to an option that is
@@ -82,7 +82,7 @@ impl<'a> EngineOptions<'a> {
     pub(super) fn value_infos(&self, name: &str) -> Result<Option<Vec<ValueInfo>>, EngineError> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let specs: IndexMap<String, String> = serde_json::from_value(value.clone())
-            .map_err(|_| self.option_error(name, format!("`{value}` is not a map of texts")))?;
+            .map_err(|_| self.option_error(name, format!("`{value}` is not a map of strings")))?;
         let info = |(value, spec): (String, String)| match spec.parse() {
             Ok(spec) => Ok(ValueInfo { name: value, spec }),
             Err(error) => Err(self.option_error(name, format!("`{value}`: {error}"))),

@@ -40,7 +40,7 @@ pub trait Engine: Sync {
     ///
     /// # Errors
     /// [`EngineError::Option`] for an invalid value.
-    fn check_further_options(&self, options: &LoadOptions) -> Result<(), EngineError> {
+    fn check_option_combinations(&self, options: &LoadOptions) -> Result<(), EngineError> {
         let _ = options;
         Ok(())
     }
@@ -146,7 +146,7 @@ pub trait Session: Send {
     }
 
     /// The peak resident memory of the other processes that the engine computes in.
-    fn process_memory_max(&self) -> Option<Bytes> {
+    fn child_memory_peak(&self) -> Option<Bytes> {
         None
     }
 

@@ -283,14 +283,14 @@ pub fn exit_when_input_ends(mut input: impl Read + Send + 'static) {
     thread::spawn(move || {
         let _ = started.send(());
         let _ = io::copy(&mut input, &mut io::sink());
-        // Not in a new thread, which would wait for the loader's lock, held by a library that hangs while it loads.
+        // Not in a new thread, which would wait for the dynamic linker's lock, held by a library that hangs while it loads.
         descendants::kill_own_descendants();
         if nix::unistd::getpgrp() == nix::unistd::getpid() {
             let _ = killpg(nix::unistd::getpgrp(), Signal::SIGKILL);
         }
         std::process::exit(1);
     });
-    // The new thread needs the loader's lock, too, so wait until it has started.
+    // The new thread needs the dynamic linker's lock, too, so wait until it has started.
     let _ = start.recv();
 }
 

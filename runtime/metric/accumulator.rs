@@ -10,11 +10,11 @@ use crate::tensor::{DType, Tensor};
 /// Mergeable sums of metrics over some samples. [`Accumulator::finish`] turns them into named figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Accumulator {
-    means: IndexMap<String, Mean>,
+    sums: IndexMap<String, MetricSum>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Mean {
+struct MetricSum {
     sum: f64,
     count: u64,
 }
@@ -23,7 +23,7 @@ impl Accumulator {
     /// Adds `count` observations with the total `sum` to the metric `name`. If the number of observations overflows 64
     /// bits, the figure becomes NaN rather than a wrong number.
     pub fn add(&mut self, name: &str, sum: f64, count: u64) {
-        let mean = self.means.entry(name.to_owned()).or_default();
+        let mean = self.sums.entry(name.to_owned()).or_default();
         let (counted, wrapped) = mean.count.overflowing_add(count);
         mean.sum = if wrapped { f64::NAN } else { mean.sum + sum };
         mean.count = if wrapped { u64::MAX } else { counted };
@@ -31,35 +31,35 @@ impl Accumulator {
 
     /// Adds the observations of another accumulator.
     pub fn merge(&mut self, other: &Accumulator) {
-        for (name, mean) in &other.means {
+        for (name, mean) in &other.sums {
             self.add(name, mean.sum, mean.count);
         }
     }
 
     /// Returns the figures by name, without those that have no observations.
     pub fn finish(&self) -> IndexMap<String, f64> {
-        let observed = self.means.iter().filter(|(_, mean)| mean.count > 0);
+        let observed = self.sums.iter().filter(|(_, mean)| mean.count > 0);
         observed.map(|(name, mean)| (name.clone(), mean.sum / mean.count as f64)).collect()
     }
 
     /// Returns the names of the metrics that an evaluator added without any observation.
     pub fn unobserved(&self) -> impl Iterator<Item = &str> {
-        self.means.iter().filter(|(_, mean)| mean.count == 0).map(|(name, _)| name.as_str())
+        self.sums.iter().filter(|(_, mean)| mean.count == 0).map(|(name, _)| name.as_str())
     }
 
     /// Returns the names of all metrics, with and without observations.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.means.keys().map(String::as_str)
+        self.sums.keys().map(String::as_str)
     }
 
     /// Returns the number of observations of each metric.
     pub fn counts(&self) -> IndexMap<String, u64> {
-        self.means.iter().map(|(name, mean)| (name.clone(), mean.count)).collect()
+        self.sums.iter().map(|(name, mean)| (name.clone(), mean.count)).collect()
     }
 
     /// Returns the number of evaluated samples: the largest number of observations of any metric.
     pub fn observations(&self) -> u64 {
-        self.means.values().map(|mean| mean.count).max().unwrap_or(0)
+        self.sums.values().map(|mean| mean.count).max().unwrap_or(0)
     }
 }
 
@@ -142,7 +142,7 @@ pub enum MetricError {
     /// A label that is not the index of a class.
     #[error(
         "label {label} is out of range: the model has {classes} classes, 0 to {last}; \
-         does the class list fit the model?",
+         does the class list match the model?",
         last = .classes - 1
     )]
     LabelOutOfRange {
@@ -163,7 +163,7 @@ pub enum MetricError {
         position: usize,
     },
     /// A `k` that is zero or larger than the number of classes.
-    #[error("`k` {k} of top-k accuracy is out of range: the model has {classes} classes, so `k` is 1 to {classes}")]
+    #[error("top-k: `k` is {k}, but must be from 1 to {classes} (the number of classes)")]
     KOutOfRange {
         /// The k.
         k: usize,
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn the_error_for_a_label_out_of_range_mentions_the_class_list() {
         let error = top_k(&scores(), &labels(&[0, 3]), &[1]).unwrap_err();
-        let expected = "label 3 is out of range: the model has 3 classes, 0 to 2; does the class list fit the model?";
+        let expected = "label 3 is out of range: the model has 3 classes, 0 to 2; does the class list match the model?";
         assert_eq!(error.to_string(), expected);
         for label in [-1, i64::MIN, i64::MAX] {
             assert_eq!(
@@ -227,11 +227,8 @@ mod tests {
     #[test]
     fn a_missing_duplicate_or_out_of_range_k_is_refused() {
         let refused = |ks: &[usize]| top_k(&scores(), &labels(&[0, 1]), ks).unwrap_err().to_string();
-        assert_eq!(
-            refused(&[1, 4]),
-            "`k` 4 of top-k accuracy is out of range: the model has 3 classes, so `k` is 1 to 3"
-        );
-        assert_eq!(refused(&[0]), "`k` 0 of top-k accuracy is out of range: the model has 3 classes, so `k` is 1 to 3");
+        assert_eq!(refused(&[1, 4]), "top-k: `k` is 4, but must be from 1 to 3 (the number of classes)");
+        assert_eq!(refused(&[0]), "top-k: `k` is 0, but must be from 1 to 3 (the number of classes)");
         assert_eq!(refused(&[]), "top-k accuracy needs at least one `k`");
         assert_eq!(refused(&[1, 2, 1]), "duplicate `k` of top-k accuracy: `1` (again at position 3)");
     }

@@ -47,7 +47,7 @@ impl Monitor for NvmlMonitor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NvmlDevice {
     uuid: String,
-    /// Name as reported by the driver: the maker, then for example `H100 80GB HBM3`.
+    /// Name as reported by the driver: manufacturer and model, such as `H100 80GB HBM3`.
     pub name: String,
     /// Version of the driver.
     pub driver: String,

@@ -224,8 +224,8 @@ mod tests {
             [
                 "vendors/chip/vendor.yaml:9: engine `rten`: option `optimise`: unknown (known: optimize; nearest: optimize)",
                 "vendors/chip/vendor.yaml:10: engine `rten`: option `optimize`: `\"maybe\"` is not true or false",
-                "vendors/chip/vendor.yaml:11: engine `rten`: option `batch_size`: is a key of the case, which the engine would see \
-                 with the option's value",
+                "vendors/chip/vendor.yaml:11: engine `rten`: option `batch_size`: the name is taken by a key of the \
+                 case",
             ]
         );
     }

@@ -43,7 +43,7 @@ pub struct Job {
     pub outputs: Option<PathBuf>,
     /// Whether a live display is attached: the worker then reports progress at every step instead of every `log_freq`
     /// steps.
-    pub watched: bool,
+    pub has_live_display: bool,
     /// Environment variables of the worker, in addition to those of the conductor.
     #[serde(default)]
     pub environment: IndexMap<String, String>,

@@ -39,9 +39,7 @@ fn option_problem(engine: &EngineDescription, option: &str, value: &Value) -> Op
     let checked = match option {
         "threads" if value.is_null() || value.as_u64().is_some_and(|threads| threads <= THREADS_MAX) => Ok(()),
         "threads" => return Some(PlanProblem::Threads { value: value.to_string() }),
-        _ if is_case_key(option) => {
-            Err("is a key of the case, which the engine would see with the option's value".to_owned())
-        }
+        _ if is_case_key(option) => Err("the name is taken by a key of the case".to_owned()),
         _ => engine.check_option(option, value),
     };
     let reason = checked.err()?;

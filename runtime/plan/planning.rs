@@ -127,8 +127,9 @@ impl Planner<'_> {
             jobs.extend(engine.map(|engine| self.make_job(task, engine, &settings, has_both_phases)));
         }
         // Without all engines it is unknown which options are used.
-        let chosen = jobs.len() == usize::from(route.validate.is_some()) + usize::from(route.infer.is_some());
-        if let Some(vendor) = self.config.vendor.as_ref().filter(|_| chosen) {
+        let all_engines_chosen =
+            jobs.len() == usize::from(route.validate.is_some()) + usize::from(route.infer.is_some());
+        if let Some(vendor) = self.config.vendor.as_ref().filter(|_| all_engines_chosen) {
             self.findings.extend(warn_of_unused_options(vendor, self.case, &jobs));
         }
         Some(CasePlan {
@@ -159,8 +160,8 @@ impl Planner<'_> {
         serde_json::from_value(values.into()).expect("every key of configurations.yaml was read by its type")
     }
 
-    /// Returns the settings that determine the route. A sidecar that does not open ONNX files computes with the module
-    /// of the exported graph, so with validation a placeholder must not skip the export.
+    /// Returns the settings that determine the route. A sidecar that opens no ONNX file gets the exported graph as a
+    /// module. So unless validation is off, a placeholder path must not suppress the export.
     fn routing_settings(&self, settings: &CaseSettings) -> CaseSettings {
         let entry = self.compiler_entry();
         let is_sidecar = entry
@@ -240,7 +241,7 @@ impl Planner<'_> {
             parameters: Parameters::from_values(&self.case.parameters),
             engine,
             outputs: has_both_phases.then(|| self.folder().join("outputs.safetensors")),
-            watched: false,
+            has_live_display: false,
             environment: self.worker_environment(),
             limits: Limits {
                 worker_memory_bytes: site.worker_memory.unwrap_or_default(),

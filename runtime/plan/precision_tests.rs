@@ -58,8 +58,8 @@ fn a_precision_that_no_engine_of_the_case_has_is_refused() {
     );
     assert_eq!(
         refused(&["precision=tf32", "compiler=null"]),
-        ["--set precision=tf32: `precision: tf32` concerns inference, and `compiler` is null; validation computes in \
-          fp32\n  hint: set `precision: fp32`, or name a compiler"]
+        ["--set precision=tf32: `precision: tf32` needs a compiler, but `compiler` is null; validation always \
+          runs in fp32\n  hint: set `precision: fp32`, or name a compiler"]
     );
 }
 
@@ -72,7 +72,7 @@ fn the_option_tf32_cannot_be_set_directly() {
     assert_eq!(
         messages_of(Level::Error, &error.0),
         [
-            "vendors/chip/vendor.yaml:7: the option `tf32` of an engine is set by `precision`\n  hint: delete the option, \
+            "vendors/chip/vendor.yaml:7: `tf32` cannot be set directly; it follows `precision`\n  hint: delete the option, \
           and set `precision: tf32`"
         ]
     );

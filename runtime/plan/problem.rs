@@ -85,10 +85,10 @@ pub enum PlanProblem {
         supported: String,
     },
     /// The option `tf32` of an engine is set directly.
-    #[error("the option `tf32` of an engine is set by `precision`")]
+    #[error("`tf32` cannot be set directly; it follows `precision`")]
     Tf32Option,
     /// TF32 without a compiler.
-    #[error("`precision: tf32` concerns inference, and `compiler` is null; validation computes in fp32")]
+    #[error("`precision: tf32` needs a compiler, but `compiler` is null; validation always runs in fp32")]
     Tf32WithoutCompiler,
     /// Two cases with the same result folder.
     #[error("cases `{first}` and `{key}` have the same result folder `{folder}`")]

@@ -345,7 +345,7 @@ fn exactly_one_script_serves_a_stage() {
     let overlay = shared(parameters("")).overlay("fp16: false\nforward: lib/classification\n");
     let refused = errors(&overlay, &Overrides::default()).join("\n");
     assert!(
-        refused.contains("vendor_config/chip_configurations.yaml:2: `forward` belongs to the case's parameters")
+        refused.contains("vendor_config/chip_configurations.yaml:2: `forward` is a case parameter")
             || refused.contains("vendor_config/chip_configurations.yaml:2: `forward` cannot be set by a vendor"),
         "{refused}"
     );

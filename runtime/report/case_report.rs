@@ -70,7 +70,7 @@ pub(super) const fn verdict_word(status: Status) -> &'static str {
     }
 }
 
-/// Formats rows; no rows are no text.
+/// Formats rows; returns an empty string for no rows.
 fn rows_text(rows: Vec<(String, String)>, columns: u16) -> String {
     if rows.is_empty() { String::new() } else { name_value_table(rows, columns) }
 }
@@ -101,7 +101,7 @@ fn short_warnings(warnings: &[String], columns: u16) -> Vec<(String, String)> {
     if !is_complete {
         let all =
             if warnings.len() == 1 { "the warning".to_owned() } else { format!("all {} warnings", warnings.len()) };
-        rows.push(row("", &format!("{all} in full: the record, or --details")));
+        rows.push(row("", &format!("{all} in full: see the record or use --details")));
     }
     rows
 }
@@ -123,7 +123,7 @@ fn failures(record: &Record, extent: Extent) -> Vec<(String, String)> {
             Extent::Details => 0,
         };
         if left_out > 0 {
-            rows.push(row("  worker", &format!("({left_out} more lines: the record, or --details)")));
+            rows.push(row("  worker", &format!("({left_out} more lines: see the record or use --details)")));
         }
         rows.extend(failure.stderr[left_out..].iter().map(|line| row("  worker", line)));
     }
@@ -203,7 +203,7 @@ mod tests {
         warning                  a long warning a long warning a long warning a lon...
          warning                  a long warning a long warning a long warning a lon...
          warning                  a long warning a long warning a long warning a lon...
-                                  all 9 warnings in full: the record, or --details
+                                  all 9 warnings in full: see the record or use --details
 
         ok  resnet50:interpreter
          validation               80.0 samples/s core, 64.0 whole
@@ -230,7 +230,7 @@ mod tests {
          validation               80.0 samples/s core, 64.0 whole
          failed                   it broke
            hint                   mend it
-           worker                 (15 more lines: the record, or --details)
+           worker                 (15 more lines: see the record or use --details)
            worker                 line 16
            worker                 line 17
            worker                 line 18

@@ -55,7 +55,7 @@ fn accuracy_text(record: &Record) -> Option<String> {
     match accuracy.verdict {
         Verdict::Met => Some(format!("{}: target met", metrics(measured))),
         Verdict::Missed => Some(format!("missed: {}", accuracy.missed.join("; "))),
-        Verdict::NoTarget => Some(format!("{}: the case states no target", metrics(measured))),
+        Verdict::NoTarget => Some(format!("{}: no target set", metrics(measured))),
         Verdict::Unknown => None,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use super::rows::plural;
 use super::text::{display_text, duration, rate};
 use crate::event::{Event, Level};
 use crate::run::Notice;
@@ -103,7 +104,7 @@ impl LoopProgress {
         let left = (done > 0 && total >= done).then(|| Seconds(elapsed_s.0 / done as f64 * (total - done) as f64));
         let name = if *warmup { format!("{} warm-up", step.name()) } else { step.name().to_owned() };
         if *warmup {
-            let pass = format!("steps done: {batch}, not measured");
+            let pass = format!("{}, not measured", plural(*batch, "step", "steps"));
             return Some(LoopProgress { name, done, total: 0, pass, rate: None, left: None });
         }
         let pass = format!("pass {}/{passes}  batch {batch}/{batches}", pass + 1);
@@ -115,7 +116,7 @@ impl LoopProgress {
         text.trim_end().to_owned()
     }
 
-    /// The text beside a bar: `1234.5 samples/s, 12.3 s left`, or `steps done: 3, not measured` during warm-up.
+    /// The text beside a bar: `1234.5 samples/s, 12.3 s left`, or `3 steps, not measured` during warm-up.
     pub(super) fn bar_text(&self) -> String {
         if self.total == 0 && self.rate.is_none() { self.pass.clone() } else { self.rate_text() }
     }
@@ -173,7 +174,7 @@ mod tests {
         let text = String::from_utf8(lines.out).unwrap();
         assert_eq!(
             text,
-            "  inference  pass 2/4  batch 5/10  40.0 samples/s, 5.00 s left\n  inference warm-up steps done: 5, not measured\n"
+            "  inference  pass 2/4  batch 5/10  40.0 samples/s, 5.00 s left\n  inference warm-up 5 steps, not measured\n"
         );
     }
 }

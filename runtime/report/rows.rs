@@ -99,7 +99,7 @@ impl MissingReasons {
 
 fn loop_rows(measured: &Measurement) -> Vec<(&'static str, String)> {
     let mut rows = vec![("samples", samples(measured))];
-    let steady = if measured.warmup_steady { "steady" } else { "ended at its limit before steps were steady" };
+    let steady = if measured.warmup_steady { "steady" } else { "hit its limit before step times settled" };
     let steps = plural(measured.warmup_steps.into(), "step", "steps");
     let warmup = format!("{steps}, {}, {steady}", duration(measured.warmup_s));
     rows.push(("warm-up", warmup));
@@ -136,7 +136,7 @@ fn samples(measured: &Measurement) -> String {
 }
 
 /// `1 pass`, `2 passes`.
-fn plural(number: u64, one: &str, many: &str) -> String {
+pub(super) fn plural(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
@@ -240,7 +240,7 @@ fn accuracy_rows(accuracy: &Accuracy) -> Vec<(&'static str, String)> {
         match accuracy.verdict {
             Verdict::Met => "target met".to_owned(),
             Verdict::Missed => format!("missed: {}", accuracy.missed.join("; ")),
-            Verdict::NoTarget => "the case states no target".to_owned(),
+            Verdict::NoTarget => "no target set".to_owned(),
             Verdict::Unknown => format!("no accuracy: {}", accuracy.unknown.as_deref().unwrap_or("unknown")),
         },
     ));
@@ -272,9 +272,9 @@ fn operation_rows(record: &Record) -> Vec<(&'static str, String)> {
     let flops = &record.flops;
     let convention = match flops.declared_per_multiply_add {
         Some(operations) => format!("a multiply-add as {operations}"),
-        None => "not stated how a multiply-add counts".to_owned(),
+        None => "operations per multiply-add not stated".to_owned(),
     };
-    let not_counted = "not counted: the graph is not known, or not its shapes".to_owned();
+    let not_counted = "not counted: the graph or its shapes are unknown".to_owned();
     let counted = flops.counted_per_sample.map_or(not_counted, |c| format!("{c:.3e} (a multiply-add as 2)"));
     let why = MissingReasons::of(record).mfu;
     let mfu = |mfu: Option<f64>| mfu.map_or_else(|| why.to_owned(), percent);

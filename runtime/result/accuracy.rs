@@ -138,7 +138,7 @@ fn missed_targets(step: &str, metrics: &IndexMap<String, f64>, target: &IndexMap
             Some(value) if !metric::range(name).contains(value) => {
                 format!("{step}: `{name}` is {value:.4}, outside its range: does the evaluator count correctly?")
             }
-            Some(value) => format!("{step}: `{name}` is {value:.4}, the target is {target}"),
+            Some(value) => format!("{step}: `{name}` is {value:.4}, but the target is {target}"),
             None => format!("{step}: `{name}` has a target of {target}, but was not measured"),
         })
         .collect()
@@ -163,7 +163,7 @@ mod tests {
     fn a_metric_that_misses_its_target_is_named() {
         let accuracy = judged(false, 0.7, &[("top1", 0.89)]);
         assert_eq!(accuracy.verdict, Verdict::Missed);
-        assert_eq!(accuracy.missed, ["validation: `top1` is 0.7000, the target is 0.89"]);
+        assert_eq!(accuracy.missed, ["validation: `top1` is 0.7000, but the target is 0.89"]);
         assert_eq!(judged(false, 0.89, &[("top1", 0.89)]).verdict, Verdict::Met);
         let out_of_range = judged(false, 100.0, &[("top1", 0.89)]);
         assert_eq!(out_of_range.verdict, Verdict::Missed);

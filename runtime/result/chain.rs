@@ -94,7 +94,7 @@ pub enum ChainError {
         line: usize,
     },
     /// The last hash differs from the one in the record.
-    #[error("the events end with hash `{found}`, the record contains `{expected}`")]
+    #[error("the events end with hash `{found}`, but the record contains `{expected}`")]
     HashMismatch {
         /// The hash of the last line.
         found: String,

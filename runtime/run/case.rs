@@ -55,7 +55,7 @@ pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn F
     let jobs = case.jobs_in(run.folder);
     let mut chain_error = None;
     for job in &jobs {
-        let job = Job { watched: run.options.watched, ..job.clone() };
+        let job = Job { has_live_display: run.options.has_live_display, ..job.clone() };
         let output = folder.join("stdout_err.out.log");
         let mut on_event = |received: crate::result::ReceivedEvent<'_>| {
             log.write_event(job.phase(), received.event);

@@ -87,13 +87,13 @@ fn measurement_warnings(record: &Record) -> Vec<String> {
     for measured in measured {
         let name = measured.step.name();
         if measured.warmup_steps > 0 && !measured.warmup_steady {
-            warnings.push(format!("{name}: warm-up ended at its limit before step times were steady"));
+            warnings.push(format!("{name}: warm-up hit its limit before step times settled"));
         }
         if let Some(time) = measured.vendor_time.filter(|time| time.max_s.0 > VENDOR_TIME_WARNING.0) {
             let (sum, max) = (time.sum_s.0, time.max_s.0);
             warnings.push(format!(
-                "{name}: the engine requested to subtract up to {max:.4} s per step ({sum:.4} s in total); nothing is \
-                 subtracted"
+                "{name}: the engine asked for up to {max:.4} s per step ({sum:.4} s in total) to be subtracted; \
+                 nothing was"
             ));
         }
         if measured.observations > 0 && measured.observations < measured.samples {
@@ -125,8 +125,7 @@ fn slow_first_pass_warning(measured: &Measurement) -> Option<String> {
     (first.core_s.0 > PASS_TIME_MIN.0 && factor > PASS_RATIO_WARNING).then(|| {
         let name = measured.step.name();
         format!(
-            "{name}: core of the first pass took {factor:.1} times as long as that of a later one: does the engine cache \
-             results?"
+            "{name}: the first pass's core time was {factor:.1}x that of a later pass; does the engine cache results?"
         )
     })
 }
@@ -305,8 +304,8 @@ mod tests {
                 .filter(|warning| warning.contains("cache results"))
                 .collect::<Vec<_>>()
         };
-        let expected = "inference: core of the first pass took 4.0 times as long as that of a later one: does the \
-                        engine cache results?";
+        let expected =
+            "inference: the first pass's core time was 4.0x that of a later pass; does the engine cache results?";
         assert_eq!(warned(&[2.0, 1.9, 0.5], &[8, 8, 8]), [expected]);
         assert_eq!(warned(&[2.0, 1.5], &[8, 8]), [""; 0], "within the variation of a machine");
         assert_eq!(warned(&[0.008, 0.001], &[8, 8]), [""; 0], "too short to be judged");

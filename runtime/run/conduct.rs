@@ -21,7 +21,7 @@ use crate::result::{Provenance, Record, Status, WriteError, write_record};
 #[derive(Clone)]
 pub struct RunOptions {
     /// Whether progress is displayed, so that workers must report it frequently.
-    pub watched: bool,
+    pub has_live_display: bool,
     /// The program and arguments that start a worker.
     pub worker: Vec<OsString>,
     /// The conductor's clock.
@@ -80,13 +80,13 @@ pub enum RunError {
 
 /// Runs every case of a plan. The next case runs even if a case fails.
 ///
-/// `rows` contains the effective settings with their origins, for the records.
+/// `effective_values` contains the effective settings with their origins, for the records.
 ///
 /// # Errors
 /// When the results folder is not writable; then no case was run.
 pub fn conduct(
     plan: &Plan,
-    rows: &[EffectiveValue],
+    effective_values: &[EffectiveValue],
     options: &RunOptions,
     interrupt: &Interrupt,
     notify: &mut dyn FnMut(&Notice<'_>),
@@ -101,7 +101,7 @@ pub fn conduct(
     notify(&Notice::RunBegins { folder: &folder });
     let program =
         Provenance { git_revision: checkout.revision, git_clean: checkout.is_clean, ..Provenance::of_this_program() };
-    let context = RunContext { plan, rows, folder: &folder, options, interrupt, program: &program };
+    let context = RunContext { plan, rows: effective_values, folder: &folder, options, interrupt, program: &program };
     let subscriber = LogLayer(log.clone()).subscriber(&plan.site.flagperf_log_level);
     Ok(tracing::subscriber::with_default(subscriber, || run_cases(&context, &log, notify)))
 }
@@ -216,7 +216,7 @@ mod tests {
         let plan = plan(&config, &catalogue).unwrap();
         assert_eq!(plan.cases.len(), 2);
         let options = RunOptions {
-            watched: false,
+            has_live_display: false,
             worker: ["/bin/sh", "-c", "sleep 600"].map(OsString::from).to_vec(),
             clock: Arc::new(MonotonicClock::start()),
         };

@@ -254,7 +254,7 @@ mod tests {
     ) -> (PhaseOutcome, String) {
         let folder = tempfile::tempdir().unwrap();
         let options = RunOptions {
-            watched: false,
+            has_live_display: false,
             worker: vec!["/bin/sh".into(), "-c".into(), script.into()],
             clock: Arc::new(MonotonicClock::start()),
         };
@@ -371,7 +371,7 @@ mod tests {
     fn a_worker_has_the_environment_variables_of_its_job() {
         let folder = tempfile::tempdir().unwrap();
         let options = RunOptions {
-            watched: false,
+            has_live_display: false,
             worker: vec!["/bin/sh".into(), "-c".into(), "echo sees $FLAGPERF_TEST_DEVICES >&2".into()],
             clock: Arc::new(MonotonicClock::start()),
         };

@@ -34,7 +34,7 @@ pub fn job() -> Job {
         parameters: Parameters::default(),
         engine: EngineChoice { name: "null".into(), engine: "null".into(), ..EngineChoice::default() },
         outputs: None,
-        watched: false,
+        has_live_display: false,
         environment: IndexMap::new(),
         limits: Limits::default(),
     }

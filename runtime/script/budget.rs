@@ -45,7 +45,7 @@ pub(super) enum BudgetExceeded {
     Operations(u64),
     #[error("the script ran longer than {0} s (`script_time_s`)")]
     Time(f64),
-    #[error("the script holds {held} bytes of memory, its limit is {limit} (`script_memory_bytes`){}", earlier_calls_hint(.held_at_start))]
+    #[error("the script holds {held} bytes of memory; the limit is {limit} (`script_memory_bytes`){}", earlier_calls_hint(.held_at_start))]
     Memory { held: u64, limit: u64, held_at_start: u64 },
     #[error("the script requested {requested} bytes, but may hold only {limit} in total (`script_memory_bytes`)")]
     Request { requested: u64, limit: u64 },

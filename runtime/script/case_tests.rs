@@ -109,7 +109,7 @@ fn an_evaluator_receives_outputs_and_truth() {
     let error = scripts.evaluator().call(&output, &truth).unwrap_err();
     assert_eq!(
         error.reason,
-        "label 7 is out of range: the model has 2 classes, 0 to 1; does the class list fit the model?"
+        "label 7 is out of range: the model has 2 classes, 0 to 1; does the class list match the model?"
     );
     assert_eq!(error.line, 1);
 }

@@ -93,7 +93,7 @@ fn a_closure_that_captures_its_container_leaks_until_the_memory_limit() {
     let error = (0..1000).find_map(|_| forward.call(&inputs()).err()).expect("the limit is reached");
     let expected = "since earlier calls: does a closure capture the array or map that it is stored in?";
     assert!(error.reason.starts_with("the script holds ") && error.reason.ends_with(expected), "{error}");
-    assert!(error.reason.contains("its limit is 67108864 (`script_memory_bytes`)"), "{error}");
+    assert!(error.reason.contains("the limit is 67108864 (`script_memory_bytes`)"), "{error}");
 }
 
 #[test]

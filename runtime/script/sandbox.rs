@@ -25,7 +25,7 @@ use crate::plan::Limits;
 use super::budget::{Budget, BudgetExceeded};
 use super::packages;
 
-/// Largest size in bytes of one string, and of all strings in one array or map.
+/// Maximum size in bytes of one string, and of all strings in one array or map.
 const STRING_BYTES_MAX: usize = 1 << 20;
 /// Largest number of elements of one array, including nested ones.
 const ARRAY_ELEMENTS_MAX: usize = 1 << 18;
@@ -57,8 +57,8 @@ pub(super) struct ScriptState {
     pub(super) services: HostServices,
     /// Name of the script in logs: `resnet50/model.rhai`.
     pub(super) name: String,
-    /// The shared scripts that the script imports: the lines before each in the common numbering of lines, and its name.
-    /// Set when the script has been loaded.
+    /// The shared scripts that the script imports: the lines before each in the line numbers of the concatenated
+    /// sources (see `Sources`), and its name. Set when the script has been loaded.
     pub(super) imported: OnceLock<Vec<(usize, String)>>,
     /// The folder that contains the weights; set before `create_model` is called.
     pub(super) data_dir: Mutex<PathBuf>,
@@ -154,7 +154,8 @@ impl ScriptState {
         self.last_call.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the name of the script that contains a line of the common numbering, and its own number of the line.
+    /// Returns the name of the script that contains a line, given by its line number in the concatenated sources (see
+    /// `Sources`), and its line number in that script.
     pub(super) fn locate(&self, line: usize) -> (&str, usize) {
         let imported = self.imported.get().into_iter().flatten().rev();
         let found = imported.map(|(before, name)| (*before, name.as_str())).find(|(before, _)| *before < line);

@@ -182,7 +182,7 @@ def tensor_library(wanted):
 
 
 def load_module(path):
-    """Imports the vendor's file. Its name may be that of a package that it imports; it may also import files beside it."""
+    """Imports the vendor's file. The file may have the same name as a package it imports; it may also import files beside it."""
     if not os.path.isfile(path):
         raise Failure(f"no file `{path}` in `{os.getcwd()}`")
     sys.dont_write_bytecode = True  # The vendor's folder must not change.
@@ -336,7 +336,7 @@ class Sidecar:
         if not (isinstance(result, tuple) and len(result) in (2, 3)):
             returned = f"{len(result)} values" if isinstance(result, tuple) else f"`{type(result).__name__}`"
             form = "(outputs, foo_time) or (outputs, foo_time, more)"
-            raise Failure(f"`{self.path}`: `InferModel.__call__` must return {form}, it returned {returned}")
+            raise Failure(f"`{self.path}`: `InferModel.__call__` must return {form}, but returned {returned}")
         outputs = self.as_list(result[0])
         specs = [self.spec(index, output) for index, output in enumerate(outputs)]
         self.tensors.synchronize([*inputs, *outputs])

@@ -81,7 +81,7 @@ impl<'a> MeasuredLoop<'a> {
             batch_size,
             workers,
             prefetch: (PREFETCH_PER_THREAD * workers).div_ceil(batch_size.max(1)).max(PREFETCH_MIN),
-            fixed_rows: true,
+            pad_last_batch: true,
             preloaded: job.parameters.preloaded,
             on_bad_sample: job.parameters.bad_samples,
         };
@@ -204,7 +204,7 @@ impl<'a> MeasuredLoop<'a> {
             let evaluated = self.clock.now();
             check_all_rows_ran(forward, &batch)?;
             if pass == self.totals.kept.pass {
-                self.totals.kept.keep(&batch.tickets, samples, step::name_outputs(&output));
+                self.totals.kept.keep(&batch.sample_indices, samples, step::name_outputs(&output));
             }
             self.count_batch(&batch, samples, &output);
             drop(output);
@@ -285,7 +285,7 @@ impl<'a> MeasuredLoop<'a> {
     /// Emits progress every `log_freq` steps, or every [`PROGRESS_INTERVAL`] when the run is displayed.
     fn report_progress(&mut self, warmup: bool, pass: u32, batch: u64) {
         let now = self.clock.now();
-        let due = match self.job.watched {
+        let due = match self.job.has_live_display {
             true => now.since(self.last_progress).0 >= PROGRESS_INTERVAL.0 || [0, self.batches].contains(&batch),
             false => !warmup && batch.is_multiple_of(u64::from(self.job.settings.log_freq.max(1))),
         };
@@ -317,7 +317,7 @@ impl<'a> MeasuredLoop<'a> {
     /// Returns the figures so far; `passes` contains those that have not been emitted yet.
     fn measurement(&mut self, warmup: &Warmup, memory: &DeviceMemorySampler) -> Measurement {
         let processes =
-            self.sessions.values().filter_map(|s| s.lock().ok()?.process_memory_max()).map(|b| b.0).sum::<u64>();
+            self.sessions.values().filter_map(|s| s.lock().ok()?.child_memory_peak()).map(|b| b.0).sum::<u64>();
         Measurement {
             accuracy_unknown: self.accuracy_unknown.clone(),
             device_memory_bytes_max: memory.peak(&self.sessions),

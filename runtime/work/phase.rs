@@ -133,7 +133,7 @@ impl Worker<'_> {
         Ok((sessions, facts, files))
     }
 
-    /// Compiles and checks the scripts (step a).
+    /// Compiles and checks the scripts (step `init`).
     fn load_scripts(&self) -> Result<CaseScripts, Failure> {
         self.run_step(Step::Init, "reading scripts", || {
             let emit = self.emit.clone();
@@ -156,7 +156,7 @@ impl Worker<'_> {
         let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
         let dtype = job.settings.precision.dtype();
         drawn::ensure(&job.data_dir).map_err(|e| failure(&e, "is the disk full?"))?;
-        let dataset = pipeline.open(&job.data_dir, dtype).map_err(|e| failure(&e, ""))?;
+        let dataset = pipeline.open(&job.data_dir, dtype).map_err(|e| failure(&e, e.hint()))?;
         debug!(samples = dataset.len(), "opened the dataset");
         (self.emit)(Event::Dataset(dataset.facts().clone()));
         Ok(dataset)
@@ -210,7 +210,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Compares the outputs of inference with those of validation (the worker's part of step g).
+    /// Compares the outputs of inference with those of validation (the worker's part of step `record`).
     fn compare_outputs(&self, validation: Option<ValidationOutputs>, inference: &LoopResult) -> Result<(), Failure> {
         let Some(validation) = validation else { return Ok(()) };
         (self.emit)(Event::Agreement(validation.compare(&inference.kept).map_err(|e| failure(&e, ""))?));

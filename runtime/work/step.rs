@@ -18,11 +18,11 @@ pub fn copy_to_host(output: StepOutput<Value>) -> Result<StepOutput<Tensor>, Eng
 
 /// Returns the rows of a batch that are neither padding nor failed samples. `None` when all are samples.
 pub fn sample_rows(batch: &Batch) -> Option<Vec<usize>> {
-    if batch.failed.is_empty() && batch.tickets.len() == batch.rows {
+    if batch.failed.is_empty() && batch.sample_indices.len() == batch.rows {
         return None;
     }
     let failed = |row: &usize| batch.failed.iter().any(|(index, _)| index == row);
-    Some((0..batch.tickets.len()).filter(|row| !failed(row)).collect())
+    Some((0..batch.sample_indices.len()).filter(|row| !failed(row)).collect())
 }
 
 /// Selects `rows` of a tensor with one row per row of the batch; returns any other tensor unchanged.
@@ -76,7 +76,7 @@ mod tests {
             index: 0,
             inputs: IndexMap::new(),
             truth: IndexMap::new(),
-            tickets: (0..samples).collect(),
+            sample_indices: (0..samples).collect(),
             failed: failed.iter().map(|row| (*row, error.clone())).collect(),
             rows,
         }

@@ -45,7 +45,7 @@ impl Totals {
     pub fn add_step(&mut self, batch: &Batch, samples: u32, output: &StepOutput<Tensor>, vendor_time: Option<Seconds>) {
         self.samples += u64::from(samples);
         self.failed += batch.failed.len() as u64;
-        self.padded += (batch.rows - batch.tickets.len()) as u64;
+        self.padded += (batch.rows - batch.sample_indices.len()) as u64;
         self.non_finite += output.iter().map(|(_, tensor)| step::count_non_finite(tensor)).sum::<u64>();
         if let Some(time) = vendor_time {
             self.vendor_time = Some(self.vendor_time.unwrap_or_default().with_step(time));

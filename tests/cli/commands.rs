@@ -136,20 +136,20 @@ fn run_outside(checkout: &Path, arguments: &str) -> String {
 fn outside_a_checkout_the_program_says_which_one_it_uses_and_asks_for_a_case() {
     let checkout = checkout();
     insta::assert_snapshot!(run_outside(checkout.path(), "list cases"), @r"
-    note: no checkout around `[ELSEWHERE]`; using `[CHECKOUT]`, where this program lies
+    note: `[ELSEWHERE]` is not in a checkout; using `[CHECKOUT]`, which contains this program
      efficientnet_lite0  overlays: cpu, intel, mock, nvidia
      resnet50            overlays: cpu, intel, mock, nvidia
      tiny                overlays: mock
     code 0
     ");
     insta::assert_snapshot!(run_outside(checkout.path(), "run"), @r"
-    error: no checkout around `[ELSEWHERE]`, and no case is given
-      hint: change to a checkout, or give --case NAME to run a case of `[CHECKOUT]`, where this program lies
+    error: `[ELSEWHERE]` is not in a checkout, and no case is given
+      hint: change to a checkout, or give --case NAME to run a case of `[CHECKOUT]`, which contains this program
     code 2
     ");
     assert!(!checkout.path().join("result").exists());
     let run = run_outside(checkout.path(), "run --case tiny");
-    assert!(run.starts_with("note: no checkout around `[ELSEWHERE]`; using `[CHECKOUT]`"), "{run}");
+    assert!(run.starts_with("note: `[ELSEWHERE]` is not in a checkout; using `[CHECKOUT]`"), "{run}");
     assert!(run.ends_with("code 0\n"), "{run}");
 }
 

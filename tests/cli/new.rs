@@ -218,7 +218,7 @@ fn outside_a_checkout_nothing_new_is_created() {
     assert_eq!(output.status.code(), Some(2));
     let errors = String::from_utf8_lossy(&output.stderr).replace(&*elsewhere.path().to_string_lossy(), "[ELSEWHERE]");
     insta::assert_snapshot!(errors, @r"
-    error: no checkout around `[ELSEWHERE]`
+    error: `[ELSEWHERE]` is not in a checkout
       hint: change to a checkout of flagperf, in which the files are created
     ");
     assert_eq!(files(elsewhere.path()), Vec::<PathBuf>::new());

@@ -92,9 +92,9 @@ fn a_weights_file_that_is_missing_or_not_a_file_or_outside_is_refused_with_its_l
       hint: give the data directory that contains it with --data DIR; `weights: null` draws random weights
     error: configs/tiny/parameters.yaml:3: weights file `[CHECKOUT]/data/folder`: is a folder, not a regular file
       hint: give the data directory that contains it with --data DIR; `weights: null` draws random weights
-    error: configs/tiny/parameters.yaml:3: weights file `../configs/host.yaml` leaves the data directory `[CHECKOUT]/data` by `..`
+    error: configs/tiny/parameters.yaml:3: weights file `../configs/host.yaml` is outside the data directory `[CHECKOUT]/data`: `..`
       hint: give the data directory that contains it with --data DIR; `weights: null` draws random weights
-    error: configs/tiny/parameters.yaml:3: weights file `link` leaves the data directory `[CHECKOUT]/data` by a symbolic link
+    error: configs/tiny/parameters.yaml:3: weights file `link` is outside the data directory `[CHECKOUT]/data`: a symbolic link
       hint: give the data directory that contains it with --data DIR; `weights: null` draws random weights
     ");
     write(checkout.path(), "data/other.safetensors", "no weights");

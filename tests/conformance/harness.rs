@@ -59,7 +59,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Returns a row of the table without further options.
+    /// Returns the engine as a subject, with default options.
     pub fn row(engine: &'static dyn Engine) -> Self {
         let (name, roles, precisions) = (engine.name().to_owned(), engine.roles(), engine.precisions().to_vec());
         Subject { name, engine, base_options: LoadOptions::default(), roles, precisions }
@@ -120,9 +120,7 @@ impl Subject {
             precisions: plugin.precisions().to_vec(),
         }
     }
-}
 
-impl Subject {
     /// Returns libtorch on the processor, where fp16 is refused, and bf16 is refused if the processor lacks it.
     pub fn libtorch(library: &Path) -> Self {
         let mut subject = Subject::plugin(library);

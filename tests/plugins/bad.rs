@@ -97,7 +97,7 @@ fn a_library_with_an_undefined_symbol_is_refused_before_it_is_called() {
 #[test]
 fn a_table_that_breaks_the_interface_is_refused() {
     check_reasons(&[
-        ("OTHER_VERSION", "uses interface version `99`, this program uses version `1`; build it with the header"),
+        ("OTHER_VERSION", "uses interface version `99`, but this program uses version `1`; build it with the header"),
         ("SHORT_TABLE", "is malformed: its table has 24 bytes, but version 1 has at least "),
         ("NO_TABLE", "is malformed: its table is null or misaligned"),
         ("NO_SUBMIT", "is malformed: its function `submit` is null"),
@@ -161,9 +161,9 @@ fn outputs_that_do_not_match_the_declaration_are_refused() {
     check_reasons(&[
         ("NO_OUTPUT", "plug-in `bad` returned no output `y`"),
         ("INPUT_AS_OUTPUT", "plug-in `bad` returned an input or another output again as output `y`"),
-        ("OTHER_ROWS", "plug-in `bad` returned output `y` as `3,1000,f32`, it declares `N,1000,f32`"),
-        ("OTHER_TYPE", "plug-in `bad` returned output `y` as `4,1000,i32`, it declares `N,1000,f32`"),
-        ("OTHER_RANK", "plug-in `bad` returned output `y` as `4,f32`, it declares `N,1000,f32`"),
+        ("OTHER_ROWS", "plug-in `bad` returned output `y` as `3,1000,f32`, but declares `N,1000,f32`"),
+        ("OTHER_TYPE", "plug-in `bad` returned output `y` as `4,1000,i32`, but declares `N,1000,f32`"),
+        ("OTHER_RANK", "plug-in `bad` returned output `y` as `4,f32`, but declares `N,1000,f32`"),
         ("UNKNOWN_TYPE", "returned output `y` with an unsupported element type (DLPack code 2, 32 bits, 4 lanes)"),
     ]);
 }
@@ -177,7 +177,7 @@ fn outputs_that_cannot_be_read_are_refused() {
         ("NO_DATA", "returned output `y` with a null data pointer"),
         ("STRIDED", "returned output `y` that is not dense and row-major (strides `[1, 4]`, shape `[4, 1000]`)"),
         ("ON_DEVICE", "on a device (DLPack device type `2`), but has no function `copy_to_host`"),
-        ("OTHER_DLPACK", "returned output `y` in DLPack version `9`, this program reads version `1`"),
+        ("OTHER_DLPACK", "returned output `y` in DLPack version `9`, but this program reads version `1`"),
     ]);
 }
 

@@ -143,7 +143,7 @@ fn seconds_that_a_class_asks_to_subtract_are_recorded_with_a_warning_and_not_sub
     let core = measured["passes"].as_array().expect("passes").iter().map(|p| p["core_s"].as_f64().expect("seconds"));
     assert!(core.sum::<f64>() > 0.0, "{measured}");
     let is_warning = |text: &serde_json::Value| {
-        text == "inference: the engine requested to subtract up to 1000.5000 s per step (6003.0000 s in total); nothing is subtracted"
+        text == "inference: the engine asked for up to 1000.5000 s per step (6003.0000 s in total) to be subtracted; nothing was"
     };
     assert!(record["warnings"].as_array().expect("warnings").iter().any(is_warning), "{}", record["warnings"]);
 }
@@ -231,7 +231,7 @@ fn a_file_that_is_not_an_engine_module_is_an_error() {
 fn a_result_that_is_not_outputs_and_seconds_is_refused() {
     let Some(site) = engine(&quick("[0].numpy()}), 0", "[0].numpy()})")) else { return };
     let reason = site.inference_failure();
-    let expected = "`engines/own.py`: `InferModel.__call__` must return (outputs, foo_time) or (outputs, foo_time, more), it returned `list`";
+    let expected = "`engines/own.py`: `InferModel.__call__` must return (outputs, foo_time) or (outputs, foo_time, more), but returned `list`";
     assert!(reason.contains(expected), "{reason}");
 }
 

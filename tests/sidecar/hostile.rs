@@ -37,7 +37,7 @@ fn class(line: &str, more: &str) -> Option<String> {
 #[test]
 fn a_child_that_keeps_the_pipes_open_does_not_hide_the_end_of_its_sidecar() {
     let reason = limited(shell(&[HELLO, LOADED, LENT, "sleep 100 &", "exit 3"])).inference_failure();
-    assert!(reason.contains("the sidecar `sh engine.sh`, on request `run`, ended: exited with status 3"), "{reason}");
+    assert!(reason.contains("the sidecar `sh engine.sh` ended while handling `run`: exited with status 3"), "{reason}");
     let reason =
         limited(shell(&[HELLO, LOADED, LENT, "printf '{\"answer\":'", "sleep 100 &", "exit 3"])).inference_failure();
     assert!(
@@ -109,13 +109,14 @@ fn a_reply_to_another_run_is_refused() {
 fn a_sidecar_that_closes_its_pipes_and_continues_is_not_out_of_memory() {
     let reason = limited(shell(&[HELLO, LOADED, LENT, "exec 1>&-", "trap '' TERM", "while :; do sleep 1; done"]))
         .inference_failure();
-    let expected = "on request `run`, closed its standard output without exiting and was killed";
+    let expected = "closed its standard output while handling `run`, did not exit, and was killed";
     assert!(reason.contains(expected), "{reason}");
     let closed = "read load; echo '{\"answer\":\"loaded\"}'; exec 0<&-; while :; do sleep 1; done";
     let reason = limited(shell(&[HELLO, closed])).inference_failure();
     // It may close its input before or after the next request is written, so the error names either pipe.
     assert!(
-        reason.contains("closed its standard ") && reason.contains("put without exiting and was killed"),
+        reason.contains("closed its standard ")
+            && reason.contains("put while handling `run`, did not exit, and was killed"),
         "{reason}"
     );
 }

@@ -84,7 +84,7 @@ fn a_command_that_is_not_on_the_path_is_named() {
 #[test]
 fn a_sidecar_that_exits_at_once_is_named_with_its_status_and_last_lines() {
     let reason = shell(&["echo cannot find the licence >&2", "exit 3"]).inference_failure();
-    let expected = "the sidecar `sh engine.sh`, on request `hello`, ended: exited with status 3; its last lines on standard \
+    let expected = "the sidecar `sh engine.sh` ended while handling `hello`: exited with status 3; its last lines on standard \
                     error:\n  cannot find the licence";
     assert_eq!(reason, expected);
 }
@@ -94,7 +94,7 @@ fn another_version_of_the_protocol_is_refused() {
     let reason = shell(&[&HELLO.replace("\"protocol\":1", "\"protocol\":2"), "read x"]).inference_failure();
     assert_eq!(
         reason,
-        "the sidecar `shell` uses protocol version 2, this program uses version 1: update the older of the two"
+        "the sidecar `shell` uses protocol version 2, but this program uses version 1: update the older of the two"
     );
 }
 
@@ -161,7 +161,7 @@ fn a_crash_during_a_run_names_the_signal_and_the_next_case_still_runs() {
     let records: Vec<_> = records.map(|record| record.expect("a record")).collect();
     let reason = records[0]["failures"][0]["reason"].as_str().expect("a reason");
     let expected =
-        "the sidecar `sh engine.sh`, on request `run`, ended: killed by signal 11 (SIGSEGV): a fault in native code";
+        "the sidecar `sh engine.sh` ended while handling `run`: killed by signal 11 (SIGSEGV): a fault in native code";
     assert!(reason.contains(expected), "{reason}");
     assert_eq!((&records[1]["case"], &records[1]["status"]), (&"tiny_again".into(), &"ok".into()));
 }

@@ -30,7 +30,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         parameters: Parameters::default(),
         engine: engine_choice(engine, IndexMap::new()),
         outputs: Some(folder.join("outputs.safetensors")),
-        watched: false,
+        has_live_display: false,
         environment: IndexMap::new(),
         limits: Limits::default(),
     }

@@ -126,7 +126,7 @@ fn a_link_out_of_the_data_directory_is_refused_at_every_level() {
         fs::create_dir_all(home.path().join(link).parent().unwrap()).unwrap();
         symlink(target, home.path().join(link)).unwrap();
         let error = open_error(home.path(), None);
-        assert!(error.contains(&format!("`{link}` leaves the data directory")), "{error}");
+        assert!(error.contains(&format!("`{link}` is outside the data directory")), "{error}");
         assert!(error.ends_with("by a symbolic link"), "{error}");
     }
 }
@@ -167,7 +167,7 @@ fn a_check_finds_the_faults_of_folders_and_class_list_and_does_not_list_the_samp
     assert!(check_error(Some("list.txt")).starts_with("class folder `b` is not in `list.txt`"));
     assert!(check_error(Some("gone.txt")).contains("there is no `gone.txt`"));
     symlink("/etc", home.path().join("images/c")).unwrap();
-    assert!(check_error(None).contains("leaves the data directory"));
+    assert!(check_error(None).contains("is outside the data directory"));
     fs::remove_dir_all(home.path().join("images")).unwrap();
     fs::create_dir_all(home.path().join("images/empty")).unwrap();
     assert!(check_error(None).contains("no samples in `"));

@@ -66,7 +66,7 @@ fn options(batch_size: usize) -> LoaderOptions {
         batch_size,
         workers: 3,
         prefetch: 2,
-        fixed_rows: true,
+        pad_last_batch: true,
         on_bad_sample: BadSamplePolicy::Count,
         preloaded: false,
     }
@@ -90,9 +90,9 @@ fn every_sample_is_returned_once_per_pass_and_in_order() {
             for number in 0..loader.batches() {
                 let batch = loader.next().unwrap().unwrap();
                 assert_eq!(batch.index, number);
-                let rows = batch.tickets.len();
-                assert_eq!(values(&batch)[..rows], batch.tickets.iter().map(|t| *t as i64).collect::<Vec<_>>());
-                seen.extend_from_slice(&batch.tickets);
+                let rows = batch.sample_indices.len();
+                assert_eq!(values(&batch)[..rows], batch.sample_indices.iter().map(|t| *t as i64).collect::<Vec<_>>());
+                seen.extend_from_slice(&batch.sample_indices);
                 loader.recycle(batch).unwrap();
             }
             assert!(loader.next().is_none());
@@ -137,15 +137,15 @@ fn without_workers_nothing_is_read_ahead_and_every_slot_may_be_held() {
 fn the_last_batch_is_padded_with_zeros_or_short() {
     // With the memory of a single batch, the padding rows contained samples before.
     let mut padded = loader(Numbers::new(5), LoaderOptions { prefetch: 0, ..options(2) });
-    let mut short = loader(Numbers::new(5), LoaderOptions { fixed_rows: false, ..options(2) });
+    let mut short = loader(Numbers::new(5), LoaderOptions { pad_last_batch: false, ..options(2) });
     for _ in 0..2 {
         padded.start_pass().unwrap();
         let last = padded.by_ref().last().unwrap().unwrap();
-        assert_eq!((values(&last), last.rows, last.tickets), (vec![4, 0], 2, vec![4]));
+        assert_eq!((values(&last), last.rows, last.sample_indices), (vec![4, 0], 2, vec![4]));
     }
     short.start_pass().unwrap();
     let last = short.by_ref().last().unwrap().unwrap();
-    assert_eq!((values(&last), last.rows, last.tickets), (vec![4], 1, vec![4]));
+    assert_eq!((values(&last), last.rows, last.sample_indices), (vec![4], 1, vec![4]));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_bad_sample_is_counted_and_its_row_zeroed() {
         failed,
         ["1 number 1: bad", "2 number 2: panicked while reading: a decoder's bug at 2", "3 number 3: bad"]
     );
-    assert_eq!(batch.tickets, [0, 1, 2, 3]);
+    assert_eq!(batch.sample_indices, [0, 1, 2, 3]);
 }
 
 #[test]
@@ -242,7 +242,10 @@ fn preloaded_batches_are_read_once_and_may_all_be_held() {
     for _ in 0..2 {
         loader.start_pass().unwrap();
         let all: Vec<_> = loader.by_ref().map(Result::unwrap).collect();
-        assert_eq!(all.iter().flat_map(|batch| batch.tickets.clone()).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(
+            all.iter().flat_map(|batch| batch.sample_indices.clone()).collect::<Vec<_>>(),
+            [0, 1, 2, 3, 4, 5, 6]
+        );
         all.into_iter().for_each(|batch| loader.recycle(batch).unwrap());
     }
 }

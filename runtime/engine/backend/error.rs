@@ -41,7 +41,7 @@ pub enum InstallError {
         ending: String,
     },
     /// cargo failed.
-    #[error("building `{name}` with cargo {ending}")]
+    #[error("cargo failed to build `{name}`: {ending}")]
     Cargo {
         /// The crate.
         name: &'static str,

@@ -54,14 +54,14 @@ pub(super) const OPTIONS: &[EngineOption] = &[
 
 /// Properties that the user cannot set in `properties`, each with what sets it instead.
 const RESERVED: [(&str, &str); 4] = [
-    (PRECISION, "the case's `fp16`"),
+    (PRECISION_PROPERTY, "the case's `fp16`"),
     ("PERFORMANCE_HINT", "the option `hint`"),
     ("NUM_STREAMS", "the option `num_streams`"),
     (THREADS, "the option `threads`"),
 ];
 
 /// The property for the requested type; a compiled model reports the real type under the same name.
-pub(super) const PRECISION: &str = "INFERENCE_PRECISION_HINT";
+pub(super) const PRECISION_PROPERTY: &str = "INFERENCE_PRECISION_HINT";
 /// The property for the requested number of CPU threads; a compiled model reports the real number under the same name.
 pub(super) const THREADS: &str = "INFERENCE_NUM_THREADS";
 /// OpenVINO's name of the CPU.
@@ -93,7 +93,7 @@ impl<'a> OpenVinoOptions<'a> {
         let hint = if engine_options.text(HINT) == Some("throughput") { "THROUGHPUT" } else { "LATENCY" };
         let mut properties = IndexMap::new();
         let mut set = |key: &str, value: String| _ = properties.insert(key.to_owned(), value);
-        set(PRECISION, options.precision.to_string());
+        set(PRECISION_PROPERTY, options.precision.to_string());
         set("PERFORMANCE_HINT", hint.to_owned());
         let streams = engine_options.integer(STREAMS);
         if let Some(streams) = streams {

@@ -8,7 +8,7 @@ use flagperf_onnx::{Graph, ValueInfo};
 use memmap2::Mmap;
 
 use super::api::{CompiledModel, Core, OpenVinoResult, Port, Request};
-use super::options::{OpenVinoOptions, PRECISION, THREADS};
+use super::options::{OpenVinoOptions, PRECISION_PROPERTY, THREADS};
 use super::pool::Pool;
 use super::request::{SharedRequest, finished_output, pending_output};
 use super::tensor::{HostTensor, dtype_of};
@@ -40,7 +40,7 @@ pub(super) struct OpenVinoSession {
 }
 
 impl OpenVinoSession {
-    /// Loads a file for any number of rows.
+    /// Loads a model with a dynamic batch dimension.
     ///
     /// # Errors
     /// When the library, the device, a property or the file cannot be used, or OpenVINO would compute on another device
@@ -59,9 +59,10 @@ impl OpenVinoSession {
         let inputs = infos(compiled.inputs()).map_err(|message| classify_error(&message))?;
         let outputs = infos(compiled.outputs()).map_err(|message| classify_error(&message))?;
         let (inputs, outputs) = match source {
-            ModelSource::File { graph: Some(graph), .. } => {
-                (match_declared(&graph.inputs, &inputs)?, match_declared(&graph.outputs, &outputs)?)
-            }
+            ModelSource::File { graph: Some(graph), .. } => (
+                match_declared("inputs", &graph.inputs, &inputs)?,
+                match_declared("outputs", &graph.outputs, &outputs)?,
+            ),
             _ => (inputs, outputs),
         };
         if let (ModelSource::File { path, .. }, Some(folder)) = (source, &settings.export) {
@@ -73,19 +74,19 @@ impl OpenVinoSession {
 
     fn compute(&mut self, tensors: Vec<Tensor>) -> OpenVinoResult<Vec<Value>> {
         let request = Arc::new(SharedRequest::new(self.requests.lease(|| self.compiled.request())?));
-        let each = self.outputs.iter().enumerate();
+        let indexed_outputs = self.outputs.iter().enumerate();
         if self.concurrent_batches && !tensors.is_empty() {
             request.start(tensors)?;
-            let outputs = each.map(|(index, info)| pending_output(&request, index, &info.spec)).collect();
+            let outputs = indexed_outputs.map(|(index, info)| pending_output(&request, index, &info.spec)).collect();
             self.in_flight.push(request);
             return Ok(outputs);
         }
         request.infer(&tensors)?;
         if request.pin() {
-            return each.map(|(index, _)| finished_output(&request, index).map(Value::Host)).collect();
+            return indexed_outputs.map(|(index, _)| finished_output(&request, index).map(Value::Host)).collect();
         }
         // Copying is not part of the computation, so it is deferred until the host fetches the output.
-        Ok(each.map(|(index, info)| pending_output(&request, index, &info.spec)).collect())
+        Ok(indexed_outputs.map(|(index, info)| pending_output(&request, index, &info.spec)).collect())
     }
 }
 
@@ -158,7 +159,7 @@ fn check_placement(compiled: &CompiledModel, settings: &OpenVinoOptions<'_>) -> 
     let actual = if settings.is_virtual_device() {
         device_precisions(&read("DEVICE_PROPERTIES")?).into_iter().map(str::to_owned).collect()
     } else {
-        vec![read(PRECISION)?]
+        vec![read(PRECISION_PROPERTY)?]
     };
     let requested = settings.precision.to_string();
     if actual.is_empty() || actual.iter().any(|precision| *precision != requested) {
@@ -172,7 +173,7 @@ fn check_placement(compiled: &CompiledModel, settings: &OpenVinoOptions<'_>) -> 
 /// Extracts the type of each device from the properties of a virtual device:
 /// `{CPU:{..,INFERENCE_PRECISION_HINT:f32,..}}`.
 fn device_precisions(properties: &str) -> Vec<&str> {
-    let values = properties.split(PRECISION).skip(1).filter_map(|rest| rest.strip_prefix(':'));
+    let values = properties.split(PRECISION_PROPERTY).skip(1).filter_map(|rest| rest.strip_prefix(':'));
     values.filter_map(|rest| rest.split([',', '}']).next()).collect()
 }
 
@@ -194,7 +195,7 @@ fn value_info(port: &Port) -> OpenVinoResult<ValueInfo> {
 
 /// Checks that the compiled inputs or outputs match the file's, and returns the file's: OpenVINO drops the names of
 /// dimensions and renames values.
-fn match_declared(file: &[ValueInfo], compiled: &[ValueInfo]) -> Result<Vec<ValueInfo>, EngineError> {
+fn match_declared(kind: &str, file: &[ValueInfo], compiled: &[ValueInfo]) -> Result<Vec<ValueInfo>, EngineError> {
     let matches = |(file, compiled): (&ValueInfo, &ValueInfo)| {
         file.spec.dtype == compiled.spec.dtype && file.spec.dims.len() == compiled.spec.dims.len()
     };
@@ -205,7 +206,7 @@ fn match_declared(file: &[ValueInfo], compiled: &[ValueInfo]) -> Result<Vec<Valu
         infos.iter().map(|info| format!("`{}` {}", info.name, info.spec)).collect::<Vec<_>>().join(", ")
     };
     let (file, compiled) = (list(file), list(compiled));
-    Err(EngineError::Failed(format!("OpenVINO compiled {compiled}, but the model declares {file}")))
+    Err(EngineError::Failed(format!("OpenVINO's {kind} are {compiled}, but the model declares {file}")))
 }
 
 impl Session for OpenVinoSession {
@@ -258,9 +259,9 @@ mod tests {
     fn compiled_inputs_that_differ_from_the_files_are_rejected() {
         let info = |name: &str, spec: &str| ValueInfo { name: name.to_owned(), spec: spec.parse().unwrap() };
         let file = [info("x", "N,3,f32")];
-        assert_eq!(match_declared(&file, &[info("x/renamed", "?,3,f32")]).unwrap(), file);
+        assert_eq!(match_declared("inputs", &file, &[info("x/renamed", "?,3,f32")]).unwrap(), file);
         for other in [&[info("x", "?,3,f16")][..], &[info("x", "?,3,1,f32")], &[]] {
-            let error = match_declared(&file, other).unwrap_err().to_string();
+            let error = match_declared("outputs", &file, other).unwrap_err().to_string();
             assert!(error.ends_with(", but the model declares `x` N,3,f32"), "{error}");
         }
     }

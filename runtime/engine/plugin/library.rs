@@ -74,7 +74,7 @@ impl Engine for PluginLibrary {
         match calls::check_status(self, status) {
             Ok(()) => Ok(self.version.to_owned()),
             Err(EngineError::Unavailable(missing)) => Err(missing),
-            Err(error) => Err(unavailable(error.to_string(), "the plug-in gives no hint")),
+            Err(error) => Err(unavailable(error.to_string(), "")),
         }
     }
 
@@ -141,7 +141,7 @@ impl PluginLibrary {
 }
 
 const BUILD_HINT: &str = "build it first: the README in the vendor's folder describes how";
-const DEPENDENCIES_HINT: &str = "`ldd` lists the libraries that it needs and those that are missing";
+const DEPENDENCIES_HINT: &str = "run `ldd` on it to see which libraries are missing";
 const REBUILD_HINT: &str = "build it with the header or the crate of this version of flagperf";
 
 fn unavailable(reason: String, remedy: &str) -> Unavailable {
@@ -158,8 +158,9 @@ fn load_library(path: &Path) -> Result<PluginLibrary, Unavailable> {
     let table = unsafe { read_table(entry()) }.map_err(|error| match error {
         TableError::Version(theirs) => {
             let ours = FLAGPERF_ABI_VERSION;
-            let reason =
-                format!("the plug-in `{shown}` uses interface version `{theirs}`, this program uses version `{ours}`");
+            let reason = format!(
+                "the plug-in `{shown}` uses interface version `{theirs}`, but this program uses version `{ours}`"
+            );
             unavailable(reason, REBUILD_HINT)
         }
         TableError::Malformed(what) => malformed(what),
@@ -227,7 +228,7 @@ fn check_file(path: &Path) -> Result<(), Unavailable> {
         Some((ours, name)) if *ours != machine => {
             let theirs = MACHINES.iter().find(|(number, _)| *number == machine);
             let theirs = theirs.map_or_else(|| format!("machine {machine}"), |(_, name)| (*name).to_owned());
-            let reason = format!("the library `{shown}` is built for `{theirs}`, this machine is `{name}`");
+            let reason = format!("the library `{shown}` is built for `{theirs}`, but this machine is `{name}`");
             Err(unavailable(reason, "build it for this machine"))
         }
         _ => Ok(()),

@@ -115,7 +115,7 @@ impl PluginSession {
         for (info, value) in self.outputs.iter().zip(outputs) {
             if !matches_declaration(&info.spec, &value.spec(), &mut sizes) {
                 let (name, returned, declared) = (&info.name, value.spec(), &info.spec);
-                let what = format!("returned output `{name}` as `{returned}`, it declares `{declared}`");
+                let what = format!("returned output `{name}` as `{returned}`, but declares `{declared}`");
                 return Err(interface_error(self.handle.library, &what));
             }
         }

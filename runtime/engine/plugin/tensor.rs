@@ -122,7 +122,7 @@ type Layout = (Vec<usize>, DType, Option<*const u8>);
 unsafe fn check_layout(managed: &DLManagedTensorVersioned, has_copy: bool) -> Result<Layout, String> {
     let (theirs, ours) = (managed.version.major, DLPackVersion::CURRENT.major);
     if theirs != ours {
-        return Err(format!("in DLPack version `{theirs}`, this program reads version `{ours}`"));
+        return Err(format!("in DLPack version `{theirs}`, but this program reads version `{ours}`"));
     }
     let raw = &managed.dl_tensor;
     let dtype = flagperf_plugin::DType::from_dlpack(raw.dtype).and_then(|dtype| dtype.name().parse().ok());

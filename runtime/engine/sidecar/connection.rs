@@ -13,10 +13,10 @@ use crate::host::{CompanionCommand, CompanionOutput, CompanionProcess, Ending};
 use crate::units::Seconds;
 
 /// Characters shown of a line that is not a reply.
-const EXCERPT: usize = 200;
+const EXCERPT_CHARS_MAX: usize = 200;
 /// Characters kept of a failure's reason, and of each name in it.
-const REASON: usize = 20_000;
-const NAME: usize = 200;
+const REASON_CHARS_MAX: usize = 20_000;
+const NAME_CHARS_MAX: usize = 200;
 
 /// How long to poll for a reply before sleeping. When the sidecar computes on a device of its own, polling avoids
 /// adding the time of a wake-up to each short step; on the processor, the sidecar needs the core.
@@ -49,7 +49,7 @@ impl Connection {
         let companion = CompanionProcess::start(command).map_err(|error| Unavailable {
             reason: error.to_string(),
             remedy:
-                "the program of `command` in vendor.yaml is searched on PATH; a path with a slash is relative to the \
+                "the program of `command` in vendor.yaml is looked up on PATH; a path with a slash is relative to the \
                      vendor's folder"
                     .to_owned(),
         })?;
@@ -124,14 +124,14 @@ impl Connection {
 
     /// Returns the error for a reply of the wrong kind. Later replies could not be trusted, so the connection fails.
     pub(super) fn unexpected_reply(&mut self, request: &Request, reply: &Reply) -> EngineError {
-        let excerpt = printable(&serde_json::to_string(reply).unwrap_or_default(), EXCERPT);
+        let excerpt = printable(&serde_json::to_string(reply).unwrap_or_default(), EXCERPT_CHARS_MAX);
         let (command, name) = (&self.command, request.name());
         let reason = format!("the sidecar `{command}`, on request `{name}`, sent the unexpected reply `{excerpt}`");
         self.fail(reason)
     }
 
     /// Returns the peak resident memory of the process, in bytes.
-    pub(super) fn memory_max(&self) -> Option<u64> {
+    pub(super) fn peak_memory_bytes(&self) -> Option<u64> {
         self.companion.memory_max()
     }
 
@@ -161,7 +161,7 @@ impl Connection {
         let last = self.companion.last_stderr_lines();
         if !last.is_empty() {
             reason.push_str("; its last lines on standard error:\n  ");
-            reason.push_str(&printable(&last.join("\n  "), REASON));
+            reason.push_str(&printable(&last.join("\n  "), REASON_CHARS_MAX));
         }
         reason
     }
@@ -169,11 +169,12 @@ impl Connection {
     /// Ends the process and returns the error that describes how it ended: by itself, or killed because it closed its
     /// standard `pipe` and did not exit. `rest` is an incomplete line.
     fn end_error(&mut self, request: &Request, pipe: &str, rest: &str) -> EngineError {
+        let name = request.name();
         let ending = match (self.companion.end(), self.companion.was_killed()) {
-            (_, true) => format!("closed its standard {pipe} without exiting and was killed"),
-            (ending, false) => format!("ended: {ending}"),
+            (_, true) => format!("closed its standard {pipe} while handling `{name}`, did not exit, and was killed"),
+            (ending, false) => format!("ended while handling `{name}`: {ending}"),
         };
-        let mut reason = format!("the sidecar `{}`, on request `{}`, {ending}", self.command, request.name());
+        let mut reason = format!("the sidecar `{}` {ending}", self.command);
         if !rest.is_empty() {
             reason.push_str(&format!("; it left an incomplete line: `{rest}`"));
         }
@@ -191,10 +192,10 @@ impl Connection {
 fn to_engine_error(reply: &ErrorReply) -> EngineError {
     match &reply.operator {
         Some(MissingOperator { op, node }) => {
-            let [op, node] = [op, node].map(|name| printable_line(name, NAME));
+            let [op, node] = [op, node].map(|name| printable_line(name, NAME_CHARS_MAX));
             EngineError::Operator { engine: "sidecar", op, node }
         }
-        None => EngineError::Failed(printable(&reply.reason, REASON)),
+        None => EngineError::Failed(printable(&reply.reason, REASON_CHARS_MAX)),
     }
 }
 
@@ -203,7 +204,7 @@ fn describe_invalid_line(line: &[u8], error: &serde_json::Error) -> String {
     let excerpt = excerpt(line);
     match serde_json::from_slice::<serde_json::Value>(line) {
         Ok(reply) if reply.get("answer").is_some() => {
-            let error = printable_line(&error.to_string(), EXCERPT);
+            let error = printable_line(&error.to_string(), EXCERPT_CHARS_MAX);
             format!("sent a malformed reply: {error}: `{excerpt}`")
         }
         _ => {
@@ -214,7 +215,7 @@ fn describe_invalid_line(line: &[u8], error: &serde_json::Error) -> String {
 
 /// Returns the beginning of what a sidecar wrote.
 fn excerpt(line: &[u8]) -> String {
-    printable(String::from_utf8_lossy(&line[..line.len().min(4 * EXCERPT)]).trim_end(), EXCERPT)
+    printable(String::from_utf8_lossy(&line[..line.len().min(4 * EXCERPT_CHARS_MAX)]).trim_end(), EXCERPT_CHARS_MAX)
 }
 
 impl Drop for Connection {

@@ -269,7 +269,7 @@ fn exchange_hello(connection: &mut Connection) -> Result<HelloReply, EngineError
     if hello.protocol != PROTOCOL {
         let theirs = hello.protocol;
         return Err(EngineError::Failed(format!(
-            "the sidecar `{name}` uses protocol version {theirs}, this program uses version {PROTOCOL}: update the older \
+            "the sidecar `{name}` uses protocol version {theirs}, but this program uses version {PROTOCOL}: update the older \
              of the two"
         )));
     }

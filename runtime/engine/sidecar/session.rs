@@ -194,8 +194,8 @@ impl Session for SidecarSession {
         self.vendor_time.take()
     }
 
-    fn process_memory_max(&self) -> Option<Bytes> {
-        self.shared.connection().memory_max().map(Bytes)
+    fn child_memory_peak(&self) -> Option<Bytes> {
+        self.shared.connection().peak_memory_bytes().map(Bytes)
     }
 
     fn close(&mut self) -> Option<String> {

@@ -55,7 +55,9 @@ impl Engine for Torch {
 fn executor_error(error: ExecError) -> Error {
     match &error {
         ExecError::UnknownOperator { node, op } => Error::UnknownOperator { op: op.clone(), node: node.clone() },
-        ExecError::Node { reason: OpError::Library(message), .. } => {
+        ExecError::Node { reason: OpError::Library(message), .. }
+        | ExecError::Transfer { reason: OpError::Library(message), .. }
+        | ExecError::UploadWeight(OpError::Library(message)) => {
             library::requested_bytes(message).map_or_else(|| Error::failed(error), |bytes| Error::OutOfMemory { bytes })
         }
         _ => Error::failed(error),

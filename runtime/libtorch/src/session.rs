@@ -97,25 +97,25 @@ impl TorchSession {
         self.captured.as_ref()?.iter().position(|run| run.matches(inputs))
     }
 
-    /// Replays the captured run at `position`, or captures a new run when there is none. Returns copies of the outputs,
-    /// because the next run overwrites them. `index` is the number of the device.
+    /// Replays the captured run at `run_index`, or captures a new run when there is none. Returns copies of the outputs,
+    /// because the next run overwrites them.
     fn replay(
         &mut self,
-        index: usize,
-        position: Option<usize>,
-        given: &[TorchTensor],
+        device_index: usize,
+        run_index: Option<usize>,
+        inputs: &[TorchTensor],
     ) -> Result<Vec<TorchTensor>, Error> {
         let captured = self.captured.as_mut().expect("the caller checked that runs are captured");
-        let position = match position {
-            Some(position) => position,
+        let run_index = match run_index {
+            Some(run_index) => run_index,
             None => {
-                captured.push(CapturedRun::capture(index, &self.executor, given)?);
+                captured.push(CapturedRun::capture(device_index, &self.executor, inputs)?);
                 captured.len() - 1
             }
         };
-        let run = &captured[position];
-        for (input, given) in run.inputs.iter().zip(given) {
-            copy(&input.0, &given.0)?;
+        let run = &captured[run_index];
+        for (captured_input, input) in run.inputs.iter().zip(inputs) {
+            copy(&captured_input.0, &input.0)?;
         }
         run.graph.replay()?;
         run.outputs.iter().map(|output| duplicate(&output.0)).collect()
@@ -153,11 +153,11 @@ impl CapturedRun {
         self.inputs.iter().map(|input| input.0.size()).eq(inputs.iter().map(size))
     }
 
-    fn capture(index: usize, executor: &Executor<TorchOps>, given: &[TorchTensor]) -> Result<Self, Error> {
-        let inputs: Vec<TorchTensor> = given.iter().map(|given| duplicate(&given.0)).collect::<Result<_, _>>()?;
-        tch::Cuda::synchronize(index as i64);
+    fn capture(device_index: usize, executor: &Executor<TorchOps>, inputs: &[TorchTensor]) -> Result<Self, Error> {
+        let inputs: Vec<TorchTensor> = inputs.iter().map(|input| duplicate(&input.0)).collect::<Result<_, _>>()?;
+        tch::Cuda::synchronize(device_index as i64);
         let run = || executor.run(inputs.clone()).map_err(executor_error);
-        let (graph, outputs) = CapturedGraph::capture(index, WARMUPS, run)?;
+        let (graph, outputs) = CapturedGraph::capture(device_index, WARMUPS, run)?;
         Ok(CapturedRun { inputs, outputs, graph })
     }
 }
@@ -185,14 +185,14 @@ impl Session for TorchSession {
 
     fn submit(&mut self, inputs: &[Input<'_, DeviceOutput>]) -> Result<Vec<Output<DeviceOutput>>, Error> {
         set_threads(self.threads);
-        let position = self.find_captured(inputs);
-        let captures = self.captured.is_some() && position.is_none();
+        let run_index = self.find_captured(inputs);
+        let captures = self.captured.is_some() && run_index.is_none();
         let _lock = if captures { DeviceLock::exclusive() } else { DeviceLock::shared() };
         let _inference = InferenceMode::begin();
-        let given: Vec<TorchTensor> = inputs.iter().map(|input| self.to_tensor(input)).collect::<Result<_, _>>()?;
+        let tensors: Vec<TorchTensor> = inputs.iter().map(|input| self.to_tensor(input)).collect::<Result<_, _>>()?;
         let outputs = match self.device {
-            Device::Cuda(index) if self.captured.is_some() => self.replay(index, position, &given)?,
-            _ => self.executor.run(given).map_err(executor_error)?,
+            Device::Cuda(device_index) if self.captured.is_some() => self.replay(device_index, run_index, &tensors)?,
+            _ => self.executor.run(tensors).map_err(executor_error)?,
         };
         let ranges: Vec<Range<usize>> = inputs.iter().filter_map(address_range).collect();
         outputs.into_iter().map(|output| self.to_output(output, &ranges)).collect()
@@ -201,7 +201,7 @@ impl Session for TorchSession {
     fn sync(&mut self) -> Result<(), Error> {
         if let Device::Cuda(index) = self.device {
             let _lock = DeviceLock::shared();
-            tch::Cuda::synchronize(index as i64);
+            tch::Cuda::synchronize(device_index as i64);
         }
         Ok(())
     }

@@ -29,15 +29,15 @@ impl Table {
 fn build_table<E: Engine>() -> (FlagperfPlugin, [CString; 4]) {
     let info = E::INFO;
     let texts = [info.name, info.version, info.about, info.options.unwrap_or_default()].map(c_string);
-    let bit = |is: bool, bit: u32| if is { bit } else { 0 };
+    let mask_if = |set: bool, mask: u32| if set { mask } else { 0 };
     let table = FlagperfPlugin {
         abi_version: FLAGPERF_ABI_VERSION,
         struct_size: size_of::<FlagperfPlugin>() as u32,
         name: texts[0].as_ptr(),
         version: texts[1].as_ptr(),
         about: texts[2].as_ptr(),
-        roles: bit(info.framework, FLAGPERF_FRAMEWORK) | bit(info.compiler, FLAGPERF_COMPILER),
-        artifacts: bit(info.onnx, FLAGPERF_ONNX) | bit(info.compiled, FLAGPERF_COMPILED),
+        roles: mask_if(info.framework, FLAGPERF_FRAMEWORK) | mask_if(info.compiler, FLAGPERF_COMPILER),
+        artifacts: mask_if(info.onnx, FLAGPERF_ONNX) | mask_if(info.compiled, FLAGPERF_COMPILED),
         precisions: info.precisions.iter().fold(0, |bits, precision| bits | precision.bit()),
         opset_max: info.opset_max,
         last_error: Some(last_error),
@@ -176,7 +176,7 @@ mod tests {
             assert_eq!(plugin.threads.unwrap()(session), 0);
             let submit = plugin.submit.unwrap();
             assert_eq!(submit(session, [].as_ptr(), 0, &raw mut output, 1), FLAGPERF_FAILED);
-            assert_eq!(message(), "the session's number of outputs is 0, it declares 1");
+            assert_eq!(message(), "the session returned 0 outputs but declares 1");
             let mut answer = null();
             let status = plugin.ask.unwrap()(session, c"layers".as_ptr(), c"null".as_ptr(), &raw mut answer);
             assert_eq!((status, answer.is_null()), (FLAGPERF_BAD_OPTION, true));

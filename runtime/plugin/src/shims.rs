@@ -171,7 +171,7 @@ pub(crate) unsafe extern "C" fn submit<S: Session>(
         let session_inputs: Vec<_> = borrowed.iter().map(BorrowedInput::as_input).collect();
         let made = loaded.session.submit(&session_inputs)?;
         if made.len() != output_count as usize {
-            let reason = format!("the session's number of outputs is {}, it declares {output_count}", made.len());
+            let reason = format!("the session returned {} outputs but declares {output_count}", made.len());
             return Err(Error::Failed(reason));
         }
         made.iter().try_for_each(managed::check_output)?;

@@ -23,6 +23,19 @@ pub enum ExecError {
         /// What is wrong.
         reason: OpError,
     },
+    /// A weight cannot be uploaded to the tensor library.
+    #[error("cannot upload a weight: {0}")]
+    UploadWeight(OpError),
+    /// An input cannot be uploaded, or an output cannot be downloaded.
+    #[error("{kind} `{name}`: {reason}")]
+    Transfer {
+        /// `input` or `output`.
+        kind: &'static str,
+        /// The input or output.
+        name: String,
+        /// What is wrong.
+        reason: OpError,
+    },
     /// A node reads, or the graph returns, a value that is not defined.
     #[error("`{reader}` reads the value `{value}`, which no earlier node defines")]
     UndefinedValue {

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::ExecError;
 use super::evaluate::{evaluate, shape_of};
 use super::execution_plan::{ExecutionPlan, Slot, Step, node_error, stays_on_host};
 use super::op::Op;
 use super::operands::{Operands, Value};
 use super::ops::TensorOps;
 use super::reference::{Array, ReferenceOps};
+use super::{ExecError, OpError};
 use crate::{DType, Graph, NamedSizes, Tensor, TensorSpec, ValueInfo};
 
 /// A graph loaded into a tensor library. Operators are resolved, weights converted and constants computed once, on
@@ -47,9 +47,9 @@ impl<O: TensorOps> Executor<O> {
             ops,
         };
         for step in plan.steps {
-            executor.add_step(step)?;
+            executor.add_or_fold_step(step)?;
         }
-        executor.drop_unused();
+        executor.plan_lifetimes();
         Ok(executor)
     }
 
@@ -86,7 +86,7 @@ impl<O: TensorOps> Executor<O> {
         let uploaded = inputs
             .iter()
             .enumerate()
-            .map(|(i, input)| self.ops.upload(input).map_err(|reason| node_error(name(i), "input", reason)))
+            .map(|(i, input)| self.ops.upload(input).map_err(|reason| transfer_error("input", name(i), reason)))
             .collect::<Result<_, _>>()?;
         self.run(uploaded)?.iter().zip(0..).map(|(output, i)| self.download(i, output)).collect()
     }
@@ -97,7 +97,9 @@ impl<O: TensorOps> Executor<O> {
     /// When the tensor library fails to copy it.
     pub fn download(&self, i: usize, output: &O::Tensor) -> Result<Tensor, ExecError> {
         let declared = &self.outputs[i];
-        self.ops.download(output, declared.spec.dtype).map_err(|reason| node_error(&declared.name, "output", reason))
+        self.ops
+            .download(output, declared.spec.dtype)
+            .map_err(|reason| transfer_error("output", &declared.name, reason))
     }
 
     /// Runs the graph. After each step, `observe` is called with the number of live values.
@@ -126,7 +128,7 @@ impl<O: TensorOps> Executor<O> {
             .zip(&self.outputs)
             .map(|(slot, info)| {
                 let operands = Operands { ops: &self.ops, values: vec![self.value(*slot, &values)] };
-                operands.tensor(0).map_err(|reason| node_error(&info.name, "output", reason))
+                operands.tensor(0).map_err(|reason| transfer_error("output", &info.name, reason))
             })
             .collect()
     }
@@ -151,7 +153,7 @@ impl<O: TensorOps> Executor<O> {
     }
 
     /// Adds a step, or only its result if that depends on constants alone.
-    fn add_step(&mut self, step: Step) -> Result<(), ExecError> {
+    fn add_or_fold_step(&mut self, step: Step) -> Result<(), ExecError> {
         let constant = |slot: &Slot| self.constants[*slot].is_some();
         if !step.inputs.iter().flatten().all(constant) {
             self.steps.push(step);
@@ -165,7 +167,7 @@ impl<O: TensorOps> Executor<O> {
     }
 
     /// Frees the constants that no step reads, and records after which step each value can be freed.
-    fn drop_unused(&mut self) {
+    fn plan_lifetimes(&mut self) {
         let mut last: HashMap<Slot, usize> = HashMap::new();
         for (i, step) in self.steps.iter().enumerate() {
             last.extend(step.inputs.iter().flatten().chain(&step.outputs).map(|slot| (*slot, i)));
@@ -224,6 +226,10 @@ fn check_types<O: TensorOps>(graph: &Graph, ops: &O) -> Result<(), ExecError> {
     Ok(())
 }
 
+fn transfer_error(kind: &'static str, name: &str, reason: OpError) -> ExecError {
+    ExecError::Transfer { kind, name: name.to_owned(), reason }
+}
+
 /// Loads the constants that are read, by slot. Their host tensors are dropped one by one.
 fn load_constants<O: TensorOps>(plan: &mut ExecutionPlan, ops: &O) -> Result<Vec<Option<Value<O::Tensor>>>, ExecError> {
     let uses = plan.use_counts();
@@ -232,7 +238,7 @@ fn load_constants<O: TensorOps>(plan: &mut ExecutionPlan, ops: &O) -> Result<Vec
         if stays_on_host(&tensor) {
             return Ok(Some(Value::Host(Array::from_tensor(&tensor))));
         }
-        ops.upload(&tensor).map(Value::Library).map(Some).map_err(|reason| node_error("weights", "load", reason))
+        ops.upload(&tensor).map(Value::Library).map(Some).map_err(ExecError::UploadWeight)
     };
     (0..plan.specs.len()).map(load).collect()
 }

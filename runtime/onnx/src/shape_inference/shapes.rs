@@ -67,8 +67,10 @@ fn infer_at_once(
         "Transpose" => apply_rule(&ops::Transpose { perm: attributes.sizes("perm")?.as_deref() }, inputs, symbols),
         _ => {
             // The second input of a split contains the sizes; without it, the parts are equal.
-            let evenly = inputs.get(1).is_none_or(Option::is_none).then(|| u32::try_from(count).unwrap_or(u32::MAX));
-            let rule = find_rule(op, attributes, evenly)?.ok_or_else(|| InferError::UnknownOperator(op.to_owned()))?;
+            let equal_parts =
+                inputs.get(1).is_none_or(Option::is_none).then(|| u32::try_from(count).unwrap_or(u32::MAX));
+            let rule =
+                find_rule(op, attributes, equal_parts)?.ok_or_else(|| InferError::UnknownOperator(op.to_owned()))?;
             apply_rule(&*rule, &prepare_inputs(op, attributes, inputs)?, symbols)
         }
     }

@@ -57,6 +57,14 @@ pub enum WeightError {
         /// The name.
         name: String,
     },
+    /// The weight's shape is not fixed.
+    #[error("weight `{name}` of graph `{graph}` has no fixed shape")]
+    NoFixedShape {
+        /// The graph.
+        graph: String,
+        /// The weight.
+        name: String,
+    },
     /// A data file ends before the weight does.
     #[error("`{path}` ends before the bytes {offset}..{end} of weight `{name}`", path = path.display())]
     DataTooShort {

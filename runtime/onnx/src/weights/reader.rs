@@ -1,4 +1,4 @@
-//! Returns weights as tensors: maps each file once, converts between floating-point types, draws random values.
+//! Reads weights as tensors: maps each file once, converts between floating-point types, draws random values.
 //!
 //! Knows nothing about operators.
 
@@ -38,11 +38,12 @@ impl<'a> WeightReader<'a> {
     /// largest value (±65504).
     ///
     /// # Errors
-    /// When there is no such weight, or its file is missing, truncated, or no longer contains it.
+    /// When there is no such weight, its shape is not fixed, or its file is missing, truncated, or no longer contains it.
     pub fn tensor(&mut self, name: &str) -> Result<Tensor, WeightError> {
         let unknown = || WeightError::UnknownWeight { graph: self.graph.name.clone(), name: name.to_owned() };
         let weight = self.graph.weights.get(name).ok_or_else(unknown)?;
-        let shape = weight.spec.fixed_shape().ok_or_else(unknown)?;
+        let not_fixed = || WeightError::NoFixedShape { graph: self.graph.name.clone(), name: name.to_owned() };
+        let shape = weight.spec.fixed_shape().ok_or_else(not_fixed)?;
         let stored = match &weight.source {
             WeightSource::Value(tensor) => tensor.clone(),
             WeightSource::Seed { seed, init } => {
