@@ -103,7 +103,7 @@ fn the_instructions_for_adding_an_engine_as_a_plug_in_work() {
     }
     let (checkout, printed) = follow("runtime/plugin/README.md", "## How to add an engine as a plug-in");
     assert!(printed.contains("works, affine 1.0"), "{printed}");
-    assert_eq!(what_ran(checkout.path()), [["resnet50", "mychip"], ["affine", "mychip"]]);
+    assert_eq!(what_ran(checkout.path()), [["resnet50", "myplugin"], ["affine", "myplugin"]]);
     let agreement = last_agreement(checkout.path());
     assert_eq!(agreement["outputs"]["output"]["max_abs"].as_f64(), Some(0.0), "{agreement}");
 }
@@ -114,7 +114,7 @@ fn the_instructions_for_adding_an_engine_as_a_sidecar_work() {
         return;
     }
     let (checkout, _) = follow("runtime/sidecar/README.md", "# How to add an engine as a sidecar");
-    assert_eq!(what_ran(checkout.path()), [["resnet50", "mychip"]; 2]);
+    assert_eq!(what_ran(checkout.path()), [["resnet50", "mysidecar"]; 2]);
     let agreement = last_agreement(checkout.path());
     assert!(agreement["outputs"]["output"]["cosine"].as_f64().is_some_and(|cosine| cosine > 0.999), "{agreement}");
 }

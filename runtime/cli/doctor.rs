@@ -17,7 +17,7 @@ use crate::config::{Findings, find_root};
 use crate::host::adopt_orphans;
 use crate::report::{bytes, columns, plain_table};
 use crate::result::Machine;
-use crate::run::RunOutcome;
+use crate::run::{ExitOnSignal, RunOutcome};
 
 /// A check, its result, and what to do.
 pub(super) type Row = [String; 3];
@@ -26,6 +26,7 @@ pub(super) type Row = [String; 3];
 pub(super) fn doctor(selection: &Selection) -> anyhow::Result<ExitCode> {
     // A probed library may start processes and leave them behind.
     adopt_orphans().context("cannot adopt orphaned processes")?;
+    let _exits = ExitOnSignal::install().context("cannot install signal handlers")?;
     Ok(match examine(selection, &find_checkout()?) {
         Ok(diagnosis) => {
             diagnosis.print();

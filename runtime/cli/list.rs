@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use super::arguments::ListKind;
 use super::output::print_result;
 use super::setup::{catalogue, find_checkout};
-use crate::description::EngineDescription;
+use crate::config::THREADS_MAX;
+use crate::description::{EngineDescription, EngineOption, OptionKind};
 use crate::plan::Catalogue;
-use crate::report::{columns, plain_table};
+use crate::report::{columns, plain_table, unbroken_table};
 use crate::run::RunOutcome;
 
 /// Prints the objects of one kind, one per line.
@@ -17,7 +18,7 @@ pub(super) fn list(what: ListKind) -> anyhow::Result<ExitCode> {
         ListKind::Cases => plain_table(case_rows(&catalogue), columns()),
         ListKind::Vendors => plain_table(vendor_rows(&catalogue), columns()),
         ListKind::Engines => plain_table(engine_rows(&catalogue), columns()),
-        ListKind::Options => plain_table(option_rows(&catalogue), columns()),
+        ListKind::Options => unbroken_table(&option_rows(&catalogue), columns()),
     };
     Ok(print_result(&text, RunOutcome::OK))
 }
@@ -61,16 +62,21 @@ fn engine_rows(catalogue: &Catalogue) -> Vec<[String; 3]> {
 }
 
 /// Returns a row for each option of each engine that lists its options: name, accepted values, default, purpose.
-fn option_rows(catalogue: &Catalogue) -> Vec<[String; 4]> {
-    let options = catalogue
-        .engines
-        .iter()
-        .flat_map(|engine| engine.options.unwrap_or_default().iter().map(move |option| (engine.name, option)));
-    options
-        .map(|(engine, option)| {
-            let values = option.kind.in_words();
-            let default = format!("default: {}", option.default);
-            [format!("{engine}.{}", option.name), values, default, option.about.to_owned()]
-        })
-        .collect()
+/// Returns a row for each option of each engine: the key that sets it, the values, and the default with a sentence.
+fn option_rows(catalogue: &Catalogue) -> Vec<[String; 3]> {
+    let threads = EngineOption {
+        name: "threads",
+        kind: OptionKind::Integer { min: Some(0), max: i64::try_from(THREADS_MAX).ok() },
+        default: "0",
+        about: "the number of threads to compute with; 0 selects the engine's default",
+    };
+    let of_engine = |engine: &EngineDescription| {
+        let options = std::iter::once(&threads).chain(engine.options.unwrap_or_default());
+        let row = |option: &EngineOption| {
+            let about = format!("default: {}; {}", option.default, option.about);
+            [format!("{}.{}", engine.name, option.name), option.kind.in_words(), about]
+        };
+        options.map(row).collect::<Vec<_>>()
+    };
+    catalogue.engines.iter().flat_map(of_engine).collect()
 }

@@ -15,13 +15,14 @@ use crate::config::{Finding, Findings, display_value};
 use crate::host::adopt_orphans;
 use crate::plan::{CasePlan, EffectiveValue};
 use crate::report::{columns, unbroken_table};
-use crate::run::RunOutcome;
+use crate::run::{ExitOnSignal, RunOutcome};
 use crate::text::escape_json;
 
 /// Prints a plan with its effective values, then its findings.
 pub(super) fn plan(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
     // A probed library may start processes and leave them behind.
     adopt_orphans().context("cannot adopt orphaned processes")?;
+    let _exits = ExitOnSignal::install().context("cannot install signal handlers")?;
     let planned = match prepare_plan(&find_checkout()?, &arguments.selection) {
         Ok(planned) => planned,
         Err(findings) => return report_refusal(&findings, arguments.json),

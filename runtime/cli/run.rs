@@ -14,7 +14,7 @@ use crate::host::{THIS_PROGRAM, adopt_orphans};
 use crate::measure::MonotonicClock;
 use crate::report::{BarDisplay, Extent, LineDisplay, OverviewRow, Screen, case_report, overview};
 use crate::result::Record;
-use crate::run::{Interrupt, Notice, RunError, RunOptions, RunOutcome, conduct};
+use crate::run::{ExitOnSignal, Interrupt, Notice, RunError, RunOptions, RunOutcome, conduct};
 use crate::text::escape_json;
 
 /// Runs the selected cases and prints their results.
@@ -26,6 +26,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     }
     // A probed library and a worker may start processes and leave them behind.
     adopt_orphans().context("cannot adopt orphaned processes")?;
+    let exits = ExitOnSignal::install().context("cannot install signal handlers")?;
     let planned = match prepare_plan(&checkout.announce(), &arguments.selection) {
         Ok(planned) => planned,
         Err(findings) => return Ok(report_mistakes(&findings)),
@@ -38,6 +39,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         clock: Arc::new(MonotonicClock::start()),
     };
     let interrupt = Interrupt::install().context("cannot install signal handlers")?;
+    drop(exits);
     let mut show: Box<dyn FnMut(&Notice<'_>)> = if bars {
         let mut bars = BarDisplay::default();
         Box::new(move |notice| bars.show(notice))

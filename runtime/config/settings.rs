@@ -29,7 +29,7 @@ pub const SETTINGS: &[ConfigKey] = &[
     ConfigKey {
         name: "fp16",
         kind: ValueKind::Flag,
-        default: None,
+        default: Some("false"),
         about: "half precision: true or false",
         owner: Owner::CaseOrVendor,
     },

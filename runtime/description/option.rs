@@ -5,6 +5,9 @@ use serde_json::Value;
 
 use crate::suggestion::nearest;
 
+/// Maximum number of options of an engine. Each is compared with all others.
+const OPTIONS_MAX: usize = 1000;
+
 /// An option of an engine, which vendor.yaml, an overlay or `--set` may set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EngineOption {
@@ -238,6 +241,9 @@ impl OptionMessage {
     /// # Errors
     /// Which option is rejected, and why.
     pub fn parse_list(list: Vec<Value>, is_reserved: impl Fn(&str) -> bool) -> Result<Vec<OptionMessage>, String> {
+        if list.len() > OPTIONS_MAX {
+            return Err(format!("{} options are listed (at most {OPTIONS_MAX})", list.len()));
+        }
         let mut options: Vec<OptionMessage> = Vec::new();
         for (index, value) in list.into_iter().enumerate() {
             let name = value.get("name").and_then(Value::as_str).filter(|name| !name.is_empty());

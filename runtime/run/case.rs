@@ -14,6 +14,7 @@ use super::conclude::conclude;
 use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
 use super::worker_log::WorkerLog;
 use super::{Interrupt, Notice, RunOptions};
+use crate::config::{Finding, Origin};
 use crate::event::Level;
 use crate::hash::hash_bytes;
 use crate::host::run_while;
@@ -150,6 +151,7 @@ fn open_files(plan: &Plan, case: &CasePlan, folder: &Path) -> io::Result<(Worker
 fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
     let config = case.jobs.last().map(|job| &job.config);
     let findings = run.plan.findings.iter().filter(|finding| finding.level == Level::Warning);
+    let own = findings.filter(|finding| !is_about_other_case(finding, case));
     Record {
         schema: Record::SCHEMA,
         run: run.folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -159,7 +161,7 @@ fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
         started: Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string(),
         status: Status::Ok,
         failures: Vec::new(),
-        warnings: findings.map(ToString::to_string).collect(),
+        warnings: own.map(ToString::to_string).collect(),
         finish_info: FinishInfo::default(),
         departures: case.departures.iter().map(|(key, value)| format!("{key}={}", override_text(value))).collect(),
         settings: settings(run.rows, case),
@@ -173,6 +175,13 @@ fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
             ..run.program.clone()
         },
     }
+}
+
+/// Returns whether a finding is about a file of another case's folder in `configs`.
+fn is_about_other_case(finding: &Finding, case: &CasePlan) -> bool {
+    let Origin::File { file, .. } = &finding.origin else { return false };
+    let folder = file.strip_prefix("configs/").and_then(|rest| rest.split_once('/'));
+    folder.is_some_and(|(folder, _)| folder != case.key.case)
 }
 
 /// Returns the settings of the site and the case with their origins.

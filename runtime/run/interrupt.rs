@@ -42,6 +42,31 @@ impl Interrupt {
     }
 }
 
+/// Ends the program with [`RunOutcome::INTERRUPTED`] at a signal, until the value is dropped: for work before the first
+/// case, of which nothing has to be kept. Processes that the program started end with their input.
+#[derive(Debug)]
+pub struct ExitOnSignal(Arc<AtomicBool>);
+
+impl ExitOnSignal {
+    /// Installs the signal handlers.
+    ///
+    /// # Errors
+    /// When the system rejects a handler.
+    pub fn install() -> io::Result<Self> {
+        let is_active = Arc::new(AtomicBool::new(true));
+        for signal in [SIGINT, SIGTERM, SIGQUIT, SIGHUP] {
+            flag::register_conditional_shutdown(signal, i32::from(RunOutcome::INTERRUPTED), Arc::clone(&is_active))?;
+        }
+        Ok(ExitOnSignal(is_active))
+    }
+}
+
+impl Drop for ExitOnSignal {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Makes a write beyond the file size limit (`ulimit -f`) return an error instead of ending the program with SIGXFSZ.
 /// Rust programs already ignore SIGPIPE.
 ///

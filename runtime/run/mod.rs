@@ -16,5 +16,5 @@ mod testing;
 mod worker_log;
 
 pub use conduct::{RunError, RunOptions, RunOutcome, conduct};
-pub use interrupt::{Interrupt, survive_file_size_limit};
+pub use interrupt::{ExitOnSignal, Interrupt, survive_file_size_limit};
 pub use notice::Notice;

@@ -195,6 +195,9 @@ fn to_engine_error(reply: &ErrorReply) -> EngineError {
             let [op, node] = [op, node].map(|name| printable_line(name, NAME_CHARS_MAX));
             EngineError::Operator { engine: "sidecar", op, node }
         }
+        None if reply.reason.trim().is_empty() => {
+            EngineError::Failed("the sidecar reported an error without a reason".to_owned())
+        }
         None => EngineError::Failed(printable(&reply.reason, REASON_CHARS_MAX)),
     }
 }
