@@ -50,7 +50,7 @@ fn a_file_above_the_size_limit_is_refused_with_its_size() {
     for file in FILES {
         let large = errors(file, |path| fs::File::create(path).unwrap().set_len(20 << 20).unwrap());
         let message = "has 20971520 bytes; the limit for a configuration file is 1048576";
-        assert_eq!(large, format!("{file}:1: {message}\n  hint: put long lists into a file in the data directory"));
+        assert_eq!(large, format!("{file}: {message}\n  hint: put long lists into a file in the data directory"));
     }
 }
 

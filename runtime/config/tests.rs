@@ -180,7 +180,7 @@ fn parameters_may_have_any_name_except_those_that_belong_elsewhere() {
     let missing = Checkout::new().without("configs/toy/parameters.yaml");
     assert_eq!(
         errors(&missing),
-        ["configs/toy/parameters.yaml:1: cannot be read: No such file or directory (os error 2)"]
+        ["configs/toy/parameters.yaml: cannot be read: No such file or directory (os error 2)"]
     );
 }
 
