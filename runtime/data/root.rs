@@ -88,6 +88,6 @@ mod tests {
     #[test]
     fn a_missing_directory_is_reported_with_the_option_that_sets_it() {
         let error = DataRoot::open(Path::new("/nowhere/at/all")).unwrap_err();
-        assert!(error.to_string().contains("`/nowhere/at/all`") && error.to_string().contains("--data"), "{error}");
+        assert!(error.to_string().contains("`/nowhere/at/all`") && error.hint().contains("--data"), "{error}");
     }
 }

@@ -101,7 +101,7 @@ fn short_warnings(warnings: &[String], columns: u16) -> Vec<(String, String)> {
     if !is_complete {
         let all =
             if warnings.len() == 1 { "the warning".to_owned() } else { format!("all {} warnings", warnings.len()) };
-        rows.push(row("", &format!("{all} in full: see the record or use --details")));
+        rows.push(row("", &format!("{all}: see the record or use --details")));
     }
     rows
 }
@@ -203,7 +203,7 @@ mod tests {
         warning                  a long warning a long warning a long warning a lon...
          warning                  a long warning a long warning a long warning a lon...
          warning                  a long warning a long warning a long warning a lon...
-                                  all 9 warnings in full: see the record or use --details
+                                  all 9 warnings: see the record or use --details
 
         ok  resnet50:interpreter
          validation               80.0 samples/s core, 64.0 whole
