@@ -199,7 +199,7 @@ impl Session for TorchSession {
     }
 
     fn sync(&mut self) -> Result<(), Error> {
-        if let Device::Cuda(index) = self.device {
+        if let Device::Cuda(device_index) = self.device {
             let _lock = DeviceLock::shared();
             tch::Cuda::synchronize(device_index as i64);
         }
