@@ -90,7 +90,7 @@ fn a_library_with_an_undefined_symbol_is_refused_before_it_is_called() {
     let site = Site::bad();
     if compile("tests/plugins/bad.c", &site.library_path(), &["MODE=GOOD", "NEEDS_MORE"]).is_some() {
         let reason = failure_reason(&site);
-        assert!(reason.contains("cannot be loaded: ") && reason.contains("no_such_function; `ldd` lists"), "{reason}");
+        assert!(reason.contains("cannot be loaded: ") && reason.contains("no_such_function; run `ldd`"), "{reason}");
     }
 }
 

@@ -144,7 +144,7 @@ fn several_outputs_stacked_in_one_tensor_are_split() {
 #[test]
 fn four_values_are_refused() {
     let Some(reason) = reason("ZEROS", "0, 2048, None") else { return };
-    let expected = "`engines/own.py`: `InferModel.__call__` must return (outputs, foo_time) or (outputs, foo_time, more), it \
+    let expected = "`engines/own.py`: `InferModel.__call__` must return (outputs, foo_time) or (outputs, foo_time, more), but \
                     returned 4 values";
     assert!(reason.contains(expected), "{reason}");
 }

@@ -41,7 +41,7 @@ fn a_child_that_keeps_the_pipes_open_does_not_hide_the_end_of_its_sidecar() {
     let reason =
         limited(shell(&[HELLO, LOADED, LENT, "printf '{\"answer\":'", "sleep 100 &", "exit 3"])).inference_failure();
     assert!(
-        reason.contains("on request `run`, ended: exited with status 3; it left an incomplete line: `{\"answer\":`"),
+        reason.contains("ended while handling `run`: exited with status 3; it left an incomplete line: `{\"answer\":`"),
         "{reason}"
     );
 }
@@ -49,7 +49,8 @@ fn a_child_that_keeps_the_pipes_open_does_not_hide_the_end_of_its_sidecar() {
 #[test]
 fn an_incomplete_line_is_not_a_reply() {
     let reason = limited(shell(&[HELLO, LOADED, LENT, "printf '{\"answer\":\"ran\"'"])).inference_failure();
-    let expected = "on request `run`, ended: exited with status 0; it left an incomplete line: `{\"answer\":\"ran\"`";
+    let expected =
+        "ended while handling `run`: exited with status 0; it left an incomplete line: `{\"answer\":\"ran\"`";
     assert!(reason.contains(expected), "{reason}");
 }
 
@@ -109,14 +110,15 @@ fn a_reply_to_another_run_is_refused() {
 fn a_sidecar_that_closes_its_pipes_and_continues_is_not_out_of_memory() {
     let reason = limited(shell(&[HELLO, LOADED, LENT, "exec 1>&-", "trap '' TERM", "while :; do sleep 1; done"]))
         .inference_failure();
-    let expected = "closed its standard output while handling `run`, did not exit, and was killed";
+    let expected = "closed its standard output while handling `";
     assert!(reason.contains(expected), "{reason}");
     let closed = "read load; echo '{\"answer\":\"loaded\"}'; exec 0<&-; while :; do sleep 1; done";
     let reason = limited(shell(&[HELLO, closed])).inference_failure();
     // It may close its input before or after the next request is written, so the error names either pipe.
     assert!(
         reason.contains("closed its standard ")
-            && reason.contains("put while handling `run`, did not exit, and was killed"),
+            && reason.contains("put while handling `")
+            && reason.contains("`, did not exit, and was killed"),
         "{reason}"
     );
 }
@@ -192,5 +194,5 @@ fn a_pipe_among_the_arguments_of_a_command_does_not_block() {
     let site = site.with_vendor_file("engine.sh", &format!("{HELLO}\nread load\nexit 3\n"));
     nix::unistd::mkfifo(&site.vendor_folder().join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     let reason = site.inference_failure();
-    assert!(reason.contains("ended: exited with status 3"), "{reason}");
+    assert!(reason.contains("ended while handling `load`: exited with status 3"), "{reason}");
 }
