@@ -110,7 +110,7 @@ fn a_reply_to_another_run_is_refused() {
 fn a_sidecar_that_closes_its_pipes_and_continues_is_not_out_of_memory() {
     let reason = limited(shell(&[HELLO, LOADED, LENT, "exec 1>&-", "trap '' TERM", "while :; do sleep 1; done"]))
         .inference_failure();
-    let expected = "closed its standard output while handling `";
+    let expected = "closed its standard output while handling `run`, did not exit, and was killed";
     assert!(reason.contains(expected), "{reason}");
     let closed = "read load; echo '{\"answer\":\"loaded\"}'; exec 0<&-; while :; do sleep 1; done";
     let reason = limited(shell(&[HELLO, closed])).inference_failure();
