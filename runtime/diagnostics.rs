@@ -6,20 +6,22 @@ use std::io;
 
 use tracing_subscriber::filter::LevelFilter;
 
-/// Returns the filter for a value of `FLAGPERF_LOG_LEVEL`; an unknown word selects `INFO`.
-pub fn level_filter(level: &str) -> LevelFilter {
-    match level.to_ascii_uppercase().as_str() {
-        "DEBUG" => LevelFilter::DEBUG,
-        "WARNING" => LevelFilter::WARN,
-        "ERROR" => LevelFilter::ERROR,
-        _ => LevelFilter::INFO,
+use crate::event::Level;
+
+/// Returns the filter that lets diagnostics of at least this level pass.
+pub const fn level_filter(level: Level) -> LevelFilter {
+    match level {
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Info => LevelFilter::INFO,
+        Level::Warning => LevelFilter::WARN,
+        Level::Error => LevelFilter::ERROR,
     }
 }
 
-/// Writes the diagnostics of this process to standard error, from now on and on every thread. Without a level it writes
-/// warnings and errors only.
+/// Writes the diagnostics of this process to standard error, from now on and on every thread. `level` is the value of
+/// `FLAGPERF_LOG_LEVEL`; without it, only warnings and errors are written.
 pub fn write_to_stderr(level: Option<&str>) {
-    let filter = level.map_or(LevelFilter::WARN, level_filter);
+    let filter = level_filter(level.map_or(Level::Warning, Level::from_word));
     // A second call, as in tests, changes nothing.
     let _ = tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_max_level(filter).try_init();
 }
@@ -30,7 +32,7 @@ mod tests {
 
     #[test]
     fn each_level_of_flagperf_selects_a_filter() {
-        let filters = ["debug", "INFO", "Warning", "ERROR", "other"].map(level_filter);
+        let filters = ["debug", "INFO", "Warning", "ERROR", "other"].map(|word| level_filter(Level::from_word(word)));
         let expected =
             [LevelFilter::DEBUG, LevelFilter::INFO, LevelFilter::WARN, LevelFilter::ERROR, LevelFilter::INFO];
         assert_eq!(filters, expected);

@@ -29,6 +29,18 @@ pub enum Level {
     Error,
 }
 
+impl Level {
+    /// Returns the level for a value of `FLAGPERF_LOG_LEVEL`, in any letter case; an unknown word selects `Info`.
+    pub fn from_word(word: &str) -> Self {
+        match word.to_ascii_uppercase().as_str() {
+            "DEBUG" => Level::Debug,
+            "WARNING" => Level::Warning,
+            "ERROR" => Level::Error,
+            _ => Level::Info,
+        }
+    }
+}
+
 /// Something that happened in a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

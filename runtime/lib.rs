@@ -4,7 +4,6 @@
 //! `tests/architecture.rs` enforces the order.
 
 pub mod units;
-pub mod diagnostics;
 pub mod hash;
 pub mod text;
 pub mod suggestion;
@@ -15,6 +14,7 @@ pub mod metric;
 pub mod step;
 pub mod measure;
 pub mod event;
+pub mod diagnostics;
 pub mod description;
 pub mod config;
 pub mod plan;

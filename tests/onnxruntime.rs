@@ -2,13 +2,14 @@
 //!
 //! All tests need ONNX Runtime's library (`flagperf backend install onnxruntime`) and are left out without it.
 
+#[path = "support/graphs.rs"]
+mod graphs;
 mod support;
 
 use std::path::Path;
 
 use flagperf::engine::{Artifact, EngineError, LoadOptions, Session, find};
-use flagperf_onnx::layers::{self, Linear};
-use flagperf_onnx::{GraphBuilder, write_onnx};
+use flagperf_onnx::write_onnx;
 use serde_json::json;
 
 /// Loads a model of one linear layer with these options; `None` without the library.
@@ -16,12 +17,7 @@ fn load(extra: serde_json::Value) -> Option<Result<Box<dyn Session>, EngineError
     if !support::has_engine("onnxruntime") {
         return None;
     }
-    let mut builder = GraphBuilder::new("linear");
-    let x = builder.input("x", "N,3,f32".parse().expect("a shape")).expect("an input");
-    let y = layers::linear(&mut builder, "fc", &x, Linear::new(3, 4)).expect("a layer");
-    builder.output("y", &y).expect("an output");
-    let mut graph = builder.finish().expect("a graph");
-    graph.seed_weights(7);
+    let graph = graphs::linear(4);
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("model.onnx");
     write_onnx(&graph, &path).expect("a file");

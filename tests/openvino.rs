@@ -2,6 +2,8 @@
 //!
 //! All tests but the first need OpenVINO's library (`flagperf backend install openvino`) and are left out without it.
 
+#[path = "support/graphs.rs"]
+mod graphs;
 mod support;
 
 use std::fs;
@@ -10,7 +12,7 @@ use std::path::{Path, PathBuf};
 use assert_cmd::Command;
 use flagperf::engine::{Artifact, EngineError, LoadOptions, Session, Value, find};
 use flagperf::tensor::{DType, Tensor};
-use flagperf_onnx::layers::{self, Linear};
+use flagperf_onnx::layers;
 use flagperf_onnx::{Graph, GraphBuilder, WriteOptions, write_onnx, write_onnx_with};
 use serde_json::json;
 
@@ -29,13 +31,7 @@ const SUM_XML: &str = r#"<net name="m" version="11"><layers>
 <edge from-layer="1" from-port="2" to-layer="2" to-port="0"/></edges></net>"#;
 
 fn linear() -> Graph {
-    let mut builder = GraphBuilder::new("linear");
-    let x = builder.input("x", "N,3,f32".parse().expect("a shape")).expect("an input");
-    let y = layers::linear(&mut builder, "fc", &x, Linear::new(3, 400)).expect("a layer");
-    builder.output("y", &y).expect("an output");
-    let mut graph = builder.finish().expect("a graph");
-    graph.seed_weights(7);
-    graph
+    graphs::linear(400)
 }
 
 fn options(extra: serde_json::Value) -> LoadOptions {

@@ -6,6 +6,8 @@
 
 #[path = "support/cases.rs"]
 mod cases;
+#[path = "support/graphs.rs"]
+mod graphs;
 mod support;
 
 use std::fs;
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use flagperf::engine::{Artifact, EngineError, LoadOptions, Session, Value, open_plugin};
 use flagperf::tensor::{DType, Tensor};
-use flagperf_onnx::layers::{self, Linear};
+use flagperf_onnx::layers;
 use flagperf_onnx::{Graph, GraphBuilder, WriteOptions, to_f16, write_onnx, write_onnx_with};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
@@ -62,13 +64,7 @@ impl TensorRt {
 }
 
 fn linear() -> Graph {
-    let mut builder = GraphBuilder::new("linear");
-    let x = builder.input("x", "N,3,f32".parse().expect("a shape")).expect("an input");
-    let y = layers::linear(&mut builder, "fc", &x, Linear::new(3, 4)).expect("a layer");
-    builder.output("y", &y).expect("an output");
-    let mut graph = builder.finish().expect("a graph");
-    graph.seed_weights(7);
-    graph
+    graphs::linear(4)
 }
 
 fn specs(session: &dyn Session) -> [String; 2] {

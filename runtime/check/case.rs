@@ -109,11 +109,7 @@ impl Checker<'_> {
     fn load_scripts(&mut self) -> Option<CaseScripts> {
         let CheckRequest { scripts, vendor, limits, parameters, builds_model, .. } = self.request;
         let services = HostServices { log: Arc::new(|_, _, _| {}), clock: Arc::new(MonotonicClock::start()) };
-        let choice = ScriptChoice {
-            forward: parameters.forward.clone(),
-            evaluator: parameters.evaluator.clone(),
-            without_model: !builds_model,
-        };
+        let choice = ScriptChoice::new(parameters, !builds_model);
         let loaded = CaseScripts::load(scripts, &choice, limits, services.clone());
         if let Ok(loaded) = loaded.and_then(|loaded| loaded.for_vendor(vendor)) {
             return Some(loaded);

@@ -5,28 +5,23 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use anyhow::Context as _;
-
 use super::arguments::Selection;
 use super::engine_checks::{Check, check_engines, check_monitors, check_vendor_engines};
 use super::output::{print_message, stdout_error, write_listing};
 use super::own_process::TIME_LIMIT;
 use super::probe::Probes;
-use super::setup::{EXIT_MISTAKE, PreparedPlan, find_checkout, plan_config, print_findings};
+use super::setup::{EXIT_MISTAKE, PreparedPlan, find_checkout, plan_config, prepare_process, print_findings};
 use crate::config::{Findings, find_root};
-use crate::host::adopt_orphans;
 use crate::report::{bytes, columns, plain_table};
 use crate::result::Machine;
-use crate::run::{ExitOnSignal, RunOutcome};
+use crate::run::RunOutcome;
 
 /// A check, its result, and what to do.
 pub(super) type Row = [String; 3];
 
 /// Prints the checks. The exit code says whether the selected cases can run: see [`Diagnosis::exit_code`].
 pub(super) fn doctor(selection: &Selection) -> anyhow::Result<ExitCode> {
-    // A probed library may start processes and leave them behind.
-    adopt_orphans().context("cannot adopt orphaned processes")?;
-    let _exits = ExitOnSignal::install().context("cannot install signal handlers")?;
+    let _exits = prepare_process()?;
     Ok(match examine(selection, &find_checkout()?) {
         Ok(diagnosis) => {
             diagnosis.print();
@@ -58,8 +53,8 @@ impl Diagnosis {
         }
     }
 
-    /// Returns 2 for a mistake in the configuration or in a script, and for an unknown vendor, 1 when something that the selected cases use
-    /// cannot work, otherwise 0. An engine that no selected case uses may be missing.
+    /// Returns 2 for a mistake in the configuration or in a script, and for an unknown vendor, 1 when something that the
+    /// selected cases use cannot work, otherwise 0. An engine that no selected case uses may be missing.
     fn exit_code(&self) -> u8 {
         match (&self.planned, self.faults.as_slice()) {
             (Ok(_), []) => RunOutcome::OK,

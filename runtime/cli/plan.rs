@@ -3,26 +3,23 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::arguments::PlanArguments;
 use super::output::print_result;
 use super::setup::{
-    EXIT_MISTAKE, PreparedPlan, find_checkout, prepare_plan, print_findings, print_notes, report_mistakes,
+    EXIT_MISTAKE, PreparedPlan, find_checkout, prepare_plan, prepare_process, print_findings, print_notes,
+    report_mistakes,
 };
 use crate::config::{Finding, Findings, display_value};
-use crate::host::adopt_orphans;
 use crate::plan::{CasePlan, EffectiveValue};
 use crate::report::{columns, unbroken_table};
-use crate::run::{ExitOnSignal, RunOutcome};
+use crate::run::RunOutcome;
 use crate::text::escape_json;
 
 /// Prints a plan with its effective values, then its findings.
 pub(super) fn plan(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
-    // A probed library may start processes and leave them behind.
-    adopt_orphans().context("cannot adopt orphaned processes")?;
-    let _exits = ExitOnSignal::install().context("cannot install signal handlers")?;
+    let _exits = prepare_process()?;
     let planned = match prepare_plan(&find_checkout()?, &arguments.selection) {
         Ok(planned) => planned,
         Err(findings) => return report_refusal(&findings, arguments.json),

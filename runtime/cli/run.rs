@@ -9,12 +9,12 @@ use anyhow::Context as _;
 
 use super::arguments::RunArguments;
 use super::output::{StderrDisplay, print_message, stdout_error, write_result};
-use super::setup::{EXIT_MISTAKE, locate_checkout, prepare_plan, print_findings, report_mistakes};
-use crate::host::{THIS_PROGRAM, adopt_orphans};
+use super::setup::{EXIT_MISTAKE, locate_checkout, prepare_plan, prepare_process, print_findings, report_mistakes};
+use crate::host::THIS_PROGRAM;
 use crate::measure::MonotonicClock;
 use crate::report::{BarDisplay, Extent, LineDisplay, OverviewRow, Screen, case_report, overview};
 use crate::result::Record;
-use crate::run::{ExitOnSignal, Interrupt, Notice, RunError, RunOptions, RunOutcome, conduct};
+use crate::run::{Interrupt, Notice, RunError, RunOptions, RunOutcome, conduct};
 use crate::text::escape_json;
 
 /// Runs the selected cases and prints their results.
@@ -24,9 +24,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         print_message(&message);
         return Ok(ExitCode::from(EXIT_MISTAKE));
     }
-    // A probed library and a worker may start processes and leave them behind.
-    adopt_orphans().context("cannot adopt orphaned processes")?;
-    let exits = ExitOnSignal::install().context("cannot install signal handlers")?;
+    let exits = prepare_process()?;
     let planned = match prepare_plan(&checkout.announce(), &arguments.selection) {
         Ok(planned) => planned,
         Err(findings) => return Ok(report_mistakes(&findings)),

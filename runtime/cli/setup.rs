@@ -15,8 +15,10 @@ use crate::config::{Config, Findings, find_root};
 use crate::engine::backend::Backend;
 use crate::engine::{self, EngineError, LoadOptions, TABLE};
 use crate::event::Level;
+use crate::host::adopt_orphans;
 use crate::monitor;
 use crate::plan::{Catalogue, EngineChoice, RefusedOption};
+use crate::run::ExitOnSignal;
 use crate::tensor::DType;
 
 /// Exit code for invalid arguments or configuration; nothing was run.
@@ -131,6 +133,13 @@ pub(super) fn print_notes<'a>(findings: impl Iterator<Item = &'a crate::config::
 pub(super) struct PreparedPlan {
     pub(super) plan: crate::plan::Plan,
     pub(super) values: Vec<crate::plan::EffectiveValue>,
+}
+
+/// Prepares this process for starting others: those that a probed library or a worker leaves behind become its children,
+/// and until the value is dropped a signal ends it with [`crate::run::RunOutcome::INTERRUPTED`].
+pub(super) fn prepare_process() -> anyhow::Result<ExitOnSignal> {
+    adopt_orphans().context("cannot adopt orphaned processes")?;
+    ExitOnSignal::install().context("cannot install signal handlers")
 }
 
 /// Loads the configuration and plans the selected cases.

@@ -50,7 +50,9 @@ pub use parameters::{BadSamplePolicy, PARAMETERS, Parameters};
 pub use problem::ConfigProblem;
 pub use settings::SETTINGS;
 pub use site::{Container, SITE, Site, is_local};
-pub use vendor::{BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice};
+pub use vendor::{
+    BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice, option_of_entry,
+};
 pub use vendor_key::{VENDOR, VendorKey, VendorKind};
 pub use visible::VisibleDevices;
 

@@ -261,10 +261,7 @@ impl Vendor {
     /// Iterates over the entries that a name such as `rten.threads` may mean, each with the name of the option.
     pub fn options_of_entries<'n>(&'n self, name: &'n str) -> impl Iterator<Item = (&'n EngineEntry, &'n str)> {
         let entries = self.frameworks.iter().chain(&self.compilers);
-        entries.filter_map(move |(entry_name, entry)| {
-            let option = name.strip_prefix(entry_name.as_str())?.strip_prefix('.')?;
-            (!option.is_empty()).then_some((entry, option))
-        })
+        entries.filter_map(move |(entry_name, entry)| Some((entry, option_of_entry(name, entry_name)?)))
     }
 
     /// Returns the value of an option that no `--set` has set: the value in `own` (the overlay's, which is the same for
@@ -284,7 +281,7 @@ impl Vendor {
         let sides = [("frameworks", &self.frameworks), ("compilers", &self.compilers)];
         let entries = sides.into_iter().flat_map(|(side, entries)| entries.iter().map(move |entry| (side, entry)));
         entries.filter_map(move |(side, (engine, entry))| {
-            let qualified = name.strip_prefix(engine.as_str()).and_then(|rest| rest.strip_prefix('.'));
+            let qualified = option_of_entry(name, engine);
             let option = qualified.filter(|option| entry.options.contains_key(*option)).unwrap_or(name);
             let value = entry.options.get(option)?.clone();
             Some((option, Sourced::new(value, self.origin(&[side, engine, "options", option]))))
@@ -305,6 +302,11 @@ impl Vendor {
         let flops_per_s = *device.peak_flops_per_s.get(precision)?;
         Some(DevicePeak { device: device.name.clone(), flops_per_s, source: device.source.clone() })
     }
+}
+
+/// Returns the option in a key that begins with the name of an engine's entry: `threads` in `rten.threads`.
+pub fn option_of_entry<'k>(key: &'k str, entry_name: &str) -> Option<&'k str> {
+    key.strip_prefix(entry_name)?.strip_prefix('.').filter(|option| !option.is_empty())
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@ use serde_json::Value;
 
 use super::problem::{PLUGIN, SIDECAR};
 use super::{CaseSettings, Catalogue, EngineChoice, Job, Manifest, PlanProblem, RefusedOption, UnavailableEngine};
-use crate::config::{CaseConfig, EngineEntry, Finding, Origin, Sourced, THREADS_MAX, Vendor, list_names, nearest};
+use crate::config::{
+    CaseConfig, EngineEntry, Finding, Origin, Sourced, THREADS_MAX, Vendor, list_names, nearest, option_of_entry,
+};
 use crate::description::{Delivery, EngineDescription, TF32_OPTION};
 use crate::precision::Precision;
 use crate::step::Phase;
@@ -136,22 +138,23 @@ pub(super) fn choose_engine(
     check_engine(role, &name, engine, settings).map_err(engine_error)?;
     let library = choose_library(role, &name, entry, vendor, catalogue)?;
     check_command(role, &name, entry, vendor, catalogue)?;
+    let delivery = engine.delivery;
     let entry_name = role.entry_key(vendor, entry);
-    let keeps_nulls = engine.delivery == Delivery::Command;
-    let mut options = merge_options(entry_name, entry, case, keeps_nulls);
+    // An error about an option is placed at the value that wins: the case's own, or else that in vendor.yaml.
+    let place_at_option = |option: &str, problem| {
+        let defined = || role.option_origin(vendor, entry, option);
+        let origin = own_value(case, entry_name, option).map_or_else(defined, |set| set.origin.clone());
+        Finding::error(origin, problem)
+    };
+    let mut options = merge_options(entry_name, entry, case, delivery == Delivery::Command);
     let threads = match options.shift_remove("threads") {
         None | Some(Value::Null) => 0,
-        Some(value) => parse_thread_count(&value).ok_or_else(|| {
-            let defined = || role.option_origin(vendor, entry, "threads");
-            let origin = own_value(case, entry_name, "threads").map_or_else(defined, |set| set.origin.clone());
-            Finding::error(origin, PlanProblem::Threads { value: value.to_string() })
-        })?,
+        Some(value) => parse_thread_count(&value)
+            .ok_or_else(|| place_at_option("threads", PlanProblem::Threads { value: value.to_string() }))?,
     };
     let precision = settings.precision_of(role.phase());
     if options.contains_key(TF32_OPTION) {
-        let defined = || role.option_origin(vendor, entry, TF32_OPTION);
-        let origin = own_value(case, entry_name, TF32_OPTION).map_or_else(defined, |set| set.origin.clone());
-        return Err(Finding::error(origin, PlanProblem::Tf32Option));
+        return Err(place_at_option(TF32_OPTION, PlanProblem::Tf32Option));
     }
     if precision == Precision::Tf32 {
         options.insert(TF32_OPTION.to_owned(), Value::Bool(true));
@@ -160,14 +163,10 @@ pub(super) fn choose_engine(
     let version = role.version(vendor, case);
     let folder = vendor.folder.clone();
     let choice = EngineChoice { name, version, engine, folder, library, command, threads, options };
-    let option_error = |RefusedOption { option, message }| {
-        let defined = || role.option_origin(vendor, entry, &option);
-        let origin = own_value(case, entry_name, &option).map_or_else(defined, |set| set.origin.clone());
-        Finding::error(origin, PlanProblem::EngineOption { message })
-    };
+    let option_error =
+        |RefusedOption { option, message }| place_at_option(&option, PlanProblem::EngineOption { message });
     (catalogue.check_options)(&choice, precision.dtype()).map_err(option_error)?;
     // A sidecar may take seconds to start: it is asked only if other work would come first.
-    let delivery = catalogue.engine(&choice.engine).map_or(Delivery::BuiltIn, |engine| engine.delivery);
     let is_first = role == EngineRole::Framework || settings.no_validation;
     if delivery == Delivery::Command && is_first {
         return Ok((choice, None));
@@ -332,7 +331,7 @@ pub(super) fn warn_of_unused_options(vendor: &Vendor, case: &CaseConfig, jobs: &
     let accepts = |engine: &EngineChoice, key: &str| key == "threads" || engine.options.contains_key(key);
     let is_accepted = |key: &str| {
         jobs.iter().map(|job| &job.engine).any(|engine| {
-            let qualified = key.strip_prefix(engine.entry_name()).and_then(|rest| rest.strip_prefix('.'));
+            let qualified = option_of_entry(key, engine.entry_name());
             accepts(engine, key) || qualified.is_some_and(|option| accepts(engine, option))
         })
     };
@@ -369,8 +368,8 @@ fn unlisted_options<'c>(
     case: &'c CaseConfig,
 ) -> impl Iterator<Item = (String, Value)> + use<'c> {
     case.vendor_values.iter().filter_map(move |(key, own)| {
-        let option = key.strip_prefix(entry_name)?.strip_prefix('.')?;
-        (!option.is_empty() && !entry.options.contains_key(option)).then(|| (option.to_owned(), own.value.clone()))
+        let option = option_of_entry(key, entry_name)?;
+        (!entry.options.contains_key(option)).then(|| (option.to_owned(), own.value.clone()))
     })
 }
 

@@ -102,7 +102,7 @@ pub fn conduct(
     let program =
         Provenance { git_revision: checkout.revision, git_clean: checkout.is_clean, ..Provenance::of_this_program() };
     let context = RunContext { plan, rows: effective_values, folder: &folder, options, interrupt, program: &program };
-    let subscriber = LogLayer(log.clone()).subscriber(&plan.site.flagperf_log_level);
+    let subscriber = LogLayer(log.clone()).subscriber();
     Ok(tracing::subscriber::with_default(subscriber, || run_cases(&context, &log, notify)))
 }
 

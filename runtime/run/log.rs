@@ -36,12 +36,7 @@ pub(super) struct LogFile {
 impl LogFile {
     /// Creates a log file for lines of at least the level `FLAGPERF_LOG_LEVEL`.
     pub(super) fn create(path: &Path, site: &Site) -> io::Result<Self> {
-        let level_min = match site.flagperf_log_level.as_str() {
-            "DEBUG" => Level::Debug,
-            "WARNING" => Level::Warning,
-            "ERROR" => Level::Error,
-            _ => Level::Info,
-        };
+        let level_min = Level::from_word(&site.flagperf_log_level);
         let file = file::append(path)?;
         Ok(LogFile {
             file,
@@ -125,7 +120,8 @@ pub(super) struct LogLayer(pub(super) Arc<Mutex<LogFile>>);
 
 impl LogLayer {
     /// Returns a subscriber that writes diagnostics of at least the level of the log.
-    pub(super) fn subscriber(self, level: &str) -> impl Subscriber + Send + Sync {
+    pub(super) fn subscriber(self) -> impl Subscriber + Send + Sync {
+        let level = self.0.lock().unwrap_or_else(PoisonError::into_inner).level_min;
         tracing_subscriber::registry().with(self.with_filter(level_filter(level)))
     }
 }
@@ -204,7 +200,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("host.out.log");
         let shared = Arc::new(Mutex::new(log(&path, 1000)));
-        let subscriber = LogLayer(shared).subscriber("INFO");
+        let subscriber = LogLayer(shared).subscriber();
         tracing::subscriber::with_default(subscriber, || {
             let _case = tracing::info_span!("case", case = "tiny:frame").entered();
             tracing::info!(pid = 7, "started a worker");

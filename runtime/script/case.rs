@@ -10,6 +10,7 @@ use indexmap::IndexMap;
 use rhai::{Dynamic, Scope};
 use serde_json::Value as Json;
 
+use crate::config::Parameters;
 use crate::data::Pipeline;
 use crate::engine::Session;
 use crate::plan::Limits;
@@ -47,6 +48,14 @@ pub struct ScriptChoice {
     pub evaluator: Option<String>,
     /// Whether the case may lack `model.rhai`, because no model is built.
     pub without_model: bool,
+}
+
+impl ScriptChoice {
+    /// Returns the choice that the parameters of a case make.
+    pub fn new(parameters: &Parameters, without_model: bool) -> Self {
+        let Parameters { forward, evaluator, .. } = parameters.clone();
+        ScriptChoice { forward, evaluator, without_model }
+    }
 }
 
 /// The compiled scripts of a case.

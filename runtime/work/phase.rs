@@ -139,12 +139,7 @@ impl Worker<'_> {
             let emit = self.emit.clone();
             let log = move |level, source, message| emit(Event::Log { level, source, message });
             let host = HostServices { log: Arc::new(log), clock: self.clock.clone() };
-            let parameters = &self.job.parameters;
-            let choice = ScriptChoice {
-                forward: parameters.forward.clone(),
-                evaluator: parameters.evaluator.clone(),
-                without_model: self.job.phase() == Phase::Infer,
-            };
+            let choice = ScriptChoice::new(&self.job.parameters, self.job.phase() == Phase::Infer);
             CaseScripts::load(&self.job.scripts, &choice, &self.job.limits, host)
                 .and_then(|scripts| scripts.for_vendor(&self.job.vendor))
                 .map_err(|e| failure(&e, ""))
