@@ -101,6 +101,22 @@ impl Latency {
     }
 }
 
+/// Times of one named part of the steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SpanTimes {
+    /// Number of runs in all passes.
+    pub runs: u64,
+    /// Items, such as tokens, that the script processed in all runs; 0 when the script states none.
+    pub items: u64,
+    /// Wall time of all runs.
+    pub total_s: Seconds,
+    /// Items divided by the wall time; `None` without items.
+    pub throughput_items_per_s: Option<SamplesPerSecond>,
+    /// Distribution of the wall time of a run, over at most the first million runs.
+    pub latency: Option<Latency>,
+}
+
 /// Time that a vendor's code requested to be subtracted (FlagPerf's `foo_time`). It is recorded and never subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -179,8 +195,8 @@ pub struct Measurement {
     pub counted: IndexMap<String, u64>,
     /// Output elements that are NaN or infinite, in all passes.
     pub non_finite_outputs: u64,
-    /// Time of the spans that the script named, in all passes.
-    pub spans: IndexMap<String, Seconds>,
+    /// The parts of steps that the script named, in all passes.
+    pub spans: IndexMap<String, SpanTimes>,
     /// Time that the vendor's code requested to be subtracted, which is never subtracted. `None` without such a
     /// request.
     #[serde(default)]

@@ -7,5 +7,5 @@ mod measurement;
 mod warmup;
 
 pub use clock::{Clock, FixedClock, MonotonicClock, Nanos};
-pub use measurement::{Latency, Measurement, OutputCopy, PassTimes, StepTimes, VendorTime, summarise_pass};
+pub use measurement::{Latency, Measurement, OutputCopy, PassTimes, SpanTimes, StepTimes, VendorTime, summarise_pass};
 pub use warmup::Warmup;

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 
 use super::text::{bytes, count, digits, duration, percent, rate};
-use crate::measure::{Latency, Measurement};
+use crate::measure::{Latency, Measurement, SpanTimes};
 use crate::metric::{AgreementLimits, OutputAgreement};
 use crate::result::{Accuracy, PhaseRecord, Record, Verdict};
 use crate::step::Step;
@@ -107,9 +107,7 @@ fn loop_rows(measured: &Measurement) -> Vec<(&'static str, String)> {
         rows.push(("latency of a step", latency_text(latency)));
     }
     rows.extend(time_split(measured).map(|split| ("whole", split)));
-    for (name, time) in &measured.spans {
-        rows.push(("span", format!("{name}: {}", duration(*time))));
-    }
+    rows.extend(measured.spans.iter().map(|(name, times)| ("span", format!("{name}: {}", span_text(times)))));
     if let Some(time) = measured.vendor_time.filter(|time| time.max_s.0 > 0.0) {
         let (max, sum) = (duration(time.max_s), duration(time.sum_s));
         rows.push(("foo_time", format!("at most {max} per step, {sum} in total, not subtracted")));
@@ -145,6 +143,19 @@ fn latency_text(latency: &Latency) -> String {
         [("p50", latency.p50_s), ("p90", latency.p90_s), ("p99", latency.p99_s), ("p99.9", latency.p999_s)];
     let text = percentiles.map(|(name, time)| format!("{name} {}", duration(time)));
     format!("{}, min {}, max {}", text.join(", "), duration(latency.min_s), duration(latency.max_s))
+}
+
+/// `64 runs, 1.3 s, 512 items, 390.1/s, p50 20 ms, p90 21 ms, p99 25 ms`
+fn span_text(times: &SpanTimes) -> String {
+    let mut text = format!("{}, {}", plural(times.runs, "run", "runs"), duration(times.total_s));
+    if let Some(per_second) = times.throughput_items_per_s {
+        text += &format!(", {}, {}/s", plural(times.items, "item", "items"), rate(per_second));
+    }
+    if let Some(latency) = times.latency.filter(|_| times.runs > 1) {
+        let percentiles = [("p50", latency.p50_s), ("p90", latency.p90_s), ("p99", latency.p99_s)];
+        text.extend(percentiles.map(|(name, time)| format!(", {name} {}", duration(time))));
+    }
+    text
 }
 
 /// Returns the wall time of all passes with the shares of its parts.

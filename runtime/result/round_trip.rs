@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 
 use super::testing;
 use crate::event::{DatasetFacts, EngineFacts, Event, Failure, Level, ModelFacts, Step};
-use crate::measure::{Latency, Measurement, PassTimes, VendorTime};
+use crate::measure::{Latency, Measurement, PassTimes, SpanTimes, VendorTime};
 use crate::metric::{Agreement, OutputAgreement};
 use crate::units::{Bytes, SamplesPerSecond, Seconds};
 
@@ -93,7 +93,7 @@ fn measurement(x: f64) -> Measurement {
         latency: Some(Latency { min_s: time, max_s: time, ..Latency::default() }),
         passes: vec![PassTimes { whole_s: time, core_s: time, accuracy: accuracy.clone(), ..PassTimes::default() }],
         accuracy,
-        spans: IndexMap::from([("span".to_owned(), time)]),
+        spans: IndexMap::from([("span".to_owned(), SpanTimes { total_s: time, ..SpanTimes::default() })]),
         vendor_time: Some(VendorTime { sum_s: time, max_s: time }),
         ..testing::measurement(Step::Inference)
     }
@@ -116,5 +116,7 @@ fn every_event_with_non_finite_numbers_reads_back_as_written() {
 fn a_nan_metric_reads_back_as_nan() {
     let line = String::from_utf8(Event::Measured(Box::new(measurement(f64::NAN))).to_line()).unwrap();
     let Event::Measured(read) = Event::from_line(&line).unwrap() else { panic!("{line}") };
-    assert!(read.accuracy["top1"].is_nan() && read.passes[0].core_s.0.is_nan() && read.spans["span"].0.is_nan());
+    assert!(
+        read.accuracy["top1"].is_nan() && read.passes[0].core_s.0.is_nan() && read.spans["span"].total_s.0.is_nan()
+    );
 }

@@ -17,7 +17,7 @@ use crate::plan::Limits;
 
 use super::compiled::{CompiledScript, ScriptPlace};
 use super::error::{ScriptError, file_error};
-use super::forward::{EvaluatorFn, ForwardFn};
+use super::forward::{EvaluatorFn, ForwardFn, settings};
 use super::packages::data::Pipeline as ScriptPipeline;
 use super::packages::nn::Graph;
 use super::packages::session::Model as ScriptModel;
@@ -278,8 +278,7 @@ fn call_with_config<T>(
     first: Option<Dynamic>,
     convert: impl FnOnce(&Dynamic) -> Result<T, String>,
 ) -> Result<T, ScriptError> {
-    let settings =
-        rhai::serde::to_dynamic(config).map_err(|error| script.function_error(function, error.to_string()))?;
+    let settings = settings(script, function, config)?;
     let arguments = || first.into_iter().chain([settings]).collect::<Vec<Dynamic>>();
     script.call(&mut Scope::new(), function, arguments, || config.keys().cloned().collect(), convert)
 }

@@ -70,6 +70,11 @@ impl CompiledScript {
         self.ast.iter_functions().any(|function| function.name == name)
     }
 
+    /// Returns whether the script defines the function `name` with `arity` parameters.
+    pub(super) fn defines_with(&self, name: &str, arity: usize) -> bool {
+        self.ast.iter_functions().any(|function| function.name == name && function.params.len() == arity)
+    }
+
     /// Returns an error at the definition of the script's function `name`.
     pub(super) fn function_error(&self, name: &str, reason: impl Into<String>) -> ScriptError {
         self.sources.error_at(self.sources.main().function_position(name), reason)
@@ -126,10 +131,9 @@ impl CompiledScript {
     /// `ungranted` explains why a function was left out.
     fn check_stage_functions(&self, ungranted: impl Fn(&str) -> Option<String>) -> Result<(), ScriptError> {
         for function in self.stage.functions() {
-            let arity = function.parameters.len();
             let arities: Vec<usize> =
                 self.ast.iter_functions().filter(|f| f.name == function.name).map(|f| f.params.len()).collect();
-            if arities.contains(&arity) || (arities.is_empty() && !function.required) {
+            if arities.iter().any(|arity| function.accepts(*arity)) || (arities.is_empty() && !function.required) {
                 continue;
             }
             let expected = function.signature();

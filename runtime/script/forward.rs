@@ -12,6 +12,7 @@ use crate::engine::Value;
 use crate::metric::Accumulator;
 use crate::tensor::Tensor as HostTensor;
 
+use super::case::ScriptConfig;
 use super::compiled::CompiledScript;
 use super::error::ScriptError;
 use super::output::StepOutput;
@@ -26,6 +27,7 @@ pub struct ForwardFn {
     function: &'static str,
     model: Dynamic,
     rows: Vec<Arc<AtomicU64>>,
+    config: LastArgument,
     scope: Scope<'static>,
 }
 
@@ -37,7 +39,17 @@ impl ForwardFn {
         model: Dynamic,
         rows: Vec<Arc<AtomicU64>>,
     ) -> Self {
-        ForwardFn { script, function, model, rows, scope: Scope::new() }
+        let config = LastArgument::of(&script, function, 3);
+        ForwardFn { script, function, model, rows, config, scope: Scope::new() }
+    }
+
+    /// Sets the settings that a function with the parameter `config` receives.
+    ///
+    /// # Errors
+    /// When the settings cannot be converted to a value of a script.
+    pub fn with_config(mut self, config: &ScriptConfig) -> Result<Self, ScriptError> {
+        self.config.set(&self.script, self.function, config)?;
+        Ok(self)
     }
 
     /// Runs one step on the inputs of a batch. The device may still be computing the outputs when this returns.
@@ -45,7 +57,7 @@ impl ForwardFn {
     /// # Errors
     /// When the script or the engine fails, or the script returns anything but tensors.
     pub fn call(&mut self, inputs: &IndexMap<String, HostTensor>) -> Result<StepOutput<Value>, ScriptError> {
-        let arguments = || (self.model.clone(), to_map(inputs));
+        let arguments = || self.config.after([self.model.clone(), to_map(inputs).into()]);
         let names = || inputs.keys().cloned().collect();
         self.script.call(&mut self.scope, self.function, arguments, names, StepOutput::from_script)
     }
@@ -74,6 +86,7 @@ const METRICS_MAX: usize = 100;
 /// The evaluator of a case.
 pub struct EvaluatorFn {
     script: Arc<CompiledScript>,
+    config: LastArgument,
     scope: Scope<'static>,
     /// The names of all metrics returned so far.
     names: HashSet<String>,
@@ -83,7 +96,17 @@ impl EvaluatorFn {
     const FUNCTION: &'static str = "evaluator";
 
     pub(super) fn new(script: Arc<CompiledScript>) -> Self {
-        EvaluatorFn { script, scope: Scope::new(), names: HashSet::new() }
+        let config = LastArgument::of(&script, Self::FUNCTION, 3);
+        EvaluatorFn { script, config, scope: Scope::new(), names: HashSet::new() }
+    }
+
+    /// Sets the settings that an evaluator with the parameter `config` receives.
+    ///
+    /// # Errors
+    /// When the settings cannot be converted to a value of a script.
+    pub fn with_config(mut self, config: &ScriptConfig) -> Result<Self, ScriptError> {
+        self.config.set(&self.script, Self::FUNCTION, config)?;
+        Ok(self)
     }
 
     /// Returns the bytes that the calls so far have leaked.
@@ -101,7 +124,7 @@ impl EvaluatorFn {
         output: &StepOutput<HostTensor>,
         truth: &IndexMap<String, HostTensor>,
     ) -> Result<Accumulator, ScriptError> {
-        let arguments = || (output.to_script(), to_map(truth));
+        let arguments = || self.config.after([output.to_script(), to_map(truth).into()]);
         let properties = || truth.keys().cloned().collect();
         let names = &mut self.names;
         self.script.call(&mut self.scope, Self::FUNCTION, arguments, properties, |returned| {
@@ -117,6 +140,33 @@ impl EvaluatorFn {
             Ok(metrics)
         })
     }
+}
+
+/// The argument `config` of a function of every step: the settings, if the function has this parameter.
+struct LastArgument(Option<Dynamic>);
+
+impl LastArgument {
+    /// Returns empty settings if the script defines the function with `arity` parameters, and no argument otherwise.
+    fn of(script: &CompiledScript, function: &str, arity: usize) -> Self {
+        LastArgument(script.defines_with(function, arity).then(|| Map::new().into()))
+    }
+
+    fn set(&mut self, script: &CompiledScript, function: &str, config: &ScriptConfig) -> Result<(), ScriptError> {
+        if let Some(argument) = &mut self.0 {
+            *argument = settings(script, function, config)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the arguments of one call: each call receives a copy, so that a script keeps nothing between steps.
+    fn after(&self, first: [Dynamic; 2]) -> Vec<Dynamic> {
+        first.into_iter().chain(self.0.clone()).collect()
+    }
+}
+
+/// Converts the settings of a case to a value of a script.
+pub(super) fn settings(script: &CompiledScript, function: &str, config: &ScriptConfig) -> Result<Dynamic, ScriptError> {
+    rhai::serde::to_dynamic(config).map_err(|error| script.function_error(function, error.to_string()))
 }
 
 /// Converts the fields of a batch to a map for a script: `batch.images`.

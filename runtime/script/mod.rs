@@ -22,7 +22,7 @@ pub use case::{CaseScripts, ForwardKind, ScriptChoice, ScriptConfig, Sessions};
 pub use error::ScriptError;
 pub use forward::{EvaluatorFn, ForwardFn};
 pub use output::StepOutput;
-pub use packages::timing::Span;
+pub use packages::timing::{SPAN_TIMES_MAX, Span};
 pub use sandbox::HostServices;
 pub use stack::{STACK_EXIT_STATUS, run_on_script_stack};
 pub use stage::Stage;
@@ -33,5 +33,7 @@ mod case_tests;
 mod hostile_tests;
 #[cfg(test)]
 mod shared_tests;
+#[cfg(test)]
+mod states_tests;
 #[cfg(test)]
 mod tests;

@@ -23,23 +23,33 @@ pub(super) struct Function {
     pub(super) name: &'static str,
     /// Names of the parameters, as messages show them.
     pub(super) parameters: &'static [&'static str],
+    /// The last parameter, which a script may leave out.
+    pub(super) optional_parameter: Option<&'static str>,
     /// Whether the script must define the function; otherwise there is a default.
     pub(super) required: bool,
 }
 
 impl Function {
-    /// Formats the signature: `model_forward(model, batch)`.
+    /// Formats the signature: `create_model(config)`, or `model_forward(model, batch[, config])`.
     pub(super) fn signature(&self) -> String {
-        format!("{}({})", self.name, self.parameters.join(", "))
+        let optional = self.optional_parameter.map(|name| format!("[, {name}]")).unwrap_or_default();
+        format!("{}({}{optional})", self.name, self.parameters.join(", "))
+    }
+
+    /// Returns whether the function may have this number of parameters.
+    pub(super) fn accepts(&self, arity: usize) -> bool {
+        let least = self.parameters.len();
+        (least..=least + usize::from(self.optional_parameter.is_some())).contains(&arity)
     }
 }
 
 const fn required(name: &'static str, parameters: &'static [&'static str]) -> Function {
-    Function { name, parameters, required: true }
+    Function { name, parameters, optional_parameter: None, required: true }
 }
 
-const fn optional(name: &'static str, parameters: &'static [&'static str]) -> Function {
-    Function { name, parameters, required: false }
+/// A function of every step: a script may leave out its last parameter, `config`.
+const fn step_function(name: &'static str, parameters: &'static [&'static str], required: bool) -> Function {
+    Function { name, parameters, optional_parameter: Some("config"), required }
 }
 
 impl Stage {
@@ -70,11 +80,16 @@ impl Stage {
             Stage::Dataloader => const { &[required("build_dataloader", &["config"])] },
             Stage::Model => const { &[required("create_model", &["config"])] },
             Stage::Export => const { &[required("export_model", &["model", "config"])] },
-            Stage::Evaluator => const { &[required("evaluator", &["output", "truth"])] },
+            Stage::Evaluator => const { &[step_function("evaluator", &["output", "truth"], true)] },
             Stage::Forward => {
-                const { &[required("model_forward", &["model", "batch"]), optional("engine_forward", &["engine", "batch"])] }
+                const {
+                    &[
+                        step_function("model_forward", &["model", "batch"], true),
+                        step_function("engine_forward", &["engine", "batch"], false),
+                    ]
+                }
             }
-            Stage::Adapter => const { &[required("engine_forward", &["engine", "batch"])] },
+            Stage::Adapter => const { &[step_function("engine_forward", &["engine", "batch"], true)] },
         }
     }
 

@@ -224,9 +224,12 @@ fn a_call_with_wrong_arguments_shows_the_signature() {
 #[test]
 fn a_missing_or_wrong_function_shows_the_expected_signature() {
     let missing = load(&[("evaluator.rhai", "fn evaluate(output, truth) { 1 }")]).err().unwrap();
-    assert_eq!(missing.reason, "the function `evaluator(output, truth)` is missing; did you mean `evaluate`?");
+    assert_eq!(
+        missing.reason,
+        "the function `evaluator(output, truth[, config])` is missing; did you mean `evaluate`?"
+    );
     let arity = load(&[("forward.rhai", "\nfn model_forward(model) { 1 }")]).err().unwrap();
-    assert_eq!(arity.reason, "`model_forward` has 1 parameter, expected `fn model_forward(model, batch)`");
+    assert_eq!(arity.reason, "`model_forward` has 1 parameter, expected `fn model_forward(model, batch[, config])`");
     assert_eq!(arity.line, 2);
 }
 

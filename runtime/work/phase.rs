@@ -177,8 +177,10 @@ impl Worker<'_> {
         model: &ModelFacts,
     ) -> Result<LoopResult, Failure> {
         let which = if step == Step::Validation { ForwardKind::Model } else { ForwardKind::Engine };
-        let forward = scripts.forward(which, sessions.clone()).map_err(|e| failure(&e, ""))?;
-        let evaluator = scripts.evaluator();
+        let config = &self.job.config;
+        let forward = scripts.forward(which, sessions.clone()).and_then(|forward| forward.with_config(config));
+        let forward = forward.map_err(|e| failure(&e, ""))?;
+        let evaluator = scripts.evaluator().with_config(config).map_err(|e| failure(&e, ""))?;
         let unknown = facts::accuracy_unknown_reason(model, dataset.facts());
         MeasuredLoop::new(self.job, step, &self.clock, self.emit, sessions, dataset, unknown)?.run(
             forward,

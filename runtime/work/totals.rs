@@ -7,9 +7,9 @@ use indexmap::IndexMap;
 use super::outputs::KeptOutputs;
 use super::step;
 use crate::data::Batch;
-use crate::measure::{Latency, Measurement, OutputCopy, PassTimes, StepTimes, VendorTime, Warmup};
+use crate::measure::{Latency, Measurement, OutputCopy, PassTimes, SpanTimes, StepTimes, VendorTime, Warmup};
 use crate::metric::Accumulator;
-use crate::script::{Span, StepOutput};
+use crate::script::{SPAN_TIMES_MAX, Span, StepOutput};
 use crate::step::Step;
 use crate::tensor::Tensor;
 use crate::units::{Bytes, SamplesPerSecond, Seconds};
@@ -29,7 +29,7 @@ pub struct Totals {
     output_copy: OutputCopy,
     passes: Vec<PassTimes>,
     emitted_passes: usize,
-    spans: IndexMap<String, Seconds>,
+    spans: IndexMap<String, Span>,
     vendor_time: Option<VendorTime>,
     /// The kept outputs of one pass.
     pub kept: KeptOutputs,
@@ -68,11 +68,15 @@ impl Totals {
         self.passes.push(pass);
     }
 
-    /// Adds the time of the spans that the script named.
+    /// Adds the times of the spans that the script named.
     pub fn add_spans(&mut self, spans: Vec<Span>) {
         for span in spans {
             let sum = self.spans.entry(span.name.to_string()).or_default();
-            *sum = *sum + span.time;
+            sum.runs += span.runs;
+            sum.items = sum.items.saturating_add(span.items);
+            sum.total = sum.total + span.total;
+            let room = SPAN_TIMES_MAX.saturating_sub(sum.times.len());
+            sum.times.extend(span.times.into_iter().take(room));
         }
     }
 
@@ -100,11 +104,21 @@ impl Totals {
             observations: self.observations,
             counted: self.counted.clone(),
             non_finite_outputs: self.non_finite,
-            spans: self.spans.clone(),
+            spans: self.spans.iter().map(|(name, span)| (name.clone(), span_times(span))).collect(),
             vendor_time: self.vendor_time,
             device_memory_bytes_max: None,
             memory_bytes_max: Bytes(0),
         }
+    }
+}
+
+fn span_times(span: &Span) -> SpanTimes {
+    SpanTimes {
+        runs: span.runs,
+        items: span.items,
+        total_s: span.total,
+        throughput_items_per_s: SamplesPerSecond::of(span.items, span.total).filter(|_| span.items > 0),
+        latency: Latency::of(&span.times),
     }
 }
 

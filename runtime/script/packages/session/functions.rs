@@ -1,75 +1,15 @@
-//! `session`: the loaded model that a forward function runs. Scripts cannot create one: the host passes it to them.
+//! The methods of a loaded model.
 
 #![expect(clippy::unwrap_used, reason = "in the code that rhai's macro generates")]
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-
 use rhai::plugin::*;
-use rhai::{Array, Dynamic, ImmutableString, Map, Module, NativeCallContext};
+use rhai::{Array, Dynamic, ImmutableString, Map, NativeCallContext};
 use serde_json::Value as Json;
 
-use super::tensor::Tensor;
-use crate::engine::{EngineError, Session, Value};
+use super::states::States;
+use super::{Model, run as running};
 use crate::script::budget::Budget;
-use crate::script::sandbox::{Fallible, ScriptState, catch_panic, lock, script_state};
-use crate::script::suggestion::suggestion;
-
-/// A loaded model.
-#[derive(Clone)]
-pub(crate) struct Model {
-    session: Arc<Mutex<Box<dyn Session>>>,
-    rows: Arc<AtomicU64>,
-}
-
-impl Model {
-    pub(crate) fn new(session: Arc<Mutex<Box<dyn Session>>>) -> Self {
-        Model { session, rows: Arc::default() }
-    }
-
-    /// Returns the counter of the rows that were run through the model.
-    pub(crate) fn row_counter(&self) -> Arc<AtomicU64> {
-        self.rows.clone()
-    }
-}
-
-pub(super) fn module() -> Module {
-    let mut module = rhai::exported_module!(functions);
-    module.set_custom_type::<Model>("Model");
-    module
-}
-
-/// Runs the model. The time and memory of the engine do not count against the script's budget.
-fn submit(script: &Arc<ScriptState>, model: &Model, inputs: &[Value]) -> Fallible<Vec<Dynamic>> {
-    script.budget.check()?;
-    let rows = row_count(inputs);
-    let describe = |error: EngineError| match error.hint() {
-        "" => error.to_string(),
-        hint => format!("{}; {hint}", error.with_batch_size(rows)),
-    };
-    let mut outputs =
-        script.budget.paused(|| catch_panic(|| lock(&model.session).submit(inputs)))?.map_err(describe)?;
-    model.rows.fetch_add(rows as u64, Ordering::Relaxed);
-    let counted = outputs.drain(..).map(|output| Dynamic::from(Tensor::counted(output, &script.budget))).collect();
-    Budget::uncounted(|| drop(outputs));
-    Ok(counted)
-}
-
-/// Returns the number of rows of a run: the largest outermost dimension of its inputs.
-fn row_count(inputs: &[Value]) -> usize {
-    inputs
-        .iter()
-        .map(|input| input.spec().fixed_shape().and_then(|s| s.first().copied()).unwrap_or(1))
-        .max()
-        .unwrap_or(1)
-}
-
-fn input_tensor(name: &dyn std::fmt::Display, value: &Dynamic) -> Fallible<Value> {
-    let tensor = value.read_lock::<Tensor>();
-    tensor
-        .map(|t| t.value().clone())
-        .ok_or_else(|| format!("input `{name}` must be a tensor, not {}", value.type_name()).into())
-}
+use crate::script::sandbox::{Fallible, catch_panic, lock, script_state};
 
 /// Converts the descriptions of inputs or outputs for a script: `#{name, spec}` each.
 fn describe_values(infos: &[flagperf_onnx::ValueInfo]) -> Array {
@@ -99,7 +39,7 @@ fn to_json(what: &str, value: &Dynamic) -> Fallible<Json> {
 }
 
 #[export_module]
-mod functions {
+pub(super) mod functions {
     /// Runs the model on tensors in the order of its inputs and returns its outputs in order. The device may still be
     /// computing the outputs; they can be inputs of the next call without a copy.
     ///
@@ -110,10 +50,7 @@ mod functions {
     /// ```
     #[rhai_fn(global, return_raw, volatile)]
     pub fn run(context: NativeCallContext, model: &mut Model, inputs: Array) -> Fallible<Array> {
-        let script = script_state(&context)?;
-        let inputs: Vec<Value> =
-            inputs.iter().enumerate().map(|(index, value)| input_tensor(&index, value)).collect::<Fallible<_>>()?;
-        submit(&script, model, &inputs)
+        running::run_in_order(&script_state(&context)?, model, &inputs)
     }
 
     /// Runs the model on tensors by the names of its inputs and returns its outputs by name.
@@ -125,23 +62,26 @@ mod functions {
     /// ```
     #[rhai_fn(name = "run", global, return_raw, volatile)]
     pub fn run_named(context: NativeCallContext, model: &mut Model, inputs: Map) -> Fallible<Map> {
-        let script = script_state(&context)?;
-        let (input_names, output_names) = {
-            let session = lock(&model.session);
-            let names = |infos: &[flagperf_onnx::ValueInfo]| infos.iter().map(|i| i.name.clone()).collect::<Vec<_>>();
-            (names(session.inputs()), names(session.outputs()))
-        };
-        if let Some(unknown) = inputs.keys().find(|key| !input_names.iter().any(|name| name == key.as_str())) {
-            let near = suggestion(unknown, input_names.iter().map(String::as_str));
-            return Err(format!("the model has no input `{unknown}`{near}").into());
-        }
-        let input = |name: &String| {
-            let value = inputs.get(name.as_str()).ok_or_else(|| format!("the model's input `{name}` is missing"))?;
-            input_tensor(name, value)
-        };
-        let ordered: Vec<Value> = input_names.iter().map(input).collect::<Fallible<_>>()?;
-        let outputs = submit(&script, model, &ordered)?;
-        Ok(output_names.into_iter().map(Into::into).zip(outputs).collect())
+        running::run_by_name(&script_state(&context)?, model, &inputs, None)
+    }
+
+    /// Runs the model on tensors by the names of its inputs; the inputs that are missing come from `states`, which keep
+    /// the outputs that are states. Returns the other outputs by name.
+    ///
+    /// ```rhai
+    /// fn model_forward(model, batch) {
+    ///     let states = session::states("present.", "past.");
+    ///     model.run(#{input: batch.images}, states).output
+    /// }
+    /// ```
+    #[rhai_fn(name = "run", global, return_raw, volatile)]
+    pub fn run_with_states(
+        context: NativeCallContext,
+        model: &mut Model,
+        inputs: Map,
+        states: States,
+    ) -> Fallible<Map> {
+        running::run_by_name(&script_state(&context)?, model, &inputs, Some(&states))
     }
 
     /// Waits until the device has computed everything that was run. The host does so after every step.
