@@ -27,14 +27,11 @@ pub(super) fn check_cases(config: &Config, cases: &[CasePlan]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for case in cases {
         let configured = config.cases.iter().find(|configured| configured.key.value == case.key);
-        let new = configured.map(|configured| check_case(config, configured, case)).unwrap_or_default();
-        for finding in new {
-            if !findings.contains(&finding) {
-                findings.push(finding);
-            }
-        }
+        let mut own = configured.map(|configured| check_case(config, configured, case)).unwrap_or_default();
+        Finding::assign(&mut own, &case.key);
+        findings.extend(own);
     }
-    findings
+    Finding::merge(findings)
 }
 
 fn check_case(config: &Config, configured: &CaseConfig, case: &CasePlan) -> Vec<Finding> {

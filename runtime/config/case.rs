@@ -9,6 +9,9 @@ use super::parameters::read_parameters;
 use super::precision::reconcile_precision;
 use super::{CaseKey, ConfigProblem, Finding, Origin, SETTINGS, Sourced, Values, Vendor, merge_layers, nearest};
 
+const CONFIGURATIONS: &str = "configurations.yaml";
+const PARAMETERS_FILE: &str = "parameters.yaml";
+
 /// The configuration of one case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CaseConfig {
@@ -42,32 +45,34 @@ impl CaseConfig {
         context: &CaseContext<'_>,
         findings: &mut Vec<Finding>,
     ) -> Option<CaseConfig> {
+        let mut own = Vec::new();
+        let case = CaseConfig::read_files(key.clone(), data_dir, context, &mut own);
+        Finding::assign(&mut own, &key.value);
+        findings.extend(own);
+        case
+    }
+
+    fn read_files(
+        key: Sourced<CaseKey>,
+        data_dir: Sourced<PathBuf>,
+        context: &CaseContext<'_>,
+        findings: &mut Vec<Finding>,
+    ) -> Option<CaseConfig> {
         let folder = context.root.join("configs").join(&key.value.case);
-        let read = |name: &Path| ConfigFile::read(&folder.join(name), context.root);
-        let mut layers = Layers::default();
-        match read(Path::new("configurations.yaml")) {
-            Ok(file) => {
-                layers.settings = merge_layers([defaults(SETTINGS), read_keys(SETTINGS, &file, findings)]);
-                findings.extend(reconcile_precision(&mut layers.settings, |origin| file.contains(origin)).err());
-            }
-            Err(finding) => findings.push(finding),
-        }
-        match read(Path::new("parameters.yaml")) {
-            Ok(file) => layers.parameters = read_parameters(&file, findings),
-            Err(finding) => findings.push(finding),
-        }
-        let overlay = Path::new("vendor_config").join(format!("{}_configurations.yaml", context.vendor_name));
-        // A broken link is an overlay that cannot be read, not a missing overlay.
-        if folder.join(&overlay).symlink_metadata().is_ok() {
-            match read(&overlay) {
-                Ok(file) => {
-                    layers.apply_overlay(&file, context.vendor_name, context.vendor, findings);
-                    findings.extend(reconcile_precision(&mut layers.settings, |origin| file.contains(origin)).err());
-                }
-                Err(finding) => findings.push(finding),
-            }
-        }
+        let files = CaseFiles::read(&folder, context, findings);
         findings.extend(unread_overlays(&folder, context.root));
+        // Without one of the files nothing is known about the keys that the others and `--set` change.
+        let CaseFiles { configurations, parameters, overlay } = files?;
+        let mut layers = Layers {
+            settings: merge_layers([defaults(SETTINGS), read_keys(SETTINGS, &configurations, findings)]),
+            ..Layers::default()
+        };
+        findings.extend(reconcile_precision(&mut layers.settings, |origin| configurations.contains(origin)).err());
+        layers.parameters = read_parameters(&parameters, findings);
+        if let Some(file) = overlay {
+            layers.apply_overlay(&file, context.vendor_name, context.vendor, findings);
+            findings.extend(reconcile_precision(&mut layers.settings, |origin| file.contains(origin)).err());
+        }
         for argument in context.set {
             layers.apply_set(argument, &key.value.case, context.vendor, findings);
         }
@@ -79,9 +84,50 @@ impl CaseConfig {
         complete.then_some(CaseConfig { key, data_dir, settings, parameters, vendor_values, departures })
     }
 
+    /// Returns the case's configurations.yaml as an origin, for a problem of the case that none of its lines states.
+    pub fn configurations(&self) -> Origin {
+        self.whole_file(CONFIGURATIONS)
+    }
+
+    /// Returns the case's parameters.yaml as an origin.
+    pub fn parameters_file(&self) -> Origin {
+        self.whole_file(PARAMETERS_FILE)
+    }
+
+    fn whole_file(&self, name: &str) -> Origin {
+        Origin::File { file: format!("configs/{}/{name}", self.key.value.case).into(), line: 0, column: 0 }
+    }
+
     /// Iterates over all values with their keys: settings, then parameters, then the vendor's own.
     pub fn values(&self) -> impl Iterator<Item = (&String, &Sourced<serde_json::Value>)> {
         self.settings.iter().chain(&self.parameters).chain(&self.vendor_values)
+    }
+}
+
+/// The files of a case.
+struct CaseFiles {
+    configurations: ConfigFile,
+    parameters: ConfigFile,
+    /// The vendor's overlay, if there is one.
+    overlay: Option<ConfigFile>,
+}
+
+impl CaseFiles {
+    /// Reads the files in the folder of a case; returns `None` after an error for each that cannot be read.
+    fn read(folder: &Path, context: &CaseContext<'_>, findings: &mut Vec<Finding>) -> Option<CaseFiles> {
+        let mut read = |name: &Path| {
+            let file = ConfigFile::read(&folder.join(name), context.root);
+            file.map_err(|finding| findings.push(finding)).ok()
+        };
+        let configurations = read(Path::new(CONFIGURATIONS));
+        let parameters = read(Path::new(PARAMETERS_FILE));
+        let overlay = Path::new("vendor_config").join(format!("{}_configurations.yaml", context.vendor_name));
+        // A broken link is an overlay that cannot be read, not a missing overlay.
+        let overlay = match folder.join(&overlay).symlink_metadata().is_ok() {
+            true => Some(read(&overlay)?),
+            false => None,
+        };
+        Some(CaseFiles { configurations: configurations?, parameters: parameters?, overlay })
     }
 }
 

@@ -104,7 +104,7 @@ fn resolve_case_argument(
         return Ok(vec![Sourced::new(CaseKey { case, framework }, place)]);
     }
     let unsupported: Vec<Sourced<CaseKey>> = of_case().cloned().collect();
-    if unsupported.is_empty() {
+    if unsupported.is_empty() && vendor.is_some() {
         let known = list_names(vendor.iter().flat_map(|vendor| vendor.frameworks.keys()).map(String::as_str));
         return Err(Finding::error(origin, ConfigProblem::NoFramework { case: name.to_owned(), known }));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{ConfigProblem, Origin};
+use super::{CaseKey, ConfigProblem, Origin};
 use crate::event::Level;
 use crate::text::one_line;
 
@@ -19,6 +19,8 @@ pub struct Finding {
     pub hint: String,
     /// What has to change.
     pub cause: Cause,
+    /// The cases that it is about; empty for the site, the vendor or all cases.
+    pub cases: Vec<CaseKey>,
 }
 
 /// What has to change so that a finding disappears.
@@ -48,7 +50,36 @@ impl Finding {
 
     fn new(level: Level, origin: Origin, problem: impl Into<MessageAndHint>) -> Self {
         let MessageAndHint { message, hint, cause } = problem.into();
-        Finding { level, origin, message, hint, cause }
+        Finding { level, origin, message, hint, cause, cases: Vec::new() }
+    }
+
+    /// Returns whether the reader of a case's record should know the finding: it is about this case, or about all.
+    pub fn concerns(&self, case: &CaseKey) -> bool {
+        self.cases.is_empty() || self.cases.contains(case)
+    }
+
+    /// Notes that these findings are about a case.
+    pub fn assign(findings: &mut [Finding], case: &CaseKey) {
+        findings.iter_mut().for_each(|finding| finding.cases = vec![case.clone()]);
+    }
+
+    /// Merges findings that differ only in their cases: several cases may share a script or an engine.
+    pub fn merge(findings: Vec<Finding>) -> Vec<Finding> {
+        let mut merged: Vec<Finding> = Vec::with_capacity(findings.len());
+        for finding in findings {
+            let cases = finding.cases.clone();
+            let same = |known: &&mut Finding| Finding { cases: cases.clone(), ..(**known).clone() } == finding;
+            match merged.iter_mut().find(same) {
+                // One that is about all cases stays so.
+                Some(known) if known.cases.is_empty() || cases.is_empty() => known.cases.clear(),
+                Some(known) => {
+                    let new = cases.into_iter().filter(|case| !known.cases.contains(case)).collect::<Vec<_>>();
+                    known.cases.extend(new);
+                }
+                None => merged.push(finding),
+            }
+        }
+        merged
     }
 }
 
@@ -111,6 +142,22 @@ impl fmt::Display for Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_finding_about_several_cases_is_kept_once_with_all_of_them() {
+        let key = |text: &str| text.parse::<CaseKey>().unwrap();
+        let (first, second) = (key("a:x"), key("b:x"));
+        let finding = |cases: &[&CaseKey]| {
+            let problem = MessageAndHint { message: "m".to_owned(), hint: String::new(), cause: Cause::Machine };
+            let cases = cases.iter().map(|case| (*case).clone()).collect();
+            Finding { cases, ..Finding::warning(Origin::Default, problem) }
+        };
+        let merged = Finding::merge(vec![finding(&[&first]), finding(&[&second]), finding(&[&first])]);
+        assert_eq!(merged, [finding(&[&first, &second])]);
+        assert!(merged[0].concerns(&second) && !merged[0].concerns(&key("b:y")));
+        let merged = Finding::merge(vec![finding(&[&first]), finding(&[])]);
+        assert!(merged.len() == 1 && merged[0].concerns(&second));
+    }
 
     #[test]
     fn text_of_a_file_cannot_begin_a_line_of_a_finding_or_control_a_terminal() {

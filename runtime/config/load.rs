@@ -42,7 +42,7 @@ pub struct Config {
     pub vendor: Option<Vendor>,
     /// The variable that selects the devices visible to a process, when the site or the vendor names one.
     pub visible: Option<VisibleDevices>,
-    /// The cases to run, without those whose files have errors.
+    /// The cases to run, without those whose files have errors; none when the vendor could not be read.
     pub cases: Vec<CaseConfig>,
     /// Errors, warnings and notes. `plan` adds its own findings before it fails on errors.
     pub findings: Vec<Finding>,
@@ -89,8 +89,9 @@ pub fn load(root: &Path, overrides: &Overrides) -> Result<Config, Findings> {
         vendor: vendor.as_ref(),
         set: &overrides.set,
     };
-    let cases =
-        chosen.into_iter().filter_map(|(key, data)| CaseConfig::read(key, data, &context, &mut findings)).collect();
+    // Without the vendor, the keys of its engines would count as unknown.
+    let chosen = chosen.into_iter().filter(|_| vendor.is_some());
+    let cases = chosen.filter_map(|(key, data)| CaseConfig::read(key, data, &context, &mut findings)).collect();
     let visible = VisibleDevices::resolve(&site, &site_values, vendor.as_ref());
     Ok(Config { site, site_values, vendor, visible, cases, findings })
 }

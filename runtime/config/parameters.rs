@@ -131,15 +131,20 @@ pub(super) fn find_parameter(name: &str) -> Option<&'static ConfigKey> {
     PARAMETERS.iter().find(|key| key.name == name)
 }
 
-/// Reads the values of parameters.yaml and adds the defaults. Values that do not fit become findings.
+/// Reads the values of parameters.yaml and adds the defaults. Values that do not fit become findings; their keys are left
+/// out.
 pub(super) fn read_parameters(file: &ConfigFile, findings: &mut Vec<Finding>) -> Values {
     let mut values = Values::new();
+    let mut defaults = defaults(PARAMETERS);
     for (name, node) in &file.entries {
         let problem = match (find_parameter(name), find_setting(name)) {
             (Some(key), _) => {
-                if let Some(value) = read_key(key, node, file, findings) {
-                    findings.extend(misspelled_metrics(key, &value));
-                    values.insert(name.clone(), value);
+                match read_key(key, node, file, findings) {
+                    Some(value) => {
+                        findings.extend(misspelled_metrics(key, &value));
+                        values.insert(name.clone(), value);
+                    }
+                    None => drop(defaults.shift_remove(name)),
                 }
                 continue;
             }
@@ -154,7 +159,7 @@ pub(super) fn read_parameters(file: &ConfigFile, findings: &mut Vec<Finding>) ->
             Err(problem) => findings.push(Finding::error(file.origin(node), problem)),
         }
     }
-    merge_layers([defaults(PARAMETERS), values])
+    merge_layers([defaults, values])
 }
 
 /// Returns a warning when a free key is so similar to a key of the table that it may be misspelled: the host does not

@@ -63,7 +63,7 @@ pub struct UnavailableEngine {
 pub struct CaseFolder {
     /// Whether it has a folder in `configs/`.
     pub configured: bool,
-    /// The files of its folder in `scripts/`.
+    /// The entries of its folder in `scripts/` other than folders. Whether one can be read is checked when it is read.
     pub scripts: BTreeSet<String>,
     /// The vendors with an overlay for it.
     pub overlays: BTreeSet<String>,
@@ -82,13 +82,11 @@ impl Catalogue {
             let overlays = vendors.map(str::to_owned).collect();
             cases.insert(name, CaseFolder { configured: true, overlays, ..CaseFolder::default() });
         }
-        let with_scripts =
-            folders(&root.join("scripts")).into_iter().map(|name| (files(&root.join("scripts").join(&name)), name));
-        let is_case = |(scripts, name): &(BTreeSet<String>, String)| {
-            name != SHARED_SCRIPTS && scripts.contains("dataloader.rhai")
-        };
-        for (scripts, name) in with_scripts.filter(is_case) {
-            cases.entry(name).or_default().scripts = scripts;
+        for name in folders(&root.join("scripts")).into_iter().filter(|name| name != SHARED_SCRIPTS) {
+            let scripts = entry_names(&root.join("scripts").join(&name), |entry| !entry.is_dir());
+            if cases.contains_key(&name) || scripts.contains("dataloader.rhai") {
+                cases.entry(name).or_default().scripts = scripts;
+            }
         }
         let shared = files(&root.join("scripts").join(SHARED_SCRIPTS));
         let shared = shared.iter().filter_map(|file| file.strip_suffix(".rhai"));

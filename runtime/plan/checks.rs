@@ -84,17 +84,6 @@ pub(super) fn note_unused_keys(config: &Config, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Removes duplicates: the two engines of a case, and several cases of one vendor, may produce the same finding.
-pub(super) fn remove_duplicates(findings: Vec<Finding>) -> Vec<Finding> {
-    let mut kept: Vec<Finding> = Vec::with_capacity(findings.len());
-    for finding in findings {
-        if !kept.contains(&finding) {
-            kept.push(finding);
-        }
-    }
-    kept
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Catalogue, Plan, PlanErrors, plan};

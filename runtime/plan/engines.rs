@@ -126,6 +126,7 @@ pub(super) fn choose_engine(
         return Err(Finding::error(origin, problem));
     };
     let engine_error = |problem| match problem {
+        PlanProblem::EngineNotInBuild { .. } => Finding::error(role.field_origin(vendor, entry, "engine"), problem),
         PlanProblem::Precision { .. } => Finding::error(case.settings["precision"].origin.clone(), problem),
         PlanProblem::CompiledFileNotLoaded { .. }
         | PlanProblem::CompiledFileOfAnotherKind { .. }
@@ -201,11 +202,13 @@ fn find_engine<'c>(
     entry: &EngineEntry,
     catalogue: &'c Catalogue,
 ) -> Result<&'c EngineDescription, PlanProblem> {
+    let names = || catalogue.engines.iter().map(|engine| engine.name);
     catalogue.engine(&entry.engine).ok_or_else(|| PlanProblem::EngineNotInBuild {
         role: role.name(),
         name: name.to_owned(),
         engine: entry.engine.clone(),
-        known: list_names(catalogue.engines.iter().map(|engine| engine.name)),
+        known: list_names(names()),
+        nearest: nearest(&entry.engine, names()).map(str::to_owned),
     })
 }
 

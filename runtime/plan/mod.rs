@@ -13,6 +13,8 @@ mod problem;
 mod route;
 mod effective_values;
 #[cfg(test)]
+mod cause_tests;
+#[cfg(test)]
 mod model_tests;
 #[cfg(test)]
 mod precision_tests;

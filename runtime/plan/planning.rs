@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::checks::{check_result_folders, check_site, note_unused_keys, remove_duplicates};
+use super::checks::{check_result_folders, check_site, note_unused_keys};
 use super::engines::{EngineRole, choose_engine, warn_of_unused_options};
 use super::route::{Export, InferenceSource, route};
 use super::{CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem, Task};
@@ -71,12 +71,14 @@ pub fn plan(config: &Config, catalogue: &Catalogue) -> Result<Plan, PlanErrors> 
     check_site(config, catalogue, &mut findings);
     let mut cases = Vec::new();
     for case in &config.cases {
-        let mut planner = Planner { config, catalogue, case, findings: &mut findings };
-        cases.extend(planner.plan_case());
+        let mut own = Vec::new();
+        cases.extend(Planner { config, catalogue, case, findings: &mut own }.plan_case());
+        Finding::assign(&mut own, &case.key.value);
+        findings.extend(own);
     }
     check_result_folders(config, &cases, &mut findings);
     note_unused_keys(config, &mut findings);
-    let findings = Findings(remove_duplicates(findings));
+    let findings = Findings(Finding::merge(findings));
     match &config.vendor {
         Some(vendor) if !findings.has_errors() => {
             Ok(Plan { site: config.site.clone(), vendor: vendor.clone(), cases, findings: findings.0 })
@@ -264,9 +266,9 @@ impl Planner<'_> {
         let needed = ["dataloader.rhai"].into_iter().chain(model.then_some("model.rhai"));
         for script in needed.filter(|script| !scripts.contains(*script)) {
             let problem = PlanProblem::NoScript { case: case.clone(), script };
-            self.findings.push(Finding::error(self.case.key.origin.clone(), problem));
+            self.findings.push(Finding::error(self.case.configurations(), problem));
         }
-        // Without a dataloader, the folder is not that of a case, so nothing more is known about it.
+        // Without any script, the folder is not that of a case.
         let served = [("forward", "forward.rhai"), ("evaluator", "evaluator.rhai")];
         for (key, script) in served.into_iter().filter(|_| !scripts.is_empty()) {
             if let Some((origin, problem)) = self.shared_script_problem(&case, key, script, scripts.contains(script)) {
@@ -283,8 +285,9 @@ impl Planner<'_> {
         script: &'static str,
         has_own: bool,
     ) -> Option<(Origin, PlanProblem)> {
-        let parameter = self.case.parameters.get(key);
-        let named = parameter.and_then(|sourced| Some((sourced.value.as_str()?, sourced.origin.clone())));
+        // A value that is no name has been reported.
+        let parameter = self.case.parameters.get(key)?;
+        let named = parameter.value.as_str().map(|name| (name, parameter.origin.clone()));
         let case = case.to_owned();
         match named {
             Some((_, origin)) if has_own => Some((origin, PlanProblem::TwoScripts { case, key, script })),
@@ -296,7 +299,7 @@ impl Planner<'_> {
                 Some((origin, PlanProblem::UnknownSharedScript { name, known, nearest }))
             }
             None if has_own => None,
-            None => Some((self.case.key.origin.clone(), PlanProblem::NoScriptNorShared { case, key, script })),
+            None => Some((self.case.parameters_file(), PlanProblem::NoScriptNorShared { case, key, script })),
         }
     }
 

@@ -63,6 +63,8 @@ pub enum PlanProblem {
         engine: String,
         /// The engines of this build.
         known: String,
+        /// The engine of this build that was probably meant.
+        nearest: Option<String>,
     },
     /// An engine in a role that it does not support.
     #[error("engine `{engine}` cannot be a {role}")]
@@ -329,10 +331,14 @@ impl PlanProblem {
                 meant(nearest, &format!("{role}s are listed in vendors/{vendor}/vendor.yaml"))
             }
             Self::UnknownMonitor { nearest, .. } => meant(nearest, "`flagperf doctor` lists the monitors"),
-            Self::EngineNotInBuild { engine, .. } => match FORMER_ENGINES.iter().find(|(former, _)| former == engine) {
-                Some((_, now)) => format!("engine `{engine}` is now called `{now}`: change `engine` in vendor.yaml"),
-                None => "`flagperf doctor` shows how to get it".to_owned(),
-            },
+            Self::EngineNotInBuild { engine, nearest, .. } => {
+                match FORMER_ENGINES.iter().find(|(former, _)| former == engine) {
+                    Some((_, now)) => {
+                        format!("engine `{engine}` is now called `{now}`: change `engine` in vendor.yaml")
+                    }
+                    None => meant(nearest, "`flagperf doctor` shows how to get it"),
+                }
+            }
             Self::Precision { requested: Precision::Fp16, .. } => {
                 "set `fp16: false` in the overlay of the vendor to compute in fp32".to_owned()
             }

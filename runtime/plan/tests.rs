@@ -168,9 +168,11 @@ fn unknown_frameworks_and_compilers_are_reported_with_those_of_the_vendor() {
 fn an_engine_that_is_not_in_this_build_or_does_not_support_the_role_is_an_error() {
     assert_eq!(
         errors(&runnable(), &set(&["compiler=rare"])),
-        ["--set compiler=rare: compiler `rare` needs engine `tract`, which this build does not contain (known: \
+        [
+            "vendors/chip/vendor.yaml:8: compiler `rare` needs engine `tract`, which this build does not contain (known: \
              interpreter, plugin, rten, sidecar)\n  hint: \
-          `flagperf doctor` shows how to get it"]
+          `flagperf doctor` shows how to get it"
+        ]
     );
     let vendor = "name: chip\nabout: a\nframeworks: {frame: {engine: rten}}\ncompilers: {fast: {engine: rten}}\n";
     let checkout = runnable().with("vendors/chip/vendor.yaml", vendor);
@@ -302,12 +304,15 @@ fn a_case_without_scripts_is_an_error() {
     let checkout = runnable().without("scripts/toy/model.rhai");
     assert_eq!(
         errors(&checkout, &Overrides::default()),
-        ["configs/host.yaml:3: case `toy` has no scripts/toy/model.rhai"]
+        ["configs/toy/configurations.yaml: case `toy` has no scripts/toy/model.rhai"]
     );
     let no_model = set(&["no_validation=true", "exist_onnx_path=data/list.txt"]);
     assert!(planned(&checkout, &no_model).is_ok(), "no model is built without validation");
     let checkout = checkout.without("scripts/toy/dataloader.rhai");
-    assert_eq!(errors(&checkout, &no_model), ["configs/host.yaml:3: case `toy` has no scripts/toy/dataloader.rhai"]);
+    assert_eq!(
+        errors(&checkout, &no_model),
+        ["configs/toy/configurations.yaml: case `toy` has no scripts/toy/dataloader.rhai"]
+    );
 }
 
 #[test]
@@ -321,8 +326,10 @@ fn exactly_one_script_serves_a_stage() {
     };
     assert_eq!(
         errors(&shared(parameters("image_size: 224\n")), &Overrides::default()),
-        ["configs/host.yaml:3: case `toy` has neither scripts/toy/forward.rhai nor `forward: lib/NAME` in its \
-             parameters.yaml\n  hint: write forward.rhai, or name the shared script in scripts/lib that serves the case"]
+        [
+            "configs/toy/parameters.yaml: case `toy` has neither scripts/toy/forward.rhai nor `forward: lib/NAME` in its \
+             parameters.yaml\n  hint: write forward.rhai, or name the shared script in scripts/lib that serves the case"
+        ]
     );
     assert_eq!(
         errors(&parameters("forward: lib/classification\n"), &Overrides::default()),

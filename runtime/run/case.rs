@@ -14,7 +14,6 @@ use super::conclude::conclude;
 use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
 use super::worker_log::WorkerLog;
 use super::{Interrupt, Notice, RunOptions};
-use crate::config::{Finding, Origin};
 use crate::event::Level;
 use crate::hash::hash_bytes;
 use crate::host::run_while;
@@ -151,7 +150,7 @@ fn open_files(plan: &Plan, case: &CasePlan, folder: &Path) -> io::Result<(Worker
 fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
     let config = case.jobs.last().map(|job| &job.config);
     let findings = run.plan.findings.iter().filter(|finding| finding.level == Level::Warning);
-    let own = findings.filter(|finding| !is_about_other_case(finding, case));
+    let own = findings.filter(|finding| finding.concerns(&case.key));
     Record {
         schema: Record::SCHEMA,
         run: run.folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -175,13 +174,6 @@ fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
             ..run.program.clone()
         },
     }
-}
-
-/// Returns whether a finding is about a file of another case's folder in `configs`.
-fn is_about_other_case(finding: &Finding, case: &CasePlan) -> bool {
-    let Origin::File { file, .. } = &finding.origin else { return false };
-    let folder = file.strip_prefix("configs/").and_then(|rest| rest.split_once('/'));
-    folder.is_some_and(|(folder, _)| folder != case.key.case)
 }
 
 /// Returns the settings of the site and the case with their origins.

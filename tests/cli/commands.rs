@@ -197,7 +197,10 @@ fn a_vendor_file_of_another_version_is_refused_with_what_to_change() {
     };
     let older = errors("mock: {engine: \"null\"", "mock: {engine: candle");
     let hint = "\n  hint: engine `candle` is now called `interpreter`: change `engine` in vendor.yaml\n";
-    assert!(older.starts_with("error: configs/host.yaml:3: framework `mock` needs engine `candle`, "), "{older}");
+    assert!(
+        older.starts_with("error: vendors/mock/vendor.yaml:11: framework `mock` needs engine `candle`, "),
+        "{older}"
+    );
     assert!(older.ends_with(hint), "{older}");
     insta::assert_snapshot!(errors("mock: {engine: \"null\", options", "mock: {engine: \"null\", option"), @r"
     error: vendors/mock/vendor.yaml:11: unknown key `frameworks.mock.option` (nearest: `options`)

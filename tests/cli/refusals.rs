@@ -57,6 +57,21 @@ fn the_first_error_of_each_script_and_of_what_it_imports_is_reported_once() {
 }
 
 #[test]
+fn a_script_that_is_no_file_is_refused_once_with_its_kind() {
+    let checkout = checkout();
+    for script in ["model.rhai", "dataloader.rhai"] {
+        let path = checkout.path().join("scripts/tiny").join(script);
+        let text = fs::read_to_string(&path).expect("a script");
+        fs::remove_file(&path).expect("a script");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        let expected = format!("error: scripts/tiny/{script}: cannot be read: is a FIFO, not a regular file");
+        assert_eq!(refusal(checkout.path(), &[]), expected);
+        fs::remove_file(&path).expect("a pipe");
+        fs::write(&path, text).expect("a script");
+    }
+}
+
+#[test]
 fn a_parameter_that_a_script_reads_and_that_is_not_set_is_refused() {
     let checkout = checkout();
     insert_into_create_model(checkout.path(), "let size = config.image_size;");
