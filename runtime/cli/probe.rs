@@ -12,11 +12,16 @@ use serde::{Deserialize, Serialize};
 use super::arguments::ProbeTarget;
 use super::own_process::{NoReply, TIME_LIMIT, print_reply, run_for_reply};
 use crate::description::{Delivery, DescriptionMessage};
-use crate::engine::{Engine, LoadOptions, Unavailable, describe_sidecar, find, open_plugin};
+use crate::engine::{Engine, HELLO_TIME_LIMIT, LoadOptions, Unavailable, describe_sidecar, find, open_plugin};
 use crate::host::THIS_PROGRAM;
 use crate::monitor;
 use crate::text::truncate;
 use crate::units::Seconds;
+
+/// The argument before the folder and the command of a sidecar.
+const SIDECAR_ARGUMENT: &str = "--sidecar";
+/// How long the probe of a sidecar that exceeded the time limit of `hello` may take to end it.
+const ENDING_TIME: Seconds = Seconds(10.0);
 
 /// The reply of a probe; one JSON line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -122,21 +127,28 @@ pub(super) fn probe_arguments(
         Delivery::Library => vec![folder.join(library.unwrap_or(Path::new(""))).into()],
         Delivery::Command => {
             let words = command.iter().map(OsString::from);
-            ["--sidecar".into(), folder.into()].into_iter().chain(words).collect()
+            [SIDECAR_ARGUMENT.into(), folder.into()].into_iter().chain(words).collect()
         }
     }
 }
 
 /// Runs probes and keeps their replies, so that `plan` and `doctor` start each engine once, however many cases use it.
 pub(super) struct Probes {
-    limit: Seconds,
+    phase_limit: Seconds,
     replies: RefCell<IndexMap<Vec<OsString>, ProbeReply>>,
 }
 
 impl Probes {
-    /// Creates probes that wait for as long as a phase may take (`phase_limit`), at most 60 seconds.
+    /// Creates probes that wait for as long as a phase may take (`phase_limit`), at most 60 seconds, or for a sidecar
+    /// until it has exceeded the time limit of `hello`.
     pub(super) fn new(phase_limit: Seconds) -> Self {
-        Probes { limit: Seconds(TIME_LIMIT.0.min(phase_limit.0)), replies: RefCell::default() }
+        Probes { phase_limit, replies: RefCell::default() }
+    }
+
+    fn limit(&self, arguments: &[OsString]) -> Seconds {
+        let is_sidecar = arguments.first().is_some_and(|first| first == SIDECAR_ARGUMENT);
+        let own = if is_sidecar { HELLO_TIME_LIMIT + ENDING_TIME } else { TIME_LIMIT };
+        Seconds(own.0.min(self.phase_limit.0))
     }
 
     /// Returns the reply of `flagperf probe` with these arguments, in a process of its own at the first call.
@@ -151,7 +163,7 @@ impl Probes {
 
     fn run(&self, arguments: &[OsString]) -> ProbeReply {
         let program = [THIS_PROGRAM.into(), "probe".into()];
-        run_for_reply([&program, arguments].concat(), String::new(), self.limit).unwrap_or_else(|no_reply| {
+        run_for_reply([&program, arguments].concat(), String::new(), self.limit(arguments)).unwrap_or_else(|no_reply| {
             let reason = match no_reply {
                 NoReply::NotStarted(error) => error.to_string(),
                 NoReply::Ended { ending, .. } => format!("loading failed: {ending}"),

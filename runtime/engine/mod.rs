@@ -27,6 +27,6 @@ pub use load::{Artifact, LoadOptions};
 pub use options::check_options;
 pub use plugin::open_plugin;
 pub use session::{Engine, Session};
-pub use sidecar::describe_sidecar;
+pub use sidecar::{HELLO_TIME_LIMIT, describe_sidecar};
 pub use table::{TABLE, UnknownEngine, find};
 pub use value::{DeviceTensor, Value, check_inputs};

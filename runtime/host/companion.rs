@@ -116,17 +116,20 @@ impl CompanionProcess {
         self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write_all(line)
     }
 
-    /// Returns the next line of output; waits until there is one or the process has ended.
+    /// Returns the next line of output; waits until there is one, the process has ended, or `limit` is over.
     ///
     /// Polls for the first `busy_wait` seconds before sleeping: a sleeping core takes tens of microseconds to wake.
     ///
     /// # Errors
-    /// Fails when the pipe cannot be read.
-    pub fn read_line(&mut self, busy_wait: Seconds) -> io::Result<CompanionOutput<'_>> {
+    /// Fails with [`io::ErrorKind::TimedOut`] after `limit`, and when the pipe cannot be read.
+    pub fn read_line(&mut self, busy_wait: Seconds, limit: Option<Seconds>) -> io::Result<CompanionOutput<'_>> {
         self.line.clear();
+        let clock = MonotonicClock::start();
+        let begin = clock.now();
+        let is_late = || limit.is_some_and(|limit| clock.now().since(begin) > limit);
         let mut is_readable = !self.unread().is_empty() || self.poll_output(busy_wait);
         loop {
-            if !is_readable && !self.wait_for_output()? {
+            if !is_readable && !self.wait_for_output(is_late)? {
                 return Ok(CompanionOutput::End(&self.line));
             }
             let piece = match self.output.fill_buf() {
@@ -172,8 +175,14 @@ impl CompanionProcess {
 
     /// Sleeps until there is output; returns `false` when there is none and the process has ended. The pipe alone does
     /// not show the end, because a child of the process may keep it open.
-    fn wait_for_output(&mut self) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// Fails with [`io::ErrorKind::TimedOut`] as soon as `is_late` returns true.
+    fn wait_for_output(&mut self, is_late: impl Fn() -> bool) -> io::Result<bool> {
         loop {
+            if is_late() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             let is_gone = self.has_ended();
             let mut pipe = [PollFd::new(self.output.get_ref().as_fd(), PollFlags::POLLIN)];
             let timeout = if is_gone { PollTimeout::ZERO } else { PollTimeout::from(ALIVE_POLL_MS) };
@@ -311,7 +320,7 @@ mod tests {
     }
 
     fn read_line(companion: &mut CompanionProcess) -> Option<String> {
-        match companion.read_line(Seconds(0.001)).unwrap() {
+        match companion.read_line(Seconds(0.001), None).unwrap() {
             CompanionOutput::Line(line) => Some(String::from_utf8_lossy(line).into_owned()),
             CompanionOutput::End(b"") => None,
             other => panic!("{other:?}"),
@@ -336,6 +345,21 @@ mod tests {
     }
 
     #[test]
+    fn a_companion_that_is_silent_or_never_ends_its_line_is_late() {
+        for script in ["read end", "while :; do printf x; sleep 0.02 & read -t 0.02 end && exit; done"] {
+            let mut companion = CompanionProcess::start(&CompanionCommand {
+                argv: ["/bin/bash", "-c", script].map(OsString::from).to_vec(),
+                folder: "/".into(),
+                environment: Vec::new(),
+            })
+            .unwrap();
+            let late = companion.read_line(Seconds(0.001), Some(Seconds(0.2))).unwrap_err();
+            assert_eq!(late.kind(), io::ErrorKind::TimedOut, "{script}");
+            companion.write_line(b"end\n").unwrap();
+        }
+    }
+
+    #[test]
     fn the_last_lines_of_a_failed_companion_are_kept() {
         let mut companion = shell("echo why >&2; exit 3");
         assert_eq!(read_line(&mut companion), None);
@@ -353,7 +377,7 @@ mod tests {
     fn the_end_of_a_companion_is_noticed_while_its_child_keeps_the_pipes_open() {
         let mut companion = shell("sleep 60 & echo $!; printf half; exit 3");
         let child = read_line(&mut companion).unwrap();
-        assert_eq!(companion.read_line(Seconds(0.001)).unwrap(), CompanionOutput::End(b"half"));
+        assert_eq!(companion.read_line(Seconds(0.001), None).unwrap(), CompanionOutput::End(b"half"));
         assert_eq!((companion.end(), companion.was_killed()), (Ending::Exited(3), false));
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.parse().unwrap()), nix::sys::signal::Signal::SIGKILL)
             .unwrap();
@@ -362,7 +386,9 @@ mod tests {
     #[test]
     fn an_endless_line_is_truncated_on_both_pipes() {
         let mut companion = shell("head -c 20000000 /dev/zero >&2; echo >&2; echo the end >&2; cat /dev/zero");
-        let CompanionOutput::TooLong(line) = companion.read_line(Seconds(0.001)).unwrap() else { panic!("a line") };
+        let CompanionOutput::TooLong(line) = companion.read_line(Seconds(0.001), None).unwrap() else {
+            panic!("a line")
+        };
         assert!((LINE_BYTES_MAX..LINE_BYTES_MAX + (1 << 16)).contains(&line.len()));
         companion.end();
         let last = companion.last_stderr_lines();

@@ -113,7 +113,7 @@ pub(super) fn choose_engine(
     case: &CaseConfig,
     settings: &CaseSettings,
     catalogue: &Catalogue,
-) -> Result<(EngineChoice, Option<Finding>), Finding> {
+) -> Result<EngineChoice, Finding> {
     let (entry, name, origin) = role.entry(vendor, case);
     let Some(entry) = entry else {
         let problem = PlanProblem::UnknownEngineName {
@@ -127,6 +127,13 @@ pub(super) fn choose_engine(
     };
     let engine_error = |problem| match problem {
         PlanProblem::EngineNotInBuild { .. } => Finding::error(role.field_origin(vendor, entry, "engine"), problem),
+        // What the vendor brings does not work: its entry says what was loaded or started.
+        PlanProblem::EngineUnavailable { .. } if !entry.command.is_empty() => {
+            Finding::error(role.field_origin(vendor, entry, "command"), problem)
+        }
+        PlanProblem::EngineUnavailable { .. } if entry.library.is_some() => {
+            Finding::error(role.field_origin(vendor, entry, "library"), problem)
+        }
         PlanProblem::Precision { .. } => Finding::error(case.settings["precision"].origin.clone(), problem),
         PlanProblem::CompiledFileNotLoaded { .. }
         | PlanProblem::CompiledFileOfAnotherKind { .. }
@@ -167,28 +174,18 @@ pub(super) fn choose_engine(
     let option_error =
         |RefusedOption { option, message }| place_at_option(&option, PlanProblem::EngineOption { message });
     (catalogue.check_options)(&choice, precision.dtype()).map_err(option_error)?;
-    // A sidecar may take seconds to start: it is asked only if other work would come first.
-    let is_first = role == EngineRole::Framework || settings.no_validation;
-    if delivery == Delivery::Command && is_first {
-        return Ok((choice, None));
-    }
     match (catalogue.describe)(&choice) {
-        Ok(None) => Ok((choice, None)),
+        Ok(None) => {}
         Ok(Some(description)) => {
             check_engine(role, &choice.name, &description, settings).map_err(engine_error)?;
             check_described_options(&description, &choice).map_err(option_error)?;
-            Ok((choice, None))
         }
         Err(UnavailableEngine { reason, remedy }) => {
             let name = choice.name.clone();
-            let problem = PlanProblem::EngineUnavailable { role: role.name(), name, reason, remedy };
-            match delivery {
-                Delivery::BuiltIn | Delivery::Installed => Err(engine_error(problem)),
-                // A vendor's engine that fails must not keep the other cases from running: its own case will fail.
-                Delivery::Library | Delivery::Command => Ok((choice, Some(Finding::warning(origin.clone(), problem)))),
-            }
+            return Err(engine_error(PlanProblem::EngineUnavailable { role: role.name(), name, reason, remedy }));
         }
     }
+    Ok(choice)
 }
 
 fn parse_thread_count(value: &Value) -> Option<u32> {

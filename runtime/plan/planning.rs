@@ -176,16 +176,8 @@ impl Planner<'_> {
 
     fn choose_engine(&mut self, role: EngineRole, settings: &CaseSettings) -> Option<EngineChoice> {
         let vendor = self.config.vendor.as_ref()?;
-        match choose_engine(role, vendor, self.case, settings, self.catalogue) {
-            Ok((choice, warning)) => {
-                self.findings.extend(warning);
-                Some(choice)
-            }
-            Err(finding) => {
-                self.findings.push(finding);
-                None
-            }
-        }
+        let chosen = choose_engine(role, vendor, self.case, settings, self.catalogue);
+        chosen.map_err(|finding| self.findings.push(finding)).ok()
     }
 
     fn model_input(&mut self, source: InferenceSource, exported: &Path) -> ModelInput {

@@ -14,6 +14,7 @@ that nothing reports); `device_memory()`, the bytes in use; `ask(question, argum
 forward functions that query the engine and change its settings. Requires Python 3.9 or later and numpy or torch.
 """
 
+import ast
 import ctypes
 import importlib.util
 import json
@@ -195,12 +196,53 @@ def load_module(path):
     return module
 
 
+def check_requirements(path, takes_model):
+    """Reports a missing package before the class is created, which may be minutes later. Considers only what surely
+    runs: the statements of `__init__` and `__call__` themselves, not those inside `if`, `try` or a function."""
+    with open(path, "rb") as file:
+        tree = ast.parse(file.read(), path)
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "InferModel"]
+    methods = [node for own in classes for node in own.body if isinstance(node, ast.FunctionDef)]
+    for method in methods:
+        model = method.args.args[3].arg if method.name == "__init__" and len(method.args.args) > 3 else None
+        for node in method.body if method.name in ("__init__", "__call__") else []:
+            for name in imported_names(node):
+                if not is_installed(name):
+                    raise Failure(f"`{path}:{node.lineno}` imports `{name}`, which `{sys.executable}` does not have")
+            if takes_model and uses_attribute(node, model) and missing_packages():
+                raise Failure(f"`{path}:{node.lineno}`: {missing_model()}")
+
+
+def imported_names(node):
+    """Returns the packages that a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name.partition(".")[0] for alias in node.names]
+    return [node.module.partition(".")[0]] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+
+
+def uses_attribute(node, name):
+    """Returns whether a simple statement uses an attribute of the variable, as `model.to("cuda")` does."""
+    if not isinstance(node, (ast.Assign, ast.Expr)):
+        return False
+    of_name = lambda value: isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == name
+    is_deferred = any(isinstance(part, (ast.Lambda, ast.IfExp, ast.BoolOp)) for part in ast.walk(node))
+    return not is_deferred and any(of_name(part) for part in ast.walk(node))
+
+
+def missing_packages():
+    return [name for name in ("torch", "onnx", "onnx2torch") if not is_installed(name)]
+
+
+def missing_model():
+    missing = missing_packages()
+    install = f"{sys.executable} -m pip install {' '.join(missing)}"
+    return f"the model as an `nn.Module` needs {', '.join(missing)}: `{install}`"
+
+
 def torch_model(path):
     """Returns the ONNX file as an `nn.Module`, on the accelerator if there is one, like FlagPerf's `create_model`."""
-    missing = [name for name in ("torch", "onnx", "onnx2torch") if not is_installed(name)]
-    if missing:
-        install = f"{sys.executable} -m pip install {' '.join(missing)}"
-        return unavailable_model(f"the model as an `nn.Module` needs {', '.join(missing)}: `{install}`")
+    if missing_packages():
+        return unavailable_model(missing_model())
     import onnx2torch
     import torch
 
@@ -252,6 +294,7 @@ class Sidecar:
             raise Failure(f"flagperf_sidecar uses protocol version {PROTOCOL}, not {request['protocol']}")
         self.module = load_module(self.path)
         self.tensors = tensor_library(getattr(self.module, "TENSORS", "torch"))
+        check_requirements(self.path, getattr(self.module.InferModel, "takes_model", True))
         version = getattr(self.module, "__version__", None)
         return {
             "answer": "hello",

@@ -18,6 +18,16 @@ fn failure_reason(site: &Site) -> String {
     format!("{}; {}", failure["reason"].as_str().unwrap(), failure["hint"].as_str().unwrap())
 }
 
+/// Returns why the plan refuses the plug-in; nothing may run.
+fn refusal(site: &Site) -> String {
+    let output = program::flagperf(site.path(), &["run", "--json"]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("error: vendors/chip/vendor.yaml:4: framework `bad` cannot be used"), "{errors}");
+    assert!(!site.path().join("result").exists());
+    errors.trim_end().replace("\n  hint: ", "; ")
+}
+
 /// Whether a worker's scratch folder is left somewhere below a folder.
 fn leaves_scratch(folder: &Path) -> bool {
     let folders = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
@@ -26,12 +36,16 @@ fn leaves_scratch(folder: &Path) -> bool {
 
 /// Runs a plug-in of each mode; the reason of its failure must contain the expected text.
 fn check_reasons(modes: &[(&str, &str)]) {
+    check_modes(modes, failure_reason);
+}
+
+fn check_modes(modes: &[(&str, &str)], reason: fn(&Site) -> String) {
     for (mode, expected) in modes {
         let site = Site::bad();
         if compile("tests/plugins/bad.c", &site.library_path(), &[&format!("MODE={mode}")]).is_none() {
             return;
         }
-        let reason = failure_reason(&site);
+        let reason = reason(&site);
         assert!(reason.contains(expected), "{mode}: {reason}");
     }
 }
@@ -51,12 +65,12 @@ fn a_missing_library_is_found_before_anything_runs() {
 fn a_file_that_is_not_a_library_is_named() {
     let site = Site::bad();
     fs::write(site.library_path(), "#!/bin/sh\necho I am a script, and long enough\n").unwrap();
-    assert!(failure_reason(&site).contains("engines/libbad.so` is not a shared library"));
+    assert!(refusal(&site).contains("engines/libbad.so` is not a shared library"));
     fs::write(site.library_path(), "short").unwrap();
-    assert!(failure_reason(&site).contains("engines/libbad.so` cannot be read: "));
+    assert!(refusal(&site).contains("engines/libbad.so` cannot be read: "));
     fs::write(site.library_path(), [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 9], &elf_machine(), &[0; 44]].concat())
         .unwrap();
-    assert!(failure_reason(&site).contains("engines/libbad.so` cannot be loaded: "));
+    assert!(refusal(&site).contains("engines/libbad.so` cannot be loaded: "));
 }
 
 /// Returns the ELF fields for a library of this machine's processor, read from this test program.
@@ -71,7 +85,7 @@ fn a_library_for_another_architecture_is_refused_with_both_architectures() {
     let other: u8 = if cfg!(target_arch = "riscv64") { 183 } else { 243 };
     fs::write(site.library_path(), [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 9], &[3, 0, other, 0], &[0; 44]].concat())
         .unwrap();
-    let reason = failure_reason(&site);
+    let reason = refusal(&site);
     let expected = format!("this machine is `{}`; build it for this machine", std::env::consts::ARCH);
     assert!(reason.contains("is built for `") && reason.ends_with(&expected), "{reason}");
 }
@@ -80,7 +94,7 @@ fn a_library_for_another_architecture_is_refused_with_both_architectures() {
 fn a_library_without_the_entry_symbol_is_refused() {
     let site = Site::bad();
     if compile("tests/plugins/bad.c", &site.library_path(), &["MODE=GOOD", "WITHOUT_ENTRY"]).is_some() {
-        let reason = failure_reason(&site);
+        let reason = refusal(&site);
         assert!(reason.contains("is not a plug-in: it has no symbol `flagperf_plugin`; build it with"), "{reason}");
     }
 }
@@ -89,14 +103,14 @@ fn a_library_without_the_entry_symbol_is_refused() {
 fn a_library_with_an_undefined_symbol_is_refused_before_it_is_called() {
     let site = Site::bad();
     if compile("tests/plugins/bad.c", &site.library_path(), &["MODE=GOOD", "NEEDS_MORE"]).is_some() {
-        let reason = failure_reason(&site);
+        let reason = refusal(&site);
         assert!(reason.contains("cannot be loaded: ") && reason.contains("no_such_function; run `ldd`"), "{reason}");
     }
 }
 
 #[test]
 fn a_table_that_breaks_the_interface_is_refused() {
-    check_reasons(&[
+    let modes = [
         ("OTHER_VERSION", "uses interface version `99`, but this program uses version `1`; build it with the header"),
         ("SHORT_TABLE", "is malformed: its table has 24 bytes, but version 1 has at least "),
         ("NO_TABLE", "is malformed: its table is null or misaligned"),
@@ -104,41 +118,46 @@ fn a_table_that_breaks_the_interface_is_refused() {
         ("NO_ROLE", "is malformed: it is neither a framework nor a compiler"),
         ("NO_PRECISION", "is malformed: its `precisions` has the invalid value `0`"),
         ("NO_NAME", "is malformed: its `name` is null, empty or not UTF-8"),
-    ]);
+    ];
+    check_modes(&modes, refusal);
+}
+
+#[test]
+fn a_plug_in_that_crashes_or_hangs_while_it_is_loaded_is_refused_by_the_plan() {
+    let modes = [
+        ("ABORTS", "loading failed: killed by signal 6 (SIGABRT): aborted by native code; run `flagperf probe "),
+        ("FAULTS", "loading failed: killed by signal 11 (SIGSEGV): a fault in native code; run `flagperf probe "),
+        ("UNAVAILABLE", "plug-in `bad`: it failed `on purpose`; ask for another mode"),
+    ];
+    check_modes(&modes, refusal);
+    let hanging = |site: &Site| {
+        let host = fs::read_to_string(site.path().join("configs/host.yaml")).unwrap();
+        site.write("configs/host.yaml", &host.replace("PHASE_TIMEOUT: 120", "PHASE_TIMEOUT: 1"));
+        refusal(site)
+    };
+    check_modes(&[("HANGS_LOADING", "loading took longer than 1 s; run `flagperf probe ")], hanging);
 }
 
 #[test]
 fn a_plug_in_that_crashes_fails_only_its_own_case() {
-    check_reasons(&[
-        (
-            "ABORTS",
-            "killed by signal 6 (SIGABRT): aborted by native code; the worker ran the plug-in `engines/libbad.so`",
-        ),
-        (
-            "FAULTS",
-            "killed by signal 11 (SIGSEGV): a fault in native code; the worker ran the plug-in `engines/libbad.so`",
-        ),
-        ("FAULTS_LATER", "killed by signal 11 (SIGSEGV): a fault in native code; the worker ran the plug-in `"),
-    ]);
+    let expected = "killed by signal 11 (SIGSEGV): a fault in native code; the worker ran the plug-in `";
+    check_reasons(&[("FAULTS_LATER", expected)]);
 }
 
 #[test]
 fn a_plug_in_that_hangs_is_killed_at_the_limit() {
-    for mode in ["HANGS_LOADING", "HANGS"] {
-        let site = Site::bad();
-        let host = fs::read_to_string(site.path().join("configs/host.yaml")).unwrap();
-        site.write("configs/host.yaml", &host.replace("PHASE_TIMEOUT: 120", "PHASE_TIMEOUT: 10"));
-        if compile("tests/plugins/bad.c", &site.library_path(), &[&format!("MODE={mode}")]).is_some() {
-            let reason = failure_reason(&site);
-            assert!(reason.starts_with("the phase took longer than 10 s and was killed"), "{mode}: {reason}");
-        }
+    let site = Site::bad();
+    let host = fs::read_to_string(site.path().join("configs/host.yaml")).unwrap();
+    site.write("configs/host.yaml", &host.replace("PHASE_TIMEOUT: 120", "PHASE_TIMEOUT: 10"));
+    if compile("tests/plugins/bad.c", &site.library_path(), &["MODE=HANGS"]).is_some() {
+        let reason = failure_reason(&site);
+        assert!(reason.starts_with("the phase took longer than 10 s and was killed"), "{reason}");
     }
 }
 
 #[test]
 fn the_message_of_a_plug_in_is_the_reason_of_the_failure() {
     check_reasons(&[
-        ("UNAVAILABLE", "plug-in `bad`: it failed `on purpose`; ask for another mode"),
         ("FAILS_LATER", "plug-in `bad`: it failed `on purpose`"),
         ("FAILS_SILENTLY", "plug-in `bad`: failed with status 1 and gave no reason"),
     ]);

@@ -215,12 +215,12 @@ fn a_class_that_exits_is_an_error_of_the_case() {
 #[test]
 fn a_file_that_is_not_an_engine_module_is_an_error() {
     let Some(site) = engine("class Infer: pass\n") else { return };
-    assert_eq!(site.inference_failure(), "`engines/own.py` has no class `InferModel`");
+    assert_eq!(site.refusal(), "`engines/own.py` has no class `InferModel`");
     let Some(site) = engine("class InferModel:\n    def\n") else { return };
-    let reason = site.inference_failure();
+    let reason = site.refusal();
     assert!(reason.starts_with("`engines/own.py:2`: SyntaxError: "), "{reason}");
     let Some(site) = engine("import no_such_package\n") else { return };
-    let reason = site.inference_failure();
+    let reason = site.refusal();
     assert!(
         reason.starts_with("`engines/own.py:1`: ModuleNotFoundError: No module named 'no_such_package'"),
         "{reason}"
@@ -254,13 +254,26 @@ fn outputs_that_do_not_match_the_model_are_refused() {
 }
 
 #[test]
+fn a_package_that_the_class_surely_imports_is_missed_before_validation() {
+    let lazy = quick(
+        "        self.session =",
+        "        if False:\n            import no_such_optional\n        self.session =",
+    );
+    let Some(site) = engine(&lazy) else { return };
+    site.run_successfully(&[]);
+    let Some(site) = engine(&quick("        print('called')\n", "        import no_such.package\n")) else { return };
+    let reason = site.refusal();
+    assert!(reason.starts_with("`engines/own.py:10` imports `no_such`, which `"), "{reason}");
+}
+
+#[test]
 fn a_python_without_torch_and_numpy_and_a_missing_converter_are_named() {
     // `-S` hides installed packages; `-P` would hide nothing here.
     let own = "{engine: sidecar, command: [python3, -S, -m, flagperf_sidecar, engines/own.py]}";
     if support::python().is_none() {
         return;
     }
-    let reason = Site::new(own).with_vendor_file("engines/own.py", "class InferModel: pass\n").inference_failure();
+    let reason = Site::new(own).with_vendor_file("engines/own.py", "class InferModel: pass\n").refusal();
     assert!(reason.contains("has neither torch nor numpy: install one of them"), "{reason}");
     let hidden = "import importlib.util
 found = importlib.util.find_spec
@@ -271,7 +284,7 @@ class InferModel:
         self.model = model.eval()
 ";
     let Some(site) = engine(hidden) else { return };
-    let reason = site.inference_failure();
+    let reason = site.refusal();
     assert!(reason.starts_with("`engines/own.py:7`: the model as an `nn.Module` needs onnx2torch: `"), "{reason}");
     assert!(reason.contains("-m pip install onnx2torch`"), "{reason}");
 }

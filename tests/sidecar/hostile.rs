@@ -74,10 +74,10 @@ fn a_malformed_reply_to_hello_names_what_is_malformed() {
         (HELLO.replace("[\"compiler\"]", "[]"), "`roles` lists nothing that this program knows".to_owned()),
         (HELLO.replace("[\"f32\"]", "[\"fp8\"]"), "`precisions` lists nothing that this program knows".to_owned()),
     ] {
-        let reason = limited(shell(&[&hello, "read x"])).inference_failure();
+        let reason = limited(shell(&[&hello, "read x"])).refusal();
         assert_eq!(reason, format!("the sidecar `shell`, in its reply to `hello`: {expected}"));
     }
-    let reason = limited(shell(&[&HELLO.replace("[\"compiler\"]", "7"), "read x"])).inference_failure();
+    let reason = limited(shell(&[&HELLO.replace("[\"compiler\"]", "7"), "read x"])).refusal();
     let expected = "the sidecar `sh engine.sh`, on request `hello`, sent a malformed reply: invalid type: integer `7`";
     assert!(reason.starts_with(expected), "{reason}");
 }

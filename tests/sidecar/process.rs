@@ -77,21 +77,21 @@ fn a_command_with_a_missing_file_is_refused_before_anything_runs() {
 
 #[test]
 fn a_command_that_is_not_on_the_path_is_named() {
-    let reason = Site::new("{engine: sidecar, command: [no_such_program]}").inference_failure();
-    assert!(reason.starts_with("engine `sidecar`: cannot start `no_such_program`: No such file"), "{reason}");
+    let reason = Site::new("{engine: sidecar, command: [no_such_program]}").refusal();
+    assert!(reason.starts_with("cannot start `no_such_program`: No such file"), "{reason}");
 }
 
 #[test]
 fn a_sidecar_that_exits_at_once_is_named_with_its_status_and_last_lines() {
-    let reason = shell(&["echo cannot find the licence >&2", "exit 3"]).inference_failure();
+    let reason = shell(&["echo cannot find the licence >&2", "exit 3"]).refusal();
     let expected = "the sidecar `sh engine.sh` ended while handling `hello`: exited with status 3; its last lines on standard \
-                    error:\n  cannot find the licence";
+                    error: cannot find the licence";
     assert_eq!(reason, expected);
 }
 
 #[test]
 fn another_version_of_the_protocol_is_refused() {
-    let reason = shell(&[&HELLO.replace("\"protocol\":1", "\"protocol\":2"), "read x"]).inference_failure();
+    let reason = shell(&[&HELLO.replace("\"protocol\":1", "\"protocol\":2"), "read x"]).refusal();
     assert_eq!(
         reason,
         "the sidecar `shell` uses protocol version 2, but this program uses version 1: update the older of the two"
@@ -100,11 +100,11 @@ fn another_version_of_the_protocol_is_refused() {
 
 #[test]
 fn an_unsupported_role_or_precision_is_refused() {
-    let (record, _) = shell(&[HELLO, "read x"]).run(&["--case", "tiny:own"]);
-    assert_eq!(
-        record["failures"][0]["reason"],
-        "engine `sidecar` accepts files (it is not a framework), not the graph `tiny`"
-    );
+    let site = shell(&[HELLO, "read x"]);
+    let output = program::flagperf(site.path(), &["run", "--case", "tiny:own"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("engine `shell` cannot be a framework"), "{error}");
+    assert_eq!(output.status.code(), Some(2), "the plan refuses it before anything runs");
     let site = shell(&[&HELLO.replace("[\"f32\"]", "[\"f16\",\"bf16\"]"), "read x"]);
     let output = program::flagperf(site.path(), &["run"]);
     let error = String::from_utf8_lossy(&output.stderr);
@@ -127,7 +127,7 @@ fn a_version_and_a_device_that_a_sidecar_does_not_tell_are_recorded_as_such() {
 
 #[test]
 fn an_invalid_reply_is_shown() {
-    let reason = shell(&["read hello", "echo Loading model...", "read x"]).inference_failure();
+    let reason = shell(&["read hello", "echo Loading model...", "read x"]).refusal();
     assert!(
         reason.starts_with(
             "the sidecar `sh engine.sh`, on request `hello`, wrote a line that is not a reply: `Loading model...` (expected"
@@ -263,6 +263,8 @@ fn a_sidecar_that_forks_without_end_does_not_outlive_the_run() {
     let site = shell(&[
         &format!("setsid sh -c 'f() {{ f & }}; echo x > forks; f' {name} > /dev/null 2>&1 &"),
         "until [ -e forks ]; do sleep 0.01; done",
+        HELLO,
+        LOADED,
         "exit 3",
     ]);
     let (record, _) = site.run(&[]);
@@ -279,6 +281,8 @@ fn processes_left_in_their_own_sessions_are_killed_and_recorded() {
         "(env -i PATH=\"$PATH\" setsid sh -c 'echo $$ > orphan; exec sleep 601' &)",
         "until [ -s pid ] && [ -s orphan ]; do sleep 0.05; done",
         "until grep -q sleep /proc/$(cat pid)/comm && grep -q sleep /proc/$(cat orphan)/comm; do sleep 0.05; done",
+        HELLO,
+        LOADED,
         "exit 3",
     ]);
     let (record, _) = site.run(&[]);
@@ -310,7 +314,8 @@ fn doctor_greets_each_sidecar_and_fails_if_one_that_a_case_uses_does_not_reply()
     let (code, table, errors) = doctor(&["echo no such module >&2; exit 3"]);
     assert_eq!(code, Some(1), "{errors}");
     assert!(table.contains("missing: the sidecar") && table.contains("no such module"), "{table}");
-    let fault = "error: tiny:interpreter uses `side.own`, which does not work: missing: the sidecar `sh engine.sh`";
+    let fault =
+        "error: vendors/side/vendor.yaml:7: compiler `own` cannot be used on this machine: the sidecar `sh engine.sh`";
     assert!(errors.contains(fault), "{errors}");
 }
 

@@ -85,6 +85,17 @@ impl Site {
         PathBuf::from(onnx["path"].as_str().expect("a path"))
     }
 
+    /// Runs the case, checks that the plan refuses the vendor's engine before anything runs, and returns the reason.
+    pub fn refusal(&self) -> String {
+        let output = program::flagperf(self.path(), &["run"]);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("error: vendors/side/vendor.yaml:7: compiler `own` "), "{errors}");
+        assert!(!self.path().join("result").exists());
+        let (_, reason) = errors.split_once("cannot be used on this machine: ").expect("the reason");
+        reason.lines().next().unwrap_or_default().to_owned()
+    }
+
     /// Runs the case, checks that inference failed and that the results of validation are kept, and returns the reason.
     pub fn inference_failure(&self) -> String {
         let (record, code) = self.run(&[]);

@@ -68,12 +68,20 @@ impl Connection {
         self.busy_wait = BUSY_WAIT_FOR_DEVICE;
     }
 
-    /// Sends a request and waits for a reply other than an error reply.
+    /// Sends a request and waits for a reply other than an error reply, as long as the phase may take.
     ///
     /// # Errors
     /// When the sidecar sends an error reply; when it ends, with its last lines on standard error; when it writes
     /// something that is not a reply.
     pub(super) fn request(&mut self, request: &Request) -> Result<Reply, EngineError> {
+        self.request_within(request, None)
+    }
+
+    /// Sends a request and waits for a reply other than an error reply, at most for `limit`.
+    ///
+    /// # Errors
+    /// As [`Connection::request`], and when the limit is over.
+    pub(super) fn request_within(&mut self, request: &Request, limit: Option<Seconds>) -> Result<Reply, EngineError> {
         if let Some(reason) = &self.failure {
             return Err(EngineError::Failed(reason.clone()));
         }
@@ -87,7 +95,7 @@ impl Connection {
         serde_json::to_writer(&mut self.line, request).expect("a request is plain data");
         self.line.push(b'\n');
         let output = match self.companion.write_line(&self.line) {
-            Ok(()) => self.companion.read_line(self.busy_wait),
+            Ok(()) => self.companion.read_line(self.busy_wait, limit),
             // It may have written the cause to standard error before it ended.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 return Err(self.end_error(request, "input", ""));
@@ -104,6 +112,9 @@ impl Connection {
             Ok(CompanionOutput::End(rest)) => {
                 let rest = excerpt(rest);
                 return Err(self.end_error(request, "output", &rest));
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                format!("has not replied within {} s", limit.unwrap_or_default().0)
             }
             Err(error) => format!("cannot be read: {error}"),
         };
@@ -225,5 +236,23 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.send_bye();
         self.companion.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::sidecar::protocol::PROTOCOL;
+
+    #[test]
+    fn a_sidecar_that_does_not_reply_in_time_is_named_with_the_request_and_the_limit() {
+        let argv = ["sh", "-c", "read hello; read bye"].map(Into::into).to_vec();
+        let command = CompanionCommand { argv, folder: "/".into(), environment: Vec::new() };
+        let mut connection = Connection::start(&command, tempfile::tempdir().unwrap()).unwrap();
+        let request = Request::Hello { protocol: PROTOCOL, host: String::new() };
+        let late = connection.request_within(&request, Some(Seconds(0.1))).unwrap_err().to_string();
+        let expected = "the sidecar `sh -c read hello; read bye`, on request `hello`, has not replied within 0.1 s";
+        assert_eq!(late, expected);
+        assert_eq!(connection.request(&request).unwrap_err().to_string(), expected);
     }
 }

@@ -21,6 +21,7 @@ use crate::event::SidecarFacts;
 use crate::hash::hash_file;
 use crate::host::CompanionCommand;
 use crate::tensor::DType;
+use crate::units::Seconds;
 
 /// The options that declare the specs of inputs and outputs by name, for files that are not ONNX.
 const INPUTS: &str = "inputs";
@@ -42,6 +43,9 @@ const HOST_OPTIONS: &[EngineOption] = &[
 ];
 /// The key of `config` under which the adaptor passes the specs of the inputs.
 const INPUT_SPECS: &str = "input_specs";
+/// Time limit of the reply to `hello`, documented in PROTOCOL.md. A sidecar may import large libraries before it replies,
+/// which takes minutes from a slow disk; `load`, which may compile, is limited only by PHASE_TIMEOUT.
+pub const HELLO_TIME_LIMIT: Seconds = Seconds(120.0);
 /// Bytes that are kept of a name, and of the reason why a list of options is rejected.
 const NAME: usize = 200;
 const REASON: usize = 1000;
@@ -259,7 +263,7 @@ fn start_sidecar(options: &LoadOptions, folder: TempDir) -> Result<Connection, E
 fn exchange_hello(connection: &mut Connection) -> Result<HelloReply, EngineError> {
     let host = format!("flagperf {}", env!("CARGO_PKG_VERSION"));
     let request = Request::Hello { protocol: PROTOCOL, host };
-    let mut hello = match connection.request(&request)? {
+    let mut hello = match connection.request_within(&request, Some(HELLO_TIME_LIMIT))? {
         Reply::Hello(hello) => hello,
         other => return Err(connection.unexpected_reply(&request, &other)),
     };
