@@ -148,13 +148,42 @@ mod tests {
         ];
         for (provider, option, value) in narrower {
             assert_eq!(effective_options(provider, json!({}), DType::F32), json!({option: value}), "{provider}");
-            assert_eq!(
-                effective_options(provider, json!({option: true}), DType::F32),
-                json!({option: "1"}),
-                "{provider}"
-            );
+            if option != "use_tf32" {
+                let own = effective_options(provider, json!({option: true}), DType::F32);
+                assert_eq!(own, json!({option: "1"}), "{provider}");
+            }
             assert_eq!(effective_options(provider, json!({}), DType::F16), json!({}), "{provider}");
         }
+    }
+
+    #[test]
+    fn only_the_precision_of_the_case_decides_whether_products_are_computed_in_tf32() {
+        let read = |extra: serde_json::Value, precision| {
+            let extra = serde_json::from_value(extra).unwrap();
+            let options = LoadOptions { precision, extra, ..LoadOptions::default() };
+            let read = OrtOptions::read(&OnnxRuntime, &options);
+            read.map(|options| json!(options.provider_options)).map_err(|error| error.to_string())
+        };
+        let cuda = |own: serde_json::Value, tf32: bool| {
+            read(json!({"provider": "cuda", "provider_options": own, "tf32": tf32}), DType::F32)
+        };
+        assert_eq!(cuda(json!({}), true), Ok(json!({"use_tf32": "1"})));
+        assert_eq!(cuda(json!({"use_tf32": 1}), true), Ok(json!({"use_tf32": "1"})));
+        for (own, tf32) in [(1, false), (0, true)] {
+            let error = cuda(json!({"use_tf32": own}), tf32).unwrap_err();
+            let expected =
+                format!("`use_tf32: {own}` contradicts the case's `precision`, which requires `use_tf32: {}`", 1 - own);
+            assert!(error.contains("option `provider_options`: ") && error.contains(&expected), "{error}");
+        }
+        let half = json!({"provider": "cuda", "provider_options": {"use_tf32": true}});
+        assert_eq!(read(half, DType::F16), Ok(json!({"use_tf32": "1"})), "it has no effect there");
+        let error = read(json!({"tf32": true}), DType::F32).unwrap_err();
+        assert!(
+            error.ends_with("option `tf32`: provider `cpu` cannot be asked for TF32, which provider `cuda` can"),
+            "{error}"
+        );
+        let error = read(json!({"provider_options": {"a": 1}}), DType::F32).unwrap_err();
+        assert!(error.ends_with("provider `cpu` accepts no options, but `a` was given"), "{error}");
     }
 
     #[test]

@@ -6,9 +6,10 @@ use indexmap::IndexMap;
 use ort::session::builder::GraphOptimizationLevel;
 
 use super::request::RequestedProvider;
-use crate::description::{EngineOption, OptionKind};
+use crate::description::{EngineOption, OptionKind, TF32_OPTION};
 use crate::engine::options::{EngineOptions, thread_count};
 use crate::engine::{Artifact, Engine, EngineError, LoadOptions};
+use crate::tensor::DType;
 
 const PROVIDER: &str = "provider";
 const PROVIDER_OPTIONS: &str = "provider_options";
@@ -17,6 +18,8 @@ const PROVIDER_DEVICE: &str = "provider_device";
 const SESSION_OPTIONS: &str = "session_options";
 const OPTIMIZATION: &str = "graph_optimization";
 const LIBRARY: &str = "library_path";
+/// The option of provider `cuda` that `precision` decides.
+const USE_TF32: &str = "use_tf32";
 
 pub(super) const OPTIONS: &[EngineOption] = &[
     EngineOption {
@@ -54,6 +57,12 @@ pub(super) const OPTIONS: &[EngineOption] = &[
         kind: OptionKind::Choice(&["disabled", "basic", "extended", "all"]),
         default: "all",
         about: "the graph optimization level",
+    },
+    EngineOption {
+        name: TF32_OPTION,
+        kind: OptionKind::Boolean,
+        default: "false",
+        about: "whether provider `cuda` computes products of fp32 in TF32; set by the case's `precision`",
     },
     EngineOption {
         name: LIBRARY,
@@ -97,8 +106,7 @@ impl<'a> OrtOptions<'a> {
             Some("extended") => GraphOptimizationLevel::Level2,
             _ => GraphOptimizationLevel::All,
         };
-        let mut provider_options = provider.defaults(options.precision);
-        provider_options.extend(engine_options.map(PROVIDER_OPTIONS, ort_boolean));
+        let provider_options = merge_provider_options(&engine_options, provider, options.precision)?;
         Ok(OrtOptions {
             provider,
             provider_library,
@@ -122,6 +130,45 @@ impl<'a> OrtOptions<'a> {
     pub(super) fn artifact_error(&self, accepts: &'static str, given: Artifact<'_>) -> EngineError {
         self.engine_options.artifact_error(accepts, given)
     }
+}
+
+/// Returns the options of the provider: the defaults for the precision, and the user's own.
+///
+/// # Errors
+/// When the provider cannot compute in TF32 although the case asks for it, when an option contradicts the precision of
+/// the case, and when the provider accepts no options.
+fn merge_provider_options(
+    engine_options: &EngineOptions<'_>,
+    provider: RequestedProvider<'_>,
+    precision: DType,
+) -> Result<IndexMap<String, String>, EngineError> {
+    let mut merged = provider.defaults(precision);
+    let own = engine_options.map(PROVIDER_OPTIONS, ort_boolean);
+    let name = provider.name();
+    if let (false, Some(option)) = (provider.accepts_options(), own.keys().next()) {
+        let reason = format!("provider `{name}` accepts no options, but `{option}` was given");
+        return Err(engine_options.option_error(PROVIDER_OPTIONS, reason));
+    }
+    let tf32 = engine_options.boolean(TF32_OPTION).unwrap_or(false);
+    match merged.get_mut(USE_TF32) {
+        Some(value) => ort_boolean(tf32).clone_into(value),
+        None if tf32 => {
+            let reason = format!("provider `{name}` cannot be asked for TF32, which provider `cuda` can");
+            return Err(engine_options.option_error(TF32_OPTION, reason));
+        }
+        None => {}
+    }
+    if let (Some(asked), Some(given)) =
+        (merged.get(USE_TF32), own.get(USE_TF32).filter(|own| **own != merged[USE_TF32]))
+    {
+        let reason = format!(
+            "`{USE_TF32}: {given}` contradicts the case's `precision`, which requires `{USE_TF32}: {asked}`; delete it, and \
+             set `precision: tf32` or `fp32`"
+        );
+        return Err(engine_options.option_error(PROVIDER_OPTIONS, reason));
+    }
+    merged.extend(own);
+    Ok(merged)
 }
 
 /// ONNX Runtime's texts for true and false.

@@ -13,7 +13,7 @@ pub(super) struct Provider {
     /// ONNX Runtime's own name.
     pub(super) canonical: &'static str,
     /// Whether the provider accepts options.
-    configurable: bool,
+    pub(super) configurable: bool,
     /// Default options for fp32 models, so that they are computed neither in TF32 nor in fp16.
     f32_defaults: &'static [(&'static str, &'static str)],
     /// Whether the provider may compute fp32 models in TF32 and has no option to prevent it.

@@ -60,6 +60,11 @@ impl<'a> RequestedProvider<'a> {
         ))
     }
 
+    /// Returns whether the provider accepts options.
+    pub(super) fn accepts_options(&self) -> bool {
+        matches!(self, RequestedProvider::Other(_) | RequestedProvider::Known(Provider { configurable: true, .. }))
+    }
+
     /// The name that the record shows as the device.
     pub(super) fn name(&self) -> &'a str {
         match self {
