@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::config::{Environment, Overrides};
 use crate::scaffold::EngineKind;
@@ -18,7 +18,7 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
 
 /// The arguments of `flagperf`.
 #[derive(Debug, Parser)]
-#[command(name = "flagperf", version, about, after_help = exit_codes(), disable_help_subcommand = true)]
+#[command(name = "flagperf", version, about, after_help = exit_codes())]
 pub struct Arguments {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -28,7 +28,7 @@ pub struct Arguments {
 pub(super) enum Command {
     /// Run cases and print their results
     Run(RunArguments),
-    /// Print every effective value with its origin (file and line), without running anything
+    /// Print the effective values with their origins (file and line), without running anything
     Plan(PlanArguments),
     /// List cases, vendors, engines or engine options
     List {
@@ -89,22 +89,25 @@ pub(super) enum NewCommand {
     /// Create a case that classifies random images: configs/NAME and scripts/NAME
     Case {
         /// Name of the case
+        #[arg(value_hint = ValueHint::Other)]
         name: String,
     },
     /// Create a vendor whose engine computes nothing: vendors/NAME, and an overlay for each case
     Vendor {
         /// Name of the vendor
+        #[arg(value_hint = ValueHint::Other)]
         name: String,
     },
     /// Create an engine that returns zeros: a compiler of a vendor
     Engine {
         /// Name of the compiler
+        #[arg(value_hint = ValueHint::Other)]
         name: String,
         /// How the vendor brings the engine
         #[arg(long)]
         kind: EngineKind,
         /// The vendor; by default the one with the name of the engine, which is created if there is none
-        #[arg(long, value_name = "VENDOR")]
+        #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
         vendor: Option<String>,
     },
 }
@@ -114,9 +117,10 @@ pub(super) enum BackendCommand {
     /// Install a library through pip into the user's cache, after verifying its checksum
     Install {
         /// Name of the library in `flagperf backend list`
+        #[arg(value_hint = ValueHint::Other)]
         name: String,
         /// Python interpreter whose pip downloads the library
-        #[arg(long, default_value = "python3", value_name = "PROGRAM")]
+        #[arg(long, default_value = "python3", value_name = "PROGRAM", value_hint = ValueHint::CommandName)]
         python: String,
     },
     /// List the libraries and whether they are installed
@@ -145,26 +149,29 @@ pub(super) struct PlanArguments {
     /// Print the plan, the values and the findings as JSON
     #[arg(long)]
     pub(super) json: bool,
+    /// Print every value, also those that are defaults
+    #[arg(long, conflicts_with = "json")]
+    pub(super) details: bool,
 }
 
 /// The cases to run and the values that override their configuration.
 #[derive(Debug, Default, Args)]
 pub(super) struct Selection {
     /// Case to run, as NAME or NAME:FRAMEWORK; repeatable [default: every case in host.yaml]
-    #[arg(long, value_name = "NAME[:FRAMEWORK]")]
+    #[arg(long, value_name = "NAME[:FRAMEWORK]", value_hint = ValueHint::Other)]
     case: Vec<String>,
     /// The vendor whose device is measured: a folder in vendors/
-    #[arg(long, value_name = "VENDOR")]
+    #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
     vendor: Option<String>,
     /// The folder with datasets and weights
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     data: Option<PathBuf>,
     /// Directory that contains host.yaml (also FLAGPERF_CONFIG)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     config: Option<PathBuf>,
     /// Change a setting for this run, such as `batch_size=4`, or an engine's option, such as `rten.threads=1`; the
     /// record marks it as a departure from the standard configuration
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
     set: Vec<String>,
 }
 

@@ -26,7 +26,7 @@ pub(super) fn plan(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
     };
     let text = match arguments.json {
         true => json_text(&planned.plan.cases, &planned.values, &planned.plan.findings)?,
-        false => table_text(&planned)?,
+        false => table_text(&planned, arguments.details)?,
     };
     let code = print_result(&text, RunOutcome::OK);
     print_findings(planned.plan.findings.iter());
@@ -40,19 +40,38 @@ fn report_refusal(findings: &Findings, json: bool) -> anyhow::Result<ExitCode> {
     if json { Ok(print_result(&json_text(&[], &[], &findings.0)?, EXIT_MISTAKE)) } else { Ok(code) }
 }
 
-/// Formats the effective values by section, then one line for each case.
-fn table_text(planned: &PreparedPlan) -> anyhow::Result<String> {
+/// Formats the effective values by section, then one line for each case. Without `details`, values that nobody has set
+/// are left out.
+fn table_text(planned: &PreparedPlan, details: bool) -> anyhow::Result<String> {
     let mut out = String::new();
+    let mut left_out = 0;
     for section in planned.values.chunk_by(|one, other| one.section == other.section) {
+        let rows = if details { section.iter().collect() } else { set_values(section) };
+        left_out += section.len() - rows.len();
         let cells: Vec<_> =
-            section.iter().map(|row| [row.key.clone(), display_value(&row.value), row.origin.clone()]).collect();
+            rows.iter().map(|row| [row.key.clone(), display_value(&row.value), row.origin.clone()]).collect();
         writeln!(out, "{}\n{}", section[0].section, unbroken_table(&cells, columns()))?;
+    }
+    if left_out > 0 {
+        writeln!(out, "{left_out} more values are defaults or null: --details lists them\n")?;
     }
     for case in &planned.plan.cases {
         let phases: Vec<&str> = case.jobs.iter().map(|job| job.phase().name()).collect();
         writeln!(out, "{} runs {} on {}", case.key, phases.join(", then "), case.host)?;
     }
     Ok(out)
+}
+
+/// Returns the values that somebody has set, first those that differ from the standard case: those of the command line,
+/// of the environment and of an overlay.
+fn set_values(section: &[EffectiveValue]) -> Vec<&EffectiveValue> {
+    let differs = |row: &&EffectiveValue| {
+        row.origin.starts_with(['-', '$'])
+            || row.origin.starts_with("configs/") && row.origin.contains("/vendor_config/")
+    };
+    let is_set = |row: &&EffectiveValue| row.origin != "default" && !row.value.is_null();
+    let (first, rest): (Vec<_>, Vec<_>) = section.iter().filter(|row| is_set(row) || differs(row)).partition(differs);
+    [first, rest].concat()
 }
 
 /// Formats a plan as one JSON object: `cases` with the jobs of each, `values`, `findings`. Without a plan, only the
@@ -72,8 +91,9 @@ fn json_text(cases: &[CasePlan], values: &[EffectiveValue], findings: &[Finding]
         json!({"section": row.section, "key": row.key, "value": row.value, "origin": row.origin})
     };
     let finding = |finding: &Finding| -> Value {
-        let Finding { level, origin, message, hint, .. } = finding;
-        json!({"level": level, "origin": origin.to_string(), "message": message, "hint": hint})
+        let Finding { level, origin, message, hint, cases, .. } = finding;
+        let cases: Vec<String> = cases.iter().map(ToString::to_string).collect();
+        json!({"level": level, "origin": origin.to_string(), "message": message, "hint": hint, "cases": cases})
     };
     let plan = json!({
         "cases": cases.iter().map(case).collect::<Vec<_>>(),

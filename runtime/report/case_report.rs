@@ -15,6 +15,8 @@ use crate::text::one_line;
 const WARNINGS_SHOWN: usize = 50;
 /// Largest number of warnings in a summary.
 const WARNINGS_SUMMARISED: usize = 3;
+/// Lines of text that are shown of a warning in a summary.
+const WARNING_LINES: usize = 2;
 /// Largest number of lines of a worker's standard error in a summary.
 const STDERR_SUMMARISED: usize = 5;
 
@@ -92,9 +94,9 @@ fn warnings(warnings: &[String]) -> Vec<(String, String)> {
     rows
 }
 
-/// Returns a line for each of the first warnings, and a line that says where the rest is.
+/// Returns each of the first warnings, wrapped to a few lines, and a line that says where the rest is.
 fn short_warnings(warnings: &[String], columns: u16) -> Vec<(String, String)> {
-    let width = usize::from(columns.saturating_sub(NAME_COLUMNS + 2));
+    let width = WARNING_LINES * usize::from(columns.saturating_sub(NAME_COLUMNS + 2));
     let shown: Vec<_> = warnings.iter().take(WARNINGS_SUMMARISED).map(|warning| shorten(warning, width)).collect();
     let is_complete = shown.iter().zip(warnings).all(|(short, whole)| short == whole) && shown.len() == warnings.len();
     let mut rows: Vec<_> = shown.iter().map(|warning| row("warning", warning)).collect();
@@ -106,7 +108,7 @@ fn short_warnings(warnings: &[String], columns: u16) -> Vec<(String, String)> {
     rows
 }
 
-/// Cuts `text` to one line of at most `width` columns; a cut ends with `...`.
+/// Cuts `text` to at most `width` columns, without line breaks; a cut ends with `...`.
 fn shorten(text: &str, width: usize) -> String {
     console::truncate_str(&one_line(&display_text(text)), width, "...").into_owned()
 }

@@ -11,6 +11,8 @@ use crate::units::{SamplesPerSecond, Seconds};
 
 /// Largest number of lines per notice.
 const LINES_MAX: usize = 100;
+/// Largest number of lines of a failure's reason: a script's error has three, a traceback many.
+const REASON_LINES: usize = 3;
 
 /// Writes lines for the notices of a run.
 #[derive(Debug)]
@@ -57,10 +59,17 @@ fn raw_lines(notice: &Notice<'_>) -> Vec<String> {
         Notice::Event { event: Event::Failed(failure), .. } => {
             // A reason may have several lines, such as the source line of a script.
             let hint = (!failure.hint.is_empty()).then(|| format!("  hint: {}", indent_lines(&failure.hint)));
-            std::iter::once(format!("  error: {}", indent_lines(&failure.reason))).chain(hint).collect()
+            std::iter::once(format!("  error: {}", indent_lines(&first_lines(&failure.reason)))).chain(hint).collect()
         }
         _ => Vec::new(),
     }
+}
+
+/// Returns the first lines of a reason: the report, which follows, has all of them.
+fn first_lines(reason: &str) -> String {
+    let (first, more) = (reason.lines().take(REASON_LINES), reason.lines().count().saturating_sub(REASON_LINES));
+    let rest = (more > 0).then(|| format!("({more} more lines follow in the report)"));
+    first.map(str::to_owned).chain(rest).collect::<Vec<_>>().join("\n")
 }
 
 /// Aligns further lines with the text of the first, so that none can imitate a notice.

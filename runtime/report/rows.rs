@@ -53,7 +53,13 @@ fn flagperf_rows(record: &Record) -> Vec<(&'static str, String)> {
         ("compiler", info.compiler.clone().unwrap_or_else(|| "none".to_owned())),
         ("precision", info.precision.clone()),
         ("batchsize", info.batchsize.to_string()),
-        ("flops", info.flops.map_or_else(|| "unknown: nothing was measured".to_owned(), |f| format!("{:.3e}", f.0))),
+        (
+            "flops",
+            info.flops.map_or_else(
+                || "unknown: nothing was measured".to_owned(),
+                |f| format!("{:.3e} per second, of the declared operations", f.0),
+            ),
+        ),
         ("e2e_time(second)", format!("{:.1}", info.e2e_time.0)),
         ("p_validation_whole(qps)", perf(info.validation_whole, reasons.validation)),
         ("p_validation_core(qps)", perf(info.validation_core, reasons.validation)),

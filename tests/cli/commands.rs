@@ -67,6 +67,25 @@ fn a_plan_as_json_has_the_jobs_the_values_and_the_findings() {
 }
 
 #[test]
+fn a_plan_lists_what_differs_first_and_defaults_only_on_request() {
+    let checkout = checkout();
+    let text = |arguments: &[&str]| {
+        let output = flagperf(checkout.path(), &[&["plan", "--set", "batch_size=2"], arguments].concat());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let (short, whole) = (text(&[]), text(&["--details"]));
+    let keys = |text: &str| {
+        let rows = text.lines().skip_while(|line| *line != "tiny:mock").skip(1).take_while(|line| !line.is_empty());
+        rows.map(|row| row.split_whitespace().next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&short)[..3], ["batch_size", "compiler", "data"], "{short}");
+    assert!(short.contains(" more values are defaults or null: --details lists them\n"), "{short}");
+    assert!(!short.contains("agreement") && whole.contains("agreement"), "{short}");
+    assert!(short.lines().count() <= 24, "{short}");
+    assert!(!whole.contains("--details"), "{whole}");
+}
+
+#[test]
 fn an_option_after_the_name_of_its_engine_is_set_for_that_engine_only() {
     let checkout = checkout();
     add_compiler(checkout.path());
@@ -89,6 +108,9 @@ fn an_option_after_the_name_of_its_engine_is_set_for_that_engine_only() {
     let unused = flagperf(checkout.path(), &["plan", "--set", "own.sleep_ms=5"]);
     let warnings = String::from_utf8_lossy(&unused.stderr).into_owned();
     assert!(warnings.contains("warning: --set own.sleep_ms=5: ") && warnings.contains("`own.sleep_ms`"), "{warnings}");
+    let threads = flagperf(checkout.path(), &["plan", "--set", "mock.threads=4"]);
+    let warnings = String::from_utf8_lossy(&threads.stderr).into_owned();
+    assert!(warnings.contains("option `mock.threads` has no effect"), "the null engine has no threads: {warnings}");
 }
 
 #[test]
