@@ -20,10 +20,16 @@ pub(super) fn choose_cases(
     let folders = case_folders(root);
     let listed = read_case_list(host, root, findings);
     let mut keys: Vec<Sourced<CaseKey>> = Vec::new();
-    if overrides.cases.is_empty() {
-        keys.extend(listed.iter().map(|(key, _)| key.clone()));
+    let mut names = overrides.cases.clone();
+    if names.is_empty() {
+        // host.yaml lists the frameworks of its own vendor. Another one, given by `--vendor`, chooses the framework of a
+        // case whose listed one it lacks, as for `--case NAME`.
+        let other = vendor.filter(|vendor| overrides.vendor.is_some() && default_framework(vendor).is_some());
+        let lacks = |key: &Sourced<CaseKey>| other.is_some_and(|vendor| vendor.framework(&key.value).is_none());
+        names.extend(listed.iter().filter(|(key, _)| lacks(key)).map(|(key, _)| key.value.case.clone()));
+        keys.extend(listed.iter().map(|(key, _)| key.clone()).filter(|key| !lacks(key)));
     }
-    for name in &overrides.cases {
+    for name in &names {
         match resolve_case_argument(name, &listed, &folders, vendor, findings) {
             // Two arguments may select the same case, such as `a` and `a:interpreter`; it runs once.
             Ok(selected) => selected.into_iter().for_each(|key| {
@@ -88,8 +94,6 @@ fn resolve_case_argument(
     if !supported.is_empty() {
         return Ok(supported);
     }
-    let default_framework =
-        |v: &Vendor| v.default_framework.clone().or_else(|| single_name(v.frameworks.keys()).map(str::to_owned));
     if let Some((vendor, framework)) = vendor.and_then(|v| Some((v, default_framework(v)?))) {
         let case = name.to_owned();
         let only = vendor.frameworks.len() == 1;
@@ -109,6 +113,11 @@ fn resolve_case_argument(
         return Err(Finding::error(origin, ConfigProblem::NoFramework { case: name.to_owned(), known }));
     }
     Ok(unsupported)
+}
+
+/// Returns the framework of a case for which none is given: the vendor's default one, or else its only one.
+fn default_framework(vendor: &Vendor) -> Option<String> {
+    vendor.default_framework.clone().or_else(|| single_name(vendor.frameworks.keys()).map(str::to_owned))
 }
 
 /// Returns the data folder of a case: `--data`, or else that of its entry in `CASES`, or else that of another entry for

@@ -67,6 +67,7 @@ impl Layers {
             self.vendor_values.insert(key.to_owned(), Sourced::new(node.value(), origin.clone()));
             let known = vendor.is_some_and(|vendor| vendor.has_option(key));
             let names = SETTINGS.iter().chain(PARAMETERS).map(|known| known.name);
+            let names = names.chain(vendor.iter().flat_map(|vendor| vendor.option_names()));
             let nearest = nearest(key, names).filter(|_| !known).map(str::to_owned);
             let new = ConfigProblem::NewKey { key: key.to_owned(), vendor: name.to_owned(), nearest };
             let finding = if known { Finding::info } else { Finding::warning };

@@ -71,13 +71,14 @@ pub fn new_engine(
     }
     let mut scaffold = Scaffold::default();
     let folder = Path::new("vendors").join(owner).join(ENGINES);
-    scaffold.next.extend(kind.build(name, &folder));
+    let build = kind.build(name, &folder);
+    scaffold.next.extend(build.clone());
     match is_known {
         true => change_vendor(&mut scaffold, owner, name, kind, checkout)?,
         false => {
             let description = add_compiler(&description(owner), &kind.entry(name));
             let description = description.expect("the template lists one compiler per line");
-            add_vendor(&mut scaffold, owner, name, description, checkout)?;
+            add_vendor(&mut scaffold, owner, name, description, build.as_deref(), checkout)?;
             let case = first_case(checkout).map(|case| format!("--case {case} --vendor {owner}"));
             scaffold.next.extend(
                 case.iter().flat_map(|case| [format!("flagperf doctor {case}"), format!("flagperf run {case}")]),

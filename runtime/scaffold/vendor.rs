@@ -15,7 +15,7 @@ const COMPILER: &str = "mock";
 pub fn new_vendor(name: &str, checkout: &Checkout<'_>) -> Result<Scaffold, ScaffoldError> {
     name::check("a vendor", name)?;
     let mut scaffold = Scaffold::default();
-    add_vendor(&mut scaffold, name, COMPILER, description(name), checkout)?;
+    add_vendor(&mut scaffold, name, COMPILER, description(name), None, checkout)?;
     if let Some(case) = first_case(checkout) {
         let arguments = format!("--case {case} --vendor {name}");
         scaffold.next = vec![format!("flagperf plan {arguments}"), format!("flagperf run {arguments}")];
@@ -28,12 +28,14 @@ pub(super) fn description(name: &str) -> String {
     include_str!("templates/vendor/vendor.yaml").replace("@NAME@", name)
 }
 
-/// Adds the files of a vendor: its folder, and an overlay that selects `compiler` for each case.
+/// Adds the files of a vendor: its folder, and an overlay that selects `compiler` for each case. `build` is the command
+/// that builds the compiler, for the README.
 pub(super) fn add_vendor(
     scaffold: &mut Scaffold,
     name: &str,
     compiler: &str,
     description: String,
+    build: Option<&str>,
     checkout: &Checkout<'_>,
 ) -> Result<(), ScaffoldError> {
     let folder = Path::new("vendors").join(name);
@@ -41,7 +43,12 @@ pub(super) fn add_vendor(
         return Err(ScaffoldError::Exists { path: folder });
     }
     scaffold.add(folder.join("vendor.yaml"), description);
-    scaffold.add(folder.join("README.md"), include_str!("templates/vendor/README.md").replace("@NAME@", name));
+    let mut readme = include_str!("templates/vendor/README.md").replace("@NAME@", name);
+    if let Some(build) = build {
+        readme +=
+            &format!("\nTo build the compiler `{compiler}`, at the root of the checkout:\n\n```sh\n{build}\n```\n");
+    }
+    scaffold.add(folder.join("README.md"), readme);
     let cases = checkout.catalogue.cases.iter().filter(|(_, case)| case.configured);
     for (case, _) in cases {
         scaffold.add(overlay_path(case, name), overlay(compiler));

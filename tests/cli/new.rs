@@ -123,12 +123,27 @@ fn a_new_vendor_runs_every_case_before_and_after_it() {
 }
 
 #[test]
+fn a_new_vendor_needs_no_case_to_be_named() {
+    let checkout = support::checkout();
+    create(checkout.path(), &["vendor", "mychip"]);
+    let doctor = flagperf(checkout.path(), &["doctor", "--vendor", "mychip"]);
+    let (table, errors) = (String::from_utf8_lossy(&doctor.stdout), String::from_utf8_lossy(&doctor.stderr));
+    assert_eq!((doctor.status.code(), &*errors), (Some(0), ""), "{table}");
+    assert!(table.contains("resnet50:mock"), "{table}");
+    let plan = flagperf(checkout.path(), &["plan", "--vendor", "mychip"]);
+    let notes = String::from_utf8_lossy(&plan.stderr).into_owned();
+    assert!(notes.contains("case `resnet50` runs with `mock`, the default framework of vendor `mychip`"), "{notes}");
+}
+
+#[test]
 fn a_new_plug_in_builds_and_runs_by_the_commands_that_are_printed() {
     if !has_compiler() {
         return;
     }
     let checkout = checkout_with_small_case();
     let commands = create(checkout.path(), &["engine", "mychip", "--kind", "plugin"]);
+    let readme = fs::read_to_string(checkout.path().join("vendors/mychip/README.md")).expect("a file");
+    assert!(readme.contains(&format!("```sh\n{}\n```\n", commands[0])), "{readme}");
     let printed = type_commands(checkout.path(), &commands);
     assert!(printed.contains("works, mychip 0.1"), "{printed}");
     assert_eq!(records(checkout.path()).iter().map(vendor_and_engine).collect::<Vec<_>>(), [("mychip", "plugin")]);
@@ -239,9 +254,10 @@ fn completions_complete_commands_and_options() {
     let checkout = support::checkout();
     let script = r#"source <("$0" completions bash)
         complete_last() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _flagperf flagperf "${@: -1}" "${@: -2:1}"; echo "${COMPREPLY[@]}"; }
-        complete_last flagperf ne; complete_last flagperf new en; complete_last flagperf run --ven"#;
+        complete_last flagperf ne; complete_last flagperf new en; complete_last flagperf run --ven
+        complete_last flagperf run --vendor ""; complete_last flagperf run --set conf; complete_last flagperf prob"#;
     let (out, errors) = bash(checkout.path(), script);
-    assert_eq!(out, "new\nengine\n--vendor\n", "{errors}");
+    assert_eq!(out, "new\nengine\n--vendor\n\n\n\n", "no files for names, and no hidden command: {errors}");
     for shell in ["elvish", "fish", "powershell", "zsh"] {
         let output = flagperf(checkout.path(), &["completions", shell]);
         assert_eq!(output.status.code(), Some(0), "{shell}");
