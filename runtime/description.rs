@@ -63,6 +63,8 @@ pub struct EngineDescription {
     pub compiled_extensions: &'static [&'static str],
     /// Where the code of the engine comes from.
     pub delivery: Delivery,
+    /// Whether the option `threads` has an effect.
+    pub uses_threads: bool,
     /// The options besides `threads`. `None` if only the vendor's code has the list: it then checks the options when it
     /// loads a model.
     pub options: Option<&'static [EngineOption]>,
@@ -81,6 +83,7 @@ impl EngineDescription {
             loads_compiled: true,
             compiled_extensions: &[],
             delivery: Delivery::BuiltIn,
+            uses_threads: true,
             options: Some(&[]),
         }
     }

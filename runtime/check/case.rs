@@ -98,8 +98,8 @@ impl Checker<'_> {
         let Some(weights) = &self.request.parameters.weights else { return true };
         match open_weights(&self.request.data_dir, weights) {
             Ok(()) => true,
-            Err(reason) => {
-                self.add(FaultPlace::Parameter("weights".to_owned()), reason);
+            Err((is_missing, reason)) => {
+                self.add(FaultPlace::Weights { is_missing }, reason);
                 false
             }
         }
@@ -176,16 +176,18 @@ impl Checker<'_> {
     }
 }
 
-/// Opens a weights file of the data directory.
-fn open_weights(data_dir: &Path, weights: &str) -> Result<(), String> {
-    let root = DataRoot::open(data_dir).map_err(|error| error.to_string())?;
+/// Opens a weights file of the data directory. An error says also whether the directory lacks the file.
+fn open_weights(data_dir: &Path, weights: &str) -> Result<(), (bool, String)> {
+    let root = DataRoot::open(data_dir).map_err(|error| (true, error.to_string()))?;
     let file = root.resolve(Path::new(weights)).map_err(|error| match error {
         DataError::Missing { .. } => {
-            format!("weights file `{weights}` does not exist in the data directory `{}`", data_dir.display())
+            let reason =
+                format!("weights file `{weights}` does not exist in the data directory `{}`", data_dir.display());
+            (true, reason)
         }
-        error => format!("weights file {error}"),
+        error => (false, format!("weights file {error}")),
     })?;
-    open_regular(&file).map(drop).map_err(|error| format!("weights file `{}`: {error}", file.display()))
+    open_regular(&file).map(drop).map_err(|error| (false, format!("weights file `{}`: {error}", file.display())))
 }
 
 /// Returns the ONNX files that a path refers to: itself, or the first file of each graph of a manifest.

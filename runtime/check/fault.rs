@@ -30,6 +30,11 @@ pub enum FaultPlace {
     },
     /// A key of parameters.yaml.
     Parameter(String),
+    /// The parameter `weights`.
+    Weights {
+        /// Whether the data directory lacks the file.
+        is_missing: bool,
+    },
     /// A key of configurations.yaml.
     Setting(String),
     /// The data directory of the case.
@@ -61,9 +66,14 @@ pub fn finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
             let file = file.strip_prefix(root).unwrap_or(file).display().to_string().into();
             (Origin::Script { file, line: *line, column: *column }, Cause::Configuration, "")
         }
-        FaultPlace::Parameter(key) if key == "weights" => {
-            let hint = "give the data directory that contains it with --data DIR; `weights: null` draws random weights";
-            (origin_in(&case.parameters, key), Cause::Machine, hint)
+        FaultPlace::Weights { is_missing } => {
+            let hint = match is_missing {
+                true => {
+                    "give the data directory that contains it with --data DIR; `weights: null` draws random weights"
+                }
+                false => "`weights` must name a file in the data directory; null draws random weights",
+            };
+            (origin_in(&case.parameters, "weights"), Cause::Machine, hint)
         }
         FaultPlace::Parameter(key) => (origin_in(&case.parameters, key), Cause::Configuration, ""),
         FaultPlace::Setting(key) => {

@@ -61,7 +61,6 @@ fn engine_rows(catalogue: &Catalogue) -> Vec<[String; 3]> {
     catalogue.engines.iter().map(row).collect()
 }
 
-/// Returns a row for each option of each engine that lists its options: name, accepted values, default, purpose.
 /// Returns a row for each option of each engine: the key that sets it, the values, and the default with a sentence.
 fn option_rows(catalogue: &Catalogue) -> Vec<[String; 3]> {
     let threads = EngineOption {
@@ -71,7 +70,8 @@ fn option_rows(catalogue: &Catalogue) -> Vec<[String; 3]> {
         about: "the number of threads to compute with; 0 selects the engine's default",
     };
     let of_engine = |engine: &EngineDescription| {
-        let options = std::iter::once(&threads).chain(engine.options.unwrap_or_default());
+        let threads = engine.uses_threads.then_some(&threads).into_iter();
+        let options = threads.chain(engine.options.unwrap_or_default());
         let row = |option: &EngineOption| {
             let about = format!("default: {}; {}", option.default, option.about);
             [format!("{}.{}", engine.name, option.name), option.kind.in_words(), about]

@@ -79,6 +79,7 @@ impl DescriptionMessage {
                 extensions.leak()
             },
             delivery,
+            uses_threads: true,
             options: self.options.map(|options| {
                 let options: Vec<_> = options.into_iter().map(OptionMessage::into_option).collect();
                 &*options.leak()

@@ -57,6 +57,7 @@ impl Null {
 impl Engine for Null {
     fn description(&self) -> EngineDescription {
         EngineDescription {
+            uses_threads: false,
             options: Some(OPTIONS),
             ..EngineDescription::unrestricted(
                 "null",

@@ -326,9 +326,18 @@ fn command_files(command: &[String]) -> impl Iterator<Item = &str> {
 }
 
 /// Returns a warning for each vendor option that is set although none of the case's engines accepts it.
-pub(super) fn warn_of_unused_options(vendor: &Vendor, case: &CaseConfig, jobs: &[Job]) -> Vec<Finding> {
+pub(super) fn warn_of_unused_options(
+    vendor: &Vendor,
+    case: &CaseConfig,
+    jobs: &[Job],
+    catalogue: &Catalogue,
+) -> Vec<Finding> {
     let set = case.vendor_values.iter().filter(|(key, own)| !own.value.is_null() && vendor.has_option(key));
-    let accepts = |engine: &EngineChoice, key: &str| key == "threads" || engine.options.contains_key(key);
+    let uses_threads =
+        |engine: &EngineChoice| catalogue.engine(&engine.engine).is_none_or(|described| described.uses_threads);
+    let accepts = |engine: &EngineChoice, key: &str| {
+        if key == "threads" { uses_threads(engine) } else { engine.options.contains_key(key) }
+    };
     let is_accepted = |key: &str| {
         jobs.iter().map(|job| &job.engine).any(|engine| {
             let qualified = option_of_entry(key, engine.entry_name());

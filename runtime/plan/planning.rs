@@ -132,7 +132,7 @@ impl Planner<'_> {
         let all_engines_chosen =
             jobs.len() == usize::from(route.validate.is_some()) + usize::from(route.infer.is_some());
         if let Some(vendor) = self.config.vendor.as_ref().filter(|_| all_engines_chosen) {
-            self.findings.extend(warn_of_unused_options(vendor, self.case, &jobs));
+            self.findings.extend(warn_of_unused_options(vendor, self.case, &jobs, self.catalogue));
         }
         Some(CasePlan {
             key: self.case.key.value.clone(),

@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use tempfile::{NamedTempFile, TempDir};
 
 use super::ScaffoldError;
@@ -48,7 +50,13 @@ impl Scaffold {
         let mut placed = Placed::default();
         for part in self.parts(root) {
             let (from, to) = (stage.path().join(&part), root.join(&part));
-            fs::rename(from, &to).map_err(|cause| ScaffoldError::Write { path: part, cause })?;
+            move_to(&from, &to).map_err(|cause| match cause.kind() {
+                // Another process has created it since it was looked for.
+                io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty => {
+                    ScaffoldError::Exists { path: part.clone() }
+                }
+                _ => ScaffoldError::Write { path: part.clone(), cause },
+            })?;
             placed.0.push(to);
         }
         if let Some((path, text)) = &self.changed {
@@ -100,6 +108,15 @@ impl Drop for Placed {
 /// Returns whether something, even a broken link, has this path.
 fn is_taken(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
+}
+
+/// Moves a file or a folder to a path at which there is nothing, also if another process looks for it at the same time.
+fn move_to(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
+        // Some file systems cannot; the paths were free a moment ago.
+        Err(Errno::EINVAL | Errno::ENOSYS) => fs::rename(from, to),
+        moved => moved.map_err(io::Error::from),
+    }
 }
 
 fn write_file(path: &Path, text: &str) -> io::Result<()> {
@@ -156,6 +173,21 @@ mod tests {
         let error = scaffold(&["new/w", "configs/link"]).write(root.path()).unwrap_err();
         assert_eq!(error.to_string(), "`configs/link` exists already");
         assert_eq!(names(root.path()), ["configs"]);
+    }
+
+    #[test]
+    fn what_another_process_created_in_the_meantime_is_not_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        for name in ["ours", "theirs"] {
+            fs::write(at(name), name).unwrap();
+            fs::create_dir(at(&format!("{name}-folder"))).unwrap();
+        }
+        for (from, to) in [("ours", "theirs"), ("ours-folder", "theirs-folder")] {
+            assert_eq!(move_to(&at(from), &at(to)).unwrap_err().kind(), io::ErrorKind::AlreadyExists, "{to}");
+        }
+        assert_eq!(fs::read_to_string(at("theirs")).unwrap(), "theirs");
+        move_to(&at("ours-folder"), &at("new")).unwrap();
     }
 
     #[test]

@@ -286,6 +286,10 @@ class Sidecar:
         if hasattr(error, "operator"):
             reply["operator"] = {"op": error.operator, "node": getattr(error, "node", "")}
         lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
+        # The last line of a traceback would only repeat the first of the reason; that of a syntax error shows the place.
+        if not isinstance(error, SyntaxError):
+            repeated = "".join(traceback.format_exception_only(type(error), error)).splitlines()
+            lines = lines[: len(lines) - len(repeated)]
         reason = [f"{place}{type(error).__name__}: {error}", *lines[-TRACEBACK_LINES:]]
         return {**reply, "reason": "\n  ".join(reason)}
 
@@ -406,7 +410,7 @@ class Sidecar:
                 seconds = float(value)
             except (TypeError, ValueError, OverflowError, RuntimeError):
                 seconds = math.nan
-            if abs(seconds) <= SECONDS_MAX:
+            if 0 <= seconds <= SECONDS_MAX:
                 return seconds
         shown = SHORT_REPR.repr(value)
         raise Failure(f"`{self.path}`: `InferModel.__call__` returned a foo_time that is not a valid time: `{shown}`")

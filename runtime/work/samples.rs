@@ -18,18 +18,23 @@ impl SampleFile {
     /// Creates the file of a phase in `folder`.
     ///
     /// # Errors
-    /// When the file cannot be created.
+    /// When the file cannot be created; the error names it.
     pub fn create(folder: &Path, phase: Phase) -> io::Result<Self> {
         let path = folder.join(format!("samples.{}.csv", phase.name()));
-        let writer = csv::Writer::from_writer(file::create(&path)?);
+        let file = file::create(&path).map_err(|error| with_path(error, &path))?;
+        let writer = csv::Writer::from_writer(file);
         Ok(SampleFile { path, writer })
     }
 
     /// Appends the steps of a pass and flushes them to disk.
     ///
     /// # Errors
-    /// When the steps cannot be written.
+    /// When the steps cannot be written; the error names the file.
     pub fn append(&mut self, steps: &[StepTimes]) -> io::Result<()> {
+        self.write(steps).map_err(|error| with_path(error, &self.path))
+    }
+
+    fn write(&mut self, steps: &[StepTimes]) -> io::Result<()> {
         for step in steps {
             self.writer.serialize(step).map_err(io::Error::other)?;
         }
@@ -51,10 +56,25 @@ impl SampleFile {
     }
 }
 
+fn with_path(error: io::Error, path: &Path) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write `{}`: {error}", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::units::Seconds;
+
+    #[test]
+    fn a_full_disk_is_an_error_with_the_name_of_the_file() {
+        let path = PathBuf::from("/dev/full");
+        let file = File::options().write(true).open(&path).unwrap();
+        let mut samples = SampleFile { path, writer: csv::Writer::from_writer(file) };
+        let error = samples.append(&[StepTimes::default()]).unwrap_err().to_string();
+        assert_eq!(error, "cannot write `/dev/full`: No space left on device (os error 28)");
+        let error = SampleFile::create(Path::new("/no/such"), Phase::Infer).err().unwrap().to_string();
+        assert!(error.starts_with("cannot write `/no/such/samples.infer.csv`: "), "{error}");
+    }
 
     #[test]
     fn every_step_is_a_row_under_named_columns() {

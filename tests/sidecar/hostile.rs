@@ -196,3 +196,49 @@ fn a_pipe_among_the_arguments_of_a_command_does_not_block() {
     let reason = site.inference_failure();
     assert!(reason.contains("ended while handling `load`: exited with status 3"), "{reason}");
 }
+
+/// Replies to every request but these, which `more` handles; it ends each with `;;`.
+fn replies(more: &str) -> String {
+    format!(
+        r#"while read ask; do case $ask in
+        {more}
+        *'"ask":"run"'*) echo '{{"answer":"ran","outputs":["4,1000,f32"]}}';;
+        *'"ask":"bye"'*) exit;;
+        *) echo '{{"answer":"done"}}';;
+    esac; done"#
+    )
+}
+
+#[test]
+fn a_sidecar_that_writes_to_an_input_fails_the_case() {
+    let writes = replies(
+        r#"*'"ask":"lend"'*) file=${ask#*'"file":"'}; file=${file%%'"'*}; exec 7<>"$file"; echo changed >&7
+            echo '{"answer":"done"}';;
+        *'"ask":"run"'*) echo again >&7; echo '{"answer":"ran","outputs":["4,1000,f32"]}';;"#,
+    );
+    let site = limited(shell(&[HELLO, LOADED, &writes]));
+    // One buffer only, so that the last one that was lent is the one of the first run.
+    site.write("configs/tiny/parameters.yaml", "samples: 4\nweights: null\nseed: 0\npreloaded: true\n");
+    let reason = site.inference_failure();
+    assert_eq!(reason, "the sidecar wrote to its input `images`; inputs must not change");
+}
+
+#[test]
+fn a_sidecar_that_computes_in_fetch_fails_the_case() {
+    let site =
+        limited(shell(&[HELLO, LOADED, &replies(r#"*'"ask":"fetch"'*) sleep 0.05; echo '{"answer":"done"}';;"#)]));
+    let (record, code) = site.run(&[]);
+    assert_eq!(code, Some(1), "{record}");
+    let reasons: Vec<_> =
+        record["failures"].as_array().expect("failures").iter().map(|f| f["reason"].to_string()).collect();
+    assert!(reasons.iter().any(|reason| reason.contains("the engine computes outside core")), "{reasons:?}");
+}
+
+#[test]
+fn an_error_reply_to_a_request_for_memory_is_a_warning() {
+    let memory = r#"*'"ask":"memory"'*) echo '{"answer":"error","reason":"no driver"}';;"#;
+    let (record, _) = limited(shell(&[HELLO, LOADED, &replies(memory)])).run(&[]);
+    let expected = "own: the sidecar reported no device memory: no driver";
+    assert!(record["warnings"].as_array().expect("warnings").contains(&expected.into()), "{}", record["warnings"]);
+    assert!(record["phases"][1]["measured"][0]["device_memory_bytes_max"].is_null());
+}

@@ -17,7 +17,7 @@ pub enum LoadError {
         slots: usize,
     },
     /// The session could not lend memory.
-    #[error("cannot allocate memory for batches: {0}")]
+    #[error("{prefix}{0}", prefix = memory_prefix(.0))]
     Memory(EngineError),
     /// The lent memory cannot be used for tensors.
     #[error("cannot use the memory lent for batches: {0}")]
@@ -40,8 +40,26 @@ impl LoadError {
     pub fn hint(&self) -> &'static str {
         match self {
             LoadError::Threads { .. } => "a smaller `num_workers` needs fewer threads; 0 needs none",
-            LoadError::Memory(_) => "a smaller `batch_size` needs less memory",
+            LoadError::Memory(EngineError::OutOfMemory { .. }) => "a smaller `batch_size` needs less memory",
             _ => "",
         }
+    }
+}
+
+/// Says what the memory was for; any other failure of the engine speaks for itself.
+fn memory_prefix(error: &EngineError) -> &'static str {
+    if matches!(error, EngineError::OutOfMemory { .. }) { "cannot allocate memory for batches: " } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_failed_allocation_is_called_one() {
+        let full = LoadError::Memory(EngineError::OutOfMemory { bytes: 1 << 20 });
+        assert_eq!(full.to_string(), "cannot allocate memory for batches: out of memory: 1 MiB requested");
+        let ended = LoadError::Memory(EngineError::Failed("the sidecar ended".to_owned()));
+        assert_eq!((ended.to_string().as_str(), ended.hint()), ("the sidecar ended", ""));
     }
 }

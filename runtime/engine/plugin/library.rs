@@ -64,6 +64,7 @@ impl Engine for PluginLibrary {
             loads_compiled: self.table.artifacts & FLAGPERF_COMPILED != 0,
             compiled_extensions: &[],
             delivery: Delivery::Library,
+            uses_threads: true,
             options: self.options,
         }
     }

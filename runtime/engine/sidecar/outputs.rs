@@ -60,9 +60,10 @@ pub(super) fn check_outputs(
 /// Checks the time that the vendor's code requests to subtract.
 pub(super) fn check_vendor_time(seconds: Option<f64>) -> Result<Option<Seconds>, EngineError> {
     match seconds {
-        Some(seconds) if seconds.abs() > SECONDS_MAX => {
-            let reason =
-                format!("the sidecar requests to subtract `{seconds:e}` s from a run (limit: `{SECONDS_MAX:e}` s)");
+        Some(seconds) if !(0.0..=SECONDS_MAX).contains(&seconds) => {
+            let reason = format!(
+                "the sidecar requests to subtract `{seconds:e}` s from a run (expected: 0 to `{SECONDS_MAX:e}` s)"
+            );
             Err(EngineError::Failed(reason))
         }
         seconds => Ok(seconds.map(Seconds)),
@@ -210,5 +211,7 @@ mod tests {
         assert_eq!(check_vendor_time(Some(0.5)).unwrap(), Some(Seconds(0.5)));
         let error = check_vendor_time(Some(1e308)).unwrap_err().to_string();
         assert!(error.contains("requests to subtract `1e308` s from a run"), "{error}");
+        let error = check_vendor_time(Some(-0.5)).unwrap_err().to_string();
+        assert!(error.ends_with("`-5e-1` s from a run (expected: 0 to `1e9` s)"), "{error}");
     }
 }

@@ -13,6 +13,7 @@ use super::outputs::{check_outputs, check_vendor_time, printable_third_value};
 use super::protocol::{LoadReply, NOT_TOLD, Reply, Request, RunInput};
 use crate::engine::{DeviceTensor, EngineError, LentMemory, Session, Value, check_inputs};
 use crate::event::SidecarFacts;
+use crate::hash::hash_bytes;
 use crate::tensor::{DType, HostMemory, Tensor, TensorSpec, byte_count};
 use crate::units::{Bytes, Seconds};
 
@@ -39,6 +40,8 @@ pub(super) struct SidecarSession {
     staged: Vec<Option<Region>>,
     /// Time that the vendor's code requested to subtract since it was last taken.
     vendor_time: Option<Seconds>,
+    /// The first error reply to a request for the device's memory.
+    memory_error: OnceLock<String>,
 }
 
 /// The part of a session that its outputs keep alive.
@@ -80,6 +83,7 @@ impl SidecarSession {
             facts,
             run_count: 0,
             vendor_time: None,
+            memory_error: OnceLock::new(),
         }
     }
 
@@ -97,6 +101,20 @@ impl SidecarSession {
             None => (self.stage(index, tensor.bytes())?, 0),
         };
         Ok(RunInput::Buffer { spec: tensor.spec(), buffer, offset })
+    }
+
+    /// Returns the hash of each input in shared memory, as the sidecar sees it; `None` for an output of its own.
+    fn hash_inputs(&self, inputs: &[Value], places: &[RunInput]) -> Result<Vec<Option<String>>, EngineError> {
+        let hash = |(index, value): (usize, &Value)| {
+            if matches!(places[index], RunInput::Output { .. }) {
+                return Ok(None);
+            }
+            let tensor = value.to_host()?;
+            let staged = self.staged[index].as_ref().filter(|_| self.shared.regions.find(tensor.bytes()).is_none());
+            let bytes = staged.map_or(tensor.bytes(), |region| &region.bytes()[..tensor.bytes().len()]);
+            Ok(Some(hash_bytes(bytes)))
+        };
+        inputs.iter().enumerate().map(hash).collect()
     }
 
     /// Copies an input to its region and returns the number of the region.
@@ -134,13 +152,25 @@ impl Session for SidecarSession {
         self.run_count += 1;
         let run = self.run_count;
         let forget = std::mem::take(&mut *lock(&self.shared.dropped_runs));
-        let request = Request::Run { run, inputs: places, forget };
+        // The inputs are verified in the first run, which is never measured: sealed against writes, they could not be
+        // pinned for a device.
+        let before = if run == 1 { self.hash_inputs(inputs, &places)? } else { Vec::new() };
+        let request = Request::Run { run, inputs: places.clone(), forget };
         let mut connection = self.shared.connection();
         let reply = match connection.request(&request)? {
             Reply::Ran(reply) if reply.run.is_none_or(|number| number == run) => reply,
             other => return Err(connection.unexpected_reply(&request, &other)),
         };
         drop(connection);
+        if !before.is_empty() {
+            let after = self.hash_inputs(inputs, &places)?;
+            if let Some(index) = (0..before.len()).find(|index| before[*index] != after[*index]) {
+                let name = &self.signature.inputs[index].name;
+                return Err(EngineError::Failed(format!(
+                    "the sidecar wrote to its input `{name}`; inputs must not change"
+                )));
+            }
+        }
         let run = Arc::new(KeptRun { number: run, shared: Arc::clone(&self.shared) });
         let shapes = check_outputs(&self.signature, inputs, &reply.outputs, &mut self.facts.reshaped_outputs)?;
         if let Some(seconds) = check_vendor_time(reply.seconds)? {
@@ -158,10 +188,14 @@ impl Session for SidecarSession {
     }
 
     fn device_memory(&self) -> Option<Bytes> {
-        match self.shared.connection().request(&Request::Memory) {
-            Ok(Reply::Memory { bytes }) => bytes.map(Bytes),
-            _ => None,
-        }
+        let mut connection = self.shared.connection();
+        let error = match connection.request(&Request::Memory) {
+            Ok(Reply::Memory { bytes }) => return bytes.map(Bytes),
+            Ok(other) => connection.unexpected_reply(&Request::Memory, &other),
+            Err(error) => error,
+        };
+        self.memory_error.get_or_init(|| format!("the sidecar reported no device memory: {error}"));
+        None
     }
 
     fn ask(&mut self, question: &str, argument: &Json) -> Result<Json, EngineError> {
@@ -199,7 +233,8 @@ impl Session for SidecarSession {
     }
 
     fn close(&mut self) -> Option<String> {
-        self.shared.connection().close()
+        let problems = [self.memory_error.take(), self.shared.connection().close()];
+        problems.into_iter().flatten().reduce(|first, second| format!("{first}; {second}"))
     }
 }
 

@@ -11,6 +11,9 @@ use crate::{DType, Graph, TensorSpec, Weight, WeightRole, WeightSource};
 /// The suffix of the counters that PyTorch stores for training and that inference does not use.
 const IGNORED_SUFFIX: &str = "num_batches_tracked";
 
+/// The usual extensions of PyTorch's own files.
+const PTH_EXTENSIONS: [&str; 4] = ["pth", "pt", "ckpt", "bin"];
+
 /// The longest header in bytes. The header of 100,000 tensors has about 12 MiB.
 const HEADER_BYTES: u64 = 32 << 20;
 
@@ -65,6 +68,12 @@ pub(super) fn open(path: &Path) -> Result<MappedFile, WeightError> {
 }
 
 pub(super) fn parse<'a>(path: &Path, file: &'a MappedFile) -> Result<SafeTensors<'a>, WeightError> {
+    if PTH_EXTENSIONS.iter().any(|own| path.extension().is_some_and(|extension| extension == *own)) {
+        let reason = "it begins neither as an archive of PyTorch nor as a safetensors file".to_owned();
+        if !begins_as_safetensors(file.bytes()) {
+            return Err(WeightError::MalformedPth { path: path.to_owned(), reason });
+        }
+    }
     let malformed = |reason: String| WeightError::Malformed { path: path.to_owned(), reason };
     match file.bytes().first_chunk().map(|length| u64::from_le_bytes(*length)) {
         Some(length) if length > HEADER_BYTES => {
@@ -72,6 +81,12 @@ pub(super) fn parse<'a>(path: &Path, file: &'a MappedFile) -> Result<SafeTensors
         }
         _ => SafeTensors::deserialize(file.bytes()).map_err(|error| malformed(error.to_string())),
     }
+}
+
+/// Returns whether a file begins with the length of a header and the `{` of the header.
+fn begins_as_safetensors(bytes: &[u8]) -> bool {
+    let length = bytes.first_chunk().map(|length| u64::from_le_bytes(*length));
+    length.is_some_and(|length| length <= HEADER_BYTES) && bytes.get(8) == Some(&b'{')
 }
 
 /// Returns the tensors of a safetensors or PyTorch file.

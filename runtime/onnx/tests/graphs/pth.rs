@@ -98,6 +98,24 @@ fn tensors_are_read_from_their_storage_by_offset_and_strides() {
 }
 
 #[test]
+fn garbage_under_the_name_of_a_pytorch_file_is_not_called_safetensors() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["weights.pth", "weights.pt", "pytorch_model.bin"] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, "this is no weights file at all").unwrap();
+        let error = linear_graph().load_weights(&path).unwrap_err().to_string();
+        let expected =
+            "is not a complete PyTorch file: it begins neither as an archive of PyTorch nor as a safetensors file";
+        assert!(error.ends_with(expected), "{error}");
+    }
+    // A safetensors file may have such a name.
+    let path = folder.path().join("named.bin");
+    std::fs::write(&path, b"\x09\0\0\0\0\0\0\0{\"x\": 7}").unwrap();
+    let error = linear_graph().load_weights(&path).unwrap_err().to_string();
+    assert!(error.contains("is not a complete safetensors file: "), "{error}");
+}
+
+#[test]
 fn a_tensor_of_an_unsupported_type_or_beyond_its_storage_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("weights.pth");
