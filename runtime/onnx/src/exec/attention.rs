@@ -2,6 +2,7 @@
 
 use super::OpError;
 use super::evaluate::scalar;
+use super::normalize::widen;
 use super::operands::Operands;
 use super::ops::{Binary, TensorOps};
 use super::shape_arithmetic::broadcast_shape;
@@ -59,13 +60,15 @@ pub(super) fn attention_from_primitives<O: TensorOps + ?Sized>(
 ) -> Result<O::Tensor, OpError> {
     let order = swap_last_two((0..ops.shape(k).len()).collect());
     let order = order.ok_or_else(|| OpError::invalid_operands("the keys have fewer than two dimensions"))?;
-    let q = if scale == 1.0 { q.clone() } else { ops.binary(Binary::Mul, q, &scalar(ops, scale, q)?)? };
-    let mut scores = ops.matmul(&q, &ops.permute(k, &order)?)?;
+    let (dtype, q, k) = (ops.dtype(q), widen(ops, q)?, widen(ops, k)?);
+    let q = if scale == 1.0 { q.clone() } else { ops.binary(Binary::Mul, &q, &scalar(ops, scale, &q)?)? };
+    let mut scores = ops.matmul(&q, &ops.permute(&k, &order)?)?;
     if let Some(mask) = mask {
-        scores = ops.binary(Binary::Add, &scores, mask)?;
+        scores = ops.binary(Binary::Add, &scores, &widen(ops, mask)?)?;
     }
     let columns = ops.shape(&scores).len() - 1;
-    ops.matmul(&ops.softmax(&scores, columns, false)?, v)
+    let y = ops.matmul(&ops.softmax(&scores, columns, false)?, &widen(ops, v)?)?;
+    if ops.dtype(&y) == dtype { Ok(y) } else { ops.cast(&y, dtype) }
 }
 
 /// Swaps the last two elements of an order of dimensions; `None` if there are fewer than two.

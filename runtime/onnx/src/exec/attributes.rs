@@ -67,6 +67,19 @@ impl<'a> Attributes<'a> {
         })
     }
 
+    /// Reads a list of numbers.
+    pub fn floats(self, name: &str) -> Result<Option<Vec<f64>>, OpError> {
+        self.read(name, None, "a list of numbers", |attribute| match attribute {
+            Attribute::Floats(values) => Some(Some(values.iter().copied().map(f64::from).collect())),
+            _ => None,
+        })
+    }
+
+    /// Reads an integer of at least 1, if it is present.
+    pub fn count(self, name: &str) -> Result<Option<usize>, OpError> {
+        Ok(self.counts(name)?.and_then(|counts| counts.first().copied()))
+    }
+
     /// Reads a list of integers, each at least 0.
     pub fn sizes(self, name: &str) -> Result<Option<Vec<usize>>, OpError> {
         self.bounded(name, 0)

@@ -2,14 +2,14 @@
 
 use super::OpError;
 use super::attention::fused_attention;
-use super::multi_head_attention::multi_head_attention;
-use super::op::{Op, ReduceDefault};
+use super::composed::{evaluate_composed, reduce_composed};
+use super::op::{Op, ReduceDefault, Reduction};
 use super::operands::Operands;
-use super::ops::{Binary, ConvEpilogue, Reduce, TensorOps, Unary};
-use super::rearrange::rearrange;
+use super::ops::{Binary, ConvEpilogue, TensorOps, Unary};
 use super::reference::Array;
 use super::shape_arithmetic::{resolve_axes, resolve_axis};
 use super::window::Window;
+use crate::DType;
 
 /// Returns the outputs of one operator.
 pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<Vec<O::Tensor>, OpError> {
@@ -26,7 +26,6 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
         Op::Select => ops.select(&operands.tensor(0)?, &operands.tensor(1)?, &operands.tensor(2)?)?,
         Op::MatMul => matmul(operands)?,
         Op::FusedAttention { key_order, scaling } => fused_attention(operands, key_order, scaling)?,
-        Op::MultiHeadAttention { counts, scale, causal } => multi_head_attention(operands, *counts, *scale, *causal)?,
         Op::Gemm { alpha, beta, trans_a, trans_b } => gemm(operands, [*alpha, *beta], [*trans_a, *trans_b])?,
         Op::Conv { window, groups, residual, activation } => conv(operands, window, *groups, *residual, *activation)?,
         Op::BatchNormalization { epsilon } => batch_normalization(operands, *epsilon)?,
@@ -35,10 +34,10 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
             apply_planar(operands, |x, size| ops.average_pool(x, &window.pool(size, *include_pad)?))?
         }
         Op::Reduce { kind, axes, default, keep } => reduce(operands, *kind, axes.as_deref(), *default, *keep)?,
-        Op::ArgMax { axis: wanted, keep, last } => {
+        Op::ArgMax { axis: wanted, keep, last, smallest } => {
             let x = operands.tensor(0)?;
             let along = resolve_axis(*wanted, ops.shape(&x).len())?;
-            let indices = ops.arg_max(&x, along, *last)?;
+            let indices = if *smallest { ops.arg_min(&x, along, *last)? } else { ops.arg_max(&x, along, *last)? };
             if *keep { indices } else { drop_axes(ops, &indices, &[along])? }
         }
         Op::Softmax { axis: wanted, log, flat } => softmax(operands, *wanted, *log, *flat)?,
@@ -47,7 +46,7 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
             let from = resolve_axis(*wanted, ops.shape(&x).len())?;
             ops.layer_norm(&x, &operands.tensor(1)?, operands.optional_tensor(2)?.as_ref(), from, *epsilon)?
         }
-        movement => return rearrange(movement, operands),
+        composed => return evaluate_composed(composed, operands),
     };
     Ok(vec![output])
 }
@@ -145,7 +144,7 @@ fn apply_planar<O: TensorOps>(
 }
 
 /// Returns images of one spatial dimension as images of height 1, and those of two unchanged.
-fn as_planes<O: TensorOps>(ops: &O, x: O::Tensor) -> Result<O::Tensor, OpError> {
+pub(super) fn as_planes<O: TensorOps>(ops: &O, x: O::Tensor) -> Result<O::Tensor, OpError> {
     match ops.shape(&x)[..] {
         [_, _, _, _] => Ok(x),
         [batch, channels, width] => ops.reshape(&x, &[batch, channels, 1, width]),
@@ -169,7 +168,7 @@ fn batch_normalization<O: TensorOps>(operands: &Operands<O>, epsilon: f64) -> Re
 
 fn reduce<O: TensorOps>(
     operands: &Operands<O>,
-    kind: Reduce,
+    kind: Reduction,
     attribute: Option<&[i64]>,
     default: ReduceDefault,
     keep: bool,
@@ -186,7 +185,7 @@ fn reduce<O: TensorOps>(
         ReduceDefault::Spatial => (2..rank).collect(),
         ReduceDefault::None => return Ok(x),
     };
-    let reduced = ops.reduce(kind, &x, &axes)?;
+    let reduced = reduce_composed(ops, kind, &x, &axes)?;
     if keep { Ok(reduced) } else { drop_axes(ops, &reduced, &axes) }
 }
 
@@ -213,4 +212,10 @@ pub(super) fn shape_of(shape: &[usize], start: i64, end: i64) -> Array {
     let index = |i: i64| if i < 0 { i.saturating_add(rank) } else { i }.clamp(0, rank) as usize;
     let part = shape.get(index(start)..index(end)).unwrap_or_default();
     Array::from_ints(part.iter().map(|size| *size as i64))
+}
+
+/// Returns the number of elements of a shape, as the operator `Size` does.
+pub(super) fn element_count(shape: &[usize]) -> Array {
+    let count: usize = shape.iter().product();
+    Array::new(ndarray::arr0(count as f64).into_dyn(), DType::I64)
 }

@@ -90,7 +90,7 @@ impl ExecutionPlan {
             on_host[*slot] = stays_on_host(constant);
         }
         for step in &self.steps {
-            let shape = matches!(step.op, Op::Shape { .. });
+            let shape = matches!(step.op, Op::Shape { .. } | Op::Size);
             let is_on_host = shape || step.inputs.iter().flatten().all(|slot| on_host[*slot]);
             step.outputs.iter().for_each(|slot| on_host[*slot] = is_on_host);
         }
@@ -115,12 +115,13 @@ impl ExecutionPlan {
         let read =
             |name: &String| if name.is_empty() { Ok(None) } else { find_slot(slots, name, &node.name).map(Some) };
         let inputs = node.inputs.iter().map(read).collect::<Result<_, _>>()?;
-        // Optional further outputs (the mask of Dropout, the statistics of BatchNormalization) are not computed.
-        let output_count = if let Op::Split { parts, .. } = op { parts } else { 1 };
+        let output_count = op.output_count(node.outputs.len());
         let mut outputs = Vec::new();
         for name in node.outputs.iter().take(output_count) {
             let slot = self.add_slot(inferred.get(name).or_else(|| graph.values.get(name)).cloned());
-            slots.insert(name, slot);
+            if !name.is_empty() {
+                slots.insert(name, slot);
+            }
             outputs.push(slot);
         }
         self.steps.push(Step { name: node.name.clone(), op_name: node.op.clone(), op, inputs, outputs });

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::evaluate::{evaluate, shape_of};
+use super::evaluate::{element_count, evaluate, shape_of};
 use super::execution_plan::{ExecutionPlan, Slot, Step, node_error, stays_on_host};
 use super::op::Op;
 use super::operands::{Operands, Value};
@@ -143,6 +143,8 @@ impl<O: TensorOps> Executor<O> {
         let operands = Operands { ops: &self.ops, values: step.inputs.iter().map(read).collect() };
         let outputs = if let Op::Shape { start, end } = step.op {
             operands.shape(0).map(|shape| vec![Value::Host(shape_of(&shape, start, end))])
+        } else if let Op::Size = step.op {
+            operands.shape(0).map(|shape| vec![Value::Host(element_count(&shape))])
         } else if let Some(host) = host_operands(&operands.values) {
             let operands = Operands { ops: &ReferenceOps, values: host };
             evaluate(&step.op, &operands).map(|outputs| outputs.into_iter().map(Value::Host).collect())

@@ -5,20 +5,30 @@
 
 mod attention;
 mod attributes;
+mod composed;
+mod conv_transpose;
 #[cfg(feature = "interpreter")]
 mod cpu;
+mod einsum;
 mod error;
 mod evaluate;
 mod execution_plan;
 mod executor;
 mod fuse;
+mod generate;
+mod indexing;
 mod multi_head_attention;
+mod normalize;
 mod op;
 mod operands;
 mod ops;
+mod parameters;
 mod rearrange;
 mod reference;
 mod resolve;
+mod resize;
+mod result_size;
+mod rotary;
 mod shape_arithmetic;
 mod window;
 

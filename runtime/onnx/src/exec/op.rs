@@ -1,7 +1,13 @@
 //! Operators with parsed attributes.
 
+use super::conv_transpose::TransposedConv;
+use super::einsum::Equation;
+use super::multi_head_attention::MultiHeadAttention;
+use super::normalize::GroupNorm;
 use super::ops::{Binary, Reduce, Unary};
 use super::reference::Array;
+use super::resize::Resize;
+use super::rotary::Rotary;
 use super::window::Window;
 use crate::DType;
 
@@ -27,11 +33,10 @@ pub(super) enum Op {
         scaling: Vec<Binary>,
     },
     /// ONNX's operator `Attention`.
-    MultiHeadAttention {
-        counts: HeadCounts,
-        scale: Option<f64>,
-        causal: bool,
-    },
+    MultiHeadAttention(MultiHeadAttention),
+    /// Applied to two or more inputs.
+    Mean,
+    PRelu,
     Gemm {
         alpha: f64,
         beta: f64,
@@ -45,9 +50,21 @@ pub(super) enum Op {
         residual: bool,
         activation: Option<Unary>,
     },
+    ConvTranspose(TransposedConv),
     BatchNormalization {
         epsilon: f64,
     },
+    InstanceNormalization {
+        epsilon: f64,
+    },
+    GroupNormalization(GroupNorm),
+    RmsNormalization {
+        axis: i64,
+        epsilon: f64,
+    },
+    RotaryEmbedding(Rotary),
+    Einsum(Equation),
+    Resize(Resize),
     MaxPool(Window),
     AveragePool {
         window: Window,
@@ -55,15 +72,27 @@ pub(super) enum Op {
     },
     /// The axes come from the attribute, else from input 1, else from `default`.
     Reduce {
-        kind: Reduce,
+        kind: Reduction,
         axes: Option<Vec<i64>>,
         default: ReduceDefault,
         keep: bool,
     },
+    /// The index of the largest element, or of the smallest if `smallest` is true.
     ArgMax {
         axis: i64,
         keep: bool,
         last: bool,
+        smallest: bool,
+    },
+    /// The number of elements comes from the attribute, else from input 1.
+    TopK {
+        axis: i64,
+        largest: bool,
+        count: Option<usize>,
+    },
+    CumSum {
+        exclusive: bool,
+        reverse: bool,
     },
     /// If `flat` is true, the softmax covers all dimensions from `axis` on, as before operator set 13.
     Softmax {
@@ -104,7 +133,40 @@ pub(super) enum Op {
     Gather {
         axis: i64,
     },
+    GatherElements {
+        axis: i64,
+    },
+    GatherNd {
+        batch_dims: usize,
+    },
+    /// Without a combination, an update replaces the element.
+    ScatterElements {
+        axis: i64,
+        combination: Option<Binary>,
+    },
+    ScatterNd {
+        combination: Option<Binary>,
+    },
+    /// If `columns_first` is false, the rows and columns of a block vary slower than the channels (`DCR`).
+    DepthToSpace {
+        block: usize,
+        columns_first: bool,
+    },
+    SpaceToDepth {
+        block: usize,
+    },
     Expand,
+    /// Repeats whole dimensions.
+    Tile,
+    Range,
+    OneHot {
+        axis: i64,
+    },
+    Trilu {
+        upper: bool,
+    },
+    NonZero,
+    Size,
     Pad {
         mode: Option<PadKind>,
         pads: Option<Vec<i64>>,
@@ -117,9 +179,39 @@ pub(super) enum Op {
     ConstantOfShape {
         value: Array,
     },
+    /// Converts to the element type of input 1 if `to` is `None`.
     Cast {
-        to: DType,
+        to: Option<DType>,
     },
+}
+
+impl Op {
+    /// Returns how many outputs are computed of a node with `declared` outputs. Further outputs (the mask of Dropout, the
+    /// statistics of BatchNormalization) are not computed.
+    pub fn output_count(&self, declared: usize) -> usize {
+        match self {
+            Op::Split { parts, .. } => *parts,
+            Op::TopK { .. } => declared.min(2),
+            Op::MultiHeadAttention(attention) => attention.outputs,
+            _ => declared.min(1),
+        }
+    }
+}
+
+/// How several elements become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reduction {
+    /// An operation of the tensor library.
+    Plain(Reduce),
+    /// The sum of the absolute values.
+    L1,
+    /// The root of the sum of the squares.
+    L2,
+    SumSquare,
+    /// The logarithm of the sum.
+    LogSum,
+    /// The logarithm of the sum of the exponentials.
+    LogSumExp,
 }
 
 /// The numbers of heads that lie side by side in tensors of three dimensions.

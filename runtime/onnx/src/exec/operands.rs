@@ -48,6 +48,15 @@ impl<O: TensorOps> Operands<'_, O> {
         }
     }
 
+    /// Returns the element type of input `i`.
+    pub fn dtype(&self, i: usize) -> Result<DType, OpError> {
+        match self.values.get(i).and_then(Option::as_ref) {
+            None => Err(OpError::invalid_operands(format!("input {i} is missing"))),
+            Some(Value::Library(tensor)) => Ok(self.ops.dtype(tensor)),
+            Some(Value::Host(array)) => Ok(array.dtype()),
+        }
+    }
+
     /// Returns input `i` as integers, if it is present.
     pub fn ints(&self, i: usize) -> Result<Option<Vec<i64>>, OpError> {
         Ok(self.numbers(i, DType::I64)?.map(|array| array.to_ints()))
@@ -61,6 +70,11 @@ impl<O: TensorOps> Operands<'_, O> {
     /// Returns the first number of input `i`, if the input is present.
     pub fn number(&self, i: usize) -> Result<Option<f64>, OpError> {
         Ok(self.numbers(i, DType::F64)?.and_then(|array| array.values().first().copied()))
+    }
+
+    /// Returns the numbers of input `i`, if the input is present.
+    pub fn float_list(&self, i: usize) -> Result<Option<Vec<f64>>, OpError> {
+        Ok(self.numbers(i, DType::F64)?.map(|array| array.values().iter().copied().collect()))
     }
 
     /// Returns the number in input `i`, if the input is a single number that is already on the host.

@@ -1,7 +1,10 @@
-//! The interface of a tensor library, [`TensorOps`], and the parameters of its operations.
+//! The interface of a tensor library, [`TensorOps`].
 
 use super::OpError;
 use super::attention::attention_from_primitives;
+use super::generate::sums_by_doubling;
+use super::indexing::{scatter_rows_from_primitives, top_indices_on_host};
+pub use super::parameters::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, Unary};
 use crate::{DType, Tensor};
 
 /// The operations that the executor requires from a tensor library. Shapes are NCHW, axes count from the front and are
@@ -86,6 +89,31 @@ pub trait TensorOps: Send + Sync {
     /// Returns the index (i64) of the largest element along `axis`, which remains with size 1. Of equal elements, it is
     /// the index of the first, or of the last if `last` is true.
     fn arg_max(&self, x: &Self::Tensor, axis: usize, last: bool) -> Result<Self::Tensor, OpError>;
+    /// Returns the index (i64) of the smallest element along `axis`, as [`TensorOps::arg_max`] does of the largest.
+    fn arg_min(&self, x: &Self::Tensor, axis: usize, last: bool) -> Result<Self::Tensor, OpError> {
+        self.arg_max(&self.unary(Unary::Neg, x)?, axis, last)
+    }
+    /// Returns the indices (i64) of the `count` largest elements along `axis`, or smallest ones, the best first. Of equal
+    /// elements, the first comes first; NaN is larger than every number.
+    fn top_indices(&self, x: &Self::Tensor, axis: usize, count: usize, largest: bool) -> Result<Self::Tensor, OpError> {
+        top_indices_on_host(self, x, axis, count, largest)
+    }
+    /// Returns the sums of all elements up to each one along `axis`.
+    fn cumulative_sum(&self, x: &Self::Tensor, axis: usize) -> Result<Self::Tensor, OpError> {
+        sums_by_doubling(self, x, axis)
+    }
+    /// Combines rows of `updates` with rows of `x`: update `i` changes row `rows[i]`. The first dimension counts the
+    /// rows; there are as many `rows` as updates, all in range. Without a `combination`, the last update of a row
+    /// replaces it.
+    fn scatter_rows(
+        &self,
+        x: &Self::Tensor,
+        rows: &[usize],
+        updates: &Self::Tensor,
+        combination: Option<Binary>,
+    ) -> Result<Self::Tensor, OpError> {
+        scatter_rows_from_primitives(self, x, rows, updates, combination)
+    }
     /// Computes the softmax along `axis`, or its logarithm.
     fn softmax(&self, x: &Self::Tensor, axis: usize, log: bool) -> Result<Self::Tensor, OpError>;
     /// Normalizes over the dimensions from `axis` on, then multiplies by `scale` and adds `bias`.
@@ -124,164 +152,4 @@ pub trait TensorOps: Send + Sync {
     /// Converts the numbers to another element type. Floats are truncated to integers; every number except zero is
     /// true.
     fn cast(&self, x: &Self::Tensor, dtype: DType) -> Result<Self::Tensor, OpError>;
-}
-
-/// An elementwise function.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Unary {
-    /// max(x, 0).
-    Relu,
-    /// x limited to the range between two bounds.
-    Clip {
-        /// Lower bound.
-        min: f64,
-        /// Upper bound.
-        max: f64,
-    },
-    /// 1 / (1 + e^-x).
-    Sigmoid,
-    /// `alpha * x + beta`, limited to the range 0 to 1.
-    HardSigmoid {
-        /// Factor.
-        alpha: f64,
-        /// Summand.
-        beta: f64,
-    },
-    /// x * HardSigmoid(x) with alpha 1/6 and beta 1/2.
-    HardSwish,
-    /// x * Sigmoid(x).
-    Silu,
-    /// Hyperbolic tangent.
-    Tanh,
-    /// Error function.
-    Erf,
-    /// x * Φ(x), computed with the error function.
-    Gelu,
-    /// The tanh approximation of Gelu.
-    GeluTanh,
-    /// x where x is positive, else `alpha * x`.
-    LeakyRelu {
-        /// Slope below zero.
-        alpha: f64,
-    },
-    /// e^x.
-    Exp,
-    /// Natural logarithm.
-    Log,
-    /// Square root.
-    Sqrt,
-    /// 1 / x.
-    Reciprocal,
-    /// -x.
-    Neg,
-    /// |x|.
-    Abs,
-    /// Largest integer not above x.
-    Floor,
-    /// Smallest integer not below x.
-    Ceil,
-    /// Sine.
-    Sin,
-    /// Cosine.
-    Cos,
-    /// Logical negation of a bool.
-    Not,
-}
-
-/// An elementwise function of two tensors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binary {
-    /// a + b.
-    Add,
-    /// a - b.
-    Sub,
-    /// a * b.
-    Mul,
-    /// a / b; between integers, truncated towards zero.
-    Div,
-    /// The remainder of a / b, with the sign of b.
-    Mod,
-    /// a to the power b.
-    Pow,
-    /// The smaller.
-    Min,
-    /// The larger.
-    Max,
-    /// a == b, as bool.
-    Equal,
-    /// a < b, as bool.
-    Less,
-    /// a > b, as bool.
-    Greater,
-    /// Logical and of two bools.
-    And,
-    /// Logical or of two bools.
-    Or,
-}
-
-/// How several elements are reduced to one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reduce {
-    /// Sum divided by count.
-    Mean,
-    /// Sum.
-    Sum,
-    /// Largest.
-    Max,
-    /// Smallest.
-    Min,
-}
-
-/// The values of padding.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum PadMode {
-    /// This value.
-    Constant(f64),
-    /// The interior, mirrored at the outermost entry, which is not repeated.
-    Reflect,
-    /// The outermost entry, repeated.
-    Edge,
-}
-
-/// The geometry of a two-dimensional convolution. Each pair is height, width.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conv {
-    /// Steps between windows.
-    pub strides: [usize; 2],
-    /// Zeros before the input: top, left.
-    pub before: [usize; 2],
-    /// Zeros after the input: bottom, right.
-    pub after: [usize; 2],
-    /// Distance between the taps of the kernel.
-    pub dilations: [usize; 2],
-    /// Number of channel groups that are convolved separately.
-    pub groups: usize,
-}
-
-/// The operations that follow a convolution in the same step.
-#[derive(Clone, Copy, Debug)]
-pub struct ConvEpilogue<'a, T> {
-    /// Added to the result, whose shape it has.
-    pub residual: Option<&'a T>,
-    /// Applied last.
-    pub activation: Option<Unary>,
-}
-
-/// The geometry of a two-dimensional pool. Each pair is height, width.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pool {
-    /// The window.
-    pub kernel: [usize; 2],
-    /// Steps between windows.
-    pub strides: [usize; 2],
-    /// Padding before the input: top, left.
-    pub before: [usize; 2],
-    /// Padding after the input: bottom, right.
-    pub after: [usize; 2],
-    /// Distance between the taps of the window.
-    pub dilations: [usize; 2],
-    /// Size of the result.
-    pub output: [usize; 2],
-    /// Whether a mean includes the padding.
-    pub include_pad: bool,
 }

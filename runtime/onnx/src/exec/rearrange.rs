@@ -1,7 +1,7 @@
 //! Applies the operators that only move elements.
 
 use super::OpError;
-use super::evaluate::{drop_axes, shape_of};
+use super::evaluate::{drop_axes, element_count, shape_of};
 use super::op::{Op, PadKind, SliceAttributes};
 use super::operands::Operands;
 use super::ops::{PadMode, TensorOps};
@@ -25,6 +25,9 @@ pub(super) fn rearrange<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result
     }
     if let Op::Shape { start, end } = op {
         return Ok(vec![upload(ops, &shape_of(&operands.shape(0)?, *start, *end))?]);
+    }
+    if let Op::Size = op {
+        return Ok(vec![upload(ops, &element_count(&operands.shape(0)?))?]);
     }
     let x = operands.tensor(0)?;
     let shape = ops.shape(&x);
@@ -51,7 +54,9 @@ pub(super) fn rearrange<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result
         Op::Gather { axis: along } => ops.gather(&x, &operands.tensor(1)?, resolve_axis(*along, rank)?)?,
         Op::Expand => ops.expand(&x, &broadcast_shape(&shape, &to_sizes(&operands.required_ints(1)?)?)?)?,
         Op::Pad { mode, pads, value } => pad(operands, &x, *mode, pads.as_deref(), *value)?,
-        Op::Cast { to } => ops.cast(&x, *to)?,
+        Op::Cast { to } => ops.cast(&x, to.map_or_else(|| operands.dtype(1), Ok)?)?,
+        Op::DepthToSpace { block, columns_first } => depth_to_space(ops, &x, *block, *columns_first)?,
+        Op::SpaceToDepth { block } => space_to_depth(ops, &x, *block)?,
         other => return Err(OpError::unsupported(format!("{other:?}"))),
     };
     Ok(vec![output])
@@ -197,4 +202,37 @@ fn pad<O: TensorOps>(
         None => PadMode::Constant(operands.number(2)?.unwrap_or(value)),
     };
     operands.ops.pad(x, &pads, mode)
+}
+
+/// Moves blocks of channels to rows and columns.
+fn depth_to_space<O: TensorOps>(
+    ops: &O,
+    x: &O::Tensor,
+    block: usize,
+    columns_first: bool,
+) -> Result<O::Tensor, OpError> {
+    let shape = ops.shape(x);
+    let misfit = || OpError::invalid_operands(format!("{shape:?} has no channels for blocks of {block} x {block}"));
+    let [batch, channels, height, width] = shape[..] else { return Err(misfit()) };
+    let area = block.checked_mul(block).filter(|area| *area > 0 && channels % area == 0).ok_or_else(misfit)?;
+    let (split, order) = if columns_first {
+        ([batch, channels / area, block, block, height, width], [0, 1, 4, 2, 5, 3])
+    } else {
+        ([batch, block, block, channels / area, height, width], [0, 3, 4, 1, 5, 2])
+    };
+    let moved = ops.permute(&ops.reshape(x, &split)?, &order)?;
+    ops.reshape(&moved, &[batch, channels / area, height * block, width * block])
+}
+
+/// Moves blocks of rows and columns to channels.
+fn space_to_depth<O: TensorOps>(ops: &O, x: &O::Tensor, block: usize) -> Result<O::Tensor, OpError> {
+    let shape = ops.shape(x);
+    let misfit = || OpError::invalid_operands(format!("{shape:?} cannot be cut into blocks of {block} x {block}"));
+    let [batch, channels, height, width] = shape[..] else { return Err(misfit()) };
+    if block == 0 || height % block != 0 || width % block != 0 {
+        return Err(misfit());
+    }
+    let split = ops.reshape(x, &[batch, channels, height / block, block, width / block, block])?;
+    let moved = ops.permute(&split, &[0, 3, 5, 1, 2, 4])?;
+    ops.reshape(&moved, &[batch, channels * block * block, height / block, width / block])
 }

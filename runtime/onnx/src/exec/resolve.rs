@@ -1,7 +1,13 @@
 //! Converts a node of the graph to an [`Op`]: lists the supported operators and reads their attributes.
 
+mod composed;
+mod indexing;
+
+use composed::resolve_composed;
+use indexing::resolve_indexing;
+
 use super::attributes::Attributes;
-use super::op::{HeadCounts, Op, PadKind, ReduceDefault, SliceAttributes};
+use super::op::{Op, PadKind, ReduceDefault, Reduction, SliceAttributes};
 use super::ops::{Binary, Reduce, Unary};
 use super::reference::Array;
 use super::window::{Padding, Window};
@@ -19,7 +25,8 @@ pub(super) fn resolve(node: &Node, opset: i64) -> Result<Op, ExecError> {
         return Err(unknown(format!("{}.{}", node.domain, node.op)));
     }
     let attributes = Attributes(&node.attributes);
-    let families = [resolve_arithmetic, resolve_windows, resolve_reductions, resolve_shapes];
+    let families =
+        [resolve_arithmetic, resolve_windows, resolve_reductions, resolve_shapes, resolve_composed, resolve_indexing];
     for family in families {
         let op = family(node, attributes, opset).map_err(|reason| ExecError::Node {
             node: node.name.clone(),
@@ -48,7 +55,7 @@ fn resolve_arithmetic(node: &Node, attributes: Attributes, opset: i64) -> Result
         "Sub" => Op::Binary(Binary::Sub),
         "Mul" => Op::Binary(Binary::Mul),
         "Div" => Op::Binary(Binary::Div),
-        "Mod" if attributes.flag("fmod", false)? => return Err(OpError::unsupported("`fmod`")),
+        "Mod" if attributes.flag("fmod", false)? => Op::Binary(Binary::Fmod),
         "Mod" => Op::Binary(Binary::Mod),
         "Pow" => Op::Binary(Binary::Pow),
         "Min" => Op::Binary(Binary::Min),
@@ -56,11 +63,15 @@ fn resolve_arithmetic(node: &Node, attributes: Attributes, opset: i64) -> Result
         "Equal" => Op::Binary(Binary::Equal),
         "Less" => Op::Binary(Binary::Less),
         "Greater" => Op::Binary(Binary::Greater),
+        "LessOrEqual" => Op::Binary(Binary::LessOrEqual),
+        "GreaterOrEqual" => Op::Binary(Binary::GreaterOrEqual),
         "And" => Op::Binary(Binary::And),
+        "Xor" => Op::Binary(Binary::Xor),
+        "Mean" => Op::Mean,
+        "PRelu" => Op::PRelu,
         "Or" => Op::Binary(Binary::Or),
         "Where" => Op::Select,
         "MatMul" => Op::MatMul,
-        "Attention" => resolve_attention(node, attributes)?,
         "Gemm" => Op::Gemm {
             alpha: attributes.float("alpha", 1.0)?,
             beta: attributes.float("beta", 1.0)?,
@@ -100,31 +111,25 @@ fn resolve_unary(node: &Node, attributes: Attributes) -> Result<Option<Unary>, O
         "Ceil" => Unary::Ceil,
         "Sin" => Unary::Sin,
         "Cos" => Unary::Cos,
+        "Tan" => Unary::Tan,
+        "Round" => Unary::Round,
+        "Sign" => Unary::Sign,
+        "Softplus" => Unary::Softplus,
+        "Elu" => Unary::Elu { alpha: attributes.float("alpha", 1.0)? },
+        // The defaults are the f32 numbers of ONNX's schema.
+        "Selu" => Unary::Selu {
+            alpha: attributes.float("alpha", 1.673_263_192_176_818_8)?,
+            gamma: attributes.float("gamma", 1.050_700_783_729_553_2)?,
+        },
+        "Mish" => Unary::Mish,
+        "IsNaN" => Unary::IsNan,
+        "IsInf" => Unary::IsInf {
+            negative: attributes.flag("detect_negative", true)?,
+            positive: attributes.flag("detect_positive", true)?,
+        },
         "Not" => Unary::Not,
         _ => return Ok(None),
     }))
-}
-
-/// Resolves ONNX's `Attention`. Keys and values of past calls, and `softcap`, are not supported.
-fn resolve_attention(node: &Node, attributes: Attributes) -> Result<Op, OpError> {
-    const KNOWN: [&str; 6] = ["is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap"];
-    let present = |names: &[String], from: usize| names.iter().skip(from).any(|name| !name.is_empty());
-    if present(&node.inputs, 4) {
-        return Err(OpError::unsupported("inputs after `attn_mask`"));
-    }
-    if present(&node.outputs, 1) {
-        return Err(OpError::unsupported("outputs after `Y`"));
-    }
-    if attributes.float("softcap", 0.0)? != 0.0 {
-        return Err(OpError::unsupported("`softcap`"));
-    }
-    if let Some(name) = attributes.0.keys().find(|name| !KNOWN.contains(&name.as_str())) {
-        return Err(OpError::unsupported(format!("`{name}`")));
-    }
-    let count = |name| Ok::<_, OpError>(attributes.counts(name)?.and_then(|count| count.first().copied()));
-    let counts = HeadCounts { of_q: count("q_num_heads")?, of_kv: count("kv_num_heads")? };
-    let scale = if attributes.0.contains_key("scale") { Some(attributes.float("scale", 1.0)?) } else { None };
-    Ok(Op::MultiHeadAttention { counts, scale, causal: attributes.flag("is_causal", false)? })
 }
 
 fn resolve_windows(node: &Node, attributes: Attributes, _: i64) -> Result<Option<Op>, OpError> {
@@ -143,8 +148,8 @@ fn resolve_windows(node: &Node, attributes: Attributes, _: i64) -> Result<Option
             window: resolve_window(attributes)?,
             include_pad: attributes.flag("count_include_pad", false)?,
         },
-        "GlobalAveragePool" => reduce(Reduce::Mean, None, ReduceDefault::Spatial, true),
-        "GlobalMaxPool" => reduce(Reduce::Max, None, ReduceDefault::Spatial, true),
+        "GlobalAveragePool" => reduce(Reduction::Plain(Reduce::Mean), None, ReduceDefault::Spatial, true),
+        "GlobalMaxPool" => reduce(Reduction::Plain(Reduce::Max), None, ReduceDefault::Spatial, true),
         _ => return Ok(None),
     }))
 }
@@ -178,14 +183,21 @@ fn resolve_reductions(node: &Node, attributes: Attributes, opset: i64) -> Result
         Ok::<_, OpError>(Op::Softmax { axis: attributes.int("axis", default)?, log, flat })
     };
     Ok(Some(match node.op.as_str() {
-        "ReduceMean" => reduction(Reduce::Mean)?,
-        "ReduceSum" => reduction(Reduce::Sum)?,
-        "ReduceMax" => reduction(Reduce::Max)?,
-        "ReduceMin" => reduction(Reduce::Min)?,
-        "ArgMax" => Op::ArgMax {
+        "ReduceMean" => reduction(Reduction::Plain(Reduce::Mean))?,
+        "ReduceSum" => reduction(Reduction::Plain(Reduce::Sum))?,
+        "ReduceMax" => reduction(Reduction::Plain(Reduce::Max))?,
+        "ReduceMin" => reduction(Reduction::Plain(Reduce::Min))?,
+        "ReduceProd" => reduction(Reduction::Plain(Reduce::Product))?,
+        "ReduceL1" => reduction(Reduction::L1)?,
+        "ReduceL2" => reduction(Reduction::L2)?,
+        "ReduceSumSquare" => reduction(Reduction::SumSquare)?,
+        "ReduceLogSum" => reduction(Reduction::LogSum)?,
+        "ReduceLogSumExp" => reduction(Reduction::LogSumExp)?,
+        "ArgMax" | "ArgMin" => Op::ArgMax {
             axis: attributes.int("axis", 0)?,
             keep: attributes.flag("keepdims", true)?,
             last: attributes.flag("select_last_index", false)?,
+            smallest: node.op == "ArgMin",
         },
         "Softmax" => softmax(false)?,
         "LogSoftmax" => softmax(true)?,
@@ -196,7 +208,7 @@ fn resolve_reductions(node: &Node, attributes: Attributes, opset: i64) -> Result
     }))
 }
 
-fn reduce(kind: Reduce, axes: Option<Vec<i64>>, default: ReduceDefault, keep: bool) -> Op {
+fn reduce(kind: Reduction, axes: Option<Vec<i64>>, default: ReduceDefault, keep: bool) -> Op {
     Op::Reduce { kind, axes, default, keep }
 }
 
@@ -227,7 +239,8 @@ fn resolve_shapes(node: &Node, attributes: Attributes, opset: i64) -> Result<Opt
             let zero = Tensor::scalar(0.0f32);
             Op::ConstantOfShape { value: Array::from_tensor(attributes.tensor("value")?.unwrap_or(&zero)) }
         }
-        "Cast" => Op::Cast { to: element_type(attributes.int("to", 0)?)? },
+        "Cast" => Op::Cast { to: Some(element_type(attributes.int("to", 0)?)?) },
+        "CastLike" => Op::Cast { to: None },
         _ => return Ok(None),
     }))
 }

@@ -37,7 +37,8 @@ impl Default for Padding {
 }
 
 impl Window {
-    fn padding(&self, axis: usize, reach: usize, input: usize) -> (usize, usize) {
+    /// Returns the padding before and after an axis of `input` entries, for a window that spans `reach` entries.
+    pub fn padding(&self, axis: usize, reach: usize, input: usize) -> (usize, usize) {
         match &self.padding {
             Padding::Explicit(pads) => {
                 let half = pads.len() / 2;
@@ -101,7 +102,7 @@ impl Conv {
 }
 
 /// Returns the number of entries that a window spans from its first tap to its last.
-fn dilated_size(kernel: usize, dilation: usize) -> usize {
+pub(super) fn dilated_size(kernel: usize, dilation: usize) -> usize {
     kernel.saturating_sub(1) * dilation + 1
 }
 
@@ -114,7 +115,7 @@ fn free_entries(padded: usize, kernel: usize, dilation: usize) -> Result<usize, 
 
 /// Returns the value for height (0) or width (1). With one spatial dimension, its value is that of the width, and the
 /// height has the neutral value.
-fn value_for_axis(values: &[usize], axis: usize, neutral: usize) -> usize {
+pub(super) fn value_for_axis(values: &[usize], axis: usize, neutral: usize) -> usize {
     (axis + values.len()).checked_sub(2).and_then(|i| values.get(i)).copied().unwrap_or(neutral)
 }
 

@@ -37,6 +37,7 @@ const SAME_DTYPE: &[&str] = &[
 
 /// Operators that accept only floating-point types.
 const FLOAT_ONLY: &[&str] = &[
+    "Attention",
     "AveragePool",
     "BatchNormalization",
     "Conv",
@@ -48,6 +49,7 @@ const FLOAT_ONLY: &[&str] = &[
     "Gelu",
     "GlobalAveragePool",
     "GlobalMaxPool",
+    "GroupNormalization",
     "HardSigmoid",
     "HardSwish",
     "InstanceNormalization",
@@ -56,11 +58,14 @@ const FLOAT_ONLY: &[&str] = &[
     "Log",
     "LogSoftmax",
     "Mish",
+    "RMSNormalization",
+    "RotaryEmbedding",
     "Selu",
     "Sigmoid",
     "Softmax",
     "Softplus",
     "Sqrt",
+    "Tan",
     "Tanh",
 ];
 

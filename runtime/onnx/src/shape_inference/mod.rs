@@ -8,6 +8,7 @@ mod attributes;
 mod dtypes;
 mod error;
 mod input_checks;
+mod own_rules;
 mod rules;
 mod shapes;
 mod symbols;

@@ -143,8 +143,6 @@ fn movement_rule<'a>(op: &str, attributes: Attributes<'a>, split_evenly: Option<
             Box::new(ops::GatherND { batch_dims: usize::try_from(batch_dims).map_err(|_| InferError::Value)? })
         }
         "Pad" => Box::new(ops::Pad),
-        "Resize" => Box::new(ops::Resize),
-        "Upsample" => Box::new(ops::Upsample),
         "DepthToSpace" => {
             let block = attributes.int("blocksize")?.ok_or(InferError::MissingAttribute("blocksize"))?;
             Box::new(ops::DepthToSpace { block_size: u32::try_from(block).map_err(|_| InferError::Value)? })

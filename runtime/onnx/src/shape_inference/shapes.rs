@@ -9,7 +9,7 @@ use rten_shape_inference::{
 use super::rules::find_rule;
 use super::symbols::{bound_complexity, is_too_long};
 use super::window::{WindowKind, window_shape};
-use super::{Attributes, InferError};
+use super::{Attributes, InferError, own_rules};
 
 /// The most inputs passed to a rule at once. A rule combines them into one expression whose depth is their number.
 const MAX_INPUTS: usize = 64;
@@ -59,6 +59,8 @@ fn infer_at_once(
         "Conv" => windowed(WindowKind::Conv, symbols),
         "ConvTranspose" => windowed(WindowKind::ConvTranspose, symbols),
         "AveragePool" | "LpPool" | "MaxPool" => windowed(WindowKind::Pool, symbols),
+        "SpaceToDepth" => own_rules::space_to_depth(attributes, inputs),
+        "MatMul" if own_rules::has_vector(inputs) => own_rules::matmul_with_vector(inputs, symbols),
         "ArgMax" | "ArgMin" => infer_reduction(op, attributes, inputs, symbols),
         _ if op.starts_with("Reduce") => infer_reduction(op, attributes, inputs, symbols),
         "ConstantOfShape" if makes_long_list(inputs) => {
@@ -71,7 +73,11 @@ fn infer_at_once(
                 inputs.get(1).is_none_or(Option::is_none).then(|| u32::try_from(count).unwrap_or(u32::MAX));
             let rule =
                 find_rule(op, attributes, equal_parts)?.ok_or_else(|| InferError::UnknownOperator(op.to_owned()))?;
-            apply_rule(&*rule, &prepare_inputs(op, attributes, inputs)?, symbols)
+            let mut shapes = apply_rule(&*rule, &prepare_inputs(op, attributes, inputs)?, symbols)?;
+            if let ("Attention", [_, present_key, _]) = (op, &shapes[..]) {
+                shapes.push(own_rules::attention_scores(attributes, inputs, present_key)?);
+            }
+            Ok(shapes)
         }
     }
 }

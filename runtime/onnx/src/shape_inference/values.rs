@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rten_shape_inference::{SymTensor, SymbolGen};
 
-use super::{Attributes, InferError, dtypes, input_checks, shapes, symbols};
+use super::{Attributes, InferError, dtypes, input_checks, own_rules, shapes, symbols};
 use crate::{DType, Dim, Node, Tensor, TensorSpec};
 
 /// A value as far as it is known: its type, and its shape or (for small integer tensors) its elements.
@@ -13,11 +13,26 @@ use crate::{DType, Dim, Node, Tensor, TensorSpec};
 pub(crate) struct KnownValue {
     pub(super) dtype: Option<DType>,
     pub(super) shape: SymTensor,
+    /// The numbers of a short list of floats, such as the scales of a resize.
+    pub(super) numbers: Option<Vec<f64>>,
 }
+
+/// The most floats of a constant that are tracked by value.
+const NUMBERS_MAX: usize = 16;
 
 impl KnownValue {
     pub(super) fn unknown() -> Self {
-        KnownValue { dtype: None, shape: SymTensor::unknown("not inferred") }
+        KnownValue { dtype: None, shape: SymTensor::unknown("not inferred"), numbers: None }
+    }
+
+    /// Returns a value whose elements are known.
+    fn constant(tensor: &Tensor, symbols: &mut SymbolGen) -> Self {
+        let is_short = tensor.dtype().is_float() && tensor.shape().len() == 1 && tensor.len() <= NUMBERS_MAX;
+        KnownValue {
+            dtype: Some(tensor.dtype()),
+            shape: symbols::symbolic_value(tensor, symbols),
+            numbers: is_short.then(|| tensor.to_f64()),
+        }
     }
 
     pub(super) fn dims(&self) -> Option<Vec<Dim>> {
@@ -40,13 +55,13 @@ impl ShapeInference {
     /// Declares an input or a weight.
     pub(crate) fn declare(&mut self, name: &str, spec: &TensorSpec) {
         let shape = symbols::symbolic_shape(&spec.dims, &mut self.symbols);
-        self.known.insert(name.to_owned(), KnownValue { dtype: Some(spec.dtype), shape });
+        self.known.insert(name.to_owned(), KnownValue { dtype: Some(spec.dtype), shape, numbers: None });
     }
 
     /// Declares a value whose elements are known.
     pub(crate) fn constant(&mut self, name: &str, tensor: &Tensor) {
-        let shape = symbols::symbolic_value(tensor, &mut self.symbols);
-        self.known.insert(name.to_owned(), KnownValue { dtype: Some(tensor.dtype()), shape });
+        let known = KnownValue::constant(tensor, &mut self.symbols);
+        self.known.insert(name.to_owned(), known);
     }
 
     /// Infers the outputs of a node from its inputs, which were declared or inferred before, and records them.
@@ -72,25 +87,25 @@ impl ShapeInference {
         let attributes = Attributes(&node.attributes);
         if node.op == "Constant" {
             let tensor = node.constant().ok_or(InferError::MissingAttribute("value"))?;
-            return Ok(vec![KnownValue {
-                dtype: Some(tensor.dtype()),
-                shape: symbols::symbolic_value(&tensor, &mut self.symbols),
-            }]);
+            return Ok(vec![KnownValue::constant(&tensor, &mut self.symbols)]);
         }
         let inputs: Vec<Option<KnownValue>> = node.inputs.iter().map(|name| self.input(name)).collect();
         let dtypes = dtypes::output_dtypes(&node.op, attributes, &inputs, node.outputs.len())?;
         input_checks::check_inputs(&node.op, attributes, &inputs)?;
-        let shapes: Vec<Option<SymTensor>> = inputs.into_iter().map(|known| known.map(|k| k.shape)).collect();
         let count = node.outputs.len();
         // The rules panic on some invalid values.
         let shapes = catch_unwind(AssertUnwindSafe(|| {
+            if matches!(node.op.as_str(), "Resize" | "Upsample") {
+                return own_rules::resize(attributes, &inputs, &mut self.symbols);
+            }
+            let shapes: Vec<_> = inputs.iter().map(|known| known.as_ref().map(|known| known.shape.clone())).collect();
             shapes::output_shapes(&node.op, attributes, &shapes, count, &mut self.symbols)
         }));
         shapes
             .map_err(|_| InferError::Value)??
             .into_iter()
             .zip(dtypes)
-            .map(|(shape, dtype)| Ok(KnownValue { dtype, shape: symbols::check_sizes(shape)? }))
+            .map(|(shape, dtype)| Ok(KnownValue { dtype, shape: symbols::check_sizes(shape)?, numbers: None }))
             .collect()
     }
 

@@ -70,6 +70,11 @@ pub(super) fn window_shape(
         out[1] = shape.size(1).ok_or(InferError::Rank)?;
         out.push(shape.size(2).ok_or(InferError::Rank)?);
     }
+    if let (WindowKind::ConvTranspose, Some(sizes)) = (kind, attributes.sizes("output_shape")?) {
+        let first = sizes.len().checked_sub(spatial).ok_or(InferError::Value)?;
+        out.truncate(2);
+        out.extend(sizes[first..].iter().map(|size| SymExpr::Value(*size as i32)));
+    }
     Ok(SymTensor::from_shape(out))
 }
 

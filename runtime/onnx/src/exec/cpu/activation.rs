@@ -1,5 +1,8 @@
 //! Elementwise functions on slices of f32.
 
+use rten_simd::SimdUnaryOp;
+use rten_vecmath::{Cos, Exp, Sigmoid, Silu, Sin, Tanh};
+
 use crate::exec::ops::Unary;
 
 /// Applies a function to each element in place.
@@ -19,23 +22,34 @@ pub(super) fn apply(kind: Unary, elements: &mut [f32]) {
             let alpha = alpha as f32;
             vectorized(|| each(elements, |x| if x < 0.0 { alpha * x } else { x }));
         }
-        Unary::Sigmoid => each(elements, sigmoid),
-        Unary::Silu => each(elements, |x| x * sigmoid(x)),
-        Unary::Tanh => each(elements, f32::tanh),
+        Unary::Sigmoid => Sigmoid {}.map_mut(elements),
+        Unary::Silu => Silu {}.map_mut(elements),
+        Unary::Tanh => Tanh {}.map_mut(elements),
         Unary::Erf => each(elements, libm::erff),
         Unary::Gelu => each(elements, |x| 0.5 * x * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2))),
         Unary::GeluTanh => each(elements, gelu_tanh),
-        Unary::Exp => each(elements, f32::exp),
+        Unary::Exp => Exp {}.map_mut(elements),
         Unary::Log => each(elements, f32::ln),
-        Unary::Sqrt => each(elements, f32::sqrt),
-        Unary::Reciprocal => each(elements, f32::recip),
-        Unary::Neg => each(elements, |x| -x),
-        Unary::Abs => each(elements, f32::abs),
-        Unary::Floor => each(elements, f32::floor),
-        Unary::Ceil => each(elements, f32::ceil),
-        Unary::Sin => each(elements, f32::sin),
-        Unary::Cos => each(elements, f32::cos),
+        Unary::Sqrt => vectorized(|| each(elements, f32::sqrt)),
+        Unary::Reciprocal => vectorized(|| each(elements, f32::recip)),
+        Unary::Neg => vectorized(|| each(elements, |x| -x)),
+        Unary::Abs => vectorized(|| each(elements, f32::abs)),
+        Unary::Floor => vectorized(|| each(elements, f32::floor)),
+        Unary::Ceil => vectorized(|| each(elements, f32::ceil)),
+        Unary::Round => vectorized(|| each(elements, f32::round_ties_even)),
+        Unary::Sign => vectorized(|| each(elements, |x| if x == 0.0 || x.is_nan() { x } else { x.signum() })),
+        Unary::Sin => Sin::new().map_mut(elements),
+        Unary::Cos => Cos::new().map_mut(elements),
+        Unary::Tan => each(elements, f32::tan),
+        Unary::Softplus => each(elements, softplus),
+        Unary::Elu { alpha } => each(elements, |x| elu(alpha as f32, x)),
+        Unary::Selu { alpha, gamma } => each(elements, |x| gamma as f32 * elu(alpha as f32, x)),
+        Unary::Mish => each(elements, |x| x * softplus(x).tanh()),
         Unary::Not => each(elements, |x| f32::from(u8::from(x == 0.0))),
+        Unary::IsNan => each(elements, |x| f32::from(u8::from(x.is_nan()))),
+        Unary::IsInf { negative, positive } => {
+            each(elements, |x| f32::from(u8::from(x.is_infinite() && if x < 0.0 { negative } else { positive })));
+        }
     }
 }
 
@@ -55,8 +69,13 @@ fn each(elements: &mut [f32], f: impl Fn(f32) -> f32) {
     }
 }
 
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + (-x).exp())
+/// Returns ln(1 + e^x), without overflow for large x.
+fn softplus(x: f32) -> f32 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}
+
+fn elu(alpha: f32, x: f32) -> f32 {
+    if x < 0.0 { alpha * x.exp_m1() } else { x }
 }
 
 fn gelu_tanh(x: f32) -> f32 {

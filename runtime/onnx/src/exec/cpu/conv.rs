@@ -8,7 +8,7 @@ use ndarray::{ArrayView2, ShapeBuilder};
 use rayon::prelude::*;
 
 use super::gemm::{DisjointRanges, multiply};
-use super::storage::{Dense, f32_tensor, with_f32_elements};
+use super::storage::{Dense, f32_tensor, with_f32_elements, zeros};
 use super::{OpError, activation, depthwise, im2col};
 use crate::exec::ops::{Conv, ConvEpilogue, Unary};
 
@@ -104,7 +104,7 @@ pub(super) fn conv(
             "the bias or the residual does not match the result shape {dims:?}"
         )));
     }
-    let mut result = vec![0.0; dims.iter().product()];
+    let mut result = zeros(&dims)?;
     with_f32_elements(x, |input| {
         with_f32_elements(weight, |weight| {
             with_optional(bias, |bias| {

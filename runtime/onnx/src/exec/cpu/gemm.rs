@@ -4,18 +4,25 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use gemm::Parallelism;
-use ndarray::{ArrayView2, ArrayViewD, Axis, Ix2};
+use ndarray::{ArrayD, ArrayView2, ArrayViewD, Axis, Ix2, IxDyn};
 use rayon::prelude::*;
 
 use super::OpError;
-use super::storage::{Dense, Elements, broadcast, f32_tensor};
+use super::number::Number;
+use super::storage::{Dense, Elements, broadcast, zeros};
 use crate::exec::shape_arithmetic::{MatmulDims, matmul_dims};
 
+/// Multiplies two matrices into a dense product.
+type Multiply<T> = fn(ArrayView2<T>, ArrayView2<T>, &mut [T], Parallelism);
+
 /// Returns the matrix products over the last two dimensions; the others are broadcast.
-pub(super) fn matmul(a: &Elements<f32>, b: &Elements<f32>) -> Result<Dense, OpError> {
+pub(super) fn matmul<T: Number>(a: &Elements<T>, b: &Elements<T>, multiply: Multiply<T>) -> Result<Dense, OpError>
+where
+    Dense: From<ArrayD<T>>,
+{
     let MatmulDims { batch, m, k, n } = matmul_dims(a.shape(), b.shape())?;
     let shape = [&batch[..], &[m, n]].concat();
-    let mut product = vec![0.0; shape.iter().product()];
+    let mut product = zeros(&shape)?;
     if b.ndim() == 2 {
         // With one matrix for the whole batch, the rows of all batches are the rows of one product.
         let rows = batch.iter().product::<usize>() * m;
@@ -30,23 +37,42 @@ pub(super) fn matmul(a: &Elements<f32>, b: &Elements<f32>) -> Result<Dense, OpEr
         let products = products.with_min_len(if many { 1 } else { usize::MAX });
         products.for_each(|((product, left), right)| multiply(left, right, product, parallelism));
     }
-    f32_tensor(product, &shape)
+    ArrayD::from_shape_vec(IxDyn(&shape), product).map(Dense::from).map_err(OpError::library)
 }
 
 /// Returns the matrices over the last two dimensions, one after the other.
-fn matrices<'a>(x: ArrayViewD<'a, f32>, batch_rank: usize) -> Vec<ArrayView2<'a, f32>> {
+fn matrices<'a, T>(x: ArrayViewD<'a, T>, batch_rank: usize) -> Vec<ArrayView2<'a, T>> {
     let mut parts = vec![x];
     for _ in 0..batch_rank {
-        let entries = |part: ArrayViewD<'a, f32>| {
-            (0..part.len_of(Axis(0))).map(move |i| part.clone().index_axis_move(Axis(0), i))
-        };
+        let entries =
+            |part: ArrayViewD<'a, T>| (0..part.len_of(Axis(0))).map(move |i| part.clone().index_axis_move(Axis(0), i));
         parts = parts.into_iter().flat_map(entries).collect();
     }
     parts.into_iter().map(|part| part.into_dimensionality::<Ix2>().expect("two dimensions remain")).collect()
 }
 
-/// Computes `product = left * right`. `product` is dense.
-pub(super) fn multiply(left: ArrayView2<f32>, right: ArrayView2<f32>, product: &mut [f32], parallelism: Parallelism) {
+/// Computes `product = left * right` of integers, which wrap around on overflow. `product` is dense.
+pub(super) fn multiply_integers<T: Number>(
+    left: ArrayView2<T>,
+    right: ArrayView2<T>,
+    product: &mut [T],
+    _: Parallelism,
+) {
+    for (left, product) in left.outer_iter().zip(product.chunks_exact_mut(right.ncols().max(1))) {
+        product.fill(T::zero());
+        for (factor, right) in left.iter().zip(right.outer_iter()) {
+            product.iter_mut().zip(right).for_each(|(sum, right)| *sum = sum.plus(factor.times(*right)));
+        }
+    }
+}
+
+/// Computes `product = left * right` of f32 or f64. `product` is dense.
+pub(super) fn multiply<T: Number>(
+    left: ArrayView2<T>,
+    right: ArrayView2<T>,
+    product: &mut [T],
+    parallelism: Parallelism,
+) {
     let ((rows, inner), columns) = (left.dim(), right.ncols());
     assert_eq!(inner, right.nrows(), "the inner dimensions of the matrices differ");
     assert_eq!(product.len(), rows * columns, "the product has another size");
@@ -67,8 +93,8 @@ pub(super) fn multiply(left: ArrayView2<f32>, right: ArrayView2<f32>, product: &
             right.as_ptr(),
             right.strides()[1],
             right.strides()[0],
-            0.0,
-            1.0,
+            T::zero(),
+            T::one(),
             false,
             false,
             false,

@@ -1,6 +1,8 @@
-//! The operations on the processor, in f32 and the integer types that indices and masks need.
+//! The operations on the processor, in every element type.
 //!
 //! Matrix products are those of the crate `gemm`; everything else is a loop over the elements of an array of `ndarray`.
+//! f16 and bf16 are computed in f32 and rounded once per operation; convolutions and normalizations in f64 are those of
+//! the reference library.
 
 mod activation;
 mod conv;
@@ -9,15 +11,21 @@ mod elementwise;
 mod gemm;
 mod im2col;
 mod movement;
+mod number;
 mod pool;
+mod precision;
 mod reduce;
 mod rows;
 mod storage;
 
-use storage::{Dense, DenseElement};
+use std::cmp::Ordering;
+
+use precision::{in_compute_type, in_float};
+use storage::Dense;
 
 use super::OpError;
 use super::ops::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, TensorOps, Unary};
+use super::reference::ReferenceOps;
 use crate::{DType, Tensor};
 
 /// The tensor operations on the processor.
@@ -31,9 +39,8 @@ impl TensorOps for CpuOps {
         "the interpreter"
     }
 
-    /// Half precision is not included: the convolutions are written for f32.
     fn dtypes(&self) -> &'static [DType] {
-        &[DType::F32, DType::I64, DType::I32, DType::U8, DType::Bool]
+        &DType::ALL
     }
 
     fn upload(&self, tensor: &Tensor) -> Result<Dense, OpError> {
@@ -65,7 +72,13 @@ impl TensorOps for CpuOps {
     }
 
     fn matmul(&self, a: &Dense, b: &Dense) -> Result<Dense, OpError> {
-        gemm::matmul(f32::elements(a)?, f32::elements(b)?)
+        in_compute_type([a, b], |[a, b]| match (a, b) {
+            (Dense::F32(a), Dense::F32(b)) => gemm::matmul(a, b, gemm::multiply),
+            (Dense::F64(a), Dense::F64(b)) => gemm::matmul(a, b, gemm::multiply),
+            (Dense::I64(a), Dense::I64(b)) => gemm::matmul(a, b, gemm::multiply_integers),
+            (Dense::I32(a), Dense::I32(b)) => gemm::matmul(a, b, gemm::multiply_integers),
+            (a, _) => Err(OpError::unsupported(format!("matrix products in `{}`", a.dtype()))),
+        })
     }
 
     fn conv(&self, x: &Dense, weight: &Dense, bias: Option<&Dense>, conv: &Conv) -> Result<Dense, OpError> {
@@ -80,15 +93,32 @@ impl TensorOps for CpuOps {
         conv: &Conv,
         epilogue: ConvEpilogue<'_, Dense>,
     ) -> Result<Dense, OpError> {
-        conv::conv(x, weight, bias, conv, epilogue)
+        in_float(
+            [Some(x), Some(weight), bias, epilogue.residual],
+            |[x, weight, bias, residual]| {
+                conv::conv(some(x)?, some(weight)?, bias, conv, ConvEpilogue { residual, ..epilogue })
+            },
+            |[x, weight, bias, residual]| {
+                let activation = epilogue.activation;
+                ReferenceOps.conv_fused(some(x)?, some(weight)?, bias, conv, ConvEpilogue { residual, activation })
+            },
+        )
     }
 
     fn max_pool(&self, x: &Dense, pool: &Pool) -> Result<Dense, OpError> {
-        pool::pool(x, pool, pool::PoolKind::Max)
+        in_float(
+            [Some(x)],
+            |[x]| pool::pool(some(x)?, pool, pool::PoolKind::Max),
+            |[x]| ReferenceOps.max_pool(some(x)?, pool),
+        )
     }
 
     fn average_pool(&self, x: &Dense, pool: &Pool) -> Result<Dense, OpError> {
-        pool::pool(x, pool, pool::PoolKind::Mean)
+        in_float(
+            [Some(x)],
+            |[x]| pool::pool(some(x)?, pool, pool::PoolKind::Mean),
+            |[x]| ReferenceOps.average_pool(some(x)?, pool),
+        )
     }
 
     fn reduce(&self, kind: Reduce, x: &Dense, axes: &[usize]) -> Result<Dense, OpError> {
@@ -96,17 +126,23 @@ impl TensorOps for CpuOps {
     }
 
     fn arg_max(&self, x: &Dense, axis: usize, last: bool) -> Result<Dense, OpError> {
-        reduce::arg_max(x, axis, last)
+        reduce::arg_extreme(x, axis, last, Ordering::Greater)
+    }
+
+    fn arg_min(&self, x: &Dense, axis: usize, last: bool) -> Result<Dense, OpError> {
+        reduce::arg_extreme(x, axis, last, Ordering::Less)
+    }
+
+    fn top_indices(&self, x: &Dense, axis: usize, count: usize, largest: bool) -> Result<Dense, OpError> {
+        reduce::top_indices(x, axis, count, largest)
+    }
+
+    fn cumulative_sum(&self, x: &Dense, axis: usize) -> Result<Dense, OpError> {
+        reduce::cumulative_sum(x, axis)
     }
 
     fn softmax(&self, x: &Dense, axis: usize, log: bool) -> Result<Dense, OpError> {
-        let rank = x.shape().len();
-        if axis + 1 == rank {
-            return rows::softmax(x, log);
-        }
-        let mut order: Vec<usize> = (0..rank).collect();
-        order.swap(axis, rank - 1);
-        Ok(movement::permute(&rows::softmax(&movement::permute(x, &order), log)?, &order))
+        in_float([Some(x)], |[x]| rows::softmax(some(x)?, axis, log), |[x]| ReferenceOps.softmax(some(x)?, axis, log))
     }
 
     fn layer_norm(
@@ -117,7 +153,11 @@ impl TensorOps for CpuOps {
         axis: usize,
         epsilon: f64,
     ) -> Result<Dense, OpError> {
-        rows::layer_norm(x, scale, bias, axis, epsilon)
+        in_float(
+            [Some(x), Some(scale), bias],
+            |[x, scale, bias]| rows::layer_norm(some(x)?, some(scale)?, bias, axis, epsilon),
+            |[x, scale, bias]| ReferenceOps.layer_norm(some(x)?, some(scale)?, bias, axis, epsilon),
+        )
     }
 
     fn reshape(&self, x: &Dense, shape: &[usize]) -> Result<Dense, OpError> {
@@ -149,6 +189,11 @@ impl TensorOps for CpuOps {
     }
 
     fn cast(&self, x: &Dense, dtype: DType) -> Result<Dense, OpError> {
-        elementwise::cast(x, dtype)
+        Ok(precision::cast(x, dtype))
     }
+}
+
+/// Returns an operand that is always passed.
+fn some<T>(operand: Option<&T>) -> Result<&T, OpError> {
+    operand.ok_or_else(|| OpError::invalid_operands("an operand is missing"))
 }

@@ -3,10 +3,11 @@
 use ndarray::{ArrayD, Axis, IxDyn, Slice, concatenate};
 
 use super::OpError;
-use super::elementwise::cast;
+use super::precision::cast;
 use super::storage::{Dense, DenseElement, Elements, broadcast, row_major, scalar, with_elements};
 use crate::DType;
 use crate::exec::ops::PadMode;
+use crate::exec::result_size::check_result_size;
 
 pub(super) fn reshape(x: &Dense, shape: &[usize]) -> Result<Dense, OpError> {
     with_elements!(x, x => {
@@ -22,6 +23,7 @@ pub(super) fn permute(x: &Dense, order: &[usize]) -> Dense {
 }
 
 pub(super) fn expand(x: &Dense, shape: &[usize]) -> Result<Dense, OpError> {
+    check_result_size(shape, x.dtype())?;
     with_elements!(x, x => Ok(broadcast(x, shape)?.to_owned().into()))
 }
 
@@ -30,6 +32,12 @@ pub(super) fn concat(parts: &[Dense], axis: usize) -> Result<Dense, OpError> {
         let parts = parts.iter().map(T::elements).collect::<Result<Vec<_>, _>>()?;
         let views: Vec<_> = parts.iter().map(|part| part.view()).collect();
         concatenate(Axis(axis), &views).map_err(|error| OpError::invalid_operands(error.to_string()))
+    }
+    let total = |parts: &[Dense]| parts.iter().map(|part| part.shape()[axis]).fold(0, usize::saturating_add);
+    if let Some(first) = parts.first() {
+        let mut shape = first.shape().to_vec();
+        shape[axis] = total(parts);
+        check_result_size(&shape, first.dtype())?;
     }
     let first = parts.first().ok_or_else(|| OpError::invalid_operands("there are no tensors to concatenate"))?;
     with_elements!(first, first => Ok(concat(first, parts, axis)?.into()))
@@ -58,11 +66,11 @@ pub(super) fn gather(x: &Dense, indices: &Dense, axis: usize) -> Result<Dense, O
         let error = || OpError::invalid_operands(format!("index {i} is out of range for size {size}"));
         is_inside.then_some(from_front as usize).ok_or_else(error)
     };
-    let wanted = row_major(i64::elements(&cast(indices, DType::I64)?)?);
+    let wanted = row_major(i64::elements(&cast(indices, DType::I64))?);
     let places = wanted.into_iter().map(place).collect::<Result<Vec<_>, _>>()?;
-    let selected = select_places(x, axis, &places);
     shape.splice(axis..=axis, indices.shape().iter().copied());
-    reshape(&selected, &shape)
+    check_result_size(&shape, x.dtype())?;
+    reshape(&select_places(x, axis, &places), &shape)
 }
 
 /// Returns the entries at `places` along an axis.
@@ -71,6 +79,9 @@ fn select_places(x: &Dense, axis: usize, places: &[usize]) -> Dense {
 }
 
 pub(super) fn pad(x: &Dense, pads: &[(usize, usize)], mode: PadMode) -> Result<Dense, OpError> {
+    let padded =
+        |(size, (before, after)): (&usize, &(usize, usize))| size.saturating_add(*before).saturating_add(*after);
+    check_result_size(&x.shape().iter().zip(pads).map(padded).collect::<Vec<_>>(), x.dtype())?;
     if let PadMode::Constant(value) = mode {
         let value = scalar(value, x.dtype())?;
         return with_elements!(x, x => Ok(pad_with(x, pads, DenseElement::elements(&value)?).into()));

@@ -1,13 +1,25 @@
 //! Softmax and layer normalization, which operate on each row of the last dimensions.
 
 use rayon::prelude::*;
+use rten_simd::SimdUnaryOp;
+use rten_vecmath::Exp;
 
 use super::OpError;
-use super::movement::expand;
+use super::movement::{expand, permute};
 use super::storage::{Dense, f32_tensor, with_f32_elements};
 
-/// Computes the softmax over the last dimension, or its logarithm.
-pub(super) fn softmax(x: &Dense, log: bool) -> Result<Dense, OpError> {
+/// Computes the softmax along an axis, or its logarithm.
+pub(super) fn softmax(x: &Dense, axis: usize, log: bool) -> Result<Dense, OpError> {
+    let rank = x.shape().len();
+    if axis + 1 == rank {
+        return softmax_rows(x, log);
+    }
+    let mut order: Vec<usize> = (0..rank).collect();
+    order.swap(axis, rank - 1);
+    Ok(permute(&softmax_rows(&permute(x, &order), log)?, &order))
+}
+
+fn softmax_rows(x: &Dense, log: bool) -> Result<Dense, OpError> {
     let length = x.shape().last().copied().unwrap_or(1).max(1);
     each_row(x, length, |row| {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -15,7 +27,8 @@ pub(super) fn softmax(x: &Dense, log: bool) -> Result<Dense, OpError> {
             let sum: f32 = row.iter().map(|x| (x - largest).exp()).sum();
             row.iter_mut().for_each(|x| *x -= largest + sum.ln());
         } else {
-            row.iter_mut().for_each(|x| *x = (*x - largest).exp());
+            row.iter_mut().for_each(|x| *x -= largest);
+            Exp {}.map_mut(row);
             let sum: f32 = row.iter().sum();
             row.iter_mut().for_each(|x| *x /= sum);
         }

@@ -1,23 +1,33 @@
 //! The executor's tensors, and their conversion from and to host tensors.
 
+use half::{bf16, f16};
 use ndarray::{ArcArray, ArrayD, ArrayViewD, IxDyn};
 
 use super::OpError;
+use crate::exec::result_size::check_result_size;
 use crate::{DType, Element, Tensor, TensorError};
 
 /// Elements of one type with a shape. Cloning shares the memory.
 pub(super) type Elements<T> = ArcArray<T, IxDyn>;
 
-/// A tensor in one of the supported element types; bool is stored as u8. Cloning shares the memory, and so do the
-/// results of permutations and slices.
+/// A tensor in any element type; bool is stored as u8. Cloning shares the memory, and so do the results of permutations
+/// and slices.
 #[derive(Clone, Debug)]
 pub enum Dense {
+    /// Elements of f64.
+    F64(Elements<f64>),
     /// Elements of f32.
     F32(Elements<f32>),
+    /// Elements of f16.
+    F16(Elements<f16>),
+    /// Elements of bf16.
+    BF16(Elements<bf16>),
     /// Elements of i64.
     I64(Elements<i64>),
     /// Elements of i32.
     I32(Elements<i32>),
+    /// Elements of i8.
+    I8(Elements<i8>),
     /// Elements of u8, or bools.
     U8(Elements<u8>),
 }
@@ -26,14 +36,33 @@ pub enum Dense {
 macro_rules! with_elements {
     ($tensor:expr, $elements:ident => $result:expr) => {
         match $tensor {
+            $crate::exec::cpu::storage::Dense::F64($elements) => $result,
             $crate::exec::cpu::storage::Dense::F32($elements) => $result,
+            $crate::exec::cpu::storage::Dense::F16($elements) => $result,
+            $crate::exec::cpu::storage::Dense::BF16($elements) => $result,
             $crate::exec::cpu::storage::Dense::I64($elements) => $result,
             $crate::exec::cpu::storage::Dense::I32($elements) => $result,
+            $crate::exec::cpu::storage::Dense::I8($elements) => $result,
             $crate::exec::cpu::storage::Dense::U8($elements) => $result,
         }
     };
 }
 pub(super) use with_elements;
+
+/// Evaluates an expression for the elements of a tensor of one of the types that arithmetic is written for; an error for
+/// the others.
+macro_rules! with_numbers {
+    ($tensor:expr, $elements:ident => $result:expr) => {
+        match $tensor {
+            $crate::exec::cpu::storage::Dense::F64($elements) => $result,
+            $crate::exec::cpu::storage::Dense::F32($elements) => $result,
+            $crate::exec::cpu::storage::Dense::I64($elements) => $result,
+            $crate::exec::cpu::storage::Dense::I32($elements) => $result,
+            other => Err($crate::exec::OpError::unsupported(format!("arithmetic in `{}`", other.dtype()))),
+        }
+    };
+}
+pub(super) use with_numbers;
 
 /// A type of elements that [`Dense`] has a variant for.
 pub(super) trait DenseElement: Element {
@@ -67,15 +96,19 @@ macro_rules! dense_element {
         }
     )*};
 }
-dense_element!(F32: f32, I64: i64, I32: i32, U8: u8);
+dense_element!(F64: f64, F32: f32, F16: f16, BF16: bf16, I64: i64, I32: i32, I8: i8, U8: u8);
 
 impl Dense {
     /// Returns the element type as it is stored.
     pub(super) fn dtype(&self) -> DType {
         match self {
+            Dense::F64(_) => DType::F64,
             Dense::F32(_) => DType::F32,
+            Dense::F16(_) => DType::F16,
+            Dense::BF16(_) => DType::BF16,
             Dense::I64(_) => DType::I64,
             Dense::I32(_) => DType::I32,
+            Dense::I8(_) => DType::I8,
             Dense::U8(_) => DType::U8,
         }
     }
@@ -99,11 +132,14 @@ pub(super) fn upload(tensor: &Tensor) -> Result<Dense, OpError> {
     }
     let shape = tensor.shape();
     Ok(match tensor.dtype() {
+        DType::F64 => copy(shape, tensor.as_slice::<f64>()?).into(),
         DType::F32 => copy(shape, tensor.as_slice::<f32>()?).into(),
+        DType::F16 => copy(shape, tensor.as_slice::<f16>()?).into(),
+        DType::BF16 => copy(shape, tensor.as_slice::<bf16>()?).into(),
         DType::I64 => copy(shape, tensor.as_slice::<i64>()?).into(),
         DType::I32 => copy(shape, tensor.as_slice::<i32>()?).into(),
+        DType::I8 => copy(shape, tensor.as_slice::<i8>()?).into(),
         DType::U8 | DType::Bool => copy(shape, tensor.bytes()).into(),
-        other => return Err(OpError::unsupported(format!("tensors of `{other}`"))),
     })
 }
 
@@ -135,6 +171,15 @@ pub(super) fn broadcast<'a, T>(elements: &'a Elements<T>, shape: &[usize]) -> Re
     elements
         .broadcast(IxDyn(shape))
         .ok_or_else(|| OpError::invalid_operands(format!("{:?} cannot be broadcast to {shape:?}", elements.shape())))
+}
+
+/// Returns a vector of zeros for the elements of a shape.
+///
+/// # Errors
+/// When the memory for it cannot be allocated.
+pub(super) fn zeros<T: Element>(shape: &[usize]) -> Result<Vec<T>, OpError> {
+    check_result_size(shape, T::DTYPE)?;
+    Ok(vec![T::zeroed(); shape.iter().product()])
 }
 
 /// Calls `f` with the elements of an f32 tensor, in row-major order.

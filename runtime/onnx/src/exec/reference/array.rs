@@ -18,6 +18,16 @@ impl Array {
         Array { values: values.into_shared(), dtype }
     }
 
+    /// Returns an array of numbers of type f64.
+    pub(in crate::exec) fn from_elements(values: ArcArray<f64, IxDyn>) -> Self {
+        Array { values, dtype: DType::F64 }
+    }
+
+    /// Returns the numbers.
+    pub(in crate::exec) fn into_elements(self) -> ArcArray<f64, IxDyn> {
+        self.values
+    }
+
     /// Returns a one-dimensional array of integers.
     pub fn from_ints(values: impl IntoIterator<Item = i64>) -> Self {
         let values: Vec<f64> = values.into_iter().map(|value| value as f64).collect();

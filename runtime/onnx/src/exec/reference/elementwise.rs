@@ -8,11 +8,16 @@ use crate::exec::ops::{Binary, Unary};
 use crate::exec::shape_arithmetic::broadcast_shape;
 
 pub(super) fn unary(kind: Unary, x: &Array) -> Array {
-    x.map(|x| apply(kind, x))
+    let result = x.map(|x| apply(kind, x));
+    if matches!(kind, Unary::Not | Unary::IsNan | Unary::IsInf { .. }) {
+        result.with_dtype(DType::Bool)
+    } else {
+        result
+    }
 }
 
 /// Computes a function as the ONNX operator of the same name defines it.
-fn apply(kind: Unary, x: f64) -> f64 {
+pub(in crate::exec) fn apply(kind: Unary, x: f64) -> f64 {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let hard_sigmoid = |alpha: f64, beta: f64| (alpha * x + beta).clamp(0.0, 1.0);
     match kind {
@@ -46,8 +51,27 @@ fn apply(kind: Unary, x: f64) -> f64 {
         Unary::Ceil => x.ceil(),
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
+        Unary::Tan => x.tan(),
+        Unary::Round => x.round_ties_even(),
+        Unary::Sign if x == 0.0 || x.is_nan() => x,
+        Unary::Sign => x.signum(),
+        Unary::Softplus => softplus(x),
+        Unary::Elu { alpha } => elu(alpha, x),
+        Unary::Selu { alpha, gamma } => gamma * elu(alpha, x),
+        Unary::Mish => x * softplus(x).tanh(),
+        Unary::IsNan => f64::from(x.is_nan()),
+        Unary::IsInf { negative, positive } => f64::from(x.is_infinite() && if x < 0.0 { negative } else { positive }),
         Unary::Not => f64::from(x == 0.0),
     }
+}
+
+/// Returns ln(1 + e^x), without overflow for large x.
+fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}
+
+fn elu(alpha: f64, x: f64) -> f64 {
+    if x < 0.0 { alpha * x.exp_m1() } else { x }
 }
 
 pub(super) fn binary(kind: Binary, a: &Array, b: &Array) -> Result<Array, OpError> {
@@ -60,22 +84,28 @@ pub(super) fn binary(kind: Binary, a: &Array, b: &Array) -> Result<Array, OpErro
         Binary::Div if integers => (a / b).trunc(),
         Binary::Div => a / b,
         Binary::Mod => a - (a / b).floor() * b,
+        Binary::Fmod => a % b,
+        Binary::Pow if integers => a.powf(b).trunc(),
         Binary::Pow => a.powf(b),
+        Binary::Min | Binary::Max if a.is_nan() || b.is_nan() => f64::NAN,
         Binary::Min => a.min(b),
         Binary::Max => a.max(b),
         Binary::Equal => f64::from(a == b),
         Binary::Less => f64::from(a < b),
         Binary::Greater => f64::from(a > b),
+        Binary::LessOrEqual => f64::from(a <= b),
+        Binary::GreaterOrEqual => f64::from(a >= b),
         Binary::And => f64::from(a != 0.0 && b != 0.0),
         Binary::Or => f64::from(a != 0.0 || b != 0.0),
+        Binary::Xor => f64::from((a != 0.0) != (b != 0.0)),
     };
-    if integers && matches!(kind, Binary::Div | Binary::Mod) && b.values().iter().any(|value| *value == 0.0) {
+    if integers
+        && matches!(kind, Binary::Div | Binary::Mod | Binary::Fmod)
+        && b.values().iter().any(|value| *value == 0.0)
+    {
         return Err(OpError::invalid_operands("integer division by zero"));
     }
-    let dtype = match kind {
-        Binary::Equal | Binary::Less | Binary::Greater | Binary::And | Binary::Or => DType::Bool,
-        _ => a.dtype(),
-    };
+    let dtype = if kind.is_predicate() { DType::Bool } else { a.dtype() };
     let values = Zip::from(a.broadcast(&shape)?).and(b.broadcast(&shape)?).map_collect(|a, b| apply(*a, *b));
     Ok(Array::new(values, dtype))
 }

@@ -5,7 +5,7 @@
 //! type.
 
 mod array;
-mod elementwise;
+pub(super) mod elementwise;
 mod windows;
 
 pub use array::Array;
@@ -91,6 +91,7 @@ impl TensorOps for ReferenceOps {
                 Reduce::Sum | Reduce::Mean => values.sum_axis(axis),
                 Reduce::Max => values.fold_axis(axis, f64::NEG_INFINITY, |a, b| a.max(*b)),
                 Reduce::Min => values.fold_axis(axis, f64::INFINITY, |a, b| a.min(*b)),
+                Reduce::Product => values.product_axis(axis),
             };
             values = reduced.insert_axis(axis);
         }

@@ -10,6 +10,7 @@ mod multi_head_attention;
 #[cfg(feature = "interpreter")]
 mod operators;
 mod reference;
+mod vectors;
 
 use indexmap::IndexMap;
 

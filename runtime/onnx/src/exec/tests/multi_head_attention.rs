@@ -154,12 +154,12 @@ fn load_error(inputs_named: &[&str], outputs: &[&str], attribute: Option<(&str, 
 fn an_unsupported_part_of_the_operator_is_named() {
     let prefix = "node `y` (Attention): not supported: ";
     let plain = ["q", "k", "v"];
-    assert_eq!(load_error(&["q", "k", "v", "", "p", "p"], &["y"], None), format!("{prefix}inputs after `attn_mask`"));
-    assert_eq!(load_error(&plain, &["y", "present"], None), format!("{prefix}outputs after `Y`"));
-    let softcap = Some(("softcap", Attribute::Float(2.0)));
-    assert_eq!(load_error(&plain, &["y"], softcap), format!("{prefix}`softcap`"));
-    let precision = Some(("softmax_precision", Attribute::Int(1)));
-    assert_eq!(load_error(&plain, &["y"], precision), format!("{prefix}`softmax_precision`"));
+    let lengths = ["q", "k", "v", "", "", "", "p"];
+    assert_eq!(load_error(&lengths, &["y"], None), format!("{prefix}inputs after `past_value`"));
+    let window = Some(("left_window_size", Attribute::Int(2)));
+    assert_eq!(load_error(&plain, &["y"], window), format!("{prefix}`left_window_size`"));
+    let mode = Some(("qk_matmul_output_mode", Attribute::Int(4)));
+    assert_eq!(load_error(&plain, &["y"], mode), format!("{prefix}`qk_matmul_output_mode` 4"));
 }
 
 #[test]

@@ -1,0 +1,125 @@
+//! Shape rules of operators that `rten-shape-inference` lacks, or of which it covers a part.
+//!
+//! Knows nothing about element types.
+
+use rten_shape_inference::{SymExpr, SymTensor, SymbolGen, ops};
+
+use super::shapes::{Inputs, apply_rule};
+use super::values::KnownValue;
+use super::{Attributes, InferError};
+
+/// Returns the sizes of an input; `None` if they are unknown.
+fn sizes(inputs: Inputs<'_>, i: usize) -> Option<Vec<SymExpr>> {
+    Some(inputs.get(i)?.as_ref()?.shape()?.collect())
+}
+
+/// Returns the shape of `SpaceToDepth`.
+pub(super) fn space_to_depth(attributes: Attributes<'_>, inputs: Inputs<'_>) -> Result<Vec<SymTensor>, InferError> {
+    let block = attributes.small_int("blocksize")?.ok_or(InferError::MissingAttribute("blocksize"))?;
+    let area = block.checked_mul(block).filter(|area| *area > 0).ok_or(InferError::Value)?;
+    let Some(shape) = sizes(inputs, 0) else { return Ok(vec![SymTensor::unknown("unknown input shape")]) };
+    let [batch, channels, height, width] = &shape[..] else { return Err(InferError::Rank) };
+    let divided = |size: &SymExpr| match size {
+        SymExpr::Value(size) if size % block != 0 => Err(InferError::Value),
+        size => Ok(size.clone() / SymExpr::Value(block)),
+    };
+    let channels = channels.clone() * SymExpr::Value(area);
+    Ok(vec![SymTensor::from_shape(vec![batch.clone(), channels, divided(height)?, divided(width)?])])
+}
+
+/// Returns whether an operand of a matrix product is a vector.
+pub(super) fn has_vector(inputs: Inputs<'_>) -> bool {
+    inputs.iter().flatten().any(|input| input.ndim() == Some(1))
+}
+
+/// Returns the shape of a matrix product with a vector: a row on the left, a column on the right.
+pub(super) fn matmul_with_vector(inputs: Inputs<'_>, symbols: &mut SymbolGen) -> Result<Vec<SymTensor>, InferError> {
+    let (Some(mut a), Some(mut b)) = (sizes(inputs, 0), sizes(inputs, 1)) else {
+        return Ok(vec![SymTensor::unknown("unknown input shape")]);
+    };
+    let (row, column) = (a.len() == 1, b.len() == 1);
+    if row {
+        a.insert(0, SymExpr::Value(1));
+    }
+    if column {
+        b.push(SymExpr::Value(1));
+    }
+    let matrices = [a, b].map(|shape| Some(SymTensor::from_shape(shape)));
+    let product = apply_rule(&ops::MatMul, &matrices, symbols)?;
+    let mut shape: Vec<SymExpr> = product[0].shape().ok_or(InferError::Rank)?.collect();
+    if column {
+        shape.pop();
+    }
+    if row {
+        shape.remove(shape.len().checked_sub(if column { 1 } else { 2 }).ok_or(InferError::Rank)?);
+    }
+    Ok(vec![SymTensor::from_shape(shape)])
+}
+
+/// Returns the shape of the scores of an `Attention`, its fourth output.
+pub(super) fn attention_scores(
+    attributes: Attributes<'_>,
+    inputs: Inputs<'_>,
+    present_key: &SymTensor,
+) -> Result<SymTensor, InferError> {
+    let unknown = || SymTensor::unknown("unknown input shape");
+    let (Some(q), Some(columns)) = (sizes(inputs, 0), present_key.size(2)) else { return Ok(unknown()) };
+    let (batch, heads, rows) = match &q[..] {
+        [batch, heads, rows, _] => (batch, heads.clone(), rows),
+        [batch, rows, _] => {
+            let heads = attributes.small_int("q_num_heads")?.ok_or(InferError::MissingAttribute("q_num_heads"))?;
+            (batch, SymExpr::Value(heads), rows)
+        }
+        _ => return Err(InferError::Rank),
+    };
+    Ok(SymTensor::from_shape(vec![batch.clone(), heads, rows.clone(), columns]))
+}
+
+/// Returns the shape of a `Resize` or an `Upsample`, whose scales or sizes may be known.
+pub(super) fn resize(
+    attributes: Attributes<'_>,
+    inputs: &[Option<KnownValue>],
+    symbols: &mut SymbolGen,
+) -> Result<Vec<SymTensor>, InferError> {
+    let input = |i: usize| inputs.get(i).and_then(Option::as_ref);
+    let data = input(0).ok_or(InferError::InputCount)?;
+    let Some(shape) = data.shape.shape() else { return Ok(vec![SymTensor::unknown("unknown input shape")]) };
+    let mut shape: Vec<SymExpr> = shape.collect();
+    let rank = shape.len();
+    let axes: Vec<usize> = match attributes.ints("axes")? {
+        None => (0..rank).collect(),
+        Some(axes) => {
+            let from_front = |axis: &i64| if *axis < 0 { axis + rank as i64 } else { *axis };
+            let axis = |axis: &i64| usize::try_from(from_front(axis)).ok().filter(|axis| *axis < rank);
+            axes.iter().map(axis).collect::<Option<_>>().ok_or(InferError::Value)?
+        }
+    };
+    // The scales are input 1 up to operator set 10.
+    let scales = input(if inputs.len() == 2 { 1 } else { 2 }).and_then(|known| known.numbers.as_deref());
+    let scales = scales.filter(|scales| !scales.is_empty());
+    let requested = input(3).and_then(|known| known.shape.as_vector()).filter(|sizes| !sizes.is_empty());
+    let keeps_ratio = attributes.string("keep_aspect_ratio_policy")?.is_some_and(|policy| policy != "stretch");
+    let count = scales.map(<[f64]>::len).or(requested.map(<[SymExpr]>::len));
+    if count.is_some_and(|count| count != axes.len()) {
+        return Err(InferError::Mismatch(format!("{} values for {} axes", count.unwrap_or(0), axes.len())));
+    }
+    for (i, axis) in axes.iter().enumerate() {
+        let resized = match (scales, requested) {
+            (Some(scales), _) => scaled(&shape[*axis], scales[i]),
+            (None, Some(sizes)) if !keeps_ratio => Some(sizes[i].clone()),
+            _ => None,
+        };
+        shape[*axis] = resized.unwrap_or_else(|| symbols.gen_positive());
+    }
+    Ok(vec![SymTensor::from_shape(shape)])
+}
+
+/// Returns a size times a scale, rounded down as ONNX Runtime does.
+fn scaled(size: &SymExpr, scale: f64) -> Option<SymExpr> {
+    match size {
+        SymExpr::Value(size) => Some(SymExpr::Value((*size as f32 * scale as f32).floor() as i32)),
+        size if scale == 1.0 => Some(size.clone()),
+        size if scale.fract() == 0.0 && scale > 0.0 => Some(size.clone() * SymExpr::Value(scale as i32)),
+        _ => None,
+    }
+}
