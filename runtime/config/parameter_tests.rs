@@ -60,7 +60,7 @@ fn a_target_that_is_not_a_number_is_refused_with_its_line_and_the_expected_form(
             "`target_accuracy`: `top1` must be a number from 0 to 1, not null",
         ),
         ("target_accuracy: {top1: [0.9]}", 1, "`target_accuracy`: `top1` must be a number from 0 to 1, not a list"),
-        ("target_accuracy: {f1: high}", 1, "`target_accuracy`: `f1` must be a number, not `high`"),
+        ("target_accuracy: {words: high}", 1, "`target_accuracy`: `words` must be a number, not `high`"),
     ] {
         assert_eq!(messages(Level::Error, text), format!("{FILE}:{line}: {message}\n{hint}"));
     }
@@ -96,7 +96,8 @@ fn a_target_with_a_name_similar_to_a_metric_is_a_warning() {
              hint: a metric that no script reports misses its target"
         )
     );
-    assert_eq!(messages(Level::Warning, "target_accuracy: {mAP: 0.4, top10: 0.9}"), "");
+    assert!(messages(Level::Warning, "target_accuracy: {mAP: 0.4}").contains("(nearest metric of the host: `map`)"));
+    assert_eq!(messages(Level::Warning, "target_accuracy: {words: 0.4, top10: 0.9, \"accuracy[law]\": 0.2}"), "");
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn targets() -> Value {
     let family = |metric: &metric::Metric| {
         let (from, to) = (*metric.range.start(), *metric.range.end());
         let range = json!({"type": "number", "minimum": from, "maximum": to, "description": metric.about});
-        (format!("^{}[1-9][0-9]*$", metric.family), range)
+        (metric.form.pattern(metric.name), range)
     };
     let families: Map<String, Value> = metric::METRICS.iter().map(family).collect();
     json!({"type": "object", "patternProperties": families, "additionalProperties": {"type": "number"}})

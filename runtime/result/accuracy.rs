@@ -29,7 +29,8 @@ pub enum Verdict {
 pub struct Accuracy {
     /// The verdict.
     pub verdict: Verdict,
-    /// Smallest acceptable value of each metric, from `target_accuracy` in parameters.yaml.
+    /// Smallest acceptable value of each metric, or the largest of one that is a cost such as `perplexity`, from
+    /// `target_accuracy` in parameters.yaml.
     pub target: IndexMap<String, f64>,
     /// Metrics of validation; empty when there are none or they are meaningless.
     pub validation: IndexMap<String, f64>,
@@ -130,13 +131,18 @@ fn miscounted_metrics(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
 
 /// Describes the missed targets. A metric that was not measured or is NaN misses its target.
 fn missed_targets(step: &str, metrics: &IndexMap<String, f64>, target: &IndexMap<String, f64>) -> Vec<String> {
-    let reaches = |name: &str, value: f64, target: f64| value >= target && metric::range(name).contains(&value);
-    let below =
-        target.iter().filter(|(name, target)| !metrics.get(*name).is_some_and(|value| reaches(name, *value, **target)));
-    below
+    let is_missed = |(name, target): &(&String, &f64)| {
+        !metrics.get(*name).is_some_and(|value| metric::is_reached(name, *value, **target))
+    };
+    target
+        .iter()
+        .filter(is_missed)
         .map(|(name, target)| match metrics.get(name) {
             Some(value) if !metric::range(name).contains(value) => {
                 format!("{step}: `{name}` is {value:.4}, outside its range: does the evaluator count correctly?")
+            }
+            Some(value) if metric::find(name).is_some_and(|metric| metric.is_cost) => {
+                format!("{step}: `{name}` is {value:.4}, but the target is at most {target}")
             }
             Some(value) => format!("{step}: `{name}` is {value:.4}, but the target is {target}"),
             None => format!("{step}: `{name}` has a target of {target}, but was not measured"),
@@ -174,6 +180,18 @@ mod tests {
         );
         assert_eq!(judged(false, f64::NAN, &[("top1", 0.0)]).verdict, Verdict::Missed);
         assert_eq!(judged(false, 1.0, &[("top3", 0.5)]).verdict, Verdict::Missed);
+    }
+
+    #[test]
+    fn the_target_of_perplexity_is_a_maximum() {
+        let mut phase = testing::phase();
+        phase.model = Some(ModelFacts::default());
+        phase.dataset = Some(DatasetFacts::default());
+        phase.measured = vec![testing::measurement(Step::Validation)];
+        phase.measured[0].accuracy = IndexMap::from([("perplexity".to_owned(), 12.5)]);
+        let judged = |target| Accuracy::judge(&[phase.clone()], IndexMap::from([("perplexity".to_owned(), target)]));
+        assert_eq!(judged(13.0).verdict, Verdict::Met);
+        assert_eq!(judged(10.0).missed, ["validation: `perplexity` is 12.5000, but the target is at most 10"]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::case::ScriptConfig;
 use super::compiled::CompiledScript;
 use super::error::ScriptError;
 use super::output::StepOutput;
-use super::packages::metric::Metrics;
+use super::packages::metric;
 use super::packages::tensor::Tensor;
 use super::packages::timing::Span;
 use super::sandbox::lock;
@@ -127,12 +127,11 @@ impl EvaluatorFn {
         let arguments = || self.config.after([output.to_script(), to_map(truth).into()]);
         let properties = || truth.keys().cloned().collect();
         let names = &mut self.names;
+        let first = truth.values().next().or(output.iter().next().map(|(_, tensor)| tensor));
+        let rows = first.and_then(|tensor| tensor.shape().first().copied()).unwrap_or(1);
         self.script.call(&mut self.scope, Self::FUNCTION, arguments, properties, |returned| {
-            let metrics = returned.read_lock::<Metrics>().map(|metrics| metrics.0.clone());
-            let actual = returned.type_name();
-            let metrics =
-                metrics.ok_or_else(|| format!("`evaluator` must return metrics (`metric::...`), not {actual}"))?;
-            let new: Vec<String> = metrics.names().filter(|name| !names.contains(*name)).map(str::to_owned).collect();
+            let metrics = metric::from_script(returned, rows)?;
+            let new: Vec<String> = metrics.names().filter(|name| !names.contains(name)).collect();
             names.extend(new);
             if names.len() > METRICS_MAX {
                 return Err(format!("`evaluator` returns more than {METRICS_MAX} different metrics"));

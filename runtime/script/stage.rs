@@ -99,8 +99,8 @@ impl Stage {
             Stage::Dataloader => &["data", "image", "log"],
             Stage::Model => &["nn", "tensor", "log"],
             Stage::Export => &["nn", "log"],
-            Stage::Evaluator => &["metric", "tensor", "log"],
-            Stage::Forward | Stage::Adapter => &["session", "tensor", "timing", "log"],
+            Stage::Evaluator => &["metric", "boxes", "tensor", "log"],
+            Stage::Forward | Stage::Adapter => &["session", "boxes", "tensor", "timing", "log"],
         }
     }
 }

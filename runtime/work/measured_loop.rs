@@ -269,7 +269,8 @@ impl<'a> MeasuredLoop<'a> {
         for (name, tensor) in &batch.truth {
             truth.insert(name.clone(), select(tensor).map_err(|e| failure(&e, ""))?);
         }
-        metrics.merge(&evaluator.call(&output, &truth).map_err(|e| failure(&e, ""))?);
+        let observed = evaluator.call(&output, &truth).map_err(|e| failure(&e, ""))?;
+        metrics.merge(&observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
         let samples = rows.map_or(batch.rows, |rows| rows.len());
         Ok((u32::try_from(samples).unwrap_or(u32::MAX), output))
     }

@@ -8,7 +8,7 @@ use super::outputs::KeptOutputs;
 use super::step;
 use crate::data::Batch;
 use crate::measure::{Latency, Measurement, OutputCopy, PassTimes, SpanTimes, StepTimes, VendorTime, Warmup};
-use crate::metric::Accumulator;
+use crate::metric::{Accumulator, MetricSum};
 use crate::script::{SPAN_TIMES_MAX, Span, StepOutput};
 use crate::step::Step;
 use crate::tensor::Tensor;
@@ -124,9 +124,9 @@ fn span_times(span: &Span) -> SpanTimes {
 
 /// Returns the mean of each metric over the passes that have it.
 fn mean_accuracy(passes: &[PassTimes]) -> IndexMap<String, f64> {
-    let mut means = Accumulator::default();
+    let mut means: IndexMap<String, MetricSum> = IndexMap::new();
     for (name, value) in passes.iter().flat_map(|pass| &pass.accuracy) {
-        means.add(name, *value, 1);
+        means.entry(name.clone()).or_default().add(*value, 1);
     }
-    means.finish()
+    means.into_iter().map(|(name, sum)| (name, sum.mean())).collect()
 }

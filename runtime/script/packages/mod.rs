@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod api;
+pub(super) mod boxes;
 pub(super) mod data;
 pub(super) mod image;
 pub(super) mod log;

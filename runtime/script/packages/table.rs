@@ -2,7 +2,7 @@
 
 use rhai::{Engine, Module};
 
-use super::{data, image, log, metric, nn, session, tensor, timing};
+use super::{boxes, data, image, log, metric, nn, session, tensor, timing};
 
 /// A package: its name, and the module with its functions and types.
 pub(super) struct Package {
@@ -12,6 +12,7 @@ pub(super) struct Package {
 
 /// Every package.
 pub(super) const PACKAGES: &[Package] = &[
+    Package { name: "boxes", module: boxes::module },
     Package { name: "data", module: data::module },
     Package { name: "image", module: image::module },
     Package { name: "log", module: log::module },

@@ -1,0 +1,130 @@
+//! Metrics of language models and of question answering.
+
+use rhai::plugin::*;
+use rhai::{Array, Dynamic, ImmutableString, NativeCallContext};
+
+use super::functions::host_tensors;
+use super::returned::Metrics;
+use crate::metric::{self, MetricError, Positions};
+use crate::script::packages::tensor::Tensor;
+use crate::script::sandbox::{Fallible, script_state};
+use crate::tensor::{DType, Tensor as HostTensor};
+
+/// Largest number of questions of a call.
+const QUESTIONS_MAX: usize = 1 << 16;
+
+fn metrics(figures: Result<crate::metric::Accumulator, MetricError>) -> Fallible<Metrics> {
+    figures.map(Metrics).map_err(|error| error.to_string().into())
+}
+
+fn text(value: &Dynamic) -> Fallible<ImmutableString> {
+    let error = |actual: &str| format!("an answer must be a string, not {actual}").into();
+    value.clone().into_immutable_string().map_err(error)
+}
+
+/// Returns the token ids of each row of `N,L` integers: those from 0.
+fn token_rows(what: &str, tensor: &HostTensor) -> Fallible<Vec<Vec<i64>>> {
+    let &[rows, length] = tensor.shape() else {
+        return Err(format!("the {what} are `{}` (expected: `N,L` of an integer type)", tensor.spec()).into());
+    };
+    if tensor.dtype().is_float() || rows > QUESTIONS_MAX {
+        return Err(format!("the {what} are `{}` (expected: `N,L` of an integer type)", tensor.spec()).into());
+    }
+    let ids = tensor.cast(DType::I64);
+    let ids = ids.as_slice::<i64>().map_err(|error| error.to_string())?;
+    let row = |at: usize| ids[at * length..(at + 1) * length].iter().copied().filter(|id| *id >= 0).collect();
+    Ok((0..rows).map(row).collect())
+}
+
+#[export_module]
+pub(super) mod functions {
+    /// Returns the share of positions whose prediction is the label as `token_accuracy`: the accuracy of masked language
+    /// modelling, with the original tokens at the masked positions and `ignore` everywhere else as the labels.
+    /// `predictions` are logits as `N,L,V` of a float type or tokens as `N,L` of an integer type, `labels` is `N,L`.
+    ///
+    /// ```rhai
+    /// let logits = tensor::from([0.1, 0.9, 0.8, 0.2], "1,2,2,f32");
+    /// metric::token_accuracy(logits, tensor::from([1, -100], "1,2,i64"), -100)
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn token_accuracy(
+        context: NativeCallContext,
+        predictions: Tensor,
+        labels: Tensor,
+        ignore: i64,
+    ) -> Fallible<Metrics> {
+        let [predictions, labels] = host_tensors(&context, [predictions, labels])?;
+        metrics(metric::token_accuracy(&predictions, &labels, ignore))
+    }
+
+    /// Returns `perplexity`: the exponential of the mean negative log likelihood of each token given those before it, over
+    /// all tokens of a pass. The logits at one position predict the token at the next. `logits` is `N,L,V` of a float
+    /// type, `tokens` is `N,L`; `lengths` is `N`: tokens from there on are padding.
+    ///
+    /// ```rhai
+    /// let logits = tensor::from([0.1, 0.9, 0.8, 0.2, 0.0, 0.0], "1,3,2,f32");
+    /// metric::perplexity(logits, tensor::from([0, 1, 0], "1,3,i64"), tensor::from([2], "1,i64"))
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn perplexity(
+        context: NativeCallContext,
+        logits: Tensor,
+        tokens: Tensor,
+        lengths: Tensor,
+    ) -> Fallible<Metrics> {
+        let [logits, tokens, lengths] = host_tensors(&context, [logits, tokens, lengths])?;
+        metrics(metric::perplexity(&logits, &tokens, Positions::Lengths(&lengths)))
+    }
+
+    /// Returns `perplexity` over the tokens that are not `ignore`.
+    ///
+    /// ```rhai
+    /// let logits = tensor::from([0.1, 0.9, 0.8, 0.2], "1,2,2,f32");
+    /// metric::perplexity(logits, tensor::from([0, 1], "1,2,i64"), -100)
+    /// ```
+    #[rhai_fn(name = "perplexity", return_raw)]
+    pub fn perplexity_except(
+        context: NativeCallContext,
+        logits: Tensor,
+        tokens: Tensor,
+        ignore: i64,
+    ) -> Fallible<Metrics> {
+        let [logits, tokens] = host_tensors(&context, [logits, tokens])?;
+        metrics(metric::perplexity(&logits, &tokens, Positions::Except(ignore)))
+    }
+
+    /// Returns `exact_match` and `f1` of answers as strings, from 0 to 1, normalised as SQuAD's evaluation does: lower
+    /// case, without punctuation and articles. Each element of `answers` is a string or an array of accepted strings, of
+    /// which the best counts; an unanswerable question has the answer `""`.
+    ///
+    /// ```rhai
+    /// metric::answers(["the Eiffel Tower", "1889"], ["Eiffel tower", ["in 1889", "1889"]])
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn answers(context: NativeCallContext, predictions: Array, answers: Array) -> Fallible<Metrics> {
+        script_state(&context)?.budget.check()?;
+        let predictions: Vec<ImmutableString> = predictions.iter().map(text).collect::<Fallible<_>>()?;
+        let accepted = |value: &Dynamic| match value.read_lock::<Array>() {
+            Some(array) => array.iter().map(text).collect::<Fallible<Vec<_>>>(),
+            None => Ok(vec![text(value)?]),
+        };
+        let answers: Vec<Vec<ImmutableString>> = answers.iter().map(accepted).collect::<Fallible<_>>()?;
+        let predictions: Vec<&str> = predictions.iter().map(ImmutableString::as_str).collect();
+        let answers: Vec<Vec<&str>> =
+            answers.iter().map(|texts| texts.iter().map(ImmutableString::as_str).collect()).collect();
+        metrics(metric::answers_in_words(&predictions, &answers))
+    }
+
+    /// Returns `exact_match` and `f1` of answers as token ids, which are compared without any normalisation. Both are
+    /// `N,L` of an integer type with any `L`; negative numbers are padding.
+    ///
+    /// ```rhai
+    /// metric::answers(tensor::from([5, 6, -1], "1,3,i64"), tensor::from([5, 6], "1,2,i64"))
+    /// ```
+    #[rhai_fn(name = "answers", return_raw)]
+    pub fn answers_in_tokens(context: NativeCallContext, predictions: Tensor, answers: Tensor) -> Fallible<Metrics> {
+        let [predictions, answers] = host_tensors(&context, [predictions, answers])?;
+        let (predictions, answers) = (token_rows("predictions", &predictions)?, token_rows("answers", &answers)?);
+        metrics(metric::answers_in_tokens(&predictions, &answers))
+    }
+}
