@@ -158,6 +158,17 @@ impl Budget {
         Ok(())
     }
 
+    /// Returns the bytes that the script may still allocate.
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.limits.script_memory_bytes.0.saturating_sub(self.held_bytes())
+    }
+
+    /// Records that the script requested `requested` bytes, more than it may hold.
+    pub(super) fn exceed_request(&self, requested: u64) -> BudgetExceeded {
+        let exceeded = BudgetExceeded::Request { requested, limit: self.limits.script_memory_bytes.0 };
+        self.record_exceeded(exceeded.clone()).err().unwrap_or(exceeded)
+    }
+
     /// Adds `bytes` to the bytes of tensors; a negative number subtracts them.
     pub(super) fn count_tensor(&self, bytes: i64) {
         self.tensors.fetch_add(bytes, Ordering::Relaxed);

@@ -8,6 +8,12 @@ use std::path::{Path, PathBuf};
 
 use rhai::{EvalAltResult, ParseError, ParseErrorType, Position};
 
+use super::function_error::function_not_found;
+use super::names::type_word;
+use super::sandbox::{
+    ARRAY_ELEMENTS_MAX, CALL_LEVELS_MAX, EXPRESSION_DEPTH_MAX, FUNCTIONS_MAX, MAP_ENTRIES_MAX, STRING_BYTES_MAX,
+    VARIABLES_MAX,
+};
 use super::suggestion::suggestion;
 
 /// An error in a script: its position, the reason, and the source line.
@@ -157,6 +163,10 @@ impl Sources {
                 format!("unknown package `{name}`{}", suggestion(name, packages.iter().copied()))
             }
             ParseErrorType::VariableUndefined(name) => format!("unknown variable `{name}`"),
+            ParseErrorType::ExprTooDeep => {
+                format!("expressions are nested too deeply (at most {EXPRESSION_DEPTH_MAX} levels are supported)")
+            }
+            ParseErrorType::TooManyFunctions => format!("too many functions (at most {FUNCTIONS_MAX} are supported)"),
             other => to_fragment(&other.to_string()),
         };
         self.error_at(error.position(), reason)
@@ -200,22 +210,40 @@ fn error_reason(error: &EvalAltResult, names: &KnownNames<'_>) -> String {
             let known = functions.iter().filter_map(|f| f.split_once("::")).map(|(module, _)| module);
             format!("unknown package `{name}`{}", suggestion(name, known))
         }
-        E::ErrorStackOverflow(_) => "calls are nested too deeply: is there an infinite recursion?".to_owned(),
-        E::ErrorTooManyVariables(_) => "too many variables".to_owned(),
+        E::ErrorStackOverflow(_) => format!(
+            "calls are nested too deeply (at most {CALL_LEVELS_MAX} levels are supported): is there an infinite recursion?"
+        ),
+        E::ErrorTooManyVariables(_) => format!("too many variables (at most {VARIABLES_MAX} are supported)"),
+        E::ErrorDataTooLarge(what, _) => data_too_large(what),
+        E::ErrorMismatchDataType(expected, actual, _) | E::ErrorMismatchOutputType(expected, actual, _) => {
+            type_mismatch(&type_word(expected), &type_word(actual))
+        }
         other => to_fragment(&other.to_string()),
     }
 }
 
-/// Returns the reason for a call of `signature`, in Rhai's form `metric::topk (Tensor, array)`, that matches no
-/// function.
-fn function_not_found(signature: &str, known: &[String]) -> String {
-    let (name, arguments) = signature.split_once('(').unwrap_or((signature, ""));
-    let (name, arguments) = (name.trim(), arguments.trim_end_matches(')'));
-    let overloads: Vec<&str> = known.iter().filter(|f| function_name(f) == name).map(String::as_str).collect();
-    if overloads.is_empty() {
-        return format!("unknown function `{name}`{}", suggestion(name, known.iter().map(|f| function_name(f))));
+/// Returns the reason for a value that exceeds a limit of the sandbox; `what` is Rhai's description of the limit.
+fn data_too_large(what: &str) -> String {
+    let (value, limit, unit) = match what.to_lowercase() {
+        what if what.contains("string") => ("a string", STRING_BYTES_MAX, "bytes"),
+        what if what.contains("array") => ("an array", ARRAY_ELEMENTS_MAX, "elements"),
+        what if what.contains("map") => ("a map", MAP_ENTRIES_MAX, "entries"),
+        what => return format!("a value is too large: {what}"),
+    };
+    format!("{value} is too large (at most {limit} {unit} are supported)")
+}
+
+/// Returns the reason for a value of the type `actual` where the language requires one of the type `expected`.
+fn type_mismatch(expected: &str, actual: &str) -> String {
+    let hint = match (expected, actual) {
+        ("bool", "tensor") => ": reduce a comparison of tensors with `.any()` or `.all()`",
+        ("int" | "float", "tensor") => ": `.item()` returns the only element of a tensor",
+        _ => "",
+    };
+    if expected.is_empty() {
+        return format!("a value of the type `{actual}` cannot be used here{hint}");
     }
-    format!("`{name}` does not accept ({arguments}); expected {}", overloads.join(" or "))
+    format!("expected `{expected}`, not `{actual}`{hint}")
 }
 
 /// Returns the function name in a signature: `metric::top_k` for `metric::top_k(scores: Tensor)`.

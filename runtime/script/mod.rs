@@ -5,9 +5,11 @@
 mod allocator;
 mod budget;
 mod case;
+mod comparison;
 mod compiled;
 mod error;
 mod forward;
+mod function_error;
 mod names;
 mod output;
 mod packages;

@@ -5,13 +5,33 @@
 use std::collections::HashSet;
 
 use indexmap::IndexMap;
-use rhai::{AST, ASTNode, Expr, FnCallExpr, FnPtr, Position, Stmt};
+use rhai::{AST, ASTNode, Dynamic, Expr, FnCallExpr, FnPtr, Position, Stmt};
 
 use super::error::function_name;
 
 /// Functions that are part of the language and have no signature.
 const KEYWORDS: [&str; 9] =
     ["print", "debug", "type_of", "Fn", "call", "curry", "is_shared", "is_def_var", "is_def_fn"];
+
+/// Returns the type of a value in the words of scripts: `int`, `string`, `tensor`.
+pub(super) fn script_type(value: &Dynamic) -> String {
+    type_word(value.type_name())
+}
+
+/// Converts the name of a type in Rust or in Rhai to a word of scripts.
+pub(super) fn type_word(name: &str) -> String {
+    let name = name.trim().trim_start_matches("&mut ").trim_start_matches('&');
+    let generic = name.split('<').next().unwrap_or(name);
+    match generic.rsplit("::").next().unwrap_or(generic) {
+        "i64" | "INT" => "int".to_owned(),
+        "f64" | "FLOAT" => "float".to_owned(),
+        "str" | "ImmutableString" | "String" => "string".to_owned(),
+        "Fn" | "FnPtr" => "function".to_owned(),
+        "Range" | "RangeInclusive" | "ExclusiveRange" | "InclusiveRange" | "range" | "range=" => "range".to_owned(),
+        "Dynamic" | "?" | "_" => "any".to_owned(),
+        other => other.to_lowercase(),
+    }
+}
 
 /// The functions that a script may call, by their signatures: `metric::top_k(scores: Tensor, ..)`.
 #[derive(Clone, Default)]

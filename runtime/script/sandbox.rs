@@ -23,20 +23,21 @@ use crate::measure::Clock;
 use crate::plan::Limits;
 
 use super::budget::{Budget, BudgetExceeded};
+use super::comparison;
 use super::packages;
 
 /// Maximum size in bytes of one string, and of all strings in one array or map.
-const STRING_BYTES_MAX: usize = 1 << 20;
+pub(super) const STRING_BYTES_MAX: usize = 1 << 20;
 /// Largest number of elements of one array, including nested ones.
-const ARRAY_ELEMENTS_MAX: usize = 1 << 18;
+pub(super) const ARRAY_ELEMENTS_MAX: usize = 1 << 18;
 /// Largest number of entries of one map, including nested ones.
-const MAP_ENTRIES_MAX: usize = 1 << 16;
+pub(super) const MAP_ENTRIES_MAX: usize = 1 << 16;
 /// Largest depth of calls; it fits on the stack of a thread (2 MiB) even at full expression depth.
-const CALL_LEVELS_MAX: usize = 32;
+pub(super) const CALL_LEVELS_MAX: usize = 32;
 /// Largest depth of an expression or of nested statements.
-const EXPRESSION_DEPTH_MAX: usize = 32;
-const VARIABLES_MAX: usize = 1000;
-const FUNCTIONS_MAX: usize = 500;
+pub(super) const EXPRESSION_DEPTH_MAX: usize = 32;
+pub(super) const VARIABLES_MAX: usize = 1000;
+pub(super) const FUNCTIONS_MAX: usize = 500;
 /// Largest number of shared scripts that one script imports, directly and through each other.
 pub(super) const IMPORTS_MAX: usize = 16;
 
@@ -127,6 +128,7 @@ pub(super) fn build_engine(
     for package in packages {
         packages::register(&mut engine, package);
     }
+    comparison::refuse_meaningless(&mut engine);
     restrict_language(&mut engine);
     engine.set_default_tag(Dynamic::from(Tag(state.clone())));
     let progress = state.clone();
@@ -206,7 +208,7 @@ fn restrict_language(engine: &mut Engine) {
 
 /// Returns the modules of the language itself: operators, strings, arrays, maps, mathematics. `LanguageCorePackage`
 /// (sleep, exit, JSON), blobs and time are left out.
-fn language_modules() -> &'static [Shared<Module>] {
+pub(super) fn language_modules() -> &'static [Shared<Module>] {
     static MODULES: OnceLock<Vec<Shared<Module>>> = OnceLock::new();
     MODULES.get_or_init(|| {
         let mut replace = Module::new();

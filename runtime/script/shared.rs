@@ -16,6 +16,7 @@ use crate::config::is_shared_script;
 use crate::plan::Limits;
 
 use super::error::{KnownNames, ScriptError, ScriptSource, Sources, file_error};
+use super::function_error::unknown_function;
 use super::names::{self, CallableFunctions};
 use super::packages;
 use super::sandbox::{self, HostServices, IMPORTS_MAX, ScriptState};
@@ -274,7 +275,7 @@ impl Loader {
         let Some((name, position)) = calls.iter().find(|(name, _)| !callable.contains(name)) else { return Ok(()) };
         let reason = match ungranted.get(name) {
             Some(needed) => ungranted_reason(name, needed, self.stage),
-            None => format!("unknown function `{name}`{}", suggestion(name, callable.names())),
+            None => unknown_function(name, &callable.signatures),
         };
         Err(self.sources.error_at(*position, reason))
     }

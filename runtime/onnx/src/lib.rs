@@ -12,6 +12,7 @@ pub mod layers;
 mod limits;
 mod panic;
 mod precision;
+mod random;
 mod regular_file;
 mod shape_inference;
 mod sizes;
@@ -27,6 +28,7 @@ pub use graph::{Attribute, Graph, Init, Model, Node, ValueInfo, Weight, WeightRo
 pub use limits::{LimitError, check_limits};
 pub use panic::panic_text;
 pub use precision::{HalfPrecision, HalfPrecisionError, to_f16, to_half_precision};
+pub use random::RandomStream;
 pub use regular_file::{open_regular, read_regular, read_regular_text};
 pub use shape_inference::InferError;
 pub use sizes::{NamedSizes, SizeConflict};

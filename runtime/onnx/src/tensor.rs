@@ -1,11 +1,15 @@
 //! Tensors in host memory: dense, row-major, with a single element type, cheap to clone.
 
+mod shared_array;
+
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
 use bytemuck::Pod;
 use half::{bf16, f16};
-use ndarray::{ArrayViewD, IxDyn};
+use ndarray::{ArcArray1, ArrayViewD, IxDyn};
+use shared_array::ArrayMemory;
 
 use crate::{DType, TensorSpec};
 
@@ -13,27 +17,21 @@ use crate::{DType, TensorSpec};
 pub trait HostMemory: Send + Sync {
     /// Returns the bytes. Their address does not change while the memory exists.
     fn bytes(&self) -> &[u8];
-}
 
-/// A vector as tensor memory. It keeps the alignment of its elements.
-struct VecMemory<T>(Vec<T>);
-
-impl<T: Pod + Send + Sync> HostMemory for VecMemory<T> {
-    fn bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.0)
+    /// Returns the memory for a downcast, by which a tensor library recognizes its own arrays; `None` by default.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
     }
 }
 
-/// A copy of bytes, aligned for every element type.
-struct AlignedCopy {
-    words: Vec<u64>,
-    length: usize,
+/// Returns a vector as tensor memory. It keeps the alignment of its elements.
+fn vec_memory<T: Pod + Send + Sync>(elements: Vec<T>) -> Arc<dyn HostMemory> {
+    Arc::new(ArrayMemory(ArcArray1::from_vec(elements)))
 }
 
-impl HostMemory for AlignedCopy {
-    fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.length]
-    }
+/// Returns a copy of bytes as tensor memory with the alignment of `T`.
+fn copied_memory<T: Pod + Send + Sync>(bytes: &[u8]) -> Arc<dyn HostMemory> {
+    vec_memory::<T>(bytemuck::pod_collect_to_vec(bytes))
 }
 
 /// The Rust type that represents the elements of one [`DType`].
@@ -64,7 +62,7 @@ impl Tensor {
     /// # Errors
     /// When the number of elements is not the product of `shape`.
     pub fn from_vec<T: Element>(shape: impl Into<Vec<usize>>, elements: Vec<T>) -> Result<Self, TensorError> {
-        Tensor::from_memory(shape, T::DTYPE, Arc::new(VecMemory(elements)), 0)
+        Tensor::from_memory(shape, T::DTYPE, vec_memory(elements), 0)
     }
 
     /// Returns a tensor over a copy of bytes in native byte order. The bytes need no alignment.
@@ -72,9 +70,22 @@ impl Tensor {
     /// # Errors
     /// When the number of bytes differs from what shape and type need.
     pub fn from_bytes(shape: impl Into<Vec<usize>>, dtype: DType, bytes: &[u8]) -> Result<Self, TensorError> {
-        let mut words = vec![0u64; bytes.len().div_ceil(8)];
-        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..bytes.len()].copy_from_slice(bytes);
-        Tensor::from_memory(shape, dtype, Arc::new(AlignedCopy { words, length: bytes.len() }), 0)
+        if !bytes.len().is_multiple_of(dtype.size()) {
+            let shape = shape.into();
+            let needed = byte_count(&shape, dtype).ok_or(TensorError::TooLarge)?;
+            return Err(TensorError::Length { shape, dtype, needed, available: bytes.len() });
+        }
+        let memory = match dtype {
+            DType::F64 => copied_memory::<f64>(bytes),
+            DType::F32 => copied_memory::<f32>(bytes),
+            DType::F16 => copied_memory::<f16>(bytes),
+            DType::BF16 => copied_memory::<bf16>(bytes),
+            DType::I64 => copied_memory::<i64>(bytes),
+            DType::I32 => copied_memory::<i32>(bytes),
+            DType::I8 => copied_memory::<i8>(bytes),
+            DType::U8 | DType::Bool => copied_memory::<u8>(bytes),
+        };
+        Tensor::from_memory(shape, dtype, memory, 0)
     }
 
     /// Returns a tensor of booleans, one byte each.
@@ -83,12 +94,12 @@ impl Tensor {
     /// When the number of elements is not the product of `shape`.
     pub fn from_bools(shape: impl Into<Vec<usize>>, elements: &[bool]) -> Result<Self, TensorError> {
         let bytes: Vec<u8> = elements.iter().map(|b| u8::from(*b)).collect();
-        Tensor::from_memory(shape, DType::Bool, Arc::new(VecMemory(bytes)), 0)
+        Tensor::from_memory(shape, DType::Bool, vec_memory(bytes), 0)
     }
 
     /// Returns a tensor of one element and no dimensions.
     pub fn scalar<T: Element>(element: T) -> Self {
-        Tensor { dtype: T::DTYPE, shape: Vec::new(), memory: Arc::new(VecMemory(vec![element])), offset: 0 }
+        Tensor { dtype: T::DTYPE, shape: Vec::new(), memory: vec_memory(vec![element]), offset: 0 }
     }
 
     /// Returns a tensor over memory of any kind, beginning `offset` bytes into it.
@@ -258,7 +269,7 @@ impl Tensor {
         }
         let mut shape = self.shape.clone();
         shape.first_mut().into_iter().for_each(|rows| *rows = indices.len());
-        Ok(Tensor { dtype: self.dtype, shape, memory: Arc::new(VecMemory(words)), offset: 0 })
+        Ok(Tensor { dtype: self.dtype, shape, memory: vec_memory(words), offset: 0 })
     }
 }
 

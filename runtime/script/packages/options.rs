@@ -118,6 +118,12 @@ pub(super) fn number(value: &Dynamic) -> Option<f64> {
     value.as_float().ok().or_else(|| value.as_int().ok().map(|int| int as f64))
 }
 
+/// Returns the value of an integer or a finite float; `what` describes it in the error.
+pub(super) fn finite_number(what: &str, value: &Dynamic) -> Fallible<f64> {
+    let error = || format!("{what} must be a finite number, not `{value}`");
+    number(value).filter(|number| number.is_finite()).ok_or_else(|| error().into())
+}
+
 /// Converts a whole number of at least 0; `what` describes it in the error.
 pub(super) fn size(what: &str, value: i64) -> Fallible<usize> {
     usize::try_from(value).map_err(|_| format!("{what} must be a whole number of at least 0, not `{value}`").into())

@@ -3,6 +3,8 @@
 //! [`Executor::load`] resolves every node once; a tensor library implements [`TensorOps`]. Knows nothing about file
 //! formats, devices or clocks.
 
+#[cfg(feature = "interpreter")]
+mod apply;
 mod attention;
 mod attributes;
 mod composed;
@@ -27,11 +29,15 @@ mod rearrange;
 mod reference;
 mod resolve;
 mod resize;
+#[cfg(feature = "interpreter")]
+mod result_bound;
 mod result_size;
 mod rotary;
 mod shape_arithmetic;
 mod window;
 
+#[cfg(feature = "interpreter")]
+pub use apply::{Operation, apply};
 #[cfg(feature = "interpreter")]
 pub use cpu::CpuOps;
 pub use error::{ExecError, OpError};

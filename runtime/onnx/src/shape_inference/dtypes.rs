@@ -2,7 +2,7 @@
 //!
 //! Knows nothing about shapes.
 
-use super::{Attributes, InferError, KnownValue};
+use super::{Attributes, InferError};
 use crate::DType;
 
 /// Operators whose inputs must all have the same element type.
@@ -69,19 +69,20 @@ const FLOAT_ONLY: &[&str] = &[
     "Tanh",
 ];
 
-/// Returns the element types of a node's outputs. A type is `None` when it depends on an input of unknown type.
-pub(super) fn output_dtypes(
+/// Returns the element types of a node's outputs from those of its inputs. A type is `None` when the input is omitted or
+/// its type is unknown, and for an output when it depends on such an input.
+pub(crate) fn output_dtypes(
     op: &str,
     attributes: Attributes<'_>,
-    inputs: &[Option<KnownValue>],
+    inputs: &[Option<DType>],
     count: usize,
 ) -> Result<Vec<Option<DType>>, InferError> {
-    let input = |index: usize| inputs.get(index).and_then(Option::as_ref).and_then(|known| known.dtype);
+    let input = |index: usize| inputs.get(index).copied().flatten();
     if SAME_DTYPE.contains(&op) {
-        check_same_dtype(op, inputs.iter().flatten())?;
+        check_same_dtype(op, inputs.iter().flatten().copied())?;
     }
     if op == "Where" {
-        check_same_dtype(op, inputs.iter().skip(1).flatten())?;
+        check_same_dtype(op, inputs.iter().skip(1).flatten().copied())?;
     }
     if let Some(dtype) = input(0).filter(|dtype| FLOAT_ONLY.contains(&op) && !dtype.is_float()) {
         return Err(InferError::Mismatch(format!("`{op}` requires a floating-point input, not `{dtype}`")));
@@ -104,8 +105,7 @@ pub(super) fn output_dtypes(
     Ok([first, second].into_iter().chain(std::iter::repeat_n(first, count.saturating_sub(2))).collect())
 }
 
-fn check_same_dtype<'a>(op: &str, inputs: impl Iterator<Item = &'a KnownValue>) -> Result<(), InferError> {
-    let mut dtypes = inputs.filter_map(|known| known.dtype);
+fn check_same_dtype(op: &str, mut dtypes: impl Iterator<Item = DType>) -> Result<(), InferError> {
     let Some(first) = dtypes.next() else { return Ok(()) };
     match dtypes.find(|dtype| *dtype != first) {
         None => Ok(()),

@@ -90,7 +90,8 @@ impl ShapeInference {
             return Ok(vec![KnownValue::constant(&tensor, &mut self.symbols)]);
         }
         let inputs: Vec<Option<KnownValue>> = node.inputs.iter().map(|name| self.input(name)).collect();
-        let dtypes = dtypes::output_dtypes(&node.op, attributes, &inputs, node.outputs.len())?;
+        let input_dtypes: Vec<_> = inputs.iter().map(|known| known.as_ref().and_then(|known| known.dtype)).collect();
+        let dtypes = dtypes::output_dtypes(&node.op, attributes, &input_dtypes, node.outputs.len())?;
         input_checks::check_inputs(&node.op, attributes, &inputs)?;
         let count = node.outputs.len();
         // The rules panic on some invalid values.

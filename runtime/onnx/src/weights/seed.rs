@@ -1,42 +1,27 @@
 //! Random weights that are the same on every machine.
 //!
-//! Each weight has its own ChaCha8 stream, keyed by SHA-256 of the seed and the weight's name, so that a weight does
-//! not depend on the other weights of the graph. Only additions and multiplications are used, because functions of the
-//! platform's mathematics library could round differently.
+//! Each weight has its own [`RandomStream`], named after the weight, so that a weight does not depend on the other
+//! weights of the graph.
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
-use sha2::{Digest, Sha256};
-
-use crate::Init;
+use crate::{Init, RandomStream};
 
 /// Returns the values of a weight in row-major order; `None` when there is not enough memory.
 pub(super) fn random_values(seed: u64, name: &str, init: Init, count: usize) -> Option<Vec<f32>> {
-    let mut stream = stream(seed, name);
+    let mut stream = RandomStream::new(seed, name);
     let mut values = Vec::new();
     values.try_reserve_exact(count).ok()?;
     match init {
         Init::Constant(value) => values.resize(count, value),
-        Init::Uniform { bound } => values.extend((0..count).map(|_| (2.0 * unit(&mut stream) - 1.0) * bound)),
+        Init::Uniform { bound } => values.extend((0..count).map(|_| (2.0 * stream.unit_f32() - 1.0) * bound)),
         Init::Normal { std } => values.extend((0..count).map(|_| normal(&mut stream) * std)),
     }
     Some(values)
 }
 
-fn stream(seed: u64, name: &str) -> ChaCha8Rng {
-    let key = Sha256::new().chain_update(seed.to_le_bytes()).chain_update(name).finalize();
-    ChaCha8Rng::from_seed(key.into())
-}
-
-/// Draws a number uniformly from 0..1: a multiple of 2⁻²⁴, which is exact in f32.
-fn unit(stream: &mut ChaCha8Rng) -> f32 {
-    (stream.next_u32() >> 8) as f32 / (1 << 24) as f32
-}
-
 /// Draws a nearly normal number with mean 0 and standard deviation 1, never beyond ±6: the sum of twelve uniform
 /// numbers (Irwin-Hall distribution), minus 6.
-fn normal(stream: &mut ChaCha8Rng) -> f32 {
-    (0..12).map(|_| unit(stream)).sum::<f32>() - 6.0
+fn normal(stream: &mut RandomStream) -> f32 {
+    (0..12).map(|_| stream.unit_f32()).sum::<f32>() - 6.0
 }
 
 #[cfg(test)]

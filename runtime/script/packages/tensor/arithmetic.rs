@@ -1,96 +1,233 @@
-//! Elementwise operators of tensors.
+//! Arithmetic and logic between two tensors, or a tensor and a number. Shapes are broadcast; both tensors have the same
+//! element type, and a number takes the type of the tensor.
 
-use std::sync::Arc;
-
+use flagperf_onnx::Attribute;
 use rhai::plugin::*;
 use rhai::{Dynamic, NativeCallContext};
 
 use super::Tensor;
-use super::functions::create;
-use crate::script::packages::options::number;
-use crate::script::sandbox::{Fallible, ScriptState, script_state};
+use super::work::{Work, compute};
+use crate::script::sandbox::Fallible;
 use crate::tensor::Tensor as HostTensor;
 
-/// Applies `operation` to every element in f64, and converts the result back to the type of `tensor`.
-fn map_elements(script: &Arc<ScriptState>, tensor: &Tensor, operation: impl Fn(f64) -> f64) -> Fallible<Tensor> {
-    let input = tensor.to_host(&script.budget)?;
-    create(script, input.len(), 16 + input.dtype().size(), || {
-        let values: Vec<f64> = input.to_f64().into_iter().map(operation).collect();
-        Ok(HostTensor::from_vec(input.shape(), values)?.cast(input.dtype()))
-    })
-}
-
-/// Applies `operation` to the pairs of elements of two tensors with the same shape; the result has the type of `a`.
-fn zip_elements(
-    script: &Arc<ScriptState>,
-    a: &Tensor,
-    b: &Tensor,
-    operation: impl Fn(f64, f64) -> f64,
-) -> Fallible<Tensor> {
-    let (a, b) = (a.to_host(&script.budget)?, b.to_host(&script.budget)?);
-    if a.shape() != b.shape() {
-        return Err(format!("tensors `{}` and `{}` have different shapes", a.spec(), b.spec()).into());
-    }
-    create(script, a.len(), 24 + a.dtype().size(), || {
-        let values = a.to_f64().into_iter().zip(b.to_f64()).map(|(x, y)| operation(x, y)).collect();
-        Ok(HostTensor::from_vec::<f64>(a.shape(), values)?.cast(a.dtype()))
-    })
-}
-
-/// Applies a binary operator whose right operand is a number or a tensor of the same shape.
-fn arithmetic(
+/// Applies an operator to a tensor and its right operand, a tensor or a number.
+pub(super) fn binary(
     context: &NativeCallContext<'_>,
+    function: &'static str,
+    op: &str,
     a: &Tensor,
     b: &Dynamic,
-    operation: fn(f64, f64) -> f64,
 ) -> Fallible<Tensor> {
-    let script = script_state(context)?;
-    match (number(b), b.read_lock::<Tensor>()) {
-        (Some(scalar), _) => map_elements(&script, a, |x| operation(x, scalar)),
-        (None, Some(other)) => zip_elements(&script, a, &other, operation),
-        (None, None) => Err(format!("the right operand must be a number or a tensor, not {}", b.type_name()).into()),
+    compute(context, function, |work| {
+        let a = work.host(a)?;
+        let b = work.operand(&a, b)?;
+        apply(work, op, &a, &b)
+    })
+}
+
+/// Applies an operator to a number, the left operand, and a tensor.
+pub(super) fn reversed(
+    context: &NativeCallContext<'_>,
+    function: &'static str,
+    op: &str,
+    a: &Dynamic,
+    b: &Tensor,
+) -> Fallible<Tensor> {
+    compute(context, function, |work| {
+        let b = work.host(b)?;
+        let a = work.operand(&b, a)?;
+        apply(work, op, &a, &b)
+    })
+}
+
+fn apply(work: &Work<'_>, op: &str, a: &HostTensor, b: &HostTensor) -> Fallible<HostTensor> {
+    if op == "Mod" && a.dtype().is_float() {
+        return work.apply(op, [("fmod", Attribute::Int(1))], &[a, b]);
     }
+    work.apply(op, [], &[a, b])
 }
 
 #[export_module]
 pub(super) mod functions {
-    /// Adds two tensors elementwise, or a number to every element.
+    /// Adds two tensors, or a number to every element.
     ///
     /// ```rhai
     /// tensor::full("2,f32", 1.0) + 2
     /// ```
     #[rhai_fn(name = "+", global, return_raw)]
     pub fn add(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
-        arithmetic(&context, &a, &b, |x, y| x + y)
+        binary(&context, "+", "Add", &a, &b)
     }
 
-    /// Subtracts two tensors elementwise, or a number from every element.
+    /// Adds two tensors, or a number to every element. The left operand is a number.
+    ///
+    /// ```rhai
+    /// 1 + tensor::full("2,f32", 1.0)
+    /// ```
+    #[rhai_fn(name = "+", global, return_raw)]
+    pub fn reversed_add(context: NativeCallContext, a: Dynamic, b: Tensor) -> Fallible<Tensor> {
+        reversed(&context, "+", "Add", &a, &b)
+    }
+
+    /// Subtracts a tensor or a number from a tensor.
     ///
     /// ```rhai
     /// tensor::full("2,f32", 1.0) - tensor::full("2,f32", 0.5)
     /// ```
     #[rhai_fn(name = "-", global, return_raw)]
     pub fn subtract(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
-        arithmetic(&context, &a, &b, |x, y| x - y)
+        binary(&context, "-", "Sub", &a, &b)
     }
 
-    /// Multiplies two tensors elementwise, or every element by a number.
+    /// Subtracts a tensor or a number from a tensor. The left operand is a number.
+    ///
+    /// ```rhai
+    /// 1 - tensor::full("2,f32", 0.25)
+    /// ```
+    #[rhai_fn(name = "-", global, return_raw)]
+    pub fn reversed_subtract(context: NativeCallContext, a: Dynamic, b: Tensor) -> Fallible<Tensor> {
+        reversed(&context, "-", "Sub", &a, &b)
+    }
+
+    /// Multiplies two tensors, or every element by a number.
     ///
     /// ```rhai
     /// tensor::full("2,f32", 1.0) * 2.5
     /// ```
     #[rhai_fn(name = "*", global, return_raw)]
     pub fn multiply(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
-        arithmetic(&context, &a, &b, |x, y| x * y)
+        binary(&context, "*", "Mul", &a, &b)
     }
 
-    /// Divides two tensors elementwise, or every element by a number.
+    /// Multiplies two tensors, or every element by a number. The left operand is a number.
+    ///
+    /// ```rhai
+    /// 2.5 * tensor::full("2,f32", 1.0)
+    /// ```
+    #[rhai_fn(name = "*", global, return_raw)]
+    pub fn reversed_multiply(context: NativeCallContext, a: Dynamic, b: Tensor) -> Fallible<Tensor> {
+        reversed(&context, "*", "Mul", &a, &b)
+    }
+
+    /// Divides a tensor by a tensor or a number; integers are truncated towards zero.
     ///
     /// ```rhai
     /// tensor::full("2,f32", 1.0) / 4
     /// ```
     #[rhai_fn(name = "/", global, return_raw)]
     pub fn divide(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
-        arithmetic(&context, &a, &b, |x, y| x / y)
+        binary(&context, "/", "Div", &a, &b)
+    }
+
+    /// Divides a tensor by a tensor or a number; integers are truncated towards zero. The left operand is a number.
+    ///
+    /// ```rhai
+    /// 1 / tensor::full("2,f32", 4.0)
+    /// ```
+    #[rhai_fn(name = "/", global, return_raw)]
+    pub fn reversed_divide(context: NativeCallContext, a: Dynamic, b: Tensor) -> Fallible<Tensor> {
+        reversed(&context, "/", "Div", &a, &b)
+    }
+
+    /// Returns the remainder of a division: of integers with the sign of the divisor, of floats with the sign of the
+    /// dividend.
+    ///
+    /// ```rhai
+    /// tensor::from([7, -7], "2,i64") % 3
+    /// ```
+    #[rhai_fn(name = "%", global, return_raw)]
+    pub fn modulo(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
+        binary(&context, "%", "Mod", &a, &b)
+    }
+
+    /// Returns the remainder of a division: of integers with the sign of the divisor, of floats with the sign of the
+    /// dividend. The left operand is a number.
+    ///
+    /// ```rhai
+    /// 7 % tensor::from([2, 4], "2,i64")
+    /// ```
+    #[rhai_fn(name = "%", global, return_raw)]
+    pub fn reversed_modulo(context: NativeCallContext, a: Dynamic, b: Tensor) -> Fallible<Tensor> {
+        reversed(&context, "%", "Mod", &a, &b)
+    }
+
+    /// Raises the elements to a power.
+    ///
+    /// ```rhai
+    /// tensor::full("2,f32", 3.0) ** 2
+    /// ```
+    #[rhai_fn(name = "**", global, return_raw)]
+    pub fn power(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
+        binary(&context, "**", "Pow", &a, &b)
+    }
+
+    /// Raises the elements to a power. The left operand is a number.
+    ///
+    /// ```rhai
+    /// 2 ** tensor::full("2,f32", 3.0)
+    /// ```
+    #[rhai_fn(name = "**", global, return_raw)]
+    pub fn reversed_power(context: NativeCallContext, a: Dynamic, b: Tensor) -> Fallible<Tensor> {
+        reversed(&context, "**", "Pow", &a, &b)
+    }
+
+    /// Returns true where both tensors of booleans are true.
+    ///
+    /// ```rhai
+    /// let x = tensor::arange(4); (x > 0) & (x < 3)
+    /// ```
+    #[rhai_fn(name = "&", global, return_raw)]
+    pub fn both(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
+        binary(&context, "&", "And", &a, &b)
+    }
+
+    /// Returns true where both tensors of booleans are true. The left operand is a truth value.
+    ///
+    /// ```rhai
+    /// true & (tensor::arange(4) > 0)
+    /// ```
+    #[rhai_fn(name = "&", global, return_raw)]
+    pub fn reversed_both(context: NativeCallContext, a: Dynamic, b: Tensor) -> Fallible<Tensor> {
+        reversed(&context, "&", "And", &a, &b)
+    }
+
+    /// Returns true where at least one of two tensors of booleans is true.
+    ///
+    /// ```rhai
+    /// let x = tensor::arange(4); (x < 1) | (x > 2)
+    /// ```
+    #[rhai_fn(name = "|", global, return_raw)]
+    pub fn either(context: NativeCallContext, a: Tensor, b: Dynamic) -> Fallible<Tensor> {
+        binary(&context, "|", "Or", &a, &b)
+    }
+
+    /// Returns true where at least one of two tensors of booleans is true. The left operand is a truth value.
+    ///
+    /// ```rhai
+    /// false | (tensor::arange(4) > 0)
+    /// ```
+    #[rhai_fn(name = "|", global, return_raw)]
+    pub fn reversed_either(context: NativeCallContext, a: Dynamic, b: Tensor) -> Fallible<Tensor> {
+        reversed(&context, "|", "Or", &a, &b)
+    }
+
+    /// Returns every element with the opposite sign.
+    ///
+    /// ```rhai
+    /// -tensor::from([1, -2], "2,f32")
+    /// ```
+    #[rhai_fn(name = "-", global, return_raw)]
+    pub fn negate(context: NativeCallContext, tensor: Tensor) -> Fallible<Tensor> {
+        compute(&context, "-", |work| work.apply("Neg", [], &[&work.host(&tensor)?]))
+    }
+
+    /// Returns the opposite of every boolean.
+    ///
+    /// ```rhai
+    /// !(tensor::arange(4) > 1)
+    /// ```
+    #[rhai_fn(name = "!", global, return_raw)]
+    pub fn invert(context: NativeCallContext, tensor: Tensor) -> Fallible<Tensor> {
+        compute(&context, "!", |work| work.apply("Not", [], &[&work.host(&tensor)?]))
     }
 }

@@ -22,6 +22,7 @@ use std::cmp::Ordering;
 
 use precision::{in_compute_type, in_float};
 use storage::Dense;
+pub(super) use storage::into_host;
 
 use super::OpError;
 use super::ops::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, TensorOps, Unary};

@@ -114,8 +114,13 @@ impl Dense {
     }
 
     /// Returns the sizes, outermost first.
-    pub(super) fn shape(&self) -> &[usize] {
+    pub(in crate::exec) fn shape(&self) -> &[usize] {
         with_elements!(self, elements => elements.shape())
+    }
+
+    /// Returns the address of the elements if they are in row-major order without gaps.
+    pub(in crate::exec) fn dense_address(&self) -> Option<*const u8> {
+        with_elements!(self, elements => elements.as_slice().map(|elements| elements.as_ptr().cast()))
     }
 
     /// Returns the sizes of a batch of images: images, channels, height, width.
@@ -126,20 +131,15 @@ impl Dense {
 }
 
 pub(super) fn upload(tensor: &Tensor) -> Result<Dense, OpError> {
-    fn copy<T: Element>(shape: &[usize], elements: &[T]) -> ArrayD<T> {
-        ArrayD::from_shape_vec(IxDyn(shape), elements.to_vec())
-            .expect("the number of a tensor's elements matches its shape")
-    }
-    let shape = tensor.shape();
     Ok(match tensor.dtype() {
-        DType::F64 => copy(shape, tensor.as_slice::<f64>()?).into(),
-        DType::F32 => copy(shape, tensor.as_slice::<f32>()?).into(),
-        DType::F16 => copy(shape, tensor.as_slice::<f16>()?).into(),
-        DType::BF16 => copy(shape, tensor.as_slice::<bf16>()?).into(),
-        DType::I64 => copy(shape, tensor.as_slice::<i64>()?).into(),
-        DType::I32 => copy(shape, tensor.as_slice::<i32>()?).into(),
-        DType::I8 => copy(shape, tensor.as_slice::<i8>()?).into(),
-        DType::U8 | DType::Bool => copy(shape, tensor.bytes()).into(),
+        DType::F64 => tensor.to_array::<f64>()?.into(),
+        DType::F32 => tensor.to_array::<f32>()?.into(),
+        DType::F16 => tensor.to_array::<f16>()?.into(),
+        DType::BF16 => tensor.to_array::<bf16>()?.into(),
+        DType::I64 => tensor.to_array::<i64>()?.into(),
+        DType::I32 => tensor.to_array::<i32>()?.into(),
+        DType::I8 => tensor.to_array::<i8>()?.into(),
+        DType::U8 | DType::Bool => tensor.to_array::<u8>()?.into(),
     })
 }
 
@@ -150,6 +150,11 @@ pub(super) fn scalar(number: f64, dtype: DType) -> Result<Dense, OpError> {
 
 pub(super) fn download(tensor: &Dense) -> Result<Tensor, OpError> {
     with_elements!(tensor, elements => Ok(Tensor::from_vec(elements.shape(), row_major(elements))?))
+}
+
+/// Converts a tensor to a host tensor. The elements are copied only if the tensor shares its memory or is not dense.
+pub(in crate::exec) fn into_host(tensor: Dense) -> Tensor {
+    with_elements!(tensor, elements => Tensor::from_array(elements))
 }
 
 impl From<TensorError> for OpError {

@@ -1,6 +1,8 @@
 //! The executor's tests, and functions that build the small graphs for them.
 
 #[cfg(feature = "interpreter")]
+mod apply;
+#[cfg(feature = "interpreter")]
 mod attention;
 mod executor;
 #[cfg(feature = "interpreter")]

@@ -1,0 +1,217 @@
+//! Computes with the tensors of a script by the executor's operators, within the limits of the script.
+//!
+//! Everything that a call allocates is allocated and freed without being counted, except for its result, whose bytes
+//! are counted while the script holds it.
+
+use std::sync::Arc;
+
+use flagperf_onnx::Attribute;
+use flagperf_onnx::exec::Operation;
+use rhai::{Array, Dynamic, EvalAltResult, NativeCallContext, Position};
+
+use super::Tensor;
+use crate::engine::Value;
+use crate::script::budget::Budget;
+use crate::script::names::script_type;
+use crate::script::sandbox::{Fallible, ScriptState, catch_panic, script_state};
+use crate::tensor::{DType, Tensor as HostTensor};
+
+/// An attribute of an operator, with its name.
+pub(super) type NamedAttribute<'a> = (&'a str, Attribute);
+
+/// One call of a function of the package.
+pub(super) struct Work<'c> {
+    function: &'static str,
+    script: &'c Arc<ScriptState>,
+    /// Bytes that the script may still allocate.
+    free: u64,
+}
+
+/// Runs one call of `function` and returns its result for the script.
+pub(super) fn compute(
+    context: &NativeCallContext<'_>,
+    function: &'static str,
+    work: impl FnOnce(&Work<'_>) -> Fallible<HostTensor>,
+) -> Fallible<Tensor> {
+    let script = script_state(context)?;
+    let tensor = run(&script, function, work)?;
+    Ok(Tensor::counted(Value::Host(tensor), &script.budget))
+}
+
+/// Runs one call of `function` that has several results.
+pub(super) fn compute_all(
+    context: &NativeCallContext<'_>,
+    function: &'static str,
+    work: impl FnOnce(&Work<'_>) -> Fallible<Vec<HostTensor>>,
+) -> Fallible<Array> {
+    let script = script_state(context)?;
+    let mut tensors = run(&script, function, work)?;
+    let counted = |tensor| Dynamic::from(Tensor::counted(Value::Host(tensor), &script.budget));
+    let results = tensors.drain(..).map(counted).collect();
+    Budget::uncounted(|| drop(tensors));
+    Ok(results)
+}
+
+/// Runs one call of `function` whose result is a plain value.
+pub(super) fn compute_value<T: Copy>(
+    context: &NativeCallContext<'_>,
+    function: &'static str,
+    work: impl FnOnce(&Work<'_>) -> Fallible<T>,
+) -> Fallible<T> {
+    run(&script_state(context)?, function, work)
+}
+
+fn run<T>(
+    script: &Arc<ScriptState>,
+    function: &'static str,
+    work: impl FnOnce(&Work<'_>) -> Fallible<T>,
+) -> Fallible<T> {
+    script.budget.check()?;
+    let call = Work { function, script, free: script.budget.free_bytes() };
+    let result = Budget::uncounted(|| catch_panic(|| work(&call)).and_then(|result| result));
+    result.map_err(|error| {
+        // The script may keep the error: its text is copied into memory that counts.
+        let copy = match &*error {
+            EvalAltResult::ErrorTerminated(reason, _) => {
+                EvalAltResult::ErrorTerminated(reason.to_string().into(), Position::NONE)
+            }
+            EvalAltResult::ErrorRuntime(reason, _) => {
+                EvalAltResult::ErrorRuntime(reason.to_string().into(), Position::NONE)
+            }
+            other => EvalAltResult::ErrorRuntime(other.to_string().into(), Position::NONE),
+        };
+        Budget::uncounted(|| drop(error));
+        copy.into()
+    })
+}
+
+impl Work<'_> {
+    /// Returns a tensor of the script in host memory.
+    pub(super) fn host(&self, tensor: &Tensor) -> Fallible<HostTensor> {
+        tensor.to_host(&self.script.budget)
+    }
+
+    /// Returns the tensors of an array.
+    pub(super) fn hosts(&self, values: &Array) -> Fallible<Vec<HostTensor>> {
+        let host = |value: &Dynamic| match value.read_lock::<Tensor>() {
+            Some(tensor) => self.host(&tensor),
+            None => Err(self.refuse(format!("the array must contain only tensors, not `{}`", script_type(value)))),
+        };
+        values.iter().map(host).collect()
+    }
+
+    /// Returns the second operand of an elementwise function: a tensor, or a number, which gets the type of `like`.
+    pub(super) fn operand(&self, like: &HostTensor, value: &Dynamic) -> Fallible<HostTensor> {
+        match value.read_lock::<Tensor>() {
+            Some(tensor) => self.host(&tensor),
+            None => self.scalar(like.dtype(), value),
+        }
+    }
+
+    /// Returns a number, or for booleans a truth value, as a tensor without dimensions.
+    pub(super) fn scalar(&self, dtype: DType, value: &Dynamic) -> Fallible<HostTensor> {
+        let refuse = || {
+            let needed = if dtype == DType::Bool { "true, false" } else { "a number" };
+            self.refuse(format!("the other operand must be a tensor or {needed}, not `{}`", script_type(value)))
+        };
+        if let (Ok(truth), DType::Bool) = (value.as_bool(), dtype) {
+            return HostTensor::from_bools([], &[truth]).map_err(|error| self.refuse(error.to_string()));
+        }
+        let whole = value.as_int().ok().or_else(|| {
+            let float = value.as_float().ok()?;
+            (float.fract() == 0.0 && float.abs() <= (1i64 << 53) as f64).then_some(float as i64)
+        });
+        match (whole, value.as_float().ok()) {
+            _ if dtype == DType::Bool => Err(refuse()),
+            (None, None) => Err(refuse()),
+            (_, Some(float)) if dtype.is_float() => Ok(HostTensor::scalar(float).cast(dtype)),
+            (Some(whole), _) => {
+                let scalar = HostTensor::scalar(whole).cast(dtype);
+                let fits = dtype.is_float() || scalar.cast(DType::I64) == HostTensor::scalar(whole);
+                let error = || self.refuse(format!("`{whole}` is out of the range of `{dtype}`"));
+                fits.then_some(scalar).ok_or_else(error)
+            }
+            (None, Some(float)) => Err(self.refuse(format!(
+                "a tensor of `{dtype}` and the number `{float}` cannot be combined; convert the tensor first, for \
+                 example with `.cast(\"f32\")`"
+            ))),
+        }
+    }
+
+    /// Applies an operator with one output.
+    pub(super) fn apply<const N: usize>(
+        &self,
+        op: &str,
+        attributes: [NamedAttribute<'_>; N],
+        inputs: &[&HostTensor],
+    ) -> Fallible<HostTensor> {
+        let inputs: Vec<Option<&HostTensor>> = inputs.iter().map(|input| Some(*input)).collect();
+        let mut outputs = self.apply_all(op, attributes, &inputs, 1)?;
+        outputs.pop().ok_or_else(|| self.refuse("there is no result".to_owned()))
+    }
+
+    /// Applies an operator. Its result is checked against the script's memory before it is allocated.
+    pub(super) fn apply_all<const N: usize>(
+        &self,
+        op: &str,
+        attributes: [NamedAttribute<'_>; N],
+        inputs: &[Option<&HostTensor>],
+        outputs: usize,
+    ) -> Fallible<Vec<HostTensor>> {
+        let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let present: Vec<bool> = inputs.iter().map(Option::is_some).collect();
+        let computed = Operation::new(op, attributes, &present, outputs).and_then(|operation| {
+            let bytes = operation.bytes_max(inputs)?;
+            Ok((bytes, operation))
+        });
+        let refuse = |error: flagperf_onnx::exec::OpError| self.refuse_for(inputs, &error.to_string());
+        let (bytes, operation) = computed.map_err(refuse)?;
+        self.request(bytes, inputs)?;
+        operation.apply(inputs).map_err(refuse)
+    }
+
+    /// Checks that a result of `bytes` bytes may be allocated.
+    pub(super) fn request(&self, bytes: u64, inputs: &[Option<&HostTensor>]) -> Fallible<()> {
+        if bytes <= self.free {
+            return Ok(());
+        }
+        let exceeded = self.script.budget.exceed_request(bytes);
+        let reason = self.describe(inputs, &exceeded.to_string());
+        Err(EvalAltResult::ErrorTerminated(reason.into(), Position::NONE).into())
+    }
+
+    /// Returns an error that names the function.
+    pub(super) fn refuse(&self, reason: impl Into<String>) -> Box<EvalAltResult> {
+        self.refuse_for(&[], &reason.into())
+    }
+
+    /// Returns an error that names the function and the shapes of its inputs.
+    pub(super) fn refuse_for(&self, inputs: &[Option<&HostTensor>], reason: &str) -> Box<EvalAltResult> {
+        self.describe(inputs, reason).into()
+    }
+
+    fn describe(&self, inputs: &[Option<&HostTensor>], reason: &str) -> String {
+        const LISTED: usize = 4;
+        let mut specs: Vec<String> =
+            inputs.iter().flatten().take(LISTED).map(|input| format!("`{}`", input.spec())).collect();
+        if inputs.len() > LISTED {
+            specs.push("...".to_owned());
+        }
+        let of = if specs.is_empty() { String::new() } else { format!(" of {}", specs.join(" and ")) };
+        format!("`{}`{of}: {reason}", self.function)
+    }
+}
+
+/// Returns whole numbers as a tensor of one dimension, in which operators expect shapes and axes.
+pub(super) fn ints(values: &[i64]) -> HostTensor {
+    HostTensor::from_vec([values.len()], values.to_vec()).expect("the shape is the length of the vector")
+}
+
+/// Returns one whole number or an array of them.
+pub(super) fn whole_numbers(what: &str, value: &Dynamic) -> Fallible<Vec<i64>> {
+    let error = |value: &Dynamic| format!("{what} must be a whole number or an array of them, not `{value}`");
+    match value.read_lock::<Array>() {
+        Some(array) => array.iter().map(|value| value.as_int().map_err(|_| error(value).into())).collect(),
+        None => Ok(vec![value.as_int().map_err(|_| error(value))?]),
+    }
+}
