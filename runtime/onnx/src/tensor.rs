@@ -10,6 +10,7 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 use ndarray::{ArcArray1, ArrayViewD, IxDyn};
 use shared_array::ArrayMemory;
+pub(crate) use shared_array::elements_in_order;
 
 use crate::{DType, TensorSpec};
 

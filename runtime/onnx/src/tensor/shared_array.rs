@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use bytemuck::Pod;
-use ndarray::{ArcArray, ArcArray1, IxDyn, s};
+use ndarray::{ArcArray, ArcArray1, ArrayViewD, IxDyn, s};
 
 use super::{Element, HostMemory, Tensor, TensorError};
 use crate::DType;
@@ -57,10 +57,10 @@ impl Tensor {
                 (elements, _) if elements.len() == length => elements,
                 (elements, start) => elements[start.unwrap_or(0)..][..length].to_vec(),
             },
-            Ok(owned) => owned.iter().copied().collect(),
+            Ok(owned) => elements_in_order(owned.view()),
             Err(shared) => match shared.as_slice() {
                 Some(elements) => elements.to_vec(),
-                None => shared.iter().copied().collect(),
+                None => elements_in_order(shared.view()),
             },
         };
         Tensor::from_vec(shape, elements).expect("the number of an array's elements matches its shape")
@@ -70,6 +70,23 @@ impl Tensor {
     pub(crate) fn bytes_as_bools(self) -> Tensor {
         if self.dtype == DType::U8 { Tensor { dtype: DType::Bool, ..self } } else { self }
     }
+}
+
+/// Returns the elements in row-major order. Whole rows are copied at once: an iterator over the elements of an array of any
+/// number of dimensions is several times slower.
+pub(crate) fn elements_in_order<T: Clone>(array: ArrayViewD<'_, T>) -> Vec<T> {
+    let mut elements = Vec::with_capacity(array.len());
+    if array.ndim() == 0 {
+        elements.extend(array.iter().cloned());
+        return elements;
+    }
+    for row in array.rows() {
+        match row.to_slice() {
+            Some(row) => elements.extend_from_slice(row),
+            None => elements.extend(row.iter().cloned()),
+        }
+    }
+    elements
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Elementwise functions of whole tensors.
 
-use ndarray::{ArrayD, IxDyn, Zip};
+use ndarray::{ArrayD, IxDyn};
 use rayon::prelude::*;
 
 use super::number::Number;
+use super::pairs::{zip, zip_costly};
 use super::precision::{cast, in_compute_type};
 use super::storage::{Dense, DenseElement, Elements, broadcast, with_elements, with_numbers, zeros};
 use super::{OpError, activation};
@@ -142,9 +143,9 @@ where
         Binary::Sub => zip(a, b, T::minus)?.into(),
         Binary::Mul => zip(a, b, T::times)?.into(),
         Binary::Div => zip(a, b, T::divided_by)?.into(),
-        Binary::Mod => zip(a, b, T::modulo)?.into(),
-        Binary::Fmod => zip(a, b, T::remainder)?.into(),
-        Binary::Pow => zip(a, b, T::power)?.into(),
+        Binary::Mod => zip_costly(a, b, T::modulo)?.into(),
+        Binary::Fmod => zip_costly(a, b, T::remainder)?.into(),
+        Binary::Pow => zip_costly(a, b, T::power)?.into(),
         Binary::Min => zip(a, b, T::smaller)?.into(),
         Binary::Max => zip(a, b, T::larger)?.into(),
         Binary::Equal => zip(a, b, |a, b| u8::from(a == b))?.into(),
@@ -156,17 +157,21 @@ where
     })
 }
 
-/// Applies a function to each pair of elements of two tensors, which are broadcast.
-fn zip<T: DenseElement, U: DenseElement>(
-    a: &Elements<T>,
-    b: &Elements<T>,
-    f: impl Fn(T, T) -> U + Send + Sync,
-) -> Result<Elements<U>, OpError> {
-    let shape = broadcast_shape(a.shape(), b.shape())?;
-    let pairs = Zip::from(broadcast(a, &shape)?).and(broadcast(b, &shape)?);
-    let f = |a: &T, b: &T| f(*a, *b);
-    let elements = if pairs.size() < 2 * CHUNK { pairs.map_collect(f) } else { pairs.par_map_collect(f) };
-    Ok(elements.into_shared())
+/// The elements of a tensor that was broadcast to a shape, by their places in it.
+struct Places<T>(Elements<T>, usize);
+
+impl<T: DenseElement> Places<T> {
+    fn at(&self, i: usize) -> T {
+        self.0.as_slice().expect("the array is dense")[i * self.1]
+    }
+}
+
+fn places<T: DenseElement>(x: &Elements<T>, shape: &[usize]) -> Result<Places<T>, OpError> {
+    Ok(match x.len() {
+        1 => Places(x.as_standard_layout().to_shared(), 0),
+        _ if x.shape() == shape && x.is_standard_layout() => Places(x.clone(), 1),
+        _ => Places(broadcast(x, shape)?.as_standard_layout().to_shared(), 1),
+    })
 }
 
 /// Selects `a` where `condition` is true, else `b`.
@@ -178,9 +183,10 @@ pub(super) fn select(condition: &Dense, a: &Dense, b: &Dense) -> Result<Dense, O
     ) -> Result<Elements<T>, OpError> {
         let shape = broadcast_shape(condition.shape(), &broadcast_shape(a.shape(), b.shape())?)?;
         check_result_size(&shape, T::DTYPE)?;
-        let (condition, a, b) = (broadcast(condition, &shape)?, broadcast(a, &shape)?, broadcast(b, &shape)?);
-        let choose = |condition: &u8, a: &T, b: &T| if *condition == 0 { *b } else { *a };
-        Ok(Zip::from(condition).and(a).and(b).map_collect(choose).into_shared())
+        let (condition, a, b) = (places(condition, &shape)?, places(a, &shape)?, places(b, &shape)?);
+        let choose = |i: usize| if condition.at(i) == 0 { b.at(i) } else { a.at(i) };
+        let chosen = (0..shape.iter().product()).map(choose).collect();
+        Elements::from_shape_vec(IxDyn(&shape), chosen).map_err(OpError::library)
     }
     let condition = cast(condition, DType::Bool);
     with_elements!(a, a => Ok(select(u8::elements(&condition)?, a, DenseElement::elements(b)?)?.into()))

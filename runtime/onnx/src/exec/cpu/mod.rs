@@ -12,6 +12,7 @@ mod gemm;
 mod im2col;
 mod movement;
 mod number;
+mod pairs;
 mod pool;
 mod precision;
 mod reduce;

@@ -5,6 +5,7 @@ use ndarray::{ArcArray, ArrayD, ArrayViewD, IxDyn};
 
 use super::OpError;
 use crate::exec::result_size::check_result_size;
+use crate::tensor::elements_in_order;
 use crate::{DType, Element, Tensor, TensorError};
 
 /// Elements of one type with a shape. Cloning shares the memory.
@@ -167,7 +168,7 @@ impl From<TensorError> for OpError {
 pub(super) fn row_major<T: Clone>(elements: &Elements<T>) -> Vec<T> {
     match elements.as_slice() {
         Some(elements) => elements.to_vec(),
-        None => elements.iter().cloned().collect(),
+        None => elements_in_order(elements.view()),
     }
 }
 
