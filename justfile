@@ -31,6 +31,7 @@ tract:
 # Create the reference vectors of tests/reference; needs a Python with its requirements.txt.
 reference python="python3":
     {{ python }} tests/reference/make_resnet50.py
+    {{ python }} tests/reference/make_models.py
     {{ python }} tests/reference/make_pixels.py
 
 # Check the licences and advisories of all dependencies; needs cargo-deny.

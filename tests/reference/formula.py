@@ -51,3 +51,9 @@ def images(count: int) -> numpy.ndarray:
     """
     squares = 2 * uniform("images", count * 3 * 7 * 7).reshape(count, 3, 7, 7)
     return squares.repeat(32, axis=2).repeat(32, axis=3)
+
+
+def integers(name: str, shape: tuple[int, ...], count: int) -> numpy.ndarray:
+    """Returns integers from 0 to below `count`, as i64."""
+    scaled = (uniform(name, int(numpy.prod(shape))).astype(numpy.float64) + 1) / 2 * count
+    return numpy.floor(scaled).astype(numpy.int64).reshape(shape)

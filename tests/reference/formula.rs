@@ -48,6 +48,17 @@ pub fn weights(graph: &Graph) -> Vec<(String, Tensor)> {
     made.collect()
 }
 
+/// Returns values in [-1, 1) of the given shape.
+pub fn tensor(name: &str, shape: &[usize]) -> Tensor {
+    Tensor::from_vec(shape, uniform(name, shape.iter().product()).collect()).unwrap()
+}
+
+/// Returns integers from 0 to below `count`, as i64.
+pub fn integers(name: &str, shape: &[usize], count: u32) -> Tensor {
+    let scaled = |u: f32| ((f64::from(u) + 1.0) / 2.0 * f64::from(count)).floor() as i64;
+    Tensor::from_vec(shape, uniform(name, shape.iter().product()).map(scaled).collect()).unwrap()
+}
+
 /// Returns images as `count,3,224,224,f32` in [-2, 2): squares of 32 by 32 pixels of one colour.
 pub fn images(count: usize) -> Tensor {
     let squares: Vec<f32> = uniform("images", count * 3 * 7 * 7).map(|u| 2.0 * u).collect();

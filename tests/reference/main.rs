@@ -14,6 +14,7 @@ mod support;
 mod attention;
 mod exports;
 mod formula;
+mod models;
 mod networks;
 mod pixels;
 mod sidecars;

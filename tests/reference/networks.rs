@@ -35,7 +35,7 @@ fn run_on_libtorch(library: &Path, graph: &Graph, input: &Tensor) -> Tensor {
 }
 
 /// Returns the largest `error(actual, expected)` over all elements, or NaN if any error is NaN.
-fn largest_error(actual: &Tensor, expected: &Tensor, error: impl Fn(f64, f64) -> f64) -> f64 {
+pub fn largest_error(actual: &Tensor, expected: &Tensor, error: impl Fn(f64, f64) -> f64) -> f64 {
     assert_eq!(actual.shape(), expected.shape());
     let errors = actual.to_f64().into_iter().zip(expected.to_f64()).map(|(a, b)| error(a, b));
     errors.fold(0.0, |most: f64, error| if error.is_nan() { error } else { most.max(error) })

@@ -18,13 +18,19 @@ pub const CASES: [&str; 2] = ["resnet50", "efficientnet_lite0"];
 
 /// Returns the graph that a case's `create_model` builds, without values for its weights.
 pub fn case_graph(case: &str) -> Graph {
+    let mut model = case_model(case, &json!({ "image_size": 224, "classes": 1000 }), &classification());
+    model.graphs.swap_remove(Model::SINGLE).expect("one graph")
+}
+
+/// Returns the model that a case's `create_model` builds from the given settings, without values for its weights.
+pub fn case_model(case: &str, settings: &serde_json::Value, choice: &ScriptChoice) -> Model {
     let host = HostServices { log: Arc::new(|_, _, _| ()), clock: Arc::new(MonotonicClock::start()) };
     let scripts = support::root().join("scripts").join(case);
-    let config = json!({ "image_size": 224, "classes": 1000, "weights": null, "seed": 0 });
-    let config: IndexMap<_, _> = serde_json::from_value(config).expect("a map");
-    let scripts = CaseScripts::load(&scripts, &classification(), &Limits::default(), host).expect("scripts");
-    let mut model = scripts.create_model(&config, support::root()).expect("a model");
-    model.graphs.swap_remove(Model::SINGLE).expect("one graph")
+    let mut config: IndexMap<String, serde_json::Value> =
+        IndexMap::from([("weights".to_owned(), json!(null)), ("seed".to_owned(), json!(0))]);
+    config.extend(settings.as_object().expect("a map").clone());
+    let scripts = CaseScripts::load(&scripts, choice, &Limits::default(), host).expect("scripts");
+    scripts.create_model(&config, support::root()).expect("a model")
 }
 
 /// Returns the choice of scripts of the cases that classify images.

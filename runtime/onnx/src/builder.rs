@@ -2,13 +2,18 @@
 //!
 //! Knows nothing about layers: those are in [`layers`](crate::layers).
 
-use std::collections::HashMap;
+mod error;
+mod import;
+
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
 
+pub use error::BuildError;
+
 use crate::shape_inference::{InferError, ShapeInference};
-use crate::{Attribute, Graph, Init, Node, Tensor, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource};
+use crate::{Attribute, Dim, Graph, Init, Node, Tensor, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource};
 
 /// Version of the standard operator set that built graphs use. Every engine supports this version.
 pub const OPSET: i64 = 17;
@@ -42,6 +47,12 @@ pub struct GraphBuilder {
     inference: ShapeInference,
     /// The names of the graph's outputs, by the names under which their values were created.
     final_names: HashMap<String, String>,
+    /// For each kind of layer, the number with which the search for an unused name begins.
+    next_numbers: HashMap<String, usize>,
+    /// The names in a graph from a file, among them those of nodes and of values of unknown shape.
+    reserved: HashSet<String>,
+    /// Whether the first declared output replaces those that a graph from a file has.
+    replaces_outputs: bool,
 }
 
 impl GraphBuilder {
@@ -52,7 +63,15 @@ impl GraphBuilder {
             values: HashMap::new(),
             inference: ShapeInference::default(),
             final_names: HashMap::new(),
+            next_numbers: HashMap::new(),
+            reserved: HashSet::new(),
+            replaces_outputs: false,
         }
+    }
+
+    /// Returns the version of the standard operator set whose operators the graph uses.
+    pub fn opset(&self) -> i64 {
+        self.graph.opset
     }
 
     /// Declares an input of the graph.
@@ -145,18 +164,41 @@ impl GraphBuilder {
         Ok(vars)
     }
 
+    /// Returns the size of a named dimension while the graph runs: one integer, `1,i64`.
+    ///
+    /// # Errors
+    /// When no input of the graph has a dimension of this name.
+    pub fn dimension(&mut self, name: &str) -> Result<Var, BuildError> {
+        let value = format!("size:{name}");
+        if let Some(known) = self.values.get(&value) {
+            return Ok(known.clone());
+        }
+        let named = |dim: &Dim| matches!(dim, Dim::Named(own) if own == name);
+        let place = |input: &ValueInfo| Some((input.name.clone(), input.spec.dims.iter().position(named)?));
+        let unknown = || BuildError::UnknownDimension { name: name.to_owned(), graph: self.graph.name.clone() };
+        let (input, axis) = self.graph.inputs.iter().find_map(place).ok_or_else(unknown)?;
+        let bounds = [("start", axis), ("end", axis + 1)];
+        let attributes = bounds.map(|(name, axis)| (name.to_owned(), Attribute::Int(axis as i64)));
+        let input = self.values[&input].clone();
+        let mut outputs = self.node(&value, "Shape", &[Some(&input)], IndexMap::from(attributes), 1)?;
+        Ok(outputs.swap_remove(0))
+    }
+
     /// Returns the shape and element type of a value.
     pub fn spec<'a>(&self, var: &'a Var) -> &'a TensorSpec {
         var.spec()
     }
 
     /// Returns `name` itself if it is unused, else the first unused one of `name_1`, `name_2`, …
-    pub fn unused_name(&self, name: &str) -> String {
-        let numbered = (1..).map(|number| format!("{name}_{number}"));
-        std::iter::once(name.to_owned())
-            .chain(numbered)
-            .find(|name| self.check_name(name).is_ok())
-            .expect("a finite graph cannot use every name of an endless list")
+    pub fn unused_name(&mut self, name: &str) -> String {
+        if self.check_name(name).is_ok() {
+            return name.to_owned();
+        }
+        let first = self.next_numbers.get(name).copied().unwrap_or(1);
+        let unused = (first..).find(|number| self.check_name(&format!("{name}_{number}")).is_ok());
+        let number = unused.expect("a finite graph cannot use every name of an endless list");
+        self.next_numbers.insert(name.to_owned(), number);
+        format!("{name}_{number}")
     }
 
     /// Declares a value as an output of the graph, under a name.
@@ -165,6 +207,9 @@ impl GraphBuilder {
     /// When the name is already used or the value belongs to another graph.
     pub fn output(&mut self, name: &str, var: &Var) -> Result<(), BuildError> {
         self.check_owner(name, var)?;
+        if std::mem::take(&mut self.replaces_outputs) {
+            self.graph.outputs.clear();
+        }
         let is_unnamed_node_output =
             self.graph.values.contains_key(var.name()) && !self.final_names.contains_key(var.name());
         if name != var.name() {
@@ -209,7 +254,9 @@ impl GraphBuilder {
     fn check_name(&self, name: &str) -> Result<(), BuildError> {
         match name {
             "" => Err(BuildError::EmptyName),
-            _ if self.values.contains_key(name) => Err(BuildError::NameTaken(name.to_owned())),
+            _ if self.values.contains_key(name) || self.reserved.contains(name) => {
+                Err(BuildError::NameTaken(name.to_owned()))
+            }
             _ => Ok(()),
         }
     }
@@ -236,65 +283,4 @@ impl GraphBuilder {
 fn format_specs(inputs: &[Option<&Var>]) -> String {
     let text = |var: &Option<&Var>| var.map_or_else(|| "none".to_owned(), |var| format!("`{}`", var.spec()));
     inputs.iter().map(text).collect::<Vec<_>>().join(", ")
-}
-
-/// Why a graph cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BuildError {
-    /// An operator does not accept the shapes or types of its inputs.
-    #[error("layer `{layer}` ({op} of {inputs}): {reason}")]
-    Layer {
-        /// The layer.
-        layer: String,
-        /// The operator.
-        op: String,
-        /// The specifications of its inputs.
-        inputs: String,
-        /// What the operator does not accept.
-        reason: InferError,
-    },
-    /// A layer's arguments contradict each other or the layer's input.
-    #[error("layer `{layer}`: {reason}")]
-    Argument {
-        /// The layer.
-        layer: String,
-        /// What is wrong, and what would be valid.
-        reason: String,
-    },
-    /// Two values have the same name.
-    #[error("the name `{0}` is already used in this graph (every layer, input and output needs its own name)")]
-    NameTaken(String),
-    /// A value has an empty name.
-    #[error("a layer, an input or an output has an empty name")]
-    EmptyName,
-    /// A value of one graph is used in another.
-    #[error("layer `{layer}`: the value `{value}` belongs to another graph")]
-    ForeignValue {
-        /// The layer.
-        layer: String,
-        /// The value.
-        value: String,
-    },
-    /// A weight's shape is not fixed.
-    #[error("weight `{name}` of `{spec}` has a dimension without a fixed size")]
-    WeightNotFixed {
-        /// The weight.
-        name: String,
-        /// Its specification.
-        spec: TensorSpec,
-    },
-    /// A weight has too many elements.
-    #[error("weight `{name}` of `{spec}` has too many elements (at most {most})", most = WEIGHT_ELEMENTS_MAX)]
-    WeightTooLarge {
-        /// The weight.
-        name: String,
-        /// Its specification.
-        spec: TensorSpec,
-    },
-    /// The graph has too many nodes.
-    #[error("graph `{0}` has too many nodes (at most {most})", most = NODES_MAX)]
-    TooManyNodes(String),
-    /// The graph has no output.
-    #[error("graph `{0}` has no output")]
-    NoOutput(String),
 }

@@ -34,4 +34,4 @@ pub use shape_inference::InferError;
 pub use sizes::{NamedSizes, SizeConflict};
 pub use spec::{DType, Dim, SpecError, TensorSpec};
 pub use tensor::{Element, HostMemory, Tensor, TensorError, byte_count};
-pub use weights::{WeightError, WeightMismatches, WeightReader};
+pub use weights::{WeightError, WeightMismatches, WeightOptions, WeightReader};

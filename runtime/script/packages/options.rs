@@ -61,6 +61,18 @@ impl FunctionOptions {
         self.sizes(key)?.ok_or_else(|| format!("`{function}` requires the option `{key}`").into())
     }
 
+    /// Reads text.
+    pub(super) fn text(&mut self, key: &'static str) -> Fallible<Option<ImmutableString>> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let text = value.read_lock::<ImmutableString>().map(|text| text.clone());
+        text.map(Some).ok_or_else(|| self.type_error(key, "text", &value).into())
+    }
+
+    /// Returns the value of an option of any type.
+    pub(super) fn value(&mut self, key: &'static str) -> Option<Dynamic> {
+        self.take(key)
+    }
+
     /// Reads a number.
     pub(super) fn number(&mut self, key: &'static str) -> Fallible<Option<f64>> {
         let Some(value) = self.take(key) else { return Ok(None) };

@@ -31,6 +31,70 @@ elementwise! {
     hard_sigmoid => "HardSigmoid"["alpha" = 1.0 / 6.0, "beta" = 0.5];
 }
 
+macro_rules! numeric {
+    ($($(#[$doc:meta])* $name:ident => $op:literal;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// When the operator does not accept the element type.
+            pub fn $name(builder: &mut GraphBuilder, name: &str, x: &Var) -> Result<Var, BuildError> {
+                add_node(builder, name, $op, &[Some(x)], attributes([]))
+            }
+        )*
+    };
+}
+
+numeric! {
+    /// e to the power `x`.
+    exp => "Exp";
+    /// Natural logarithm.
+    log => "Log";
+    /// Square root.
+    sqrt => "Sqrt";
+    /// `1 / x`.
+    reciprocal => "Reciprocal";
+    /// Absolute value.
+    abs => "Abs";
+    /// `-x`.
+    neg => "Neg";
+    /// Sine.
+    sin => "Sin";
+    /// Cosine.
+    cos => "Cos";
+    /// Error function.
+    erf => "Erf";
+    /// The largest integer not above `x`.
+    floor => "Floor";
+    /// The smallest integer not below `x`.
+    ceil => "Ceil";
+    /// The nearest integer; halves are rounded to the even one.
+    round => "Round";
+    /// -1, 0 or 1 with the sign of `x`.
+    sign => "Sign";
+    /// `log(1 + exp(x))`.
+    softplus => "Softplus";
+    /// Logical negation of bools.
+    not => "Not";
+}
+
+/// `min(max(x, low), high)`; a bound may be omitted.
+///
+/// # Errors
+/// When the name is already used.
+pub fn clip(
+    builder: &mut GraphBuilder,
+    name: &str,
+    x: &Var,
+    (low, high): (Option<f32>, Option<f32>),
+) -> Result<Var, BuildError> {
+    let mut bound = |part: &str, value: Option<f32>| {
+        value.map(|value| scalar_like(builder, &format!("{name}.{part}"), value, x)).transpose()
+    };
+    let (low, high) = (bound("min", low)?, bound("max", high)?);
+    add_node(builder, name, "Clip", &[Some(x), low.as_ref(), high.as_ref()], attributes([]))
+}
+
 /// `min(max(x, 0), 6)`.
 ///
 /// # Errors
@@ -73,6 +137,38 @@ pub fn gelu(builder: &mut GraphBuilder, name: &str, x: &Var) -> Result<Var, Buil
     let one_more = scalar_like(builder, &format!("{name}.add.value"), 1.0, x)?;
     let cdf = add_node(builder, &format!("{name}.add"), "Add", &[Some(&erf), Some(&one_more)], attributes([]))?;
     add_node(builder, name, "Mul", &[Some(&half), Some(&cdf)], attributes([]))
+}
+
+/// `x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))`, the approximation of [`gelu`] that GPT-2 uses: section 2 of
+/// Hendrycks and Gimpel 2016, "Gaussian Error Linear Units".
+///
+/// # Errors
+/// When the element type is not a floating-point type.
+pub fn gelu_tanh(builder: &mut GraphBuilder, name: &str, x: &Var) -> Result<Var, BuildError> {
+    let part = |part: &str| format!("{name}.{part}");
+    let by = |builder: &mut GraphBuilder, what: &str, op: &str, a: &Var, b: f32| {
+        let constant = scalar_like(builder, &format!("{name}.{what}.value"), b, x)?;
+        add_node(builder, &format!("{name}.{what}"), op, &[Some(a), Some(&constant)], attributes([]))
+    };
+    let square = add_node(builder, &part("square"), "Mul", &[Some(x), Some(x)], attributes([]))?;
+    let cubic = by(builder, "cubic", "Mul", &square, 0.044_715)?;
+    let cubic = by(builder, "one_more", "Add", &cubic, 1.0)?;
+    let inner = add_node(builder, &part("inner"), "Mul", &[Some(x), Some(&cubic)], attributes([]))?;
+    let scaled = by(builder, "scaled", "Mul", &inner, (2.0 / std::f32::consts::PI).sqrt())?;
+    let tanh = tanh(builder, &part("tanh"), &scaled)?;
+    let cdf = by(builder, "cdf", "Add", &tanh, 1.0)?;
+    let half = by(builder, "half", "Mul", x, 0.5)?;
+    add_node(builder, name, "Mul", &[Some(&half), Some(&cdf)], attributes([]))
+}
+
+/// `x · tanh(softplus(x))`, composed of other operators: `Mish` is available only since operator set 18.
+///
+/// # Errors
+/// When the element type is not a floating-point type.
+pub fn mish(builder: &mut GraphBuilder, name: &str, x: &Var) -> Result<Var, BuildError> {
+    let softplus = softplus(builder, &format!("{name}.softplus"), x)?;
+    let gate = tanh(builder, &format!("{name}.tanh"), &softplus)?;
+    add_node(builder, name, "Mul", &[Some(x), Some(&gate)], attributes([]))
 }
 
 /// Softmax over `axis`; a negative axis counts from the end.

@@ -26,6 +26,17 @@ impl Linear {
 /// # Errors
 /// When the input's last dimension is not `in_features`.
 pub fn linear(builder: &mut GraphBuilder, name: &str, x: &Var, linear: Linear) -> Result<Var, BuildError> {
+    linear_named(builder, name, x, linear, &[format!("{name}.weight"), format!("{name}.bias")])
+}
+
+/// Adds a fully connected layer whose weight and bias have other names than [`linear`] gives them.
+pub(super) fn linear_named(
+    builder: &mut GraphBuilder,
+    name: &str,
+    x: &Var,
+    linear: Linear,
+    [weight_name, bias_name]: &[String; 2],
+) -> Result<Var, BuildError> {
     let Linear { in_features, out_features, bias } = linear;
     let rank = x.spec().dims.len();
     let last = fixed_size(name, x, rank.wrapping_sub(1), "the number of features")?;
@@ -38,10 +49,10 @@ pub fn linear(builder: &mut GraphBuilder, name: &str, x: &Var, linear: Linear) -
     let dtype = x.spec().dtype;
     let init = Init::Uniform { bound: (in_features as f32).sqrt().recip() };
     let shape = TensorSpec::new([out_features, in_features], dtype);
-    let weight = builder.weight(&format!("{name}.weight"), shape, WeightRole::Parameter, init)?;
+    let weight = builder.weight(weight_name, shape, WeightRole::Parameter, init)?;
     let bias = if bias {
         let shape = TensorSpec::new([out_features], dtype);
-        Some(builder.weight(&format!("{name}.bias"), shape, WeightRole::Parameter, init)?)
+        Some(builder.weight(bias_name, shape, WeightRole::Parameter, init)?)
     } else {
         None
     };

@@ -2,7 +2,11 @@
 
 use indexmap::IndexMap;
 
-use crate::{Attribute, BuildError, GraphBuilder, Var};
+use crate::{Attribute, BuildError, GraphBuilder, Tensor, Var};
+
+/// Whether layers use the operators of operator set 23 that take the place of several: `Attention`, `RotaryEmbedding`
+/// and `RMSNormalization`. Otherwise they are composed of operators that every engine has.
+pub(super) const HAS_WHOLE_OPERATORS: bool = false;
 
 pub(super) type AttributeMap = IndexMap<String, Attribute>;
 
@@ -36,4 +40,21 @@ pub(super) fn argument_error(layer: &str, reason: impl Into<String>) -> BuildErr
 
 pub(super) fn ints(values: impl IntoIterator<Item = usize>) -> Attribute {
     Attribute::Ints(values.into_iter().map(|value| value as i64).collect())
+}
+
+/// Declares a one-dimensional constant of integers: axes, sizes or starts.
+pub(super) fn integers(builder: &mut GraphBuilder, name: &str, values: &[i64]) -> Result<Var, BuildError> {
+    let tensor = Tensor::from_vec([values.len()], values.to_vec()).expect("the length of the vector is its shape");
+    builder.constant(name, tensor)
+}
+
+/// Returns the axis counted from the front, for a value of `rank` dimensions.
+pub(super) fn axis_from_front(layer: &str, axis: i64, rank: usize) -> Result<usize, BuildError> {
+    let from_front = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
+    from_front.and_then(|axis| usize::try_from(axis).ok()).filter(|axis| *axis < rank).ok_or_else(|| {
+        argument_error(
+            layer,
+            format!("axis {axis} is out of range: there are {rank} dimensions, 0 to {}", rank as i64 - 1),
+        )
+    })
 }

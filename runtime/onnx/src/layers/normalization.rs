@@ -1,6 +1,6 @@
 //! Normalisation and dropout.
 
-use super::{add_node, argument_error, attributes, fixed_size};
+use super::{add_node, argument_error, attributes, fixed_size, node, reduction, shape};
 use crate::{Attribute, BuildError, DType, GraphBuilder, Init, Tensor, TensorSpec, Var, WeightRole};
 
 /// A batch normalisation; the fields are those of `torch.nn.BatchNorm2d`.
@@ -63,6 +63,70 @@ pub fn layer_norm(
     let bias = builder.weight(&format!("{name}.bias"), spec, WeightRole::Parameter, Init::Constant(0.0))?;
     let attributes = attributes([("axis", Attribute::Int(first as i64)), ("epsilon", Attribute::Float(eps))]);
     add_node(builder, name, "LayerNormalization", &[Some(x), Some(&weight), Some(&bias)], attributes)
+}
+
+/// Instance normalisation, without weights: each channel of each sample has mean 0 and variance 1.
+///
+/// # Errors
+/// When the number of channels is unknown.
+pub fn instance_norm(builder: &mut GraphBuilder, name: &str, x: &Var, eps: f32) -> Result<Var, BuildError> {
+    let channels = fixed_size(name, x, 1, "the number of channels")?;
+    let mut filled = |part: &str, value: f32| {
+        let tensor = Tensor::from_vec([channels], vec![value; channels]).expect("the length is the shape");
+        builder.constant(&format!("{name}.{part}"), tensor.cast(x.spec().dtype))
+    };
+    let (ones, zeros) = (filled("ones", 1.0)?, filled("zeros", 0.0)?);
+    let attributes = attributes([("epsilon", Attribute::Float(eps))]);
+    add_node(builder, name, "InstanceNormalization", &[Some(x), Some(&ones), Some(&zeros)], attributes)
+}
+
+/// Group normalisation of `N,C,..` with `<name>.weight` and `<name>.bias` (`C`), composed of other operators: in
+/// `GroupNormalization`, the weights have one element for each channel only since operator set 21.
+///
+/// # Errors
+/// When the channels are unknown or cannot be split into the groups.
+pub fn group_norm(builder: &mut GraphBuilder, name: &str, x: &Var, groups: usize, eps: f32) -> Result<Var, BuildError> {
+    let channels = fixed_size(name, x, 1, "the number of channels")?;
+    if channels.checked_rem(groups) != Some(0) {
+        return Err(argument_error(name, format!("{channels} channels cannot be split into {groups} groups")));
+    }
+    let spec = TensorSpec::new([channels], x.spec().dtype);
+    let weight = builder.weight(&format!("{name}.weight"), spec.clone(), WeightRole::Parameter, Init::Constant(1.0))?;
+    let bias = builder.weight(&format!("{name}.bias"), spec, WeightRole::Parameter, Init::Constant(0.0))?;
+    let grouped = shape::reshape(builder, &format!("{name}.groups"), x, &[0, groups as i64, -1])?;
+    let normal = instance_norm(builder, &format!("{name}.norm"), &grouped, eps)?;
+    let shape = shape::shape_of(builder, &format!("{name}.shape"), x)?;
+    let normal =
+        add_node(builder, &format!("{name}.normal"), "Reshape", &[Some(&normal), Some(&shape)], attributes([]))?;
+    let per_channel: Vec<i64> =
+        (0..x.spec().dims.len() - 1).map(|axis| if axis == 0 { channels as i64 } else { 1 }).collect();
+    let weight = shape::reshape(builder, &format!("{name}.scale"), &weight, &per_channel)?;
+    let bias = shape::reshape(builder, &format!("{name}.shift"), &bias, &per_channel)?;
+    let scaled = add_node(builder, &format!("{name}.scaled"), "Mul", &[Some(&normal), Some(&weight)], attributes([]))?;
+    add_node(builder, name, "Add", &[Some(&scaled), Some(&bias)], attributes([]))
+}
+
+/// Root mean square normalisation of the last dimension, `x / √(mean(x²) + eps) · weight`, with `<name>.weight`:
+/// equation 4 of Zhang and Sennrich 2019, "Root Mean Square Layer Normalization".
+///
+/// # Errors
+/// When the last dimension is unknown.
+pub fn rms_norm(builder: &mut GraphBuilder, name: &str, x: &Var, eps: f32) -> Result<Var, BuildError> {
+    let rank = x.spec().dims.len();
+    let spec = TensorSpec::new([fixed_size(name, x, rank.wrapping_sub(1), "the number of features")?], x.spec().dtype);
+    let weight = builder.weight(&format!("{name}.weight"), spec, WeightRole::Parameter, Init::Constant(1.0))?;
+    if node::HAS_WHOLE_OPERATORS {
+        let attributes = attributes([("axis", Attribute::Int(-1)), ("epsilon", Attribute::Float(eps))]);
+        return add_node(builder, name, "RMSNormalization", &[Some(x), Some(&weight)], attributes);
+    }
+    let part = |part: &str| format!("{name}.{part}");
+    let square = add_node(builder, &part("square"), "Mul", &[Some(x), Some(x)], attributes([]))?;
+    let mean = reduction::mean(builder, &part("mean"), &square, &[-1], true)?;
+    let eps = super::activation::scalar_like(builder, &part("eps"), eps, x)?;
+    let shifted = add_node(builder, &part("shifted"), "Add", &[Some(&mean), Some(&eps)], attributes([]))?;
+    let root = add_node(builder, &part("root"), "Sqrt", &[Some(&shifted)], attributes([]))?;
+    let normal = add_node(builder, &part("normal"), "Div", &[Some(x), Some(&root)], attributes([]))?;
+    add_node(builder, name, "Mul", &[Some(&normal), Some(&weight)], attributes([]))
 }
 
 /// Dropout. Outside training it returns its input unchanged; it stays in the graph because the same graph may be

@@ -31,6 +31,24 @@ pub enum WeightError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The index of several files is malformed.
+    #[error("`{path}` is not an index of safetensors files: {reason}", path = path.display())]
+    MalformedIndex {
+        /// The index.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file has no tensors under a key.
+    #[error("`{path}` has no state_dict under the key `{key}` (keys with tensors: {known})", path = path.display())]
+    NoStateDict {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// The keys under which it has tensors.
+        known: String,
+    },
     /// The file names a function or class other than those that construct tensors.
     #[error("`{path}` calls `{callable}`, but only tensors are read from it (save `model.state_dict()` alone)", path = path.display())]
     ForbiddenCall {
@@ -109,6 +127,8 @@ pub struct WeightMismatches {
     pub unexpected: Vec<String>,
     /// Tensors whose specifications differ: name, specification in the graph, specification in the file.
     pub mismatched: Vec<(String, TensorSpec, String)>,
+    /// The option with which the names would fit.
+    pub hint: Option<String>,
 }
 
 impl WeightMismatches {
@@ -132,7 +152,8 @@ impl std::fmt::Display for WeightMismatches {
         for (name, graph, file) in self.mismatched.iter().take(LISTED) {
             write!(f, "\n    `{name}` is `{graph}` in the graph and `{file}` in the file")?;
         }
-        f.write_str(&more(self.mismatched.len()))
+        f.write_str(&more(self.mismatched.len()))?;
+        self.hint.iter().try_for_each(|hint| write!(f, "\n  hint: {hint}"))
     }
 }
 

@@ -3,6 +3,8 @@
 //! Knows nothing about engines or graph rewriting.
 
 mod error;
+mod listing;
+mod load;
 mod mapped;
 #[cfg(feature = "interpreter")]
 mod pickle;
@@ -13,9 +15,18 @@ mod safetensors;
 mod seed;
 
 pub use error::{WeightError, WeightMismatches};
+pub use load::WeightOptions;
 pub(crate) use mapped::MappedFile;
 pub use reader::WeightReader;
 pub(crate) use reader::cast_saturating;
 
 /// The tensors of a weights file by name: each a specification, or a description of one with an unsupported type.
 type TensorListing = std::collections::HashMap<String, Result<crate::TensorSpec, String>>;
+
+/// Separates the key of a dictionary from the name of a tensor in it. PyTorch's files may contain several dictionaries.
+const KEY_SEPARATOR: char = '\0';
+
+/// Returns the key of the dictionary that contains a tensor, if any, and the name of the tensor.
+fn split_key(key: &str) -> (Option<&str>, &str) {
+    key.split_once(KEY_SEPARATOR).map_or((None, key), |(dict, name)| (Some(dict), name))
+}

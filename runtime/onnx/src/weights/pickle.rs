@@ -9,10 +9,14 @@ use std::collections::HashMap;
 use std::io::{self, BufRead, Read, Take};
 use std::sync::Arc;
 
+use super::KEY_SEPARATOR;
+
 /// The most bytes of a pickle. The state_dict of 100,000 tensors has about 20 MiB.
 const PICKLE_BYTES: u64 = 64 << 20;
 /// The most values that it may push onto its stack. The state_dict of 100,000 tensors pushes 3 million.
 const VALUES: usize = 1 << 22;
+/// The most tensors of all its dicts.
+const TENSORS_MAX: usize = 1 << 20;
 /// The most dimensions of a tensor, which is PyTorch's own limit.
 const RANK: usize = 64;
 /// Length of the longer of the flags `neg` and `conj`.
@@ -346,15 +350,37 @@ impl<R: BufRead> PickleReader<R> {
         }
     }
 
-    /// Returns the tensors of the dict on top of the stack.
+    /// Returns the tensors of the dict on top of the stack, and of the dicts in it: the names of the latter follow the
+    /// dict's key and a separator.
     fn state_dict(self) -> Result<HashMap<String, PickledTensor>, PickleError> {
         let top = *self.stack.last().ok_or_else(missing_value)?;
         let Object::Dict(entries) = &self.objects[top] else { return refuse_structure() };
-        let tensor = |(key, value): &(Id, Id)| match (&self.objects[*key], &self.objects[*value]) {
-            (Object::Text(name), Object::Tensor(tensor)) => Some((name.to_string(), PickledTensor::clone(tensor))),
-            _ => None,
-        };
-        Ok(entries.iter().filter_map(tensor).collect())
+        let mut tensors = HashMap::new();
+        self.add_tensors(entries, "", &mut tensors)?;
+        for (key, value) in entries {
+            if let (Object::Text(key), Object::Dict(inner)) = (&self.objects[*key], &self.objects[*value]) {
+                self.add_tensors(inner, &format!("{key}{KEY_SEPARATOR}"), &mut tensors)?;
+            }
+        }
+        Ok(tensors)
+    }
+
+    fn add_tensors(
+        &self,
+        entries: &[(Id, Id)],
+        prefix: &str,
+        tensors: &mut HashMap<String, PickledTensor>,
+    ) -> Result<(), PickleError> {
+        for (key, value) in entries {
+            if let (Object::Text(name), Object::Tensor(tensor)) = (&self.objects[*key], &self.objects[*value]) {
+                tensors.insert(format!("{prefix}{name}"), PickledTensor::clone(tensor));
+            }
+            // One dict may be the value of many keys.
+            if tensors.len() > TENSORS_MAX {
+                return refuse(format!("it has more than {TENSORS_MAX} tensors"));
+            }
+        }
+        Ok(())
     }
 }
 

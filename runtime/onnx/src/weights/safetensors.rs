@@ -1,67 +1,20 @@
-//! Loads weights from a file, matched to a graph by name, and reads the safetensors format.
+//! Reads the safetensors format.
+//!
+//! Knows nothing about graphs.
 
 use std::path::Path;
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use super::{MappedFile, TensorListing, WeightError, WeightMismatches};
-use crate::{DType, Graph, TensorSpec, Weight, WeightRole, WeightSource};
-
-/// The suffix of the counters that PyTorch stores for training and that inference does not use.
-const IGNORED_SUFFIX: &str = "num_batches_tracked";
+use super::{MappedFile, TensorListing, WeightError};
+use crate::{DType, TensorSpec};
 
 /// The usual extensions of PyTorch's own files.
 const PTH_EXTENSIONS: [&str; 4] = ["pth", "pt", "ckpt", "bin"];
 
 /// The longest header in bytes. The header of 100,000 tensors has about 12 MiB.
 const HEADER_BYTES: u64 = 32 << 20;
-
-impl Graph {
-    /// Uses all parameters and buffers of a safetensors file, or of a state_dict saved by PyTorch, matched by name.
-    /// Values are converted between floating-point types when a weight is read. PyTorch's `num_batches_tracked`
-    /// counters are ignored.
-    ///
-    /// # Errors
-    /// When the file cannot be read, is truncated, or contains calls other than those that construct tensors; also when
-    /// names are missing or unexpected or shapes differ, all in one report. The graph then stays unchanged.
-    pub fn load_weights(&mut self, path: &Path) -> Result<(), WeightError> {
-        let file = open(path)?;
-        let report = find_mismatches(self, &list_tensors(path, &file)?);
-        if !report.is_empty() {
-            return Err(WeightError::Mismatch {
-                path: path.to_owned(),
-                graph: self.name.clone(),
-                report: Box::new(report),
-            });
-        }
-        self.declares_random_weights = false;
-        for (name, weight) in &mut self.weights {
-            if weight.role != WeightRole::Constant {
-                weight.source = WeightSource::File { path: path.to_owned(), key: name.clone() };
-            }
-        }
-        Ok(())
-    }
-
-    /// Sets the seed of every weight with random values.
-    pub fn seed_weights(&mut self, new_seed: u64) {
-        for weight in self.weights.values_mut() {
-            if let WeightSource::Seed { seed, .. } = &mut weight.source {
-                *seed = new_seed;
-            }
-        }
-    }
-
-    /// Returns whether a parameter or buffer has random values, so that the outputs are meaningless. Files written by
-    /// [`crate::write_onnx`] store this in their metadata. For files of other programs it is unknown, and the result is
-    /// false.
-    pub fn weights_are_random(&self) -> bool {
-        let random =
-            |weight: &Weight| weight.role != WeightRole::Constant && matches!(weight.source, WeightSource::Seed { .. });
-        self.declares_random_weights || self.weights.values().any(random)
-    }
-}
 
 pub(super) fn open(path: &Path) -> Result<MappedFile, WeightError> {
     MappedFile::open(path).map_err(|source| WeightError::Open { path: path.to_owned(), source })
@@ -89,14 +42,8 @@ fn begins_as_safetensors(bytes: &[u8]) -> bool {
     length.is_some_and(|length| length <= HEADER_BYTES) && bytes.get(8) == Some(&b'{')
 }
 
-/// Returns the tensors of a safetensors or PyTorch file.
-fn list_tensors(path: &Path, file: &MappedFile) -> Result<TensorListing, WeightError> {
-    #[cfg(feature = "interpreter")]
-    if super::pth::is_pth(file.bytes()) {
-        let pth = super::pth::PthFile::open(path, file.clone())?;
-        pth.check_sums(path)?;
-        return Ok(pth.list_tensors());
-    }
+/// Returns the tensors of a safetensors file.
+pub(super) fn list_tensors(path: &Path, file: &MappedFile) -> Result<TensorListing, WeightError> {
     let spec = |view: &TensorView<'_>| match dtype(view.dtype()) {
         Some(dtype) => Ok(TensorSpec::new(view.shape().iter().copied(), dtype)),
         None => Err(format!("{:?} {:?}", view.shape(), view.dtype())),
@@ -118,32 +65,4 @@ pub(super) fn dtype(dtype: Dtype) -> Option<DType> {
         Dtype::BOOL => Some(DType::Bool),
         _ => None,
     }
-}
-
-fn find_mismatches(graph: &Graph, tensors: &TensorListing) -> WeightMismatches {
-    let mut report = WeightMismatches::default();
-    for (name, weight) in &graph.weights {
-        if weight.role == WeightRole::Constant {
-            continue;
-        }
-        let Some(found) = tensors.get(name) else {
-            report.missing.push(name.clone());
-            continue;
-        };
-        if !found.as_ref().is_ok_and(|found| is_loadable(&weight.spec, found)) {
-            let text = found.as_ref().map_or_else(Clone::clone, ToString::to_string);
-            report.mismatched.push((name.clone(), weight.spec.clone(), text));
-        }
-    }
-    let expected = |name: &str| graph.weights.get(name).is_some_and(|weight| weight.role != WeightRole::Constant);
-    let unexpected = |name: &&String| !expected(name) && name.rsplit('.').next() != Some(IGNORED_SUFFIX);
-    report.unexpected = tensors.keys().filter(unexpected).cloned().collect();
-    report.unexpected.sort();
-    report
-}
-
-/// Returns whether a tensor of the file can be loaded into a weight of the graph: the shapes are equal, and the types
-/// are equal or both floating-point.
-fn is_loadable(graph: &TensorSpec, file: &TensorSpec) -> bool {
-    graph.dims == file.dims && (graph.dtype == file.dtype || graph.dtype.is_float() && file.dtype.is_float())
 }

@@ -5,8 +5,10 @@
 mod bad_files;
 mod building;
 mod hostile;
+mod layers;
 mod networks;
 mod precision;
 #[cfg(feature = "interpreter")]
 mod pth;
 mod round_trip;
+mod sharded;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use flagperf_onnx::layers::{Linear, linear};
-use flagperf_onnx::{Graph, GraphBuilder, WeightError};
+use flagperf_onnx::{Graph, GraphBuilder, WeightError, WeightOptions};
 
 use crate::networks;
 
@@ -113,6 +113,27 @@ fn garbage_under_the_name_of_a_pytorch_file_is_not_called_safetensors() {
     std::fs::write(&path, b"\x09\0\0\0\0\0\0\0{\"x\": 7}").unwrap();
     let error = linear_graph().load_weights(&path).unwrap_err().to_string();
     assert!(error.contains("is not a complete safetensors file: "), "{error}");
+}
+
+#[test]
+fn a_state_dict_inside_a_checkpoint_is_suggested_and_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("checkpoint.pth");
+    let (weight, bias) = (tensor("FloatStorage", 0, &[3, 2], &[2, 1]), tensor("FloatStorage", 6, &[3], &[1]));
+    let inner = [&b"}("[..], &text("fc.weight"), &weight, &text("fc.bias"), &bias, b"u"].concat();
+    let pickle = [&b"\x80\x02}("[..], &text("epoch"), b"K\x03", &text("model"), &inner, b"u."].concat();
+    let numbers: Vec<u8> = (0..10u8).flat_map(|number| f32::from(number).to_le_bytes()).collect();
+    archive(&path, &[("m/data.pkl", &pickle), ("m/byteorder", b"little"), ("m/data/0", &numbers)]);
+    let mut graph = linear_graph();
+    let error = graph.load_weights(&path).unwrap_err().to_string();
+    let hint = "hint: the file has a state_dict under the key `model`: set `state_dict: \"model\"`";
+    assert!(error.ends_with(hint), "{error}");
+    let mut options = WeightOptions { state_dict: Some("models".to_owned()), ..WeightOptions::default() };
+    let error = graph.load_weights_with(&path, &options).unwrap_err().to_string();
+    assert!(error.ends_with("no state_dict under the key `models` (keys with tensors: `model`)"), "{error}");
+    options.state_dict = Some("model".to_owned());
+    graph.load_weights_with(&path, &options).unwrap();
+    assert_eq!(graph.tensor("fc.bias").unwrap().to_f64(), [6.0, 7.0, 8.0]);
 }
 
 #[test]

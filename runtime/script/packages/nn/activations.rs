@@ -1,29 +1,10 @@
-//! Elementwise functions, softmax, dropout and arithmetic: methods and operators of a graph's values.
+//! Activation functions and dropout: methods of a graph's values.
 
 use flagperf_onnx::layers;
-use flagperf_onnx::{BuildError, GraphBuilder, Tensor, Var};
-use rhai::Dynamic;
 use rhai::plugin::*;
 
 use super::graph::Node;
-use crate::script::packages::options::number;
 use crate::script::sandbox::Fallible;
-
-type BinaryLayer = fn(&mut GraphBuilder, &str, &Var, &Var) -> Result<Var, BuildError>;
-
-/// Adds a binary layer whose right operand is a value of the graph, or a number that is converted to the type of `a`.
-fn binary_layer(name: &str, layer: BinaryLayer, a: &Node, b: &Dynamic) -> Fallible<Node> {
-    if let Some(b) = b.read_lock::<Node>() {
-        return a.numbered_layer(name, |builder, name, a| layer(builder, name, a, &b.var));
-    }
-    let Some(b) = number(b) else {
-        return Err(format!("the right operand must be a number or a value of the graph, not {}", b.type_name()).into());
-    };
-    a.numbered_layer(name, |builder, name, a| {
-        let b = builder.constant(&format!("{name}.number"), Tensor::scalar(b).cast(a.spec().dtype))?;
-        layer(builder, name, a, &b)
-    })
-}
 
 #[export_module]
 pub(super) mod functions {
@@ -117,16 +98,6 @@ pub(super) mod functions {
         x.numbered_layer("hard_sigmoid", layers::hard_sigmoid)
     }
 
-    /// Softmax over an axis; a negative axis counts from the end.
-    ///
-    /// ```rhai
-    /// nn::graph("small").input("x", "N,3,f32").softmax(-1)
-    /// ```
-    #[rhai_fn(global, return_raw)]
-    pub fn softmax(x: Node, axis: i64) -> Fallible<Node> {
-        x.numbered_layer("softmax", |builder, name, x| layers::softmax(builder, name, x, axis))
-    }
-
     /// Dropout: returns its input unchanged, except in training.
     ///
     /// ```rhai
@@ -137,55 +108,37 @@ pub(super) mod functions {
         x.numbered_layer("dropout", |builder, name, x| layers::dropout(builder, name, x, probability as f32))
     }
 
-    /// Matrix product over the last two dimensions; the preceding ones are broadcast.
+    /// The tanh approximation of `gelu` with `"tanh"`; the exact one with `"none"`.
     ///
     /// ```rhai
-    /// let x = nn::graph("small").input("x", "N,16,64,f32");
-    /// x.matmul(x.transpose([0, 2, 1]))
+    /// nn::graph("small").input("x", "N,3,f32").gelu("tanh")
+    /// ```
+    #[rhai_fn(name = "gelu", global, return_raw)]
+    pub fn gelu_with(x: Node, approximate: &str) -> Fallible<Node> {
+        match approximate {
+            "tanh" => x.numbered_layer("gelu", layers::gelu_tanh),
+            "none" => gelu(x),
+            other => Err(format!("unknown approximation `{other}` (known: none, tanh)").into()),
+        }
+    }
+
+    /// `x * tanh(log(1 + exp(x)))`.
+    ///
+    /// ```rhai
+    /// nn::graph("small").input("x", "N,3,f32").mish()
     /// ```
     #[rhai_fn(global, return_raw)]
-    pub fn matmul(x: Node, y: Node) -> Fallible<Node> {
-        x.numbered_layer("matmul", |builder, name, x| layers::matmul(builder, name, x, &y.var))
+    pub fn mish(x: Node) -> Fallible<Node> {
+        x.numbered_layer("mish", layers::mish)
     }
 
-    /// Adds a value, with broadcasting, or a number. A residual connection is `y + x`.
+    /// `log(1 + exp(x))`.
     ///
     /// ```rhai
-    /// let x = nn::graph("small").input("x", "N,16,8,8,f32");
-    /// (x.conv2d("conv", #{out: 16, kernel: 3, padding: 1}) + x).relu()
+    /// nn::graph("small").input("x", "N,3,f32").softplus()
     /// ```
-    #[rhai_fn(name = "+", global, return_raw)]
-    pub fn add(a: Node, b: Dynamic) -> Fallible<Node> {
-        binary_layer("add", layers::add, &a, &b)
-    }
-
-    /// Subtracts a value, with broadcasting, or a number.
-    ///
-    /// ```rhai
-    /// nn::graph("small").input("x", "N,3,f32") - 0.5
-    /// ```
-    #[rhai_fn(name = "-", global, return_raw)]
-    pub fn subtract(a: Node, b: Dynamic) -> Fallible<Node> {
-        binary_layer("sub", layers::sub, &a, &b)
-    }
-
-    /// Multiplies elementwise by a value, with broadcasting, or by a number.
-    ///
-    /// ```rhai
-    /// nn::graph("small").input("x", "N,3,f32") * 2
-    /// ```
-    #[rhai_fn(name = "*", global, return_raw)]
-    pub fn multiply(a: Node, b: Dynamic) -> Fallible<Node> {
-        binary_layer("mul", layers::mul, &a, &b)
-    }
-
-    /// Divides by a value, with broadcasting, or by a number.
-    ///
-    /// ```rhai
-    /// nn::graph("small").input("x", "N,3,f32") / 2
-    /// ```
-    #[rhai_fn(name = "/", global, return_raw)]
-    pub fn divide(a: Node, b: Dynamic) -> Fallible<Node> {
-        binary_layer("div", layers::div, &a, &b)
+    #[rhai_fn(global, return_raw)]
+    pub fn softplus(x: Node) -> Fallible<Node> {
+        x.numbered_layer("softplus", layers::softplus)
     }
 }

@@ -2,27 +2,25 @@
 
 #![expect(clippy::unwrap_used, reason = "in the code that rhai's macro generates")]
 
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use flagperf_onnx::{BuildError, GraphBuilder, Init, Var, WeightRole};
 use rhai::plugin::*;
 use rhai::{Array, Dynamic, ImmutableString, NativeCallContext};
 
-use crate::script::packages::data::relative_path;
 use crate::script::packages::tensor::Tensor;
-use crate::script::sandbox::{Fallible, ScriptState, catch_panic, lock, script_state};
+use crate::script::sandbox::{Fallible, catch_panic, lock, script_state};
 use crate::tensor::{Dim, TensorSpec};
 
 /// A graph of a script. It is under construction until the script calls `weights`.
 #[derive(Clone)]
 pub(crate) struct Graph {
-    name: ImmutableString,
-    state: Arc<Mutex<GraphState>>,
+    pub(super) name: ImmutableString,
+    pub(super) state: Arc<Mutex<GraphState>>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "there is one per graph, and it is not moved")]
-enum GraphState {
+pub(super) enum GraphState {
     Building(GraphBuilder),
     Complete(Box<flagperf_onnx::Graph>),
     /// The graph could not be completed, or the host has taken it.
@@ -36,11 +34,46 @@ pub(crate) struct Node {
     pub(super) var: Var,
 }
 
+impl Node {
+    /// Adds a layer; `work` receives the builder and this value.
+    pub(super) fn add_layer(
+        &self,
+        work: impl FnOnce(&mut GraphBuilder, &Var) -> Result<Var, BuildError>,
+    ) -> Fallible<Node> {
+        let var = self.graph.build(|builder| work(builder, &self.var))?;
+        Ok(self.graph.node(var))
+    }
+
+    /// Adds a layer without weights under the name of its kind and a number.
+    pub(super) fn numbered_layer(
+        &self,
+        name: &str,
+        work: impl FnOnce(&mut GraphBuilder, &str, &Var) -> Result<Var, BuildError>,
+    ) -> Fallible<Node> {
+        self.add_layer(|builder, x| {
+            let name = builder.unused_name(name);
+            work(builder, &name, x)
+        })
+    }
+
+    /// Returns the size of the dimension `axis`; `what` describes it in the error.
+    pub(super) fn dimension(&self, layer: &str, axis: usize, what: &str) -> Fallible<usize> {
+        let spec = self.var.spec();
+        let size = spec.dims.get(axis).and_then(Dim::fixed);
+        size.ok_or_else(|| format!("layer `{layer}`: {what} of `{spec}` is unknown").into())
+    }
+}
+
 pub(super) fn build_error(error: BuildError) -> Box<EvalAltResult> {
     error.to_string().into()
 }
 
 impl Graph {
+    /// Returns a graph under construction.
+    pub(super) fn under_construction(name: ImmutableString, builder: GraphBuilder) -> Self {
+        Graph { name, state: Arc::new(Mutex::new(GraphState::Building(builder))) }
+    }
+
     /// Wraps a complete graph for an export script.
     pub(crate) fn from_complete(graph: flagperf_onnx::Graph) -> Self {
         let name = graph.name.as_str().into();
@@ -69,40 +102,6 @@ impl Graph {
     pub(super) fn node(&self, var: Var) -> Node {
         Node { graph: self.clone(), var }
     }
-
-    /// Completes the graph and sets the source of every weight: `file`, or random values with `seed`.
-    fn finish(&self, script: &ScriptState, file: Option<&Path>, seed: u64) -> Fallible<()> {
-        let mut state = lock(&self.state);
-        let GraphState::Building(builder) = std::mem::replace(&mut *state, GraphState::Taken) else {
-            return Err(format!("graph `{}` already has its weights", self.name).into());
-        };
-        let mut graph = catch_panic(|| builder.finish())?.map_err(build_error)?;
-        match file {
-            Some(file) => {
-                script
-                    .budget
-                    .paused(|| catch_panic(|| graph.load_weights(file)))?
-                    .map_err(|error| error.to_string())?;
-            }
-            None => graph.seed_weights(seed),
-        }
-        *state = GraphState::Complete(Box::new(graph));
-        Ok(())
-    }
-}
-
-/// Returns the path of a weights file after checking that it stays inside the data directory with all links resolved.
-fn resolve_weights_file(data_dir: &Path, relative: &str) -> Fallible<PathBuf> {
-    let file = data_dir.join(relative_path(relative)?);
-    let unreadable = |path: &Path, error: std::io::Error| format!("weights `{}`: {error}", path.display());
-    let root = data_dir.canonicalize().map_err(|error| unreadable(data_dir, error))?;
-    let real = file.canonicalize().map_err(|error| unreadable(&file, error))?;
-    if !real.starts_with(&root) {
-        return Err(
-            format!("path `{relative}` leaves the data directory through a link to `{}`", real.display()).into()
-        );
-    }
-    Ok(file)
 }
 
 fn parse_spec(text: &str) -> Fallible<TensorSpec> {
@@ -123,7 +122,7 @@ pub(super) mod functions {
     /// ```
     pub fn graph(name: ImmutableString) -> Graph {
         let builder = GraphBuilder::new(&name);
-        Graph { name, state: Arc::new(Mutex::new(GraphState::Building(builder))) }
+        Graph::under_construction(name, builder)
     }
 
     /// Declares an input with its shape and type. Each dimension is a number, a name such as `N` that stands for the
@@ -148,26 +147,6 @@ pub(super) mod functions {
     #[rhai_fn(global, return_raw)]
     pub fn output(graph: Graph, name: &str, value: Node) -> Fallible<()> {
         graph.build(|builder| builder.output(name, &value.var))
-    }
-
-    /// Completes the graph and sets its weights. `file` is a safetensors file inside the data directory that contains
-    /// every weight under its state_dict name and with its shape; with `()`, the weights are random values from `seed`.
-    ///
-    /// ```rhai
-    /// let graph = nn::graph("small");
-    /// graph.output("y", graph.input("x", "N,3,f32").linear("fc", 10));
-    /// graph.weights((), 42);
-    /// ```
-    #[rhai_fn(global, return_raw)]
-    pub fn weights(context: NativeCallContext, graph: Graph, file: Dynamic, seed: i64) -> Fallible<()> {
-        let script = script_state(&context)?;
-        if file.is_unit() {
-            return graph.finish(&script, None, seed as u64);
-        }
-        let file =
-            file.into_immutable_string().map_err(|actual| format!("the weights must be a path or (), not {actual}"))?;
-        let path = resolve_weights_file(&lock(&script.data_dir), &file)?;
-        graph.finish(&script, Some(&path), seed as u64)
     }
 
     /// Adds a custom learned weight. Random values are normally distributed around zero with the standard deviation

@@ -1,43 +1,12 @@
-//! Layers with weights, pooling, and changes of shape: methods of a graph's values.
+//! Layers with weights, and pooling: methods of a graph's values.
 
 use flagperf_onnx::layers::{self, BatchNorm, Conv2d, Linear, Padding, Pool2d};
-use flagperf_onnx::{BuildError, Dim, GraphBuilder, Var};
+use rhai::Map;
 use rhai::plugin::*;
-use rhai::{Array, Dynamic, Map, NativeCallContext};
 
 use super::graph::Node;
-use crate::script::packages::options::{FunctionOptions, size, sizes};
-use crate::script::sandbox::{Fallible, script_state};
-
-/// Largest number of values of one `concat`: shape inference nests a sum to a depth of this number.
-const CONCAT_VALUES_MAX: usize = 1024;
-
-impl Node {
-    /// Adds a layer; `work` receives the builder and this value.
-    fn add_layer(&self, work: impl FnOnce(&mut GraphBuilder, &Var) -> Result<Var, BuildError>) -> Fallible<Node> {
-        let var = self.graph.build(|builder| work(builder, &self.var))?;
-        Ok(self.graph.node(var))
-    }
-
-    /// Adds a layer without weights under the name of its kind and a number.
-    pub(super) fn numbered_layer(
-        &self,
-        name: &str,
-        work: impl FnOnce(&mut GraphBuilder, &str, &Var) -> Result<Var, BuildError>,
-    ) -> Fallible<Node> {
-        self.add_layer(|builder, x| {
-            let name = builder.unused_name(name);
-            work(builder, &name, x)
-        })
-    }
-
-    /// Returns the size of the dimension `axis`; `what` describes it in the error.
-    fn dimension(&self, layer: &str, axis: usize, what: &str) -> Fallible<usize> {
-        let spec = self.var.spec();
-        let size = spec.dims.get(axis).and_then(Dim::fixed);
-        size.ok_or_else(|| format!("layer `{layer}`: {what} of `{spec}` is unknown").into())
-    }
-}
+use crate::script::packages::options::{FunctionOptions, size};
+use crate::script::sandbox::Fallible;
 
 /// Reads the option `padding` of a convolution: "same", one number, two, or four (top, left, bottom, right).
 fn padding(options: &mut FunctionOptions) -> Fallible<Padding> {
@@ -224,73 +193,4 @@ pub(super) mod functions {
     pub fn global_avg_pool(x: Node) -> Fallible<Node> {
         x.numbered_layer("global_pool", layers::global_avg_pool)
     }
-
-    /// Reshapes to two dimensions: the first, and the product of the others.
-    ///
-    /// ```rhai
-    /// let x = nn::graph("small").input("x", "N,16,1,1,f32").flatten();
-    /// ```
-    #[rhai_fn(global, return_raw)]
-    pub fn flatten(x: Node) -> Fallible<Node> {
-        x.numbered_layer("flatten", |builder, name, x| layers::flatten(builder, name, x, 1))
-    }
-
-    /// Changes the shape: 0 keeps the dimension at the same position, and one -1 is inferred from the others.
-    ///
-    /// ```rhai
-    /// let x = nn::graph("small").input("x", "N,16,64,f32").reshape([0, 0, 4, 16]);
-    /// ```
-    #[rhai_fn(global, return_raw)]
-    pub fn reshape(x: Node, shape: Array) -> Fallible<Node> {
-        let shape = integers("the shape", &shape)?;
-        x.numbered_layer("reshape", |builder, name, x| layers::reshape(builder, name, x, &shape))
-    }
-
-    /// Reorders the dimensions.
-    ///
-    /// ```rhai
-    /// let x = nn::graph("small").input("x", "N,16,64,f32").transpose([0, 2, 1]);
-    /// ```
-    #[rhai_fn(global, return_raw)]
-    pub fn transpose(x: Node, order: Array) -> Fallible<Node> {
-        let order = sizes("the order", &order)?;
-        x.numbered_layer("transpose", |builder, name, x| layers::transpose(builder, name, x, &order))
-    }
-
-    /// Takes the mean over `axes`; with `keep`, they remain as dimensions of size 1.
-    ///
-    /// ```rhai
-    /// let x = nn::graph("small").input("x", "N,16,64,f32").mean([1], false);
-    /// ```
-    #[rhai_fn(global, return_raw)]
-    pub fn mean(x: Node, axes: Array, keep: bool) -> Fallible<Node> {
-        let axes = integers("the list of axes", &axes)?;
-        x.numbered_layer("mean", |builder, name, x| layers::mean(builder, name, x, &axes, keep))
-    }
-
-    /// Concatenates values along an axis.
-    ///
-    /// ```rhai
-    /// let x = nn::graph("small").input("x", "N,16,32,32,f32");
-    /// let y = nn::concat([x, x.relu()], 1);
-    /// ```
-    #[rhai_fn(return_raw)]
-    pub fn concat(context: NativeCallContext, values: Array, axis: i64) -> Fallible<Node> {
-        script_state(&context)?.budget.check()?;
-        if values.len() > CONCAT_VALUES_MAX {
-            return Err(format!("`concat` accepts at most {CONCAT_VALUES_MAX} values, not {}", values.len()).into());
-        }
-        let nodes: Option<Vec<Node>> = values.iter().map(|value| value.clone().try_cast::<Node>()).collect();
-        let nodes = nodes
-            .filter(|nodes| !nodes.is_empty())
-            .ok_or("`concat` needs at least one value, and only values of a graph")?;
-        let vars: Vec<&Var> = nodes.iter().map(|node| &node.var).collect();
-        nodes[0].numbered_layer("concat", |builder, name, _| layers::concat(builder, name, &vars, axis))
-    }
-}
-
-/// Converts an array of whole numbers; `what` describes it in the error.
-fn integers(what: &str, values: &Array) -> Fallible<Vec<i64>> {
-    let integers: Option<Vec<i64>> = values.iter().map(|value: &Dynamic| value.as_int().ok()).collect();
-    integers.ok_or_else(|| format!("{what} must contain only whole numbers").into())
 }

@@ -3,9 +3,20 @@
 //! `nn::graph` creates a graph; layers are methods of its values and return values. Knows nothing about engines.
 
 mod activations;
+mod arithmetic;
+mod attention;
+mod convolutions;
+mod elementwise;
 mod graph;
 mod layers;
+mod normalizations;
+mod operand;
+mod operators;
 mod package;
+mod reductions;
+mod selection;
+mod shape;
+mod weights;
 
 pub(crate) use graph::Graph;
 pub(super) use package::module;

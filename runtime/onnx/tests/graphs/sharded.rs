@@ -1,0 +1,73 @@
+//! Weights whose names or files differ from those of the graph: sharded files, prefixes, ignored tensors, hints.
+
+use std::path::Path;
+
+use flagperf_onnx::layers::{Linear, linear};
+use flagperf_onnx::{Graph, GraphBuilder, WeightOptions};
+use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+
+fn linear_graph() -> Graph {
+    let mut b = GraphBuilder::new("linear");
+    let x = b.input("x", "N,2,f32".parse().unwrap()).unwrap();
+    let y = linear(&mut b, "fc", &x, Linear::new(2, 3)).unwrap();
+    b.output("y", &y).unwrap();
+    b.finish().unwrap()
+}
+
+/// Writes zeros under the given names and shapes.
+fn write(path: &Path, tensors: &[(&str, Vec<usize>)]) {
+    let zeros = [0u8; 64];
+    let view = |shape: &Vec<usize>| {
+        let bytes = shape.iter().product::<usize>() * 4;
+        TensorView::new(Dtype::F32, shape.clone(), &zeros[..bytes]).unwrap()
+    };
+    serialize_to_file(tensors.iter().map(|(name, shape)| (name.to_owned(), view(shape))), None, path).unwrap();
+}
+
+fn index(folder: &Path, entries: &str) -> std::path::PathBuf {
+    let path = folder.join("model.safetensors.index.json");
+    std::fs::write(&path, format!("{{\"metadata\": {{}}, \"weight_map\": {{{entries}}}}}")).unwrap();
+    path
+}
+
+#[test]
+fn an_index_names_the_files_of_the_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder.path().join("a.safetensors"), &[("fc.weight", vec![3, 2]), ("other", vec![1])]);
+    write(&folder.path().join("b.safetensors"), &[("fc.bias", vec![3])]);
+    let path = index(folder.path(), r#""fc.weight": "a.safetensors", "fc.bias": "b.safetensors""#);
+    let mut graph = linear_graph();
+    graph.load_weights(&path).unwrap();
+    assert!(!graph.weights_are_random());
+    assert_eq!(graph.tensor("fc.bias").unwrap().to_f64(), [0.0; 3]);
+}
+
+#[test]
+fn an_index_of_other_folders_or_of_missing_tensors_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder.path().join("a.safetensors"), &[("fc.weight", vec![3, 2])]);
+    let reason = |entries: &str| {
+        let path = index(folder.path(), entries);
+        let error = linear_graph().load_weights(&path).unwrap_err().to_string();
+        error.split(": ").skip(1).collect::<Vec<_>>().join(": ")
+    };
+    assert_eq!(reason(r#""fc.weight": "../a.safetensors""#), "its file `../a.safetensors` does not lie beside it");
+    assert_eq!(reason(r#""fc.bias": "a.safetensors""#), "its file `a.safetensors` has no tensor `fc.bias`");
+    assert!(reason(r#""fc.bias": 7"#).contains("invalid type"));
+}
+
+#[test]
+fn a_prefix_is_suggested_and_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    write(&path, &[("module.fc.weight", vec![3, 2]), ("module.fc.bias", vec![3]), ("module.head.bias", vec![1])]);
+    let mut graph = linear_graph();
+    let error = graph.load_weights(&path).unwrap_err().to_string();
+    let hint = "hint: 2 of these 2 names are in the file with `module.` in front: set `prefix: \"module.\"`";
+    assert!(error.ends_with(hint), "{error}");
+    let options = WeightOptions { prefix: "module.".to_owned(), ..WeightOptions::default() };
+    let error = graph.load_weights_with(&path, &options).unwrap_err().to_string();
+    assert!(error.ends_with("unexpected (1): `module.head.bias`"), "{error}");
+    let options = WeightOptions { ignore: vec!["head.*".to_owned()], ..options };
+    graph.load_weights_with(&path, &options).unwrap();
+}

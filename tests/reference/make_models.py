@@ -1,0 +1,188 @@
+"""Writes models/CASE.safetensors: the outputs of the small configurations of the cases in torchvision and in Hugging
+Face's transformers, for the weights and inputs of formula.py, and models/counts.json: parameters and multiply-adds.
+
+    python tests/reference/make_models.py
+"""
+
+import json
+from pathlib import Path
+
+import numpy
+import torch
+import torchvision
+import transformers
+from safetensors.numpy import save_file
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, LlamaConfig, LlamaForCausalLM
+
+import formula
+
+FOLDER = Path(__file__).with_name("models")
+torch.backends.mha.set_fastpath_enabled(False)
+
+
+class UNet(nn.Module):
+    """The network of scripts/unet_tiny."""
+
+    def __init__(self, widths: list[int], classes: int):
+        super().__init__()
+        self.levels = len(widths) - 1
+
+        def double(name: str, channels: int, out: int) -> None:
+            parts = nn.Module()
+            for part in range(2):
+                setattr(parts, f"conv{part}", nn.Conv2d(out if part else channels, out, 3, padding=1, bias=False))
+                setattr(parts, f"norm{part}", nn.BatchNorm2d(out))
+            setattr(self, name, parts)
+
+        for level in range(self.levels):
+            double(f"down{level}", widths[level - 1] if level else 3, widths[level])
+            double(f"up{level}", widths[level] + widths[level + 1], widths[level])
+        double("bottom", widths[-2], widths[-1])
+        self.classes = nn.Conv2d(widths[0], classes, 1)
+
+    def double(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        parts = getattr(self, name)
+        for part in range(2):
+            x = getattr(parts, f"norm{part}")(getattr(parts, f"conv{part}")(x)).relu()
+        return x
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        skipped = []
+        for level in range(self.levels):
+            skipped.append(self.double(f"down{level}", x))
+            x = nn.functional.max_pool2d(skipped[-1], 2)
+        x = self.double("bottom", x)
+        for level in reversed(range(self.levels)):
+            x = torch.cat([skipped[level], nn.functional.interpolate(x, scale_factor=2)], 1)
+            x = self.double(f"up{level}", x)
+        return self.classes(x)
+
+
+def vit(size: str, image: int) -> nn.Module:
+    if size == "full":
+        return torchvision.models.vit_l_16(weights=None)
+    return torchvision.models.VisionTransformer(image, 16, 2, 4, 32, 64, num_classes=10)
+
+
+def swin(size: str) -> nn.Module:
+    if size == "full":
+        return torchvision.models.swin_b(weights=None)
+    block = torchvision.models.swin_transformer.SwinTransformerBlock
+    sizes = {"embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": [7, 7]}
+    return torchvision.models.SwinTransformer([4, 4], **sizes, num_classes=10, block=block)
+
+
+def resnet(size: str) -> nn.Module:
+    if size == "full":
+        return torchvision.models.resnet101(weights=None)
+    bottleneck = torchvision.models.resnet.Bottleneck
+    return torchvision.models.ResNet(bottleneck, [1, 1, 1, 1], num_classes=10)
+
+
+def bert(size: str, model: type) -> nn.Module:
+    full = {"vocab_size": 30522, "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
+    tiny = {"vocab_size": 1024, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes = full | {"intermediate_size": 4096} if size == "full" else tiny | {"intermediate_size": 64}
+    return model(BertConfig(**sizes, attn_implementation="eager"))
+
+
+def llama(size: str) -> nn.Module:
+    full = {"vocab_size": 49152, "hidden_size": 576, "num_hidden_layers": 30, "intermediate_size": 1536}
+    tiny = {"vocab_size": 1024, "hidden_size": 48, "num_hidden_layers": 2, "intermediate_size": 96}
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 8192}
+    few = {"num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 1024}
+    sizes = full | heads if size == "full" else tiny | few
+    rope = {"rope_type": "default", "rope_theta": 100000.0}
+    config = LlamaConfig(
+        **sizes, rope_parameters=rope, rms_norm_eps=1e-5, tie_word_embeddings=True, attn_implementation="eager"
+    )
+    return LlamaForCausalLM(config)
+
+
+def set_weights(model: nn.Module) -> nn.Module:
+    """Sets every parameter and float buffer to the formula's values, under its state_dict name."""
+    model = model.eval()
+    with torch.no_grad():
+        named = [(name, value) for name, value in model.named_parameters()]
+        named += [(name, value) for name, value in model.named_buffers() if name in model.state_dict()]
+        for name, value in named:
+            if value.is_floating_point():
+                value.copy_(torch.from_numpy(formula.weight(name, tuple(value.shape))))
+    return model
+
+
+def tokens(name: str, shape: tuple[int, ...], count: int) -> torch.Tensor:
+    return torch.from_numpy(formula.integers(name, shape, count))
+
+
+def image(size: int) -> torch.Tensor:
+    return torch.from_numpy(formula.uniform("image", 2 * 3 * size * size).reshape(2, 3, size, size))
+
+
+def count(model: nn.Module, *inputs: torch.Tensor, **named: torch.Tensor) -> dict[str, int]:
+    """Returns the learned parameters and the multiply-adds of one sample, which PyTorch counts as two operations each."""
+    # The products of a fused attention would not be counted.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.inference_mode():
+        model(*inputs, **named)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return {"parameters": parameters, "multiply_adds": counter.get_total_flops() // 2}
+
+
+def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
+    masked, answers = bert("tiny", BertForMaskedLM), bert("tiny", BertForQuestionAnswering)
+    words, types = tokens("input", (2, 16), 1024), tokens("token_types", (2, 16), 2)
+    mask = torch.ones(2, 16, dtype=torch.int64)
+    mask[1, 11:] = 0
+    spans = set_weights(answers)(words, attention_mask=mask, token_type_ids=types)
+    results = {
+        "vit_l_16": {"output": set_weights(vit("tiny", 64))(image(64))},
+        "swinTransformer": {"output": set_weights(swin("tiny"))(image(56))},
+        "resnet101": {"output": set_weights(resnet("tiny"))(image(64))},
+        "unet_tiny": {"output": set_weights(UNet([4, 8, 16], 3))(image(16))},
+        "bertLarge": {"first_token": set_weights(masked)(words).logits[:, 0]},
+        "bertLarge_answers": {"output": torch.stack([spans.start_logits, spans.end_logits], 2)},
+    }
+    return results | {"smollm2_135m": generated(set_weights(llama("tiny")))}
+
+
+def generated(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Two prompts of 7 and 5 tokens, the second one padded in front, and then one more token of each."""
+    words = tokens("input_ids", (2, 8), 1024)
+    mask = torch.ones(2, 8, dtype=torch.int64)
+    mask[1, :2] = 0
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    first = model(words[:, :7], attention_mask=mask[:, :7], position_ids=positions[:, :7], use_cache=True)
+    past = first.past_key_values
+    second = model(words[:, 7:], attention_mask=mask, position_ids=positions[:, 7:], past_key_values=past)
+    return {"prefill": first.logits[:, 6], "decode": second.logits[:, 0]}
+
+
+def full_counts() -> dict[str, dict[str, int]]:
+    picture = torch.zeros(1, 3, 224, 224)
+    text = torch.zeros(1, 512, dtype=torch.int64)
+    prompt = torch.zeros(1, 64, dtype=torch.int64)
+    mask = torch.ones_like(text)
+    return {
+        "vit_l_16": count(vit("full", 224), picture),
+        "swinTransformer": count(swin("full"), picture),
+        "resnet101": count(resnet("full"), picture),
+        "bertLarge": count(bert("full", BertForMaskedLM), text),
+        "bertLarge_answers": count(bert("full", BertForQuestionAnswering), text, attention_mask=mask, token_type_ids=text),
+        "smollm2_135m": count(llama("full"), prompt),
+    }
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    versions = {module.__name__: module.__version__ for module in (torch, torchvision, transformers)}
+    with torch.inference_mode():
+        for case, outputs in small_outputs().items():
+            arrays = {name: numpy.ascontiguousarray(output.numpy()) for name, output in outputs.items()}
+            save_file(arrays, FOLDER / f"{case}.safetensors", metadata=versions)
+            print(case, {name: (array.shape, float(numpy.abs(array).max())) for name, array in arrays.items()})
+    counts = full_counts()
+    (FOLDER / "counts.json").write_text(json.dumps(counts, indent=2) + "\n")
+    print(json.dumps(counts, indent=2))
