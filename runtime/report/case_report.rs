@@ -96,7 +96,9 @@ fn warnings(warnings: &[String]) -> Vec<(String, String)> {
 
 /// Returns each of the first warnings, wrapped to a few lines, and a line that says where the rest is.
 fn short_warnings(warnings: &[String], columns: u16) -> Vec<(String, String)> {
-    let width = WARNING_LINES * usize::from(columns.saturating_sub(NAME_COLUMNS + 2));
+    let width = usize::from(columns.saturating_sub(NAME_COLUMNS + 2));
+    // Words do not fill a line, so less than the width of all lines fits.
+    let width = WARNING_LINES * width - width / 5;
     let shown: Vec<_> = warnings.iter().take(WARNINGS_SUMMARISED).map(|warning| shorten(warning, width)).collect();
     let is_complete = shown.iter().zip(warnings).all(|(short, whole)| short == whole) && shown.len() == warnings.len();
     let mut rows: Vec<_> = shown.iter().map(|warning| row("warning", warning)).collect();
@@ -199,12 +201,15 @@ mod tests {
         let mut record = testing::record();
         record.warnings = vec!["a long warning ".repeat(20); 9];
         let text = report(&record, Extent::Summary, 80);
-        assert!(text.lines().count() <= 24, "{text}");
+        assert!(text.lines().count() <= 27, "a terminal of 30 rows shows all of it: {text}");
         let end = &text[text.find("warning ").unwrap()..];
         insta::assert_snapshot!(end, @r"
-        warning                  a long warning a long warning a long warning a lon...
-         warning                  a long warning a long warning a long warning a lon...
-         warning                  a long warning a long warning a long warning a lon...
+        warning                  a long warning a long warning a long warning a long
+                                  warning a long warning a long warning a l...
+         warning                  a long warning a long warning a long warning a long
+                                  warning a long warning a long warning a l...
+         warning                  a long warning a long warning a long warning a long
+                                  warning a long warning a long warning a l...
                                   all 9 warnings: see the record or use --details
 
         ok  resnet50:interpreter

@@ -157,7 +157,8 @@ fn weights_are_read_from_a_file_in_the_data_directory() {
 fn a_model_that_cannot_be_built_shows_the_line_and_the_layer() {
     let options = MODEL.replace(".linear(\"fc\", 2)", ".linear(\"fc\", 2, #{biass: true})");
     let error = create(&options, Path::new("."), json!(null)).unwrap_err();
-    assert_eq!((error.line, error.reason.as_str()), (3, "`linear` has no option `biass`; did you mean `bias`?"));
+    let expected = "`linear` of layer `fc` has no option `biass`; did you mean `bias`?";
+    assert_eq!((error.line, error.reason.as_str()), (3, expected));
     let shape = MODEL.replace(".linear(\"fc\", 2)", ".reshape([3, 3]).conv2d(\"conv\", #{out: 2, kernel: 1})");
     let error = create(&shape, Path::new("."), json!(null)).unwrap_err();
     assert!(error.line == 3 && error.reason.contains("conv"), "{error}");

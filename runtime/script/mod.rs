@@ -32,6 +32,8 @@ pub use stage::Stage;
 #[cfg(test)]
 mod case_tests;
 #[cfg(test)]
+mod error_tests;
+#[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
 mod shared_tests;

@@ -132,7 +132,7 @@ fn a_new_vendor_needs_no_case_to_be_named() {
     assert!(table.contains("resnet50:mock"), "{table}");
     let plan = flagperf(checkout.path(), &["plan", "--vendor", "mychip"]);
     let notes = String::from_utf8_lossy(&plan.stderr).into_owned();
-    assert!(notes.contains("case `resnet50` runs with `mock`, the default framework of vendor `mychip`"), "{notes}");
+    assert!(notes.contains("case `resnet50` runs with `mock`, the only framework of vendor `mychip`"), "{notes}");
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn completions_complete_commands_and_options() {
         complete_last flagperf ne; complete_last flagperf new en; complete_last flagperf run --ven
         complete_last flagperf run --vendor ""; complete_last flagperf run --set conf; complete_last flagperf prob"#;
     let (out, errors) = bash(checkout.path(), script);
-    assert_eq!(out, "new\nengine\n--vendor\n\n\n\n", "no files for names, and no hidden command: {errors}");
+    assert_eq!(out, "new\nengine\n--vendor\n\nconf\n\n", "no files for names, and no hidden command: {errors}");
     for shell in ["elvish", "fish", "powershell", "zsh"] {
         let output = flagperf(checkout.path(), &["completions", shell]);
         assert_eq!(output.status.code(), Some(0), "{shell}");

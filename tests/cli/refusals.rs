@@ -106,11 +106,11 @@ fn a_weights_file_that_is_missing_or_not_a_file_or_outside_is_refused_with_its_l
     error: configs/tiny/parameters.yaml:3: weights file `gone.safetensors` does not exist in the data directory `[CHECKOUT]/data`
       hint: give the data directory that contains it with --data DIR; `weights: null` draws random weights
     error: configs/tiny/parameters.yaml:3: weights file `[CHECKOUT]/data/folder`: is a folder, not a regular file
-      hint: give the data directory that contains it with --data DIR; `weights: null` draws random weights
+      hint: `weights` must name a file in the data directory; null draws random weights
     error: configs/tiny/parameters.yaml:3: weights file `../configs/host.yaml` is outside the data directory `[CHECKOUT]/data`: `..`
-      hint: give the data directory that contains it with --data DIR; `weights: null` draws random weights
+      hint: `weights` must name a file in the data directory; null draws random weights
     error: configs/tiny/parameters.yaml:3: weights file `link` is outside the data directory `[CHECKOUT]/data`: a symbolic link
-      hint: give the data directory that contains it with --data DIR; `weights: null` draws random weights
+      hint: `weights` must name a file in the data directory; null draws random weights
     ");
     write(checkout.path(), "data/other.safetensors", "no weights");
     write(checkout.path(), "configs/tiny/parameters.yaml", "samples: 10\nseed: 0\nweights: other.safetensors\n");

@@ -169,6 +169,7 @@ def full_counts() -> dict[str, dict[str, int]]:
         "vit_l_16": count(vit("full", 224), picture),
         "swinTransformer": count(swin("full"), picture),
         "resnet101": count(resnet("full"), picture),
+        "unet_tiny": count(UNet([32, 64, 128], 3), torch.zeros(1, 3, 128, 128)),
         "bertLarge": count(bert("full", BertForMaskedLM), text),
         "bertLarge_answers": count(bert("full", BertForQuestionAnswering), text, attention_mask=mask, token_type_ids=text),
         "smollm2_135m": count(llama("full"), prompt),

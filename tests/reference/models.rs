@@ -166,6 +166,8 @@ fn the_image_networks_have_the_parameters_and_multiply_adds_of_torchvision() {
     for case in ["vit_l_16", "swinTransformer", "resnet101"] {
         check_counts(&case_model(case, &settings, &classification()).graphs[Model::SINGLE], case);
     }
+    let settings = json!({ "size": "full", "image_size": 128, "classes": 3 });
+    check_counts(&case_model("unet_tiny", &settings, &ScriptChoice::default()).graphs[Model::SINGLE], "unet_tiny");
 }
 
 #[test]

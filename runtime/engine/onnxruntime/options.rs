@@ -158,8 +158,8 @@ fn merge_provider_options(
         }
         None => {}
     }
-    if let (Some(asked), Some(given)) =
-        (merged.get(USE_TF32), own.get(USE_TF32).filter(|own| **own != merged[USE_TF32]))
+    if let (Some(asked), Some(given)) = (merged.get(USE_TF32), own.get(USE_TF32))
+        && asked != given
     {
         let reason = format!(
             "`{USE_TF32}: {given}` contradicts the case's `precision`, which requires `{USE_TF32}: {asked}`; delete it, and \

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use flagperf_onnx::{Graph, write_onnx};
+use flagperf_onnx::Graph;
 use flagperf_plugin::abi::{FLAGPERF_COMPILED, FLAGPERF_ONNX};
 use tempfile::TempDir;
 
 use super::library::PluginLibrary;
+use crate::engine::model::ModelSource;
 use crate::engine::options::describe_artifact;
 use crate::engine::{Artifact, Engine as _, EngineError, LoadOptions, model};
 use crate::tensor::DType;
@@ -38,14 +39,15 @@ impl ModelFile {
                 Ok(ModelFile { kind: FLAGPERF_COMPILED, path: path.to_owned(), graph: None, folder: None })
             }
             Artifact::Onnx(path) => {
-                let graph = model::read(path)?;
+                let ModelSource { path, graph, folder } = model::read_lowered(library, path, &options.scratch)?;
                 check_model(library, &graph, options.precision)?;
-                Ok(ModelFile { kind: FLAGPERF_ONNX, path: path.to_owned(), graph: Some(graph), folder: None })
+                Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph: Some(graph), folder })
             }
             Artifact::Graph(graph) => {
-                check_model(library, graph, options.precision)?;
-                let (path, folder) = write_model(graph, &options.scratch).map_err(EngineError::Failed)?;
-                Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph: Some(signature(graph)), folder: Some(folder) })
+                let graph = model::lower_for(library, graph)?;
+                check_model(library, &graph, options.precision)?;
+                let (path, folder) = model::write_temporary(&graph, &options.scratch).map_err(EngineError::Failed)?;
+                Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph: Some(signature(&graph)), folder: Some(folder) })
             }
         }
     }
@@ -65,13 +67,4 @@ fn check_model(library: &'static PluginLibrary, graph: &Graph, precision: DType)
 /// Returns the inputs and outputs of a graph, without its nodes and weights.
 fn signature(graph: &Graph) -> Graph {
     Graph { inputs: graph.inputs.clone(), outputs: graph.outputs.clone(), ..Graph::default() }
-}
-
-/// Writes a graph as an ONNX file into a new temporary folder below `scratch`.
-fn write_model(graph: &Graph, scratch: &Path) -> Result<(PathBuf, TempDir), String> {
-    let folder = std::fs::create_dir_all(scratch).and_then(|()| tempfile::tempdir_in(scratch));
-    let folder = folder.map_err(|error| format!("`{}` cannot be written: {error}", scratch.display()))?;
-    let path = folder.path().join("model.onnx");
-    write_onnx(graph, &path).map_err(|error| error.to_string())?;
-    Ok((path, folder))
 }

@@ -188,11 +188,10 @@ impl Session for SidecarSession {
     }
 
     fn device_memory(&self) -> Option<Bytes> {
-        let mut connection = self.shared.connection();
-        let error = match connection.request(&Request::Memory) {
+        let error = match self.shared.connection().request(&Request::Memory) {
             Ok(Reply::Memory { bytes }) => return bytes.map(Bytes),
-            Ok(other) => connection.unexpected_reply(&Request::Memory, &other),
-            Err(error) => error,
+            Ok(_) => "it sent another reply than `memory`".to_owned(),
+            Err(error) => error.to_string(),
         };
         self.memory_error.get_or_init(|| format!("the sidecar reported no device memory: {error}"));
         None

@@ -16,6 +16,7 @@ use tract_onnx::prelude::{
 use tract_onnx::tract_hir::ops::unimpl::UnimplementedOp;
 
 use super::Tract;
+use crate::engine::model::ModelSource;
 use crate::engine::options::{EngineOptions, thread_count};
 use crate::engine::panics::catch_panic;
 use crate::engine::{Artifact, EngineError, LoadOptions, Session, Value, check_inputs, model};
@@ -35,14 +36,15 @@ pub(super) fn load(
 ) -> Result<Box<dyn Session>, EngineError> {
     let engine_options = EngineOptions::check(engine, options)?;
     let Artifact::Onnx(path) = artifact else { return Err(engine_options.artifact_error("an ONNX file", artifact)) };
-    let graph = model::read(path)?;
+    // The folder of a decomposed model is needed until tract has parsed it.
+    let ModelSource { path, graph, folder: _folder } = model::read_lowered(engine, path, &options.scratch)?;
     model::check(engine, &graph, options.precision)?;
     let threads = thread_count(options);
     let executor = catch_panic("tract", "starting its threads", || {
         Ok(if threads == 1 { Executor::SingleThread } else { Executor::multithread(threads) })
     })?;
     let mut session = TractSession {
-        model: catch_panic("tract", "loading the model", || parse(path))?,
+        model: catch_panic("tract", "loading the model", || parse(&path))?,
         inputs: graph.inputs,
         outputs: graph.outputs,
         plans: IndexMap::new(),

@@ -132,6 +132,9 @@ impl TensorOps for TorchOps {
             Reduce::Sum => x.f_sum_dim_intlist(&axes[..], true, x.kind()),
             Reduce::Max => x.f_amax(&axes[..], true),
             Reduce::Min => x.f_amin(&axes[..], true),
+            Reduce::Product => {
+                axes.iter().try_fold(x.shallow_clone(), |product, axis| product.f_prod_dim_int(*axis, true, x.kind()))
+            }
         })
     }
 

@@ -12,10 +12,12 @@ use indexmap::IndexMap;
 
 pub use error::BuildError;
 
+use crate::operator_set::{needed_version, set_version};
 use crate::shape_inference::{InferError, ShapeInference};
 use crate::{Attribute, Dim, Graph, Init, Node, Tensor, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource};
 
-/// Version of the standard operator set that built graphs use. Every engine supports this version.
+/// Version of the standard operator set that built graphs use, unless they contain a newer operator. Every engine
+/// supports this version.
 pub const OPSET: i64 = 17;
 
 /// The most elements a weight may have. Engines and shape inference count elements in 32 bits.
@@ -160,6 +162,7 @@ impl GraphBuilder {
         let specs = specs
             .ok_or_else(|| layer_error(InferError::Mismatch("the output's shape cannot be inferred".to_owned())))?;
         let vars = node.outputs.iter().zip(specs).map(|(name, spec)| self.add_node_output(name, spec)).collect();
+        self.graph.opset = self.graph.opset.max(needed_version(&node.op));
         self.graph.nodes.push(node);
         Ok(vars)
     }
@@ -244,6 +247,10 @@ impl GraphBuilder {
                     name.clone_from(new);
                 }
             }
+        }
+        if self.graph.opset > OPSET {
+            let version = self.graph.opset;
+            set_version(&mut self.graph, version);
         }
         let values = std::mem::take(&mut self.graph.values);
         let renamed = |name: String| self.final_names.get(&name).cloned().unwrap_or(name);

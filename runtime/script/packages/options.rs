@@ -9,13 +9,28 @@ use crate::script::suggestion::suggestion;
 /// unknown.
 pub(super) struct FunctionOptions {
     function: &'static str,
+    /// The name of the layer that the function adds to a graph; empty for other functions.
+    layer: String,
     remaining: Map,
     known: Vec<&'static str>,
 }
 
 impl FunctionOptions {
     pub(super) fn new(function: &'static str, options: Map) -> Self {
-        FunctionOptions { function, remaining: options, known: Vec::new() }
+        FunctionOptions { function, layer: String::new(), remaining: options, known: Vec::new() }
+    }
+
+    /// Reads the options of the layer `name`, which errors then name.
+    pub(super) fn for_layer(function: &'static str, name: &str, options: Map) -> Self {
+        FunctionOptions { layer: name.to_owned(), ..FunctionOptions::new(function, options) }
+    }
+
+    /// Returns the function and the layer, for errors.
+    fn subject(&self) -> String {
+        match self.layer.as_str() {
+            "" => format!("`{}`", self.function),
+            layer => format!("`{}` of layer `{layer}`", self.function),
+        }
     }
 
     fn take(&mut self, key: &'static str) -> Option<Dynamic> {
@@ -30,8 +45,8 @@ impl FunctionOptions {
 
     /// Reads a required whole number of at least 0.
     pub(super) fn required_size(&mut self, key: &'static str) -> Fallible<usize> {
-        let function = self.function;
-        self.size(key)?.ok_or_else(|| format!("`{function}` requires the option `{key}`").into())
+        let subject = self.subject();
+        self.size(key)?.ok_or_else(|| format!("{subject} requires the option `{key}`").into())
     }
 
     /// Reads one whole number of at least 0, or an array of them.
@@ -46,19 +61,19 @@ impl FunctionOptions {
 
     /// Reads one whole number for both directions, or two: down and right.
     pub(super) fn sizes(&mut self, key: &'static str) -> Fallible<Option<[usize; 2]>> {
-        let function = self.function;
+        let subject = self.subject();
         match self.list(key)?.as_deref() {
             None => Ok(None),
             Some(&[both]) => Ok(Some([both; 2])),
             Some(&[down, right]) => Ok(Some([down, right])),
-            Some(_) => Err(format!("`{function}`: `{key}` must be one whole number or two").into()),
+            Some(_) => Err(format!("{subject}: `{key}` must be one whole number or two").into()),
         }
     }
 
     /// Reads one or two whole numbers as [`FunctionOptions::sizes`] does, and requires the option.
     pub(super) fn required_sizes(&mut self, key: &'static str) -> Fallible<[usize; 2]> {
-        let function = self.function;
-        self.sizes(key)?.ok_or_else(|| format!("`{function}` requires the option `{key}`").into())
+        let subject = self.subject();
+        self.sizes(key)?.ok_or_else(|| format!("{subject} requires the option `{key}`").into())
     }
 
     /// Reads text.
@@ -109,7 +124,7 @@ impl FunctionOptions {
         match self.remaining.keys().next() {
             Some(key) => {
                 let near = suggestion(key, self.known.iter().copied());
-                Err(format!("`{}` has no option `{key}`{near}", self.function).into())
+                Err(format!("{} has no option `{key}`{near}", self.subject()).into())
             }
             None => Ok(()),
         }
@@ -121,7 +136,7 @@ impl FunctionOptions {
     }
 
     fn type_error(&self, key: &str, expected: &str, value: &Dynamic) -> String {
-        format!("`{}`: `{key}` must be {expected}, not `{value}`", self.function)
+        format!("{}: `{key}` must be {expected}, not `{value}`", self.subject())
     }
 }
 

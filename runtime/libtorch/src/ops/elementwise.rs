@@ -29,8 +29,26 @@ pub fn unary(kind: Unary, x: &Tensor) -> Result<Tensor, TchError> {
         Unary::Ceil => x.f_ceil(),
         Unary::Sin => x.f_sin(),
         Unary::Cos => x.f_cos(),
+        Unary::Tan => x.f_tan(),
+        Unary::Round => x.f_round(),
+        Unary::Sign => x.f_sign(),
+        Unary::Softplus => x.f_softplus(),
+        Unary::Elu { alpha } => elu(x, alpha, 1.0),
+        Unary::Selu { alpha, gamma } => elu(x, alpha, gamma),
+        Unary::Mish => x.f_mish(),
+        Unary::IsNan => x.f_isnan(),
+        Unary::IsInf { negative: true, positive: true } => x.f_isinf(),
+        Unary::IsInf { negative: true, .. } => x.f_isneginf(),
+        Unary::IsInf { positive: true, .. } => x.f_isposinf(),
+        Unary::IsInf { .. } => x.f_zeros_like()?.f_to_kind(Kind::Bool),
         Unary::Not => x.f_logical_not(),
     }
+}
+
+/// Returns x where it is positive, else `alpha * (e^x - 1)`, times `gamma`. tch binds libtorch's own function without its
+/// parameters.
+fn elu(x: &Tensor, alpha: f64, gamma: f64) -> Result<Tensor, TchError> {
+    x.f_clamp_max(0.0)?.f_expm1_()?.f_mul_scalar_(alpha)?.f_add_(&x.f_relu()?)?.f_mul_scalar_(gamma)
 }
 
 /// Applies an elementwise function that may overwrite its operand.
@@ -55,14 +73,18 @@ pub fn binary(kind: Binary, a: &Tensor, b: &Tensor) -> Result<Tensor, TchError> 
         Binary::Div if is_integer(a) => a.f_divide_tensor_mode(b, "trunc"),
         Binary::Div => a.f_div(b),
         Binary::Mod => a.f_remainder_tensor(b),
+        Binary::Fmod => a.f_fmod_tensor(b),
         Binary::Pow => a.f_pow(b),
         Binary::Min => a.f_minimum(b),
         Binary::Max => a.f_maximum(b),
         Binary::Equal => a.f_eq_tensor(b),
         Binary::Less => a.f_lt_tensor(b),
         Binary::Greater => a.f_gt_tensor(b),
+        Binary::LessOrEqual => a.f_le_tensor(b),
+        Binary::GreaterOrEqual => a.f_ge_tensor(b),
         Binary::And => a.f_logical_and(b),
         Binary::Or => a.f_logical_or(b),
+        Binary::Xor => a.f_logical_xor(b),
     }
 }
 

@@ -32,12 +32,13 @@ fn node_option(options: &mut FunctionOptions, key: &'static str) -> Fallible<Opt
 
 #[export_module]
 pub(super) mod functions {
-    /// Scaled dot-product attention of the queries `q`, keys `k` and values `v`: `softmax(q * k^T * scale + mask) * v`. Each
-    /// is `N,heads,length,width`; or `N,length,heads * width` with the option `heads`. Fewer heads of keys and values are shared
-    /// by consecutive heads of the queries. Options, with their defaults: `mask` (added to `N,heads,length,keys` with
-    /// broadcasting; false hides a position in a mask of bools), `causal` (false), `scale` (1 / sqrt(width)), `heads` (one number,
-    /// or those of the queries and of the keys), `past` (`[keys, values]` of earlier positions). With `past`, the result is
-    /// `[output, keys, values]`, where the keys and values include the earlier ones.
+    /// Scaled dot-product attention of the queries `q`, keys `k` and values `v`: `softmax(q * k^T * scale + mask) * v`.
+    /// Each is `N,heads,length,width`; or `N,length,heads * width` with the option `heads`. Fewer heads of keys and
+    /// values are shared by consecutive heads of the queries. Options, with their defaults: `mask` (added to
+    /// `N,heads,length,keys` with broadcasting; false hides a position in a mask of bools), `causal` (false), `scale`
+    /// (1 / sqrt(width)), `heads` (one number, or those of the queries and of the keys), `past` (`[keys, values]` of
+    /// earlier positions). With `past`, the result is `[output, keys, values]`, where the keys and values include the
+    /// earlier ones.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,192,f32");
@@ -84,8 +85,8 @@ pub(super) mod functions {
         x.add_layer(|builder, x| layers::multi_head_attention(builder, name, x, heads))
     }
 
-    /// Prepares the rotary embedding of `positions` (`N,length,i64`). Options: `width` (of a head), `count` (of positions in
-    /// its tables), `theta` (10000), `interleaved` (false: elements `i` and `i + width / 2` form a pair).
+    /// Prepares the rotary embedding of `positions` (`N,length,i64`). Options: `width` (of a head), `count` (of
+    /// positions in its tables), `theta` (10000), `interleaved` (false: elements `i` and `i + width / 2` form a pair).
     ///
     /// ```rhai
     /// let positions = nn::graph("small").input("positions", "N,16,i64");
@@ -162,8 +163,8 @@ pub(super) mod functions {
         Ok(graph.node(var))
     }
 
-    /// Adds the mask of the windows of an image of `size` pixels that was rolled by `-shift`: -100 between pixels that were
-    /// not neighbours before, `count,1,pixels,pixels`.
+    /// Adds the mask of the windows of an image of `size` pixels that was rolled by `-shift`: -100 between pixels that
+    /// were not neighbours before, `count,1,pixels,pixels`.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");

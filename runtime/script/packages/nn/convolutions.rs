@@ -72,8 +72,8 @@ pub(super) mod functions {
         convolve(&x, name, FunctionOptions::new("conv1d", options), 1)
     }
 
-    /// Three-dimensional convolution of `N,C,D,H,W` with the weights `<name>.weight` and `<name>.bias` and the options of
-    /// `conv1d`, each one number or three.
+    /// Three-dimensional convolution of `N,C,D,H,W` with the weights `<name>.weight` and `<name>.bias` and the options
+    /// of `conv1d`, each one number or three.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,3,8,32,32,f32").conv3d("conv", #{out: 8, kernel: [1, 3, 3]});
@@ -83,8 +83,8 @@ pub(super) mod functions {
         convolve(&x, name, FunctionOptions::new("conv3d", options), 3)
     }
 
-    /// Transposed convolution of `N,C,H,W` with the weights `<name>.weight` (`in,out/groups,h,w`) and `<name>.bias`, the options
-    /// of `conv1d`, each one number or two, and `output_padding` (0).
+    /// Transposed convolution of `N,C,H,W` with the weights `<name>.weight` (`in,out/groups,h,w`) and `<name>.bias`,
+    /// the options of `conv1d`, each one number or two, and `output_padding` (0).
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,8,8,f32").conv_transpose2d("up", #{out: 8, kernel: 2, stride: 2});

@@ -52,7 +52,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw)]
     pub fn conv2d(x: Node, name: &str, options: Map) -> Fallible<Node> {
-        let mut options = FunctionOptions::new("conv2d", options);
+        let mut options = FunctionOptions::for_layer("conv2d", name, options);
         let conv = Conv2d {
             in_channels: x.dimension(name, 1, "the number of channels")?,
             out_channels: options.required_size("out")?,
@@ -85,7 +85,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(name = "batch_norm", global, return_raw)]
     pub fn batch_norm_with(x: Node, name: &str, options: Map) -> Fallible<Node> {
-        let mut options = FunctionOptions::new("batch_norm", options);
+        let mut options = FunctionOptions::for_layer("batch_norm", name, options);
         let default = BatchNorm::default();
         let norm = BatchNorm {
             eps: options.number("eps")?.map_or(default.eps, |eps| eps as f32),
@@ -113,7 +113,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(name = "layer_norm", global, return_raw)]
     pub fn layer_norm_with(x: Node, name: &str, options: Map) -> Fallible<Node> {
-        let mut options = FunctionOptions::new("layer_norm", options);
+        let mut options = FunctionOptions::for_layer("layer_norm", name, options);
         let dims = options.size("dims")?.unwrap_or(1);
         let eps = options.number("eps")?.unwrap_or(1e-5) as f32;
         options.finish()?;
@@ -137,7 +137,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(name = "linear", global, return_raw)]
     pub fn linear_with(x: Node, name: &str, out: i64, options: Map) -> Fallible<Node> {
-        let mut options = FunctionOptions::new("linear", options);
+        let mut options = FunctionOptions::for_layer("linear", name, options);
         let linear = Linear {
             in_features: x.dimension(name, x.var.spec().dims.len().saturating_sub(1), "the number of features")?,
             out_features: size("`out`", out)?,

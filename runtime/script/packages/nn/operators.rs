@@ -60,9 +60,9 @@ fn bound(builder: &mut GraphBuilder, name: &str, value: &Dynamic) -> Result<Opti
 
 #[export_module]
 pub(super) mod functions {
-    /// Adds a node of any standard ONNX operator and returns its output. An input is a value of the graph, or `()` for an
-    /// omitted one; an attribute is a number, a flag, text, a tensor or a list. `Attention` and other operators of newer operator
-    /// sets raise that of the graph.
+    /// Adds a node of any standard ONNX operator and returns its output. An input is a value of the graph, or `()` for
+    /// an omitted one; an attribute is a number, a flag, text, a tensor or a list. `Attention` and other operators of
+    /// newer operator sets raise that of the graph.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
@@ -113,8 +113,8 @@ pub(super) mod functions {
         Ok(vars.into_iter().map(|var| Dynamic::from(graph.node(var))).collect())
     }
 
-    /// Returns the integers (`i64`) from `start` below `end` in steps of `step`: each a whole number, or a scalar that the
-    /// graph computes.
+    /// Returns the integers (`i64`) from `start` below `end` in steps of `step`: each a whole number, or a scalar that
+    /// the graph computes.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
@@ -133,9 +133,9 @@ pub(super) mod functions {
         var.map(|var| graph.node(var)).ok_or_else(|| "`arange` needs whole numbers or values of the graph".into())
     }
 
-    /// Reads an ONNX file inside the data directory as a graph to which layers may be added. Its values are available by
-    /// name. Unless an output is declared, those of the file remain. `weights` completes it; without a file of weights, those of
-    /// the ONNX file remain.
+    /// Reads an ONNX file inside the data directory as a graph to which layers may be added. Its values are available
+    /// by name. Unless an output is declared, those of the file remain. `weights` completes it; without a file of
+    /// weights, those of the ONNX file remain.
     ///
     /// ```rhai
     /// fn extended(file) {

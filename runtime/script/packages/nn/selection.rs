@@ -78,8 +78,8 @@ pub(super) mod functions {
         join(&context, "stack", layers::stack, &values, axis)
     }
 
-    /// Splits a dimension and returns an array: `parts` is an array of sizes, or the size of every part, of which the last
-    /// may be smaller.
+    /// Splits a dimension and returns an array: `parts` is an array of sizes, or the size of every part, of which the
+    /// last may be smaller.
     ///
     /// ```rhai
     /// let parts = nn::graph("small").input("x", "N,16,64,f32").split([16, 48], -1);
@@ -170,8 +170,8 @@ pub(super) mod functions {
         x.numbered_layer("gather_elements", |b, name, x| layers::gather_elements(b, name, x, &indices.var, axis))
     }
 
-    /// Returns `a` where `condition` (`bool`) is true, otherwise `b`, with broadcasting. Each may be a number: of the type
-    /// of the other one, or `f32`.
+    /// Returns `a` where `condition` (`bool`) is true, otherwise `b`, with broadcasting. Each may be a number: of the
+    /// type of the other one, or `f32`.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,64,f32");
@@ -188,8 +188,8 @@ pub(super) mod functions {
         condition.numbered_layer("where", |builder, name, condition| layers::choose(builder, name, condition, &a, &b))
     }
 
-    /// Adds elements around `x`: for each dimension an array of two numbers, those before and after. `fill` is a number,
-    /// "reflect" or "edge".
+    /// Adds elements around `x`: for each dimension an array of two numbers, those before and after. `fill` is a
+    /// number, "reflect" or "edge".
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,3,32,32,f32").pad([[0, 0], [0, 0], [1, 1], [2, 2]], 0.0);

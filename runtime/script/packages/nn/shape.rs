@@ -21,8 +21,8 @@ pub(super) mod functions {
         x.numbered_layer("flatten", |builder, name, x| layers::flatten(builder, name, x, 1))
     }
 
-    /// Changes the shape. Each size is a whole number (0 keeps the dimension at the same position, and one -1 is inferred
-    /// from the others), the name of a dimension of the graph's inputs, or an integer that the graph computes.
+    /// Changes the shape. Each size is a whole number (0 keeps the dimension at the same position, and one -1 is
+    /// inferred from the others), the name of a dimension of the graph's inputs, or an integer that the graph computes.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,64,f32");
@@ -76,8 +76,8 @@ pub(super) mod functions {
         x.numbered_layer("unsqueeze", |builder, name, x| layers::unsqueeze(builder, name, x, &[axis]))
     }
 
-    /// Repeats dimensions of size 1 up to the given sizes: whole numbers (-1 keeps a size), names of dimensions, or integers
-    /// that the graph computes. Dimensions may be added in front.
+    /// Repeats dimensions of size 1 up to the given sizes: whole numbers (-1 keeps a size), names of dimensions, or
+    /// integers that the graph computes. Dimensions may be added in front.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");

@@ -192,13 +192,22 @@ impl Work<'_> {
 
     fn describe(&self, inputs: &[Option<&HostTensor>], reason: &str) -> String {
         const LISTED: usize = 4;
-        let mut specs: Vec<String> =
-            inputs.iter().flatten().take(LISTED).map(|input| format!("`{}`", input.spec())).collect();
-        if inputs.len() > LISTED {
-            specs.push("...".to_owned());
-        }
-        let of = if specs.is_empty() { String::new() } else { format!(" of {}", specs.join(" and ")) };
+        let describe = |(i, input): (usize, &&HostTensor)| describe_input(input, i > 0);
+        let named: Vec<String> = inputs.iter().flatten().enumerate().take(LISTED).map(describe).collect();
+        let more = if inputs.len() > LISTED { " and others" } else { "" };
+        let of = if named.is_empty() { String::new() } else { format!(" of {}{more}", named.join(" and ")) };
         format!("`{}`{of}: {reason}", self.function)
+    }
+}
+
+/// Returns the spec of a tensor, or the numbers of a short list that may be a parameter, such as a shape or axes.
+fn describe_input(input: &HostTensor, may_be_parameter: bool) -> String {
+    const NUMBERS: usize = 8;
+    match input.as_slice::<i64>() {
+        Ok(numbers) if may_be_parameter && input.shape().len() == 1 && numbers.len() <= NUMBERS => {
+            format!("{numbers:?}")
+        }
+        _ => format!("`{}`", input.spec()),
     }
 }
 

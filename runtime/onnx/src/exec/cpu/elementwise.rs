@@ -157,20 +157,13 @@ where
     })
 }
 
-/// The elements of a tensor that was broadcast to a shape, by their places in it.
-struct Places<T>(Elements<T>, usize);
-
-impl<T: DenseElement> Places<T> {
-    fn at(&self, i: usize) -> T {
-        self.0.as_slice().expect("the array is dense")[i * self.1]
-    }
-}
-
-fn places<T: DenseElement>(x: &Elements<T>, shape: &[usize]) -> Result<Places<T>, OpError> {
+/// Returns the elements of a tensor broadcast to a shape, in row-major order, and the distance between those of
+/// neighbouring places: 0 if there is only one element.
+fn broadcast_elements<T: DenseElement>(x: &Elements<T>, shape: &[usize]) -> Result<(Elements<T>, usize), OpError> {
     Ok(match x.len() {
-        1 => Places(x.as_standard_layout().to_shared(), 0),
-        _ if x.shape() == shape && x.is_standard_layout() => Places(x.clone(), 1),
-        _ => Places(broadcast(x, shape)?.as_standard_layout().to_shared(), 1),
+        1 => (x.clone(), 0),
+        _ if x.shape() == shape && x.is_standard_layout() => (x.clone(), 1),
+        _ => (broadcast(x, shape)?.as_standard_layout().into_owned().into_shared(), 1),
     })
 }
 
@@ -183,8 +176,12 @@ pub(super) fn select(condition: &Dense, a: &Dense, b: &Dense) -> Result<Dense, O
     ) -> Result<Elements<T>, OpError> {
         let shape = broadcast_shape(condition.shape(), &broadcast_shape(a.shape(), b.shape())?)?;
         check_result_size(&shape, T::DTYPE)?;
-        let (condition, a, b) = (places(condition, &shape)?, places(a, &shape)?, places(b, &shape)?);
-        let choose = |i: usize| if condition.at(i) == 0 { b.at(i) } else { a.at(i) };
+        let (condition, every_condition) = broadcast_elements(condition, &shape)?;
+        let ((a, every_a), (b, every_b)) = (broadcast_elements(a, &shape)?, broadcast_elements(b, &shape)?);
+        let dense = "the elements are in row-major order";
+        let condition = condition.as_slice().expect(dense);
+        let (a, b) = (a.as_slice().expect(dense), b.as_slice().expect(dense));
+        let choose = |i: usize| if condition[i * every_condition] == 0 { b[i * every_b] } else { a[i * every_a] };
         let chosen = (0..shape.iter().product()).map(choose).collect();
         Elements::from_shape_vec(IxDyn(&shape), chosen).map_err(OpError::library)
     }

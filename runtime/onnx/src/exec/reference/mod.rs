@@ -14,6 +14,8 @@ use ndarray::{ArrayD, Axis, IxDyn, concatenate};
 
 use super::OpError;
 use super::ops::{Binary, Conv, PadMode, Pool, Reduce, TensorOps, Unary};
+use super::result_size::check_result_size;
+use super::shape_arithmetic::{MatmulDims, broadcast_shape, matmul_dims};
 use crate::{DType, Tensor};
 
 /// The tensor operations of the reference library.
@@ -57,14 +59,19 @@ impl TensorOps for ReferenceOps {
     }
 
     fn binary(&self, kind: Binary, a: &Array, b: &Array) -> Result<Array, OpError> {
+        check_result_size(&broadcast_shape(a.shape(), b.shape())?, DType::F64)?;
         elementwise::binary(kind, a, b)
     }
 
     fn select(&self, condition: &Array, a: &Array, b: &Array) -> Result<Array, OpError> {
+        let shape = broadcast_shape(condition.shape(), &broadcast_shape(a.shape(), b.shape())?)?;
+        check_result_size(&shape, DType::F64)?;
         elementwise::select(condition, a, b)
     }
 
     fn matmul(&self, a: &Array, b: &Array) -> Result<Array, OpError> {
+        let MatmulDims { batch, m, n, .. } = matmul_dims(a.shape(), b.shape())?;
+        check_result_size(&[&batch[..], &[m, n]].concat(), DType::F64)?;
         windows::matmul(a, b)
     }
 
@@ -171,14 +178,19 @@ impl TensorOps for ReferenceOps {
             .collect::<Result<_, _>>()?;
         let mut shape = x.shape().to_vec();
         shape.splice(axis..=axis, indices.shape().iter().copied());
+        check_result_size(&shape, DType::F64)?;
         Array::new(x.values().select(Axis(axis), &wanted), x.dtype()).reshape(&shape)
     }
 
     fn expand(&self, x: &Array, shape: &[usize]) -> Result<Array, OpError> {
+        check_result_size(shape, DType::F64)?;
         Ok(Array::new(x.broadcast(shape)?.to_owned(), x.dtype()))
     }
 
     fn pad(&self, x: &Array, pads: &[(usize, usize)], mode: PadMode) -> Result<Array, OpError> {
+        let size =
+            |(size, (before, after)): (&usize, &(usize, usize))| size.saturating_add(*before).saturating_add(*after);
+        check_result_size(&x.shape().iter().zip(pads).map(size).collect::<Vec<_>>(), DType::F64)?;
         let mut padded = x.values().to_owned();
         for (axis, (before, after)) in pads.iter().enumerate() {
             padded = pad_axis(&padded, Axis(axis), (*before, *after), mode)?;

@@ -277,6 +277,10 @@ def composed():
         ("b i , b j -> i j", [(2, 3), (2, 4)]),
     ]:
         case("Einsum", [noise(*shape) for shape in shapes], equation=equation)
+    case("Gelu", [noise(2, 5)])
+    case("Gelu", [noise(2, 5)], approximate="tanh")
+    case("LayerNormalization", [noise(2, 3, 4), noise(4), noise(4)])
+    case("LayerNormalization", [noise(2, 3, 4), noise(3, 4)], axis=1, epsilon=0.1)
     x, w = noise(1, 4, 3, 4), noise(4, 3, 3, 2)
     case("ConvTranspose", [x, w])
     case("ConvTranspose", [x, w, noise(3)], strides=[2, 3], pads=[1, 0, 2, 1])

@@ -12,6 +12,7 @@ mod multi_head_attention;
 #[cfg(feature = "interpreter")]
 mod operators;
 mod reference;
+mod refusals;
 mod vectors;
 
 use indexmap::IndexMap;

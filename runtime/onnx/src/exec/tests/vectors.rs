@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::Sketch;
 use crate::exec::{CpuOps, ExecError, Executor, ReferenceOps};
-use crate::{Attribute, DType, Graph, Tensor, check};
+use crate::{Attribute, DType, Graph, Tensor, check, lower};
 
 /// Operators whose output shape depends on values that shape inference does not know.
 const UNKNOWN_SHAPES: [&str; 4] = ["NonZero", "Range", "Resize", "Upsample"];
@@ -154,6 +154,28 @@ fn the_interpreter_computes_what_other_implementations_compute() {
 fn the_reference_library_computes_what_other_implementations_compute() {
     let run = |graph: &Graph, fed: &[Tensor]| Executor::load(graph, ReferenceOps)?.run_host(fed);
     assert_none(&cases().iter().flat_map(|case| faults(case, run)).collect::<Vec<_>>());
+}
+
+#[test]
+fn lowered_operators_compute_what_other_implementations_compute() {
+    const LACKING: [&str; 6] =
+        ["Attention", "Gelu", "GroupNormalization", "LayerNormalization", "RMSNormalization", "RotaryEmbedding"];
+    let reads_scores = |case: &&Case| case.names.len() > 3;
+    let composites: Vec<Case> = cases().into_iter().filter(|case| LACKING.contains(&case.op.as_str())).collect();
+    assert!(composites.len() >= 40, "{} cases", composites.len());
+    let run = |graph: &Graph, fed: &[Tensor]| {
+        let lowered = lower(graph, 17, &LACKING).unwrap();
+        check::check(&lowered).unwrap();
+        assert!(lowered.opset == 17 && lowered.nodes.iter().all(|node| !LACKING.contains(&node.op.as_str())));
+        assert_eq!(lowered.outputs, graph.outputs);
+        Executor::load(&lowered, ReferenceOps)?.run_host(fed)
+    };
+    let lowerable = composites.iter().filter(|case| !reads_scores(case));
+    assert_none(&lowerable.flat_map(|case| faults(case, run)).collect::<Vec<_>>());
+    for case in composites.iter().filter(reads_scores) {
+        let error = lower(&case.graph(1).0, 17, &[]).unwrap_err().to_string();
+        assert!(error.starts_with("node `y0` (Attention) cannot be decomposed: the output"), "{error}");
+    }
 }
 
 #[test]

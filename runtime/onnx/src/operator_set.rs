@@ -1,0 +1,142 @@
+//! The versions of the standard operator set: the version in which each newer operator appeared, and the conversion of
+//! nodes whose form depends on the version.
+//!
+//! Knows the operators that graphs are built of, not every operator of the standard.
+
+use crate::{Attribute, Graph, Node, Tensor, Weight, WeightRole, WeightSource};
+
+/// Operators that are newer than [`crate::OPSET`], with the version in which they appeared or got their present meaning.
+const NEWER: [(&str, i64); 11] = [
+    ("BitwiseAnd", 18),
+    ("CenterCropPad", 18),
+    ("Col2Im", 18),
+    ("Mish", 18),
+    ("Gelu", 20),
+    ("GroupNormalization", 21),
+    ("Attention", 23),
+    ("RMSNormalization", 23),
+    ("RotaryEmbedding", 23),
+    ("Swish", 24),
+    ("TensorScatter", 24),
+];
+
+/// Reductions whose `axes` became an input in version 18.
+const REDUCTIONS: [&str; 9] = [
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSumSquare",
+];
+
+/// The version in which those axes became an input, and `Split` got the attribute `num_outputs`.
+const AXES_INPUT: i64 = 18;
+
+/// Returns the version of the operator set that an operator needs, or 0 if every version since [`crate::OPSET`] has it.
+pub(crate) fn needed_version(op: &str) -> i64 {
+    NEWER.iter().find(|(newer, _)| *newer == op).map_or(0, |(_, version)| *version)
+}
+
+/// Sets the version of a graph and converts the nodes whose form differs between the old version and the new one.
+pub(crate) fn set_version(graph: &mut Graph, version: i64) {
+    graph.opset = version;
+    let mut nodes = std::mem::take(&mut graph.nodes);
+    for node in nodes.iter_mut().filter(|node| node.domain.is_empty()) {
+        if REDUCTIONS.contains(&node.op.as_str()) {
+            if version < AXES_INPUT { axes_to_attribute(graph, node) } else { axes_to_input(graph, node) }
+        } else if node.op == "Split" {
+            convert_split(node, version);
+        }
+    }
+    graph.nodes = nodes;
+}
+
+fn axes_to_input(graph: &mut Graph, node: &mut Node) {
+    let Some(Attribute::Ints(axes)) = node.attributes.shift_remove("axes") else { return };
+    let tensor = Tensor::from_vec([axes.len()], axes).expect("the shape is the length of the list");
+    let name = unused_name(graph, &format!("{}.axes", node.name));
+    let weight = Weight { spec: tensor.spec(), role: WeightRole::Constant, source: WeightSource::Value(tensor) };
+    graph.weights.insert(name.clone(), weight);
+    node.inputs.truncate(1);
+    node.inputs.push(name);
+}
+
+/// Moves constant axes to the attribute; axes that are computed stay.
+fn axes_to_attribute(graph: &Graph, node: &mut Node) {
+    let Some(weight) = node.inputs.get(1).and_then(|name| graph.weights.get(name)) else { return };
+    let WeightSource::Value(axes) = &weight.source else { return };
+    let axes = axes.to_f64().into_iter().map(|axis| axis as i64).collect();
+    node.attributes.insert("axes".to_owned(), Attribute::Ints(axes));
+    node.inputs.truncate(1);
+}
+
+fn convert_split(node: &mut Node, version: i64) {
+    if version < AXES_INPUT {
+        node.attributes.shift_remove("num_outputs");
+    } else if node.inputs.len() < 2 {
+        node.attributes.insert("num_outputs".to_owned(), Attribute::Int(node.outputs.len() as i64));
+    }
+}
+
+/// Returns `name` itself, or with a number, so that no value of the graph has it.
+pub(crate) fn unused_name(graph: &Graph, name: &str) -> String {
+    let is_used = |name: &str| {
+        graph.weights.contains_key(name)
+            || graph.values.contains_key(name)
+            || graph.inputs.iter().chain(&graph.outputs).any(|value| value.name == name)
+    };
+    let numbered = (1..).map(|number| format!("{name}_{number}"));
+    std::iter::once(name.to_owned())
+        .chain(numbered)
+        .find(|name| !is_used(name))
+        .expect("a finite graph cannot use every name of an endless list")
+}
+
+#[cfg(test)]
+mod tests {
+    use indexmap::IndexMap;
+
+    use super::*;
+    use crate::{DType, GraphBuilder, Init, TensorSpec, lower};
+
+    fn graph() -> Graph {
+        let mut g = GraphBuilder::new("g");
+        let x = g.input("x", TensorSpec::new([2usize, 4], DType::F32)).unwrap();
+        let axes = [("axes".to_owned(), Attribute::Ints(vec![1]))].into_iter().collect();
+        let mean = g.node("mean", "ReduceMean", &[Some(&x)], axes, 1).unwrap().remove(0);
+        let centred = g.node("sub", "Sub", &[Some(&x), Some(&mean)], IndexMap::new(), 1).unwrap().remove(0);
+        let scale = TensorSpec::new([4usize], DType::F32);
+        let scale = g.weight("scale", scale, WeightRole::Parameter, Init::Constant(1.0)).unwrap();
+        let inputs = [Some(&centred), Some(&scale)];
+        let y = g.node("norm", "RMSNormalization", &inputs, IndexMap::new(), 1).unwrap().remove(0);
+        g.output("y", &y).unwrap();
+        g.finish().unwrap()
+    }
+
+    #[test]
+    fn a_newer_operator_raises_the_version_and_converts_the_other_nodes() {
+        let graph = graph();
+        assert_eq!(graph.opset, 23);
+        assert_eq!(
+            (&graph.nodes[0].inputs[..], graph.nodes[0].attributes.len()),
+            (&["x".into(), "mean.axes".into()][..], 0)
+        );
+        crate::check(&graph).unwrap();
+    }
+
+    #[test]
+    fn a_lowered_graph_returns_to_the_older_version() {
+        let graph = graph();
+        let lowered = lower(&graph, 17, &[]).unwrap();
+        assert_eq!((lowered.opset, &lowered.outputs), (17, &graph.outputs));
+        assert!(lowered.nodes.iter().all(|node| node.op != "RMSNormalization"));
+        assert_eq!(lowered.nodes[0].attributes["axes"], Attribute::Ints(vec![1]));
+        assert!(lowered.weights.contains_key("scale"));
+        crate::check(&lowered).unwrap();
+        assert_eq!(lower(&graph, 23, &[]).unwrap().nodes, graph.nodes);
+    }
+}
