@@ -1,6 +1,6 @@
 //! The model file that a plug-in loads. The host checks every model that it can read itself.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use flagperf_onnx::Graph;
 use flagperf_plugin::abi::{FLAGPERF_COMPILED, FLAGPERF_ONNX};
