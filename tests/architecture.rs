@@ -24,6 +24,7 @@ const VAGUE_NAMES: [&str; 5] = ["utils", "helpers", "common", "misc", "manager"]
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("cpu", "runtime/", "every machine has a processor"),
     ("mock", "runtime/scaffold/", "a new vendor's first compiler, on the engine `null`; no product has this name"),
+    ("pytorch", "runtime/onnx/src/exec/resolve/", "`pytorch_half_pixel` is a mode of ONNX's operator `Resize`"),
     ("pytorch", "runtime/onnx/src/weights/", "the program that writes `.pth` files"),
     ("pytorch", "runtime/engine/backend.rs", "the name of libtorch's project, which belongs to no vendor"),
     ("pytorch", "runtime/libtorch/", "the same"),
