@@ -67,7 +67,8 @@ fn script_seconds(expression: &str, size: usize, calls: usize) -> f64 {
     let host = HostServices { log: Arc::new(|_, _, _| {}), clock: clock.clone() };
     let choice = ScriptChoice { without_model: true, ..ScriptChoice::default() };
     let scripts = CaseScripts::load(folder.path(), &choice, &Limits::default(), host).expect("the scripts compile");
-    let extra = [("inputs", "x"), ("outputs", "y")].map(|(key, name)| (key.to_owned(), serde_json::json!({ name: "N,f32" })));
+    let extra =
+        [("inputs", "x"), ("outputs", "y")].map(|(key, name)| (key.to_owned(), serde_json::json!({ name: "N,f32" })));
     let options = LoadOptions { batch_size: 1, extra: IndexMap::from(extra), ..LoadOptions::default() };
     let session = find("null").expect("a row of the table").load(Artifact::Onnx(Path::new("x")), &options);
     let session = Arc::new(Mutex::new(session.expect("the null engine accepts any model")));
