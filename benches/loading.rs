@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flagperf::data::{BadSamplePolicy, Dataset, Loader, LoaderOptions, Pipeline, SampleSource, Transform};
+use flagperf::data::{BadSamplePolicy, Dataset, Filter, Loader, LoaderOptions, Pipeline, SampleSource, Transform};
 use flagperf::engine::HeapMemory;
 use flagperf::measure::{Clock, MonotonicClock};
 use flagperf::tensor::DType;
@@ -40,8 +40,11 @@ fn main() -> Outcome<()> {
 }
 
 fn open_dataset(directory: &Path, mean: [f32; 3], std: [f32; 3]) -> Outcome<Arc<dyn Dataset>> {
-    let transforms =
-        vec![Transform::Resize { size: 256 }, Transform::CenterCrop { size: 224 }, Transform::Normalize { mean, std }];
+    let transforms = vec![
+        Transform::Resize { size: 256, filter: Filter::Bilinear },
+        Transform::CenterCrop { size: (224, 224) },
+        Transform::Normalize { mean, std },
+    ];
     let source = SampleSource::ImageFolder { images: PathBuf::from("."), classes: None };
     Ok(Pipeline { source, transforms }.open(directory, DType::F32)?)
 }

@@ -46,7 +46,7 @@ pub use key::{ConfigKey, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_share
 pub use load::{Config, Overrides, find_root, load};
 pub use origin::{Origin, Sourced, Values, merge_layers};
 pub use overlay::{display_value, is_case_key};
-pub use parameters::{BadSamplePolicy, PARAMETERS, Parameters};
+pub use parameters::{BadSamplePolicy, PARAMETERS, Parameters, default_unit};
 pub use problem::ConfigProblem;
 pub use settings::SETTINGS;
 pub use site::{Container, SITE, Site, is_local};

@@ -48,6 +48,13 @@ pub const PARAMETERS: &[ConfigKey] = &[
         owner: Owner::Case,
     },
     ConfigKey {
+        name: "unit",
+        kind: ValueKind::Word(&["sample", "image", "question", "sequence", "step", "token"]),
+        default: Some("sample"),
+        about: "what one sample counts as: the report shows throughput in this unit per second",
+        owner: Owner::Case,
+    },
+    ConfigKey {
         name: "preloaded",
         kind: ValueKind::Flag,
         default: Some("false"),
@@ -78,7 +85,7 @@ pub const PARAMETERS: &[ConfigKey] = &[
 ];
 
 /// The parameters that the host reads, with their types.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
     /// Shared script that replaces `forward.rhai`: `lib/classification`.
@@ -94,6 +101,9 @@ pub struct Parameters {
     pub agreement: IndexMap<String, IndexMap<String, f64>>,
     /// Handling of a sample that cannot be read.
     pub bad_samples: BadSamplePolicy,
+    /// What one sample counts as, such as `image`.
+    #[serde(default = "default_unit")]
+    pub unit: String,
     /// Whether the dataset is read once and kept in memory.
     pub preloaded: bool,
     /// Layers that stay in fp32 in a half-precision model.
@@ -102,6 +112,28 @@ pub struct Parameters {
     pub weights: Option<String>,
     /// Seed of the case's random values.
     pub seed: u64,
+}
+
+/// Returns the default of the key `unit`.
+pub fn default_unit() -> String {
+    "sample".to_owned()
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Parameters {
+            forward: None,
+            evaluator: None,
+            target_accuracy: IndexMap::new(),
+            agreement: IndexMap::new(),
+            bad_samples: BadSamplePolicy::default(),
+            unit: default_unit(),
+            preloaded: false,
+            keep_f32: Vec::new(),
+            weights: None,
+            seed: 0,
+        }
+    }
 }
 
 /// Handling of a sample that cannot be read.

@@ -311,7 +311,7 @@ fn an_invalid_set_argument_is_an_error() {
         "--set batch_siez=4: case `toy` has no key `batch_siez` (nearest: `batch_size`)\n  hint: known keys: \
          batch_size, flops, flops_per_multiply_add, \
          fp16, precision, compiler, num_workers, log_freq, repeat, no_validation, exist_onnx_path, exist_compiler_path, \
-         forward, evaluator, target_accuracy, agreement, bad_samples, preloaded, keep_f32, weights, seed, image_size, threads, level; \
+         forward, evaluator, target_accuracy, agreement, bad_samples, unit, preloaded, keep_f32, weights, seed, image_size, threads, level; \
          any option of an engine is set as ENGINE.OPTION (`flagperf list options`), where ENGINE is a name in vendor.yaml"
     );
     assert_eq!(message("repeat=x"), "--set repeat=x: `repeat` must be a whole number from 1 to 4294967295, not `x`");

@@ -20,7 +20,7 @@ use crate::tensor::{DType, TensorSpec};
 pub const DRAWN_MARK: &str = "DRAWN.txt";
 
 /// Largest size of an image file in bytes; larger ones could not be decoded anyway.
-const FILE_BYTES_MAX: u64 = 1 << 28;
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 28;
 
 /// Largest number of bytes that a thread keeps for the next sample, so that one huge image does not occupy memory
 /// forever.
@@ -133,7 +133,7 @@ impl ImageFolder {
             return Err(format!("the file is larger than {FILE_BYTES_MAX} bytes"));
         }
         let size = decode(&scratch.file, &mut scratch.rgb)?;
-        self.transforms.apply(&scratch.rgb, size, &mut scratch.crop, image)
+        self.transforms.apply(&scratch.rgb, size, index as u64, &mut scratch.crop, image)
     }
 }
 
@@ -226,6 +226,21 @@ fn visible_entries(folder: &Path) -> Result<Vec<DirEntry>, DataError> {
     entries.retain(is_visible);
     entries.sort_by_key(DirEntry::file_name);
     Ok(entries)
+}
+
+/// Returns the names and sizes in bytes of the files in a folder that are not hidden, in byte order.
+///
+/// # Errors
+/// When the folder cannot be read, or an entry is not a file or leads out of `root`.
+pub(super) fn visible_files(root: &DataRoot, folder: &Path) -> Result<Vec<(String, u64)>, DataError> {
+    let file = |entry: DirEntry| {
+        let metadata = metadata_inside(root, &entry)?;
+        if !metadata.is_file() {
+            return Err(DataError::NotAFile { path: entry.path() });
+        }
+        Ok((entry_name(&entry)?, metadata.len()))
+    };
+    visible_entries(folder)?.into_iter().map(file).collect()
 }
 
 fn entry_name(entry: &DirEntry) -> Result<String, DataError> {

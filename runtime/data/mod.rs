@@ -2,23 +2,42 @@
 //!
 //! Knows nothing about models and metrics; reads no clock.
 
+mod array_file;
+mod arrays;
 mod batch;
 mod class_list;
 mod decode;
 pub mod drawn;
 mod fill;
+mod geometry;
 mod image_folder;
+mod image_masks;
+mod line_file;
 mod loader;
+mod masking;
 mod pipeline;
 mod pixels;
+mod prompts;
 mod resize;
 mod root;
 mod slot;
 mod synthetic;
+mod tokenizer;
+mod tokens;
+mod transform;
 
+pub use array_file::StoredType;
+pub use arrays::ArrayField;
 pub use batch::{Batch, Dataset, Field, FieldRole, SampleError};
+pub use image_masks::ImageMaskOptions;
 pub use loader::{BadSamplePolicy, LoadError, Loader, LoaderOptions};
-pub use pipeline::{DataError, Pipeline, SampleSource, Transform};
+pub use masking::Masking;
+pub use pipeline::{DataError, Pipeline, SampleSource};
+pub use prompts::{PaddingOptions, PaddingSide, PromptOptions};
+pub use resize::Filter;
 pub use root::DataRoot;
 pub use slot::{MemoryLender, RecycleError};
-pub use synthetic::SAMPLE_BYTES_MAX;
+pub use synthetic::{SAMPLE_BYTES_MAX, SyntheticField};
+pub use tokenizer::TokenizerFiles;
+pub use tokens::TokenStreamOptions;
+pub use transform::Transform;

@@ -1,13 +1,16 @@
 //! The description of a dataset that `build_dataloader` returns: the source of the samples and their transforms.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::arrays::{ArrayField, Arrays};
 use super::image_folder::ImageFolder;
+use super::image_masks::{ImageMaskOptions, ImageMasks};
 use super::pixels::ImageTransforms;
-use super::synthetic::{SAMPLE_BYTES_MAX, Synthetic, check_fields};
-use super::{DataRoot, Dataset, Field};
+use super::prompts::{PromptOptions, Prompts};
+use super::synthetic::{SAMPLE_BYTES_MAX, Synthetic, SyntheticField, check_fields};
+use super::tokens::{TokenStream, TokenStreamOptions};
+use super::{DataRoot, Dataset, Transform};
 use crate::tensor::{DType, TensorSpec};
 
 /// The source of the samples and their transforms. This is only a description: nothing is read before
@@ -34,34 +37,20 @@ pub enum SampleSource {
     /// Seeded random values in memory, for which accuracy is meaningless.
     Synthetic {
         /// The fields of a sample.
-        fields: Vec<Field>,
+        fields: Vec<SyntheticField>,
         /// Number of samples.
         samples: usize,
         /// Seed of the values.
         seed: u64,
     },
-}
-
-/// A transform of a sample.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Transform {
-    /// Scales the shorter side to `size` pixels with PIL's antialiased bilinear filter.
-    Resize {
-        /// Length of the shorter side in pixels.
-        size: usize,
-    },
-    /// Crops the central `size` x `size` pixels.
-    CenterCrop {
-        /// Length of each side in pixels.
-        size: usize,
-    },
-    /// Computes `(value / 255 - mean) / std` per channel (red, green, blue); the result is `3,H,W` of the input type.
-    Normalize {
-        /// Mean of each channel, in 0..1.
-        mean: [f32; 3],
-        /// Standard deviation of each channel, in 0..1.
-        std: [f32; 3],
-    },
+    /// A stream of tokens, cut into samples.
+    Tokens(TokenStreamOptions),
+    /// Tokenized prompts.
+    Prompts(PromptOptions),
+    /// Arrays in files, one per field.
+    Arrays(Vec<ArrayField>),
+    /// A folder of images and a folder of masks.
+    ImageMasks(ImageMaskOptions),
 }
 
 impl Pipeline {
@@ -76,16 +65,32 @@ impl Pipeline {
                 let folder = ImageFolder::open(&DataRoot::open(root)?, images, classes.as_deref(), transforms)?;
                 Ok(Arc::new(folder))
             }
+            SampleSource::ImageMasks(options) => {
+                let transforms = ImageTransforms::new(&self.transforms, dtype)?;
+                Ok(Arc::new(ImageMasks::open(&DataRoot::open(root)?, options, transforms)?))
+            }
             SampleSource::Synthetic { fields, samples, seed } => {
-                self.check_synthetic()?;
+                self.check_no_transforms("synthetic samples")?;
                 Ok(Arc::new(Synthetic::new(fields, *samples, *seed, dtype)?))
+            }
+            SampleSource::Tokens(options) => {
+                self.check_no_transforms("tokens")?;
+                Ok(Arc::new(TokenStream::open(&DataRoot::open(root)?, options)?))
+            }
+            SampleSource::Prompts(options) => {
+                self.check_no_transforms("prompts")?;
+                Ok(Arc::new(Prompts::open(&DataRoot::open(root)?, options)?))
+            }
+            SampleSource::Arrays(fields) => {
+                self.check_no_transforms("arrays")?;
+                Ok(Arc::new(Arrays::open(&DataRoot::open(root)?, fields, dtype)?))
             }
         }
     }
 
     /// Checks that there are no transforms, which only images have.
-    fn check_synthetic(&self) -> Result<(), DataError> {
-        let refused = |transform| DataError::Transforms(format!("`{transform}` does not apply to synthetic samples"));
+    fn check_no_transforms(&self, samples: &str) -> Result<(), DataError> {
+        let refused = |transform| DataError::Transforms(format!("`{transform}` does not apply to {samples}"));
         self.transforms.first().map_or(Ok(()), |transform| Err(refused(transform)))
     }
 
@@ -101,19 +106,11 @@ impl Pipeline {
                 ImageFolder::check(&DataRoot::open(root)?, images, classes.as_deref())
             }
             SampleSource::Synthetic { fields, samples, .. } => {
-                self.check_synthetic()?;
+                self.check_no_transforms("synthetic samples")?;
                 check_fields(fields, *samples, dtype).map(drop)
             }
-        }
-    }
-}
-
-impl fmt::Display for Transform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Transform::Resize { size } => write!(f, "resize {size}, antialiased bilinear"),
-            Transform::CenterCrop { size } => write!(f, "center_crop {size}"),
-            Transform::Normalize { mean, std } => write!(f, "normalize mean {mean:?} std {std:?}"),
+            // Opening these reads only headers, the positions of lines, and the tokenizer.
+            _ => self.open(root, dtype).map(drop),
         }
     }
 }
@@ -153,6 +150,26 @@ pub enum DataError {
         /// Why it cannot be read.
         reason: String,
     },
+    /// The content of a file is not what it should be.
+    #[error("`{}`: {reason}", .path.display())]
+    Invalid {
+        /// The file as the pipeline has it.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A range of random values that is empty or does not fit their type.
+    #[error("field `{field}` of `{spec}` cannot have values from {min} to below {max}")]
+    Range {
+        /// The field.
+        field: String,
+        /// Its shape and type.
+        spec: TensorSpec,
+        /// The smallest value.
+        min: String,
+        /// The end of the values.
+        max: String,
+    },
     /// There are no samples.
     #[error("no samples in `{}` (expected files in class folders)", .path.display())]
     Empty {
@@ -188,7 +205,9 @@ pub enum DataError {
         second: usize,
     },
     /// The transforms are not supported.
-    #[error("{0} (supported: resize, center_crop, normalize in this order; resize is optional)")]
+    #[error(
+        "{0} (first resize, resize_to, center_crop, crop, pad, letterbox, flip in any order; then scale, normalize, to)"
+    )]
     Transforms(String),
     /// A field needs more memory than a sample may have.
     #[error("field `{field}` of `{spec}` is too large: a sample may have at most {max} bytes", max = SAMPLE_BYTES_MAX)]
@@ -207,7 +226,9 @@ pub enum DataError {
         bytes: usize,
     },
     /// Image samples cannot have this element type.
-    #[error("image samples have the unsupported element type `{0}` (supported: `f32`, `f16`, `bf16`)")]
+    #[error(
+        "image samples have the unsupported element type `{0}` (supported: `f32`, `f16`, `bf16`, `f64`, `u8`, `i32`, `i64`)"
+    )]
     UnsupportedType(DType),
     /// A field of a synthetic sample has an open dimension.
     #[error("field `{field}` of `{spec}` has an open dimension: a synthetic sample needs fixed dimensions")]

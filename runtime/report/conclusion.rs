@@ -14,8 +14,9 @@ pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
     let loops = [Step::Inference, Step::Validation].into_iter().filter_map(|step| record.measurement(step));
     // The figure for utilisation is that of the first loop, which is the headline.
     let mut mfu = record.finish_info.mfu.as_deref();
-    let mut rows: Vec<_> =
-        loops.map(|measured| (measured.step.name().to_owned(), throughput_text(measured, mfu.take()))).collect();
+    let mut rows: Vec<_> = loops
+        .map(|measured| (measured.step.name().to_owned(), throughput_text(measured, &record.unit, mfu.take())))
+        .collect();
     rows.extend(agreement_text(record).map(|text| ("agreement".to_owned(), text)));
     rows.extend(accuracy_text(record).map(|text| ("accuracy".to_owned(), text)));
     rows
@@ -25,17 +26,18 @@ pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
 pub(super) fn headline_figure(record: &Record) -> String {
     let measured = [Step::Inference, Step::Validation].into_iter().find_map(|step| record.measurement(step));
     let figure = measured.and_then(|measured| Some((measured.step.name(), measured.throughput_core_samples_per_s?)));
-    figure.map_or_else(|| "no figure".to_owned(), |(step, core)| format!("{step} {} samples/s core", rate(core)))
+    let unit = &record.unit;
+    figure.map_or_else(|| "no figure".to_owned(), |(step, core)| format!("{step} {} {unit}s/s core", rate(core)))
 }
 
-/// `48.2 samples/s core, 45.1 whole, p50 165 ms, MFU 45.3%`.
-fn throughput_text(measured: &Measurement, mfu: Option<&str>) -> String {
+/// `48.2 images/s core, 45.1 whole, p50 165 ms, MFU 45.3%`, in the unit of the case.
+fn throughput_text(measured: &Measurement, unit: &str, mfu: Option<&str>) -> String {
     let throughput = |value: Option<SamplesPerSecond>| value.map_or_else(|| "unknown".to_owned(), rate);
     let core = throughput(measured.throughput_core_samples_per_s);
     let whole = throughput(measured.throughput_whole_samples_per_s);
     let latency = measured.latency.as_ref().map(|latency| format!(", p50 {}", duration(latency.p50_s)));
     let mfu = mfu.map(|mfu| format!(", MFU {mfu}"));
-    format!("{core} samples/s core, {whole} whole{}{}", latency.unwrap_or_default(), mfu.unwrap_or_default())
+    format!("{core} {unit}s/s core, {whole} whole{}{}", latency.unwrap_or_default(), mfu.unwrap_or_default())
 }
 
 fn agreement_text(record: &Record) -> Option<String> {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Accuracy, AgreementCheck, FinishInfo, FlopCount, Machine, PeakRecord, Provenance};
+use crate::config::default_unit;
 use crate::event::{DatasetFacts, EngineFacts, ModelFacts};
 use crate::measure::Measurement;
 use crate::metric::Agreement;
@@ -47,6 +48,9 @@ pub struct Record {
     pub agreement: AgreementCheck,
     /// Operations per sample, declared and counted, and the resulting rates and utilisation.
     pub flops: FlopCount,
+    /// What one sample counts as: throughput in samples per second is in this unit.
+    #[serde(default = "default_unit")]
+    pub unit: String,
     /// The phases that ran, in order.
     pub phases: Vec<PhaseRecord>,
     /// The machines that took part.

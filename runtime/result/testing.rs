@@ -48,6 +48,7 @@ pub fn record() -> Record {
     let phases = vec![PhaseRecord { model: Some(model), measured: vec![measurement(Step::Validation)], ..phase() }];
     let mut record = Record {
         schema: Record::SCHEMA,
+        unit: crate::config::default_unit(),
         run: "run20240703142530".into(),
         case: "resnet50".into(),
         framework: "interpreter".into(),

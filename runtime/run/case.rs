@@ -153,6 +153,7 @@ fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
     let own = findings.filter(|finding| finding.concerns(&case.key));
     Record {
         schema: Record::SCHEMA,
+        unit: crate::config::default_unit(),
         run: run.folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         case: case.key.case.clone(),
         framework: case.key.framework.clone(),

@@ -21,6 +21,7 @@ pub(super) fn conclude(
     vendor: &Vendor,
     e2e_time: Seconds,
 ) {
+    record.unit.clone_from(&parameters.unit);
     record.accuracy = Accuracy::judge(&record.phases, parameters.target_accuracy.clone());
     record.agreement = AgreementCheck::judge(&record.phases, agreement_limits(settings, parameters));
     record.hosts = vec![host_record(host, &record.phases, vendor)];

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flagperf::data::{Dataset, Pipeline, SampleSource, Transform};
+use flagperf::data::{Dataset, Filter, Pipeline, SampleSource, Transform};
 use flagperf::tensor::{DType, Tensor};
 
 use crate::{check_with, folder, support, write_tensors};
@@ -16,8 +16,8 @@ const SIDE: usize = 224;
 fn dataset(root: &Path, images: &str) -> Arc<dyn Dataset> {
     let source = SampleSource::ImageFolder { images: PathBuf::from(images), classes: None };
     let transforms = vec![
-        Transform::Resize { size: 256 },
-        Transform::CenterCrop { size: SIDE },
+        Transform::Resize { size: 256, filter: Filter::Bilinear },
+        Transform::CenterCrop { size: (SIDE, SIDE) },
         Transform::Normalize { mean: [0.0; 3], std: [1.0; 3] },
     ];
     Pipeline { source, transforms }.open(root, DType::F32).unwrap()

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::ensure;
-use crate::data::{Dataset, Pipeline, SampleSource, Transform};
+use crate::data::{Dataset, Filter, Pipeline, SampleSource, Transform};
 use crate::tensor::DType;
 
 const DESCRIPTION: &str = include_str!("../../../datasets/drawn/dataset.yaml");
@@ -13,8 +13,8 @@ fn open(home: &Path) -> std::sync::Arc<dyn Dataset> {
     let source =
         SampleSource::ImageFolder { images: "generated".into(), classes: Some("generated/classes.txt".into()) };
     let transforms = vec![
-        Transform::Resize { size: 256 },
-        Transform::CenterCrop { size: 224 },
+        Transform::Resize { size: 256, filter: Filter::Bilinear },
+        Transform::CenterCrop { size: (224, 224) },
         Transform::Normalize { mean: [0.5; 3], std: [0.5; 3] },
     ];
     Pipeline { source, transforms }.open(home, DType::F32).unwrap()

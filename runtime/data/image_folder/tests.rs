@@ -20,7 +20,8 @@ fn directory(files: &[&str]) -> TempDir {
 }
 
 fn pipeline(classes: Option<&str>) -> Pipeline {
-    let transforms = vec![Transform::CenterCrop { size: 2 }, Transform::Normalize { mean: [0.0; 3], std: [1.0; 3] }];
+    let transforms =
+        vec![Transform::CenterCrop { size: (2, 2) }, Transform::Normalize { mean: [0.0; 3], std: [1.0; 3] }];
     let source = SampleSource::ImageFolder { images: "images".into(), classes: classes.map(PathBuf::from) };
     Pipeline { source, transforms }
 }

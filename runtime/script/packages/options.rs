@@ -83,6 +83,18 @@ impl FunctionOptions {
         text.map(Some).ok_or_else(|| self.type_error(key, "text", &value).into())
     }
 
+    /// Reads required text.
+    pub(super) fn required_text(&mut self, key: &'static str) -> Fallible<ImmutableString> {
+        let function = self.function;
+        self.text(key)?.ok_or_else(|| format!("`{function}` requires the option `{key}`").into())
+    }
+
+    /// Reads a required option of any type.
+    pub(super) fn required(&mut self, key: &'static str) -> Fallible<Dynamic> {
+        let function = self.function;
+        self.take(key).ok_or_else(|| format!("`{function}` requires the option `{key}`").into())
+    }
+
     /// Returns the value of an option of any type.
     pub(super) fn value(&mut self, key: &'static str) -> Option<Dynamic> {
         self.take(key)

@@ -1,0 +1,328 @@
+//! Transforms that move pixels: resizing, cropping, padding, flipping. Each applies to an RGB image and, with the nearest
+//! label in place of a filter, to a mask.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use super::pixels::CHANNELS;
+use super::resize::{Axis, Filter, ResizeScratch, resize};
+
+/// Largest number of pixels of a transformed image.
+const PIXELS_MAX: usize = 1 << 28;
+/// The label of the pixels that padding adds to a mask.
+pub const PADDED_LABEL: u8 = 255;
+
+/// A width and a height in pixels.
+pub type Size = (usize, usize);
+
+/// A transform that moves pixels.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Geometry {
+    /// Scales to `scaled`, of which the part `kept` remains.
+    Scale(Scaling),
+    /// Keeps a part: left, top, width and height.
+    Crop(Part),
+    /// Adds pixels of the level `level`: left, top, right, bottom.
+    Pad {
+        /// Number of pixels on each side.
+        sides: [usize; 4],
+        /// Their level in every channel.
+        level: u8,
+    },
+    /// Scales to fit into `size` and pads both sides evenly.
+    Letterbox {
+        /// Width and height of the result.
+        size: Size,
+        /// Level of the padding.
+        level: u8,
+    },
+    /// Exchanges left and right with a probability, by the seed and the index of the sample.
+    Flip {
+        /// The probability.
+        probability: f64,
+        /// The seed.
+        seed: u64,
+    },
+}
+
+/// How large a scaled image is, and which part of it remains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scaling {
+    /// The shorter side, or both sides.
+    pub target: Target,
+    /// The filter.
+    pub filter: Filter,
+    /// Width and height of the central part that remains; `None` for all.
+    pub centre: Option<Size>,
+}
+
+/// The size of a scaled image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The shorter side; the longer one is rounded down, as in torchvision's `Resize`.
+    Shorter(usize),
+    /// Width and height.
+    Exactly(Size),
+}
+
+/// A part of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The central pixels of this width and height; the start is rounded half to even, as in torchvision's
+    /// `center_crop`.
+    Centre(Size),
+    /// Left, top, and width and height.
+    At(usize, usize, Size),
+}
+
+impl Target {
+    fn of(self, (width, height): Size) -> Size {
+        match self {
+            Target::Exactly(size) => size,
+            Target::Shorter(size) if width <= height => (size, size * height / width),
+            Target::Shorter(size) => (size * width / height, size),
+        }
+    }
+}
+
+/// The pixels of a transformed image that come from the source: scaled to `scaled`, moved by `shift`, flipped.
+struct Mapping {
+    scaled: Size,
+    /// Left and top of the scaled image in the result; negative for a crop.
+    shift: (isize, isize),
+    flipped: bool,
+    size: Size,
+}
+
+impl Geometry {
+    /// Returns where the pixels of an image of `size` go.
+    ///
+    /// # Errors
+    /// When the image is smaller than a crop, or the result has too many pixels.
+    fn map(&self, size: Size, index: u64) -> Result<Mapping, String> {
+        let centred = |(width, height): Size, crop: Size| {
+            let start = |whole: usize, part: usize| -(((whole - part) as f64 / 2.0).round_ties_even() as isize);
+            (start(width, crop.0), start(height, crop.1))
+        };
+        let check = |whole: Size, left: usize, top: usize, part: Size| {
+            if whole.0 < left + part.0 || whole.1 < top + part.1 {
+                let crop = format!("the crop of {}x{}", part.0, part.1);
+                return Err(format!("the image of {}x{} pixels is smaller than {crop}", size.0, size.1));
+            }
+            Ok(())
+        };
+        let mapping = match self {
+            Geometry::Scale(Scaling { target, centre, .. }) => {
+                let scaled = target.of(size);
+                let part = centre.unwrap_or(scaled);
+                check(scaled, 0, 0, part)?;
+                Mapping { scaled, shift: centred(scaled, part), flipped: false, size: part }
+            }
+            Geometry::Crop(Part::Centre(part)) => {
+                check(size, 0, 0, *part)?;
+                Mapping { scaled: size, shift: centred(size, *part), flipped: false, size: *part }
+            }
+            Geometry::Crop(Part::At(left, top, part)) => {
+                check(size, *left, *top, *part)?;
+                let shift = (-(*left as isize), -(*top as isize));
+                Mapping { scaled: size, shift, flipped: false, size: *part }
+            }
+            Geometry::Pad { sides: [left, top, right, bottom], .. } => Mapping {
+                scaled: size,
+                shift: (*left as isize, *top as isize),
+                flipped: false,
+                size: (size.0 + left + right, size.1 + top + bottom),
+            },
+            Geometry::Letterbox { size: target, .. } => letterbox(size, *target),
+            Geometry::Flip { probability, seed } => {
+                Mapping { scaled: size, shift: (0, 0), flipped: is_flipped(*seed, *probability, index), size }
+            }
+        };
+        match mapping.size.0.checked_mul(mapping.size.1) {
+            Some(pixels) if pixels <= PIXELS_MAX && mapping.scaled.0 > 0 && mapping.scaled.1 > 0 => Ok(mapping),
+            _ => Err(format!(
+                "the image of {}x{} pixels would become {}x{} (at most {PIXELS_MAX} pixels)",
+                size.0, size.1, mapping.size.0, mapping.size.1
+            )),
+        }
+    }
+
+    fn filter(&self) -> Filter {
+        match self {
+            Geometry::Scale(scaling) => scaling.filter,
+            _ => Filter::Bilinear,
+        }
+    }
+
+    fn level(&self) -> u8 {
+        match self {
+            Geometry::Pad { level, .. } | Geometry::Letterbox { level, .. } => *level,
+            _ => 0,
+        }
+    }
+
+    /// Transforms an RGB image of `size` into `target`, which is resized to fit; returns the new size.
+    ///
+    /// # Errors
+    /// When the image is smaller than a crop, or the result has too many pixels.
+    pub fn apply(
+        &self,
+        rgb: &[u8],
+        size: Size,
+        index: u64,
+        scratch: &mut ResizeScratch,
+        target: &mut Vec<u8>,
+    ) -> Result<Size, String> {
+        let Mapping { scaled, shift, flipped, size: out } = self.map(size, index)?;
+        let kept = |scaled: usize, shift: isize, out: usize| {
+            let first = usize::try_from(-shift).unwrap_or(0);
+            first..scaled.min(usize::try_from(out as isize - shift).unwrap_or(0))
+        };
+        let columns = Axis { source: size.0, scaled: scaled.0, kept: kept(scaled.0, shift.0, out.0) };
+        let rows = Axis { source: size.1, scaled: scaled.1, kept: kept(scaled.1, shift.1, out.1) };
+        target.clear();
+        target.resize(out.0 * out.1 * CHANNELS, self.level());
+        if columns.kept.len() == out.0 && rows.kept.len() == out.1 && scaled != size {
+            resize(rgb, &columns, &rows, self.filter(), scratch, target);
+            return Ok(out);
+        }
+        let part = (columns.kept.len(), rows.kept.len());
+        let resized = (scaled != size).then(|| {
+            let mut part = vec![0; part.0 * part.1 * CHANNELS];
+            resize(rgb, &columns, &rows, self.filter(), scratch, &mut part);
+            part
+        });
+        let place = (shift.0.max(0) as usize, shift.1.max(0) as usize);
+        for row in 0..part.1 {
+            let source = match &resized {
+                Some(pixels) => &pixels[row * part.0 * CHANNELS..][..part.0 * CHANNELS],
+                None => &rgb[((rows.kept.start + row) * size.0 + columns.kept.start) * CHANNELS..][..part.0 * CHANNELS],
+            };
+            let line = &mut target[((place.1 + row) * out.0 + place.0) * CHANNELS..][..part.0 * CHANNELS];
+            line.copy_from_slice(source);
+            if flipped {
+                line.reverse();
+                // Reversing the bytes also reverses the channels of each pixel.
+                line.chunks_exact_mut(CHANNELS).for_each(<[u8]>::reverse);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Transforms a mask of `size` with the nearest label; padding has the label [`PADDED_LABEL`]. Returns the new mask
+    /// and its size.
+    ///
+    /// # Errors
+    /// As [`Geometry::apply`].
+    pub fn apply_to_mask(&self, labels: &[u8], size: Size, index: u64) -> Result<(Vec<u8>, Size), String> {
+        let mapping = self.map(size, index)?;
+        let source = |at: usize, shift: isize, scaled: usize, whole: usize| {
+            let position = usize::try_from(at as isize - shift).ok().filter(|position| *position < scaled)?;
+            // As PIL's nearest filter.
+            Some((((position as f64 + 0.5) * (whole as f64 / scaled as f64)) as usize).min(whole - 1))
+        };
+        let columns: Vec<Option<usize>> = (0..mapping.size.0)
+            .map(|x| if mapping.flipped { mapping.size.0 - 1 - x } else { x })
+            .map(|x| source(x, mapping.shift.0, mapping.scaled.0, size.0))
+            .collect();
+        let mut out = Vec::with_capacity(mapping.size.0 * mapping.size.1);
+        for y in 0..mapping.size.1 {
+            let row = source(y, mapping.shift.1, mapping.scaled.1, size.1);
+            let label = |x: &Option<usize>| Some(labels[row? * size.0 + (*x)?]);
+            out.extend(columns.iter().map(|x| label(x).unwrap_or(PADDED_LABEL)));
+        }
+        Ok((out, mapping.size))
+    }
+}
+
+/// Returns how an image fits into `target` with its proportions; YOLO rounds in the same way.
+fn letterbox(size: Size, target: Size) -> Mapping {
+    let scale = (target.0 as f64 / size.0 as f64).min(target.1 as f64 / size.1 as f64);
+    let side = |whole: usize, most: usize| ((whole as f64 * scale).round_ties_even() as usize).clamp(1, most);
+    let scaled = (side(size.0, target.0), side(size.1, target.1));
+    let margin = |most: usize, side: usize| ((most - side) as f64 / 2.0 - 0.1).round_ties_even() as isize;
+    let shift = (margin(target.0, scaled.0).max(0), margin(target.1, scaled.1).max(0));
+    Mapping { scaled, shift, flipped: false, size: target }
+}
+
+fn is_flipped(seed: u64, probability: f64, index: u64) -> bool {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    random.set_stream(index);
+    f64::from(random.next_u32()) / (f64::from(u32::MAX) + 1.0) < probability
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An image whose red is the column and whose green is the row.
+    fn image((width, height): Size) -> Vec<u8> {
+        (0..width * height).flat_map(|at| [(at % width) as u8, (at / width) as u8, 9]).collect()
+    }
+
+    fn applied(geometry: &Geometry, size: Size, index: u64) -> (Vec<u8>, Size) {
+        let mut out = Vec::new();
+        let size = geometry.apply(&image(size), size, index, &mut ResizeScratch::default(), &mut out).unwrap();
+        (out, size)
+    }
+
+    fn reds(pixels: &[u8]) -> Vec<u8> {
+        pixels.iter().step_by(3).copied().collect()
+    }
+
+    #[test]
+    fn a_crop_keeps_its_part_and_padding_surrounds_the_image() {
+        let (pixels, size) = applied(&Geometry::Crop(Part::At(1, 2, (2, 1))), (4, 4), 0);
+        assert_eq!((pixels, size), (vec![1, 2, 9, 2, 2, 9], (2, 1)));
+        let (pixels, size) = applied(&Geometry::Pad { sides: [1, 0, 2, 1], level: 7 }, (2, 1), 0);
+        assert_eq!(size, (5, 2));
+        assert_eq!(reds(&pixels), [7, 0, 1, 7, 7, 7, 7, 7, 7, 7]);
+    }
+
+    #[test]
+    fn a_letterbox_keeps_the_proportions_and_centres_the_image() {
+        let letterbox = Geometry::Letterbox { size: (8, 8), level: 114 };
+        let (pixels, size) = applied(&letterbox, (4, 2), 0);
+        assert_eq!(size, (8, 8));
+        let row = |y: usize| pixels[y * 24];
+        assert_eq!([row(0), row(1), row(6), row(7)], [114; 4]);
+        assert!((2..6).all(|y| row(y) == 0));
+        let (mask, _) = letterbox.apply_to_mask(&[1, 1, 2, 2, 1, 1, 2, 2], (4, 2), 0).unwrap();
+        assert_eq!(mask[2 * 8..3 * 8], [1, 1, 1, 1, 2, 2, 2, 2]);
+        assert_eq!(mask[0], PADDED_LABEL);
+    }
+
+    #[test]
+    fn a_flip_is_the_same_for_image_and_mask_and_depends_on_seed_and_index() {
+        let flip = Geometry::Flip { probability: 0.5, seed: 3 };
+        let flipped: Vec<bool> = (0..100).map(|index| reds(&applied(&flip, (3, 1), index).0) == [2, 1, 0]).collect();
+        let count = flipped.iter().filter(|flipped| **flipped).count();
+        assert!((30..70).contains(&count), "{count}");
+        for (index, flipped) in flipped.iter().enumerate() {
+            let (mask, _) = flip.apply_to_mask(&[4, 5, 6], (3, 1), index as u64).unwrap();
+            assert_eq!(mask, if *flipped { [6, 5, 4] } else { [4, 5, 6] });
+        }
+        assert_eq!(applied(&Geometry::Flip { probability: 1.0, seed: 0 }, (2, 1), 0).0, [1, 0, 9, 0, 0, 9]);
+    }
+
+    #[test]
+    fn a_mask_is_scaled_as_pil_scales_with_the_nearest_filter() {
+        let target = Target::Exactly((3, 1));
+        let geometry = Geometry::Scale(Scaling { target, filter: Filter::Bicubic, centre: None });
+        // Image.frombytes("L", (5, 1), bytes([0, 1, 2, 3, 4])).resize((3, 1), Image.Resampling.NEAREST)
+        assert_eq!(geometry.apply_to_mask(&[0, 1, 2, 3, 4], (5, 1), 0).unwrap(), (vec![0, 2, 4], (3, 1)));
+    }
+
+    #[test]
+    fn an_image_that_is_too_small_or_would_be_too_large_is_refused() {
+        let mut out = Vec::new();
+        let mut apply = |geometry: Geometry| {
+            geometry.apply(&image((3, 2)), (3, 2), 0, &mut ResizeScratch::default(), &mut out).unwrap_err()
+        };
+        assert_eq!(
+            apply(Geometry::Crop(Part::At(2, 0, (2, 2)))),
+            "the image of 3x2 pixels is smaller than the crop of 2x2"
+        );
+        assert!(apply(Geometry::Pad { sides: [1 << 20, 1 << 20, 0, 0], level: 0 }).contains("would become"));
+    }
+}

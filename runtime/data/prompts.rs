@@ -1,0 +1,222 @@
+//! Prompts of language models: the lines of a text or JSON lines, tokenized and padded.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::line_file::LineFile;
+use super::tokenizer::{TextTokenizer, TokenizerFiles};
+use super::tokens::write_field;
+use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
+use crate::event::DatasetFacts;
+use crate::hash::hash_bytes;
+use crate::tensor::{DType, TensorSpec};
+
+/// The side on which a prompt is padded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PaddingSide {
+    /// Padding follows the tokens.
+    Right,
+    /// Padding precedes the tokens, so that the last position is that of the last token.
+    Left,
+}
+
+/// How tokens become a sample of a fixed length.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PaddingOptions {
+    /// The lengths to which samples may be padded, ascending. With several, the whole dataset has the smallest one that
+    /// holds its longest sample.
+    pub buckets: Vec<usize>,
+    /// The token that pads.
+    pub pad: i64,
+    /// The side on which it pads.
+    pub side: PaddingSide,
+    /// Whether a sample that is longer than the last bucket is cut; otherwise it is an error.
+    pub truncate: bool,
+}
+
+/// The description of prompts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptOptions {
+    /// The file: JSON lines if `key` is set, otherwise text with one prompt per line.
+    pub file: PathBuf,
+    /// The key of the prompt in each JSON object.
+    pub key: Option<String>,
+    /// A text in which `{}` stands for the prompt, such as a chat template.
+    pub template: Option<String>,
+    /// The tokenizer.
+    pub tokenizer: TokenizerFiles,
+    /// Number of tokens of the model. `None` for no check.
+    pub vocabulary: Option<u32>,
+    /// Whether the tokenizer adds its special tokens.
+    pub special_tokens: bool,
+    /// Padding.
+    pub padding: PaddingOptions,
+    /// Further keys of the JSON objects: texts for the evaluator, each with the most bytes it may have.
+    pub texts: Vec<(String, usize)>,
+}
+
+/// Opened prompts. Fields: `input_ids` and `attention_mask` (`L,i64`), `lengths` (`i64`); truth: `tokens`, which is
+/// `input_ids` with -1 as padding, and the further texts as UTF-8 padded with zeros (`B,u8`).
+pub struct Prompts {
+    lines: LineFile,
+    tokenizer: TextTokenizer,
+    options: PromptOptions,
+    length: usize,
+    fields: Vec<Field>,
+    facts: DatasetFacts,
+}
+
+impl Prompts {
+    /// Opens the file and the tokenizer. With several buckets, every prompt is tokenized to find the longest.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or the tokenizer does not fit the model.
+    pub fn open(root: &DataRoot, options: &PromptOptions) -> Result<Self, DataError> {
+        let lines = LineFile::open(root, &options.file)?;
+        let tokenizer = TextTokenizer::load(root, &options.tokenizer, options.vocabulary)?;
+        let PromptOptions { file, key, padding, .. } = options;
+        let text = format!("prompts {}, key {key:?}, {padding:?}, tokenizer {:?}", file.display(), options.tokenizer);
+        let facts = DatasetFacts {
+            location: root.path().join(file).display().to_string(),
+            samples: lines.len() as u64,
+            index_sha256: hash_bytes(format!("{text}; {} bytes", lines.bytes).as_bytes()),
+            pipeline: vec![text],
+            synthetic: false,
+        };
+        let last = padding.buckets.last().copied().unwrap_or(1);
+        let options = options.clone();
+        let mut prompts = Prompts { lines, tokenizer, options, length: last, fields: Vec::new(), facts };
+        if prompts.options.padding.buckets.len() > 1 {
+            let invalid = |reason| DataError::Invalid { path: prompts.lines.path.clone(), reason };
+            prompts.length = prompts.longest_bucket().map_err(invalid)?;
+        }
+        prompts.fields = prompt_fields(prompts.length, &prompts.options.texts);
+        Ok(prompts)
+    }
+
+    fn longest_bucket(&self) -> Result<usize, String> {
+        let mut longest = 0;
+        for index in 0..self.lines.len() {
+            let (ids, _) = self.encode(index).map_err(|reason| format!("{}: {reason}", self.lines.place(index)))?;
+            longest = longest.max(ids.len());
+        }
+        Ok(self.options.padding.buckets.iter().copied().find(|bucket| *bucket >= longest).unwrap_or(self.length))
+    }
+
+    /// Returns the tokens of a prompt and its further texts.
+    fn encode(&self, index: usize) -> Result<(Vec<i64>, Vec<String>), String> {
+        let line = self.lines.read(index)?;
+        let (prompt, texts) = match &self.options.key {
+            None => (line, Vec::new()),
+            Some(key) => {
+                let object: Value = serde_json::from_str(&line).map_err(|error| format!("is not JSON: {error}"))?;
+                let keys = self.options.texts.iter().map(|(name, _)| json_text(&object, name));
+                (json_text(&object, key)?, keys.collect::<Result<_, _>>()?)
+            }
+        };
+        let prompt = self.options.template.as_ref().map_or_else(|| prompt.clone(), |text| text.replace("{}", &prompt));
+        let mut ids = self.tokenizer.encode(&prompt, self.options.special_tokens)?;
+        let most = self.options.padding.buckets.last().copied().unwrap_or(1);
+        if ids.len() > most {
+            if !self.options.padding.truncate {
+                return Err(format!(
+                    "the prompt has {} tokens, more than the {most} of the context: use a larger `length` or \
+                     `truncate: true`",
+                    ids.len()
+                ));
+            }
+            ids.truncate(most);
+        }
+        if ids.is_empty() {
+            return Err("the prompt has no tokens".to_owned());
+        }
+        Ok((ids, texts))
+    }
+}
+
+impl Dataset for Prompts {
+    fn facts(&self) -> &DatasetFacts {
+        &self.facts
+    }
+
+    fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn sample_name(&self, index: usize) -> String {
+        self.lines.place(index)
+    }
+
+    fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+        let failed = |reason| SampleError { sample: self.sample_name(index), reason };
+        let (ids, texts) = self.encode(index).map_err(failed)?;
+        write_prompt(&ids, self.length, &self.options.padding, fields).map_err(failed)?;
+        for ((text, (name, _)), out) in texts.iter().zip(&self.options.texts).zip(&mut fields[4..]) {
+            write_text(name, text, out).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the fields of a prompt with further texts.
+pub(super) fn prompt_fields(length: usize, texts: &[(String, usize)]) -> Vec<Field> {
+    let field = |name: &str, role, spec| Field { name: name.to_owned(), role, spec };
+    let ids = || TensorSpec::new([length], DType::I64);
+    let number = || TensorSpec::new([] as [usize; 0], DType::I64);
+    let mut fields = vec![
+        field("input_ids", FieldRole::Input, ids()),
+        field("attention_mask", FieldRole::Input, ids()),
+        field("lengths", FieldRole::Input, number()),
+        field("tokens", FieldRole::Truth, ids()),
+    ];
+    fields
+        .extend(texts.iter().map(|(name, bytes)| field(name, FieldRole::Truth, TensorSpec::new([*bytes], DType::U8))));
+    fields
+}
+
+/// Writes the fields `input_ids`, `attention_mask`, `lengths` and `tokens`.
+pub(super) fn write_prompt(
+    ids: &[i64],
+    length: usize,
+    padding: &PaddingOptions,
+    fields: &mut [&mut [u8]],
+) -> Result<(), String> {
+    let ids = &ids[..ids.len().min(length)];
+    let first = if padding.side == PaddingSide::Left { length - ids.len() } else { 0 };
+    let (mut padded, mut mask, mut tokens) = (vec![padding.pad; length], vec![0; length], vec![-1; length]);
+    padded[first..first + ids.len()].copy_from_slice(ids);
+    mask[first..first + ids.len()].fill(1);
+    tokens[first..first + ids.len()].copy_from_slice(ids);
+    write_field(&padded, DType::I64, fields[0])?;
+    write_field(&mask, DType::I64, fields[1])?;
+    write_field(&[ids.len() as i64], DType::I64, fields[2])?;
+    write_field(&tokens, DType::I64, fields[3])
+}
+
+/// Writes a text, padded with zeros.
+pub(super) fn write_text(name: &str, text: &str, out: &mut [u8]) -> Result<(), String> {
+    if text.len() > out.len() {
+        return Err(format!("`{name}` has {} bytes, but its field only {}", text.len(), out.len()));
+    }
+    out.fill(0);
+    out[..text.len()].copy_from_slice(text.as_bytes());
+    Ok(())
+}
+
+/// Returns the text under a key of a JSON object.
+fn json_text(object: &Value, key: &str) -> Result<String, String> {
+    match &object[key] {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Null => Err(format!("has no key `{key}`")),
+        _ => Err(format!("the value of `{key}` is neither a text nor a number")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Tests of prompts.
+
+use super::*;
+use crate::data::tokenizer::tests::words;
+
+fn options() -> PromptOptions {
+    let padding = PaddingOptions { buckets: vec![5], pad: 9, side: PaddingSide::Right, truncate: false };
+    PromptOptions {
+        file: "p.txt".into(),
+        key: None,
+        template: None,
+        tokenizer: TokenizerFiles::Json("t.json".into()),
+        vocabulary: None,
+        special_tokens: false,
+        padding,
+        texts: Vec::new(),
+    }
+}
+
+fn open(text: &[u8], options: &PromptOptions) -> Result<Prompts, String> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("p.txt"), text).unwrap();
+    std::fs::write(folder.path().join("t.json"), words()).unwrap();
+    Prompts::open(&DataRoot::open(folder.path()).unwrap(), options).map_err(|error| error.to_string())
+}
+
+/// Returns the values of every field of a sample, texts without their padding.
+fn read(prompts: &Prompts, index: usize) -> Result<Vec<Vec<i64>>, String> {
+    let sizes = prompts.fields().iter().map(|field| {
+        let elements: usize = field.spec.fixed_shape().unwrap().iter().product();
+        elements * field.spec.dtype.size()
+    });
+    let mut memory: Vec<Vec<u8>> = sizes.map(|size| vec![7; size]).collect();
+    let mut slices: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
+    prompts.read(index, &mut slices).map_err(|error| error.to_string())?;
+    let numbers = |(field, bytes): (&Field, &Vec<u8>)| match field.spec.dtype {
+        DType::U8 => bytes.iter().map(|byte| i64::from(*byte)).take_while(|byte| *byte != 0).collect(),
+        _ => bytemuck::pod_collect_to_vec(bytes),
+    };
+    Ok(prompts.fields().iter().zip(&memory).map(numbers).collect())
+}
+
+#[test]
+fn a_prompt_is_padded_with_its_mask_and_length() {
+    let prompts = open(b"the cat sat\n\nwho\n", &options()).unwrap();
+    assert_eq!(prompts.len(), 2);
+    let expected = [vec![4, 5, 6, 9, 9], vec![1, 1, 1, 0, 0], vec![3], vec![4, 5, 6, -1, -1]];
+    assert_eq!(read(&prompts, 0).unwrap(), expected);
+    let padding = PaddingOptions { side: PaddingSide::Left, ..options().padding };
+    let prompts = open(b"the cat sat", &PromptOptions { padding, special_tokens: true, ..options() }).unwrap();
+    assert_eq!(read(&prompts, 0).unwrap()[0], [1, 4, 5, 6, 2]);
+    let padding = PaddingOptions { side: PaddingSide::Left, ..options().padding };
+    let prompts = open(b"cat", &PromptOptions { padding, ..options() }).unwrap();
+    assert_eq!(read(&prompts, 0).unwrap()[..2], [vec![9, 9, 9, 9, 5], vec![0, 0, 0, 0, 1]]);
+}
+
+#[test]
+fn json_lines_have_a_template_and_further_texts() {
+    let options = PromptOptions {
+        key: Some("question".into()),
+        template: Some("who {}".into()),
+        texts: vec![("answer".into(), 8)],
+        ..options()
+    };
+    let prompts = open(b"{\"question\": \"sat\", \"answer\": \"cat\"}\n{\"question\": 1}\n[", &options).unwrap();
+    let sample = read(&prompts, 0).unwrap();
+    assert_eq!((&sample[0], &sample[4]), (&vec![7, 6, 9, 9, 9], &b"cat".map(i64::from).to_vec()));
+    assert_eq!(read(&prompts, 1).unwrap_err(), "p.txt:2: has no key `answer`");
+    assert!(read(&prompts, 2).unwrap_err().starts_with("p.txt:3: is not JSON: "));
+}
+
+#[test]
+fn a_prompt_longer_than_the_context_is_refused_or_cut() {
+    let text = b"cat\nthe cat sat the cat sat\n";
+    let expected = "p.txt:2: the prompt has 6 tokens, more than the 5 of the context: use a larger `length` or \
+                    `truncate: true`";
+    assert_eq!(read(&open(text, &options()).unwrap(), 1).unwrap_err(), expected);
+    let padding = PaddingOptions { truncate: true, ..options().padding };
+    let prompts = open(text, &PromptOptions { padding, ..options() }).unwrap();
+    assert_eq!(read(&prompts, 1).unwrap()[0], [4, 5, 6, 4, 5]);
+}
+
+#[test]
+fn with_several_buckets_the_smallest_that_holds_the_longest_prompt_is_used() {
+    let padding = PaddingOptions { buckets: vec![2, 4, 8], ..options().padding };
+    let prompts = open(b"cat\nthe cat sat\n", &PromptOptions { padding: padding.clone(), ..options() }).unwrap();
+    assert_eq!(prompts.fields()[0].spec.to_string(), "4,i64");
+    let long = open(b"cat\n\xff\n", &PromptOptions { padding, ..options() }).err().unwrap();
+    assert_eq!(long, "`p.txt`: p.txt:2: is not UTF-8 text (byte 1)");
+}

@@ -1,0 +1,101 @@
+//! Datasets of images and of arrays.
+
+use rhai::plugin::*;
+use rhai::{Dynamic, Map, NativeCallContext};
+
+use super::Pipeline;
+use super::files::{pipeline_of, relative_path};
+use crate::data::{ArrayField, FieldRole, ImageMaskOptions, SampleSource};
+use crate::script::packages::options::{FunctionOptions, size};
+use crate::script::sandbox::{Fallible, script_state};
+
+/// Reads the fields of `data::arrays`: a path by name, or `#{file: .., key: ..}`.
+fn array_fields(map: Map, role: FieldRole) -> Fallible<Vec<ArrayField>> {
+    let field = |(name, value): (rhai::Identifier, Dynamic)| {
+        let (file, key) = match value.read_lock::<Map>() {
+            Some(options) => {
+                let mut options = FunctionOptions::new("arrays", options.clone());
+                let found = (options.required_text("file")?, options.text("key")?);
+                options.finish()?;
+                found
+            }
+            None => {
+                let error = |actual| format!("the field `{name}` must be a path or a map, not {actual}");
+                (value.clone().into_immutable_string().map_err(error)?, None)
+            }
+        };
+        let key = key.map(|key| key.to_string());
+        Ok(ArrayField { name: name.into(), role, file: relative_path(&file)?, key })
+    };
+    map.into_iter().map(field).collect()
+}
+
+#[export_module]
+pub(super) mod functions {
+    /// Describes a dataset of images with one folder per class, inside the data directory. The class of a folder is its
+    /// rank among the folders in byte order. Fields: `images` (input), `labels` (truth, `N,i64`).
+    ///
+    /// ```rhai
+    /// data::image_folder("val").resize(256).center_crop(224).normalize([0.5, 0.5, 0.5], [0.5, 0.5, 0.5])
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn image_folder(context: NativeCallContext, images: &str) -> Fallible<Pipeline> {
+        image_folder_with_classes(context, images, Dynamic::UNIT)
+    }
+
+    /// Describes a dataset of images with a class list: a text file inside the data directory with the name of one
+    /// class folder per line. The class of a folder is its line, from 0. With `()`, there is no list.
+    ///
+    /// ```rhai
+    /// data::image_folder("val", "classes.txt").resize(256)
+    /// ```
+    #[rhai_fn(name = "image_folder", return_raw)]
+    pub fn image_folder_with_classes(context: NativeCallContext, images: &str, classes: Dynamic) -> Fallible<Pipeline> {
+        script_state(&context)?.budget.check()?;
+        let classes = if classes.is_unit() {
+            None
+        } else {
+            let file = classes
+                .into_immutable_string()
+                .map_err(|actual| format!("the class list must be a path, not {actual}"))?;
+            Some(relative_path(&file)?)
+        };
+        let source = SampleSource::ImageFolder { images: relative_path(images)?, classes };
+        Ok(pipeline_of(source))
+    }
+
+    /// Describes images with masks: a folder of JPEG or PNG files, and a folder with an 8-bit greyscale PNG of the same name
+    /// for each, whose levels are the classes from 0 to `classes - 1`; the label 255 does not count. Transforms that move
+    /// pixels move the labels, too, with the nearest filter. Fields: `images` (input), `masks` (truth, `N,H,W,u8`).
+    ///
+    /// ```rhai
+    /// data::image_masks("images", "masks", 21).resize_to(512, 512, "bilinear").flip(0.5, 0).scale(1.0 / 255.0)
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn image_masks(context: NativeCallContext, images: &str, masks: &str, classes: i64) -> Fallible<Pipeline> {
+        script_state(&context)?.budget.check()?;
+        let classes = size("the number of classes", classes)?;
+        if classes == 0 || classes > 255 {
+            return Err(format!("masks of 8 bits have 1 to 255 classes, not {classes}").into());
+        }
+        let (images, masks) = (relative_path(images)?, relative_path(masks)?);
+        Ok(pipeline_of(SampleSource::ImageMasks(ImageMaskOptions { images, masks, classes })))
+    }
+
+    /// Describes a dataset of arrays in files: .npy, or a tensor of a .safetensors file. The first dimension of each counts
+    /// the samples. Options: `inputs` for forward functions and `truth` for evaluators, each a map of fields with a path,
+    /// or `#{file: .., key: ..}` with the name of the tensor. Float inputs get the type of the case.
+    ///
+    /// ```rhai
+    /// data::arrays(#{inputs: #{points: "points.npy"}, truth: #{labels: #{file: "all.safetensors", key: "labels"}}})
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn arrays(context: NativeCallContext, options: Map) -> Fallible<Pipeline> {
+        script_state(&context)?.budget.check()?;
+        let mut options = FunctionOptions::new("arrays", options);
+        let mut fields = array_fields(options.map("inputs")?, FieldRole::Input)?;
+        fields.extend(array_fields(options.map("truth")?, FieldRole::Truth)?);
+        options.finish()?;
+        Ok(pipeline_of(SampleSource::Arrays(fields)))
+    }
+}
