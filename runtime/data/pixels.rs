@@ -367,7 +367,7 @@ mod tests {
     fn transforms_compose_in_any_order_that_has_a_meaning() {
         let shape = |transforms: &[Transform]| ImageTransforms::new(transforms, DType::F32).unwrap().spec().to_string();
         let wide = Transform::ResizeTo { size: (8, 6), filter: Filter::Bicubic };
-        assert_eq!(shape(&[wide.clone()]), "3,6,8,f32");
+        assert_eq!(shape(std::slice::from_ref(&wide)), "3,6,8,f32");
         let pad = Transform::Pad { sides: [1, 2, 3, 4], level: 0 };
         assert_eq!(shape(&[wide.clone(), pad, crop_to(5)]), "3,5,5,f32");
         let flip = Transform::Flip { probability: 0.5, seed: 1 };

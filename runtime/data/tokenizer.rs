@@ -83,10 +83,10 @@ fn byte_level(vocabulary: &str, merges: &str) -> Result<Tokenizer, String> {
     let vocabulary: serde_json::Value =
         serde_json::from_str(vocabulary).map_err(|error| format!("is not a vocabulary: {error}"))?;
     let pairs = merges.lines().enumerate().filter(|(_, line)| !line.starts_with("#version") && !line.is_empty());
-    let pair = |(number, line): (usize, &str)| {
-        line.split_once(' ').ok_or_else(|| format!("line {} of the merges is not a pair", number + 1))
-    };
-    let merges = pairs.map(pair).collect::<Result<Vec<_>, String>>()?;
+    let missing = |number: usize| format!("line {} of the merges is not a pair", number + 1);
+    let merges = pairs
+        .map(|(number, line)| line.split_once(' ').ok_or_else(|| missing(number)))
+        .collect::<Result<Vec<_>, String>>()?;
     let splitter = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
     let whole = json!({
         "version": "1.0",

@@ -112,7 +112,10 @@ impl Dataset for TokenStream {
         let failed = |reason| SampleError { sample: self.sample_name(index), reason };
         let mut tokens = self.sample(index).map_err(failed)?;
         let masking = self.options.masking.as_ref();
-        let labels = masking.map_or_else(|| tokens.clone(), |masking| masking.apply(index as u64, &mut tokens));
+        let labels = match masking {
+            Some(masking) => masking.apply(index as u64, &mut tokens),
+            None => tokens.clone(),
+        };
         write_field(&tokens, self.options.id_type, fields[0]).map_err(failed)?;
         write_field(&labels, DType::I64, fields[1]).map_err(failed)
     }
