@@ -36,9 +36,9 @@ pub struct Attention<'a> {
     pub causal: bool,
 }
 
-/// Returns `softmax(q · kᵀ · scale + mask) · v` in the form of `q`: equation 1 of Vaswani et al. 2017, "Attention Is All
-/// You Need". If the queries have more heads than the keys, each head of the keys serves several consecutive heads of
-/// the queries (Ainslie et al. 2023, "GQA"). The keys and values that follow include those of the past:
+/// Returns `softmax(q · kᵀ · scale + mask) · v` in the form of `q`: equation 1 of Vaswani et al. 2017, "Attention Is
+/// All You Need". If the queries have more heads than the keys, each head of the keys serves several consecutive heads
+/// of the queries (Ainslie et al. 2023, "GQA"). The keys and values that follow include those of the past:
 /// `N,kv_heads,P+S,E`.
 ///
 /// # Errors

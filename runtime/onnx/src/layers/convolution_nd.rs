@@ -65,7 +65,8 @@ impl ConvNd {
         Err(argument_error(name, reason))
     }
 
-    /// Adds the weights `<name>.weight` and `<name>.bias` and the node. The weight's first two dimensions are `channels`.
+    /// Adds the weights `<name>.weight` and `<name>.bias` and the node. The weight's first two dimensions are
+    /// `channels`.
     fn add(
         &self,
         builder: &mut GraphBuilder,

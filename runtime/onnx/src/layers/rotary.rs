@@ -32,8 +32,8 @@ pub struct Rotary {
     rows: Option<[Var; 2]>,
 }
 
-/// Declares the tables of a rotary embedding and selects the rows of `positions` (`N,L,i64`). Angle `i` of position `p` is
-/// `p · theta^(-2i/width)`: equation 15 of Su et al. 2021, "RoFormer".
+/// Declares the tables of a rotary embedding and selects the rows of `positions` (`N,L,i64`). Angle `i` of position `p`
+/// is `p · theta^(-2i/width)`: equation 15 of Su et al. 2021, "RoFormer".
 ///
 /// # Errors
 /// When the width is odd, the tables are too large, or the positions are not `N,L,i64`.

@@ -65,7 +65,13 @@ pub fn reshape_to(builder: &mut GraphBuilder, name: &str, x: &Var, shape: &[Size
     let size = |size: &Size| if let Size::Number(number @ 1..) = size { *number } else { 1 };
     let product = shape.iter().map(size).try_fold(1, i64::checked_mul);
     if product.is_none() {
-        return Err(argument_error(name, "the shape has more than 2^63 - 1 elements"));
+        let text = |size: &Size| match size {
+            Size::Number(number) => number.to_string(),
+            Size::Named(name) => name.clone(),
+            Size::Value(value) => value.name().to_owned(),
+        };
+        let sizes = shape.iter().map(text).collect::<Vec<_>>().join(", ");
+        return Err(argument_error(name, format!("the shape [{sizes}] has more than 2^63 - 1 elements")));
     }
     let target = shape_value(builder, &format!("{name}.shape"), shape)?;
     add_node(builder, name, "Reshape", &[Some(x), Some(&target)], attributes([]))

@@ -46,9 +46,9 @@ pub fn window_reverse(
     reshape(builder, name, &ordered, &[&[0], &shape[..]].concat())
 }
 
-/// Returns the bias of every pair of positions within a window for each head, `1,heads,L,L` with `L` positions, from the
-/// weight `<name>.relative_position_bias_table` (`(2·height-1)·(2·width-1),heads`). If the image was shifted, the mask
-/// of [`shifted_window_mask`] is added: `count,heads,L,L`.
+/// Returns the bias of every pair of positions within a window for each head, `1,heads,L,L` with `L` positions, from
+/// the weight `<name>.relative_position_bias_table` (`(2·height-1)·(2·width-1),heads`). If the image was shifted, the
+/// mask of [`shifted_window_mask`] is added: `count,heads,L,L`.
 ///
 /// # Errors
 /// When the window is empty or too large.
