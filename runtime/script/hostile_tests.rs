@@ -39,7 +39,7 @@ fn a_script_cannot_redefine_a_function_that_it_is_granted() {
         ("forward.rhai", "private fn  wait(m)", "`wait` is a function of the package `session`"),
         ("forward.rhai", "fn span(name, part)", "`span` is a function of the package `timing`"),
         ("forward.rhai", "fn session(x)", "`session` is the name of a package"),
-        ("forward.rhai", "fn len(x)", "`len` is a function of the language"),
+        ("forward.rhai", "fn trim(x)", "`trim` is a function of the language"),
         ("model.rhai", "fn relu(x)", "`relu` is a function of the package `nn`"),
         ("evaluator.rhai", "fn top_k(a, b, c)", "`top_k` is a function of the package `metric`"),
         ("dataloader.rhai", "fn resize(a, b)", "`resize` is a function of the package `image`"),

@@ -222,7 +222,7 @@ fn a_shared_script_cannot_redefine_a_granted_name_and_has_no_unknown_names() {
     for (text, expected) in [
         ("fn run(m, i) { 1 }", "`run` is a function of the package `session` and cannot be redefined"),
         ("fn metric(x) { 1 }", "`metric` is the name of a package"),
-        ("fn len(x) { 1 }", "`len` is a function of the language"),
+        ("fn trim(x) { 1 }", "`trim` is a function of the language"),
         ("fn f() { metric::topk(1) }", "unknown function `metric::topk`; did you mean `metric::top_k`?"),
         ("fn f() { missing }", "unknown variable `missing`"),
         ("fn f() { eval(\"1\") }", "'eval'"),

@@ -7,7 +7,7 @@ use rhai::plugin::*;
 use rhai::{Array, Dynamic, ImmutableString, NativeCallContext};
 
 use super::Tensor;
-use super::work::{Work, compute, ints, whole_numbers};
+use super::work::{Work, compute, ints, whole_array, whole_numbers};
 use crate::script::sandbox::Fallible;
 use crate::tensor::Tensor as HostTensor;
 
@@ -25,8 +25,8 @@ fn concat(work: &Work<'_>, tensors: &[HostTensor], axis: i64) -> Fallible<HostTe
     Ok(work.apply_all("Concat", [("axis", Attribute::Int(axis))], &inputs, 1)?.remove(0))
 }
 
-fn pad(work: &Work<'_>, x: &HostTensor, pads: &Dynamic, value: Option<&Dynamic>, mode: &str) -> Fallible<HostTensor> {
-    let pads = ints(&whole_numbers("the padding", pads)?);
+fn pad(work: &Work<'_>, x: &HostTensor, pads: &Array, value: Option<&Dynamic>, mode: &str) -> Fallible<HostTensor> {
+    let pads = ints(&whole_array("the padding", pads)?);
     let value = value.map(|value| work.scalar(x.dtype(), value)).transpose()?;
     let mode = [("mode", Attribute::String(mode.to_owned()))];
     Ok(work.apply_all("Pad", mode, &[Some(x), Some(&pads), value.as_ref()], 1)?.remove(0))
@@ -43,7 +43,7 @@ pub(super) mod functions {
     #[rhai_fn(global, return_raw, pure)]
     pub fn reshape(context: NativeCallContext, tensor: &mut Tensor, shape: Array) -> Fallible<Tensor> {
         compute(&context, "reshape", |work| {
-            let shape = whole_numbers("the shape", &Dynamic::from(shape))?;
+            let shape = whole_array("the shape", &shape)?;
             work.apply("Reshape", [("allowzero", Attribute::Int(1))], &[&work.host(tensor)?, &ints(&shape)])
         })
     }
@@ -66,7 +66,7 @@ pub(super) mod functions {
     #[rhai_fn(name = "transpose", global, return_raw, pure)]
     pub fn transpose_to(context: NativeCallContext, tensor: &mut Tensor, order: Array) -> Fallible<Tensor> {
         compute(&context, "transpose", |work| {
-            let order = whole_numbers("the order", &Dynamic::from(order))?;
+            let order = whole_array("the order", &order)?;
             work.apply("Transpose", [("perm", Attribute::Ints(order))], &[&work.host(tensor)?])
         })
     }
@@ -113,7 +113,7 @@ pub(super) mod functions {
     #[rhai_fn(global, return_raw, pure)]
     pub fn expand(context: NativeCallContext, tensor: &mut Tensor, shape: Array) -> Fallible<Tensor> {
         compute(&context, "expand", |work| {
-            let shape = whole_numbers("the shape", &Dynamic::from(shape))?;
+            let shape = whole_array("the shape", &shape)?;
             work.apply("Expand", [], &[&work.host(tensor)?, &ints(&shape)])
         })
     }
@@ -126,7 +126,7 @@ pub(super) mod functions {
     #[rhai_fn(global, return_raw, pure)]
     pub fn tile(context: NativeCallContext, tensor: &mut Tensor, repeats: Array) -> Fallible<Tensor> {
         compute(&context, "tile", |work| {
-            let (x, repeats) = (work.host(tensor)?, whole_numbers("the repeats", &Dynamic::from(repeats))?);
+            let (x, repeats) = (work.host(tensor)?, whole_array("the repeats", &repeats)?);
             if repeats.len() != x.shape().len() || repeats.iter().any(|count| *count < 0) {
                 let reason = format!("`tile` needs one number of at least 0 per axis, not {repeats:?}");
                 return Err(work.refuse_for(&[Some(&x)], &reason));
@@ -142,7 +142,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn pad(context: NativeCallContext, tensor: &mut Tensor, pads: Array) -> Fallible<Tensor> {
-        compute(&context, "pad", |work| super::pad(work, &work.host(tensor)?, &Dynamic::from(pads), None, "constant"))
+        compute(&context, "pad", |work| super::pad(work, &work.host(tensor)?, &pads, None, "constant"))
     }
 
     /// Pads the tensor with a number, or as the mode `"reflect"` (mirrored at the outermost entry) or `"edge"` (the
@@ -154,7 +154,7 @@ pub(super) mod functions {
     #[rhai_fn(name = "pad", global, return_raw, pure)]
     pub fn pad_with(context: NativeCallContext, tensor: &mut Tensor, pads: Array, value: Dynamic) -> Fallible<Tensor> {
         compute(&context, "pad", |work| {
-            let (x, pads) = (work.host(tensor)?, Dynamic::from(pads));
+            let x = work.host(tensor)?;
             match value.read_lock::<ImmutableString>().as_deref().map(|mode| mode.as_str()) {
                 Some(mode @ ("reflect" | "edge")) => super::pad(work, &x, &pads, None, mode),
                 Some(other) => Err(work.refuse(format!("unknown mode `{other}` (known: reflect, edge)"))),

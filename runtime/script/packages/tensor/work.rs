@@ -1,7 +1,7 @@
 //! Computes with the tensors of a script by the executor's operators, within the limits of the script.
 //!
 //! Everything that a call allocates is allocated and freed without being counted, except for its result, whose bytes
-//! are counted while the script holds it.
+//! are counted while the script holds it. A call therefore only borrows the arguments, whose memory is counted.
 
 use std::sync::Arc;
 
@@ -218,9 +218,18 @@ pub(super) fn ints(values: &[i64]) -> HostTensor {
 
 /// Returns one whole number or an array of them.
 pub(super) fn whole_numbers(what: &str, value: &Dynamic) -> Fallible<Vec<i64>> {
-    let error = |value: &Dynamic| format!("{what} must be a whole number or an array of them, not `{value}`");
     match value.read_lock::<Array>() {
-        Some(array) => array.iter().map(|value| value.as_int().map_err(|_| error(value).into())).collect(),
-        None => Ok(vec![value.as_int().map_err(|_| error(value))?]),
+        Some(array) => whole_array(what, &array),
+        None => Ok(vec![whole_number(what, value)?]),
     }
+}
+
+/// Returns the whole numbers of an array.
+pub(super) fn whole_array(what: &str, array: &Array) -> Fallible<Vec<i64>> {
+    array.iter().map(|value| whole_number(what, value)).collect()
+}
+
+fn whole_number(what: &str, value: &Dynamic) -> Fallible<i64> {
+    let error = |_| format!("{what} must be a whole number or an array of them, not `{value}`");
+    value.as_int().map_err(|actual| error(actual).into())
 }
