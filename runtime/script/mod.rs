@@ -5,7 +5,6 @@
 mod allocator;
 mod budget;
 mod case;
-mod comparison;
 mod compiled;
 mod error;
 mod forward;

@@ -23,7 +23,6 @@ use crate::measure::Clock;
 use crate::plan::Limits;
 
 use super::budget::{Budget, BudgetExceeded};
-use super::comparison;
 use super::packages;
 
 /// Maximum size in bytes of one string, and of all strings in one array or map.
@@ -128,7 +127,7 @@ pub(super) fn build_engine(
     for package in packages {
         packages::register(&mut engine, package);
     }
-    comparison::refuse_meaningless(&mut engine);
+    packages::refuse_meaningless_comparisons(&mut engine);
     restrict_language(&mut engine);
     engine.set_default_tag(Dynamic::from(Tag(state.clone())));
     let progress = state.clone();

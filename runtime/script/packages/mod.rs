@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod api;
 pub(super) mod boxes;
+mod comparison;
 pub(super) mod data;
 pub(super) mod image;
 pub(super) mod log;
@@ -18,4 +19,5 @@ mod table;
 pub(super) mod tensor;
 pub(super) mod timing;
 
+pub(super) use comparison::refuse_meaningless_comparisons;
 pub(super) use table::{names, register};

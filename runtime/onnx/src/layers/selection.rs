@@ -192,7 +192,8 @@ pub fn roll(builder: &mut GraphBuilder, name: &str, x: &Var, shifts: &[(i64, i64
         }
         let mut part = |what: &str, start, end| {
             let slice_of = Slice { axis: place as i64, start, end, step: 1 };
-            slice(builder, &format!("{name}.{number}.{what}"), &rolled, &[slice_of])
+            let part = builder.unused_name(&format!("{name}.{number}.{what}"));
+            slice(builder, &part, &rolled, &[slice_of])
         };
         let (first, last) = (part("first", cut, size)?, part("last", 0, cut)?);
         let part = builder.unused_name(&format!("{name}.{number}"));

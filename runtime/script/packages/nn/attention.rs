@@ -12,7 +12,7 @@ use crate::script::sandbox::Fallible;
 
 /// A rotary embedding of some positions.
 #[derive(Clone)]
-pub(super) struct Rotary(RotaryLayer);
+pub(crate) struct Rotary(RotaryLayer);
 
 /// Reads two whole numbers: down and right.
 fn pair(what: &str, values: &Array) -> Fallible<[usize; 2]> {

@@ -18,5 +18,7 @@ mod selection;
 mod shape;
 mod weights;
 
+pub(super) use attention::Rotary;
 pub(crate) use graph::Graph;
+pub(super) use graph::Node;
 pub(super) use package::module;

@@ -9,3 +9,4 @@ mod states;
 
 pub(crate) use model::Model;
 pub(super) use package::module;
+pub(super) use states::States;
