@@ -54,10 +54,20 @@ pub struct PromptOptions {
     pub padding: PaddingOptions,
     /// Further keys of the JSON objects: texts for the evaluator, each with the most bytes it may have.
     pub texts: Vec<(String, usize)>,
+    /// Further keys of the JSON objects: lists of whole numbers for the evaluator, each with its length.
+    pub integers: Vec<(String, usize)>,
+}
+
+/// The content of one line: the tokens of the prompt, and the values of the further keys.
+struct Line {
+    ids: Vec<i64>,
+    texts: Vec<String>,
+    integers: Vec<Vec<i64>>,
 }
 
 /// Opened prompts. Fields: `input_ids` and `attention_mask` (`L,i64`), `lengths` (`i64`); truth: `tokens`, which is
-/// `input_ids` with -1 as padding, and the further texts as UTF-8 padded with zeros (`B,u8`).
+/// `input_ids` with -1 as padding, the further texts as UTF-8 padded with zeros
+/// (`B,u8`), and the further lists (`L,i64`).
 pub struct Prompts {
     lines: LineFile,
     tokenizer: TextTokenizer,
@@ -91,28 +101,29 @@ impl Prompts {
             let invalid = |reason| DataError::Invalid { path: prompts.lines.path.clone(), reason };
             prompts.length = prompts.longest_bucket().map_err(invalid)?;
         }
-        prompts.fields = prompt_fields(prompts.length, &prompts.options.texts);
+        prompts.fields = prompt_fields(prompts.length, &prompts.options.texts, &prompts.options.integers);
         Ok(prompts)
     }
 
     fn longest_bucket(&self) -> Result<usize, String> {
         let mut longest = 0;
         for index in 0..self.lines.len() {
-            let (ids, _) = self.encode(index).map_err(|reason| format!("{}: {reason}", self.lines.place(index)))?;
-            longest = longest.max(ids.len());
+            let line = self.encode(index).map_err(|reason| format!("{}: {reason}", self.lines.place(index)))?;
+            longest = longest.max(line.ids.len());
         }
         Ok(self.options.padding.buckets.iter().copied().find(|bucket| *bucket >= longest).unwrap_or(self.length))
     }
 
-    /// Returns the tokens of a prompt and its further texts.
-    fn encode(&self, index: usize) -> Result<(Vec<i64>, Vec<String>), String> {
+    /// Reads a line, and tokenizes its prompt.
+    fn encode(&self, index: usize) -> Result<Line, String> {
         let line = self.lines.read(index)?;
-        let (prompt, texts) = match &self.options.key {
-            None => (line, Vec::new()),
+        let (prompt, texts, integers) = match &self.options.key {
+            None => (line, Vec::new(), Vec::new()),
             Some(key) => {
                 let object: Value = serde_json::from_str(&line).map_err(|error| format!("is not JSON: {error}"))?;
-                let keys = self.options.texts.iter().map(|(name, _)| json_text(&object, name));
-                (json_text(&object, key)?, keys.collect::<Result<_, _>>()?)
+                let texts = self.options.texts.iter().map(|(name, _)| json_text(&object, name));
+                let lists = self.options.integers.iter().map(|(name, length)| json_integers(&object, name, *length));
+                (json_text(&object, key)?, texts.collect::<Result<_, _>>()?, lists.collect::<Result<_, _>>()?)
             }
         };
         let prompt = self.options.template.as_ref().map_or_else(|| prompt.clone(), |text| text.replace("{}", &prompt));
@@ -131,7 +142,7 @@ impl Prompts {
         if ids.is_empty() {
             return Err("the prompt has no tokens".to_owned());
         }
-        Ok((ids, texts))
+        Ok(Line { ids, texts, integers })
     }
 }
 
@@ -154,17 +165,18 @@ impl Dataset for Prompts {
 
     fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
         let failed = |reason| SampleError { sample: self.sample_name(index), reason };
-        let (ids, texts) = self.encode(index).map_err(failed)?;
-        write_prompt(&ids, self.length, &self.options.padding, fields).map_err(failed)?;
-        for ((text, (name, _)), out) in texts.iter().zip(&self.options.texts).zip(&mut fields[4..]) {
+        let line = self.encode(index).map_err(failed)?;
+        write_prompt(&line.ids, self.length, &self.options.padding, fields).map_err(failed)?;
+        let (texts, lists) = fields[4..].split_at_mut(line.texts.len());
+        for ((text, (name, _)), out) in line.texts.iter().zip(&self.options.texts).zip(texts) {
             write_text(name, text, out).map_err(failed)?;
         }
-        Ok(())
+        line.integers.iter().zip(lists).try_for_each(|(list, out)| write_field(list, DType::I64, out).map_err(failed))
     }
 }
 
-/// Returns the fields of a prompt with further texts.
-pub(super) fn prompt_fields(length: usize, texts: &[(String, usize)]) -> Vec<Field> {
+/// Returns the fields of a prompt with further texts and lists.
+fn prompt_fields(length: usize, texts: &[(String, usize)], integers: &[(String, usize)]) -> Vec<Field> {
     let field = |name: &str, role, spec| Field { name: name.to_owned(), role, spec };
     let ids = || TensorSpec::new([length], DType::I64);
     let number = || TensorSpec::new([] as [usize; 0], DType::I64);
@@ -174,8 +186,10 @@ pub(super) fn prompt_fields(length: usize, texts: &[(String, usize)]) -> Vec<Fie
         field("lengths", FieldRole::Input, number()),
         field("tokens", FieldRole::Truth, ids()),
     ];
-    fields
-        .extend(texts.iter().map(|(name, bytes)| field(name, FieldRole::Truth, TensorSpec::new([*bytes], DType::U8))));
+    let truth =
+        |(name, length): &(String, usize), dtype| field(name, FieldRole::Truth, TensorSpec::new([*length], dtype));
+    fields.extend(texts.iter().map(|text| truth(text, DType::U8)));
+    fields.extend(integers.iter().map(|list| truth(list, DType::I64)));
     fields
 }
 
@@ -206,6 +220,13 @@ pub(super) fn write_text(name: &str, text: &str, out: &mut [u8]) -> Result<(), S
     out.fill(0);
     out[..text.len()].copy_from_slice(text.as_bytes());
     Ok(())
+}
+
+/// Returns the list of `length` whole numbers under a key of a JSON object.
+fn json_integers(object: &Value, key: &str, length: usize) -> Result<Vec<i64>, String> {
+    let wrong = || format!("`{key}` must be a list of {length} whole numbers");
+    let list = object[key].as_array().filter(|list| list.len() == length).ok_or_else(wrong)?;
+    list.iter().map(|number| number.as_i64().ok_or_else(wrong)).collect()
 }
 
 /// Returns the text under a key of a JSON object.

@@ -43,7 +43,11 @@ fn a_comparison_without_a_meaning_is_an_error_at_its_line() {
     let model = "fn create_model(config) {\n let x = nn::graph(\"g\").input(\"x\", \"N,f32\");\n if x > 0 { x }\n}";
     let (_dir, scripts) = load(&[("model.rhai", model)]);
     let error = scripts.create_model(&ScriptConfig::new(), Path::new(".")).unwrap_err();
-    assert_eq!((error.reason.as_str(), error.line), ("`>` has no meaning between `node` and `int`", 3));
+    assert!(error.line == 3 && error.reason.starts_with("expected `bool`, not `node`"), "{error}");
+    let model = "fn create_model(config) {\n let g = nn::graph(\"g\");\n if g == 0 { g }\n}";
+    let (_dir, scripts) = load(&[("model.rhai", model)]);
+    let error = scripts.create_model(&ScriptConfig::new(), Path::new(".")).unwrap_err();
+    assert_eq!((error.reason.as_str(), error.line), ("`==` has no meaning between `graph` and `int`", 3));
 }
 
 #[test]

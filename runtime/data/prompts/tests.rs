@@ -14,6 +14,7 @@ fn options() -> PromptOptions {
         special_tokens: false,
         padding,
         texts: Vec::new(),
+        integers: Vec::new(),
     }
 }
 
@@ -67,6 +68,18 @@ fn json_lines_have_a_template_and_further_texts() {
     assert_eq!((&sample[0], &sample[4]), (&vec![7, 6, 9, 9, 9], &b"cat".map(i64::from).to_vec()));
     assert_eq!(read(&prompts, 1).unwrap_err(), "p.txt:2: has no key `answer`");
     assert!(read(&prompts, 2).unwrap_err().starts_with("p.txt:3: is not JSON: "));
+}
+
+#[test]
+fn json_lines_have_further_lists_of_a_fixed_length() {
+    let options = PromptOptions { key: Some("q".into()), integers: vec![("answer".into(), 2)], ..options() };
+    let text = b"{\"q\": \"sat\", \"answer\": [7, -1]}\n{\"q\": \"sat\", \"answer\": [7]}\n{\"q\": \"sat\", \"answer\": [7, 0.5]}\n";
+    let prompts = open(text, &options).unwrap();
+    assert_eq!(read(&prompts, 0).unwrap()[4], [7, -1]);
+    for (index, line) in [(1, 2), (2, 3)] {
+        let expected = format!("p.txt:{line}: `answer` must be a list of 2 whole numbers");
+        assert_eq!(read(&prompts, index).unwrap_err(), expected);
+    }
 }
 
 #[test]

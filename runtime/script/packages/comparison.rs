@@ -1,13 +1,14 @@
 //! Comparisons that have no meaning are errors.
 //!
 //! Rhai compares values of different types without an error: `<` is false and `!=` true. A layer or a model that is
-//! compared with a number by mistake would therefore select a branch. Tensors define their comparisons themselves.
+//! compared with a number by mistake would therefore select a branch. Tensors and values of a graph define their
+//! comparisons themselves.
 
 use rhai::{Dynamic, Engine, FuncRegistration, Module, NativeCallContext};
 
 use super::data::Pipeline;
 use super::metric::Metrics;
-use super::nn::{Graph, Node, Rotary};
+use super::nn::{Graph, Rotary};
 use super::session::{Model, States};
 use crate::script::names::script_type;
 use crate::script::sandbox::{Fallible, script_state};
@@ -22,7 +23,6 @@ pub(in crate::script) fn refuse_meaningless_comparisons(engine: &mut Engine) {
     refuse::<Graph>(&mut module);
     refuse::<Metrics>(&mut module);
     refuse::<Model>(&mut module);
-    refuse::<Node>(&mut module);
     refuse::<Pipeline>(&mut module);
     refuse::<Rotary>(&mut module);
     refuse::<States>(&mut module);

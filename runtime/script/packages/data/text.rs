@@ -80,11 +80,12 @@ pub(super) fn padding(function: &'static str, options: &mut FunctionOptions) -> 
     Ok(PaddingOptions { buckets, pad, side, truncate: options.flag("truncate", false)? })
 }
 
-/// Reads the further texts: the most bytes of each by name.
-fn texts(map: Map) -> Fallible<Vec<(String, usize)>> {
-    let field = |(name, bytes): (rhai::Identifier, Dynamic)| {
-        let bytes = bytes.as_int().map_err(|actual| format!("the bytes of `{name}` must be a number, not {actual}"))?;
-        Ok((name.to_string(), check_length("prompts", &name, size("the bytes of a text", bytes)?)?))
+/// Reads the further texts or lists: the length of each by name.
+fn further_keys(map: Map) -> Fallible<Vec<(String, usize)>> {
+    let field = |(name, length): (rhai::Identifier, Dynamic)| {
+        let length =
+            length.as_int().map_err(|actual| format!("the length of `{name}` must be a number, not {actual}"))?;
+        Ok((name.to_string(), check_length("prompts", &name, size("the length of a further key", length)?)?))
     };
     map.into_iter().map(field).collect()
 }
@@ -139,7 +140,8 @@ pub(super) mod functions {
     /// smallest that holds the longest prompt; `pad`, the token that pads (default 0), and its `side` (`right` or `left`);
     /// `truncate` (default false: a longer prompt is an error); `special_tokens` that the tokenizer adds (default true);
     /// `template`, a text in which `{}` stands for the prompt; `vocabulary`, the number of tokens of the model; `texts`,
-    /// further keys for the evaluator with the most bytes of each, as UTF-8 padded with zeros (`B,u8`).
+    /// further keys for the evaluator with the most bytes of each, as UTF-8 padded with zeros (`B,u8`); `integers`, further
+    /// keys whose value is a list of whole numbers, with its length (`L,i64`).
     ///
     /// ```rhai
     /// let options = #{tokenizer: "tokenizer.json", length: [64, 128], vocabulary: 49152, key: "question"};
@@ -155,13 +157,14 @@ pub(super) mod functions {
         let special_tokens = options.flag("special_tokens", true)?;
         let text = |text: Option<ImmutableString>| text.map(|text| text.to_string());
         let (key, template) = (text(options.text("key")?), text(options.text("template")?));
-        let texts = texts(options.map("texts")?)?;
+        let (texts, integers) = (further_keys(options.map("texts")?)?, further_keys(options.map("integers")?)?);
         options.finish()?;
-        if key.is_none() && !texts.is_empty() {
-            return Err("`prompts`: `texts` are keys of JSON lines, which requires `key`".into());
+        if key.is_none() && !(texts.is_empty() && integers.is_empty()) {
+            return Err("`prompts`: `texts` and `integers` are keys of JSON lines, which requires `key`".into());
         }
         let file = relative_path(file)?;
-        let options = PromptOptions { file, key, template, tokenizer, vocabulary, special_tokens, padding, texts };
+        let options =
+            PromptOptions { file, key, template, tokenizer, vocabulary, special_tokens, padding, texts, integers };
         Ok(pipeline_of(SampleSource::Prompts(options)))
     }
 }

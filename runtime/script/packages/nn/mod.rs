@@ -20,5 +20,4 @@ mod weights;
 
 pub(super) use attention::Rotary;
 pub(crate) use graph::Graph;
-pub(super) use graph::Node;
 pub(super) use package::module;
