@@ -45,7 +45,7 @@ impl LineFile {
         let mut reader = BufReader::with_capacity(1 << 20, file.try_clone().map_err(unreadable)?);
         let (mut lines, mut offset, mut number) = (Vec::new(), 0u64, 0u32);
         loop {
-            let bytes = next_line(&mut reader).map_err(unreadable)?;
+            let (bytes, ended) = next_line(&mut reader).map_err(unreadable)?;
             if bytes == 0 {
                 break;
             }
@@ -53,8 +53,7 @@ impl LineFile {
             if bytes > LINE_BYTES_MAX {
                 return Err(invalid(format!("line {number} is longer than {LINE_BYTES_MAX} bytes")));
             }
-            // A line of one byte is only its end.
-            if bytes > 1 {
+            if bytes > u64::from(ended) {
                 lines.push(LinePosition { offset, bytes: bytes as u32, number });
             }
             if lines.len() > LINES_MAX {
@@ -93,18 +92,18 @@ impl LineFile {
     }
 }
 
-/// Skips a line and returns its bytes with its end; 0 at the end of the file.
-fn next_line(reader: &mut impl BufRead) -> std::io::Result<u64> {
+/// Skips a line. Returns its bytes with its end, 0 at the end of the file, and whether it has an end.
+fn next_line(reader: &mut impl BufRead) -> std::io::Result<(u64, bool)> {
     let mut bytes = 0;
     loop {
         let available = reader.fill_buf()?;
         if available.is_empty() {
-            return Ok(bytes);
+            return Ok((bytes, false));
         }
         match available.iter().position(|byte| *byte == b'\n') {
             Some(end) => {
                 reader.consume(end + 1);
-                return Ok(bytes + end as u64 + 1);
+                return Ok((bytes + end as u64 + 1, true));
             }
             None => {
                 let length = available.len();

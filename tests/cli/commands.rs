@@ -159,9 +159,15 @@ fn outside_a_checkout_the_program_says_which_one_it_uses_and_asks_for_a_case() {
     let checkout = checkout();
     insta::assert_snapshot!(run_outside(checkout.path(), "list cases"), @r"
     note: `[ELSEWHERE]` is not in a checkout; using `[CHECKOUT]`, which contains this program
+     bertLarge           overlays: cpu
      efficientnet_lite0  overlays: cpu, intel, mock, nvidia
+     resnet101           overlays: cpu
      resnet50            overlays: cpu, intel, mock, nvidia
+     smollm2_135m        overlays: cpu
+     swinTransformer     overlays: cpu
      tiny                overlays: mock
+     unet_tiny           overlays: cpu
+     vit_l_16            overlays: cpu
     code 0
     ");
     insta::assert_snapshot!(run_outside(checkout.path(), "run"), @r"

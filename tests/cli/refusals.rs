@@ -50,9 +50,9 @@ fn the_first_error_of_each_script_and_of_what_it_imports_is_reported_once() {
     insta::assert_snapshot!(refusal(checkout.path(), &[]), @r"
     error: scripts/lib/shapes.rhai:2:12: expecting ')' to close the parameters list of function 'broken'
     error: scripts/tiny/model.rhai:1:31: unknown function `nn::grph`; did you mean `nn::graph`?
-    error: scripts/tiny/evaluator.rhai:1:1: `evaluator` has 1 parameter, expected `fn evaluator(output, truth)`
+    error: scripts/tiny/evaluator.rhai:1:1: `evaluator` has 1 parameter, expected `fn evaluator(output, truth[, config])`
     error: scripts/tiny/export.rhai:1:4: 'export' is a reserved keyword
-    error: scripts/tiny/mock/forward.rhai:1:43: unknown function `rnu`
+    error: scripts/tiny/mock/forward.rhai:1:43: unknown function `rnu`; did you mean `run`?
     ");
 }
 

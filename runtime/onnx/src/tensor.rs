@@ -1,15 +1,18 @@
 //! Tensors in host memory: dense, row-major, with a single element type, cheap to clone.
 
+mod array_memory;
+#[cfg(feature = "interpreter")]
 mod shared_array;
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use array_memory::ArrayMemory;
 use bytemuck::Pod;
 use half::{bf16, f16};
 use ndarray::{ArcArray1, ArrayViewD, IxDyn};
-use shared_array::ArrayMemory;
+#[cfg(feature = "interpreter")]
 pub(crate) use shared_array::elements_in_order;
 
 use crate::{DType, TensorSpec};

@@ -16,6 +16,7 @@ mod values;
 mod window;
 
 pub(crate) use attributes::Attributes;
+#[cfg(feature = "interpreter")]
 pub(crate) use dtypes::output_dtypes;
 pub use error::InferError;
 use values::KnownValue;

@@ -1,25 +1,10 @@
 //! Tensors over shared arrays of `ndarray`: neither direction of the conversion copies the elements of a dense array.
 
-use std::any::Any;
-
-use bytemuck::Pod;
 use ndarray::{ArcArray, ArcArray1, ArrayViewD, IxDyn, s};
 
-use super::{Element, HostMemory, Tensor, TensorError};
+use super::array_memory::ArrayMemory;
+use super::{Element, Tensor, TensorError};
 use crate::DType;
-
-/// A dense array as tensor memory.
-pub(super) struct ArrayMemory<T>(pub(super) ArcArray1<T>);
-
-impl<T: Pod + Send + Sync> HostMemory for ArrayMemory<T> {
-    fn bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(self.0.as_slice().expect("the array is dense"))
-    }
-
-    fn as_any(&self) -> Option<&dyn Any> {
-        Some(self)
-    }
-}
 
 impl Tensor {
     /// Returns the elements as an array. It shares the memory of a tensor that was created from a vector or an array;

@@ -19,11 +19,13 @@ impl Array {
     }
 
     /// Returns an array of numbers of type f64.
+    #[cfg(feature = "interpreter")]
     pub(in crate::exec) fn from_elements(values: ArcArray<f64, IxDyn>) -> Self {
         Array { values, dtype: DType::F64 }
     }
 
     /// Returns the numbers.
+    #[cfg(feature = "interpreter")]
     pub(in crate::exec) fn into_elements(self) -> ArcArray<f64, IxDyn> {
         self.values
     }
