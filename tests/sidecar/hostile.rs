@@ -220,7 +220,7 @@ fn a_sidecar_that_writes_to_an_input_fails_the_case() {
     // One buffer only, so that the last one that was lent is the one of the first run.
     site.write("configs/tiny/parameters.yaml", "samples: 4\nweights: null\nseed: 0\npreloaded: true\n");
     let reason = site.inference_failure();
-    assert_eq!(reason, "the sidecar wrote to its input `images`; inputs must not change");
+    assert!(reason.contains("the sidecar wrote to its input `images`; inputs must not change"), "{reason}");
 }
 
 #[test]

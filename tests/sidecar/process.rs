@@ -171,6 +171,7 @@ fn a_nonzero_exit_status_after_bye_is_a_warning_with_the_last_lines() {
     let replies = r#"while read ask; do case $ask in
         *'"ask":"run"'*) echo '{"answer":"ran","outputs":["4,1000,f32"]}';;
         *'"ask":"bye"'*) echo results may be wrong >&2; exit 3;;
+        *'"ask":"memory"'*) echo '{"answer":"memory","bytes":null}';;
         *) echo '{"answer":"done"}';;
     esac; done"#;
     let (record, _) = shell(&[HELLO, LOADED, replies]).run(&[]);
