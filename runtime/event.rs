@@ -148,10 +148,9 @@ pub struct Failure {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModelFacts {
-    /// Number of learned values in all graphs; `None` when the host does not read the model.
+    /// Number of learned values in all graphs, those that several graphs share once; `None` when the host does not read
+    /// the model.
     pub parameters: Option<u64>,
-    /// Multiply-adds per sample in all graphs; `None` when a shape is unknown.
-    pub multiply_adds_per_sample: Option<u64>,
     /// Version of the standard operator set; 0 when the host does not read the model.
     pub opset: i64,
     /// The origin of the weights, for people: file names, `seeded random values`, `from m.onnx`.

@@ -195,6 +195,13 @@ pub struct Measurement {
     pub counted: IndexMap<String, u64>,
     /// Output elements that are NaN or infinite, in all passes.
     pub non_finite_outputs: u64,
+    /// Multiply-adds of convolutions and matrix products per row of the batches, in all runs of all graphs; `None` when
+    /// a shape is unknown.
+    #[serde(default)]
+    pub multiply_adds_per_sample: Option<u64>,
+    /// The most bytes that one set of states (`session::states`) held; 0 without states.
+    #[serde(default)]
+    pub state_memory_bytes_max: Bytes,
     /// The parts of steps that the script named, in all passes.
     pub spans: IndexMap<String, SpanTimes>,
     /// Time that the vendor's code requested to be subtracted, which is never subtracted. `None` without such a

@@ -119,7 +119,10 @@ fn loop_rows(measured: &Measurement) -> Vec<(&'static str, String)> {
         rows.push(("foo_time", format!("at most {max} per step, {sum} in total, not subtracted")));
     }
     let device = measured.device_memory_bytes_max.map(|memory| format!(", device {}", bytes(memory)));
-    rows.push(("memory", format!("worker {}{}", bytes(measured.memory_bytes_max), device.unwrap_or_default())));
+    let states = measured.state_memory_bytes_max;
+    let states = if states.0 > 0 { format!(", states {}", bytes(states)) } else { String::new() };
+    let worker = bytes(measured.memory_bytes_max);
+    rows.push(("memory", format!("worker {worker}{}{states}", device.unwrap_or_default())));
     if measured.non_finite_outputs > 0 {
         rows.push(("NaN or infinite", plural(measured.non_finite_outputs, "output element", "output elements")));
     }

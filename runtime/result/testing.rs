@@ -35,6 +35,8 @@ pub fn measurement(step: Step) -> Measurement {
         observations: 16,
         counted: IndexMap::new(),
         non_finite_outputs: 0,
+        multiply_adds_per_sample: None,
+        state_memory_bytes_max: Bytes(0),
         spans: IndexMap::new(),
         vendor_time: None,
         device_memory_bytes_max: None,

@@ -27,7 +27,7 @@ pub(super) fn conclude(
     record.hosts = vec![host_record(host, &record.phases, vendor)];
     let headline = record.headline_phase();
     let core = headline.and_then(|phase| phase.measured.first()?.throughput_core_samples_per_s);
-    let counted = headline.and_then(|phase| phase.model.as_ref()?.multiply_adds_per_sample);
+    let counted = headline.and_then(|phase| phase.measured.first()?.multiply_adds_per_sample);
     let peak = record.headline_device().and_then(|device| device.peak.as_ref());
     record.flops = FlopCount::of(settings, counted, core, peak);
     record.warnings.extend(record.flops.difference_warning());
@@ -229,11 +229,12 @@ mod tests {
         let measured = Measurement {
             device_memory_bytes_max: Some(Bytes(memory)),
             throughput_core_samples_per_s: Some(SamplesPerSecond(1e3)),
+            multiply_adds_per_sample: Some(multiply_adds),
             ..testing::measurement(step)
         };
         PhaseRecord {
             engine: Some(EngineFacts { device: device.into(), precision: precision.into(), ..Default::default() }),
-            model: Some(ModelFacts { multiply_adds_per_sample: Some(multiply_adds), ..ModelFacts::default() }),
+            model: Some(ModelFacts::default()),
             measured: vec![measured],
             ..PhaseRecord::new(phase)
         }
@@ -284,7 +285,7 @@ mod tests {
     #[test]
     fn a_model_that_only_its_compiler_reads_does_not_inherit_the_operation_count_of_validation() {
         let mut infer = phase(Phase::Infer, "chip:0 CHIP-1", "f32", 1, 1);
-        infer.model = Some(ModelFacts::default());
+        infer.measured[0].multiply_adds_per_sample = None;
         let record = concluded(vec![phase(Phase::Validate, "chip:0 CHIP-1", "f32", 1_000_000_000, 1), infer]);
         assert_eq!(record.flops.counted_per_sample, None);
     }

@@ -184,19 +184,22 @@ impl CaseScripts {
             (ForwardKind::Engine, None) if self.forward.defines("engine_forward") => (&self.forward, "engine_forward"),
             _ => (&self.forward, "model_forward"),
         };
-        let mut rows = Vec::new();
-        let mut model = |session| {
+        let mut runs = IndexMap::new();
+        let mut model = |name: &str, session| {
             let model = ScriptModel::new(session);
-            rows.push(model.row_counter());
+            runs.insert(name.to_owned(), model.run_counter());
             Dynamic::from(model)
         };
         let single = sessions.len() == 1;
-        let mut models = sessions.into_iter().map(|(name, session)| (name.into(), model(session)));
+        let mut models = sessions.into_iter().map(|(name, session)| {
+            let model = model(&name, session);
+            (name.into(), model)
+        });
         let model = match models.next() {
             Some((_, only)) if single => only,
             first => Dynamic::from(first.into_iter().chain(models).collect::<rhai::Map>()),
         };
-        Ok(ForwardFn::new(script.clone(), function, model, rows))
+        Ok(ForwardFn::new(script.clone(), function, model, runs))
     }
 
     /// Returns the evaluator.

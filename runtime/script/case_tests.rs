@@ -165,6 +165,9 @@ fn a_model_that_cannot_be_built_shows_the_line_and_the_layer() {
     let unfinished = MODEL.replace("graph.weights(config.weights, 0);", "");
     let error = create(&unfinished, Path::new("."), json!(null)).unwrap_err();
     assert_eq!(error.reason, "graph `small` has no weights: complete it with `graph.weights(file, seed)`");
+    let constant =
+        "fn create_model(config) { let g = nn::graph(\"g\"); g.output(\"y\", g.input(\"x\", \"N,f32\") * 2); g }";
+    assert!(create(constant, Path::new("."), json!(null)).is_ok(), "a graph without weights is complete");
     let other = create("fn create_model(config) { 5 }", Path::new("."), json!(null)).unwrap_err();
     assert_eq!(other.reason, "the function must return a graph (`nn::graph`) or a map of graphs, not i64");
 }

@@ -2,8 +2,8 @@
 //! steps is prepared once.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use indexmap::IndexMap;
 use rhai::{Dynamic, Map, Scope};
@@ -11,12 +11,14 @@ use rhai::{Dynamic, Map, Scope};
 use crate::engine::Value;
 use crate::metric::Accumulator;
 use crate::tensor::Tensor as HostTensor;
+use crate::units::Bytes;
 
 use super::case::ScriptConfig;
 use super::compiled::CompiledScript;
 use super::error::ScriptError;
 use super::output::StepOutput;
 use super::packages::metric;
+use super::packages::session::{ModelRuns, RunCounter};
 use super::packages::tensor::Tensor;
 use super::packages::timing::Span;
 use super::sandbox::lock;
@@ -26,21 +28,21 @@ pub struct ForwardFn {
     script: Arc<CompiledScript>,
     function: &'static str,
     model: Dynamic,
-    rows: Vec<Arc<AtomicU64>>,
+    runs: IndexMap<String, Arc<Mutex<RunCounter>>>,
     config: LastArgument,
     scope: Scope<'static>,
 }
 
 impl ForwardFn {
-    /// `rows` has one counter per model in `model`: the rows that were run through it.
+    /// `runs` has the counter of each model in `model`.
     pub(super) fn new(
         script: Arc<CompiledScript>,
         function: &'static str,
         model: Dynamic,
-        rows: Vec<Arc<AtomicU64>>,
+        runs: IndexMap<String, Arc<Mutex<RunCounter>>>,
     ) -> Self {
         let config = LastArgument::of(&script, function, 3);
-        ForwardFn { script, function, model, rows, config, scope: Scope::new() }
+        ForwardFn { script, function, model, runs, config, scope: Scope::new() }
     }
 
     /// Sets the settings that a function with the parameter `config` receives.
@@ -70,7 +72,17 @@ impl ForwardFn {
 
     /// Returns the rows run through each model since the last call of this function: the largest count of any model.
     pub fn take_rows(&mut self) -> u64 {
-        self.rows.iter().map(|rows| rows.swap(0, Ordering::Relaxed)).max().unwrap_or(0)
+        self.runs.values().map(|runs| lock(runs).take_rows()).max().unwrap_or(0)
+    }
+
+    /// Returns the runs of each model since the last call of this function.
+    pub fn take_runs(&mut self) -> IndexMap<String, ModelRuns> {
+        self.runs.iter().map(|(name, runs)| (name.clone(), lock(runs).take_runs())).collect()
+    }
+
+    /// Returns the most bytes that one set of states has held.
+    pub fn state_memory_max(&self) -> Bytes {
+        Bytes(self.script.state.state_bytes_max.load(Ordering::Relaxed))
     }
 
     /// Returns the named spans measured since the last call of this function, one per name, in the order of their first

@@ -23,6 +23,7 @@ pub use case::{CaseScripts, ForwardKind, ScriptChoice, ScriptConfig, Sessions};
 pub use error::ScriptError;
 pub use forward::{EvaluatorFn, ForwardFn};
 pub use output::StepOutput;
+pub use packages::session::ModelRuns;
 pub use packages::timing::{SPAN_TIMES_MAX, Span};
 pub use sandbox::HostServices;
 pub use stack::{STACK_EXIT_STATUS, run_on_script_stack};

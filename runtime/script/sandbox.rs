@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rhai::packages::{
@@ -63,6 +63,8 @@ pub(super) struct ScriptState {
     /// The folder that contains the weights; set before `create_model` is called.
     pub(super) data_dir: Mutex<PathBuf>,
     pub(super) spans: Mutex<packages::timing::Spans>,
+    /// The most bytes that one set of states has held.
+    pub(super) state_bytes_max: Arc<AtomicU64>,
     /// Line (upper 16 bits) and column (lower 16 bits) of the latest native call: Rhai gives no position to errors of
     /// functions that are called with the name of their package.
     last_call: AtomicU32,
@@ -118,6 +120,7 @@ pub(super) fn build_engine(
         imported: OnceLock::new(),
         data_dir: Mutex::default(),
         spans: Mutex::default(),
+        state_bytes_max: Arc::default(),
         last_call: AtomicU32::new(0),
     });
     let mut engine = Engine::new_raw();

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use flagperf_onnx::{Graph, Model, WeightRole, WeightSource};
+use indexmap::IndexMap;
 
 use super::model_files::{HashedFile, ModelFiles};
 use super::phase::failure;
 use crate::event::{DatasetFacts, Failure, ModelFacts};
+use crate::tensor::TensorSpec;
 
 /// Returns the properties of a model in memory, and the hashed files from which its weights are read.
 ///
@@ -37,24 +39,33 @@ pub fn model_facts(model: &Model, data_dir: &Path) -> Result<(ModelFacts, Vec<Ha
     Ok((facts, files))
 }
 
-/// Returns the properties of a model in ONNX files. Its weights are random when the metadata of a file says so;
-/// validation is not consulted, because its weights may differ.
+/// A model with what the host has read of it.
+pub struct KnownModel {
+    /// The properties for the record.
+    pub facts: ModelFacts,
+    /// The graphs by name; none when the host does not read the model.
+    pub graphs: IndexMap<String, Graph>,
+}
+
+/// Returns the properties of a model in ONNX files, and its graphs. Its weights are random when the metadata of a file
+/// says so; validation is not consulted, because its weights may differ.
 ///
 /// # Errors
 /// When a file is not an ONNX model.
-pub fn onnx_facts(files: &ModelFiles, path: &Path) -> Result<ModelFacts, Failure> {
-    let mut graphs = Vec::new();
-    for (_, file) in files.entry_files() {
+pub fn onnx_facts(files: &ModelFiles, path: &Path) -> Result<KnownModel, Failure> {
+    let mut graphs = IndexMap::new();
+    for (name, file) in files.entry_files() {
         let hint = "was the file cut short? `exist_onnx_path: null` exports a new one";
-        graphs.push(flagperf_onnx::read_onnx(file).map_err(|e| failure(&e, hint))?);
+        graphs.insert(name.to_owned(), flagperf_onnx::read_onnx(file).map_err(|e| failure(&e, hint))?);
     }
-    let random = graphs.iter().any(Graph::weights_are_random);
-    Ok(ModelFacts {
+    let random = graphs.values().any(Graph::weights_are_random);
+    let facts = ModelFacts {
         weights: format!("{}from {}", if random { "seeded random values " } else { "" }, path.display()),
         weights_are_random: random,
         files: files.facts(),
-        ..graphs_facts(graphs.iter())
-    })
+        ..graphs_facts(graphs.values())
+    };
+    Ok(KnownModel { facts, graphs })
 }
 
 /// Returns the properties of a model that only its compiler can read, none of which are known. If the model of
@@ -75,17 +86,28 @@ pub fn opaque_facts(files: Option<&ModelFiles>, path: &Path, validated: Option<&
     }
 }
 
+/// Returns a text that is the same for weights of one name in several graphs if they are one weight.
+fn origin(source: &WeightSource) -> String {
+    match source {
+        WeightSource::File { path, key } => format!("{}: {key}", path.display()),
+        WeightSource::Seed { seed, init } => format!("seed {seed}, {init:?}"),
+        WeightSource::Value(tensor) => format!("{:p}", tensor.bytes()),
+        WeightSource::External { path, offset, .. } => format!("{}: {offset}", path.display()),
+    }
+}
+
 fn graphs_facts<'g>(graphs: impl Iterator<Item = &'g Graph>) -> ModelFacts {
-    let mut facts = ModelFacts { parameters: Some(0), multiply_adds_per_sample: Some(0), ..ModelFacts::default() };
+    let mut facts = ModelFacts::default();
+    let mut parameters = IndexMap::new();
     for graph in graphs {
-        let counts = flagperf_onnx::count(graph);
-        facts.parameters = facts.parameters.map(|sum| sum + counts.parameters);
-        let sum = facts.multiply_adds_per_sample.zip(counts.multiply_adds_per_sample).map(|(a, b)| a + b);
-        facts.multiply_adds_per_sample = sum;
+        let learned = graph.weights.iter().filter(|(_, weight)| weight.role == WeightRole::Parameter);
+        parameters.extend(learned.map(|(name, weight)| ((name, origin(&weight.source)), &weight.spec)));
         facts.opset = facts.opset.max(graph.opset);
         facts.inputs.extend(graph.inputs.iter().map(|v| (v.name.clone(), v.spec.to_string())));
         facts.outputs.extend(graph.outputs.iter().map(|v| (v.name.clone(), v.spec.to_string())));
     }
+    let elements = |spec: &TensorSpec| spec.fixed_shape().map_or(0, |shape| shape.iter().product::<usize>() as u64);
+    facts.parameters = Some(parameters.values().map(|spec| elements(spec)).sum());
     facts
 }
 
@@ -129,6 +151,15 @@ mod tests {
     }
 
     #[test]
+    fn a_weight_that_two_graphs_share_counts_once() {
+        let mut model = mixed(Path::new("a.safetensors"));
+        let parameters = |model: &Model| graphs_facts(model.graphs.values()).parameters;
+        assert_eq!(parameters(&model), Some((3 * 2 + 2) + (4 * 2 + 2)));
+        model.graphs.insert("third".to_owned(), model.graphs["first"].clone());
+        assert_eq!(parameters(&model), Some((3 * 2 + 2) + (4 * 2 + 2)));
+    }
+
+    #[test]
     fn only_the_weights_files_that_the_graphs_read_are_listed() {
         let data = tempfile::tempdir().unwrap();
         let file = data.path().join("a.safetensors");
@@ -151,7 +182,7 @@ mod tests {
         let mut graph = mixed(&path).graphs.swap_remove("second").unwrap();
         let facts = |graph: &Graph| {
             flagperf_onnx::write_onnx(graph, &path).unwrap();
-            onnx_facts(&ModelFiles::open_onnx(&path).unwrap(), &path).unwrap()
+            onnx_facts(&ModelFiles::open_onnx(&path).unwrap(), &path).unwrap().facts
         };
         assert!(facts(&graph).weights_are_random);
         for weight in graph.weights.values_mut() {
@@ -165,10 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_only_its_compiler_reads_has_no_known_parameters_or_operations() {
+    fn a_file_that_only_its_compiler_reads_has_no_known_parameters() {
         let random = ModelFacts { weights_are_random: true, parameters: Some(5), ..ModelFacts::default() };
         let facts = opaque_facts(None, Path::new("foo"), Some(&random));
-        assert_eq!((facts.parameters, facts.multiply_adds_per_sample), (None, None));
+        assert_eq!(facts.parameters, None);
         assert!(facts.weights_are_random, "random weights in validation are assumed in inference");
         let real = ModelFacts { weights_are_random: false, ..random };
         assert!(!opaque_facts(None, Path::new("foo"), Some(&real)).weights_are_random);

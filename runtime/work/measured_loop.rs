@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use flagperf_onnx::Graph;
 use indexmap::IndexMap;
 use tracing::debug;
 
 use super::device_memory::DeviceMemorySampler;
 use super::engine_facts::sidecar_facts;
 use super::lend::lend_input;
+use super::operations::OperationCounter;
 use super::outputs::KeptOutputs;
 use super::phase::{Emit, failure, peak_memory};
 use super::samples::SampleFile;
@@ -58,6 +60,8 @@ pub struct MeasuredLoop<'a> {
     last_progress: Nanos,
     started: Nanos,
     totals: Totals,
+    operations: OperationCounter,
+    state_memory_bytes_max: Bytes,
     /// The sidecar properties that were last emitted.
     sidecar: Option<SidecarFacts>,
 }
@@ -109,8 +113,16 @@ impl<'a> MeasuredLoop<'a> {
             last_progress: now,
             started: now,
             totals: Totals::new(compared_passes),
+            operations: OperationCounter::new(IndexMap::new()),
+            state_memory_bytes_max: Bytes(0),
             sidecar: None,
         })
+    }
+
+    /// Counts the operations of these graphs, by the names of their sessions.
+    #[must_use]
+    pub fn counting(self, graphs: IndexMap<String, Graph>) -> Self {
+        MeasuredLoop { operations: OperationCounter::new(graphs), ..self }
     }
 
     /// Warms up, then measures `repeat` passes and emits the figures after each.
@@ -133,6 +145,9 @@ impl<'a> MeasuredLoop<'a> {
             let steps = self.run_pass(pass, &mut forward, &mut evaluator)?;
             file.append(&steps).map_err(|e| failure(&e, full_disk))?;
             self.totals.add_spans(forward.take_spans());
+            let rows = steps.len() * self.job.settings.batch_size as usize;
+            self.operations.add_pass(&forward.take_runs(), rows as u64);
+            self.state_memory_bytes_max = forward.state_memory_max();
             let measurement = self.measurement(&warmup, memory);
             debug!(pass, steps = steps.len(), "measured a pass");
             (self.emit)(Event::Measured(Box::new(measurement)));
@@ -176,6 +191,7 @@ impl<'a> MeasuredLoop<'a> {
         }
         self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
         forward.take_spans();
+        forward.take_runs();
         // Discards the vendor time of warm-up.
         self.take_vendor_time();
         Ok(warmup)
@@ -321,6 +337,8 @@ impl<'a> MeasuredLoop<'a> {
             self.sessions.values().filter_map(|s| s.lock().ok()?.child_memory_peak()).map(|b| b.0).sum::<u64>();
         Measurement {
             accuracy_unknown: self.accuracy_unknown.clone(),
+            multiply_adds_per_sample: self.operations.per_sample(),
+            state_memory_bytes_max: self.state_memory_bytes_max,
             device_memory_bytes_max: memory.peak(&self.sessions),
             memory_bytes_max: Bytes(peak_memory().0 + processes),
             ..self.totals.measurement(self.step, self.job.settings.batch_size, warmup)

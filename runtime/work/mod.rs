@@ -10,6 +10,7 @@ mod lend;
 mod load;
 mod measured_loop;
 mod model_files;
+mod operations;
 mod outputs;
 mod phase;
 mod samples;

@@ -4,15 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flagperf_onnx::Model;
+use indexmap::IndexMap;
 use tracing::{debug, debug_span};
 
 use super::device_memory::DeviceMemorySampler;
 use super::engine_facts::engine_facts;
+use super::export;
+use super::facts::{self, KnownModel};
 use super::load::{convert_precision, load_model, load_model_input};
 use super::measured_loop::{LoopResult, MeasuredLoop};
 use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::ValidationOutputs;
-use super::{export, facts};
 use crate::data::{Dataset, Pipeline, drawn};
 use crate::event::{Event, Failure, ModelFacts};
 use crate::measure::{Clock, MonotonicClock};
@@ -76,8 +78,9 @@ impl Worker<'_> {
         (self.emit)(Event::Model(facts.clone()));
         let measured = self.run_step(Step::Validation, &format!("validation with {}", job.engine.name), || {
             let sessions = self.load_timed(|| load_model(&model, job))?;
+            let known = KnownModel { graphs: model.graphs.clone(), facts: facts.clone() };
             weights.iter().try_for_each(HashedFile::check_path)?;
-            let measured = self.measure(Step::Validation, &scripts, dataset, sessions, &facts)?;
+            let measured = self.measure(Step::Validation, &scripts, dataset, sessions, known)?;
             weights.iter().try_for_each(HashedFile::check_content).map(|()| measured)
         })?;
         if let Some(path) = &job.outputs {
@@ -96,14 +99,14 @@ impl Worker<'_> {
         let dataset = self.run_step(Step::Build, "building dataloader", || self.open_dataset(&scripts))?;
         let compiler = format!("{}.{}", job.vendor, job.engine.name);
         let known = validation.as_ref().and_then(|v| v.model.as_ref());
-        let (sessions, facts, files) = match input {
+        let (sessions, model, files) = match input {
             ModelInput::Compiled(_) => self.load_model(input, known)?,
             _ => {
                 self.run_step(Step::Compile, &format!("compiling with {compiler}"), || self.load_model(input, known))?
             }
         };
         let measured = self.run_step(Step::Inference, &format!("inference with {compiler}"), || {
-            let measured = self.measure(Step::Inference, &scripts, dataset, sessions, &facts)?;
+            let measured = self.measure(Step::Inference, &scripts, dataset, sessions, model)?;
             files.as_ref().map_or(Ok(()), ModelFiles::check_contents).map(|()| measured)
         })?;
         self.compare_outputs(validation, &measured)
@@ -114,23 +117,28 @@ impl Worker<'_> {
         &self,
         input: &ModelInput,
         validated: Option<&ModelFacts>,
-    ) -> Result<(Sessions, ModelFacts, Option<ModelFiles>), Failure> {
-        let (files, facts) = match input {
+    ) -> Result<(Sessions, KnownModel, Option<ModelFiles>), Failure> {
+        let unread = |facts| KnownModel { facts, graphs: IndexMap::new() };
+        let (files, model) = match input {
             ModelInput::Exported(path) | ModelInput::Onnx(path) => {
                 let files = ModelFiles::open_onnx(path)?;
-                let facts = facts::onnx_facts(&files, path)?;
-                (Some(files), facts)
+                let mut model = facts::onnx_facts(&files, path)?;
+                if let (ModelInput::Exported(_), Some(validated), 2..) = (input, validated, model.graphs.len()) {
+                    // The files of several graphs do not show which weights the graphs share.
+                    model.facts.parameters = validated.parameters;
+                }
+                (Some(files), model)
             }
-            ModelInput::Placeholder(path) => (None, facts::opaque_facts(None, path, validated)),
+            ModelInput::Placeholder(path) => (None, unread(facts::opaque_facts(None, path, validated))),
             ModelInput::Compiled(path) => {
                 let files = ModelFiles::open_compiled(path)?;
                 let facts = facts::opaque_facts(Some(&files), path, validated);
-                (Some(files), facts)
+                (Some(files), unread(facts))
             }
         };
-        (self.emit)(Event::Model(facts.clone()));
+        (self.emit)(Event::Model(model.facts.clone()));
         let sessions = self.load_timed(|| load_model_input(input, files.as_ref(), self.job))?;
-        Ok((sessions, facts, files))
+        Ok((sessions, model, files))
     }
 
     /// Compiles and checks the scripts (step `init`).
@@ -174,19 +182,16 @@ impl Worker<'_> {
         scripts: &CaseScripts,
         dataset: Arc<dyn Dataset>,
         sessions: Sessions,
-        model: &ModelFacts,
+        model: KnownModel,
     ) -> Result<LoopResult, Failure> {
         let which = if step == Step::Validation { ForwardKind::Model } else { ForwardKind::Engine };
         let config = &self.job.config;
         let forward = scripts.forward(which, sessions.clone()).and_then(|forward| forward.with_config(config));
         let forward = forward.map_err(|e| failure(&e, ""))?;
         let evaluator = scripts.evaluator().with_config(config).map_err(|e| failure(&e, ""))?;
-        let unknown = facts::accuracy_unknown_reason(model, dataset.facts());
-        MeasuredLoop::new(self.job, step, &self.clock, self.emit, sessions, dataset, unknown)?.run(
-            forward,
-            evaluator,
-            &self.memory,
-        )
+        let unknown = facts::accuracy_unknown_reason(&model.facts, dataset.facts());
+        let measured = MeasuredLoop::new(self.job, step, &self.clock, self.emit, sessions, dataset, unknown)?;
+        measured.counting(model.graphs).run(forward, evaluator, &self.memory)
     }
 
     fn export(&self, scripts: &CaseScripts, model: Model, weights: &[HashedFile], path: &Path) -> Result<(), Failure> {

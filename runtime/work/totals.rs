@@ -104,6 +104,8 @@ impl Totals {
             observations: self.observations,
             counted: self.counted.clone(),
             non_finite_outputs: self.non_finite,
+            multiply_adds_per_sample: None,
+            state_memory_bytes_max: Bytes(0),
             spans: self.spans.iter().map(|(name, span)| (name.clone(), span_times(span))).collect(),
             vendor_time: self.vendor_time,
             device_memory_bytes_max: None,

@@ -118,7 +118,7 @@ fn columns(matrix: &Tensor, from: usize, to: usize) -> Tensor {
 
 #[test]
 fn smollm2_has_the_logits_of_transformers_for_a_prompt_and_for_the_token_after_it() {
-    let settings = json!({ "size": "tiny", "logits": "last" });
+    let settings = json!({ "size": "tiny", "task": "generation", "temperature": 0 });
     let model = case_with_weights("smollm2_135m", &settings, &ScriptChoice::default());
     let tokens = formula::integers("input_ids", &[2, 8], 1024);
     // The second prompt has two tokens less, and padding in front.
@@ -126,28 +126,25 @@ fn smollm2_has_the_logits_of_transformers_for_a_prompt_and_for_the_token_after_i
     let positions = Tensor::from_vec([2, 8], positions).unwrap();
     let mask = Tensor::from_vec([2, 8], (0..16i64).map(|at| i64::from(at != 8 && at != 9)).collect()).unwrap();
 
-    let prompt = IndexMap::from([
-        ("input_ids", columns(&tokens, 0, 7)),
-        ("position_ids", columns(&positions, 0, 7)),
-        ("attention_mask", columns(&mask, 0, 7)),
-    ]);
-    let outputs = run(&model.graphs["prefill"], &prompt);
-    let logits = outputs["logits"].reshape([2, 1024]).unwrap();
-    assert_close(&logits, &reference("smollm2_135m", "prefill"));
-
-    let caches =
-        outputs.iter().filter_map(|(name, cache)| Some((format!("past.{}", name.strip_prefix("present.")?), cache)));
-    let caches: Vec<(String, Tensor)> = caches.map(|(name, cache)| (name, cache.clone())).collect();
-    let mut token = IndexMap::from([
-        ("input_ids", columns(&tokens, 7, 8)),
-        ("position_ids", columns(&positions, 7, 8)),
-        ("attention_mask", mask),
-    ]);
-    token.extend(caches.iter().map(|(name, cache)| (name.as_str(), cache.clone())));
-    let outputs = run(&model.graphs["decode"], &token);
-    assert_eq!(outputs["present.0.key"].shape(), [2, 2, 8, 8]);
-    let logits = outputs["logits"].reshape([2, 1024]).unwrap();
-    assert_close(&logits, &reference("smollm2_135m", "decode"));
+    let mut caches = IndexMap::new();
+    for part in ["0.key", "0.value", "1.key", "1.value"] {
+        caches.insert(format!("past.{part}"), Tensor::from_vec([2, 2, 0, 8], Vec::<f32>::new()).unwrap());
+    }
+    for (range, mask, stage) in [(0..7, columns(&mask, 0, 7), "prefill"), (7..8, mask.clone(), "decode")] {
+        let mut inputs = IndexMap::from([
+            ("input_ids", columns(&tokens, range.start, range.end)),
+            ("position_ids", columns(&positions, range.start, range.end)),
+            ("attention_mask", mask),
+        ]);
+        inputs.extend(caches.iter().map(|(name, cache)| (name.as_str(), cache.clone())));
+        let outputs = run(&model.graphs["decoder"], &inputs);
+        assert_close(&outputs["logits"].reshape([2, 1024]).unwrap(), &reference("smollm2_135m", stage));
+        caches = outputs
+            .iter()
+            .filter_map(|(name, cache)| Some((format!("past.{}", name.strip_prefix("present.")?), cache.clone())))
+            .collect();
+        assert_eq!(caches["past.0.key"].shape(), [2, 2, range.end, 8]);
+    }
 }
 
 /// Checks the parameters and the multiply-adds of a standard configuration.
@@ -176,13 +173,14 @@ fn the_language_models_have_the_parameters_and_multiply_adds_of_transformers() {
         let settings = json!({ "size": "full", "task": task, "seq_length": 512 });
         check_counts(&case_model("bertLarge", &settings, &ScriptChoice::default()).graphs[Model::SINGLE], case);
     }
-    let settings = json!({ "size": "full", "logits": "all" });
+    let settings = json!({ "size": "full", "task": "perplexity" });
     let mut model = case_model("smollm2_135m", &settings, &ScriptChoice::default());
-    let prompt = &mut model.graphs["prefill"];
-    for dim in prompt.inputs.iter_mut().flat_map(|input| &mut input.spec.dims) {
-        if *dim == Dim::Named("S".to_owned()) {
-            *dim = Dim::Fixed(64);
+    let graph = &mut model.graphs[Model::SINGLE];
+    let sizes = [("S", 64), ("T", 64), ("P", 0)];
+    for dim in graph.inputs.iter_mut().flat_map(|input| &mut input.spec.dims) {
+        if let Some((_, size)) = sizes.iter().find(|(name, _)| *dim == Dim::Named((*name).to_owned())) {
+            *dim = Dim::Fixed(*size);
         }
     }
-    check_counts(prompt, "smollm2_135m");
+    check_counts(graph, "smollm2_135m");
 }

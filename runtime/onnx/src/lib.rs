@@ -24,7 +24,7 @@ mod weights;
 
 pub use builder::{BuildError, GraphBuilder, NODES_MAX, OPSET, Var, WEIGHT_ELEMENTS_MAX};
 pub use check::{CheckError, UninferredNode, check, infer_shapes};
-pub use count::{Counts, count};
+pub use count::{Counts, count, multiply_adds};
 pub use file::{OnnxError, WriteOptions, data_files, read_onnx, write_onnx, write_onnx_with};
 pub use graph::{Attribute, Graph, Init, Model, Node, ValueInfo, Weight, WeightRole, WeightSource};
 pub use limits::{LimitError, check_limits};

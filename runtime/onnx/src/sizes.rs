@@ -26,13 +26,20 @@ impl<'a> NamedSizes<'a> {
     /// The first dimension that already has another size; later dimensions are then not added.
     pub fn bind(&mut self, spec: &'a TensorSpec, shape: &[usize]) -> Result<(), SizeConflict<'a>> {
         for (dim, actual) in spec.dims.iter().zip(shape.iter().copied()) {
-            let Dim::Named(name) = dim else { continue };
-            let bound = *self.0.entry(name).or_insert(actual);
-            if bound != actual {
-                return Err(SizeConflict { name, bound, actual });
+            if let Dim::Named(name) = dim {
+                self.bind_name(name, actual)?;
             }
         }
         Ok(())
+    }
+
+    /// Adds the size of one name.
+    ///
+    /// # Errors
+    /// When the name already has another size.
+    pub fn bind_name(&mut self, name: &'a str, actual: usize) -> Result<(), SizeConflict<'a>> {
+        let bound = *self.0.entry(name).or_insert(actual);
+        if bound == actual { Ok(()) } else { Err(SizeConflict { name, bound, actual }) }
     }
 
     /// Returns the names and their sizes, in the order in which they were added.

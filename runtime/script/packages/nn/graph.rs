@@ -80,12 +80,21 @@ impl Graph {
         Graph { name, state: Arc::new(Mutex::new(GraphState::Complete(Box::new(graph)))) }
     }
 
-    /// Takes the complete graph out, for the host.
+    /// Takes the graph out, for the host. A graph without learned weights is complete without a call of `weights`.
     pub(crate) fn take(&self) -> Result<flagperf_onnx::Graph, String> {
         match std::mem::replace(&mut *lock(&self.state), GraphState::Taken) {
             GraphState::Complete(graph) => Ok(*graph),
-            GraphState::Building(_) => {
-                Err(format!("graph `{}` has no weights: complete it with `graph.weights(file, seed)`", self.name))
+            GraphState::Building(builder) => {
+                let graph = catch_panic(|| builder.finish()).map_err(|e| e.to_string())?;
+                let graph = graph.map_err(|e| e.to_string())?;
+                // A graph that only computes, such as the choice of the next token, has nothing to complete.
+                match graph.weights.values().all(|weight| weight.role == WeightRole::Constant) {
+                    true => Ok(graph),
+                    false => Err(format!(
+                        "graph `{}` has no weights: complete it with `graph.weights(file, seed)`",
+                        self.name
+                    )),
+                }
             }
             GraphState::Taken => Err(format!("graph `{}` is returned twice", self.name)),
         }

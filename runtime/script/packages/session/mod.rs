@@ -5,8 +5,11 @@ mod functions;
 mod model;
 mod package;
 mod run;
+mod run_counter;
 mod states;
 
 pub(crate) use model::Model;
 pub(super) use package::module;
+pub use run_counter::ModelRuns;
+pub(crate) use run_counter::RunCounter;
 pub(super) use states::States;

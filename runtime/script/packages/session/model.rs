@@ -1,24 +1,26 @@
 //! The type of a loaded model.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
+use super::run_counter::RunCounter;
 use crate::engine::Session;
+use crate::script::sandbox::lock;
 
 /// A loaded model.
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(super) session: Arc<Mutex<Box<dyn Session>>>,
-    pub(super) rows: Arc<AtomicU64>,
+    pub(super) runs: Arc<Mutex<RunCounter>>,
 }
 
 impl Model {
     pub(crate) fn new(session: Arc<Mutex<Box<dyn Session>>>) -> Self {
-        Model { session, rows: Arc::default() }
+        let runs = RunCounter::new(&**lock(&session));
+        Model { session, runs: Arc::new(Mutex::new(runs)) }
     }
 
-    /// Returns the counter of the rows that were run through the model.
-    pub(crate) fn row_counter(&self) -> Arc<AtomicU64> {
-        self.rows.clone()
+    /// Returns the counter of the model's runs.
+    pub(crate) fn run_counter(&self) -> Arc<Mutex<RunCounter>> {
+        self.runs.clone()
     }
 }

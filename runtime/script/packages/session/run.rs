@@ -1,7 +1,6 @@
 //! Running a model on a script's tensors.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rhai::{Array, Dynamic, Map};
 
@@ -99,7 +98,7 @@ fn submit(
         hint => format!("{}; {hint}", error.with_batch_size(rows)),
     };
     let outputs = script.budget.paused(|| catch_panic(|| session.submit(inputs)))?.map_err(describe)?;
-    model.rows.fetch_add(rows as u64, Ordering::Relaxed);
+    lock(&model.runs).count(inputs, rows);
     Ok(outputs)
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in the code that rhai's macro generates")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use flagperf_onnx::ValueInfo;
@@ -26,21 +27,40 @@ struct StateValues {
     input_prefix: String,
     /// The states by the rest of their name.
     values: Mutex<IndexMap<String, Value>>,
+    /// Receives the bytes of the states when they are dropped, if they are more than ever before.
+    bytes_max: Arc<AtomicU64>,
 }
 
-impl Drop for StateValues {
-    fn drop(&mut self) {
+impl StateValues {
+    /// Returns the bytes of all states.
+    fn bytes(&self) -> u64 {
+        let bytes = |value: &Value| {
+            let spec = value.spec();
+            spec.fixed_shape().and_then(|shape| byte_count(&shape, spec.dtype)).unwrap_or(0) as u64
+        };
+        lock(&self.values).values().map(bytes).sum()
+    }
+
+    fn clear(&self) {
+        self.bytes_max.fetch_max(self.bytes(), Ordering::Relaxed);
         let values = std::mem::take(&mut *lock(&self.values));
         Budget::uncounted(|| drop(values));
     }
 }
 
+impl Drop for StateValues {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 impl States {
-    fn new(output_prefix: &str, input_prefix: &str) -> Self {
+    fn new(output_prefix: &str, input_prefix: &str, bytes_max: Arc<AtomicU64>) -> Self {
         States(Arc::new(StateValues {
             output_prefix: output_prefix.to_owned(),
             input_prefix: input_prefix.to_owned(),
             values: Mutex::default(),
+            bytes_max,
         }))
     }
 
@@ -86,15 +106,6 @@ impl States {
         };
         infos.iter().zip(given).map(|(info, value)| value.map_or_else(|| zeros(info), Ok)).collect()
     }
-
-    /// Returns the bytes of all states.
-    fn bytes(&self) -> u64 {
-        let bytes = |value: &Value| {
-            let spec = value.spec();
-            spec.fixed_shape().and_then(|shape| byte_count(&shape, spec.dtype)).unwrap_or(0) as u64
-        };
-        lock(&self.0.values).values().map(bytes).sum()
-    }
 }
 
 #[export_module]
@@ -109,11 +120,12 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(return_raw)]
     pub fn states(context: NativeCallContext, output_prefix: &str, input_prefix: &str) -> Fallible<States> {
-        script_state(&context)?.budget.check()?;
+        let script = script_state(&context)?;
+        script.budget.check()?;
         if output_prefix.is_empty() || input_prefix.is_empty() {
             return Err("the prefixes of states must not be empty: every output would be a state".into());
         }
-        Ok(States::new(output_prefix, input_prefix))
+        Ok(States::new(output_prefix, input_prefix, script.state_bytes_max.clone()))
     }
 
     /// The bytes of all states.
@@ -123,7 +135,7 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(get = "bytes", pure)]
     pub fn bytes(states: &mut States) -> i64 {
-        i64::try_from(states.bytes()).unwrap_or(i64::MAX)
+        i64::try_from(states.0.bytes()).unwrap_or(i64::MAX)
     }
 
     /// The names of the states without their prefixes, in the order in which the model first returned them.
@@ -167,7 +179,6 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(global, volatile)]
     pub fn clear(states: &mut States) {
-        let values = std::mem::take(&mut *lock(&states.0.values));
-        Budget::uncounted(|| drop(values));
+        states.0.clear();
     }
 }
