@@ -35,13 +35,15 @@ pub(super) struct CaseContext<'c> {
     pub vendor_name: &'c str,
     pub vendor: Option<&'c Vendor>,
     pub set: &'c [String],
+    /// The place of `CASES` in host.yaml.
+    pub cases: Origin,
 }
 
 impl CaseConfig {
     /// Reads the files of a case; returns `None` when an error leaves the configuration incomplete.
     pub(super) fn read(
         key: Sourced<CaseKey>,
-        data_dir: Sourced<PathBuf>,
+        data_dir: Option<Sourced<PathBuf>>,
         context: &CaseContext<'_>,
         findings: &mut Vec<Finding>,
     ) -> Option<CaseConfig> {
@@ -54,7 +56,7 @@ impl CaseConfig {
 
     fn read_files(
         key: Sourced<CaseKey>,
-        data_dir: Sourced<PathBuf>,
+        data_dir: Option<Sourced<PathBuf>>,
         context: &CaseContext<'_>,
         findings: &mut Vec<Finding>,
     ) -> Option<CaseConfig> {
@@ -80,6 +82,11 @@ impl CaseConfig {
         findings.extend(reconcile_precision(&mut layers.settings, is_argument).err());
         let Layers { mut settings, parameters, vendor_values, departures, .. } = layers;
         settings.sort_by_cached_key(|name, _| SETTINGS.iter().position(|setting| setting.name == name));
+        let data_dir = data_dir.or_else(|| sample_folder(&parameters, context.root)).or_else(|| {
+            let problem = ConfigProblem::NoData { case: key.value.case.clone() };
+            findings.push(Finding::error(context.cases.clone(), problem));
+            None
+        })?;
         let complete = SETTINGS.iter().all(|setting| settings.contains_key(setting.name));
         complete.then_some(CaseConfig { key, data_dir, settings, parameters, vendor_values, departures })
     }
@@ -102,6 +109,12 @@ impl CaseConfig {
     pub fn values(&self) -> impl Iterator<Item = (&String, &Sourced<serde_json::Value>)> {
         self.settings.iter().chain(&self.parameters).chain(&self.vendor_values)
     }
+}
+
+/// Returns the data directory that a case names for runs without one.
+fn sample_folder(parameters: &Values, root: &Path) -> Option<Sourced<PathBuf>> {
+    let sample = parameters.get("sample_data")?;
+    Some(Sourced::new(root.join(sample.value.as_str()?), sample.origin.clone()))
 }
 
 /// The files of a case.

@@ -6,8 +6,11 @@ use super::file::ConfigFile;
 use super::yaml::Content;
 use super::{CaseKey, ConfigProblem, Finding, Origin, Overrides, SHARED_SCRIPTS, Sourced, Vendor, list_names, nearest};
 
-/// A case to run and its data folder.
-type SelectedCase = (Sourced<CaseKey>, Sourced<PathBuf>);
+/// An entry of `CASES`: a case and its data folder.
+type ListedCase = (Sourced<CaseKey>, Sourced<PathBuf>);
+
+/// A case to run and its data folder, if one is given or has the case's name.
+pub(super) type SelectedCase = (Sourced<CaseKey>, Option<Sourced<PathBuf>>);
 
 /// Chooses the cases to run: those of `CASES`, or those that `--case` selects.
 pub(super) fn choose_cases(
@@ -42,10 +45,11 @@ pub(super) fn choose_cases(
     }
     let mut chosen = Vec::new();
     for key in keys {
-        match check_case_exists(&key.value.case, &key.origin, &folders)
-            .and_then(|()| find_data_folder(&key, &listed, (host, root), overrides))
-        {
-            Ok(data) => chosen.push((key, data)),
+        match check_case_exists(&key.value.case, &key.origin, &folders) {
+            Ok(()) => {
+                let data = find_data_folder(&key, &listed, root, overrides);
+                chosen.push((key, data));
+            }
             Err(finding) => findings.push(finding),
         }
     }
@@ -56,7 +60,7 @@ pub(super) fn choose_cases(
 }
 
 /// Reads the entries of `CASES`; keys that are not valid case keys become findings.
-fn read_case_list(host: &ConfigFile, root: &Path, findings: &mut Vec<Finding>) -> Vec<SelectedCase> {
+fn read_case_list(host: &ConfigFile, root: &Path, findings: &mut Vec<Finding>) -> Vec<ListedCase> {
     let Some(Content::Map(entries)) = host.entries.get("CASES").map(|node| &node.content) else { return Vec::new() };
     let mut listed = Vec::new();
     for (text, node) in entries {
@@ -77,7 +81,7 @@ fn read_case_list(host: &ConfigFile, root: &Path, findings: &mut Vec<Finding>) -
 /// framework the vendor has, or else the vendor's default framework, or else the vendor's only framework.
 fn resolve_case_argument(
     name: &str,
-    listed: &[SelectedCase],
+    listed: &[ListedCase],
     folders: &[String],
     vendor: Option<&Vendor>,
     findings: &mut Vec<Finding>,
@@ -121,17 +125,16 @@ fn default_framework(vendor: &Vendor) -> Option<String> {
 }
 
 /// Returns the data folder of a case: `--data`, or else that of its entry in `CASES`, or else that of another entry for
-/// the same case, or else `datasets/<case>` if it exists. Without any, the error is at `CASES`, where the entry is
-/// missing.
+/// the same case, or else `datasets/<case>` if it exists.
 fn find_data_folder(
     key: &Sourced<CaseKey>,
-    listed: &[SelectedCase],
-    (host, root): (&ConfigFile, &Path),
+    listed: &[ListedCase],
+    root: &Path,
     overrides: &Overrides,
-) -> Result<Sourced<PathBuf>, Finding> {
+) -> Option<Sourced<PathBuf>> {
     if let Some(data) = &overrides.data {
         let data = std::path::absolute(data).unwrap_or_else(|_| data.clone());
-        return Ok(Sourced::new(data, Origin::CommandLine("--data".to_owned())));
+        return Some(Sourced::new(data, Origin::CommandLine("--data".to_owned())));
     }
     let same_key = listed.iter().find(|(other, _)| other.value == key.value);
     let same_case = || listed.iter().find(|(other, _)| other.value.case == key.value.case);
@@ -139,10 +142,7 @@ fn find_data_folder(
         let folder = root.join("datasets").join(&key.value.case);
         folder.is_dir().then(|| Sourced::new(folder, Origin::Default))
     };
-    same_key.or_else(same_case).map(|(_, data)| data.clone()).or_else(own).ok_or_else(|| {
-        let place = host.entries.get("CASES").map_or_else(|| host.top(), |cases| host.origin(cases));
-        Finding::error(place, ConfigProblem::NoData { case: key.value.case.clone() })
-    })
+    same_key.or_else(same_case).map(|(_, data)| data.clone()).or_else(own)
 }
 
 fn check_case_exists(case: &str, origin: &Origin, folders: &[String]) -> Result<(), Finding> {

@@ -73,6 +73,10 @@ pub enum ValueKind {
     Targets,
     /// Limits of agreement, by precision.
     Limits,
+    /// A path below a folder: relative and without `..`.
+    RelativePath,
+    /// A SHA-256 in hexadecimal.
+    Sha256,
     /// The name of a shared script (`lib/NAME`), or null.
     SharedScript,
     /// A `flops` expression.
@@ -105,6 +109,8 @@ impl ValueKind {
             ValueKind::TextMap => "a mapping of keys to strings",
             ValueKind::Targets => "a minimum for each metric, such as `{top1: 0.76}`",
             ValueKind::Limits => "limits by precision, such as `{fp16: {relative_l2: 0.05}}`",
+            ValueKind::RelativePath => "a path below the data directory, without `..`",
+            ValueKind::Sha256 => "64 lower-case hexadecimal digits",
             ValueKind::SharedScript => "a shared script such as `lib/classification`, or null",
             ValueKind::Flops => "an expression such as `4.12e9` or `2*512*0.33e9`",
             ValueKind::OneOrTwo => "1, 2 or null",
@@ -151,6 +157,8 @@ impl ValueKind {
             ValueKind::Port => text.parse::<u16>().ok().filter(|port| *port > 0).map(Value::from),
             ValueKind::Text => value.as_str().map(Value::from),
             ValueKind::OptionalText => (value.is_null() || value.is_string()).then(|| value.clone()),
+            ValueKind::RelativePath => value.as_str().filter(|path| is_relative_path(path)).map(Value::from),
+            ValueKind::Sha256 => value.as_str().filter(|digits| is_sha256(digits)).map(Value::from),
             ValueKind::SharedScript if value.is_null() => Some(Value::Null),
             ValueKind::SharedScript => value.as_str().filter(|name| is_shared_script(name)).map(Value::from),
             ValueKind::Variable if value.is_null() => Some(Value::Null),
@@ -171,7 +179,7 @@ impl ValueKind {
 }
 
 /// Lists words as alternatives: `` `fail` or `count` ``.
-fn list_alternatives(words: &[&str]) -> String {
+pub(super) fn list_alternatives(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
@@ -187,6 +195,18 @@ pub fn is_shared_script(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let file = name.strip_prefix(SHARED_SCRIPTS).and_then(|rest| rest.strip_prefix('/'));
     file.is_some_and(|name| !name.is_empty() && name.len() <= 64 && name.chars().all(allowed))
+}
+
+/// Returns whether each name in a path begins with at most one dot, so that the path stays below its folder.
+fn is_relative_path(path: &str) -> bool {
+    path.split('/').all(|name| {
+        let name = name.strip_prefix('.').unwrap_or(name);
+        !name.is_empty() && !name.starts_with('.')
+    })
+}
+
+fn is_sha256(digits: &str) -> bool {
+    digits.len() == 64 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn is_variable_name(name: &str) -> bool {

@@ -88,6 +88,7 @@ pub fn load(root: &Path, overrides: &Overrides) -> Result<Config, Findings> {
         vendor_name: &site.vendor,
         vendor: vendor.as_ref(),
         set: &overrides.set,
+        cases: host.entries.get("CASES").map_or_else(|| host.top(), |cases| host.origin(cases)),
     };
     // Without the vendor, the keys of its engines would count as unknown.
     let chosen = chosen.into_iter().filter(|_| vendor.is_some());

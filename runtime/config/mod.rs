@@ -5,6 +5,9 @@
 mod case;
 mod case_key;
 mod choice;
+mod dataset;
+#[cfg(test)]
+mod dataset_tests;
 mod entries;
 pub mod env;
 mod file;
@@ -25,6 +28,7 @@ mod problem;
 mod schema;
 #[cfg(test)]
 pub(crate) mod schema_tests;
+mod section;
 mod settings;
 mod site;
 #[cfg(test)]
@@ -39,6 +43,7 @@ pub(crate) mod fixture;
 
 pub use case::CaseConfig;
 pub use case_key::CaseKey;
+pub use dataset::{DATASET, DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
 pub use env::{Environment, cache_folder, python_path};
 pub use finding::{Cause, Finding, Findings, MessageAndHint};
 pub use flops::{FlopsError, parse_flops};
@@ -48,12 +53,13 @@ pub use origin::{Origin, Sourced, Values, merge_layers};
 pub use overlay::{display_value, is_case_key};
 pub use parameters::{BadSamplePolicy, PARAMETERS, Parameters, default_unit};
 pub use problem::ConfigProblem;
+pub use section::{SectionKey, SectionKind};
 pub use settings::SETTINGS;
 pub use site::{Container, SITE, Site, is_local};
 pub use vendor::{
     BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice, option_of_entry,
 };
-pub use vendor_key::{VENDOR, VendorKey, VendorKind};
+pub use vendor_key::VENDOR;
 pub use visible::VisibleDevices;
 
 pub use crate::suggestion::{list_names, nearest};

@@ -76,6 +76,13 @@ pub const PARAMETERS: &[ConfigKey] = &[
         owner: Owner::Case,
     },
     ConfigKey {
+        name: "sample_data",
+        kind: ValueKind::OptionalText,
+        default: Some("null"),
+        about: "a folder in the checkout: the data directory if none is given",
+        owner: Owner::Case,
+    },
+    ConfigKey {
         name: "seed",
         kind: ValueKind::Seed,
         default: Some("0"),
@@ -110,6 +117,9 @@ pub struct Parameters {
     pub keep_f32: Vec<String>,
     /// File with weights in the data directory; `None` for random weights.
     pub weights: Option<String>,
+    /// Data directory, relative to the checkout, of a case for which none is given.
+    #[serde(default)]
+    pub sample_data: Option<String>,
     /// Seed of the case's random values.
     pub seed: u64,
 }
@@ -131,6 +141,7 @@ impl Default for Parameters {
             preloaded: false,
             keep_f32: Vec::new(),
             weights: None,
+            sample_data: None,
             seed: 0,
         }
     }

@@ -44,9 +44,9 @@ pub enum ConfigProblem {
         /// All keys of the file.
         known: String,
     },
-    /// A key that vendor.yaml does not have.
+    /// A key that a file of sections, such as vendor.yaml, does not have.
     #[error("unknown key `{key}`{}", nearest_note(.nearest))]
-    UnknownVendorKey {
+    UnknownSectionKey {
         /// The key, after those of its sections.
         key: String,
         /// The known key that was probably meant.
@@ -301,7 +301,7 @@ impl ConfigProblem {
                      where ENGINE is a name in vendor.yaml"
                 )
             }
-            Self::UnknownVendorKey { known, .. } => {
+            Self::UnknownSectionKey { known, .. } => {
                 format!("known keys: {known}; was the file written for another version of flagperf?")
             }
             Self::TooLarge { .. } => "put long lists into a file in the data directory".to_owned(),

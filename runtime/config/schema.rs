@@ -5,12 +5,14 @@ use serde_json::{Map, Value, json};
 
 use super::overlay::RESERVED;
 use super::vendor::PEAKS;
-use super::{ConfigKey, Owner, PARAMETERS, SETTINGS, SITE, VENDOR, ValueKind, VendorKey, VendorKind, yaml};
+use super::{
+    ConfigKey, DATASET, Owner, PARAMETERS, SETTINGS, SITE, SectionKey, SectionKind, VENDOR, ValueKind, yaml,
+};
 use crate::metric;
 use crate::precision::Precision;
 
 /// The names of the schemas of YAML files, each with its text.
-pub(crate) fn schemas() -> [(&'static str, Value); 5] {
+pub(crate) fn schemas() -> [(&'static str, Value); 6] {
     let of_settings = names(SETTINGS.iter());
     let of_case = names(SETTINGS.iter().filter(|key| key.owner == Owner::Case).chain(PARAMETERS));
     let of_vendor: Vec<ConfigKey> =
@@ -20,6 +22,7 @@ pub(crate) fn schemas() -> [(&'static str, Value); 5] {
         ("configurations", closed("configurations.yaml: the settings of a case", SETTINGS)),
         ("parameters", open("parameters.yaml: what the scripts of a case read", PARAMETERS, of_settings)),
         ("overlay", open("an overlay: what a vendor changes in a case", &of_vendor, of_case)),
+        ("dataset", titled("dataset.yaml: the files of a dataset", section(DATASET))),
         ("vendor", titled("vendor.yaml: a vendor's engines and devices", section(VENDOR))),
     ]
 }
@@ -104,6 +107,8 @@ fn value_schema(kind: ValueKind) -> Value {
         ValueKind::TextMap => json!({"type": "object", "additionalProperties": {"type": "string"}}),
         ValueKind::Targets => targets(),
         ValueKind::Limits => limits(),
+        ValueKind::RelativePath => json!({"type": "string", "pattern": r"^\.?[^./][^/]*(/\.?[^./][^/]*)*$"}),
+        ValueKind::Sha256 => json!({"type": "string", "pattern": "^[0-9a-f]{64}$"}),
         ValueKind::SharedScript => json!({"type": ["string", "null"], "pattern": "^lib/[A-Za-z0-9_-]{1,64}$"}),
         ValueKind::Flops => json!({"anyOf": [
             {"type": "number", "exclusiveMinimum": 0},
@@ -160,12 +165,12 @@ fn in_any_case(word: &str) -> String {
     word.chars().map(letter).collect()
 }
 
-/// Returns the schema of a section of vendor.yaml.
-fn section(keys: &[VendorKey]) -> Value {
+/// Returns the schema of a section.
+fn section(keys: &[SectionKey]) -> Value {
     let properties: Map<String, Value> = keys
         .iter()
         .map(|key| {
-            let mut schema = vendor_schema(key.kind);
+            let mut schema = section_schema(key.kind);
             schema["description"] = key.about.into();
             (key.name.to_owned(), schema)
         })
@@ -174,20 +179,20 @@ fn section(keys: &[VendorKey]) -> Value {
     json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }
 
-fn vendor_schema(kind: VendorKind) -> Value {
+fn section_schema(kind: SectionKind) -> Value {
     let rate = json!({"type": "number", "exclusiveMinimum": 0});
     match kind {
-        VendorKind::Value(kind) => value_schema(kind),
-        VendorKind::Boolean => json!({"type": "boolean"}),
-        VendorKind::Bytes => json!({"type": ["integer", "null"], "minimum": 0}),
-        VendorKind::Rate => json!({"type": ["number", "null"], "exclusiveMinimum": 0}),
-        VendorKind::Rates => {
+        SectionKind::Value(kind) => value_schema(kind),
+        SectionKind::Boolean => json!({"type": "boolean"}),
+        SectionKind::Bytes => json!({"type": ["integer", "null"], "minimum": 0}),
+        SectionKind::Rate => json!({"type": ["number", "null"], "exclusiveMinimum": 0}),
+        SectionKind::Rates => {
             let rates: Map<String, Value> = PEAKS.iter().map(|name| ((*name).to_owned(), rate.clone())).collect();
             json!({"type": "object", "additionalProperties": false, "properties": rates})
         }
-        VendorKind::Options => json!({"type": "object"}),
-        VendorKind::Section(keys) => section(keys),
-        VendorKind::Sections(keys) => json!({"type": "object", "additionalProperties": section(keys)}),
-        VendorKind::List(keys) => json!({"type": "array", "items": section(keys)}),
+        SectionKind::Options => json!({"type": "object"}),
+        SectionKind::Section(keys) => section(keys),
+        SectionKind::Sections(keys) => json!({"type": "object", "additionalProperties": section(keys)}),
+        SectionKind::List(keys) => json!({"type": "array", "items": section(keys)}),
     }
 }

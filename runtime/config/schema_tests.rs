@@ -61,11 +61,12 @@ fn yaml_files() -> Vec<(PathBuf, &'static str)> {
         Some("configurations.yaml") => Some("configurations"),
         Some("parameters.yaml") => Some("parameters"),
         Some("vendor.yaml") => Some("vendor"),
+        Some("dataset.yaml") => Some("dataset"),
         Some(name) if name.ends_with("_configurations.yaml") || name == "overlay.yaml" => Some("overlay"),
         _ => None,
     };
     let mut folders: Vec<PathBuf> =
-        ["configs", "vendors", "runtime/scaffold/templates", "runtime/plugin/examples/affine"]
+        ["configs", "datasets", "vendors", "runtime/scaffold/templates", "runtime/plugin/examples/affine"]
             .map(PathBuf::from)
             .into();
     let mut found = Vec::new();
@@ -106,7 +107,7 @@ fn the_first_line_of_every_yaml_file_names_its_schema() {
         let line = format!("# yaml-language-server: $schema={}docs/schemas/{name}.json", "../".repeat(ups));
         let text = fs::read_to_string(root().join(&path)).unwrap();
         assert_eq!(text.lines().next(), Some(&*line), "{}", path.display());
-        if path.starts_with("configs") || path.starts_with("vendors") {
+        if ["configs", "datasets", "vendors"].iter().any(|folder| path.starts_with(folder)) {
             let schema = root().join(&path).parent().unwrap().join(line.split('=').nth(1).unwrap());
             assert!(schema.is_file(), "{}", path.display());
         }

@@ -8,7 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::file::{ConfigFile, display_name, read_text};
-use super::vendor_key::check_vendor;
+use super::section::check_keys;
+use super::vendor_key::VENDOR;
 use super::yaml::{Content, Node};
 use super::{ConfigProblem, Finding, Origin, Sourced, Values};
 use crate::units::{Bytes, FlopsPerSecond};
@@ -197,7 +198,7 @@ impl Vendor {
     pub fn parse(root: &Path, name: &str, text: &str) -> Result<Vendor, Finding> {
         let folder = root.join("vendors").join(name);
         let file = ConfigFile::parse(text, display_name(&folder.join("vendor.yaml"), root))?;
-        check_vendor(&file)?;
+        check_keys(&file, VENDOR)?;
         let vendor: Vendor = serde_yaml::from_str(text).map_err(|cause| {
             let (line, column) = cause.location().map_or((1, 1), |place| (place.line(), place.column()));
             let reason = cause.to_string();
