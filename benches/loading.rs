@@ -30,7 +30,7 @@ fn main() -> Outcome<()> {
         [] => {
             let drawn = PathBuf::from("datasets/drawn");
             flagperf::data::drawn::ensure(&drawn)?;
-            time_passes(&drawn.join("generated/images"), 2, 32, 5.0)
+            time_passes(&drawn.join("generated"), 2, 32, 5.0)
         }
         [directory, ref rest @ ..] => {
             let number = |place: usize, default: f64| rest.get(place).map_or(Ok(default), |text| text.parse());

@@ -7,6 +7,7 @@ mod backend;
 mod check;
 mod closed_stdout;
 mod completions;
+mod dataset;
 mod describe;
 mod doctor;
 mod engine_checks;
@@ -45,6 +46,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::List { what } => list::list(what),
         Command::Doctor(selection) => doctor::doctor(&selection),
         Command::Backend { command } => backend::backend(&command),
+        Command::Dataset { command } => dataset::dataset(&command),
         Command::New { what } => new::new(&what),
         Command::Completions { shell } => Ok(completions::completions(shell)),
         Command::Work => work::work(),

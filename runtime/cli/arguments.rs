@@ -43,6 +43,11 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: BackendCommand,
     },
+    /// List the datasets, or check the files of one
+    Dataset {
+        #[command(subcommand)]
+        command: DatasetCommand,
+    },
     /// Create a case, a vendor or an engine that runs at once, and print the next commands
     New {
         #[command(subcommand)]
@@ -124,6 +129,22 @@ pub(super) enum BackendCommand {
         python: String,
     },
     /// List the libraries and whether they are installed
+    List,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum DatasetCommand {
+    /// Compare the files in a folder with a dataset.yaml, and print one line for each item. Exits with 1 if a file is
+    /// missing or wrong, 2 if the folder or the description is invalid
+    Check {
+        /// The folder with the files
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+        /// The dataset in datasets/ whose description is used [default: the dataset.yaml in DIR]
+        #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
+        of: Option<String>,
+    },
+    /// List the datasets that this checkout describes
     List,
 }
 

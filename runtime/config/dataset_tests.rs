@@ -11,12 +11,17 @@ const HEAD: &str = "name: toys\nabout: a\nsource: s\nlicence: l\nlayout: {}\n";
 fn message(rest: &str) -> String {
     let checkout = Checkout::new().with("datasets/toys/dataset.yaml", &format!("{HEAD}{rest}"));
     let read = DatasetDescription::read_named(checkout.root(), "toys");
-    read.map_or_else(|finding| finding.to_string(), |found| format!("{} files, {} folders", found.files.len(), found.folders.len()))
+    read.map_or_else(
+        |finding| finding.to_string(),
+        |found| format!("{} files, {} folders", found.files.len(), found.folders.len()),
+    )
 }
 
 #[test]
 fn a_description_is_read_with_its_defaults() {
-    let text = format!("{HEAD}files:\n    - {{path: a/b.bin, bytes: 3}}\nfolders:\n    - {{glob: c/*.txt, count: 2, required: false}}\n");
+    let text = format!(
+        "{HEAD}files:\n    - {{path: a/b.bin, bytes: 3}}\nfolders:\n    - {{glob: c/*.txt, count: 2, required: false}}\n"
+    );
     let checkout = Checkout::new().with("datasets/toys/dataset.yaml", &text);
     let found = DatasetDescription::read_named(checkout.root(), "toys").unwrap();
     assert_eq!((found.files[0].bytes, found.files[0].required, &found.files[0].sha256), (Some(3), true, &None));
@@ -32,9 +37,18 @@ fn an_unknown_key_and_a_wrong_value_are_refused_with_the_line() {
         ("file: []\n", "6: unknown key `file` (nearest: `files`)".to_owned()),
         ("files:\n    - {path: a, sha265: b}\n", "7: unknown key `files[0].sha265` (nearest: `sha256`)".to_owned()),
         ("files:\n    - {bytes: 1}\n", "7: `files[0].path` is missing".to_owned()),
-        ("files:\n    - {path: a, bytes: -1}\n", "7: `files[0].bytes` must be a whole number of bytes, or null, not `-1`".to_owned()),
-        ("files:\n    - {path: ../a}\n", "7: `files[0].path` must be a path below the data directory, without `..`, not `../a`".to_owned()),
-        ("files:\n    - {path: /a}\n", "7: `files[0].path` must be a path below the data directory, without `..`, not `/a`".to_owned()),
+        (
+            "files:\n    - {path: a, bytes: -1}\n",
+            "7: `files[0].bytes` must be a whole number of bytes, or null, not `-1`".to_owned(),
+        ),
+        (
+            "files:\n    - {path: ../a}\n",
+            "7: `files[0].path` must be a path below the data directory, without `..`, not `../a`".to_owned(),
+        ),
+        (
+            "files:\n    - {path: /a}\n",
+            "7: `files[0].path` must be a path below the data directory, without `..`, not `/a`".to_owned(),
+        ),
         (
             &format!("files:\n    - {{path: a, sha256: \"{hash}\"}}\n"),
             format!("7: `files[0].sha256` must be 64 lower-case hexadecimal digits, not the string `\"{hash}\"`"),

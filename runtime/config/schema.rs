@@ -5,9 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::overlay::RESERVED;
 use super::vendor::PEAKS;
-use super::{
-    ConfigKey, DATASET, Owner, PARAMETERS, SETTINGS, SITE, SectionKey, SectionKind, VENDOR, ValueKind, yaml,
-};
+use super::{ConfigKey, DATASET, Owner, PARAMETERS, SETTINGS, SITE, SectionKey, SectionKind, VENDOR, ValueKind, yaml};
 use crate::metric;
 use crate::precision::Precision;
 

@@ -101,9 +101,11 @@ impl Checker<'_> {
             (SectionKind::Sections(keys), Content::Map(sections)) => sections.iter().try_for_each(|(name, section)| {
                 self.check_value(SectionKind::Section(keys), section, &format!("{path}.{name}"))
             }),
-            (SectionKind::List(keys), Content::List(items)) => items.iter().enumerate().try_for_each(|(index, item)| {
-                self.check_value(SectionKind::Section(keys), item, &format!("{path}[{index}]"))
-            }),
+            (SectionKind::List(keys), Content::List(items)) => {
+                items.iter().enumerate().try_for_each(|(index, item)| {
+                    self.check_value(SectionKind::Section(keys), item, &format!("{path}[{index}]"))
+                })
+            }
             (SectionKind::Rates, Content::Map(rates)) => rates
                 .iter()
                 .try_for_each(|(name, rate)| self.check_value(SectionKind::Rate, rate, &format!("{path}.{name}"))),

@@ -11,13 +11,11 @@ use sha2::{Digest, Sha256};
 use super::class_list::ClassList;
 use super::decode::decode;
 use super::pixels::{CropScratch, ImageTransforms};
+use super::root::SAMPLE_MARK;
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
 use crate::event::DatasetFacts;
 use crate::hash::hexadecimal;
 use crate::tensor::{DType, TensorSpec};
-
-/// A file in the folder of the class folders, which marks images that flagperf generated.
-pub const DRAWN_MARK: &str = "DRAWN.txt";
 
 /// Largest size of an image file in bytes; larger ones could not be decoded anyway.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 28;
@@ -92,7 +90,7 @@ impl ImageFolder {
             samples: index.samples.len() as u64,
             index_sha256: hexadecimal(&index.hash.finalize()),
             pipeline: describe_pipeline(images, classes, &transforms),
-            synthetic: folder.join(DRAWN_MARK).exists(),
+            synthetic: folder.join(SAMPLE_MARK).exists(),
         };
         let fields = vec![
             Field { name: "images".to_owned(), role: FieldRole::Input, spec: transforms.spec() },

@@ -71,7 +71,7 @@ impl ImageMasks {
             samples: samples.len() as u64,
             index_sha256: hash_bytes(index.as_bytes()),
             pipeline,
-            synthetic: false,
+            synthetic: root.is_sample(),
         };
         let fields = vec![
             Field { name: "images".to_owned(), role: FieldRole::Input, spec: input },

@@ -21,6 +21,7 @@ mod prompts;
 mod resize;
 mod root;
 mod slot;
+pub mod stored_files;
 mod synthetic;
 mod tokenizer;
 mod tokens;

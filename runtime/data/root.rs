@@ -1,8 +1,12 @@
 //! The data directory as a boundary: paths that lead out of it are refused.
 
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use super::DataError;
+
+/// A file which says that accuracy on the data beside it is meaningless, because flagperf generated them.
+pub const SAMPLE_MARK: &str = "SAMPLE.txt";
 
 /// The data directory, with all symbolic links in its path resolved.
 #[derive(Clone, Debug)]
@@ -27,11 +31,17 @@ impl DataRoot {
         &self.path
     }
 
+    /// Returns whether accuracy on the data is meaningless, because flagperf generated them.
+    pub fn is_sample(&self) -> bool {
+        self.path.join(SAMPLE_MARK).exists()
+    }
+
     /// Resolves `relative` to the path of a file or folder, following symbolic links.
     ///
     /// # Errors
     /// [`DataError::Escapes`] when `relative` is absolute, contains `..` or leads out of the directory through a
-    /// symbolic link; [`DataError::Missing`] when nothing exists there.
+    /// symbolic link; [`DataError::Missing`] when nothing exists there; [`DataError::Unreadable`] when a folder in the
+    /// path may not be searched, or symbolic links lead to each other.
     pub fn resolve(&self, relative: &Path) -> Result<PathBuf, DataError> {
         let escapes = |how| DataError::Escapes { path: relative.to_owned(), root: self.path.clone(), how };
         for component in relative.components() {
@@ -41,11 +51,12 @@ impl DataRoot {
                 Component::RootDir | Component::Prefix(_) => return Err(escapes("an absolute path")),
             }
         }
-        let resolved = self
-            .path
-            .join(relative)
-            .canonicalize()
-            .map_err(|_| DataError::Missing { path: relative.to_owned(), root: self.path.clone() })?;
+        let resolved = self.path.join(relative).canonicalize().map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                DataError::Missing { path: relative.to_owned(), root: self.path.clone() }
+            }
+            _ => DataError::Unreadable { path: relative.to_owned(), reason: error.to_string() },
+        })?;
         if resolved.starts_with(&self.path) { Ok(resolved) } else { Err(escapes("a symbolic link")) }
     }
 }
@@ -83,6 +94,15 @@ mod tests {
         std::os::unix::fs::symlink("images", folder.path().join("link")).unwrap();
         let root = DataRoot::open(folder.path()).unwrap();
         assert_eq!(root.resolve(Path::new("link")).unwrap(), root.path().join("images"));
+    }
+
+    #[test]
+    fn links_that_lead_to_each_other_are_reported_and_not_called_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("b", folder.path().join("a")).unwrap();
+        std::os::unix::fs::symlink("a", folder.path().join("b")).unwrap();
+        let error = DataRoot::open(folder.path()).unwrap().resolve(Path::new("a")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read `a`: ") && error.contains("symbolic links"), "{error}");
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl TokenStream {
             samples: samples as u64,
             index_sha256: hash_bytes(format!("{text}; {} bytes", array.file_bytes).as_bytes()),
             pipeline: vec![text],
-            synthetic: false,
+            synthetic: root.is_sample(),
         };
         Ok(TokenStream { array, options: options.clone(), samples, fields, facts })
     }

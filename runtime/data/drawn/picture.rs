@@ -73,8 +73,41 @@ impl Shape {
 /// The octaves of the noise: the cell size in pixels, and the largest change of a level.
 const OCTAVES: [(usize, f32); 6] = [(128, 60.0), (64, 36.0), (32, 24.0), (16, 18.0), (6, 16.0), (2, 13.0)];
 
-/// Draws a picture with two or three copies of `shape`; returns the RGB levels, the width and the height.
-pub fn draw(shape: Shape, random: &mut ChaCha8Rng) -> (Vec<u8>, u32, u32) {
+/// Width of the outline in a mask, in pixels.
+const OUTLINE: f32 = 3.0;
+
+/// A picture in memory.
+pub struct Picture {
+    /// RGB levels, row by row.
+    pub rgb: Vec<u8>,
+    /// Width in pixels.
+    pub width: usize,
+    /// Height in pixels.
+    pub height: usize,
+    shape: Shape,
+    figures: Vec<Figure>,
+}
+
+impl Picture {
+    /// Returns the label of every pixel: 0 for the background, 1 inside a shape, and 2 on the outline of all shapes
+    /// together.
+    pub fn mask(&self) -> Vec<u8> {
+        let covers = |x: f32, y: f32| self.figures.iter().any(|figure| figure.covers(self.shape, x, y));
+        let label = |at: usize| {
+            let (x, y) = ((at % self.width) as f32, (at / self.width) as f32);
+            let beside = [(x - OUTLINE, y), (x + OUTLINE, y), (x, y - OUTLINE), (x, y + OUTLINE)];
+            match covers(x, y) {
+                false => 0,
+                true if beside.iter().all(|(x, y)| covers(*x, *y)) => 1,
+                true => 2,
+            }
+        };
+        (0..self.width * self.height).map(label).collect()
+    }
+}
+
+/// Draws a picture with two or three copies of `shape`.
+pub fn draw(shape: Shape, random: &mut ChaCha8Rng) -> Picture {
     let (width, height) = match random.next_u32() % 4 {
         0 => (375, 500),
         1 => (500, 333),
@@ -95,7 +128,7 @@ pub fn draw(shape: Shape, random: &mut ChaCha8Rng) -> (Vec<u8>, u32, u32) {
             rgb.push(level.clamp(0.0, 255.0) as u8);
         }
     }
-    (rgb, width as u32, height as u32)
+    Picture { rgb, width, height, shape, figures }
 }
 
 /// One copy of the shape in the picture.

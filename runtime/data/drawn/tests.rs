@@ -61,7 +61,7 @@ fn files_of_another_version_are_replaced() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("dataset.yaml"), DESCRIPTION).unwrap();
     fs::create_dir_all(home.path().join("generated/old")).unwrap();
-    fs::write(home.path().join("generated/DRAWN.txt"), "recipe 0").unwrap();
+    fs::write(home.path().join("generated/SAMPLE.txt"), "recipe 0").unwrap();
     ensure(&home.path().join("generated")).unwrap();
     assert!(!home.path().join("generated/old").exists());
     assert_eq!(open(home.path()).len(), 64);
