@@ -3,6 +3,10 @@
 
 #[path = "support/program.rs"]
 mod program;
+#[path = "bad_input/scripts.rs"]
+mod scripts;
+#[path = "support/site.rs"]
+mod site;
 mod support;
 
 use std::fs;

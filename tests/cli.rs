@@ -2,6 +2,8 @@
 
 #[path = "cli/commands.rs"]
 mod commands;
+#[path = "cli/dataset.rs"]
+mod dataset;
 #[path = "cli/new.rs"]
 mod new;
 #[path = "cli/processes.rs"]

@@ -61,6 +61,27 @@ class UNet(nn.Module):
         return self.classes(x)
 
 
+class DnCNN(nn.Module):
+    """The graph `denoise` of scripts/unet_tiny."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.denoise = nn.Module()
+        for layer in range(5):
+            channels, out = 3 if layer == 0 else width, 3 if layer == 4 else width
+            convolution = nn.Conv2d(channels, out, 3, padding=1, bias=layer in (0, 4))
+            setattr(self.denoise, f"conv{layer}", convolution)
+            if 0 < layer < 4:
+                setattr(self.denoise, f"norm{layer}", nn.BatchNorm2d(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        noise = self.denoise.conv0(x).relu()
+        for layer in range(1, 4):
+            noise = getattr(self.denoise, f"conv{layer}")(noise)
+            noise = getattr(self.denoise, f"norm{layer}")(noise).relu()
+        return x - self.denoise.conv4(noise)
+
+
 def vit(size: str, image: int) -> nn.Module:
     if size == "full":
         return torchvision.models.vit_l_16(weights=None)
@@ -141,7 +162,10 @@ def small_outputs() -> dict[str, dict[str, torch.Tensor]]:
         "vit_l_16": {"output": set_weights(vit("tiny", 64))(image(64))},
         "swinTransformer": {"output": set_weights(swin("tiny"))(image(56))},
         "resnet101": {"output": set_weights(resnet("tiny"))(image(64))},
-        "unet_tiny": {"output": set_weights(UNet([4, 8, 16], 3))(image(16))},
+        "unet_tiny": {
+            "output": set_weights(UNet([4, 8, 16], 3))(image(16)),
+            "clean": set_weights(DnCNN(4))(image(16)),
+        },
         "bertLarge": {"first_token": set_weights(masked)(words).logits[:, 0]},
         "bertLarge_answers": {"output": torch.stack([spans.start_logits, spans.end_logits], 2)},
     }
@@ -170,6 +194,7 @@ def full_counts() -> dict[str, dict[str, int]]:
         "swinTransformer": count(swin("full"), picture),
         "resnet101": count(resnet("full"), picture),
         "unet_tiny": count(UNet([32, 64, 128], 3), torch.zeros(1, 3, 128, 128)),
+        "unet_tiny_denoise": count(DnCNN(32), torch.zeros(1, 3, 128, 128)),
         "bertLarge": count(bert("full", BertForMaskedLM), text),
         "bertLarge_answers": count(bert("full", BertForQuestionAnswering), text, attention_mask=mask, token_type_ids=text),
         "smollm2_135m": count(llama("full"), prompt),

@@ -83,7 +83,11 @@ fn resnet101_has_the_logits_of_torchvision() {
 
 #[test]
 fn unet_tiny_has_the_outputs_of_the_same_network_in_pytorch() {
-    check_image_case("unet_tiny", 16, 3, &ScriptChoice::default());
+    let settings = json!({ "size": "tiny", "image_size": 16, "classes": 3 });
+    let model = case_with_weights("unet_tiny", &settings, &ScriptChoice::default());
+    let inputs = IndexMap::from([("input", formula::tensor("image", &[2, 3, 16, 16]))]);
+    assert_close(&run(&model.graphs["segment"], &inputs)["output"], &reference("unet_tiny", "output"));
+    assert_close(&run(&model.graphs["denoise"], &inputs)["output"], &reference("unet_tiny", "clean"));
 }
 
 fn words() -> Tensor {
@@ -164,7 +168,9 @@ fn the_image_networks_have_the_parameters_and_multiply_adds_of_torchvision() {
         check_counts(&case_model(case, &settings, &classification()).graphs[Model::SINGLE], case);
     }
     let settings = json!({ "size": "full", "image_size": 128, "classes": 3 });
-    check_counts(&case_model("unet_tiny", &settings, &ScriptChoice::default()).graphs[Model::SINGLE], "unet_tiny");
+    let model = case_model("unet_tiny", &settings, &ScriptChoice::default());
+    check_counts(&model.graphs["segment"], "unet_tiny");
+    check_counts(&model.graphs["denoise"], "unet_tiny_denoise");
 }
 
 #[test]

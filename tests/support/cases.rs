@@ -18,7 +18,7 @@ pub const CASES: [&str; 2] = ["resnet50", "efficientnet_lite0"];
 
 /// Returns the graph that a case's `create_model` builds, without values for its weights.
 pub fn case_graph(case: &str) -> Graph {
-    let mut model = case_model(case, &json!({ "image_size": 224, "classes": 1000 }), &classification());
+    let mut model = case_model(case, &json!({ "image_size": 224, "classes": 1000, "size": "full" }), &classification());
     model.graphs.swap_remove(Model::SINGLE).expect("one graph")
 }
 

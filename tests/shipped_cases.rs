@@ -1,0 +1,102 @@
+//! Every case of the repository runs end to end in its small size, on the data that it reads when none are given.
+
+#[path = "support/program.rs"]
+mod program;
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+/// Cases that classify images, and what makes them small. The weights and the class list of EfficientNet-Lite0 may not be
+/// redistributed.
+const IMAGE_CASES: [&str; 5] = ["resnet50", "resnet101", "vit_l_16", "swinTransformer", "efficientnet_lite0"];
+const SMALL_IMAGES: [&str; 6] = [
+    "image_size=112",
+    "resize=112",
+    "weights=null",
+    "class_list=null",
+    "image_dir=.",
+    "sample_data=datasets/drawn/generated",
+];
+
+/// Runs cases with `size=tiny` and more settings on the framework `interpreter` and the compiler `rten`, and returns the
+/// records.
+fn run(checkout: &Path, cases: &[&str], settings: &[&str]) -> Vec<Value> {
+    let mut arguments = vec!["run", "--json", "--vendor", "cpu", "--set", "size=tiny"];
+    let named: Vec<String> = cases.iter().map(|case| format!("{case}:interpreter")).collect();
+    arguments.extend(named.iter().flat_map(|case| ["--case", case.as_str()]));
+    arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    let output = program::flagperf(checkout, &arguments);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let records = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+    let records: Vec<Value> = records.map(|record| record.expect("a record")).collect();
+    assert_eq!(records.len(), cases.len(), "{errors}");
+    records
+}
+
+/// Checks that a run succeeded, and that its record says that it is neither the benchmark nor accurate.
+fn check(record: &Value) {
+    let case = &record["case"];
+    assert_eq!(record["status"], "ok", "{case}: {}", record["failures"]);
+    let engines: Vec<&Value> =
+        record["phases"].as_array().expect("phases").iter().map(|phase| &phase["engine"]["name"]).collect();
+    assert_eq!(engines, ["interpreter", "rten"], "{case}");
+    assert_eq!(record["phases"][1]["agreement"]["verdict"], "met", "{case}: {}", record["phases"][1]["agreement"]);
+    let departures = record["departures"].as_array().expect("departures");
+    assert!(departures.contains(&json!("size=tiny")), "{case}: {departures:?}");
+    let reason = record["accuracy"]["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("random weights"), "{case}: {}", record["accuracy"]);
+}
+
+fn metrics(record: &Value) -> BTreeSet<&str> {
+    let metrics = record["phases"][0]["accuracy"].as_object().expect("metrics");
+    metrics.keys().map(String::as_str).collect()
+}
+
+#[test]
+fn every_case_of_the_repository_is_in_a_test_below() {
+    let entries = fs::read_dir(support::root().join("configs")).expect("configs").flatten();
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    let cases: BTreeSet<String> = folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let tested = IMAGE_CASES.iter().chain(&["unet_tiny", "bertLarge", "smollm2_135m"]);
+    assert_eq!(cases, tested.map(|case| (*case).to_owned()).collect());
+}
+
+#[test]
+fn the_cases_that_classify_images_run_on_drawn_images() {
+    let checkout = support::checkout();
+    for record in run(checkout.path(), &IMAGE_CASES, &SMALL_IMAGES) {
+        check(&record);
+        assert_eq!(metrics(&record), BTreeSet::from(["top1", "top5"]), "{}", record["case"]);
+    }
+}
+
+#[test]
+fn unet_tiny_runs_two_graphs_as_spans_on_drawn_masks() {
+    let checkout = support::checkout();
+    let record = run(checkout.path(), &["unet_tiny"], &["image_size=32"]).remove(0);
+    check(&record);
+    assert_eq!(metrics(&record), BTreeSet::from(["mean_iou", "pixel_accuracy"]));
+    println!("{record:#}");
+}
+
+#[test]
+fn bert_large_runs_both_tasks() {
+    let checkout = support::checkout();
+    for task in ["task=masked_lm", "task=question_answering"] {
+        let record = run(checkout.path(), &["bertLarge"], &["seq_length=64", task]).remove(0);
+        check(&record);
+        assert_eq!(metrics(&record), BTreeSet::from(["token_accuracy"]), "{task}");
+    }
+}
+
+#[test]
+fn smollm2_135m_generates_tokens() {
+    let checkout = support::checkout();
+    let record = run(checkout.path(), &["smollm2_135m"], &["prompt_length=8", "new_tokens=4"]).remove(0);
+    check(&record);
+    assert_eq!(metrics(&record), BTreeSet::from(["equal_answers", "equal_tokens"]));
+}
