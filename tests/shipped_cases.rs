@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 /// redistributed.
 const IMAGE_CASES: [&str; 5] = ["resnet50", "resnet101", "vit_l_16", "swinTransformer", "efficientnet_lite0"];
 const SMALL_IMAGES: [&str; 6] = [
-    "image_size=112",
-    "resize=112",
+    "image_size=56",
+    "resize=56",
     "weights=null",
     "class_list=null",
     "image_dir=.",
@@ -44,7 +44,7 @@ fn check(record: &Value) {
     let engines: Vec<&Value> =
         record["phases"].as_array().expect("phases").iter().map(|phase| &phase["engine"]["name"]).collect();
     assert_eq!(engines, ["interpreter", "rten"], "{case}");
-    assert_eq!(record["phases"][1]["agreement"]["verdict"], "met", "{case}: {}", record["phases"][1]["agreement"]);
+    assert_eq!(record["agreement"]["verdict"], "met", "{case}: {}", record["agreement"]);
     let departures = record["departures"].as_array().expect("departures");
     assert!(departures.contains(&json!("size=tiny")), "{case}: {departures:?}");
     let reason = record["accuracy"]["reason"].as_str().unwrap_or_default();

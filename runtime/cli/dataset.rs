@@ -35,8 +35,9 @@ fn dataset_rows(root: &Path) -> Vec<[String; 3]> {
 /// item.
 fn check(dir: &Path, of: Option<&str>) -> anyhow::Result<ExitCode> {
     let Ok(root) = DataRoot::open(dir) else {
+        let what = if dir.exists() { "not a folder" } else { "missing" };
         let hint = "give the folder that contains the files of the dataset";
-        return Ok(refuse(&format!("there is no folder `{}`\n  hint: {hint}", dir.display())));
+        return Ok(refuse(&format!("`{}` is {what}\n  hint: {hint}", dir.display())));
     };
     let description = match of {
         Some(name) => describe_named(name)?,

@@ -210,6 +210,7 @@ fn matching_entries(root: &DataRoot, folder: &Path, pattern: &str) -> Result<Vec
             _ => {}
         }
     }
+    found.sort();
     Ok(found)
 }
 

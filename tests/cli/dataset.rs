@@ -88,5 +88,40 @@ fn a_wrong_folder_name_or_description_is_refused() {
         &["dataset", "check", "files", "--of", "drwan"],
     ];
     let text: Vec<String> = refusals.iter().map(|arguments| transcript(checkout.path(), arguments)).collect();
-    insta::assert_snapshot!(text.concat(), @"");
+    insta::assert_snapshot!(text.concat(), @r"
+    $ flagperf dataset check files
+    exit code 2
+    --- stdout
+    --- stderr
+    error: files/dataset.yaml:6: unknown key `files[0].byte` (nearest: `bytes`)
+      hint: known keys: path, bytes, sha256, required; was the file written for another version of flagperf?
+    $ flagperf dataset check pipe
+    exit code 2
+    --- stdout
+    --- stderr
+    error: pipe/dataset.yaml: cannot be read: is a FIFO, not a regular file
+    $ flagperf dataset check data
+    exit code 2
+    --- stdout
+    --- stderr
+    error: there is no `data/dataset.yaml`
+      hint: name the dataset with --of NAME (known: bert_tokens, drawn, drawn_masks, imagenet, imagenet_samples, sample_tokens, smollm2_135m, squad)
+    $ flagperf dataset check nowhere
+    exit code 2
+    --- stdout
+    --- stderr
+    error: `nowhere` is missing
+      hint: give the folder that contains the files of the dataset
+    $ flagperf dataset check files/a.bin
+    exit code 2
+    --- stdout
+    --- stderr
+    error: `files/a.bin` is not a folder
+      hint: give the folder that contains the files of the dataset
+    $ flagperf dataset check files --of drwan
+    exit code 2
+    --- stdout
+    --- stderr
+    error: unknown dataset `drwan` (known: bert_tokens, drawn, drawn_masks, imagenet, imagenet_samples, sample_tokens, smollm2_135m, squad; nearest: drawn)
+    ");
 }

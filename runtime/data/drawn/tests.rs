@@ -4,10 +4,25 @@ use std::fs;
 use std::path::Path;
 
 use super::ensure;
-use crate::data::{Dataset, Filter, Pipeline, SampleSource, Transform};
+use crate::config::DatasetDescription;
+use crate::data::stored_files::check_items;
+use crate::data::{DataRoot, Dataset, Filter, ImageMaskOptions, Pipeline, SampleSource, Transform};
 use crate::tensor::DType;
 
 const DESCRIPTION: &str = include_str!("../../../datasets/drawn/dataset.yaml");
+const DESCRIPTION_OF_MASKS: &str = include_str!("../../../datasets/drawn_masks/dataset.yaml");
+
+/// Draws a dataset in `home` and compares its files with its description.
+fn draw(home: &Path, text: &str) -> DatasetDescription {
+    fs::write(home.join("dataset.yaml"), text).unwrap();
+    ensure(home).unwrap();
+    let description = DatasetDescription::read(&home.join("dataset.yaml"), home).unwrap();
+    let items: Vec<_> = check_items(&DataRoot::open(home).unwrap(), &description).collect();
+    let wrong = items.iter().filter(|item| !item.is_acceptable());
+    let wrong: Vec<String> = wrong.map(|item| format!("{}: {}", item.path, item.state)).collect();
+    assert!(wrong.is_empty(), "datasets/{}/dataset.yaml:\n{}", description.name, wrong.join("\n"));
+    description
+}
 
 fn open(home: &Path) -> std::sync::Arc<dyn Dataset> {
     let source =
@@ -23,14 +38,10 @@ fn open(home: &Path) -> std::sync::Arc<dyn Dataset> {
 #[test]
 fn the_drawn_dataset_matches_its_description() {
     let home = tempfile::tempdir().unwrap();
-    fs::write(home.path().join("dataset.yaml"), DESCRIPTION).unwrap();
-    ensure(home.path()).unwrap();
+    let description = draw(home.path(), DESCRIPTION);
     let dataset = open(home.path());
     let facts = dataset.facts();
-    let line = format!("index_sha256: {}", facts.index_sha256);
-    assert!(DESCRIPTION.contains(&line), "datasets/drawn/dataset.yaml should contain\n{line}");
-    assert!(DESCRIPTION.contains(&format!("samples: {}\n", facts.samples)));
-    assert!(facts.synthetic);
+    assert_eq!((Some(facts.samples), facts.synthetic), (description.samples, true));
     let sizes = fs::read_dir(home.path().join("generated/disc")).unwrap().map(|e| e.unwrap().metadata().unwrap().len());
     let sizes: Vec<u64> = sizes.collect();
     assert!(sizes.iter().all(|size| (30_000..120_000).contains(size)), "as large as photographs: {sizes:?}");
@@ -38,6 +49,24 @@ fn the_drawn_dataset_matches_its_description() {
     let mut label = [0; 8];
     dataset.read(63, &mut [&mut image, &mut label]).unwrap();
     assert_eq!((i64::from_ne_bytes(label), dataset.sample_name(63)), (7, "triangle/triangle_07.jpg".to_owned()));
+}
+
+#[test]
+fn drawn_masks_match_their_description_and_have_every_class() {
+    let home = tempfile::tempdir().unwrap();
+    let description = draw(home.path(), DESCRIPTION_OF_MASKS);
+    let options = ImageMaskOptions { images: "images".into(), masks: "masks".into(), classes: 3 };
+    let transforms = vec![Transform::ResizeTo { size: (64, 48), filter: Filter::Bilinear }];
+    let dataset = Pipeline { source: SampleSource::ImageMasks(options), transforms };
+    let dataset = dataset.open(&home.path().join("generated"), DType::F32).unwrap();
+    assert_eq!((Some(dataset.facts().samples), dataset.facts().synthetic), (description.samples, true));
+    for index in 0..dataset.len() {
+        let (mut image, mut mask) = (vec![0; 3 * 64 * 48 * 4], vec![0; 64 * 48]);
+        dataset.read(index, &mut [&mut image, &mut mask]).unwrap();
+        let pixels = [0, 1, 2].map(|class| mask.iter().filter(|label| **label == class).count());
+        assert!(pixels.iter().all(|pixels| *pixels > 10), "{}: {pixels:?}", dataset.sample_name(index));
+        assert_eq!(pixels.iter().sum::<usize>(), 64 * 48);
+    }
 }
 
 #[test]

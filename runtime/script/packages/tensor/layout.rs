@@ -22,7 +22,17 @@ fn concat(work: &Work<'_>, tensors: &[HostTensor], axis: i64) -> Fallible<HostTe
         let reason = "tensors of different types cannot be joined; convert them first with `.cast(...)`";
         return Err(work.refuse_for(&[Some(first), Some(other)], reason));
     }
+    if let Some(other) = tensors.iter().find(|tensor| !can_be_joined(first.shape(), tensor.shape(), axis)) {
+        let reason = "tensors can be joined only if their other dimensions are equal";
+        return Err(work.refuse_for(&[Some(first), Some(other)], reason));
+    }
     Ok(work.apply_all("Concat", [("axis", Attribute::Int(axis))], &inputs, 1)?.remove(0))
+}
+
+/// Returns whether two shapes have the same number of dimensions and differ at most in that of `axis`.
+fn can_be_joined(a: &[usize], b: &[usize], axis: i64) -> bool {
+    let axis = if axis < 0 { axis + a.len() as i64 } else { axis };
+    a.len() == b.len() && (0..).zip(a.iter().zip(b)).all(|(dim, (a, b))| dim == axis || a == b)
 }
 
 fn pad(work: &Work<'_>, x: &HostTensor, pads: &Array, value: Option<&Dynamic>, mode: &str) -> Fallible<HostTensor> {
