@@ -10,17 +10,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// Cases that classify images, and what makes them small. The weights and the class list of EfficientNet-Lite0 may not be
-/// redistributed.
-const IMAGE_CASES: [&str; 5] = ["resnet50", "resnet101", "vit_l_16", "swinTransformer", "efficientnet_lite0"];
-const SMALL_IMAGES: [&str; 6] = [
-    "image_size=56",
-    "resize=56",
-    "weights=null",
-    "class_list=null",
-    "image_dir=.",
-    "sample_data=datasets/drawn/generated",
-];
+/// Cases that classify images, by the size at which they are quick. The weights and the class list of EfficientNet-Lite0
+/// may not be redistributed.
+const CONVOLUTIONS: [&str; 3] = ["resnet50", "resnet101", "efficientnet_lite0"];
+const TRANSFORMERS: [&str; 2] = ["vit_l_16", "swinTransformer"];
+const DRAWN: [&str; 4] = ["weights=null", "class_list=null", "image_dir=.", "default_data=datasets/drawn/generated"];
 
 /// Runs cases with `size=tiny` and more settings on the framework `interpreter` and the compiler `rten`, and returns the
 /// records.
@@ -64,14 +58,17 @@ fn every_case_of_the_repository_is_in_a_test_below() {
     let entries = fs::read_dir(support::root().join("configs")).expect("configs").flatten();
     let folders = entries.filter(|entry| entry.path().is_dir());
     let cases: BTreeSet<String> = folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    let tested = IMAGE_CASES.iter().chain(&["unet_tiny", "bertLarge", "smollm2_135m"]);
+    let tested = CONVOLUTIONS.iter().chain(&TRANSFORMERS).chain(&["unet_tiny", "bertLarge", "smollm2_135m"]);
     assert_eq!(cases, tested.map(|case| (*case).to_owned()).collect());
 }
 
 #[test]
 fn the_cases_that_classify_images_run_on_drawn_images() {
     let checkout = support::checkout();
-    for record in run(checkout.path(), &IMAGE_CASES, &SMALL_IMAGES) {
+    let convolutions = [&DRAWN[..], &["image_size=32", "resize=32"]].concat();
+    let transformers = [&DRAWN[..], &["image_size=56", "resize=56"]].concat();
+    let records = run(checkout.path(), &CONVOLUTIONS, &convolutions);
+    for record in records.into_iter().chain(run(checkout.path(), &TRANSFORMERS, &transformers)) {
         check(&record);
         assert_eq!(metrics(&record), BTreeSet::from(["top1", "top5"]), "{}", record["case"]);
     }

@@ -82,7 +82,7 @@ impl CaseConfig {
         findings.extend(reconcile_precision(&mut layers.settings, is_argument).err());
         let Layers { mut settings, parameters, vendor_values, departures, .. } = layers;
         settings.sort_by_cached_key(|name, _| SETTINGS.iter().position(|setting| setting.name == name));
-        let data_dir = data_dir.or_else(|| sample_folder(&parameters, context.root)).or_else(|| {
+        let data_dir = data_dir.or_else(|| default_folder(&parameters, context.root)).or_else(|| {
             let problem = ConfigProblem::NoData { case: key.value.case.clone() };
             findings.push(Finding::error(context.cases.clone(), problem));
             None
@@ -112,8 +112,8 @@ impl CaseConfig {
 }
 
 /// Returns the data directory that a case names for runs without one.
-fn sample_folder(parameters: &Values, root: &Path) -> Option<Sourced<PathBuf>> {
-    let sample = parameters.get("sample_data")?;
+fn default_folder(parameters: &Values, root: &Path) -> Option<Sourced<PathBuf>> {
+    let sample = parameters.get("default_data")?;
     Some(Sourced::new(root.join(sample.value.as_str()?), sample.origin.clone()))
 }
 

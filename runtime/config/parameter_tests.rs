@@ -37,7 +37,7 @@ fn the_parameters_that_the_host_reads_are_typed_and_have_defaults() {
             bad_samples: BadSamplePolicy::Count,
             preloaded: true,
             keep_f32: vec!["head".to_owned(), "norm".to_owned()],
-            sample_data: None,
+            default_data: None,
             weights: Some("w.safetensors".to_owned()),
             seed: 9_223_372_036_854_775_807,
             unit: Parameters::default().unit,

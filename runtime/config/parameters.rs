@@ -76,7 +76,7 @@ pub const PARAMETERS: &[ConfigKey] = &[
         owner: Owner::Case,
     },
     ConfigKey {
-        name: "sample_data",
+        name: "default_data",
         kind: ValueKind::OptionalText,
         default: Some("null"),
         about: "a folder in the checkout: the data directory if none is given",
@@ -119,7 +119,7 @@ pub struct Parameters {
     pub weights: Option<String>,
     /// Data directory, relative to the checkout, of a case for which none is given.
     #[serde(default)]
-    pub sample_data: Option<String>,
+    pub default_data: Option<String>,
     /// Seed of the case's random values.
     pub seed: u64,
 }
@@ -141,7 +141,7 @@ impl Default for Parameters {
             preloaded: false,
             keep_f32: Vec::new(),
             weights: None,
-            sample_data: None,
+            default_data: None,
             seed: 0,
         }
     }

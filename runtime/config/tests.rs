@@ -311,7 +311,7 @@ fn an_invalid_set_argument_is_an_error() {
         "--set batch_siez=4: case `toy` has no key `batch_siez` (nearest: `batch_size`)\n  hint: known keys: \
          batch_size, flops, flops_per_multiply_add, \
          fp16, precision, compiler, num_workers, log_freq, repeat, no_validation, exist_onnx_path, exist_compiler_path, \
-         forward, evaluator, target_accuracy, agreement, bad_samples, unit, preloaded, keep_f32, weights, sample_data, seed, image_size, threads, level; \
+         forward, evaluator, target_accuracy, agreement, bad_samples, unit, preloaded, keep_f32, weights, default_data, seed, image_size, threads, level; \
          any option of an engine is set as ENGINE.OPTION (`flagperf list options`), where ENGINE is a name in vendor.yaml"
     );
     assert_eq!(message("repeat=x"), "--set repeat=x: `repeat` must be a whole number from 1 to 4294967295, not `x`");
@@ -387,17 +387,17 @@ fn a_case_that_cannot_be_chosen_is_an_error() {
 }
 
 #[test]
-fn a_case_without_a_data_directory_reads_its_sample_data() {
+fn a_case_without_a_data_directory_reads_its_default_data() {
     let checkout = Checkout::new()
         .with("configs/host.yaml", "VENDOR: chip\n")
-        .with("configs/toy/parameters.yaml", "image_size: 8\nsample_data: datasets/few/generated\n");
+        .with("configs/toy/parameters.yaml", "image_size: 8\ndefault_data: datasets/few/generated\n");
     let data = |overrides: &Overrides| {
         let data = checkout.load(overrides).unwrap().cases[0].data_dir.clone();
         format!("{}: {}", data.origin, data.value.strip_prefix(checkout.root()).unwrap_or(&data.value).display())
     };
     assert_eq!(data(&case("toy")), "configs/toy/parameters.yaml:2: datasets/few/generated");
-    let other = Overrides { set: vec!["sample_data=other".to_owned()], ..case("toy") };
-    assert_eq!(data(&other), "--set sample_data=other: other");
+    let other = Overrides { set: vec!["default_data=other".to_owned()], ..case("toy") };
+    assert_eq!(data(&other), "--set default_data=other: other");
     assert_eq!(data(&Overrides { data: Some("/own".into()), ..case("toy") }), "--data: /own");
     std::fs::create_dir_all(checkout.path("datasets/toy")).unwrap();
     assert_eq!(data(&case("toy")), "default: datasets/toy", "real data come first");

@@ -82,7 +82,7 @@ fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
         json!({"batch_size": 8, "flops": "4.12e9", "flops_per_multiply_add": null, "fp16": false, "precision": "fp32", "compiler": "fast", "num_workers": 8,
                "log_freq": 30, "repeat": 5, "no_validation": false, "exist_onnx_path": null,
                "exist_compiler_path": null, "forward": null, "evaluator": null, "image_size": 224, "target_accuracy": {"top1": 0.5},
-               "agreement": {}, "bad_samples": "fail", "unit": "sample", "preloaded": false, "keep_f32": [], "weights": null, "sample_data": null, "seed": 0,
+               "agreement": {}, "bad_samples": "fail", "unit": "sample", "preloaded": false, "keep_f32": [], "weights": null, "default_data": null, "seed": 0,
                "vendor": "chip", "case": "toy", "framework": "frame"})
     );
     let [validate, infer] = &toy.jobs_in(Path::new("/run"))[..] else { panic!() };
@@ -437,7 +437,7 @@ fn every_effective_value_is_listed_with_its_origin() {
             "toy:frame preloaded = false (default)".to_owned(),
             "toy:frame keep_f32 = [] (default)".to_owned(),
             "toy:frame weights = null (default)".to_owned(),
-            "toy:frame sample_data = null (default)".to_owned(),
+            "toy:frame default_data = null (default)".to_owned(),
             "toy:frame seed = 0 (default)".to_owned(),
             "toy:frame image_size = 224 (configs/toy/parameters.yaml:1)".to_owned(),
             "toy:frame frame.engine = interpreter (vendors/chip/vendor.yaml:4)".to_owned(),
