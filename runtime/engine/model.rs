@@ -8,6 +8,7 @@ use flagperf_onnx::{Graph, WeightRole, check_limits, lower, read_onnx, write_onn
 use tempfile::TempDir;
 
 use super::{Engine, EngineError};
+use crate::description::EngineDescription;
 use crate::tensor::DType;
 
 /// Reads an ONNX file.
@@ -18,13 +19,13 @@ pub(super) fn read(path: &Path) -> Result<Graph, EngineError> {
     read_onnx(path).map_err(|error| EngineError::Failed(error.to_string()))
 }
 
-/// Decomposes the composite operators that are newer than the operator set of the engine.
+/// Decomposes the composite operators that are newer than the operator set of the engine, and those that it lacks.
 ///
 /// # Errors
 /// When an operator is used in a way that cannot be decomposed.
-pub(super) fn lower_for(engine: &dyn Engine, graph: &Graph) -> Result<Graph, EngineError> {
+pub(super) fn lower_for(engine: &EngineDescription, graph: &Graph) -> Result<Graph, EngineError> {
     let failed = |error| EngineError::Failed(format!("the model `{}`: {error}", graph.name));
-    lower(graph, engine.description().opset_max, &[]).map_err(failed)
+    lower(graph, engine.opset_max, engine.lacking).map_err(failed)
 }
 
 /// A model file that an engine can load.
@@ -42,7 +43,11 @@ pub(super) struct ModelSource {
 ///
 /// # Errors
 /// As [`read`] and [`lower_for`], and when the file cannot be written.
-pub(super) fn read_lowered(engine: &dyn Engine, path: &Path, scratch: &Path) -> Result<ModelSource, EngineError> {
+pub(super) fn read_lowered(
+    engine: &EngineDescription,
+    path: &Path,
+    scratch: &Path,
+) -> Result<ModelSource, EngineError> {
     let graph = read(path)?;
     let lowered = lower_for(engine, &graph)?;
     if lowered.nodes == graph.nodes {

@@ -55,11 +55,12 @@ impl Engine for OnnxRuntime {
 
     fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
         let settings = OrtOptions::read(self, options)?;
+        let source;
         let path = match artifact {
             Artifact::Onnx(path) => {
-                let graph = model::read(path)?;
-                model::check(self, &graph, options.precision)?;
-                path
+                source = model::read_lowered(&self.description(), path, &options.scratch)?;
+                model::check(self, &source.graph, options.precision)?;
+                &source.path
             }
             Artifact::Compiled(path) if self.description().accepts_compiled_name(path) => path,
             _ => return Err(settings.artifact_error("an ONNX file or a file that it wrote (.onnx, .ort)", artifact)),

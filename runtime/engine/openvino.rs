@@ -54,10 +54,10 @@ impl Engine for OpenVino {
         let extension = |path: &std::path::Path| path.extension().and_then(|kind| kind.to_str()).map(str::to_owned);
         let session = match artifact {
             Artifact::Onnx(path) => {
-                let graph = model::read(path)?;
-                model::check(self, &graph, options.precision)?;
-                let loaded = OpenVinoSession::load(ModelSource::File { path, graph: Some(&graph) }, &settings);
-                loaded.map_err(|error| add_node_name(error, &graph))?
+                let source = model::read_lowered(&self.description(), path, &options.scratch)?;
+                model::check(self, &source.graph, options.precision)?;
+                let file = ModelSource::File { path: &source.path, graph: Some(&source.graph) };
+                OpenVinoSession::load(file, &settings).map_err(|error| add_node_name(error, &source.graph))?
             }
             Artifact::Compiled(path) => match extension(path).as_deref() {
                 Some("xml") => OpenVinoSession::load(ModelSource::File { path, graph: None }, &settings)?,

@@ -11,6 +11,7 @@ use flagperf_onnx::{Element, Graph, ValueInfo};
 use rten::{LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView, ValueView};
 use rten_tensor::Layout;
 
+use super::model::ModelSource;
 use super::options::{EngineOptions, thread_count, thread_start_error};
 use super::panics::catch_panic;
 use super::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable, Value, check_inputs, model};
@@ -72,12 +73,14 @@ impl Engine for Rten {
         let Artifact::Onnx(path) = artifact else {
             return Err(engine_options.artifact_error("an ONNX file", artifact));
         };
-        let graph = model::read(path)?;
+        // The folder of a decomposed model is needed until rten has read it.
+        let ModelSource { path, graph, folder: _folder } =
+            model::read_lowered(&self.description(), path, &options.scratch)?;
         model::check(self, &graph, options.precision)?;
         let mut model = ModelOptions::with_all_ops();
         model.prepack_weights(engine_options.boolean(PREPACK).unwrap_or(true));
         model.enable_optimization(engine_options.boolean(OPTIMIZE).unwrap_or(true));
-        let load = || model.load_file(path).map_err(|error| load_error(path, &error));
+        let load = || model.load_file(&path).map_err(|error| load_error(&path, &error));
         let model = catch_panic("rten", "loading the model", load)?;
         let [input_ids, output_ids] = [&graph.inputs, &graph.outputs].map(|infos| node_ids(&model, infos));
         let (input_ids, output_ids) = (input_ids?, output_ids?);

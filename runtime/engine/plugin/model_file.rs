@@ -39,12 +39,13 @@ impl ModelFile {
                 Ok(ModelFile { kind: FLAGPERF_COMPILED, path: path.to_owned(), graph: None, folder: None })
             }
             Artifact::Onnx(path) => {
-                let ModelSource { path, graph, folder } = model::read_lowered(library, path, &options.scratch)?;
+                let ModelSource { path, graph, folder } =
+                    model::read_lowered(&library.description(), path, &options.scratch)?;
                 check_model(library, &graph, options.precision)?;
                 Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph: Some(graph), folder })
             }
             Artifact::Graph(graph) => {
-                let graph = model::lower_for(library, graph)?;
+                let graph = model::lower_for(&library.description(), graph)?;
                 check_model(library, &graph, options.precision)?;
                 let (path, folder) = model::write_temporary(&graph, &options.scratch).map_err(EngineError::Failed)?;
                 Ok(ModelFile { kind: FLAGPERF_ONNX, path, graph: Some(signature(&graph)), folder: Some(folder) })

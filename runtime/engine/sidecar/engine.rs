@@ -92,6 +92,8 @@ impl Engine for Sidecar {
             let checked = description.check_option(option, value);
             checked.map_err(|reason| engine_options.option_error(option, reason))?;
         }
+        let lowered = lowered_model(&description, artifact, options)?;
+        let path = lowered.as_ref().map_or(path, |(path, _)| path.clone());
         let request = Request::Load(Box::new(LoadRequest {
             role,
             kind,
@@ -153,7 +155,7 @@ fn describe_hello(hello: &HelloReply) -> Result<EngineDescription, EngineError> 
         framework: hello.roles.contains(&EngineRole::Framework),
         compiler: hello.roles.contains(&EngineRole::Compiler),
         precisions,
-        opset_max: i64::MAX,
+        opset_max: hello.opset_max.unwrap_or(flagperf_onnx::OPSET),
         compiles: hello.kinds.contains(&FileKind::Onnx),
         loads_compiled: hello.kinds.contains(&FileKind::Compiled),
         compiled_extensions: Vec::new(),
@@ -225,6 +227,30 @@ fn locate_model(artifact: Artifact<'_>, folder: &Path) -> Result<(EngineRole, Fi
         Artifact::Onnx(path) => Ok((EngineRole::Compiler, FileKind::Onnx, absolute(path)?)),
         Artifact::Compiled(path) => Ok((EngineRole::Compiler, FileKind::Compiled, absolute(path)?)),
     }
+}
+
+/// Writes the model without the composite operators that the sidecar lacks, in a folder of its own. `None` if there are
+/// none.
+fn lowered_model(
+    description: &EngineDescription,
+    artifact: Artifact<'_>,
+    options: &LoadOptions,
+) -> Result<Option<(PathBuf, TempDir)>, EngineError> {
+    let read;
+    let graph = match artifact {
+        Artifact::Graph(graph) => graph,
+        Artifact::Onnx(path) => {
+            read = model::read(path)?;
+            &read
+        }
+        Artifact::Compiled(_) => return Ok(None),
+    };
+    let lowered = model::lower_for(description, graph)?;
+    if lowered.nodes == graph.nodes {
+        return Ok(None);
+    }
+    let scratch = std::path::absolute(&options.scratch).unwrap_or_else(|_| options.scratch.clone());
+    model::write_temporary(&lowered, &scratch).map(Some).map_err(EngineError::Failed)
 }
 
 /// Reads the inputs and outputs of the model; both are empty for a file that only the sidecar can read.

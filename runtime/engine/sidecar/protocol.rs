@@ -182,6 +182,10 @@ pub(super) struct HelloReply {
     /// The kinds of files that the sidecar loads.
     pub(super) kinds: Vec<FileKind>,
     pub(super) precisions: Vec<DTypeName>,
+    /// The newest version of the standard operator set that the sidecar reads; 17 if it is absent. A model is passed
+    /// without the composite operators of newer versions.
+    #[serde(default)]
+    pub(super) opset_max: Option<i64>,
     /// The list of options besides `threads`; null or absent if the sidecar checks them when it loads a model. It is
     /// parsed later, so that an error names the option.
     #[serde(default)]

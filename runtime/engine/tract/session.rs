@@ -19,7 +19,7 @@ use super::Tract;
 use crate::engine::model::ModelSource;
 use crate::engine::options::{EngineOptions, thread_count};
 use crate::engine::panics::catch_panic;
-use crate::engine::{Artifact, EngineError, LoadOptions, Session, Value, check_inputs, model};
+use crate::engine::{Artifact, Engine, EngineError, LoadOptions, Session, Value, check_inputs, model};
 use crate::tensor::{DType, Dim, HostMemory, Tensor};
 
 /// The number of plans kept. Each plan holds its own packed weights, so the oldest one is dropped.
@@ -37,7 +37,8 @@ pub(super) fn load(
     let engine_options = EngineOptions::check(engine, options)?;
     let Artifact::Onnx(path) = artifact else { return Err(engine_options.artifact_error("an ONNX file", artifact)) };
     // The folder of a decomposed model is needed until tract has parsed it.
-    let ModelSource { path, graph, folder: _folder } = model::read_lowered(engine, path, &options.scratch)?;
+    let ModelSource { path, graph, folder: _folder } =
+        model::read_lowered(&engine.description(), path, &options.scratch)?;
     model::check(engine, &graph, options.precision)?;
     let threads = thread_count(options);
     let executor = catch_panic("tract", "starting its threads", || {

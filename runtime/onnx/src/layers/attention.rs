@@ -1,10 +1,9 @@
 //! Scaled dot-product attention with masks, grouped heads and caches.
 
 use super::linear::linear_named;
-use super::node::HAS_WHOLE_OPERATORS;
 use super::{
-    Linear, add, add_node, argument_error, arithmetic, attributes, choose, concat, fixed_size, linear, matmul, reshape,
-    select, shape_of, softmax, split, swap_axes, transpose, unsqueeze,
+    Linear, add, add_node, argument_error, arithmetic, attributes, choose, concat, fixed_size, linear, matmul, select,
+    shape_of, softmax, split, swap_axes, unsqueeze,
 };
 use crate::{Attribute, BuildError, DType, Dim, GraphBuilder, Tensor, Var};
 
@@ -44,19 +43,12 @@ pub struct Attention<'a> {
 /// # Errors
 /// When the heads, the shapes or the types do not fit each other.
 pub fn attention(builder: &mut GraphBuilder, name: &str, operands: Attention<'_>) -> Result<[Var; 3], BuildError> {
-    if HAS_WHOLE_OPERATORS && operands.q.spec().dims.len() <= 4 {
-        return whole_attention(builder, name, operands);
+    // The operator has at most one dimension for the heads and one for the batch.
+    if operands.q.spec().dims.len() <= 4 {
+        whole_attention(builder, name, operands)
+    } else {
+        composed_attention(builder, name, operands)
     }
-    let Some([q_heads, kv_heads]) = operands.heads else { return composed_attention(builder, name, operands) };
-    let part = |part: &str| format!("{name}.{part}");
-    let q = split_heads(builder, &part("q"), operands.q, q_heads)?;
-    let k = split_heads(builder, &part("k"), operands.k, kv_heads)?;
-    let v = split_heads(builder, &part("v"), operands.v, kv_heads)?;
-    let separate = Attention { q: &q, k: &k, v: &v, heads: None, ..operands };
-    let [y, k, v] = composed_attention(builder, &part("heads"), separate)?;
-    let y = transpose(builder, &part("merged"), &y, &[0, 2, 1, 3])?;
-    let width = q_heads * fixed_size(name, &v, 3, "the width of a head of the values")?;
-    Ok([reshape(builder, name, &y, &[0, 0, width as i64])?, k, v])
 }
 
 /// Self-attention of `N,L,E` with the weights of `torch.nn.MultiheadAttention`: `<name>.in_proj_weight` (`3E,E`),
@@ -85,8 +77,18 @@ pub fn multi_head_attention(builder: &mut GraphBuilder, name: &str, x: &Var, hea
 
 /// Adds the operator `Attention` of operator set 23.
 fn whole_attention(builder: &mut GraphBuilder, name: &str, operands: Attention<'_>) -> Result<[Var; 3], BuildError> {
-    let Attention { q, k, v, mask, past, heads, scale, causal } = operands;
-    let mut attributes = attributes([("is_causal", Attribute::Int(i64::from(causal)))]);
+    let Attention { q, k, v, past, heads, scale, causal, .. } = operands;
+    let rank = q.spec().dims.len();
+    if rank < 3 || k.spec().dims.len() != rank || v.spec().dims.len() != rank || (rank == 3) != heads.is_some() {
+        return Err(shape_error(name, operands));
+    }
+    check_heads(name, operands)?;
+    // Libraries disagree on the first key that the attribute `is_causal` hides if there are more keys than queries.
+    let lengths = [q, k].map(|x| x.spec().dims[rank - 2].clone());
+    let is_square = past.is_none() && lengths[0] == lengths[1] && lengths[0] != Dim::Unknown;
+    let mask = if causal && !is_square { full_mask(builder, name, operands)? } else { operands.mask.cloned() };
+    let mask = mask.as_ref();
+    let mut attributes = attributes([("is_causal", Attribute::Int(i64::from(causal && is_square)))]);
     if let Some(scale) = scale {
         attributes.insert("scale".to_owned(), Attribute::Float(scale));
     }
@@ -104,19 +106,37 @@ fn whole_attention(builder: &mut GraphBuilder, name: &str, operands: Attention<'
     Ok(<[Var; 3]>::try_from(outputs).expect("three outputs were requested"))
 }
 
+/// Checks that the widths can be split into the heads, and that the heads of the keys can be shared by the queries.
+fn check_heads(name: &str, Attention { q, k, v, heads, .. }: Attention<'_>) -> Result<(), BuildError> {
+    if let Some([q_heads, kv_heads]) = heads {
+        for (x, heads) in [(q, q_heads), (k, kv_heads), (v, kv_heads)] {
+            let width = fixed_size(name, x, 2, "the width")?;
+            if width.checked_rem(heads) != Some(0) {
+                return Err(argument_error(name, format!("a width of {width} cannot be split into {heads} heads")));
+            }
+        }
+    }
+    let counts = heads.map_or([q, k].map(|x| x.spec().dims[1].fixed()), |heads| heads.map(Some));
+    match counts {
+        [Some(q), Some(k)] if q.checked_rem(k) != Some(0) => {
+            Err(argument_error(name, format!("{q} heads of the queries cannot share {k} heads of the keys")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn shape_error(name: &str, Attention { q, k, v, .. }: Attention<'_>) -> BuildError {
+    let specs = format!("`{}`, `{}` and `{}`", q.spec(), k.spec(), v.spec());
+    argument_error(name, format!("{specs} are not `N,heads,length,width` (set `heads` for `N,length,width`)"))
+}
+
 /// Composes an attention of other operators; the heads are a dimension of their own.
 fn composed_attention(builder: &mut GraphBuilder, name: &str, operands: Attention<'_>) -> Result<[Var; 3], BuildError> {
-    let Attention { q, k, v, past, causal, .. } = operands;
+    let Attention { q, k, v, past, .. } = operands;
     let part = |part: &str| format!("{name}.{part}");
     let rank = q.spec().dims.len();
-    if rank < 3 || k.spec().dims.len() != rank || v.spec().dims.len() != rank {
-        let reason = format!(
-            "`{}`, `{}` and `{}` are not `N,heads,length,width` (set `heads` for `N,length,width`)",
-            q.spec(),
-            k.spec(),
-            v.spec()
-        );
-        return Err(argument_error(name, reason));
+    if k.spec().dims.len() != rank || v.spec().dims.len() != rank || operands.heads.is_some() {
+        return Err(shape_error(name, operands));
     }
     let [k, v] = match past {
         Some([past_k, past_v]) => [
@@ -125,40 +145,44 @@ fn composed_attention(builder: &mut GraphBuilder, name: &str, operands: Attentio
         ],
         None => [k.clone(), v.clone()],
     };
-    let groups = head_groups(name, q, &k)?;
-    let (grouped_q, grouped_k, grouped_v) = if groups > 1 {
-        (
-            group_heads(builder, &part("q_groups"), q, groups)?,
-            unsqueeze(builder, &part("k_groups"), &k, &[2])?,
-            unsqueeze(builder, &part("v_groups"), &v, &[2])?,
-        )
-    } else {
-        (q.clone(), k.clone(), v.clone())
-    };
-    let mut mask = operands.mask.map(|mask| additive_mask(builder, &part("mask"), mask, q)).transpose()?;
-    if causal {
-        let hidden = causal_mask(builder, &part("causal"), q, &k)?;
-        mask = Some(match mask {
-            Some(mask) => add(builder, &part("masks"), &mask, &hidden)?,
-            None => hidden,
-        });
+    let heads = |x: &Var| x.spec().dims[rank - 3].fixed();
+    if let (Some(q_heads), Some(k_heads)) = (heads(q), heads(&k))
+        && q_heads != k_heads
+    {
+        return Err(argument_error(
+            name,
+            format!("{q_heads} heads of the queries cannot share {k_heads} heads of the keys"),
+        ));
     }
-    if groups > 1 {
-        mask = mask.map(|mask| group_mask(builder, &part("mask_groups"), mask)).transpose()?;
-    }
+    let mask = full_mask(builder, name, Attention { k: &k, v: &v, past: None, ..operands })?;
     let width = fixed_size(name, q, rank - 1, "the width of a head")?;
     let scale = operands.scale.unwrap_or_else(|| (width as f32).sqrt().recip());
-    let y = softmax_product(builder, name, [&grouped_q, &grouped_k, &grouped_v], (mask.as_ref(), scale, groups > 1))?;
-    let y = if groups > 1 { ungroup_heads(builder, name, &y, q, &v)? } else { y };
+    let y = softmax_product(builder, name, [q, &k, &v], (mask.as_ref(), scale))?;
     Ok([y, k, v])
 }
 
-/// Returns `softmax(q · kᵀ · scale + mask) · v`; the result is named `name` unless heads are `grouped`.
+/// Returns the numbers that are added to the scores: the mask, and that of causality.
+fn full_mask(builder: &mut GraphBuilder, name: &str, operands: Attention<'_>) -> Result<Option<Var>, BuildError> {
+    let Attention { q, k, mask, past, causal, .. } = operands;
+    let part = |part: &str| format!("{name}.{part}");
+    let mask = mask.map(|mask| additive_mask(builder, &part("mask"), mask, q)).transpose()?;
+    if !causal {
+        return Ok(mask);
+    }
+    let keys = past.map(|[past, _]| concat(builder, &part("all_keys"), &[past, k], -2)).transpose()?;
+    let hidden = causal_mask(builder, &part("causal"), q, keys.as_ref().unwrap_or(k))?;
+    match mask {
+        Some(mask) => add(builder, &part("masks"), &mask, &hidden).map(Some),
+        None => Ok(Some(hidden)),
+    }
+}
+
+/// Returns `softmax(q · kᵀ · scale + mask) · v`.
 fn softmax_product(
     builder: &mut GraphBuilder,
     name: &str,
     [q, k, v]: [&Var; 3],
-    (mask, scale, grouped): (Option<&Var>, f32, bool),
+    (mask, scale): (Option<&Var>, f32),
 ) -> Result<Var, BuildError> {
     let part = |part: &str| format!("{name}.{part}");
     let keys = swap_axes(builder, &part("keys"), k, -1, -2)?;
@@ -168,64 +192,7 @@ fn softmax_product(
         scores = add(builder, &part("masked"), &scores, mask)?;
     }
     let weights = softmax(builder, &part("weights"), &scores, -1)?;
-    matmul(builder, &if grouped { part("y_groups") } else { name.to_owned() }, &weights, v)
-}
-
-/// Converts `N,L,heads·E` to `N,heads,L,E`.
-fn split_heads(builder: &mut GraphBuilder, name: &str, x: &Var, heads: usize) -> Result<Var, BuildError> {
-    if x.spec().dims.len() != 3 {
-        return Err(argument_error(
-            name,
-            format!("`{}` is not `N,length,width`, so its heads cannot be split", x.spec()),
-        ));
-    }
-    let width = fixed_size(name, x, 2, "the width")?;
-    if width.checked_rem(heads) != Some(0) {
-        return Err(argument_error(name, format!("a width of {width} cannot be split into {heads} heads")));
-    }
-    let split = reshape(builder, &format!("{name}.split"), x, &[0, 0, heads as i64, (width / heads) as i64])?;
-    transpose(builder, &format!("{name}.heads"), &split, &[0, 2, 1, 3])
-}
-
-/// Returns how many heads of the queries each head of the keys serves.
-fn head_groups(name: &str, q: &Var, k: &Var) -> Result<usize, BuildError> {
-    let rank = q.spec().dims.len();
-    let heads = |x: &Var| x.spec().dims[rank - 3].fixed();
-    match (heads(q), heads(k)) {
-        (Some(q), Some(k)) if q != k => match q.checked_rem(k) {
-            Some(0) if rank == 4 => Ok(q / k),
-            _ => Err(argument_error(name, format!("{q} heads of the queries cannot share {k} heads of the keys"))),
-        },
-        _ => Ok(1),
-    }
-}
-
-/// Converts `N,heads,L,E` to `N,heads/groups,groups,L,E`.
-fn group_heads(builder: &mut GraphBuilder, name: &str, q: &Var, groups: usize) -> Result<Var, BuildError> {
-    let heads = fixed_size(name, q, 1, "the number of heads")?;
-    let width = fixed_size(name, q, 3, "the width of a head")?;
-    reshape(builder, name, q, &[0, (heads / groups) as i64, groups as i64, length(q), width as i64])
-}
-
-/// Converts the result for `N,heads/groups,groups,L,Ev` back to `N,heads,L,Ev`.
-fn ungroup_heads(builder: &mut GraphBuilder, name: &str, y: &Var, q: &Var, v: &Var) -> Result<Var, BuildError> {
-    let heads = fixed_size(name, q, 1, "the number of heads")?;
-    let width = fixed_size(name, v, 3, "the width of a head of the values")?;
-    reshape(builder, name, y, &[0, heads as i64, length(q), width as i64])
-}
-
-/// Returns the length of `N,heads,L,E`, or -1 when it is not fixed.
-fn length(q: &Var) -> i64 {
-    q.spec().dims[2].fixed().map_or(-1, |length| length as i64)
-}
-
-/// Adds the dimension of the groups to a mask that is the same for all heads.
-fn group_mask(builder: &mut GraphBuilder, name: &str, mask: Var) -> Result<Var, BuildError> {
-    match &mask.spec().dims[..] {
-        [] | [_] | [_, _] => Ok(mask),
-        [_, Dim::Fixed(1), _, _] | [Dim::Fixed(1), _, _] => unsqueeze(builder, name, &mask, &[-3]),
-        _ => Err(argument_error(name, format!("the mask `{}` must be the same for all heads", mask.spec()))),
-    }
+    matmul(builder, name, &weights, v)
 }
 
 /// Converts a mask of bools to numbers of the type of `like`.

@@ -4,10 +4,6 @@ use indexmap::IndexMap;
 
 use crate::{Attribute, BuildError, GraphBuilder, Tensor, Var};
 
-/// Whether layers use the operators of operator set 23 that take the place of several: `Attention`, `RotaryEmbedding`
-/// and `RMSNormalization`. Otherwise they are composed of operators that every engine has.
-pub(super) const HAS_WHOLE_OPERATORS: bool = false;
-
 pub(super) type AttributeMap = IndexMap<String, Attribute>;
 
 /// Returns a map of attributes from names and values.

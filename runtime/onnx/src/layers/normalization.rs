@@ -1,6 +1,6 @@
 //! Normalisation and dropout.
 
-use super::{add_node, argument_error, attributes, fixed_size, node, reduction, shape};
+use super::{add_node, argument_error, attributes, fixed_size, shape};
 use crate::{Attribute, BuildError, DType, GraphBuilder, Init, Tensor, TensorSpec, Var, WeightRole};
 
 /// A batch normalisation; the fields are those of `torch.nn.BatchNorm2d`.
@@ -115,18 +115,8 @@ pub fn rms_norm(builder: &mut GraphBuilder, name: &str, x: &Var, eps: f32) -> Re
     let rank = x.spec().dims.len();
     let spec = TensorSpec::new([fixed_size(name, x, rank.wrapping_sub(1), "the number of features")?], x.spec().dtype);
     let weight = builder.weight(&format!("{name}.weight"), spec, WeightRole::Parameter, Init::Constant(1.0))?;
-    if node::HAS_WHOLE_OPERATORS {
-        let attributes = attributes([("axis", Attribute::Int(-1)), ("epsilon", Attribute::Float(eps))]);
-        return add_node(builder, name, "RMSNormalization", &[Some(x), Some(&weight)], attributes);
-    }
-    let part = |part: &str| format!("{name}.{part}");
-    let square = add_node(builder, &part("square"), "Mul", &[Some(x), Some(x)], attributes([]))?;
-    let mean = reduction::mean(builder, &part("mean"), &square, &[-1], true)?;
-    let eps = super::activation::scalar_like(builder, &part("eps"), eps, x)?;
-    let shifted = add_node(builder, &part("shifted"), "Add", &[Some(&mean), Some(&eps)], attributes([]))?;
-    let root = add_node(builder, &part("root"), "Sqrt", &[Some(&shifted)], attributes([]))?;
-    let normal = add_node(builder, &part("normal"), "Div", &[Some(x), Some(&root)], attributes([]))?;
-    add_node(builder, name, "Mul", &[Some(&normal), Some(&weight)], attributes([]))
+    let attributes = attributes([("axis", Attribute::Int(-1)), ("epsilon", Attribute::Float(eps))]);
+    add_node(builder, name, "RMSNormalization", &[Some(x), Some(&weight)], attributes)
 }
 
 /// Dropout. Outside training it returns its input unchanged; it stays in the graph because the same graph may be

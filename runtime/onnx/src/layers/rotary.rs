@@ -1,7 +1,6 @@
 //! Rotary position embeddings.
 
-use super::node::HAS_WHOLE_OPERATORS;
-use super::{Slice, add_node, argument_error, arithmetic, attributes, concat, gather, reshape, slice, unsqueeze};
+use super::{add_node, argument_error, attributes};
 use crate::{Attribute, BuildError, Dim, GraphBuilder, Tensor, Var};
 
 /// The most elements of a table.
@@ -28,11 +27,9 @@ pub struct Rotary {
     tables: [Var; 2],
     /// `N,L,i64`.
     positions: Var,
-    /// The rows of the tables at the positions, `N,1,L,width/2`; `None` if the operator reads them itself.
-    rows: Option<[Var; 2]>,
 }
 
-/// Declares the tables of a rotary embedding and selects the rows of `positions` (`N,L,i64`). Angle `i` of position `p`
+/// Declares the tables of a rotary embedding of `positions` (`N,L,i64`). Angle `i` of position `p`
 /// is `p · theta^(-2i/width)`: equation 15 of Su et al. 2021, "RoFormer".
 ///
 /// # Errors
@@ -60,12 +57,7 @@ pub fn rotary(
         builder.constant(&format!("{name}.{part}"), values.expect("one value for each angle"))
     };
     let tables = [table("cosines", f32::cos)?, table("sines", f32::sin)?];
-    let mut rows = |part: &str, table: &Var| {
-        let rows = gather(builder, &format!("{name}.{part}"), table, positions, 0)?;
-        unsqueeze(builder, &format!("{name}.{part}_of_heads"), &rows, &[1])
-    };
-    let rows = if HAS_WHOLE_OPERATORS { None } else { Some([rows("cosine", &tables[0])?, rows("sine", &tables[1])?]) };
-    Ok(Rotary { angles, tables, positions: positions.clone(), rows })
+    Ok(Rotary { angles, tables, positions: positions.clone() })
 }
 
 /// Rotates the pairs of elements of queries or keys, `N,heads,L,width`, by the angles of their positions.
@@ -77,26 +69,7 @@ pub fn rotate(builder: &mut GraphBuilder, name: &str, x: &Var, rotary: &Rotary) 
     if x.spec().dims.len() != 4 || x.spec().dims[3] != Dim::Fixed(width) {
         return Err(argument_error(name, format!("`{}` is not `N,heads,L,{width}`", x.spec())));
     }
-    let Some([cosines, sines]) = &rotary.rows else {
-        let inputs = [Some(x), Some(&rotary.tables[0]), Some(&rotary.tables[1]), Some(&rotary.positions)];
-        let attributes = attributes([("interleaved", Attribute::Int(i64::from(interleaved)))]);
-        return add_node(builder, name, "RotaryEmbedding", &inputs, attributes);
-    };
-    let half = (width / 2) as i64;
-    let mut part = |part: &str, start: i64| {
-        let (start, end, step) = if interleaved { (start, i64::MAX, 2) } else { (start * half, (start + 1) * half, 1) };
-        slice(builder, &format!("{name}.{part}"), x, &[Slice { axis: 3, start, end, step }])
-    };
-    let (first, second) = (part("first", 0)?, part("second", 1)?);
-    let mut product = |part: &str, a: &Var, b: &Var| arithmetic::mul(builder, &format!("{name}.{part}"), a, b);
-    let [a, b] = [product("first_cosine", &first, cosines)?, product("second_sine", &second, sines)?];
-    let [c, d] = [product("second_cosine", &second, cosines)?, product("first_sine", &first, sines)?];
-    let first = arithmetic::sub(builder, &format!("{name}.rotated_first"), &a, &b)?;
-    let second = arithmetic::add(builder, &format!("{name}.rotated_second"), &c, &d)?;
-    if !interleaved {
-        return concat(builder, name, &[&first, &second], -1);
-    }
-    let pairs = super::stack(builder, &format!("{name}.pairs"), &[&first, &second], -1)?;
-    let heads = super::fixed_size(name, x, 1, "the number of heads")?;
-    reshape(builder, name, &pairs, &[0, heads as i64, 0, width as i64])
+    let inputs = [Some(x), Some(&rotary.tables[0]), Some(&rotary.tables[1]), Some(&rotary.positions)];
+    let attributes = attributes([("interleaved", Attribute::Int(i64::from(interleaved)))]);
+    add_node(builder, name, "RotaryEmbedding", &inputs, attributes)
 }

@@ -85,7 +85,7 @@ fn an_attention_with_unsuitable_heads_is_refused() {
     let mut b = GraphBuilder::new("g");
     let x = b.input("x", "N,7,10,f32".parse().unwrap()).unwrap();
     let error = layers::attention(&mut b, "a", Attention { heads: Some([3, 3]), ..operands([&x, &x, &x]) });
-    assert_eq!(error.unwrap_err().to_string(), "layer `a.q`: a width of 10 cannot be split into 3 heads");
+    assert_eq!(error.unwrap_err().to_string(), "layer `a`: a width of 10 cannot be split into 3 heads");
     let q = b.input("q", "N,5,7,2,f32".parse().unwrap()).unwrap();
     let k = b.input("k", "N,3,7,2,f32".parse().unwrap()).unwrap();
     let error = layers::attention(&mut b, "b", operands([&q, &k, &k])).unwrap_err().to_string();

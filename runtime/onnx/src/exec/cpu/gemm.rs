@@ -8,6 +8,7 @@ use ndarray::{ArrayD, ArrayView2, ArrayViewD, Axis, Ix2, IxDyn};
 use rayon::prelude::*;
 
 use super::OpError;
+use super::few_rows;
 use super::number::Number;
 use super::storage::{Dense, Elements, broadcast, zeros};
 use crate::exec::shape_arithmetic::{MatmulDims, matmul_dims};
@@ -76,6 +77,9 @@ pub(super) fn multiply<T: Number>(
     let ((rows, inner), columns) = (left.dim(), right.ncols());
     assert_eq!(inner, right.nrows(), "the inner dimensions of the matrices differ");
     assert_eq!(product.len(), rows * columns, "the product has another size");
+    if few_rows::multiply(left, right, product, parallelism) {
+        return;
+    }
     // SAFETY: the views are valid for their dimensions and strides, `product` has the size of the product by the
     // assertion above and is borrowed exclusively. The factors 0 and 1 mean that `product` is not read.
     unsafe {

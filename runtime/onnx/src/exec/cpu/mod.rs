@@ -8,6 +8,7 @@ mod activation;
 mod conv;
 mod depthwise;
 mod elementwise;
+mod few_rows;
 mod gemm;
 mod im2col;
 mod movement;
