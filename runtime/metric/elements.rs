@@ -16,8 +16,12 @@ pub(super) fn unsupported(what: &'static str, tensor: &Tensor, expected: &str) -
     MetricError::Unsupported { what, found: tensor.spec().to_string(), expected: expected.to_owned() }
 }
 
-/// Calls `visit` with every row of the last dimension as f64, one at a time, so that no copy of the whole tensor is made.
-pub(super) fn for_each_row<E>(tensor: &Tensor, mut visit: impl FnMut(usize, &[f64]) -> Result<(), E>) -> Result<(), E> {
+/// Calls `visit` with every row of the last dimension that is `needed`, as f64. Only these are converted, one at a time.
+pub(super) fn for_each_row<E>(
+    tensor: &Tensor,
+    needed: impl Fn(usize) -> bool,
+    mut visit: impl FnMut(usize, &[f64]) -> Result<(), E>,
+) -> Result<(), E> {
     let length = tensor.shape().last().copied().unwrap_or(1);
     if length == 0 {
         return Ok(());
@@ -25,7 +29,7 @@ pub(super) fn for_each_row<E>(tensor: &Tensor, mut visit: impl FnMut(usize, &[f6
     let rows = tensor.len() / length;
     let flat = tensor.reshape([rows, length]).expect("the number of elements is the same");
     let mut values = Vec::with_capacity(length);
-    for row in 0..rows {
+    for row in (0..rows).filter(|row| needed(*row)) {
         values.clear();
         extend_f64(&flat, row * length..(row + 1) * length, &mut values);
         visit(row, &values)?;

@@ -35,10 +35,8 @@ pub fn token_accuracy(predictions: &Tensor, labels: &Tensor, ignore: i64) -> Res
             counted.for_each(|(token, label)| hits.add(f64::from(u8::from(token == label)), 1));
         }
         (&[n, l, vocabulary], None) if [n, l] == [rows, length] => {
-            for_each_row(predictions, |at, logits| {
-                if wanted[at] == ignore {
-                    return Ok(());
-                }
+            let needed = |at: usize| wanted[at] != ignore;
+            for_each_row(predictions, needed, |at, logits| {
                 let (token, row, position) = (wanted[at], at / length, at % length);
                 let rank = rank_of(logits, token);
                 let rank = rank.ok_or(MetricError::TokenOutOfRange { token, row, position, vocabulary })?;
@@ -74,15 +72,12 @@ pub fn perplexity(logits: &Tensor, tokens: &Tensor, positions: Positions<'_>) ->
         Positions::Lengths(lengths) => row_lengths(lengths, rows, length)?,
     };
     let mut likelihood = MetricSum::default();
-    for_each_row(logits, |at, values| {
+    let needed = |at: usize| {
         let (row, position) = (at / length, at % length + 1);
-        if position >= counts[row] {
-            return Ok(());
-        }
-        let token = ids[at + 1];
-        if matches!(positions, Positions::Except(ignore) if ignore == token) {
-            return Ok(());
-        }
+        position < counts[row] && !matches!(positions, Positions::Except(ignore) if ignore == ids[at + 1])
+    };
+    for_each_row(logits, needed, |at, values| {
+        let (row, position, token) = (at / length, at % length + 1, ids[at + 1]);
         let index = usize::try_from(token).ok().filter(|token| *token < vocabulary);
         let index = index.ok_or(MetricError::TokenOutOfRange { token, row, position, vocabulary })?;
         likelihood.add(negative_log_likelihood(values, index), 1);

@@ -1,7 +1,7 @@
 //! The operators that cases use, each in its own graph.
 
 use flagperf::tensor::{DType, Tensor};
-use flagperf_onnx::layers::{self, Conv2d, Linear, Padding, Pool2d};
+use flagperf_onnx::layers::{self, Attention, Conv2d, Linear, Padding, Pool2d, RotaryAngles};
 use flagperf_onnx::{Attribute, BuildError, Graph, GraphBuilder, Var};
 
 use crate::graphs::{binary, build, spec, unary};
@@ -39,6 +39,23 @@ pub const OPERATORS: &[(&str, Make)] = &[
     ("Attention", || attention(None)),
     ("Attention, masked by sample", || attention(Some("N,1,1,5,f32"))),
     ("Attention, masked by head", || attention(Some("2,4,5,f32"))),
+    ("Attention as one operator", || whole_attention(None, false)),
+    ("Attention as one operator, masked", || whole_attention(Some("N,1,4,9,f32"), false)),
+    ("Attention as one operator, causal", || whole_attention(None, true)),
+    ("Attention as one operator, heads side by side", || {
+        unary("N,5,24,f32", |g, x| {
+            let operands = Attention { heads: Some([3, 3]), ..attention_of(x, x, x) };
+            Ok(layers::attention(g, "attention", operands)?[0].clone())
+        })
+    }),
+    ("RMSNormalization", || unary(TOKENS, |g, x| layers::rms_norm(g, "norm", x, 1e-5))),
+    ("RotaryEmbedding", || {
+        binary(["N,2,5,8,f32", "N,5,i64"], |g, x, positions| {
+            let angles = RotaryAngles { positions: 16, width: 8, theta: 100.0, interleaved: false };
+            let rotary = layers::rotary(g, "rotary", positions, angles)?;
+            layers::rotate(g, "rotated", x, &rotary)
+        })
+    }),
     ("Attention, one head, scaled inputs", || {
         binary([TOKENS, TOKENS], |g, q, kv| {
             let q = layers::scale(g, "scaled_q", q, 0.6)?;
@@ -168,6 +185,26 @@ fn attention(mask: Option<&str>) -> Graph {
         let weights = layers::softmax(g, "weights", &scores, -1)?;
         let y = layers::matmul(g, "attention", &weights, &v)?;
         g.output("y", &y)
+    })
+}
+
+fn attention_of<'a>(q: &'a Var, k: &'a Var, v: &'a Var) -> Attention<'a> {
+    Attention { q, k, v, mask: None, past: None, heads: None, scale: None, causal: false }
+}
+
+/// An attention with shared heads and the keys of earlier positions, which are outputs, too.
+fn whole_attention(mask: Option<&str>, causal: bool) -> Graph {
+    build("attention", |g| {
+        let [q, k, v] = [("q", "N,4,4,8,f32"), ("k", "N,2,4,8,f32"), ("v", "N,2,4,8,f32")]
+            .map(|(name, sizes)| g.input(name, spec(sizes)).unwrap());
+        let past = ["past_k", "past_v"].map(|name| g.input(name, spec("N,2,5,8,f32")).unwrap());
+        let mask = mask.map(|mask| g.input("mask", spec(mask))).transpose()?;
+        let past = Some([&past[0], &past[1]]);
+        let operands = Attention { mask: mask.as_ref(), past, causal, ..attention_of(&q, &k, &v) };
+        for (name, value) in ["y", "present_k", "present_v"].iter().zip(layers::attention(g, "attention", operands)?) {
+            g.output(name, &value)?;
+        }
+        Ok(())
     })
 }
 

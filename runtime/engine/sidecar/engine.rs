@@ -1,9 +1,10 @@
 //! The table row of sidecars: starts the vendor's command, exchanges `hello` with it, and has it load a model.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use flagperf_onnx::{ValueInfo, write_onnx};
+use flagperf_onnx::{Graph, ValueInfo, write_onnx};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
@@ -79,9 +80,14 @@ impl Engine for Sidecar {
         let engine_options = EngineOptions::check(self, options)?;
         let folder = create_scratch_folder(options)?;
         let (role, kind, path) = locate_model(artifact, folder.path())?;
-        let expected = match (engine_options.value_infos(INPUTS)?, engine_options.value_infos(OUTPUTS)?) {
+        let stated = (engine_options.value_infos(INPUTS)?, engine_options.value_infos(OUTPUTS)?);
+        let graph = if let (Some(_), Some(_)) = stated { None } else { read_graph(self, artifact, options.precision)? };
+        let expected = match stated {
             (Some(inputs), Some(outputs)) => Signature { inputs, outputs },
-            _ => model_signature(self, artifact, options.precision)?,
+            _ => match &graph {
+                Some(graph) => Signature { inputs: graph.inputs.clone(), outputs: graph.outputs.clone() },
+                None => Signature::default(),
+            },
         };
         let mut connection = start_sidecar(options, folder)?;
         let hello = exchange_hello(&mut connection)?;
@@ -92,7 +98,7 @@ impl Engine for Sidecar {
             let checked = description.check_option(option, value);
             checked.map_err(|reason| engine_options.option_error(option, reason))?;
         }
-        let lowered = lowered_model(&description, artifact, options)?;
+        let lowered = graph.map(|graph| lowered_model(&description, &graph, options)).transpose()?.flatten();
         let path = lowered.as_ref().map_or(path, |(path, _)| path.clone());
         let request = Request::Load(Box::new(LoadRequest {
             role,
@@ -229,43 +235,34 @@ fn locate_model(artifact: Artifact<'_>, folder: &Path) -> Result<(EngineRole, Fi
     }
 }
 
+/// Reads and checks the graph of a model; `None` for a file that only the sidecar can read.
+fn read_graph<'a>(
+    engine: &Sidecar,
+    artifact: Artifact<'a>,
+    precision: DType,
+) -> Result<Option<Cow<'a, Graph>>, EngineError> {
+    let graph = match artifact {
+        Artifact::Graph(graph) => Cow::Borrowed(graph),
+        Artifact::Onnx(path) => Cow::Owned(model::read(path)?),
+        Artifact::Compiled(_) => return Ok(None),
+    };
+    model::check(engine, &graph, precision)?;
+    Ok(Some(graph))
+}
+
 /// Writes the model without the composite operators that the sidecar lacks, in a folder of its own. `None` if there are
 /// none.
 fn lowered_model(
     description: &EngineDescription,
-    artifact: Artifact<'_>,
+    graph: &Graph,
     options: &LoadOptions,
 ) -> Result<Option<(PathBuf, TempDir)>, EngineError> {
-    let read;
-    let graph = match artifact {
-        Artifact::Graph(graph) => graph,
-        Artifact::Onnx(path) => {
-            read = model::read(path)?;
-            &read
-        }
-        Artifact::Compiled(_) => return Ok(None),
-    };
     let lowered = model::lower_for(description, graph)?;
     if lowered.nodes == graph.nodes {
         return Ok(None);
     }
     let scratch = std::path::absolute(&options.scratch).unwrap_or_else(|_| options.scratch.clone());
     model::write_temporary(&lowered, &scratch).map(Some).map_err(EngineError::Failed)
-}
-
-/// Reads the inputs and outputs of the model; both are empty for a file that only the sidecar can read.
-fn model_signature(engine: &Sidecar, artifact: Artifact<'_>, precision: DType) -> Result<Signature, EngineError> {
-    let read;
-    let graph = match artifact {
-        Artifact::Graph(graph) => graph,
-        Artifact::Onnx(path) => {
-            read = model::read(path)?;
-            &read
-        }
-        Artifact::Compiled(_) => return Ok(Signature::default()),
-    };
-    model::check(engine, graph, precision)?;
-    Ok(Signature { inputs: graph.inputs.clone(), outputs: graph.outputs.clone() })
 }
 
 /// Starts the vendor's command in the vendor's folder, with the adaptor on Python's path.

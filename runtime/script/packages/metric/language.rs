@@ -13,6 +13,16 @@ use crate::tensor::{DType, Tensor as HostTensor};
 /// Largest number of questions of a call.
 const QUESTIONS_MAX: usize = 1 << 16;
 
+/// Copies logits and other tensors to host memory. Only one row of the logits is converted at a time.
+fn logits_on_host<const N: usize>(
+    context: &NativeCallContext,
+    logits: &Tensor,
+    others: [Tensor; N],
+) -> Fallible<(HostTensor, [HostTensor; N])> {
+    let logits = logits.to_host(&script_state(context)?.budget)?;
+    Ok((logits, host_tensors(context, others)?))
+}
+
 fn metrics(figures: Result<crate::metric::Accumulator, MetricError>) -> Fallible<Metrics> {
     figures.map(Metrics).map_err(|error| error.to_string().into())
 }
@@ -53,7 +63,7 @@ pub(super) mod functions {
         labels: Tensor,
         ignore: i64,
     ) -> Fallible<Metrics> {
-        let [predictions, labels] = host_tensors(&context, [predictions, labels])?;
+        let (predictions, [labels]) = logits_on_host(&context, &predictions, [labels])?;
         metrics(metric::token_accuracy(&predictions, &labels, ignore))
     }
 
@@ -72,7 +82,7 @@ pub(super) mod functions {
         tokens: Tensor,
         lengths: Tensor,
     ) -> Fallible<Metrics> {
-        let [logits, tokens, lengths] = host_tensors(&context, [logits, tokens, lengths])?;
+        let (logits, [tokens, lengths]) = logits_on_host(&context, &logits, [tokens, lengths])?;
         metrics(metric::perplexity(&logits, &tokens, Positions::Lengths(&lengths)))
     }
 
@@ -89,7 +99,7 @@ pub(super) mod functions {
         tokens: Tensor,
         ignore: i64,
     ) -> Fallible<Metrics> {
-        let [logits, tokens] = host_tensors(&context, [logits, tokens])?;
+        let (logits, [tokens]) = logits_on_host(&context, &logits, [tokens])?;
         metrics(metric::perplexity(&logits, &tokens, Positions::Except(ignore)))
     }
 
