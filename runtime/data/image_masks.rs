@@ -1,16 +1,16 @@
 //! A folder of images and a folder of masks: segmentation.
 
 use std::collections::BTreeMap;
-use std::io::{Cursor, Read};
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use flagperf_onnx::open_regular;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
-use super::decode::{MAX_PIXELS, decode};
+use super::decode::MAX_PIXELS;
 use super::geometry::PADDED_LABEL;
-use super::image_folder::{FILE_BYTES_MAX, visible_files};
-use super::pixels::{CropScratch, ImageTransforms};
+use super::image_file::{read_file, read_image};
+use super::image_folder::visible_files;
+use super::pixels::ImageTransforms;
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
 use crate::event::DatasetFacts;
 use crate::hash::hash_bytes;
@@ -83,11 +83,10 @@ impl ImageMasks {
 
     fn read_sample(&self, index: usize, image: &mut [u8], mask: &mut [u8]) -> Result<(), String> {
         let (image_name, mask_name) = &self.samples[index];
-        let file = read_file(&self.root.join(&self.options.images).join(image_name))?;
-        let mut rgb = Vec::new();
-        let size = decode(&file, &mut rgb)?;
-        self.transforms.apply(&rgb, size, index as u64, &mut CropScratch::default(), image)?;
-        let file = read_file(&self.root.join(&self.options.masks).join(mask_name))?;
+        let path = self.root.join(&self.options.images).join(image_name);
+        let size = read_image(&path, &self.transforms, index as u64, image)?;
+        let mut file = Vec::new();
+        read_file(&self.root.join(&self.options.masks).join(mask_name), &mut file)?;
         let in_mask = |reason: String| format!("its mask `{mask_name}`: {reason}");
         let (labels, mask_size) = decode_mask(&file).map_err(in_mask)?;
         if mask_size != size {
@@ -131,16 +130,6 @@ impl Dataset for ImageMasks {
         };
         self.read_sample(index, image, mask).map_err(failed)
     }
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let file = open_regular(path).map_err(|error| error.to_string())?;
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("the file is larger than {FILE_BYTES_MAX} bytes"));
-    }
-    Ok(bytes)
 }
 
 /// Decodes a mask to its labels and its width and height.

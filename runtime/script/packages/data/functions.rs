@@ -5,7 +5,7 @@ use rhai::{Dynamic, Map, NativeCallContext};
 
 use super::Pipeline;
 use super::files::{pipeline_of, relative_path};
-use crate::data::{ArrayField, FieldRole, ImageMaskOptions, SampleSource};
+use crate::data::{ArrayField, CocoOptions, FieldRole, ImageMaskOptions, SampleSource};
 use crate::script::packages::options::{FunctionOptions, size};
 use crate::script::sandbox::{Fallible, script_state};
 
@@ -80,6 +80,41 @@ pub(super) mod functions {
         }
         let (images, masks) = (relative_path(images)?, relative_path(masks)?);
         Ok(pipeline_of(SampleSource::ImageMasks(ImageMaskOptions { images, masks, classes })))
+    }
+
+    /// Describes images with boxes in COCO's format: a folder of JPEG or PNG files, and the JSON file of instances. Samples
+    /// are in the order of the image ids. Fields: `images` (input); truth, padded to `D`, the largest number of objects of
+    /// an image in the file: `boxes` (`N,D,4,f64`: left, top, width, height in pixels of the original image), `classes`
+    /// (`N,D,i64`: ranks of the categories by id, from 0), `areas` (`N,D,f64`), `crowds` (`N,D,bool`), `counts` (`N,i64`),
+    /// `image_ids` (`N,i64`), and `placements` (`N,4,f64`), by which `boxes::restore` converts the boxes of the model.
+    ///
+    /// ```rhai
+    /// data::coco("val2017", "annotations/instances_val2017.json").letterbox(640, 640).scale(1.0 / 255.0)
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn coco(context: NativeCallContext, images: &str, annotations: &str) -> Fallible<Pipeline> {
+        coco_with_options(context, images, annotations, Map::new())
+    }
+
+    /// Describes images with boxes in COCO's format. With the option `category_ids: true`, `classes` are the ids of the
+    /// categories, as some models number them, in place of their ranks.
+    ///
+    /// ```rhai
+    /// data::coco("val2017", "instances.json", #{category_ids: true}).resize_to(800, 800, "bilinear")
+    /// ```
+    #[rhai_fn(name = "coco", return_raw)]
+    pub fn coco_with_options(
+        context: NativeCallContext,
+        images: &str,
+        annotations: &str,
+        options: Map,
+    ) -> Fallible<Pipeline> {
+        script_state(&context)?.budget.check()?;
+        let mut options = FunctionOptions::new("coco", options);
+        let category_ids = options.flag("category_ids", false)?;
+        options.finish()?;
+        let (images, annotations) = (relative_path(images)?, relative_path(annotations)?);
+        Ok(pipeline_of(SampleSource::Coco(CocoOptions { images, annotations, category_ids })))
     }
 
     /// Describes a dataset of arrays in files: .npy, or a tensor of a .safetensors file. The first dimension of each counts
