@@ -9,6 +9,8 @@ use super::image_folder::ImageFolder;
 use super::image_masks::{ImageMaskOptions, ImageMasks};
 use super::pixels::ImageTransforms;
 use super::prompts::{PromptOptions, Prompts};
+use super::questions::{QuestionOptions, Questions};
+use super::squad::{Squad, SquadOptions};
 use super::synthetic::{Synthetic, SyntheticField, check_fields};
 use super::tokens::{TokenStream, TokenStreamOptions};
 use super::{DataError, DataRoot, Dataset, Transform};
@@ -48,6 +50,10 @@ pub enum SampleSource {
     Tokens(TokenStreamOptions),
     /// Tokenized prompts.
     Prompts(PromptOptions),
+    /// Multiple-choice questions.
+    Questions(QuestionOptions),
+    /// Questions about contexts.
+    Squad(SquadOptions),
     /// Arrays in files, one per field.
     Arrays(Vec<ArrayField>),
     /// A folder of images and a folder of masks.
@@ -88,6 +94,14 @@ impl Pipeline {
                 self.check_no_transforms("prompts")?;
                 Ok(Arc::new(Prompts::open(&DataRoot::open(root)?, options)?))
             }
+            SampleSource::Questions(options) => {
+                self.check_no_transforms("questions")?;
+                Ok(Arc::new(Questions::open(&DataRoot::open(root)?, options)?))
+            }
+            SampleSource::Squad(options) => {
+                self.check_no_transforms("questions")?;
+                Ok(Arc::new(Squad::open(&DataRoot::open(root)?, options)?))
+            }
             SampleSource::Arrays(fields) => {
                 self.check_no_transforms("arrays")?;
                 Ok(Arc::new(Arrays::open(&DataRoot::open(root)?, fields, dtype)?))
@@ -116,7 +130,11 @@ impl Pipeline {
                 self.check_no_transforms("synthetic samples")?;
                 check_fields(fields, *samples, dtype).map(drop)
             }
-            // Opening these reads only headers, the positions of lines, and the tokenizer.
+            SampleSource::Squad(options) => {
+                self.check_no_transforms("questions")?;
+                Squad::check(&DataRoot::open(root)?, options)
+            }
+            // Opening these reads only headers, the positions of lines, annotations without pixels, and the tokenizer.
             _ => self.open(root, dtype).map(drop),
         }
     }

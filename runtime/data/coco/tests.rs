@@ -134,7 +134,7 @@ fn bad_annotations_are_named_with_their_file_and_id() {
         (
             "/annotations/0/bbox/2",
             json!(-0.5),
-            "annotation 70 of image 9: the box [1.0, 0.5, -0.5, 1.0] and the area 2.0 must not have negative sizes",
+            "annotation 70 of image 9: the box [1.0, 0.5, -0.5, 1.0] and the area 2 must not have negative sizes",
         ),
         ("/annotations/0/iscrowd", json!(2), "annotation 70 of image 9: `iscrowd` must be 0 or 1, not 2"),
         ("/annotations/0/id", json!(8), "has two entries for annotation 8: each id must be unique"),

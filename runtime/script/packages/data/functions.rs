@@ -9,6 +9,9 @@ use crate::data::{ArrayField, CocoOptions, FieldRole, ImageMaskOptions, SampleSo
 use crate::script::packages::options::{FunctionOptions, size};
 use crate::script::sandbox::{Fallible, script_state};
 
+/// Largest number of points of an image.
+const POINTS_MAX: usize = 1 << 16;
+
 /// Reads the fields of `data::arrays`: a path by name, or `#{file: .., key: ..}`.
 fn array_fields(map: Map, role: FieldRole) -> Fallible<Vec<ArrayField>> {
     let field = |(name, value): (rhai::Identifier, Dynamic)| {
@@ -73,13 +76,38 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(return_raw)]
     pub fn image_masks(context: NativeCallContext, images: &str, masks: &str, classes: i64) -> Fallible<Pipeline> {
+        image_masks_with_points(context, images, masks, classes, Map::new())
+    }
+
+    /// Describes images with masks and points on their objects, as segment-anything takes them. The option `points` is
+    /// their number per image; they add the field `points` (input, `N,P,2` of the float type of the case: column and row in
+    /// the transformed image). They divide the pixels of objects (labels other than 0 and 255), row by row, into equal
+    /// parts. A mask without objects is a bad sample.
+    ///
+    /// ```rhai
+    /// data::image_masks("images", "masks", 2, #{points: 1}).resize_to(1024, 1024, "bilinear").scale(1.0 / 255.0)
+    /// ```
+    #[rhai_fn(name = "image_masks", return_raw)]
+    pub fn image_masks_with_points(
+        context: NativeCallContext,
+        images: &str,
+        masks: &str,
+        classes: i64,
+        options: Map,
+    ) -> Fallible<Pipeline> {
         script_state(&context)?.budget.check()?;
+        let mut options = FunctionOptions::new("image_masks", options);
+        let points = options.size("points")?.unwrap_or(0);
+        options.finish()?;
+        if points > POINTS_MAX {
+            return Err(format!("`image_masks`: `points` must be from 0 to {POINTS_MAX}, not {points}").into());
+        }
         let classes = size("the number of classes", classes)?;
         if classes == 0 || classes > 255 {
             return Err(format!("masks of 8 bits have 1 to 255 classes, not {classes}").into());
         }
         let (images, masks) = (relative_path(images)?, relative_path(masks)?);
-        Ok(pipeline_of(SampleSource::ImageMasks(ImageMaskOptions { images, masks, classes })))
+        Ok(pipeline_of(SampleSource::ImageMasks(ImageMaskOptions { images, masks, classes, points })))
     }
 
     /// Describes images with boxes in COCO's format: a folder of JPEG or PNG files, and the JSON file of instances. Samples
