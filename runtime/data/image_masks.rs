@@ -68,11 +68,8 @@ impl ImageMasks {
         }
         let (input, mask) = (transforms.spec(), transforms.mask_spec());
         let ImageMaskOptions { images, masks, classes, points } = options;
-        let mut pipeline = vec![format!(
-            "images {}, masks {}, {classes} classes, {points} points",
-            images.display(),
-            masks.display()
-        )];
+        let mut pipeline =
+            vec![format!("images {}, masks {}, {classes} classes, {points} points", images.display(), masks.display())];
         pipeline.extend_from_slice(transforms.descriptions());
         let facts = DatasetFacts {
             location: root.path().display().to_string(),

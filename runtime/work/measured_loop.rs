@@ -191,7 +191,9 @@ impl<'a> MeasuredLoop<'a> {
         }
         let mut warm = vec![input_shapes(&batch)];
         self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
-        while self.loader.has_open_length() && let Some(batch) = self.next_batch()? {
+        while self.loader.has_open_length()
+            && let Some(batch) = self.next_batch()?
+        {
             let shapes = input_shapes(&batch);
             if !warm.contains(&shapes) {
                 let output = forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;

@@ -33,8 +33,7 @@ fn open_text(text: &str, options: CocoOptions) -> Result<(tempfile::TempDir, Coc
     image::RgbImage::new(2, 4).save(folder.path().join("images/a.png")).unwrap();
     image::RgbImage::new(4, 2).save(folder.path().join("images/b.png")).unwrap();
     std::fs::write(folder.path().join("instances.json"), text).unwrap();
-    let transforms =
-        [Transform::Letterbox { size: (8, 8), level: 114 }, Transform::Flip { probability: 1.0, seed: 0 }];
+    let transforms = [Transform::Letterbox { size: (8, 8), level: 114 }, Transform::Flip { probability: 1.0, seed: 0 }];
     let transforms = ImageTransforms::new(&transforms, DType::F32).unwrap();
     let coco = Coco::open(&DataRoot::open(folder.path()).unwrap(), &options, transforms);
     coco.map(|coco| (folder, coco)).map_err(|error| error.to_string())
@@ -46,9 +45,10 @@ fn options() -> CocoOptions {
 
 /// Returns the values of every field of the truth.
 fn read(coco: &Coco, index: usize) -> Result<Vec<Vec<f64>>, String> {
-    let sizes = coco.fields().iter().map(|field| {
-        field.spec.fixed_shape().unwrap().iter().product::<usize>() * field.spec.dtype.size()
-    });
+    let sizes = coco
+        .fields()
+        .iter()
+        .map(|field| field.spec.fixed_shape().unwrap().iter().product::<usize>() * field.spec.dtype.size());
     let mut memory: Vec<Vec<u8>> = sizes.map(|size| vec![7; size]).collect();
     let mut slices: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
     coco.read(index, &mut slices).map_err(|error| error.to_string())?;
@@ -151,7 +151,10 @@ fn bad_annotations_are_named_with_their_file_and_id() {
 #[test]
 fn a_missing_image_and_one_outside_the_data_directory_are_named_with_their_id() {
     let reason = refused(|file| file["images"][0]["file_name"] = json!("c.png"));
-    assert!(reason.starts_with("`instances.json`: image 9: there is no `images/c.png` in the data directory"), "{reason}");
+    assert!(
+        reason.starts_with("`instances.json`: image 9: there is no `images/c.png` in the data directory"),
+        "{reason}"
+    );
     let reason = refused(|file| file["images"][0]["file_name"] = json!("../../c.png"));
     assert!(reason.starts_with("`instances.json`: image 9: `images/../../c.png` is outside the data dir"), "{reason}");
     let reason = refused(|file| file["images"][0]["file_name"] = json!(""));

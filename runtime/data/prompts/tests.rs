@@ -9,7 +9,8 @@ use crate::data::{BadSamplePolicy, Loader, LoaderOptions, MemoryLender};
 use crate::engine::HeapMemory;
 
 fn options() -> PromptOptions {
-    let padding = PaddingOptions { buckets: vec![5], to_batch: false, pad: 9, side: PaddingSide::Right, truncate: false };
+    let padding =
+        PaddingOptions { buckets: vec![5], to_batch: false, pad: 9, side: PaddingSide::Right, truncate: false };
     PromptOptions {
         file: "p.txt".into(),
         key: None,
@@ -114,7 +115,8 @@ fn padded_to_the_batch_each_batch_is_as_long_as_its_longest_prompt() {
         (PaddingSide::Left, [9, 5, 4, 5], [4, 5, 6, 7, 9, 9, 9, 6]),
     ] {
         let padding = PaddingOptions { to_batch: true, buckets: vec![6], side, ..options().padding };
-        let prompts = open(b"cat\nthe cat\nthe cat sat who\nsat\nwho\n", &PromptOptions { padding, ..options() }).unwrap();
+        let prompts =
+            open(b"cat\nthe cat\nthe cat sat who\nsat\nwho\n", &PromptOptions { padding, ..options() }).unwrap();
         let options = LoaderOptions {
             batch_size: 2,
             workers: 2,
@@ -130,8 +132,11 @@ fn padded_to_the_batch_each_batch_is_as_long_as_its_longest_prompt() {
             loader.start_pass().unwrap();
             let mut next = || {
                 let batch = loader.next().unwrap().unwrap();
-                let found: Vec<_> =
-                    batch.inputs.values().map(|t| (t.shape().to_vec(), t.as_slice::<i64>().unwrap().to_vec())).collect();
+                let found: Vec<_> = batch
+                    .inputs
+                    .values()
+                    .map(|t| (t.shape().to_vec(), t.as_slice::<i64>().unwrap().to_vec()))
+                    .collect();
                 assert_eq!(batch.truth["tokens"].shape(), found[0].0);
                 loader.recycle(batch).unwrap();
                 found

@@ -59,9 +59,10 @@ fn options(length: usize) -> QuestionOptions {
 }
 
 fn read(questions: &Questions, index: usize) -> Result<Vec<Vec<u8>>, String> {
-    let sizes = questions.fields().iter().map(|field| {
-        field.spec.fixed_shape().unwrap().iter().product::<usize>() * field.spec.dtype.size()
-    });
+    let sizes = questions
+        .fields()
+        .iter()
+        .map(|field| field.spec.fixed_shape().unwrap().iter().product::<usize>() * field.spec.dtype.size());
     let mut memory: Vec<Vec<u8>> = sizes.map(|size| vec![7; size]).collect();
     let mut slices: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
     questions.read(index, &mut slices).map_err(|error| error.to_string())?;
@@ -128,9 +129,7 @@ fn a_prompt_that_is_too_long_drops_examples_and_then_fails() {
 
 #[test]
 fn bad_questions_are_named_with_file_and_line() {
-    let refused = |test: &str, dev: &str| {
-        Folder::new(test, dev, &tokenizer("ABCD")).open(&options(500)).err().unwrap()
-    };
+    let refused = |test: &str, dev: &str| Folder::new(test, dev, &tokenizer("ABCD")).open(&options(500)).err().unwrap();
     let in_test = |reason: &str| format!("`./test/high_school_test.csv`: {reason}");
     let cases = [
         ("q,1,2,3,4,A\nq,1,2,3,4,E\n", "line 2: the answer is `E`, not A, B, C or D"),

@@ -49,9 +49,10 @@ fn open(options: &SquadOptions) -> Result<Squad, String> {
 
 /// Returns the bytes of every field of a sample.
 fn read(squad: &Squad, index: usize) -> Vec<Vec<u8>> {
-    let sizes = squad.fields().iter().map(|field| {
-        field.spec.fixed_shape().unwrap().iter().product::<usize>() * field.spec.dtype.size()
-    });
+    let sizes = squad
+        .fields()
+        .iter()
+        .map(|field| field.spec.fixed_shape().unwrap().iter().product::<usize>() * field.spec.dtype.size());
     let mut memory: Vec<Vec<u8>> = sizes.map(|size| vec![7; size]).collect();
     let mut slices: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
     squad.read(index, &mut slices).unwrap();
@@ -68,9 +69,10 @@ fn windows(squad: &Squad, question: i64) -> Vec<(Vec<i64>, Vec<i64>, Vec<String>
     let window = |fields: Vec<Vec<u8>>| {
         let length = numbers(&fields[2]).iter().sum::<i64>() as usize;
         let offsets = numbers(&fields[4]);
-        let texts = offsets.chunks(2).filter(|range| range[0] >= 0).map(|range| {
-            String::from_utf8(fields[5][range[0] as usize..range[1] as usize].to_vec()).unwrap()
-        });
+        let texts = offsets
+            .chunks(2)
+            .filter(|range| range[0] >= 0)
+            .map(|range| String::from_utf8(fields[5][range[0] as usize..range[1] as usize].to_vec()).unwrap());
         let texts = texts.collect();
         (numbers(&fields[0])[..length].to_vec(), numbers(&fields[1])[..length].to_vec(), texts)
     };
