@@ -24,11 +24,11 @@ impl Case {
         let model = format!(
             "fn create_model(config) {{\n    let graph = nn::graph(\"published\");\n{model}    graph.weights((), 0);\n    graph\n}}\n"
         );
-        let forward = "fn model_forward(model, batch) { model.run(batch).y }\n".to_owned();
+        let forward = "fn model_forward(model, batch) {\n    if \"input_ids\" in batch { log::info(`shape ${batch.input_ids.spec}`); }\n    model.run(batch).y\n}\n";
         let scripts = [
             ("dataloader", format!("fn build_dataloader(config) {{\n    {dataloader}\n}}\n")),
             ("model", model),
-            ("forward", forward),
+            ("forward", forward.to_owned()),
             ("evaluator", format!("fn evaluator(output, truth) {{\n{evaluator}}}\n")),
         ];
         for (name, text) in scripts {
@@ -45,11 +45,20 @@ impl Case {
 
     /// Runs the case, which must succeed, and returns the accuracy of both phases.
     fn accuracies(&self) -> Vec<Value> {
+        self.run().0
+    }
+
+    /// Runs the case, which must succeed, and returns the accuracy of both phases and the log.
+    fn run(&self) -> (Vec<Value>, String) {
         let arguments = ["--case", "published", "--vendor", "cpu", "--data", "data"];
         let (record, code) = program::record(self.checkout.path(), &arguments);
         assert_eq!((code, record["status"].as_str()), (Some(0), Some("ok")), "{}", record["failures"]);
         let phases = record["phases"].as_array().expect("phases");
-        phases.iter().map(|phase| phase["measured"][0]["accuracy"].clone()).collect()
+        let accuracies = phases.iter().map(|phase| phase["measured"][0]["accuracy"].clone()).collect();
+        let run = fs::read_dir(self.checkout.path().join("result")).expect("results").flatten().next().expect("a run");
+        let case = fs::read_dir(run.path()).expect("a run").flatten().find(|entry| entry.path().is_dir());
+        let host = fs::read_dir(case.expect("a case").path()).expect("a case").flatten().next().expect("a host");
+        (accuracies, fs::read_to_string(host.path().join("container.out.log")).expect("a log"))
     }
 
     /// Runs the case, which must be refused before anything runs, and returns the error.
@@ -62,18 +71,19 @@ impl Case {
     }
 }
 
-/// Writes three images of 4x2 pixels, each with the same box, and their annotations.
-fn coco_case() -> Case {
-    let case = Case::new(
-        r#"data::coco("images", "instances.json").letterbox(8, 8).scale(1.0 / 255.0)"#,
-        "    graph.output(\"y\", graph.input(\"images\", \"N,3,8,8,f32\") * 2.0);\n",
-        r#"    let rows = truth.counts.shape[0];
-    let boxes = tensor::from([2, 3, 4, 2], "1,1,4,f64").tile([rows, 1, 1]);
+/// Returns a case with three images of 4x2 pixels, each with the same box, whose left side is `left` after the transforms.
+fn coco_case(transforms: &str, left: usize) -> Case {
+    let evaluator = r#"    let rows = truth.counts.shape[0];
+    let boxes = tensor::from([LEFT, 3, 4, 2], "1,1,4,f64").tile([rows, 1, 1]);
     let found = #{boxes: boxes::restore(boxes, truth.placements, "coco"), counts: truth.counts};
     found.scores = tensor::full(`${rows},1,f32`, 0.9);
     found.classes = tensor::full(`${rows},1,i64`, 1);
     metric::coco_map(found, truth)
-"#,
+"#;
+    let case = Case::new(
+        &format!("data::coco(\"images\", \"instances.json\"){transforms}.scale(1.0 / 255.0)"),
+        "    graph.output(\"y\", graph.input(\"images\", \"N,3,8,8,f32\") * 2.0);\n",
+        &evaluator.replace("LEFT", &left.to_string()),
     );
     let mut png = std::io::Cursor::new(Vec::new());
     image::RgbImage::new(4, 2).write_to(&mut png, image::ImageFormat::Png).expect("it encodes");
@@ -81,8 +91,7 @@ fn coco_case() -> Case {
     for id in ids {
         case.write(&format!("data/images/{id}.png"), png.get_ref());
     }
-    let annotation =
-        |id: i64| json!({"id": id, "image_id": id, "category_id": 7, "bbox": [1, 0.5, 2, 1], "area": 2, "iscrowd": 0});
+    let annotation = |id: i64| json!({"id": id, "image_id": id, "category_id": 7, "bbox": [0.5, 0.5, 2, 1], "area": 2, "iscrowd": 0});
     let image = |id: i64| json!({"id": id, "file_name": format!("{id}.png"), "width": 4, "height": 2});
     let file =
         json!({"images": ids.map(image), "annotations": ids.map(annotation), "categories": [{"id": 7}, {"id": 3}]});
@@ -102,14 +111,16 @@ fn tokenizer(words: &[&str]) -> String {
 
 #[test]
 fn boxes_are_found_in_the_pixels_of_the_original_images() {
-    for accuracy in coco_case().accuracies() {
-        assert_eq!((accuracy["map"].as_f64(), accuracy["ar100"].as_f64()), (Some(1.0), Some(1.0)), "{accuracy}");
+    for (transforms, left) in [(".letterbox(8, 8)", 1), (".letterbox(8, 8).flip(1.0, 0)", 3)] {
+        for accuracy in coco_case(transforms, left).accuracies() {
+            assert_eq!((accuracy["map"].as_f64(), accuracy["ar100"].as_f64()), (Some(1.0), Some(1.0)), "{accuracy}");
+        }
     }
 }
 
 #[test]
 fn a_missing_image_is_refused_before_anything_runs() {
-    let case = coco_case();
+    let case = coco_case(".letterbox(8, 8)", 1);
     fs::remove_file(case.checkout.path().join("data/images/20.png")).expect("the file existed");
     let error = case.refusal();
     assert!(error.contains("`instances.json`: image 20: there is no `images/20.png`"), "{error}");
@@ -135,7 +146,13 @@ fn questions_are_padded_to_their_batch_and_counted_by_subject() {
         case.write(&format!("data/mmlu/test/{subject}_test.csv"), questions.as_bytes());
         case.write(&format!("data/mmlu/dev/{subject}_dev.csv"), b"Why?,1,2,3,4,D\n");
     }
-    for accuracy in case.accuracies() {
+    let (accuracies, log) = case.run();
+    // Two passes and one step of warm-up of the second shape, in each of the two phases.
+    let shapes: Vec<&str> = log.lines().filter_map(|line| line.split_once("shape ")).map(|(_, spec)| spec).collect();
+    let last = shapes.last().expect("a shape");
+    assert_ne!(last, &shapes[0]);
+    assert_eq!(shapes.iter().filter(|shape| *shape == last).count(), 2 * 3, "{shapes:?}");
+    for accuracy in accuracies {
         assert_eq!((accuracy["accuracy[law]"].as_f64(), accuracy["colons"].as_f64()), (Some(1.0), Some(1.0)));
         // Of the two batches, the second is two tokens longer.
         let length = accuracy["length"].as_f64().expect("a length");

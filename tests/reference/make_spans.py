@@ -1,19 +1,16 @@
-"""Writes spans.json: random windows with logits, and the figures of SQuAD 1.1's evaluation for the answers that Hugging
-Face's question-answering example picks. Needs only NumPy.
+"""Writes spans.json: random windows with logits, the best answer to each question, and torchmetrics' figures of SQuAD 1.1
+for these answers. Needs NumPy, torch and torchmetrics 1.9.0.
 
     python tests/reference/make_spans.py
 
-`postprocess` is `postprocess_qa_predictions` of transformers/examples/pytorch/question-answering/utils_qa.py, reduced to
-its computation with the default options; the functions of the evaluation are those of evaluate-v1.1.py.
+`best_answer` chooses as `postprocess_qa_predictions` of transformers' question-answering example does by default.
 """
 
 import json
-import re
-import string
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from torchmetrics.functional.text import squad
 
 LENGTH = 40
 WINDOW = 28
@@ -24,56 +21,17 @@ WORDS = (
 ).split()
 
 
-def normalize_answer(s):
-    def remove_articles(text):
-        return re.sub(r"\b(a|an|the)\b", " ", text)
-
-    def white_space_fix(text):
-        return " ".join(text.split())
-
-    def remove_punc(text):
-        exclude = set(string.punctuation)
-        return "".join(ch for ch in text if ch not in exclude)
-
-    return white_space_fix(remove_articles(remove_punc(s.lower())))
-
-
-def f1_score(prediction, ground_truth):
-    prediction_tokens = normalize_answer(prediction).split()
-    ground_truth_tokens = normalize_answer(ground_truth).split()
-    common = Counter(prediction_tokens) & Counter(ground_truth_tokens)
-    num_same = sum(common.values())
-    if num_same == 0:
-        return 0
-    precision = 1.0 * num_same / len(prediction_tokens)
-    recall = 1.0 * num_same / len(ground_truth_tokens)
-    return (2 * precision * recall) / (precision + recall)
-
-
-def exact_match_score(prediction, ground_truth):
-    return normalize_answer(prediction) == normalize_answer(ground_truth)
-
-
-def postprocess(context, windows, n_best_size=20, max_answer_length=30):
-    found = []
+def best_answer(context, windows, candidates=20, longest=30):
+    best = (-np.inf, "empty")
     for window in windows:
-        start_logits = np.array(window["start"], dtype=np.float32)
-        end_logits = np.array(window["end"], dtype=np.float32)
-        offsets = window["characters"]
-        start_indexes = np.argsort(start_logits)[-1 : -n_best_size - 1 : -1].tolist()
-        end_indexes = np.argsort(end_logits)[-1 : -n_best_size - 1 : -1].tolist()
-        for start in start_indexes:
-            for end in end_indexes:
-                if offsets[start] is None or offsets[end] is None:
-                    continue
-                if end < start or end - start + 1 > max_answer_length:
-                    continue
-                score = start_logits[start] + end_logits[end]
-                found.append((score, context[offsets[start][0] : offsets[end][1]]))
-    found = sorted(found, key=lambda one: one[0], reverse=True)[:n_best_size]
-    if not found or (len(found) == 1 and found[0][1] == ""):
-        return "empty"
-    return found[0][1]
+        starts, ends = (np.array(window[name], dtype=np.float32) for name in ("start", "end"))
+        characters = window["characters"]
+        for start in np.argsort(starts)[-candidates:]:
+            for end in np.argsort(ends)[-candidates:]:
+                if characters[start] and characters[end] and start <= end < start + longest:
+                    text = context[characters[start][0] : characters[end][1]]
+                    best = max(best, (starts[start] + ends[end], text), key=lambda one: one[0])
+    return best[1]
 
 
 def make_question(rng, index):
@@ -86,10 +44,15 @@ def make_question(rng, index):
         cut = len(word) // 2 if len(word) > 4 else 0
         tokens += [(at, at + cut), (at + cut, at + len(word))] if cut else [(at, at + len(word))]
         at += len(word) + 1
-    first = int(rng.integers(0, len(tokens) - 3))
-    answer = (tokens[first][0], tokens[min(first + int(rng.integers(0, 4)), len(tokens) - 1)][1])
-    answers = [context[answer[0] : answer[1]]]
-    answers += [WORDS[int(rng.integers(0, len(WORDS)))] for _ in range(int(rng.integers(0, 3)))]
+    # Every answer has a word besides articles: for others, torchmetrics follows the evaluation of version 2.
+    has_word = lambda text: any(word.lower() not in ("a", "an", "the") for word in text.split())
+    text = ""
+    while not has_word(text):
+        first = int(rng.integers(0, len(tokens) - 3))
+        answer = (tokens[first][0], tokens[min(first + int(rng.integers(0, 4)), len(tokens) - 1)][1])
+        text = context[answer[0] : answer[1]]
+    others = list(filter(has_word, WORDS))
+    answers = [text] + [others[int(rng.integers(0, len(others)))] for _ in range(int(rng.integers(0, 3)))]
     windows = []
     for begin in range(0, len(tokens), STRIDE):
         part = tokens[begin : begin + WINDOW]
@@ -112,20 +75,19 @@ def make_question(rng, index):
 
 def main():
     rng = np.random.default_rng(7)
-    exact = f1 = 0
-    questions = []
+    predictions, targets, questions = [], [], []
     for index in range(24):
         context, answers, windows = make_question(rng, index)
-        prediction = postprocess(context, windows)
-        exact += max(exact_match_score(prediction, answer) for answer in answers)
-        f1 += max(f1_score(prediction, answer) for answer in answers)
+        prediction = best_answer(context, windows)
+        predictions.append({"id": str(index), "prediction_text": prediction})
+        targets.append({"id": str(index), "answers": {"text": answers, "answer_start": [0] * len(answers)}})
         for window in windows:
             # Ranges in bytes of the context.
             byte = lambda at: len(context[:at].encode())
             window["offsets"] = [[byte(a), byte(b)] if one else [-1, -1]
                                  for one in window.pop("characters") for a, b in [one or (0, 0)]]
         questions.append({"context": context, "answers": answers, "prediction": prediction, "windows": windows})
-    figures = {"exact_match": exact / len(questions), "f1": f1 / len(questions)}
+    figures = {name: value.item() / 100 for name, value in squad(predictions, targets).items()}
     out = {"length": LENGTH, "figures": figures, "questions": questions}
     text = json.dumps(out, ensure_ascii=False, separators=(",", ":"))
     Path(__file__).with_name("spans.json").write_text(text.replace('{"context"', '\n{"context"') + "\n")

@@ -66,12 +66,13 @@ fn all_windows(reference: &Reference) -> Vec<(usize, &Question, &Window)> {
 }
 
 #[test]
-fn the_figures_equal_those_of_the_evaluation_of_squad() {
+fn the_figures_equal_those_of_torchmetrics() {
     let reference = reference();
     let all = all_windows(&reference);
     let found = figures(reference.length, &all).unwrap().finish();
     for (name, expected) in &reference.figures {
-        assert!((found[name] - expected).abs() < 1e-12, "{name}: {} instead of {expected}", found[name]);
+        // torchmetrics computes in single precision.
+        assert!((found[name] - expected).abs() < 1e-7, "{name}: {} instead of {expected}", found[name]);
     }
     assert!(reference.figures["exact_match"] > 0.3 && reference.figures["f1"] < 0.9, "{:?}", reference.figures);
 }

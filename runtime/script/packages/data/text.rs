@@ -149,7 +149,8 @@ pub(super) mod functions {
     /// `truncate` (default false: a longer prompt is an error); `special_tokens` that the tokenizer adds (default true);
     /// `template`, a text in which `{}` stands for the prompt; `vocabulary`, the number of tokens of the model; `texts`,
     /// further keys for the evaluator with the most bytes of each, as UTF-8 padded with zeros (`B,u8`); `integers`, further
-    /// keys whose value is a list of whole numbers, with its length (`L,i64`).
+    /// keys whose value is a list of whole numbers, with its length (`L,i64`). `jq -c '.annotations[]'` writes captions as
+    /// COCO publishes them as JSON lines, whose key is `caption`.
     ///
     /// ```rhai
     /// let options = #{tokenizer: "tokenizer.json", length: [64, 128], vocabulary: 49152, key: "question"};
