@@ -25,6 +25,17 @@ pub struct Field {
     pub spec: TensorSpec,
 }
 
+/// Fields that are only as long as the longest sample of their batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenLength {
+    /// Indices of the fields; the first dimension of their spec is the largest length.
+    pub fields: Vec<usize>,
+    /// Index of the `i64` field with the length of each sample.
+    pub lengths: usize,
+    /// Whether the last elements of each sample are kept; otherwise the first ones.
+    pub keeps_end: bool,
+}
+
 /// An opened dataset: samples by index, each read directly into the memory of its batch.
 pub trait Dataset: Send + Sync {
     /// Returns the description of the dataset for the record.
@@ -40,6 +51,12 @@ pub trait Dataset: Send + Sync {
 
     /// Returns the fields of every sample, in the order of the slices that `read` expects.
     fn fields(&self) -> &[Field];
+
+    /// Returns the fields that are only as long as the longest sample of their batch; `None` when all batches have one
+    /// shape. `read` always fills the largest length.
+    fn open_length(&self) -> Option<OpenLength> {
+        None
+    }
 
     /// Returns the name of a sample: its file, relative to the dataset.
     fn sample_name(&self, index: usize) -> String;

@@ -31,7 +31,7 @@ pub struct FilledSlot {
 }
 
 /// Reads the samples of `task` into `slot` with the threads of `pool`, or on this thread without a pool. The remaining
-/// rows are zeroed.
+/// rows are zeroed, and fields of an open length are shortened to the longest sample.
 pub fn fill_slot(
     mut slot: Slot,
     task: FillTask,
@@ -59,6 +59,9 @@ pub fn fill_slot(
             rows.for_each(|(row, fields)| scope.spawn_fifo(move |_| read_row(row, fields)));
         }),
         None => rows.for_each(|(row, fields)| read_row(row, fields)),
+    }
+    if let Some(open) = dataset.open_length() {
+        slot.shorten(dataset.fields(), &open);
     }
     let mut failed = failed.into_inner().expect("no holder of this lock panics");
     failed.sort_by_key(|(row, _)| *row);

@@ -65,6 +65,21 @@ pub enum Target {
     Exactly(Size),
 }
 
+/// Where a point of the original image is in the transformed one: `x * scale + shift` in both directions. A flip has a
+/// negative scale.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Placement {
+    /// Scale across and down.
+    pub scale: [f64; 2],
+    /// Shift to the right and down, in pixels.
+    pub shift: [f64; 2],
+}
+
+impl Placement {
+    /// The placement of an image that is not transformed.
+    pub const IDENTITY: Placement = Placement { scale: [1.0; 2], shift: [0.0; 2] };
+}
+
 /// A part of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -209,6 +224,25 @@ impl Geometry {
         Ok(out)
     }
 
+    /// Returns the placement after this transform, and the new size.
+    ///
+    /// # Errors
+    /// As [`Geometry::apply`].
+    pub fn place(&self, before: Placement, size: Size, index: u64) -> Result<(Placement, Size), String> {
+        let Mapping { scaled, shift, flipped, size: out } = self.map(size, index)?;
+        let factors = [scaled.0 as f64 / size.0 as f64, scaled.1 as f64 / size.1 as f64];
+        let shifts = [shift.0 as f64, shift.1 as f64];
+        let mut after = Placement {
+            scale: [0, 1].map(|axis| before.scale[axis] * factors[axis]),
+            shift: [0, 1].map(|axis| before.shift[axis] * factors[axis] + shifts[axis]),
+        };
+        if flipped {
+            after.scale[0] = -after.scale[0];
+            after.shift[0] = out.0 as f64 - after.shift[0];
+        }
+        Ok((after, out))
+    }
+
     /// Transforms a mask of `size` with the nearest label; padding has the label [`PADDED_LABEL`]. Returns the new mask
     /// and its size.
     ///
@@ -303,6 +337,20 @@ mod tests {
             assert_eq!(mask, if *flipped { [6, 5, 4] } else { [4, 5, 6] });
         }
         assert_eq!(applied(&Geometry::Flip { probability: 1.0, seed: 0 }, (2, 1), 0).0, [1, 0, 9, 0, 0, 9]);
+    }
+
+    #[test]
+    fn a_placement_is_where_the_transforms_move_a_point() {
+        let steps = [
+            Geometry::Letterbox { size: (8, 8), level: 0 },
+            Geometry::Crop(Part::At(1, 2, (7, 5))),
+            Geometry::Flip { probability: 1.0, seed: 0 },
+        ];
+        let place = |(placement, size), step: &Geometry| step.place(placement, size, 0).unwrap();
+        let (placement, size) = steps.iter().fold((Placement::IDENTITY, (4, 2)), place);
+        // The letterbox doubles 4x2 and adds two rows above, the crop takes away one column and two rows.
+        assert_eq!(placement, Placement { scale: [-2.0, 2.0], shift: [7.0 + 1.0, 0.0] });
+        assert_eq!(size, (7, 5));
     }
 
     #[test]

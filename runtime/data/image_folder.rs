@@ -1,28 +1,19 @@
 //! The dataset of images with one folder per class.
 
-use std::cell::RefCell;
 use std::fs::{self, DirEntry};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use flagperf_onnx::open_regular;
 use sha2::{Digest, Sha256};
 
 use super::class_list::ClassList;
-use super::decode::decode;
-use super::pixels::{CropScratch, ImageTransforms};
+use super::image_file::read_image;
+use super::pixels::ImageTransforms;
 use super::root::SAMPLE_MARK;
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
 use crate::event::DatasetFacts;
 use crate::hash::hexadecimal;
 use crate::tensor::{DType, TensorSpec};
 
-/// Largest size of an image file in bytes; larger ones could not be decoded anyway.
-pub(super) const FILE_BYTES_MAX: u64 = 1 << 28;
-
-/// Largest number of bytes that a thread keeps for the next sample, so that one huge image does not occupy memory
-/// forever.
-const SCRATCH_BYTES_MAX: usize = 64 << 20;
 
 /// An opened folder of images: the index of its files, without pixels.
 pub struct ImageFolder {
@@ -42,18 +33,6 @@ struct Folder {
 struct Sample {
     folder: u32,
     file: Box<str>,
-}
-
-/// Memory that a thread reuses from sample to sample.
-#[derive(Default)]
-struct Scratch {
-    file: Vec<u8>,
-    rgb: Vec<u8>,
-    crop: CropScratch,
-}
-
-thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 impl ImageFolder {
@@ -122,17 +101,6 @@ impl ImageFolder {
         }
         if has_sample { Ok(()) } else { Err(DataError::Empty { path: folder }) }
     }
-
-    fn read_into(&self, index: usize, image: &mut [u8], scratch: &mut Scratch) -> Result<(), String> {
-        let file = open_regular(&self.images.join(self.sample_name(index))).map_err(|error| error.to_string())?;
-        scratch.file.clear();
-        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut scratch.file).map_err(|error| error.to_string())?;
-        if scratch.file.len() as u64 > FILE_BYTES_MAX {
-            return Err(format!("the file is larger than {FILE_BYTES_MAX} bytes"));
-        }
-        let size = decode(&scratch.file, &mut scratch.rgb)?;
-        self.transforms.apply(&scratch.rgb, size, index as u64, &mut scratch.crop, image)
-    }
 }
 
 impl Dataset for ImageFolder {
@@ -160,13 +128,8 @@ impl Dataset for ImageFolder {
         };
         let class = i64::from(self.folders[self.samples[index].folder as usize].class);
         label.copy_from_slice(&class.to_ne_bytes());
-        SCRATCH.with_borrow_mut(|scratch| {
-            let read = self.read_into(index, image, scratch);
-            if scratch.file.capacity() + scratch.rgb.capacity() > SCRATCH_BYTES_MAX {
-                *scratch = Scratch::default();
-            }
-            read.map_err(failed)
-        })
+        let path = self.images.join(self.sample_name(index));
+        read_image(&path, &self.transforms, index as u64, image).map(drop).map_err(failed)
     }
 }
 

@@ -1,19 +1,20 @@
 //! A folder of images and a folder of masks: segmentation.
 
 use std::collections::BTreeMap;
-use std::io::{Cursor, Read};
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use flagperf_onnx::open_regular;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader};
 
-use super::decode::{MAX_PIXELS, decode};
+use super::decode::MAX_PIXELS;
 use super::geometry::PADDED_LABEL;
-use super::image_folder::{FILE_BYTES_MAX, visible_files};
-use super::pixels::{CropScratch, ImageTransforms};
+use super::image_file::{read_file, read_image};
+use super::image_folder::visible_files;
+use super::pixels::ImageTransforms;
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
 use crate::event::DatasetFacts;
 use crate::hash::hash_bytes;
+use crate::tensor::{DType, Tensor, TensorSpec};
 
 /// The description of images with masks.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,9 +25,12 @@ pub struct ImageMaskOptions {
     pub masks: PathBuf,
     /// Number of classes; a mask may also have the label 255, which does not count.
     pub classes: usize,
+    /// Number of points on the objects of each image.
+    pub points: usize,
 }
 
-/// Opened images with masks. Fields: `images` (input) and `masks` (truth, `H,W,u8`).
+/// Opened images with masks. Fields: `images` (input), `points` (input, `P,2`) if there are any, and `masks` (truth,
+/// `H,W,u8`).
 pub struct ImageMasks {
     root: PathBuf,
     options: ImageMaskOptions,
@@ -63,8 +67,9 @@ impl ImageMasks {
             return Err(DataError::Invalid { path: options.images.clone(), reason: "has no images".to_owned() });
         }
         let (input, mask) = (transforms.spec(), transforms.mask_spec());
-        let ImageMaskOptions { images, masks, classes } = options;
-        let mut pipeline = vec![format!("images {}, masks {}, {classes} classes", images.display(), masks.display())];
+        let ImageMaskOptions { images, masks, classes, points } = options;
+        let mut pipeline =
+            vec![format!("images {}, masks {}, {classes} classes, {points} points", images.display(), masks.display())];
         pipeline.extend_from_slice(transforms.descriptions());
         let facts = DatasetFacts {
             location: root.path().display().to_string(),
@@ -73,21 +78,24 @@ impl ImageMasks {
             pipeline,
             synthetic: root.is_sample(),
         };
-        let fields = vec![
-            Field { name: "images".to_owned(), role: FieldRole::Input, spec: input },
-            Field { name: "masks".to_owned(), role: FieldRole::Truth, spec: mask },
-        ];
+        let field = |name: &str, role, spec| Field { name: name.to_owned(), role, spec };
+        let mut fields = Vec::new();
+        if *points > 0 {
+            let dtype = if input.dtype.is_float() { input.dtype } else { DType::F32 };
+            fields.push(field("points", FieldRole::Input, TensorSpec::new([*points, 2], dtype)));
+        }
+        fields.insert(0, field("images", FieldRole::Input, input));
+        fields.push(field("masks", FieldRole::Truth, mask));
         let root = root.path().to_owned();
         Ok(ImageMasks { root, options: options.clone(), samples, fields, transforms, facts })
     }
 
     fn read_sample(&self, index: usize, image: &mut [u8], mask: &mut [u8]) -> Result<(), String> {
         let (image_name, mask_name) = &self.samples[index];
-        let file = read_file(&self.root.join(&self.options.images).join(image_name))?;
-        let mut rgb = Vec::new();
-        let size = decode(&file, &mut rgb)?;
-        self.transforms.apply(&rgb, size, index as u64, &mut CropScratch::default(), image)?;
-        let file = read_file(&self.root.join(&self.options.masks).join(mask_name))?;
+        let path = self.root.join(&self.options.images).join(image_name);
+        let size = read_image(&path, &self.transforms, index as u64, image)?;
+        let mut file = Vec::new();
+        read_file(&self.root.join(&self.options.masks).join(mask_name), &mut file)?;
         let in_mask = |reason: String| format!("its mask `{mask_name}`: {reason}");
         let (labels, mask_size) = decode_mask(&file).map_err(in_mask)?;
         if mask_size != size {
@@ -126,21 +134,34 @@ impl Dataset for ImageMasks {
 
     fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
         let failed = |reason| SampleError { sample: self.sample_name(index), reason };
-        let [image, mask] = fields else {
-            return Err(failed(format!("{} fields requested, but a sample has 2", fields.len())));
+        let [image, points @ .., mask] = fields else {
+            return Err(failed(format!("{} fields requested, but a sample has more", fields.len())));
         };
-        self.read_sample(index, image, mask).map_err(failed)
+        self.read_sample(index, image, mask).map_err(failed)?;
+        match (points, self.fields.get(1)) {
+            ([points], Some(field)) => write_points(mask, &self.fields[2].spec, &field.spec, points).map_err(failed),
+            _ => Ok(()),
+        }
     }
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let file = open_regular(path).map_err(|error| error.to_string())?;
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("the file is larger than {FILE_BYTES_MAX} bytes"));
+/// Writes points on the objects of a transformed mask as column and row: the pixels of objects, row by row, are divided
+/// into as many equal parts as there are points, and the middle of each part is one.
+fn write_points(mask: &[u8], mask_spec: &TensorSpec, spec: &TensorSpec, out: &mut [u8]) -> Result<(), String> {
+    let is_object = |at: &usize| ![0, PADDED_LABEL].contains(&mask[*at]);
+    let objects: Vec<usize> = (0..mask.len()).filter(is_object).collect();
+    if objects.is_empty() {
+        return Err("no pixel of an object for `points`: after the transforms, the mask has only background".to_owned());
     }
-    Ok(bytes)
+    let shape = |spec: &TensorSpec| spec.fixed_shape().unwrap_or_default();
+    let (width, points) = (shape(mask_spec)[1], shape(spec)[0]);
+    let point = |rank: usize| {
+        let at = objects[(2 * rank + 1) * objects.len() / (2 * points)];
+        [(at % width) as f64, (at / width) as f64]
+    };
+    let tensor = Tensor::from_vec([points, 2], (0..points).flat_map(point).collect()).map_err(|e| e.to_string())?;
+    out.copy_from_slice(tensor.cast(spec.dtype).bytes());
+    Ok(())
 }
 
 /// Decodes a mask to its labels and its width and height.
@@ -164,7 +185,6 @@ mod tests {
     use super::*;
     use crate::data::Transform;
     use crate::data::resize::Filter;
-    use crate::tensor::DType;
 
     /// Writes an image of 4x2 pixels and a mask with these labels.
     fn folder(size: (u32, u32), labels: &[u8]) -> tempfile::TempDir {
@@ -180,11 +200,15 @@ mod tests {
     }
 
     fn open(folder: &Path) -> Result<ImageMasks, String> {
+        open_with_points(folder, 0)
+    }
+
+    fn open_with_points(folder: &Path, points: usize) -> Result<ImageMasks, String> {
         let moves = [
             Transform::Flip { probability: 1.0, seed: 0 },
             Transform::ResizeTo { size: (8, 2), filter: Filter::Bilinear },
         ];
-        let options = ImageMaskOptions { images: "images".into(), masks: "masks".into(), classes: 3 };
+        let options = ImageMaskOptions { images: "images".into(), masks: "masks".into(), classes: 3, points };
         let transforms = ImageTransforms::new(&moves, DType::F32).unwrap();
         ImageMasks::open(&DataRoot::open(folder).unwrap(), &options, transforms).map_err(|error| error.to_string())
     }
@@ -203,6 +227,27 @@ mod tests {
         let (image, mask) = read(&masks).unwrap();
         assert_eq!(mask, [255, 255, 2, 2, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
         assert_eq!((image[0], image[7]), (90.0, 0.0));
+    }
+
+    #[test]
+    fn points_are_on_the_objects_of_the_transformed_mask() {
+        let folder = folder((4, 2), &[0, 1, 2, 255, 1, 1, 0, 0]);
+        let masks = open_with_points(folder.path(), 2).unwrap();
+        let specs: Vec<_> = masks.fields().iter().map(|field| format!("{} {}", field.name, field.spec)).collect();
+        assert_eq!(specs, ["images 3,2,8,f32", "points 2,2,f32", "masks 2,8,u8"]);
+        let (mut image, mut points, mut mask) = (vec![0; 3 * 8 * 2 * 4], vec![0; 16], vec![0; 16]);
+        masks.read(0, &mut [&mut image, &mut points, &mut mask]).unwrap();
+        // The objects are columns 2 to 5 of the first row and 4 to 7 of the second.
+        assert_eq!(bytemuck::pod_collect_to_vec::<u8, f32>(&points), [4.0, 0.0, 6.0, 1.0]);
+    }
+
+    #[test]
+    fn points_need_an_object() {
+        let folder = folder((4, 2), &[0, 0, 255, 255, 0, 0, 0, 0]);
+        let masks = open_with_points(folder.path(), 1).unwrap();
+        let (mut image, mut points, mut mask) = (vec![0; 3 * 8 * 2 * 4], vec![0; 8], vec![0; 16]);
+        let error = masks.read(0, &mut [&mut image, &mut points, &mut mask]).unwrap_err().to_string();
+        assert!(error.starts_with("images/a.png: no pixel of an object for `points`"), "{error}");
     }
 
     #[test]

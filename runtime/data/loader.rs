@@ -107,6 +107,11 @@ impl Loader {
         self.dataset.len().div_ceil(self.options.batch_size) as u64
     }
 
+    /// Returns whether batches may have different shapes.
+    pub fn has_open_length(&self) -> bool {
+        self.dataset.open_length().is_some()
+    }
+
     /// Starts a pass at the first sample, with nothing read ahead. A pass in progress is abandoned.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 
 use half::{bf16, f16};
 
-use super::geometry::{Geometry, Part, Scaling, Size, Target};
+use super::geometry::{Geometry, Part, Placement, Scaling, Size, Target};
 use super::resize::ResizeScratch;
 use super::{DataError, Transform};
 use crate::tensor::{DType, TensorSpec};
@@ -130,6 +130,15 @@ impl ImageTransforms {
         }
         out.copy_from_slice(&labels);
         Ok(())
+    }
+
+    /// Returns where the points of an image of `size` are after the transforms; `index` is that of the sample.
+    ///
+    /// # Errors
+    /// As [`ImageTransforms::apply`].
+    pub fn placement(&self, size: Size, index: u64) -> Result<Placement, String> {
+        let place = |(placement, size), geometry: &Geometry| geometry.place(placement, size, index);
+        Ok(self.geometry.iter().try_fold((Placement::IDENTITY, size), place)?.0)
     }
 
     fn check_size(&self, size: Size, found: Size) -> Result<(), String> {

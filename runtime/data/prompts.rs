@@ -5,35 +5,13 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::line_file::LineFile;
+use super::padding::{PaddingOptions, input_fields};
 use super::tokenizer::{TextTokenizer, TokenizerFiles};
 use super::tokens::write_field;
-use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
+use super::{DataError, DataRoot, Dataset, Field, FieldRole, OpenLength, SampleError};
 use crate::event::DatasetFacts;
 use crate::hash::hash_bytes;
 use crate::tensor::{DType, TensorSpec};
-
-/// The side on which a prompt is padded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PaddingSide {
-    /// Padding follows the tokens.
-    Right,
-    /// Padding precedes the tokens, so that the last position is that of the last token.
-    Left,
-}
-
-/// How tokens become a sample of a fixed length.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PaddingOptions {
-    /// The lengths to which samples may be padded, ascending. With several, the whole dataset has the smallest one that
-    /// holds its longest sample.
-    pub buckets: Vec<usize>,
-    /// The token that pads.
-    pub pad: i64,
-    /// The side on which it pads.
-    pub side: PaddingSide,
-    /// Whether a sample that is longer than the last bucket is cut; otherwise it is an error.
-    pub truncate: bool,
-}
 
 /// The description of prompts.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,9 +72,8 @@ impl Prompts {
             pipeline: vec![text],
             synthetic: false,
         };
-        let last = padding.buckets.last().copied().unwrap_or(1);
-        let options = options.clone();
-        let mut prompts = Prompts { lines, tokenizer, options, length: last, fields: Vec::new(), facts };
+        let (length, options) = (padding.max(), options.clone());
+        let mut prompts = Prompts { lines, tokenizer, options, length, fields: Vec::new(), facts };
         if prompts.options.padding.buckets.len() > 1 {
             let invalid = |reason| DataError::Invalid { path: prompts.lines.path.clone(), reason };
             prompts.length = prompts.longest_bucket().map_err(invalid)?;
@@ -111,7 +88,7 @@ impl Prompts {
             let line = self.encode(index).map_err(|reason| format!("{}: {reason}", self.lines.place(index)))?;
             longest = longest.max(line.ids.len());
         }
-        Ok(self.options.padding.buckets.iter().copied().find(|bucket| *bucket >= longest).unwrap_or(self.length))
+        Ok(self.options.padding.bucket(longest))
     }
 
     /// Reads a line, and tokenizes its prompt.
@@ -128,7 +105,7 @@ impl Prompts {
         };
         let prompt = self.options.template.as_ref().map_or_else(|| prompt.clone(), |text| text.replace("{}", &prompt));
         let mut ids = self.tokenizer.encode(&prompt, self.options.special_tokens)?;
-        let most = self.options.padding.buckets.last().copied().unwrap_or(1);
+        let most = self.options.padding.max();
         if ids.len() > most {
             if !self.options.padding.truncate {
                 return Err(format!(
@@ -159,6 +136,10 @@ impl Dataset for Prompts {
         &self.fields
     }
 
+    fn open_length(&self) -> Option<OpenLength> {
+        self.options.padding.open_length(&[0, 1, 3], 2)
+    }
+
     fn sample_name(&self, index: usize) -> String {
         self.lines.place(index)
     }
@@ -166,7 +147,9 @@ impl Dataset for Prompts {
     fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
         let failed = |reason| SampleError { sample: self.sample_name(index), reason };
         let line = self.encode(index).map_err(failed)?;
-        write_prompt(&line.ids, self.length, &self.options.padding, fields).map_err(failed)?;
+        let ids = &line.ids[..line.ids.len().min(self.length)];
+        self.options.padding.write_inputs(ids, self.length, &mut fields[..3]).map_err(failed)?;
+        self.options.padding.write(ids, self.length, -1, fields[3]).map_err(failed)?;
         let (texts, lists) = fields[4..].split_at_mut(line.texts.len());
         for ((text, (name, _)), out) in line.texts.iter().zip(&self.options.texts).zip(texts) {
             write_text(name, text, out).map_err(failed)?;
@@ -178,38 +161,13 @@ impl Dataset for Prompts {
 /// Returns the fields of a prompt with further texts and lists.
 fn prompt_fields(length: usize, texts: &[(String, usize)], integers: &[(String, usize)]) -> Vec<Field> {
     let field = |name: &str, role, spec| Field { name: name.to_owned(), role, spec };
-    let ids = || TensorSpec::new([length], DType::I64);
-    let number = || TensorSpec::new([] as [usize; 0], DType::I64);
-    let mut fields = vec![
-        field("input_ids", FieldRole::Input, ids()),
-        field("attention_mask", FieldRole::Input, ids()),
-        field("lengths", FieldRole::Input, number()),
-        field("tokens", FieldRole::Truth, ids()),
-    ];
+    let mut fields = input_fields(length);
+    fields.push(field("tokens", FieldRole::Truth, TensorSpec::new([length], DType::I64)));
     let truth =
         |(name, length): &(String, usize), dtype| field(name, FieldRole::Truth, TensorSpec::new([*length], dtype));
     fields.extend(texts.iter().map(|text| truth(text, DType::U8)));
     fields.extend(integers.iter().map(|list| truth(list, DType::I64)));
     fields
-}
-
-/// Writes the fields `input_ids`, `attention_mask`, `lengths` and `tokens`.
-pub(super) fn write_prompt(
-    ids: &[i64],
-    length: usize,
-    padding: &PaddingOptions,
-    fields: &mut [&mut [u8]],
-) -> Result<(), String> {
-    let ids = &ids[..ids.len().min(length)];
-    let first = if padding.side == PaddingSide::Left { length - ids.len() } else { 0 };
-    let (mut padded, mut mask, mut tokens) = (vec![padding.pad; length], vec![0; length], vec![-1; length]);
-    padded[first..first + ids.len()].copy_from_slice(ids);
-    mask[first..first + ids.len()].fill(1);
-    tokens[first..first + ids.len()].copy_from_slice(ids);
-    write_field(&padded, DType::I64, fields[0])?;
-    write_field(&mask, DType::I64, fields[1])?;
-    write_field(&[ids.len() as i64], DType::I64, fields[2])?;
-    write_field(&tokens, DType::I64, fields[3])
 }
 
 /// Writes a text, padded with zeros.

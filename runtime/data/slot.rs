@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::{Batch, Dataset, Field, FieldRole};
+use super::{Batch, Dataset, Field, FieldRole, OpenLength};
 use crate::engine::{EngineError, LentMemory};
 use crate::tensor::{HostMemory, Tensor, TensorError, byte_count};
 
@@ -12,11 +12,15 @@ use crate::tensor::{HostMemory, Tensor, TensorError, byte_count};
 pub type MemoryLender<'a> = &'a mut dyn FnMut(&Field, usize) -> Result<Box<dyn LentMemory>, EngineError>;
 
 /// Lent memory shared by the tensors that read it.
-struct SlotBuffer(Box<dyn LentMemory>);
+struct SlotBuffer {
+    memory: Box<dyn LentMemory>,
+    /// Number of bytes that the tensors of the current batch have.
+    used: usize,
+}
 
 impl HostMemory for SlotBuffer {
     fn bytes(&self) -> &[u8] {
-        self.0.bytes()
+        &self.memory.bytes()[..self.used]
     }
 }
 
@@ -42,7 +46,7 @@ impl Slot {
             let memory = lend(field, bytes)?;
             let lent = memory.bytes().len();
             if lent == bytes {
-                Ok(Arc::new(SlotBuffer(memory)))
+                Ok(Arc::new(SlotBuffer { memory, used: bytes }))
             } else {
                 Err(EngineError::Failed(format!("{lent} bytes lent for `{}`, {bytes} requested", field.name)))
             }
@@ -54,7 +58,9 @@ impl Slot {
     pub fn rows_mut(&mut self) -> Option<Vec<Vec<&mut [u8]>>> {
         let mut rows: Vec<Vec<&mut [u8]>> = (0..self.rows).map(|_| Vec::with_capacity(self.buffers.len())).collect();
         for buffer in &mut self.buffers {
-            let bytes = Arc::get_mut(buffer)?.0.bytes_mut();
+            let buffer = Arc::get_mut(buffer)?;
+            let bytes = buffer.memory.bytes_mut();
+            buffer.used = bytes.len();
             let size = bytes.len() / self.rows;
             let mut rest = bytes;
             for row in &mut rows {
@@ -64,6 +70,24 @@ impl Slot {
             }
         }
         Some(rows)
+    }
+
+    /// Shortens the fields of `open` to the longest sample of the batch, which is at least one element, and returns that
+    /// length; `None` while a tensor of the slot is held, or when a field has no length.
+    pub fn shorten(&mut self, fields: &[Field], open: &OpenLength) -> Option<usize> {
+        let lengths: Vec<i64> = bytemuck::pod_collect_to_vec(self.buffers.get(open.lengths)?.bytes());
+        let longest = usize::try_from(lengths.into_iter().max()?).unwrap_or(0).max(1);
+        for &at in &open.fields {
+            let max = *fields.get(at)?.spec.fixed_shape()?.first()?;
+            let buffer = Arc::get_mut(self.buffers.get_mut(at)?)?;
+            let bytes = buffer.memory.bytes_mut();
+            let row = bytes.len() / self.rows;
+            let kept = row / max * longest.min(max);
+            let skipped = if open.keeps_end { row - kept } else { 0 };
+            (0..self.rows).for_each(|at| bytes.copy_within(at * row + skipped..at * row + skipped + kept, at * kept));
+            buffer.used = kept * self.rows;
+        }
+        Some(longest)
     }
 
     /// Returns the index of a field whose tensor is still held, if any.
@@ -78,14 +102,18 @@ impl Slot {
         tensors.into_iter().any(|tensor| addresses.iter().any(|range| range.contains(&tensor.bytes().as_ptr())))
     }
 
-    /// Returns the first `rows` rows as tensors: the inputs and the truth.
+    /// Returns the first `rows` rows as tensors: the inputs and the truth. Fields that were shortened are shorter.
     ///
     /// # Errors
     /// When the lent memory is not aligned for its elements.
     pub fn tensors(&self, fields: &[Field], rows: usize) -> Result<(Tensors, Tensors), TensorError> {
         let (mut inputs, mut truth) = (IndexMap::new(), IndexMap::new());
         for (field, buffer) in fields.iter().zip(&self.buffers) {
-            let shape = batch_shape(field, self.rows).ok_or(TensorError::TooLarge)?;
+            let mut shape = batch_shape(field, self.rows).ok_or(TensorError::TooLarge)?;
+            let bytes = byte_count(&shape, field.spec.dtype).ok_or(TensorError::TooLarge)?;
+            if let (true, [_, length, ..]) = (buffer.used < bytes, &mut shape[..]) {
+                *length = *length * buffer.used / bytes;
+            }
             let tensor = Tensor::from_memory(shape, field.spec.dtype, Arc::clone(buffer) as _, 0)?.first_rows(rows)?;
             match field.role {
                 FieldRole::Input => inputs.insert(field.name.clone(), tensor),

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use flagperf_onnx::read_regular_text;
 use serde_json::json;
-use tokenizers::Tokenizer;
+use tokenizers::{Encoding, PostProcessor, Tokenizer};
 
 use super::{DataError, DataRoot};
 
@@ -28,7 +28,7 @@ pub enum TokenizerFiles {
 
 impl TokenizerFiles {
     /// Returns the file by which errors name the tokenizer.
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         match self {
             TokenizerFiles::Json(path) | TokenizerFiles::Merges { vocabulary: path, .. } => path,
         }
@@ -75,6 +75,28 @@ impl TextTokenizer {
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<i64>, String> {
         let encoding = self.0.encode_fast(text, special).map_err(|error| format!("cannot be tokenized: {error}"))?;
         Ok(encoding.get_ids().iter().map(|id| i64::from(*id)).collect())
+    }
+
+    /// Returns the tokens of a text without special tokens, with the range of bytes of each.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub fn encode_with_offsets(&self, text: &str) -> Result<Encoding, String> {
+        self.0.encode(text, false).map_err(|error| format!("cannot be tokenized: {error}"))
+    }
+
+    /// Returns the number of special tokens of a pair of texts.
+    pub fn special_tokens_of_pair(&self) -> usize {
+        self.0.get_post_processor().map_or(0, |processor| processor.added_tokens(true))
+    }
+
+    /// Joins the tokens of two texts with the tokenizer's special tokens and segments.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub fn join(&self, first: Encoding, mut second: Encoding) -> Result<Encoding, String> {
+        second.set_type_ids(vec![1; second.len()]);
+        self.0.post_process(first, Some(second), true).map_err(|error| format!("cannot be joined: {error}"))
     }
 }
 

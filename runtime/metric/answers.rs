@@ -28,6 +28,16 @@ pub fn answers_in_tokens(predictions: &[Vec<i64>], answers: &[Vec<i64>]) -> Resu
     score(predictions, &answers)
 }
 
+/// Returns whether an answer equals an accepted one, and the best F1, both as `evaluate-v1.1.py` of SQuAD computes them: a
+/// text without words has an F1 of 0 even if both have none.
+pub(super) fn score_answer(prediction: &str, accepted: &[String]) -> (bool, f64) {
+    let words = |text: &str| normalise(text).split_whitespace().map(str::to_owned).collect::<Vec<String>>();
+    let found = words(prediction);
+    let accepted: Vec<Vec<String>> = accepted.iter().map(|text| words(text)).collect();
+    let f1 = accepted.iter().filter(|words| !words.is_empty()).map(|words| f1_of(&found, words)).fold(0.0, f64::max);
+    (accepted.contains(&found), f1)
+}
+
 fn score<T: Eq + Hash>(predictions: &[Vec<T>], answers: &[Vec<Vec<T>>]) -> Result<Accumulator, MetricError> {
     if predictions.len() != answers.len() {
         return Err(MetricError::Answers { found: predictions.len(), expected: answers.len() });

@@ -114,6 +114,19 @@ pub enum MetricError {
     /// More detections than are kept for a pass.
     #[error("more than {0} detections in a pass: a higher score threshold keeps fewer")]
     Detections(usize),
+    /// More questions than are kept for a pass.
+    #[error("more than {0} questions in a pass")]
+    Questions(usize),
+    /// A span that is outside the text of its window.
+    #[error("the span of bytes {begin} to {end} is outside the context of row {row}")]
+    Offset {
+        /// Row of the window, from 0.
+        row: usize,
+        /// First byte.
+        begin: i64,
+        /// End of the bytes.
+        end: i64,
+    },
     /// A metric was computed in two ways.
     #[error("the metric `{0}` is computed in two ways or over different classes: give one another name")]
     Kinds(String),

@@ -6,6 +6,7 @@ use super::MetricError;
 use super::detection::DetectionMatches;
 use super::grouped::GroupedHits;
 use super::segmentation::ClassOverlap;
+use super::spans::AnsweredQuestions;
 
 /// What one metric has accumulated. States of different kinds cannot be merged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +21,8 @@ pub enum MetricState {
     Groups(GroupedHits),
     /// Finishes as COCO's average precisions and recalls.
     Detections(DetectionMatches),
+    /// Finishes as exact match and F1 over questions, each with its best answer.
+    Questions(AnsweredQuestions),
 }
 
 /// The sum and the number of observations.
@@ -50,8 +53,8 @@ impl MetricState {
     /// Adds what another state of the same kind has accumulated; `name` is the metric, for errors.
     ///
     /// # Errors
-    /// [`MetricError::Kinds`] when the other state has another kind or other classes, [`MetricError::Detections`] when
-    /// there are too many detections.
+    /// [`MetricError::Kinds`] when the other state has another kind or other classes, [`MetricError::Detections`] or
+    /// [`MetricError::Questions`] when there are too many.
     pub fn merge(&mut self, name: &str, other: &MetricState) -> Result<(), MetricError> {
         match (self, other) {
             (MetricState::Mean(own), MetricState::Mean(other))
@@ -61,6 +64,7 @@ impl MetricState {
             }
             (MetricState::Groups(own), MetricState::Groups(other)) => own.merge(other)?,
             (MetricState::Detections(own), MetricState::Detections(other)) => own.merge(other)?,
+            (MetricState::Questions(own), MetricState::Questions(other)) => own.merge(other)?,
             _ => return Err(MetricError::Kinds(name.to_owned())),
         }
         Ok(())
@@ -73,6 +77,7 @@ impl MetricState {
             MetricState::Overlap(overlap) => overlap.pixels(),
             MetricState::Groups(groups) => groups.count(),
             MetricState::Detections(matches) => matches.images(),
+            MetricState::Questions(questions) => questions.count(),
         }
     }
 
@@ -81,6 +86,7 @@ impl MetricState {
         match self {
             MetricState::Groups(groups) => groups.names(name),
             MetricState::Detections(_) => DetectionMatches::names(),
+            MetricState::Questions(_) => AnsweredQuestions::names(),
             _ => vec![name.to_owned()],
         }
     }
@@ -93,6 +99,7 @@ impl MetricState {
             MetricState::Overlap(overlap) => vec![(name.to_owned(), overlap.mean())],
             MetricState::Groups(groups) => groups.finish(name),
             MetricState::Detections(matches) => matches.finish(),
+            MetricState::Questions(questions) => questions.finish(),
         }
     }
 }

@@ -80,6 +80,10 @@ pub const METRICS: &[Metric] = &[
     },
     share("exact_match", &["exact_match"], "share of questions whose answer is an accepted one"),
     share("f1", &["f1"], "mean over the questions of the harmonic mean of precision and recall of an answer's words"),
+    Metric {
+        range: 0.0..=100.0,
+        ..share("clip_score", &["clip_score"], "mean of 100 times the cosine of an image and its text, at least 0")
+    },
     share("mean_iou", &["mean_iou"], "mean over the classes of intersection over union of their pixels"),
     share("pixel_accuracy", &["pixel_accuracy"], "share of pixels whose class is that of the truth"),
     share("pixel_agreement", &["pixel_agreement"], "share of mask pixels that equal the stored ones, as in FlagPerf"),

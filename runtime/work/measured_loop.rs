@@ -173,8 +173,8 @@ impl<'a> MeasuredLoop<'a> {
         }
     }
 
-    /// Repeats the first batch until step times are steady. One batch suffices because all have the same shape: the
-    /// last is padded.
+    /// Repeats the first batch until step times are steady. One batch suffices when all have the same shape: the last is
+    /// padded. Otherwise the rest of a pass follows, in which the first batch of each further shape runs once.
     fn warm_up(&mut self, forward: &mut ForwardFn) -> Result<Warmup, Failure> {
         let mut warmup = Warmup::new(WARMUP_STEPS_MAX, WARMUP_TIME_MAX);
         self.report_progress(true, 0, 0);
@@ -189,7 +189,21 @@ impl<'a> MeasuredLoop<'a> {
             check_all_rows_ran(forward, &batch)?;
             self.report_progress(true, 0, u64::from(warmup.steps()));
         }
+        let mut warm = vec![input_shapes(&batch)];
         self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
+        while self.loader.has_open_length()
+            && let Some(batch) = self.next_batch()?
+        {
+            let shapes = input_shapes(&batch);
+            if !warm.contains(&shapes) {
+                let output = forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
+                self.sync()?;
+                step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
+                check_all_rows_ran(forward, &batch)?;
+                warm.push(shapes);
+            }
+            self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
+        }
         forward.take_spans();
         forward.take_runs();
         // Discards the vendor time of warm-up.
@@ -344,6 +358,11 @@ impl<'a> MeasuredLoop<'a> {
             ..self.totals.measurement(self.step, self.job.settings.batch_size, warmup)
         }
     }
+}
+
+/// Returns the shape of every input of a batch.
+fn input_shapes(batch: &Batch) -> Vec<Vec<usize>> {
+    batch.inputs.values().map(|tensor| tensor.shape().to_vec()).collect()
 }
 
 /// Checks that every output has one row per row of the batch, so that padding and failed samples can be removed.

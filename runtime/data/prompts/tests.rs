@@ -1,10 +1,16 @@
 //! Tests of prompts.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::data::padding::PaddingSide;
 use crate::data::tokenizer::tests::words;
+use crate::data::{BadSamplePolicy, Loader, LoaderOptions, MemoryLender};
+use crate::engine::HeapMemory;
 
 fn options() -> PromptOptions {
-    let padding = PaddingOptions { buckets: vec![5], pad: 9, side: PaddingSide::Right, truncate: false };
+    let padding =
+        PaddingOptions { buckets: vec![5], to_batch: false, pad: 9, side: PaddingSide::Right, truncate: false };
     PromptOptions {
         file: "p.txt".into(),
         key: None,
@@ -100,4 +106,47 @@ fn with_several_buckets_the_smallest_that_holds_the_longest_prompt_is_used() {
     assert_eq!(prompts.fields()[0].spec.to_string(), "4,i64");
     let long = open(b"cat\n\xff\n", &PromptOptions { padding, ..options() }).err().unwrap();
     assert_eq!(long, "`p.txt`: p.txt:2: is not UTF-8 text (byte 1)");
+}
+
+#[test]
+fn padded_to_the_batch_each_batch_is_as_long_as_its_longest_prompt() {
+    for (side, first, second) in [
+        (PaddingSide::Right, [5, 9, 4, 5], [4, 5, 6, 7, 6, 9, 9, 9]),
+        (PaddingSide::Left, [9, 5, 4, 5], [4, 5, 6, 7, 9, 9, 9, 6]),
+    ] {
+        let padding = PaddingOptions { to_batch: true, buckets: vec![6], side, ..options().padding };
+        let prompts =
+            open(b"cat\nthe cat\nthe cat sat who\nsat\nwho\n", &PromptOptions { padding, ..options() }).unwrap();
+        let options = LoaderOptions {
+            batch_size: 2,
+            workers: 2,
+            prefetch: 1,
+            pad_last_batch: true,
+            on_bad_sample: BadSamplePolicy::Fail,
+            preloaded: false,
+        };
+        let lend: MemoryLender<'_> = &mut |_, bytes| Ok(Box::new(HeapMemory::zeroed(bytes)?));
+        let mut loader = Loader::new(Arc::new(prompts), options, lend).unwrap();
+        // A slot is filled again after a shorter batch.
+        for _ in 0..2 {
+            loader.start_pass().unwrap();
+            let mut next = || {
+                let batch = loader.next().unwrap().unwrap();
+                let found: Vec<_> = batch
+                    .inputs
+                    .values()
+                    .map(|t| (t.shape().to_vec(), t.as_slice::<i64>().unwrap().to_vec()))
+                    .collect();
+                assert_eq!(batch.truth["tokens"].shape(), found[0].0);
+                loader.recycle(batch).unwrap();
+                found
+            };
+            let batch = next();
+            assert_eq!(batch[0], (vec![2, 2], first.to_vec()));
+            assert_eq!(batch[2], (vec![2], vec![1, 2]));
+            assert_eq!(next()[0], (vec![2, 4], second.to_vec()));
+            // The row that only fills the last batch is zero.
+            assert_eq!(next()[..2], [(vec![2, 1], vec![7, 0]), (vec![2, 1], vec![1, 0])]);
+        }
+    }
 }

@@ -135,11 +135,11 @@ mod functions {
         map_boxes(&script, &boxes, |_, values| to.of_corners(from.to_corners(values)))
     }
 
-    /// Returns boxes in the pixels of the original images, from the pixels of the model's input. `placements` is `N,3`
-    /// with scale, left and top, as in the field of `data::coco`; `form` is that of the boxes.
+    /// Returns boxes in the pixels of the original images, from the pixels of the model's input. `placements` is `N,4`
+    /// with the scale across and down, left and top, as in the field of `data::coco`; `form` is that of the boxes.
     ///
     /// ```rhai
-    /// let placements = tensor::from([0.5, 0, 80], "1,3,f64");
+    /// let placements = tensor::from([0.5, 0.5, 0, 80], "1,4,f64");
     /// boxes::restore(tensor::from([10, 100, 20, 10], "1,1,4,f32"), placements, "coco")
     /// ```
     #[rhai_fn(return_raw)]
@@ -149,14 +149,16 @@ mod functions {
         let placed = host_tensor(&script, &placements, 1)?;
         let shape = boxes.value().spec().fixed_shape().unwrap_or_default();
         let images = shape.first().copied().unwrap_or(0);
-        if placed.shape() != [images, 3] {
-            return Err(format!("the placements are `{}` (expected: `{images},3`)", placed.spec()).into());
+        if placed.shape() != [images, 4] {
+            return Err(format!("the placements are `{}` (expected: `{images},4`)", placed.spec()).into());
         }
         let placed = placed.to_f64();
         map_boxes(&script, &boxes, |image, values| {
-            let [scale, left, top] = [0, 1, 2].map(|at| placed[image * 3 + at]);
+            let [across, down, left, top] = [0, 1, 2, 3].map(|at| placed[image * 4 + at]);
             let [a, b, c, d] = form.to_corners(values);
-            form.of_corners([(a - left) / scale, (b - top) / scale, (c - left) / scale, (d - top) / scale])
+            // A flipped image has a negative scale, which exchanges left and right.
+            let (a, c) = if across < 0.0 { (c, a) } else { (a, c) };
+            form.of_corners([(a - left) / across, (b - top) / down, (c - left) / across, (d - top) / down])
         })
     }
 

@@ -5,9 +5,12 @@ use rhai::{Dynamic, Map, NativeCallContext};
 
 use super::Pipeline;
 use super::files::{pipeline_of, relative_path};
-use crate::data::{ArrayField, FieldRole, ImageMaskOptions, SampleSource};
+use crate::data::{ArrayField, CocoOptions, FieldRole, ImageMaskOptions, SampleSource};
 use crate::script::packages::options::{FunctionOptions, size};
 use crate::script::sandbox::{Fallible, script_state};
+
+/// Largest number of points of an image.
+const POINTS_MAX: usize = 1 << 16;
 
 /// Reads the fields of `data::arrays`: a path by name, or `#{file: .., key: ..}`.
 fn array_fields(map: Map, role: FieldRole) -> Fallible<Vec<ArrayField>> {
@@ -73,13 +76,73 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(return_raw)]
     pub fn image_masks(context: NativeCallContext, images: &str, masks: &str, classes: i64) -> Fallible<Pipeline> {
+        image_masks_with_points(context, images, masks, classes, Map::new())
+    }
+
+    /// Describes images with masks and points on their objects, as segment-anything takes them. The option `points` is
+    /// their number per image; they add the field `points` (input, `N,P,2` of the float type of the case: column and row in
+    /// the transformed image). They divide the pixels of objects (labels other than 0 and 255), row by row, into equal
+    /// parts. A mask without objects is a bad sample.
+    ///
+    /// ```rhai
+    /// data::image_masks("images", "masks", 2, #{points: 1}).resize_to(1024, 1024, "bilinear").scale(1.0 / 255.0)
+    /// ```
+    #[rhai_fn(name = "image_masks", return_raw)]
+    pub fn image_masks_with_points(
+        context: NativeCallContext,
+        images: &str,
+        masks: &str,
+        classes: i64,
+        options: Map,
+    ) -> Fallible<Pipeline> {
         script_state(&context)?.budget.check()?;
+        let mut options = FunctionOptions::new("image_masks", options);
+        let points = options.size("points")?.unwrap_or(0);
+        options.finish()?;
+        if points > POINTS_MAX {
+            return Err(format!("`image_masks`: `points` must be from 0 to {POINTS_MAX}, not {points}").into());
+        }
         let classes = size("the number of classes", classes)?;
         if classes == 0 || classes > 255 {
             return Err(format!("masks of 8 bits have 1 to 255 classes, not {classes}").into());
         }
         let (images, masks) = (relative_path(images)?, relative_path(masks)?);
-        Ok(pipeline_of(SampleSource::ImageMasks(ImageMaskOptions { images, masks, classes })))
+        Ok(pipeline_of(SampleSource::ImageMasks(ImageMaskOptions { images, masks, classes, points })))
+    }
+
+    /// Describes images with boxes in COCO's format: a folder of JPEG or PNG files, and the JSON file of instances. Samples
+    /// are in the order of the image ids. Fields: `images` (input); truth, padded to `D`, the largest number of objects of
+    /// an image in the file: `boxes` (`N,D,4,f64`: left, top, width, height in pixels of the original image), `classes`
+    /// (`N,D,i64`: ranks of the categories by id, from 0), `areas` (`N,D,f64`), `crowds` (`N,D,bool`), `counts` (`N,i64`),
+    /// `image_ids` (`N,i64`), and `placements` (`N,4,f64`), by which `boxes::restore` converts the boxes of the model.
+    ///
+    /// ```rhai
+    /// data::coco("val2017", "annotations/instances_val2017.json").letterbox(640, 640).scale(1.0 / 255.0)
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn coco(context: NativeCallContext, images: &str, annotations: &str) -> Fallible<Pipeline> {
+        coco_with_options(context, images, annotations, Map::new())
+    }
+
+    /// Describes images with boxes in COCO's format. With the option `category_ids: true`, `classes` are the ids of the
+    /// categories, as some models number them, in place of their ranks.
+    ///
+    /// ```rhai
+    /// data::coco("val2017", "instances.json", #{category_ids: true}).resize_to(800, 800, "bilinear")
+    /// ```
+    #[rhai_fn(name = "coco", return_raw)]
+    pub fn coco_with_options(
+        context: NativeCallContext,
+        images: &str,
+        annotations: &str,
+        options: Map,
+    ) -> Fallible<Pipeline> {
+        script_state(&context)?.budget.check()?;
+        let mut options = FunctionOptions::new("coco", options);
+        let category_ids = options.flag("category_ids", false)?;
+        options.finish()?;
+        let (images, annotations) = (relative_path(images)?, relative_path(annotations)?);
+        Ok(pipeline_of(SampleSource::Coco(CocoOptions { images, annotations, category_ids })))
     }
 
     /// Describes a dataset of arrays in files: .npy, or a tensor of a .safetensors file. The first dimension of each counts

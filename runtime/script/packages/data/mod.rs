@@ -4,6 +4,7 @@
 
 mod files;
 mod functions;
+mod questions;
 mod synthetic;
 mod text;
 
@@ -22,6 +23,7 @@ pub(super) fn module() -> Module {
     let mut module = rhai::exported_module!(functions::functions);
     module.combine(rhai::exported_module!(synthetic::functions));
     module.combine(rhai::exported_module!(text::functions));
+    module.combine(rhai::exported_module!(questions::functions));
     module.set_custom_type::<Pipeline>("Pipeline");
     module
 }

@@ -16,14 +16,14 @@ use crate::tensor::DType;
 /// Largest number of tokens of a sample: it has at most four fields of 8 bytes.
 const LENGTH_MAX: usize = SAMPLE_BYTES_MAX / 64;
 
-fn check_length(function: &str, name: &str, length: usize) -> Fallible<usize> {
+pub(super) fn check_length(function: &str, name: &str, length: usize) -> Fallible<usize> {
     if length == 0 || length > LENGTH_MAX {
         return Err(format!("`{function}`: `{name}` must be from 1 to {LENGTH_MAX}, not {length}").into());
     }
     Ok(length)
 }
 
-fn vocabulary(options: &mut FunctionOptions) -> Fallible<Option<u32>> {
+pub(super) fn vocabulary(options: &mut FunctionOptions) -> Fallible<Option<u32>> {
     let size = options.size("vocabulary")?;
     let whole = |size: usize| u32::try_from(size).map_err(|_| format!("a vocabulary of {size} tokens is too large"));
     Ok(size.map(whole).transpose()?)
@@ -63,9 +63,16 @@ pub(super) fn tokenizer_files(function: &'static str, value: &Dynamic) -> Fallib
     Ok(TokenizerFiles::Json(relative_path(&value.clone().into_immutable_string().map_err(error)?)?))
 }
 
-/// Reads the options `length`, `pad`, `side` and `truncate`.
+/// Reads the options `length`, `max_length`, `pad` and `side`.
 pub(super) fn padding(function: &'static str, options: &mut FunctionOptions) -> Fallible<PaddingOptions> {
-    let mut buckets = options.list("length")?.unwrap_or_default();
+    let to_batch = options.take_if_text("length", "batch");
+    let longest = options.size("max_length")?;
+    let mut buckets = match (to_batch, longest) {
+        (true, Some(longest)) => vec![longest],
+        (true, None) => return Err(format!("`{function}`: `length: \"batch\"` requires `max_length`").into()),
+        (false, Some(_)) => return Err(format!("`{function}`: `max_length` belongs to `length: \"batch\"`").into()),
+        (false, None) => options.list("length")?.unwrap_or_default(),
+    };
     buckets.sort_unstable();
     if buckets.is_empty() {
         return Err(format!("`{function}` requires the option `length`").into());
@@ -77,7 +84,7 @@ pub(super) fn padding(function: &'static str, options: &mut FunctionOptions) -> 
         Some(other) => return Err(format!("`{function}`: `side` must be `left` or `right`, not `{other}`").into()),
     };
     let pad = options.size("pad")?.unwrap_or(0) as i64;
-    Ok(PaddingOptions { buckets, pad, side, truncate: options.flag("truncate", false)? })
+    Ok(PaddingOptions { buckets, to_batch, pad, side, truncate: false })
 }
 
 /// Reads the further texts or lists: the length of each by name.
@@ -136,12 +143,14 @@ pub(super) mod functions {
     /// Describes prompts: the lines of a text file, or of JSON lines under `key`, tokenized and padded. Fields:
     /// `input_ids` and `attention_mask` (`L,i64`), `lengths` (`i64`); truth: `tokens` (`L,i64`, padded with -1).
     ///
-    /// Options: `tokenizer`, the path of `tokenizer.json`, or `#{vocab: .., merges: ..}`; `length`, or several: the
-    /// smallest that holds the longest prompt; `pad`, the token that pads (default 0), and its `side` (`right` or `left`);
+    /// Options: `tokenizer`, the path of `tokenizer.json`, or `#{vocab: .., merges: ..}`; `length`, several of
+    /// which the smallest that holds the longest prompt is used, or `"batch"`: each batch is as long as its longest prompt,
+    /// at most `max_length`, and the model has an open dimension; `pad`, the token that pads (default 0), and its `side` (`right` or `left`);
     /// `truncate` (default false: a longer prompt is an error); `special_tokens` that the tokenizer adds (default true);
     /// `template`, a text in which `{}` stands for the prompt; `vocabulary`, the number of tokens of the model; `texts`,
     /// further keys for the evaluator with the most bytes of each, as UTF-8 padded with zeros (`B,u8`); `integers`, further
-    /// keys whose value is a list of whole numbers, with its length (`L,i64`).
+    /// keys whose value is a list of whole numbers, with its length (`L,i64`). `jq -c '.annotations[]'` writes captions as
+    /// COCO publishes them as JSON lines, whose key is `caption`.
     ///
     /// ```rhai
     /// let options = #{tokenizer: "tokenizer.json", length: [64, 128], vocabulary: 49152, key: "question"};
@@ -153,6 +162,7 @@ pub(super) mod functions {
         let mut options = FunctionOptions::new("prompts", options);
         let tokenizer = tokenizer_files("prompts", &options.required("tokenizer")?)?;
         let padding = padding("prompts", &mut options)?;
+        let padding = PaddingOptions { truncate: options.flag("truncate", false)?, ..padding };
         let vocabulary = vocabulary(&mut options)?;
         let special_tokens = options.flag("special_tokens", true)?;
         let text = |text: Option<ImmutableString>| text.map(|text| text.to_string());

@@ -1,11 +1,12 @@
 //! Metrics of language models and of question answering.
 
 use rhai::plugin::*;
-use rhai::{Array, Dynamic, ImmutableString, NativeCallContext};
+use rhai::{Array, Dynamic, ImmutableString, Map, NativeCallContext};
 
 use super::functions::host_tensors;
 use super::returned::Metrics;
-use crate::metric::{self, MetricError, Positions};
+use crate::metric::{self, MetricError, Positions, SpanTruth};
+use crate::script::packages::boxes::named_tensor;
 use crate::script::packages::tensor::Tensor;
 use crate::script::sandbox::{Fallible, script_state};
 use crate::tensor::{DType, Tensor as HostTensor};
@@ -136,5 +137,49 @@ pub(super) mod functions {
         let [predictions, answers] = host_tensors(&context, [predictions, answers])?;
         let (predictions, answers) = (token_rows("predictions", &predictions)?, token_rows("answers", &answers)?);
         metrics(metric::answers_in_tokens(&predictions, &answers))
+    }
+
+    /// Returns `exact_match` and `f1` of answers that are parts of a context, equal to those of SQuAD 1.1's evaluation, from
+    /// 0 to 1. They count questions rather than windows: of all windows of a question in a pass, the span with the largest
+    /// sum of logits is the answer, among the 20 best first and the 20 best last tokens of each window and at most 30
+    /// tokens long. `start_logits` and `end_logits` are `N,L` of a float type; `truth` has `questions`, `offsets`,
+    /// `contexts` and `answers`, as in the fields of `data::squad`.
+    ///
+    /// ```rhai
+    /// let logits = tensor::from([0.1, 0.9], "1,2,f32");
+    /// let truth = #{questions: tensor::from([0], "1,i64"), offsets: tensor::from([0, 1, 2, 3], "1,2,2,i64")};
+    /// truth.contexts = tensor::from([97, 32, 98], "1,3,u8");
+    /// truth.answers = tensor::from([98], "1,1,1,u8");
+    /// metric::spans(logits, logits, truth)
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn spans(
+        context: NativeCallContext,
+        start_logits: Tensor,
+        end_logits: Tensor,
+        truth: Map,
+    ) -> Fallible<Metrics> {
+        let field = |name| named_tensor(&truth, "the truth", name);
+        let tensors = [start_logits, end_logits, field("questions")?, field("offsets")?, field("contexts")?];
+        let [start, end, questions, offsets, contexts] = host_tensors(&context, tensors)?;
+        let [answers] = host_tensors(&context, [field("answers")?])?;
+        let truth = SpanTruth { questions: &questions, offsets: &offsets, contexts: &contexts, answers: &answers };
+        metrics(metric::spans(&start, &end, truth))
+    }
+
+    /// Returns `clip_score`: the mean over the rows of 100 times the cosine of an image's and its text's embedding, at
+    /// least 0. Both are `N,D` of a float type.
+    ///
+    /// ```rhai
+    /// metric::clip_score(tensor::from([3, 4], "1,2,f32"), tensor::from([6, 8], "1,2,f32"))
+    /// ```
+    #[rhai_fn(return_raw)]
+    pub fn clip_score(
+        context: NativeCallContext,
+        image_embeddings: Tensor,
+        text_embeddings: Tensor,
+    ) -> Fallible<Metrics> {
+        let [images, texts] = host_tensors(&context, [image_embeddings, text_embeddings])?;
+        metrics(metric::clip_score(&images, &texts))
     }
 }

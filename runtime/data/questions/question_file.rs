@@ -1,0 +1,141 @@
+//! A CSV file of questions: the positions of the records are kept, their text is not.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use csv::{ByteRecord, Reader, ReaderBuilder};
+use flagperf_onnx::open_regular;
+
+use crate::data::{DataError, DataRoot};
+use crate::hash::hash_reader;
+
+/// The names of the answers.
+pub const CHOICES: [&str; 4] = ["A", "B", "C", "D"];
+/// Number of columns: the question, four answers, and the letter of the right one.
+const COLUMNS: usize = 6;
+/// Largest size of a file in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// A multiple-choice question.
+#[derive(Debug)]
+pub struct Question {
+    text: String,
+    choices: [String; 4],
+    /// Index of the right answer.
+    pub answer: usize,
+}
+
+impl Question {
+    /// Returns the question as the original evaluation writes it, up to the answer.
+    pub fn prompt(&self) -> String {
+        let choices = CHOICES.iter().zip(&self.choices).map(|(name, text)| format!("\n{name}. {text}"));
+        format!("{}{}\nAnswer:", self.text, choices.collect::<String>())
+    }
+
+    /// Returns the question with its answer.
+    pub fn example(&self) -> String {
+        format!("{} {}\n\n", self.prompt(), CHOICES[self.answer])
+    }
+
+    fn parse(record: &ByteRecord) -> Result<Self, String> {
+        if record.len() != COLUMNS {
+            return Err(format!("has {} columns, not the {COLUMNS} of question, A, B, C, D, answer", record.len()));
+        }
+        let text = |column: usize| {
+            let error = |_| format!("column {} is not UTF-8 text", column + 1);
+            std::str::from_utf8(&record[column]).map(str::to_owned).map_err(error)
+        };
+        let answer = text(COLUMNS - 1)?;
+        let index = CHOICES.iter().position(|choice| *choice == answer);
+        let index = index.ok_or_else(|| format!("the answer is `{}`, not A, B, C or D", answer.escape_debug()))?;
+        Ok(Question { text: text(0)?, choices: [text(1)?, text(2)?, text(3)?, text(4)?], answer: index })
+    }
+}
+
+/// An opened CSV file without a header, whose records are questions.
+pub struct QuestionFile {
+    file: File,
+    path: PathBuf,
+    /// Hash of its content.
+    pub sha256: String,
+    records: Vec<RecordPosition>,
+}
+
+struct RecordPosition {
+    offset: u64,
+    bytes: u32,
+    /// Number of its first line, from 1.
+    line: u64,
+}
+
+impl QuestionFile {
+    /// Opens a file, finds its records and checks each.
+    ///
+    /// # Errors
+    /// When the file cannot be read, has no records, or one is not a question; the error contains its line.
+    pub fn open(root: &DataRoot, path: &Path) -> Result<Self, DataError> {
+        let unreadable =
+            |error: std::io::Error| DataError::Unreadable { path: path.to_owned(), reason: error.to_string() };
+        let invalid = |reason: String| DataError::Invalid { path: path.to_owned(), reason };
+        let file = open_regular(&root.resolve(path)?).map_err(unreadable)?;
+        if file.metadata().map_err(unreadable)?.len() > FILE_BYTES_MAX {
+            return Err(invalid(format!("is larger than {FILE_BYTES_MAX} bytes")));
+        }
+        let records = find_records(&file).map_err(invalid)?;
+        if records.is_empty() {
+            return Err(invalid("has no questions".to_owned()));
+        }
+        let sha256 = hash_reader(open_regular(&root.resolve(path)?).map_err(unreadable)?).map_err(unreadable)?;
+        Ok(QuestionFile { file, path: path.to_owned(), sha256, records })
+    }
+
+    /// Returns the number of questions.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Returns the place of a question: `file:line`.
+    pub fn place(&self, index: usize) -> String {
+        format!("{}:{}", self.path.display(), self.records[index].line)
+    }
+
+    /// Reads a question.
+    ///
+    /// # Errors
+    /// When the file cannot be read or has changed.
+    pub fn read(&self, index: usize) -> Result<Question, String> {
+        let position = &self.records[index];
+        let mut bytes = vec![0; position.bytes as usize];
+        self.file.read_exact_at(&mut bytes, position.offset).map_err(|error| format!("cannot be read: {error}"))?;
+        let mut record = ByteRecord::new();
+        reader(&bytes[..]).read_byte_record(&mut record).map_err(|error| error.to_string())?;
+        Question::parse(&record)
+    }
+}
+
+fn reader<R: std::io::Read>(input: R) -> Reader<R> {
+    ReaderBuilder::new().has_headers(false).flexible(true).from_reader(input)
+}
+
+/// Checks the records of a file, and returns where they are.
+fn find_records(file: &File) -> Result<Vec<RecordPosition>, String> {
+    let mut reader = reader(BufReader::with_capacity(1 << 18, file));
+    let (mut records, mut record) = (Vec::new(), ByteRecord::new());
+    loop {
+        let begin = reader.position().clone();
+        if !reader.read_byte_record(&mut record).map_err(|error| error.to_string())? {
+            return Ok(records);
+        }
+        let length = (reader.position().byte() - begin.byte()) as usize;
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, begin.byte()).map_err(|error| error.to_string())?;
+        // The record begins after empty lines and after the second byte of the end of the line before.
+        let before = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
+        let line = begin.line() + before.filter(|byte| **byte == b'\n').count() as u64;
+        Question::parse(&record).map_err(|reason| format!("line {line}: {reason}"))?;
+        let bytes = u32::try_from(length).map_err(|_| format!("line {line}: the question is too long"))?;
+        records.push(RecordPosition { offset: begin.byte(), bytes, line });
+    }
+}
