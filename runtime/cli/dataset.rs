@@ -37,7 +37,7 @@ fn check(dir: &Path, of: Option<&str>) -> anyhow::Result<ExitCode> {
     let Ok(root) = DataRoot::open(dir) else {
         let what = if dir.exists() { "not a folder" } else { "missing" };
         let hint = "give the folder that contains the files of the dataset";
-        return Ok(refuse(&format!("`{}` is {what}\n  hint: {hint}", dir.display())));
+        return Ok(refuse(&format!("`{}` is {what}\n  hint: {hint}", one_line(&dir.display().to_string()))));
     };
     let description = match of {
         Some(name) => describe_named(name)?,
@@ -61,7 +61,8 @@ fn describe_named(name: &str) -> anyhow::Result<Result<DatasetDescription, Strin
     if !names.iter().any(|known| known == name) {
         let known = || names.iter().map(String::as_str);
         let near = nearest(name, known()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
-        return Ok(Err(format!("unknown dataset `{name}` (known: {}{near})", list_names(known()))));
+        let message = format!("unknown dataset `{name}` (known: {}{near})", list_names(known()));
+        return Ok(Err(one_line(&message).into_owned()));
     }
     Ok(DatasetDescription::read_named(&checkout, name).map_err(|finding: Finding| finding.to_string()))
 }
@@ -73,7 +74,7 @@ fn describe_folder(dir: &Path) -> anyhow::Result<Result<DatasetDescription, Stri
         let names = DatasetDescription::names(&find_checkout()?);
         let known = list_names(names.iter().map(String::as_str));
         let hint = format!("name the dataset with --of NAME (known: {known})");
-        return Ok(Err(format!("there is no `{}`\n  hint: {hint}", path.display())));
+        return Ok(Err(format!("there is no `{}`\n  hint: {hint}", one_line(&path.display().to_string()))));
     }
     Ok(DatasetDescription::read(&path, Path::new("")).map_err(|finding: Finding| finding.to_string()))
 }
@@ -92,17 +93,16 @@ fn check_description(root: &DataRoot, description: &DatasetDescription, dir: &Pa
     if faults == 0 {
         return ExitCode::from(RunOutcome::OK);
     }
-    let name = &description.name;
+    let name = one_line(&description.name);
     let remedy = match (&description.fetch, &description.generator) {
         (Some(command), _) => format!("get them with `{}`", command.replace("{}", &dir.display().to_string())),
         (None, Some(_)) => {
-            "delete the folder `generated`; the next run of a case that reads it draws it again".to_owned()
+            "delete the folder `generated`, if it exists: the next run of a case that reads it draws it".to_owned()
         }
         (None, None) => format!("get them from {}", description.source),
     };
-    print_message(&format!(
-        "error: dataset `{name}`: {faults} of {items} items are missing or wrong\n  hint: {remedy}"
-    ));
+    let hint = one_line(&remedy);
+    print_message(&format!("error: dataset `{name}`: {faults} of {items} items are missing or wrong\n  hint: {hint}"));
     ExitCode::from(RunOutcome::FAILED)
 }
 

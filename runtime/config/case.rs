@@ -113,8 +113,8 @@ impl CaseConfig {
 
 /// Returns the data directory that a case names for runs without one.
 fn default_folder(parameters: &Values, root: &Path) -> Option<Sourced<PathBuf>> {
-    let sample = parameters.get("default_data")?;
-    Some(Sourced::new(root.join(sample.value.as_str()?), sample.origin.clone()))
+    let folder = parameters.get("default_data")?;
+    Some(Sourced::new(root.join(folder.value.as_str()?), folder.origin.clone()))
 }
 
 /// The files of a case.
