@@ -14,7 +14,6 @@ use crate::event::DatasetFacts;
 use crate::hash::hexadecimal;
 use crate::tensor::{DType, TensorSpec};
 
-
 /// An opened folder of images: the index of its files, without pixels.
 pub struct ImageFolder {
     images: PathBuf,

@@ -19,18 +19,18 @@ pub fn clip_score(images: &Tensor, texts: &Tensor) -> Result<Accumulator, Metric
     if texts.shape() != images.shape() || !texts.dtype().is_float() {
         return Err(unsupported("the text embeddings are", texts, &format!("`{rows},{width}` of a float type")));
     }
-    let mut others = Vec::with_capacity(rows * width);
-    for_each_row(texts, |_, text| {
-        others.extend_from_slice(text);
-        Ok::<_, MetricError>(())
-    })?;
+    let others = texts.to_f64();
     let mut sum = MetricSum::default();
-    for_each_row(images, |row, image| {
-        let cosine = cosine(image, &others[row * width..(row + 1) * width]);
-        // Unlike `max`, this keeps NaN.
-        sum.add(if cosine < 0.0 { 0.0 } else { 100.0 * cosine }, 1);
-        Ok::<_, MetricError>(())
-    })?;
+    for_each_row(
+        images,
+        |_| true,
+        |row, image| {
+            let cosine = cosine(image, &others[row * width..(row + 1) * width]);
+            // Unlike `max`, this keeps NaN.
+            sum.add(if cosine < 0.0 { 0.0 } else { 100.0 * cosine }, 1);
+            Ok::<_, MetricError>(())
+        },
+    )?;
     Ok(Accumulator::of("clip_score", MetricState::Mean(sum)))
 }
 

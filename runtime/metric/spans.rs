@@ -110,23 +110,23 @@ pub fn spans(start: &Tensor, end: &Tensor, truth: SpanTruth<'_>) -> Result<Accum
     let answers = byte_rows("the answers are", truth.answers, rows, 3)?;
     let answer_bytes = truth.answers.shape()[2].max(1);
     let mut found = AnsweredQuestions::default();
-    let mut ends = Vec::with_capacity(rows * length);
-    for_each_row(end, |_, logits| {
-        ends.extend_from_slice(logits);
-        Ok::<_, MetricError>(())
-    })?;
-    for_each_row(start, |row, starts| {
-        let ranges = &offsets[row * length * 2..(row + 1) * length * 2];
-        let best = best_span(starts, &ends[row * length..(row + 1) * length], ranges);
-        let text = match best {
-            Some((first, last, _)) => Some(text_of(contexts[row], ranges[2 * first], ranges[2 * last + 1], row)?),
-            None => None,
-        };
-        let text = text.as_deref().filter(|text| !text.is_empty()).unwrap_or(NO_SPAN);
-        let accepted: Vec<String> = answers[row].chunks_exact(answer_bytes).filter_map(padded_text).collect();
-        let (exact, f1) = score_answer(text, &accepted);
-        found.add(questions[row], BestAnswer { score: best.map_or(f64::MIN, |(.., score)| score), exact, f1 })
-    })?;
+    let ends = end.to_f64();
+    for_each_row(
+        start,
+        |_| true,
+        |row, starts| {
+            let ranges = &offsets[row * length * 2..(row + 1) * length * 2];
+            let best = best_span(starts, &ends[row * length..(row + 1) * length], ranges);
+            let text = match best {
+                Some((first, last, _)) => Some(text_of(contexts[row], ranges[2 * first], ranges[2 * last + 1], row)?),
+                None => None,
+            };
+            let text = text.as_deref().filter(|text| !text.is_empty()).unwrap_or(NO_SPAN);
+            let accepted: Vec<String> = answers[row].chunks_exact(answer_bytes).filter_map(padded_text).collect();
+            let (exact, f1) = score_answer(text, &accepted);
+            found.add(questions[row], BestAnswer { score: best.map_or(f64::MIN, |(.., score)| score), exact, f1 })
+        },
+    )?;
     Ok(Accumulator::of("exact_match", MetricState::Questions(found)))
 }
 

@@ -55,7 +55,7 @@ fn the_drawn_dataset_matches_its_description() {
 fn drawn_masks_match_their_description_and_have_every_class() {
     let home = tempfile::tempdir().unwrap();
     let description = draw(home.path(), DESCRIPTION_OF_MASKS);
-    let options = ImageMaskOptions { images: "images".into(), masks: "masks".into(), classes: 3 };
+    let options = ImageMaskOptions { images: "images".into(), masks: "masks".into(), classes: 3, points: 0 };
     let transforms = vec![Transform::ResizeTo { size: (64, 48), filter: Filter::Bilinear }];
     let dataset = Pipeline { source: SampleSource::ImageMasks(options), transforms };
     let dataset = dataset.open(&home.path().join("generated"), DType::F32).unwrap();
