@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::fixture::Checkout;
 use super::schema::schemas;
-use super::{Overrides, PARAMETERS, SETTINGS, SITE, Vendor, yaml};
+use super::{DatasetDescription, Overrides, PARAMETERS, SETTINGS, SITE, Vendor, yaml};
 use crate::event::Level;
 
 fn root() -> &'static Path {
@@ -259,6 +259,52 @@ fn the_schema_of_vendor_yaml_refuses_what_reading_it_refuses() {
         *if read.is_ok() { &mut accepted } else { &mut refused } += 1;
     }
     assert_eq!((accepted, refused), (6, 19));
+}
+
+#[test]
+fn the_schema_of_dataset_yaml_refuses_what_reading_it_refuses() {
+    let head = "name: toys\nabout: a\nsource: s\nlicence: l\nlayout: {a: b}\n";
+    let (mut accepted, mut refused) = (0, 0);
+    let hash = "0123456789abcdef".repeat(4);
+    let file = |item: &str| format!("files: [{{{item}}}]");
+    let path = |path: &str| format!("files: [{{path: \"{path}\"}}]");
+    for rest in [
+        file("path: a, bytes: 0, sha256: null").as_str(),
+        &file(&format!("path: a, bytes: null, sha256: {hash}, required: false")),
+        &file(&format!("path: a, sha256: {}", &hash[1..])),
+        &file(&format!("path: a, sha256: {}", hash.to_uppercase())),
+        &file("path: a, bytes: 1.5"),
+        &file("path: a, required: 1"),
+        &file("path: a, size: 1"),
+        &file("bytes: 1"),
+        &path("a/b.c"),
+        &path(".a/.b"),
+        &path("a..b/c"),
+        &path(""),
+        &path("/a"),
+        &path("a/"),
+        &path("a//b"),
+        &path("./a"),
+        &path("a/../b"),
+        &path(".."),
+        &path("..a"),
+        "folders: [{glob: '*/*.jpg', count: 2}]",
+        "folders: [{glob: '*', count: 0}]",
+        "folders: [{glob: '*'}]",
+        "folders: {glob: '*', count: 1}",
+        "samples: 3\nfolders: [{glob: '*', count: 1}]",
+        "samples: 0\nfolders: [{glob: '*', count: 1}]",
+        "generator: flagperf\nfolders: [{glob: '*', count: 1}]",
+        "generator: other\nfolders: [{glob: '*', count: 1}]",
+    ] {
+        let text = format!("{head}{rest}\n");
+        let checkout = Checkout::new().with("datasets/toys/dataset.yaml", &text);
+        let read = DatasetDescription::read_named(checkout.root(), "toys");
+        let errors = Validator::new(&schema("dataset")).errors(&yaml::parse(&text).unwrap().value());
+        assert_eq!(errors.is_empty(), read.is_ok(), "{rest}: {read:?}\n{errors}");
+        *if read.is_ok() { &mut accepted } else { &mut refused } += 1;
+    }
+    assert_eq!((accepted, refused), (7, 20));
 }
 
 #[test]
