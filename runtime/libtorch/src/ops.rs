@@ -77,6 +77,10 @@ impl TensorOps for TorchOps {
         wrap(a.0.f_matmul(&b.0))
     }
 
+    fn linear(&self, x: &TorchTensor, weight: &TorchTensor, bias: &TorchTensor) -> OpResult {
+        wrap(x.0.f_linear(&weight.0.f_transpose(0, 1).map_err(torch_error)?, Some(&bias.0)))
+    }
+
     fn attention(
         &self,
         q: &TorchTensor,

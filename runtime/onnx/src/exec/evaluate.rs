@@ -25,6 +25,7 @@ pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<
         Op::Binary(kind) => binary(*kind, operands)?,
         Op::Select => ops.select(&operands.tensor(0)?, &operands.tensor(1)?, &operands.tensor(2)?)?,
         Op::MatMul => matmul(operands)?,
+        Op::Linear => ops.linear(&operands.tensor(0)?, &operands.tensor(1)?, &operands.tensor(2)?)?,
         Op::FusedAttention { key_order, scaling } => fused_attention(operands, key_order, scaling)?,
         Op::Gemm { alpha, beta, trans_a, trans_b } => gemm(operands, [*alpha, *beta], [*trans_a, *trans_b])?,
         Op::Conv { window, groups, residual, activation } => conv(operands, window, *groups, *residual, *activation)?,

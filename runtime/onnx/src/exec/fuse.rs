@@ -1,5 +1,5 @@
-//! Fuses steps of a plan for speed: a batch normalization, a sum or an activation into the preceding convolution, and
-//! the products and the softmax of an attention.
+//! Fuses steps of a plan for speed: a batch normalization, a sum or an activation into the preceding convolution, a
+//! bias into a matrix product, and the products and the softmax of an attention.
 //!
 //! Changes only the executor's own plan, not the graph.
 
@@ -17,6 +17,7 @@ impl ExecutionPlan {
         self.apply_rule(ExecutionPlan::fuse_gated_activation);
         self.apply_rule(ExecutionPlan::fold_batch_normalization);
         self.apply_rule(ExecutionPlan::fuse_residual);
+        self.apply_rule(ExecutionPlan::fuse_linear);
         self.apply_rule(ExecutionPlan::fuse_activation);
         self.apply_rule(ExecutionPlan::fuse_attention);
     }
@@ -146,6 +147,29 @@ impl ExecutionPlan {
         self.steps[i] = merged;
         self.steps[conv].outputs.clear();
         Some(conv)
+    }
+
+    /// Fuses the sum of a product and a constant bias.
+    fn fuse_linear(&mut self, i: usize, uses: &[usize]) -> Option<usize> {
+        let (Op::Binary(Binary::Add), &[Some(a), Some(b)]) = (&self.steps[i].op, &self.steps[i].inputs[..]) else {
+            return None;
+        };
+        let (product, bias) = [(a, b), (b, a)].into_iter().find(|(_, bias)| self.constants.contains_key(bias))?;
+        let matmul = self.sole_producer(i, product, uses)?;
+        let (Op::MatMul, &[Some(x), Some(weight)]) = (&self.steps[matmul].op, &self.steps[matmul].inputs[..]) else {
+            return None;
+        };
+        let spec = |slot: Slot| self.specs[slot].as_ref();
+        let columns = match &spec(weight)?.dims[..] {
+            [_, columns] => columns.fixed()?,
+            _ => return None,
+        };
+        if spec(x)?.dims.len() < 2 || self.constants[&bias].shape() != [columns] {
+            return None;
+        }
+        self.steps[i].op = Op::Linear;
+        self.steps[i].inputs = vec![Some(x), Some(weight), Some(bias)];
+        Some(matmul)
     }
 
     fn fuse_activation(&mut self, i: usize, uses: &[usize]) -> Option<usize> {

@@ -26,6 +26,8 @@ pub(super) enum Op {
     Binary(Binary),
     Select,
     MatMul,
+    /// The product of x and a matrix, to each row of which a bias is added.
+    Linear,
     /// A fused attention. The inputs are q, k (permuted by `key_order`), v, an optional mask, and one number for each
     /// element of `scaling`, by which the scores are multiplied or divided.
     FusedAttention {

@@ -42,6 +42,10 @@ pub trait TensorOps: Send + Sync {
     fn select(&self, condition: &Self::Tensor, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
     /// Multiplies matrices over the last two dimensions and broadcasts the others. Both tensors have at least two.
     fn matmul(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
+    /// Returns `x · weight + bias`: `x` is `…,K`, `weight` is `K,N`, `bias` is `N`.
+    fn linear(&self, x: &Self::Tensor, weight: &Self::Tensor, bias: &Self::Tensor) -> Result<Self::Tensor, OpError> {
+        self.binary(Binary::Add, &self.matmul(x, weight)?, bias)
+    }
     /// Scaled dot-product attention, `softmax(q · kᵀ · scale + mask) · v` with the softmax over the last axis: equation
     /// 1 of Vaswani et al. 2017, "Attention Is All You Need", and ONNX's operator `Attention`. `q` is `…,L,E`, `k` is
     /// `…,S,E`, `v` is `…,S,Ev`; their leading dimensions are broadcast. `mask` broadcasts to the scores, `…,L,S`. The

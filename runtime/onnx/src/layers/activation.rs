@@ -122,21 +122,12 @@ pub fn silu(builder: &mut GraphBuilder, name: &str, x: &Var) -> Result<Var, Buil
     add_node(builder, name, "Mul", &[Some(x), Some(&gate)], attributes([]))
 }
 
-/// `x / 2 · (1 + erf(x / √2))`, composed of other operators: `Gelu` is available only since operator set 20.
+/// `x / 2 · (1 + erf(x / √2))`: the operator `Gelu` of operator set 20.
 ///
 /// # Errors
 /// When the element type is not a floating-point type.
 pub fn gelu(builder: &mut GraphBuilder, name: &str, x: &Var) -> Result<Var, BuildError> {
-    let mut step = |part: &str, op: &str, a: &Var, b: f32| {
-        let constant = scalar_like(builder, &format!("{name}.{part}.value"), b, x)?;
-        add_node(builder, &format!("{name}.{part}"), op, &[Some(a), Some(&constant)], attributes([]))
-    };
-    let scaled = step("div", "Div", x, std::f32::consts::SQRT_2)?;
-    let half = step("half", "Mul", x, 0.5)?;
-    let erf = add_node(builder, &format!("{name}.erf"), "Erf", &[Some(&scaled)], attributes([]))?;
-    let one_more = scalar_like(builder, &format!("{name}.add.value"), 1.0, x)?;
-    let cdf = add_node(builder, &format!("{name}.add"), "Add", &[Some(&erf), Some(&one_more)], attributes([]))?;
-    add_node(builder, name, "Mul", &[Some(&half), Some(&cdf)], attributes([]))
+    add_node(builder, name, "Gelu", &[Some(x)], attributes([]))
 }
 
 /// `x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))`, the approximation of [`gelu`] that GPT-2 uses: section 2 of
@@ -145,20 +136,7 @@ pub fn gelu(builder: &mut GraphBuilder, name: &str, x: &Var) -> Result<Var, Buil
 /// # Errors
 /// When the element type is not a floating-point type.
 pub fn gelu_tanh(builder: &mut GraphBuilder, name: &str, x: &Var) -> Result<Var, BuildError> {
-    let part = |part: &str| format!("{name}.{part}");
-    let by = |builder: &mut GraphBuilder, what: &str, op: &str, a: &Var, b: f32| {
-        let constant = scalar_like(builder, &format!("{name}.{what}.value"), b, x)?;
-        add_node(builder, &format!("{name}.{what}"), op, &[Some(a), Some(&constant)], attributes([]))
-    };
-    let square = add_node(builder, &part("square"), "Mul", &[Some(x), Some(x)], attributes([]))?;
-    let cubic = by(builder, "cubic", "Mul", &square, 0.044_715)?;
-    let cubic = by(builder, "one_more", "Add", &cubic, 1.0)?;
-    let inner = add_node(builder, &part("inner"), "Mul", &[Some(x), Some(&cubic)], attributes([]))?;
-    let scaled = by(builder, "scaled", "Mul", &inner, (2.0 / std::f32::consts::PI).sqrt())?;
-    let tanh = tanh(builder, &part("tanh"), &scaled)?;
-    let cdf = by(builder, "cdf", "Add", &tanh, 1.0)?;
-    let half = by(builder, "half", "Mul", x, 0.5)?;
-    add_node(builder, name, "Mul", &[Some(&half), Some(&cdf)], attributes([]))
+    add_node(builder, name, "Gelu", &[Some(x)], attributes([("approximate", Attribute::String("tanh".to_owned()))]))
 }
 
 /// `x · tanh(softplus(x))`, composed of other operators: `Mish` is available only since operator set 18.
