@@ -72,10 +72,10 @@ fn a_library_that_the_system_finds_by_name_is_opened_by_plan() {
 #[test]
 fn a_version_that_an_engine_of_this_program_does_not_have_is_refused() {
     let checkout = checkout();
-    let error = refusal(checkout.path(), &["--case", "tiny:mock_9.9"]);
+    let error = refusal(checkout.path(), &["--case", "tiny:mock_9.9", "--data", "data"]);
     assert!(error.contains("framework `mock_9.9` requires version `9.9` (found: `"), "{error}");
     let version = env!("CARGO_PKG_VERSION");
-    let plan = flagperf(checkout.path(), &["plan", "--case", &format!("tiny:mock_{version}")]);
+    let plan = flagperf(checkout.path(), &["plan", "--data", "data", "--case", &format!("tiny:mock_{version}")]);
     assert_eq!(plan.status.code(), Some(0), "{}", String::from_utf8_lossy(&plan.stderr));
 }
 
@@ -96,6 +96,6 @@ fn an_operator_outside_the_standard_is_refused() {
     write_onnx(&graph, &checkout.path().join("wobble.onnx")).expect("a file");
     let arguments = ["--set", "no_validation=true", "--set", "exist_onnx_path=wobble.onnx"];
     let error = refusal(checkout.path(), &arguments);
-    let expected = "`[CHECKOUT]/wobble.onnx`: node `fc` has the operator `Wobble`, which is not one of ONNX";
-    assert!(error.ends_with(expected), "{error}");
+    assert!(error.contains(": `[CHECKOUT]/wobble.onnx`: node `"), "{error}");
+    assert!(error.ends_with("` has the operator `Wobble`, which is not one of ONNX"), "{error}");
 }
