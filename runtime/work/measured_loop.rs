@@ -210,7 +210,11 @@ impl<'a> MeasuredLoop<'a> {
     }
 
     /// Runs the first batch of each shape in the rest of the pass that is not `warm`.
-    fn warm_up_further_shapes(&mut self, forward: &mut ForwardFn, mut warm: Vec<Vec<Vec<usize>>>) -> Result<(), Failure> {
+    fn warm_up_further_shapes(
+        &mut self,
+        forward: &mut ForwardFn,
+        mut warm: Vec<Vec<Vec<usize>>>,
+    ) -> Result<(), Failure> {
         while self.loader.has_open_length()
             && let Some(batch) = self.next_batch()?
         {
