@@ -10,6 +10,10 @@ mod new;
 mod processes;
 #[path = "cli/refusals.rs"]
 mod refusals;
+#[path = "cli/unusable.rs"]
+mod unusable;
+#[path = "support/graphs.rs"]
+mod graphs;
 #[path = "support/program.rs"]
 mod program;
 mod support;

@@ -72,9 +72,25 @@ fn a_library_that_brings_no_provider_is_refused_by_name() {
     std::fs::write(&text, "no library").expect("a file");
     for path in [Path::new("/no/such/provider.so"), &text] {
         let Some(error) = refusal(json!({"provider": "any", "provider_library": path})) else { return };
-        assert!(error.starts_with("option `provider_library`: ONNX Runtime cannot register `"), "{error}");
+        assert!(error.starts_with("engine `onnxruntime`: option `provider_library`: "), "{error}");
         assert!(error.contains(path.to_str().expect("a path that is text")), "{error}");
     }
-    let error = refusal(json!({"provider_library": text})).expect("the library is there");
+    let error = refusal(json!({"provider": "any", "provider_library": "libc.so.6"})).expect("the library is there");
+    assert!(error.starts_with("option `provider_library`: ONNX Runtime cannot register `libc.so.6`: "), "{error}");
+    let error = refusal(json!({"provider_library": "libc.so.6"})).expect("the library is there");
     assert!(error.ends_with("the option `provider` must name the provider that this library brings"), "{error}");
+}
+
+#[test]
+fn the_check_of_the_machine_asks_the_library_for_the_provider() {
+    if !support::has_engine("onnxruntime") {
+        return;
+    }
+    let check = |extra: serde_json::Value| {
+        let options = LoadOptions { extra: serde_json::from_value(extra).expect("a map"), ..LoadOptions::default() };
+        find("onnxruntime").expect("a row of the table").check_with(&options).map_err(|error| error.to_string())
+    };
+    check(json!({"provider": "cpu"})).expect("every build has this provider");
+    let error = check(json!({"provider": "AbsentExecutionProvider"})).expect_err("no build has this provider");
+    assert!(error.starts_with("this build of ONNX Runtime has no provider `AbsentExecutionProvider` ("), "{error}");
 }

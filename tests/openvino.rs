@@ -73,7 +73,7 @@ fn a_library_that_is_too_old_is_named_with_its_version() {
     let library = old_library(folder.path());
     let error = refusal(&linear(), &options(json!({"library_path": library})));
     assert!(error.to_string().contains("is OpenVINO 2024.1.0-1-abc, which is too old"), "{error}");
-    assert!(error.hint().contains("backend install openvino"), "{}", error.hint());
+    assert!(error.hint().starts_with("`library_path` must name OpenVINO's C library"), "{}", error.hint());
 }
 
 #[test]
@@ -176,7 +176,8 @@ fn an_export_folder_that_cannot_be_written_is_named() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let folder = file.path().join("compiled");
         let error = refusal(&linear(), &options(json!({"export_folder": folder}))).to_string();
-        assert!(error.starts_with(&format!("`{}`: ", folder.display())), "{error}");
+        let expected = format!("option `export_folder`: `{}` exists and is not a folder", file.path().display());
+        assert!(error.ends_with(&expected), "{error}");
     }
 }
 

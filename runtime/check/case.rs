@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flagperf_onnx::{Model, open_regular, read_onnx};
+use flagperf_onnx::{Model, find_unknown_operator, open_regular, read_onnx};
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
 use super::fault::{Fault, FaultPlace};
+use super::signature::find_difference;
 use crate::config::Parameters;
 use crate::data::{DataError, DataRoot, drawn};
 use crate::measure::MonotonicClock;
-use crate::plan::{CasePlan, Limits, Manifest, ModelInput, Task, graph_name_fault};
+use crate::plan::{CasePlan, EngineChoice, Limits, Manifest, ModelInput, Task, graph_name_fault};
 use crate::precision::Precision;
 use crate::script::{CaseScripts, HostServices, ScriptChoice, ScriptConfig, limit_worker_memory, run_on_script_stack};
 use crate::step::Phase;
@@ -31,6 +33,8 @@ pub struct CheckRequest {
     exports_model: bool,
     /// The ONNX file or manifest of `exist_onnx_path`, if inference opens it.
     onnx: Option<PathBuf>,
+    /// Whether an engine of this program opens that file. One that a vendor brings may have operators of its own.
+    onnx_is_for_own_engine: bool,
 }
 
 impl CheckRequest {
@@ -39,9 +43,10 @@ impl CheckRequest {
         let first = case.jobs.first()?;
         let validation = case.jobs.iter().find(|job| job.phase() == Phase::Validate);
         let onnx = case.jobs.iter().find_map(|job| match &job.task {
-            Task::Infer { model: ModelInput::Onnx(path) } => Some(path.clone()),
+            Task::Infer { model: ModelInput::Onnx(path) } => Some((path.clone(), &job.engine)),
             _ => None,
         });
+        let is_own = |engine: &EngineChoice| engine.library.is_none() && engine.command.is_empty();
         Some(CheckRequest {
             scripts: first.scripts.clone(),
             vendor: first.vendor.clone(),
@@ -52,7 +57,8 @@ impl CheckRequest {
             limits: first.limits,
             builds_model: validation.is_some(),
             exports_model: validation.is_some_and(|job| matches!(job.task, Task::Validate { export: Some(_) })),
-            onnx,
+            onnx_is_for_own_engine: onnx.as_ref().is_some_and(|(_, engine)| is_own(engine)),
+            onnx: onnx.map(|(path, _)| path),
         })
     }
 }
@@ -63,7 +69,7 @@ impl CheckRequest {
 pub fn check(request: &CheckRequest) -> Vec<Fault> {
     limit_worker_memory(request.limits.worker_memory_bytes.0);
     let check_all = || {
-        let mut checker = Checker { request, faults: Vec::new() };
+        let mut checker = Checker { request, faults: Vec::new(), model: None };
         checker.check_all();
         checker.faults
     };
@@ -74,6 +80,8 @@ pub fn check(request: &CheckRequest) -> Vec<Fault> {
 struct Checker<'r> {
     request: &'r CheckRequest,
     faults: Vec<Fault>,
+    /// The model that the scripts build, in the form in which it would be exported.
+    model: Option<Model>,
 }
 
 impl Checker<'_> {
@@ -143,16 +151,21 @@ impl Checker<'_> {
             Ok(model) => model,
             Err(reason) => return self.add(FaultPlace::Parameter("keep_f32".to_owned()), reason),
         };
-        if !self.request.exports_model {
+        // A function of the case for its engines may run a model with other inputs and outputs.
+        let is_compared = self.request.onnx.is_some() && !scripts.has_engine_forward();
+        if !self.request.exports_model && !is_compared {
             return;
         }
         match scripts.export_model(model, config) {
-            Ok(exported) => {
+            Ok(exported) if self.request.exports_model => {
                 let place = || FaultPlace::Script { file: self.request.scripts.clone(), line: 0, column: 0 };
                 let fault = exported.graphs.keys().find_map(|name| graph_name_fault(name));
                 let reason = fault.map(|fault| format!("the model has a graph {fault}"));
                 self.faults.extend(reason.map(|reason| Fault { place: place(), reason }));
             }
+            Ok(exported) => self.model = Some(exported),
+            // A case that does not export does not need the function.
+            Err(_) if !self.request.exports_model => {}
             Err(error) => self.faults.push(error.into()),
         }
     }
@@ -162,7 +175,8 @@ impl Checker<'_> {
         precision.convert(model, &parameters.keep_f32).map_err(|error| error.to_string())
     }
 
-    /// Reads the graphs of an existing model without their weights.
+    /// Reads the graphs of an existing model without their weights, and checks that inference can run them in place of
+    /// the model that the scripts build.
     fn check_onnx(&mut self) {
         let Some(path) = &self.request.onnx else { return };
         let place = || FaultPlace::Setting("exist_onnx_path".to_owned());
@@ -170,8 +184,23 @@ impl Checker<'_> {
             Ok(files) => files,
             Err(reason) => return self.add(place(), reason),
         };
-        for error in files.iter().filter_map(|file| read_onnx(file).err()) {
-            self.add(place(), error);
+        let mut graphs = IndexMap::new();
+        for (name, file) in &files {
+            match read_onnx(file) {
+                Ok(graph) => drop(graphs.insert(name.clone(), graph)),
+                Err(error) => self.add(place(), error),
+            }
+        }
+        let unknown = graphs.iter().filter(|_| self.request.onnx_is_for_own_engine).find_map(|(name, graph)| {
+            let (file, node) = (files[name].display(), find_unknown_operator(graph)?);
+            Some(format!("`{file}`: node `{}` has the operator `{}`, which is not one of ONNX", node.name, node.op))
+        });
+        let is_complete = graphs.len() == files.len();
+        let built = self.model.as_ref().filter(|_| is_complete);
+        let difference = built.and_then(|built| find_difference(&built.graphs, &graphs));
+        let difference = difference.map(|difference| format!("`{}`: {difference}", path.display()));
+        for reason in unknown.into_iter().chain(difference) {
+            self.add(place(), reason);
         }
     }
 }
@@ -190,11 +219,12 @@ fn open_weights(data_dir: &Path, weights: &str) -> Result<(), (bool, String)> {
     open_regular(&file).map(drop).map_err(|error| (false, format!("weights file `{}`: {error}", file.display())))
 }
 
-/// Returns the ONNX files that a path refers to: itself, or the first file of each graph of a manifest.
-fn entry_files(path: &Path) -> Result<Vec<PathBuf>, String> {
+/// Returns the ONNX files that a path refers to, by graph: itself, or the first file of each graph of a manifest.
+fn entry_files(path: &Path) -> Result<IndexMap<String, PathBuf>, String> {
     if !Manifest::has_manifest_name(path) {
-        return Ok(vec![path.to_owned()]);
+        return Ok(IndexMap::from([(Model::SINGLE.to_owned(), path.to_owned())]));
     }
     let manifest = Manifest::read(path).map_err(|error| error.to_string())?;
-    Ok(manifest.graphs.iter().filter_map(|graph| Some(path.with_file_name(&graph.files.first()?.path))).collect())
+    let graphs = manifest.graphs.iter();
+    Ok(graphs.filter_map(|graph| Some((graph.name.clone(), path.with_file_name(&graph.files.first()?.path)))).collect())
 }

@@ -6,6 +6,7 @@
 
 mod case;
 mod fault;
+mod signature;
 
 pub use case::{CheckRequest, check};
 pub use fault::{Fault, FaultPlace, finding, unchecked_finding};

@@ -78,9 +78,9 @@ pub(super) struct ProbeTarget {
     /// The shared library of a plug-in
     #[arg(value_name = "LIBRARY")]
     pub(super) library: Option<PathBuf>,
-    /// An engine of this program, which opens its own library
-    #[arg(long, value_name = "NAME")]
-    pub(super) engine: Option<String>,
+    /// An engine of this program, which opens its own library, and its options as JSON
+    #[arg(long, num_args = 1..=2, value_names = ["NAME", "OPTIONS"])]
+    pub(super) engine: Vec<String>,
     /// A monitor of this program, which opens its own library
     #[arg(long, value_name = "NAME")]
     pub(super) monitor: Option<String>,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use super::arguments::Selection;
-use super::engine_checks::{Check, check_engines, check_monitors, check_vendor_engines};
+use super::engine_checks::{check_engines, check_monitors, check_vendor_engines};
 use super::output::{print_message, stdout_error, write_listing};
 use super::own_process::TIME_LIMIT;
 use super::probe::Probes;
@@ -38,7 +38,7 @@ pub(super) fn doctor(selection: &Selection) -> anyhow::Result<ExitCode> {
 struct Diagnosis {
     /// The plan, or the findings because of which there is none.
     planned: Result<PreparedPlan, Findings>,
-    /// Each part that the selected cases use and that cannot work.
+    /// What else the selected cases use and cannot work.
     faults: Vec<String>,
 }
 
@@ -67,43 +67,23 @@ impl Diagnosis {
 /// Writes each section as soon as its rows are known.
 fn examine(selection: &Selection, root: &Path) -> io::Result<Diagnosis> {
     let section = |title: &str, table: String| write_listing(&format!("{title}\n{table}\n"));
-    let rows = |checks: &[Check]| plain_table(checks.iter().map(|check| check.row.clone()), columns());
+    let rows = |checks: Vec<Row>| plain_table(checks, columns());
     section("machine", plain_table(machine_rows(), columns()))?;
     let config = crate::config::load(root, &selection.overrides());
     let limit = config.as_ref().map_or(TIME_LIMIT, |config| config.site.phase_timeout);
     let probes = Rc::new(Probes::new(limit));
-    let engines = check_engines(&probes);
-    section("engines", rows(&engines))?;
-    section("monitors", rows(&check_monitors(&probes)))?;
+    section("engines", rows(check_engines(&probes)))?;
+    section("monitors", rows(check_monitors(&probes)))?;
     let vendor = config.as_ref().ok().and_then(|config| config.vendor.as_ref());
     let vendor_engines = vendor.map(|vendor| check_vendor_engines(root, vendor, &probes)).unwrap_or_default();
     if !vendor_engines.is_empty() {
-        section("plug-ins and sidecars", rows(&vendor_engines))?;
+        section("plug-ins and sidecars", rows(vendor_engines))?;
     }
+    // The plan probes each engine that a case uses with the options of the case.
     let planned = config.and_then(|config| plan_config(&config, probes));
-    let (run_rows, mut faults) = run_rows(root, planned.as_ref().ok());
+    let (run_rows, faults) = run_rows(root, planned.as_ref().ok());
     section("run", plain_table(run_rows, columns()))?;
-    if let Ok(planned) = &planned {
-        faults.extend(engine_faults(planned, &engines, &vendor_engines));
-    }
     Ok(Diagnosis { planned, faults })
-}
-
-/// Returns a message for each engine that a planned case uses and that does not work.
-fn engine_faults(planned: &PreparedPlan, engines: &[Check], vendor_engines: &[Check]) -> Vec<String> {
-    let mut faults = Vec::new();
-    for case in &planned.plan.cases {
-        for choice in case.jobs.iter().map(|job| &job.engine) {
-            let built_in = engines.iter().filter(|check| check.name == choice.engine);
-            let from_vendor = vendor_engines.iter().filter(|check| check.name == choice.entry_name());
-            for check in built_in.chain(from_vendor).filter(|check| !check.works) {
-                let [name, state, _] = &check.row;
-                let state = state.lines().next().unwrap_or_default();
-                faults.push(format!("{} uses `{name}`, which does not work: {state}", case.key));
-            }
-        }
-    }
-    faults
 }
 
 fn machine_rows() -> Vec<[String; 2]> {

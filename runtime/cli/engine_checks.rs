@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use indexmap::IndexMap;
+
 use super::doctor::Row;
 use super::probe::{ProbeReply, Probes, probe_arguments, short_reason};
 use crate::config::{EngineEntry, Vendor};
@@ -11,47 +13,37 @@ use crate::engine::{self, TABLE};
 use crate::monitor;
 use crate::text::one_line;
 
-/// A probed engine or monitor, with its row of a table.
-pub(super) struct Check {
-    /// The name in the table of engines or monitors, or in the vendor's vendor.yaml.
-    pub(super) name: String,
-    pub(super) works: bool,
-    pub(super) row: Row,
-}
-
-impl Check {
-    /// Version and reason come from outside, so each is kept on one line: it must not begin a row of its own.
-    fn new(name: &str, shown_name: String, reply: ProbeReply) -> Self {
-        let (works, state, about) = match reply {
-            ProbeReply::Works { version, about, .. } => (true, format!("works, {}", one_line(&version)), about),
-            ProbeReply::Fails { reason, remedy } => {
-                (false, format!("missing: {}", one_line(&short_reason(&reason))), remedy)
-            }
-        };
-        Check { name: name.to_owned(), works, row: [shown_name, state, about] }
+/// Returns the row of a probed engine or monitor. Version and reason come from outside, so each is kept on one line: it
+/// must not begin a row of its own.
+fn row(name: String, reply: ProbeReply) -> Row {
+    match reply {
+        ProbeReply::Works { version, about, .. } => [name, format!("works, {}", one_line(&version)), about],
+        ProbeReply::Fails { reason, remedy } => {
+            [name, format!("missing: {}", one_line(&short_reason(&reason))), remedy]
+        }
     }
 }
 
-/// Probes each engine of this program.
-pub(super) fn check_engines(probes: &Probes) -> Vec<Check> {
-    let check = |name: &str| Check::new(name, name.to_owned(), probes.reply(&["--engine".into(), name.into()]));
+/// Probes each engine of this program, without options.
+pub(super) fn check_engines(probes: &Probes) -> Vec<Row> {
+    let check = |name: &str| row(name.to_owned(), probes.reply(&["--engine".into(), name.into()]));
     TABLE.iter().map(|engine| check(engine.name())).collect()
 }
 
 /// Probes each monitor of this program.
-pub(super) fn check_monitors(probes: &Probes) -> Vec<Check> {
-    let check = |name: &str| Check::new(name, name.to_owned(), probes.reply(&["--monitor".into(), name.into()]));
+pub(super) fn check_monitors(probes: &Probes) -> Vec<Row> {
+    let check = |name: &str| row(name.to_owned(), probes.reply(&["--monitor".into(), name.into()]));
     monitor::TABLE.iter().map(|monitor| check(monitor.name())).collect()
 }
 
 /// Probes each plug-in and sidecar of the vendor. One that the vendor lists both as a framework and as a compiler has
 /// one row.
-pub(super) fn check_vendor_engines(root: &Path, vendor: &Vendor, probes: &Probes) -> Vec<Check> {
+pub(super) fn check_vendor_engines(root: &Path, vendor: &Vendor, probes: &Probes) -> Vec<Row> {
     let listed_twice = |name: &String, entry: &EngineEntry| vendor.frameworks.get(name) == Some(entry);
     let compilers = vendor.compilers.iter().filter(|(name, entry)| !listed_twice(name, entry));
     let checks = vendor.frameworks.iter().chain(compilers).filter_map(|(name, entry)| {
         let reply = check_entry(root, vendor, entry, probes)?;
-        Some(Check::new(name, format!("{}.{name}", vendor.name), reply))
+        Some(row(format!("{}.{name}", vendor.name), reply))
     });
     checks.collect()
 }
@@ -73,7 +65,7 @@ fn check_entry(root: &Path, vendor: &Vendor, entry: &EngineEntry, probes: &Probe
         (Delivery::Command, _, [_, ..]) => None,
         _ => return None,
     };
-    Some(probes.reply(&probe_arguments(engine, &vendor.folder, library.as_deref(), &entry.command)))
+    Some(probes.reply(&probe_arguments(engine, &vendor.folder, library.as_deref(), &entry.command, &IndexMap::new())))
 }
 
 #[cfg(test)]
@@ -84,6 +76,6 @@ mod tests {
     fn a_version_cannot_begin_a_row_of_its_own_in_the_table() {
         let version = "1.0\nrten  missing\x1b[2J".to_owned();
         let reply = ProbeReply::Works { version, about: String::new(), description: None };
-        assert_eq!(Check::new("own", "own".to_owned(), reply).row[1], "works, 1.0\\nrten  missing\\u{1b}[2J");
+        assert_eq!(row("own".to_owned(), reply)[1], "works, 1.0\\nrten  missing\\u{1b}[2J");
     }
 }

@@ -9,7 +9,7 @@ use super::output::{print_message, print_result};
 use super::setup::{EXIT_MISTAKE, catalogue, find_own_checkout, report_mistakes};
 use crate::config::load;
 use crate::run::RunOutcome;
-use crate::scaffold::{Checkout, Scaffold, ScaffoldError, new_case, new_engine, new_vendor};
+use crate::scaffold::{Checkout, CheckoutLock, Scaffold, ScaffoldError, new_case, new_engine, new_vendor};
 
 /// Creates something new in the checkout that contains the current directory.
 pub(super) fn new(what: &NewCommand) -> anyhow::Result<ExitCode> {
@@ -19,6 +19,11 @@ pub(super) fn new(what: &NewCommand) -> anyhow::Result<ExitCode> {
             print_message(&message);
             return Ok(ExitCode::from(EXIT_MISTAKE));
         }
+    };
+    // Held until the files are written: another process then reads the vendor.yaml that this one leaves.
+    let _lock = match CheckoutLock::acquire(&root) {
+        Ok(lock) => lock,
+        Err(error) => return Ok(refuse(&error)),
     };
     let config = match load(&root, &Selection::default().overrides()) {
         Ok(config) => config,

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::arguments::ProbeTarget;
 use super::own_process::{NoReply, TIME_LIMIT, print_reply, run_for_reply};
@@ -63,9 +64,9 @@ fn probe_target(target: &ProbeTarget) -> ProbeReply {
     if let Some(name) = &target.monitor {
         return probe_monitor(name);
     }
-    if let Some(name) = &target.engine {
+    if let [name, options @ ..] = target.engine.as_slice() {
         return match find(name) {
-            Ok(engine) => check_engine(engine),
+            Ok(engine) => probe_engine(engine, options.first().map_or("{}", String::as_str)),
             Err(error) => ProbeReply::fails(error.to_string(), ""),
         };
     }
@@ -73,6 +74,18 @@ fn probe_target(target: &ProbeTarget) -> ProbeReply {
         return probe_sidecar(folder, command);
     }
     probe_plugin(target.library.as_deref().unwrap_or(Path::new("")))
+}
+
+/// Checks an engine of this program with options, which are a map in JSON.
+fn probe_engine(engine: &dyn Engine, options: &str) -> ProbeReply {
+    let extra = match serde_json::from_str(options) {
+        Ok(extra) => extra,
+        Err(error) => return ProbeReply::fails(format!("the options are not a map in JSON: {error}"), ""),
+    };
+    match engine.check_with(&LoadOptions { extra, ..LoadOptions::default() }) {
+        Ok(version) => ProbeReply::works(version, engine.description().about),
+        Err(error) => ProbeReply::fails(error.to_string(), error.hint()),
+    }
 }
 
 /// Checks an engine of this program in this process.
@@ -115,15 +128,21 @@ fn probe_sidecar(folder: &str, command: &[String]) -> ProbeReply {
     }
 }
 
-/// Returns the arguments of the probe of an engine with the library or the command of its entry in vendor.yaml.
+/// Returns the arguments of the probe of an engine with the library or the command of its entry in vendor.yaml, and of an
+/// engine of this program with the options of a case.
 pub(super) fn probe_arguments(
     engine: &dyn Engine,
     folder: &Path,
     library: Option<&Path>,
     command: &[String],
+    options: &IndexMap<String, Value>,
 ) -> Vec<OsString> {
     match engine.description().delivery {
-        Delivery::BuiltIn | Delivery::Installed => vec!["--engine".into(), engine.name().into()],
+        Delivery::BuiltIn | Delivery::Installed => {
+            let given =
+                (!options.is_empty()).then(|| serde_json::to_string(options).expect("a map has text keys").into());
+            ["--engine".into(), engine.name().into()].into_iter().chain(given).collect()
+        }
         Delivery::Library => vec![folder.join(library.unwrap_or(Path::new(""))).into()],
         Delivery::Command => {
             let words = command.iter().map(OsString::from);
@@ -169,10 +188,16 @@ impl Probes {
                 NoReply::Ended { ending, .. } => format!("loading failed: {ending}"),
                 NoReply::TimedOut(limit) => format!("loading took longer than {} s", limit.0),
             };
-            let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+            let words: Vec<_> = arguments.iter().map(|word| shell_word(&word.to_string_lossy())).collect();
             ProbeReply::fails(reason, format!("run `flagperf probe {}` to see its output", words.join(" ")))
         })
     }
+}
+
+/// Returns a word as it is typed in a shell, in quotation marks if it has other characters than those of names and paths.
+fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,@%+".contains(c);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 /// Largest number of bytes of a reason in a table or in a finding.
@@ -189,6 +214,12 @@ pub(super) fn short_reason(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_to_type_has_its_options_in_quotation_marks() {
+        assert_eq!(shell_word("--engine"), "--engine");
+        assert_eq!(shell_word(r#"{"a":"it's"}"#), r#"'{"a":"it'\''s"}'"#);
+    }
 
     #[test]
     fn of_a_traceback_the_first_and_the_last_line_remain() {

@@ -218,7 +218,42 @@ impl Vendor {
     fn check(&self) -> Result<(), Finding> {
         let fault =
             self.devices.iter().find_map(|device| Some(format!("device `{}`: {}", device.name, device.fault()?)));
-        fault.map_or(Ok(()), |reason| Err(Finding::error(self.origin(&["devices"]), ConfigProblem::Yaml { reason })))
+        let error = |origin, reason| Err(Finding::error(origin, ConfigProblem::Yaml { reason }));
+        match (fault, self.shared_device_name()) {
+            (Some(reason), _) => error(self.origin(&["devices"]), reason),
+            (None, Some((origin, reason))) => error(origin, reason),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Finds a driver's name that two devices list: it would not tell which of their peak rates applies. Returns the
+    /// position of the second device and the reason.
+    fn shared_device_name(&self) -> Option<(Origin, String)> {
+        let listed = self.devices.iter().enumerate();
+        let names: Vec<(usize, &str)> =
+            listed.flat_map(|(index, device)| device.matches.iter().map(move |name| (index, name.trim()))).collect();
+        names.iter().enumerate().find_map(|(at, (index, name))| {
+            let is_same = |(other, known): &&(usize, &str)| other != index && known.eq_ignore_ascii_case(name);
+            let (other, _) = names[..at].iter().find(is_same)?;
+            let reason = format!(
+                "device `{}`: `matches` contains `{name}`, which belongs to device `{}` already ({}); letter case does not \
+                 distinguish names",
+                self.devices[*index].name,
+                self.devices[*other].name,
+                self.device_origin(*other)
+            );
+            Some((self.device_origin(*index), reason))
+        })
+    }
+
+    /// Returns the position of `matches` of a device in vendor.yaml.
+    fn device_origin(&self, index: usize) -> Origin {
+        let devices = self.file.as_ref().and_then(|file| Some((file, file.entries.get("devices")?)));
+        let Some((file, Node { content: Content::List(items), .. })) = devices else { return Origin::Default };
+        match items.get(index).map(|item| &item.content) {
+            Some(Content::Map(keys)) => keys.get("matches").map_or_else(|| file.top(), |node| file.origin(node)),
+            _ => file.top(),
+        }
     }
 
     /// Returns the position of the keys at `path`, such as `["compilers", "rten"]`, in vendor.yaml.
@@ -294,7 +329,7 @@ impl Vendor {
     pub fn device(&self, detected: &str) -> Option<&VendorDevice> {
         let by_engine = detected.split_once(' ').filter(|(engines_name, _)| engines_name.contains(':'));
         let name = by_engine.map_or(detected, |(_, name)| name).trim();
-        self.devices.iter().find(|device| device.matches.iter().any(|whole| whole.eq_ignore_ascii_case(name)))
+        self.devices.iter().find(|device| device.matches.iter().any(|whole| whole.trim().eq_ignore_ascii_case(name)))
     }
 
     /// Returns the peak rate of a detected device in an arithmetic (`f16`, `f32`, `tf32`); `None` when it is unknown.
@@ -335,6 +370,23 @@ mod tests {
             let device = format!("{{name: Chip 1, {device}source: sheet}}");
             assert_eq!(message(&device), format!("vendors/chip/vendor.yaml:5: device `Chip 1`: {reason}"));
         }
+    }
+
+    #[test]
+    fn a_name_that_two_devices_match_is_refused_with_both_lines() {
+        let vendor = "name: chip\nabout: a\nframeworks: {}\ncompilers: {}\ndevices:\n    \
+                      - {name: Chip 1, matches: [CHIP-1 80GB, CHIP-1], source: s}\n    - name: Chip 2\n      source: s\n      \
+                      matches:\n          - CHIP-2\n          - \" Chip-1 80gb\"\n";
+        let read = |text: &str| {
+            Vendor::read(Checkout::new().with("vendors/chip/vendor.yaml", text).root(), "chip").map(|_| ())
+        };
+        assert_eq!(
+            read(vendor).unwrap_err().to_string(),
+            "vendors/chip/vendor.yaml:9: device `Chip 2`: `matches` contains `Chip-1 80gb`, which belongs to device \
+             `Chip 1` already (vendors/chip/vendor.yaml:6); letter case does not distinguish names"
+        );
+        read(&vendor.replace("Chip-1 80gb", "CHIP-1 40GB")).unwrap();
+        read(&vendor.replace("CHIP-1 80GB, CHIP-1", "CHIP-1, chip-1")).unwrap();
     }
 
     #[test]

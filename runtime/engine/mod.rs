@@ -6,6 +6,7 @@ pub mod backend;
 mod error;
 mod interpreter;
 mod lent_memory;
+mod library_file;
 mod load;
 mod model;
 mod null;

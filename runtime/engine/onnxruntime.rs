@@ -19,7 +19,7 @@ use super::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable};
 use crate::description::{Delivery, EngineDescription, Roles};
 use crate::tensor::DType;
 
-use options::OrtOptions;
+use options::{OrtOptions, ProviderChoice};
 use session::OrtSession;
 
 /// The extensions of the files that ONNX Runtime loads without compiling them.
@@ -47,6 +47,13 @@ impl Engine for OnnxRuntime {
 
     fn check(&self) -> Result<String, Unavailable> {
         library::open(None).map(|library| library.version.clone())
+    }
+
+    fn check_with(&self, options: &LoadOptions) -> Result<String, EngineError> {
+        let ProviderChoice { provider, provider_library, library } = ProviderChoice::read(self, options)?;
+        let opened = library::open(library.as_deref())?;
+        provider.check_available(&opened.environment, provider_library.as_deref())?;
+        Ok(opened.version)
     }
 
     fn check_option_combinations(&self, options: &LoadOptions) -> Result<(), EngineError> {
@@ -207,19 +214,23 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_missing_or_not_onnx_runtime_is_reported_with_a_remedy() {
+    fn a_chosen_library_that_is_missing_or_not_onnx_runtime_is_reported_with_its_option() {
         let folder = tempfile::tempdir().unwrap();
         let text = folder.path().join("libonnxruntime.so");
         std::fs::write(&text, b"no library").unwrap();
-        for path in [Path::new("/no/such/libonnxruntime.so"), &text] {
-            let options = LoadOptions {
-                extra: serde_json::from_value(json!({"library_path": path})).unwrap(),
-                ..LoadOptions::default()
-            };
-            let error = OnnxRuntime.load(Artifact::Compiled(Path::new("m.onnx")), &options).err().unwrap();
-            assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
-            assert!(error.hint().contains("flagperf backend install onnxruntime"), "{}", error.hint());
+        let check = |option: &str, path: &Path| {
+            let extra = serde_json::from_value(json!({option: path, "provider": "cpu"})).unwrap();
+            OnnxRuntime.check_with(&LoadOptions { extra, ..LoadOptions::default() }).err().unwrap()
+        };
+        for option in ["library_path", "provider_library"] {
+            for path in [Path::new("/no/such/libonnxruntime.so"), &text] {
+                let error = check(option, path).to_string();
+                assert!(error.contains(path.to_str().unwrap()) && error.contains(&format!("`{option}`")), "{error}");
+            }
         }
+        let error = check("library_path", Path::new("libc.so.6"));
+        assert_eq!(error.to_string(), "`libc.so.6` is not ONNX Runtime");
+        assert_eq!(error.hint(), "`library_path` must name ONNX Runtime's library; null is the installed one");
     }
 
     #[test]

@@ -45,6 +45,11 @@ impl Engine for OpenVino {
         library::open(None).map(|library| library.version)
     }
 
+    fn check_with(&self, options: &LoadOptions) -> Result<String, EngineError> {
+        let library = OpenVinoOptions::read_library(self, options)?;
+        Ok(library::open(library.as_deref())?.version)
+    }
+
     fn check_option_combinations(&self, options: &LoadOptions) -> Result<(), EngineError> {
         OpenVinoOptions::read(self, options).map(drop)
     }
@@ -141,14 +146,29 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_missing_or_not_openvino_is_reported_with_a_remedy() {
+    fn a_chosen_library_that_is_missing_or_not_openvino_is_reported_with_its_option() {
         let folder = tempfile::tempdir().unwrap();
         let text = folder.path().join("libopenvino_c.so");
         std::fs::write(&text, b"no library").unwrap();
-        for path in [Path::new("/no/such/libopenvino_c.so"), &text, Path::new("libc.so.6")] {
-            let error = refusal(json!({"library_path": path}));
-            assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
-            assert!(error.hint().contains("flagperf backend install openvino"), "{}", error.hint());
+        for path in [Path::new("/no/such/libopenvino_c.so"), &text] {
+            let error = refusal(json!({"library_path": path})).to_string();
+            assert!(error.contains(path.to_str().unwrap()) && error.contains("option `library_path`"), "{error}");
+        }
+        let extra = serde_json::from_value(json!({"library_path": "libc.so.6"})).unwrap();
+        let error = OpenVino.check_with(&LoadOptions { extra, ..LoadOptions::default() }).err().unwrap();
+        assert_eq!(error.to_string(), "`libc.so.6` is not OpenVINO's C library");
+        assert_eq!(error.hint(), "`library_path` must name OpenVINO's C library; null is the installed one");
+    }
+
+    #[test]
+    fn an_export_folder_that_is_not_a_folder_is_refused() {
+        for path in ["/dev/zero", "/dev/null/exports"] {
+            let error = refusal(json!({"export_folder": path})).to_string();
+            let device = path.strip_suffix("/exports").unwrap_or(path);
+            assert!(
+                error.ends_with(&format!("option `export_folder`: `{device}` exists and is not a folder")),
+                "{error}"
+            );
         }
     }
 

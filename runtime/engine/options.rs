@@ -2,10 +2,13 @@
 //!
 //! Knows nothing about particular engines.
 
+use std::path::{Path, PathBuf};
+
 use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
+use super::library_file::check_library_option;
 use super::{Artifact, Engine, EngineError, LoadOptions};
 use crate::tensor::DType;
 
@@ -72,6 +75,30 @@ impl<'a> EngineOptions<'a> {
         };
         let entries = self.value(name).and_then(Json::as_object).into_iter().flatten();
         entries.map(|(key, value)| (key.clone(), text(value))).collect()
+    }
+
+    /// The path of a shared library in an option of kind `Text`.
+    ///
+    /// # Errors
+    /// When the path has a slash and is not a library for this machine.
+    pub(super) fn library(&self, name: &str) -> Result<Option<PathBuf>, EngineError> {
+        let Some(path) = self.text(name).map(PathBuf::from) else { return Ok(None) };
+        check_library_option(&path).map_err(|fault| self.option_error(name, fault.reason))?;
+        Ok(Some(path))
+    }
+
+    /// The path of a folder in an option of kind `Text`, relative to `root`. The folder need not exist.
+    ///
+    /// # Errors
+    /// When the path, or the nearest part of it that exists, is something else than a folder.
+    pub(super) fn folder(&self, name: &str, root: &Path) -> Result<Option<PathBuf>, EngineError> {
+        let Some(folder) = self.text(name).map(|folder| root.join(folder)) else { return Ok(None) };
+        match folder.ancestors().find(|part| part.exists()) {
+            Some(part) if !part.is_dir() => {
+                Err(self.option_error(name, format!("`{}` exists and is not a folder", part.display())))
+            }
+            _ => Ok(Some(folder)),
+        }
     }
 
     fn value(&self, name: &str) -> Option<&'a Json> {

@@ -35,8 +35,18 @@ pub trait Engine: Sync {
     /// When the engine cannot be used on this machine.
     fn check(&self) -> Result<String, Unavailable>;
 
+    /// Checks whether the engine works on this machine with these options, which may name another library, and returns
+    /// the version of the library behind it. Of `options`, only `extra` is read.
+    ///
+    /// # Errors
+    /// When the engine cannot be used on this machine with these options.
+    fn check_with(&self, options: &LoadOptions) -> Result<String, EngineError> {
+        let _ = options;
+        Ok(self.check()?)
+    }
+
     /// Checks what the description of the options cannot express: one option against another, or against the precision.
-    /// Needs neither a model nor a library.
+    /// Needs no model, and opens no library.
     ///
     /// # Errors
     /// [`EngineError::Option`] for an invalid value.
@@ -149,6 +159,10 @@ pub trait Session: Send {
     fn child_memory_peak(&self) -> Option<Bytes> {
         None
     }
+
+    /// Has the next submission fail if the engine writes to its inputs, which takes the time of hashing them. Only engines
+    /// that share memory with another process check this.
+    fn check_inputs_of_next_run(&mut self) {}
 
     /// Ends what the engine runs beside this process, after which nothing may be submitted. Returns what went wrong at
     /// the end, for a warning in the record.

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
+use super::PassDifference;
 use super::variation::VariationMeter;
 use crate::precision::Precision;
 use crate::tensor::Tensor;
@@ -17,10 +18,16 @@ use crate::units::null_is_nan;
 pub struct Agreement {
     /// Index of the compared pass of inference, from 0. It is chosen at random, so that no engine can predict it.
     pub pass: u32,
+    /// Number of passes of inference; 0 in an older record.
+    #[serde(default)]
+    pub passes: u32,
     /// Number of compared samples.
     pub samples: u64,
     /// Figures of each output, by name.
     pub outputs: IndexMap<String, OutputAgreement>,
+    /// For each output, how much the passes of inference differ from the first one; empty with one pass.
+    #[serde(default)]
+    pub between_passes: IndexMap<String, PassDifference>,
     /// Why some outputs or batches could not be compared, one fragment each.
     pub not_compared: Vec<String>,
 }

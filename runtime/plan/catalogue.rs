@@ -46,8 +46,17 @@ pub struct RefusedOption {
     pub message: String,
 }
 
-/// A function that describes the engine of a choice. `None` if nothing more is known than its row of the table says.
-pub type DescribeEngine = Box<dyn Fn(&EngineChoice) -> Result<Option<EngineDescription>, UnavailableEngine>>;
+/// A function that describes the engine of a choice.
+pub type DescribeEngine = Box<dyn Fn(&EngineChoice) -> Result<EngineOnMachine, UnavailableEngine>>;
+
+/// An engine as this machine has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngineOnMachine {
+    /// The engine's description of itself; `None` if its row of the table says everything.
+    pub description: Option<EngineDescription>,
+    /// Its version; `None` if unknown.
+    pub version: Option<String>,
+}
 
 /// Why an engine cannot be used on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +115,7 @@ impl Catalogue {
                 .filter(|recipe| root.join("docker_images").join(recipe).join("Dockerfile").is_file())
                 .collect(),
             check_options: Box::new(|_, _| Ok(())),
-            describe: Box::new(|_| Ok(None)),
+            describe: Box::new(|_| Ok(EngineOnMachine::default())),
             exists: Box::new(exists_or_is_generated),
             find_model: Box::new(find_model),
         }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use super::engine_checks::{check_described_options, check_engine, check_found_version, check_operator_set};
 use super::problem::{PLUGIN, SIDECAR};
-use super::{CaseSettings, Catalogue, EngineChoice, Job, Manifest, PlanProblem, RefusedOption, UnavailableEngine};
+use super::{CaseSettings, Catalogue, EngineChoice, Job, PlanProblem, RefusedOption, UnavailableEngine};
 use crate::config::{
     CaseConfig, EngineEntry, Finding, Origin, Sourced, THREADS_MAX, Vendor, list_names, nearest, option_of_entry,
 };
@@ -27,14 +28,14 @@ pub enum EngineRole {
 }
 
 impl EngineRole {
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             EngineRole::Framework => "framework",
             EngineRole::Compiler => "compiler",
         }
     }
 
-    const fn phase(self) -> Phase {
+    pub(super) const fn phase(self) -> Phase {
         match self {
             EngineRole::Framework => Phase::Validate,
             EngineRole::Compiler => Phase::Infer,
@@ -89,7 +90,7 @@ impl EngineRole {
         Some(key.framework.strip_prefix(listed.as_str())?.strip_prefix('_')?.to_owned())
     }
 
-    fn is_supported_by(self, engine: &EngineDescription) -> bool {
+    pub(super) fn is_supported_by(self, engine: &EngineDescription) -> bool {
         match self {
             EngineRole::Framework => engine.roles.framework,
             EngineRole::Compiler => engine.roles.compiler,
@@ -174,16 +175,15 @@ pub(super) fn choose_engine(
     let option_error =
         |RefusedOption { option, message }| place_at_option(&option, PlanProblem::EngineOption { message });
     (catalogue.check_options)(&choice, precision.dtype()).map_err(option_error)?;
-    match (catalogue.describe)(&choice) {
-        Ok(None) => {}
-        Ok(Some(description)) => {
-            check_engine(role, &choice.name, &description, settings).map_err(engine_error)?;
-            check_described_options(&description, &choice).map_err(option_error)?;
-        }
-        Err(UnavailableEngine { reason, remedy }) => {
-            let name = choice.name.clone();
-            return Err(engine_error(PlanProblem::EngineUnavailable { role: role.name(), name, reason, remedy }));
-        }
+    let found = (catalogue.describe)(&choice).map_err(|UnavailableEngine { reason, remedy }| {
+        let name = choice.name.clone();
+        engine_error(PlanProblem::EngineUnavailable { role: role.name(), name, reason, remedy })
+    })?;
+    check_found_version(role, &choice, found.version).map_err(engine_error)?;
+    if let Some(description) = found.description {
+        check_engine(role, &choice.name, &description, settings).map_err(engine_error)?;
+        check_operator_set(role, &choice.name, &description, settings).map_err(engine_error)?;
+        check_described_options(&description, &choice).map_err(option_error)?;
     }
     Ok(choice)
 }
@@ -206,64 +206,6 @@ fn find_engine<'c>(
         engine: entry.engine.clone(),
         known: list_names(names()),
         nearest: nearest(&entry.engine, names()).map(str::to_owned),
-    })
-}
-
-/// Checks that an engine supports a role with the settings of a case.
-fn check_engine(
-    role: EngineRole,
-    name: &str,
-    engine: &EngineDescription,
-    settings: &CaseSettings,
-) -> Result<(), PlanProblem> {
-    if !role.is_supported_by(engine) {
-        return Err(PlanProblem::UnsupportedRole { role: role.name(), engine: engine.name.to_owned() });
-    }
-    check_artifact(role, name, engine, settings)?;
-    let requested = settings.precision_of(role.phase());
-    if !engine.supports(requested) {
-        let supported = list_names(engine.supported_precisions().map(Precision::name));
-        return Err(PlanProblem::Precision { role: role.name(), name: name.to_owned(), requested, supported });
-    }
-    Ok(())
-}
-
-/// Checks that a compiler accepts the kind of file that the settings give it.
-fn check_artifact(
-    role: EngineRole,
-    name: &str,
-    engine: &EngineDescription,
-    settings: &CaseSettings,
-) -> Result<(), PlanProblem> {
-    if role == EngineRole::Framework {
-        return Ok(());
-    }
-    let (name, own) = (name.to_owned(), engine.name.to_owned());
-    match &settings.exist_compiler_path {
-        None if !engine.compiles => Err(PlanProblem::OnlyCompiledFiles { role: role.name(), name, engine: own }),
-        Some(_) if !engine.loads_compiled => {
-            Err(PlanProblem::CompiledFileNotLoaded { role: role.name(), name, engine: own })
-        }
-        // A manifest names the files.
-        Some(path) if !Manifest::has_manifest_name(path) && !engine.accepts_compiled_name(path) => {
-            let (path, extensions) = (path.clone(), list_extensions(engine));
-            Err(PlanProblem::CompiledFileOfAnotherKind { role: role.name(), name, path, extensions })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn list_extensions(engine: &EngineDescription) -> String {
-    engine.compiled_extensions.iter().map(|extension| format!(".{extension}")).collect::<Vec<_>>().join(", ")
-}
-
-/// Checks the options of a choice by the description that a vendor's engine gives of itself.
-fn check_described_options(description: &EngineDescription, choice: &EngineChoice) -> Result<(), RefusedOption> {
-    choice.options.iter().try_for_each(|(option, value)| {
-        description.check_option(option, value).map_err(|reason| RefusedOption {
-            option: option.clone(),
-            message: format!("engine `{}`: option `{option}`: {reason}", description.name),
-        })
     })
 }
 

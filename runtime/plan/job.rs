@@ -173,6 +173,14 @@ impl EngineChoice {
         let entry = version.and_then(|version| self.name.strip_suffix(version)?.strip_suffix('_'));
         entry.unwrap_or(&self.name)
     }
+
+    /// Returns the version in the engine's name if the found version is another one: `2.11` admits `2.11.0`.
+    pub fn version_mismatch(&self, found: &str) -> Option<&str> {
+        let required = self.version.as_deref()?;
+        let rest = found.strip_prefix(required);
+        let is_admitted = rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()));
+        (!is_admitted).then_some(required)
+    }
 }
 
 /// The model that inference loads. A path refers to one file, or to the manifest of a model of several graphs.

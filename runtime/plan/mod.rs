@@ -4,6 +4,7 @@
 
 mod catalogue;
 mod checks;
+mod engine_checks;
 mod engines;
 mod job;
 mod manifest;
@@ -15,6 +16,8 @@ mod effective_values;
 #[cfg(test)]
 mod cause_tests;
 #[cfg(test)]
+mod machine_tests;
+#[cfg(test)]
 mod model_tests;
 #[cfg(test)]
 mod precision_tests;
@@ -23,9 +26,11 @@ mod shipped;
 #[cfg(test)]
 mod tests;
 
-pub use catalogue::{CaseFolder, Catalogue, CheckOptions, DescribeEngine, RefusedOption, UnavailableEngine};
+pub use catalogue::{
+    CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, RefusedOption, UnavailableEngine,
+};
 pub use effective_values::{EffectiveValue, effective_values};
 pub use job::{CaseSettings, EngineChoice, Job, Limits, ModelInput, Task};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
 pub use planning::{CasePlan, Plan, PlanErrors, plan};
-pub use problem::PlanProblem;
+pub use problem::{PlanProblem, VERSION_HINT};

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use flagperf_onnx::OPSET;
+
 use crate::config::{Cause, MessageAndHint, THREADS_MAX};
 use crate::precision::Precision;
 
@@ -9,6 +11,9 @@ use crate::precision::Precision;
 pub(super) const SIDECAR: &str = "sidecar";
 /// The kind of a missing plug-in, in messages.
 pub(super) const PLUGIN: &str = "plug-in";
+
+/// What to do about an engine of another version than the one in its name.
+pub const VERSION_HINT: &str = "in `CASES`, name the found version or none, or install the required version";
 
 /// Engines that have another name than in older versions, each with its name now: a vendor.yaml may be older.
 const FORMER_ENGINES: [(&str, &str); 1] = [("candle", "interpreter")];
@@ -127,6 +132,28 @@ pub enum PlanProblem {
         reason: String,
         /// How to get it.
         remedy: String,
+    },
+    /// An engine whose version is not the one in its name.
+    #[error("{role} `{name}` requires version `{required}` (found: `{found}`)")]
+    EngineVersion {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name in the configuration.
+        name: String,
+        /// The version in the name.
+        required: String,
+        /// The version of the engine.
+        found: String,
+    },
+    /// A vendor's engine that knows only operators that are older than those of exported models.
+    #[error("{role} `{name}` supports operator set {opset_max} at most, but models are built of operator set {OPSET}")]
+    OldOperatorSet {
+        /// `framework` or `compiler`.
+        role: &'static str,
+        /// The name in the configuration.
+        name: String,
+        /// The newest version that the engine supports.
+        opset_max: i64,
     },
     /// An invalid number of threads.
     #[error("`threads` must be a whole number from 0 to {THREADS_MAX}, not `{value}`")]
@@ -380,6 +407,7 @@ impl PlanProblem {
             }
             Self::OnlyCompiledFiles { .. } => "set `exist_compiler_path` to a file that it wrote".to_owned(),
             Self::EngineUnavailable { remedy, .. } => remedy.clone(),
+            Self::EngineVersion { .. } => VERSION_HINT.to_owned(),
             Self::Docker => "set `CONTAINER: none`".to_owned(),
             Self::Remote { .. } => "set `HOSTS: [localhost]`".to_owned(),
             _ => String::new(),
@@ -391,6 +419,7 @@ impl PlanProblem {
         match self {
             Self::EngineNotInBuild { .. }
             | Self::EngineUnavailable { .. }
+            | Self::EngineVersion { .. }
             | Self::NotInstalled { .. }
             | Self::Missing { .. }
             | Self::UnusableModel { .. } => Cause::Machine,

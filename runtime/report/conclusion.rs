@@ -2,6 +2,7 @@
 
 use indexmap::IndexMap;
 
+use super::rows::pass_text;
 use super::text::{duration, rate};
 use crate::measure::Measurement;
 use crate::result::{Record, Verdict};
@@ -41,8 +42,15 @@ fn throughput_text(measured: &Measurement, unit: &str, mfu: Option<&str>) -> Str
 }
 
 fn agreement_text(record: &Record) -> Option<String> {
+    let compared = record.phases.iter().find_map(|phase| phase.agreement.as_ref());
     match record.agreement.verdict {
-        Verdict::Met => Some("the outputs of inference agree with those of validation".to_owned()),
+        Verdict::Met => Some(match compared {
+            Some(compared) if !compared.between_passes.is_empty() => format!(
+                "the outputs of inference agree with those of validation in {}, and the passes with each other",
+                pass_text(compared)
+            ),
+            _ => "the outputs of inference agree with those of validation".to_owned(),
+        }),
         Verdict::Missed => Some(format!("does not agree: {}", record.agreement.missed.join("; "))),
         Verdict::Unknown | Verdict::NoTarget => None,
     }

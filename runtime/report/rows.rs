@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 
 use super::text::{bytes, count, digits, duration, percent, rate};
 use crate::measure::{Latency, Measurement, SpanTimes};
-use crate::metric::{AgreementLimits, OutputAgreement};
+use crate::metric::{Agreement, AgreementLimits, OutputAgreement};
 use crate::result::{Accuracy, PhaseRecord, Record, Verdict};
 use crate::step::Step;
 use crate::text::one_line;
@@ -193,7 +193,11 @@ fn agreement_sections(record: &Record) -> Vec<Section> {
         outputs.map(|(name, figures)| section(&format!("agreement of `{name}`"), output_rows(figures))).collect();
     let mut rows = Vec::new();
     if let Some(agreement) = agreement {
-        rows.push(("samples", format!("{}, of pass {}", count(agreement.samples), agreement.pass + 1)));
+        rows.push(("samples", format!("{}, of {}", count(agreement.samples), pass_text(agreement))));
+        rows.extend(agreement.between_passes.iter().map(|(name, difference)| {
+            let (figure, pass) = (difference.judged(), difference.pass + 1);
+            ("between passes", format!("`{name}` differs from pass 1 by at most {figure:.2e}, in pass {pass}"))
+        }));
     }
     let check = &record.agreement;
     if let Some(limits) = &check.limits {
@@ -209,7 +213,9 @@ fn agreement_sections(record: &Record) -> Vec<Section> {
     let verdict = match check.verdict {
         Verdict::Missed => format!("does not agree: {}", check.missed.join("; ")),
         Verdict::Unknown | Verdict::NoTarget => format!("none: {}", check.unknown.as_deref().unwrap_or("unknown")),
-        Verdict::Met => "agrees".to_owned(),
+        Verdict::Met => {
+            agreement.map_or_else(|| "agrees".to_owned(), |agreement| format!("agrees in {}", pass_text(agreement)))
+        }
     };
     rows.push(("verdict", verdict));
     if !check.not_judged.is_empty() {
@@ -217,6 +223,13 @@ fn agreement_sections(record: &Record) -> Vec<Section> {
     }
     sections.push(section("inference against validation", rows));
     sections
+}
+
+/// Names the pass that was compared with validation: `pass 3 of 6`.
+pub(super) fn pass_text(agreement: &Agreement) -> String {
+    let pass = agreement.pass + 1;
+    // An older record does not have the number of passes.
+    if agreement.passes == 0 { format!("pass {pass}") } else { format!("pass {pass} of {}", agreement.passes) }
 }
 
 fn output_rows(agreement: &OutputAgreement) -> Vec<(&'static str, String)> {

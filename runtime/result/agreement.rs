@@ -41,7 +41,11 @@ impl AgreementCheck {
                 let violations = agreement.outputs.iter().flat_map(|(name, figures)| {
                     limits.violations(figures).into_iter().map(move |reason| format!("output `{name}`: {reason}"))
                 });
-                agreement.not_compared.iter().cloned().chain(violations).collect()
+                let passes = agreement.passes;
+                let between_passes = agreement.between_passes.iter().filter_map(|(name, difference)| {
+                    Some(format!("output `{name}`: {}", limits.pass_violation(difference, passes)?))
+                });
+                agreement.not_compared.iter().cloned().chain(violations).chain(between_passes).collect()
             }
         };
         let outputs = inference.agreement.iter().flat_map(|agreement| &agreement.outputs);
@@ -67,7 +71,7 @@ mod tests {
 
     use super::*;
     use crate::event::EngineFacts;
-    use crate::metric::{Agreement, OutputAgreement};
+    use crate::metric::{Agreement, OutputAgreement, PassDifference};
     use crate::precision::Precision;
     use crate::units::Bytes;
 
@@ -94,6 +98,15 @@ mod tests {
         assert_eq!(check.verdict, Verdict::Missed);
         assert_eq!(check.missed, ["output `output`: `relative_l2` is 5.00e-1, the limit is 1.00e-3"]);
         assert_eq!(judged("rten", Some(agreement(f64::NAN))).verdict, Verdict::Missed);
+    }
+
+    #[test]
+    fn a_pass_that_differs_from_the_first_one_does_not_agree() {
+        let zeros = PassDifference { pass: 4, elements: 8, relative_l2: 1.0, mismatches: None };
+        let between_passes = IndexMap::from([("output".to_owned(), zeros)]);
+        let check = judged("rten", Some(Agreement { passes: 6, between_passes, ..agreement(1e-6) }));
+        assert_eq!(check.verdict, Verdict::Missed);
+        assert!(check.missed[0].starts_with("output `output`: pass 5 of 6 differs from pass 1 by 1.00e0"), "{check:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 use super::testing;
 use crate::event::{DatasetFacts, EngineFacts, Event, Failure, Level, ModelFacts, Step};
 use crate::measure::{Latency, Measurement, PassTimes, SpanTimes, VendorTime};
-use crate::metric::{Agreement, OutputAgreement};
+use crate::metric::{Agreement, OutputAgreement, PassDifference};
 use crate::units::{Bytes, SamplesPerSecond, Seconds};
 
 /// Returns the index of the event's kind in [`events`]. The exhaustive match makes sure that a new kind is added there.
@@ -55,6 +55,10 @@ fn events(x: f64) -> Vec<Event> {
         Event::Measured(Box::new(measurement(x))),
         Event::Agreement(Agreement {
             outputs: IndexMap::from([("scores".to_owned(), agreement(x))]),
+            between_passes: IndexMap::from([(
+                "scores".to_owned(),
+                PassDifference { relative_l2: x, mismatches: Some(x), ..PassDifference::default() },
+            )]),
             ..Agreement::default()
         }),
         Event::Log { level: Level::Warning, source: text(), message: text() },

@@ -112,7 +112,8 @@ fn change_vendor(
         Vendor::parse(checkout.root, owner, changed).is_ok_and(|changed| changed.compilers.contains_key(name))
     });
     let place = || vendor.origin(&["compilers"]).to_string();
-    scaffold.change(path, changed.ok_or_else(|| ScaffoldError::NoPlace { place: place(), entry })?);
+    let changed = changed.ok_or_else(|| ScaffoldError::NoPlace { place: place(), entry })?;
+    scaffold.change(path, text, changed);
     let Some(case) = first_case(checkout) else { return Ok(()) };
     let framework = vendor.frameworks.iter().find(|(_, framework)| framework.engine == NULL);
     let key = framework.map_or(case.to_owned(), |(framework, _)| format!("{case}:{framework}"));

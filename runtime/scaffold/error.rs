@@ -63,6 +63,18 @@ pub enum ScaffoldError {
         /// The line to add.
         entry: String,
     },
+    /// A file that another program changed after it was read.
+    #[error("another program changed `{}` at the same time", .path.display())]
+    ChangedMeanwhile {
+        /// Its path, relative to the checkout.
+        path: PathBuf,
+    },
+    /// Another `flagperf new` that does not end.
+    #[error("another `flagperf new` has been creating something in this checkout for {} s", .seconds)]
+    Busy {
+        /// How long this process waited for it.
+        seconds: u32,
+    },
     /// A file or folder that cannot be written.
     #[error("cannot write `{}`: {cause}", .path.display())]
     Write {
@@ -85,6 +97,8 @@ impl ScaffoldError {
             Self::UnknownVendor { nearest: Some(near), .. } => format!("did you mean `{near}`?"),
             Self::UnknownVendor { vendor, .. } => format!("`flagperf new vendor {vendor}` creates it"),
             Self::NoPlace { entry, .. } => format!("write it so, or add this entry yourself: `{entry}`"),
+            Self::ChangedMeanwhile { .. } => "type the command again".to_owned(),
+            Self::Busy { .. } => "end that process, or wait for it, and type the command again".to_owned(),
             Self::Vendor(_) | Self::Write { .. } => String::new(),
         }
     }

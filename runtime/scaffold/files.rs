@@ -14,10 +14,18 @@ use super::ScaffoldError;
 #[derive(Debug, Default)]
 pub struct Scaffold {
     files: Vec<(PathBuf, String)>,
-    /// The new text of a file that exists.
-    changed: Option<(PathBuf, String)>,
+    /// The file that changes.
+    changed: Option<ChangedFile>,
     /// The commands to type next, in order.
     pub next: Vec<String>,
+}
+
+/// A file that exists, with its text before and after.
+#[derive(Debug)]
+struct ChangedFile {
+    path: PathBuf,
+    before: String,
+    after: String,
 }
 
 impl Scaffold {
@@ -27,14 +35,14 @@ impl Scaffold {
     }
 
     /// Replaces the text of a file that exists, at a path relative to the checkout.
-    pub(super) fn change(&mut self, path: impl Into<PathBuf>, text: String) {
-        self.changed = Some((path.into(), text));
+    pub(super) fn change(&mut self, path: impl Into<PathBuf>, before: String, after: String) {
+        self.changed = Some(ChangedFile { path: path.into(), before, after });
     }
 
     /// Iterates over the paths of the new files, then that of the file that changes.
     pub fn paths(&self) -> impl Iterator<Item = (&Path, &'static str)> {
         let new = self.files.iter().map(|(path, _)| (path.as_path(), "created"));
-        new.chain(self.changed.iter().map(|(path, _)| (path.as_path(), "changed")))
+        new.chain(self.changed.iter().map(|file| (file.path.as_path(), "changed")))
     }
 
     /// Writes the files into the checkout at `root`: first into a folder of their own beside their places, from which
@@ -59,8 +67,8 @@ impl Scaffold {
             })?;
             placed.0.push(to);
         }
-        if let Some((path, text)) = &self.changed {
-            replace(&root.join(path), text).map_err(|cause| ScaffoldError::Write { path: path.clone(), cause })?;
+        if let Some(file) = &self.changed {
+            replace(root, file)?;
         }
         placed.0.clear();
         Ok(())
@@ -124,13 +132,23 @@ fn write_file(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)
 }
 
-/// Replaces a file with its permissions; a link keeps pointing to it.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let path = path.canonicalize()?;
-    let mut file = NamedTempFile::new_in(path.parent().unwrap_or(&path))?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().set_permissions(path.metadata()?.permissions())?;
-    file.persist(&path).map(drop).map_err(|failed| failed.error)
+/// Replaces a file with its permissions, unless another program has changed it; a link keeps pointing to it.
+fn replace(root: &Path, file: &ChangedFile) -> Result<(), ScaffoldError> {
+    let write = || {
+        let path = root.join(&file.path).canonicalize()?;
+        let mut new = NamedTempFile::new_in(path.parent().unwrap_or(&path))?;
+        new.write_all(file.after.as_bytes())?;
+        new.as_file().set_permissions(path.metadata()?.permissions())?;
+        if fs::read_to_string(&path)? != file.before {
+            return Ok(false);
+        }
+        new.persist(&path).map(|_| true).map_err(|failed| failed.error)
+    };
+    match write() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ScaffoldError::ChangedMeanwhile { path: file.path.clone() }),
+        Err(cause) => Err(ScaffoldError::Write { path: file.path.clone(), cause }),
+    }
 }
 
 #[cfg(test)]
@@ -156,7 +174,7 @@ mod tests {
         fs::create_dir_all(root.path().join("configs/a")).unwrap();
         fs::write(root.path().join("list"), "old").unwrap();
         let mut scaffold = scaffold(&["configs/a/x", "configs/b/deep/y", "configs/b/z", "new/w"]);
-        scaffold.change("list", "changed".to_owned());
+        scaffold.change("list", "old".to_owned(), "changed".to_owned());
         scaffold.write(root.path()).unwrap();
         for path in ["configs/a/x", "configs/b/deep/y", "configs/b/z", "new/w"] {
             assert_eq!(fs::read_to_string(root.path().join(path)).unwrap(), "new", "{path}");
@@ -198,21 +216,27 @@ mod tests {
         assert!(error.to_string().starts_with("cannot write `file/below`: "), "{error}");
         assert_eq!(names(root.path()), ["file"]);
         let mut scaffold = scaffold(&["new/w"]);
-        scaffold.change("missing", String::new());
+        scaffold.change("missing", String::new(), String::new());
         let error = scaffold.write(root.path()).unwrap_err();
         assert!(error.to_string().starts_with("cannot write `missing`: "), "{error}");
         assert_eq!(names(root.path()), ["file"]);
     }
 
     #[test]
-    fn a_changed_file_keeps_its_permissions_and_its_link() {
+    fn a_changed_file_keeps_its_permissions_and_its_link_and_what_another_program_wrote() {
         use std::os::unix::fs::PermissionsExt as _;
         let root = tempfile::tempdir().unwrap();
         let (file, link) = (root.path().join("file"), root.path().join("link"));
         fs::write(&file, "old").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink("file", &link).unwrap();
-        replace(&link, "new").unwrap();
+        let change = |before: &str| {
+            let file = ChangedFile { path: "link".into(), before: before.to_owned(), after: "new".to_owned() };
+            replace(root.path(), &file)
+        };
+        assert_eq!(change("older").unwrap_err().to_string(), "another program changed `link` at the same time");
+        assert_eq!((fs::read_to_string(&file).unwrap().as_str(), names(root.path()).len()), ("old", 2));
+        change("old").unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
         assert!(link.is_symlink());

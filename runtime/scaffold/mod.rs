@@ -7,6 +7,7 @@ mod engine;
 mod entry;
 mod error;
 mod files;
+mod lock;
 mod name;
 mod vendor;
 
@@ -19,6 +20,7 @@ pub use case::new_case;
 pub use engine::{EngineKind, new_engine};
 pub use error::ScaffoldError;
 pub use files::Scaffold;
+pub use lock::CheckoutLock;
 pub use vendor::new_vendor;
 
 /// The engine that computes nothing.

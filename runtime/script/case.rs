@@ -173,6 +173,11 @@ impl CaseScripts {
         call_with_config(script, "export_model", config, Some(model), to_model)
     }
 
+    /// Returns whether the case has a forward function of its own for inference.
+    pub fn has_engine_forward(&self) -> bool {
+        self.adapter.is_some() || self.forward.defines("engine_forward")
+    }
+
     /// Returns the forward function for the loaded models. A case without `engine_forward` runs `model_forward` with
     /// the engine.
     ///

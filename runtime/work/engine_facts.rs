@@ -1,9 +1,10 @@
 //! The facts about the engine that was loaded, for the record.
 
+use super::phase::failure;
 use crate::engine::{self, Engine, Session};
-use crate::event::{EngineFacts, SidecarFacts};
+use crate::event::{EngineFacts, Failure, SidecarFacts};
 use crate::monitor::{self, DeviceFacts};
-use crate::plan::Job;
+use crate::plan::{EngineChoice, Job};
 use crate::script::Sessions;
 use crate::units::Seconds;
 
@@ -17,6 +18,31 @@ pub fn loaded_version(engine: &dyn Engine, session: &dyn Session) -> String {
 /// Returns what the vendor's monitor reports about a device.
 fn monitored_device(job: &Job, device: &str) -> Option<DeviceFacts> {
     monitor::find(job.monitor.as_deref()?)?.device(device)
+}
+
+/// Checks the number of threads that the sessions report against the requested one. Returns a warning if one computes
+/// with fewer.
+///
+/// # Errors
+/// When a session computes with more threads than requested: its figures would belong to another configuration.
+pub fn check_threads(choice: &EngineChoice, sessions: &Sessions) -> Result<Option<String>, Failure> {
+    let reported = sessions.values().filter_map(|session| Some(session.lock().ok()?.threads()));
+    judge_threads(choice, &reported.collect::<Vec<_>>())
+}
+
+/// Judges the numbers of threads of the sessions; 0 is an unknown number.
+fn judge_threads(choice: &EngineChoice, reported: &[usize]) -> Result<Option<String>, Failure> {
+    let (name, requested) = (&choice.name, choice.threads as usize);
+    let known = || reported.iter().copied().filter(|threads| *threads > 0 && requested > 0);
+    if let Some(threads) = known().find(|threads| *threads > requested) {
+        let reason =
+            format!("engine `{name}` computes with {threads} threads, but `threads: {requested}` was requested");
+        return Err(failure(&reason, "the engine must limit its threads; `threads: 0` leaves their number to it"));
+    }
+    let fewer = known().find(|threads| *threads < requested);
+    Ok(fewer.map(|threads| {
+        format!("engine `{name}` computes with {threads} of the {requested} threads that `threads` requests")
+    }))
 }
 
 /// Returns the properties of the loaded engine.
@@ -61,4 +87,23 @@ pub fn sidecar_facts(sessions: &Sessions) -> Option<SidecarFacts> {
         all.third_value = all.third_value.or(facts.third_value);
         all
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_threads_than_requested_are_an_error_and_fewer_a_warning() {
+        let judge = |threads, reported: &[usize]| {
+            judge_threads(&EngineChoice { name: "own".to_owned(), threads, ..EngineChoice::default() }, reported)
+        };
+        for (requested, reported) in [(0, &[64][..]), (4, &[4, 4]), (4, &[0])] {
+            assert_eq!(judge(requested, reported).unwrap(), None, "{requested} {reported:?}");
+        }
+        let error = judge(1, &[1, 64]).unwrap_err().reason;
+        assert_eq!(error, "engine `own` computes with 64 threads, but `threads: 1` was requested");
+        let warning = judge(4, &[2]).unwrap();
+        assert_eq!(warning.as_deref(), Some("engine `own` computes with 2 of the 4 threads that `threads` requests"));
+    }
 }

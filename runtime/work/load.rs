@@ -11,7 +11,7 @@ use super::model_files::ModelFiles;
 use super::phase::failure;
 use crate::engine::{self, Artifact, EngineError, LoadOptions};
 use crate::event::Failure;
-use crate::plan::{CaseSettings, EngineChoice, Job, ModelInput};
+use crate::plan::{CaseSettings, EngineChoice, Job, ModelInput, VERSION_HINT};
 use crate::script::Sessions;
 
 /// Converts the graphs to the precision of the case, for framework and compiler alike.
@@ -86,15 +86,11 @@ fn vendor_config(job: &Job) -> IndexMap<String, serde_json::Value> {
     job.config.clone().into_iter().chain(folders).collect()
 }
 
-/// Checks the found version against the version in a framework's name: `2.11` matches `2.11.0`.
+/// Checks the found version against the version in a framework's name.
 fn check_version(choice: &EngineChoice, found: &str) -> Result<(), Failure> {
-    let Some(required) = &choice.version else { return Ok(()) };
-    let rest = found.strip_prefix(required.as_str());
-    if rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit())) {
-        return Ok(());
-    }
+    let Some(required) = choice.version_mismatch(found) else { return Ok(()) };
     let reason = format!("framework `{}` requires version `{required}` (found: `{found}`)", choice.name);
-    Err(failure(&reason, "in `CASES`, name the found version or none, or install the required version"))
+    Err(failure(&reason, VERSION_HINT))
 }
 
 #[cfg(test)]

@@ -8,9 +8,11 @@ use tracing::debug;
 
 use super::device_memory::DeviceMemorySampler;
 use super::engine_facts::sidecar_facts;
+use super::input_check::InputHashes;
 use super::lend::lend_input;
 use super::operations::OperationCounter;
 use super::outputs::KeptOutputs;
+use super::pass_comparison::PassComparison;
 use super::phase::{Emit, failure, peak_memory};
 use super::samples::SampleFile;
 use super::step;
@@ -45,6 +47,8 @@ const BAD_SAMPLES_HINT: &str =
 pub struct LoopResult {
     /// The outputs of one pass.
     pub kept: KeptOutputs,
+    /// How the passes differ from each other.
+    pub comparison: PassComparison,
 }
 
 /// A measured loop that is ready to run: its sessions are loaded, its dataset is open and its buffers are lent.
@@ -60,6 +64,8 @@ pub struct MeasuredLoop<'a> {
     last_progress: Nanos,
     started: Nanos,
     totals: Totals,
+    /// Compares the passes of inference with each other.
+    comparison: PassComparison,
     operations: OperationCounter,
     state_memory_bytes_max: Bytes,
     /// The sidecar properties that were last emitted.
@@ -113,6 +119,7 @@ impl<'a> MeasuredLoop<'a> {
             last_progress: now,
             started: now,
             totals: Totals::new(compared_passes),
+            comparison: PassComparison::default(),
             operations: OperationCounter::new(IndexMap::new()),
             state_memory_bytes_max: Bytes(0),
             sidecar: None,
@@ -137,7 +144,7 @@ impl<'a> MeasuredLoop<'a> {
     ) -> Result<LoopResult, Failure> {
         let full_disk = "is the disk full? the results measured so far are kept";
         let mut file = SampleFile::create(&self.job.log_dir, self.job.phase()).map_err(|e| failure(&e, full_disk))?;
-        let warmup = self.warm_up(&mut forward)?;
+        let (warmup, inputs) = self.warm_up(&mut forward)?;
         debug!(steps = warmup.steps(), "warmed up");
         self.report_sidecar();
         self.started = self.clock.now();
@@ -161,8 +168,9 @@ impl<'a> MeasuredLoop<'a> {
             size_bytes: Bytes(size),
             sha256: hash_file(file.path()).map_err(|e| failure(&e, ""))?,
         });
+        self.check_inputs(&mut forward, &inputs)?;
         self.close_sessions();
-        Ok(LoopResult { kept: self.totals.kept })
+        Ok(LoopResult { kept: self.totals.kept, comparison: self.comparison })
     }
 
     /// Ends the processes of the engines. A faulty end is logged as a warning and does not invalidate the figures.
@@ -174,12 +182,14 @@ impl<'a> MeasuredLoop<'a> {
     }
 
     /// Repeats the first batch until step times are steady. One batch suffices when all have the same shape: the last is
-    /// padded. Otherwise the rest of a pass follows, in which the first batch of each further shape runs once.
-    fn warm_up(&mut self, forward: &mut ForwardFn) -> Result<Warmup, Failure> {
+    /// padded. Otherwise the rest of a pass follows, in which the first batch of each further shape runs once. Returns also
+    /// the hashes of preloaded inputs.
+    fn warm_up(&mut self, forward: &mut ForwardFn) -> Result<(Warmup, InputHashes), Failure> {
         let mut warmup = Warmup::new(WARMUP_STEPS_MAX, WARMUP_TIME_MAX);
         self.report_progress(true, 0, 0);
         self.start_pass()?;
         let batch = self.next_batch()?.ok_or_else(|| failure(&"the dataset is empty", ""))?;
+        let inputs = if self.job.parameters.preloaded { InputHashes::of(&batch) } else { InputHashes::default() };
         while !warmup.is_done() {
             let start = self.clock.now();
             let output = forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
@@ -189,8 +199,22 @@ impl<'a> MeasuredLoop<'a> {
             check_all_rows_ran(forward, &batch)?;
             self.report_progress(true, 0, u64::from(warmup.steps()));
         }
-        let mut warm = vec![input_shapes(&batch)];
+        let warm = input_shapes(&batch);
         self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
+        self.warm_up_further_shapes(forward, vec![warm])?;
+        forward.take_spans();
+        forward.take_runs();
+        // Discards the vendor time of warm-up.
+        self.take_vendor_time();
+        Ok((warmup, inputs))
+    }
+
+    /// Runs the first batch of each shape in the rest of the pass that is not `warm`.
+    fn warm_up_further_shapes(
+        &mut self,
+        forward: &mut ForwardFn,
+        mut warm: Vec<Vec<Vec<usize>>>,
+    ) -> Result<(), Failure> {
         while self.loader.has_open_length()
             && let Some(batch) = self.next_batch()?
         {
@@ -204,11 +228,28 @@ impl<'a> MeasuredLoop<'a> {
             }
             self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
         }
-        forward.take_spans();
-        forward.take_runs();
-        // Discards the vendor time of warm-up.
-        self.take_vendor_time();
-        Ok(warmup)
+        Ok(())
+    }
+
+    /// Checks after the last pass, outside the measurement, that no engine writes to its inputs: that preloaded inputs are
+    /// still those of warm-up, and that sidecars, which share memory with the host, do not write to them in a late run.
+    fn check_inputs(&mut self, forward: &mut ForwardFn, at_first: &InputHashes) -> Result<(), Failure> {
+        let has_sidecar = self.sessions.values().any(|session| session.lock().is_ok_and(|s| s.sidecar().is_some()));
+        if !has_sidecar && !self.job.parameters.preloaded {
+            return Ok(());
+        }
+        self.start_pass()?;
+        let batch = self.next_batch()?.ok_or_else(|| failure(&"the dataset is empty", ""))?;
+        at_first.check(&batch)?;
+        if has_sidecar {
+            self.sessions
+                .values()
+                .filter_map(|session| session.lock().ok())
+                .for_each(|mut s| s.check_inputs_of_next_run());
+            drop(forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?);
+            self.sync()?;
+        }
+        self.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep the tensors of a batch"))
     }
 
     /// Runs one pass over the dataset, starting with an empty queue.
@@ -233,9 +274,7 @@ impl<'a> MeasuredLoop<'a> {
             let (samples, output) = self.evaluate(&batch, output, evaluator, &mut metrics)?;
             let evaluated = self.clock.now();
             check_all_rows_ran(forward, &batch)?;
-            if pass == self.totals.kept.pass {
-                self.totals.kept.keep(&batch.sample_indices, samples, step::name_outputs(&output));
-            }
+            self.keep_outputs(pass, &batch, samples, &output);
             self.count_batch(&batch, samples, &output);
             drop(output);
             self.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep the tensors of a batch"))?;
@@ -254,6 +293,7 @@ impl<'a> MeasuredLoop<'a> {
         }
         let end = self.clock.now();
         let (whole, tail) = (end.since(start), end.since(mark));
+        self.comparison.end_pass();
         let accuracy = if self.accuracy_unknown.is_none() { metrics.finish() } else { IndexMap::new() };
         self.totals.add_pass(&steps, summarise_pass(&steps, whole, tail, accuracy), &metrics);
         Ok(steps)
@@ -303,6 +343,22 @@ impl<'a> MeasuredLoop<'a> {
         metrics.merge(&observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
         let samples = rows.map_or(batch.rows, |rows| rows.len());
         Ok((u32::try_from(samples).unwrap_or(u32::MAX), output))
+    }
+
+    /// Keeps what the outputs of a step are compared by: with those of validation, and with those of the other passes.
+    fn keep_outputs(&mut self, pass: u32, batch: &Batch, samples: u32, output: &StepOutput<Tensor>) {
+        let is_kept = pass == self.totals.kept.pass;
+        let is_compared = self.step == Step::Inference && self.job.settings.repeat > 1;
+        if !is_kept && !is_compared {
+            return;
+        }
+        let outputs = step::name_outputs(output);
+        if is_compared {
+            self.comparison.add_step(&outputs);
+        }
+        if is_kept {
+            self.totals.kept.keep(&batch.sample_indices, samples, outputs);
+        }
     }
 
     fn count_batch(&mut self, batch: &Batch, samples: u32, output: &StepOutput<Tensor>) {

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use tracing::{debug, debug_span};
 
 use super::device_memory::DeviceMemorySampler;
-use super::engine_facts::engine_facts;
+use super::engine_facts::{check_threads, engine_facts};
 use super::export;
 use super::facts::{self, KnownModel};
 use super::load::{convert_precision, load_model, load_model_input};
@@ -16,8 +16,9 @@ use super::measured_loop::{LoopResult, MeasuredLoop};
 use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::ValidationOutputs;
 use crate::data::{Dataset, Pipeline, drawn};
-use crate::event::{Event, Failure, ModelFacts};
+use crate::event::{Event, Failure, Level, ModelFacts};
 use crate::measure::{Clock, MonotonicClock};
+use crate::metric::Agreement;
 use crate::monitor;
 use crate::plan::{Job, ModelInput, Task};
 use crate::script::{
@@ -109,7 +110,7 @@ impl Worker<'_> {
             let measured = self.measure(Step::Inference, &scripts, dataset, sessions, model)?;
             files.as_ref().map_or(Ok(()), ModelFiles::check_contents).map(|()| measured)
         })?;
-        self.compare_outputs(validation, &measured)
+        self.compare_outputs(validation, measured)
     }
 
     /// Opens the model's files, emits the model's properties, and loads the files into the engine.
@@ -170,6 +171,9 @@ impl Worker<'_> {
         let start = self.clock.now();
         let sessions = load()?;
         let facts = engine_facts(self.job, &sessions, self.clock.now().since(start));
+        if let Some(message) = check_threads(&self.job.engine, &sessions)? {
+            (self.emit)(Event::Log { level: Level::Warning, source: self.job.engine.name.clone(), message });
+        }
         debug!(engine = %facts.name, version = %facts.version, device = %facts.device, seconds = facts.load_s.0, "loaded");
         (self.emit)(Event::Engine(Box::new(facts)));
         self.memory.restrict_to(&sessions);
@@ -213,9 +217,11 @@ impl Worker<'_> {
     }
 
     /// Compares the outputs of inference with those of validation (the worker's part of step `record`).
-    fn compare_outputs(&self, validation: Option<ValidationOutputs>, inference: &LoopResult) -> Result<(), Failure> {
+    fn compare_outputs(&self, validation: Option<ValidationOutputs>, inference: LoopResult) -> Result<(), Failure> {
         let Some(validation) = validation else { return Ok(()) };
-        (self.emit)(Event::Agreement(validation.compare(&inference.kept).map_err(|e| failure(&e, ""))?));
+        let compared = validation.compare(&inference.kept).map_err(|e| failure(&e, ""))?;
+        let (passes, between_passes) = inference.comparison.finish();
+        (self.emit)(Event::Agreement(Agreement { passes, between_passes, ..compared }));
         Ok(())
     }
 

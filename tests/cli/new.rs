@@ -271,3 +271,16 @@ fn completions_complete_commands_and_options() {
         "{errors}"
     );
 }
+
+#[test]
+fn engines_that_are_created_at_once_all_have_an_entry() {
+    let checkout = support::checkout();
+    create(checkout.path(), &["vendor", "chip"]);
+    let script = "for i in 1 2 3 4 5 6; do \"$0\" new engine own$i --kind sidecar --vendor chip & done; wait";
+    let (out, err) = bash(checkout.path(), script);
+    assert_eq!((out.matches("changed vendors/chip/vendor.yaml").count(), &*err), (6, ""), "{out}");
+    let vendor = fs::read_to_string(checkout.path().join("vendors/chip/vendor.yaml")).expect("the vendor");
+    for engine in 1..=6 {
+        assert_eq!(vendor.matches(&format!("    own{engine}: {{engine: sidecar")).count(), 1, "{vendor}");
+    }
+}

@@ -67,7 +67,7 @@ fn a_file_that_is_not_a_library_is_named() {
     fs::write(site.library_path(), "#!/bin/sh\necho I am a script, and long enough\n").unwrap();
     assert!(refusal(&site).contains("engines/libbad.so` is not a shared library"));
     fs::write(site.library_path(), "short").unwrap();
-    assert!(refusal(&site).contains("engines/libbad.so` cannot be read: "));
+    assert!(refusal(&site).contains("engines/libbad.so` is not a shared library"));
     fs::write(site.library_path(), [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 9], &elf_machine(), &[0; 44]].concat())
         .unwrap();
     assert!(refusal(&site).contains("engines/libbad.so` cannot be loaded: "));

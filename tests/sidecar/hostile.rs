@@ -223,6 +223,56 @@ fn a_sidecar_that_writes_to_an_input_fails_the_case() {
     assert!(reason.contains("the sidecar wrote to its input `images`; inputs must not change"), "{reason}");
 }
 
+/// Returns why a sidecar fails that writes to its first buffer, an input, in every run after the first one.
+fn late_write(preloaded: bool) -> String {
+    let writes = replies(
+        r#"*'"ask":"lend"'*) [ -n "$file" ] || { file=${ask#*'"file":"'}; file=${file%%'"'*}; exec 7<>"$file"; }
+            echo '{"answer":"done"}';;
+        *'"ask":"run"'*) runs=x$runs; [ $runs = x ] || echo $runs >&7; echo '{"answer":"ran","outputs":["4,1000,f32"]}';;"#,
+    );
+    let site = limited(shell(&[HELLO, LOADED, &writes]));
+    let parameters = format!("samples: 4\nweights: null\nseed: 0\npreloaded: {preloaded}\n");
+    site.write("configs/tiny/parameters.yaml", &parameters);
+    site.inference_failure()
+}
+
+#[test]
+fn a_sidecar_that_writes_to_an_input_only_in_later_runs_fails_the_case() {
+    let reason = late_write(false);
+    assert!(reason.contains("the sidecar wrote to its input `images`; inputs must not change"), "{reason}");
+    let reason = late_write(true);
+    assert!(reason.starts_with("the preloaded input `images` of the first batch changed during the run"), "{reason}");
+}
+
+#[test]
+fn a_sidecar_whose_outputs_change_from_pass_to_pass_fails_the_case() {
+    let line = "__main__.runs = getattr(__main__, 'runs', 0) + 1; return [__main__.runs * numpy.ones((4, 1000), 'float32')], 0";
+    let Some(reason) = class(line, "") else { return };
+    assert!(reason.contains(": pass 2 of 2 differs from pass 1 by "), "{reason}");
+}
+
+#[test]
+fn a_sidecar_with_more_threads_than_requested_fails_the_case() {
+    let loaded = LOADED.replace(r#"{"answer":"loaded"}"#, r#"{"answer":"loaded","threads":64}"#);
+    let site = limited(shell(&[HELLO, &loaded, "read x"]));
+    let text = std::fs::read_to_string(site.vendor_folder().join("vendor.yaml")).expect("the vendor");
+    site.write(
+        "vendors/side/vendor.yaml",
+        &text.replace("[sh, engine.sh]}", "[sh, engine.sh], options: {threads: 1}}"),
+    );
+    assert_eq!(site.inference_failure(), "engine `own` computes with 64 threads, but `threads: 1` was requested");
+}
+
+#[test]
+fn more_device_memory_than_any_machine_has_is_a_warning() {
+    let memory = r#"*'"ask":"memory"'*) echo '{"answer":"memory","bytes":4611686018427387904}';;"#;
+    let (record, _) = limited(shell(&[HELLO, LOADED, &replies(memory)])).run(&[]);
+    let expected = "own: the sidecar reported 4611686018427387904 bytes of device memory, which no machine has; they are not \
+                    recorded";
+    assert!(record["warnings"].as_array().expect("warnings").contains(&expected.into()), "{}", record["warnings"]);
+    assert!(record["phases"][1]["measured"][0]["device_memory_bytes_max"].is_null());
+}
+
 #[test]
 fn a_sidecar_that_computes_in_fetch_fails_the_case() {
     let site =

@@ -8,10 +8,13 @@ use std::sync::{Mutex, PoisonError};
 use ort::environment::Environment;
 
 use crate::engine::backend;
+use crate::engine::library_file::check_library_option;
 use crate::engine::{EngineError, Unavailable};
 
 /// How to install the library.
 const REMEDY: &str = "run `flagperf backend install onnxruntime` (for CUDA: `onnxruntime-gpu`)";
+/// What to do about a library that the option `library_path` names.
+const CHOSEN_REMEDY: &str = "`library_path` must name ONNX Runtime's library; null is the installed one";
 
 /// The opened library.
 #[derive(Clone)]
@@ -32,6 +35,8 @@ static OPENED: Mutex<Option<OrtLibrary>> = Mutex::new(None);
 /// # Errors
 /// When the library is missing, too old or not ONNX Runtime, or another one was opened before.
 pub(super) fn open(path: Option<&Path>) -> Result<OrtLibrary, Unavailable> {
+    let remedy = if path.is_some() { CHOSEN_REMEDY } else { REMEDY };
+    let unavailable = |reason: String| Unavailable { reason: reason.replace('\n', " "), remedy: remedy.to_owned() };
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(library) = opened.as_ref() {
         return match path {
@@ -48,7 +53,8 @@ pub(super) fn open(path: Option<&Path>) -> Result<OrtLibrary, Unavailable> {
         None => backend::installed_library(&["onnxruntime-gpu", "onnxruntime"])
             .unwrap_or_else(|| "libonnxruntime.so".into()),
     };
-    let version = read_version(&path)?;
+    check_library_option(&path).map_err(|fault| fault.into_unavailable(remedy))?;
+    let version = read_version(&path).map_err(unavailable)?;
     let library = ort::init_from(&path)
         .map_err(|error| unavailable(error.to_string()))
         .and_then(|builder| builder.with_name("flagperf").build().map_err(|error| unavailable(error.to_string())))
@@ -74,22 +80,18 @@ pub(super) fn register_provider(environment: &Environment, path: &Path) -> Resul
     Ok(())
 }
 
-fn unavailable(reason: String) -> Unavailable {
-    Unavailable { reason: reason.replace('\n', " "), remedy: REMEDY.to_owned() }
-}
-
 /// Reads the version of the library at `path`, and leaves it open, because `ort` opens it next.
-fn read_version(path: &Path) -> Result<String, Unavailable> {
+fn read_version(path: &Path) -> Result<String, String> {
     type GetApiBase = unsafe extern "C" fn() -> *const ort::sys::OrtApiBase;
     tracing::debug!(path = %path.display(), "opening a library");
     // SAFETY: opening the library runs its initializers, which the user requested by selecting ONNX Runtime.
     let library = unsafe { libloading::Library::new(path) }.map_err(|error| {
         let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        unavailable(format!("`{}` cannot be opened: {why}", path.display()))
+        format!("`{}` cannot be opened: {why}", path.display())
     })?;
     // SAFETY: the function of this name has no arguments, and returns a table that lives as long as the library.
     let base = unsafe { library.get::<GetApiBase>(b"OrtGetApiBase").map(|get| get()) };
-    let base = base.map_err(|_| unavailable(format!("`{}` is not ONNX Runtime", path.display())))?;
+    let base = base.map_err(|_| format!("`{}` is not ONNX Runtime", path.display()))?;
     // SAFETY: the library owns the table and its NUL-terminated string, and both live while the library is open.
     let text = unsafe { CStr::from_ptr(((*base).GetVersionString)()) };
     let version = text.to_string_lossy().into_owned();

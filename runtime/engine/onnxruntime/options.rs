@@ -89,13 +89,11 @@ impl<'a> OrtOptions<'a> {
     /// Reads the options.
     ///
     /// # Errors
-    /// For an unknown option, provider or value, with the known ones, and for a value of the wrong type.
+    /// For an unknown option, provider or value, with the known ones, for a value of the wrong type, and for a file that
+    /// is not a library.
     pub(super) fn read(engine: &dyn Engine, options: &'a LoadOptions) -> Result<Self, EngineError> {
         let engine_options = EngineOptions::check(engine, options)?;
-        let provider_library = engine_options.text(PROVIDER_LIBRARY).map(PathBuf::from);
-        let name = engine_options.text(PROVIDER).unwrap_or("cpu");
-        let provider = RequestedProvider::find(name, provider_library.is_some())
-            .map_err(|reason| engine_options.option_error(PROVIDER, reason))?;
+        let ProviderChoice { provider, provider_library, library } = ProviderChoice::of(&engine_options)?;
         if provider_library.is_some() && engine_options.text(PROVIDER).is_none() {
             let reason = format!("the option `{PROVIDER}` must name the provider that this library brings");
             return Err(engine_options.option_error(PROVIDER_LIBRARY, reason));
@@ -114,7 +112,7 @@ impl<'a> OrtOptions<'a> {
             provider_options,
             session_options: engine_options.map(SESSION_OPTIONS, ort_boolean),
             optimization,
-            library: engine_options.text(LIBRARY).map(PathBuf::from),
+            library,
             threads: thread_count(options),
             engine_options,
         })
@@ -129,6 +127,31 @@ impl<'a> OrtOptions<'a> {
     /// Returns an error about the artifact.
     pub(super) fn artifact_error(&self, accepts: &'static str, given: Artifact<'_>) -> EngineError {
         self.engine_options.artifact_error(accepts, given)
+    }
+}
+
+/// The libraries and the provider that the options choose.
+pub(super) struct ProviderChoice<'a> {
+    pub(super) provider: RequestedProvider<'a>,
+    pub(super) provider_library: Option<PathBuf>,
+    pub(super) library: Option<PathBuf>,
+}
+
+impl<'a> ProviderChoice<'a> {
+    /// Reads the options.
+    ///
+    /// # Errors
+    /// For an unknown option or provider, and for a file that is not a library.
+    pub(super) fn read(engine: &dyn Engine, options: &'a LoadOptions) -> Result<Self, EngineError> {
+        ProviderChoice::of(&EngineOptions::check(engine, options)?)
+    }
+
+    fn of(engine_options: &EngineOptions<'a>) -> Result<Self, EngineError> {
+        let provider_library = engine_options.library(PROVIDER_LIBRARY)?;
+        let name = engine_options.text(PROVIDER).unwrap_or("cpu");
+        let provider = RequestedProvider::find(name, provider_library.is_some())
+            .map_err(|reason| engine_options.option_error(PROVIDER, reason))?;
+        Ok(ProviderChoice { provider, provider_library, library: engine_options.library(LIBRARY)? })
     }
 }
 

@@ -4,6 +4,7 @@
 //! registers (`provider_library`).
 
 use std::ffi::{CStr, CString, c_char};
+use std::path::Path;
 use std::ptr;
 
 use indexmap::{IndexMap, IndexSet};
@@ -109,19 +110,13 @@ impl<'a> RequestedProvider<'a> {
         environment: &Environment,
         settings: &OrtOptions<'_>,
     ) -> Result<(SessionBuilder, Option<String>), EngineError> {
-        if let Some(path) = &settings.provider_library {
-            library::register_provider(environment, path)?;
-        }
-        let is_built_in = built_in_providers()?.iter().any(|name| name == self.canonical());
-        let has_device = devices_of(environment, self.canonical()).next().is_some();
+        let has_device = self.check_available(environment, settings.provider_library.as_deref())?;
         let by_device = settings.by_device() || matches!(self, RequestedProvider::Other(_));
         match self {
             _ if has_device && by_device => {
                 let (builder, device) = self.append_device(builder, environment, settings)?;
                 Ok((builder, Some(device)))
             }
-            // A library that was registered brings another provider.
-            _ if !is_built_in || settings.provider_library.is_some() => Err(self.missing_error(environment)),
             _ if settings.provider_device.is_some() => Err(EngineError::Failed(format!(
                 "option `provider_device`: ONNX Runtime reports no devices for provider `{}`; `provider_options` select one",
                 self.name()
@@ -136,6 +131,22 @@ impl<'a> RequestedProvider<'a> {
                 builder.map(|builder| (builder, None)).map_err(|error| to_engine_error(&error))
             }
         }
+    }
+
+    /// Checks that the opened library has the provider, after registering the library that brings it. Returns whether ONNX
+    /// Runtime reports devices for it.
+    ///
+    /// # Errors
+    /// When the library has no such provider, with those that it has.
+    pub(super) fn check_available(&self, environment: &Environment, own: Option<&Path>) -> Result<bool, EngineError> {
+        if let Some(path) = own {
+            library::register_provider(environment, path)?;
+        }
+        let is_built_in = built_in_providers()?.iter().any(|name| name == self.canonical());
+        let has_device = devices_of(environment, self.canonical()).next().is_some();
+        // A library that was registered may bring another provider.
+        let is_available = has_device || is_built_in && own.is_none();
+        if is_available { Ok(has_device) } else { Err(self.missing_error(environment)) }
     }
 
     /// Registers the provider for one of its devices and returns the device's name.

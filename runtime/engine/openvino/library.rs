@@ -10,9 +10,12 @@ use openvino_sys as sys;
 
 use crate::engine::Unavailable;
 use crate::engine::backend;
+use crate::engine::library_file::check_library_option;
 
 /// How to install the library.
 const REMEDY: &str = "run `flagperf backend install openvino`";
+/// What to do about a library that the option `library_path` names.
+const CHOSEN_REMEDY: &str = "`library_path` must name OpenVINO's C library; null is the installed one";
 /// The function called here that was added to the C interface last.
 const NEWEST: &str = "ov_core_compile_model_props";
 
@@ -33,6 +36,8 @@ static OPENED: Mutex<Option<OpenVinoLibrary>> = Mutex::new(None);
 /// # Errors
 /// When the library is missing, too old or not OpenVINO, or another one was opened before.
 pub(super) fn open(path: Option<&Path>) -> Result<OpenVinoLibrary, Unavailable> {
+    let remedy = if path.is_some() { CHOSEN_REMEDY } else { REMEDY };
+    let unavailable = |reason: String| Unavailable { reason: reason.replace('\n', " "), remedy: remedy.to_owned() };
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(library) = opened.as_ref().filter(|library| path.is_none_or(|path| path == library.path)) {
         return Ok(library.clone());
@@ -41,7 +46,8 @@ pub(super) fn open(path: Option<&Path>) -> Result<OpenVinoLibrary, Unavailable> 
         Some(path) => path.to_owned(),
         None => backend::installed_library(&["openvino"]).unwrap_or_else(|| "libopenvino_c.so".into()),
     };
-    let build = read_build(&path)?;
+    check_library_option(&path).map_err(|fault| fault.into_unavailable(remedy))?;
+    let build = read_build(&path).map_err(unavailable)?;
     if let Some(other) = opened.as_ref().map(|library| library.path.display()) {
         let path = path.display();
         let reason = format!("`{other}` was opened before `{path}`, and a process can open only one OpenVINO");
@@ -52,29 +58,25 @@ pub(super) fn open(path: Option<&Path>) -> Result<OpenVinoLibrary, Unavailable> 
     Ok(opened.insert(OpenVinoLibrary { version, path }).clone())
 }
 
-fn unavailable(reason: String) -> Unavailable {
-    Unavailable { reason: reason.replace('\n', " "), remedy: REMEDY.to_owned() }
-}
-
 /// Reads the build of the library at `path`, checks that it is recent enough, and leaves it open, because it is opened
 /// again. Calling a missing function later would end the process.
-fn read_build(path: &Path) -> Result<String, Unavailable> {
+fn read_build(path: &Path) -> Result<String, String> {
     type Version = unsafe extern "C" fn(*mut sys::ov_version_t) -> sys::ov_status_e;
     type Free = unsafe extern "C" fn(*mut sys::ov_version_t);
     tracing::debug!(path = %path.display(), "opening a library");
     // SAFETY: opening the library runs its initializers, which the user requested by selecting OpenVINO.
     let library = unsafe { libloading::Library::new(path) }.map_err(|error| {
         let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        unavailable(format!("`{}` cannot be opened: {why}", path.display()))
+        format!("`{}` cannot be opened: {why}", path.display())
     })?;
-    let not_openvino = |_| unavailable(format!("`{}` is not OpenVINO's C library", path.display()));
+    let not_openvino = |_| format!("`{}` is not OpenVINO's C library", path.display());
     let mut version = sys::ov_version_t { buildNumber: ptr::null(), description: ptr::null() };
     // SAFETY: by their names, the functions fill and free a structure of two strings.
     let build = unsafe {
         let get = library.get::<Version>(b"ov_get_openvino_version").map_err(not_openvino)?;
         let free = library.get::<Free>(b"ov_version_free").map_err(not_openvino)?;
         if get(&mut version) != sys::ov_status_e::OK || version.buildNumber.is_null() {
-            return Err(unavailable(format!("`{}` does not report its version", path.display())));
+            return Err(format!("`{}` does not report its version", path.display()));
         }
         let build = CStr::from_ptr(version.buildNumber).to_string_lossy().into_owned();
         free(&mut version);
@@ -86,5 +88,5 @@ fn read_build(path: &Path) -> Result<String, Unavailable> {
     if is_recent {
         return Ok(build);
     }
-    Err(unavailable(format!("`{}` is OpenVINO {build}, which is too old: it lacks `{NEWEST}`", path.display())))
+    Err(format!("`{}` is OpenVINO {build}, which is too old: it lacks `{NEWEST}`", path.display()))
 }

@@ -85,8 +85,8 @@ impl<'a> OpenVinoOptions<'a> {
     /// Reads the options.
     ///
     /// # Errors
-    /// For an unknown option or value, with the known ones, a property that the user cannot set, and a value of the
-    /// wrong type.
+    /// For an unknown option or value, with the known ones, a property that the user cannot set, a value of the wrong type,
+    /// and a file that is not a library or a folder.
     pub(super) fn read(engine: &dyn Engine, options: &'a LoadOptions) -> Result<Self, EngineError> {
         let engine_options = EngineOptions::check(engine, options)?;
         let device = engine_options.text(DEVICE).unwrap_or(CPU);
@@ -109,10 +109,18 @@ impl<'a> OpenVinoOptions<'a> {
             precision: options.precision,
             properties,
             concurrent_batches: streams.map_or(hint == "THROUGHPUT", |streams| streams > 1),
-            export: engine_options.text(EXPORT).map(|folder| Path::new(root).join(folder)),
-            library: engine_options.text(LIBRARY).map(PathBuf::from),
+            export: engine_options.folder(EXPORT, Path::new(root))?,
+            library: engine_options.library(LIBRARY)?,
             engine_options,
         })
+    }
+
+    /// Reads the option `library_path`.
+    ///
+    /// # Errors
+    /// When the path is not a library for this machine.
+    pub(super) fn read_library(engine: &dyn Engine, options: &'a LoadOptions) -> Result<Option<PathBuf>, EngineError> {
+        EngineOptions::check(engine, options)?.library(LIBRARY)
     }
 
     /// Whether the device distributes the work to other devices.

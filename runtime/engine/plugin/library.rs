@@ -4,8 +4,6 @@
 
 use std::error::Error as _;
 use std::ffi::c_char;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -21,6 +19,7 @@ use super::session::PluginSession;
 use super::table::{TableError, read_table, read_text};
 use crate::config::is_case_key;
 use crate::description::{Delivery, EngineDescription, EngineOption, OptionMessage, Roles, parse_options};
+use crate::engine::library_file::check_library;
 use crate::engine::options::EngineOptions;
 use crate::engine::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable};
 use crate::event::PluginFacts;
@@ -153,7 +152,7 @@ fn unavailable(reason: String, remedy: &str) -> Unavailable {
 /// Opens a library and reads its table.
 fn load_library(path: &Path) -> Result<PluginLibrary, Unavailable> {
     let shown = path.display();
-    check_file(path)?;
+    check_library(path).map_err(|fault| fault.into_unavailable(BUILD_HINT))?;
     let entry = open_entry(path)?;
     let malformed = |what: String| unavailable(format!("the plug-in `{shown}` is malformed: {what}"), REBUILD_HINT);
     // SAFETY: the symbol's name identifies the function that the interface describes, and its table is static.
@@ -211,32 +210,3 @@ fn open_entry(path: &Path) -> Result<FlagperfEntry, Unavailable> {
         unavailable(format!("the library `{shown}` is not a plug-in: it has no symbol `{SYMBOL}`"), REBUILD_HINT)
     })
 }
-
-/// Refuses a file that is not a library for this processor: the system's loader reports such a file as "not found".
-fn check_file(path: &Path) -> Result<(), Unavailable> {
-    let shown = path.display();
-    let mut header = [0; 20];
-    File::open(path)
-        .and_then(|mut file| file.read_exact(&mut header))
-        .map_err(|error| unavailable(format!("the library `{shown}` cannot be read: {error}"), BUILD_HINT))?;
-    if !cfg!(target_os = "linux") {
-        return Ok(());
-    }
-    if !header.starts_with(b"\x7fELF") {
-        return Err(unavailable(format!("`{shown}` is not a shared library"), BUILD_HINT));
-    }
-    let machine = u16::from_le_bytes([header[18], header[19]]);
-    match MACHINES.iter().find(|(_, name)| *name == std::env::consts::ARCH) {
-        Some((ours, name)) if *ours != machine => {
-            let theirs = MACHINES.iter().find(|(number, _)| *number == machine);
-            let theirs = theirs.map_or_else(|| format!("machine {machine}"), |(_, name)| (*name).to_owned());
-            let reason = format!("the library `{shown}` is built for `{theirs}`, but this machine is `{name}`");
-            Err(unavailable(reason, "build it for this machine"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Processors by their number in an ELF file (`e_machine`, System V ABI).
-const MACHINES: [(u16, &str); 6] =
-    [(3, "x86"), (40, "arm"), (62, "x86_64"), (183, "aarch64"), (243, "riscv64"), (258, "loongarch64")];

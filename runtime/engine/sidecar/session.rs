@@ -21,6 +21,9 @@ use crate::units::{Bytes, Seconds};
 /// a region is mapped in two processes, and creating one takes longer than copying most outputs.
 const OUTPUT_REGIONS: usize = 8;
 
+/// A larger amount of memory in use on the devices of one machine is an error of the sidecar.
+const DEVICE_MEMORY_MAX: u64 = 64 << 40;
+
 /// The inputs and outputs of a model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signature {
@@ -36,11 +39,13 @@ pub(super) struct SidecarSession {
     threads: usize,
     facts: SidecarFacts,
     run_count: u64,
+    /// Whether the next run is checked for writes to its inputs.
+    checks_inputs: bool,
     /// For each input, the region to which it is copied if it is not in lent memory.
     staged: Vec<Option<Region>>,
     /// Time that the vendor's code requested to subtract since it was last taken.
     vendor_time: Option<Seconds>,
-    /// The first error reply to a request for the device's memory.
+    /// The first problem with a reply about the device's memory.
     memory_error: OnceLock<String>,
 }
 
@@ -82,6 +87,7 @@ impl SidecarSession {
             threads: loaded.threads,
             facts,
             run_count: 0,
+            checks_inputs: true,
             vendor_time: None,
             memory_error: OnceLock::new(),
         }
@@ -152,9 +158,10 @@ impl Session for SidecarSession {
         self.run_count += 1;
         let run = self.run_count;
         let forget = std::mem::take(&mut *lock(&self.shared.dropped_runs));
-        // The inputs are verified in the first run, which is never measured: sealed against writes, they could not be
-        // pinned for a device.
-        let before = if run == 1 { self.hash_inputs(inputs, &places)? } else { Vec::new() };
+        // The inputs are verified in the first run and in one after the last pass, which are not measured: sealed against
+        // writes, they could not be pinned for a device.
+        let before =
+            if std::mem::take(&mut self.checks_inputs) { self.hash_inputs(inputs, &places)? } else { Vec::new() };
         let request = Request::Run { run, inputs: places.clone(), forget };
         let mut connection = self.shared.connection();
         let reply = match connection.request(&request)? {
@@ -188,12 +195,18 @@ impl Session for SidecarSession {
     }
 
     fn device_memory(&self) -> Option<Bytes> {
-        let error = match self.shared.connection().request(&Request::Memory) {
+        let reply = self.shared.connection().request(&Request::Memory);
+        let problem = match reply {
+            Ok(Reply::Memory { bytes: Some(bytes) }) if bytes > DEVICE_MEMORY_MAX => {
+                format!(
+                    "the sidecar reported {bytes} bytes of device memory, which no machine has; they are not recorded"
+                )
+            }
             Ok(Reply::Memory { bytes }) => return bytes.map(Bytes),
-            Ok(_) => "it sent another reply than `memory`".to_owned(),
-            Err(error) => error.to_string(),
+            Ok(_) => "the sidecar reported no device memory: it sent another reply than `memory`".to_owned(),
+            Err(error) => format!("the sidecar reported no device memory: {error}"),
         };
-        self.memory_error.get_or_init(|| format!("the sidecar reported no device memory: {error}"));
+        self.memory_error.get_or_init(|| problem);
         None
     }
 
@@ -209,6 +222,10 @@ impl Session for SidecarSession {
     fn tune(&mut self, setting: &str, value: &Json) -> Result<(), EngineError> {
         let request = Request::Tune { setting: setting.to_owned(), value: value.clone() };
         self.shared.connection().request_done(&request)
+    }
+
+    fn check_inputs_of_next_run(&mut self) {
+        self.checks_inputs = true;
     }
 
     fn device(&self) -> String {

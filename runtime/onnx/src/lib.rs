@@ -11,6 +11,7 @@ mod graph;
 pub mod layers;
 mod limits;
 mod lower;
+mod operator_names;
 mod operator_set;
 mod panic;
 mod precision;
@@ -29,6 +30,7 @@ pub use file::{OnnxError, WriteOptions, data_files, read_onnx, write_onnx, write
 pub use graph::{Attribute, Graph, Init, Model, Node, ValueInfo, Weight, WeightRole, WeightSource};
 pub use limits::{LimitError, check_limits};
 pub use lower::{LowerError, lower};
+pub use operator_names::find_unknown_operator;
 pub use panic::panic_text;
 pub use precision::{HalfPrecision, HalfPrecisionError, to_f16, to_half_precision};
 pub use random::RandomStream;
