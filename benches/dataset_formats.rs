@@ -24,6 +24,7 @@ use flagperf::tensor::DType;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde_json::json;
 use tokenizers::Tokenizer;
+use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
@@ -176,7 +177,7 @@ fn train(files: &[PathBuf]) -> Outcome<String> {
     let alphabet = ByteLevel::alphabet().into_iter().collect();
     let trainer = BpeTrainer::builder().vocab_size(4000).show_progress(false).initial_alphabet(alphabet).build();
     let names = files.iter().map(|file| file.display().to_string()).collect();
-    tokenizer.train_from_files(&mut trainer.into(), names)?;
+    tokenizer.train_from_files(&mut TrainerWrapper::from(trainer), names)?;
     tokenizer.to_string(false)
 }
 
