@@ -29,7 +29,17 @@ use clap::Parser;
 
 use crate::config::env;
 use crate::diagnostics::write_to_stderr;
+use crate::run::RunOutcome;
 use arguments::Command;
+
+/// Prints the help that was asked for, or an error about the arguments, and returns the exit code.
+fn refused_arguments(mut error: clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return output::print_result(&arguments::rendered(&error), RunOutcome::OK);
+    }
+    arguments::suggest_case(&mut error);
+    error.exit()
+}
 
 /// Runs the program with the process's own arguments.
 ///
@@ -38,7 +48,10 @@ use arguments::Command;
 pub fn main() -> anyhow::Result<ExitCode> {
     // Beyond the limit a write then fails, as on a full disk, and the writer reports it.
     crate::run::survive_file_size_limit().context("cannot install signal handlers")?;
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return Ok(refused_arguments(error)),
+    };
     write_to_stderr(env::log_level().as_deref());
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),

@@ -199,7 +199,7 @@ mod tests {
             (
                 "levle",
                 json!("low"),
-                "unknown (known: level, fuse, streams, sleep_ms, device, libraries, properties, anything; nearest: level)",
+                "unknown (known: level, fuse, streams, sleep_ms, device, libraries, properties, anything, threads; nearest: level)",
             ),
         ] {
             assert_eq!(description().check_option(name, &value), Err(reason.to_owned()), "{name}: {value}");
@@ -211,8 +211,10 @@ mod tests {
         let description = EngineDescription { options: None, ..description() };
         assert_eq!(description.check_option("whatever", &json!(1)), Ok(()));
         let description = EngineDescription { options: Some(&[]), ..description };
-        let reason = "unknown (this engine has no options besides `threads`)";
+        let reason = "unknown (known: threads)";
         assert_eq!(description.check_option("whatever", &json!(1)), Err(reason.to_owned()));
+        let near = "unknown (known: threads; nearest: threads)";
+        assert_eq!(description.check_option("thread", &json!(1)), Err(near.to_owned()));
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn the_instructions_for_adding_a_case_work() {
 
 #[test]
 fn the_instructions_for_adding_a_vendor_work() {
-    let (checkout, _) = follow("vendors/mock/README.md", "# How to add a vendor");
+    let (checkout, _) = follow("vendors/README.md", "## How to add a vendor");
     assert_eq!(what_ran(checkout.path()), [["resnet50", "mychip"]]);
 }
 
@@ -106,6 +106,52 @@ fn the_instructions_for_adding_an_engine_as_a_plug_in_work() {
     assert_eq!(what_ran(checkout.path()), [["resnet50", "myplugin"], ["affine", "myplugin"]]);
     let agreement = last_agreement(checkout.path());
     assert_eq!(agreement["outputs"]["output"]["max_abs"].as_f64(), Some(0.0), "{agreement}");
+}
+
+/// Only resolves what the crate needs: to build it would take minutes.
+#[test]
+fn the_instructions_for_a_plug_in_in_rust_leave_both_workspaces_intact() {
+    let checkout = support::checkout();
+    for file in ["Cargo.toml", "Cargo.lock"] {
+        fs::copy(support::root().join(file), checkout.path().join(file)).unwrap();
+    }
+    for folder in ["runtime", "benches", "tests"] {
+        std::os::unix::fs::symlink(support::root().join(folder), checkout.path().join(folder)).unwrap();
+    }
+    let shell = |command: &str| {
+        let output = Command::new("sh").current_dir(checkout.path()).args(["-e", "-c", command]).output().unwrap();
+        assert!(output.status.success(), "{command}\n{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let flagperf = assert_cmd::cargo::cargo_bin("flagperf");
+    shell(&format!("{} new vendor myplugin", flagperf.display()));
+    let readme = fs::read_to_string(support::root().join("runtime/plugin/README.md")).unwrap();
+    let section = readme.split("## A plug-in in Rust\n").nth(1).unwrap();
+    let blocks: Vec<_> = section.split("   ```sh\n").skip(1).map(|rest| rest.split("   ```").next().unwrap()).collect();
+    let dedent = |block: &str| block.lines().map(|line| format!("{}\n", line.trim_start())).collect::<String>();
+    shell(&dedent(blocks[0]));
+    let [entry, build, _run] = blocks[1].lines().collect::<Vec<_>>()[..] else { panic!("three lines: {}", blocks[1]) };
+    shell(entry.trim());
+    let plan = flagperf_errors(checkout.path());
+    assert!(plan.contains("plug-in `") && plan.contains("libmyengine.so` does not exist"), "{plan}");
+    let manifest = build.split("--manifest-path ").nth(1).unwrap();
+    let metadata = shell(&format!(
+        "cargo metadata --offline --format-version 1 --filter-platform $(rustc -vV | sed -n 's/host: //p') \
+         --manifest-path {manifest}"
+    ));
+    assert!(metadata.contains("\"myengine\""), "{metadata}");
+    shell("cargo metadata --offline --locked --no-deps --format-version 1");
+    for file in ["Cargo.toml", "Cargo.lock"] {
+        let [ours, theirs] =
+            [support::root(), checkout.path()].map(|root| fs::read_to_string(root.join(file)).unwrap());
+        assert_eq!(ours, theirs, "{file} is as it was");
+    }
+}
+
+/// Returns the errors of a plan for the compiler that the instructions for a plug-in in Rust add.
+fn flagperf_errors(checkout: &Path) -> String {
+    let arguments = ["plan", "--case", "resnet50", "--vendor", "myplugin", "--set", "compiler=myengine"];
+    String::from_utf8_lossy(&program::flagperf(checkout, &arguments).stderr).into_owned()
 }
 
 #[test]

@@ -14,7 +14,9 @@ use crate::data::{DataError, DataRoot, drawn};
 use crate::measure::MonotonicClock;
 use crate::plan::{CasePlan, EngineChoice, Limits, Manifest, ModelInput, Task, graph_name_fault};
 use crate::precision::Precision;
-use crate::script::{CaseScripts, HostServices, ScriptChoice, ScriptConfig, limit_worker_memory, run_on_script_stack};
+use crate::script::{
+    CaseScripts, HostServices, ScriptChoice, ScriptConfig, ScriptError, limit_worker_memory, run_on_script_stack,
+};
 use crate::step::Phase;
 
 /// What is checked of a case; the process that checks it reads it as one JSON line.
@@ -86,6 +88,11 @@ struct Checker<'r> {
 
 impl Checker<'_> {
     fn check_all(&mut self) {
+        let data_dir = &self.request.data_dir;
+        if data_dir.exists() && !data_dir.is_dir() {
+            let reason = format!("data directory `{}` is not a directory", data_dir.display());
+            return self.add(FaultPlace::DataDirectory { hint: "give --data DIR".to_owned() }, reason);
+        }
         let has_weights = !self.request.builds_model || self.check_weights();
         if let Some(scripts) = self.load_scripts() {
             self.check_dataset(&scripts);
@@ -134,10 +141,24 @@ impl Checker<'_> {
             Ok(_) if drawn::is_pending(data_dir) => {}
             Ok(pipeline) => match pipeline.check(data_dir, precision.dtype()) {
                 Ok(()) => {}
-                Err(error) => self.add(FaultPlace::DataDirectory { hint: error.hint().to_owned() }, error),
+                Err(error) => self.add_dataset_fault(scripts, &error),
             },
             Err(error) => self.faults.push(error.into()),
         }
+    }
+
+    /// Adds a fault of the dataset at the line of the script that describes it; a case without a data directory has to get
+    /// one where the site lists its cases.
+    fn add_dataset_fault(&mut self, scripts: &CaseScripts, error: &DataError) {
+        let place = match error {
+            DataError::NoDirectory { .. } => FaultPlace::DataDirectory { hint: error.hint().to_owned() },
+            _ => {
+                let ScriptError { file, line, column, .. } = scripts.dataset_error("");
+                let hint = error.hint().to_owned();
+                FaultPlace::Dataset { file, line, column, is_mistake: error.is_mistake(), hint }
+            }
+        };
+        self.add(place, error);
     }
 
     /// Builds the model, converts it and prepares its export. Weights stay specifications, so none are read or drawn.

@@ -37,6 +37,19 @@ pub enum FaultPlace {
     },
     /// A key of configurations.yaml.
     Setting(String),
+    /// The call in a script that describes the dataset.
+    Dataset {
+        /// The file.
+        file: PathBuf,
+        /// Line, from 1; 0 for the whole file.
+        line: usize,
+        /// Column, from 1; 0 when unknown.
+        column: usize,
+        /// Whether the script is at fault and not a file of the data directory.
+        is_mistake: bool,
+        /// What to do about the fault; may be empty.
+        hint: String,
+    },
     /// The data directory of the case.
     DataDirectory {
         /// What to do about the fault; may be empty.
@@ -60,11 +73,16 @@ impl From<ScriptError> for Fault {
 /// Returns the error that reports a fault; `root` is the checkout, relative to which files are named.
 pub fn finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
     let Fault { place, reason } = fault;
+    let in_script = |file: &Path, line: usize, column: usize| {
+        let file = file.strip_prefix(root).unwrap_or(file).display().to_string().into();
+        Origin::Script { file, line, column }
+    };
     let origin_in = |values: &Values, key: &str| values.get(key).map_or(Origin::Default, |value| value.origin.clone());
     let (origin, cause, hint) = match &place {
-        FaultPlace::Script { file, line, column } => {
-            let file = file.strip_prefix(root).unwrap_or(file).display().to_string().into();
-            (Origin::Script { file, line: *line, column: *column }, Cause::Configuration, "")
+        FaultPlace::Script { file, line, column } => (in_script(file, *line, *column), Cause::Configuration, ""),
+        FaultPlace::Dataset { file, line, column, is_mistake, hint } => {
+            let cause = if *is_mistake { Cause::Configuration } else { Cause::Machine };
+            (in_script(file, *line, *column), cause, hint.as_str())
         }
         FaultPlace::Weights { is_missing } => {
             let hint = match is_missing {
@@ -86,6 +104,7 @@ pub fn finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
     let message = join_lines(&reason);
     let message = match place {
         FaultPlace::Script { .. } => message.replace(&format!("{}/", root.display()), ""),
+        FaultPlace::Dataset { .. } => format!("dataset of case `{}`: {message}", case.key.value.case),
         _ => message,
     };
     Finding::error(origin, MessageAndHint { message, hint: hint.to_owned(), cause })
@@ -98,7 +117,30 @@ pub fn unchecked_finding(reason: &str, case: &CaseConfig) -> Finding {
     Finding::warning(case.key.origin.clone(), problem)
 }
 
-/// Joins the lines of a reason: a finding is one line.
+/// Joins the lines of a reason: a finding is one line. A semicolon separates them, unless a line ends with a mark of its
+/// own.
 fn join_lines(reason: &str) -> String {
-    reason.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+    let mut joined = String::new();
+    for line in reason.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let separator = match joined.chars().last() {
+            None => "",
+            Some(':' | ';' | ',' | '.') => " ",
+            Some(_) => "; ",
+        };
+        joined += separator;
+        joined += line;
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_joined_with_a_separator() {
+        let reason = "the weights do not fit:\n  missing (1): `fc2.bias`\n  unexpected (1): `fc3.bias`\n";
+        let joined = "the weights do not fit: missing (1): `fc2.bias`; unexpected (1): `fc3.bias`";
+        assert_eq!(join_lines(reason), joined);
+    }
 }

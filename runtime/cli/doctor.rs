@@ -1,6 +1,6 @@
 //! `flagperf doctor`: shows what works on this machine, what is missing, and how to get it.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -124,9 +124,15 @@ fn run_rows(root: &Path, planned: Option<&PreparedPlan>) -> (Vec<Row>, Vec<Strin
     (rows, written.err().into_iter().collect())
 }
 
-/// Checks that files can be created in `folder`, or in its nearest existing ancestor.
+/// Checks that files can be created and filled in `folder`, or in its nearest existing ancestor.
 fn check_writable(folder: &Path) -> std::io::Result<()> {
     let existing = folder.ancestors().find(|above| above.exists()).unwrap_or(folder);
     nix::unistd::access(existing, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK)?;
-    if existing.is_dir() { Ok(()) } else { Err(std::io::ErrorKind::NotADirectory.into()) }
+    if !existing.is_dir() {
+        return Err(std::io::ErrorKind::NotADirectory.into());
+    }
+    // A full disk shows only when something is written. The file has no name and vanishes when it is closed.
+    let mut file = tempfile::tempfile_in(existing)?;
+    file.write_all(&[0; 4096])?;
+    file.sync_all()
 }

@@ -11,13 +11,18 @@ use crate::description::Delivery;
 use crate::engine::backend::Backend;
 use crate::engine::{self, TABLE};
 use crate::monitor;
-use crate::text::one_line;
+use crate::text::{one_line, truncate};
+
+/// Largest number of bytes of a name and version in the table.
+const VERSION_BYTES: usize = 120;
 
 /// Returns the row of a probed engine or monitor. Version and reason come from outside, so each is kept on one line: it
 /// must not begin a row of its own.
 fn row(name: String, reply: ProbeReply) -> Row {
     match reply {
-        ProbeReply::Works { version, about, .. } => [name, format!("works, {}", one_line(&version)), about],
+        ProbeReply::Works { version, about, .. } => {
+            [name, format!("works, {}", one_line(&truncate(&version, VERSION_BYTES))), about]
+        }
         ProbeReply::Fails { reason, remedy } => {
             [name, format!("missing: {}", one_line(&short_reason(&reason))), remedy]
         }
@@ -77,5 +82,8 @@ mod tests {
         let version = "1.0\nrten  missing\x1b[2J".to_owned();
         let reply = ProbeReply::Works { version, about: String::new(), description: None };
         assert_eq!(row("own".to_owned(), reply)[1], "works, 1.0\\nrten  missing\\u{1b}[2J");
+        let (version, about) = ("x".repeat(10_000), String::new());
+        let reply = ProbeReply::Works { version, about, description: None };
+        assert!(row("own".to_owned(), reply)[1].len() < 200, "a long version is cut");
     }
 }

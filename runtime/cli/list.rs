@@ -3,22 +3,30 @@
 use std::process::ExitCode;
 
 use super::arguments::ListKind;
-use super::output::print_result;
-use super::setup::{catalogue, find_checkout};
-use crate::config::THREADS_MAX;
+use super::output::{print_message, print_result};
+use super::setup::{EXIT_MISTAKE, catalogue, find_checkout};
+use crate::config::{THREADS_MAX, find_root};
 use crate::description::{EngineDescription, EngineOption, OptionKind};
 use crate::plan::Catalogue;
-use crate::report::{columns, plain_table, unbroken_table};
+use crate::report::{columns, plain_table, wrap};
 use crate::run::RunOutcome;
 
-/// Prints the objects of one kind, one per line.
+/// Prints the objects of one kind, one per line. Cases and vendors exist only in a checkout.
 pub(super) fn list(what: ListKind) -> anyhow::Result<ExitCode> {
-    let catalogue = catalogue(&find_checkout()?);
+    let root = find_checkout()?;
+    if matches!(what, ListKind::Cases | ListKind::Vendors) && find_root(&root).is_none() {
+        print_message(&format!(
+            "error: `{}` is not in a checkout\n  hint: change to a checkout of flagperf",
+            root.display()
+        ));
+        return Ok(ExitCode::from(EXIT_MISTAKE));
+    }
+    let catalogue = catalogue(&root);
     let text = match what {
         ListKind::Cases => plain_table(case_rows(&catalogue), columns()),
         ListKind::Vendors => plain_table(vendor_rows(&catalogue), columns()),
         ListKind::Engines => plain_table(engine_rows(&catalogue), columns()),
-        ListKind::Options => unbroken_table(&option_rows(&catalogue), columns()),
+        ListKind::Options => option_lines(&catalogue, columns()),
     };
     Ok(print_result(&text, RunOutcome::OK))
 }
@@ -61,7 +69,16 @@ fn engine_rows(catalogue: &Catalogue) -> Vec<[String; 3]> {
     catalogue.engines.iter().map(row).collect()
 }
 
-/// Returns a row for each option of each engine: the key that sets it, the values, and the default with a sentence.
+/// Returns the options of each engine: a line with the key that sets it and the values that it accepts, and below it the
+/// default and a sentence, wrapped between words.
+fn option_lines(catalogue: &Catalogue, columns: u16) -> String {
+    let lines = option_rows(catalogue).into_iter().map(|[key, values, about]| {
+        let line = format!("{key}  {values}");
+        format!("{}\n{}\n", wrap(&line, columns.into()), wrap(&format!("    {about}"), columns.into()))
+    });
+    lines.collect()
+}
+
 fn option_rows(catalogue: &Catalogue) -> Vec<[String; 3]> {
     let threads = EngineOption {
         name: "threads",

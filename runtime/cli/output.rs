@@ -6,7 +6,10 @@ use std::process::ExitCode;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use console::Term;
+
 use super::closed_stdout::stdout_was_closed;
+use crate::report::wrap;
 use crate::run::RunOutcome;
 use crate::text;
 
@@ -52,9 +55,15 @@ pub(super) fn stdout_error(error: &io::Error) -> String {
     format!("cannot write to standard output: {error}")
 }
 
-/// Writes a message to standard error, with control characters escaped. An error is ignored: nobody may be reading.
+/// Writes a message to standard error, with control characters escaped; on a terminal, long lines are wrapped between
+/// words. An error is ignored: nobody may be reading.
 pub(super) fn print_message(message: &str) {
-    let _ = writeln!(stderr(), "{}", text::escape_lines(message));
+    let message = text::escape_lines(message);
+    let columns = Term::stderr().is_term().then(|| Term::stderr().size_checked()).flatten();
+    let _ = match columns {
+        Some((_, columns)) => writeln!(stderr(), "{}", wrap(&message, usize::from(columns))),
+        None => writeln!(stderr(), "{message}"),
+    };
 }
 
 /// Time in milliseconds that a line of the display waits for a reader.

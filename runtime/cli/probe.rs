@@ -14,7 +14,7 @@ use super::arguments::ProbeTarget;
 use super::own_process::{NoReply, TIME_LIMIT, print_reply, run_for_reply};
 use crate::description::{Delivery, DescriptionMessage};
 use crate::engine::{Engine, HELLO_TIME_LIMIT, LoadOptions, Unavailable, describe_sidecar, find, open_plugin};
-use crate::host::THIS_PROGRAM;
+use crate::host::{Ending, THIS_PROGRAM};
 use crate::monitor;
 use crate::text::truncate;
 use crate::units::Seconds;
@@ -185,6 +185,10 @@ impl Probes {
         run_for_reply([&program, arguments].concat(), String::new(), self.limit(arguments)).unwrap_or_else(|no_reply| {
             let reason = match no_reply {
                 NoReply::NotStarted(error) => error.to_string(),
+                // An engine that calls `exit` leaves no trace but this.
+                NoReply::Ended { ending: Ending::Exited(0), .. } => {
+                    "it ended the process while it was loaded".to_owned()
+                }
                 NoReply::Ended { ending, .. } => format!("loading failed: {ending}"),
                 NoReply::TimedOut(limit) => format!("loading took longer than {} s", limit.0),
             };
@@ -203,11 +207,13 @@ fn shell_word(word: &str) -> String {
 /// Largest number of bytes of a reason in a table or in a finding.
 const REASON_BYTES: usize = 300;
 
-/// Shortens a reason to one line: its first line and its last, which in a traceback is the one that says what failed.
+/// Shortens a reason to one line: its first line; if that ends with a colon, also the last, which in a traceback is the one
+/// that says what failed.
 pub(super) fn short_reason(reason: &str) -> String {
     let mut lines = reason.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();
-    let whole = lines.next_back().map_or_else(|| first.to_owned(), |last| format!("{first} {last}"));
+    let last = lines.next_back().filter(|_| first.ends_with(':'));
+    let whole = last.map_or_else(|| first.to_owned(), |last| format!("{first} {last}"));
     truncate(&whole, REASON_BYTES).into_owned()
 }
 
@@ -225,6 +231,8 @@ mod tests {
     fn of_a_traceback_the_first_and_the_last_line_remain() {
         let traceback = "the sidecar ended:\n  Traceback (most recent call last):\n    import x\n  ImportError: no x\n";
         assert_eq!(short_reason(traceback), "the sidecar ended: ImportError: no x");
+        let reply = "`engines/x.py:1`: ModuleNotFoundError: No module named 'numpy'\n  Traceback:\n    import numpy\n";
+        assert_eq!(short_reason(reply), "`engines/x.py:1`: ModuleNotFoundError: No module named 'numpy'");
         assert_eq!(short_reason("one line"), "one line");
         assert_eq!(short_reason(""), "");
         assert!(short_reason(&"x".repeat(10_000)).len() < 400);

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use super::arguments::RunArguments;
 use super::output::{StderrDisplay, print_message, stdout_error, write_result};
 use super::setup::{EXIT_MISTAKE, locate_checkout, prepare_plan, prepare_process, print_findings, report_mistakes};
+use crate::config::CaseKey;
 use crate::host::THIS_PROGRAM;
 use crate::measure::MonotonicClock;
 use crate::report::{BarDisplay, Extent, LineDisplay, OverviewRow, Screen, case_report, overview};
@@ -54,7 +55,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     };
     Ok(match conduct(&planned.plan, &planned.values, &options, &interrupt, &mut watch) {
         Ok(outcome) => {
-            results.print_overview();
+            results.print_overview(&outcome.not_run);
             results.exit_code(&outcome)
         }
         Err(error @ RunError::Folder { .. }) => {
@@ -115,12 +116,20 @@ impl ResultPrinter {
         }
     }
 
-    /// Prints a line for each case if there are several. As JSON, only records are printed.
-    fn print_overview(&mut self) {
-        if self.json || self.rows.len() < 2 {
+    /// Prints a line for each case if there are several, also for those that were not run. As JSON, only records are
+    /// printed, and the others are named on standard error.
+    fn print_overview(&mut self, not_run: &[CaseKey]) {
+        if self.json {
+            for key in not_run {
+                print_message(&format!("note: case `{key}` was not run: the run was interrupted"));
+            }
             return;
         }
-        if let Err(error) = write_result(&overview(&self.rows)) {
+        self.rows.extend(not_run.iter().map(OverviewRow::not_run));
+        if self.rows.len() < 2 {
+            return;
+        }
+        if let Err(error) = write_result(&overview(&self.rows, Screen::stdout().columns)) {
             self.unprinted.get_or_insert(error);
         }
     }

@@ -7,6 +7,8 @@ use super::key::{defaults, read_keys};
 use super::overlay::Layers;
 use super::parameters::read_parameters;
 use super::precision::reconcile_precision;
+use crate::event::Level;
+
 use super::{CaseKey, ConfigProblem, Finding, Origin, SETTINGS, Sourced, Values, Vendor, merge_layers, nearest};
 
 const CONFIGURATIONS: &str = "configurations.yaml";
@@ -69,24 +71,23 @@ impl CaseConfig {
             settings: merge_layers([defaults(SETTINGS), read_keys(SETTINGS, &configurations, findings)]),
             ..Layers::default()
         };
-        findings.extend(reconcile_precision(&mut layers.settings, |origin| configurations.contains(origin)).err());
+        agree(&mut layers, |origin| configurations.contains(origin), findings)?;
         layers.parameters = read_parameters(&parameters, findings);
+        if overlay.is_none() {
+            let (case, vendor) = (key.value.case.clone(), context.vendor_name.to_owned());
+            findings.push(Finding::info(configurations.whole(), ConfigProblem::NoOverlay { case, vendor }));
+        }
         if let Some(file) = overlay {
             layers.apply_overlay(&file, context.vendor_name, context.vendor, findings);
-            findings.extend(reconcile_precision(&mut layers.settings, |origin| file.contains(origin)).err());
+            agree(&mut layers, |origin| file.contains(origin), findings)?;
         }
-        for argument in context.set {
-            layers.apply_set(argument, &key.value.case, context.vendor, findings);
-        }
-        let is_argument = |origin: &Origin| matches!(origin, Origin::CommandLine(_));
-        findings.extend(reconcile_precision(&mut layers.settings, is_argument).err());
+        apply_arguments(&mut layers, context, &key.value.case, findings);
+        agree(&mut layers, |origin| matches!(origin, Origin::CommandLine(_)), findings)?;
         let Layers { mut settings, parameters, vendor_values, departures, .. } = layers;
         settings.sort_by_cached_key(|name, _| SETTINGS.iter().position(|setting| setting.name == name));
-        let data_dir = data_dir.or_else(|| default_folder(&parameters, context.root)).or_else(|| {
-            let problem = ConfigProblem::NoData { case: key.value.case.clone() };
-            findings.push(Finding::error(context.cases.clone(), problem));
-            None
-        })?;
+        let data_dir = data_dir
+            .or_else(|| default_folder(&parameters, context.root))
+            .unwrap_or_else(|| Sourced::new(default_data_folder(context.root, &key.value.case), context.cases.clone()));
         let complete = SETTINGS.iter().all(|setting| settings.contains_key(setting.name));
         complete.then_some(CaseConfig { key, data_dir, settings, parameters, vendor_values, departures })
     }
@@ -111,10 +112,39 @@ impl CaseConfig {
     }
 }
 
+/// Returns the data directory of a case for which none is given. A case that reads no file needs none, so a missing one is
+/// found only by the check of its scripts; the place of the error is `CASES`, where the entry is missing.
+pub fn default_data_folder(root: &Path, case: &str) -> PathBuf {
+    root.join("datasets").join(case)
+}
+
 /// Returns the data directory that a case names for runs without one.
 fn default_folder(parameters: &Values, root: &Path) -> Option<Sourced<PathBuf>> {
     let folder = parameters.get("default_data")?;
     Some(Sourced::new(root.join(folder.value.as_str()?), folder.origin.clone()))
+}
+
+/// Makes `fp16` and `precision` agree after a layer has been merged. If the layer contradicts itself, this is the only
+/// finding about the two keys, and the configuration is incomplete.
+fn agree(layers: &mut Layers, is_of_layer: impl Fn(&Origin) -> bool, findings: &mut Vec<Finding>) -> Option<()> {
+    let Err(refused) = reconcile_precision(&mut layers.settings, is_of_layer) else { return Some(()) };
+    let (conflict, origins) = *refused;
+    findings.retain(|finding| !origins.contains(&finding.origin));
+    findings.push(conflict);
+    None
+}
+
+/// Applies every `--set`. Of several for one key, the last one wins, so what the others change is not reported.
+fn apply_arguments(layers: &mut Layers, context: &CaseContext<'_>, case: &str, findings: &mut Vec<Finding>) {
+    let key = |argument: &str| argument.split_once('=').map(|(key, _)| key.to_owned());
+    for (index, argument) in context.set.iter().enumerate() {
+        let mut own = Vec::new();
+        layers.apply_set(argument, case, context.vendor, &mut own);
+        let is_replaced =
+            context.set[index + 1..].iter().any(|later| key(later).is_some() && key(later) == key(argument));
+        own.retain(|finding| !is_replaced || finding.level == Level::Error);
+        findings.extend(own);
+    }
 }
 
 /// The files of a case.
@@ -130,7 +160,7 @@ impl CaseFiles {
     fn read(folder: &Path, context: &CaseContext<'_>, findings: &mut Vec<Finding>) -> Option<CaseFiles> {
         let mut read = |name: &Path| {
             let file = ConfigFile::read(&folder.join(name), context.root);
-            file.map_err(|finding| findings.push(finding)).ok()
+            file.map_err(|finding| findings.push(with_remedy(finding, &folder.join(name)))).ok()
         };
         let configurations = read(Path::new(CONFIGURATIONS));
         let parameters = read(Path::new(PARAMETERS_FILE));
@@ -142,6 +172,15 @@ impl CaseFiles {
         };
         Some(CaseFiles { configurations: configurations?, parameters: parameters?, overlay })
     }
+}
+
+/// Adds to the error about a missing file that every case has it.
+fn with_remedy(finding: Finding, path: &Path) -> Finding {
+    if path.symlink_metadata().is_ok() {
+        return finding;
+    }
+    let hint = format!("each case has {CONFIGURATIONS} and {PARAMETERS_FILE}, which may be empty, in its folder");
+    Finding { hint, ..finding }
 }
 
 /// Returns a warning for each file in the folder of overlays whose name belongs to no vendor.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::case::default_data_folder;
 use super::file::ConfigFile;
 use super::yaml::Content;
 use super::{CaseKey, ConfigProblem, Finding, Origin, Overrides, SHARED_SCRIPTS, Sourced, Vendor, list_names, nearest};
@@ -96,6 +97,10 @@ fn resolve_case_argument(
     let vendor_has = |key: &&Sourced<CaseKey>| vendor.is_none_or(|vendor| vendor.framework(&key.value).is_some());
     let supported: Vec<Sourced<CaseKey>> = of_case().filter(vendor_has).cloned().collect();
     if !supported.is_empty() {
+        for key in &supported {
+            let CaseKey { case, framework } = key.value.clone();
+            findings.push(Finding::info(key.origin.clone(), ConfigProblem::ListedFramework { case, framework }));
+        }
         return Ok(supported);
     }
     if let Some((vendor, framework)) = vendor.and_then(|v| Some((v, default_framework(v)?))) {
@@ -139,7 +144,7 @@ fn find_data_folder(
     let same_key = listed.iter().find(|(other, _)| other.value == key.value);
     let same_case = || listed.iter().find(|(other, _)| other.value.case == key.value.case);
     let own = || {
-        let folder = root.join("datasets").join(&key.value.case);
+        let folder = default_data_folder(root, &key.value.case);
         folder.is_dir().then(|| Sourced::new(folder, Origin::Default))
     };
     same_key.or_else(same_case).map(|(_, data)| data.clone()).or_else(own)

@@ -54,6 +54,11 @@ impl ConfigFile {
         origin(&self.name, node.place)
     }
 
+    /// Returns the file as an origin, for a finding that concerns none of its lines.
+    pub fn whole(&self) -> Origin {
+        origin(&self.name, WHOLE_FILE)
+    }
+
     /// Returns the beginning of the file as an origin.
     pub fn top(&self) -> Origin {
         origin(&self.name, TOP)

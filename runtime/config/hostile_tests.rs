@@ -50,7 +50,10 @@ fn a_file_above_the_size_limit_is_refused_with_its_size() {
     for file in FILES {
         let large = errors(file, |path| fs::File::create(path).unwrap().set_len(20 << 20).unwrap());
         let message = "has 20971520 bytes; the limit for a configuration file is 1048576";
-        assert_eq!(large, format!("{file}: {message}\n  hint: put long lists into a file in the data directory"));
+        assert_eq!(
+            large,
+            format!("{file}: {message}\n  hint: is it the right file? It contains only keys and short values")
+        );
     }
 }
 
@@ -86,7 +89,11 @@ fn yaml_that_would_exhaust_memory_or_the_stack_is_refused_with_its_line() {
         ("{a: ".repeat(100_000), 1, "recursion limit exceeded"),
         ("? ".repeat(100_000), 1, "a key must be a single word"),
         (format!("{}: 1\n", "k".repeat(1000)), 1, "a key has 1000 bytes (limit: 256)"),
-        (format!("{}: 1\n", "k".repeat(100_000)), 1, "mapping values are not allowed in this context"),
+        (
+            format!("{}: 1\n", "k".repeat(100_000)),
+            1,
+            "mapping values are not allowed in this context (check quotes and indentation, which must be spaces)",
+        ),
         ((0..2000).map(|n| format!("k{n}: 1\n")).collect(), 1001, "more than 1000 keys"),
         ("a: 1\n<<: {b: 2}\na: 2\n".to_owned(), 3, "key `a` is given twice (first on line 1)"),
     ] {

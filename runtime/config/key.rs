@@ -254,7 +254,7 @@ impl ConfigKey {
     }
 
     fn type_problem(&self, node: &Node) -> ConfigProblem {
-        let found = describe_node(node);
+        let found = self.kind.describe_refused(node);
         match (self.kind, &node.content) {
             (ValueKind::Word(words) | ValueKind::OptionalWord(words), _) => {
                 ConfigProblem::Word { key: self.name.to_owned(), words: list_alternatives(words), found }
@@ -269,6 +269,25 @@ impl ConfigKey {
                 .unwrap_or(ConfigProblem::Type { key: self.name.to_owned(), expected: self.kind.expected(), found }),
             (kind, _) => ConfigProblem::Type { key: self.name.to_owned(), expected: kind.expected(), found },
         }
+    }
+}
+
+impl ValueKind {
+    /// Describes a refused value; of a list or a mapping of texts, the first part that is not a text.
+    pub(super) fn describe_refused(self, node: &Node) -> String {
+        let is_refused = |part: &Node| ValueKind::Text.read(part).is_none();
+        match (self, &node.content) {
+            (ValueKind::TextList | ValueKind::NonEmptyTextList, Content::List(items)) => {
+                let refused = items.iter().position(is_refused);
+                refused.map(|at| format!("{} (element {})", describe_node(&items[at]), at + 1))
+            }
+            (ValueKind::TextMap, Content::Map(entries)) => {
+                let refused = entries.iter().find(|(_, part)| is_refused(part));
+                refused.map(|(key, part)| format!("{} (of `{key}`)", describe_node(part)))
+            }
+            _ => None,
+        }
+        .unwrap_or_else(|| describe_node(node))
     }
 }
 

@@ -111,8 +111,13 @@ fn site_values(host: &ConfigFile, root: &Path, overrides: &Overrides, findings: 
     let path = &mut values["FLAGPERF_PATH"].value;
     let checkout = path.as_str().map_or_else(|| root.to_owned(), |given| root.join(given));
     *path = Value::from(checkout.to_string_lossy());
-    let log = &mut values["FLAGPERF_LOG_PATH"].value;
-    *log = Value::from(checkout.join(log.as_str().unwrap_or_default()).to_string_lossy());
+    let Sourced { value: log, origin } = &mut values["FLAGPERF_LOG_PATH"];
+    let results = checkout.join(log.as_str().unwrap_or_default());
+    if log.as_str() == Some("") || results.exists() && !results.is_dir() {
+        let path = log.as_str().unwrap_or_default().to_owned();
+        findings.push(Finding::error(origin.clone(), ConfigProblem::NoResultsFolder { path }));
+    }
+    *log = Value::from(results.to_string_lossy());
     values
 }
 

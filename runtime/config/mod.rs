@@ -41,7 +41,7 @@ mod yaml;
 #[cfg(test)]
 pub(crate) mod fixture;
 
-pub use case::CaseConfig;
+pub use case::{CaseConfig, default_data_folder};
 pub use case_key::CaseKey;
 pub use dataset::{DATASET, DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
 pub use env::{Environment, cache_folder, python_path};

@@ -110,7 +110,7 @@ fn every_other_parameter_of_the_host_is_checked_for_its_type() {
         ("preloaded: \"true\"", "`preloaded` must be true or false, not the string `\"true\"`"),
         ("preloaded: 1", "`preloaded` must be true or false, not `1`"),
         ("keep_f32: head", "`keep_f32` must be a list of strings such as `[head, norm]`, not `head`"),
-        ("keep_f32: [1]", "`keep_f32` must be a list of strings such as `[head, norm]`, not a list"),
+        ("keep_f32: [1]", "`keep_f32` must be a list of strings such as `[head, norm]`, not `1` (element 1)"),
         ("weights: 7", "`weights` must be a string or null, not `7`"),
         ("weights: [a, b]", "`weights` must be a string or null, not a list"),
         ("seed: abc", "`seed` must be a non-negative integer below 2^63, not `abc`"),

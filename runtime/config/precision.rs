@@ -12,8 +12,12 @@ const PRECISION: &str = "precision";
 /// `is_of_layer` states whether an origin belongs to the layer.
 ///
 /// # Errors
-/// When the layer sets both keys and they contradict each other.
-pub(super) fn reconcile_precision(settings: &mut Values, is_of_layer: impl Fn(&Origin) -> bool) -> Result<(), Finding> {
+/// When the layer sets both keys and they contradict each other. The origins of both are beside the finding: other findings
+/// about them would mislead.
+pub(super) fn reconcile_precision(
+    settings: &mut Values,
+    is_of_layer: impl Fn(&Origin) -> bool,
+) -> Result<(), Box<(Finding, [Origin; 2])>> {
     let (Some(fp16), Some(precision)) = (settings.get(FP16).cloned(), settings.get(PRECISION).cloned()) else {
         return Ok(());
     };
@@ -33,9 +37,10 @@ pub(super) fn reconcile_precision(settings: &mut Values, is_of_layer: impl Fn(&O
     match (is_of_layer(&precision.origin), is_of_layer(&fp16.origin)) {
         (true, true) => {
             let precision_value = precision.value.as_str().unwrap_or_default().to_owned();
-            let problem =
-                ConfigProblem::PrecisionConflict { precision: precision_value, fp16: is_half, at: fp16.origin };
-            return Err(Finding::error(precision.origin, problem));
+            let at = fp16.origin.clone();
+            let problem = ConfigProblem::PrecisionConflict { precision: precision_value, fp16: is_half, at };
+            let finding = Finding::error(precision.origin.clone(), problem);
+            return Err(Box::new((finding, [precision.origin, fp16.origin])));
         }
         (true, false) => settings.insert(FP16.to_owned(), Sourced::new(Value::from(states_half), precision.origin)),
         _ => settings.insert(PRECISION.to_owned(), of_fp16()),
@@ -82,7 +87,7 @@ mod tests {
         let expected = format!(
             "{OVERLAY}:2: `precision: fp16` contradicts `fp16: false` ({OVERLAY}:1)\n  hint: set only one of the two"
         );
-        assert!(message(&checkout, &[]).contains(&expected));
+        assert_eq!(message(&checkout, &[]), [expected], "that line 2 repeats the standard value would mislead");
         let expected = "--set precision=bf16: `precision: bf16` contradicts `fp16: true` (--set fp16=true)\n  hint: set only \
                         one of the two";
         assert_eq!(message(&Checkout::new(), &["precision=bf16", "fp16=true"]), [expected]);

@@ -25,6 +25,12 @@ pub enum ConfigProblem {
         /// The folder.
         path: String,
     },
+    /// Results cannot be written there.
+    #[error("`FLAGPERF_LOG_PATH` must be the folder for results, not `{path}`")]
+    NoResultsFolder {
+        /// The path.
+        path: String,
+    },
     /// Malformed YAML, or an invalid value in vendor.yaml.
     #[error("{reason}")]
     Yaml {
@@ -109,6 +115,14 @@ pub enum ConfigProblem {
         /// The vendor's frameworks.
         known: String,
     },
+    /// `--case NAME` runs with the framework that host.yaml lists for the case.
+    #[error("case `{case}` runs with `{framework}`, which `CASES` names for it")]
+    ListedFramework {
+        /// The case.
+        case: String,
+        /// The framework.
+        framework: String,
+    },
     /// `--case NAME` runs with the vendor's default framework or its only one.
     #[error("case `{case}` runs with `{framework}`, the {which} framework of vendor `{vendor}`")]
     VendorsFramework {
@@ -120,12 +134,6 @@ pub enum ConfigProblem {
         which: &'static str,
         /// The vendor.
         vendor: String,
-    },
-    /// A case without a data directory.
-    #[error("no data directory for case `{case}`")]
-    NoData {
-        /// The case.
-        case: String,
     },
     /// No case to run.
     #[error("`CASES` is empty")]
@@ -226,6 +234,14 @@ pub enum ConfigProblem {
         /// The overlay that was probably meant.
         nearest: Option<String>,
     },
+    /// A case for which the vendor has no overlay.
+    #[error("vendor `{vendor}` has no overlay for case `{case}`, so the standard settings apply")]
+    NoOverlay {
+        /// The case.
+        case: String,
+        /// The vendor.
+        vendor: String,
+    },
     /// A new key in an overlay.
     #[error("new key `{key}` of vendor `{vendor}`{}", nearest_note(.nearest))]
     NewKey {
@@ -297,24 +313,24 @@ impl ConfigProblem {
             Self::UnknownKey { known, .. } => format!("known keys: {known}"),
             Self::SetUnknown { known, .. } => {
                 format!(
-                    "known keys: {known}; any option of an engine is set as ENGINE.OPTION (`flagperf list options`), \
-                     where ENGINE is a name in vendor.yaml"
+                    "known keys: {known}; an option that vendor.yaml does not list is set as ENGINE.OPTION, where ENGINE \
+                     is a name in vendor.yaml; `flagperf list options` lists those of the engines of this program"
                 )
             }
             Self::UnknownSectionKey { known, .. } => {
                 format!("known keys: {known}; was the file written for another version of flagperf?")
             }
-            Self::TooLarge { .. } => "put long lists into a file in the data directory".to_owned(),
+            Self::NoOverlay { case, vendor } => {
+                format!("configs/{case}/vendor_config/{vendor}_configurations.yaml may change them, such as `compiler`")
+            }
+            Self::TooLarge { .. } => "is it the right file? It contains only keys and short values".to_owned(),
             Self::Missing { about, .. } => (*about).to_owned(),
-            Self::Flops(_) => "write numbers joined by `*`, such as `4.12e9` or `2*512*0.33e9`".to_owned(),
+            Self::Flops(_) => "write numbers joined by `*` and `+`, such as `4.12e9` or `2*512*0.33e9`".to_owned(),
             Self::UnknownCase { nearest, .. } => match nearest {
                 Some(case) => format!("did you mean `{case}`?"),
                 None => "a case has a folder in configs/ and one in scripts/".to_owned(),
             },
             Self::NoFramework { case, known } => format!("give --case {case}:FRAMEWORK (known: {known})"),
-            Self::NoData { case } => {
-                format!("give --data DIR, add the case to `CASES`, or create the folder `datasets/{case}`")
-            }
             Self::NoCases => {
                 "add a line such as `\"resnet50:interpreter\": \"datasets/drawn/generated\"`, or give --case".to_owned()
             }

@@ -110,7 +110,7 @@ fn value_schema(kind: ValueKind) -> Value {
         ValueKind::SharedScript => json!({"type": ["string", "null"], "pattern": "^lib/[A-Za-z0-9_-]{1,64}$"}),
         ValueKind::Flops => json!({"anyOf": [
             {"type": "number", "exclusiveMinimum": 0},
-            {"type": "string", "pattern": format!("^ *{NUMBER}( *\\* *{NUMBER})* *$")}]}),
+            {"type": "string", "pattern": format!("^ *{NUMBER}( *[*+] *{NUMBER})* *$")}]}),
         ValueKind::OneOrTwo => json!({"enum": [1, 2, null]}),
         ValueKind::Word(words) => one_word(words),
         ValueKind::OptionalWord(words) => json!({"anyOf": [{"type": "null"}, one_word(words)]}),

@@ -205,6 +205,8 @@ fn unknown_and_missing_keys_and_keys_of_other_files_are_refused() {
     refused("configurations", "batch_size: 1\nflops: 1e9\nfp16: true\ncompiler: null");
     refused("configurations", "batch_size: 1\nflops: 1e9\nfp16: true\ncompiler: null\nrepeat: 1\nsamples: 1");
     accepted("configurations", "batch_size: 1\nflops: 1e9\nfp16: true\ncompiler: null\nrepeat: 1");
+    accepted("configurations", "batch_size: 1\nflops: 2*3e9 + 4\nfp16: true\ncompiler: null\nrepeat: 1");
+    refused("configurations", "batch_size: 1\nflops: 2*3 +\nfp16: true\ncompiler: null\nrepeat: 1");
     accepted("parameters", "samples: 1\nmean: [0.5]");
     for key in ["repeat", "vendor", "hosts", "Cases"] {
         let text = format!("{key}: x\n");

@@ -120,7 +120,11 @@ impl Checker<'_> {
 }
 
 fn type_problem(kind: SectionKind, node: &Node, path: &str) -> ConfigProblem {
-    let (key, found) = (path.to_owned(), describe_node(node));
+    let found = match kind {
+        SectionKind::Value(value) => value.describe_refused(node),
+        _ => describe_node(node),
+    };
+    let key = path.to_owned();
     match kind {
         SectionKind::Value(ValueKind::Word(words) | ValueKind::OptionalWord(words)) => {
             ConfigProblem::Word { key, words: list_alternatives(words), found }

@@ -348,6 +348,7 @@ pub fn option_of_entry<'k>(key: &'k str, entry_name: &str) -> Option<&'k str> {
 #[cfg(test)]
 mod tests {
     use super::super::fixture::Checkout;
+    use super::super::{SectionKey, SectionKind, VENDOR};
     use super::*;
 
     #[test]
@@ -397,6 +398,21 @@ mod tests {
             Vendor::read(checkout.root(), "chip").unwrap_err().to_string(),
             "vendors/chip/vendor.yaml:5: `visible_devices` must be the name of an environment variable, or null, not `A=B`"
         );
+    }
+
+    #[test]
+    fn the_vendor_without_a_device_explains_every_key_of_a_vendor_and_of_an_engine() {
+        let text = include_str!("../../vendors/mock/vendor.yaml");
+        let mut keys: Vec<&SectionKey> = VENDOR.iter().collect();
+        for key in VENDOR.iter().filter(|key| ["frameworks", "devices"].contains(&key.name)) {
+            if let SectionKind::Sections(below) | SectionKind::List(below) = key.kind {
+                keys.extend(below);
+            }
+        }
+        assert!(keys.len() > VENDOR.len() + 8, "the keys of engines and devices, too");
+        for key in keys {
+            assert!(text.contains(key.name), "vendors/mock/vendor.yaml does not explain `{}`", key.name);
+        }
     }
 
     #[test]

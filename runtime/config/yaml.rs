@@ -113,7 +113,9 @@ impl<'t> Reader<'t> {
             Some(Ok((event, span))) => Ok((event, place(span))),
             Some(Err(scan)) => {
                 let place = Place { line: scan.marker().line(), column: scan.marker().col() + 1 };
-                Err(error(place, scan.info()))
+                let is_mistake = !scan.info().contains("limit");
+                let remedy = if is_mistake { " (check quotes and indentation, which must be spaces)" } else { "" };
+                Err(error(place, &format!("{}{remedy}", scan.info())))
             }
             None => Ok((Event::StreamEnd, Place { line: 1, column: 1 })),
         }

@@ -134,9 +134,26 @@ impl DataError {
     /// Returns what to do about the error; empty when the message suffices.
     pub fn hint(&self) -> &'static str {
         match self {
-            DataError::NoDirectory { .. } => "set it with --data DIR",
-            DataError::Missing { .. } => "set another one with --data DIR",
+            DataError::NoDirectory { .. } => "give --data DIR, name the folder in `CASES`, or create it",
+            DataError::Missing { .. } => "put the file there, or name another data directory with --data DIR",
+            DataError::Empty { .. } => {
+                "put the images of each class into a folder of their own, such as `val/cat/1.jpg`"
+            }
             _ => "",
         }
+    }
+
+    /// Returns whether the script that describes the dataset has to change, and not a file of the data directory.
+    pub const fn is_mistake(&self) -> bool {
+        matches!(
+            self,
+            DataError::Escapes { .. }
+                | DataError::Range { .. }
+                | DataError::Transforms(_)
+                | DataError::FieldTooLarge { .. }
+                | DataError::SampleTooLarge { .. }
+                | DataError::UnsupportedType(_)
+                | DataError::OpenDimension { .. }
+        )
     }
 }

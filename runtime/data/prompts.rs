@@ -109,7 +109,7 @@ impl Prompts {
         if ids.len() > most {
             if !self.options.padding.truncate {
                 return Err(format!(
-                    "the prompt has {} tokens, more than the {most} of the context: use a larger `length` or \
+                    "the prompt has {} tokens, more than `length: {most}` allows: use a larger `length` or \
                      `truncate: true`",
                     ids.len()
                 ));

@@ -112,12 +112,9 @@ impl OptionKind {
     }
 }
 
-/// Returns why an option is rejected that the engine does not have.
+/// Returns why an option is rejected that the engine does not have. The host reads `threads`, which every engine accepts.
 pub fn unknown_option_reason(name: &str, options: &[EngineOption]) -> String {
-    let known: Vec<&str> = options.iter().map(|option| option.name).collect();
-    if known.is_empty() {
-        return "unknown (this engine has no options besides `threads`)".to_owned();
-    }
+    let known: Vec<&str> = options.iter().map(|option| option.name).chain(["threads"]).collect();
     format!("unknown (known: {}{})", known.join(", "), near_note(name, &known))
 }
 

@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn an_unknown_option_lists_the_nearest_known_one() {
         let error = load(json!({"sleepms": 1})).err().unwrap();
-        let reason = "unknown (known: sleep_ms, inputs, outputs; nearest: sleep_ms)";
+        let reason = "unknown (known: sleep_ms, inputs, outputs, threads; nearest: sleep_ms)";
         assert_eq!(error.to_string(), format!("engine `null`: option `sleepms`: {reason}"));
     }
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 use indexmap::IndexMap;
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgid};
@@ -88,7 +89,7 @@ pub enum ProcessError {
     #[error("no program was given")]
     Empty,
     /// The program could not be started.
-    #[error("cannot start `{program}`: {source}")]
+    #[error("cannot start `{program}`: {source}{}", start_remedy(source))]
     Start {
         /// The program.
         program: String,
@@ -103,6 +104,15 @@ pub enum ProcessError {
         /// The cause.
         source: io::Error,
     },
+}
+
+/// Returns what makes a file executable, when that is what it lacks.
+fn start_remedy(cause: &io::Error) -> &'static str {
+    match cause.raw_os_error() {
+        Some(number) if number == Errno::EACCES as i32 => " (`chmod +x` makes a script executable)",
+        Some(number) if number == Errno::ENOEXEC as i32 => " (a script begins with `#!` and its interpreter)",
+        _ => "",
+    }
 }
 
 impl Process {

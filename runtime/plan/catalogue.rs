@@ -92,12 +92,14 @@ impl Catalogue {
             cases.insert(name, CaseFolder { configured: true, overlays, ..CaseFolder::default() });
         }
         for name in folders(&root.join("scripts")).into_iter().filter(|name| name != SHARED_SCRIPTS) {
-            let scripts = entry_names(&root.join("scripts").join(&name), |entry| !entry.is_dir());
+            // A folder with the name of a script is reported when it is read.
+            let is_script = |entry: &Path| !entry.is_dir() || entry.extension().is_some_and(|end| end == "rhai");
+            let scripts = entry_names(&root.join("scripts").join(&name), is_script);
             if cases.contains_key(&name) || scripts.contains("dataloader.rhai") {
                 cases.entry(name).or_default().scripts = scripts;
             }
         }
-        let shared = files(&root.join("scripts").join(SHARED_SCRIPTS));
+        let shared = entry_names(&root.join("scripts").join(SHARED_SCRIPTS), |_| true);
         let shared = shared.iter().filter_map(|file| file.strip_suffix(".rhai"));
         let vendors = folders(&root.join("vendors")).into_iter().map(|name| (Vendor::read(root, &name).ok(), name));
         let recipes = root.join("docker_images");

@@ -4,7 +4,7 @@ use flagperf_onnx::OPSET;
 
 use super::engines::EngineRole;
 use super::{CaseSettings, EngineChoice, Manifest, PlanProblem, RefusedOption};
-use crate::config::list_names;
+use crate::config::{CaseConfig, Finding, Origin, list_names};
 use crate::description::EngineDescription;
 use crate::precision::Precision;
 
@@ -22,9 +22,30 @@ pub(super) fn check_engine(
     let requested = settings.precision_of(role.phase());
     if !engine.supports(requested) {
         let supported = list_names(engine.supported_precisions().map(Precision::name));
-        return Err(PlanProblem::Precision { role: role.name(), name: name.to_owned(), requested, supported });
+        let (name, chosen) = (name.to_owned(), String::new());
+        return Err(PlanProblem::Precision { role: role.name(), name, requested, supported, chosen });
     }
     Ok(())
+}
+
+/// Returns the error about a precision that an engine does not compute in, at the line that requests it. `chosen_at` is
+/// where the case names the engine.
+pub(super) fn precision_error(problem: PlanProblem, case: &CaseConfig, chosen_at: &Origin) -> Finding {
+    let origin = case.settings["precision"].origin.clone();
+    let problem = match problem {
+        PlanProblem::Precision { role, name, requested, supported, .. } => {
+            let chosen = format!("; case `{}` names it in {chosen_at}", case.key.value.case);
+            PlanProblem::Precision { role, name, requested, supported, chosen }
+        }
+        other => other,
+    };
+    let finding = Finding::error(origin.clone(), problem);
+    match origin {
+        Origin::CommandLine(argument) => {
+            Finding { hint: format!("delete `{argument}`, or request a supported precision"), ..finding }
+        }
+        _ => finding,
+    }
 }
 
 /// Checks the version that the engine has on this machine against the one in its name.

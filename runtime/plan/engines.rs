@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use super::engine_checks::{check_described_options, check_engine, check_found_version, check_operator_set};
+use super::engine_checks::{
+    check_described_options, check_engine, check_found_version, check_operator_set, precision_error,
+};
 use super::problem::{PLUGIN, SIDECAR};
 use super::{CaseSettings, Catalogue, EngineChoice, Job, PlanProblem, RefusedOption, UnavailableEngine};
 use crate::config::{
@@ -135,11 +137,13 @@ pub(super) fn choose_engine(
         PlanProblem::EngineUnavailable { .. } if entry.library.is_some() => {
             Finding::error(role.field_origin(vendor, entry, "library"), problem)
         }
-        PlanProblem::Precision { .. } => Finding::error(case.settings["precision"].origin.clone(), problem),
+        PlanProblem::Precision { .. } => precision_error(problem, case, &origin),
         PlanProblem::CompiledFileNotLoaded { .. }
         | PlanProblem::CompiledFileOfAnotherKind { .. }
         | PlanProblem::OnlyCompiledFiles { .. } => {
-            Finding::error(case.settings["exist_compiler_path"].origin.clone(), problem)
+            // Nobody has set the path of the compiled file: what names the compiler has to change.
+            let set_at = &case.settings["exist_compiler_path"].origin;
+            Finding::error(if *set_at == Origin::Default { origin.clone() } else { set_at.clone() }, problem)
         }
         _ => Finding::error(origin.clone(), problem),
     };

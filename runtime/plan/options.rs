@@ -13,7 +13,7 @@ pub(super) fn invalid_defaults(vendor: &Vendor, catalogue: &Catalogue) -> Vec<Fi
     let mut findings = Vec::new();
     for (section, name, entry) in frameworks.chain(compilers) {
         let Some(engine) = catalogue.engine(&entry.engine) else { continue };
-        for (option, value) in entry.options.iter().filter(|(option, _)| *option != "threads") {
+        for (option, value) in &entry.options {
             let origin = vendor.origin(&[section, name, "options", option]);
             findings.extend(option_problem(engine, option, value).map(|problem| Finding::error(origin, problem)));
         }

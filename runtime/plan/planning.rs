@@ -10,8 +10,8 @@ use super::route::{Export, InferenceSource, route};
 use super::{CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem, Task};
 use crate::config::env;
 use crate::config::{
-    CaseConfig, CaseKey, Config, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor, list_names,
-    nearest, parse_flops,
+    CaseConfig, CaseKey, Config, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor,
+    default_data_folder, list_names, nearest, parse_flops,
 };
 use crate::description::Delivery;
 use crate::precision::Precision;
@@ -100,7 +100,10 @@ impl Planner<'_> {
     fn plan_case(&mut self) -> Option<CasePlan> {
         let settings = self.settings();
         let data_dir = self.case.data_dir.clone();
-        self.check_path_exists("data directory", &data_dir.value, data_dir.origin);
+        // A case that reads no file needs no folder of its own; the check of its scripts knows.
+        if data_dir.value != default_data_folder(self.root(), &self.case.key.value.case) {
+            self.check_path_exists("data directory", &data_dir.value, data_dir.origin);
+        }
         let route = match route(&self.routing_settings(&settings)) {
             Ok(route) => route,
             Err(problem) => {

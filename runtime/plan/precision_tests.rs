@@ -44,16 +44,26 @@ fn tf32_is_an_option_of_the_compiler_and_validation_stays_in_fp32() {
 #[test]
 fn a_precision_that_no_engine_of_the_case_has_is_refused() {
     let refused = |arguments: &[&str]| messages_of(Level::Error, &planned_with(&[], &chip(), arguments).unwrap_err().0);
-    let hint = "\n  hint: set `precision` in the overlay of the vendor";
+    let chosen = |line: u32, file: &str| format!("; case `toy` names it in configs/{file}:{line}");
+    let compiler = chosen(4, "toy/configurations.yaml");
+    let hint = |word: &str| format!("\n  hint: delete `--set precision={word}`, or request a supported precision");
     assert_eq!(
         refused(&["precision=tf32"]),
-        [format!("--set precision=tf32: compiler `fast` does not compute in `tf32` (supported: fp32){hint}")]
+        [format!(
+            "--set precision=tf32: compiler `fast` does not compute in `tf32` (supported: fp32){compiler}{}",
+            hint("tf32")
+        )]
     );
+    let (framework, hint) = (chosen(3, "host.yaml"), hint("bf16"));
     assert_eq!(
         refused(&["precision=bf16"]),
         [
-            format!("--set precision=bf16: framework `frame` does not compute in `bf16` (supported: fp32, fp16){hint}"),
-            format!("--set precision=bf16: compiler `fast` does not compute in `bf16` (supported: fp32){hint}"),
+            format!(
+                "--set precision=bf16: framework `frame` does not compute in `bf16` (supported: fp32, fp16){framework}{hint}"
+            ),
+            format!(
+                "--set precision=bf16: compiler `fast` does not compute in `bf16` (supported: fp32){compiler}{hint}"
+            ),
         ]
     );
     assert_eq!(
@@ -83,7 +93,7 @@ fn a_precision_that_an_engine_does_not_support_is_an_error() {
     assert_eq!(
         errors(&Checkout::new(), &Overrides::default()),
         [
-            "configs/toy/configurations.yaml:3: compiler `fast` does not compute in `fp16` (supported: fp32)\n  hint: set `fp16: false` in the overlay of the vendor to compute in fp32"
+            "configs/toy/configurations.yaml:3: compiler `fast` does not compute in `fp16` (supported: fp32); case `toy` names it in configs/toy/configurations.yaml:4\n  hint: set `fp16: false` in the overlay of the vendor to compute in fp32"
         ]
     );
 }

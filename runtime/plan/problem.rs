@@ -80,7 +80,7 @@ pub enum PlanProblem {
         engine: String,
     },
     /// An engine that does not support the requested precision.
-    #[error("{role} `{name}` does not compute in `{requested}` (supported: {supported})")]
+    #[error("{role} `{name}` does not compute in `{requested}` (supported: {supported}){chosen}")]
     Precision {
         /// `framework` or `compiler`.
         role: &'static str,
@@ -90,6 +90,8 @@ pub enum PlanProblem {
         requested: Precision,
         /// The supported precisions.
         supported: String,
+        /// Which case chose it and where, as the end of a sentence; empty when the place of the error says it.
+        chosen: String,
     },
     /// The option `tf32` of an engine is set directly.
     #[error("`tf32` cannot be set directly; it follows `precision`")]
@@ -391,7 +393,8 @@ impl PlanProblem {
             }
             Self::CommandNotAccepted { .. } => "only `engine: sidecar` starts a command".to_owned(),
             Self::Missing { what: PLUGIN, .. } => {
-                "build it first: the README in the vendor's folder describes how".to_owned()
+                "build it first: the README in the vendor's folder or the beginning of its source describes how"
+                    .to_owned()
             }
             Self::NoLibrary { .. } => {
                 "add, for example, `library: engines/libmychip.so` (relative to the vendor's folder)".to_owned()
@@ -400,7 +403,8 @@ impl PlanProblem {
             Self::NotInstalled { backend, .. } => format!("run `flagperf backend install {backend}`"),
             Self::LibraryNotAccepted { .. } => "only `engine: plugin` loads a library".to_owned(),
             Self::CompiledFileNotLoaded { .. } => {
-                "set `exist_compiler_path: null`; this engine compiles in every run".to_owned()
+                "it compiles in every run: set `exist_compiler_path: null`, or use an engine that loads this file"
+                    .to_owned()
             }
             Self::CompiledFileOfAnotherKind { .. } => {
                 "an ONNX file is given with `exist_onnx_path`; null compiles it in every run".to_owned()

@@ -199,7 +199,7 @@ fn a_missing_or_unexpected_plug_in_library_is_an_error_with_its_position() {
         errors_with(checkout, "        engine: plugin\n        library: libfast.so\n"),
         [format!(
             "vendors/chip/vendor.yaml:7: plug-in `{}` does not exist\n  hint: build it first: the README in the \
-             vendor's folder describes how",
+             vendor's folder or the beginning of its source describes how",
             missing.display()
         )]
     );
@@ -284,7 +284,7 @@ fn a_compiled_file_for_a_compiler_that_cannot_load_one_is_refused_with_its_posit
     assert_eq!(
         messages_of(Level::Error, &errors.0),
         ["--set exist_compiler_path=m.plan: compiler `fast` cannot load a compiled file (engine `rten`)\n  \
-          hint: set `exist_compiler_path: null`; this engine compiles in every run"]
+          hint: it compiles in every run: set `exist_compiler_path: null`, or use an engine that loads this file"]
     );
 }
 

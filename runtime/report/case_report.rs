@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use console::Style;
+use console::{Style, measure_text_width};
 
 use super::conclusion::headline_rows;
 use super::rows::sections;
@@ -58,9 +58,18 @@ pub fn case_report(record: &Record, path: Option<&Path>, extent: Extent, screen:
     text += &format!("\n{}  {}\n", paint(style, verdict_word(record.status)), paint(bold, &record.key()));
     text += &rows_text(headline_rows(record), screen.columns);
     text += &rows_text(failures(record, extent), screen.columns);
-    // A path is not wrapped, so that it can be copied.
+    text + record_row(path, screen.columns).as_str()
+}
+
+/// Returns the row with the path of the record, which is not wrapped, so that it can be copied: where it does not fit
+/// beside its name, it has a line of its own.
+fn record_row(path: Option<&Path>, columns: u16) -> String {
     let path = path.map_or_else(|| "not written".to_owned(), |path| path.display().to_string());
-    text + format!(" record  {}\n", display_text(&path)).as_str()
+    let line = format!(" record  {}", display_text(&path));
+    if measure_text_width(&line) <= usize::from(columns) {
+        return line + "\n";
+    }
+    format!(" record\n{}\n", display_text(&path))
 }
 
 /// Returns the word for the verdict on a case.
@@ -138,7 +147,10 @@ fn failures(record: &Record, extent: Extent) -> Vec<(String, String)> {
 mod tests {
     use super::*;
     use crate::event::EngineFacts;
+    use crate::measure::Measurement;
+    use crate::metric::{Agreement, OutputAgreement};
     use crate::result::{FailureRecord, testing};
+    use crate::step::Step;
 
     fn report(record: &Record, extent: Extent, columns: u16) -> String {
         case_report(record, Some(Path::new("r.json")), extent, Screen { columns, colour: false })
@@ -246,6 +258,27 @@ mod tests {
          record  not written
         ");
         assert!(report(&record, Extent::Details, 80).contains("line 1\n"));
+    }
+
+    #[test]
+    fn a_path_that_does_not_fit_beside_its_name_has_a_line_of_its_own() {
+        assert_eq!(record_row(Some(Path::new("r.json")), 40), " record  r.json\n");
+        let long = "result/".repeat(5) + "record.json";
+        assert_eq!(record_row(Some(Path::new(&long)), 50), format!(" record\n{long}\n"));
+    }
+
+    #[test]
+    fn a_summary_says_why_agreement_was_not_checked() {
+        let mut record = testing::record();
+        let inference = Measurement { step: Step::Inference, ..record.phases[0].measured[0].clone() };
+        record.phases[0].measured.push(inference);
+        record.agreement.unknown = Some("the framework computes nothing (engine `null`)".to_owned());
+        let figures =
+            Agreement { outputs: [("y".to_owned(), OutputAgreement::default())].into(), ..Agreement::default() };
+        record.phases[0].agreement = Some(figures);
+        let text = report(&record, Extent::Details, 200);
+        assert!(text.contains("agreement                not checked: the framework computes nothing"), "{text}");
+        assert!(!text.contains("relative error"), "figures without meaning are left out: {text}");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::result::{Record, Verdict};
 use crate::step::Step;
 use crate::units::SamplesPerSecond;
 
-/// Returns the headline figures: throughput and latency of each measured loop, inference first, then agreement and
-/// accuracy where they are known.
+/// Returns the headline figures: throughput and latency of each measured loop, inference first, then agreement, or why
+/// it was not checked, and accuracy where it is known.
 pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
     let loops = [Step::Inference, Step::Validation].into_iter().filter_map(|step| record.measurement(step));
     // The figure for utilisation is that of the first loop, which is the headline.
@@ -52,7 +52,11 @@ fn agreement_text(record: &Record) -> Option<String> {
             _ => "the outputs of inference agree with those of validation".to_owned(),
         }),
         Verdict::Missed => Some(format!("does not agree: {}", record.agreement.missed.join("; "))),
-        Verdict::Unknown | Verdict::NoTarget => None,
+        // Without a measured inference, the reason is a failure, or that the case has no compiler.
+        Verdict::Unknown | Verdict::NoTarget => {
+            let reason = record.agreement.unknown.as_ref().filter(|_| record.measurement(Step::Inference).is_some());
+            reason.map(|reason| format!("not checked: {reason}"))
+        }
     }
 }
 

@@ -17,4 +17,4 @@ pub use lines::LineDisplay;
 pub use overview::{OverviewRow, overview};
 pub use rows::{Section, sections};
 pub use table::{Screen, columns, name_value_table, plain_table, unbroken_table};
-pub use text::{bytes, count, display_text, duration, percent, rate};
+pub use text::{bytes, count, display_text, duration, percent, rate, wrap};

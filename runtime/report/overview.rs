@@ -5,6 +5,7 @@ use console::measure_text_width;
 use super::case_report::verdict_word;
 use super::conclusion::headline_figure;
 use super::text::display_text;
+use crate::config::CaseKey;
 use crate::result::Record;
 use crate::text::one_line;
 
@@ -13,6 +14,11 @@ use crate::text::one_line;
 pub struct OverviewRow([String; 4]);
 
 impl OverviewRow {
+    /// Returns the row of a case that was not started.
+    pub fn not_run(key: &CaseKey) -> Self {
+        OverviewRow(["not run".to_owned(), key.to_string(), String::new(), String::new()])
+    }
+
     /// Returns the row of a case: verdict, case, headline figure and the path of the record, or that it is not on disk.
     pub fn new(record: &Record, path: Option<&std::path::Path>) -> Self {
         let path = path.map_or_else(|| "not written".to_owned(), |path| path.display().to_string());
@@ -21,15 +27,21 @@ impl OverviewRow {
     }
 }
 
-/// Formats an overview. A line is never broken, so that the path at its end can be copied.
-pub fn overview(rows: &[OverviewRow]) -> String {
+/// Formats an overview. A path is never broken, so that it can be copied: where a line is wider than the screen, the path
+/// is on the next line.
+pub fn overview(rows: &[OverviewRow], columns: u16) -> String {
     let widest = |column: usize| rows.iter().map(|row| measure_text_width(&row.0[column])).max().unwrap_or(0);
     let widths = [0, 1, 2].map(widest);
     let line = |OverviewRow(cells): &OverviewRow| {
         let [verdict, key, figure] = [0, 1, 2].map(|column| {
             console::pad_str(&cells[column], widths[column], console::Alignment::Left, None).into_owned()
         });
-        format!("{verdict}  {key}  {figure}  {}\n", cells[3])
+        let line = format!("{verdict}  {key}  {figure}  {}", cells[3]);
+        if measure_text_width(line.trim_end()) <= usize::from(columns) {
+            return format!("{}\n", line.trim_end());
+        }
+        let [line, indent] = [format!("{verdict}  {key}  {figure}"), " ".repeat(widths[0] + 2)];
+        format!("{}\n{indent}{}\n", line.trim_end(), cells[3])
     };
     rows.iter().map(line).collect()
 }
@@ -45,10 +57,17 @@ mod tests {
             row(["ok", "a:interpreter", "inference 48.2 samples/s core", "result/a/record.json"]),
             row(["FAILED", "long_name:b", "no figure", &format!("{}/record.json", "x".repeat(200))]),
         ];
-        let text = overview(&rows).replace(&"x".repeat(200), "[path]");
+        let text = overview(&rows, 100).replace(&"x".repeat(200), "[path]");
         insta::assert_snapshot!(text, @r"
         ok      a:interpreter  inference 48.2 samples/s core  result/a/record.json
-        FAILED  long_name:b    no figure                      [path]/record.json
+        FAILED  long_name:b    no figure
+                [path]/record.json
+        ");
+        let rows = [rows[0].clone(), OverviewRow::not_run(&"b:mock".parse().unwrap())];
+        insta::assert_snapshot!(overview(&rows, 60), @r"
+        ok       a:interpreter  inference 48.2 samples/s core
+                 result/a/record.json
+        not run  b:mock
         ");
     }
 }

@@ -188,11 +188,13 @@ fn time_split(measured: &Measurement) -> Option<String> {
 /// Returns a section for each compared output, and one for the verdict.
 fn agreement_sections(record: &Record) -> Vec<Section> {
     let agreement = record.phases.iter().find_map(|phase| phase.agreement.as_ref());
-    let outputs = agreement.into_iter().flat_map(|agreement| &agreement.outputs);
+    // The figures of an engine that computes nothing have no meaning.
+    let compared = agreement.filter(|_| record.agreement.verdict != Verdict::Unknown);
+    let outputs = compared.into_iter().flat_map(|agreement| &agreement.outputs);
     let mut sections: Vec<Section> =
         outputs.map(|(name, figures)| section(&format!("agreement of `{name}`"), output_rows(figures))).collect();
     let mut rows = Vec::new();
-    if let Some(agreement) = agreement {
+    if let Some(agreement) = compared {
         rows.push(("samples", format!("{}, of {}", count(agreement.samples), pass_text(agreement))));
         rows.extend(agreement.between_passes.iter().map(|(name, difference)| {
             let (figure, pass) = (difference.judged(), difference.pass + 1);

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use console::measure_text_width;
+
 use crate::text::{SHOWN_BYTES, escape_lines, truncate};
 use crate::units::{Bytes, SamplesPerSecond, Seconds};
 
@@ -61,6 +63,31 @@ pub fn display_text(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Wraps each line of a text between words to at most `columns` columns. A further line is indented by four columns more
+/// than the first; a word that is longer than a line, such as a path, is not broken.
+pub fn wrap(text: &str, columns: usize) -> String {
+    text.split('\n').map(|line| wrap_line(line, columns)).collect::<Vec<_>>().join("\n")
+}
+
+fn wrap_line(line: &str, columns: usize) -> String {
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let mut wrapped = line[..indent].to_owned();
+    let mut width = indent;
+    for (index, word) in line[indent..].split(' ').enumerate() {
+        let word_width = measure_text_width(word);
+        if index > 0 && width + 1 + word_width > columns {
+            width = indent + 4;
+            wrapped += &format!("\n{:width$}", "");
+        } else if index > 0 {
+            wrapped.push(' ');
+            width += 1;
+        }
+        wrapped += word;
+        width += word_width;
+    }
+    wrapped
+}
+
 /// Formats a value with three significant digits.
 pub(super) fn digits(value: f64) -> String {
     match value.abs() {
@@ -74,6 +101,15 @@ pub(super) fn digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_wrapped_between_words_and_a_long_word_is_not_broken() {
+        let text = "note: a line of many words\n  hint: see /a/very/long/path/of/a/file there";
+        let expected = "note: a line of\n    many words\n  hint: see\n      /a/very/long/path/of/a/file\n      there";
+        assert_eq!(wrap(text, 16), expected);
+        assert_eq!(wrap(text, 80), text);
+        assert_eq!(wrap("", 16), "");
+    }
 
     #[test]
     fn quantities_are_formatted_with_suitable_units_and_digits() {

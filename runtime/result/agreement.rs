@@ -32,8 +32,8 @@ impl AgreementCheck {
                 (Some(validation), Some(inference)) => (validation, inference),
                 _ => return AgreementCheck::unknown("validation and inference did not both run"),
             };
-        if [validation, inference].iter().any(|phase| phase.engine.as_ref().is_some_and(|e| e.name == "null")) {
-            return AgreementCheck::unknown("the null engine computes nothing");
+        if let Some(reason) = idle_engines(validation, inference) {
+            return AgreementCheck::unknown(reason);
         }
         let missed = match &inference.agreement {
             None => vec!["the outputs of inference were not compared with those of validation".to_owned()],
@@ -57,6 +57,17 @@ impl AgreementCheck {
 
     fn unknown(reason: &str) -> Self {
         AgreementCheck { unknown: Some(reason.to_owned()), ..AgreementCheck::default() }
+    }
+}
+
+/// Returns why outputs are not compared when an engine computes nothing; `None` when both compute.
+fn idle_engines(validation: &PhaseRecord, inference: &PhaseRecord) -> Option<&'static str> {
+    let is_idle = |phase: &PhaseRecord| phase.engine.as_ref().is_some_and(|engine| engine.name == "null");
+    match (is_idle(validation), is_idle(inference)) {
+        (false, false) => None,
+        (true, false) => Some("the framework computes nothing (engine `null`)"),
+        (false, true) => Some("the compiler computes nothing (engine `null`)"),
+        (true, true) => Some("framework and compiler compute nothing (engine `null`)"),
     }
 }
 
@@ -132,7 +143,8 @@ mod tests {
 
     #[test]
     fn the_null_engine_and_a_single_phase_have_no_verdict() {
-        assert_eq!(judged("null", None).unknown.as_deref(), Some("the null engine computes nothing"));
+        let idle = "framework and compiler compute nothing (engine `null`)";
+        assert_eq!(judged("null", None).unknown.as_deref(), Some(idle));
         let alone = AgreementCheck::judge(&[], AgreementLimits::default_for(Precision::Fp16));
         assert_eq!((alone.verdict, alone.unknown.is_some()), (Verdict::Unknown, true));
     }

@@ -12,6 +12,7 @@ use super::case::{RunContext, run_case};
 use super::checkout::CheckoutState;
 use super::log::{LogFile, LogLayer};
 use super::{Interrupt, Notice};
+use crate::config::CaseKey;
 use crate::event::Level;
 use crate::measure::Clock;
 use crate::plan::{CasePlan, EffectiveValue, Plan};
@@ -37,6 +38,8 @@ pub struct RunOutcome {
     pub records: Vec<Record>,
     /// Records that could not be written, with their indices in `records`.
     pub unwritten: Vec<(usize, WriteError)>,
+    /// The cases that were not started because the run was interrupted.
+    pub not_run: Vec<CaseKey>,
     /// Whether the run was interrupted.
     pub interrupted: bool,
 }
@@ -109,11 +112,20 @@ pub fn conduct(
 /// Runs the cases in sequence.
 fn run_cases(context: &RunContext<'_>, log: &Mutex<LogFile>, notify: &mut dyn FnMut(&Notice<'_>)) -> RunOutcome {
     let RunContext { plan, folder, interrupt, .. } = *context;
-    let mut outcome =
-        RunOutcome { folder: folder.to_owned(), records: Vec::new(), unwritten: Vec::new(), interrupted: false };
+    let mut outcome = RunOutcome {
+        folder: folder.to_owned(),
+        records: Vec::new(),
+        unwritten: Vec::new(),
+        not_run: Vec::new(),
+        interrupted: false,
+    };
     for (index, case) in plan.cases.iter().enumerate() {
         // A run that is interrupted before its first case still has a record, which contains the interruption.
         if interrupt.is_set() && !outcome.records.is_empty() {
+            outcome.not_run = plan.cases[index..].iter().map(|case| case.key.clone()).collect();
+            for key in &outcome.not_run {
+                lock(log).write_line(Level::Warning, "run", &format!("-== Testcase {key} not run ==-"));
+            }
             break;
         }
         notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count: plan.cases.len() });
@@ -224,6 +236,9 @@ mod tests {
         interrupt.set();
         let outcome = conduct(&plan, &[], &options, &interrupt, &mut |_| ()).unwrap();
         assert_eq!((outcome.exit_code(), outcome.records.len()), (RunOutcome::INTERRUPTED, 1));
+        assert_eq!(outcome.not_run, [plan.cases[1].key.clone()]);
+        let log = fs::read_to_string(outcome.folder.join("host.out.log")).unwrap();
+        assert!(log.contains("-== Testcase toy:frame_2 not run ==-"), "{log}");
         let text = fs::read_to_string(record_path(&outcome.folder, &plan.cases[0])).unwrap();
         let record: Record = serde_json::from_str(&text).unwrap();
         assert_eq!((record.status, record.key().as_str()), (Status::Interrupted, "toy:frame"));

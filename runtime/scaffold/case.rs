@@ -40,13 +40,14 @@ pub fn new_case(name: &str, checkout: &Checkout<'_>) -> Result<Scaffold, Scaffol
     if !checkout.root.join(&data).exists() {
         scaffold.add(data.join("README.md"), include_str!("templates/case/data.md").replace("@NAME@", name));
     }
-    scaffold.next = vec![format!("flagperf plan --case {name}"), format!("flagperf run --case {name}")];
+    scaffold.next = vec![format!("flagperf plan --case {name}")];
     for (vendor, compiler) in compilers(checkout) {
         scaffold.add(overlay_path(name, vendor), overlay(compiler));
         if *vendor != checkout.config.site.vendor {
             scaffold.next.push(format!("flagperf run --case {name} --vendor {vendor}"));
         }
     }
+    scaffold.next.push(format!("flagperf run --case {name}"));
     Ok(scaffold)
 }
 

@@ -11,7 +11,8 @@ pub(super) fn add_compiler(description: &str, entry: &str) -> Option<String> {
     let (before, after) = (lines[..at].concat(), lines[at + 1..].concat());
     // Without entries, the list may be written `compilers: {}`.
     let heading = lines[at].replace("{}", "");
-    Some(format!("{before}{}\n{indent}{entry}\n{after}", heading.trim_end()))
+    let end = if heading.ends_with("\r\n") { "\r\n" } else { "\n" };
+    Some(format!("{before}{}{end}{indent}{entry}{end}{after}", heading.trim_end()))
 }
 
 fn is_list_of_compilers(line: &str) -> bool {
@@ -33,6 +34,7 @@ mod tests {
             ("compilers: {}\nb: 2\n", "compilers:\n    new: {}\nb: 2\n"),
             ("compilers: {} # none\n", "compilers:  # none\n    new: {}\n"),
             ("compilers:", "compilers:\n    new: {}\n"),
+            ("compilers:\r\n  x: {}\r\n", "compilers:\r\n  new: {}\r\n  x: {}\r\n"),
         ] {
             assert_eq!(add_compiler(before, "new: {}").as_deref(), Some(after));
         }

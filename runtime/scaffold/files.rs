@@ -123,8 +123,28 @@ fn move_to(from: &Path, to: &Path) -> io::Result<()> {
     match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
         // Some file systems cannot; the paths were free a moment ago.
         Err(Errno::EINVAL | Errno::ENOSYS) => fs::rename(from, to),
+        Err(Errno::EXDEV) => copy_to(from, to),
         moved => moved.map_err(io::Error::from),
     }
+}
+
+/// Copies a file or a folder to another file system: first beside its place, so that it appears there in one step.
+fn copy_to(from: &Path, to: &Path) -> io::Result<()> {
+    let stage = tempfile::Builder::new().prefix(".flagperf-new-").tempdir_in(to.parent().unwrap_or(to))?;
+    let copied = stage.path().join("copied");
+    copy_all(from, &copied)?;
+    move_to(&copied, to)
+}
+
+fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
+    if !from.is_dir() {
+        return fs::copy(from, to).map(drop);
+    }
+    fs::create_dir(to)?;
+    fs::read_dir(from)?.try_for_each(|entry| {
+        let entry = entry?;
+        copy_all(&entry.path(), &to.join(entry.file_name()))
+    })
 }
 
 fn write_file(path: &Path, text: &str) -> io::Result<()> {
@@ -206,6 +226,18 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(at("theirs")).unwrap(), "theirs");
         move_to(&at("ours-folder"), &at("new")).unwrap();
+    }
+
+    #[test]
+    fn a_folder_is_copied_to_another_file_system() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        fs::create_dir_all(at("from/below")).unwrap();
+        fs::write(at("from/below/file"), "text").unwrap();
+        copy_to(&at("from"), &at("to")).unwrap();
+        assert_eq!(fs::read_to_string(at("to/below/file")).unwrap(), "text");
+        assert_eq!(copy_to(&at("from"), &at("to")).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(names(root.path()), ["from", "to"]);
     }
 
     #[test]

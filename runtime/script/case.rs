@@ -16,7 +16,7 @@ use crate::engine::Session;
 use crate::plan::Limits;
 
 use super::compiled::{CompiledScript, ScriptPlace};
-use super::error::{ScriptError, file_error};
+use super::error::{ScriptError, UNKNOWN_PROPERTY, file_error};
 use super::forward::{EvaluatorFn, ForwardFn, settings};
 use super::packages::data::Pipeline as ScriptPipeline;
 use super::packages::nn::Graph;
@@ -143,6 +143,12 @@ impl CaseScripts {
             let actual = returned.type_name();
             pipeline.ok_or_else(|| format!("`build_dataloader` must return a pipeline (`data::...`), not {actual}"))
         })
+    }
+
+    /// Returns an error of the dataset at the call in dataloader.rhai that describes it, once
+    /// [`CaseScripts::build_dataloader`] has returned the pipeline.
+    pub fn dataset_error(&self, reason: impl Into<String>) -> ScriptError {
+        self.dataloader.error_at_source("build_dataloader", reason)
     }
 
     /// Calls `create_model(config)`. Paths of weights are relative to `data_dir`.
@@ -288,5 +294,18 @@ fn call_with_config<T>(
 ) -> Result<T, ScriptError> {
     let settings = settings(script, function, config)?;
     let arguments = || first.into_iter().chain([settings]).collect::<Vec<Dynamic>>();
-    script.call(&mut Scope::new(), function, arguments, || config.keys().cloned().collect(), convert)
+    let called = script.call(&mut Scope::new(), function, arguments, || config.keys().cloned().collect(), convert);
+    called.map_err(|error| explain_config(error, config))
+}
+
+/// Adds to an error about an unknown property where the properties of `config` are set.
+fn explain_config(error: ScriptError, config: &ScriptConfig) -> ScriptError {
+    let case = config.get("case").and_then(Json::as_str);
+    match case.filter(|_| error.reason.starts_with(UNKNOWN_PROPERTY) && !error.reason.contains("did you mean")) {
+        Some(case) => {
+            let reason = format!("{}: `config` has what configs/{case}/parameters.yaml sets", error.reason);
+            ScriptError { reason, ..error }
+        }
+        None => error,
+    }
 }

@@ -6,18 +6,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use rhai::{AST, CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
+use rhai::{AST, CallFnOptions, Dynamic, Engine, FuncArgs, Position, Scope};
 
 use crate::plan::Limits;
 
 use super::budget::Budget;
 use super::error::{KnownNames, ScriptError, Sources, file_error};
-use super::names::CallableFunctions;
+use super::names::{CallableFunctions, calls};
 use super::sandbox::{Fallible, HostServices, ScriptState};
 use super::shared::{LoadedScript, Loader, log_name, shared_file, ungranted_reason};
 use super::stack::RunningScript;
 use super::stage::Stage;
 use super::suggestion::suggestion;
+
+/// The packages granted to dataloader.rhai whose functions describe no source of samples.
+const OTHER_PACKAGES: [&str; 2] = ["image", "log"];
 
 /// A compiled script with its engine.
 pub(super) struct CompiledScript {
@@ -78,6 +81,21 @@ impl CompiledScript {
     /// Returns an error at the definition of the script's function `name`.
     pub(super) fn function_error(&self, name: &str, reason: impl Into<String>) -> ScriptError {
         self.sources.error_at(self.sources.main().function_position(name), reason)
+    }
+
+    /// Returns an error at the latest call in this script of a function of the package `data`, or of a shared script
+    /// that called one; without such a call, at the definition of the function `name`.
+    pub(super) fn error_at_source(&self, name: &str, reason: impl Into<String>) -> ScriptError {
+        let place = |position: Position| (position.line().unwrap_or(0), position.position().unwrap_or(0));
+        let last = place(self.state.last_call());
+        let describes =
+            |name: &str| name.split_once("::").is_some_and(|(package, _)| !OTHER_PACKAGES.contains(&package));
+        let mut calls: Vec<Position> =
+            calls(&self.ast).into_iter().filter(|(name, _)| describes(name)).map(|(_, position)| position).collect();
+        calls.sort_by_key(|position| place(*position));
+        let before = calls.iter().rev().find(|position| place(**position) <= last).or(calls.first());
+        let position = before.copied().unwrap_or_else(|| self.sources.main().function_position(name));
+        self.sources.error_at(position, reason)
     }
 
     /// Calls the script's function `name` with a fresh budget and returns its return value converted by `convert`.

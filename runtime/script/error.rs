@@ -186,6 +186,9 @@ impl Sources {
     }
 }
 
+/// The beginning of the reason of an error about a property that a map does not have.
+pub(super) const UNKNOWN_PROPERTY: &str = "unknown property";
+
 /// The names that a script can use, for suggestions in errors.
 pub(super) struct KnownNames<'a> {
     /// Signatures of the functions of its packages, with their namespaces, and of its own functions.
@@ -202,7 +205,7 @@ fn error_reason(error: &EvalAltResult, names: &KnownNames<'_>) -> String {
         E::ErrorRuntime(reason, _) | E::ErrorTerminated(reason, _) => reason.to_string(),
         E::ErrorVariableNotFound(name, _) => format!("unknown variable `{name}`"),
         E::ErrorPropertyNotFound(name, _) => {
-            format!("unknown property `{name}`{}", suggestion(name, names.properties.iter().map(String::as_str)))
+            format!("{UNKNOWN_PROPERTY} `{name}`{}", suggestion(name, names.properties.iter().map(String::as_str)))
         }
         E::ErrorFunctionNotFound(signature, _) => function_not_found(signature, &(names.functions)()),
         E::ErrorModuleNotFound(name, _) => {

@@ -129,6 +129,19 @@ mod tests {
     }
 
     #[test]
+    fn a_parameter_of_several_types_is_named_once() {
+        let known = ["nn::linear(x: Node, name: &str | ImmutableString | String, out: i64 | f64)".to_owned()];
+        assert_eq!(
+            function_not_found("linear (Node, i64, i64)", &known),
+            "`linear` does not accept (node, int, int); expected `nn::linear(x: node, name: string, out: int or float)`"
+        );
+        assert!(
+            function_not_found("linear (Node, &str | ImmutableString | String, bool)", &known)
+                .starts_with("`linear` does not accept (node, string, bool); ")
+        );
+    }
+
+    #[test]
     fn an_unknown_function_suggests_those_of_packages_and_of_the_script() {
         assert_eq!(unknown_function("slise", &known()), "unknown function `slise`; did you mean `slice`?");
         assert_eq!(

@@ -21,6 +21,12 @@ pub(super) fn script_type(value: &Dynamic) -> String {
 /// Converts the name of a type in Rust or in Rhai to a word of scripts.
 pub(super) fn type_word(name: &str) -> String {
     let name = name.trim().trim_start_matches("&mut ").trim_start_matches('&');
+    // A parameter that accepts several types of Rust, often one type of scripts.
+    if name.contains(" | ") {
+        let mut words: Vec<String> = name.split(" | ").map(type_word).collect();
+        words.dedup();
+        return words.join(" or ");
+    }
     let generic = name.split('<').next().unwrap_or(name);
     match generic.rsplit("::").next().unwrap_or(generic) {
         "i64" | "INT" => "int".to_owned(),

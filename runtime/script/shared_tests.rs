@@ -55,6 +55,37 @@ fn dataloader_error(text: &str, shared: &[(&str, &str)]) -> ScriptError {
     load(&ScriptChoice::default(), &[("dataloader.rhai", text)], shared).1.err().expect("something is wrong")
 }
 
+#[test]
+fn an_error_of_the_dataset_is_placed_at_the_call_that_describes_it() {
+    let config = ScriptConfig::from([("images".to_owned(), json!("val"))]);
+    let place = |dataloader: &str, shared: &[(&str, &str)]| {
+        let (_root, scripts) = load(&ScriptChoice::default(), &[("dataloader.rhai", dataloader)], shared);
+        let scripts = scripts.unwrap();
+        scripts.build_dataloader(&config).unwrap();
+        let error = scripts.dataset_error("there is no `val`");
+        assert!(error.file.ends_with("toy/dataloader.rhai"), "{error}");
+        (error.line, error.reason)
+    };
+    let expected = |line: usize| (line, "there is no `val`".to_owned());
+    let own = "fn build_dataloader(config) {\n    log::info(\"x\");\n    data::image_folder(config.images)\n        .resize(8)\n}\n";
+    assert_eq!(place(own, &[]), expected(3));
+    let shared = [("one.rhai", "fn folder(config) {\n    data::image_folder(config.images)\n        .resize(8)\n}\n")];
+    let imports = "import \"lib/one\" as one;\n\nfn build_dataloader(config) {\n    log::info(\"x\");\n    one::folder(config)\n}\n";
+    assert_eq!(place(imports, &shared), expected(5));
+    let branches = "fn build_dataloader(config) {\n    if config.images == \"val\" {\n        return data::image_folder(\"val\");\n    }\n    data::image_folder(\"other\")\n}\n";
+    assert_eq!(place(branches, &[]), expected(3));
+}
+
+#[test]
+fn an_unknown_property_of_config_says_where_it_is_set() {
+    let text = "fn build_dataloader(config) { data::image_folder(config.weather) }";
+    let (_root, scripts) = load(&ScriptChoice::default(), &[("dataloader.rhai", text)], &[]);
+    let config = ScriptConfig::from([("case".to_owned(), json!("toy")), ("size".to_owned(), json!(8))]);
+    let error = scripts.unwrap().build_dataloader(&config).unwrap_err();
+    let expected = "unknown property `weather` (known: case, size): `config` has what configs/toy/parameters.yaml sets";
+    assert_eq!(error.reason, expected);
+}
+
 fn importing(name: &str) -> String {
     format!("{name}\nfn build_dataloader(config) {{ data::image_folder(\"images\") }}")
 }

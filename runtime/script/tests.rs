@@ -183,6 +183,19 @@ fn paths_that_leave_the_data_directory_are_refused() {
 }
 
 #[test]
+fn a_required_option_with_a_misspelled_name_is_named() {
+    assert_eq!(
+        reason("data::prompts(\"p.txt\", #{tokenizer: \"t.json\", lenght: 8})"),
+        "`prompts` has no option `lenght`; did you mean `length`?"
+    );
+    assert_eq!(reason("data::prompts(\"p.txt\", #{lenght: 8})"), "`prompts` requires the option `tokenizer`");
+    assert_eq!(
+        reason("data::synthetic(#{sample: 8, inputs: #{}})"),
+        "`synthetic` has no option `sample`; did you mean `samples`?"
+    );
+}
+
+#[test]
 fn an_error_shows_its_line_and_its_callers() {
     let dir = tempfile::tempdir().unwrap();
     let text = "fn folder(config) {\n    data::image_folder(config.image_dirs)\n}\n\nfn build_dataloader(config) {\n    folder(config)\n}\n";

@@ -283,6 +283,8 @@ class Sidecar:
         place = f"`{own[-1]}`: " if own else ""
         if isinstance(error, Failure):
             return {**reply, "reason": f"{place}{error}"}
+        # Without a line in the vendor's file, it was called or defined wrongly.
+        place = place or f"`{self.path}`: "
         if hasattr(error, "operator"):
             reply["operator"] = {"op": error.operator, "node": getattr(error, "node", "")}
         lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
@@ -290,7 +292,10 @@ class Sidecar:
         if not isinstance(error, SyntaxError):
             repeated = "".join(traceback.format_exception_only(type(error), error)).splitlines()
             lines = lines[: len(lines) - len(repeated)]
-        reason = [f"{place}{type(error).__name__}: {error}", *lines[-TRACEBACK_LINES:]]
+        remedy = ""
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            remedy = f" (`{sys.executable}` does not have it: install it, or activate an environment that has it)"
+        reason = [f"{place}{type(error).__name__}: {error}{remedy}", *lines[-TRACEBACK_LINES:]]
         return {**reply, "reason": "\n  ".join(reason)}
 
     def handle_hello(self, request):

@@ -15,7 +15,7 @@ use super::load::{convert_precision, load_model, load_model_input};
 use super::measured_loop::{LoopResult, MeasuredLoop};
 use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::ValidationOutputs;
-use crate::data::{Dataset, Pipeline, drawn};
+use crate::data::{DataError, Dataset, Pipeline, drawn};
 use crate::event::{Event, Failure, Level, ModelFacts};
 use crate::measure::{Clock, MonotonicClock};
 use crate::metric::Agreement;
@@ -46,9 +46,18 @@ pub fn run(job: &Job, emit: &Emit) -> Result<(), Failure> {
     };
     let thread_failure =
         |reason: String| failure(&format!("the worker {reason}"), "the worker's last lines are in stdout_err.out.log");
-    run_on_script_stack(job.limits.script_memory_bytes.0, phase).map_err(thread_failure)??;
+    let ran = run_on_script_stack(job.limits.script_memory_bytes.0, phase).map_err(thread_failure).flatten();
+    ran.map_err(|failed| Failure { reason: relative_scripts(&failed.reason, &job.scripts), ..failed })?;
     emit(Event::Finished { memory_bytes_max: peak_memory() });
     Ok(())
+}
+
+/// Names the scripts in a reason by their paths in the checkout, as the plan does. `folder` is that of the case.
+fn relative_scripts(reason: &str, folder: &Path) -> String {
+    match folder.parent() {
+        Some(scripts) if scripts.ends_with("scripts") => reason.replace(&format!("{}/", scripts.display()), "scripts/"),
+        _ => reason.to_owned(),
+    }
 }
 
 /// Returns the peak resident memory of this process.
@@ -160,7 +169,10 @@ impl Worker<'_> {
         let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
         let dtype = job.settings.precision.dtype();
         drawn::ensure(&job.data_dir).map_err(|e| failure(&e, "is the disk full?"))?;
-        let dataset = pipeline.open(&job.data_dir, dtype).map_err(|e| failure(&e, e.hint()))?;
+        let dataset = pipeline.open(&job.data_dir, dtype).map_err(|error| match &error {
+            DataError::NoDirectory { .. } => failure(&error, error.hint()),
+            _ => failure(&scripts.dataset_error(error.to_string()), error.hint()),
+        })?;
         debug!(samples = dataset.len(), "opened the dataset");
         (self.emit)(Event::Dataset(dataset.facts().clone()));
         Ok(dataset)

@@ -89,8 +89,8 @@ fn weights_of_another_model_or_size_are_refused_with_the_names_and_the_shapes() 
         ("fc.bias", vec![1000]),
     ]);
     insta::assert_snapshot!([other_model, other_size].join("\n"), @r"
-    error: scripts/tiny/model.rhai:7:11: the weights in `data/other.safetensors` do not match graph `tiny`: missing (4): `conv.weight`, `conv.bias`, `fc.weight`, `fc.bias` unexpected (2): `bert.embeddings.weight`, `bert.pooler.bias`
-    error: scripts/tiny/model.rhai:7:11: the weights in `data/other.safetensors` do not match graph `tiny`: mismatched (3): `conv.weight` is `4,3,3,3,f32` in the graph and `8,3,3,3,f32` in the file `conv.bias` is `4,f32` in the graph and `8,f32` in the file `fc.weight` is `1000,4,f32` in the graph and `1000,8,f32` in the file
+    error: scripts/tiny/model.rhai:7:11: the weights in `data/other.safetensors` do not match graph `tiny`: missing (4): `conv.weight`, `conv.bias`, `fc.weight`, `fc.bias`; unexpected (2): `bert.embeddings.weight`, `bert.pooler.bias`
+    error: scripts/tiny/model.rhai:7:11: the weights in `data/other.safetensors` do not match graph `tiny`: mismatched (3): `conv.weight` is `4,3,3,3,f32` in the graph and `8,3,3,3,f32` in the file; `conv.bias` is `4,f32` in the graph and `8,f32` in the file; `fc.weight` is `1000,4,f32` in the graph and `1000,8,f32` in the file
     ");
 }
 
@@ -106,7 +106,7 @@ fn a_tokenizer_or_tokens_of_another_model_are_refused_with_the_numbers() {
     site.write("data/t.bin", &[&one.repeat(5), "7\0", &one.repeat(14)].concat());
     let tokens = error(&site);
     insta::assert_snapshot!([tokenizer, tokens].join("\n"), @r"
-    error: configs/host.yaml:3: `tokenizer.json`: the tokenizer has 60 tokens, but the model only 50: it belongs to another model
+    error: scripts/tiny/dataloader.rhai:2:11: dataset of case `tiny`: `tokenizer.json`: the tokenizer has 60 tokens, but the model only 50: it belongs to another model
     failed: t.bin: tokens from 0: token 55 at position 5 is outside the vocabulary of 50: does the tokenizer match the model?
     ");
 }
@@ -120,7 +120,7 @@ fn a_prompt_that_is_too_long_or_not_text_is_named_with_its_line() {
     std::fs::write(site.path().join("data/p.txt"), b"w1\nw2 \xff\n").expect("a file");
     let bytes = error(&site);
     insta::assert_snapshot!([long, bytes].join("\n"), @r"
-    failed: p.txt:2: the prompt has 17 tokens, more than the 16 of the context: use a larger `length` or `truncate: true`
+    failed: p.txt:2: the prompt has 17 tokens, more than `length: 16` allows: use a larger `length` or `truncate: true`
     failed: p.txt:2: is not UTF-8 text (byte 4)
     ");
 }
@@ -132,7 +132,7 @@ fn labels_outside_the_classes_are_named() {
     let dataset =
         format!("data::synthetic(#{{samples: 10, inputs: #{{images: \"3,8,8,f32\"}}, truth: #{{{labels}}}}})");
     site.write("scripts/tiny/dataloader.rhai", &format!("fn build_dataloader(config) {{ {dataset} }}\n"));
-    insta::assert_snapshot!(error(&site), @"failed: [checkout]/scripts/tiny/evaluator.rhai:2:13: label 1000 is out of range: the model has 1000 classes, 0 to 999; does the class list match the model?");
+    insta::assert_snapshot!(error(&site), @"failed: scripts/tiny/evaluator.rhai:2:13: label 1000 is out of range: the model has 1000 classes, 0 to 999; does the class list match the model?");
 }
 
 #[test]
@@ -159,16 +159,16 @@ fn an_operation_that_cannot_be_computed_is_named_with_its_line_and_the_shapes() 
     ]
     .map(forward);
     insta::assert_snapshot!(errors.join("\n"), @r"
-    failed: [checkout]/scripts/tiny/forward.rhai:3:17: `1152921504606846976,f32`: `zeros`: the script requested 4611686018427387904 bytes, but may hold only 1073741824 in total (`script_memory_bytes`)
-    failed: [checkout]/scripts/tiny/forward.rhai:3:17: `1073741824,1073741824,f32`: `zeros`: the script requested 4611686018427387904 bytes, but may hold only 1073741824 in total (`script_memory_bytes`)
-    failed: [checkout]/scripts/tiny/forward.rhai:3:11: `expand` of `4,3,8,8,f32` and [1152921504606846976, 4, 3, 8, 8]: the script requested 18446744073709551615 bytes, but may hold only 1073741824 in total (`script_memory_bytes`)
-    failed: [checkout]/scripts/tiny/forward.rhai:3:11: `sum` of `4,3,8,8,f32` and [7]: axis 7 is out of range for rank 4
-    failed: [checkout]/scripts/tiny/forward.rhai:3:11: `+` of `4,3,8,8,f32` and `5,f32`: [4, 3, 8, 8] and [5] cannot be broadcast together
-    failed: [checkout]/scripts/tiny/forward.rhai:3:11: `matmul` of `4,3,8,8,f32` and `7,2,f32`: [4, 3, 8, 8] and [7, 2] cannot be multiplied as matrices
-    failed: [checkout]/scripts/tiny/forward.rhai:3:17: `concat` of `4,3,8,8,f32` and `4,3,8,f32`: tensors can be joined only if their other dimensions are equal
-    failed: [checkout]/scripts/tiny/forward.rhai:3:11: `reshape` of `4,3,8,8,f32` and [4, 7]: [4, 3, 8, 8] cannot be reshaped to [4, 7]
-    failed: [checkout]/scripts/tiny/forward.rhai:4:11: input `images` is `4,3,9,9,f32`, but the model expects `N,3,8,8,f32`
-    failed: [checkout]/scripts/tiny/forward.rhai:3:25: array index 1 out of bounds: only 1 element in array
+    failed: scripts/tiny/forward.rhai:3:17: `1152921504606846976,f32`: `zeros`: the script requested 4611686018427387904 bytes, but may hold only 1073741824 in total (`script_memory_bytes`)
+    failed: scripts/tiny/forward.rhai:3:17: `1073741824,1073741824,f32`: `zeros`: the script requested 4611686018427387904 bytes, but may hold only 1073741824 in total (`script_memory_bytes`)
+    failed: scripts/tiny/forward.rhai:3:11: `expand` of `4,3,8,8,f32` and [1152921504606846976, 4, 3, 8, 8]: the script requested 18446744073709551615 bytes, but may hold only 1073741824 in total (`script_memory_bytes`)
+    failed: scripts/tiny/forward.rhai:3:11: `sum` of `4,3,8,8,f32` and [7]: axis 7 is out of range for rank 4
+    failed: scripts/tiny/forward.rhai:3:11: `+` of `4,3,8,8,f32` and `5,f32`: [4, 3, 8, 8] and [5] cannot be broadcast together
+    failed: scripts/tiny/forward.rhai:3:11: `matmul` of `4,3,8,8,f32` and `7,2,f32`: [4, 3, 8, 8] and [7, 2] cannot be multiplied as matrices
+    failed: scripts/tiny/forward.rhai:3:17: `concat` of `4,3,8,8,f32` and `4,3,8,f32`: tensors can be joined only if their other dimensions are equal
+    failed: scripts/tiny/forward.rhai:3:11: `reshape` of `4,3,8,8,f32` and [4, 7]: [4, 3, 8, 8] cannot be reshaped to [4, 7]
+    failed: scripts/tiny/forward.rhai:4:11: input `images` is `4,3,9,9,f32`, but the model expects `N,3,8,8,f32`
+    failed: scripts/tiny/forward.rhai:3:25: array index 1 out of bounds: only 1 element in array
     ");
 }
 

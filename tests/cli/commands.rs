@@ -37,6 +37,26 @@ fn add_compiler(checkout: &Path) {
 }
 
 #[test]
+fn cases_cannot_be_listed_outside_a_checkout_and_help_needs_an_output() {
+    let (elsewhere, here) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    // The program's own folder lies in no checkout, either.
+    let program = elsewhere.path().join("flagperf");
+    fs::copy(assert_cmd::cargo::cargo_bin("flagperf"), &program).expect("a copy");
+    let script = |text: &str| {
+        let output = assert_cmd::Command::new("/bin/bash").args(["-c", text]).arg(&program).current_dir(&here).output();
+        let output = output.expect("a shell");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, errors) = script("$0 list cases");
+    assert!(code == Some(2) && errors.contains("is not in a checkout"), "{code:?} {errors}");
+    assert_eq!(script("$0 list engines"), (Some(0), String::new()));
+    let (code, errors) = script("$0 --help > /dev/full");
+    assert!(code == Some(3) && errors.contains("cannot write to standard output"), "{code:?} {errors}");
+    let (code, errors) = script("$0 run resnet50");
+    assert!(code == Some(2) && errors.contains("`--case resnet50`"), "{code:?} {errors}");
+}
+
+#[test]
 fn several_cases_can_be_chosen_and_each_runs_once() {
     let checkout = checkout();
     add_case(checkout.path(), "small");
@@ -121,7 +141,7 @@ fn a_value_that_a_key_already_has_is_no_departure() {
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @r"
     note: configs/tiny/vendor_config/mock_configurations.yaml:1: `compiler`: `rten` (configs/tiny/configurations.yaml:4) becomes `mock`
     note: --set batch_size=4: `batch_size` is already `4` (configs/tiny/configurations.yaml:1): no departure from the standard configuration
-    note: --set sleep_ms=0: `sleep_ms` is already `0` (vendors/mock/vendor.yaml:11): no departure from the standard configuration
+    note: --set sleep_ms=0: `sleep_ms` is already `0` (vendors/mock/vendor.yaml:17): no departure from the standard configuration
     ");
     assert_eq!(flagperf(checkout.path(), &[&["run"], &same[..]].concat()).status.code(), Some(0));
     assert_eq!(record(checkout.path()).1["departures"], json!([]));
@@ -133,10 +153,14 @@ fn a_report_ends_with_the_verdict_the_figures_and_the_record() {
     let output = flagperf(checkout.path(), &["run"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.trim_end().lines().count() <= 27, "{text}");
-    let end: Vec<_> = text.trim_end().lines().rev().take(4).collect();
+    let end: Vec<_> = text.trim_end().lines().rev().take(5).collect();
     assert!(end[0].starts_with(" record  result/run") && end[0].ends_with("/record.json"), "{text}");
-    assert!(end[1].starts_with(" validation ") && end[2].starts_with(" inference "), "{text}");
-    assert_eq!(end[3], "ok  tiny:mock", "{text}");
+    assert!(
+        end[1].starts_with(" agreement                not checked: framework and compiler compute nothing"),
+        "{text}"
+    );
+    assert!(end[2].starts_with(" validation ") && end[3].starts_with(" inference "), "{text}");
+    assert_eq!(end[4], "ok  tiny:mock", "{text}");
     let details = flagperf(checkout.path(), &["run", "--details"]);
     let details = String::from_utf8_lossy(&details.stdout).into_owned();
     assert!(details.contains("\nmodel, data and hardware\n") && !text.contains("model, data"), "{details}");
@@ -226,12 +250,12 @@ fn a_vendor_file_of_another_version_is_refused_with_what_to_change() {
     let older = errors("mock: {engine: \"null\"", "mock: {engine: candle");
     let hint = "\n  hint: engine `candle` is now called `interpreter`: change `engine` in vendor.yaml\n";
     assert!(
-        older.starts_with("error: vendors/mock/vendor.yaml:11: framework `mock` needs engine `candle`, "),
+        older.starts_with("error: vendors/mock/vendor.yaml:17: framework `mock` needs engine `candle`, "),
         "{older}"
     );
     assert!(older.ends_with(hint), "{older}");
     insta::assert_snapshot!(errors("mock: {engine: \"null\", options", "mock: {engine: \"null\", option"), @r"
-    error: vendors/mock/vendor.yaml:11: unknown key `frameworks.mock.option` (nearest: `options`)
+    error: vendors/mock/vendor.yaml:17: unknown key `frameworks.mock.option` (nearest: `options`)
       hint: known keys: engine, library, command, options, opens_onnx; was the file written for another version of flagperf?
     ");
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{bash, checkout, flagperf, insert_into_create_model, transcript};
+use super::{bash, checkout, flagperf, insert_into_create_model, program, support, transcript};
 
 /// Replaces a file of the checkout.
 fn write(checkout: &Path, path: &str, text: &str) {
@@ -54,6 +54,55 @@ fn the_first_error_of_each_script_and_of_what_it_imports_is_reported_once() {
     error: scripts/tiny/export.rhai:1:4: 'export' is a reserved keyword
     error: scripts/tiny/mock/forward.rhai:1:43: unknown function `rnu`; did you mean `run`?
     ");
+}
+
+#[test]
+fn a_fault_of_the_dataset_is_placed_in_the_script_that_describes_it() {
+    let checkout = checkout();
+    let dataloader = |text: &str| write(checkout.path(), "scripts/tiny/dataloader.rhai", text);
+    dataloader("fn build_dataloader(config) {\n    data::image_folder(\"gone\").resize(8).center_crop(8)\n}\n");
+    insta::assert_snapshot!(refusal(checkout.path(), &[]), @r"
+    error: scripts/tiny/dataloader.rhai:2:11: dataset of case `tiny`: there is no `gone` in the data directory `[CHECKOUT]/data`
+      hint: put the file there, or name another data directory with --data DIR
+    ");
+    fs::create_dir_all(checkout.path().join("data/gone")).expect("a folder");
+    dataloader("fn build_dataloader(config) {\n    data::image_folder(\"gone\").scale(1.0)\n}\n");
+    let refused = refusal(checkout.path(), &[]);
+    assert!(refused.starts_with("error: scripts/tiny/dataloader.rhai:2:11: dataset of case `tiny`: "), "{refused}");
+    // The data directory that nothing names is missed only by a case that reads a file.
+    dataloader("fn build_dataloader(config) {\n    data::image_folder(\"gone\").resize(8).center_crop(8)\n}\n");
+    write(checkout.path(), "configs/host.yaml", "VENDOR: mock\nCASES:\n    \"other:mock\": data\n");
+    let refused = refusal(checkout.path(), &["--case", "tiny:mock"]);
+    assert!(
+        refused.contains("error: configs/host.yaml:2: there is no data directory `[CHECKOUT]/datasets/tiny`"),
+        "{refused}"
+    );
+    fs::copy(
+        support::root().join("tests/cases/tiny/dataloader.rhai"),
+        checkout.path().join("scripts/tiny/dataloader.rhai"),
+    )
+    .expect("a script");
+    let (record, code) = program::record(checkout.path(), &["--case", "tiny:mock"]);
+    assert_eq!((code, record["status"].as_str()), (Some(0), Some("ok")), "{record}");
+    let refused = refusal(checkout.path(), &["--case", "tiny:mock", "--data", "/dev/zero"]);
+    assert!(refused.contains("error: --data: data directory `/dev/zero` is not a directory"), "{refused}");
+}
+
+#[test]
+fn a_folder_or_a_fifo_in_place_of_a_script_is_refused_with_its_kind() {
+    let checkout = checkout();
+    bash(checkout.path(), "rm scripts/tiny/dataloader.rhai; mkdir scripts/tiny/dataloader.rhai");
+    let refused = refusal(checkout.path(), &[]);
+    assert!(
+        refused.contains("scripts/tiny/dataloader.rhai: cannot be read: is a folder, not a regular file"),
+        "{refused}"
+    );
+    bash(
+        checkout.path(),
+        "rm scripts/tiny/forward.rhai; mkfifo scripts/lib/own.rhai; echo 'forward: lib/own' >> configs/tiny/parameters.yaml",
+    );
+    let refused = refusal(checkout.path(), &[]);
+    assert!(refused.contains("own.rhai: cannot be read: is a FIFO, not a regular file"), "{refused}");
 }
 
 #[test]
@@ -152,7 +201,7 @@ fn a_compiled_file_of_another_kind_is_refused() {
     ");
     insta::assert_snapshot!(with("compiler=rten"), @r"
     error: --set exist_compiler_path=model.pt: compiler `rten` cannot load a compiled file (engine `rten`)
-      hint: set `exist_compiler_path: null`; this engine compiles in every run
+      hint: it compiles in every run: set `exist_compiler_path: null`, or use an engine that loads this file
     ");
 }
 
@@ -192,8 +241,8 @@ fn the_data_is_not_drawn_by_a_plan_and_a_missing_folder_is_refused() {
     let data = checkout.path().join("data").display().to_string();
     let errors = refusal(checkout.path(), &["--case", "resnet50", "--vendor", "mock", "--data", &data]);
     insta::assert_snapshot!(errors, @r"
-    error: --data: there is no `imgs` in the data directory `[CHECKOUT]/data`
-      hint: set another one with --data DIR
+    error: scripts/resnet50/dataloader.rhai:5:21: dataset of case `resnet50`: there is no `imgs` in the data directory `[CHECKOUT]/data`
+      hint: put the file there, or name another data directory with --data DIR
     ");
 }
 
@@ -258,13 +307,14 @@ fn a_run_of_several_cases_ends_with_a_line_for_each() {
     };
     let (code, text) = run(&[]);
     assert_eq!(code, Some(1), "{text}");
-    let lines: Vec<_> = text.trim_end().lines().rev().take(2).collect();
-    for (line, verdict, figure, record) in [
-        (lines[1], "ok  ", " samples/s core", "/tiny_mock/localhost_noderank0/record.json"),
-        (lines[0], "FAILED", "no figure", "/again_mock/localhost_noderank0/record.json"),
-    ] {
-        assert!(line.contains(verdict) && line.contains(figure) && line.ends_with(record), "{text}");
+    // The path of a record has a line of its own where it does not fit beside the figure.
+    let end = text.split("\nok  ").last().expect("the overview");
+    assert!(text.matches("\nok  ").count() == 2 && end.contains(" samples/s core"), "{text}");
+    for record in ["/tiny_mock/localhost_noderank0/record.json\n", "/again_mock/localhost_noderank0/record.json\n"] {
+        assert!(end.contains(record), "{text}");
     }
+    let failed = end.lines().find(|line| line.starts_with("FAILED  again:mock"));
+    assert!(failed.is_some_and(|line| line.contains("no figure")), "{text}");
     let (_, json) = run(&["--json"]);
     assert_eq!(serde_json::Deserializer::from_str(&json).into_iter::<Value>().count(), 2, "{json}");
     let one = flagperf(checkout.path(), &["run"]);
@@ -296,7 +346,7 @@ fn every_option_that_an_engine_describes_can_be_set_after_the_name_of_the_engine
     let (_, errors, code) = plan(&["--set", "compiler=own", "--set", "own.slep_ms=5"]);
     assert_eq!(code, Some(2), "{errors}");
     let error = errors.lines().find(|line| line.starts_with("error")).expect("an error");
-    insta::assert_snapshot!(error, @"error: --set own.slep_ms=5: engine `null`: option `slep_ms`: unknown (known: sleep_ms, inputs, outputs; nearest: sleep_ms)");
+    insta::assert_snapshot!(error, @"error: --set own.slep_ms=5: engine `null`: option `slep_ms`: unknown (known: sleep_ms, inputs, outputs, threads; nearest: sleep_ms)");
     // Also when no case uses the engine.
     assert_eq!(plan(&["--set", "own.slep_ms=5"]).2, Some(2));
     write(

@@ -1,4 +1,4 @@
-/* Plug-ins that break the interface, one for each MODE (also one WITHOUT_ENTRY and one that NEEDS_MORE), and valid ones.
+/* Plug-ins that break the interface, one for each MODE (also one WITHOUT_ENTRY, one that NEEDS_MORE and one that EXITS), and valid ones.
    Each counts its sessions, outputs and buffers that the host has not released. */
 
 #define _POSIX_C_SOURCE 199309L
@@ -47,6 +47,10 @@ static void fault(void) {
     static volatile uintptr_t nowhere = 64;
     *(volatile int *)nowhere = 1;
 }
+
+#ifdef EXITS
+__attribute__((constructor)) static void leave(void) { _Exit(0); }
+#endif
 
 static const FlagperfError *last_error(void) { return MODE == FAILS_SILENTLY ? NULL : &error; }
 

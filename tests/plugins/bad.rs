@@ -139,6 +139,18 @@ fn a_plug_in_that_crashes_or_hangs_while_it_is_loaded_is_refused_by_the_plan() {
 }
 
 #[test]
+fn a_plug_in_that_ends_the_process_while_it_is_loaded_is_refused_by_the_plan() {
+    let site = Site::bad();
+    if compile("tests/plugins/bad.c", &site.library_path(), &["MODE=GOOD", "EXITS"]).is_some() {
+        let reason = refusal(&site);
+        assert!(
+            reason.contains("cannot be used on this machine: it ended the process while it was loaded"),
+            "{reason}"
+        );
+    }
+}
+
+#[test]
 fn a_plug_in_that_crashes_fails_only_its_own_case() {
     let expected = "killed by signal 11 (SIGSEGV): a fault in native code; the worker ran the plug-in `";
     check_reasons(&[("FAULTS_LATER", expected)]);

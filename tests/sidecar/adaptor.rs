@@ -64,6 +64,22 @@ fn an_unchanged_class_agrees_with_the_interpreter() {
 }
 
 #[test]
+fn a_class_with_other_arguments_and_a_missing_package_are_named_with_the_file() {
+    let Some(site) =
+        engine("class InferModel:\n    takes_model = False\n    def __init__(self, config):\n        pass\n")
+    else {
+        return;
+    };
+    let reason = site.inference_failure();
+    assert!(reason.contains("`engines/own.py`: TypeError: ") && reason.contains("__init__() takes 2"), "{reason}");
+    let site = Site::new(OWN).with_vendor_file("engines/own.py", "import no_such_package\n");
+    let reason = site.refusal();
+    let expected = "`engines/own.py:1`: ModuleNotFoundError: No module named 'no_such_package' (`";
+    assert!(reason.contains(expected), "{reason}");
+    assert!(reason.ends_with("does not have it: install it, or activate an environment that has it)"), "{reason}");
+}
+
+#[test]
 fn a_class_can_also_be_the_framework() {
     let Some(site) = engine(GOOD) else { return };
     let record = site.run_successfully(&["--case", "tiny:own", "--set", "compiler=rten"]);

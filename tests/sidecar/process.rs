@@ -76,6 +76,13 @@ fn a_command_with_a_missing_file_is_refused_before_anything_runs() {
 }
 
 #[test]
+fn a_command_that_is_not_executable_has_a_remedy() {
+    let own = "{engine: sidecar, command: [engines/own]}";
+    let reason = Site::new(own).with_vendor_file("engines/own", "#!/bin/sh\n").refusal();
+    assert!(reason.contains("(`chmod +x` makes a script executable)"), "{reason}");
+}
+
+#[test]
 fn a_command_that_is_not_on_the_path_is_named() {
     let reason = Site::new("{engine: sidecar, command: [no_such_program]}").refusal();
     assert!(reason.starts_with("cannot start `no_such_program`: No such file"), "{reason}");

@@ -2,6 +2,7 @@
 
 use rhai::{Array, Dynamic, ImmutableString, Map};
 
+use crate::config::nearest;
 use crate::script::sandbox::Fallible;
 use crate::script::suggestion::suggestion;
 
@@ -45,8 +46,7 @@ impl FunctionOptions {
 
     /// Reads a required whole number of at least 0.
     pub(super) fn required_size(&mut self, key: &'static str) -> Fallible<usize> {
-        let subject = self.subject();
-        self.size(key)?.ok_or_else(|| format!("{subject} requires the option `{key}`").into())
+        self.size(key)?.ok_or_else(|| self.missing(key).into())
     }
 
     /// Reads one whole number of at least 0, or an array of them.
@@ -72,8 +72,7 @@ impl FunctionOptions {
 
     /// Reads one or two whole numbers as [`FunctionOptions::sizes`] does, and requires the option.
     pub(super) fn required_sizes(&mut self, key: &'static str) -> Fallible<[usize; 2]> {
-        let subject = self.subject();
-        self.sizes(key)?.ok_or_else(|| format!("{subject} requires the option `{key}`").into())
+        self.sizes(key)?.ok_or_else(|| self.missing(key).into())
     }
 
     /// Reads text.
@@ -85,14 +84,12 @@ impl FunctionOptions {
 
     /// Reads required text.
     pub(super) fn required_text(&mut self, key: &'static str) -> Fallible<ImmutableString> {
-        let function = self.function;
-        self.text(key)?.ok_or_else(|| format!("`{function}` requires the option `{key}`").into())
+        self.text(key)?.ok_or_else(|| self.missing(key).into())
     }
 
     /// Reads a required option of any type.
     pub(super) fn required(&mut self, key: &'static str) -> Fallible<Dynamic> {
-        let function = self.function;
-        self.take(key).ok_or_else(|| format!("`{function}` requires the option `{key}`").into())
+        self.take(key).ok_or_else(|| self.missing(key).into())
     }
 
     /// Returns the value of an option of any type.
@@ -129,6 +126,16 @@ impl FunctionOptions {
         let Some(value) = self.take(key) else { return Ok(Map::new()) };
         let type_error = self.type_error(key, "an object map", &value);
         value.try_cast::<Map>().ok_or_else(|| type_error.into())
+    }
+
+    /// Describes a required option that is missing: it may be there with a misspelled name.
+    pub(super) fn missing(&self, key: &str) -> String {
+        let subject = self.subject();
+        let misspelled = self.remaining.keys().find(|given| nearest(given, [key]).is_some());
+        match misspelled.filter(|given| !self.known.contains(&given.as_str())) {
+            Some(given) => format!("{subject} has no option `{given}`; did you mean `{key}`?"),
+            None => format!("{subject} requires the option `{key}`"),
+        }
     }
 
     /// Refuses options that were not read.

@@ -75,7 +75,7 @@ pub(super) fn padding(function: &'static str, options: &mut FunctionOptions) -> 
     };
     buckets.sort_unstable();
     if buckets.is_empty() {
-        return Err(format!("`{function}` requires the option `length`").into());
+        return Err(options.missing("length").into());
     }
     buckets.iter().try_for_each(|length| check_length(function, "length", *length).map(drop))?;
     let side = match options.text("side")?.as_ref().map(ImmutableString::as_str) {

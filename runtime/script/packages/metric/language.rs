@@ -87,7 +87,8 @@ pub(super) mod functions {
         metrics(metric::perplexity(&logits, &tokens, Positions::Lengths(&lengths)))
     }
 
-    /// Returns `perplexity` over the tokens that are not `ignore`.
+    /// Returns `perplexity` over the tokens that are not `ignore`. As with `lengths`, the logits at one position predict the
+    /// token at the next. The truth `tokens` of `data::prompts` is padded with -1: pass -1 as `ignore`.
     ///
     /// ```rhai
     /// let logits = tensor::from([0.1, 0.9, 0.8, 0.2], "1,2,2,f32");
