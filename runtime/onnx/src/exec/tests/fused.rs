@@ -76,14 +76,15 @@ fn a_sum_that_broadcasts_is_not_fused() {
 
 #[test]
 fn a_bias_is_fused_into_the_product_of_a_matrix() {
-    let product =
-        || Sketch::new().input("x", "N,3,4,f32").weight("w", noise("4,5,f32", 1)).weight("b", noise("5,f32", 2));
+    let product = || {
+        let sketch = input().weight("w", noise("5,6,f32", 1)).weight("b", noise("6,f32", 2));
+        sketch.node("MatMul", &["x", "w"], &["p"]).value("p", "N,4,7,6,f32")
+    };
     for inputs in [["p", "b"], ["b", "p"]] {
-        let sketch = product().node("MatMul", &["x", "w"], &["p"]).value("p", "N,3,5,f32").node("Add", &inputs, &["y"]);
-        check(&sketch.output("y", "N,3,5,f32"), 1);
+        check(&product().node("Add", &inputs, &["y"]).output("y", "N,4,7,6,f32"), 1);
     }
-    let other = product().weight("m", noise("3,5,f32", 3)).node("MatMul", &["x", "w"], &["p"]).value("p", "N,3,5,f32");
-    check(&other.node("Add", &["p", "m"], &["y"]).output("y", "N,3,5,f32"), 2);
+    let matrix = product().weight("m", noise("7,6,f32", 3)).node("Add", &["p", "m"], &["y"]);
+    check(&matrix.output("y", "N,4,7,6,f32"), 2);
 }
 
 #[test]
