@@ -103,4 +103,27 @@ fn smollm2_135m_generates_tokens() {
     let record = run(checkout.path(), &["smollm2_135m"], &["prompt_length=8", "new_tokens=4"]).remove(0);
     check(&record);
     assert_eq!(metrics(&record), BTreeSet::from(["equal_answers", "equal_tokens"]));
+    // Framework and compiler draw the same tokens from the same seed.
+    let sampled = ["prompt_length=8", "new_tokens=4", "temperature=0.8", "top_p=0.9"];
+    check(&run(checkout.path(), &["smollm2_135m"], &sampled).remove(0));
+    let perplexity = run(checkout.path(), &["smollm2_135m"], &["prompt_length=8", "task=perplexity"]).remove(0);
+    check(&perplexity);
+    assert_eq!(metrics(&perplexity), BTreeSet::from(["perplexity"]));
+}
+
+#[test]
+fn settings_without_meaning_are_refused_before_anything_runs() {
+    let checkout = support::checkout();
+    for (setting, reason) in [
+        ("top_p=0", "top_p is 0, but must be above 0 and at most 1"),
+        ("temperature=-1", "temperature is -1 and top_k is 50, but both must be at least 0"),
+        ("prompt_length=2000", "prompt_length and new_tokens must be at least 1 and together at most 1024"),
+        ("task=translate", "task is translate, but must be generation or perplexity"),
+    ] {
+        let arguments = ["plan", "--case", "smollm2_135m", "--set", "size=tiny", "--set", setting];
+        let output = program::flagperf(checkout.path(), &arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{setting}: {stderr}");
+        assert!(stderr.contains(reason), "{setting}: {stderr}");
+    }
 }

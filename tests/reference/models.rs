@@ -120,9 +120,17 @@ fn columns(matrix: &Tensor, from: usize, to: usize) -> Tensor {
     Tensor::from_vec([rows, to - from], values.collect()).unwrap()
 }
 
+/// The settings of smollm2_135m, greedy.
+fn language_settings(size: &str, task: &str) -> Value {
+    let lengths = json!({ "prompt_length": 64, "new_tokens": 64, "temperature": 0, "top_k": 0, "top_p": 1.0 });
+    let mut settings = lengths.as_object().expect("a map").clone();
+    settings.extend([("size".to_owned(), size.into()), ("task".to_owned(), task.into())]);
+    settings.into()
+}
+
 #[test]
 fn smollm2_has_the_logits_of_transformers_for_a_prompt_and_for_the_token_after_it() {
-    let settings = json!({ "size": "tiny", "task": "generation", "temperature": 0 });
+    let settings = language_settings("tiny", "generation");
     let model = case_with_weights("smollm2_135m", &settings, &ScriptChoice::default());
     let tokens = formula::integers("input_ids", &[2, 8], 1024);
     // The second prompt has two tokens less, and padding in front.
@@ -179,7 +187,7 @@ fn the_language_models_have_the_parameters_and_multiply_adds_of_transformers() {
         let settings = json!({ "size": "full", "task": task, "seq_length": 512 });
         check_counts(&case_model("bertLarge", &settings, &ScriptChoice::default()).graphs[Model::SINGLE], case);
     }
-    let settings = json!({ "size": "full", "task": "perplexity" });
+    let settings = language_settings("full", "perplexity");
     let mut model = case_model("smollm2_135m", &settings, &ScriptChoice::default());
     let graph = &mut model.graphs[Model::SINGLE];
     let sizes = [("S", 64), ("T", 64), ("P", 0)];
