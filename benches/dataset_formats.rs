@@ -47,7 +47,7 @@ fn main() -> Outcome<()> {
         Some(directory) => PathBuf::from(directory),
         None => {
             flagperf::data::drawn::ensure(&drawn)?;
-            drawn.join("generated/images")
+            drawn.join("generated")
         }
     };
     compare_images(&images, workers, seconds)?;
