@@ -13,34 +13,22 @@ import argparse
 import json
 import statistics
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 LENGTH = 64
+DATASET = Path(__file__).resolve().parent.parent / "datasets/smollm2_135m"
 
 
 def transformers_loop(data, batch, new_tokens):
     """Returns a function that answers all prompts and returns (prefill tokens/s, decode tokens/s, tokens)."""
     import torch
-    from safetensors.torch import load_file
-    from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        vocab_size=49152,
-        max_position_embeddings=8192,
-        rms_norm_eps=1e-5,
-        rope_theta=100000.0,
-        tie_word_embeddings=True,
-    )
-    model = LlamaForCausalLM(config)
-    model.load_state_dict(load_file(data / "generated/model.safetensors"), strict=False)
-    model.tie_weights()
-    model.eval()
+    sys.path.insert(0, str(DATASET))
+    from make_prompts import load_model
+
+    model = load_model(data)
     lines = [json.loads(line) for line in (data / "prompts.jsonl").read_text(encoding="utf-8").splitlines()]
     prompts = [line["tokens"] for line in lines]
 

@@ -54,8 +54,6 @@ pub struct EngineDescription {
     pub precisions: &'static [DType],
     /// The highest version of the standard ONNX operator set that the engine supports.
     pub opset_max: i64,
-    /// Operators within that version that the engine lacks; a model is loaded without them if they can be decomposed.
-    pub lacking: &'static [&'static str],
     /// Whether the engine compiles ONNX files, or what an `exist_onnx_path` names instead. If not, it loads only files
     /// that it wrote earlier.
     pub compiles: bool,
@@ -81,7 +79,6 @@ impl EngineDescription {
             roles: Roles { framework: true, compiler: true },
             precisions: &[DType::F64, DType::F32, DType::F16, DType::BF16],
             opset_max: i64::MAX,
-            lacking: &[],
             compiles: true,
             loads_compiled: true,
             compiled_extensions: &[],

@@ -117,7 +117,10 @@ fn settings_without_meaning_are_refused_before_anything_runs() {
     for (setting, reason) in [
         ("top_p=0", "top_p is 0, but must be above 0 and at most 1"),
         ("temperature=-1", "temperature is -1 and top_k is 50, but both must be at least 0"),
-        ("prompt_length=2000", "prompt_length and new_tokens must be at least 1 and together at most 1024"),
+        (
+            "prompt_length=2000",
+            "prompt_length is 2000 and new_tokens is 64, but each must be at least 1, and their sum at most 1024",
+        ),
         ("task=translate", "task is translate, but must be generation or perplexity"),
     ] {
         let arguments = ["plan", "--case", "smollm2_135m", "--set", "size=tiny", "--set", setting];

@@ -55,12 +55,17 @@ def answer(model, tokens):
     return chosen, margin
 
 
+def load_model(folder):
+    """Returns the model with the weights in `generated` of a folder."""
+    model = LlamaForCausalLM(CONFIG)
+    model.load_state_dict(load_file(folder / "generated/model.safetensors"), strict=False)
+    model.tie_weights()
+    return model.eval()
+
+
 @torch.inference_mode()
 def main():
-    model = LlamaForCausalLM(CONFIG)
-    model.load_state_dict(load_file(FOLDER / "generated/model.safetensors"), strict=False)
-    model.tie_weights()
-    model.eval()
+    model = load_model(FOLDER)
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(FOLDER / "generated/tokenizer.json"))
     prompts = (FOLDER / "prompts.txt").read_text(encoding="utf-8")
     smallest = math.inf
@@ -78,4 +83,5 @@ def main():
     print(f"perplexity of prompts.txt ({tokens.numel()} tokens): {math.exp(float(loss)):.6f}")
 
 
-main()
+if __name__ == "__main__":
+    main()

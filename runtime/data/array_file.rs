@@ -6,8 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use flagperf_onnx::open_regular;
-
+use super::data_file::open_file;
 use super::{DataError, DataRoot};
 use crate::tensor::{DType, Tensor};
 
@@ -77,8 +76,7 @@ impl ArrayFile {
     /// header states.
     pub fn open(root: &DataRoot, path: &Path, flat: Option<StoredType>, key: Option<&str>) -> Result<Self, DataError> {
         let invalid = |reason: String| DataError::Invalid { path: path.to_owned(), reason };
-        let mut file = open_regular(&root.resolve(path)?)
-            .map_err(|error| DataError::Unreadable { path: path.to_owned(), reason: error.to_string() })?;
+        let mut file = open_file(root, path)?;
         let file_bytes = file.metadata().map_err(|error| invalid(error.to_string()))?.len();
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         let header = match (extension, flat) {

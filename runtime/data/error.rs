@@ -1,6 +1,6 @@
 //! The reasons why a dataset cannot be opened. Knows nothing about samples.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::SAMPLE_BYTES_MAX;
 use crate::tensor::{DType, TensorSpec};
@@ -131,6 +131,11 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// Creates the error of a file that cannot be read.
+    pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Self {
+        DataError::Unreadable { path: path.to_owned(), reason: error.to_string() }
+    }
+
     /// Returns what to do about the error; empty when the message suffices.
     pub fn hint(&self) -> &'static str {
         match self {

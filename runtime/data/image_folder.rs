@@ -160,17 +160,17 @@ impl IndexBuilder<'_> {
 /// Returns the metadata of an entry, following a symbolic link that stays inside the data directory.
 fn metadata_inside(root: &DataRoot, entry: &DirEntry) -> Result<fs::Metadata, DataError> {
     let path = entry.path();
-    let metadata = entry.metadata().map_err(|error| unreadable(&path, &error))?;
+    let metadata = entry.metadata().map_err(|error| DataError::unreadable(&path, &error))?;
     if !metadata.is_symlink() {
         return Ok(metadata);
     }
     let relative = path.strip_prefix(root.path()).unwrap_or(&path);
-    fs::metadata(root.resolve(relative)?).map_err(|error| unreadable(&path, &error))
+    fs::metadata(root.resolve(relative)?).map_err(|error| DataError::unreadable(&path, &error))
 }
 
 /// Returns whether a folder contains an entry that is not hidden; stops at the first.
 fn has_visible_entry(folder: &Path) -> Result<bool, DataError> {
-    let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
+    let entries = fs::read_dir(folder).map_err(|error| DataError::unreadable(folder, &error))?;
     Ok(entries.flatten().any(|entry| is_visible(&entry)))
 }
 
@@ -182,7 +182,7 @@ fn is_visible(entry: &DirEntry) -> bool {
 fn visible_entries(folder: &Path) -> Result<Vec<DirEntry>, DataError> {
     let mut entries = fs::read_dir(folder)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| unreadable(folder, &error))?;
+        .map_err(|error| DataError::unreadable(folder, &error))?;
     entries.retain(is_visible);
     entries.sort_by_key(DirEntry::file_name);
     Ok(entries)
@@ -208,10 +208,6 @@ fn entry_name(entry: &DirEntry) -> Result<String, DataError> {
         .file_name()
         .into_string()
         .map_err(|_| DataError::Unreadable { path: entry.path(), reason: "its name is not UTF-8".to_owned() })
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> DataError {
-    DataError::Unreadable { path: path.to_owned(), reason: error.to_string() }
 }
 
 fn describe_pipeline(images: &Path, classes: Option<&Path>, transforms: &ImageTransforms) -> Vec<String> {

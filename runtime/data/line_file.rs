@@ -1,35 +1,22 @@
 //! A text file read line by line: the positions of the lines are kept, the text is not.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use flagperf_onnx::open_regular;
-
+use super::data_file::open_file;
+use super::indexed_file::{IndexedFile, RecordPosition};
 use super::{DataError, DataRoot};
 
-/// Largest number of lines; each needs 12 bytes of memory.
+/// Largest number of lines; each needs 16 bytes of memory.
 const LINES_MAX: usize = 1 << 26;
 /// Largest length of a line in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 24;
 
 /// An opened text file whose lines are samples.
 pub struct LineFile {
-    file: File,
-    /// Path as the pipeline has it.
-    pub path: PathBuf,
+    lines: IndexedFile,
     /// Size of the file in bytes.
     pub bytes: u64,
-    lines: Vec<LinePosition>,
-}
-
-/// Where a line is in the file.
-struct LinePosition {
-    offset: u64,
-    bytes: u32,
-    /// Number of the line, from 1.
-    number: u32,
 }
 
 impl LineFile {
@@ -38,10 +25,9 @@ impl LineFile {
     /// # Errors
     /// When the file cannot be read, has no lines or too many, or a line is too long.
     pub fn open(root: &DataRoot, path: &Path) -> Result<Self, DataError> {
-        let unreadable =
-            |error: std::io::Error| DataError::Unreadable { path: path.to_owned(), reason: error.to_string() };
+        let unreadable = |error: std::io::Error| DataError::unreadable(path, &error);
         let invalid = |reason: String| DataError::Invalid { path: path.to_owned(), reason };
-        let file = open_regular(&root.resolve(path)?).map_err(unreadable)?;
+        let file = open_file(root, path)?;
         let mut reader = BufReader::with_capacity(1 << 20, file.try_clone().map_err(unreadable)?);
         let (mut lines, mut offset, mut number) = (Vec::new(), 0u64, 0u32);
         loop {
@@ -54,7 +40,7 @@ impl LineFile {
                 return Err(invalid(format!("line {number} is longer than {LINE_BYTES_MAX} bytes")));
             }
             if bytes > u64::from(ended) {
-                lines.push(LinePosition { offset, bytes: bytes as u32, number });
+                lines.push(RecordPosition { offset, bytes: bytes as u32, line: number });
             }
             if lines.len() > LINES_MAX {
                 return Err(invalid(format!("has more than {LINES_MAX} lines")));
@@ -64,7 +50,12 @@ impl LineFile {
         if lines.is_empty() {
             return Err(invalid("has no lines".to_owned()));
         }
-        Ok(LineFile { file, path: path.to_owned(), bytes: offset, lines })
+        Ok(LineFile { lines: IndexedFile::new(file, path.to_owned(), lines), bytes: offset })
+    }
+
+    /// Returns the path as the pipeline has it.
+    pub fn path(&self) -> &Path {
+        &self.lines.path
     }
 
     /// Returns the number of lines that are not empty.
@@ -74,7 +65,7 @@ impl LineFile {
 
     /// Returns the place of a line: `file:number`.
     pub fn place(&self, index: usize) -> String {
-        format!("{}:{}", self.path.display(), self.lines[index].number)
+        self.lines.place(index)
     }
 
     /// Reads a line without its end.
@@ -82,12 +73,9 @@ impl LineFile {
     /// # Errors
     /// When the file cannot be read or the line is not UTF-8.
     pub fn read(&self, index: usize) -> Result<String, String> {
-        let position = &self.lines[index];
-        let mut bytes = vec![0; position.bytes as usize];
-        self.file.read_exact_at(&mut bytes, position.offset).map_err(|error| format!("cannot be read: {error}"))?;
-        let text = String::from_utf8(bytes)
+        let text = String::from_utf8(self.lines.read(index)?)
             .map_err(|error| format!("is not UTF-8 text (byte {})", error.utf8_error().valid_up_to() + 1))?;
-        let text = if position.offset == 0 { text.trim_start_matches('\u{feff}') } else { &text };
+        let text = if self.lines.position(index).offset == 0 { text.trim_start_matches('\u{feff}') } else { &text };
         Ok(text.trim_end_matches(['\n', '\r']).to_owned())
     }
 }

@@ -75,7 +75,7 @@ impl Prompts {
         let (length, options) = (padding.max(), options.clone());
         let mut prompts = Prompts { lines, tokenizer, options, length, fields: Vec::new(), facts };
         if prompts.options.padding.buckets.len() > 1 {
-            let invalid = |reason| DataError::Invalid { path: prompts.lines.path.clone(), reason };
+            let invalid = |reason| DataError::Invalid { path: prompts.lines.path().to_owned(), reason };
             prompts.length = prompts.longest_bucket().map_err(invalid)?;
         }
         prompts.fields = prompt_fields(prompts.length, &prompts.options.texts, &prompts.options.integers);

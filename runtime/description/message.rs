@@ -71,7 +71,6 @@ impl DescriptionMessage {
             roles: Roles { framework: self.framework, compiler: self.compiler },
             precisions: self.precisions.leak(),
             opset_max: self.opset_max,
-            lacking: &[],
             compiles: self.compiles,
             loads_compiled: self.loads_compiled,
             compiled_extensions: {

@@ -19,13 +19,13 @@ pub(super) fn read(path: &Path) -> Result<Graph, EngineError> {
     read_onnx(path).map_err(|error| EngineError::Failed(error.to_string()))
 }
 
-/// Decomposes the composite operators that are newer than the operator set of the engine, and those that it lacks.
+/// Decomposes the composite operators that are newer than the operator set of the engine.
 ///
 /// # Errors
 /// When an operator is used in a way that cannot be decomposed.
 pub(super) fn lower_for(engine: &EngineDescription, graph: &Graph) -> Result<Graph, EngineError> {
     let failed = |error| EngineError::Failed(format!("the model `{}`: {error}", graph.name));
-    lower(graph, engine.opset_max, engine.lacking).map_err(failed)
+    lower(graph, engine.opset_max, &[]).map_err(failed)
 }
 
 /// A model file that an engine can load.

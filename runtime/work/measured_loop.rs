@@ -67,7 +67,6 @@ pub struct MeasuredLoop<'a> {
     /// Compares the passes of inference with each other.
     comparison: PassComparison,
     operations: OperationCounter,
-    state_memory_bytes_max: Bytes,
     /// The sidecar properties that were last emitted.
     sidecar: Option<SidecarFacts>,
 }
@@ -121,7 +120,6 @@ impl<'a> MeasuredLoop<'a> {
             totals: Totals::new(compared_passes),
             comparison: PassComparison::default(),
             operations: OperationCounter::new(IndexMap::new()),
-            state_memory_bytes_max: Bytes(0),
             sidecar: None,
         })
     }
@@ -154,8 +152,8 @@ impl<'a> MeasuredLoop<'a> {
             self.totals.add_spans(forward.take_spans());
             let rows = steps.len() * self.job.settings.batch_size as usize;
             self.operations.add_pass(&forward.take_runs(), rows as u64);
-            self.state_memory_bytes_max = forward.state_memory_max();
-            let measurement = self.measurement(&warmup, memory);
+            let measurement =
+                Measurement { state_memory_bytes_max: forward.state_memory_max(), ..self.measurement(&warmup, memory) };
             debug!(pass, steps = steps.len(), "measured a pass");
             (self.emit)(Event::Measured(Box::new(measurement)));
             self.report_sidecar();
@@ -408,7 +406,6 @@ impl<'a> MeasuredLoop<'a> {
         Measurement {
             accuracy_unknown: self.accuracy_unknown.clone(),
             multiply_adds_per_sample: self.operations.per_sample(),
-            state_memory_bytes_max: self.state_memory_bytes_max,
             device_memory_bytes_max: memory.peak(&self.sessions),
             memory_bytes_max: Bytes(peak_memory().0 + processes),
             ..self.totals.measurement(self.step, self.job.settings.batch_size, warmup)

@@ -1,5 +1,7 @@
 //! Counts the multiply-adds of the runs in the measured passes, from the sizes of their inputs.
 
+use std::collections::HashMap;
+
 use flagperf_onnx::{Graph, NamedSizes};
 use indexmap::IndexMap;
 
@@ -8,7 +10,7 @@ use crate::tensor::Dim;
 
 /// Counts the multiply-adds of a model's runs. Computes nothing while a pass runs.
 pub struct OperationCounter {
-    graphs: IndexMap<String, Graph>,
+    graphs: IndexMap<String, CountedGraph>,
     rows: u64,
     /// The multiply-adds of all runs; `None` when those of a run are unknown.
     total: Option<u64>,
@@ -17,14 +19,16 @@ pub struct OperationCounter {
 impl OperationCounter {
     /// Creates a counter for the graphs of a model by name; there are none when the host does not read the model.
     pub fn new(graphs: IndexMap<String, Graph>) -> Self {
-        OperationCounter { total: if graphs.is_empty() { None } else { Some(0) }, graphs, rows: 0 }
+        let total = if graphs.is_empty() { None } else { Some(0) };
+        let counted = |(name, graph)| (name, CountedGraph { graph, known: HashMap::new() });
+        OperationCounter { graphs: graphs.into_iter().map(counted).collect(), rows: 0, total }
     }
 
     /// Adds the runs of a pass over `rows` rows, padding included.
     pub fn add_pass(&mut self, runs: &IndexMap<String, ModelRuns>, rows: u64) {
         self.rows += rows;
         for (name, runs) in runs {
-            let added = self.graphs.get(name).and_then(|graph| multiply_adds(graph, runs));
+            let added = self.graphs.get_mut(name).and_then(|graph| graph.multiply_adds(runs));
             self.total = self.total.zip(added).and_then(|(total, added)| total.checked_add(added));
         }
     }
@@ -35,19 +39,35 @@ impl OperationCounter {
     }
 }
 
-/// Returns the multiply-adds of all runs of a graph.
-fn multiply_adds(graph: &Graph, runs: &ModelRuns) -> Option<u64> {
-    let one = |(sizes, count): &(Vec<usize>, u64)| {
-        let mut named = NamedSizes::default();
-        for ((input, axis), size) in runs.dims.iter().zip(sizes) {
-            let spec = &graph.inputs.iter().find(|info| info.name == *input)?.spec;
-            if let Some(Dim::Named(name)) = spec.dims.get(*axis) {
-                named.bind_name(name, *size).ok()?;
-            }
+/// A graph with the multiply-adds that are known so far: most passes have the sizes of the first.
+struct CountedGraph {
+    graph: Graph,
+    /// The multiply-adds of a run by the sizes of its inputs.
+    known: HashMap<Vec<usize>, Option<u64>>,
+}
+
+impl CountedGraph {
+    /// Returns the multiply-adds of all runs.
+    fn multiply_adds(&mut self, runs: &ModelRuns) -> Option<u64> {
+        let CountedGraph { graph, known } = self;
+        let mut one = |(sizes, count): &(Vec<usize>, u64)| {
+            let run = known.entry(sizes.clone()).or_insert_with(|| run_multiply_adds(graph, &runs.dims, sizes));
+            run.and_then(|run| run.checked_mul(*count))
+        };
+        if runs.is_complete { runs.runs.iter().map(&mut one).sum() } else { None }
+    }
+}
+
+/// Returns the multiply-adds of one run with these sizes of the inputs' dimensions.
+fn run_multiply_adds(graph: &Graph, dims: &[(String, usize)], sizes: &[usize]) -> Option<u64> {
+    let mut named = NamedSizes::default();
+    for ((input, axis), size) in dims.iter().zip(sizes) {
+        let spec = &graph.inputs.iter().find(|info| info.name == *input)?.spec;
+        if let Some(Dim::Named(name)) = spec.dims.get(*axis) {
+            named.bind_name(name, *size).ok()?;
         }
-        flagperf_onnx::multiply_adds(graph, &named)?.checked_mul(*count)
-    };
-    if runs.is_complete { runs.runs.iter().map(one).sum() } else { None }
+    }
+    flagperf_onnx::multiply_adds(graph, &named)
 }
 
 #[cfg(test)]

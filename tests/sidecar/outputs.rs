@@ -4,6 +4,7 @@ use std::path::Path;
 
 use flagperf::engine::{Artifact, LoadOptions, Session, Value, find};
 use flagperf::tensor::Tensor;
+use flagperf_onnx::{GraphBuilder, layers};
 use serde_json::json;
 
 use crate::support;
@@ -81,4 +82,36 @@ fn a_reshaped_output_is_an_input_of_the_declared_shape() {
         reshaped.iter().map(|(name, output)| format!("{name}: {} to {}", output.from, output.to)).collect::<Vec<_>>(),
         ["y: 6,f32 to 2,3,f32"]
     );
+}
+
+/// A class that reads its model file at each call, checks that `Gelu` was decomposed, and returns its input.
+const LATE_READER: &str = "class InferModel:
+    takes_model, device = False, 'cpu'
+    def __init__(self, config, onnx_path, model): self.path = onnx_path
+    def __call__(self, model_inputs):
+        with open(self.path, 'rb') as file: assert b'Gelu' not in file.read()
+        return [model_inputs[0]], 0
+";
+
+#[test]
+fn a_model_without_the_operators_that_the_sidecar_lacks_exists_as_long_as_the_session() {
+    let Some(python) = support::python() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("late.py"), LATE_READER).expect("a file");
+    let model = folder.path().join("gelu.onnx");
+    let mut builder = GraphBuilder::new("gelu");
+    let x = builder.input("x", "N,3,f32".parse().expect("a specification")).expect("an input");
+    let y = layers::gelu(&mut builder, "gelu", &x).expect("a layer");
+    builder.output("y", &y).expect("an output");
+    flagperf_onnx::write_onnx(&builder.finish().expect("a graph"), &model).expect("a file");
+    let words = [python.to_str().expect("text"), "-m", "flagperf_sidecar", "late.py"];
+    let options = LoadOptions {
+        folder: folder.path().to_owned(),
+        command: words.map(str::to_owned).to_vec(),
+        ..LoadOptions::default()
+    };
+    let mut session = find("sidecar").expect("a row").load(Artifact::Onnx(&model), &options).expect("it loads");
+    let input = Tensor::from_vec([1, 3], vec![1f32, 2.0, 3.0]).expect("a tensor");
+    let outputs = session.submit(&[Value::Host(input)]).expect("the file is there");
+    assert_eq!(outputs[0].to_host().expect("it answers").to_f64(), [1.0, 2.0, 3.0]);
 }

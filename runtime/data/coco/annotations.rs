@@ -1,12 +1,11 @@
 //! COCO's instances format: one JSON file with images, boxes and categories. Outlines of objects are skipped.
 
-use std::io::{BufReader, Read};
 use std::path::Path;
 
-use flagperf_onnx::open_regular;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::data::data_file::read_json;
 use crate::data::{DataError, DataRoot};
 use crate::hash::hexadecimal;
 
@@ -88,18 +87,8 @@ impl Annotations {
     /// When the file cannot be read or is not of the format, an id occurs twice or is unknown, or a box is outside its
     /// image; the error contains the id.
     pub fn read(root: &DataRoot, path: &Path) -> Result<Self, DataError> {
-        let unreadable =
-            |error: std::io::Error| DataError::Unreadable { path: path.to_owned(), reason: error.to_string() };
-        let invalid = |reason: String| DataError::Invalid { path: path.to_owned(), reason };
-        let file = open_regular(&root.resolve(path)?).map_err(unreadable)?;
-        let bytes = file.metadata().map_err(unreadable)?.len();
-        if bytes > FILE_BYTES_MAX {
-            return Err(invalid(format!("is larger than {FILE_BYTES_MAX} bytes")));
-        }
-        let reader = BufReader::with_capacity(1 << 18, file.take(FILE_BYTES_MAX));
-        let file: InstancesFile = serde_json::from_reader(reader)
-            .map_err(|error| invalid(format!("is not a file of COCO instances: {error}")))?;
-        Annotations::index(file).map_err(invalid)
+        let file = read_json(root, path, FILE_BYTES_MAX, "a file of COCO instances")?;
+        Annotations::index(file).map_err(|reason| DataError::Invalid { path: path.to_owned(), reason })
     }
 
     fn index(file: InstancesFile) -> Result<Self, String> {

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
-use flagperf_onnx::open_regular;
 
+use crate::data::data_file::{open_bounded, open_file};
+use crate::data::indexed_file::{IndexedFile, RecordPosition};
 use crate::data::{DataError, DataRoot};
 use crate::hash::hash_reader;
 
@@ -56,18 +57,9 @@ impl Question {
 
 /// An opened CSV file without a header, whose records are questions.
 pub struct QuestionFile {
-    file: File,
-    path: PathBuf,
+    records: IndexedFile,
     /// Hash of its content.
     pub sha256: String,
-    records: Vec<RecordPosition>,
-}
-
-struct RecordPosition {
-    offset: u64,
-    bytes: u32,
-    /// Number of its first line, from 1.
-    line: u64,
 }
 
 impl QuestionFile {
@@ -76,19 +68,14 @@ impl QuestionFile {
     /// # Errors
     /// When the file cannot be read, has no records, or one is not a question; the error contains its line.
     pub fn open(root: &DataRoot, path: &Path) -> Result<Self, DataError> {
-        let unreadable =
-            |error: std::io::Error| DataError::Unreadable { path: path.to_owned(), reason: error.to_string() };
         let invalid = |reason: String| DataError::Invalid { path: path.to_owned(), reason };
-        let file = open_regular(&root.resolve(path)?).map_err(unreadable)?;
-        if file.metadata().map_err(unreadable)?.len() > FILE_BYTES_MAX {
-            return Err(invalid(format!("is larger than {FILE_BYTES_MAX} bytes")));
-        }
+        let file = open_bounded(root, path, FILE_BYTES_MAX)?;
         let records = find_records(&file).map_err(invalid)?;
         if records.is_empty() {
             return Err(invalid("has no questions".to_owned()));
         }
-        let sha256 = hash_reader(open_regular(&root.resolve(path)?).map_err(unreadable)?).map_err(unreadable)?;
-        Ok(QuestionFile { file, path: path.to_owned(), sha256, records })
+        let sha256 = hash_reader(open_file(root, path)?).map_err(|error| DataError::unreadable(path, &error))?;
+        Ok(QuestionFile { records: IndexedFile::new(file, path.to_owned(), records), sha256 })
     }
 
     /// Returns the number of questions.
@@ -98,7 +85,7 @@ impl QuestionFile {
 
     /// Returns the place of a question: `file:line`.
     pub fn place(&self, index: usize) -> String {
-        format!("{}:{}", self.path.display(), self.records[index].line)
+        self.records.place(index)
     }
 
     /// Reads a question.
@@ -106,9 +93,7 @@ impl QuestionFile {
     /// # Errors
     /// When the file cannot be read or has changed.
     pub fn read(&self, index: usize) -> Result<Question, String> {
-        let position = &self.records[index];
-        let mut bytes = vec![0; position.bytes as usize];
-        self.file.read_exact_at(&mut bytes, position.offset).map_err(|error| format!("cannot be read: {error}"))?;
+        let bytes = self.records.read(index)?;
         let mut record = ByteRecord::new();
         reader(&bytes[..]).read_byte_record(&mut record).map_err(|error| error.to_string())?;
         Question::parse(&record)
@@ -133,7 +118,8 @@ fn find_records(file: &File) -> Result<Vec<RecordPosition>, String> {
         file.read_exact_at(&mut bytes, begin.byte()).map_err(|error| error.to_string())?;
         // The record begins after empty lines and after the second byte of the end of the line before.
         let before = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
-        let line = begin.line() + before.filter(|byte| **byte == b'\n').count() as u64;
+        // A file of at most `FILE_BYTES_MAX` bytes has fewer lines than fit.
+        let line = begin.line() as u32 + before.filter(|byte| **byte == b'\n').count() as u32;
         Question::parse(&record).map_err(|reason| format!("line {line}: {reason}"))?;
         let bytes = u32::try_from(length).map_err(|_| format!("line {line}: the question is too long"))?;
         records.push(RecordPosition { offset: begin.byte(), bytes, line });

@@ -1,13 +1,12 @@
 //! SQuAD's format: one JSON file of articles, whose paragraphs have questions with accepted answers.
 
 use std::collections::HashSet;
-use std::io::{BufReader, Read};
 use std::path::Path;
 
-use flagperf_onnx::open_regular;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::data::data_file::read_json;
 use crate::data::{DataError, DataRoot};
 use crate::hash::hexadecimal;
 
@@ -70,15 +69,8 @@ impl SquadTexts {
     /// # Errors
     /// When the file cannot be read or is not of the format, an id occurs twice, or a question has no answer.
     pub fn read(root: &DataRoot, path: &Path) -> Result<Self, DataError> {
-        let unreadable =
-            |error: std::io::Error| DataError::Unreadable { path: path.to_owned(), reason: error.to_string() };
         let invalid = |reason: String| DataError::Invalid { path: path.to_owned(), reason };
-        let file = open_regular(&root.resolve(path)?).map_err(unreadable)?;
-        if file.metadata().map_err(unreadable)?.len() > FILE_BYTES_MAX {
-            return Err(invalid(format!("is larger than {FILE_BYTES_MAX} bytes")));
-        }
-        let file: SquadFile = serde_json::from_reader(BufReader::with_capacity(1 << 18, file.take(FILE_BYTES_MAX)))
-            .map_err(|error| invalid(format!("is not a SQuAD file: {error}")))?;
+        let file: SquadFile = read_json(root, path, FILE_BYTES_MAX, "a SQuAD file")?;
         let mut texts = SquadTexts::default();
         let mut ids = HashSet::new();
         for paragraph in file.data.into_iter().flat_map(|article| article.paragraphs) {

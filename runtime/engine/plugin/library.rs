@@ -59,7 +59,6 @@ impl Engine for PluginLibrary {
             roles: Roles { framework: has(FLAGPERF_FRAMEWORK), compiler: has(FLAGPERF_COMPILER) },
             precisions: self.precisions,
             opset_max: self.table.opset_max,
-            lacking: &[],
             compiles: self.table.artifacts & FLAGPERF_ONNX != 0,
             loads_compiled: self.table.artifacts & FLAGPERF_COMPILED != 0,
             compiled_extensions: &[],

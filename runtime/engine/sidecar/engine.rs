@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use flagperf_onnx::{Graph, ValueInfo, write_onnx};
 use serde_json::Value as Json;
@@ -79,7 +79,8 @@ impl Engine for Sidecar {
     fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
         let engine_options = EngineOptions::check(self, options)?;
         let folder = create_scratch_folder(options)?;
-        let (role, kind, path) = locate_model(artifact, folder.path())?;
+        let (role, kind) = role_and_kind(artifact);
+        let own_file = folder.path().join("model.onnx");
         let stated = (engine_options.value_infos(INPUTS)?, engine_options.value_infos(OUTPUTS)?);
         let graph = if let (Some(_), Some(_)) = stated { None } else { read_graph(self, artifact, options.precision)? };
         let expected = match stated {
@@ -98,8 +99,7 @@ impl Engine for Sidecar {
             let checked = description.check_option(option, value);
             checked.map_err(|reason| engine_options.option_error(option, reason))?;
         }
-        let lowered = graph.map(|graph| lowered_model(&description, &graph, options)).transpose()?.flatten();
-        let path = lowered.as_ref().map_or(path, |(path, _)| path.clone());
+        let path = model_path(&description, artifact, graph.as_deref(), own_file)?;
         let request = Request::Load(Box::new(LoadRequest {
             role,
             kind,
@@ -216,22 +216,39 @@ fn check_capabilities(
     Ok(())
 }
 
-/// Returns the path of the model for the sidecar; writes a graph in memory to `folder`.
-fn locate_model(artifact: Artifact<'_>, folder: &Path) -> Result<(EngineRole, FileKind, PathBuf), EngineError> {
-    // The sidecar starts in another folder and would not find a relative path.
-    let absolute = |path: &Path| {
-        std::path::absolute(path).map_err(|error| {
-            EngineError::Failed(format!("`{}` cannot be made an absolute path: {error}", path.display()))
-        })
-    };
+/// Returns the role and the kind of file in which the sidecar receives a model.
+fn role_and_kind(artifact: Artifact<'_>) -> (EngineRole, FileKind) {
     match artifact {
-        Artifact::Graph(graph) => {
-            let path = folder.join("model.onnx");
-            write_onnx(graph, &path).map_err(|error| EngineError::Failed(error.to_string()))?;
-            Ok((EngineRole::Framework, FileKind::Onnx, path))
+        Artifact::Graph(_) => (EngineRole::Framework, FileKind::Onnx),
+        Artifact::Onnx(_) => (EngineRole::Compiler, FileKind::Onnx),
+        Artifact::Compiled(_) => (EngineRole::Compiler, FileKind::Compiled),
+    }
+}
+
+/// Returns the absolute path of the model for the sidecar, which starts in another folder. A graph in memory, and one
+/// with composite operators that the sidecar lacks, is written to `own_file`, which is deleted with the session. `graph` is
+/// that of an ONNX file that the host reads.
+fn model_path(
+    description: &EngineDescription,
+    artifact: Artifact<'_>,
+    graph: Option<&Graph>,
+    own_file: PathBuf,
+) -> Result<PathBuf, EngineError> {
+    let write = |graph: &Graph| {
+        write_onnx(graph, &own_file).map_err(|error| EngineError::Failed(error.to_string()))?;
+        Ok(own_file.clone())
+    };
+    match (artifact, graph) {
+        (Artifact::Graph(graph), _) => write(&model::lower_for(description, graph)?),
+        (Artifact::Onnx(path) | Artifact::Compiled(path), graph) => {
+            let lowered = graph.map(|graph| model::lower_for(description, graph)).transpose()?;
+            match lowered.filter(|lowered| graph.is_some_and(|graph| graph.nodes != lowered.nodes)) {
+                Some(lowered) => write(&lowered),
+                None => std::path::absolute(path).map_err(|error| {
+                    EngineError::Failed(format!("`{}` cannot be made an absolute path: {error}", path.display()))
+                }),
+            }
         }
-        Artifact::Onnx(path) => Ok((EngineRole::Compiler, FileKind::Onnx, absolute(path)?)),
-        Artifact::Compiled(path) => Ok((EngineRole::Compiler, FileKind::Compiled, absolute(path)?)),
     }
 }
 
@@ -248,21 +265,6 @@ fn read_graph<'a>(
     };
     model::check(engine, &graph, precision)?;
     Ok(Some(graph))
-}
-
-/// Writes the model without the composite operators that the sidecar lacks, in a folder of its own. `None` if there are
-/// none.
-fn lowered_model(
-    description: &EngineDescription,
-    graph: &Graph,
-    options: &LoadOptions,
-) -> Result<Option<(PathBuf, TempDir)>, EngineError> {
-    let lowered = model::lower_for(description, graph)?;
-    if lowered.nodes == graph.nodes {
-        return Ok(None);
-    }
-    let scratch = std::path::absolute(&options.scratch).unwrap_or_else(|_| options.scratch.clone());
-    model::write_temporary(&lowered, &scratch).map(Some).map_err(EngineError::Failed)
 }
 
 /// Starts the vendor's command in the vendor's folder, with the adaptor on Python's path.
