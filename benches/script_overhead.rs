@@ -1,5 +1,5 @@
-//! Measures the cost of a script around the engine: the forward function of ResNet-50 on the null engine, and the cost
-//! of an allocation with the counting allocator.
+//! Measures the cost of a script around the engine: the forward function of ResNet-50 and the decode loop of SmolLM2 on
+//! the null engine, and the cost of an allocation with the counting allocator.
 //!
 //! Run with `cargo bench --bench script_overhead`; `host_overhead` measures the host's own part of a step.
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use flagperf::engine::{Artifact, LoadOptions, Value, find};
 use flagperf::measure::{Clock, MonotonicClock};
 use flagperf::plan::Limits;
-use flagperf::script::{CaseScripts, ForwardKind, HostServices, ScriptChoice, Sessions};
+use flagperf::script::{CaseScripts, ForwardKind, HostServices, ScriptChoice, ScriptConfig, Sessions};
 use flagperf::tensor::Tensor;
 use indexmap::IndexMap;
 
@@ -59,4 +59,35 @@ fn main() {
         Box::new(move || drop(black_box(forward.call(&inputs).expect("the script runs")))),
     );
     measure("allocating and freeing 64 bytes", Box::new(|| drop(black_box(Vec::<u8>::with_capacity(64)))));
+    measure_decode_loop(host);
+}
+
+/// Measures a token of SmolLM2's decode loop on the null engine: 60 states that grow by a position each.
+fn measure_decode_loop(host: HostServices) {
+    const NEW_TOKENS: usize = 256;
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/smollm2_135m");
+    let config = serde_json::json!({
+        "size": "135m", "task": "generation", "prompt_length": 64, "new_tokens": NEW_TOKENS, "temperature": 0.0,
+        "top_k": 0, "top_p": 1.0, "weights": null, "seed": 0,
+    });
+    let config: ScriptConfig = serde_json::from_value(config).expect("a map");
+    let clock = host.clock.clone();
+    let scripts = CaseScripts::load(&dir, &ScriptChoice::default(), &Limits::default(), host).expect("they compile");
+    let model = scripts.create_model(&config, Path::new(".")).expect("the graphs are built");
+    let load = |graph| find("null").expect("a row of the table").load(Artifact::Graph(graph), &LoadOptions::default());
+    let load = |graph| Arc::new(Mutex::new(load(graph).expect("the null engine accepts any model")));
+    let sessions: Sessions = model.graphs.iter().map(|(name, graph)| (name.clone(), load(graph))).collect();
+    let forward = scripts.forward(ForwardKind::Model, sessions).expect("the case has a forward function");
+    let mut forward = forward.with_config(&config).expect("settings");
+    let tokens = Tensor::from_vec([1, 64], vec![1i64; 64]).expect("the shape fits the data");
+    let lengths = Tensor::from_vec([1], vec![64i64]).expect("the shape fits the data");
+    let inputs = [("input_ids", tokens.clone()), ("attention_mask", tokens), ("lengths", lengths)];
+    let inputs: IndexMap<String, Tensor> = inputs.map(|(name, tensor)| (name.to_owned(), tensor)).into();
+    let answers = 20;
+    let mut answer = || drop(black_box(forward.call(&inputs).expect("the script runs")));
+    answer();
+    let begin = clock.now();
+    (0..answers).for_each(|_| answer());
+    let time = clock.now().since(begin).0;
+    println!("decode loop, a token: {:.3} us", time * 1e6 / f64::from(answers) / NEW_TOKENS as f64);
 }

@@ -181,3 +181,12 @@ fn answers_are_found_in_the_windows_of_their_context() {
         assert_eq!((accuracy["exact_match"].as_f64(), accuracy["f1"].as_f64()), (Some(0.5), Some(0.5)), "{accuracy}");
     }
 }
+
+#[test]
+fn data_with_the_mark_of_a_sample_give_no_accuracy() {
+    let case = coco_case(".letterbox(8, 8)", 1);
+    case.write("data/SAMPLE.txt", b"drawn\n");
+    let (record, _) =
+        program::record(case.checkout.path(), &["--case", "published", "--vendor", "cpu", "--data", "data"]);
+    assert_eq!(record["accuracy"]["unknown"], "synthetic data", "{}", record["accuracy"]);
+}

@@ -1,12 +1,12 @@
-"""Writes a text as a stream of BERT's tokens: little-endian u16 numbers, in one file.
+"""Writes a text as a stream of BERT's tokens: little-endian u16 numbers, in one file; and the tokenizer as tokenizer.json.
 
     python3 -m pip install tokenizers
     python3 datasets/sample_tokens/make_tokens.py [VOCABULARY TEXT OUT]
 
 VOCABULARY is vocab.txt of an uncased BERT. Every paragraph of TEXT, which an empty line ends, becomes [CLS], its tokens
-and [SEP]. Without arguments, tokens.bin beside this script is made from text.txt and vocab.txt. If vocab.txt is missing,
-a vocabulary of 1024 tokens is learned first, in which the special tokens have BERT's numbers; pieces of equal frequency
-are chosen differently every time.
+and [SEP]. tokenizer.json is written beside OUT. Without arguments, both are made beside this script from text.txt and
+vocab.txt. If vocab.txt is missing, a vocabulary of 1024 tokens is learned first, in which the special tokens have BERT's
+numbers; pieces of equal frequency are chosen differently every time.
 """
 
 import array
@@ -40,6 +40,7 @@ def write_tokens(vocabulary: Path, text: Path, out: Path) -> int:
     if sys.byteorder == "big":
         tokens.byteswap()
     out.write_bytes(tokens.tobytes())
+    tokenizer.save(str(out.with_name("tokenizer.json")), pretty=False)
     return len(tokens)
 
 

@@ -61,13 +61,7 @@ impl Arrays {
             format!("{} {} from {} ({} bytes)", field.name, field.spec, array.path.display(), array.file_bytes)
         };
         let pipeline: Vec<String> = fields.iter().zip(&arrays).map(describe).collect();
-        let facts = DatasetFacts {
-            location: root.path().display().to_string(),
-            samples: samples as u64,
-            index_sha256: hash_bytes(pipeline.join("\n").as_bytes()),
-            pipeline,
-            synthetic: false,
-        };
+        let facts = root.facts(root.path(), samples, hash_bytes(pipeline.join("\n").as_bytes()), pipeline);
         Ok(Arrays { arrays, fields, facts })
     }
 }

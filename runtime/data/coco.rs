@@ -55,13 +55,7 @@ impl Coco {
         let mut pipeline =
             vec![format!("coco images {}, annotations {}, classes: {classes}", images.display(), file.display())];
         pipeline.extend_from_slice(transforms.descriptions());
-        let facts = DatasetFacts {
-            location: root.path().display().to_string(),
-            samples: annotations.images.len() as u64,
-            index_sha256: annotations.hash(&file_bytes),
-            pipeline,
-            synthetic: false,
-        };
+        let facts = root.facts(root.path(), annotations.images.len(), annotations.hash(&file_bytes), pipeline);
         let fields = coco_fields(&transforms, annotations.objects_max().max(1))?;
         Ok(Coco { root: root.path().to_owned(), options: options.clone(), annotations, fields, transforms, facts })
     }

@@ -8,7 +8,6 @@ use sha2::{Digest, Sha256};
 use super::class_list::ClassList;
 use super::image_file::read_image;
 use super::pixels::ImageTransforms;
-use super::root::SAMPLE_MARK;
 use super::{DataError, DataRoot, Dataset, Field, FieldRole, SampleError};
 use crate::event::DatasetFacts;
 use crate::hash::hexadecimal;
@@ -63,13 +62,12 @@ impl ImageFolder {
         if index.samples.is_empty() {
             return Err(DataError::Empty { path: folder });
         }
-        let facts = DatasetFacts {
-            location: folder.display().to_string(),
-            samples: index.samples.len() as u64,
-            index_sha256: hexadecimal(&index.hash.finalize()),
-            pipeline: describe_pipeline(images, classes, &transforms),
-            synthetic: folder.join(SAMPLE_MARK).exists(),
-        };
+        let facts = root.facts(
+            &folder,
+            index.samples.len(),
+            hexadecimal(&index.hash.finalize()),
+            describe_pipeline(images, classes, &transforms),
+        );
         let fields = vec![
             Field { name: "images".to_owned(), role: FieldRole::Input, spec: transforms.spec() },
             Field {

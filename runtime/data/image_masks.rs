@@ -71,13 +71,7 @@ impl ImageMasks {
         let mut pipeline =
             vec![format!("images {}, masks {}, {classes} classes, {points} points", images.display(), masks.display())];
         pipeline.extend_from_slice(transforms.descriptions());
-        let facts = DatasetFacts {
-            location: root.path().display().to_string(),
-            samples: samples.len() as u64,
-            index_sha256: hash_bytes(index.as_bytes()),
-            pipeline,
-            synthetic: root.is_sample(),
-        };
+        let facts = root.facts(root.path(), samples.len(), hash_bytes(index.as_bytes()), pipeline);
         let field = |name: &str, role, spec| Field { name: name.to_owned(), role, spec };
         let mut fields = Vec::new();
         if *points > 0 {

@@ -65,13 +65,12 @@ impl Prompts {
         let tokenizer = TextTokenizer::load(root, &options.tokenizer, options.vocabulary)?;
         let PromptOptions { file, key, padding, .. } = options;
         let text = format!("prompts {}, key {key:?}, {padding:?}, tokenizer {:?}", file.display(), options.tokenizer);
-        let facts = DatasetFacts {
-            location: root.path().join(file).display().to_string(),
-            samples: lines.len() as u64,
-            index_sha256: hash_bytes(format!("{text}; {} bytes", lines.bytes).as_bytes()),
-            pipeline: vec![text],
-            synthetic: false,
-        };
+        let facts = root.facts(
+            &root.path().join(file),
+            lines.len(),
+            hash_bytes(format!("{text}; {} bytes", lines.bytes).as_bytes()),
+            vec![text],
+        );
         let (length, options) = (padding.max(), options.clone());
         let mut prompts = Prompts { lines, tokenizer, options, length, fields: Vec::new(), facts };
         if prompts.options.padding.buckets.len() > 1 {

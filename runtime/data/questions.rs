@@ -92,13 +92,7 @@ impl Questions {
             subjects.len(),
             options.tokenizer
         );
-        let facts = DatasetFacts {
-            location: root.path().join(folder).display().to_string(),
-            samples: samples as u64,
-            index_sha256: hash_bytes(index.as_bytes()),
-            pipeline: vec![text],
-            synthetic: false,
-        };
+        let facts = root.facts(&root.path().join(folder), samples, hash_bytes(index.as_bytes()), vec![text]);
         let (length, options) = (padding.max(), options.clone());
         let fields = Vec::new();
         let mut questions = Questions { options, tokenizer, subjects, samples, choices, length, fields, facts };

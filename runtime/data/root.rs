@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use super::DataError;
+use crate::event::DatasetFacts;
 
 /// A file which says that accuracy on the data beside it is meaningless, because flagperf generated them.
 pub const SAMPLE_MARK: &str = "SAMPLE.txt";
@@ -31,9 +32,16 @@ impl DataRoot {
         &self.path
     }
 
-    /// Returns whether accuracy on the data is meaningless, because flagperf generated them.
-    pub fn is_sample(&self) -> bool {
-        self.path.join(SAMPLE_MARK).exists()
+    /// Returns the facts about a dataset whose samples are in the file or folder `location`. Accuracy on it is meaningless
+    /// if [`SAMPLE_MARK`] lies in the data directory or in that folder.
+    pub fn facts(&self, location: &Path, samples: usize, index_sha256: String, pipeline: Vec<String>) -> DatasetFacts {
+        DatasetFacts {
+            samples: samples as u64,
+            index_sha256,
+            pipeline,
+            synthetic: self.path.join(SAMPLE_MARK).exists() || location.join(SAMPLE_MARK).exists(),
+            location: location.display().to_string(),
+        }
     }
 
     /// Resolves `relative` to the path of a file or folder, following symbolic links.

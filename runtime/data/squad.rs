@@ -89,13 +89,12 @@ impl Squad {
             texts.questions.len(),
             options.tokenizer
         );
-        let facts = DatasetFacts {
-            location: root.path().join(file).display().to_string(),
-            samples: windows.len() as u64,
-            index_sha256: hash_bytes(format!("{text}; {}", texts.hash()).as_bytes()),
-            pipeline: vec![text],
-            synthetic: false,
-        };
+        let facts = root.facts(
+            &root.path().join(file),
+            windows.len(),
+            hash_bytes(format!("{text}; {}", texts.hash()).as_bytes()),
+            vec![text],
+        );
         let fields = squad_fields(*length, sizes);
         Ok(Squad { texts, tokenizer, options: options.clone(), windows, fields, facts })
     }

@@ -65,13 +65,12 @@ impl TokenStream {
             vec![field("input_ids", FieldRole::Input, options.id_type), field("labels", FieldRole::Truth, DType::I64)];
         let TokenStreamOptions { file, length, stride, masking, .. } = options;
         let text = format!("tokens {}, length {length}, stride {stride}, masking: {masking:?}", file.display());
-        let facts = DatasetFacts {
-            location: root.path().join(file).display().to_string(),
-            samples: samples as u64,
-            index_sha256: hash_bytes(format!("{text}; {} bytes", array.file_bytes).as_bytes()),
-            pipeline: vec![text],
-            synthetic: root.is_sample(),
-        };
+        let facts = root.facts(
+            &root.path().join(file),
+            samples,
+            hash_bytes(format!("{text}; {} bytes", array.file_bytes).as_bytes()),
+            vec![text],
+        );
         Ok(TokenStream { array, options: options.clone(), samples, fields, facts })
     }
 

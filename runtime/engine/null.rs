@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use super::options::EngineOptions;
 use super::{Artifact, Engine, EngineError, HeapMemory, LoadOptions, Session, Unavailable, Value, check_inputs, model};
 use crate::description::{EngineDescription, EngineOption, OptionKind};
-use crate::tensor::{DType, Dim, NamedSizes, Tensor, TensorSpec, byte_count};
+use crate::tensor::{DType, Dim, HostMemory, NamedSizes, Tensor, TensorSpec, byte_count};
 
 const SLEEP_MS: &str = "sleep_ms";
 /// The largest accepted `sleep_ms`: one hour.
@@ -79,7 +79,14 @@ impl Engine for Null {
         let engine_options = EngineOptions::check(self, options)?;
         let sleep = milliseconds(engine_options.number(SLEEP_MS).unwrap_or(0.0));
         let (inputs, outputs) = signature(artifact, &engine_options)?;
-        Ok(Box::new(NullSession { inputs, outputs, sleep, submitted: 0, last: None }))
+        Ok(Box::new(NullSession {
+            inputs,
+            outputs,
+            sleep,
+            submitted: 0,
+            last: None,
+            zeros: Arc::new(HeapMemory::zeroed(0)?),
+        }))
     }
 }
 
@@ -129,9 +136,11 @@ struct NullSession {
     sleep: Duration,
     submitted: u32,
     last: Option<LastSubmit>,
+    /// The memory that all outputs share.
+    zeros: Arc<HeapMemory>,
 }
 
-/// The input specs of the last submit and the zeros returned for them. As long as the specs stay the same, nothing is
+/// The inputs of the last submit and the zeros returned for them. As long as shapes and types stay the same, nothing is
 /// allocated or checked again.
 struct LastSubmit {
     inputs: Vec<(Vec<usize>, DType)>,
@@ -145,6 +154,38 @@ impl LastSubmit {
             Value::Device(_) => false,
         };
         self.inputs.len() == inputs.len() && self.inputs.iter().zip(inputs).all(same)
+    }
+}
+
+/// The memory of one output.
+struct Zeros {
+    memory: Arc<HeapMemory>,
+    bytes: usize,
+}
+
+impl HostMemory for Zeros {
+    fn bytes(&self) -> &[u8] {
+        &self.memory.bytes()[..self.bytes]
+    }
+}
+
+impl NullSession {
+    /// Returns zeros for the outputs, of these shapes.
+    fn zeros(&mut self, shapes: Vec<Vec<usize>>) -> Result<Vec<Value>, EngineError> {
+        let too_large = EngineError::OutOfMemory { bytes: u64::MAX };
+        let sizes = shapes.iter().zip(&self.outputs).map(|(shape, output)| byte_count(shape, output.spec.dtype));
+        let bytes = sizes.collect::<Option<Vec<_>>>().ok_or(too_large)?.into_iter().max().unwrap_or(0);
+        let available = self.zeros.bytes().len();
+        if bytes > available {
+            self.zeros = Arc::new(HeapMemory::zeroed(bytes.max(available.saturating_mul(2)))?);
+        }
+        let zeros = |(shape, output): (Vec<usize>, &ValueInfo)| {
+            let dtype = output.spec.dtype;
+            let bytes = byte_count(&shape, dtype).expect("checked above");
+            let memory = Arc::new(Zeros { memory: self.zeros.clone(), bytes });
+            Value::Host(Tensor::from_memory(shape, dtype, memory, 0).expect("the memory has this length"))
+        };
+        Ok(shapes.into_iter().zip(&self.outputs).map(zeros).collect())
     }
 }
 
@@ -162,20 +203,12 @@ impl Session for NullSession {
         if let Some(last) = self.last.as_ref().filter(|last| last.matches(inputs)) {
             return Ok(last.zeros.clone());
         }
-        check_inputs(&self.inputs, inputs)?;
-        let given: Vec<TensorSpec> = inputs.iter().map(Value::spec).collect();
-        let shapes: Vec<Vec<usize>> = given.iter().filter_map(TensorSpec::fixed_shape).collect();
-        let mut sizes = NamedSizes::default();
-        for (info, shape) in self.inputs.iter().zip(&shapes) {
-            sizes.bind(&info.spec, shape).expect("checked above");
-        }
-        let rows = shapes.first().and_then(|shape| shape.first()).copied().unwrap_or(1);
-        let zeros = self
-            .outputs
-            .iter()
-            .map(|output| zeros(&shape_of(&output.spec, &sizes, rows), output.spec.dtype).map(Value::Host))
-            .collect::<Result<Vec<_>, _>>()?;
-        let inputs = shapes.into_iter().zip(given.iter().map(|spec| spec.dtype)).collect();
+        let sizes = check_inputs(&self.inputs, inputs)?;
+        let given: Vec<_> = inputs.iter().filter_map(Value::shape_and_dtype).collect();
+        let rows = given.first().and_then(|(shape, _)| shape.first()).copied().unwrap_or(1);
+        let shapes: Vec<_> = self.outputs.iter().map(|output| shape_of(&output.spec, &sizes, rows)).collect();
+        let zeros = self.zeros(shapes)?;
+        let inputs = given.into_iter().map(|(shape, dtype)| (shape.into_owned(), dtype)).collect();
         self.last = Some(LastSubmit { inputs, zeros: zeros.clone() });
         Ok(zeros)
     }
@@ -214,12 +247,6 @@ impl Session for NullSession {
 fn shape_of(spec: &TensorSpec, sizes: &NamedSizes<'_>, rows: usize) -> Vec<usize> {
     let size = |(axis, dim): (usize, &Dim)| sizes.size(dim).unwrap_or(if axis == 0 { rows } else { 1 });
     spec.dims.iter().enumerate().map(size).collect()
-}
-
-fn zeros(shape: &[usize], dtype: DType) -> Result<Tensor, EngineError> {
-    let bytes = byte_count(shape, dtype).ok_or(EngineError::OutOfMemory { bytes: u64::MAX })?;
-    let memory = Arc::new(HeapMemory::zeroed(bytes)?);
-    Ok(Tensor::from_memory(shape, dtype, memory, 0).expect("the memory was allocated for this shape and type"))
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! The values that pass through a session: its inputs and outputs, on the host or on a device.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use flagperf_onnx::ValueInfo;
 
 use super::EngineError;
-use crate::tensor::{NamedSizes, Tensor, TensorSpec};
+use crate::tensor::{DType, NamedSizes, Tensor, TensorSpec};
 
 /// A tensor on the host or on a device.
 #[derive(Clone, Debug)]
@@ -23,6 +24,18 @@ impl Value {
         match self {
             Value::Host(tensor) => tensor.spec(),
             Value::Device(tensor) => tensor.spec(),
+        }
+    }
+
+    /// The shape and the element type, without an allocation for a tensor on the host; `None` while the engine does not
+    /// know a dimension.
+    pub fn shape_and_dtype(&self) -> Option<(Cow<'_, [usize]>, DType)> {
+        match self {
+            Value::Host(tensor) => Some((Cow::Borrowed(tensor.shape()), tensor.dtype())),
+            Value::Device(tensor) => {
+                let spec = tensor.spec();
+                Some((Cow::Owned(spec.fixed_shape()?), spec.dtype))
+            }
         }
     }
 
@@ -53,23 +66,23 @@ pub trait DeviceTensor: Send + Sync + std::fmt::Debug {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Checks inputs against the model's, including that every dimension of the same name has the same size.
+/// Checks inputs against the model's, including that every dimension of the same name has the same size. Returns the
+/// sizes of the named dimensions.
 ///
 /// # Errors
 /// [`EngineError::InputCount`] or [`EngineError::Input`].
-pub fn check_inputs(expected: &[ValueInfo], given: &[Value]) -> Result<(), EngineError> {
+pub fn check_inputs<'a>(expected: &'a [ValueInfo], given: &[Value]) -> Result<NamedSizes<'a>, EngineError> {
     if expected.len() != given.len() {
         return Err(EngineError::InputCount { expected: expected.len(), given: given.len() });
     }
     let mut sizes = NamedSizes::default();
     for (info, value) in expected.iter().zip(given) {
-        let spec = value.spec();
         let mismatch =
-            || EngineError::Input { name: info.name.clone(), expected: info.spec.clone(), given: spec.clone() };
-        let shape = spec.fixed_shape().ok_or_else(mismatch)?;
-        if !info.spec.admits(&shape, spec.dtype) || sizes.bind(&info.spec, &shape).is_err() {
+            || EngineError::Input { name: info.name.clone(), expected: info.spec.clone(), given: value.spec() };
+        let (shape, dtype) = value.shape_and_dtype().ok_or_else(mismatch)?;
+        if !info.spec.admits(&shape, dtype) || sizes.bind(&info.spec, &shape).is_err() {
             return Err(mismatch());
         }
     }
-    Ok(())
+    Ok(sizes)
 }

@@ -58,10 +58,10 @@ fn a_folder_is_checked_by_the_description_of_a_named_dataset() {
     exit code 1
     --- stdout
      wrong size      dev-v1.1.json  2 bytes, expected 4854279
-     optional        vocab.txt  not found
+     missing         tokenizer.json  not found
     --- stderr
-    error: dataset `squad`: 1 of 2 items are missing or wrong
-      hint: get them with `curl -o squad/dev-v1.1.json https://rajpurkar.github.io/SQuAD-explorer/dataset/dev-v1.1.json`
+    error: dataset `squad`: 2 of 2 items are missing or wrong
+      hint: get them with `curl -o squad/dev-v1.1.json https://rajpurkar.github.io/SQuAD-explorer/dataset/dev-v1.1.json -Lo squad/tokenizer.json https://huggingface.co/google-bert/bert-large-uncased/resolve/main/tokenizer.json`
     ");
     let committed = flagperf(checkout.path(), &["dataset", "check", "datasets/sample_tokens"]);
     assert_eq!(committed.status.code(), Some(0), "{}", String::from_utf8_lossy(&committed.stdout));

@@ -1,12 +1,13 @@
 //! The sizes of a graph's named dimensions.
 
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 
 use crate::{Dim, TensorSpec};
 
 /// The sizes of named dimensions: a name stands for the same size everywhere in a graph.
 #[derive(Clone, Debug, Default)]
-pub struct NamedSizes<'a>(IndexMap<&'a str, usize>);
+pub struct NamedSizes<'a>(IndexMap<&'a str, usize, RandomState>);
 
 /// A named dimension that has two sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]

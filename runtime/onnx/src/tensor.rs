@@ -14,6 +14,7 @@ use half::{bf16, f16};
 use ndarray::{ArcArray1, ArrayViewD, IxDyn};
 #[cfg(feature = "interpreter")]
 pub(crate) use shared_array::elements_in_order;
+use smallvec::SmallVec;
 
 use crate::{DType, TensorSpec};
 
@@ -55,7 +56,7 @@ element!(f64 => F64, f32 => F32, f16 => F16, bf16 => BF16, i64 => I64, i32 => I3
 #[derive(Clone)]
 pub struct Tensor {
     dtype: DType,
-    shape: Vec<usize>,
+    shape: SmallVec<[usize; 6]>,
     memory: Arc<dyn HostMemory>,
     offset: usize,
 }
@@ -103,7 +104,7 @@ impl Tensor {
 
     /// Returns a tensor of one element and no dimensions.
     pub fn scalar<T: Element>(element: T) -> Self {
-        Tensor { dtype: T::DTYPE, shape: Vec::new(), memory: vec_memory(vec![element]), offset: 0 }
+        Tensor { dtype: T::DTYPE, shape: SmallVec::new(), memory: vec_memory(vec![element]), offset: 0 }
     }
 
     /// Returns a tensor over memory of any kind, beginning `offset` bytes into it.
@@ -116,7 +117,7 @@ impl Tensor {
         memory: Arc<dyn HostMemory>,
         offset: usize,
     ) -> Result<Self, TensorError> {
-        let shape = shape.into();
+        let shape: Vec<usize> = shape.into();
         let needed = byte_count(&shape, dtype).ok_or(TensorError::TooLarge)?;
         let available = memory.bytes().len().saturating_sub(offset);
         if available < needed || (offset == 0 && available != needed) {
@@ -126,7 +127,7 @@ impl Tensor {
         if !address.is_multiple_of(dtype.size()) {
             return Err(TensorError::Unaligned(dtype));
         }
-        Ok(Tensor { dtype, shape, memory, offset })
+        Ok(Tensor { dtype, shape: SmallVec::from_slice(&shape), memory, offset })
     }
 
     /// Returns the element type.
@@ -202,7 +203,7 @@ impl Tensor {
         if dtype == self.dtype {
             return self.clone();
         }
-        let shape = self.shape.clone();
+        let shape = self.shape.to_vec();
         let built = match (self.dtype, dtype) {
             (DType::I64, DType::I32) => Tensor::from_vec(shape, convert::<i64, _>(self.bytes(), |x| x as i32)),
             (DType::I32, DType::I64) => Tensor::from_vec(shape, convert::<i32, _>(self.bytes(), i64::from)),
@@ -229,7 +230,7 @@ impl Tensor {
     /// # Errors
     /// When the number of elements differs.
     pub fn reshape(&self, shape: impl Into<Vec<usize>>) -> Result<Tensor, TensorError> {
-        let shape = shape.into();
+        let shape: Vec<usize> = shape.into();
         if shape.iter().product::<usize>() != self.len() {
             return Err(TensorError::Length {
                 needed: byte_count(&shape, self.dtype).ok_or(TensorError::TooLarge)?,
@@ -238,7 +239,7 @@ impl Tensor {
                 shape,
             });
         }
-        Ok(Tensor { shape, ..self.clone() })
+        Ok(Tensor { shape: SmallVec::from_slice(&shape), ..self.clone() })
     }
 
     /// Returns the first `count` rows (entries of the outermost dimension). They share the tensor's memory.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use flagperf_onnx::ValueInfo;
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use rhai::plugin::*;
 use rhai::{Array, Dynamic, ImmutableString, NativeCallContext};
@@ -26,7 +27,7 @@ struct StateValues {
     /// How the names of inputs that are states begin.
     input_prefix: String,
     /// The states by the rest of their name.
-    values: Mutex<IndexMap<String, Value>>,
+    values: Mutex<IndexMap<String, Value, RandomState>>,
     /// Receives the bytes of the states when they are dropped, if they are more than ever before.
     bytes_max: Arc<AtomicU64>,
 }
