@@ -140,33 +140,30 @@ struct NullSession {
     zeros: Arc<HeapMemory>,
 }
 
-/// The inputs of the last submit and the zeros returned for them. As long as shapes and types stay the same, nothing is
-/// allocated or checked again.
+/// The sizes of the inputs of the last submit and the zeros returned for them. As long as the sizes stay the same, nothing
+/// is allocated or checked again.
 struct LastSubmit {
-    inputs: Vec<(Vec<usize>, DType)>,
+    /// The dimensions of all inputs, one input after the other.
+    sizes: Vec<usize>,
     zeros: Vec<Value>,
 }
 
 impl LastSubmit {
-    fn matches(&self, inputs: &[Value]) -> bool {
-        let same = |((shape, dtype), value): (&(Vec<usize>, DType), &Value)| match value {
-            Value::Host(tensor) => tensor.shape() == shape && tensor.dtype() == *dtype,
+    fn matches(&self, infos: &[ValueInfo], inputs: &[Value]) -> bool {
+        let declared = |(info, value): (&ValueInfo, &Value)| match value {
+            Value::Host(tensor) => tensor.shape().len() == info.spec.dims.len() && tensor.dtype() == info.spec.dtype,
             Value::Device(_) => false,
         };
-        self.inputs.len() == inputs.len() && self.inputs.iter().zip(inputs).all(same)
+        inputs.len() == infos.len()
+            && infos.iter().zip(inputs).all(declared)
+            && sizes(inputs).eq(self.sizes.iter().copied())
     }
 }
 
-/// The memory of one output.
-struct Zeros {
-    memory: Arc<HeapMemory>,
-    bytes: usize,
-}
-
-impl HostMemory for Zeros {
-    fn bytes(&self) -> &[u8] {
-        &self.memory.bytes()[..self.bytes]
-    }
+/// Returns the dimensions of all inputs on the host, one input after the other.
+fn sizes(inputs: &[Value]) -> impl Iterator<Item = usize> {
+    let shape = |value| if let &Value::Host(ref tensor) = value { tensor.shape() } else { &[] };
+    inputs.iter().flat_map(shape).copied()
 }
 
 impl NullSession {
@@ -180,10 +177,8 @@ impl NullSession {
             self.zeros = Arc::new(HeapMemory::zeroed(bytes.max(available.saturating_mul(2)))?);
         }
         let zeros = |(shape, output): (Vec<usize>, &ValueInfo)| {
-            let dtype = output.spec.dtype;
-            let bytes = byte_count(&shape, dtype).expect("checked above");
-            let memory = Arc::new(Zeros { memory: self.zeros.clone(), bytes });
-            Value::Host(Tensor::from_memory(shape, dtype, memory, 0).expect("the memory has this length"))
+            let tensor = Tensor::from_memory(shape, output.spec.dtype, self.zeros.clone(), 0);
+            Value::Host(tensor.expect("the memory is long enough"))
         };
         Ok(shapes.into_iter().zip(&self.outputs).map(zeros).collect())
     }
@@ -200,16 +195,15 @@ impl Session for NullSession {
 
     fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
         self.submitted += 1;
-        if let Some(last) = self.last.as_ref().filter(|last| last.matches(inputs)) {
+        if let Some(last) = self.last.as_ref().filter(|last| last.matches(&self.inputs, inputs)) {
             return Ok(last.zeros.clone());
         }
-        let sizes = check_inputs(&self.inputs, inputs)?;
-        let given: Vec<_> = inputs.iter().filter_map(Value::shape_and_dtype).collect();
-        let rows = given.first().and_then(|(shape, _)| shape.first()).copied().unwrap_or(1);
-        let shapes: Vec<_> = self.outputs.iter().map(|output| shape_of(&output.spec, &sizes, rows)).collect();
+        let named = check_inputs(&self.inputs, inputs)?;
+        let first = inputs.first().and_then(Value::shape_and_dtype);
+        let rows = first.and_then(|(shape, _)| shape.first().copied()).unwrap_or(1);
+        let shapes: Vec<_> = self.outputs.iter().map(|output| shape_of(&output.spec, &named, rows)).collect();
         let zeros = self.zeros(shapes)?;
-        let inputs = given.into_iter().map(|(shape, dtype)| (shape.into_owned(), dtype)).collect();
-        self.last = Some(LastSubmit { inputs, zeros: zeros.clone() });
+        self.last = Some(LastSubmit { sizes: sizes(inputs).collect(), zeros: zeros.clone() });
         Ok(zeros)
     }
 

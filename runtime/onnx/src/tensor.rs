@@ -67,7 +67,7 @@ impl Tensor {
     /// # Errors
     /// When the number of elements is not the product of `shape`.
     pub fn from_vec<T: Element>(shape: impl Into<Vec<usize>>, elements: Vec<T>) -> Result<Self, TensorError> {
-        Tensor::from_memory(shape, T::DTYPE, vec_memory(elements), 0)
+        Tensor::from_whole_memory(shape, T::DTYPE, vec_memory(elements))
     }
 
     /// Returns a tensor over a copy of bytes in native byte order. The bytes need no alignment.
@@ -90,7 +90,7 @@ impl Tensor {
             DType::I8 => copied_memory::<i8>(bytes),
             DType::U8 | DType::Bool => copied_memory::<u8>(bytes),
         };
-        Tensor::from_memory(shape, dtype, memory, 0)
+        Tensor::from_whole_memory(shape, dtype, memory)
     }
 
     /// Returns a tensor of booleans, one byte each.
@@ -99,7 +99,7 @@ impl Tensor {
     /// When the number of elements is not the product of `shape`.
     pub fn from_bools(shape: impl Into<Vec<usize>>, elements: &[bool]) -> Result<Self, TensorError> {
         let bytes: Vec<u8> = elements.iter().map(|b| u8::from(*b)).collect();
-        Tensor::from_memory(shape, DType::Bool, vec_memory(bytes), 0)
+        Tensor::from_whole_memory(shape, DType::Bool, vec_memory(bytes))
     }
 
     /// Returns a tensor of one element and no dimensions.
@@ -107,7 +107,7 @@ impl Tensor {
         Tensor { dtype: T::DTYPE, shape: SmallVec::new(), memory: vec_memory(vec![element]), offset: 0 }
     }
 
-    /// Returns a tensor over memory of any kind, beginning `offset` bytes into it.
+    /// Returns a tensor over memory of any kind, beginning `offset` bytes into it. The memory may be longer.
     ///
     /// # Errors
     /// When the memory is shorter than shape and type need, or its address is not a multiple of the element size.
@@ -120,7 +120,7 @@ impl Tensor {
         let shape: Vec<usize> = shape.into();
         let needed = byte_count(&shape, dtype).ok_or(TensorError::TooLarge)?;
         let available = memory.bytes().len().saturating_sub(offset);
-        if available < needed || (offset == 0 && available != needed) {
+        if available < needed {
             return Err(TensorError::Length { shape, dtype, needed, available });
         }
         let address = memory.bytes().as_ptr() as usize + offset;
@@ -128,6 +128,21 @@ impl Tensor {
             return Err(TensorError::Unaligned(dtype));
         }
         Ok(Tensor { dtype, shape: SmallVec::from_slice(&shape), memory, offset })
+    }
+
+    /// Returns a tensor over memory of exactly its length.
+    fn from_whole_memory(
+        shape: impl Into<Vec<usize>>,
+        dtype: DType,
+        memory: Arc<dyn HostMemory>,
+    ) -> Result<Self, TensorError> {
+        let available = memory.bytes().len();
+        let tensor = Tensor::from_memory(shape, dtype, memory, 0)?;
+        let needed = tensor.bytes().len();
+        if available == needed {
+            return Ok(tensor);
+        }
+        Err(TensorError::Length { shape: tensor.shape.to_vec(), dtype, needed, available })
     }
 
     /// Returns the element type.

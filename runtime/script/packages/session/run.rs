@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use flagperf_onnx::ValueInfo;
 use rhai::{Array, Dynamic, Map};
 
 use super::Model;
@@ -32,24 +33,20 @@ pub(super) fn run_by_name(
 ) -> Fallible<Map> {
     let mut session = lock(&model.session);
     let values = named_inputs(&**session, inputs, states)?;
-    let mut outputs = submit(script, model, &mut **session, &values)?;
+    let outputs = submit(script, model, &mut **session, &values)?;
     drop(values);
+    let infos = session.outputs();
+    let is_state = |info: &&ValueInfo| states.is_some_and(|states| states.keeps(&info.name));
+    let mut outputs = match states {
+        Some(states) => Budget::uncounted(|| states.keep(infos, outputs)),
+        None => outputs,
+    };
     let mut named = Map::new();
-    for (info, output) in session.outputs().iter().zip(outputs.drain(..)) {
-        if let Some(output) = keep(states, &info.name, output) {
-            named.insert(info.name.as_str().into(), Dynamic::from(Tensor::counted(output, &script.budget)));
-        }
+    for (info, output) in infos.iter().filter(|info| !is_state(info)).zip(outputs.drain(..)) {
+        named.insert(info.name.as_str().into(), Dynamic::from(Tensor::counted(output, &script.budget)));
     }
     Budget::uncounted(|| drop(outputs));
     Ok(named)
-}
-
-/// Gives an output to `states` if it is a state, and returns it otherwise.
-fn keep(states: Option<&States>, name: &str, output: Value) -> Option<Value> {
-    match states {
-        Some(states) => states.keep(name, output),
-        None => Some(output),
-    }
 }
 
 /// Returns the inputs of a run in the order of the model's inputs.

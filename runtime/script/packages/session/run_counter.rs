@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use crate::engine::{Session, Value};
 use crate::script::budget::Budget;
 use crate::tensor::Dim;
@@ -18,7 +20,7 @@ pub(crate) struct RunCounter {
     rows: u64,
     /// The sizes of the run that is being counted, in the order of `dims`.
     sizes: Vec<usize>,
-    runs: HashMap<Vec<usize>, u64>,
+    runs: HashMap<Vec<usize>, u64, RandomState>,
     is_complete: bool,
 }
 
@@ -45,7 +47,7 @@ impl RunCounter {
             names: inputs.iter().map(|input| input.name.clone()).collect(),
             rows: 0,
             sizes: Vec::new(),
-            runs: HashMap::new(),
+            runs: HashMap::default(),
             is_complete: true,
         }
     }
