@@ -172,6 +172,9 @@ pub(super) mod functions {
         if key.is_none() && !(texts.is_empty() && integers.is_empty()) {
             return Err("`prompts`: `texts` and `integers` are keys of JSON lines, which requires `key`".into());
         }
+        if template.as_ref().is_some_and(|template| !template.contains("{}")) {
+            return Err("`prompts`: the `template` lacks `{}`, which stands for the prompt".into());
+        }
         let file = relative_path(file)?;
         let options =
             PromptOptions { file, key, template, tokenizer, vocabulary, special_tokens, padding, texts, integers };

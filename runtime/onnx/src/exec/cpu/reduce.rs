@@ -33,7 +33,7 @@ where
     let rows = RowReduction::new(x, axes);
     let folded = match kind {
         Reduce::Sum | Reduce::Mean => match rows {
-            Some(rows) => rows.fold(T::zero(), T::plus),
+            Some(rows) => rows.sum(),
             None => each_group(x, axes, sum),
         },
         Reduce::Product => fold(x, axes, rows, T::one(), T::times),
@@ -45,9 +45,36 @@ where
     Elements::from_shape_vec(IxDyn(&shape), folded).map(Dense::from).map_err(OpError::library)
 }
 
+/// Elements of a lane, or rows of elements, that are added one after the other. More of them are halved and the sums of the
+/// halves added: the rounding error then grows with the logarithm of their number.
+const SUMMED_IN_ORDER: usize = 32;
+
 /// Returns the sum of a group; floats are added in several lanes, integers wrap around.
 fn sum<T: Number>(group: &[T]) -> T {
-    if T::DTYPE.is_float() { ArrayView1::from(group).sum() } else { group.iter().copied().fold(T::zero(), T::plus) }
+    if !T::DTYPE.is_float() {
+        return group.iter().copied().fold(T::zero(), T::plus);
+    }
+    if group.len() <= 8 * SUMMED_IN_ORDER {
+        return ArrayView1::from(group).sum();
+    }
+    let (first, second) = group.split_at(group.len() / 2);
+    sum(first).plus(sum(second))
+}
+
+/// Adds rows of the length of `sums` to `sums`.
+fn add_rows<T: Number>(rows: &[T], sums: &mut [T]) {
+    let count = rows.len() / sums.len();
+    if count <= SUMMED_IN_ORDER {
+        for row in rows.chunks_exact(sums.len()) {
+            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum = sum.plus(*x));
+        }
+        return;
+    }
+    let (first, second) = rows.split_at(count / 2 * sums.len());
+    let mut rest = vec![T::zero(); sums.len()];
+    add_rows(first, sums);
+    add_rows(second, &mut rest);
+    add_rows(&rest, sums);
 }
 
 fn fold<T: Number>(
@@ -84,16 +111,24 @@ impl<'a, T: Number> RowReduction<'a, T> {
         Some(RowReduction { elements: x.as_slice()?, outer, reduced, inner })
     }
 
+    fn sum(self) -> Vec<T> {
+        self.combine(T::zero(), |result, block| add_rows(block, result))
+    }
+
     fn fold(self, start: T, f: impl Fn(T, T) -> T + Send + Sync) -> Vec<T> {
+        self.combine(start, |result, block| {
+            for row in block.chunks_exact(result.len()) {
+                result.iter_mut().zip(row).for_each(|(result, x)| *result = f(*result, *x));
+            }
+        })
+    }
+
+    /// Combines the rows of each block into a row that begins as `start`.
+    fn combine(self, start: T, f: impl Fn(&mut [T], &[T]) + Send + Sync) -> Vec<T> {
         let mut result = vec![start; self.outer * self.inner];
         let blocks = self.elements.par_chunks(self.reduced * self.inner);
-        result.par_chunks_mut(self.inner).zip(blocks).with_min_len(CHUNK.div_ceil(self.reduced * self.inner)).for_each(
-            |(result, block)| {
-                for row in block.chunks_exact(self.inner) {
-                    result.iter_mut().zip(row).for_each(|(result, x)| *result = f(*result, *x));
-                }
-            },
-        );
+        let rows = result.par_chunks_mut(self.inner).zip(blocks);
+        rows.with_min_len(CHUNK.div_ceil(self.reduced * self.inner)).for_each(|(result, block)| f(result, block));
         result
     }
 }
