@@ -3,10 +3,11 @@
 use ndarray::{ArrayD, IxDyn};
 use rayon::prelude::*;
 
+use super::activation::vectorized;
 use super::number::Number;
 use super::pairs::{zip, zip_costly};
 use super::precision::{cast, in_compute_type};
-use super::storage::{Dense, DenseElement, Elements, broadcast, with_elements, with_numbers, zeros};
+use super::storage::{Dense, DenseElement, Elements, broadcast, with_elements, with_numbers};
 use super::{OpError, activation};
 use crate::DType;
 use crate::exec::ops::{Binary, Unary};
@@ -16,6 +17,9 @@ use crate::exec::shape_arithmetic::broadcast_shape;
 
 /// Elements per task: enough to outweigh the cost of starting the task.
 pub(super) const CHUNK: usize = 1 << 15;
+
+/// Elements per block: few enough to stay in the first cache.
+const BLOCK: usize = 1 << 10;
 
 pub(super) fn unary(kind: Unary, x: &Dense) -> Result<Dense, OpError> {
     match kind {
@@ -31,8 +35,8 @@ pub(super) fn unary(kind: Unary, x: &Dense) -> Result<Dense, OpError> {
         _ => {}
     }
     in_compute_type([x], |[x]| match x {
-        Dense::F32(x) => map_chunks(x, |chunk| activation::apply(kind, chunk)),
-        Dense::F64(x) => map_chunks(x, |chunk| chunk.iter_mut().for_each(|x| *x = reference::apply(kind, *x))),
+        Dense::F32(x) => map_blocks(x, |chunk| activation::apply(kind, chunk)),
+        Dense::F64(x) => map_blocks(x, |chunk| chunk.iter_mut().for_each(|x| *x = reference::apply(kind, *x))),
         Dense::I64(x) => integer_unary(kind, x, -1, |bound| bound as i64),
         Dense::I32(x) => integer_unary(kind, x, -1, |bound| bound as i32),
         other => Err(OpError::unsupported(format!("`{kind:?}` in `{}`", other.dtype()))),
@@ -58,18 +62,26 @@ fn is_infinite(x: f64, negative: bool, positive: bool) -> bool {
     x.is_infinite() && if x < 0.0 { negative } else { positive }
 }
 
-/// Applies a function to chunks of a copy of the elements, on all cores.
-fn map_chunks<T: DenseElement>(x: &Elements<T>, f: impl Fn(&mut [T]) + Send + Sync) -> Result<Dense, OpError>
+/// Applies a function to blocks of a copy of the elements, on all cores. A block is copied while it is in the cache, and
+/// the result is not zeroed first.
+fn map_blocks<T: DenseElement>(x: &Elements<T>, f: impl Fn(&mut [T]) + Send + Sync) -> Result<Dense, OpError>
 where
     Dense: From<ArrayD<T>>,
 {
+    check_result_size(x.shape(), T::DTYPE)?;
     let rows = x.as_standard_layout();
-    let rows = rows.as_slice().expect("the standard layout is contiguous");
-    let mut result = zeros(x.shape())?;
-    result.par_chunks_mut(CHUNK).zip(rows.par_chunks(CHUNK)).for_each(|(result, x)| {
-        result.copy_from_slice(x);
-        f(result);
-    });
+    let (blocks, rest) = rows.as_slice().expect("the standard layout is contiguous").as_chunks::<BLOCK>();
+    let mapped = |block: &[T; BLOCK]| {
+        let mut block = *block;
+        f(&mut block);
+        block
+    };
+    // The rest fits into one block more; a tensor of less than a block takes no more memory than its elements.
+    let mut result = Vec::with_capacity(blocks.len() + usize::from(!blocks.is_empty()));
+    blocks.par_iter().with_min_len(CHUNK / BLOCK).map(mapped).collect_into_vec(&mut result);
+    let mut result = result.into_flattened();
+    result.extend_from_slice(rest);
+    f(&mut result[blocks.len() * BLOCK..]);
     ArrayD::from_shape_vec(IxDyn(x.shape()), result).map(Dense::from).map_err(OpError::library)
 }
 
@@ -157,14 +169,31 @@ where
     })
 }
 
-/// Returns the elements of a tensor broadcast to a shape, in row-major order, and the distance between those of
-/// neighbouring places: 0 if there is only one element.
-fn broadcast_elements<T: DenseElement>(x: &Elements<T>, shape: &[usize]) -> Result<(Elements<T>, usize), OpError> {
-    Ok(match x.len() {
-        1 => (x.clone(), 0),
-        _ if x.shape() == shape && x.is_standard_layout() => (x.clone(), 1),
-        _ => (broadcast(x, shape)?.as_standard_layout().into_owned().into_shared(), 1),
-    })
+/// An operand that is broadcast to the shape of the result: all elements in row-major order or, of a single element, a
+/// block of copies.
+struct Broadcast<T> {
+    elements: Elements<T>,
+    repeats: bool,
+}
+
+impl<T: DenseElement> Broadcast<T> {
+    fn new(x: &Elements<T>, shape: &[usize]) -> Result<Self, OpError> {
+        let elements = match x.first() {
+            Some(element) if x.len() == 1 => {
+                let length = BLOCK.min(shape.iter().product());
+                return Ok(Broadcast { elements: Elements::from_elem(IxDyn(&[length]), *element), repeats: true });
+            }
+            _ if x.shape() == shape && x.is_standard_layout() => x.clone(),
+            _ => broadcast(x, shape)?.as_standard_layout().into_owned().into_shared(),
+        };
+        Ok(Broadcast { elements, repeats: false })
+    }
+
+    /// Returns `length` elements from place `start` on, at most [`BLOCK`].
+    fn block(&self, start: usize, length: usize) -> &[T] {
+        let elements = self.elements.as_slice().expect("the elements are in row-major order");
+        &elements[if self.repeats { 0 } else { start }..][..length]
+    }
 }
 
 /// Selects `a` where `condition` is true, else `b`.
@@ -176,15 +205,58 @@ pub(super) fn select(condition: &Dense, a: &Dense, b: &Dense) -> Result<Dense, O
     ) -> Result<Elements<T>, OpError> {
         let shape = broadcast_shape(condition.shape(), &broadcast_shape(a.shape(), b.shape())?)?;
         check_result_size(&shape, T::DTYPE)?;
-        let (condition, every_condition) = broadcast_elements(condition, &shape)?;
-        let ((a, every_a), (b, every_b)) = (broadcast_elements(a, &shape)?, broadcast_elements(b, &shape)?);
-        let dense = "the elements are in row-major order";
-        let condition = condition.as_slice().expect(dense);
-        let (a, b) = (a.as_slice().expect(dense), b.as_slice().expect(dense));
-        let choose = |i: usize| if condition[i * every_condition] == 0 { b[i * every_b] } else { a[i * every_a] };
-        let chosen = (0..shape.iter().product()).map(choose).collect();
+        let condition = Broadcast::new(condition, &shape)?;
+        let (a, b) = (Broadcast::new(a, &shape)?, Broadcast::new(b, &shape)?);
+        let count: usize = shape.iter().product();
+        let mut chosen = Vec::with_capacity(count);
+        for start in (0..count).step_by(BLOCK) {
+            let length = BLOCK.min(count - start);
+            let (condition, a, b) = (condition.block(start, length), a.block(start, length), b.block(start, length));
+            let choices = condition.iter().zip(a.iter().zip(b));
+            vectorized(|| chosen.extend(choices.map(|(condition, (a, b))| if *condition == 0 { *b } else { *a })));
+        }
         Elements::from_shape_vec(IxDyn(&shape), chosen).map_err(OpError::library)
     }
     let condition = cast(condition, DType::Bool);
     with_elements!(a, a => Ok(select(u8::elements(&condition)?, a, DenseElement::elements(b)?)?.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floats(shape: &[usize]) -> Elements<f32> {
+        let count = shape.iter().product();
+        Elements::from_shape_vec(IxDyn(shape), (0..count).map(|i| i as f32 - 3.0).collect()).unwrap()
+    }
+
+    #[test]
+    fn functions_reach_every_element_of_tensors_that_are_no_whole_blocks() {
+        for length in [0, 1, 7, BLOCK - 1, BLOCK, BLOCK + 1, CHUNK + BLOCK / 2] {
+            for x in [floats(&[length, 2]), floats(&[2, length]).reversed_axes()] {
+                let Dense::F32(negated) = unary(Unary::Neg, &Dense::F32(x.clone())).unwrap() else { unreachable!() };
+                assert_eq!(negated, x.mapv(|x| -x).into_shared(), "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn selected_elements_are_those_of_broadcast_operands() {
+        let shapes: [&[usize]; 5] = [&[], &[1, 1], &[BLOCK + 5], &[3, 1], &[3, BLOCK + 5]];
+        for condition in shapes.map(floats) {
+            let truth = condition.mapv(|x| u8::from(x as i32 % 2 == 0)).into_shared();
+            for a in shapes.map(floats) {
+                for b in shapes.map(|shape| floats(shape).mapv(|x| -x).into_shared()) {
+                    let actual = select(&truth.clone().into(), &a.clone().into(), &b.clone().into()).unwrap();
+                    let Dense::F32(actual) = actual else { unreachable!("the type is that of the operands") };
+                    let wide = IxDyn(actual.shape());
+                    let (a, b) = (a.broadcast(wide.clone()).unwrap(), b.broadcast(wide.clone()).unwrap());
+                    let choices = ndarray::Zip::from(truth.broadcast(wide).unwrap()).and(a).and(b);
+                    assert_eq!(actual, choices.map_collect(|truth, a, b| if *truth == 0 { *b } else { *a }));
+                }
+            }
+        }
+        let none = select(&floats(&[0, 3]).into(), &floats(&[]).into(), &floats(&[3]).into()).unwrap();
+        assert_eq!(none.shape(), [0, 3]);
+    }
 }
