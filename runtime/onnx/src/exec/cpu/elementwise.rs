@@ -7,7 +7,7 @@ use super::activation::vectorized;
 use super::number::Number;
 use super::pairs::{zip, zip_costly};
 use super::precision::{cast, in_compute_type};
-use super::storage::{Dense, DenseElement, Elements, broadcast, with_elements, with_numbers};
+use super::storage::{Dense, DenseElement, Elements, broadcast, with_elements, with_numbers, zeros};
 use super::{OpError, activation};
 use crate::DType;
 use crate::exec::ops::{Binary, Unary};
@@ -35,8 +35,8 @@ pub(super) fn unary(kind: Unary, x: &Dense) -> Result<Dense, OpError> {
         _ => {}
     }
     in_compute_type([x], |[x]| match x {
-        Dense::F32(x) => map_blocks(x, |chunk| activation::apply(kind, chunk)),
-        Dense::F64(x) => map_blocks(x, |chunk| chunk.iter_mut().for_each(|x| *x = reference::apply(kind, *x))),
+        Dense::F32(x) => map_chunks(x, |chunk| activation::apply(kind, chunk)),
+        Dense::F64(x) => map_chunks(x, |chunk| chunk.iter_mut().for_each(|x| *x = reference::apply(kind, *x))),
         Dense::I64(x) => integer_unary(kind, x, -1, |bound| bound as i64),
         Dense::I32(x) => integer_unary(kind, x, -1, |bound| bound as i32),
         other => Err(OpError::unsupported(format!("`{kind:?}` in `{}`", other.dtype()))),
@@ -62,26 +62,18 @@ fn is_infinite(x: f64, negative: bool, positive: bool) -> bool {
     x.is_infinite() && if x < 0.0 { negative } else { positive }
 }
 
-/// Applies a function to blocks of a copy of the elements, on all cores. A block is copied while it is in the cache, and
-/// the result is not zeroed first.
-fn map_blocks<T: DenseElement>(x: &Elements<T>, f: impl Fn(&mut [T]) + Send + Sync) -> Result<Dense, OpError>
+/// Applies a function to chunks of a copy of the elements, on all cores.
+fn map_chunks<T: DenseElement>(x: &Elements<T>, f: impl Fn(&mut [T]) + Send + Sync) -> Result<Dense, OpError>
 where
     Dense: From<ArrayD<T>>,
 {
-    check_result_size(x.shape(), T::DTYPE)?;
     let rows = x.as_standard_layout();
-    let (blocks, rest) = rows.as_slice().expect("the standard layout is contiguous").as_chunks::<BLOCK>();
-    let mapped = |block: &[T; BLOCK]| {
-        let mut block = *block;
-        f(&mut block);
-        block
-    };
-    // The rest fits into one block more; a tensor of less than a block takes no more memory than its elements.
-    let mut result = Vec::with_capacity(blocks.len() + usize::from(!blocks.is_empty()));
-    blocks.par_iter().with_min_len(CHUNK / BLOCK).map(mapped).collect_into_vec(&mut result);
-    let mut result = result.into_flattened();
-    result.extend_from_slice(rest);
-    f(&mut result[blocks.len() * BLOCK..]);
+    let rows = rows.as_slice().expect("the standard layout is contiguous");
+    let mut result = zeros(x.shape())?;
+    result.par_chunks_mut(CHUNK).zip(rows.par_chunks(CHUNK)).for_each(|(result, x)| {
+        result.copy_from_slice(x);
+        f(result);
+    });
     ArrayD::from_shape_vec(IxDyn(x.shape()), result).map(Dense::from).map_err(OpError::library)
 }
 

@@ -7,7 +7,6 @@ use ndarray::IxDyn;
 use rayon::prelude::*;
 
 use super::OpError;
-use super::activation::vectorized;
 use super::elementwise::CHUNK;
 use super::storage::{DenseElement, Elements, zeros};
 use crate::exec::shape_arithmetic::broadcast_shape;
@@ -131,7 +130,7 @@ impl Pairing {
 
 impl Run {
     fn extend<T: Copy, U>(&self, result: &mut Vec<U>, a: &[T], b: &[T], f: &impl Fn(T, T) -> U) {
-        vectorized(|| match (self.a, self.b) {
+        match (self.a, self.b) {
             ((from_a, true), (from_b, true)) => {
                 let pairs = a[from_a..][..self.length].iter().zip(&b[from_b..][..self.length]);
                 result.extend(pairs.map(|(a, b)| f(*a, *b)));
@@ -144,11 +143,11 @@ impl Run {
                 let a = a[at_a];
                 result.extend(b[from_b..][..self.length].iter().map(|b| f(a, *b)));
             }
-        })
+        }
     }
 
     fn fill<T: Copy, U>(&self, result: &mut [U], a: &[T], b: &[T], f: &impl Fn(T, T) -> U) {
-        vectorized(|| match (self.a, self.b) {
+        match (self.a, self.b) {
             ((from_a, true), (from_b, true)) => {
                 let pairs = a[from_a..][..self.length].iter().zip(&b[from_b..][..self.length]);
                 result.iter_mut().zip(pairs).for_each(|(result, (a, b))| *result = f(*a, *b));
@@ -161,7 +160,7 @@ impl Run {
                 let a = a[at_a];
                 result.iter_mut().zip(&b[from_b..]).for_each(|(result, b)| *result = f(a, *b));
             }
-        })
+        }
     }
 }
 
