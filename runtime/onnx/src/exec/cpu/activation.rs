@@ -61,12 +61,12 @@ fn clip(x: f32, min: f32, max: f32) -> f32 {
 }
 
 /// Runs loops compiled for AVX2 if the machine supports it. Functions called by `f` must be inlined into it.
-pub(super) fn vectorized(f: impl FnOnce()) {
+pub(super) fn vectorized<R>(f: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     if let Some(simd) = pulp::x86::V3::try_new() {
         return pulp::Simd::vectorize(simd, f);
     }
-    f();
+    f()
 }
 
 #[inline(always)]
