@@ -26,8 +26,7 @@ pub(super) trait Number: DenseElement + LinalgScalar + PartialOrd {
         if remainder != zero && (remainder < zero) != (other < zero) { remainder.plus(other) } else { remainder }
     }
     fn power(self, exponent: Self) -> Self;
-    /// Returns an integer of the same order: equal for zeros of both signs, largest for NaN. That of a type of 32 bits
-    /// fits in 32 bits.
+    /// Returns an integer of the same order: equal for zeros of both signs, largest for NaN.
     fn rank(self) -> i64;
     /// Returns whether the element is not a number.
     #[expect(clippy::eq_op, reason = "only NaN differs from itself")]

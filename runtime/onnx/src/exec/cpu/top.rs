@@ -3,26 +3,14 @@
 //! Elements are sorted by integers of the same order, each with the element's index, so that equal elements keep their
 //! order and the values are never compared as floats.
 
-use std::array::from_fn;
-
 use ndarray::IxDyn;
 use rayon::prelude::*;
 
 use super::OpError;
-use super::activation::vectorized;
 use super::elementwise::CHUNK;
 use super::number::Number;
 use super::precision::{cast, compute_dtype};
 use super::storage::{Dense, Elements, with_numbers};
-
-/// Groups that one sorting network sorts side by side.
-const LANES: usize = 8;
-
-/// The longest group that is sorted by a network, whose number of steps grows faster than that of other sorts. An index
-/// has 8 bits.
-const NETWORK_LENGTH_MAX: usize = 1 << INDEX_BITS;
-const INDEX_BITS: u32 = 8;
-const INDEX_MASK: i64 = NETWORK_LENGTH_MAX as i64 - 1;
 
 /// Returns the `count` largest (or smallest) elements along an axis, the best first, and their indices; of equal
 /// elements, the first comes first. NaN is larger than every number.
@@ -47,14 +35,11 @@ where
     let total = shape.iter().product();
     let (mut values, mut indices) = (vec![T::zeroed(); total], vec![0i64; total]);
     if total > 0 {
-        let results = values.par_chunks_mut(LANES * count).zip(indices.par_chunks_mut(LANES * count));
-        let tasks = results.zip(groups.par_chunks(LANES * length)).with_min_len(CHUNK.div_ceil(LANES * length));
-        tasks.for_each_init(Vec::new, |keys, ((values, indices), groups)| {
-            sort_groups(groups, length, largest, keys, indices);
-            let results = values.chunks_mut(count).zip(indices.chunks_mut(count));
-            for (group, (values, indices)) in groups.chunks(length).zip(results) {
-                values.iter_mut().zip(indices).for_each(|(value, index)| *value = group[*index as usize]);
-            }
+        let results = values.par_chunks_mut(count).zip(indices.par_chunks_mut(count));
+        let tasks = results.zip(groups.par_chunks(length)).with_min_len(CHUNK.div_ceil(length));
+        tasks.for_each(|((values, indices), group)| {
+            write_best(group, largest, indices);
+            values.iter_mut().zip(indices).for_each(|(value, index)| *value = group[*index as usize]);
         });
     }
     order = (0..axis).chain([x.ndim() - 1]).chain(axis..x.ndim() - 1).collect();
@@ -64,63 +49,16 @@ where
     Ok([values.permuted_axes(back.clone()).into(), indices.permuted_axes(back).into()])
 }
 
-/// Writes the indices of the best elements of each group.
-fn sort_groups<T: Number>(
-    groups: &[T],
-    length: usize,
-    largest: bool,
-    keys: &mut Vec<[f64; LANES]>,
-    indices: &mut [i64],
-) {
-    let count = indices.len() / (groups.len() / length);
-    let rank = |x: T| if largest { !x.rank() } else { x.rank() };
-    if size_of::<T>() == size_of::<i32>() && length <= NETWORK_LENGTH_MAX && count == length {
-        keys.clear();
-        keys.resize(length, [0.0; LANES]);
-        for (lane, group) in groups.chunks(length).enumerate() {
-            keys.iter_mut()
-                .zip(group)
-                .zip(0..)
-                .for_each(|((keys, x), i)| keys[lane] = (rank(*x) << INDEX_BITS | i) as f64);
-        }
-        vectorized(|| sort_lanes(keys));
-        for (lane, indices) in indices.chunks_mut(count).enumerate() {
-            indices.iter_mut().zip(&*keys).for_each(|(index, keys)| *index = keys[lane] as i64 & INDEX_MASK);
-        }
-        return;
+/// Writes the indices of the best elements of a group.
+fn write_best<T: Number>(group: &[T], largest: bool, indices: &mut [i64]) {
+    let rank = |x: &T| if largest { !x.rank() } else { x.rank() };
+    let mut ranks: Vec<(i64, i64)> = group.iter().map(rank).zip(0..).collect();
+    if indices.len() < group.len() {
+        ranks.select_nth_unstable(indices.len());
+        ranks.truncate(indices.len());
     }
-    for (group, indices) in groups.chunks(length).zip(indices.chunks_mut(count)) {
-        let mut ranks: Vec<(i64, i64)> = group.iter().map(|x| rank(*x)).zip(0..).collect();
-        if count < length {
-            ranks.select_nth_unstable(count);
-            ranks.truncate(count);
-        }
-        ranks.sort_unstable();
-        indices.iter_mut().zip(ranks).for_each(|(index, (_, i))| *index = i);
-    }
-}
-
-/// Sorts each lane by Batcher's merge exchange (Knuth, The Art of Computer Programming, volume 3, algorithm 5.2.2M). The
-/// keys are whole numbers of at most 40 bits, which f64 represents exactly: AVX2 has a minimum of f64, but not of i64.
-#[inline(always)]
-fn sort_lanes(keys: &mut [[f64; LANES]]) {
-    let top = keys.len().next_power_of_two() / 2;
-    let mut p = top;
-    while p > 0 {
-        let (mut q, mut r, mut distance) = (top, 0, p);
-        loop {
-            for i in (0..keys.len() - distance).filter(|i| i & p == r) {
-                let (a, b) = (keys[i], keys[i + distance]);
-                keys[i] = from_fn(|lane| if a[lane] < b[lane] { a[lane] } else { b[lane] });
-                keys[i + distance] = from_fn(|lane| if a[lane] > b[lane] { a[lane] } else { b[lane] });
-            }
-            if q == p {
-                break;
-            }
-            (distance, q, r) = (q - p, q / 2, p);
-        }
-        p /= 2;
-    }
+    ranks.sort_unstable();
+    indices.iter_mut().zip(ranks).for_each(|(index, (_, i))| *index = i);
 }
 
 #[cfg(test)]
@@ -132,9 +70,9 @@ mod tests {
     }
 
     #[test]
-    fn networks_sort_groups_of_every_length() {
-        for length in 1..=NETWORK_LENGTH_MAX + 1 {
-            let x = floats(&[LANES + 1, length], (0..(LANES + 1) * length).map(|i| (i * 7919 % 31) as f32).collect());
+    fn groups_of_every_length_are_sorted() {
+        for length in 1..70 {
+            let x = floats(&[3, length], (0..3 * length).map(|i| (i * 7919 % 31) as f32).collect());
             for largest in [false, true] {
                 let [_, actual] = top_elements(&x, 1, length, largest).unwrap();
                 let Dense::I64(actual) = actual else { unreachable!("indices are i64") };
@@ -151,7 +89,7 @@ mod tests {
     #[test]
     fn nan_is_largest_and_zeros_of_both_signs_are_equal() {
         let numbers = [0.0, f32::NAN, -0.0, f32::INFINITY, -1.5, -f32::NAN, f32::NEG_INFINITY, 0.0, 1e-45];
-        for copies in [1, NETWORK_LENGTH_MAX] {
+        for copies in [1, 100] {
             let x = floats(&[9 * copies], numbers.repeat(copies));
             let indices = |count, largest| match top_elements(&x, 0, count, largest).unwrap() {
                 [_, Dense::I64(indices)] => indices.iter().map(|i| i % 9).collect::<Vec<_>>(),
