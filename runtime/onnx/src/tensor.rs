@@ -5,6 +5,7 @@ mod array_memory;
 mod shared_array;
 
 use std::any::Any;
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -236,9 +237,8 @@ impl Tensor {
             (DType::U8, DType::I8) => Tensor::from_vec(shape, convert::<u8, _>(self.bytes(), |x| x as i8)),
             (_, DType::F64) => Tensor::from_vec(shape, self.to_f64()),
             (_, DType::F32) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as f32)),
-            // `f16::from_f64` rounds twice on processors that convert from f32 only.
-            (_, DType::F16) => Tensor::from_vec(shape, convert_from_f64(self, f16::from_f64_const)),
-            (_, DType::BF16) => Tensor::from_vec(shape, convert_from_f64(self, bf16::from_f64)),
+            (_, DType::F16) => Tensor::from_vec(shape, convert_from_f64(self, f16_from_f64)),
+            (_, DType::BF16) => Tensor::from_vec(shape, convert_from_f64(self, bf16_from_f64)),
             (_, DType::I64) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as i64)),
             (_, DType::I32) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as i32)),
             (_, DType::I8) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as i8)),
@@ -298,6 +298,28 @@ impl Tensor {
         shape.first_mut().into_iter().for_each(|rows| *rows = indices.len());
         Ok(Tensor { dtype: self.dtype, shape, memory: vec_memory(words), offset: 0 })
     }
+}
+
+/// Rounds to 16 bits once: the conversions of `half` round to f32 first.
+pub(crate) fn f16_from_f64(x: f64) -> f16 {
+    f16::from_f32(round_to_odd(x))
+}
+
+/// As [`f16_from_f64`].
+pub(crate) fn bf16_from_f64(x: f64) -> bf16 {
+    bf16::from_f32(round_to_odd(x))
+}
+
+/// Rounds towards zero and sets the last bit if a digit was lost, so that a second rounding to fewer bits gives the same as
+/// rounding once (Boldo and Melquiond, "When double rounding is odd", 2005).
+fn round_to_odd(x: f64) -> f32 {
+    let nearest = x as f32;
+    let bits = nearest.to_bits();
+    f32::from_bits(match f64::from(nearest).abs().partial_cmp(&x.abs()) {
+        Some(Ordering::Greater) => (bits - 1) | 1,
+        Some(Ordering::Less) => bits | 1,
+        _ => bits,
+    })
 }
 
 /// Two tensors are equal when shape, type and bytes are.

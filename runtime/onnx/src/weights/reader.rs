@@ -9,6 +9,7 @@ use half::{bf16, f16};
 use safetensors::SafeTensors;
 
 use super::{MappedFile, WeightError, safetensors as format, seed};
+use crate::tensor::{bf16_from_f64, f16_from_f64};
 use crate::{DType, Element, Graph, Tensor, TensorError, Weight, WeightSource, byte_count};
 
 /// Reads the weights of one graph. Every file is opened once.
@@ -171,8 +172,8 @@ pub(super) fn tensor_from_range(
 /// value.
 pub(crate) fn cast_saturating(tensor: &Tensor, dtype: DType) -> Tensor {
     match (dtype, tensor.dtype()) {
-        (DType::F16, DType::F32 | DType::F64 | DType::BF16) => narrow(tensor, f16::MAX.into(), f16::from_f64_const),
-        (DType::BF16, DType::F32 | DType::F64) => narrow(tensor, bf16::MAX.into(), bf16::from_f64),
+        (DType::F16, DType::F32 | DType::F64 | DType::BF16) => narrow(tensor, f16::MAX.into(), f16_from_f64),
+        (DType::BF16, DType::F32 | DType::F64) => narrow(tensor, bf16::MAX.into(), bf16_from_f64),
         _ => tensor.cast(dtype),
     }
 }

@@ -11,6 +11,7 @@ use super::OpError;
 use super::elementwise::CHUNK;
 use super::storage::{Dense, Elements, row_major};
 use crate::exec::reference::Array;
+use crate::tensor::{bf16_from_f64, f16_from_f64};
 use crate::{DType, Element};
 
 /// Returns the type in which the arithmetic of elements of type `dtype` is computed.
@@ -83,8 +84,8 @@ pub(super) fn cast(x: &Dense, dtype: DType) -> Dense {
         (Dense::BF16(x), DType::F32) => convert_chunks(x, |from, to| from.convert_to_f32_slice(to)),
         (Dense::F32(x), DType::F16) => convert_chunks::<_, f16>(x, |from, to| to.convert_from_f32_slice(from)),
         (Dense::F32(x), DType::BF16) => convert_chunks::<_, bf16>(x, |from, to| to.convert_from_f32_slice(from)),
-        (Dense::F64(x), DType::F16) => x.mapv(f16::from_f64_const).into(),
-        (Dense::F64(x), DType::BF16) => x.mapv(bf16::from_f64).into(),
+        (Dense::F64(x), DType::F16) => x.mapv(f16_from_f64).into(),
+        (Dense::F64(x), DType::BF16) => x.mapv(bf16_from_f64).into(),
         (Dense::F16(_) | Dense::BF16(_), _) => cast(&cast(x, DType::F32), dtype),
         (_, DType::F16 | DType::BF16) => cast(&cast(x, DType::F64), dtype),
         (Dense::F64(x), DType::I8) => x.mapv(|x| x as i8).into(),
