@@ -48,19 +48,25 @@ pub(super) fn resolve_file(what: &str, data_dir: &Path, relative: &str) -> Falli
     Ok(file)
 }
 
+/// Reads the names that a graph does not need.
+fn ignored_names(names: Option<Dynamic>) -> Fallible<Vec<String>> {
+    let names = names.and_then(|names| names.try_cast::<Array>()).unwrap_or_default().into_iter();
+    let names: Vec<String> = names
+        .map(|name| name.into_immutable_string().map(|name| name.to_string()))
+        .collect::<Result<_, _>>()
+        .map_err(|actual| format!("`weights`: `ignore` must be a list of names, not of {actual}"))?;
+    match names.iter().find(|name| name.strip_suffix('*').unwrap_or(name).contains('*')) {
+        Some(name) => Err(format!("`weights`: `ignore` contains `{name}`: `*` may only be the last character").into()),
+        None => Ok(names),
+    }
+}
+
 fn weight_options(options: Map) -> Fallible<WeightOptions> {
     let mut options = FunctionOptions::new("weights", options);
     let read = WeightOptions {
         prefix: options.text("prefix")?.unwrap_or_default().to_string(),
         state_dict: options.text("state_dict")?.map(|key| key.to_string()),
-        ignore: options
-            .value("ignore")
-            .and_then(|value| value.try_cast::<Array>())
-            .unwrap_or_default()
-            .into_iter()
-            .map(|name| name.into_immutable_string().map(|name| name.to_string()))
-            .collect::<Result<_, _>>()
-            .map_err(|actual| format!("`weights`: `ignore` must be a list of names, not of {actual}"))?,
+        ignore: ignored_names(options.value("ignore"))?,
     };
     options.finish()?;
     Ok(read)
