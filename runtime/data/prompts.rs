@@ -108,9 +108,9 @@ impl Prompts {
         if ids.len() > most {
             if !self.options.padding.truncate {
                 return Err(format!(
-                    "the prompt has {} tokens, more than `length: {most}` allows: use a larger `length` or \
-                     `truncate: true`",
-                    ids.len()
+                    "the prompt has {} tokens, more than `{}` allows: use a larger length or `truncate: true`",
+                    ids.len(),
+                    self.options.padding.max_option()
                 ));
             }
             ids.truncate(most);
