@@ -29,7 +29,7 @@ const EXPRESSIONS: [(&str, &str); 16] = [
     ("x.softmax()", "(lambda e: e / e.sum(-1, keepdims=True))(n.exp(x - x.max(-1, keepdims=True)))"),
     ("x.transpose()", "n.ascontiguousarray(x.T)"),
     ("x.slice(1, 0, 2)", "x[:, 0:2].copy()"),
-    ("tensor::select(x > 0, x, 0)", "n.where(x > 0, x, n.float32(0))"),
+    ("tensor::where(x > 0, x, 0)", "n.where(x > 0, x, n.float32(0))"),
     ("tensor::concat([x, x], 0)", "n.concatenate([x, x], 0)"),
     ("x.sort()", "n.sort(x)"),
 ];

@@ -62,8 +62,12 @@ impl Prompts {
     /// When a file cannot be read, or the tokenizer does not fit the model.
     pub fn open(root: &DataRoot, options: &PromptOptions) -> Result<Self, DataError> {
         let lines = LineFile::open(root, &options.file)?;
-        let tokenizer = TextTokenizer::load(root, &options.tokenizer, options.vocabulary)?;
         let PromptOptions { file, key, padding, .. } = options;
+        let mut tokenizer = TextTokenizer::load(root, &options.tokenizer, options.vocabulary)?;
+        if padding.truncate {
+            let invalid = |reason| DataError::Invalid { path: options.tokenizer.path().to_owned(), reason };
+            tokenizer.truncate_to(padding.max()).map_err(invalid)?;
+        }
         let text = format!("prompts {}, key {key:?}, {padding:?}, tokenizer {:?}", file.display(), options.tokenizer);
         let facts = root.facts(
             &root.path().join(file),
@@ -103,17 +107,14 @@ impl Prompts {
             }
         };
         let prompt = self.options.template.as_ref().map_or_else(|| prompt.clone(), |text| text.replace("{}", &prompt));
-        let mut ids = self.tokenizer.encode(&prompt, self.options.special_tokens)?;
+        let ids = self.tokenizer.encode(&prompt, self.options.special_tokens)?;
         let most = self.options.padding.max();
         if ids.len() > most {
-            if !self.options.padding.truncate {
-                return Err(format!(
-                    "the prompt has {} tokens, more than `{}` allows: use a larger length or `truncate: true`",
-                    ids.len(),
-                    self.options.padding.max_option()
-                ));
-            }
-            ids.truncate(most);
+            return Err(format!(
+                "the prompt has {} tokens, more than `{}` allows: use a larger length or `truncate: true`",
+                ids.len(),
+                self.options.padding.max_option()
+            ));
         }
         if ids.is_empty() {
             return Err("the prompt has no tokens".to_owned());

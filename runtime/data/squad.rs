@@ -20,6 +20,9 @@ use crate::event::DatasetFacts;
 use crate::hash::hash_bytes;
 use crate::tensor::{DType, TensorSpec};
 
+/// Largest number of windows of one context: each window tokenizes its whole context again.
+const CONTEXT_WINDOWS_MAX: usize = 1000;
+
 /// The description of questions about contexts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SquadOptions {
@@ -236,7 +239,15 @@ fn find_windows(
     let (mut windows, mut sizes) = (Vec::new(), TextSizes::default());
     for (index, (question, width)) in texts.questions.iter().zip(widths).enumerate() {
         let tokens = &contexts[question.context];
-        for number in 0..tokens.len().saturating_sub(width).div_ceil(options.stride) + 1 {
+        let count = tokens.len().saturating_sub(width).div_ceil(options.stride) + 1;
+        if count > CONTEXT_WINDOWS_MAX {
+            return Err(format!(
+                "question `{}`: its context of {} tokens has {count} windows; at most {CONTEXT_WINDOWS_MAX} are supported",
+                question.id,
+                tokens.len()
+            ));
+        }
+        for number in 0..count {
             let first = number * options.stride;
             let (begin, end) = text_range(&tokens[first..tokens.len().min(first + width)]);
             sizes.context = sizes.context.max(end - begin);

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use flagperf_onnx::read_regular_text;
 use serde_json::json;
-use tokenizers::{Encoding, PostProcessor, Tokenizer};
+use tokenizers::{Encoding, PostProcessor, Tokenizer, TruncationParams};
 
 use super::{DataError, DataRoot};
 
@@ -66,6 +66,15 @@ impl TextTokenizer {
             )));
         }
         Ok(TextTokenizer(tokenizer))
+    }
+
+    /// Lets the tokenizer cut the end of texts, so that they have at most `length` tokens with their special tokens.
+    ///
+    /// # Errors
+    /// When the special tokens alone are more.
+    pub fn truncate_to(&mut self, length: usize) -> Result<(), String> {
+        let truncation = TruncationParams { max_length: length, ..TruncationParams::default() };
+        self.0.with_truncation(Some(truncation)).map(drop).map_err(|error| error.to_string())
     }
 
     /// Returns the tokens of a text, with the tokenizer's special tokens around them if `special`.

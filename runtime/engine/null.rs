@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 use super::options::EngineOptions;
 use super::{Artifact, Engine, EngineError, HeapMemory, LoadOptions, Session, Unavailable, Value, check_inputs, model};
 use crate::description::{EngineDescription, EngineOption, OptionKind};
-use crate::tensor::{DType, Dim, HostMemory, NamedSizes, Tensor, TensorSpec, byte_count};
+use crate::tensor::{Dim, HostMemory, NamedSizes, Tensor, TensorSpec, byte_count};
 
 const SLEEP_MS: &str = "sleep_ms";
 /// The largest accepted `sleep_ms`: one hour.
@@ -162,8 +162,8 @@ impl LastSubmit {
 
 /// Returns the dimensions of all inputs on the host, one input after the other.
 fn sizes(inputs: &[Value]) -> impl Iterator<Item = usize> {
-    let shape = |value| if let &Value::Host(ref tensor) = value { tensor.shape() } else { &[] };
-    inputs.iter().flat_map(shape).copied()
+    let tensors = inputs.iter().filter_map(|value| if let Value::Host(tensor) = value { Some(tensor) } else { None });
+    tensors.flat_map(|tensor| tensor.shape().iter().copied())
 }
 
 impl NullSession {

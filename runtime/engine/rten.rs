@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use flagperf_onnx::{Element, Graph, ValueInfo};
+use flagperf_onnx::{Attribute, Element, Graph, Node, ValueInfo};
 use rten::{LoadError, LoadErrorKind, Model, ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView, ValueView};
 use rten_tensor::Layout;
 
@@ -77,6 +77,7 @@ impl Engine for Rten {
         let ModelSource { path, graph, folder: _folder } =
             model::read_lowered(&self.description(), path, &options.scratch)?;
         model::check(self, &graph, options.precision)?;
+        check_resizes(&graph)?;
         let mut model = ModelOptions::with_all_ops();
         model.prepack_weights(engine_options.boolean(PREPACK).unwrap_or(true));
         model.enable_optimization(engine_options.boolean(OPTIMIZE).unwrap_or(true));
@@ -89,6 +90,17 @@ impl Engine for Rten {
         let Graph { inputs, outputs, .. } = graph;
         Ok(Box::new(RtenSession { model, inputs, outputs, input_ids, output_ids, threads, pool }))
     }
+}
+
+/// Refuses what rten accepts and computes differently: it interpolates linearly also for `cubic`, without antialiasing.
+fn check_resizes(graph: &Graph) -> Result<(), EngineError> {
+    let is_cubic =
+        |node: &Node| matches!(node.attributes.get("mode"), Some(Attribute::String(mode)) if mode == "cubic");
+    let has_antialias = |node: &Node| matches!(node.attributes.get("antialias"), Some(Attribute::Int(1)));
+    let mut resizes = graph.nodes.iter().filter(|node| node.op == "Resize");
+    let Some(node) = resizes.find(|node| is_cubic(node) || has_antialias(node)) else { return Ok(()) };
+    let attribute = if is_cubic(node) { "mode: cubic" } else { "antialias: 1" };
+    Err(EngineError::Operator { engine: "rten", op: format!("Resize ({attribute})"), node: node.name.clone() })
 }
 
 /// Starts the session's own threads. When they cannot be started, rten silently computes in the calling thread; this
@@ -206,6 +218,9 @@ fn from_rten(info: &ValueInfo, value: rten::Value) -> Result<Tensor, EngineError
 
 #[cfg(test)]
 mod tests {
+    use flagperf_onnx::layers::{Interpolation, ResizeTo};
+    use flagperf_onnx::{GraphBuilder, layers, write_onnx};
+
     use super::*;
 
     fn refusal(artifact: Artifact<'_>, precision: DType) -> String {
@@ -223,6 +238,24 @@ mod tests {
     fn the_error_for_a_missing_file_contains_its_path() {
         let error = refusal(Artifact::Onnx(Path::new("no/such.onnx")), DType::F32);
         assert!(error.contains("`no/such.onnx`") && error.contains("No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_cubic_resize_is_rejected_because_rten_computes_a_linear_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let load = |mode| {
+            let mut builder = GraphBuilder::new("resized");
+            let x = builder.input("x", "N,3,4,4,f32".parse().unwrap()).unwrap();
+            let y = layers::interpolate(&mut builder, "up", &x, ResizeTo::Pixels([8, 8]), (mode, false)).unwrap();
+            builder.output("y", &y).unwrap();
+            let path = folder.path().join("model.onnx");
+            write_onnx(&builder.finish().unwrap(), &path).unwrap();
+            let options = LoadOptions { scratch: folder.path().to_owned(), ..LoadOptions::default() };
+            Rten.load(Artifact::Onnx(&path), &options).map(drop)
+        };
+        let error = load(Interpolation::Bicubic).unwrap_err();
+        assert_eq!(error.to_string(), "engine `rten` does not support operator `Resize (mode: cubic)` (node `up`)");
+        load(Interpolation::Bilinear).unwrap();
     }
 
     #[test]

@@ -54,15 +54,24 @@ impl Accuracy {
             let measured = |phase: &&PhaseRecord| phase.measured.iter().any(|measured| measured.step == step);
             let phase = phases.iter().find(measured).filter(|phase| unknown(std::slice::from_ref(phase)).is_none());
             let measured = phase.into_iter().flat_map(|phase| &phase.measured).find(|measured| measured.step == step);
-            measured.map(|measured| measured.accuracy.clone()).unwrap_or_default()
+            measured.map(|measured| measured.accuracy.clone())
         };
-        let unknown = unknown(phases);
+        // `None` for a step that was not measured or whose metrics are meaningless.
         let (validation, inference) = (metrics(Step::Validation), metrics(Step::Inference));
-        let mut accuracy = Accuracy { target, validation, inference, unknown, ..Accuracy::default() };
-        accuracy.missed = [("validation", &accuracy.validation), ("inference", &accuracy.inference)]
+        let missed: Vec<String> = [("validation", &validation), ("inference", &inference)]
             .into_iter()
-            .filter(|(_, metrics)| !metrics.is_empty())
-            .flat_map(|(step, metrics)| missed_targets(step, metrics, &accuracy.target))
+            .filter_map(|(step, metrics)| Some((step, metrics.as_ref()?)))
+            .flat_map(|(step, metrics)| undefined_metrics(step, metrics).chain(missed_targets(step, metrics, &target)))
+            .collect();
+        let mut accuracy = Accuracy {
+            target,
+            validation: validation.unwrap_or_default(),
+            inference: inference.unwrap_or_default(),
+            unknown: unknown(phases),
+            ..Accuracy::default()
+        };
+        accuracy.missed = missed
+            .into_iter()
             .chain(non_finite_outputs(phases))
             .chain(unevaluated_loops(phases))
             .chain(miscounted_metrics(phases))
@@ -129,10 +138,16 @@ fn miscounted_metrics(phases: &[PhaseRecord]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Describes the missed targets. A metric that was not measured or is NaN misses its target.
+/// Describes the metrics that are NaN, which fail the case without a target, too.
+fn undefined_metrics(step: &str, metrics: &IndexMap<String, f64>) -> impl Iterator<Item = String> {
+    metrics.iter().filter(|(_, value)| value.is_nan()).map(move |(name, _)| format!("{step}: `{name}` is NaN"))
+}
+
+/// Describes the missed targets of metrics that are not NaN. A metric that was not measured misses its target.
 fn missed_targets(step: &str, metrics: &IndexMap<String, f64>, target: &IndexMap<String, f64>) -> Vec<String> {
-    let is_missed = |(name, target): &(&String, &f64)| {
-        !metrics.get(*name).is_some_and(|value| metric::is_reached(name, *value, **target))
+    let is_missed = |(name, target): &(&String, &f64)| match metrics.get(*name) {
+        Some(value) => !value.is_nan() && !metric::is_reached(name, *value, **target),
+        None => true,
     };
     target
         .iter()
@@ -180,6 +195,30 @@ mod tests {
         );
         assert_eq!(judged(false, f64::NAN, &[("top1", 0.0)]).verdict, Verdict::Missed);
         assert_eq!(judged(false, 1.0, &[("top3", 0.5)]).verdict, Verdict::Missed);
+    }
+
+    #[test]
+    fn a_metric_that_is_nan_fails_the_case_even_without_a_target() {
+        for target in [&[][..], &[("top1", 0.5)]] {
+            let accuracy = judged(false, f64::NAN, target);
+            assert_eq!(
+                (accuracy.verdict, &accuracy.missed[..]),
+                (Verdict::Missed, &["validation: `top1` is NaN".to_owned()][..])
+            );
+        }
+        assert_eq!(judged(true, f64::NAN, &[]).verdict, Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_target_is_missed_when_no_metric_has_a_value() {
+        let mut phase = testing::phase();
+        phase.model = Some(ModelFacts::default());
+        phase.dataset = Some(DatasetFacts::default());
+        phase.measured = vec![testing::measurement(Step::Inference)];
+        phase.measured[0].accuracy = IndexMap::new();
+        let accuracy = Accuracy::judge(&[phase], IndexMap::from([("map".to_owned(), 0.05)]));
+        assert_eq!(accuracy.verdict, Verdict::Missed);
+        assert_eq!(accuracy.missed, ["inference: `map` has a target of 0.05, but was not measured"]);
     }
 
     #[test]

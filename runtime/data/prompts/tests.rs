@@ -100,6 +100,9 @@ fn a_prompt_longer_than_the_context_is_refused_or_cut() {
     let padding = PaddingOptions { truncate: true, ..options().padding };
     let prompts = open(text, &PromptOptions { padding, ..options() }).unwrap();
     assert_eq!(read(&prompts, 1).unwrap()[0], [4, 5, 6, 4, 5]);
+    // The special tokens remain.
+    let special = PromptOptions { padding: prompts.options.padding.clone(), special_tokens: true, ..options() };
+    assert_eq!(read(&open(text, &special).unwrap(), 1).unwrap()[0], [1, 4, 5, 6, 2]);
 }
 
 #[test]

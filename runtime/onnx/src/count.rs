@@ -98,6 +98,7 @@ fn node_multiply_adds(node: &Node, shapes: &Shapes<'_>) -> Option<u64> {
             let steps = element_count(input(0)?.get(..2)?)?;
             steps.checked_mul(element_count(input(1)?)?.checked_add(element_count(input(2)?)?)?)
         }
+        "Einsum" => einsum_multiply_adds(node, shapes),
         op if is_uncounted(op) => None,
         _ if node.attributes.values().any(|value| matches!(value, Attribute::Encoded(_))) => None,
         _ => Some(0),
@@ -106,7 +107,28 @@ fn node_multiply_adds(node: &Node, shapes: &Shapes<'_>) -> Option<u64> {
 
 /// Returns whether an operator computes products that are not counted. The total is then unknown rather than too small.
 fn is_uncounted(op: &str) -> bool {
-    matches!(op, "DeformConv" | "Einsum") || op.starts_with("QLinear") || op.ends_with("Integer")
+    matches!(op, "DeformConv") || op.starts_with("QLinear") || op.ends_with("Integer")
+}
+
+/// Returns the multiply-adds of an equation of two inputs without an ellipsis: the product of the sizes of all labels. One
+/// input has none; those of more inputs depend on the order in which they are multiplied.
+fn einsum_multiply_adds(node: &Node, shapes: &Shapes<'_>) -> Option<u64> {
+    let Some(Attribute::String(equation)) = node.attributes.get("equation") else { return None };
+    let operands = equation.split_once("->").map_or(equation.as_str(), |(operands, _)| operands);
+    let terms: Vec<&str> = operands.split(',').map(str::trim).collect();
+    match terms.len() {
+        1 => return Some(0),
+        2 if !operands.contains('.') => {}
+        _ => return None,
+    }
+    let mut sizes: HashMap<char, u64> = HashMap::new();
+    for (term, input) in terms.into_iter().zip(&node.inputs) {
+        for (label, dim) in term.chars().zip(*shapes.get(input.as_str())?) {
+            let size = sizes.entry(label).or_insert(1);
+            *size = dim.fixed()?.max(*size as usize) as u64;
+        }
+    }
+    sizes.into_values().try_fold(1, u64::checked_mul)
 }
 
 /// Returns the multiply-adds of an attention: each query is multiplied by every key, and each weight by a value.
@@ -163,6 +185,23 @@ mod tests {
         assert_eq!(counted(&graph, &[&[2, 3, 8], &[8, 5]]), Some(2 * 3 * 8 * 5));
         assert_eq!(counted(&graph, &[&[1, 0, 8], &[8, 5]]), Some(0));
         assert_eq!(count(&graph).multiply_adds_per_sample, None, "L and M are unknown");
+    }
+
+    #[test]
+    fn an_equation_of_two_inputs_counts_as_much_as_its_product() {
+        let product = |equation: &str| {
+            let graph = graph(|builder| {
+                let a = input(builder, "a", "N,L,8,f32");
+                let b = input(builder, "b", "8,M,f32");
+                let attributes =
+                    indexmap::IndexMap::from([("equation".to_owned(), Attribute::String(equation.to_owned()))]);
+                builder.node("product", "Einsum", &[Some(&a), Some(&b)], attributes, 1).unwrap().swap_remove(0)
+            });
+            counted(&graph, &[&[2, 3, 8], &[8, 5]])
+        };
+        assert_eq!(product("nlc,cm->nlm"), Some(2 * 3 * 8 * 5));
+        assert_eq!(product(" nlc , cm -> n"), Some(2 * 3 * 8 * 5));
+        assert_eq!(product("...c,cm->...m"), None, "an ellipsis is not counted");
     }
 
     #[test]

@@ -228,9 +228,16 @@ impl Tensor {
                 let bools: Vec<bool> = self.to_f64().into_iter().map(|x| x != 0.0).collect();
                 Tensor::from_bools(shape, &bools)
             }
+            (DType::I64, DType::I8) => Tensor::from_vec(shape, convert::<i64, _>(self.bytes(), |x| x as i8)),
+            (DType::I64, DType::U8) => Tensor::from_vec(shape, convert::<i64, _>(self.bytes(), |x| x as u8)),
+            (DType::I32, DType::I8) => Tensor::from_vec(shape, convert::<i32, _>(self.bytes(), |x| x as i8)),
+            (DType::I32, DType::U8) => Tensor::from_vec(shape, convert::<i32, _>(self.bytes(), |x| x as u8)),
+            (DType::I8, DType::U8) => Tensor::from_vec(shape, convert::<i8, _>(self.bytes(), |x| x as u8)),
+            (DType::U8, DType::I8) => Tensor::from_vec(shape, convert::<u8, _>(self.bytes(), |x| x as i8)),
             (_, DType::F64) => Tensor::from_vec(shape, self.to_f64()),
             (_, DType::F32) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as f32)),
-            (_, DType::F16) => Tensor::from_vec(shape, convert_from_f64(self, f16::from_f64)),
+            // `f16::from_f64` rounds twice on processors that convert from f32 only.
+            (_, DType::F16) => Tensor::from_vec(shape, convert_from_f64(self, f16::from_f64_const)),
             (_, DType::BF16) => Tensor::from_vec(shape, convert_from_f64(self, bf16::from_f64)),
             (_, DType::I64) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as i64)),
             (_, DType::I32) => Tensor::from_vec(shape, convert_from_f64(self, |x| x as i32)),

@@ -191,7 +191,8 @@ mod functions {
     /// Suppresses boxes that overlap a better one of their class by more than `iou`. `boxes` is `N,D,4` as corners,
     /// `scores` is `N,D,C` with one score per class. Options: `iou` (default 0.5), `score` (boxes with this score or a
     /// lower one are dropped, default 0), `max` boxes per image (default 300), `candidates` compared per image (default
-    /// 30,000, the best). Returns `boxes` (`N,max,4`), `scores`, `classes`, `indices` of the boxes, and `counts`.
+    /// 30,000, the best). Returns `boxes` (`N,max,4`), `scores`, `classes`, `indices` of the boxes, and `counts`. A
+    /// score that is NaN is an error.
     ///
     /// ```rhai
     /// let found = tensor::from([0, 0, 10, 10, 1, 0, 11, 10], "1,2,4,f32");
@@ -209,6 +210,10 @@ mod functions {
         }
         let classes = scores.shape()[2];
         let numbers = scores.to_f64();
+        if let Some(place) = numbers.iter().position(|score| score.is_nan()) {
+            let (image, place) = (place / (count * classes), place / classes % count);
+            return Err(format!("`nms`: a score of box {place} of image {image} is NaN").into());
+        }
         let mut kept = Vec::with_capacity(images);
         for image in 0..images {
             script.budget.check()?;

@@ -2,8 +2,8 @@
 
 use super::OpError;
 use super::evaluate::scalar;
-use super::indexing::{gather_elements, row_major_strides, upload_indices};
-use super::operands::{Operands, Value};
+use super::indexing::{row_major_strides, upload_indices};
+use super::operands::Operands;
 use super::ops::{Binary, PadMode, TensorOps};
 use super::result_size::check_result_size;
 use super::shape_arithmetic::resolve_axis;
@@ -121,9 +121,7 @@ pub(super) fn top_k<O: TensorOps>(
     let count = count.ok_or_else(|| {
         OpError::invalid_operands(format!("`k` is {} (0 to {size} are possible)", wanted.unwrap_or_default()))
     })?;
-    let indices = ops.top_indices(&x, axis, count, largest)?;
-    let gathering = Operands { ops, values: vec![Some(Value::Library(x)), Some(Value::Library(indices.clone()))] };
-    Ok(vec![gather_elements(&gathering, axis as i64)?, indices])
+    ops.top(&x, axis, count, largest).map(Vec::from)
 }
 
 /// Returns the sums of the elements of input 0 along the axis in input 1 up to each element (exclusively, if

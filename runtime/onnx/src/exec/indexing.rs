@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use super::OpError;
-use super::operands::Operands;
+use super::operands::{Operands, Value};
 use super::ops::{Binary, TensorOps};
 use super::reference::Array;
 use super::result_size::check_result_size;
@@ -19,6 +19,17 @@ pub(super) fn gather_elements<O: TensorOps>(operands: &Operands<O>, axis: i64) -
     let places = element_places(&shape, &wanted, axis, &operands.required_ints(1)?)?;
     let flat = ops.reshape(&x, &[shape.iter().product()])?;
     ops.gather(&flat, &upload_indices(ops, &wanted, &places)?, 0)
+}
+
+/// Returns the elements of `x` whose index along `axis` is given by `indices`.
+pub(super) fn elements_at<O: TensorOps>(
+    ops: &O,
+    x: &O::Tensor,
+    indices: &O::Tensor,
+    axis: usize,
+) -> Result<O::Tensor, OpError> {
+    let values = [x, indices].map(|tensor| Some(Value::Library(tensor.clone())));
+    gather_elements(&Operands { ops, values: values.into() }, axis as i64)
 }
 
 /// Returns input 0 with the elements of input 2 at the indices of input 1 along `axis`.

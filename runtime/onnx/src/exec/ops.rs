@@ -3,7 +3,7 @@
 use super::OpError;
 use super::attention::attention_from_primitives;
 use super::generate::sums_by_doubling;
-use super::indexing::{scatter_rows_from_primitives, top_indices_on_host};
+use super::indexing::{elements_at, scatter_rows_from_primitives, top_indices_on_host};
 pub use super::parameters::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, Unary};
 use crate::{DType, Tensor};
 
@@ -101,6 +101,14 @@ pub trait TensorOps: Send + Sync {
     /// elements, the first comes first; NaN is larger than every number.
     fn top_indices(&self, x: &Self::Tensor, axis: usize, count: usize, largest: bool) -> Result<Self::Tensor, OpError> {
         top_indices_on_host(self, x, axis, count, largest)
+    }
+    /// Returns the elements at [`TensorOps::top_indices`], and these indices.
+    fn top(&self, x: &Self::Tensor, axis: usize, count: usize, largest: bool) -> Result<[Self::Tensor; 2], OpError>
+    where
+        Self: Sized,
+    {
+        let indices = self.top_indices(x, axis, count, largest)?;
+        Ok([elements_at(self, x, &indices, axis)?, indices])
     }
     /// Returns the sums of all elements up to each one along `axis`.
     fn cumulative_sum(&self, x: &Self::Tensor, axis: usize) -> Result<Self::Tensor, OpError> {

@@ -1,6 +1,6 @@
 //! Tensors over shared arrays of `ndarray`: neither direction of the conversion copies the elements of a dense array.
 
-use ndarray::{ArcArray, ArcArray1, ArrayViewD, IxDyn, s};
+use ndarray::{ArcArray, ArcArray1, ArrayView2, ArrayViewD, ArrayViewMut2, Axis, Ix2, IxDyn, s};
 
 use super::array_memory::ArrayMemory;
 use super::{Element, Tensor, TensorError};
@@ -57,21 +57,61 @@ impl Tensor {
     }
 }
 
-/// Returns the elements in row-major order. Whole rows are copied at once: an iterator over the elements of an array of any
-/// number of dimensions is several times slower.
-pub(crate) fn elements_in_order<T: Clone>(array: ArrayViewD<'_, T>) -> Vec<T> {
+/// Rows and columns of the squares in which a matrix is transposed: few enough cache lines to stay in the first cache.
+const SQUARE: usize = 64;
+
+/// Returns the elements in row-major order. Neighbouring dimensions that lie in memory as one are merged, and whole
+/// matrices are copied at once: an iterator over the elements of an array of any number of dimensions is several times
+/// slower.
+pub(crate) fn elements_in_order<T: Element>(mut array: ArrayViewD<'_, T>) -> Vec<T> {
     let mut elements = Vec::with_capacity(array.len());
-    if array.ndim() == 0 {
-        elements.extend(array.iter().cloned());
+    if array.is_empty() {
         return elements;
     }
-    for row in array.rows() {
-        match row.to_slice() {
-            Some(row) => elements.extend_from_slice(row),
-            None => elements.extend(row.iter().cloned()),
+    for axis in (1..array.ndim()).rev() {
+        if array.merge_axes(Axis(axis - 1), Axis(axis)) {
+            array.index_axis_inplace(Axis(axis - 1), 0);
         }
     }
+    while array.ndim() < 2 {
+        array.insert_axis_inplace(Axis(0));
+    }
+    append_matrices(array, &mut elements);
     elements
+}
+
+fn append_matrices<T: Element>(array: ArrayViewD<'_, T>, elements: &mut Vec<T>) {
+    match array.view().into_dimensionality::<Ix2>() {
+        Ok(matrix) => append_matrix(matrix, elements),
+        Err(_) => array.outer_iter().for_each(|part| append_matrices(part, elements)),
+    }
+}
+
+fn append_matrix<T: Element>(matrix: ArrayView2<'_, T>, elements: &mut Vec<T>) {
+    let start = elements.len();
+    if matrix.strides()[0] == 1 && matrix.ncols() > 1 {
+        elements.resize(start + matrix.len(), T::zeroed());
+        let result = ArrayViewMut2::from_shape(matrix.dim(), &mut elements[start..]);
+        transpose(matrix, result.expect("as many elements were added as the matrix has"));
+        return;
+    }
+    for row in matrix.rows() {
+        match row.to_slice() {
+            Some(row) => elements.extend_from_slice(row),
+            None => elements.extend(row.iter().copied()),
+        }
+    }
+}
+
+/// Copies a matrix whose columns are contiguous to one whose rows are.
+fn transpose<T: Element>(matrix: ArrayView2<'_, T>, mut result: ArrayViewMut2<'_, T>) {
+    let (rows, columns) = matrix.dim();
+    for column in (0..columns).step_by(SQUARE) {
+        for row in (0..rows).step_by(SQUARE) {
+            let square = s![row..rows.min(row + SQUARE), column..columns.min(column + SQUARE)];
+            result.slice_mut(square).assign(&matrix.slice(square));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -109,5 +149,28 @@ mod tests {
         let row = Tensor::from_array(row);
         assert_eq!((row.shape(), row.as_slice::<i64>().unwrap()), ([1, 3].as_slice(), [3, 4, 5].as_slice()));
         assert_eq!(row.bytes().len(), row.memory.bytes().len());
+    }
+
+    #[test]
+    fn elements_in_order_are_those_of_an_iterator() {
+        for shape in [[2, 3, 4, 5], [1, 1, 1, 1], [1, 7, 1, 3], [3, 1, SQUARE + 1, SQUARE - 1], [2, 0, 3, 1]] {
+            let count = shape.iter().product::<usize>() as i64;
+            let array = ArcArray1::from_vec((0..count).collect()).into_shape_with_order(IxDyn(&shape)).unwrap();
+            for order in [[0, 1, 2, 3], [0, 2, 3, 1], [0, 1, 3, 2], [3, 2, 1, 0], [2, 3, 0, 1], [1, 0, 3, 2]] {
+                let permuted = array.view().permuted_axes(IxDyn(&order));
+                let sliced =
+                    permuted.slice_each_axis(|axis| ndarray::Slice::new(0, Some(axis.len.min(2) as isize), -1));
+                for view in [permuted.view(), sliced] {
+                    assert_eq!(
+                        elements_in_order(view.view()),
+                        view.iter().copied().collect::<Vec<_>>(),
+                        "{shape:?} {order:?}"
+                    );
+                }
+            }
+        }
+        assert_eq!(elements_in_order(ndarray::arr0(7i64).into_dyn().view()), [7]);
+        let broadcast = ndarray::arr1(&[1i64, 2]).into_dyn();
+        assert_eq!(elements_in_order(broadcast.broadcast(IxDyn(&[2, 2])).unwrap()), [1, 2, 1, 2]);
     }
 }

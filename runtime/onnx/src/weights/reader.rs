@@ -171,7 +171,7 @@ pub(super) fn tensor_from_range(
 /// value.
 pub(crate) fn cast_saturating(tensor: &Tensor, dtype: DType) -> Tensor {
     match (dtype, tensor.dtype()) {
-        (DType::F16, DType::F32 | DType::F64 | DType::BF16) => narrow(tensor, f16::MAX.into(), f16::from_f64),
+        (DType::F16, DType::F32 | DType::F64 | DType::BF16) => narrow(tensor, f16::MAX.into(), f16::from_f64_const),
         (DType::BF16, DType::F32 | DType::F64) => narrow(tensor, bf16::MAX.into(), bf16::from_f64),
         _ => tensor.cast(dtype),
     }

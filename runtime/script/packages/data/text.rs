@@ -147,11 +147,12 @@ pub(super) mod functions {
     /// an array of numbers, of which the smallest that holds the longest prompt is used for all batches; or `"batch"`,
     /// which pads each batch to its longest prompt, of at most `max_length` tokens, and requires an open dimension in
     /// the model; `pad`, the token that pads (default 0), and its `side` (`right` or `left`, default `right`);
-    /// `truncate` (default false: a longer prompt is an error); `special_tokens` that the tokenizer adds (default
-    /// true); `template`, a text in which `{}` stands for the prompt; `vocabulary`, the number of tokens of the model;
-    /// `texts`, further keys for the evaluator with the most bytes of each, as UTF-8 padded with zeros (`B,u8`);
-    /// `integers`, further keys whose value is a list of whole numbers, with its length (`L,i64`).
-    /// `jq -c '.annotations[]'` writes captions as COCO publishes them as JSON lines, whose key is `caption`.
+    /// `truncate` (default false: a longer prompt is an error), which cuts the end of a prompt and keeps the special
+    /// tokens; `special_tokens` that the tokenizer adds (default true); `template`, a text in which `{}` stands for the
+    /// prompt; `vocabulary`, the number of tokens of the model; `texts`, further keys for the evaluator with the most
+    /// bytes of each, as UTF-8 padded with zeros (`B,u8`); `integers`, further keys whose value is a list of whole
+    /// numbers, with its length (`L,i64`). `jq -c '.annotations[]'` writes captions as COCO publishes them as JSON
+    /// lines, whose key is `caption`.
     ///
     /// ```rhai
     /// let options = #{tokenizer: "tokenizer.json", length: [64, 128], vocabulary: 49152, key: "question"};
@@ -172,6 +173,9 @@ pub(super) mod functions {
         options.finish()?;
         if key.is_none() && !(texts.is_empty() && integers.is_empty()) {
             return Err("`prompts`: `texts` and `integers` are keys of JSON lines, which requires `key`".into());
+        }
+        if template.as_ref().is_some_and(|template| !template.contains("{}")) {
+            return Err("`prompts`: the `template` lacks `{}`, which stands for the prompt".into());
         }
         let file = relative_path(file)?;
         let options =

@@ -8,7 +8,7 @@ use rhai::{Dynamic, NativeCallContext};
 use super::Tensor;
 use super::work::{Work, compute};
 use crate::script::sandbox::Fallible;
-use crate::tensor::Tensor as HostTensor;
+use crate::tensor::{DType, Tensor as HostTensor};
 
 /// Applies an operator to a tensor and its right operand, a tensor or a number.
 pub(super) fn binary(
@@ -49,7 +49,8 @@ fn apply(work: &Work<'_>, op: &str, a: &HostTensor, b: &HostTensor) -> Fallible<
 
 #[export_module]
 pub(super) mod functions {
-    /// Adds two tensors, or a number to every element.
+    /// Adds two tensors, or a number to every element. For this and all other operators, two tensors have the same type,
+    /// and a tensor of integers combines only with whole numbers written without a point: convert it first.
     ///
     /// ```rhai
     /// tensor::full("2,f32", 1.0) + 2
@@ -218,7 +219,13 @@ pub(super) mod functions {
     /// ```
     #[rhai_fn(name = "-", global, return_raw)]
     pub fn negate(context: NativeCallContext, tensor: Tensor) -> Fallible<Tensor> {
-        compute(&context, "-", |work| work.apply("Neg", [], &[&work.host(&tensor)?]))
+        compute(&context, "-", |work| {
+            let x = work.host(&tensor)?;
+            if x.dtype() == DType::Bool {
+                return Err(work.refuse_for(&[Some(&x)], "booleans have no negative: `!` inverts them"));
+            }
+            work.apply("Neg", [], &[&x])
+        })
     }
 
     /// Returns the opposite of every boolean.

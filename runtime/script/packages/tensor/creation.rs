@@ -19,6 +19,24 @@ pub(super) fn parse_fixed_spec(spec: &str) -> Fallible<(Vec<usize>, DType, usize
 }
 
 /// Returns a tensor of `dtype` with these numbers.
+/// Returns a number as a tensor without dimensions. A float type rounds it; an integer type must represent it exactly. A
+/// boolean is a truth value or a number, of which all but 0 are true.
+fn element(value: &Dynamic, dtype: DType) -> Result<HostTensor, String> {
+    if let (Ok(truth), DType::Bool) = (value.as_bool(), dtype) {
+        return HostTensor::from_bools([], &[truth]).map_err(|error| error.to_string());
+    }
+    let number = match (value.as_int(), number(value)) {
+        (Ok(whole), _) => HostTensor::scalar(whole),
+        (_, Some(number)) => HostTensor::scalar(number),
+        _ => return Err(format!("the elements of a tensor must be numbers, not `{}`", script_type(value))),
+    };
+    let element = number.cast(dtype);
+    match dtype.is_float() || dtype == DType::Bool || element.cast(number.dtype()) == number {
+        true => Ok(element),
+        false => Err(format!("`{value}` is not a number of `{dtype}`")),
+    }
+}
+
 pub(super) fn from_numbers(shape: &[usize], dtype: DType, numbers: Vec<f64>) -> Fallible<HostTensor> {
     Ok(HostTensor::from_vec(shape, numbers).map_err(|error| error.to_string())?.cast(dtype))
 }
@@ -26,11 +44,9 @@ pub(super) fn from_numbers(shape: &[usize], dtype: DType, numbers: Vec<f64>) -> 
 /// Returns a tensor whose elements are all `value`.
 fn filled(work: &Work<'_>, spec: &str, value: &Dynamic) -> Fallible<HostTensor> {
     let (shape, dtype, elements) = parse_fixed_spec(spec)?;
-    let value = number(value)
-        .ok_or_else(|| work.refuse(format!("the elements must be numbers, not `{}`", script_type(value))))?;
+    let element = element(value, dtype).map_err(|reason| work.refuse(reason))?;
     work.request((elements as u64).saturating_mul(dtype.size() as u64), &[])
         .map_err(|error| error_with_spec(error, spec))?;
-    let element = HostTensor::scalar(value).cast(dtype);
     let bytes = match element.bytes() {
         zero if zero.iter().all(|byte| *byte == 0) => vec![0; elements * dtype.size()],
         bytes => bytes.repeat(elements),
@@ -55,16 +71,18 @@ fn range(work: &Work<'_>, [start, end, step]: [&Dynamic; 3]) -> Fallible<HostTen
     if by == 0.0 {
         return Err(work.refuse("the step is 0"));
     }
+    if let (Ok(start), Ok(end), Ok(step)) = (start.as_int(), end.as_int(), step.as_int()) {
+        let distance = i128::from(end) - i128::from(start);
+        let sign = i128::from(step.signum());
+        let count = u64::try_from((distance * sign).max(0)).unwrap_or(0).div_ceil(step.unsigned_abs());
+        work.request(count.saturating_mul(8), &[])?;
+        let numbers: Vec<i64> = (0..count as i64).map(|i| start.wrapping_add(i.wrapping_mul(step))).collect();
+        return HostTensor::from_vec([numbers.len()], numbers).map_err(|error| work.refuse(error.to_string()));
+    }
     let count = ((last - first) / by).ceil().max(0.0);
     work.request((count * 16.0) as u64, &[])?;
     let count = count as usize;
-    match (start.as_int(), step.as_int(), end.is_int()) {
-        (Ok(start), Ok(step), true) => {
-            let numbers: Vec<i64> = (0..count as i64).map(|i| start.wrapping_add(i.wrapping_mul(step))).collect();
-            HostTensor::from_vec([count], numbers).map_err(|error| work.refuse(error.to_string()))
-        }
-        _ => from_numbers(&[count], DType::F32, (0..count).map(|i| first + i as f64 * by).collect()),
-    }
+    from_numbers(&[count], DType::F32, (0..count).map(|i| first + i as f64 * by).collect())
 }
 
 #[export_module]
@@ -79,7 +97,7 @@ pub(super) mod functions {
         compute(&context, "zeros", |work| filled(work, spec, &Dynamic::from(0_i64)))
     }
 
-    /// Returns a tensor whose elements are all `value`.
+    /// Returns a tensor whose elements are all `value`. An integer type must represent it exactly.
     ///
     /// ```rhai
     /// tensor::full("1,f32", 7.5)
@@ -89,7 +107,7 @@ pub(super) mod functions {
         compute(&context, "full", |work| filled(work, spec, &value))
     }
 
-    /// Returns a tensor with the numbers of an array, in row-major order.
+    /// Returns a tensor with the numbers of an array, in row-major order. An integer type must represent them exactly.
     ///
     /// ```rhai
     /// tensor::from([1, 2, 3, 4], "2,2,i64")
@@ -101,15 +119,12 @@ pub(super) mod functions {
             if values.len() != elements {
                 return Err(format!("`{spec}` has {elements} elements, but the array has {}", values.len()).into());
             }
-            let truth = |value: &Dynamic| value.as_bool().ok().filter(|_| dtype == DType::Bool).map(f64::from);
-            if let Some(other) = values.iter().find(|value| number(value).or_else(|| truth(value)).is_none()) {
-                return Err(format!("the elements of a tensor must be numbers, not `{}`", script_type(other)).into());
+            work.request((elements * dtype.size()) as u64, &[])?;
+            let mut bytes = Vec::with_capacity(elements * dtype.size());
+            for value in &values {
+                bytes.extend_from_slice(element(value, dtype)?.bytes());
             }
-            work.request((elements * (8 + dtype.size())) as u64, &[])?;
-            if let Some(whole) = values.iter().map(|value| value.as_int().ok()).collect::<Option<Vec<i64>>>() {
-                return Ok(HostTensor::from_vec(shape, whole).map_err(|error| error.to_string())?.cast(dtype));
-            }
-            from_numbers(&shape, dtype, values.iter().filter_map(|v| number(v).or_else(|| truth(v))).collect())
+            HostTensor::from_bytes(shape, dtype, &bytes).map_err(|error| work.refuse(error.to_string()))
         })
     }
 

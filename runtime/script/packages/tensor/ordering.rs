@@ -8,6 +8,7 @@ use rhai::plugin::*;
 use rhai::{Map, NativeCallContext};
 
 use super::Tensor;
+use super::reduction::widened;
 use super::work::{Work, compute, compute_all, ints};
 use crate::script::sandbox::Fallible;
 use crate::tensor::Tensor as HostTensor;
@@ -205,13 +206,15 @@ pub(super) mod functions {
         best(&context, tensor, count, axis)
     }
 
-    /// Returns the sums of all elements up to each one along an axis.
+    /// Returns the sums of all elements up to each one along an axis; of integers and booleans as i64.
     ///
     /// ```rhai
     /// tensor::from([1, 5, 2, 9, 0, 3], "2,3,f32").cumsum(1)
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn cumsum(context: NativeCallContext, tensor: &mut Tensor, axis: i64) -> Fallible<Tensor> {
-        compute(&context, "cumsum", |work| work.apply("CumSum", [], &[&work.host(tensor)?, &HostTensor::scalar(axis)]))
+        compute(&context, "cumsum", |work| {
+            work.apply("CumSum", [], &[&widened(work, work.host(tensor)?)?, &HostTensor::scalar(axis)])
+        })
     }
 }

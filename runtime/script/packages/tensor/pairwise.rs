@@ -75,11 +75,11 @@ pub(super) mod functions {
     ///
     /// ```rhai
     /// let x = tensor::from([-1, 2], "2,f32");
-    /// tensor::select(x > 0, x, 0)
+    /// tensor::where(x > 0, x, 0)
     /// ```
-    #[rhai_fn(return_raw)]
-    pub fn select(context: NativeCallContext, condition: Tensor, a: Dynamic, b: Dynamic) -> Fallible<Tensor> {
-        compute(&context, "select", |work| {
+    #[rhai_fn(name = "where", return_raw)]
+    pub fn elements_where(context: NativeCallContext, condition: Tensor, a: Dynamic, b: Dynamic) -> Fallible<Tensor> {
+        compute(&context, "where", |work| {
             let condition = work.host(&condition)?;
             let like = match (a.read_lock::<Tensor>(), b.read_lock::<Tensor>()) {
                 (Some(tensor), _) | (None, Some(tensor)) => work.host(&tensor)?,

@@ -26,16 +26,23 @@ fn reduce(
                         `.cast(\"f32\")`";
             return Err(work.refuse_for(&[Some(&x)], hint));
         }
-        if op == "ReduceSum" && x.dtype() == DType::Bool {
-            x = cast(work, &x, DType::I64)?;
+        if matches!(op, "ReduceSum" | "ReduceProd") {
+            x = widened(work, x)?;
+        }
+        if matches!(op, "ReduceMax" | "ReduceMin") && x.is_empty() {
+            return Err(work.refuse_for(&[Some(&x)], "there are no elements"));
         }
         apply(work, op, &x, axes, keep)
     })
 }
 
-fn cast(work: &Work<'_>, x: &HostTensor, dtype: DType) -> Fallible<HostTensor> {
-    work.request((x.len() * dtype.size()) as u64, &[Some(x)])?;
-    Ok(x.cast(dtype))
+/// Returns booleans and integers as i64, in which their sum does not overflow.
+pub(super) fn widened(work: &Work<'_>, x: HostTensor) -> Fallible<HostTensor> {
+    if x.dtype().is_float() {
+        return Ok(x);
+    }
+    work.request((x.len() * DType::I64.size()) as u64, &[Some(&x)])?;
+    Ok(x.cast(DType::I64))
 }
 
 pub(super) fn apply(work: &Work<'_>, op: &str, x: &HostTensor, axes: &Dynamic, keep: bool) -> Fallible<HostTensor> {
@@ -52,8 +59,8 @@ pub(super) fn apply(work: &Work<'_>, op: &str, x: &HostTensor, axes: &Dynamic, k
 
 #[export_module]
 pub(super) mod functions {
-    /// Returns the sums of the elements; the sum of booleans counts those that are true, over all elements, as a tensor
-    /// without dimensions.
+    /// Returns the sum of all elements as a tensor without dimensions. Integers and booleans are summed as i64; the sum of
+    /// booleans is the number of those that are true.
     ///
     /// ```rhai
     /// tensor::from([1, 2, 3, 4], "2,2,f32").sum().item()

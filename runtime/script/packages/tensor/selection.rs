@@ -24,23 +24,27 @@ fn entry(work: &Work<'_>, x: &HostTensor, axis: i64, index: i64) -> Fallible<Hos
     work.apply("Gather", [("axis", Attribute::Int(axis))], &[x, &HostTensor::scalar(index)])
 }
 
-/// Returns the number of parts and their sizes, if they are given.
-fn parts(work: &Work<'_>, x: &HostTensor, parts: &Dynamic, axis: i64) -> Fallible<Vec<HostTensor>> {
+/// Returns the size of a dimension; a negative axis counts from the last.
+fn axis_size(work: &Work<'_>, x: &HostTensor, axis: i64) -> Fallible<i64> {
+    let rank = x.shape().len() as i64;
+    let index = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok();
+    let size = index.and_then(|index| x.shape().get(index)).map(|size| *size as i64);
+    size.ok_or_else(|| work.refuse_for(&[Some(x)], &format!("there is no axis {axis}")))
+}
+
+/// Splits a dimension into parts of these sizes.
+fn parts(work: &Work<'_>, x: &HostTensor, sizes: &[i64], axis: i64) -> Fallible<Vec<HostTensor>> {
     const PARTS_MAX: usize = 65_536;
-    let along = [("axis", Attribute::Int(axis))];
-    let count = parts.as_int().ok().map(|count| usize::try_from(count).unwrap_or(0));
-    let sizes = if count.is_some() { Vec::new() } else { whole_numbers("the parts", parts)? };
-    match count.unwrap_or(sizes.len()) {
-        count @ 1..=PARTS_MAX if sizes.is_empty() => {
-            let equal = [along[0].clone(), ("num_outputs", Attribute::Int(count as i64))];
-            work.apply_all("Split", equal, &[Some(x)], count)
-        }
-        count @ 1..=PARTS_MAX => work.apply_all("Split", along, &[Some(x), Some(&ints(&sizes))], count),
-        count => {
-            let reason = format!("a tensor can be split into 1 to {PARTS_MAX} parts, not {count}");
-            Err(work.refuse_for(&[Some(x)], &reason))
-        }
+    if !(1..=PARTS_MAX).contains(&sizes.len()) {
+        let reason = format!("a tensor can be split into 1 to {PARTS_MAX} parts, not {}", sizes.len());
+        return Err(work.refuse_for(&[Some(x)], &reason));
     }
+    work.apply_all("Split", [("axis", Attribute::Int(axis))], &[Some(x), Some(&ints(sizes))], sizes.len())
+}
+
+/// Returns the sizes of the parts of a dimension, each of the size `each` and the last of what remains.
+fn equal_parts(all: i64, each: i64) -> Vec<i64> {
+    (0..all).step_by(usize::try_from(each).unwrap_or(1)).map(|first| each.min(all - first)).collect()
 }
 
 #[export_module]
@@ -155,14 +159,40 @@ pub(super) mod functions {
         })
     }
 
-    /// Splits a tensor along an axis into an array of tensors: into a number of equal parts, of which the last may be
-    /// smaller, or into parts of the sizes in an array.
+    /// Splits a dimension and returns an array of tensors: `parts` is an array of sizes, or the size of every part, of
+    /// which the last may be smaller.
     ///
     /// ```rhai
-    /// tensor::arange(6).split([1, 5], 0)[1]
+    /// let parts = tensor::arange(6).split([1, 5], 0);
+    /// let pairs = tensor::arange(6).split(2, 0);
     /// ```
     #[rhai_fn(global, return_raw, pure)]
     pub fn split(context: NativeCallContext, tensor: &mut Tensor, parts: Dynamic, axis: i64) -> Fallible<Array> {
-        compute_all(&context, "split", |work| super::parts(work, &work.host(tensor)?, &parts, axis))
+        compute_all(&context, "split", |work| {
+            let x = work.host(tensor)?;
+            let sizes = match parts.as_int() {
+                Ok(each) if each < 1 => return Err(work.refuse(format!("the size of a part is {each}"))),
+                Ok(each) => equal_parts(axis_size(work, &x, axis)?, each),
+                Err(_) => whole_numbers("the sizes of the parts", &parts)?,
+            };
+            super::parts(work, &x, &sizes, axis)
+        })
+    }
+
+    /// Splits a dimension into `count` equal parts and returns an array of tensors; the last part may be smaller.
+    ///
+    /// ```rhai
+    /// let halves = tensor::arange(6).chunk(2, 0);
+    /// ```
+    #[rhai_fn(global, return_raw, pure)]
+    pub fn chunk(context: NativeCallContext, tensor: &mut Tensor, count: i64, axis: i64) -> Fallible<Array> {
+        compute_all(&context, "chunk", |work| {
+            let x = work.host(tensor)?;
+            if count < 1 {
+                return Err(work.refuse(format!("the number of parts is {count}")));
+            }
+            let all = axis_size(work, &x, axis)?;
+            super::parts(work, &x, &equal_parts(all, (all + count - 1) / count), axis)
+        })
     }
 }

@@ -117,11 +117,7 @@ impl Work<'_> {
         if let (Ok(truth), DType::Bool) = (value.as_bool(), dtype) {
             return HostTensor::from_bools([], &[truth]).map_err(|error| self.refuse(error.to_string()));
         }
-        let whole = value.as_int().ok().or_else(|| {
-            let float = value.as_float().ok()?;
-            (float.fract() == 0.0 && float.abs() <= (1i64 << 53) as f64).then_some(float as i64)
-        });
-        match (whole, value.as_float().ok()) {
+        match (value.as_int().ok(), value.as_float().ok()) {
             _ if dtype == DType::Bool => Err(refuse()),
             (None, None) => Err(refuse()),
             (_, Some(float)) if dtype.is_float() => Ok(HostTensor::scalar(float).cast(dtype)),
@@ -132,7 +128,7 @@ impl Work<'_> {
                 fits.then_some(scalar).ok_or_else(error)
             }
             (None, Some(float)) => Err(self.refuse(format!(
-                "a tensor of `{dtype}` and the number `{float}` cannot be combined; convert the tensor first, for \
+                "a tensor of `{dtype}` and the number `{float:?}` cannot be combined; convert the tensor first, for \
                  example with `.cast(\"f32\")`"
             ))),
         }

@@ -8,10 +8,11 @@ use crate::exec::ops::Unary;
 /// Applies a function to each element in place.
 pub(super) fn apply(kind: Unary, elements: &mut [f32]) {
     match kind {
-        Unary::Relu => vectorized(|| each(elements, |x| x.max(0.0))),
+        // NaN fails every comparison and is kept, where `f32::max` would return the bound.
+        Unary::Relu => vectorized(|| each(elements, |x| if x < 0.0 { 0.0 } else { x })),
         Unary::Clip { min, max } => {
             let (min, max) = (min as f32, max as f32);
-            vectorized(|| each(elements, |x| x.max(min).min(max)));
+            vectorized(|| each(elements, |x| clip(x, min, max)));
         }
         Unary::HardSigmoid { alpha, beta } => {
             let (alpha, beta) = (alpha as f32, beta as f32);
@@ -53,13 +54,19 @@ pub(super) fn apply(kind: Unary, elements: &mut [f32]) {
     }
 }
 
+#[inline(always)]
+fn clip(x: f32, min: f32, max: f32) -> f32 {
+    let x = if x < min { min } else { x };
+    if x > max { max } else { x }
+}
+
 /// Runs loops compiled for AVX2 if the machine supports it. Functions called by `f` must be inlined into it.
-pub(super) fn vectorized(f: impl FnOnce()) {
+pub(super) fn vectorized<R>(f: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     if let Some(simd) = pulp::x86::V3::try_new() {
         return pulp::Simd::vectorize(simd, f);
     }
-    f();
+    f()
 }
 
 #[inline(always)]

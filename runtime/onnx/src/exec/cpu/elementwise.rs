@@ -3,6 +3,7 @@
 use ndarray::{ArrayD, IxDyn};
 use rayon::prelude::*;
 
+use super::activation::vectorized;
 use super::number::Number;
 use super::pairs::{zip, zip_costly};
 use super::precision::{cast, in_compute_type};
@@ -16,6 +17,9 @@ use crate::exec::shape_arithmetic::broadcast_shape;
 
 /// Elements per task: enough to outweigh the cost of starting the task.
 pub(super) const CHUNK: usize = 1 << 15;
+
+/// Elements per block: few enough to stay in the first cache.
+const BLOCK: usize = 1 << 10;
 
 pub(super) fn unary(kind: Unary, x: &Dense) -> Result<Dense, OpError> {
     match kind {
@@ -157,14 +161,31 @@ where
     })
 }
 
-/// Returns the elements of a tensor broadcast to a shape, in row-major order, and the distance between those of
-/// neighbouring places: 0 if there is only one element.
-fn broadcast_elements<T: DenseElement>(x: &Elements<T>, shape: &[usize]) -> Result<(Elements<T>, usize), OpError> {
-    Ok(match x.len() {
-        1 => (x.clone(), 0),
-        _ if x.shape() == shape && x.is_standard_layout() => (x.clone(), 1),
-        _ => (broadcast(x, shape)?.as_standard_layout().into_owned().into_shared(), 1),
-    })
+/// An operand that is broadcast to the shape of the result: all elements in row-major order or, of a single element, a
+/// block of copies.
+struct Broadcast<T> {
+    elements: Elements<T>,
+    repeats: bool,
+}
+
+impl<T: DenseElement> Broadcast<T> {
+    fn new(x: &Elements<T>, shape: &[usize]) -> Result<Self, OpError> {
+        let elements = match x.first() {
+            Some(element) if x.len() == 1 => {
+                let length = BLOCK.min(shape.iter().product());
+                return Ok(Broadcast { elements: Elements::from_elem(IxDyn(&[length]), *element), repeats: true });
+            }
+            _ if x.shape() == shape && x.is_standard_layout() => x.clone(),
+            _ => broadcast(x, shape)?.as_standard_layout().into_owned().into_shared(),
+        };
+        Ok(Broadcast { elements, repeats: false })
+    }
+
+    /// Returns `length` elements from place `start` on, at most [`BLOCK`].
+    fn block(&self, start: usize, length: usize) -> &[T] {
+        let elements = self.elements.as_slice().expect("the elements are in row-major order");
+        &elements[if self.repeats { 0 } else { start }..][..length]
+    }
 }
 
 /// Selects `a` where `condition` is true, else `b`.
@@ -176,15 +197,58 @@ pub(super) fn select(condition: &Dense, a: &Dense, b: &Dense) -> Result<Dense, O
     ) -> Result<Elements<T>, OpError> {
         let shape = broadcast_shape(condition.shape(), &broadcast_shape(a.shape(), b.shape())?)?;
         check_result_size(&shape, T::DTYPE)?;
-        let (condition, every_condition) = broadcast_elements(condition, &shape)?;
-        let ((a, every_a), (b, every_b)) = (broadcast_elements(a, &shape)?, broadcast_elements(b, &shape)?);
-        let dense = "the elements are in row-major order";
-        let condition = condition.as_slice().expect(dense);
-        let (a, b) = (a.as_slice().expect(dense), b.as_slice().expect(dense));
-        let choose = |i: usize| if condition[i * every_condition] == 0 { b[i * every_b] } else { a[i * every_a] };
-        let chosen = (0..shape.iter().product()).map(choose).collect();
+        let condition = Broadcast::new(condition, &shape)?;
+        let (a, b) = (Broadcast::new(a, &shape)?, Broadcast::new(b, &shape)?);
+        let count: usize = shape.iter().product();
+        let mut chosen = Vec::with_capacity(count);
+        for start in (0..count).step_by(BLOCK) {
+            let length = BLOCK.min(count - start);
+            let (condition, a, b) = (condition.block(start, length), a.block(start, length), b.block(start, length));
+            let choices = condition.iter().zip(a.iter().zip(b));
+            vectorized(|| chosen.extend(choices.map(|(condition, (a, b))| if *condition == 0 { *b } else { *a })));
+        }
         Elements::from_shape_vec(IxDyn(&shape), chosen).map_err(OpError::library)
     }
     let condition = cast(condition, DType::Bool);
     with_elements!(a, a => Ok(select(u8::elements(&condition)?, a, DenseElement::elements(b)?)?.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floats(shape: &[usize]) -> Elements<f32> {
+        let count = shape.iter().product();
+        Elements::from_shape_vec(IxDyn(shape), (0..count).map(|i| i as f32 - 3.0).collect()).unwrap()
+    }
+
+    #[test]
+    fn functions_reach_every_element_of_tensors_that_are_no_whole_blocks() {
+        for length in [0, 1, 7, BLOCK - 1, BLOCK, BLOCK + 1, CHUNK + BLOCK / 2] {
+            for x in [floats(&[length, 2]), floats(&[2, length]).reversed_axes()] {
+                let Dense::F32(negated) = unary(Unary::Neg, &Dense::F32(x.clone())).unwrap() else { unreachable!() };
+                assert_eq!(negated, x.mapv(|x| -x).into_shared(), "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn selected_elements_are_those_of_broadcast_operands() {
+        let shapes: [&[usize]; 5] = [&[], &[1, 1], &[BLOCK + 5], &[3, 1], &[3, BLOCK + 5]];
+        for condition in shapes.map(floats) {
+            let truth = condition.mapv(|x| u8::from(x as i32 % 2 == 0)).into_shared();
+            for a in shapes.map(floats) {
+                for b in shapes.map(|shape| floats(shape).mapv(|x| -x).into_shared()) {
+                    let actual = select(&truth.clone().into(), &a.clone().into(), &b.clone().into()).unwrap();
+                    let Dense::F32(actual) = actual else { unreachable!("the type is that of the operands") };
+                    let wide = IxDyn(actual.shape());
+                    let (a, b) = (a.broadcast(wide.clone()).unwrap(), b.broadcast(wide.clone()).unwrap());
+                    let choices = ndarray::Zip::from(truth.broadcast(wide).unwrap()).and(a).and(b);
+                    assert_eq!(actual, choices.map_collect(|truth, a, b| if *truth == 0 { *b } else { *a }));
+                }
+            }
+        }
+        let none = select(&floats(&[0, 3]).into(), &floats(&[]).into(), &floats(&[3]).into()).unwrap();
+        assert_eq!(none.shape(), [0, 3]);
+    }
 }

@@ -19,6 +19,7 @@ mod precision;
 mod reduce;
 mod rows;
 mod storage;
+mod top;
 
 use std::cmp::Ordering;
 
@@ -137,7 +138,11 @@ impl TensorOps for CpuOps {
     }
 
     fn top_indices(&self, x: &Dense, axis: usize, count: usize, largest: bool) -> Result<Dense, OpError> {
-        reduce::top_indices(x, axis, count, largest)
+        self.top(x, axis, count, largest).map(|[_, indices]| indices)
+    }
+
+    fn top(&self, x: &Dense, axis: usize, count: usize, largest: bool) -> Result<[Dense; 2], OpError> {
+        top::top(x, axis, count, largest)
     }
 
     fn cumulative_sum(&self, x: &Dense, axis: usize) -> Result<Dense, OpError> {

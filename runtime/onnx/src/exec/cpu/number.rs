@@ -26,6 +26,8 @@ pub(super) trait Number: DenseElement + LinalgScalar + PartialOrd {
         if remainder != zero && (remainder < zero) != (other < zero) { remainder.plus(other) } else { remainder }
     }
     fn power(self, exponent: Self) -> Self;
+    /// Returns an integer of the same order: equal for zeros of both signs, largest for NaN.
+    fn rank(self) -> i64;
     /// Returns whether the element is not a number.
     #[expect(clippy::eq_op, reason = "only NaN differs from itself")]
     fn is_nan(self) -> bool {
@@ -42,7 +44,7 @@ pub(super) trait Number: DenseElement + LinalgScalar + PartialOrd {
 }
 
 macro_rules! float_number {
-    ($($float:ty),*) => {$(
+    ($($float:ty as $bits:ty),*) => {$(
         impl Number for $float {
             const LEAST: Self = <$float>::NEG_INFINITY;
             const GREATEST: Self = <$float>::INFINITY;
@@ -53,10 +55,16 @@ macro_rules! float_number {
             fn divided_by(self, other: Self) -> Self { self / other }
             fn remainder(self, other: Self) -> Self { self % other }
             fn power(self, exponent: Self) -> Self { self.powf(exponent) }
+            fn rank(self) -> i64 {
+                // Adding zero makes -0 to 0. The bits of negative floats count backwards.
+                let bits = (self + 0.0).to_bits() as $bits;
+                let sign = bits >> (<$bits>::BITS - 1);
+                i64::from(if self.is_nan() { <$bits>::MAX } else { bits ^ (sign & <$bits>::MAX) })
+            }
         }
     )*};
 }
-float_number!(f64, f32);
+float_number!(f64 as i64, f32 as i32);
 
 macro_rules! integer_number {
     ($($integer:ty),*) => {$(
@@ -69,6 +77,7 @@ macro_rules! integer_number {
             fn times(self, other: Self) -> Self { self.wrapping_mul(other) }
             fn divided_by(self, other: Self) -> Self { self.wrapping_div(other) }
             fn remainder(self, other: Self) -> Self { self.wrapping_rem(other) }
+            fn rank(self) -> i64 { i64::from(self) }
             fn power(self, exponent: Self) -> Self {
                 match (u32::try_from(exponent), self) {
                     (Ok(exponent), base) => base.wrapping_pow(exponent),

@@ -83,7 +83,7 @@ pub(super) fn cast(x: &Dense, dtype: DType) -> Dense {
         (Dense::BF16(x), DType::F32) => convert_chunks(x, |from, to| from.convert_to_f32_slice(to)),
         (Dense::F32(x), DType::F16) => convert_chunks::<_, f16>(x, |from, to| to.convert_from_f32_slice(from)),
         (Dense::F32(x), DType::BF16) => convert_chunks::<_, bf16>(x, |from, to| to.convert_from_f32_slice(from)),
-        (Dense::F64(x), DType::F16) => x.mapv(f16::from_f64).into(),
+        (Dense::F64(x), DType::F16) => x.mapv(f16::from_f64_const).into(),
         (Dense::F64(x), DType::BF16) => x.mapv(bf16::from_f64).into(),
         (Dense::F16(_) | Dense::BF16(_), _) => cast(&cast(x, DType::F32), dtype),
         (_, DType::F16 | DType::BF16) => cast(&cast(x, DType::F64), dtype),

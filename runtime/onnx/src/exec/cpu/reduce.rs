@@ -1,4 +1,5 @@
-//! Reductions of some dimensions to size 1, sums along an axis, and the order of the elements along one.
+//! Reductions of some dimensions to size 1, sums along an axis, and the index of the largest or smallest element along
+//! one.
 
 use std::cmp::Ordering;
 
@@ -6,6 +7,7 @@ use ndarray::{ArrayView1, IxDyn};
 use rayon::prelude::*;
 
 use super::OpError;
+use super::activation::vectorized;
 use super::elementwise::{CHUNK, binary};
 use super::number::Number;
 use super::precision::in_compute_type;
@@ -33,7 +35,7 @@ where
     let rows = RowReduction::new(x, axes);
     let folded = match kind {
         Reduce::Sum | Reduce::Mean => match rows {
-            Some(rows) => rows.fold(T::zero(), T::plus),
+            Some(rows) => rows.sum(),
             None => each_group(x, axes, sum),
         },
         Reduce::Product => fold(x, axes, rows, T::one(), T::times),
@@ -45,9 +47,36 @@ where
     Elements::from_shape_vec(IxDyn(&shape), folded).map(Dense::from).map_err(OpError::library)
 }
 
+/// Elements of a lane, or rows of elements, that are added one after the other. More of them are halved and the sums of the
+/// halves added: the rounding error then grows with the logarithm of their number.
+const SUMMED_IN_ORDER: usize = 32;
+
 /// Returns the sum of a group; floats are added in several lanes, integers wrap around.
 fn sum<T: Number>(group: &[T]) -> T {
-    if T::DTYPE.is_float() { ArrayView1::from(group).sum() } else { group.iter().copied().fold(T::zero(), T::plus) }
+    if !T::DTYPE.is_float() {
+        return group.iter().copied().fold(T::zero(), T::plus);
+    }
+    if group.len() <= 8 * SUMMED_IN_ORDER {
+        return ArrayView1::from(group).sum();
+    }
+    let (first, second) = group.split_at(group.len() / 2);
+    sum(first).plus(sum(second))
+}
+
+/// Adds rows of the length of `sums` to `sums`.
+fn add_rows<T: Number>(rows: &[T], sums: &mut [T]) {
+    let count = rows.len() / sums.len();
+    if count <= SUMMED_IN_ORDER {
+        for row in rows.chunks_exact(sums.len()) {
+            sums.iter_mut().zip(row).for_each(|(sum, x)| *sum = sum.plus(*x));
+        }
+        return;
+    }
+    let (first, second) = rows.split_at(count / 2 * sums.len());
+    let mut rest = vec![T::zero(); sums.len()];
+    add_rows(first, sums);
+    add_rows(second, &mut rest);
+    add_rows(&rest, sums);
 }
 
 fn fold<T: Number>(
@@ -84,28 +113,40 @@ impl<'a, T: Number> RowReduction<'a, T> {
         Some(RowReduction { elements: x.as_slice()?, outer, reduced, inner })
     }
 
+    fn sum(self) -> Vec<T> {
+        self.combine(T::zero(), |result, block| add_rows(block, result))
+    }
+
     fn fold(self, start: T, f: impl Fn(T, T) -> T + Send + Sync) -> Vec<T> {
+        self.combine(start, |result, block| {
+            for row in block.chunks_exact(result.len()) {
+                result.iter_mut().zip(row).for_each(|(result, x)| *result = f(*result, *x));
+            }
+        })
+    }
+
+    /// Combines the rows of each block into a row that begins as `start`.
+    fn combine(self, start: T, f: impl Fn(&mut [T], &[T]) + Send + Sync) -> Vec<T> {
         let mut result = vec![start; self.outer * self.inner];
         let blocks = self.elements.par_chunks(self.reduced * self.inner);
-        result.par_chunks_mut(self.inner).zip(blocks).with_min_len(CHUNK.div_ceil(self.reduced * self.inner)).for_each(
-            |(result, block)| {
-                for row in block.chunks_exact(self.inner) {
-                    result.iter_mut().zip(row).for_each(|(result, x)| *result = f(*result, *x));
-                }
-            },
-        );
+        let rows = result.par_chunks_mut(self.inner).zip(blocks);
+        rows.with_min_len(CHUNK.div_ceil(self.reduced * self.inner)).for_each(|(result, block)| f(result, block));
         result
     }
 }
 
-/// Returns the index of the first (or the last) largest, or smallest, element along an axis.
+/// Returns the index of the first (or the last) largest, or smallest, element along an axis. NaN is larger than every
+/// number.
 pub(super) fn arg_extreme(x: &Dense, axis: usize, last: bool, wanted: Ordering) -> Result<Dense, OpError> {
     if x.shape()[axis] == 0 {
         return Err(OpError::invalid_operands(format!("{:?} has no elements along axis {axis}", x.shape())));
     }
     in_compute_type([x], |[x]| {
         with_numbers!(x, x => {
-            let indices = each_group(x, &[axis], |group| index_of_extreme(group, last, wanted));
+            let indices = each_group(x, &[axis], |group| vectorized(|| match wanted {
+                Ordering::Less => index_of_best(group, last, |a, b| a < b || b.is_nan() && !a.is_nan()),
+                _ => index_of_best(group, last, |a, b| a > b || a.is_nan() && !b.is_nan()),
+            }));
             let mut shape = x.shape().to_vec();
             shape[axis] = 1;
             Elements::from_shape_vec(IxDyn(&shape), indices).map(Dense::from).map_err(OpError::library)
@@ -113,53 +154,24 @@ pub(super) fn arg_extreme(x: &Dense, axis: usize, last: bool, wanted: Ordering) 
     })
 }
 
-fn index_of_extreme<T: Number>(group: &[T], last: bool, wanted: Ordering) -> i64 {
-    let better = |new: usize, best: usize| {
-        let order = compare(group[new], group[best]);
-        order == wanted || last && order == Ordering::Equal
-    };
-    (0..group.len()).fold(0, |best, new| if better(new, best) { new } else { best }) as i64
-}
-
-/// Orders elements; NaN is larger than every number.
-fn compare<T: Number>(a: T, b: T) -> Ordering {
-    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
-}
-
-/// Returns the indices of the `count` largest (or smallest) elements along an axis, the best first; of equal elements,
-/// the first comes first.
-pub(super) fn top_indices(x: &Dense, axis: usize, count: usize, largest: bool) -> Result<Dense, OpError> {
-    let mut shape = x.shape().to_vec();
-    shape[axis] = count;
-    if shape.contains(&0) {
-        return Ok(Elements::<i64>::zeros(IxDyn(&shape)).into());
+/// Returns the index of the element that no other one is better than. Several lanes are compared at once.
+#[inline(always)]
+fn index_of_best<T: Number>(group: &[T], last: bool, is_better: impl Fn(T, T) -> bool) -> i64 {
+    const LANES: usize = 16;
+    let (blocks, rest) = group.as_chunks::<LANES>();
+    let better = |a: T, b: T| if is_better(b, a) { b } else { a };
+    let mut lanes = [group[0]; LANES];
+    for block in blocks {
+        lanes.iter_mut().zip(block).for_each(|(lane, x)| *lane = better(*lane, *x));
     }
-    in_compute_type([x], |[x]| {
-        with_numbers!(x, x => {
-            let groups = each_group(x, &[axis], |group| top_of_group(group, count, largest));
-            shape.remove(axis);
-            shape.push(count);
-            let indices: Vec<i64> = groups.into_iter().flatten().collect();
-            let indices = Elements::from_shape_vec(IxDyn(&shape), indices).map_err(OpError::library)?;
-            let mut back: Vec<usize> = (0..x.ndim() - 1).collect();
-            back.insert(axis, x.ndim() - 1);
-            Ok(indices.permuted_axes(IxDyn(&back)).into())
-        })
-    })
-}
-
-fn top_of_group<T: Number>(group: &[T], count: usize, largest: bool) -> Vec<i64> {
-    let mut indices: Vec<usize> = (0..group.len()).collect();
-    let by_value = |a: &usize, b: &usize| {
-        let order = compare(group[*a], group[*b]);
-        (if largest { order.reverse() } else { order }).then(a.cmp(b))
-    };
-    if count < indices.len() {
-        indices.select_nth_unstable_by(count, by_value);
-        indices.truncate(count);
+    let best = lanes.iter().chain(rest).fold(group[0], |best, x| better(best, *x));
+    let is_best = |x: &T| !is_better(best, *x);
+    if last {
+        return group.iter().rposition(is_best).unwrap_or_default() as i64;
     }
-    indices.sort_unstable_by(by_value);
-    indices.into_iter().map(|index| index as i64).collect()
+    let has_best = |block: &[T; LANES]| block.iter().fold(false, |found, x| found | is_best(x));
+    let start = blocks.iter().take_while(|block| !has_best(block)).count() * LANES;
+    (start + group[start..].iter().position(is_best).unwrap_or_default()) as i64
 }
 
 /// Returns the sums of all elements up to each one along an axis.
@@ -173,7 +185,7 @@ pub(super) fn cumulative_sum(x: &Dense, axis: usize) -> Result<Dense, OpError> {
 }
 
 /// Reduces the elements that differ only in their places along `axes`.
-fn each_group<T: DenseElement, U: Send>(
+pub(super) fn each_group<T: DenseElement, U: Send>(
     x: &Elements<T>,
     axes: &[usize],
     f: impl Fn(&[T]) -> U + Send + Sync,
@@ -189,4 +201,47 @@ fn each_group<T: DenseElement, U: Send>(
     let groups = groups.as_standard_layout();
     let groups = groups.as_slice().expect("the standard layout is contiguous");
     groups.par_chunks(length).with_min_len(CHUNK.div_ceil(length)).map(f).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index(numbers: &[f32], last: bool, wanted: Ordering) -> usize {
+        let x = Elements::from_shape_vec(IxDyn(&[numbers.len()]), numbers.to_vec()).unwrap();
+        match arg_extreme(&x.into(), 0, last, wanted).unwrap() {
+            Dense::I64(index) => index[[0]] as usize,
+            _ => unreachable!("indices are i64"),
+        }
+    }
+
+    #[test]
+    fn the_extreme_is_found_at_any_place_of_a_group_of_any_length() {
+        for length in 1..50 {
+            for place in 0..length {
+                let mut numbers = vec![1.0; length];
+                for (value, wanted) in [(2.0, Ordering::Greater), (f32::NAN, Ordering::Greater), (0.0, Ordering::Less)]
+                {
+                    numbers[place] = value;
+                    assert_eq!(index(&numbers, false, wanted), place);
+                    assert_eq!(index(&numbers, true, wanted), place);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_equal_elements_the_first_or_the_last_is_found_and_nan_is_largest() {
+        for length in [2, 16, 17, 40] {
+            for equal in [[0.0, -0.0], [f32::NAN, -f32::NAN], [f32::INFINITY; 2], [f32::NEG_INFINITY; 2]] {
+                let numbers: Vec<f32> = equal.into_iter().cycle().take(length).collect();
+                for wanted in [Ordering::Less, Ordering::Greater] {
+                    assert_eq!(index(&numbers, false, wanted), 0, "{equal:?}");
+                    assert_eq!(index(&numbers, true, wanted), length - 1, "{equal:?}");
+                }
+            }
+        }
+        assert_eq!(index(&[f32::NAN, 3.0, f32::NAN], false, Ordering::Less), 1);
+        assert_eq!(index(&[3.0, f32::INFINITY, f32::NAN], true, Ordering::Greater), 2);
+    }
 }

@@ -165,7 +165,7 @@ impl From<TensorError> for OpError {
 }
 
 /// Returns a copy of the elements in row-major order.
-pub(super) fn row_major<T: Clone>(elements: &Elements<T>) -> Vec<T> {
+pub(super) fn row_major<T: Element>(elements: &Elements<T>) -> Vec<T> {
     match elements.as_slice() {
         Some(elements) => elements.to_vec(),
         None => elements_in_order(elements.view()),

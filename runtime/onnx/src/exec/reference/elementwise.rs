@@ -21,8 +21,14 @@ pub(in crate::exec) fn apply(kind: Unary, x: f64) -> f64 {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     let hard_sigmoid = |alpha: f64, beta: f64| (alpha * x + beta).clamp(0.0, 1.0);
     match kind {
-        Unary::Relu => x.max(0.0),
-        Unary::Clip { min, max } => x.max(min).min(max),
+        Unary::Relu => {
+            if x < 0.0 {
+                0.0
+            } else {
+                x
+            }
+        }
+        Unary::Clip { min, max } => clip(x, min, max),
         Unary::Sigmoid => sigmoid(x),
         Unary::HardSigmoid { alpha, beta } => hard_sigmoid(alpha, beta),
         Unary::HardSwish => x * hard_sigmoid(1.0 / 6.0, 0.5),
@@ -72,6 +78,12 @@ fn softplus(x: f64) -> f64 {
 
 fn elu(alpha: f64, x: f64) -> f64 {
     if x < 0.0 { alpha * x.exp_m1() } else { x }
+}
+
+/// Limits a number; NaN stays NaN.
+fn clip(x: f64, min: f64, max: f64) -> f64 {
+    let x = if x < min { min } else { x };
+    if x > max { max } else { x }
 }
 
 pub(super) fn binary(kind: Binary, a: &Array, b: &Array) -> Result<Array, OpError> {
