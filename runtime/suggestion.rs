@@ -19,6 +19,16 @@ pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
+/// Returns the known name that differs from `name` in one letter at most: one that is missing, added or replaced, or two
+/// neighbours that are exchanged. Upper and lower case are the same.
+pub fn one_letter_off<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    if name.len() > NAME_BYTES_MAX {
+        return None;
+    }
+    let lower = name.to_lowercase();
+    known.into_iter().find(|candidate| damerau_levenshtein(&lower, &candidate.to_lowercase()) <= 1)
+}
+
 /// Joins names into a list for a message; returns `none` when there are none.
 pub fn list_names<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
@@ -37,5 +47,14 @@ mod tests {
         assert_eq!(nearest("compilre", names), Some("compiler"));
         assert_eq!(nearest("temperature", names), None);
         assert_eq!(nearest("x", []), None);
+    }
+
+    #[test]
+    fn a_name_that_is_two_letters_off_is_another_name() {
+        for (name, expected) in
+            [("side", None), ("Seed", Some("seed")), ("sede", Some("seed")), ("seeds", Some("seed"))]
+        {
+            assert_eq!(one_letter_off(name, ["unit", "seed"]), expected, "{name}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use super::key::{defaults, read_key};
 use super::overlay::{check_key_owner, find_setting};
 use super::{ConfigKey, ConfigProblem, Finding, Owner, Sourced, ValueKind, Values, merge_layers, nearest};
 use crate::metric;
+use crate::suggestion::one_letter_off;
 
 /// The keys of parameters.yaml that the host reads. Each has a field of the same name in [`Parameters`].
 pub const PARAMETERS: &[ConfigKey] = &[
@@ -205,12 +206,10 @@ pub(super) fn read_parameters(file: &ConfigFile, findings: &mut Vec<Finding>) ->
     merge_layers([defaults, values])
 }
 
-/// Returns a warning when a free key is so similar to a key of the table that it may be misspelled: the host does not
-/// read free keys.
+/// Returns a warning when a free key differs in one letter from a key of the table, so that it may be misspelled: the
+/// host does not read free keys.
 fn misspelled_parameter(name: &str) -> Option<ConfigProblem> {
-    let names = || PARAMETERS.iter().map(|key| key.name);
-    let beginning = names().find(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('_')));
-    let near = nearest(name, names()).or(beginning)?;
+    let near = one_letter_off(name, PARAMETERS.iter().map(|key| key.name))?;
     Some(ConfigProblem::NearParameter { key: name.to_owned(), near })
 }
 

@@ -32,7 +32,8 @@ impl Arrays {
     /// Opens the files and checks their headers. Float inputs get the type `dtype`.
     ///
     /// # Errors
-    /// When a file cannot be opened, an array has no first dimension, or the arrays have different numbers of samples.
+    /// When a file cannot be opened, an array has no first dimension or empty samples, or the arrays have different
+    /// numbers of samples.
     pub fn open(root: &DataRoot, options: &[ArrayField], dtype: DType) -> Result<Self, DataError> {
         let open = |field: &ArrayField| ArrayFile::open(root, &field.file, None, field.key.as_deref());
         let arrays = options.iter().map(open).collect::<Result<Vec<_>, _>>()?;
@@ -48,6 +49,10 @@ impl Arrays {
             let (found, first) = (other.shape.first().copied().unwrap_or(0), options[0].file.display());
             let reason = format!("has {found} samples, but `{first}` has {samples}");
             return Err(DataError::Invalid { path: other.path.clone(), reason });
+        }
+        if let Some(empty) = arrays.iter().find(|array| array.shape[1..].contains(&0)) {
+            let reason = format!("its samples are empty: its shape is {:?}", empty.shape);
+            return Err(DataError::Invalid { path: empty.path.clone(), reason });
         }
         let field = |(options, array): (&ArrayField, &ArrayFile)| {
             let stored = array.stored.dtype();
@@ -135,5 +140,10 @@ mod tests {
     fn arrays_of_different_numbers_of_samples_are_refused_with_both() {
         assert_eq!(open("2,", 2).err().unwrap(), "`y.npy`: has 2 samples, but `x.npy` has 3");
         assert_eq!(open("", 1).err().unwrap(), "`y.npy`: has 0 samples, but `x.npy` has 3");
+    }
+
+    #[test]
+    fn empty_samples_are_refused() {
+        assert_eq!(open("3, 0", 0).err().unwrap(), "`y.npy`: its samples are empty: its shape is [3, 0]");
     }
 }

@@ -1,11 +1,14 @@
 //! Opening files in the data directory.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::marker::PhantomData;
 use std::path::Path;
 
 use flagperf_onnx::open_regular;
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 
 use super::{DataError, DataRoot};
 
@@ -29,7 +32,30 @@ pub fn open_bounded(root: &DataRoot, path: &Path, bytes_max: u64) -> Result<File
     Ok(file)
 }
 
-/// Parses a JSON file of at most `bytes_max` bytes as a stream. `what` describes the format in errors.
+/// A JSON object. Without this, a struct can also be read from an array, with errors that show the name of the struct.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+    }
+}
+
+/// Parses a JSON file of at most `bytes_max` bytes as a stream: one object. `what` describes the format in errors.
 ///
 /// # Errors
 /// As [`open_bounded`], and when the file is not of the format.
@@ -42,5 +68,5 @@ pub fn read_json<T: DeserializeOwned>(
     let file = open_bounded(root, path, bytes_max)?;
     let reader = BufReader::with_capacity(1 << 18, file.take(bytes_max));
     let invalid = |error| DataError::Invalid { path: path.to_owned(), reason: format!("is not {what}: {error}") };
-    serde_json::from_reader(reader).map_err(invalid)
+    serde_json::from_reader(reader).map(|Object(value)| value).map_err(invalid)
 }

@@ -35,6 +35,11 @@ impl PaddingOptions {
         self.buckets.last().copied().unwrap_or(1)
     }
 
+    /// Returns the option that sets the largest length, as text: `length: 128`.
+    pub fn max_option(&self) -> String {
+        format!("{}: {}", if self.to_batch { "max_length" } else { "length" }, self.max())
+    }
+
     /// Returns the smallest length that holds `longest` tokens; the largest if none does.
     pub fn bucket(&self, longest: usize) -> usize {
         self.buckets.iter().copied().find(|bucket| *bucket >= longest).unwrap_or(self.max())

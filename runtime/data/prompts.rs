@@ -111,8 +111,9 @@ impl Prompts {
         let most = self.options.padding.max();
         if ids.len() > most {
             return Err(format!(
-                "the prompt has {} tokens, more than `length: {most}` allows: use a larger `length` or `truncate: true`",
-                ids.len()
+                "the prompt has {} tokens, more than `{}` allows: use a larger length or `truncate: true`",
+                ids.len(),
+                self.options.padding.max_option()
             ));
         }
         if ids.is_empty() {

@@ -130,8 +130,11 @@ impl Questions {
                 return Ok((ids, question.answer as i64));
             }
             if shots == 0 {
-                let tokens = ids.len();
-                return Err(format!("the prompt has {tokens} tokens without any example, more than `length`: {most}"));
+                return Err(format!(
+                    "the prompt has {} tokens without any example, more than `{}` allows: use a larger length",
+                    ids.len(),
+                    self.options.padding.max_option()
+                ));
             }
         }
         Err("the prompt does not fit".to_owned())

@@ -11,7 +11,8 @@ use crate::config::{CaseConfig, Config, EngineEntry, Origin, Sourced, Vendor};
 pub struct EffectiveValue {
     /// `site`, or the case: `resnet50:interpreter`.
     pub section: String,
-    /// The key. An option that only the vendor sets is prefixed with its engine: `rten.threads`.
+    /// The key. An option that only the vendor sets is prefixed with its engine: `rten.threads`. If framework and compiler
+    /// have the same name, its role follows: `mock.sleep_ms (compiler)`.
     pub key: String,
     /// The value, of the type that it has in YAML.
     pub value: Value,
@@ -58,16 +59,18 @@ fn engine_values(section: &str, case: &CaseConfig, vendor: &Vendor) -> Vec<Effec
     let framework = vendor.framework(&case.key.value);
     let compiler = case.settings["compiler"].value.as_str().and_then(|name| vendor.compilers.get_key_value(name));
     let mut rows = Vec::new();
-    let sides = [("frameworks", framework), ("compilers", compiler)];
-    for (side, (name, entry)) in sides.into_iter().filter_map(|(s, e)| Some((s, e?))) {
+    let is_shared = framework.zip(compiler).is_some_and(|((framework, _), (compiler, _))| framework == compiler);
+    let sides = [("frameworks", " (framework)", framework), ("compilers", " (compiler)", compiler)];
+    for (side, role, (name, entry)) in sides.into_iter().filter_map(|(side, role, entry)| Some((side, role, entry?))) {
+        let role = if is_shared { role } else { "" };
         let EngineEntry { engine, library, options, .. } = entry;
         let origin = vendor.origin(&[side, name]);
-        rows.push(EffectiveValue::new(section, &format!("{name}.engine"), engine.clone(), &origin));
+        rows.push(EffectiveValue::new(section, &format!("{name}.engine{role}"), engine.clone(), &origin));
         if let Some(library) = library {
             let origin = vendor.origin(&[side, name, "library"]);
             let folder = if entry.backend().is_some() { Path::new("") } else { &vendor.folder };
             let library = folder.join(library).display().to_string();
-            rows.push(EffectiveValue::new(section, &format!("{name}.library"), library, &origin));
+            rows.push(EffectiveValue::new(section, &format!("{name}.library{role}"), library, &origin));
         }
         for (option, value) in options {
             let qualified = format!("{name}.{option}");
@@ -75,7 +78,7 @@ fn engine_values(section: &str, case: &CaseConfig, vendor: &Vendor) -> Vec<Effec
                 continue;
             }
             let origin = vendor.origin(&[side, name, "options", option]);
-            rows.push(EffectiveValue::new(section, &qualified, value.clone(), &origin));
+            rows.push(EffectiveValue::new(section, &format!("{qualified}{role}"), value.clone(), &origin));
         }
     }
     rows

@@ -108,8 +108,9 @@ fn short_warnings(warnings: &[String], columns: u16) -> Vec<(String, String)> {
     let width = usize::from(columns.saturating_sub(NAME_COLUMNS + 2));
     // Words do not fill a line, so less than the width of all lines fits.
     let width = WARNING_LINES * width - width / 5;
+    let warnings: Vec<String> = warnings.iter().map(|warning| join_lines(warning)).collect();
     let shown: Vec<_> = warnings.iter().take(WARNINGS_SUMMARISED).map(|warning| shorten(warning, width)).collect();
-    let is_complete = shown.iter().zip(warnings).all(|(short, whole)| short == whole) && shown.len() == warnings.len();
+    let is_complete = shown.iter().zip(&warnings).all(|(short, whole)| short == whole) && shown.len() == warnings.len();
     let mut rows: Vec<_> = shown.iter().map(|warning| row("warning", warning)).collect();
     if !is_complete {
         let all =
@@ -117,6 +118,11 @@ fn short_warnings(warnings: &[String], columns: u16) -> Vec<(String, String)> {
         rows.push(row("", &format!("{all}: see the record or use --details")));
     }
     rows
+}
+
+/// Joins the lines of a text by blanks.
+fn join_lines(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 /// Cuts `text` to at most `width` columns, without line breaks; a cut ends with `...`.
@@ -167,6 +173,15 @@ mod tests {
                 assert!(widest <= usize::from(columns), "{widest} at {columns}:\n{text}");
             }
         }
+    }
+
+    #[test]
+    fn a_warning_of_two_lines_is_one_line_in_the_summary() {
+        let mut record = testing::record();
+        record.warnings = vec!["`seeed` is unknown\n  hint: see the table".to_owned()];
+        let text = report(&record, Extent::Summary, 200);
+        assert!(text.contains(" `seeed` is unknown hint: see the table\n"), "{text}");
+        assert!(!text.contains("see the record"), "{text}");
     }
 
     #[test]

@@ -38,9 +38,9 @@ pub struct FinishInfo {
     /// Throughput of inference, computation only.
     #[serde(rename = "*p_inference_core(qps)")]
     pub inference_core: Option<SamplesPerSecond>,
-    /// The first metric of validation.
+    /// The first metric that the evaluator returns in validation; of a map of figures, the first by name.
     pub val_average_acc: Option<f64>,
-    /// The first metric of inference.
+    /// The first metric that the evaluator returns in inference; of a map of figures, the first by name.
     pub infer_average_acc: Option<f64>,
     /// Peak memory in use on the device in GiB, in the phase whose throughput determines `flops`.
     #[serde(rename = "vendor_usage(GiB)")]

@@ -55,6 +55,17 @@ fn a_step_returns_one_tensor_several_or_named_ones() {
 }
 
 #[test]
+fn an_input_of_the_batch_is_not_an_output() {
+    for returned in ["batch.images", "[batch.images]", "#{pixels: batch.images}"] {
+        let text = format!("fn model_forward(model, batch) {{ let y = model.run([batch.images]); {returned} }}");
+        let error = step(&text).unwrap_err();
+        let expected = "`model_forward` returned the input `images` of the batch as an output: return a new tensor";
+        assert_eq!((error.reason.as_str(), error.line), (expected, 1), "{returned}");
+    }
+    assert!(step("fn model_forward(model, batch) { batch.images * 1 }").is_ok());
+}
+
+#[test]
 fn a_step_cannot_read_the_truth() {
     let error = step("fn model_forward(model, batch) { batch.labels }").unwrap_err();
     assert_eq!(error.reason, "unknown property `labels` (known: images)");
@@ -93,7 +104,7 @@ fn an_adapter_takes_precedence_over_engine_forward_and_that_over_model_forward()
     };
     let own = "fn model_forward(model, batch) { model.run([batch.images])[0] }
                fn engine_forward(engine, batch) { engine.run([batch.images])[0].rows(1) }";
-    let adapter = "fn engine_forward(engine, batch) { batch.images }";
+    let adapter = "fn engine_forward(engine, batch) { batch.images * 2 }";
     assert_eq!(rows(&[]), "2,10,f32");
     assert_eq!(rows(&[("forward.rhai", own)]), "1,10,f32");
     assert_eq!(rows(&[("forward.rhai", own), ("mock/forward.rhai", adapter)]), "2,3,f32");
@@ -151,6 +162,17 @@ fn weights_are_read_from_a_file_in_the_data_directory() {
     }
     let missing = create(MODEL, data.path(), json!("none.safetensors")).unwrap_err();
     assert!(missing.reason.contains("none.safetensors"), "{missing}");
+}
+
+#[test]
+fn a_pattern_of_ignored_weights_ends_with_its_star() {
+    for (pattern, is_accepted) in [("head.*", true), ("*", true), ("*.freq", false), ("head.*.*", false)] {
+        let weights = format!("graph.weights((), 0, #{{ignore: [\"{pattern}\"]}});");
+        let text = MODEL.replace("graph.weights(config.weights, 0);", &weights);
+        let error = create(&text, Path::new("."), json!(null)).err().map(|error| error.reason);
+        let expected = format!("`weights`: `ignore` contains `{pattern}`: `*` may only be the last character");
+        assert_eq!(error, (!is_accepted).then_some(expected));
+    }
 }
 
 #[test]

@@ -218,6 +218,7 @@ fn error_reason(error: &EvalAltResult, names: &KnownNames<'_>) -> String {
         ),
         E::ErrorTooManyVariables(_) => format!("too many variables (at most {VARIABLES_MAX} are supported)"),
         E::ErrorDataTooLarge(what, _) => data_too_large(what),
+        E::ErrorIndexingType(types, _) => indexing_error(types),
         E::ErrorMismatchDataType(expected, actual, _) | E::ErrorMismatchOutputType(expected, actual, _) => {
             type_mismatch(&type_word(expected), &type_word(actual))
         }
@@ -247,6 +248,17 @@ fn type_mismatch(expected: &str, actual: &str) -> String {
         return format!("a value of the type `{actual}` cannot be used here{hint}");
     }
     format!("expected `{expected}`, not `{actual}`{hint}")
+}
+
+/// Returns the reason for a value that has no index; `types` are those of the value and of the index: `Node [i64]`.
+fn indexing_error(types: &str) -> String {
+    let (value, index) =
+        types.split_once(" [").map_or((types, ""), |(value, index)| (value, index.trim_end_matches(']')));
+    let hint = match type_word(value).as_str() {
+        "node" => ": use `select(axis, index)` or `slice(axis, start, end)`",
+        _ => "",
+    };
+    format!("a value of the type `{}` has no index of the type `{}`{hint}", type_word(value), type_word(index))
 }
 
 /// Returns the function name in a signature: `metric::top_k` for `metric::top_k(scores: Tensor)`.

@@ -44,10 +44,24 @@ fn a_comparison_without_a_meaning_is_an_error_at_its_line() {
     let (_dir, scripts) = load(&[("model.rhai", model)]);
     let error = scripts.create_model(&ScriptConfig::new(), Path::new(".")).unwrap_err();
     assert!(error.line == 3 && error.reason.starts_with("expected `bool`, not `node`"), "{error}");
+    let model = "fn create_model(config) {\n let x = nn::graph(\"g\").input(\"x\", \"N,f32\");\n \
+                 if x == () || !(x != ()) { throw \"equal\" }\n throw \"different\"\n}";
+    let (_dir, scripts) = load(&[("model.rhai", model)]);
+    assert_eq!(scripts.create_model(&ScriptConfig::new(), Path::new(".")).unwrap_err().reason, "different");
     let model = "fn create_model(config) {\n let g = nn::graph(\"g\");\n if g == 0 { g }\n}";
     let (_dir, scripts) = load(&[("model.rhai", model)]);
     let error = scripts.create_model(&ScriptConfig::new(), Path::new(".")).unwrap_err();
     assert_eq!((error.reason.as_str(), error.line), ("`==` has no meaning between `graph` and `int`", 3));
+}
+
+#[test]
+fn an_index_of_a_value_of_the_graph_names_the_functions_that_select() {
+    let model = "fn create_model(config) {\n let x = nn::graph(\"g\").input(\"x\", \"N,3,f32\");\n x[0]\n}";
+    let (_dir, scripts) = load(&[("model.rhai", model)]);
+    let error = scripts.create_model(&ScriptConfig::new(), Path::new(".")).unwrap_err();
+    let expected = "a value of the type `node` has no index of the type `int`: use `select(axis, index)` or \
+                    `slice(axis, start, end)`";
+    assert_eq!((error.reason.as_str(), error.line), (expected, 3));
 }
 
 #[test]

@@ -57,11 +57,14 @@ impl ForwardFn {
     /// Runs one step on the inputs of a batch. The device may still be computing the outputs when this returns.
     ///
     /// # Errors
-    /// When the script or the engine fails, or the script returns anything but tensors.
+    /// When the script or the engine fails, or the script returns anything but tensors or an input of the batch.
     pub fn call(&mut self, inputs: &IndexMap<String, HostTensor>) -> Result<StepOutput<Value>, ScriptError> {
         let arguments = || self.config.after([self.model.clone(), to_map(inputs).into()]);
         let names = || inputs.keys().cloned().collect();
-        self.script.call(&mut self.scope, self.function, arguments, names, StepOutput::from_script)
+        self.script.call(&mut self.scope, self.function, arguments, names, |returned| {
+            let output = StepOutput::from_script(returned)?;
+            refuse_inputs(self.function, &output, inputs).map(|()| output)
+        })
     }
 
     /// Returns the bytes that the calls so far have leaked.
@@ -89,6 +92,26 @@ impl ForwardFn {
     /// run.
     pub fn take_spans(&mut self) -> Vec<Span> {
         lock(&self.script.state.spans).take()
+    }
+}
+
+/// Refuses outputs in the memory of an input, which the loader fills with the next batch.
+fn refuse_inputs(
+    function: &str,
+    output: &StepOutput<Value>,
+    inputs: &IndexMap<String, HostTensor>,
+) -> Result<(), String> {
+    let on_host =
+        || output.iter().filter_map(|(_, value)| if let Value::Host(tensor) = value { Some(tensor) } else { None });
+    let is_returned = |input: &HostTensor| {
+        let memory = input.bytes().as_ptr_range();
+        on_host().any(|tensor| memory.contains(&tensor.bytes().as_ptr()))
+    };
+    match inputs.iter().find(|(_, input)| is_returned(input)) {
+        Some((name, _)) => {
+            Err(format!("`{function}` returned the input `{name}` of the batch as an output: return a new tensor"))
+        }
+        None => Ok(()),
     }
 }
 

@@ -13,6 +13,22 @@ use super::suggestion::suggestion;
 /// Largest number of signatures that a message lists.
 const LISTED: usize = 4;
 
+/// Functions of PyTorch and NumPy, each with the function that is used here in its place, and how.
+const OTHER_NAMES: [(&str, &str, &str); 12] = [
+    ("astype", "cast", ""),
+    ("cat", "concat", ""),
+    ("clamp", "clip", ""),
+    ("concatenate", "concat", ""),
+    ("expand_dims", "unsqueeze", ""),
+    ("flatten", "reshape", ", in which one size may be -1"),
+    ("meshgrid", "arange", " with `unsqueeze` and `expand`"),
+    ("permute", "transpose", " with the new order of the dimensions"),
+    ("repeat", "tile", ""),
+    ("swapaxes", "transpose", " with the new order of the dimensions"),
+    ("upsample", "interpolate", ""),
+    ("view", "reshape", ""),
+];
+
 /// Returns the reason for a call of `signature`, in Rhai's form `metric::topk (Tensor, array)`, that matches none of the
 /// `known` signatures.
 pub(super) fn function_not_found(signature: &str, known: &[String]) -> String {
@@ -21,7 +37,9 @@ pub(super) fn function_not_found(signature: &str, known: &[String]) -> String {
     let arguments: Vec<String> =
         arguments.trim_end_matches(')').split(", ").filter(|word| !word.is_empty()).map(type_word).collect();
     if !name.contains(|c: char| c.is_alphanumeric() || c == '_') {
-        return format!("`{name}` has no meaning for `{}`", arguments.join("` and `"));
+        let power =
+            if name == "**" && arguments.first().is_some_and(|first| first == "node") { "; use `pow`" } else { "" };
+        return format!("`{name}` has no meaning for `{}`{power}", arguments.join("` and `"));
     }
     let overloads = overloads(name, arguments.first().map_or("", String::as_str), known);
     if overloads.is_empty() {
@@ -29,12 +47,23 @@ pub(super) fn function_not_found(signature: &str, known: &[String]) -> String {
     }
     let listed: Vec<String> = overloads.iter().take(LISTED).map(|signature| describe(signature)).collect();
     let more = if overloads.len() > LISTED { " or another form" } else { "" };
-    format!("`{name}` does not accept ({}); expected {}{more}", arguments.join(", "), listed.join(" or "))
+    let other = here_instead_of(name, known).map(|other| format!(", or {other}")).unwrap_or_default();
+    format!("`{name}` does not accept ({}); expected {}{more}{other}", arguments.join(", "), listed.join(" or "))
+}
+
+/// Returns what is used here in place of a function of PyTorch or NumPy, if the script may call it.
+fn here_instead_of(name: &str, known: &[String]) -> Option<String> {
+    let (_, here, how) = OTHER_NAMES.iter().find(|(other, ..)| *other == last_part(name))?;
+    let is_known = known.iter().any(|signature| last_part(function_name(signature)) == *here);
+    is_known.then(|| format!("`{here}`{how}"))
 }
 
 /// Returns the reason for a call of a function that does not exist. Functions of the language are not suggested: the
 /// caller meant one of a package, or one of its own.
 pub(super) fn unknown_function(name: &str, known: &[String]) -> String {
+    if let Some(here) = here_instead_of(name, known) {
+        return format!("unknown function `{name}`; use {here}");
+    }
     let candidates = known.iter().map(|signature| function_name(signature)).filter(|known| !is_of_language(known));
     // A method is called without the name of its package.
     let candidates = candidates.map(|known| if name.contains("::") { known } else { last_part(known) });
@@ -139,6 +168,28 @@ mod tests {
             function_not_found("linear (Node, &str | ImmutableString | String, bool)", &known)
                 .starts_with("`linear` does not accept (node, string, bool); ")
         );
+    }
+
+    #[test]
+    fn a_function_of_pytorch_or_numpy_names_the_one_that_is_used_here() {
+        let mut known = known();
+        assert_eq!(
+            unknown_function("permute", &known),
+            "unknown function `permute` (known: gather, preprocess, slice)"
+        );
+        known.extend(["nn::transpose(x: Node, order: Array)", "nn::reshape(x: Node)"].map(str::to_owned));
+        known.extend(["nn::concat(values: Array, axis: i64)", "nn::flatten(x: Node)"].map(str::to_owned));
+        assert_eq!(
+            unknown_function("permute", &known),
+            "unknown function `permute`; use `transpose` with the new order of the dimensions"
+        );
+        assert_eq!(unknown_function("nn::cat", &known), "unknown function `nn::cat`; use `concat`");
+        assert_eq!(
+            function_not_found("flatten (Node, i64)", &known),
+            "`flatten` does not accept (node, int); expected `nn::flatten(x: node)`, or `reshape`, in which one size may \
+             be -1"
+        );
+        assert_eq!(function_not_found("** (Node, i64)", &known), "`**` has no meaning for `node` and `int`; use `pow`");
     }
 
     #[test]

@@ -96,7 +96,7 @@ fn a_state_of_another_shape_is_refused_by_the_engine() {
 #[test]
 fn a_function_of_every_step_may_take_the_settings() {
     let forward =
-        "fn model_forward(model, batch, config) { if config.rows == 2 { batch.images } else { throw config } }";
+        "fn model_forward(model, batch, config) { if config.rows == 2 { batch.images * 1 } else { throw config } }";
     let evaluator = "fn evaluator(output, truth, config) { metric::mean(\"rows\", config.rows.to_float(), 1) }";
     let (_dir, scripts) = load(&[("forward.rhai", forward), ("evaluator.rhai", evaluator)]);
     let config = ScriptConfig::from([("rows".to_owned(), json!(2))]);
@@ -112,7 +112,7 @@ fn a_step_cannot_pass_anything_to_the_next_through_the_settings() {
     let text = "fn model_forward(model, batch, config) {
         if config.rows != 2 { throw config.rows }
         config.rows = 3;
-        batch.images
+        batch.images * 1
     }";
     let (_dir, scripts) = load(&[("forward.rhai", text)]);
     let config = ScriptConfig::from([("rows".to_owned(), json!(2))]);
@@ -126,7 +126,7 @@ fn a_step_cannot_pass_anything_to_the_next_through_the_settings() {
 fn spans_count_their_runs_and_items() {
     let text = "fn model_forward(model, batch) {
         for i in 0..3 { timing::span(\"decode\", 2, || model.run([batch.images])); }
-        timing::span(\"rest\", || batch.images)
+        timing::span(\"rest\", || batch.images * 1)
     }";
     let (_dir, scripts) = load(&[("forward.rhai", text)]);
     let mut forward = scripts.forward(ForwardKind::Model, sessions(&["model"])).unwrap();

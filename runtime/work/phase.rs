@@ -168,7 +168,7 @@ impl Worker<'_> {
         let job = self.job;
         let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
         let dtype = job.settings.precision.dtype();
-        drawn::ensure(&job.data_dir).map_err(|e| failure(&e, "is the disk full?"))?;
+        drawn::ensure(&job.data_dir).map_err(|e| failure(&e, e.hint()))?;
         let dataset = pipeline.open(&job.data_dir, dtype).map_err(|error| match &error {
             DataError::NoDirectory { .. } => failure(&error, error.hint()),
             _ => failure(&scripts.dataset_error(error.to_string()), error.hint()),

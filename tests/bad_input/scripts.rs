@@ -120,7 +120,7 @@ fn a_prompt_that_is_too_long_or_not_text_is_named_with_its_line() {
     std::fs::write(site.path().join("data/p.txt"), b"w1\nw2 \xff\n").expect("a file");
     let bytes = error(&site);
     insta::assert_snapshot!([long, bytes].join("\n"), @r"
-    failed: p.txt:2: the prompt has 17 tokens, more than `length: 16` allows: use a larger `length` or `truncate: true`
+    failed: p.txt:2: the prompt has 17 tokens, more than `length: 16` allows: use a larger length or `truncate: true`
     failed: p.txt:2: is not UTF-8 text (byte 4)
     ");
 }

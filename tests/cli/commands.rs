@@ -106,6 +106,15 @@ fn a_plan_lists_what_differs_first_and_defaults_only_on_request() {
 }
 
 #[test]
+fn engines_of_one_name_are_listed_with_their_roles() {
+    let values = plan(checkout().path(), &[])["values"].clone();
+    let keys: Vec<_> = values.as_array().expect("rows").iter().filter_map(|row| row["key"].as_str()).collect();
+    for key in ["mock.engine (framework)", "mock.engine (compiler)", "mock.sleep_ms (compiler)"] {
+        assert!(keys.contains(&key), "{key}: {keys:?}");
+    }
+}
+
+#[test]
 fn an_option_after_the_name_of_its_engine_is_set_for_that_engine_only() {
     let checkout = checkout();
     add_compiler(checkout.path());

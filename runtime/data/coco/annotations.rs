@@ -35,7 +35,7 @@ struct AnnotationEntry {
     image_id: i64,
     category_id: i64,
     bbox: [f64; 4],
-    area: f64,
+    area: Option<f64>,
     #[serde(default)]
     iscrowd: u8,
 }
@@ -163,6 +163,9 @@ fn unknown_image(annotation: &AnnotationEntry) -> String {
 fn object(annotation: &AnnotationEntry, image: &ImageEntry, categories: &[i64]) -> Result<AnnotatedObject, String> {
     let AnnotationEntry { id, category_id, bbox, area, iscrowd, .. } = *annotation;
     let subject = format!("annotation {id} of image {}", image.id);
+    let Some(area) = area else {
+        return Err(format!("{subject} has no `area`: the figures by size of object need the area of its outline"));
+    };
     let class = categories
         .binary_search(&category_id)
         .map_err(|_| format!("{subject} has category {category_id}, which is not among the categories"))?;

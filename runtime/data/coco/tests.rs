@@ -117,7 +117,7 @@ fn refused(change: impl Fn(&mut Value)) -> String {
 
 #[test]
 fn bad_annotations_are_named_with_their_file_and_id() {
-    let cases: [(&str, Value, &str); 9] = [
+    let cases: [(&str, Value, &str); 10] = [
         ("/annotations/0/image_id", json!(4), "annotation 70 is of image 4, which is not among the images"),
         ("/annotations/0/image_id", json!(1), "annotation 70 is of image 1, which is not among the images"),
         ("/annotations/0/image_id", json!(10), "annotation 70 is of image 10, which is not among the images"),
@@ -136,6 +136,11 @@ fn bad_annotations_are_named_with_their_file_and_id() {
             json!(-0.5),
             "annotation 70 of image 9: the box [1.0, 0.5, -0.5, 1.0] and the area 2 must not have negative sizes",
         ),
+        (
+            "/annotations/0/area",
+            json!(null),
+            "annotation 70 of image 9 has no `area`: the figures by size of object need the area of its outline",
+        ),
         ("/annotations/0/iscrowd", json!(2), "annotation 70 of image 9: `iscrowd` must be 0 or 1, not 2"),
         ("/annotations/0/id", json!(8), "has two entries for annotation 8: each id must be unique"),
         ("/categories/0/id", json!(1), "has two entries for category 1: each id must be unique"),
@@ -144,6 +149,9 @@ fn bad_annotations_are_named_with_their_file_and_id() {
         let reason = refused(|file| *file.pointer_mut(place).unwrap() = value.clone());
         assert_eq!(reason, format!("`instances.json`: {expected}"), "{place}");
     }
+    let reason = refused(|file| drop(file["annotations"][1].as_object_mut().unwrap().remove("area")));
+    assert!(reason.starts_with("`instances.json`: annotation 71 of image 3 has no `area`"), "{reason}");
+    assert!(open_text("[]", options()).err().unwrap().contains("invalid type: sequence, expected an object at line 1"));
     let reason = refused(|file| file["images"][1]["id"] = json!(9));
     assert_eq!(reason, "`instances.json`: has two entries for image 9: each id must be unique");
 }

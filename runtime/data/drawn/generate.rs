@@ -91,7 +91,7 @@ impl Recipe {
 pub fn ensure(dir: &Path) -> Result<(), DrawError> {
     let Some((home, recipe)) = home_to_draw(dir) else { return Ok(()) };
     let folder = home.join(FOLDER);
-    generate(home, &folder, recipe).map_err(|error| DrawError { folder, reason: error.to_string() })
+    generate(home, &folder, recipe).map_err(|error| DrawError { folder, reason: error.to_string(), kind: error.kind() })
 }
 
 /// Returns whether [`ensure`] would generate files: until it has, nothing is known about the samples in `dir`.
@@ -170,4 +170,18 @@ pub struct DrawError {
     pub folder: PathBuf,
     /// Why it could not be generated.
     pub reason: String,
+    /// The kind of the error.
+    pub kind: ErrorKind,
+}
+
+impl DrawError {
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self.kind {
+            ErrorKind::ResourceBusy => {
+                "the folder is replaced as a whole, so it must not be a mount point: mount the folder that contains it"
+            }
+            _ => "is the disk full, or the folder not writable?",
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Tests of the drawn dataset.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::ensure;
@@ -49,6 +50,13 @@ fn the_drawn_dataset_matches_its_description() {
     let mut label = [0; 8];
     dataset.read(63, &mut [&mut image, &mut label]).unwrap();
     assert_eq!((i64::from_ne_bytes(label), dataset.sample_name(63)), (7, "triangle/triangle_07.jpg".to_owned()));
+}
+
+#[test]
+fn a_folder_that_cannot_be_replaced_has_a_hint_for_its_reason() {
+    let error = |kind| super::DrawError { folder: "generated".into(), reason: String::new(), kind };
+    assert!(error(ErrorKind::ResourceBusy).hint().contains("must not be a mount point"));
+    assert!(error(ErrorKind::StorageFull).hint().starts_with("is the disk full"));
 }
 
 #[test]

@@ -91,9 +91,12 @@ fn json_lines_have_further_lists_of_a_fixed_length() {
 #[test]
 fn a_prompt_longer_than_the_context_is_refused_or_cut() {
     let text = b"cat\nthe cat sat the cat sat\n";
-    let expected = "p.txt:2: the prompt has 6 tokens, more than `length: 5` allows: use a larger `length` or \
+    let expected = "p.txt:2: the prompt has 6 tokens, more than `length: 5` allows: use a larger length or \
                     `truncate: true`";
     assert_eq!(read(&open(text, &options()).unwrap(), 1).unwrap_err(), expected);
+    let padding = PaddingOptions { to_batch: true, ..options().padding };
+    let prompts = open(text, &PromptOptions { padding, ..options() }).unwrap();
+    assert_eq!(read(&prompts, 1).unwrap_err(), expected.replace("`length: 5`", "`max_length: 5`"));
     let padding = PaddingOptions { truncate: true, ..options().padding };
     let prompts = open(text, &PromptOptions { padding, ..options() }).unwrap();
     assert_eq!(read(&prompts, 1).unwrap()[0], [4, 5, 6, 4, 5]);

@@ -118,10 +118,14 @@ fn a_prompt_that_is_too_long_drops_examples_and_then_fails() {
     let questions = folder.open(&options(all[0] - 1)).unwrap();
     let most = all[0] - 1;
     let expected = format!(
-        "./test/high_school_test.csv:1: the prompt has {} tokens without any example, more than `length`: {most}",
+        "./test/high_school_test.csv:1: the prompt has {} tokens without any example, more than `length: {most}` allows: \
+         use a larger length",
         all[0]
     );
     assert_eq!(read(&questions, 1).unwrap_err(), expected);
+    let padding = PaddingOptions { to_batch: true, ..options(most).padding };
+    let questions = folder.open(&QuestionOptions { padding, ..options(most) }).unwrap();
+    assert_eq!(read(&questions, 1).unwrap_err(), expected.replace("`length: ", "`max_length: "));
     let padding = PaddingOptions { buckets: vec![10, 200, 300], ..options(1).padding };
     let questions = folder.open(&QuestionOptions { padding, ..options(1) }).unwrap();
     assert_eq!(questions.length, 200);

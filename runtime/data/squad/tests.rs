@@ -146,6 +146,9 @@ fn bad_files_are_refused_with_the_id_of_the_question() {
     let text = file().to_string();
     let reason = open_text(&text[..200], &options()).err().unwrap();
     assert!(reason.starts_with("`dev.json`: is not a SQuAD file: EOF while parsing a list at line 1"), "{reason}");
+    let reason = open_text("[]", &options()).err().unwrap();
+    let expected = "`dev.json`: is not a SQuAD file: invalid type: sequence, expected an object at line 1";
+    assert!(reason.starts_with(expected), "{reason}");
 }
 
 #[test]

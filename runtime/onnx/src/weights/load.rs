@@ -18,7 +18,7 @@ pub struct WeightOptions {
     pub prefix: String,
     /// The key of the state_dict in a file that PyTorch saved, if it is not the whole content.
     pub state_dict: Option<String>,
-    /// Names of tensors that the graph does not use, without the prefix; a final `*` stands for any text.
+    /// Names of tensors in the file that the graph does not use, with the prefix; a final `*` stands for any text.
     pub ignore: Vec<String>,
 }
 
@@ -104,8 +104,8 @@ fn find_mismatches(graph: &Graph, files: &WeightFiles, options: &WeightOptions) 
         }
     }
     // A buffer that is a constant of the graph (a table of positions) is computed, not read.
-    let expected = |name: &str| graph.weights.contains_key(name) || options.ignores(name);
-    let unexpected = |key: &&String| key.strip_prefix(&options.prefix).is_none_or(|name| !expected(name));
+    let belongs = |key: &str| key.strip_prefix(&options.prefix).is_some_and(|name| graph.weights.contains_key(name));
+    let unexpected = |key: &&String| !belongs(key) && !options.ignores(key);
     report.unexpected = files.tensors.keys().filter(unexpected).cloned().collect();
     report.unexpected.sort();
     report
@@ -119,6 +119,13 @@ fn is_loadable(graph: &TensorSpec, file: &TensorSpec) -> bool {
 
 /// Returns the option with which the names would fit, if there is one.
 fn find_hint(report: &WeightMismatches, files: &WeightFiles, options: &WeightOptions) -> Option<String> {
+    if report.missing.is_empty() && report.mismatched.is_empty() {
+        let prefix = match options.prefix.as_str() {
+            "" => String::new(),
+            prefix => format!(", also those without the `prefix` `{prefix}`"),
+        };
+        return Some(format!("`ignore` lists the names that the graph does not need, as they are in the file{prefix}"));
+    }
     let missing = report.missing.first()?;
     if options.state_dict.is_none()
         && let Some(key) = files.nested.iter().find(|(_, names)| names.iter().any(|name| name.ends_with(&**missing)))

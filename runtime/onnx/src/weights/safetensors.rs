@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use super::{MappedFile, TensorListing, WeightError};
 use crate::{DType, TensorSpec};
@@ -27,12 +27,18 @@ pub(super) fn parse<'a>(path: &Path, file: &'a MappedFile) -> Result<SafeTensors
             return Err(WeightError::MalformedPth { path: path.to_owned(), reason });
         }
     }
+    let reason = |error: SafeTensorError| match error {
+        SafeTensorError::InvalidOffset(name) => {
+            format!("tensor `{name}` does not begin where the one before it ends: one of the two has wrong offsets")
+        }
+        error => error.to_string(),
+    };
     let malformed = |reason: String| WeightError::Malformed { path: path.to_owned(), reason };
     match file.bytes().first_chunk().map(|length| u64::from_le_bytes(*length)) {
         Some(length) if length > HEADER_BYTES => {
             Err(malformed(format!("its header has a length of {length} bytes (at most {HEADER_BYTES})")))
         }
-        _ => SafeTensors::deserialize(file.bytes()).map_err(|error| malformed(error.to_string())),
+        _ => SafeTensors::deserialize(file.bytes()).map_err(|error| malformed(reason(error))),
     }
 }
 

@@ -209,6 +209,19 @@ fn a_header_that_is_too_long_is_refused_without_reading_it() {
 }
 
 #[test]
+fn overlapping_tensors_are_refused_without_blaming_one_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("overlapping.safetensors");
+    let entry = |begin, end| format!(r#"{{"dtype":"F32","shape":[2],"data_offsets":[{begin},{end}]}}"#);
+    let header = format!(r#"{{"a":{},"b":{}}}"#, entry(0, 8), entry(4, 12));
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 12]].concat();
+    std::fs::write(&path, bytes).unwrap();
+    let error = networks::squeeze_excite().unwrap().load_weights(&path).unwrap_err().to_string();
+    let expected = "tensor `b` does not begin where the one before it ends: one of the two has wrong offsets";
+    assert!(error.ends_with(expected), "{error}");
+}
+
+#[test]
 fn a_long_report_of_names_is_shortened_and_contains_the_number_of_omitted_names() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("other.safetensors");

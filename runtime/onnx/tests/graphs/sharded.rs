@@ -67,7 +67,28 @@ fn a_prefix_is_suggested_and_accepted() {
     assert!(error.ends_with(hint), "{error}");
     let options = WeightOptions { prefix: "module.".to_owned(), ..WeightOptions::default() };
     let error = graph.load_weights_with(&path, &options).unwrap_err().to_string();
-    assert!(error.ends_with("unexpected (1): `module.head.bias`"), "{error}");
-    let options = WeightOptions { ignore: vec!["head.*".to_owned()], ..options };
+    let hint = "unexpected (1): `module.head.bias`\n  hint: `ignore` lists the names that the graph does not need, as they \
+                are in the file, also those without the `prefix` `module.`";
+    assert!(error.ends_with(hint), "{error}");
+    let options = WeightOptions { ignore: vec!["module.head.*".to_owned()], ..options };
     graph.load_weights_with(&path, &options).unwrap();
+}
+
+#[test]
+fn ignored_names_are_those_of_the_file_with_and_without_the_prefix() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.safetensors");
+    let tensors = ["text.fc.weight", "text.fc.bias", "text.ids", "unet.fc.weight", "vae.num_batches_tracked"];
+    write(&path, &tensors.map(|name| (name, if name.ends_with("weight") { vec![3, 2] } else { vec![3] })));
+    let load = |ignore: &[&str]| {
+        let ignore = ignore.iter().map(|name| (*name).to_owned()).collect();
+        let options = WeightOptions { prefix: "text.".to_owned(), ignore, ..WeightOptions::default() };
+        linear_graph().load_weights_with(&path, &options).map_err(|error| error.to_string())
+    };
+    load(&["text.ids", "unet.*"]).unwrap();
+    load(&["*"]).unwrap();
+    let error = load(&["ids", "unet.*"]).unwrap_err();
+    assert!(error.contains("unexpected (1): `text.ids`\n  hint: `ignore` lists"), "{error}");
+    let error = load(&["text.ids"]).unwrap_err();
+    assert!(error.contains("unexpected (1): `unet.fc.weight`\n  hint: `ignore` lists"), "{error}");
 }

@@ -80,9 +80,10 @@ pub(super) mod functions {
     }
 
     /// Describes images with masks and points on their objects, as segment-anything takes them. The option `points` is
-    /// their number per image; they add the field `points` (input, `N,P,2` of the float type of the case: column and row in
-    /// the transformed image). They divide the pixels of objects (labels other than 0 and 255), row by row, into equal
-    /// parts. A mask without objects is a bad sample.
+    /// their number per image; they add the field `points` (input, `N,P,2` of the float type of the case: column and
+    /// row in the transformed image, whole numbers without the half pixel that segment-anything adds). All labels other
+    /// than 0 and 255 count as one object. Of its `count` pixels, numbered from 0 row by row, point `i` of `P` is pixel
+    /// `(2 * i + 1) * count / (2 * P)`, rounded down. A mask without objects is a bad sample.
     ///
     /// ```rhai
     /// data::image_masks("images", "masks", 2, #{points: 1}).resize_to(1024, 1024, "bilinear").scale(1.0 / 255.0)
@@ -115,6 +116,11 @@ pub(super) mod functions {
     /// an image in the file: `boxes` (`N,D,4,f64`: left, top, width, height in pixels of the original image), `classes`
     /// (`N,D,i64`: ranks of the categories by id, from 0), `areas` (`N,D,f64`), `crowds` (`N,D,bool`), `counts` (`N,i64`),
     /// `image_ids` (`N,i64`), and `placements` (`N,4,f64`), by which `boxes::restore` converts the boxes of the model.
+    ///
+    /// The file of instances has `images` (`id`, `file_name`, and `width` and `height`, which must be those of the
+    /// file), `annotations` (`id`, `image_id`, `category_id`, `bbox`, `area`, and optionally `iscrowd`, 0 by default)
+    /// and `categories` (`id`). A box may have the width or height 0, and may reach over the edge of its image by at
+    /// most one pixel.
     ///
     /// ```rhai
     /// data::coco("val2017", "annotations/instances_val2017.json").letterbox(640, 640).scale(1.0 / 255.0)

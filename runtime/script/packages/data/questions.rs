@@ -32,12 +32,13 @@ fn check_name(option: &str, name: &str) -> Fallible<()> {
 
 #[export_module]
 pub(super) mod functions {
-    /// Describes multiple-choice questions as MMLU publishes them: a folder with `test/SUBJECT_test.csv` and the examples
-    /// `dev/SUBJECT_dev.csv`, each with the columns question, A, B, C, D, answer and no header. Prompts have the format of
-    /// the original evaluation, which ends with `Answer:`; a prompt longer than `length` drops examples from the last, as
-    /// there, and is an error if it is too long without any. Fields: `input_ids` and `attention_mask` (`N,L,i64`),
-    /// `lengths` (`N,i64`); truth: `answers` (`N,i64`, from 0), `choices` (`N,4,i64`: the tokens of ` A` to ` D`) and
-    /// `subjects` (`N,B,u8`, as `metric::accuracy_by_group` takes them).
+    /// Describes multiple-choice questions as MMLU publishes them: a folder with `test/SUBJECT_test.csv` and the
+    /// examples `dev/SUBJECT_dev.csv`, each with the columns question, A, B, C, D, answer and no header. Prompts have
+    /// the format of the original evaluation, which ends with `Answer:`; a prompt longer than `length` drops examples
+    /// from the last, as there, and is an error if it is too long without any. Fields: `input_ids` and `attention_mask`
+    /// (`N,L,i64`), `lengths` (`N,i64`); truth: `answers` (`N,i64`, from 0), `choices` (`N,4,i64`: the token that each
+    /// of ` A`, ` B`, ` C` and ` D` adds to `Answer:`, which must be one) and `subjects` (`N,B,u8`, as
+    /// `metric::accuracy_by_group` takes them).
     ///
     /// Options: `tokenizer`, `length`, `max_length`, `pad`, `side`, `vocabulary` and `special_tokens` as for
     /// `data::prompts`; `shots`, the number of examples (default 5); `split`, the folder of the questions (default

@@ -143,14 +143,16 @@ pub(super) mod functions {
     /// Describes prompts: the lines of a text file, or of JSON lines under `key`, tokenized and padded. Fields:
     /// `input_ids` and `attention_mask` (`L,i64`), `lengths` (`i64`); truth: `tokens` (`L,i64`, padded with -1).
     ///
-    /// Options: `tokenizer`, the path of `tokenizer.json`, or `#{vocab: .., merges: ..}`; `length`, several of
-    /// which the smallest that holds the longest prompt is used, or `"batch"`: each batch is as long as its longest prompt,
-    /// at most `max_length`, and the model has an open dimension; `pad`, the token that pads (default 0), and its `side` (`right` or `left`);
-    /// `truncate` (default false: a longer prompt is an error); `special_tokens` that the tokenizer adds (default true);
-    /// `template`, a text in which `{}` stands for the prompt; `vocabulary`, the number of tokens of the model; `texts`,
-    /// further keys for the evaluator with the most bytes of each, as UTF-8 padded with zeros (`B,u8`); `integers`, further
-    /// keys whose value is a list of whole numbers, with its length (`L,i64`). `jq -c '.annotations[]'` writes captions as
-    /// COCO publishes them as JSON lines, whose key is `caption`.
+    /// Options: `tokenizer`, the path of `tokenizer.json`, or `#{vocab: .., merges: ..}`; `length`, which is a number;
+    /// an array of numbers, of which the smallest that holds the longest prompt is used for all batches; or `"batch"`,
+    /// which pads each batch to its longest prompt, of at most `max_length` tokens, and requires an open dimension in
+    /// the model; `pad`, the token that pads (default 0), and its `side` (`right` or `left`, default `right`);
+    /// `truncate` (default false: a longer prompt is an error), which cuts the end of a prompt and keeps the special
+    /// tokens; `special_tokens` that the tokenizer adds (default true); `template`, a text in which `{}` stands for the
+    /// prompt; `vocabulary`, the number of tokens of the model; `texts`, further keys for the evaluator with the most
+    /// bytes of each, as UTF-8 padded with zeros (`B,u8`); `integers`, further keys whose value is a list of whole
+    /// numbers, with its length (`L,i64`). `jq -c '.annotations[]'` writes captions as COCO publishes them as JSON
+    /// lines, whose key is `caption`.
     ///
     /// ```rhai
     /// let options = #{tokenizer: "tokenizer.json", length: [64, 128], vocabulary: 49152, key: "question"};

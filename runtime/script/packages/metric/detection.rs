@@ -51,7 +51,8 @@ impl Padded {
 #[export_module]
 pub(super) mod functions {
     /// Returns COCO's figures of object detection, equal to those of pycocotools: `map`, `map50`, `map75`, `map_small`,
-    /// `map_medium`, `map_large`, and the recalls `ar1`, `ar10`, `ar100`, `ar_small`, `ar_medium`, `ar_large`.
+    /// `map_medium`, `map_large`, and the recalls `ar1`, `ar10`, `ar100`, `ar_small`, `ar_medium`, `ar_large`. A figure
+    /// for which the truth has no objects (-1 in pycocotools), such as `map_large` without large ones, is left out.
     ///
     /// Boxes are left, top, width, height in the pixels of the original image (`boxes::restore`), padded to the same
     /// number in each image: `boxes` is `N,D,4`, `counts` is `N`. Detections also have `scores` and `classes`, the truth

@@ -60,7 +60,7 @@ pub(super) mod functions {
     /// Returns the share of rows whose prediction is the label as `accuracy`, the mean over the groups as
     /// `group_accuracy`, and the accuracy of each group as `accuracy[NAME]`. `predictions` and `labels` are `N` of an
     /// integer type; `groups` is `N` of an integer type, or names as `N,L,u8`: UTF-8 text padded with zeros. At most 90
-    /// groups.
+    /// groups. The average that MMLU publishes is `accuracy`, over all questions.
     ///
     /// ```rhai
     /// let labels = tensor::from([2, 0, 1], "3,i64");

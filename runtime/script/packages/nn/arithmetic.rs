@@ -78,24 +78,30 @@ pub(super) mod functions {
         binary_layer("modulo", layers::modulo, &a, &b)
     }
 
-    /// Whether elements are equal, as a value of bools.
+    /// Whether elements are equal, as a value of bools. A value of the graph is never equal to `()`.
     ///
     /// ```rhai
     /// nn::graph("small").input("x", "N,3,i64") == 0
     /// ```
     #[rhai_fn(name = "==", global, return_raw)]
-    pub fn equal(a: Node, b: Dynamic) -> Fallible<Node> {
-        binary_layer("equal", layers::equal, &a, &b)
+    pub fn equal(a: Node, b: Dynamic) -> Fallible<Dynamic> {
+        if b.is_unit() {
+            return Ok(Dynamic::from(false));
+        }
+        binary_layer("equal", layers::equal, &a, &b).map(Dynamic::from)
     }
 
-    /// Whether elements differ, as a value of bools.
+    /// Whether elements differ, as a value of bools. A value of the graph is never equal to `()`.
     ///
     /// ```rhai
     /// nn::graph("small").input("x", "N,3,i64") != 0
     /// ```
     #[rhai_fn(name = "!=", global, return_raw)]
-    pub fn not_equal(a: Node, b: Dynamic) -> Fallible<Node> {
-        binary_layer("not_equal", layers::not_equal, &a, &b)
+    pub fn not_equal(a: Node, b: Dynamic) -> Fallible<Dynamic> {
+        if b.is_unit() {
+            return Ok(Dynamic::from(true));
+        }
+        binary_layer("not_equal", layers::not_equal, &a, &b).map(Dynamic::from)
     }
 
     /// Whether elements are less, as a value of bools.

@@ -33,12 +33,12 @@ fn node_option(options: &mut FunctionOptions, key: &'static str) -> Fallible<Opt
 #[export_module]
 pub(super) mod functions {
     /// Scaled dot-product attention of the queries `q`, keys `k` and values `v`: `softmax(q * k^T * scale + mask) * v`.
-    /// Each is `N,heads,length,width`; or `N,length,heads * width` with the option `heads`. Fewer heads of keys and
-    /// values are shared by consecutive heads of the queries. Options, with their defaults: `mask` (added to
-    /// `N,heads,length,keys` with broadcasting; false hides a position in a mask of bools), `causal` (false), `scale`
-    /// (1 / sqrt(width)), `heads` (one number, or those of the queries and of the keys), `past` (`[keys, values]` of
-    /// earlier positions). With `past`, the result is `[output, keys, values]`, where the keys and values include the
-    /// earlier ones.
+    /// Each is `..,heads,length,width` with one or more dimensions before the heads; or `N,length,heads * width` with
+    /// the option `heads`. Fewer heads of keys and values are shared by consecutive heads of the queries. Options, with
+    /// their defaults: `mask` (added to `N,heads,length,keys` with broadcasting; false hides a position in a mask of
+    /// bools), `causal` (false), `scale` (1 / sqrt(width)), `heads` (one number, or those of the queries and of the
+    /// keys), `past` (`[keys, values]` of earlier positions). With `past`, the result is `[output, keys, values]`,
+    /// where the keys and values include the earlier ones.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,192,f32");
@@ -120,7 +120,8 @@ pub(super) mod functions {
         x.numbered_layer("rotate", |builder, name, x| layers::rotate(builder, name, x, &rotary.0))
     }
 
-    /// Converts an image `N,H,W,C` to windows of `window` pixels (down and right): `N,count,pixels,C`.
+    /// Converts an image `N,H,W,C` to windows of `window` pixels (down and right): `N,count,pixels,C`. Height and width
+    /// must be multiples of those of the window: `pad` the image first.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,56,56,96,f32").window_partition([7, 7]);

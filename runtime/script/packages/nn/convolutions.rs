@@ -98,8 +98,9 @@ pub(super) mod functions {
         x.add_layer(|builder, x| layers::conv_transpose(builder, name, x, &conv, &more))
     }
 
-    /// Resizes `N,C,H,W` as PyTorch does. Options: `size` (height and width in pixels) or `scale` (factors), `mode`
-    /// ("nearest", "bilinear" or "bicubic"; default "nearest"), `align_corners` (false).
+    /// Resizes `N,C,H,W` as PyTorch does without antialiasing. Options: `size` (height and width in pixels) or `scale`
+    /// (factors), `mode` ("nearest", "bilinear" or "bicubic", whose coefficient is -0.75; default "nearest"),
+    /// `align_corners` (false). The engine `rten` has no bicubic.
     ///
     /// ```rhai
     /// let x = nn::graph("small").input("x", "N,16,8,8,f32").interpolate(#{scale: 2, mode: "bilinear"});

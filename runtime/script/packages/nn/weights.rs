@@ -48,19 +48,25 @@ pub(super) fn resolve_file(what: &str, data_dir: &Path, relative: &str) -> Falli
     Ok(file)
 }
 
+/// Reads the names that a graph does not need.
+fn ignored_names(names: Option<Dynamic>) -> Fallible<Vec<String>> {
+    let names = names.and_then(|names| names.try_cast::<Array>()).unwrap_or_default().into_iter();
+    let names: Vec<String> = names
+        .map(|name| name.into_immutable_string().map(|name| name.to_string()))
+        .collect::<Result<_, _>>()
+        .map_err(|actual| format!("`weights`: `ignore` must be a list of names, not of {actual}"))?;
+    match names.iter().find(|name| name.strip_suffix('*').unwrap_or(name).contains('*')) {
+        Some(name) => Err(format!("`weights`: `ignore` contains `{name}`: `*` may only be the last character").into()),
+        None => Ok(names),
+    }
+}
+
 fn weight_options(options: Map) -> Fallible<WeightOptions> {
     let mut options = FunctionOptions::new("weights", options);
     let read = WeightOptions {
         prefix: options.text("prefix")?.unwrap_or_default().to_string(),
         state_dict: options.text("state_dict")?.map(|key| key.to_string()),
-        ignore: options
-            .value("ignore")
-            .and_then(|value| value.try_cast::<Array>())
-            .unwrap_or_default()
-            .into_iter()
-            .map(|name| name.into_immutable_string().map(|name| name.to_string()))
-            .collect::<Result<_, _>>()
-            .map_err(|actual| format!("`weights`: `ignore` must be a list of names, not of {actual}"))?,
+        ignore: ignored_names(options.value("ignore"))?,
     };
     options.finish()?;
     Ok(read)
@@ -70,8 +76,9 @@ fn weight_options(options: Map) -> Fallible<WeightOptions> {
 pub(super) mod functions {
     /// Completes the graph and sets its weights. `file` is a file inside the data directory that contains every weight
     /// under its state_dict name and with its shape: safetensors, the index of several of them
-    /// (`model.safetensors.index.json`), or a state_dict that PyTorch saved (`.pth`). With `()`, the weights are random
-    /// values from `seed`.
+    /// (`model.safetensors.index.json`), or a state_dict that PyTorch saved (`.pth`). PyTorch's counters
+    /// `num_batches_tracked` are ignored. With `()`, the weights are random values from `seed`. A graph without weights
+    /// needs no call.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
@@ -83,14 +90,17 @@ pub(super) mod functions {
         weights_with(context, graph, file, seed, Map::new())
     }
 
-    /// Completes the graph and sets its weights, with options: `prefix`, which the names in the file have in addition;
-    /// `state_dict`, the key under which the file of PyTorch has the state_dict; `ignore`, names in the file that the
-    /// graph does not have, or with a final `*` their beginnings.
+    /// Completes the graph and sets its weights, with options: `prefix`, the text with which the names of the weights
+    /// begin in the file, but not in the graph; `state_dict`, the key under which the file of PyTorch has the
+    /// state_dict; `ignore`, names in the file that the graph does not need, written as in the file: with the `prefix`,
+    /// if they have it. A name that ends with `*` stands for all names that begin so; a `*` elsewhere is an error. A
+    /// weight of the graph is loaded even if `ignore` contains its name. Several graphs share a file if each ignores the
+    /// names of the others.
     ///
     /// ```rhai
     /// let graph = nn::graph("small");
     /// graph.output("y", graph.input("x", "N,3,f32").linear("fc", 10));
-    /// graph.weights((), 42, #{prefix: "module.", state_dict: "model", ignore: ["head.*"]});
+    /// graph.weights((), 42, #{prefix: "module.", state_dict: "model", ignore: ["module.head.*"]});
     /// ```
     #[rhai_fn(name = "weights", global, return_raw)]
     pub fn weights_with(

@@ -115,7 +115,8 @@ pub(super) mod functions {
         })
     }
 
-    /// Repeats dimensions of size 1 so that the tensor has the shape to which its own and `shape` broadcast.
+    /// Repeats dimensions of size 1 so that the tensor has the shape to which its own and `shape` broadcast. A size of 1 in
+    /// `shape` therefore keeps a dimension.
     ///
     /// ```rhai
     /// tensor::zeros("3,1,f32").expand([2, 1, 4])
@@ -123,8 +124,12 @@ pub(super) mod functions {
     #[rhai_fn(global, return_raw, pure)]
     pub fn expand(context: NativeCallContext, tensor: &mut Tensor, shape: Array) -> Fallible<Tensor> {
         compute(&context, "expand", |work| {
-            let shape = whole_array("the shape", &shape)?;
-            work.apply("Expand", [], &[&work.host(tensor)?, &ints(&shape)])
+            let (x, shape) = (work.host(tensor)?, whole_array("the shape", &shape)?);
+            if let Some(size) = shape.iter().find(|size| **size < 0) {
+                let reason = format!("a size must be at least 0, not {size}; 1 keeps a dimension");
+                return Err(work.refuse_for(&[Some(&x)], &reason));
+            }
+            work.apply("Expand", [], &[&x, &ints(&shape)])
         })
     }
 

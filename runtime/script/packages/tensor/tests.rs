@@ -322,6 +322,10 @@ fn wrong_arguments_are_refused_with_the_function_and_the_shapes() {
         ("tensor::arange(2).topk(3)", "`topk` of `2,i64`"),
         ("tensor::random_int(\"2,i8\", 1, 0, 1000)", "`random_int`: 0 to 1000 exceeds the range of `i8`"),
         ("tensor::arange(3).reshape([2, -1])", "`reshape` of `3,i64`"),
+        (
+            "tensor::arange(3).expand([-1])",
+            "`expand` of `3,i64`: a size must be at least 0, not -1; 1 keeps a dimension",
+        ),
     ] {
         let error = evaluate(script).map(|value| text(&value)).unwrap_err();
         assert!(error.contains(expected), "{script}: {error}");
