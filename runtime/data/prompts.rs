@@ -34,6 +34,8 @@ pub struct PromptOptions {
     pub texts: Vec<(String, usize)>,
     /// Further keys of the JSON objects: lists of whole numbers for the evaluator, each with its length.
     pub integers: Vec<(String, usize)>,
+    /// Keys of further lists, as `integers`, that are inputs instead of truth.
+    pub inputs: Vec<(String, usize)>,
 }
 
 /// The content of one line: the tokens of the prompt, and the values of the further keys.
@@ -81,7 +83,7 @@ impl Prompts {
             let invalid = |reason| DataError::Invalid { path: prompts.lines.path().to_owned(), reason };
             prompts.length = prompts.longest_bucket().map_err(invalid)?;
         }
-        prompts.fields = prompt_fields(prompts.length, &prompts.options.texts, &prompts.options.integers);
+        prompts.fields = prompt_fields(prompts.length, &prompts.options);
         Ok(prompts)
     }
 
@@ -102,7 +104,7 @@ impl Prompts {
             Some(key) => {
                 let object: Value = serde_json::from_str(&line).map_err(|error| format!("is not JSON: {error}"))?;
                 let texts = self.options.texts.iter().map(|(name, _)| json_text(&object, name));
-                let lists = self.options.integers.iter().map(|(name, length)| json_integers(&object, name, *length));
+                let lists = self.options.lists().map(|(name, length)| json_integers(&object, name, *length));
                 (json_text(&object, key)?, texts.collect::<Result<_, _>>()?, lists.collect::<Result<_, _>>()?)
             }
         };
@@ -158,15 +160,25 @@ impl Dataset for Prompts {
     }
 }
 
+impl PromptOptions {
+    /// Returns the keys of all lists with their lengths, in the order of their fields.
+    fn lists(&self) -> impl Iterator<Item = &(String, usize)> {
+        self.integers.iter().chain(&self.inputs)
+    }
+}
+
 /// Returns the fields of a prompt with further texts and lists.
-fn prompt_fields(length: usize, texts: &[(String, usize)], integers: &[(String, usize)]) -> Vec<Field> {
-    let field = |name: &str, role, spec| Field { name: name.to_owned(), role, spec };
+fn prompt_fields(length: usize, options: &PromptOptions) -> Vec<Field> {
+    let field = |name: &str, length: usize, dtype, role| Field {
+        name: name.to_owned(),
+        role,
+        spec: TensorSpec::new([length], dtype),
+    };
     let mut fields = input_fields(length);
-    fields.push(field("tokens", FieldRole::Truth, TensorSpec::new([length], DType::I64)));
-    let truth =
-        |(name, length): &(String, usize), dtype| field(name, FieldRole::Truth, TensorSpec::new([*length], dtype));
-    fields.extend(texts.iter().map(|text| truth(text, DType::U8)));
-    fields.extend(integers.iter().map(|list| truth(list, DType::I64)));
+    fields.push(field("tokens", length, DType::I64, FieldRole::Truth));
+    fields.extend(options.texts.iter().map(|(name, bytes)| field(name, *bytes, DType::U8, FieldRole::Truth)));
+    fields.extend(options.integers.iter().map(|(name, length)| field(name, *length, DType::I64, FieldRole::Truth)));
+    fields.extend(options.inputs.iter().map(|(name, length)| field(name, *length, DType::I64, FieldRole::Input)));
     fields
 }
 

@@ -21,6 +21,7 @@ fn options() -> PromptOptions {
         padding,
         texts: Vec::new(),
         integers: Vec::new(),
+        inputs: Vec::new(),
     }
 }
 
@@ -86,6 +87,16 @@ fn json_lines_have_further_lists_of_a_fixed_length() {
         let expected = format!("p.txt:{line}: `answer` must be a list of 2 whole numbers");
         assert_eq!(read(&prompts, index).unwrap_err(), expected);
     }
+}
+
+#[test]
+fn a_list_of_json_lines_may_be_an_input() {
+    let lists = (vec![("answer".into(), 1)], vec![("seed".into(), 1)]);
+    let options = PromptOptions { key: Some("q".into()), integers: lists.0, inputs: lists.1, ..options() };
+    let prompts = open(b"{\"q\": \"sat\", \"seed\": [8], \"answer\": [7]}\n", &options).unwrap();
+    let roles = prompts.fields()[4..].iter().map(|field| (field.name.as_str(), field.role));
+    assert_eq!(roles.collect::<Vec<_>>(), [("answer", FieldRole::Truth), ("seed", FieldRole::Input)]);
+    assert_eq!(read(&prompts, 0).unwrap()[4..], [vec![7], vec![8]]);
 }
 
 #[test]

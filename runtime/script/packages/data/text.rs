@@ -151,7 +151,8 @@ pub(super) mod functions {
     /// tokens; `special_tokens` that the tokenizer adds (default true); `template`, a text in which `{}` stands for the
     /// prompt; `vocabulary`, the number of tokens of the model; `texts`, further keys for the evaluator with the most
     /// bytes of each, as UTF-8 padded with zeros (`B,u8`); `integers`, further keys whose value is a list of whole
-    /// numbers, with its length (`L,i64`). `jq -c '.annotations[]'` writes captions as COCO publishes them as JSON
+    /// numbers, with its length (`L,i64`); `inputs`, the same for the forward function, such as a seed for each prompt:
+    /// random numbers then do not depend on the batch. `jq -c '.annotations[]'` writes captions as COCO publishes them as JSON
     /// lines, whose key is `caption`.
     ///
     /// ```rhai
@@ -169,17 +170,30 @@ pub(super) mod functions {
         let special_tokens = options.flag("special_tokens", true)?;
         let text = |text: Option<ImmutableString>| text.map(|text| text.to_string());
         let (key, template) = (text(options.text("key")?), text(options.text("template")?));
-        let (texts, integers) = (further_keys(options.map("texts")?)?, further_keys(options.map("integers")?)?);
+        let [texts, integers, inputs] = ["texts", "integers", "inputs"].map(|kind| options.map(kind));
+        let (texts, integers, inputs) = (further_keys(texts?)?, further_keys(integers?)?, further_keys(inputs?)?);
         options.finish()?;
-        if key.is_none() && !(texts.is_empty() && integers.is_empty()) {
-            return Err("`prompts`: `texts` and `integers` are keys of JSON lines, which requires `key`".into());
+        if key.is_none() && !(texts.is_empty() && integers.is_empty() && inputs.is_empty()) {
+            return Err(
+                "`prompts`: `texts`, `integers` and `inputs` are keys of JSON lines, which requires `key`".into()
+            );
         }
         if template.as_ref().is_some_and(|template| !template.contains("{}")) {
             return Err("`prompts`: the `template` lacks `{}`, which stands for the prompt".into());
         }
         let file = relative_path(file)?;
-        let options =
-            PromptOptions { file, key, template, tokenizer, vocabulary, special_tokens, padding, texts, integers };
+        let options = PromptOptions {
+            file,
+            key,
+            template,
+            tokenizer,
+            vocabulary,
+            special_tokens,
+            padding,
+            texts,
+            integers,
+            inputs,
+        };
         Ok(pipeline_of(SampleSource::Prompts(options)))
     }
 }
