@@ -187,6 +187,10 @@ impl TensorOps for TorchOps {
     }
 
     fn gather(&self, x: &TorchTensor, indices: &TorchTensor, axis: usize) -> OpResult {
+        // An index on the host needs no copy to the device, which a captured run could not make.
+        if indices.0.device() == Device::Cpu && indices.0.size().is_empty() {
+            return wrap(i64::try_from(&indices.0).and_then(|index| x.0.f_select(axis as i64, index)));
+        }
         wrap(self.on_device(&indices.0).and_then(|indices| movement::gather(&x.0, &indices, axis)))
     }
 
