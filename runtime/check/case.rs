@@ -65,22 +65,41 @@ impl CheckRequest {
     }
 }
 
-/// Checks a case and returns what is wrong with it.
+/// Checks cases of one site and returns what is wrong with each. Requests for the same scripts follow each other, because
+/// scripts stay compiled until a request is for others.
 ///
-/// Runs the case's scripts with the limits of a worker: a script that exceeds its memory or its stack ends this process.
-pub fn check(request: &CheckRequest) -> Vec<Fault> {
-    limit_worker_memory(request.limits.worker_memory_bytes.0);
+/// Runs the cases' scripts with the limits of a worker: a script that exceeds its memory or its stack ends this process.
+pub fn check(requests: &[CheckRequest]) -> Vec<Vec<Fault>> {
+    let Some(CheckRequest { limits, .. }) = requests.first() else { return Vec::new() };
+    limit_worker_memory(limits.worker_memory_bytes.0);
     let check_all = || {
-        let mut checker = Checker { request, faults: Vec::new(), model: None };
-        checker.check_all();
-        checker.faults
+        let mut compiled = None;
+        let mut check = |request| {
+            let mut checker = Checker { request, compiled: compiled.take(), faults: Vec::new(), model: None };
+            checker.check_all();
+            compiled = checker.compiled;
+            checker.faults
+        };
+        requests.iter().map(&mut check).collect()
     };
-    run_on_script_stack(request.limits.script_memory_bytes.0, check_all)
-        .unwrap_or_else(|reason| vec![Fault { place: FaultPlace::Case, reason: format!("checking the case {reason}") }])
+    run_on_script_stack(limits.script_memory_bytes.0, check_all).unwrap_or_else(|reason| {
+        let fault = Fault { place: FaultPlace::Case, reason: format!("checking the case {reason}") };
+        vec![vec![fault]; requests.len()]
+    })
+}
+
+/// The compiled scripts of a case, and what they were compiled from.
+struct CompiledCase {
+    folder: PathBuf,
+    choice: ScriptChoice,
+    limits: Limits,
+    scripts: CaseScripts,
 }
 
 struct Checker<'r> {
     request: &'r CheckRequest,
+    /// The scripts of the request before.
+    compiled: Option<CompiledCase>,
     faults: Vec<Fault>,
     /// The model that the scripts build, in the form in which it would be exported.
     model: Option<Model>,
@@ -94,12 +113,12 @@ impl Checker<'_> {
             return self.add(FaultPlace::DataDirectory { hint: "give --data DIR".to_owned() }, reason);
         }
         let has_weights = !self.request.builds_model || self.check_weights();
-        if let Some(scripts) = self.load_scripts() {
-            self.check_dataset(&scripts);
-            // Without its weights file, the script that names it would only report the same again.
-            if self.request.builds_model && has_weights {
-                self.check_model(&scripts);
+        if let Some(compiled) = self.compile_scripts() {
+            self.check_dataset(&compiled.scripts);
+            if self.request.builds_model {
+                self.check_model(&compiled.scripts, has_weights);
             }
+            self.compiled = Some(compiled);
         }
         self.check_onnx();
     }
@@ -121,15 +140,19 @@ impl Checker<'_> {
     }
 
     /// Compiles the scripts as a worker does. If one has an error, reports the first error of each.
-    fn load_scripts(&mut self) -> Option<CaseScripts> {
-        let CheckRequest { scripts, vendor, limits, parameters, builds_model, .. } = self.request;
+    fn compile_scripts(&mut self) -> Option<CompiledCase> {
+        let CheckRequest { scripts: folder, vendor, limits, parameters, builds_model, .. } = self.request;
         let services = HostServices { log: Arc::new(|_, _, _| {}), clock: Arc::new(MonotonicClock::start()) };
         let choice = ScriptChoice::new(parameters, !builds_model);
-        let loaded = CaseScripts::load(scripts, &choice, limits, services.clone());
-        if let Ok(loaded) = loaded.and_then(|loaded| loaded.for_vendor(vendor)) {
-            return Some(loaded);
+        let is_same = |known: &CompiledCase| (&known.folder, &known.choice, &known.limits) == (folder, &choice, limits);
+        let loaded = match self.compiled.take().filter(is_same) {
+            Some(known) => Ok(known.scripts),
+            None => CaseScripts::load(folder, &choice, limits, services.clone()),
+        };
+        if let Ok(scripts) = loaded.and_then(|loaded| loaded.for_vendor(vendor)) {
+            return Some(CompiledCase { folder: folder.clone(), choice, limits: *limits, scripts });
         }
-        let errors = CaseScripts::find_errors(scripts, vendor, &choice, limits, services);
+        let errors = CaseScripts::find_errors(folder, vendor, &choice, limits, services);
         self.faults.extend(errors.into_iter().map(Fault::from));
         None
     }
@@ -162,8 +185,14 @@ impl Checker<'_> {
     }
 
     /// Builds the model, converts it and prepares its export. Weights stay specifications, so none are read or drawn.
-    fn check_model(&mut self, scripts: &CaseScripts) {
+    /// Without its weights file, the model gets random ones: the script would only report the file again.
+    fn check_model(&mut self, scripts: &CaseScripts, has_weights: bool) {
         let CheckRequest { data_dir, config, .. } = self.request;
+        let mut config = config.clone();
+        if !has_weights {
+            config.insert("weights".to_owned(), serde_json::Value::Null);
+        }
+        let config = &config;
         let model = match scripts.create_model(config, data_dir) {
             Ok(model) => model,
             Err(error) => return self.faults.push(error.into()),

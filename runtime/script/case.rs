@@ -40,7 +40,7 @@ pub enum ForwardKind {
 }
 
 /// Which scripts of a case are loaded, and from where.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScriptChoice {
     /// The shared script that replaces `forward.rhai`: `lib/classification`.
     pub forward: Option<String>,
