@@ -31,6 +31,7 @@ pub(crate) mod schema_tests;
 mod section;
 mod settings;
 mod site;
+mod stand_in;
 #[cfg(test)]
 mod tests;
 mod vendor;
@@ -48,7 +49,7 @@ pub use env::{Environment, cache_folder, python_path};
 pub use finding::{Cause, Finding, Findings, MessageAndHint};
 pub use flops::{FlopsError, parse_flops};
 pub use key::{ConfigKey, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
-pub use load::{Config, Overrides, find_root, load};
+pub use load::{Config, Overrides, find_root, load, load_without_vendor};
 pub use origin::{Origin, Sourced, Values, merge_layers};
 pub use overlay::{display_value, is_case_key};
 pub use parameters::{BadSamplePolicy, PARAMETERS, Parameters, default_unit};
