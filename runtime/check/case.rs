@@ -1,5 +1,6 @@
 //! The check of one case: the steps of a worker up to the point where it would load a model into an engine.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fault::{Fault, FaultPlace};
 use super::signature::find_difference;
-use crate::config::Parameters;
+use crate::config::{Parameters, is_case_key, overlay_keys};
 use crate::data::{DataError, DataRoot, drawn};
 use crate::measure::MonotonicClock;
 use crate::plan::{CasePlan, EngineChoice, Limits, Manifest, ModelInput, Task, graph_name_fault};
@@ -118,6 +119,7 @@ impl Checker<'_> {
             if self.request.builds_model {
                 self.check_model(&compiled.scripts, has_weights);
             }
+            self.check_keys(&compiled.scripts);
             self.compiled = Some(compiled);
         }
         self.check_onnx();
@@ -217,6 +219,32 @@ impl Checker<'_> {
             // A case that does not export does not need the function.
             Err(_) if !self.request.exports_model => {}
             Err(error) => self.faults.push(error.into()),
+        }
+    }
+
+    /// Finds keys of `config` that a script reads although no file sets them, and parameters that nobody reads.
+    fn check_keys(&mut self, scripts: &CaseScripts) {
+        let CheckRequest { config, scripts: folder, .. } = self.request;
+        let unset = scripts.unset_keys(config);
+        let elsewhere = if unset.is_empty() { BTreeSet::new() } else { overlay_keys(folder) };
+        for (_, error) in unset.into_iter().filter(|(key, _)| !elsewhere.contains(key)) {
+            // What ran has reported its first error with the calls that led to it.
+            let is_same_line = |fault: &Fault| match &fault.place {
+                FaultPlace::Script { file, line, .. } => (file, *line) == (&error.file, error.line),
+                _ => false,
+            };
+            if !self.faults.iter().any(is_same_line) {
+                self.faults.push(error.into());
+            }
+        }
+        // A misspelled key is reported where it is read.
+        if self.faults.iter().any(|fault| matches!(fault.place, FaultPlace::Script { .. })) {
+            return;
+        }
+        let own: Vec<&String> = config.keys().filter(|key| !is_case_key(key)).collect();
+        let Some(read) = scripts.read_keys().filter(|_| !own.is_empty()) else { return };
+        for key in own.into_iter().filter(|key| !read.contains(*key)) {
+            self.add(FaultPlace::UnreadKey(key.clone()), "no script of the case reads it, and neither does the host");
         }
     }
 

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use super::own_process::{NoReply, TIME_LIMIT, print_reply, run_for_reply};
 use crate::check::{CheckRequest, Fault, FaultPlace, finding, unchecked_finding};
 use crate::config::{CaseConfig, Config, Finding};
+use crate::event::Level;
 use crate::host::THIS_PROGRAM;
 use crate::plan::CasePlan;
 use crate::units::Seconds;
@@ -56,13 +57,16 @@ pub(super) fn check_together(cases: &[PlannedCase<'_>]) -> Vec<Vec<Finding>> {
         Err(_) if cases.len() > 1 => {
             return cases.iter().flat_map(|case| check_together(std::slice::from_ref(case))).collect();
         }
-        Err(no_reply) => return vec![vec![no_reply_finding(&no_reply, first)]],
+        Err(no_reply) => return vec![no_reply_finding(&no_reply, first).into_iter().collect()],
     };
     let mut faults = faults.into_iter();
     let of_case = |case: &PlannedCase<'_>| {
         let faults = CheckRequest::new(case.plan).and_then(|_| faults.next()).unwrap_or_default();
         let root = &case.config.site.flagperf_path;
-        faults.into_iter().map(|fault| finding(fault, case.configured, root)).collect()
+        let found = faults.into_iter().filter_map(|fault| finding(fault, case.configured, root));
+        // A parameter that is nearly one of the host's has a warning already.
+        let is_known = |finding: &Finding| case.config.findings.iter().any(|known| known.origin == finding.origin);
+        found.filter(|finding| finding.level == Level::Error || !is_known(finding)).collect()
     };
     cases.iter().map(of_case).collect()
 }
@@ -75,7 +79,7 @@ fn run_check(requests: &[CheckRequest], phase_timeout: Seconds) -> Result<Vec<Ve
 }
 
 /// Returns the finding about a case whose check gave no reply.
-fn no_reply_finding(no_reply: &NoReply, case: &PlannedCase<'_>) -> Finding {
+fn no_reply_finding(no_reply: &NoReply, case: &PlannedCase<'_>) -> Option<Finding> {
     match no_reply {
         // A script that exhausts its memory or its stack ends its process; the last line says which script.
         NoReply::Ended { ending, stderr } => {
@@ -84,7 +88,9 @@ fn no_reply_finding(no_reply: &NoReply, case: &PlannedCase<'_>) -> Finding {
             let fault = Fault { place: FaultPlace::Case, reason };
             finding(fault, case.configured, &case.config.site.flagperf_path)
         }
-        NoReply::NotStarted(error) => unchecked_finding(&error.to_string(), case.configured),
-        NoReply::TimedOut(limit) => unchecked_finding(&format!("it took longer than {} s", limit.0), case.configured),
+        NoReply::NotStarted(error) => Some(unchecked_finding(&error.to_string(), case.configured)),
+        NoReply::TimedOut(limit) => {
+            Some(unchecked_finding(&format!("it took longer than {} s", limit.0), case.configured))
+        }
     }
 }

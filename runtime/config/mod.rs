@@ -51,7 +51,7 @@ pub use flops::{FlopsError, parse_flops};
 pub use key::{ConfigKey, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
 pub use load::{Config, Overrides, find_root, load, load_without_vendor};
 pub use origin::{Origin, Sourced, Values, merge_layers};
-pub use overlay::{display_value, is_case_key};
+pub use overlay::{display_value, is_case_key, overlay_keys};
 pub use parameters::{BadSamplePolicy, PARAMETERS, Parameters, default_unit};
 pub use problem::ConfigProblem;
 pub use section::{SectionKey, SectionKind};

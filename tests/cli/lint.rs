@@ -111,7 +111,7 @@ fn a_mistake_in_any_file_of_a_case_is_found_by_lint_and_by_plan() {
     let checkout = checkout();
     fs::remove_file(checkout.path().join("scripts/tiny/evaluator.rhai")).expect("it was there");
     let (text, code) = lint(checkout.path(), &["tiny"]);
-    let missing = "case `tiny` has no evaluator.rhai";
+    let missing = "error: configs/tiny/parameters.yaml: case `tiny` has neither scripts/tiny/evaluator.rhai nor ";
     assert!(text.contains(missing) && code == Some(2), "{text}");
     assert!(plan(checkout.path()).contains(missing));
 }
@@ -194,4 +194,41 @@ fn an_unknown_case_or_vendor_is_refused_with_the_nearest_name() {
     };
     assert!(refused(&["tyni"]).contains("did you mean `tiny`?"));
     assert!(refused(&["--vendor", "mok"]).contains("did you mean `mock`?"));
+}
+
+#[test]
+fn a_parameter_that_nobody_reads_is_a_warning_of_lint_and_plan() {
+    let checkout = checkout();
+    change(checkout.path(), "configs/tiny/parameters.yaml", "seed: 0\n", "seed: 0\ncolour: red\n");
+    let found = "warning: configs/tiny/parameters.yaml:4: parameter `colour` has no effect: no script of the case reads \
+                 it, and neither does the host";
+    let (text, code) = lint(checkout.path(), &["tiny"]);
+    assert!(text.contains(found) && code == Some(0), "{text}");
+    assert!(text.contains("  in: tiny without a vendor, tiny:mock with mock\n"), "{text}");
+    assert!(plan(checkout.path()).contains(found));
+    // The script of a vendor reads it, which is the same case with another vendor.
+    fs::create_dir_all(checkout.path().join("scripts/tiny/cpu")).expect("a folder");
+    let adapter = "fn engine_forward(engine, batch, config) {\n    if config.colour == \"red\" { return 1; }\n    engine.run([batch.images])[0]\n}\n";
+    fs::write(checkout.path().join("scripts/tiny/cpu/forward.rhai"), adapter).expect("a file");
+    assert!(lint(checkout.path(), &["tiny"]).0.ends_with(": 0 errors, 0 warnings, 0 notes\n"));
+    // A name close to one of the host's keys has one warning.
+    change(checkout.path(), "configs/tiny/parameters.yaml", "colour: red\n", "colour: red\nseeds: 1\n");
+    let (text, _) = lint(checkout.path(), &["tiny"]);
+    assert_eq!(text.matches("warning: configs/tiny/parameters.yaml:5: ").count(), 1, "{text}");
+}
+
+#[test]
+fn a_key_that_no_file_sets_is_an_error_at_its_position_also_where_the_script_has_not_run() {
+    let checkout = checkout();
+    let evaluator = "fn evaluator(output, truth, config) {\n    if config.seed == 7 { throw config.colour; }\n    metric::top_k(output, truth.labels, [1])\n}\n";
+    fs::write(checkout.path().join("scripts/tiny/evaluator.rhai"), evaluator).expect("a file");
+    let found = "error: scripts/tiny/evaluator.rhai:2:40: unknown property `colour`: `config` has what \
+                 configs/tiny/parameters.yaml sets";
+    let (text, code) = lint(checkout.path(), &["tiny"]);
+    assert!(text.contains(found) && code == Some(2), "{text}");
+    assert!(plan(checkout.path()).contains(found), "{}", plan(checkout.path()));
+    // With another vendor it is set: the script may know with which.
+    let overlay = "configs/tiny/vendor_config/cpu_configurations.yaml";
+    fs::write(checkout.path().join(overlay), "colour: red\n").expect("a file");
+    assert_eq!(lint(checkout.path(), &["tiny"]).1, Some(0));
 }
