@@ -11,6 +11,9 @@ mod dataset;
 mod describe;
 mod doctor;
 mod engine_checks;
+mod lint;
+mod lint_pairs;
+mod lint_report;
 mod list;
 mod new;
 mod output;
@@ -56,6 +59,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Plan(arguments) => plan::plan(&arguments),
+        Command::Lint(arguments) => lint::lint(&arguments),
         Command::List { what } => list::list(what),
         Command::Doctor(selection) => doctor::doctor(&selection),
         Command::Backend { command } => backend::backend(&command),

@@ -1,5 +1,6 @@
 //! The check of one case: the steps of a worker up to the point where it would load a model into an engine.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fault::{Fault, FaultPlace};
 use super::signature::find_difference;
-use crate::config::Parameters;
+use crate::config::{Parameters, is_case_key, overlay_keys};
 use crate::data::{DataError, DataRoot, drawn};
 use crate::measure::MonotonicClock;
 use crate::plan::{CasePlan, EngineChoice, Limits, Manifest, ModelInput, Task, graph_name_fault};
@@ -65,22 +66,41 @@ impl CheckRequest {
     }
 }
 
-/// Checks a case and returns what is wrong with it.
+/// Checks cases of one site and returns what is wrong with each. Requests for the same scripts follow each other, because
+/// scripts stay compiled until a request is for others.
 ///
-/// Runs the case's scripts with the limits of a worker: a script that exceeds its memory or its stack ends this process.
-pub fn check(request: &CheckRequest) -> Vec<Fault> {
-    limit_worker_memory(request.limits.worker_memory_bytes.0);
+/// Runs the cases' scripts with the limits of a worker: a script that exceeds its memory or its stack ends this process.
+pub fn check(requests: &[CheckRequest]) -> Vec<Vec<Fault>> {
+    let Some(CheckRequest { limits, .. }) = requests.first() else { return Vec::new() };
+    limit_worker_memory(limits.worker_memory_bytes.0);
     let check_all = || {
-        let mut checker = Checker { request, faults: Vec::new(), model: None };
-        checker.check_all();
-        checker.faults
+        let mut compiled = None;
+        let mut check = |request| {
+            let mut checker = Checker { request, compiled: compiled.take(), faults: Vec::new(), model: None };
+            checker.check_all();
+            compiled = checker.compiled;
+            checker.faults
+        };
+        requests.iter().map(&mut check).collect()
     };
-    run_on_script_stack(request.limits.script_memory_bytes.0, check_all)
-        .unwrap_or_else(|reason| vec![Fault { place: FaultPlace::Case, reason: format!("checking the case {reason}") }])
+    run_on_script_stack(limits.script_memory_bytes.0, check_all).unwrap_or_else(|reason| {
+        let fault = Fault { place: FaultPlace::Case, reason: format!("checking the case {reason}") };
+        vec![vec![fault]; requests.len()]
+    })
+}
+
+/// The compiled scripts of a case, and what they were compiled from.
+struct CompiledCase {
+    folder: PathBuf,
+    choice: ScriptChoice,
+    limits: Limits,
+    scripts: CaseScripts,
 }
 
 struct Checker<'r> {
     request: &'r CheckRequest,
+    /// The scripts of the request before.
+    compiled: Option<CompiledCase>,
     faults: Vec<Fault>,
     /// The model that the scripts build, in the form in which it would be exported.
     model: Option<Model>,
@@ -94,12 +114,13 @@ impl Checker<'_> {
             return self.add(FaultPlace::DataDirectory { hint: "give --data DIR".to_owned() }, reason);
         }
         let has_weights = !self.request.builds_model || self.check_weights();
-        if let Some(scripts) = self.load_scripts() {
-            self.check_dataset(&scripts);
-            // Without its weights file, the script that names it would only report the same again.
-            if self.request.builds_model && has_weights {
-                self.check_model(&scripts);
+        if let Some(compiled) = self.compile_scripts() {
+            self.check_dataset(&compiled.scripts);
+            if self.request.builds_model {
+                self.check_model(&compiled.scripts, has_weights);
             }
+            self.check_keys(&compiled.scripts);
+            self.compiled = Some(compiled);
         }
         self.check_onnx();
     }
@@ -121,15 +142,19 @@ impl Checker<'_> {
     }
 
     /// Compiles the scripts as a worker does. If one has an error, reports the first error of each.
-    fn load_scripts(&mut self) -> Option<CaseScripts> {
-        let CheckRequest { scripts, vendor, limits, parameters, builds_model, .. } = self.request;
+    fn compile_scripts(&mut self) -> Option<CompiledCase> {
+        let CheckRequest { scripts: folder, vendor, limits, parameters, builds_model, .. } = self.request;
         let services = HostServices { log: Arc::new(|_, _, _| {}), clock: Arc::new(MonotonicClock::start()) };
         let choice = ScriptChoice::new(parameters, !builds_model);
-        let loaded = CaseScripts::load(scripts, &choice, limits, services.clone());
-        if let Ok(loaded) = loaded.and_then(|loaded| loaded.for_vendor(vendor)) {
-            return Some(loaded);
+        let is_same = |known: &CompiledCase| (&known.folder, &known.choice, &known.limits) == (folder, &choice, limits);
+        let loaded = match self.compiled.take().filter(is_same) {
+            Some(known) => Ok(known.scripts),
+            None => CaseScripts::load(folder, &choice, limits, services.clone()),
+        };
+        if let Ok(scripts) = loaded.and_then(|loaded| loaded.for_vendor(vendor)) {
+            return Some(CompiledCase { folder: folder.clone(), choice, limits: *limits, scripts });
         }
-        let errors = CaseScripts::find_errors(scripts, vendor, &choice, limits, services);
+        let errors = CaseScripts::find_errors(folder, vendor, &choice, limits, services);
         self.faults.extend(errors.into_iter().map(Fault::from));
         None
     }
@@ -162,8 +187,14 @@ impl Checker<'_> {
     }
 
     /// Builds the model, converts it and prepares its export. Weights stay specifications, so none are read or drawn.
-    fn check_model(&mut self, scripts: &CaseScripts) {
+    /// Without its weights file, the model gets random ones: the script would only report the file again.
+    fn check_model(&mut self, scripts: &CaseScripts, has_weights: bool) {
         let CheckRequest { data_dir, config, .. } = self.request;
+        let mut config = config.clone();
+        if !has_weights {
+            config.insert("weights".to_owned(), serde_json::Value::Null);
+        }
+        let config = &config;
         let model = match scripts.create_model(config, data_dir) {
             Ok(model) => model,
             Err(error) => return self.faults.push(error.into()),
@@ -188,6 +219,32 @@ impl Checker<'_> {
             // A case that does not export does not need the function.
             Err(_) if !self.request.exports_model => {}
             Err(error) => self.faults.push(error.into()),
+        }
+    }
+
+    /// Finds keys of `config` that a script reads although no file sets them, and parameters that nobody reads.
+    fn check_keys(&mut self, scripts: &CaseScripts) {
+        let CheckRequest { config, scripts: folder, .. } = self.request;
+        let unset = scripts.unset_keys(config);
+        let elsewhere = if unset.is_empty() { BTreeSet::new() } else { overlay_keys(folder) };
+        for (_, error) in unset.into_iter().filter(|(key, _)| !elsewhere.contains(key)) {
+            // What ran has reported its first error with the calls that led to it.
+            let is_same_line = |fault: &Fault| match &fault.place {
+                FaultPlace::Script { file, line, .. } => (file, *line) == (&error.file, error.line),
+                _ => false,
+            };
+            if !self.faults.iter().any(is_same_line) {
+                self.faults.push(error.into());
+            }
+        }
+        // A misspelled key is reported where it is read.
+        if self.faults.iter().any(|fault| matches!(fault.place, FaultPlace::Script { .. })) {
+            return;
+        }
+        let own: Vec<&String> = config.keys().filter(|key| !is_case_key(key)).collect();
+        let Some(read) = scripts.read_keys().filter(|_| !own.is_empty()) else { return };
+        for key in own.into_iter().filter(|key| !read.contains(*key)) {
+            self.add(FaultPlace::UnreadKey(key.clone()), "no script of the case reads it, and neither does the host");
         }
     }
 

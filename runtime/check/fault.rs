@@ -30,6 +30,8 @@ pub enum FaultPlace {
     },
     /// A key of parameters.yaml.
     Parameter(String),
+    /// A key of parameters.yaml without effect.
+    UnreadKey(String),
     /// The parameter `weights`.
     Weights {
         /// Whether the data directory lacks the file.
@@ -70,8 +72,21 @@ impl From<ScriptError> for Fault {
     }
 }
 
-/// Returns the error that reports a fault; `root` is the checkout, relative to which files are named.
-pub fn finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
+/// Returns the finding that reports a fault; `None` for a key that does not come from parameters.yaml. `root` is the
+/// checkout, relative to which files are named.
+pub fn finding(fault: Fault, case: &CaseConfig, root: &Path) -> Option<Finding> {
+    match &fault.place {
+        FaultPlace::UnreadKey(key) => {
+            let origin = case.parameters.get(key)?.origin.clone();
+            let message = format!("parameter `{key}` has no effect: {}", fault.reason);
+            let problem = MessageAndHint { message, hint: String::new(), cause: Cause::Configuration };
+            Some(Finding::warning(origin, problem))
+        }
+        _ => Some(error_finding(fault, case, root)),
+    }
+}
+
+fn error_finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
     let Fault { place, reason } = fault;
     let in_script = |file: &Path, line: usize, column: usize| {
         let file = file.strip_prefix(root).unwrap_or(file).display().to_string().into();
@@ -93,7 +108,9 @@ pub fn finding(fault: Fault, case: &CaseConfig, root: &Path) -> Finding {
             };
             (origin_in(&case.parameters, "weights"), Cause::Machine, hint)
         }
-        FaultPlace::Parameter(key) => (origin_in(&case.parameters, key), Cause::Configuration, ""),
+        FaultPlace::Parameter(key) | FaultPlace::UnreadKey(key) => {
+            (origin_in(&case.parameters, key), Cause::Configuration, "")
+        }
         FaultPlace::Setting(key) => {
             let hint = "it must be a complete ONNX file; `exist_onnx_path: null` exports a new one";
             (origin_in(&case.settings, key), Cause::Machine, hint)

@@ -30,6 +30,9 @@ pub(super) enum Command {
     Run(RunArguments),
     /// Print the effective values with their origins (file and line), without running anything
     Plan(PlanArguments),
+    /// Check every case without a vendor and with every vendor that has an overlay for it. Needs neither engines nor
+    /// datasets nor the network
+    Lint(LintArguments),
     /// List cases, vendors, engines or engine options
     List {
         /// What to list
@@ -66,8 +69,8 @@ pub(super) enum Command {
     /// because a library may crash or hang
     #[command(hide = true)]
     Probe(ProbeTarget),
-    /// Check the scripts and the files of a case: read a request as a line of JSON from standard input, and print the
-    /// faults. `plan` runs this in a process of its own because a script may exhaust its memory
+    /// Check the scripts and the files of cases: read requests as a line of JSON from standard input, and print the faults
+    /// of each. `plan` and `lint` run this in a process of its own because a script may exhaust its memory
     #[command(hide = true)]
     Check,
 }
@@ -174,6 +177,22 @@ pub(super) struct PlanArguments {
     /// Print every value, also those that are defaults
     #[arg(long, conflicts_with = "json")]
     pub(super) details: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LintArguments {
+    /// Cases to check [default: every case in configs/]
+    #[arg(value_name = "CASE", value_hint = ValueHint::Other)]
+    pub(super) cases: Vec<String>,
+    /// Check only with this vendor; repeatable [default: no vendor, and every vendor with an overlay for the case]
+    #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
+    pub(super) vendor: Vec<String>,
+    /// Directory that contains host.yaml (also FLAGPERF_CONFIG)
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(super) config: Option<PathBuf>,
+    /// Print the pairs and the findings as JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// The cases to run and the values that override their configuration.

@@ -9,49 +9,88 @@ use anyhow::Context as _;
 use super::own_process::{NoReply, TIME_LIMIT, print_reply, run_for_reply};
 use crate::check::{CheckRequest, Fault, FaultPlace, finding, unchecked_finding};
 use crate::config::{CaseConfig, Config, Finding};
+use crate::event::Level;
 use crate::host::THIS_PROGRAM;
 use crate::plan::CasePlan;
 use crate::units::Seconds;
 
-/// `flagperf check`: reads a request and prints the faults.
+/// `flagperf check`: reads requests and prints the faults of each.
 pub(super) fn check() -> anyhow::Result<ExitCode> {
     let mut line = String::new();
     io::stdin().read_line(&mut line).context("cannot read the request from standard input")?;
-    let request: CheckRequest =
-        serde_json::from_str(&line).context("standard input contains no request (expected: one line of JSON)")?;
-    print_reply(|| crate::check::check(&request))
+    let requests: Vec<CheckRequest> =
+        serde_json::from_str(&line).context("standard input contains no requests (expected: one line of JSON)")?;
+    print_reply(|| crate::check::check(&requests))
 }
 
 /// Checks each planned case and returns what is wrong, each once: cases share scripts.
 pub(super) fn check_cases(config: &Config, cases: &[CasePlan]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
-    for case in cases {
-        let configured = config.cases.iter().find(|configured| configured.key.value == case.key);
-        let mut own = configured.map(|configured| check_case(config, configured, case)).unwrap_or_default();
-        Finding::assign(&mut own, &case.key);
+    for plan in cases {
+        let Some(configured) = config.cases.iter().find(|configured| configured.key.value == plan.key) else {
+            continue;
+        };
+        let mut own = check_together(&[PlannedCase { config, configured, plan }]).concat();
+        Finding::assign(&mut own, &plan.key);
         findings.extend(own);
     }
     Finding::merge(findings)
 }
 
-fn check_case(config: &Config, configured: &CaseConfig, case: &CasePlan) -> Vec<Finding> {
-    let Some(request) = CheckRequest::new(case) else { return Vec::new() };
-    let input = serde_json::to_string(&request).expect("a request has text keys") + "\n";
-    let limit = Seconds(TIME_LIMIT.0.min(config.site.phase_timeout.0));
-    let argv = [THIS_PROGRAM, "check"].map(Into::into).to_vec();
-    let faults = match run_for_reply::<Vec<Fault>>(argv, input, limit) {
+/// A planned case with the configuration that it was planned from.
+pub(super) struct PlannedCase<'p> {
+    pub(super) config: &'p Config,
+    pub(super) configured: &'p CaseConfig,
+    pub(super) plan: &'p CasePlan,
+}
+
+/// Checks planned cases in one process, and returns the findings of each. If the process ends before its reply, the
+/// cases are checked again, each in a process of its own.
+pub(super) fn check_together(cases: &[PlannedCase<'_>]) -> Vec<Vec<Finding>> {
+    let requests: Vec<CheckRequest> = cases.iter().filter_map(|case| CheckRequest::new(case.plan)).collect();
+    if requests.is_empty() {
+        return vec![Vec::new(); cases.len()];
+    }
+    let first = &cases[0];
+    let faults = match run_check(&requests, first.config.site.phase_timeout) {
         Ok(faults) => faults,
-        // A script that exhausts its memory or its stack ends its process; the last line says which script.
-        Err(NoReply::Ended { ending, stderr }) => {
-            let last = stderr.last().map(|line| format!(": {line}")).unwrap_or_default();
-            let reason = format!("the check of case `{}` ended: {ending}{last}", case.key);
-            vec![Fault { place: FaultPlace::Case, reason }]
+        Err(_) if cases.len() > 1 => {
+            return cases.iter().flat_map(|case| check_together(std::slice::from_ref(case))).collect();
         }
-        Err(NoReply::NotStarted(error)) => return vec![unchecked_finding(&error.to_string(), configured)],
-        Err(NoReply::TimedOut(limit)) => {
-            return vec![unchecked_finding(&format!("it took longer than {} s", limit.0), configured)];
-        }
+        Err(no_reply) => return vec![no_reply_finding(&no_reply, first).into_iter().collect()],
     };
-    let root = &config.site.flagperf_path;
-    faults.into_iter().map(|fault| finding(fault, configured, root)).collect()
+    let mut faults = faults.into_iter();
+    let of_case = |case: &PlannedCase<'_>| {
+        let faults = CheckRequest::new(case.plan).and_then(|_| faults.next()).unwrap_or_default();
+        let root = &case.config.site.flagperf_path;
+        let found = faults.into_iter().filter_map(|fault| finding(fault, case.configured, root));
+        // A parameter that is nearly one of the host's has a warning already.
+        let is_known = |finding: &Finding| case.config.findings.iter().any(|known| known.origin == finding.origin);
+        found.filter(|finding| finding.level == Level::Error || !is_known(finding)).collect()
+    };
+    cases.iter().map(of_case).collect()
+}
+
+/// Runs `flagperf check`, and returns the faults of each request.
+fn run_check(requests: &[CheckRequest], phase_timeout: Seconds) -> Result<Vec<Vec<Fault>>, NoReply> {
+    let input = serde_json::to_string(requests).expect("a request has text keys") + "\n";
+    let limit = Seconds(TIME_LIMIT.0.min(phase_timeout.0));
+    run_for_reply([THIS_PROGRAM, "check"].map(Into::into).to_vec(), input, limit)
+}
+
+/// Returns the finding about a case whose check gave no reply.
+fn no_reply_finding(no_reply: &NoReply, case: &PlannedCase<'_>) -> Option<Finding> {
+    match no_reply {
+        // A script that exhausts its memory or its stack ends its process; the last line says which script.
+        NoReply::Ended { ending, stderr } => {
+            let last = stderr.last().map(|line| format!(": {line}")).unwrap_or_default();
+            let reason = format!("the check of case `{}` ended: {ending}{last}", case.plan.key);
+            let fault = Fault { place: FaultPlace::Case, reason };
+            finding(fault, case.configured, &case.config.site.flagperf_path)
+        }
+        NoReply::NotStarted(error) => Some(unchecked_finding(&error.to_string(), case.configured)),
+        NoReply::TimedOut(limit) => {
+            Some(unchecked_finding(&format!("it took longer than {} s", limit.0), case.configured))
+        }
+    }
 }

@@ -11,7 +11,8 @@ use super::file::ConfigFile;
 use super::key::{ConfigKey, defaults, read_keys};
 use super::yaml;
 use super::{
-    ConfigProblem, Finding, Findings, Origin, SITE, Site, Sourced, Values, Vendor, VisibleDevices, merge_layers,
+    CaseKey, ConfigProblem, Finding, Findings, Origin, SITE, Site, Sourced, Values, Vendor, VisibleDevices,
+    merge_layers,
 };
 
 /// The values from the command line and the environment, which override those of host.yaml and of the cases.
@@ -48,6 +49,19 @@ pub struct Config {
     pub findings: Vec<Finding>,
 }
 
+impl Config {
+    /// Returns the configuration of one of the cases alone, with the findings that concern it; of none of the cases, with
+    /// the findings about the site and the vendor, for `None`.
+    pub fn only(&self, case: Option<&CaseKey>) -> Config {
+        let concerns = |finding: &&Finding| case.map_or(finding.cases.is_empty(), |case| finding.concerns(case));
+        Config {
+            cases: self.cases.iter().filter(|own| Some(&own.key.value) == case).cloned().collect(),
+            findings: self.findings.iter().filter(concerns).cloned().collect(),
+            ..self.clone()
+        }
+    }
+}
+
 /// Returns the checkout that contains `start`: the nearest folder with `configs/` and `scripts/`.
 pub fn find_root(start: &Path) -> Option<PathBuf> {
     start.ancestors().find(|folder| is_checkout(folder)).map(Path::to_owned)
@@ -66,6 +80,24 @@ const NO_HOST_FILE: &str = "run inside a checkout, or give the folder of host.ya
 /// Fails when host.yaml cannot be read or FLAGPERF_PATH is not a checkout. All other mistakes are in
 /// [`Config::findings`].
 pub fn load(root: &Path, overrides: &Overrides) -> Result<Config, Findings> {
+    load_with(root, overrides, read_vendor)
+}
+
+/// Reads host.yaml and the files of the chosen cases for the vendor that [`Vendor::stand_in`] creates: the cases have
+/// their standard values.
+///
+/// # Errors
+/// The same as for [`load`].
+pub fn load_without_vendor(root: &Path, overrides: &Overrides) -> Result<Config, Findings> {
+    let overrides = Overrides { vendor: Some(Vendor::STAND_IN.to_owned()), ..overrides.clone() };
+    load_with(root, &overrides, |_, _| Some(Vendor::stand_in()))
+}
+
+fn load_with(
+    root: &Path,
+    overrides: &Overrides,
+    read_vendor: impl Fn(&Site, &mut Vec<Finding>) -> Option<Vendor>,
+) -> Result<Config, Findings> {
     let mut findings = Vec::new();
     let path = host_file(root, overrides);
     let host = ConfigFile::read(&path, root).map_err(|finding| {

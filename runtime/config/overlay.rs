@@ -1,5 +1,8 @@
 //! The rules for what a vendor's overlay and `--set` may change, and the findings about each change.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::file::ConfigFile;
@@ -165,6 +168,14 @@ impl Layers {
 /// Whether the host puts a value of this name into the configuration that an engine receives.
 pub fn is_case_key(name: &str) -> bool {
     SETTINGS.iter().chain(PARAMETERS).any(|key| key.name == name) || RESERVED.contains(&name)
+}
+
+/// Returns the keys of every overlay of a case, whose scripts are in `scripts`; a file that cannot be read has none.
+pub fn overlay_keys(scripts: &Path) -> BTreeSet<String> {
+    let folder = scripts.file_name().map(|case| scripts.join("../../configs").join(case).join("vendor_config"));
+    let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| ConfigFile::read(&entry.path(), scripts).ok());
+    files.flat_map(|file| file.entries.into_iter().map(|(key, _)| key)).collect()
 }
 
 /// Rejects keys of host.yaml (in any letter case) and keys that the host sets itself.

@@ -48,7 +48,7 @@ pub struct Vendor {
     #[serde(skip)]
     pub folder: PathBuf,
     #[serde(skip)]
-    file: Option<ConfigFile>,
+    pub(super) file: Option<ConfigFile>,
 }
 
 /// A framework or compiler of a vendor.

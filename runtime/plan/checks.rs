@@ -14,7 +14,8 @@ const FOR_MACHINES: [&str; 2] = ["SSH_PORT", "MASTER_PORT"];
 pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding>) {
     let site = &config.site;
     let origin = |key: &str| config.site_values[key].origin.clone();
-    if !catalogue.vendors.contains_key(&site.vendor) {
+    // One that stands in has no folder.
+    if config.vendor.is_none() && !catalogue.vendors.contains_key(&site.vendor) {
         let names = || catalogue.vendors.keys().map(String::as_str);
         let problem = PlanProblem::UnknownVendor {
             vendor: site.vendor.clone(),

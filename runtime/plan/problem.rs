@@ -18,6 +18,9 @@ pub const VERSION_HINT: &str = "in `CASES`, name the found version or none, or i
 /// Engines that have another name than in older versions, each with its name now: a vendor.yaml may be older.
 const FORMER_ENGINES: [(&str, &str); 1] = [("candle", "interpreter")];
 
+/// Engines that only some builds contain. Any other engine that a build lacks is a mistake in vendor.yaml.
+const OPTIONAL_ENGINES: [&str; 1] = ["tract"];
+
 /// A problem or note of planning.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanProblem {
@@ -419,10 +422,10 @@ impl PlanProblem {
     }
 
     /// Returns whether the configuration has to change or the machine.
-    pub const fn cause(&self) -> Cause {
+    pub fn cause(&self) -> Cause {
         match self {
-            Self::EngineNotInBuild { .. }
-            | Self::EngineUnavailable { .. }
+            Self::EngineNotInBuild { engine, .. } if OPTIONAL_ENGINES.contains(&engine.as_str()) => Cause::Machine,
+            Self::EngineUnavailable { .. }
             | Self::EngineVersion { .. }
             | Self::NotInstalled { .. }
             | Self::Missing { .. }

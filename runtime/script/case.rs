@@ -2,6 +2,7 @@
 //!
 //! Knows engines and datasets only through their traits.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -40,7 +41,7 @@ pub enum ForwardKind {
 }
 
 /// Which scripts of a case are loaded, and from where.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScriptChoice {
     /// The shared script that replaces `forward.rhai`: `lib/classification`.
     pub forward: Option<String>,
@@ -177,6 +178,41 @@ impl CaseScripts {
             first => Dynamic::from(first.into_iter().chain(graphs).collect::<rhai::Map>()),
         };
         call_with_config(script, "export_model", config, Some(model), to_model)
+    }
+
+    /// Returns the keys of `config` that a script reads and that are not set, each with the error at its position.
+    pub fn unset_keys(&self, config: &ScriptConfig) -> Vec<(String, ScriptError)> {
+        let known: Vec<&str> = config.keys().map(String::as_str).collect();
+        let mut unset: Vec<(String, ScriptError)> = Vec::new();
+        for (key, error) in self.scripts().flat_map(|script| script.unset_keys(&known)) {
+            // Several stages may import the same shared script.
+            let error = explain_config(error, config);
+            if !unset.iter().any(|(_, known)| *known == error) {
+                unset.push((key, error));
+            }
+        }
+        unset
+    }
+
+    /// Returns the keys of `config` that the scripts of the case read, with any vendor; `None` if they may read any.
+    pub fn read_keys(&self) -> Option<BTreeSet<String>> {
+        let entries = std::fs::read_dir(&self.dir).ok()?.flatten();
+        let vendors = entries.filter(|entry| entry.path().is_dir()).map(|entry| entry.file_name());
+        let choice = ScriptChoice::default();
+        let load = |vendor: std::ffi::OsString| {
+            let (limits, services) = (self.limits, self.services.clone());
+            let vendor = vendor.to_str()?;
+            ScriptFolder { dir: &self.dir, vendor, choice: &choice, limits, services }.load(Stage::Adapter).ok()
+        };
+        let adapters: Vec<Option<CompiledScript>> = vendors.map(load).collect::<Option<_>>()?;
+        let scripts = self.scripts().chain(adapters.iter().flatten());
+        let keys: Vec<BTreeSet<String>> = scripts.map(|script| script.config_reads().names()).collect::<Option<_>>()?;
+        Some(keys.into_iter().flatten().collect())
+    }
+
+    fn scripts(&self) -> impl Iterator<Item = &CompiledScript> {
+        let always = [&self.dataloader, &*self.forward, &*self.evaluator];
+        always.into_iter().chain(&self.model).chain(&self.export).chain(self.adapter.as_deref())
     }
 
     /// Returns whether the case has a forward function of its own for inference.

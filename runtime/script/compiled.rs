@@ -6,12 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use rhai::{AST, CallFnOptions, Dynamic, Engine, FuncArgs, Position, Scope};
+use indexmap::IndexMap;
+use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Position, Scope};
 
 use crate::plan::Limits;
 
 use super::budget::Budget;
-use super::error::{KnownNames, ScriptError, Sources, file_error};
+use super::config_keys::{ConfigReads, ScriptTree, find_config_reads};
+use super::error::{KnownNames, ScriptError, Sources, UNKNOWN_PROPERTY, file_error};
 use super::names::{CallableFunctions, calls};
 use super::sandbox::{Fallible, HostServices, ScriptState};
 use super::shared::{LoadedScript, Loader, log_name, shared_file, ungranted_reason};
@@ -26,7 +28,9 @@ const OTHER_PACKAGES: [&str; 2] = ["image", "log"];
 pub(super) struct CompiledScript {
     stage: Stage,
     engine: Engine,
-    ast: AST,
+    tree: ScriptTree,
+    /// The shared scripts that it imports, also through others.
+    shared: IndexMap<String, ScriptTree>,
     callable: CallableFunctions,
     sources: Sources,
     pub(super) state: Arc<ScriptState>,
@@ -61,21 +65,50 @@ impl CompiledScript {
         };
         let imported = loader.sources.iter().skip(1).map(|source| (source.lines_before, log_name(&source.file)));
         loader.state.imported.get_or_init(|| imported.collect());
-        let LoadedScript { ast, callable, ungranted } = loaded;
-        let Loader { engine, state, sources, .. } = loader;
-        let script = CompiledScript { stage, engine, ast, callable, sources, state };
+        let LoadedScript { tree, callable, ungranted } = loaded;
+        let Loader { engine, state, sources, shared, .. } = loader;
+        let script = CompiledScript { stage, engine, tree, shared, callable, sources, state };
         script.check_stage_functions(|name| Some(ungranted_reason(name, ungranted.get(name)?, stage)))?;
         Ok(script)
     }
 
     /// Returns whether the script defines the function `name`.
     pub(super) fn defines(&self, name: &str) -> bool {
-        self.ast.iter_functions().any(|function| function.name == name)
+        self.tree.ast.iter_functions().any(|function| function.name == name)
     }
 
     /// Returns whether the script defines the function `name` with `arity` parameters.
     pub(super) fn defines_with(&self, name: &str, arity: usize) -> bool {
-        self.ast.iter_functions().any(|function| function.name == name && function.params.len() == arity)
+        self.tree.ast.iter_functions().any(|function| function.name == name && function.params.len() == arity)
+    }
+
+    /// Returns the keys of `config` that the functions of the stage read.
+    pub(super) fn config_reads(&self) -> ConfigReads {
+        let mut all = ConfigReads::default();
+        for function in self.stage.functions() {
+            let own =
+                self.tree.ast.iter_functions().filter(|own| own.name == function.name).map(|own| own.params.len());
+            for (arity, index) in own.filter_map(|arity| Some((arity, function.config_index(arity)?))) {
+                let ConfigReads { keys, may_read_any } =
+                    find_config_reads(&self.tree, &self.shared, (function.name, arity, index));
+                all.keys.extend(keys);
+                all.may_read_any |= may_read_any;
+            }
+        }
+        all
+    }
+
+    /// Returns the keys of `config` that the script reads although they are not among the `known` ones, each with an
+    /// error at its position. There are none if the script may set keys itself.
+    pub(super) fn unset_keys(&self, known: &[&str]) -> Vec<(String, ScriptError)> {
+        let ConfigReads { keys, may_read_any } = self.config_reads();
+        let unset = keys.into_iter().filter(|(key, _)| !may_read_any && !known.contains(&key.as_str()));
+        let error = |(key, position): (String, Position)| {
+            let reason = format!("{UNKNOWN_PROPERTY} `{key}`{}", suggestion(&key, known.iter().copied()));
+            let error = self.sources.error_at(position, reason);
+            (key, error)
+        };
+        unset.map(error).collect()
     }
 
     /// Returns an error at the definition of the script's function `name`.
@@ -90,8 +123,11 @@ impl CompiledScript {
         let last = place(self.state.last_call());
         let describes =
             |name: &str| name.split_once("::").is_some_and(|(package, _)| !OTHER_PACKAGES.contains(&package));
-        let mut calls: Vec<Position> =
-            calls(&self.ast).into_iter().filter(|(name, _)| describes(name)).map(|(_, position)| position).collect();
+        let mut calls: Vec<Position> = calls(&self.tree.ast)
+            .into_iter()
+            .filter(|(name, _)| describes(name))
+            .map(|(_, position)| position)
+            .collect();
         calls.sort_by_key(|position| place(*position));
         let before = calls.iter().rev().find(|position| place(**position) <= last).or(calls.first());
         let position = before.copied().unwrap_or_else(|| self.sources.main().function_position(name));
@@ -116,7 +152,8 @@ impl CompiledScript {
         let memory_scope = self.state.budget.start();
         let called = catch_unwind(AssertUnwindSafe(|| -> Fallible<Result<T, String>> {
             let options = CallFnOptions::new();
-            let returned: Dynamic = self.engine.call_fn_with_options(options, scope, &self.ast, name, arguments())?;
+            let returned: Dynamic =
+                self.engine.call_fn_with_options(options, scope, &self.tree.ast, name, arguments())?;
             let converted = Budget::uncounted(|| convert(&returned));
             drop(returned);
             Ok(converted)
@@ -150,7 +187,7 @@ impl CompiledScript {
     fn check_stage_functions(&self, ungranted: impl Fn(&str) -> Option<String>) -> Result<(), ScriptError> {
         for function in self.stage.functions() {
             let arities: Vec<usize> =
-                self.ast.iter_functions().filter(|f| f.name == function.name).map(|f| f.params.len()).collect();
+                self.tree.ast.iter_functions().filter(|f| f.name == function.name).map(|f| f.params.len()).collect();
             if arities.iter().any(|arity| function.accepts(*arity)) || (arities.is_empty() && !function.required) {
                 continue;
             }
@@ -162,7 +199,7 @@ impl CompiledScript {
                     self.function_error(function.name, reason)
                 }
                 None => {
-                    let near = suggestion(function.name, self.ast.iter_functions().map(|f| f.name));
+                    let near = suggestion(function.name, self.tree.ast.iter_functions().map(|f| f.name));
                     let near = if near.starts_with(';') { near } else { String::new() };
                     let missing = || format!("the function `{expected}` is missing{near}");
                     file_error(&self.sources.main().file, ungranted(function.name).unwrap_or_else(missing))

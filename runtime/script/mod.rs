@@ -6,6 +6,7 @@ mod allocator;
 mod budget;
 mod case;
 mod compiled;
+mod config_keys;
 mod error;
 mod forward;
 mod function_error;

@@ -15,6 +15,7 @@ use rhai::{AST, ASTNode, Engine, Expr, FnAccess, Module, Position, Scope, Stmt};
 use crate::config::is_shared_script;
 use crate::plan::Limits;
 
+use super::config_keys::ScriptTree;
 use super::error::{KnownNames, ScriptError, ScriptSource, Sources, file_error};
 use super::function_error::unknown_function;
 use super::names::{self, CallableFunctions};
@@ -39,6 +40,8 @@ pub(super) struct Loader {
     parser: OnceCell<(Engine, Arc<ScriptState>)>,
     /// The shared scripts loaded so far, by name.
     loaded: IndexMap<String, SharedFunctions>,
+    /// Their syntax trees.
+    pub(super) shared: IndexMap<String, ScriptTree>,
     /// The names of the shared scripts whose imports are being loaded, outermost first.
     pending: Vec<String>,
     resolver: StaticModuleResolver,
@@ -60,6 +63,8 @@ struct Imported {
     callable: CallableFunctions,
     /// Functions that its stage cannot call, each with the name of the function that is not granted.
     ungranted: IndexMap<String, String>,
+    /// The names of the shared scripts, by the names that it gives to them.
+    names: IndexMap<String, String>,
 }
 
 /// An `import` statement.
@@ -71,7 +76,7 @@ struct Import {
 
 /// A script that was parsed and checked, and what it cannot call.
 pub(super) struct LoadedScript {
-    pub(super) ast: AST,
+    pub(super) tree: ScriptTree,
     /// Functions that the script can call.
     pub(super) callable: CallableFunctions,
     /// Functions of a shared script that were left out, each with the name of the function that is not granted.
@@ -97,6 +102,7 @@ impl Loader {
             scripts: scripts.to_owned(),
             parser: OnceCell::new(),
             loaded: IndexMap::new(),
+            shared: IndexMap::new(),
             pending: Vec::new(),
             resolver: StaticModuleResolver::new(),
         })
@@ -106,10 +112,10 @@ impl Loader {
     pub(super) fn load_own(&mut self) -> Result<LoadedScript, ScriptError> {
         let ast = self.parse(self.sources.main(), &self.engine, &self.state, self.stage.packages())?;
         self.check_definitions(&ast, self.sources.main(), self.stage.packages(), &granted(&self.engine))?;
-        let Imported { mut callable, ungranted } = self.import_all(&ast)?;
+        let Imported { mut callable, ungranted, names: imports } = self.import_all(&ast)?;
         callable.add(self.engine.gen_fn_signatures(true).into_iter().chain(names::own_signatures(&ast)));
         self.check_calls(&ast, &callable, &ungranted)?;
-        Ok(LoadedScript { ast, callable, ungranted: IndexMap::new() })
+        Ok(LoadedScript { tree: ScriptTree { ast, imports }, callable, ungranted: IndexMap::new() })
     }
 
     /// Loads the shared script `name`, whose source is the one that was added last.
@@ -121,7 +127,7 @@ impl Loader {
         let mut ast = self.parse(source, parser, state, &all)?;
         self.check_definitions(&ast, source, &all, &everywhere)?;
         self.pending.push(name.to_owned());
-        let Imported { mut callable, ungranted: withheld } = self.import_all(&ast)?;
+        let Imported { mut callable, ungranted: withheld, names: imports } = self.import_all(&ast)?;
         self.pending.pop();
         let mut known = everywhere;
         known.add_imported(callable.signatures.iter().chain(withheld.keys()).cloned());
@@ -132,7 +138,7 @@ impl Loader {
         ast.retain_functions(|_, _, function, _| !ungranted.contains_key(function));
         callable.add(names::own_signatures(&ast));
         self.check_calls(&ast, &callable, &withheld)?;
-        Ok(LoadedScript { ast, callable, ungranted })
+        Ok(LoadedScript { tree: ScriptTree { ast, imports }, callable, ungranted })
     }
 
     /// Loads everything that a script imports.
@@ -144,6 +150,7 @@ impl Loader {
             imported.callable.add_imported(functions.granted.iter().map(|function| format!("{alias}::{function}")));
             let ungranted = functions.ungranted.into_iter();
             imported.ungranted.extend(ungranted.map(|(function, needed)| (format!("{alias}::{function}"), needed)));
+            imported.names.insert(alias, name);
         }
         Ok(imported)
     }
@@ -168,13 +175,14 @@ impl Loader {
             refuse(format!("shared script `{name}`: scripts/{name}.rhai {}{known}", error.reason))
         })?;
         self.sources.add(&file, text)?;
-        let LoadedScript { ast, ungranted, .. } = self.load_shared(name)?;
-        let module = self.evaluate(&ast)?;
+        let LoadedScript { tree, ungranted, .. } = self.load_shared(name)?;
+        let module = self.evaluate(&tree.ast)?;
         self.resolver.insert(name, module);
         self.engine.set_module_resolver(self.resolver.clone());
-        let public = ast.iter_functions().filter(|function| function.access == FnAccess::Public);
+        let public = tree.ast.iter_functions().filter(|function| function.access == FnAccess::Public);
         let granted = public.map(|function| format!("{}({})", function.name, function.params.join(", "))).collect();
         self.loaded.insert(name.to_owned(), SharedFunctions { granted, ungranted });
+        self.shared.insert(name.to_owned(), tree);
         Ok(())
     }
 

@@ -36,6 +36,12 @@ impl Function {
         format!("{}({}{optional})", self.name, self.parameters.join(", "))
     }
 
+    /// Returns the position of `config` among this number of parameters; `None` without it.
+    pub(super) fn config_index(&self, arity: usize) -> Option<usize> {
+        let names = self.parameters.iter().copied().chain(self.optional_parameter);
+        names.take(arity).position(|name| name == "config")
+    }
+
     /// Returns whether the function may have this number of parameters.
     pub(super) fn accepts(&self, arity: usize) -> bool {
         let least = self.parameters.len();

@@ -1,0 +1,133 @@
+//! What `flagperf lint` found, as text and as JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::lint_pairs::Pair;
+use crate::config::{Finding, Origin};
+use crate::event::Level;
+use crate::report::{columns, plain_table};
+use crate::text::{escape_json, escape_lines};
+
+/// Maximum number of pairs that the text names with a finding.
+const PAIRS_NAMED: usize = 4;
+
+/// The checked pairs, each with its findings, and the different findings, each with its pairs.
+pub(super) struct LintReport {
+    pairs: Vec<(Pair, Vec<Finding>)>,
+    findings: Vec<LintFinding>,
+}
+
+/// A finding and the pairs that have it; without pairs, it is about the site or a vendor.
+struct LintFinding {
+    finding: Finding,
+    pairs: Vec<Pair>,
+}
+
+impl LintReport {
+    /// Merges the findings of the pairs, which may share files. A finding of `general` needs no pairs.
+    pub(super) fn new(general: Vec<Finding>, pairs: Vec<(Pair, Vec<Finding>)>) -> Self {
+        let mut findings: Vec<LintFinding> = Vec::new();
+        let shared = general.len();
+        findings.extend(general.into_iter().map(|finding| LintFinding { finding, pairs: Vec::new() }));
+        for (pair, own) in &pairs {
+            for finding in own {
+                let finding = Finding { cases: Vec::new(), ..finding.clone() };
+                match findings.iter().position(|known| known.finding == finding) {
+                    Some(at) if at < shared || findings[at].pairs.contains(pair) => {}
+                    Some(at) => findings[at].pairs.push(pair.clone()),
+                    None => findings.push(LintFinding { finding, pairs: vec![pair.clone()] }),
+                }
+            }
+        }
+        findings.sort_by_key(|found| std::cmp::Reverse(found.finding.level));
+        LintReport { pairs, findings }
+    }
+
+    /// Returns the number of different findings of a level.
+    pub(super) fn count(&self, level: Level) -> usize {
+        self.findings.iter().filter(|found| found.finding.level == level).count()
+    }
+}
+
+/// Formats one line for each pair, then the findings: errors, warnings, notes.
+pub(super) fn table_text(report: &LintReport) -> String {
+    let title = ["CASE", "VENDOR", "FRAMEWORK", "RESULT"].map(str::to_owned);
+    let rows = report.pairs.iter().map(|(pair, findings)| {
+        let or_none = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".to_owned());
+        [pair.case.clone(), or_none(&pair.vendor), or_none(&pair.framework), summary(findings)]
+    });
+    let mut text = plain_table([title].into_iter().chain(rows), columns());
+    for found in &report.findings {
+        let _ = write!(text, "\n{}: {}\n{}", level_word(found.finding.level), found.finding, pairs_line(found));
+    }
+    let total = [Level::Error, Level::Warning, Level::Info].map(|level| counted(report.count(level), level));
+    let _ = writeln!(text, "\n{} checked: {}", counted_pairs(report.pairs.len()), total.join(", "));
+    escape_lines(&text).into_owned()
+}
+
+/// Returns `ok`, or the numbers of errors and warnings.
+fn summary(findings: &[Finding]) -> String {
+    let number = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
+    let counts = [Level::Error, Level::Warning].map(|level| (number(level), level));
+    let counts = counts.into_iter().filter(|(number, _)| *number > 0).map(|(number, level)| counted(number, level));
+    let counts: Vec<String> = counts.collect();
+    if counts.is_empty() { "ok".to_owned() } else { counts.join(", ") }
+}
+
+fn counted(number: usize, level: Level) -> String {
+    format!("{number} {}{}", level_word(level), if number == 1 { "" } else { "s" })
+}
+
+fn counted_pairs(number: usize) -> String {
+    format!("{number} pair{}", if number == 1 { "" } else { "s" })
+}
+
+fn level_word(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warning => "warning",
+        Level::Info | Level::Debug => "note",
+    }
+}
+
+/// Returns a line with the pairs of a finding; nothing for one that is about the site or a vendor.
+fn pairs_line(found: &LintFinding) -> String {
+    if found.pairs.is_empty() {
+        return String::new();
+    }
+    let name = |pair: &Pair| match (&pair.vendor, &pair.framework) {
+        (Some(vendor), Some(framework)) => format!("{}:{framework} with {vendor}", pair.case),
+        _ => format!("{} without a vendor", pair.case),
+    };
+    let mut names: Vec<String> = found.pairs.iter().take(PAIRS_NAMED).map(name).collect();
+    let more = found.pairs.len().saturating_sub(PAIRS_NAMED);
+    names.extend((more > 0).then(|| format!("{more} more (--json names all)")));
+    format!("  in: {}\n", names.join(", "))
+}
+
+/// Formats the report as one JSON object: `pairs` with the numbers of their findings, and `findings`.
+pub(super) fn json_text(report: &LintReport) -> anyhow::Result<String> {
+    let pair = |(pair, findings): &(Pair, Vec<Finding>)| -> Value {
+        let number = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
+        let Pair { case, vendor, framework } = pair;
+        json!({"case": case, "vendor": vendor, "framework": framework,
+            "errors": number(Level::Error), "warnings": number(Level::Warning), "notes": number(Level::Info)})
+    };
+    let finding = |LintFinding { finding, pairs }: &LintFinding| -> Value {
+        let Finding { level, origin, message, hint, .. } = finding;
+        let (file, line, column) = match origin {
+            Origin::File { file, line, column } | Origin::Script { file, line, column } => (Some(file), *line, *column),
+            _ => (None, 0, 0),
+        };
+        let place = |number: usize| (number > 0).then_some(number);
+        json!({"level": level_word(*level), "origin": origin.to_string(), "file": file.map(|file| &**file),
+            "line": place(line), "column": place(column), "message": message, "hint": hint, "pairs": pairs})
+    };
+    let report = json!({
+        "pairs": report.pairs.iter().map(pair).collect::<Vec<_>>(),
+        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+    });
+    Ok(format!("{}\n", escape_json(&serde_json::to_string_pretty(&report)?)))
+}
