@@ -47,11 +47,11 @@ pub(super) struct PlannedCase<'p> {
 /// Checks planned cases in one process, and returns the findings of each. If the process ends before its reply, the
 /// cases are checked again, each in a process of its own.
 pub(super) fn check_together(cases: &[PlannedCase<'_>]) -> Vec<Vec<Finding>> {
-    let requests: Vec<CheckRequest> = cases.iter().filter_map(|case| CheckRequest::new(case.plan)).collect();
-    if requests.is_empty() {
-        return vec![Vec::new(); cases.len()];
-    }
-    let first = &cases[0];
+    // A case that runs nothing has no request.
+    let (checked, requests): (Vec<_>, Vec<CheckRequest>) =
+        cases.iter().enumerate().filter_map(|(place, case)| Some((place, CheckRequest::new(case.plan)?))).unzip();
+    let mut found = vec![Vec::new(); cases.len()];
+    let Some(first) = checked.first().map(|place| &cases[*place]) else { return found };
     let faults = match run_check(&requests, first.config.site.phase_timeout) {
         Ok(faults) => faults,
         Err(_) if cases.len() > 1 => {
@@ -59,16 +59,14 @@ pub(super) fn check_together(cases: &[PlannedCase<'_>]) -> Vec<Vec<Finding>> {
         }
         Err(no_reply) => return vec![no_reply_finding(&no_reply, first).into_iter().collect()],
     };
-    let mut faults = faults.into_iter();
-    let of_case = |case: &PlannedCase<'_>| {
-        let faults = CheckRequest::new(case.plan).and_then(|_| faults.next()).unwrap_or_default();
-        let root = &case.config.site.flagperf_path;
-        let found = faults.into_iter().filter_map(|fault| finding(fault, case.configured, root));
+    for (place, faults) in checked.into_iter().zip(faults) {
+        let PlannedCase { config, configured, .. } = cases[place];
+        let own = faults.into_iter().filter_map(|fault| finding(fault, configured, &config.site.flagperf_path));
         // A parameter that is nearly one of the host's has a warning already.
-        let is_known = |finding: &Finding| case.config.findings.iter().any(|known| known.origin == finding.origin);
-        found.filter(|finding| finding.level == Level::Error || !is_known(finding)).collect()
-    };
-    cases.iter().map(of_case).collect()
+        let is_known = |finding: &Finding| config.findings.iter().any(|known| known.origin == finding.origin);
+        found[place] = own.filter(|finding| finding.level == Level::Error || !is_known(finding)).collect();
+    }
+    found
 }
 
 /// Runs `flagperf check`, and returns the faults of each request.

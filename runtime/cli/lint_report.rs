@@ -47,7 +47,7 @@ impl LintReport {
 
     /// Returns the number of different findings of a level.
     pub(super) fn count(&self, level: Level) -> usize {
-        self.findings.iter().filter(|found| found.finding.level == level).count()
+        number_of(level, self.findings.iter().map(|found| &found.finding))
     }
 }
 
@@ -62,26 +62,26 @@ pub(super) fn table_text(report: &LintReport) -> String {
     for found in &report.findings {
         let _ = write!(text, "\n{}: {}\n{}", level_word(found.finding.level), found.finding, pairs_line(found));
     }
-    let total = [Level::Error, Level::Warning, Level::Info].map(|level| counted(report.count(level), level));
-    let _ = writeln!(text, "\n{} checked: {}", counted_pairs(report.pairs.len()), total.join(", "));
+    let total =
+        [Level::Error, Level::Warning, Level::Info].map(|level| counted(report.count(level), level_word(level)));
+    let _ = writeln!(text, "\n{} checked: {}", counted(report.pairs.len(), "pair"), total.join(", "));
     escape_lines(&text).into_owned()
 }
 
 /// Returns `ok`, or the numbers of errors and warnings.
 fn summary(findings: &[Finding]) -> String {
-    let number = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
-    let counts = [Level::Error, Level::Warning].map(|level| (number(level), level));
-    let counts = counts.into_iter().filter(|(number, _)| *number > 0).map(|(number, level)| counted(number, level));
+    let counts = [Level::Error, Level::Warning].map(|level| (number_of(level, findings), level_word(level)));
+    let counts = counts.into_iter().filter(|(number, _)| *number > 0).map(|(number, word)| counted(number, word));
     let counts: Vec<String> = counts.collect();
     if counts.is_empty() { "ok".to_owned() } else { counts.join(", ") }
 }
 
-fn counted(number: usize, level: Level) -> String {
-    format!("{number} {}{}", level_word(level), if number == 1 { "" } else { "s" })
+fn number_of<'f>(level: Level, findings: impl IntoIterator<Item = &'f Finding>) -> usize {
+    findings.into_iter().filter(|finding| finding.level == level).count()
 }
 
-fn counted_pairs(number: usize) -> String {
-    format!("{number} pair{}", if number == 1 { "" } else { "s" })
+fn counted(number: usize, word: &str) -> String {
+    format!("{number} {word}{}", if number == 1 { "" } else { "s" })
 }
 
 fn level_word(level: Level) -> &'static str {
@@ -110,7 +110,7 @@ fn pairs_line(found: &LintFinding) -> String {
 /// Formats the report as one JSON object: `pairs` with the numbers of their findings, and `findings`.
 pub(super) fn json_text(report: &LintReport) -> anyhow::Result<String> {
     let pair = |(pair, findings): &(Pair, Vec<Finding>)| -> Value {
-        let number = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
+        let number = |level: Level| number_of(level, findings);
         let Pair { case, vendor, framework } = pair;
         json!({"case": case, "vendor": vendor, "framework": framework,
             "errors": number(Level::Error), "warnings": number(Level::Warning), "notes": number(Level::Info)})

@@ -173,6 +173,31 @@ fn an_operation_that_cannot_be_computed_is_named_with_its_line_and_the_shapes() 
 }
 
 #[test]
+fn scores_that_are_nan_are_refused_instead_of_dropped() {
+    let site = site();
+    let scores = "tensor::zeros(\"2,3,1,f32\") / 0.0";
+    let script = format!(
+        "fn model_forward(model, batch) {{\n    boxes::nms(tensor::zeros(\"2,3,4,f32\"), {scores}, #{{}}).scores\n}}\n"
+    );
+    site.write("scripts/tiny/forward.rhai", &script);
+    let reason = error(&site);
+    assert!(
+        reason.contains("forward.rhai:2:") && reason.contains("`nms`: a score of box 0 of image 0 is NaN"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_template_without_the_place_of_the_prompt_is_refused() {
+    let site = token_site("data::prompts(\"p.txt\", #{tokenizer: \"tokenizer.json\", length: 16, template: \"no\"})");
+    write_tokenizer(&site, 50);
+    site.write("data/p.txt", "w1\n");
+    let reason = error(&site);
+    assert!(reason.contains("dataloader.rhai:2:"), "{reason}");
+    assert!(reason.contains("`prompts`: the `template` lacks `{}`, which stands for the prompt"), "{reason}");
+}
+
+#[test]
 fn a_graph_that_cannot_be_built_is_named_with_its_line_and_the_shapes() {
     let site = site();
     let model = |body: &str| {

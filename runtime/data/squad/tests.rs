@@ -160,3 +160,12 @@ fn windows_must_not_leave_out_tokens() {
     let reason = open(&SquadOptions { length: 5, ..options() }).err().unwrap();
     assert!(reason.contains("question `q1`") && reason.contains("leave 0 of `length`: 5"), "{reason}");
 }
+
+#[test]
+fn a_context_with_too_many_windows_is_refused() {
+    let mut file = file();
+    *file.pointer_mut("/data/0/paragraphs/0/context").unwrap() = json!("cat ".repeat(6100));
+    let reason = open_text(&file.to_string(), &options()).err().unwrap();
+    let expected = "`dev.json`: question `q1`: its context of 6100 tokens has 2033 windows; at most 1000 are supported";
+    assert_eq!(reason, expected);
+}

@@ -125,7 +125,7 @@ fn einsum_multiply_adds(node: &Node, shapes: &Shapes<'_>) -> Option<u64> {
     for (term, input) in terms.into_iter().zip(&node.inputs) {
         for (label, dim) in term.chars().zip(*shapes.get(input.as_str())?) {
             let size = sizes.entry(label).or_insert(1);
-            *size = dim.fixed()?.max(*size as usize) as u64;
+            *size = (*size).max(dim.fixed()? as u64);
         }
     }
     sizes.into_values().try_fold(1, u64::checked_mul)

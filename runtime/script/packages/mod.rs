@@ -14,6 +14,7 @@ pub(super) mod log;
 pub(super) mod metric;
 pub(super) mod nn;
 pub(super) mod options;
+mod parts;
 pub(super) mod session;
 mod table;
 pub(super) mod tensor;

@@ -8,8 +8,9 @@ use rhai::{Array, Dynamic, ImmutableString, NativeCallContext};
 use super::graph::Node;
 use super::operand::{VALUES_MAX, integers, nodes, number_of_type, value_or_number};
 use crate::script::packages::options::{number, size, sizes};
+use crate::script::packages::parts::{axis_place, equal_parts};
 use crate::script::sandbox::{Fallible, script_state};
-use crate::tensor::{DType, Dim};
+use crate::tensor::DType;
 
 type JoinLayer = fn(&mut GraphBuilder, &str, &[&Var], i64) -> Result<Var, BuildError>;
 
@@ -36,21 +37,10 @@ fn split_into(x: &Node, parts: &[usize], axis: i64) -> Fallible<Array> {
     Ok(vars.into_iter().map(|var| Dynamic::from(x.graph.node(var))).collect())
 }
 
-/// Returns the sizes of the parts of a dimension, each of the size `each` and the last of what remains.
-fn equal_parts(all: usize, each: usize) -> Fallible<Vec<usize>> {
-    let each = each.max(1);
-    let count = all.div_ceil(each);
-    if count > VALUES_MAX {
-        return Err(format!("a dimension can be split into at most {VALUES_MAX} parts, not {count}").into());
-    }
-    Ok((0..count).map(|part| each.min(all - part * each)).collect())
-}
-
 /// Returns the size of the dimension `axis`, which counts from the end if it is negative.
 fn axis_size(x: &Node, function: &str, axis: i64) -> Fallible<usize> {
-    let rank = x.var.spec().dims.len();
-    let place = if axis < 0 { axis + rank as i64 } else { axis };
-    let size = usize::try_from(place).ok().and_then(|place| x.var.spec().dims.get(place)).and_then(Dim::fixed);
+    let dims = &x.var.spec().dims;
+    let size = axis_place(axis, dims.len()).and_then(|place| dims[place].fixed());
     size.ok_or_else(|| format!("`{function}` needs an axis of fixed size: axis {axis} of `{}`", x.var.spec()).into())
 }
 
@@ -92,7 +82,7 @@ pub(super) mod functions {
             None => {
                 let all = axis_size(&x, "split", axis)?;
                 let each = parts.as_int().map_err(|actual| format!("the parts must be sizes, not {actual}"))?;
-                equal_parts(all, size("the size of a part", each)?)?
+                equal_parts(all, size("the size of a part", each)?, VALUES_MAX)?
             }
         };
         split_into(&x, &parts, axis)
@@ -106,7 +96,7 @@ pub(super) mod functions {
     #[rhai_fn(global, return_raw)]
     pub fn chunk(x: Node, count: i64, axis: i64) -> Fallible<Array> {
         let all = axis_size(&x, "chunk", axis)?;
-        let parts = equal_parts(all, all.div_ceil(size("the number of parts", count)?.max(1)))?;
+        let parts = equal_parts(all, all.div_ceil(size("the number of parts", count)?.max(1)), VALUES_MAX)?;
         split_into(&x, &parts, axis)
     }
 

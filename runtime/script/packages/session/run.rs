@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use flagperf_onnx::ValueInfo;
 use rhai::{Array, Dynamic, Map};
 
 use super::Model;
@@ -35,15 +34,16 @@ pub(super) fn run_by_name(
     let values = named_inputs(&**session, inputs, states)?;
     let outputs = submit(script, model, &mut **session, &values)?;
     drop(values);
-    let infos = session.outputs();
-    let is_state = |info: &&ValueInfo| states.is_some_and(|states| states.keeps(&info.name));
-    let mut outputs = match states {
-        Some(states) => Budget::uncounted(|| states.keep(infos, outputs)),
-        None => outputs,
-    };
+    let mut outputs = Budget::uncounted(|| {
+        let outputs = session.outputs().iter().map(|info| info.name.as_str()).zip(outputs);
+        match states {
+            Some(states) => states.keep(outputs),
+            None => outputs.collect(),
+        }
+    });
     let mut named = Map::new();
-    for (info, output) in infos.iter().filter(|info| !is_state(info)).zip(outputs.drain(..)) {
-        named.insert(info.name.as_str().into(), Dynamic::from(Tensor::counted(output, &script.budget)));
+    for (name, output) in outputs.drain(..) {
+        named.insert(name.into(), Dynamic::from(Tensor::counted(output, &script.budget)));
     }
     Budget::uncounted(|| drop(outputs));
     Ok(named)

@@ -75,23 +75,18 @@ impl States {
         lock(&self.0.values).get(name.strip_prefix(&self.0.input_prefix)?).cloned()
     }
 
-    /// Keeps those of the outputs of a run that are states, and returns the others. The script's memory has none of them.
-    pub(super) fn keep(&self, infos: &[ValueInfo], outputs: Vec<Value>) -> Vec<Value> {
+    /// Keeps those of the outputs of a run that are states, and returns the others.
+    pub(super) fn keep<'n>(&self, outputs: impl Iterator<Item = (&'n str, Value)>) -> Vec<(&'n str, Value)> {
         let mut values = lock(&self.0.values);
-        let keep = |(info, output): (&ValueInfo, Value)| {
-            let Some(state) = info.name.strip_prefix(&self.0.output_prefix) else { return Some(output) };
+        let keep = |(name, output): (&'n str, Value)| {
+            let Some(state) = name.strip_prefix(&self.0.output_prefix) else { return Some((name, output)) };
             match values.get_mut(state) {
                 Some(value) => *value = output,
                 None => drop(values.insert(state.to_owned(), output)),
             }
             None
         };
-        infos.iter().zip(outputs).filter_map(keep).collect()
-    }
-
-    /// Returns whether the output `name` is a state.
-    pub(super) fn keeps(&self, name: &str) -> bool {
-        name.starts_with(&self.0.output_prefix)
+        outputs.filter_map(keep).collect()
     }
 
     /// Replaces missing inputs by zeros. A dimension whose size neither the model nor another input determines has size

@@ -11,6 +11,7 @@ use rhai::{Array, Dynamic, NativeCallContext};
 use super::Tensor;
 use super::work::{Work, compute, compute_all, ints, whole_numbers};
 use crate::script::packages::options::size;
+use crate::script::packages::parts::{axis_place, equal_parts};
 use crate::script::sandbox::Fallible;
 use crate::tensor::Tensor as HostTensor;
 
@@ -24,17 +25,17 @@ fn entry(work: &Work<'_>, x: &HostTensor, axis: i64, index: i64) -> Fallible<Hos
     work.apply("Gather", [("axis", Attribute::Int(axis))], &[x, &HostTensor::scalar(index)])
 }
 
+/// Largest number of parts of a tensor.
+const PARTS_MAX: usize = 65_536;
+
 /// Returns the size of a dimension; a negative axis counts from the last.
-fn axis_size(work: &Work<'_>, x: &HostTensor, axis: i64) -> Fallible<i64> {
-    let rank = x.shape().len() as i64;
-    let index = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok();
-    let size = index.and_then(|index| x.shape().get(index)).map(|size| *size as i64);
+fn axis_size(work: &Work<'_>, x: &HostTensor, axis: i64) -> Fallible<usize> {
+    let size = axis_place(axis, x.shape().len()).map(|place| x.shape()[place]);
     size.ok_or_else(|| work.refuse_for(&[Some(x)], &format!("there is no axis {axis}")))
 }
 
 /// Splits a dimension into parts of these sizes.
 fn parts(work: &Work<'_>, x: &HostTensor, sizes: &[i64], axis: i64) -> Fallible<Vec<HostTensor>> {
-    const PARTS_MAX: usize = 65_536;
     if !(1..=PARTS_MAX).contains(&sizes.len()) {
         let reason = format!("a tensor can be split into 1 to {PARTS_MAX} parts, not {}", sizes.len());
         return Err(work.refuse_for(&[Some(x)], &reason));
@@ -42,9 +43,10 @@ fn parts(work: &Work<'_>, x: &HostTensor, sizes: &[i64], axis: i64) -> Fallible<
     work.apply_all("Split", [("axis", Attribute::Int(axis))], &[Some(x), Some(&ints(sizes))], sizes.len())
 }
 
-/// Returns the sizes of the parts of a dimension, each of the size `each` and the last of what remains.
-fn equal_parts(all: i64, each: i64) -> Vec<i64> {
-    (0..all).step_by(usize::try_from(each).unwrap_or(1)).map(|first| each.min(all - first)).collect()
+/// Splits a dimension of the size `all` into parts of the size `each`.
+fn split_evenly(work: &Work<'_>, x: &HostTensor, (all, each): (usize, usize), axis: i64) -> Fallible<Vec<HostTensor>> {
+    let sizes = equal_parts(all, each, PARTS_MAX)?;
+    parts(work, x, &sizes.into_iter().map(|size| size as i64).collect::<Vec<_>>(), axis)
 }
 
 #[export_module]
@@ -170,12 +172,11 @@ pub(super) mod functions {
     pub fn split(context: NativeCallContext, tensor: &mut Tensor, parts: Dynamic, axis: i64) -> Fallible<Array> {
         compute_all(&context, "split", |work| {
             let x = work.host(tensor)?;
-            let sizes = match parts.as_int() {
-                Ok(each) if each < 1 => return Err(work.refuse(format!("the size of a part is {each}"))),
-                Ok(each) => equal_parts(axis_size(work, &x, axis)?, each),
-                Err(_) => whole_numbers("the sizes of the parts", &parts)?,
-            };
-            super::parts(work, &x, &sizes, axis)
+            match parts.as_int().map(|each| (each, usize::try_from(each))) {
+                Ok((_, Ok(each @ 1..))) => split_evenly(work, &x, (axis_size(work, &x, axis)?, each), axis),
+                Ok((each, _)) => Err(work.refuse(format!("the size of a part is {each}"))),
+                Err(_) => super::parts(work, &x, &whole_numbers("the sizes of the parts", &parts)?, axis),
+            }
         })
     }
 
@@ -188,11 +189,11 @@ pub(super) mod functions {
     pub fn chunk(context: NativeCallContext, tensor: &mut Tensor, count: i64, axis: i64) -> Fallible<Array> {
         compute_all(&context, "chunk", |work| {
             let x = work.host(tensor)?;
-            if count < 1 {
+            let Ok(parts @ 1..) = usize::try_from(count) else {
                 return Err(work.refuse(format!("the number of parts is {count}")));
-            }
+            };
             let all = axis_size(work, &x, axis)?;
-            super::parts(work, &x, &equal_parts(all, (all + count - 1) / count), axis)
+            split_evenly(work, &x, (all, all.div_ceil(parts)), axis)
         })
     }
 }

@@ -182,6 +182,8 @@ fn slices_and_indices_match_numpy() {
         ("x.split(3, 1)[1]", "3,1,i64: 3 7 11"),
         ("x.chunk(2, 1)[1]", "3,2,i64: 2 3 6 7 10 11"),
         ("x.chunk(3, -1).len()", "2"),
+        ("x.chunk(9223372036854775807, 0).len()", "3"),
+        ("x.split(9223372036854775807, 0).len()", "1"),
         ("x.split([1, 3], 1)[0]", "3,1,i64: 0 4 8"),
         ("x.rows(2).shape", "[2, 4]"),
         ("x.len()", "3"),
@@ -302,6 +304,10 @@ fn wrong_arguments_are_refused_with_the_function_and_the_shapes() {
         ("tensor::arange(2).split(0, 0)", "`split`: the size of a part is 0"),
         ("tensor::arange(2).chunk(0, 0)", "`chunk`: the number of parts is 0"),
         ("tensor::arange(2).split(1, 3)", "`split` of `2,i64`: there is no axis 3"),
+        (
+            "tensor::zeros(\"30000000,u8\").split(1, 0)",
+            "a dimension can be split into at most 65536 parts, not 30000000",
+        ),
         ("tensor::arange(2).split([], 0)", "`split` of `2,i64`: a tensor can be split into 1 to 65536 parts, not 0"),
         (
             "tensor::arange(2) / 2.0",

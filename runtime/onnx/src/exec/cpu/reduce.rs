@@ -185,7 +185,7 @@ pub(super) fn cumulative_sum(x: &Dense, axis: usize) -> Result<Dense, OpError> {
 }
 
 /// Reduces the elements that differ only in their places along `axes`.
-pub(super) fn each_group<T: DenseElement, U: Send>(
+fn each_group<T: DenseElement, U: Send>(
     x: &Elements<T>,
     axes: &[usize],
     f: impl Fn(&[T]) -> U + Send + Sync,
