@@ -9,9 +9,9 @@ mod jobs;
 
 use std::sync::{Arc, Mutex};
 
-use flagperf::event::Event;
-use flagperf::measure::{Measurement, PassTimes};
+use flagperf::measure::{Measurement, Nanos, PassTimes};
 use flagperf::plan::Task;
+use flagperf::result::{PhaseCollector, ReceivedEvent};
 use flagperf::step::Phase;
 use flagperf::units::Seconds;
 use flagperf::work::{self, Emit};
@@ -45,14 +45,12 @@ fn measure(batch: u32, samples: u32, sleep_ms: f64) -> Measurement {
     job.settings.log_freq = u32::MAX;
     job.parameters.preloaded = true;
     job.engine = jobs::engine_choice("null", IndexMap::from([("sleep_ms".to_owned(), json!(sleep_ms))]));
-    let last = Arc::new(Mutex::new(None));
-    let sink = last.clone();
+    let collector = Arc::new(Mutex::new(PhaseCollector::new(Phase::Validate, Nanos(0))));
+    let sink = collector.clone();
     let emit: Emit = Arc::new(move |event| {
-        if let Event::Measured(measurement) = event {
-            *sink.lock().expect("one thread measures") = Some(*measurement);
-        }
+        sink.lock().expect("one thread measures").add(ReceivedEvent { at: Nanos(0), event: &event });
     });
     work::run(&job, &emit).expect("the tiny case runs on the null engine");
-    let measured = last.lock().expect("one thread measures").take();
+    let measured = collector.lock().expect("one thread measures").measurement();
     measured.expect("a phase measures")
 }

@@ -11,6 +11,7 @@ mod dataset;
 mod describe;
 mod doctor;
 mod engine_checks;
+mod key;
 mod lint;
 mod lint_pairs;
 mod lint_report;
@@ -20,8 +21,12 @@ mod output;
 mod own_process;
 mod plan;
 mod probe;
+mod review;
+mod review_markdown;
+mod review_text;
 mod run;
 mod setup;
+mod verify;
 mod work;
 
 use std::process::ExitCode;
@@ -32,6 +37,7 @@ use clap::Parser;
 
 use crate::config::env;
 use crate::diagnostics::write_to_stderr;
+use crate::host::{hold_files, launch_companion};
 use crate::run::RunOutcome;
 use arguments::Command;
 
@@ -60,13 +66,21 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Plan(arguments) => plan::plan(&arguments),
         Command::Lint(arguments) => lint::lint(&arguments),
+        Command::Review(arguments) => review::review(&arguments),
         Command::List { what } => list::list(what),
         Command::Doctor(selection) => doctor::doctor(&selection),
         Command::Backend { command } => backend::backend(&command),
         Command::Dataset { command } => dataset::dataset(&command),
         Command::New { what } => new::new(&what),
+        Command::Verify(arguments) => verify::verify(&arguments),
+        Command::Sign(arguments) => verify::sign(&arguments),
+        Command::Key { command } => key::key(&command),
         Command::Completions { shell } => Ok(completions::completions(shell)),
         Command::Work => work::work(),
+        Command::LaunchCompanion { status, holder, argv } => {
+            Ok(ExitCode::from(u8::try_from(launch_companion(status, holder, &argv)).unwrap_or(u8::MAX)))
+        }
+        Command::HoldFiles => Ok(hold_files().map(|()| ExitCode::SUCCESS)?),
         Command::Probe(subject) => probe::probe(&subject),
         Command::Check => check::check(),
     }

@@ -8,7 +8,7 @@ mod budget;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Measurement;
+use crate::measure::{AuditReport, PassReport, StepColumns};
 use crate::metric::Agreement;
 use crate::units::{Bytes, Seconds};
 
@@ -50,6 +50,8 @@ pub enum Event {
         /// Process id of the worker.
         pid: u32,
     },
+    /// The worker has restricted itself and its children.
+    Protected(Protection),
     /// A step begins.
     StepBegin {
         /// The step.
@@ -109,11 +111,28 @@ pub enum Event {
         /// SHA-256 of the content, hexadecimal; empty for a file that is rewritten during the run.
         sha256: String,
     },
-    /// The figures of the phase so far, emitted after every pass. `passes` contains only the passes that no earlier
-    /// event contained.
-    Measured(Box<Measurement>),
+    /// A pass over the dataset begins.
+    PassBegin {
+        /// Validation or inference.
+        step: Step,
+        /// Index of the pass, from 0.
+        pass: u32,
+    },
+    /// A pass ended: the raw times of its steps, or of the next ones of a long pass. Nothing is emitted between the
+    /// end of the pass and this event.
+    Steps {
+        /// Validation or inference.
+        step: Step,
+        /// The times, in order.
+        #[serde(flatten)]
+        times: StepColumns,
+    },
+    /// The counts so far, emitted after the times of every pass.
+    PassEnd(Box<PassReport>),
     /// The agreement of the outputs of inference with those of validation.
     Agreement(Agreement),
+    /// What the audit of inference observed.
+    Audit(Box<AuditReport>),
     /// A line for the logs.
     Log {
         /// Severity.
@@ -130,6 +149,21 @@ pub enum Event {
         /// Peak resident memory of the worker.
         memory_bytes_max: Bytes,
     },
+}
+
+/// Restrictions that a worker set on itself before it ran an engine. The worker's children have them, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Protection {
+    /// Neither the memory nor the open files of processes outside can be reached (Landlock); with Landlock ABI 6 or
+    /// later, they cannot be signalled.
+    pub isolated: bool,
+    /// Files can be written only in the folder of the case, in the data directory and in the folder of temporary files.
+    pub limited_writes: bool,
+    /// No TCP connection can be made or accepted.
+    pub no_tcp: bool,
+    /// System calls that trace other processes, set the clock or change the machine are refused (seccomp).
+    pub refused_system_calls: bool,
 }
 
 /// A failure: the step in which it happened, the reason, and what to do about it.
@@ -234,6 +268,13 @@ pub struct EngineFacts {
     /// The sidecar that is the engine, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar: Option<SidecarFacts>,
+}
+
+impl EngineFacts {
+    /// Returns whether the engine's device is the processor.
+    pub fn runs_on_processor(&self) -> bool {
+        self.device.starts_with("cpu")
+    }
 }
 
 /// An engine that a vendor supplies as a process.

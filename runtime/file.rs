@@ -38,7 +38,13 @@ pub fn append(path: &Path) -> io::Result<File> {
 /// # Errors
 /// When the file at `path` was removed or replaced.
 pub fn check_same(file: &File, path: &Path) -> io::Result<()> {
-    let (opened, found) = (file.metadata()?, fs::symlink_metadata(path)?);
+    let opened = file.metadata()?;
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(io::Error::other(format!("another program removed the file `{}`", path.display())));
+        }
+        found => found?,
+    };
     if (opened.dev(), opened.ino()) == (found.dev(), found.ino()) {
         return Ok(());
     }

@@ -21,6 +21,7 @@ quantity! {
 }
 quantity! {
     /// An amount of memory, in bytes.
+    #[derive(Eq)]
     Bytes(u64)
 }
 quantity! {

@@ -12,12 +12,16 @@ mod new;
 mod processes;
 #[path = "cli/refusals.rs"]
 mod refusals;
+#[path = "cli/review.rs"]
+mod review;
 #[path = "cli/unusable.rs"]
 mod unusable;
 #[path = "support/graphs.rs"]
 mod graphs;
 #[path = "support/program.rs"]
 mod program;
+#[path = "support/repository.rs"]
+mod repository;
 mod support;
 
 use std::fs;

@@ -147,11 +147,15 @@ fn questions_are_padded_to_their_batch_and_counted_by_subject() {
         case.write(&format!("data/mmlu/dev/{subject}_dev.csv"), b"Why?,1,2,3,4,D\n");
     }
     let (accuracies, log) = case.run();
-    // Two passes and one step of warm-up of the second shape, in each of the two phases.
     let shapes: Vec<&str> = log.lines().filter_map(|line| line.split_once("shape ")).map(|(_, spec)| spec).collect();
-    let last = shapes.last().expect("a shape");
-    assert_ne!(last, &shapes[0]);
-    assert_eq!(shapes.iter().filter(|shape| *shape == last).count(), 2 * 3, "{shapes:?}");
+    let mut distinct = shapes.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), 2, "{shapes:?}");
+    // Two passes and one step of warm-up, in each of the two phases; steps of the audit come on top.
+    for shape in distinct {
+        assert!(shapes.iter().filter(|found| **found == shape).count() >= 2 * 3, "{shapes:?}");
+    }
     for accuracy in accuracies {
         assert_eq!((accuracy["accuracy[law]"].as_f64(), accuracy["colons"].as_f64()), (Some(1.0), Some(1.0)));
         // Of the two batches, the second is two tokens longer.

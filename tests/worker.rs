@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use flagperf::event::{Event, Failure};
-use flagperf::measure::Measurement;
+use flagperf::measure::{Measurement, Nanos};
 use flagperf::plan::Job;
 use flagperf::precision::Precision;
+use flagperf::result::{PhaseCollector, ReceivedEvent};
 use flagperf::step::{Phase, Step};
 use flagperf::work::{self, Emit};
 
@@ -22,12 +23,12 @@ fn run_job(job: &Job) -> (Vec<Event>, Result<(), Failure>) {
     (events, result)
 }
 
+/// Computes the figures of the measured step as the conductor does.
 fn total_measurement(events: &[Event]) -> Measurement {
-    let sent = events.iter().filter_map(|event| match event {
-        Event::Measured(measurement) => Some(measurement.as_ref().clone()),
-        _ => None,
-    });
-    sent.reduce(|earlier, later| later.with_earlier_passes(earlier)).expect("the phase measured something")
+    let mut collector = PhaseCollector::new(Phase::Validate, Nanos(0));
+    events.iter().for_each(|event| collector.add(ReceivedEvent { at: Nanos(0), event }));
+    assert_eq!(collector.contradiction(), None);
+    collector.measurement().expect("the phase measured something")
 }
 
 fn validate(folder: &Path) -> Vec<Event> {
@@ -197,11 +198,11 @@ fn each_pass_is_sent_once() {
     job.settings.repeat = 40;
     let (events, result) = run_job(&job);
     result.expect("validation runs");
-    let sent = |event: &Event| match event {
-        Event::Measured(measurement) => Some(measurement.passes.len()),
+    let ended = |event: &Event| match event {
+        Event::PassEnd(report) => Some(report.pass),
         _ => None,
     };
-    assert_eq!(events.iter().filter_map(sent).collect::<Vec<_>>(), [1; 40]);
+    assert_eq!(events.iter().filter_map(ended).collect::<Vec<_>>(), (0..40).collect::<Vec<_>>());
     assert_eq!(total_measurement(&events).passes.len(), 40);
     assert_eq!(total_measurement(&events).samples, 400);
 }
@@ -250,11 +251,14 @@ fn a_forward_function_that_skips_samples_fails_the_step() {
 }
 
 #[test]
-fn raw_samples_have_one_row_per_step() {
+fn the_times_of_every_step_are_sent() {
     let folder = tempfile::tempdir().expect("a folder");
-    validate(folder.path());
-    let text = std::fs::read_to_string(folder.path().join("samples.validate.csv")).expect("written");
-    assert_eq!(text.lines().count(), 1 + 6);
+    let events = validate(folder.path());
+    let steps = events.iter().filter_map(|event| match event {
+        Event::Steps { times, .. } => Some(times.0.len()),
+        _ => None,
+    });
+    assert_eq!(steps.collect::<Vec<_>>(), [3, 3]);
 }
 
 /// Exports a model with another seed, the same shapes and the same file size, and returns the file's bytes.

@@ -5,13 +5,18 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::config::{Environment, Overrides};
+use crate::plan::AuditScope;
+use crate::review::Role;
 use crate::scaffold::EngineKind;
 
 /// The exit codes, each with its meaning.
 pub const EXIT_CODES: &[(u8, &str)] = &[
-    (0, "every case succeeded"),
-    (1, "a case failed: its record states the reason"),
-    (2, "invalid arguments or configuration; nothing was run"),
+    (0, "every case succeeded; `verify`: every result is authentic or consistent"),
+    (
+        1,
+        "a case failed, or with --official a result is not valid: the record states the reason; `verify`: a result is wrong",
+    ),
+    (2, "invalid arguments or configuration; nothing was run; `verify`: a result cannot be checked"),
     (3, "results could not be written"),
     (130, "interrupted (Ctrl-C, SIGTERM, SIGQUIT, SIGHUP): the records are marked as interrupted"),
 ];
@@ -33,6 +38,9 @@ pub(super) enum Command {
     /// Check every case without a vendor and with every vendor that has an overlay for it. Needs neither engines nor
     /// datasets nor the network
     Lint(LintArguments),
+    /// Judge what a range of commits changes: may its author change these files, keys and functions? Exits with 1 if
+    /// something is refused or needs somebody else, 2 if the range or the policy (review.yaml) cannot be used
+    Review(ReviewArguments),
     /// List cases, vendors, engines or engine options
     List {
         /// What to list
@@ -57,6 +65,16 @@ pub(super) enum Command {
         #[command(subcommand)]
         what: NewCommand,
     },
+    /// Check that a result's figures follow from its raw times and that its files are those of its manifest. Exits with 1 if
+    /// a result is wrong, 2 if it cannot be checked
+    Verify(VerifyArguments),
+    /// Sign the manifest of a result with your private key
+    Sign(SignArguments),
+    /// Create or show the key with which you sign results
+    Key {
+        #[command(subcommand)]
+        command: KeyCommand,
+    },
     /// Print a script that completes commands and options in a shell
     Completions {
         /// The shell
@@ -65,6 +83,20 @@ pub(super) enum Command {
     /// Run a worker: read one job as a line of JSON from standard input, write events as lines of JSON to standard
     /// output, and exit when the input ends
     Work,
+    /// Enter a domain of its own and become the given program. The worker starts sidecars by this
+    #[command(hide = true)]
+    LaunchCompanion {
+        /// Inherited descriptor for the number of the error
+        status: i32,
+        /// Inherited descriptor of the socket for files
+        holder: i32,
+        /// The program and its arguments
+        #[arg(last = true)]
+        argv: Vec<std::ffi::OsString>,
+    },
+    /// Hold open the files that arrive on standard input, a socket. `launch-companion` runs this
+    #[command(hide = true)]
+    HoldFiles,
     /// Load a library, or start a sidecar, and print what it is. `plan` and `doctor` run this in a process of its own
     /// because a library may crash or hang
     #[command(hide = true)]
@@ -137,6 +169,52 @@ pub(super) enum BackendCommand {
 }
 
 #[derive(Debug, Subcommand)]
+pub(super) enum KeyCommand {
+    /// Create a private key that only you can read, and print the public key
+    New {
+        /// File of the private key [default: flagperf/key in XDG_CONFIG_HOME or ~/.config]
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+        /// Name of the key's owner, such as lab@example.org
+        #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
+        name: String,
+    },
+    /// Print the public key that belongs to a private key
+    Show {
+        /// File of the private key [default: flagperf/key in XDG_CONFIG_HOME or ~/.config]
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyArguments {
+    /// Folder of a case, folder of a run, or a record.json
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(super) result: PathBuf,
+    /// The digest that the run printed, from a source that you trust; repeatable
+    #[arg(long, value_name = "sha256:HEX", value_hint = ValueHint::Other)]
+    pub(super) digest: Vec<String>,
+    /// Public key that counts for every result; repeatable. Keys in configs/keys and vendors/VENDOR/keys of the checkout
+    /// count without this
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) key: Vec<PathBuf>,
+    /// Print the reports as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SignArguments {
+    /// Folder of a case or of a run
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(super) result: PathBuf,
+    /// File of the private key [default: flagperf/key in XDG_CONFIG_HOME or ~/.config]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) key: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
 pub(super) enum DatasetCommand {
     /// Compare the files in a folder with a dataset.yaml, and print one line for each item. Exits with 1 if a file is
     /// missing or wrong, 2 if the folder or the description is invalid
@@ -162,6 +240,12 @@ pub(super) struct RunArguments {
     /// Print plain lines instead of progress bars
     #[arg(long)]
     pub(super) plain: bool,
+    /// Require a valid result: exit with 1 if a result is unofficial. Refuses --set
+    #[arg(long, conflicts_with = "set")]
+    pub(super) official: bool,
+    /// What the audit of inference includes
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) audit: AuditScope,
     /// Print every section of the record, and every warning in full, before the verdict
     #[arg(long, conflicts_with = "json")]
     pub(super) details: bool,
@@ -193,6 +277,22 @@ pub(super) struct LintArguments {
     /// Print the pairs and the findings as JSON
     #[arg(long)]
     pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReviewArguments {
+    /// The commits, as in a pull request: what HEAD adds since it separated from BASE [default: the main branch..HEAD]
+    #[arg(value_name = "BASE..HEAD", value_hint = ValueHint::Other)]
+    pub(super) range: Option<String>,
+    /// As whom the change is judged: vendor:NAME, case-author or maintainer [default: what the changed files suggest]
+    #[arg(long = "as", value_name = "ROLE", value_hint = ValueHint::Other)]
+    pub(super) role: Option<Role>,
+    /// Print the review as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print the review as Markdown, for a comment on a pull request
+    #[arg(long, conflicts_with = "json")]
+    pub(super) markdown: bool,
 }
 
 /// The cases to run and the values that override their configuration.

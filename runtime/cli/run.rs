@@ -13,7 +13,7 @@ use super::setup::{EXIT_MISTAKE, locate_checkout, prepare_plan, prepare_process,
 use crate::config::CaseKey;
 use crate::host::THIS_PROGRAM;
 use crate::measure::MonotonicClock;
-use crate::report::{BarDisplay, Extent, LineDisplay, OverviewRow, Screen, case_report, overview};
+use crate::report::{BarDisplay, Extent, LineDisplay, OverviewRow, SavedResult, Screen, case_report, overview};
 use crate::result::Record;
 use crate::run::{Interrupt, Notice, RunError, RunOptions, RunOutcome, conduct};
 use crate::text::escape_json;
@@ -34,6 +34,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     let bars = !arguments.plain && stderr().is_terminal() && (arguments.json || stdout().is_terminal());
     let options = RunOptions {
         has_live_display: bars,
+        audit: arguments.audit,
         worker: vec![THIS_PROGRAM.into(), "work".into()],
         clock: Arc::new(MonotonicClock::start()),
     };
@@ -47,8 +48,14 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         Box::new(move |notice| lines.show(notice))
     };
     let extent = if arguments.details { Extent::Details } else { Extent::Summary };
-    let mut results =
-        ResultPrinter { json: arguments.json, extent, folder: PathBuf::new(), rows: Vec::new(), unprinted: None };
+    let mut results = ResultPrinter {
+        json: arguments.json,
+        extent,
+        official: arguments.official,
+        folder: PathBuf::new(),
+        rows: Vec::new(),
+        unprinted: None,
+    };
     let mut watch = |notice: &Notice<'_>| {
         show(notice);
         results.notice(notice);
@@ -74,6 +81,8 @@ struct ResultPrinter {
     json: bool,
     /// How much of a record to print.
     extent: Extent,
+    /// Whether every result must be valid.
+    official: bool,
     /// Folder of the run.
     folder: PathBuf,
     /// The cases so far.
@@ -86,10 +95,10 @@ impl ResultPrinter {
     fn notice(&mut self, notice: &Notice<'_>) {
         match notice {
             Notice::RunBegins { folder } => self.folder = folder.to_path_buf(),
-            Notice::CaseEnds { record, path, unwritten } => {
+            Notice::CaseEnds { record, path, unwritten, digest, .. } => {
                 let path = unwritten.is_none().then_some(*path);
                 self.rows.push(OverviewRow::new(record, path.map(relative_path)));
-                self.print_record(record, path);
+                self.print_record(record, SavedResult { path, digest: *digest });
             }
             _ => {}
         }
@@ -97,15 +106,21 @@ impl ResultPrinter {
 
     /// Prints a report, or the record as JSON. A record that could not be written to disk (`path` is `None`) is always
     /// printed, so that no measurement is lost.
-    fn print_record(&mut self, record: &Record, path: Option<&Path>) {
+    fn print_record(&mut self, record: &Record, saved: SavedResult<'_>) {
         let json = serde_json::to_string_pretty(record).expect("a record is plain data");
         let json = escape_json(&json);
         let result = match self.json {
             true => format!("{json}\n"),
-            false => format!("{}\n", case_report(record, path.map(relative_path), self.extent, Screen::stdout())),
+            false => {
+                let shown = SavedResult { path: saved.path.map(relative_path), ..saved };
+                format!("{}\n", case_report(record, shown, self.extent, Screen::stdout()))
+            }
         };
+        if let (true, Some(digest)) = (self.json, saved.digest) {
+            print_message(&format!("digest of {}: {digest}", record.key()));
+        }
         let printed = write_result(&result);
-        if path.is_none() {
+        if saved.path.is_none() {
             print_message("  hint: free some space, or set FLAGPERF_LOG_PATH in host.yaml to another disk");
             if !self.json || printed.is_err() {
                 print_message(&format!("the record that could not be written:\n{json}"));
@@ -136,7 +151,7 @@ impl ResultPrinter {
 
     /// Returns the exit code of the run; a result that could not be printed counts as unwritten.
     fn exit_code(&self, outcome: &RunOutcome) -> ExitCode {
-        let code = outcome.exit_code();
+        let code = outcome.exit_code(self.official);
         let Some(error) = &self.unprinted else { return ExitCode::from(code) };
         print_message(&format!("error: {}\n  hint: records are in {}", stdout_error(error), self.folder.display()));
         ExitCode::from(if code == RunOutcome::INTERRUPTED { code } else { RunOutcome::UNWRITTEN })

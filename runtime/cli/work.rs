@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
 
+use crate::engine;
 use crate::event::{Event, EventBudget};
-use crate::host::exit_when_input_ends;
+use crate::host::{WorkerNeeds, exit_when_input_ends, isolate_companions, protect_worker};
 use crate::plan::Job;
 use crate::run::RunOutcome;
 
@@ -22,6 +24,11 @@ pub(super) fn work() -> anyhow::Result<ExitCode> {
     io::stdin().read_line(&mut line).context("cannot read the job from standard input")?;
     let job: Job =
         serde_json::from_str(&line).context("standard input contains no job (expected: one line of JSON)")?;
+    // Before any other thread starts: the restrictions are those of a thread and of the threads that it starts.
+    let protection = job.limits.protected.then(|| protect_worker(&worker_needs(&job)));
+    if protection.is_some_and(|protection| protection.isolated) {
+        isolate_companions();
+    }
     if !input_is_a_file()? {
         exit_when_input_ends(io::stdin());
     }
@@ -39,6 +46,7 @@ pub(super) fn work() -> anyhow::Result<ExitCode> {
             }
         }
     });
+    protection.into_iter().for_each(|protection| emit(Event::Protected(protection)));
     match crate::work::run(&job, &emit) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(failure) => {
@@ -46,6 +54,17 @@ pub(super) fn work() -> anyhow::Result<ExitCode> {
             Ok(ExitCode::from(RunOutcome::FAILED))
         }
     }
+}
+
+/// Returns what the worker of a job needs.
+fn worker_needs(job: &Job) -> WorkerNeeds {
+    if !engine::is_own_code(&job.engine.engine) {
+        return WorkerNeeds::ForeignCode;
+    }
+    // Data that flagperf draws is written to a folder that need not exist yet.
+    let existing = |path: &Path| path.ancestors().find(|path| path.exists()).map(Path::to_owned);
+    let folders = [job.log_dir.clone(), job.data_dir.clone(), std::env::temp_dir(), PathBuf::from("/dev")];
+    WorkerNeeds::OwnCode { writable: folders.iter().filter_map(|path| existing(path)).collect() }
 }
 
 /// Returns standard output for events. From now on, whatever libraries and engines print goes to standard error.

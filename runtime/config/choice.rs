@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use super::case::default_data_folder;
 use super::file::ConfigFile;
 use super::yaml::Content;
-use super::{CaseKey, ConfigProblem, Finding, Origin, Overrides, SHARED_SCRIPTS, Sourced, Vendor, list_names, nearest};
+use super::{
+    CaseKey, ConfigProblem, Finding, KEYS_FOLDER, Origin, Overrides, SHARED_SCRIPTS, Sourced, Vendor, list_names,
+    nearest,
+};
 
 /// An entry of `CASES`: a case and its data folder.
 type ListedCase = (Sourced<CaseKey>, Sourced<PathBuf>);
@@ -167,7 +170,7 @@ fn case_folders(root: &Path) -> Vec<String> {
         .flatten()
         .filter(|entry| entry.path().is_dir())
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| name != SHARED_SCRIPTS)
+        .filter(|name| name != SHARED_SCRIPTS && name != KEYS_FOLDER)
         .collect();
     names.sort();
     names

@@ -12,6 +12,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
         CACHE,
         "folder whose subfolder `flagperf` holds the libraries that `flagperf backend install` installs; ~/.cache by default",
     ),
+    (CONFIG_HOME, "folder whose subfolder `flagperf` holds the private key of `flagperf key`; ~/.config by default"),
 ];
 
 pub(super) const CONFIG: &str = "FLAGPERF_CONFIG";
@@ -19,6 +20,7 @@ pub(super) const CONFIG: &str = "FLAGPERF_CONFIG";
 pub const LOG_LEVEL: &str = "FLAGPERF_LOG_LEVEL";
 pub(super) const LOG_CALLS: &str = "LOG_CALL_INFORMATION";
 const CACHE: &str = "XDG_CACHE_HOME";
+const CONFIG_HOME: &str = "XDG_CONFIG_HOME";
 const HOME: &str = "HOME";
 
 /// Returns Python's search path for modules as a variable: `first`, then the folders that the variable already
@@ -66,6 +68,14 @@ pub fn cache_folder() -> Option<PathBuf> {
     let cache =
         read_variable(CACHE).map(PathBuf::from).or_else(|| Some(PathBuf::from(read_variable(HOME)?).join(".cache")));
     cache.map(|cache| cache.join("flagperf"))
+}
+
+/// Returns the user's configuration folder for flagperf; `None` when neither `XDG_CONFIG_HOME` nor `HOME` is set.
+pub fn config_folder() -> Option<PathBuf> {
+    let config = read_variable(CONFIG_HOME)
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(read_variable(HOME)?).join(".config")));
+    config.map(|config| config.join("flagperf"))
 }
 
 /// Returns the value of a vendor's variable for visible devices in this process; `None` when it is not set.

@@ -189,6 +189,8 @@ pub(super) fn list_alternatives(words: &[&str]) -> String {
 
 /// The folder of shared scripts in `scripts/`; no case has this name.
 pub const SHARED_SCRIPTS: &str = "lib";
+/// Folder in `configs/` with the public keys of maintainers, which is no case.
+pub const KEYS_FOLDER: &str = "keys";
 
 /// Returns whether `name` names a shared script: `lib/NAME`, the file scripts/lib/NAME.rhai.
 pub fn is_shared_script(name: &str) -> bool {

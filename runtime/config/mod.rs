@@ -48,11 +48,11 @@ pub use dataset::{DATASET, DATASET_FILE, DatasetDescription, DatasetFile, Datase
 pub use env::{Environment, cache_folder, python_path};
 pub use finding::{Cause, Finding, Findings, MessageAndHint};
 pub use flops::{FlopsError, parse_flops};
-pub use key::{ConfigKey, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
+pub use key::{ConfigKey, KEYS_FOLDER, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
 pub use load::{Config, Overrides, find_root, load, load_without_vendor};
 pub use origin::{Origin, Sourced, Values, merge_layers};
-pub use overlay::{display_value, is_case_key, overlay_keys};
-pub use parameters::{BadSamplePolicy, PARAMETERS, Parameters, default_unit};
+pub use overlay::{check_key_owner, display_value, find_setting, is_case_key, overlay_keys};
+pub use parameters::{BadSamplePolicy, InputCost, PARAMETERS, Parameters, default_unit, find_parameter};
 pub use problem::ConfigProblem;
 pub use section::{SectionKey, SectionKind};
 pub use settings::SETTINGS;
@@ -62,5 +62,6 @@ pub use vendor::{
 };
 pub use vendor_key::VENDOR;
 pub use visible::VisibleDevices;
+pub use yaml::{Content, Node, Place, YamlError, parse as parse_yaml};
 
 pub use crate::suggestion::{list_names, nearest};

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::fixture::{Checkout, set};
-use super::{BadSamplePolicy, Overrides, Parameters};
+use super::{BadSamplePolicy, InputCost, Overrides, Parameters};
 use crate::event::Level;
 
 const FILE: &str = "configs/toy/parameters.yaml";
@@ -23,7 +23,7 @@ fn read(text: &str) -> Parameters {
 #[test]
 fn the_parameters_that_the_host_reads_are_typed_and_have_defaults() {
     assert_eq!(read(""), Parameters::default());
-    let text = "target_accuracy: {top1: 1, top5: 0.5, perplexity: 30.5}\nagreement: {fp16: {relative_l2: 0.05}}\nbad_samples: COUNT\npreloaded: yes\n\
+    let text = "target_accuracy: {top1: 1, top5: 0.5, perplexity: 30.5}\nagreement: {fp16: {relative_l2: 0.05}}\nbad_samples: COUNT\npreloaded: yes\ninput_cost: variable\n\
                 keep_f32: [head, norm]\nweights: w.safetensors\nseed: 9223372036854775807\nimage_size: 224\n";
     assert_eq!(
         read(text),
@@ -36,6 +36,7 @@ fn the_parameters_that_the_host_reads_are_typed_and_have_defaults() {
             agreement: [("fp16".to_owned(), [("relative_l2".to_owned(), 0.05)].into())].into(),
             bad_samples: BadSamplePolicy::Count,
             preloaded: true,
+            input_cost: InputCost::Variable,
             keep_f32: vec!["head".to_owned(), "norm".to_owned()],
             default_data: None,
             weights: Some("w.safetensors".to_owned()),

@@ -63,6 +63,13 @@ pub const PARAMETERS: &[ConfigKey] = &[
         owner: Owner::Case,
     },
     ConfigKey {
+        name: "input_cost",
+        kind: ValueKind::Word(&["fixed", "variable"]),
+        default: Some("fixed"),
+        about: "whether every input takes the same time, whatever its content; the audit then compares the times of inputs",
+        owner: Owner::Case,
+    },
+    ConfigKey {
         name: "keep_f32",
         kind: ValueKind::TextList,
         default: Some("[]"),
@@ -114,6 +121,9 @@ pub struct Parameters {
     pub unit: String,
     /// Whether the dataset is read once and kept in memory.
     pub preloaded: bool,
+    /// Whether every input takes the same time.
+    #[serde(default)]
+    pub input_cost: InputCost,
     /// Layers that stay in fp32 in a half-precision model.
     pub keep_f32: Vec<String>,
     /// File with weights in the data directory; `None` for random weights.
@@ -140,6 +150,7 @@ impl Default for Parameters {
             bad_samples: BadSamplePolicy::default(),
             unit: default_unit(),
             preloaded: false,
+            input_cost: InputCost::default(),
             keep_f32: Vec::new(),
             weights: None,
             default_data: None,
@@ -159,6 +170,17 @@ pub enum BadSamplePolicy {
     Count,
 }
 
+/// Whether the time that an input takes depends on its content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InputCost {
+    /// Every input of the same shape takes the same time.
+    #[default]
+    Fixed,
+    /// The time depends on the content, as in a loop that ends at a token.
+    Variable,
+}
+
 impl Parameters {
     /// Returns the typed parameters of a case from its values, which were read by their types; a missing key has its
     /// default.
@@ -171,7 +193,7 @@ impl Parameters {
 }
 
 /// Returns the key of [`PARAMETERS`] with this name.
-pub(super) fn find_parameter(name: &str) -> Option<&'static ConfigKey> {
+pub fn find_parameter(name: &str) -> Option<&'static ConfigKey> {
     PARAMETERS.iter().find(|key| key.name == name)
 }
 

@@ -137,6 +137,13 @@ pub const SITE: &[ConfigKey] = &[
         about: "the limit of the resident memory of a worker and its processes; null means no limit",
         owner: Owner::Site,
     },
+    ConfigKey {
+        name: "WORKER_PROTECTION",
+        kind: ValueKind::Flag,
+        default: Some("true"),
+        about: "whether the system keeps workers and their engines from other processes (Landlock and seccomp)",
+        owner: Owner::Site,
+    },
 ];
 
 /// The values of host.yaml after environment and command line. Paths are absolute.
@@ -177,6 +184,8 @@ pub struct Site {
     pub phase_timeout: Seconds,
     /// Limit of the resident memory of a worker and the processes that it starts.
     pub worker_memory: Option<Bytes>,
+    /// Whether workers restrict themselves before they run an engine.
+    pub worker_protection: bool,
 }
 
 /// What a case runs in.

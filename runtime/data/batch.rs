@@ -78,11 +78,19 @@ pub struct SampleError {
     pub reason: String,
 }
 
+impl Batch {
+    /// Returns whether the inputs of both batches have the same memory.
+    pub fn is_same_memory(&self, other: &Batch) -> bool {
+        let address = |batch: &Batch| batch.inputs.values().map(|tensor| tensor.bytes().as_ptr()).collect::<Vec<_>>();
+        address(self) == address(other)
+    }
+}
+
 /// A batch of samples in memory lent by a session. When all its tensors and their clones are dropped, the loader can
 /// reuse the memory.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Number of the batch in its pass, from 0.
+    /// Number of the batch in the dataset, from 0; the order of a pass may be another one.
     pub index: u64,
     /// Fields for forward functions by name, one row per sample; rows after the last sample are padding.
     pub inputs: IndexMap<String, Tensor>,

@@ -1,11 +1,12 @@
 //! Filling one batch: a pool of threads reads the rows of a slot.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rayon::ThreadPool;
 
+use super::perturbation::Perturbation;
 use super::slot::Slot;
 use super::{Dataset, SampleError};
 
@@ -14,10 +15,21 @@ use super::{Dataset, SampleError};
 pub struct FillTask {
     /// Number of the pass; rows are skipped unless this is the current pass.
     pub pass: u64,
-    /// Number of the batch in its pass.
-    pub batch: u64,
-    /// The indices of the samples in the dataset, one per row.
-    pub sample_indices: Vec<u64>,
+    /// Position of the batch in its pass.
+    pub position: u64,
+    /// The batch.
+    pub request: BatchRequest,
+}
+
+/// A batch to read.
+#[derive(Clone, Debug)]
+pub struct BatchRequest {
+    /// The number that the batch gets.
+    pub number: u64,
+    /// The indices of the samples in the dataset, one per row. A sample may occur several times.
+    pub samples: Arc<[u64]>,
+    /// Changes the inputs slightly, each sample in its own way.
+    pub perturbation: Option<Perturbation>,
 }
 
 /// A filled slot.
@@ -41,15 +53,20 @@ pub fn fill_slot(
 ) -> FilledSlot {
     let failed = Mutex::new(Vec::new());
     let mut rows = slot.rows_mut().expect("a slot is filled only while no tensor of it is held");
-    let padding = rows.split_off(task.sample_indices.len().min(rows.len()));
+    let padding = rows.split_off(task.request.samples.len().min(rows.len()));
     padding.into_iter().flatten().for_each(|field| field.fill(0));
     let read_row = |row: usize, mut fields: Vec<&mut [u8]>| {
         if pass.load(Ordering::Relaxed) != task.pass {
             return;
         }
-        if let Err(error) = read_sample(dataset, task.sample_indices[row] as usize, &mut fields) {
-            fields.iter_mut().for_each(|field| field.fill(0));
-            failed.lock().expect("no holder of this lock panics").push((row, error));
+        let sample = task.request.samples[row];
+        match (read_sample(dataset, sample as usize, &mut fields), &task.request.perturbation) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(perturbation)) => perturbation.apply(dataset, sample, &mut fields),
+            (Err(error), _) => {
+                fields.iter_mut().for_each(|field| field.fill(0));
+                failed.lock().expect("no holder of this lock panics").push((row, error));
+            }
         }
     };
     let rows = rows.into_iter().enumerate();

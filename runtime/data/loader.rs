@@ -14,10 +14,12 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 pub use self::error::LoadError;
+pub use super::fill::BatchRequest;
 use super::fill::{FillTask, FilledSlot, fill_slot};
 use super::slot::{MemoryLender, Slot};
-use super::{Batch, Dataset, RecycleError};
+use super::{Batch, Dataset, Field, RecycleError};
 pub use crate::config::BadSamplePolicy;
+use crate::engine::{EngineError, HeapMemory, LentMemory};
 
 /// The options of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +39,17 @@ pub struct LoaderOptions {
     pub preloaded: bool,
 }
 
-/// Returns the batches of a dataset in order, with every sample once per pass.
+/// Slots for batches that are not preloaded, in addition to those of the dataset.
+const EXTRA_SLOTS: usize = 1;
+
+/// Returns the batches of a dataset, with every sample once per pass.
 pub struct Loader {
+    /// The samples of each batch of a pass.
+    batches: Vec<Arc<[u64]>>,
+    /// The batches of the pass in progress, in order.
+    plan: Vec<BatchRequest>,
+    /// Whether the pass in progress takes its batches from `preloaded_batches`.
+    is_plan_preloaded: bool,
     dataset: Arc<dyn Dataset>,
     options: LoaderOptions,
     tasks: Option<Sender<(Slot, FillTask)>>,
@@ -47,6 +58,10 @@ pub struct Loader {
     /// The number of the pass; incremented to cancel the reads of an abandoned pass.
     pass: Arc<AtomicU64>,
     free: Vec<Slot>,
+    /// Free slots in memory that is not lent, from which requested batches are copied.
+    staging: Vec<Slot>,
+    /// Whether the pass in progress uses them.
+    is_plan_staged: bool,
     lent: Vec<Slot>,
     ready: BTreeMap<u64, FilledSlot>,
     preloaded_batches: Vec<Batch>,
@@ -56,8 +71,8 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Creates a loader with memory from `lend`, which is called once per field and slot. Nothing is read before
-    /// [`Loader::start_pass`].
+    /// Creates a loader with memory from `lend`, which is called once per field and slot. Batches contain successive
+    /// samples unless [`Loader::set_batches`] changes that. Nothing is read before a pass starts.
     ///
     /// # Errors
     /// [`LoadError::Memory`] when memory cannot be lent, [`LoadError::Threads`] when threads cannot be started,
@@ -66,12 +81,18 @@ impl Loader {
         if options.batch_size == 0 {
             return Err(LoadError::BatchSize);
         }
-        let batches = dataset.len().div_ceil(options.batch_size);
-        let slots = if options.preloaded { batches } else { batches.min(options.prefetch + 1) };
-        let free = (0..slots)
+        let samples: Vec<u64> = (0..dataset.len() as u64).collect();
+        let batches: Vec<Arc<[u64]>> = samples.chunks(options.batch_size).map(Arc::from).collect();
+        let slots = match options.preloaded {
+            true => batches.len() + EXTRA_SLOTS,
+            false => batches.len().min(options.prefetch + 1),
+        };
+        let mut free = (0..slots)
             .map(|_| Slot::new(dataset.as_ref(), options.batch_size, lend))
-            .collect::<Result<_, _>>()
+            .collect::<Result<Vec<_>, _>>()
             .map_err(LoadError::Memory)?;
+        // The slots that were lent first are used first.
+        free.reverse();
         let pass = Arc::new(AtomicU64::new(0));
         let (tasks, task_receiver) = unbounded();
         let (filled_sender, filled) = unbounded();
@@ -86,8 +107,11 @@ impl Loader {
             }
         }
         Ok(Loader {
-            next_batch: batches as u64,
-            next_task: batches as u64,
+            batches,
+            plan: Vec::new(),
+            is_plan_preloaded: false,
+            next_batch: 0,
+            next_task: 0,
             dataset,
             options,
             tasks: (options.workers > 0).then_some(tasks),
@@ -95,6 +119,8 @@ impl Loader {
             fillers,
             pass,
             free,
+            staging: Vec::new(),
+            is_plan_staged: false,
             lent: Vec::new(),
             ready: BTreeMap::new(),
             preloaded_batches: Vec::new(),
@@ -104,7 +130,19 @@ impl Loader {
 
     /// Returns the number of batches in a pass.
     pub fn batches(&self) -> u64 {
-        self.dataset.len().div_ceil(self.options.batch_size) as u64
+        self.batches.len() as u64
+    }
+
+    /// Returns the indices of the samples of a batch.
+    pub fn samples(&self, batch: usize) -> &[u64] {
+        &self.batches[batch]
+    }
+
+    /// Changes which samples form a batch. There must be as many batches as before, none larger than the batch size, and
+    /// no pass may have been started.
+    pub fn set_batches(&mut self, batches: Vec<Arc<[u64]>>) {
+        assert!(batches.len() == self.batches.len() && self.preloaded_batches.is_empty(), "as many batches as before");
+        self.batches = batches;
     }
 
     /// Returns whether batches may have different shapes.
@@ -112,28 +150,70 @@ impl Loader {
         self.dataset.open_length().is_some()
     }
 
-    /// Starts a pass at the first sample, with nothing read ahead. A pass in progress is abandoned.
+    /// Starts a pass at the first batch, with nothing read ahead. A pass in progress is abandoned.
     ///
     /// # Errors
     /// With `preloaded`, the errors of `next` on the first pass.
     pub fn start_pass(&mut self) -> Result<(), LoadError> {
-        self.next_batch = 0;
-        if !self.preloaded_batches.is_empty() {
-            return Ok(());
+        self.start_pass_in_order((0..self.batches.len()).collect())
+    }
+
+    /// Starts a pass over every batch in the given order. See [`Loader::start_pass`].
+    ///
+    /// # Errors
+    /// With `preloaded`, the errors of `next` on the first pass.
+    pub fn start_pass_in_order(&mut self, order: Vec<usize>) -> Result<(), LoadError> {
+        if self.options.preloaded && self.preloaded_batches.is_empty() {
+            let all = (0..self.batches.len()).map(|number| self.request(number)).collect();
+            self.start_plan(all, false);
+            self.preloaded_batches = self.by_ref().collect::<Result<_, _>>()?;
         }
+        if self.preloaded_batches.is_empty() {
+            self.start_plan(order.into_iter().map(|number| self.request(number)).collect(), false);
+        } else {
+            self.plan = order.into_iter().map(|number| self.request(number)).collect();
+            (self.next_batch, self.next_task) = (0, self.plan.len() as u64);
+            self.is_plan_preloaded = true;
+        }
+        Ok(())
+    }
+
+    /// Starts a pass over other batches, which are read even if the dataset is preloaded. They are read ahead into memory
+    /// of the loader and copied into lent memory when they are requested, so that an engine cannot see them before.
+    ///
+    /// # Errors
+    /// When the memory cannot be allocated.
+    pub fn start_requests(&mut self, plan: Vec<BatchRequest>) -> Result<(), LoadError> {
+        let mut allocate = |_: &Field, bytes: usize| -> Result<Box<dyn LentMemory>, EngineError> {
+            HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>)
+        };
+        // Without a pass in progress, every slot is free and can be counted.
+        self.start_plan(Vec::new(), self.is_plan_staged);
+        while self.staging.len() < self.batches.len().min(self.options.prefetch + 1) {
+            let slot = Slot::new(self.dataset.as_ref(), self.options.batch_size, &mut allocate);
+            self.staging.push(slot.map_err(LoadError::Memory)?);
+        }
+        self.start_plan(plan, true);
+        Ok(())
+    }
+
+    fn start_plan(&mut self, plan: Vec<BatchRequest>, is_staged: bool) {
         self.pass.fetch_add(1, Ordering::Relaxed);
         while self.in_flight > 0 {
             self.receive_filled();
         }
-        self.free.extend(std::mem::take(&mut self.ready).into_values().map(|filled| filled.slot));
-        self.reclaim();
-        self.next_task = 0;
-        self.submit_tasks();
-        if self.options.preloaded {
-            self.preloaded_batches = self.by_ref().collect::<Result<_, _>>()?;
-            self.next_batch = 0;
+        for filled in std::mem::take(&mut self.ready).into_values() {
+            self.release(filled.slot);
         }
-        Ok(())
+        self.reclaim();
+        self.is_plan_staged = is_staged;
+        (self.plan, self.next_batch, self.next_task, self.is_plan_preloaded) = (plan, 0, 0, false);
+        self.submit_tasks();
+    }
+
+    /// Returns the request for a batch of the dataset.
+    fn request(&self, number: usize) -> BatchRequest {
+        BatchRequest { number: number as u64, samples: self.batches[number].clone(), perturbation: None }
     }
 
     /// Returns the memory of a batch to the loader at once. Otherwise the loader reclaims it on the first request for a
@@ -142,10 +222,11 @@ impl Loader {
     /// # Errors
     /// When a tensor of the batch is still held elsewhere, or the batch did not come from this loader.
     pub fn recycle(&mut self, batch: Batch) -> Result<(), RecycleError> {
-        if !self.preloaded_batches.is_empty() {
+        let number = batch.index;
+        let is_preloaded = self.preloaded_batches.get(number as usize).is_some_and(|own| own.is_same_memory(&batch));
+        if is_preloaded {
             return Ok(());
         }
-        let number = batch.index;
         let position = self.lent.iter().position(|slot| slot.owns(&batch)).ok_or(RecycleError::Unknown(number))?;
         drop(batch);
         if let Some(field) = self.lent[position].held_field() {
@@ -174,20 +255,15 @@ impl Loader {
     fn fill_on_this_thread(&mut self) -> bool {
         let Some((slot, task)) = self.take_task() else { return false };
         let filled = fill_slot(slot, task, self.dataset.as_ref(), None, &self.pass);
-        self.ready.insert(filled.task.batch, filled);
+        self.ready.insert(filled.task.position, filled);
         true
     }
 
-    /// Takes a free slot and the task of filling it with the next samples.
+    /// Takes a free slot and the task of filling it with the next batch of the pass.
     fn take_task(&mut self) -> Option<(Slot, FillTask)> {
-        if self.next_task == self.batches() {
-            return None;
-        }
-        let slot = self.free.pop()?;
-        let first = self.next_task * self.options.batch_size as u64;
-        let end = (first + self.options.batch_size as u64).min(self.dataset.len() as u64);
-        let pass = self.pass.load(Ordering::Relaxed);
-        let task = FillTask { pass, batch: self.next_task, sample_indices: (first..end).collect() };
+        let request = self.plan.get(self.next_task as usize)?.clone();
+        let slot = if self.is_plan_staged { self.staging.pop() } else { self.free.pop() }?;
+        let task = FillTask { pass: self.pass.load(Ordering::Relaxed), position: self.next_task, request };
         self.next_task += 1;
         Some((slot, task))
     }
@@ -196,7 +272,19 @@ impl Loader {
     fn receive_filled(&mut self) {
         let filled = self.filled.recv().expect("filler threads live as long as the queue");
         self.in_flight -= 1;
-        self.ready.insert(filled.task.batch, filled);
+        self.ready.insert(filled.task.position, filled);
+    }
+
+    /// Takes back a slot of the pass in progress that is not handed out.
+    fn release(&mut self, slot: Slot) {
+        if self.is_plan_staged { self.staging.push(slot) } else { self.free.push(slot) }
+    }
+
+    /// Copies a slot into lent memory, which it returns.
+    fn unstage(&mut self, staged: Slot) -> Result<Slot, LoadError> {
+        let lent = self.free.pop().and_then(|mut lent| lent.copy_from(&staged).map(|()| lent));
+        self.staging.push(staged);
+        lent.ok_or(LoadError::AllHeld { slots: self.lent.len() })
     }
 
     /// Converts a filled slot to a batch, or to an error when a bad sample fails its batch.
@@ -204,14 +292,16 @@ impl Loader {
         let FilledSlot { slot, task, failed } = filled;
         if let (BadSamplePolicy::Fail, Some((_, error))) = (self.options.on_bad_sample, failed.first()) {
             let error = error.clone();
-            self.free.push(slot);
+            self.release(slot);
             return Err(LoadError::Sample(error));
         }
-        let rows = if self.options.pad_last_batch { self.options.batch_size } else { task.sample_indices.len() };
+        let slot = if self.is_plan_staged { self.unstage(slot)? } else { slot };
+        let BatchRequest { number, samples, .. } = task.request;
+        let rows = if self.options.pad_last_batch { self.options.batch_size } else { samples.len() };
         let tensors = slot.tensors(self.dataset.fields(), rows);
         self.lent.push(slot);
         let (inputs, truth) = tensors.map_err(LoadError::Tensor)?;
-        Ok(Batch { index: task.batch, inputs, truth, sample_indices: task.sample_indices, failed, rows })
+        Ok(Batch { index: number, inputs, truth, sample_indices: samples.to_vec(), failed, rows })
     }
 }
 
@@ -220,18 +310,18 @@ impl Iterator for Loader {
 
     /// Returns the next batch of the pass; `None` at its end.
     fn next(&mut self) -> Option<Self::Item> {
-        if self.next_batch == self.batches() {
-            return None;
-        }
-        let number = self.next_batch;
-        if let Some(batch) = self.preloaded_batches.get(number as usize) {
+        let position = self.next_batch;
+        let request = self.plan.get(position as usize)?;
+        if self.is_plan_preloaded
+            && let Some(batch) = self.preloaded_batches.get(request.number as usize)
+        {
             self.next_batch += 1;
             return Some(Ok(batch.clone()));
         }
         self.reclaim();
         self.submit_tasks();
         loop {
-            if let Some(filled) = self.ready.remove(&number) {
+            if let Some(filled) = self.ready.remove(&position) {
                 self.next_batch += 1;
                 return Some(self.hand_out(filled));
             }

@@ -90,6 +90,16 @@ impl Slot {
         Some(longest)
     }
 
+    /// Copies the fields of another slot of the same dataset and number of rows; `None` while a tensor of this slot is held.
+    pub fn copy_from(&mut self, other: &Slot) -> Option<()> {
+        for (own, other) in self.buffers.iter_mut().zip(&other.buffers) {
+            let own = Arc::get_mut(own)?;
+            own.used = other.used;
+            own.memory.bytes_mut()[..other.used].copy_from_slice(other.bytes());
+        }
+        Some(())
+    }
+
     /// Returns the index of a field whose tensor is still held, if any.
     pub fn held_field(&mut self) -> Option<usize> {
         self.buffers.iter_mut().position(|buffer| Arc::get_mut(buffer).is_none())

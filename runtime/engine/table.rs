@@ -25,6 +25,14 @@ pub fn find(name: &str) -> Result<&'static dyn Engine, UnknownEngine> {
     TABLE.iter().copied().find(|engine| engine.name() == name).ok_or_else(|| UnknownEngine::new(name))
 }
 
+/// The engines that are part of this program and open no library.
+const OWN_CODE: [&str; 4] = ["interpreter", "null", "rten", "tract"];
+
+/// Returns whether an engine runs nothing but the code of this program.
+pub fn is_own_code(name: &str) -> bool {
+    OWN_CODE.contains(&name)
+}
+
 /// The error for a name that is not in the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown engine `{name}` (known: {known}{})", .nearest.map(|n| format!("; nearest: {n}")).unwrap_or_default())]

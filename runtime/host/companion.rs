@@ -6,10 +6,12 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -17,6 +19,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::file_holder::{FileHolder, spawn_isolated};
 use super::{Ending, ProcessError};
 use crate::measure::{Clock, MonotonicClock};
 use crate::units::Seconds;
@@ -46,12 +49,23 @@ pub struct CompanionCommand {
     pub environment: Vec<(&'static str, OsString)>,
 }
 
+/// Whether companions are started in domains of their own.
+static ISOLATES: AtomicBool = AtomicBool::new(false);
+
+/// From now on, companions that this process starts cannot reach it. This process must be this program and not a test, and
+/// it must have restricted itself by [`super::protect_worker`].
+pub fn isolate_companions() {
+    ISOLATES.store(true, Ordering::Relaxed);
+}
+
 /// A running companion process. Dropping it closes its input and, if it does not end, kills it.
 ///
 /// Its standard error is copied to that of this process.
 #[derive(Debug)]
 pub struct CompanionProcess {
     child: Child,
+    /// Shares files with a companion that cannot reach this process.
+    holder: Option<FileHolder>,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     line: Vec<u8>,
@@ -90,8 +104,14 @@ impl CompanionProcess {
         let mut command = Command::new(path);
         command.args(arguments).current_dir(&program.folder);
         command.envs(program.environment.iter().map(|(name, value)| (name, value)));
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+        let (mut child, holder) = match ISOLATES.load(Ordering::Relaxed) {
+            true => spawn_isolated(&mut command).map(|(child, holder)| (child, Some(holder))),
+            false => {
+                let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+                piped.spawn().map(|child| (child, None))
+            }
+        }
+        .map_err(failed)?;
         let output = child.stdout.take().expect("standard output is piped");
         let errors = child.stderr.take().expect("standard error is piped");
         let last = Arc::new(Mutex::new(VecDeque::new()));
@@ -99,6 +119,7 @@ impl CompanionProcess {
         Ok(CompanionProcess {
             input: child.stdin.take(),
             child,
+            holder,
             output: BufReader::new(output),
             line: Vec::new(),
             last,
@@ -106,6 +127,25 @@ impl CompanionProcess {
             ended: None,
             was_killed: false,
         })
+    }
+
+    /// Returns a path by which the process can open `file`, until [`CompanionProcess::unshare_file`] is called.
+    ///
+    /// # Errors
+    /// When the process that holds files for the companion has ended.
+    pub fn share_file(&self, file: &File) -> io::Result<PathBuf> {
+        match &self.holder {
+            Some(holder) => holder.hold(file),
+            None => Ok(PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()))),
+        }
+    }
+
+    /// Ends the sharing of a file, which the process has opened.
+    ///
+    /// # Errors
+    /// As [`CompanionProcess::share_file`].
+    pub fn unshare_file(&self) -> io::Result<()> {
+        self.holder.as_ref().map_or(Ok(()), FileHolder::release)
     }
 
     /// Writes a line; `line` includes its end.
@@ -205,7 +245,7 @@ impl CompanionProcess {
 
     /// Closes the input, which asks the process to end, and kills the process if it does not. Returns how it ended.
     pub fn end(&mut self) -> Ending {
-        drop(self.input.take());
+        drop((self.input.take(), self.holder.take()));
         if !self.wait_for_end() {
             self.was_killed = true;
             // Nobody else waited for the process, so the number is still its own.

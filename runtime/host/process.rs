@@ -7,6 +7,8 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -128,11 +130,15 @@ impl Process {
         #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
         let mut command = Command::new(name);
         command.args(arguments).envs(&program.environment).process_group(0).env(descendants::MARKER, &marker);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let failed = |source| ProcessError::Start { program: name.to_string_lossy().into_owned(), source };
+        // Another process can open a pipe by its name in /proc and write to it, but not a socket.
+        let (output, theirs) = UnixStream::pair().map_err(failed)?;
+        command.stdin(Stdio::piped()).stdout(OwnedFd::from(theirs)).stderr(Stdio::piped());
         let mut child = spawn(&mut command).map_err(failed)?;
+        // It holds the other end of the socket.
+        drop(command);
         debug!(pid = child.id(), program = %name.display(), "started a process");
-        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let input = child.stdin.take();
         let errors = child.stderr.take().expect("standard error is piped");
         let text = program.input.clone();
         Ok(Process {
@@ -140,7 +146,7 @@ impl Process {
             marker,
             ended: None,
             leftovers: Vec::new(),
-            lines: LineReader::read(output.expect("standard output is piped"), clock),
+            lines: LineReader::read(output, clock),
             _input: thread::spawn(move || write_input(input.expect("standard input is piped"), &text)),
             stderr: StderrReader::start(errors, log),
         })
@@ -262,7 +268,8 @@ impl Process {
         descendants::kill_process(pid);
     }
 
-    fn id(&self) -> i32 {
+    /// Returns the process id.
+    pub fn id(&self) -> i32 {
         self.child.id().cast_signed()
     }
 

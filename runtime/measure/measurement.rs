@@ -4,10 +4,15 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use statrs::statistics::{Data, OrderStatistics};
 
+use super::{LatencyBounds, PassReport, ThroughputInterval};
+use crate::hash::OutputDigest;
+use crate::metric::MetricSum;
 use crate::step::Step;
 use crate::units::{Bytes, SamplesPerSecond, Seconds, nulls_are_nan};
 
-/// Wall time of one step (one batch) in five parts, which sum to the step's wall time.
+/// Wall time of one step (one batch) in five parts, which sum to the step's wall time, and the digest of its outputs.
+///
+/// The host's time after the last step of a pass belongs to that step, so the steps of a pass sum to its wall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
     /// Index of the pass, from 0.
@@ -24,6 +29,8 @@ pub struct StepTimes {
     pub evaluate_s: Seconds,
     /// Time that the host spent on everything else.
     pub host_s: Seconds,
+    /// Digest of the outputs of the step's samples.
+    pub outputs: OutputDigest,
 }
 
 impl StepTimes {
@@ -51,6 +58,10 @@ pub struct PassTimes {
     pub evaluate_s: Seconds,
     /// Time that the host spent on everything else, in every step and after the last one.
     pub host_s: Seconds,
+    /// Wall time of the pass by the conductor's clock, from the arrival of its begin to that of its times; `None` in an
+    /// older record.
+    #[serde(default)]
+    pub conductor_s: Option<Seconds>,
     /// Metrics of this pass by name; empty when they are meaningless.
     #[serde(deserialize_with = "nulls_are_nan")]
     #[cfg_attr(test, schemars(with = "IndexMap<String, Option<f64>>"))]
@@ -173,13 +184,21 @@ pub struct Measurement {
     pub throughput_whole_samples_per_s: Option<SamplesPerSecond>,
     /// Samples divided by the time spent in the forward function.
     pub throughput_core_samples_per_s: Option<SamplesPerSecond>,
+    /// The 95 % confidence interval of `throughput_core_samples_per_s`; `None` with fewer than four steps.
+    #[serde(default)]
+    pub throughput_core_interval: Option<ThroughputInterval>,
+    /// The 95 % confidence interval of `throughput_whole_samples_per_s`; `None` with fewer than four steps.
+    #[serde(default)]
+    pub throughput_whole_interval: Option<ThroughputInterval>,
     /// Distribution of the core time of a step.
     pub latency: Option<Latency>,
+    /// Upper bounds of percentiles of the core time of a step, at 99 % confidence.
+    #[serde(default)]
+    pub latency_bounds: LatencyBounds,
     /// Copy of the outputs of a step to the host.
     #[serde(default)]
     pub output_copy: Option<OutputCopy>,
-    /// Every pass. An event contains only the passes that no earlier event contained: see
-    /// [`Measurement::with_earlier_passes`].
+    /// Every pass.
     pub passes: Vec<PassTimes>,
     /// Mean of each metric over the passes; empty when the metrics are meaningless.
     #[serde(deserialize_with = "nulls_are_nan")]
@@ -218,33 +237,85 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Prepends the passes of `earlier`, a measurement of the same loop, to the passes of this one.
-    #[must_use]
-    pub fn with_earlier_passes(mut self, earlier: Measurement) -> Self {
-        let new = std::mem::replace(&mut self.passes, earlier.passes);
-        self.passes.extend(new);
-        self
+    /// Computes the figures of a loop from the raw times of its steps. `passes` contains the metrics of each pass and
+    /// its wall time by the conductor's clock, `report` the counts after the last pass. The steps must be in order.
+    pub fn of(report: &PassReport, passes: &[PassEvidence], steps: &[StepTimes]) -> Self {
+        let by_pass: Vec<&[StepTimes]> = steps.chunk_by(|a, b| a.pass == b.pass).collect();
+        let passes: Vec<PassTimes> = by_pass.into_iter().zip(passes).map(|(steps, pass)| pass.times(steps)).collect();
+        let samples = passes.iter().map(|pass| pass.samples).sum();
+        let sum = |part: fn(&PassTimes) -> Seconds| passes.iter().map(part).sum::<Seconds>();
+        let times = |part: fn(&StepTimes) -> Seconds| steps.iter().map(part).collect::<Vec<_>>();
+        Measurement {
+            step: report.step,
+            batch_size: report.batch_size,
+            samples,
+            failed_samples: report.failed_samples,
+            padded_samples: report.padded_samples,
+            steps: steps.len() as u64,
+            warmup_steps: report.warmup_steps,
+            warmup_s: report.warmup_s,
+            warmup_steady: report.warmup_steady,
+            throughput_whole_samples_per_s: SamplesPerSecond::of(samples, sum(|pass| pass.whole_s)),
+            throughput_core_samples_per_s: SamplesPerSecond::of(samples, sum(|pass| pass.core_s)),
+            throughput_core_interval: ThroughputInterval::of(steps, |step| step.core_s),
+            throughput_whole_interval: ThroughputInterval::of(steps, StepTimes::total),
+            latency: Latency::of(&times(|step| step.core_s)),
+            latency_bounds: LatencyBounds::of(steps),
+            output_copy: Latency::of(&times(|step| step.output_s)).map(|latency| OutputCopy {
+                count: report.output_count,
+                bytes: report.output_bytes,
+                latency,
+            }),
+            accuracy: mean_accuracy(&passes),
+            passes,
+            accuracy_unknown: report.accuracy_unknown.clone(),
+            observations: report.observations,
+            counted: report.counted.clone(),
+            non_finite_outputs: report.non_finite_outputs,
+            multiply_adds_per_sample: report.multiply_adds_per_sample,
+            state_memory_bytes_max: report.state_memory_bytes_max,
+            spans: report.spans.clone(),
+            vendor_time: report.vendor_time,
+            device_memory_bytes_max: report.device_memory_bytes_max,
+            memory_bytes_max: report.memory_bytes_max,
+        }
     }
 }
 
-/// Sums the steps of one pass. `whole_s` is the wall time of the pass, `tail_s` the host's time after the last step.
-pub fn summarise_pass(
-    steps: &[StepTimes],
-    whole_s: Seconds,
-    tail_s: Seconds,
-    accuracy: IndexMap<String, f64>,
-) -> PassTimes {
-    let sum = |part: fn(&StepTimes) -> Seconds| steps.iter().map(part).sum::<Seconds>();
-    PassTimes {
-        samples: steps.iter().map(|s| u64::from(s.samples)).sum(),
-        whole_s,
-        load_wait_s: sum(|s| s.load_wait_s),
-        core_s: sum(|s| s.core_s),
-        output_s: sum(|s| s.output_s),
-        evaluate_s: sum(|s| s.evaluate_s),
-        host_s: sum(|s| s.host_s) + tail_s,
-        accuracy,
+/// What is known about a pass besides the times of its steps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PassEvidence {
+    /// Metrics of the pass by name; empty when they are meaningless.
+    pub accuracy: IndexMap<String, f64>,
+    /// Wall time of the pass by the conductor's clock.
+    pub conductor_s: Option<Seconds>,
+}
+
+impl PassEvidence {
+    /// Sums the steps of the pass.
+    fn times(&self, steps: &[StepTimes]) -> PassTimes {
+        let sum = |part: fn(&StepTimes) -> Seconds| steps.iter().map(part).sum::<Seconds>();
+        PassTimes {
+            samples: steps.iter().map(|step| u64::from(step.samples)).sum(),
+            whole_s: sum(|step| step.total()),
+            load_wait_s: sum(|step| step.load_wait_s),
+            core_s: sum(|step| step.core_s),
+            output_s: sum(|step| step.output_s),
+            evaluate_s: sum(|step| step.evaluate_s),
+            host_s: sum(|step| step.host_s),
+            conductor_s: self.conductor_s,
+            accuracy: self.accuracy.clone(),
+        }
     }
+}
+
+/// Returns the mean of each metric over the passes that have it.
+fn mean_accuracy(passes: &[PassTimes]) -> IndexMap<String, f64> {
+    let mut means: IndexMap<String, MetricSum> = IndexMap::new();
+    for (name, value) in passes.iter().flat_map(|pass| &pass.accuracy) {
+        means.entry(name.clone()).or_default().add(*value, 1);
+    }
+    means.into_iter().map(|(name, sum)| (name, sum.mean())).collect()
 }
 
 #[cfg(test)]
@@ -252,20 +323,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_of_a_pass_is_the_sum_of_its_steps() {
-        let step = StepTimes {
-            pass: 0,
+    fn figures_are_computed_from_the_times_of_the_steps() {
+        let step = |pass| StepTimes {
+            pass,
             samples: 4,
             load_wait_s: Seconds(0.5),
             core_s: Seconds(0.25),
             output_s: Seconds(0.125),
             evaluate_s: Seconds(0.0625),
-            host_s: Seconds(0.03125),
+            host_s: Seconds(0.0625),
+            outputs: OutputDigest::default(),
         };
-        let pass = summarise_pass(&[step, step], Seconds(2.0), Seconds(0.0625), IndexMap::new());
-        let parts = [pass.load_wait_s, pass.core_s, pass.output_s, pass.evaluate_s, pass.host_s];
-        assert_eq!(parts, [1.0, 0.5, 0.25, 0.125, 0.125].map(Seconds));
-        assert_eq!((pass.samples, pass.whole_s), (8, Seconds(2.0)));
+        let report = PassReport { failed_samples: 3, ..PassReport::default() };
+        let top1 = |top1| PassEvidence {
+            accuracy: IndexMap::from([("top1".to_owned(), top1)]),
+            conductor_s: Some(Seconds(2.5)),
+        };
+        let figures = Measurement::of(&report, &[top1(0.5), top1(1.0)], &[step(0), step(0), step(1)]);
+        let pass = &figures.passes[0];
+        let parts = [pass.load_wait_s, pass.core_s, pass.output_s, pass.evaluate_s, pass.host_s, pass.whole_s];
+        assert_eq!(parts, [1.0, 0.5, 0.25, 0.125, 0.125, 2.0].map(Seconds));
+        assert_eq!((pass.samples, pass.conductor_s, figures.passes.len()), (8, Some(Seconds(2.5)), 2));
+        assert_eq!((figures.samples, figures.steps, figures.failed_samples), (12, 3, 3));
+        assert_eq!(figures.throughput_whole_samples_per_s, Some(SamplesPerSecond(4.0)));
+        assert_eq!(figures.throughput_core_samples_per_s, Some(SamplesPerSecond(16.0)));
+        assert_eq!(figures.accuracy["top1"], 0.75);
+        assert_eq!(figures.latency.unwrap().p50_s, Seconds(0.25));
     }
 
     #[test]

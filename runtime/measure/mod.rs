@@ -2,10 +2,20 @@
 //!
 //! Pure given a [`Clock`]. Knows nothing about engines and files.
 
+mod audit;
 mod clock;
+mod early_stopping;
+mod interval;
 mod measurement;
+mod pass_report;
+mod step_columns;
 mod warmup;
 
+pub use audit::{AuditReport, ChangedModelReport};
 pub use clock::{Clock, FixedClock, MonotonicClock, Nanos};
-pub use measurement::{Latency, Measurement, OutputCopy, PassTimes, SpanTimes, StepTimes, VendorTime, summarise_pass};
+pub use early_stopping::{LatencyBounds, early_stopping_estimate};
+pub use interval::{Observation, ThroughputInterval};
+pub use measurement::{Latency, Measurement, OutputCopy, PassEvidence, PassTimes, SpanTimes, StepTimes, VendorTime};
+pub use pass_report::PassReport;
+pub use step_columns::{STEPS_PER_EVENT, StepColumns};
 pub use warmup::Warmup;

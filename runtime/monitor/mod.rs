@@ -8,4 +8,4 @@ mod processor;
 mod table;
 
 pub use nvml::NvmlDevice;
-pub use table::{DeviceFacts, Monitor, TABLE, find};
+pub use table::{DeviceFacts, DeviceReading, Monitor, TABLE, find};

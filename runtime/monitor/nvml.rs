@@ -2,9 +2,11 @@
 
 use std::sync::OnceLock;
 
-use nvml_wrapper::Nvml;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper::{Device, Nvml};
 
-use super::{DeviceFacts, Monitor, cuda};
+use super::{DeviceFacts, DeviceReading, Monitor, cuda};
 use crate::units::Bytes;
 
 /// Prefixes of NVML's UUIDs: of a device, and of a slice of one.
@@ -37,10 +39,42 @@ impl Monitor for NvmlMonitor {
         library().map(whole_device_uuids).unwrap_or_default()
     }
 
+    fn reading(&self, id: &str) -> Option<DeviceReading> {
+        Some(read_device(&library()?.device_by_uuid(id).ok()?))
+    }
+
     fn memory_used(&self, id: &str) -> Option<Bytes> {
         let device = library()?.device_by_uuid(id).ok()?;
         device.memory_info().ok().map(|memory| Bytes(memory.used))
     }
+}
+
+fn read_device(device: &Device<'_>) -> DeviceReading {
+    let watts = |milliwatts: u32| f64::from(milliwatts) / 1000.0;
+    let processes = device.running_compute_processes().ok();
+    let reasons = device.current_throttle_reasons().ok();
+    DeviceReading {
+        processes: processes.map(|found| found.iter().map(|process| process.pid).collect()),
+        throttling: reasons.map(throttling),
+        at_power_limit: reasons.map(|reasons| reasons.contains(ThrottleReasons::SW_POWER_CAP)),
+        clock_mhz: device.clock_info(Clock::SM).ok(),
+        clock_max_mhz: device.max_clock_info(Clock::SM).ok(),
+        power_w: device.power_usage().ok().map(watts),
+        power_limit_w: device.enforced_power_limit().ok().map(watts),
+        power_limit_default_w: device.power_management_limit_default().ok().map(watts),
+        temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
+    }
+}
+
+/// Returns the names of the reasons other than the device's own limit of power.
+fn throttling(reasons: ThrottleReasons) -> Vec<&'static str> {
+    let names = [
+        (ThrottleReasons::SW_THERMAL_SLOWDOWN, "thermal (software)"),
+        (ThrottleReasons::HW_THERMAL_SLOWDOWN, "thermal (hardware)"),
+        (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, "power brake"),
+        (ThrottleReasons::HW_SLOWDOWN, "hardware slowdown"),
+    ];
+    names.into_iter().filter(|(reason, _)| reasons.contains(*reason)).map(|(_, name)| name).collect()
 }
 
 /// A device known to NVML.
@@ -122,6 +156,13 @@ mod tests {
         assert_eq!(find_uuid(0, None, &whole, &|_| true), None);
         assert_eq!(find_uuid(0, None, &whole[..1], &|_| true).as_deref(), Some("GPU-a"));
         assert_eq!(find_uuid(1, None, &whole[..1], &|_| true), None);
+    }
+
+    #[test]
+    fn the_usual_limit_of_power_is_no_throttling() {
+        assert_eq!(throttling(ThrottleReasons::SW_POWER_CAP | ThrottleReasons::GPU_IDLE), [""; 0]);
+        let hot = ThrottleReasons::HW_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN;
+        assert_eq!(throttling(hot), ["thermal (hardware)", "hardware slowdown"]);
     }
 
     #[test]

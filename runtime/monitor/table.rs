@@ -24,6 +24,11 @@ pub trait Monitor: Send + Sync {
     fn device_ids(&self) -> Vec<String> {
         Vec::new()
     }
+    /// Returns what the device with this id does at this moment; `None` when the monitor does not tell.
+    fn reading(&self, id: &str) -> Option<DeviceReading> {
+        let _ = id;
+        None
+    }
     /// Returns the memory in use by all processes on the device with this id; `None` when it cannot be read.
     fn memory_used(&self, id: &str) -> Option<Bytes> {
         let _ = id;
@@ -40,6 +45,30 @@ pub struct DeviceFacts {
     pub driver: Option<String>,
     /// Unique id of the device (a UUID); `None` when it has none.
     pub id: Option<String>,
+}
+
+/// What a device does at one moment. `None` is what the device does not report.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeviceReading {
+    /// Ids of the processes that compute on the device, in the numbering of the driver, which need not be that of this
+    /// process's container.
+    pub processes: Option<Vec<u32>>,
+    /// Why the device is slowed down by something other than its own usual limit of power; empty when it is not.
+    pub throttling: Option<Vec<&'static str>>,
+    /// Whether the device draws as much power as it may, and runs slower for it. Under full load this is usual.
+    pub at_power_limit: Option<bool>,
+    /// Clock of the compute units in MHz.
+    pub clock_mhz: Option<u32>,
+    /// Highest clock of the compute units that the device has, in MHz.
+    pub clock_max_mhz: Option<u32>,
+    /// Power in watts.
+    pub power_w: Option<f64>,
+    /// Limit of the power in watts.
+    pub power_limit_w: Option<f64>,
+    /// Limit of the power that the device has unless someone changes it, in watts.
+    pub power_limit_default_w: Option<f64>,
+    /// Temperature in degrees Celsius.
+    pub temperature_c: Option<u32>,
 }
 
 /// Every monitor of this build, by name.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{EngineChoice, FoundModel, find_model};
-use crate::config::{SHARED_SCRIPTS, Vendor};
+use crate::config::{KEYS_FOLDER, SHARED_SCRIPTS, Vendor};
 use crate::description::EngineDescription;
 use crate::tensor::DType;
 
@@ -85,7 +85,8 @@ impl Catalogue {
     /// first use.
     pub fn read(root: &Path, engines: Vec<EngineDescription>) -> Catalogue {
         let mut cases: BTreeMap<String, CaseFolder> = BTreeMap::new();
-        for name in folders(&root.join("configs")).into_iter().filter(|name| name != SHARED_SCRIPTS) {
+        let is_case = |name: &String| name != SHARED_SCRIPTS && name != KEYS_FOLDER;
+        for name in folders(&root.join("configs")).into_iter().filter(is_case) {
             let overlays = files(&root.join("configs").join(&name).join("vendor_config"));
             let vendors = overlays.iter().filter_map(|file| file.strip_suffix("_configurations.yaml"));
             let overlays = vendors.map(str::to_owned).collect();

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::config::Parameters;
 use crate::event::Phase;
+use crate::hash::Seed;
 use crate::precision::Precision;
 use crate::units::{Bytes, Seconds};
 
@@ -41,6 +42,12 @@ pub struct Job {
     /// File to which validation writes its outputs and with which inference compares its own; `None` when only one of
     /// the phases runs.
     pub outputs: Option<PathBuf>,
+    /// The seed of the order of samples and of the audit, which the conductor draws when the case begins.
+    #[serde(default)]
+    pub run_seed: Seed,
+    /// What the audit of inference includes.
+    #[serde(default)]
+    pub audit: AuditScope,
     /// Whether a live display is attached: the worker then reports progress at every step instead of every `log_freq`
     /// steps.
     pub has_live_display: bool,
@@ -70,6 +77,17 @@ impl Job {
     pub fn scratch(&self) -> PathBuf {
         self.log_dir.join("scratch")
     }
+}
+
+/// What the audit of inference includes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditScope {
+    /// Repeated, fresh, uniform and permuted inputs between the passes
+    #[default]
+    Standard,
+    /// Also a pass of the model with changed weights, whose accuracy must fall and whose speed must not change
+    Full,
 }
 
 /// What a phase does, beyond the settings that both phases share.
@@ -219,6 +237,9 @@ pub struct Limits {
     /// Maximum resident memory of the worker and all of its descendants, and maximum heap of the worker, in bytes; a
     /// worker that exceeds it ends. 0 means no limit.
     pub worker_memory_bytes: Bytes,
+    /// Whether the worker restricts itself before it runs an engine.
+    #[serde(default)]
+    pub protected: bool,
     /// Maximum wall time of a phase in seconds, after which the worker is killed.
     pub phase_time_s: Seconds,
 }
@@ -230,6 +251,7 @@ impl Default for Limits {
             script_time_s: Seconds(30.0),
             script_memory_bytes: Bytes(1 << 30),
             worker_memory_bytes: Bytes(0),
+            protected: false,
             phase_time_s: Seconds(24.0 * 3600.0),
         }
     }

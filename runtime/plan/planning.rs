@@ -7,13 +7,16 @@ use serde_json::Value;
 use super::checks::{check_result_folders, check_site, note_unused_keys};
 use super::engines::{EngineRole, choose_engine, warn_of_unused_options};
 use super::route::{Export, InferenceSource, route};
-use super::{CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem, Task};
+use super::{
+    AuditScope, CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Limits, Manifest, ModelInput, PlanProblem, Task,
+};
 use crate::config::env;
 use crate::config::{
     CaseConfig, CaseKey, Config, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor,
     default_data_folder, list_names, nearest, parse_flops,
 };
 use crate::description::Delivery;
+use crate::hash::Seed;
 use crate::precision::Precision;
 
 /// All findings, at least one of them an error.
@@ -238,10 +241,13 @@ impl Planner<'_> {
             parameters: Parameters::from_values(&self.case.parameters),
             engine,
             outputs: has_both_phases.then(|| self.folder().join("outputs.safetensors")),
+            run_seed: Seed::default(),
+            audit: AuditScope::default(),
             has_live_display: false,
             environment: self.worker_environment(),
             limits: Limits {
                 worker_memory_bytes: site.worker_memory.unwrap_or_default(),
+                protected: site.worker_protection,
                 phase_time_s: site.phase_timeout,
                 ..Limits::default()
             },

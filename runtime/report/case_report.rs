@@ -8,13 +8,15 @@ use super::conclusion::headline_rows;
 use super::rows::sections;
 use super::table::{NAME_COLUMNS, Screen, name_value_table};
 use super::text::{count, display_text};
-use crate::result::{Record, Status};
+use crate::result::{Record, Status, Validity, ValidityCheck};
 use crate::text::one_line;
 
 /// Largest number of warnings in a report; the record contains all of them.
 const WARNINGS_SHOWN: usize = 50;
 /// Largest number of warnings in a summary.
 const WARNINGS_SUMMARISED: usize = 3;
+/// Largest number of reasons in a summary why a result is not an official one.
+const REASONS_SUMMARISED: usize = 3;
 /// Lines of text that are shown of a warning in a summary.
 const WARNING_LINES: usize = 2;
 /// Largest number of lines of a worker's standard error in a summary.
@@ -29,9 +31,17 @@ pub enum Extent {
     Details,
 }
 
-/// Formats the report of a case. It ends with the verdict, the headline figures and the path of the record; `None` when
-/// the record is not on disk.
-pub fn case_report(record: &Record, path: Option<&Path>, extent: Extent, screen: Screen) -> String {
+/// Where the result of a case is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SavedResult<'a> {
+    /// Path of the record; `None` when it is not on disk.
+    pub path: Option<&'a Path>,
+    /// Digest of the manifest; `None` when there is no manifest.
+    pub digest: Option<&'a str>,
+}
+
+/// Formats the report of a case. It ends with the headline figures, the verdict, the digest and the path of the record.
+pub fn case_report(record: &Record, saved: SavedResult<'_>, extent: Extent, screen: Screen) -> String {
     let paint = |style: Style, text: &str| style.force_styling(screen.colour).apply_to(display_text(text)).to_string();
     let bold = Style::new().bold();
     let mut sections = sections(record);
@@ -57,8 +67,26 @@ pub fn case_report(record: &Record, path: Option<&Path>, extent: Extent, screen:
     };
     text += &format!("\n{}  {}\n", paint(style, verdict_word(record.status)), paint(bold, &record.key()));
     text += &rows_text(headline_rows(record), screen.columns);
+    text += &rows_text(vec![row("verdict", &verdict_text(&record.validity, extent))], screen.columns);
     text += &rows_text(failures(record, extent), screen.columns);
-    text + record_row(path, screen.columns).as_str()
+    let digest = saved.digest.map(|digest| format!(" digest  {}\n", display_text(digest)));
+    text + digest.unwrap_or_default().as_str() + record_row(saved.path, screen.columns).as_str()
+}
+
+/// Returns the verdict on the result with its reasons, in a summary the first of them. The reasons why a result is invalid
+/// are in rows of their own.
+fn verdict_text(validity: &ValidityCheck, extent: Extent) -> String {
+    let name = validity.verdict.name();
+    if validity.verdict == Validity::Invalid || validity.reasons.is_empty() {
+        return name.to_owned();
+    }
+    let shown = if extent == Extent::Summary { REASONS_SUMMARISED } else { usize::MAX };
+    let shown = &validity.reasons[..validity.reasons.len().min(shown)];
+    let more = match validity.reasons.len() - shown.len() {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    format!("{name}: {}{more}", one_line(&shown.join("; ")))
 }
 
 /// Returns the row with the path of the record, which is not wrapped, so that it can be copied: where it does not fit
@@ -159,7 +187,8 @@ mod tests {
     use crate::step::Step;
 
     fn report(record: &Record, extent: Extent, columns: u16) -> String {
-        case_report(record, Some(Path::new("r.json")), extent, Screen { columns, colour: false })
+        let saved = SavedResult { path: Some(Path::new("r.json")), digest: Some("sha256:ab") };
+        case_report(record, saved, extent, Screen { columns, colour: false })
     }
 
     #[test]
@@ -204,9 +233,11 @@ mod tests {
 
         ok  resnet50:interpreter
          validation               80.0 samples/s core, 64.0 whole
+         verdict                  unofficial: no accuracy: random weights
          failed                   at line 1:
                                   \tlet x\u{7}
            worker                 \rprogress
+         digest  sha256:ab
          record  r.json
         ");
     }
@@ -228,7 +259,7 @@ mod tests {
         let mut record = testing::record();
         record.warnings = vec!["a long warning ".repeat(20); 9];
         let text = report(&record, Extent::Summary, 80);
-        assert!(text.lines().count() <= 27, "a terminal of 30 rows shows all of it: {text}");
+        assert!(text.lines().count() <= 29, "a terminal of 30 rows shows all of it: {text}");
         let end = &text[text.find("warning ").unwrap()..];
         insta::assert_snapshot!(end, @r"
         warning                  a long warning a long warning a long warning a long
@@ -241,6 +272,8 @@ mod tests {
 
         ok  resnet50:interpreter
          validation               80.0 samples/s core, 64.0 whole
+         verdict                  unofficial: no accuracy: random weights
+         digest  sha256:ab
          record  r.json
         ");
         assert!(!text.contains("model, data and hardware"), "{text}");
@@ -258,10 +291,11 @@ mod tests {
             hint: "mend it".into(),
             stderr: (1..=20).map(|line| format!("line {line}")).collect(),
         }];
-        let text = case_report(&record, None, Extent::Summary, Screen { columns: 80, colour: false });
+        let text = case_report(&record, SavedResult::default(), Extent::Summary, Screen { columns: 80, colour: false });
         insta::assert_snapshot!(&text[text.find("FAILED").unwrap()..], @r"
         FAILED  resnet50:interpreter
          validation               80.0 samples/s core, 64.0 whole
+         verdict                  unofficial: no accuracy: random weights
          failed                   it broke
            hint                   mend it
            worker                 (15 more lines: see the record or use --details)
@@ -301,7 +335,7 @@ mod tests {
         let record = testing::record();
         assert!(!report(&record, Extent::Details, 80).contains('\x1b'));
         let screen = Screen { columns: 80, colour: true };
-        assert!(case_report(&record, None, Extent::Details, screen).contains('\x1b'));
+        assert!(case_report(&record, SavedResult::default(), Extent::Details, screen).contains('\x1b'));
     }
 
     #[test]

@@ -5,12 +5,12 @@ use indexmap::IndexMap;
 use super::rows::pass_text;
 use super::text::{duration, rate};
 use crate::measure::Measurement;
-use crate::result::{Record, Verdict};
+use crate::result::{AuditVerdict, Record, Verdict};
 use crate::step::Step;
 use crate::units::SamplesPerSecond;
 
 /// Returns the headline figures: throughput and latency of each measured loop, inference first, then agreement, or why
-/// it was not checked, and accuracy where it is known.
+/// it was not checked, the audit, and accuracy where it is known.
 pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
     let loops = [Step::Inference, Step::Validation].into_iter().filter_map(|step| record.measurement(step));
     // The figure for utilisation is that of the first loop, which is the headline.
@@ -19,6 +19,7 @@ pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
         .map(|measured| (measured.step.name().to_owned(), throughput_text(measured, &record.unit, mfu.take())))
         .collect();
     rows.extend(agreement_text(record).map(|text| ("agreement".to_owned(), text)));
+    rows.extend(audit_text(record).map(|text| ("audit".to_owned(), text)));
     rows.extend(accuracy_text(record).map(|text| ("accuracy".to_owned(), text)));
     rows
 }
@@ -39,6 +40,15 @@ fn throughput_text(measured: &Measurement, unit: &str, mfu: Option<&str>) -> Str
     let latency = measured.latency.as_ref().map(|latency| format!(", p50 {}", duration(latency.p50_s)));
     let mfu = mfu.map(|mfu| format!(", MFU {mfu}"));
     format!("{core} {unit}s/s core, {whole} whole{}{}", latency.unwrap_or_default(), mfu.unwrap_or_default())
+}
+
+fn audit_text(record: &Record) -> Option<String> {
+    match record.audit.verdict {
+        AuditVerdict::Exact => Some("exact".to_owned()),
+        AuditVerdict::WithinTolerance => Some("within tolerance".to_owned()),
+        AuditVerdict::Failed => Some(format!("failed: {}", record.audit.failures.join("; "))),
+        AuditVerdict::NotAudited => None,
+    }
 }
 
 fn agreement_text(record: &Record) -> Option<String> {

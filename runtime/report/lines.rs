@@ -46,6 +46,7 @@ fn raw_lines(notice: &Notice<'_>) -> Vec<String> {
         Notice::RunBegins { folder } => vec![format!("results in {}", folder.display())],
         Notice::CaseBegins { key, number, count } => vec![format!("case {key} ({number} of {count})")],
         Notice::CaseEnds { unwritten: Some(error), .. } => vec![format!("error: {error}")],
+        Notice::CaseEnds { unsealed: Some(error), .. } => vec![format!("error: no manifest: {error}")],
         Notice::Event { event: Event::StepEnd { step, time_s }, .. } => {
             vec![format!("  {:<10} {}", step.name(), duration(*time_s))]
         }

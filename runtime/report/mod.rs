@@ -12,7 +12,7 @@ mod table;
 mod text;
 
 pub use bars::BarDisplay;
-pub use case_report::{Extent, case_report};
+pub use case_report::{Extent, SavedResult, case_report};
 pub use lines::LineDisplay;
 pub use overview::{OverviewRow, overview};
 pub use rows::{Section, sections};

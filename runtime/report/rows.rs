@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 
 use super::text::{bytes, count, digits, duration, percent, rate};
-use crate::measure::{Latency, Measurement, SpanTimes};
+use crate::measure::{Latency, LatencyBounds, Measurement, Observation, SpanTimes, ThroughputInterval};
 use crate::metric::{Agreement, AgreementLimits, OutputAgreement};
 use crate::result::{Accuracy, PhaseRecord, Record, Verdict};
 use crate::step::Step;
@@ -27,6 +27,7 @@ pub fn sections(record: &Record) -> Vec<Section> {
         sections.push(section(measured.step.name(), loop_rows(measured)));
     }
     sections.extend(agreement_sections(record));
+    sections.extend(audit_section(record));
     sections.push(section("accuracy", accuracy_rows(&record.accuracy)));
     sections.push(section("model, data and hardware", subject_rows(record)));
     sections.retain(|section| !section.rows.is_empty());
@@ -109,9 +110,14 @@ fn loop_rows(measured: &Measurement) -> Vec<(&'static str, String)> {
     let steps = plural(measured.warmup_steps.into(), "step", "steps");
     let warmup = format!("{steps}, {}, {steady}", duration(measured.warmup_s));
     rows.push(("warm-up", warmup));
+    let intervals = [("core", measured.throughput_core_interval), ("whole", measured.throughput_whole_interval)];
+    rows.extend(
+        intervals.into_iter().filter_map(|(name, found)| Some(("95 % interval", interval_text(name, &found?)))),
+    );
     if let Some(latency) = &measured.latency {
         rows.push(("latency of a step", latency_text(latency)));
     }
+    rows.extend(bounds_text(&measured.latency_bounds).map(|text| ("latency bound", text)));
     rows.extend(time_split(measured).map(|split| ("whole", split)));
     rows.extend(measured.spans.iter().map(|(name, times)| ("span", format!("{name}: {}", span_text(times)))));
     if let Some(time) = measured.vendor_time.filter(|time| time.max_s.0 > 0.0) {
@@ -154,6 +160,25 @@ fn latency_text(latency: &Latency) -> String {
     format!("{}, min {}, max {}", text.join(", "), duration(latency.min_s), duration(latency.max_s))
 }
 
+/// `core 79.1 to 81.0 samples/s (±1.2 %), from 5 passes`
+fn interval_text(name: &str, interval: &ThroughputInterval) -> String {
+    let high = interval.high_samples_per_s.map_or_else(|| "unbounded".to_owned(), rate);
+    let count = match interval.of {
+        Observation::Pass => plural(interval.observations, "pass", "passes"),
+        Observation::Batch => plural(interval.observations, "group of steps", "groups of steps"),
+    };
+    let (low, share) = (rate(interval.low_samples_per_s), 100.0 * interval.relative_half_width);
+    format!("{name} {low} to {high} samples/s (\u{b1}{share:.1} %), from {count}")
+}
+
+/// `p90 21 ms, p99 25 ms at 99 % confidence`; `None` with too few steps for either.
+fn bounds_text(bounds: &LatencyBounds) -> Option<String> {
+    let known = [("p90", bounds.p90_s), ("p99", bounds.p99_s)];
+    let texts: Vec<String> =
+        known.into_iter().filter_map(|(name, time)| Some(format!("{name} {}", duration(time?)))).collect();
+    (!texts.is_empty()).then(|| format!("{} at 99 % confidence", texts.join(", ")))
+}
+
 /// `64 runs, 1.3 s, 512 items, 390.1/s, p50 20 ms, p90 21 ms, p99 25 ms`
 fn span_text(times: &SpanTimes) -> String {
     let mut text = format!("{}, {}", plural(times.runs, "run", "runs"), duration(times.total_s));
@@ -183,6 +208,22 @@ fn time_split(measured: &Measurement) -> Option<String> {
     ];
     let parts = parts.map(|(name, time)| format!("{name} {}", percent(time.0 / whole.0)));
     Some(format!("{}: {}", duration(whole), parts.join(", ")))
+}
+
+/// Returns the section of the audit; `None` without one.
+fn audit_section(record: &Record) -> Option<Section> {
+    let audit = record.phases.iter().find_map(|phase| phase.audit.as_ref())?;
+    let median = |times: &[Seconds]| Latency::of(times).map_or_else(|| "not run".to_owned(), |l| duration(l.p50_s));
+    let mut rows = vec![
+        ("groups of steps", audit.repeated_s.len().to_string()),
+        ("repeated batch", format!("{}, {} in the pass", median(&audit.repeated_s), median(&audit.measured_s))),
+        ("fresh inputs", median(&audit.fresh_s)),
+        ("one sample", median(&audit.uniform_s)),
+    ];
+    rows.extend(record.audit.failures.iter().map(|failure| ("failed", failure.clone())));
+    rows.extend(record.audit.doubts.iter().map(|doubt| ("doubt", doubt.clone())));
+    rows.extend(record.audit.notes.iter().map(|note| ("note", note.clone())));
+    Some(section("audit", rows))
 }
 
 /// Returns a section for each compared output, and one for the verdict.

@@ -2,18 +2,22 @@
 //! contains the last hash. Changing, adding or removing a line later breaks the chain.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::Event;
+use crate::event::{Event, LINE_BYTES_MAX};
+use crate::file;
 use crate::hash::hash_bytes;
-use crate::step::Phase;
+use crate::measure::{Nanos, StepColumns};
+use crate::step::{Phase, Step};
 use crate::units::Seconds;
 
 /// Largest event file in bytes. Events beyond this limit are dropped; a correct worker stays far below it.
-const BYTES_MAX: u64 = 1 << 30;
+pub const EVENTS_BYTES_MAX: u64 = 1 << 30;
+/// Longest line that is read: an event and what the chain adds to it.
+const LINE_BYTES_READ: u64 = (LINE_BYTES_MAX + (64 << 10)) as u64;
 
 /// One line of `events.jsonl`.
 #[derive(Serialize, Deserialize)]
@@ -43,7 +47,7 @@ impl EventChain {
     /// # Errors
     /// When the file cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
-        Ok(EventChain { file: File::create_new(path)?, hash: String::new(), bytes_left: BYTES_MAX })
+        Ok(EventChain { file: File::create_new(path)?, hash: String::new(), bytes_left: EVENTS_BYTES_MAX })
     }
 
     /// Appends an event that arrived `at_s` after the start of the case. An event that cannot be written does not
@@ -59,7 +63,9 @@ impl EventChain {
         let hash = hash_bytes(&text);
         text.push(b'\n');
         let Some(bytes_left) = self.bytes_left.checked_sub(text.len() as u64) else {
-            return Err(io::Error::other(format!("`events.jsonl` has reached its size limit of {BYTES_MAX} bytes")));
+            return Err(io::Error::other(format!(
+                "`events.jsonl` has reached its size limit of {EVENTS_BYTES_MAX} bytes"
+            )));
         };
         self.write_line(&text)?;
         (self.hash, self.bytes_left) = (hash, bytes_left);
@@ -73,6 +79,14 @@ impl EventChain {
             // An error in undoing the write is ignored: the caller receives the first one.
             let _ = self.file.set_len(before).and_then(|()| self.file.seek(SeekFrom::Start(before)));
         })
+    }
+
+    /// Checks that the path of the events still refers to this file.
+    ///
+    /// # Errors
+    /// When the file was removed or replaced.
+    pub fn check(&self, path: &Path) -> io::Result<()> {
+        file::check_same(&self.file, path)
     }
 
     /// Returns the hash of the last line; empty when there are no events.
@@ -93,6 +107,14 @@ pub enum ChainError {
         /// Number of the line, from 1.
         line: usize,
     },
+    /// A line cannot be read as an event.
+    #[error("line {line} is not an event: {reason}")]
+    Unreadable {
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The last hash differs from the one in the record.
     #[error("the events end with hash `{found}`, but the record contains `{expected}`")]
     HashMismatch {
@@ -101,6 +123,83 @@ pub enum ChainError {
         /// The hash in the record.
         expected: String,
     },
+}
+
+/// An event of a chain.
+#[derive(Debug)]
+pub struct ChainedEvent {
+    /// Arrival by the conductor's clock, since the case began.
+    pub at: Nanos,
+    /// The phase that emitted the event.
+    pub phase: Phase,
+    /// The event.
+    pub event: Event,
+}
+
+/// Reads the events of a chain one after the other, and checks that each contains the hash of the one before.
+pub struct ChainReader<R> {
+    lines: R,
+    number: usize,
+    hash: String,
+    line: Vec<u8>,
+}
+
+impl<R: BufRead> ChainReader<R> {
+    /// Creates a reader of the lines of `events.jsonl`.
+    pub fn new(lines: R) -> Self {
+        ChainReader { lines, number: 0, hash: String::new(), line: Vec::new() }
+    }
+
+    /// Returns the next event; `None` after the last one.
+    ///
+    /// # Errors
+    /// When a line cannot be read, is too long, is no event, or does not contain the hash of the previous line.
+    pub fn read(&mut self) -> Result<Option<ChainedEvent>, ChainError> {
+        self.line.clear();
+        self.number += 1;
+        self.lines.by_ref().take(LINE_BYTES_READ).read_until(b'\n', &mut self.line)?;
+        if self.line.is_empty() {
+            return Ok(None);
+        }
+        let unreadable = |reason: &str| ChainError::Unreadable { line: self.number, reason: reason.to_owned() };
+        let text = self.line.strip_suffix(b"\n").ok_or_else(|| unreadable("it has no end or is too long"))?;
+        let head: LineHead<'_> = serde_json::from_slice(text).map_err(|error| unreadable(&error.to_string()))?;
+        if head.previous != self.hash {
+            return Err(ChainError::Broken { line: self.number });
+        }
+        let event = parse_event(&head, text).map_err(|error| unreadable(&error.to_string()))?;
+        let at = Nanos((head.at_s.0 * 1e9).round() as u64);
+        let event = ChainedEvent { at, phase: head.phase, event };
+        self.hash = hash_bytes(text);
+        Ok(Some(event))
+    }
+
+    /// Returns the hash of the last line that was read; empty before the first.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+}
+
+/// The beginning of a line, which tells what the rest is.
+#[derive(Deserialize)]
+struct LineHead<'l> {
+    previous: &'l str,
+    at_s: Seconds,
+    phase: Phase,
+    event: &'l str,
+}
+
+/// Parses the event of a line. Times of steps are nearly all of a file, and are read without an intermediate form.
+fn parse_event(head: &LineHead<'_>, text: &[u8]) -> Result<Event, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct OfStep {
+        step: Step,
+    }
+    if head.event == "steps" {
+        let OfStep { step } = serde_json::from_slice(text)?;
+        return Ok(Event::Steps { step, times: StepColumns::from_object(text)? });
+    }
+    serde_json::from_slice(text)
 }
 
 /// Verifies the hash chain in the file `path`. `expected` is the last hash according to the record.
@@ -148,7 +247,7 @@ mod tests {
     fn an_event_that_cannot_be_written_does_not_become_part_of_the_chain() {
         let (_folder, path, hash) = chain();
         let file = File::options().write(true).open("/dev/full").unwrap();
-        let mut full = EventChain { file, hash: hash.clone(), bytes_left: BYTES_MAX };
+        let mut full = EventChain { file, hash: hash.clone(), bytes_left: EVENTS_BYTES_MAX };
         full.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4 }).unwrap_err();
         verify_chain(&path, full.hash()).unwrap();
         let mut large = EventChain { file: File::options().append(true).open(&path).unwrap(), hash, bytes_left: 10 };

@@ -1,8 +1,9 @@
 //! Collects the events of one phase into its record.
 
+use super::loops::LoopCollector;
 use super::{ClockCheck, FileRecord, PhaseRecord, SampleFailure, StepRecord};
 use crate::event::{Event, Failure, Level};
-use crate::measure::Nanos;
+use crate::measure::{Measurement, Nanos};
 use crate::step::{Phase, Step};
 use crate::units::Seconds;
 
@@ -33,6 +34,8 @@ pub struct PhaseCollector {
     warnings: Vec<String>,
     failure: Option<Failure>,
     finished: bool,
+    loops: Vec<LoopCollector>,
+    contradiction: Option<String>,
 }
 
 impl PhaseCollector {
@@ -45,6 +48,8 @@ impl PhaseCollector {
             warnings: Vec::new(),
             failure: None,
             finished: false,
+            loops: Vec::new(),
+            contradiction: None,
         }
     }
 
@@ -73,17 +78,20 @@ impl PhaseCollector {
                 record.files.retain(|file| file.path != path);
                 record.files.push(FileRecord { what, path, size_bytes: *size_bytes, sha256 });
             }
-            Event::Measured(measured) => {
-                // Emitted after every pass, so that the results of earlier passes survive the worker.
-                let measured = (**measured).clone();
-                match record.measured.iter().position(|earlier| earlier.step == measured.step) {
-                    Some(index) => {
-                        let earlier = record.measured.remove(index);
-                        record.measured.insert(index, measured.with_earlier_passes(earlier));
-                    }
-                    None => record.measured.push(measured),
-                }
+            Event::PassBegin { step, pass } => {
+                let begun = self.open_loop(*step).and_then(|open| open.begin(*pass, at));
+                self.note_contradiction(begun);
             }
+            Event::Steps { step, times } => {
+                let added = self.open_loop(*step).and_then(|open| open.add_times(&times.0, at));
+                self.note_contradiction(added);
+            }
+            Event::PassEnd(report) => {
+                let ended = self.open_loop(report.step).and_then(|open| open.end(report));
+                self.note_contradiction(ended);
+            }
+            Event::Protected(protection) => record.protection = Some(*protection),
+            Event::Audit(audit) => record.audit = Some((**audit).clone()),
             Event::Agreement(agreement) => record.agreement = Some(agreement.clone()),
             Event::Log { level: Level::Warning, source, message } => self.add_warning(format!("{source}: {message}")),
             Event::Failed(failure) => self.failure = Some(failure.clone()),
@@ -92,6 +100,24 @@ impl PhaseCollector {
                 self.finished = true;
             }
             Event::Started { .. } | Event::Progress { .. } | Event::SampleFailed { .. } | Event::Log { .. } => {}
+        }
+    }
+
+    /// Returns the collector of the measured loop of `step`, which must be in progress.
+    fn open_loop(&mut self, step: Step) -> Result<&mut LoopCollector, String> {
+        if self.step() != Some(step) {
+            return Err(format!("figures of {} were reported outside this step", step.name()));
+        }
+        if self.loops.last().is_none_or(|open| open.step() != step) {
+            self.loops.push(LoopCollector::new(step));
+        }
+        Ok(self.loops.last_mut().expect("a loop was added"))
+    }
+
+    /// Keeps the first contradiction.
+    fn note_contradiction(&mut self, result: Result<(), String>) {
+        if let Err(reason) = result {
+            self.contradiction.get_or_insert(reason);
         }
     }
 
@@ -118,6 +144,36 @@ impl PhaseCollector {
         }
     }
 
+    /// Returns the phase.
+    pub fn phase(&self) -> Phase {
+        self.record.phase
+    }
+
+    /// Returns the first contradiction in what the worker reported.
+    pub fn contradiction(&self) -> Option<&str> {
+        self.contradiction.as_deref()
+    }
+
+    /// Returns what is missing from the reports of a worker that reported success; `passes` is the number of passes of
+    /// each measured loop.
+    pub fn missing(&self, passes: u32) -> Option<String> {
+        let measured = match self.record.phase {
+            Phase::Validate => Step::Validation,
+            Phase::Infer => Step::Inference,
+        };
+        let open = self.record.steps.iter().find(|step| step.time_s.is_none());
+        if let Some(step) = open {
+            return Some(format!("step `{}` did not end", step.step.name()));
+        }
+        let ended = self.loops.iter().find(|found| found.step() == measured).map_or(0, LoopCollector::passes);
+        (ended != passes as usize).then(|| format!("{} has {ended} of {passes} passes", measured.name()))
+    }
+
+    /// Returns the figures of the last measured loop so far; `None` when no pass has ended.
+    pub fn measurement(&self) -> Option<Measurement> {
+        self.loops.last()?.measurement()
+    }
+
     /// Returns the failure that the worker reported.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_ref()
@@ -136,6 +192,7 @@ impl PhaseCollector {
     /// Returns the record of the phase and its warnings. `ending` describes how the process ended.
     pub fn finish(mut self, now: Nanos, ending: Option<String>) -> (PhaseRecord, Vec<String>) {
         self.record.time_s = now.since(self.started);
+        self.record.measured = self.loops.iter().filter_map(LoopCollector::measurement).collect();
         self.record.ending = ending;
         (self.record, self.warnings)
     }
@@ -144,6 +201,7 @@ impl PhaseCollector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result::testing;
 
     fn step_of(worker_s: f64, conductor_s: f64) -> (PhaseRecord, Vec<String>) {
         let mut collector = PhaseCollector::new(Phase::Infer, Nanos(0));
@@ -170,16 +228,40 @@ mod tests {
         assert!(step_of(0.001, 0.02).1.is_empty(), "the arrival delay of events is not a discrepancy");
     }
 
-    #[test]
-    fn later_figures_replace_earlier_ones() {
+    /// Returns the collector of an inference step with one pass of one step.
+    fn measured_pass() -> PhaseCollector {
         let mut collector = PhaseCollector::new(Phase::Infer, Nanos(0));
-        for samples in [16, 32] {
-            let measured =
-                crate::measure::Measurement { samples, ..crate::result::testing::measurement(Step::Inference) };
-            collector.add(ReceivedEvent { at: Nanos(0), event: &Event::Measured(Box::new(measured)) });
+        for event in testing::pass_events(Step::Inference, 0) {
+            collector.add(ReceivedEvent { at: Nanos(0), event: &event });
         }
-        let (record, _) = collector.finish(Nanos(1), None);
-        assert_eq!((record.measured.len(), record.measured[0].samples), (1, 32));
+        collector
+    }
+
+    #[test]
+    fn figures_of_another_step_and_repeated_passes_are_contradictions() {
+        let mut collector = measured_pass();
+        assert_eq!((collector.contradiction(), collector.measurement().unwrap().samples), (None, 2));
+        let again = &testing::pass_events(Step::Inference, 0)[1];
+        collector.add(ReceivedEvent { at: Nanos(0), event: again });
+        assert_eq!(collector.contradiction(), Some("pass 0 began when pass 1 was due"));
+        let mut collector = measured_pass();
+        let other = &testing::pass_events(Step::Validation, 0)[1];
+        collector.add(ReceivedEvent { at: Nanos(0), event: other });
+        assert_eq!(collector.contradiction(), Some("figures of validation were reported outside this step"));
+    }
+
+    #[test]
+    fn success_without_all_passes_or_with_an_open_step_lacks_something() {
+        let mut collector = measured_pass();
+        assert_eq!(collector.missing(1).unwrap(), "step `inference` did not end");
+        let end = Event::StepEnd { step: Step::Inference, time_s: Seconds(0.0) };
+        collector.add(ReceivedEvent { at: Nanos(0), event: &end });
+        assert_eq!(
+            (collector.missing(1), collector.missing(2).as_deref()),
+            (None, Some("inference has 1 of 2 passes"))
+        );
+        let empty = PhaseCollector::new(Phase::Validate, Nanos(0));
+        assert_eq!(empty.missing(1).unwrap(), "validation has 0 of 1 passes");
     }
 
     #[test]

@@ -56,16 +56,25 @@ pub struct FinishInfo {
 impl FinishInfo {
     /// Creates the result from a record whose accuracy and flops are filled in.
     pub fn of(record: &Record, settings: &CaseSettings, e2e_time: Seconds) -> Self {
+        let settings = FinishInfo {
+            compiler: settings.compiler.clone(),
+            precision: settings.precision.name().to_owned(),
+            batchsize: settings.batch_size,
+            e2e_time,
+            ..FinishInfo::default()
+        };
+        settings.with_figures(record)
+    }
+
+    /// Replaces every figure by that of a record whose accuracy and flops are filled in.
+    #[must_use]
+    pub fn with_figures(self, record: &Record) -> Self {
         let (validation, inference) = (record.measurement(Step::Validation), record.measurement(Step::Inference));
         let device = record.headline_device();
         let gib = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64 / f64::from(1 << 30));
         FinishInfo {
             vendor: record.vendor.clone(),
-            compiler: settings.compiler.clone(),
-            precision: settings.precision.name().to_owned(),
-            batchsize: settings.batch_size,
             flops: record.flops.declared_flops_per_s,
-            e2e_time,
             validation_whole: validation.and_then(|m| m.throughput_whole_samples_per_s),
             validation_core: validation.and_then(|m| m.throughput_core_samples_per_s),
             inference_whole: inference.and_then(|m| m.throughput_whole_samples_per_s),
@@ -75,6 +84,7 @@ impl FinishInfo {
             vendor_usage: gib(device.and_then(|d| d.memory_bytes_max)),
             vendor_max_mem: gib(device.and_then(|d| d.memory_bytes_total)),
             mfu: record.flops.declared_mfu.map(|share| format!("{:.1}%", 100.0 * share)),
+            ..self
         }
     }
 }

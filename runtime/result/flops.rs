@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Record;
 use crate::plan::CaseSettings;
 use crate::units::{FlopsPerSecond, SamplesPerSecond};
 
@@ -50,24 +51,37 @@ pub struct FlopCount {
 }
 
 impl FlopCount {
-    /// Computes the figures from the declared operations, the counted multiply-adds per sample, the core throughput and
-    /// the device's peak, each `None` when unknown.
-    pub fn of(
-        settings: &CaseSettings,
-        multiply_adds: Option<u64>,
-        core: Option<SamplesPerSecond>,
-        peak: Option<&PeakRecord>,
-    ) -> Self {
-        let declared_per_sample = settings.flops_per_sample;
+    /// Returns the declared operations of a case, without rates.
+    pub fn of(settings: &CaseSettings) -> Self {
+        FlopCount {
+            declared: settings.flops.clone(),
+            declared_per_sample: settings.flops_per_sample,
+            declared_per_multiply_add: settings.flops_per_multiply_add,
+            ..FlopCount::default()
+        }
+    }
+
+    /// Computes the rates of the headline phase of a record from the declared operations.
+    #[must_use]
+    pub fn with_rates(&self, record: &Record) -> Self {
+        let headline = record.headline_phase();
+        let core = headline.and_then(|phase| phase.measured.first()?.throughput_core_samples_per_s);
+        let counted = headline.and_then(|phase| phase.measured.first()?.multiply_adds_per_sample);
+        self.rates(counted, core, record.headline_device().and_then(|device| device.peak.as_ref()))
+    }
+
+    /// Computes the rates from the counted multiply-adds per sample, the core throughput and the device's peak, each `None`
+    /// when unknown.
+    fn rates(&self, multiply_adds: Option<u64>, core: Option<SamplesPerSecond>, peak: Option<&PeakRecord>) -> Self {
         let counted_per_sample = multiply_adds.map(|count| 2.0 * count as f64);
         let rate = |work: Option<f64>| Some(FlopsPerSecond(work? * core?.0));
         let mfu = |rate: Option<FlopsPerSecond>| Some(rate?.0 / peak.filter(|p| p.flops_per_s.0 > 0.0)?.flops_per_s.0);
-        let declared_flops_per_s = rate(Some(declared_per_sample));
+        let declared_flops_per_s = rate(Some(self.declared_per_sample));
         let counted_flops_per_s = rate(counted_per_sample);
         FlopCount {
-            declared: settings.flops.clone(),
-            declared_per_sample,
-            declared_per_multiply_add: settings.flops_per_multiply_add,
+            declared: self.declared.clone(),
+            declared_per_sample: self.declared_per_sample,
+            declared_per_multiply_add: self.declared_per_multiply_add,
             counted_per_sample,
             declared_flops_per_s,
             counted_flops_per_s,
@@ -124,11 +138,12 @@ mod tests {
 
     fn count(declared: f64, multiply_adds: Option<u64>, peak: f64) -> FlopCount {
         let peak = PeakRecord { flops_per_s: FlopsPerSecond(peak), precision: "f16".into(), source: "sheet".into() };
-        FlopCount::of(&settings(declared, None), multiply_adds, Some(SamplesPerSecond(100.0)), Some(&peak))
+        FlopCount::of(&settings(declared, None)).rates(multiply_adds, Some(SamplesPerSecond(100.0)), Some(&peak))
     }
 
     fn difference(declared: f64, per_multiply_add: u8) -> Option<String> {
-        FlopCount::of(&settings(declared, Some(per_multiply_add)), Some(4_089_184_256), None, None).difference_warning()
+        let declared = FlopCount::of(&settings(declared, Some(per_multiply_add)));
+        declared.rates(Some(4_089_184_256), None, None).difference_warning()
     }
 
     #[test]
@@ -168,6 +183,6 @@ mod tests {
     #[test]
     fn an_unknown_or_zero_peak_gives_no_utilisation() {
         assert_eq!(count(1e9, None, 0.0).declared_mfu, None);
-        assert_eq!(FlopCount::of(&settings(1.0, None), None, None, None).declared_flops_per_s, None);
+        assert_eq!(FlopCount::of(&settings(1.0, None)).rates(None, None, None).declared_flops_per_s, None);
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
+use super::{ContainerRecord, ProcessorClock};
 use crate::units::Bytes;
 
 /// Properties of a machine. Unknown text is empty, and unknown numbers are zero.
@@ -25,6 +26,12 @@ pub struct Machine {
     pub kernel: String,
     /// Architecture: `x86_64`, `aarch64`.
     pub architecture: String,
+    /// How the system sets the processor's clock.
+    #[serde(default)]
+    pub processor_clock: ProcessorClock,
+    /// The container that contains this program; `None` when nothing indicates one.
+    #[serde(default)]
+    pub container: Option<ContainerRecord>,
 }
 
 impl Machine {
@@ -43,6 +50,8 @@ impl Machine {
             system: System::long_os_version().unwrap_or_default(),
             kernel: System::kernel_version().unwrap_or_default(),
             architecture: std::env::consts::ARCH.to_owned(),
+            processor_clock: ProcessorClock::read(),
+            container: ContainerRecord::detect(),
         }
     }
 }

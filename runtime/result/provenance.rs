@@ -5,8 +5,12 @@ use std::path::Path;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use crate::hash::hash_file;
+use super::PhaseRecord;
+use super::failures::opened_files;
+use crate::event::FileFacts;
+use crate::hash::{Seed, hash_file};
 use crate::host::THIS_PROGRAM;
+use crate::step::Phase;
 
 /// Hashes (SHA-256, hexadecimal) and versions. `None` when there is nothing to hash.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,10 +28,17 @@ pub struct Provenance {
     /// Whether every file of the checkout is as in that commit, apart from files that git ignores.
     #[serde(default)]
     pub git_clean: Option<bool>,
+    /// The seed of the order of samples and of the audit, drawn when the case began.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub run_seed: Seed,
     /// The scripts of the case and the shared scripts, by path relative to the scripts folder.
     pub scripts_sha256: IndexMap<String, String>,
     /// The merged configuration, as JSON.
     pub config_sha256: String,
+    /// The configuration files that were read, by path relative to the checkout.
+    #[serde(default)]
+    pub config_files_sha256: IndexMap<String, String>,
     /// The model files that inference opened, by path.
     pub model_sha256: IndexMap<String, String>,
     /// The files from which validation read weights, by path. Weights in ONNX files are in [`Self::model_sha256`].
@@ -39,6 +50,17 @@ pub struct Provenance {
 }
 
 impl Provenance {
+    /// Copies the hashes that the workers reported.
+    pub fn fill_hashes(&mut self, phases: &[PhaseRecord]) {
+        let opened = phases.iter().filter(|phase| phase.phase == Phase::Infer).flat_map(opened_files);
+        let hashed = |file: &FileFacts| (file.path.clone(), file.sha256.clone());
+        let weights = phases.iter().filter_map(|phase| phase.model.as_ref()).flat_map(|model| &model.weights_files);
+        let dataset = phases.iter().find_map(|phase| Some(phase.dataset.as_ref()?.index_sha256.clone()));
+        self.model_sha256 = opened.map(hashed).collect();
+        self.weights_sha256 = weights.map(hashed).collect();
+        self.dataset_sha256 = dataset.filter(|hash| !hash.is_empty());
+    }
+
     /// Returns the hash and the versions of this program.
     pub fn of_this_program() -> Self {
         Provenance {

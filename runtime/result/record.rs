@@ -5,10 +5,13 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Accuracy, AgreementCheck, FinishInfo, FlopCount, Machine, PeakRecord, Provenance};
+use super::{
+    Accuracy, AgreementCheck, AuditCheck, DeviceConditions, FinishInfo, FlopCount, LibraryRecord, Machine, PeakRecord,
+    Provenance, ValidityCheck,
+};
 use crate::config::default_unit;
-use crate::event::{DatasetFacts, EngineFacts, ModelFacts};
-use crate::measure::Measurement;
+use crate::event::{DatasetFacts, EngineFacts, ModelFacts, Protection};
+use crate::measure::{AuditReport, Measurement};
 use crate::metric::Agreement;
 use crate::step::{Phase, Step};
 use crate::units::{Bytes, Seconds};
@@ -31,6 +34,9 @@ pub struct Record {
     pub started: String,
     /// How the case ended.
     pub status: Status,
+    /// Whether the result counts as an official one, with the reasons.
+    #[serde(default)]
+    pub validity: ValidityCheck,
     /// Why the case failed; empty when it succeeded.
     pub failures: Vec<FailureRecord>,
     /// Warnings for the reader of the figures.
@@ -46,6 +52,9 @@ pub struct Record {
     /// Agreement of inference with validation compared with its limits.
     #[serde(default)]
     pub agreement: AgreementCheck,
+    /// Whether inference computes what it returns.
+    #[serde(default)]
+    pub audit: AuditCheck,
     /// Operations per sample, declared and counted, and the resulting rates and utilisation.
     pub flops: FlopCount,
     /// What one sample counts as: throughput in samples per second is in this unit.
@@ -61,7 +70,7 @@ pub struct Record {
 
 impl Record {
     /// The version of the schema that this program writes.
-    pub const SCHEMA: u32 = 4;
+    pub const SCHEMA: u32 = 5;
 
     /// Returns the measured loop of a step; `None` when the step was not measured.
     pub fn measurement(&self, step: Step) -> Option<&Measurement> {
@@ -136,6 +145,9 @@ pub struct PhaseRecord {
     pub time_s: Seconds,
     /// The steps that were started, in order.
     pub steps: Vec<StepRecord>,
+    /// The restrictions under which the worker ran its engine; `None` when there were none.
+    #[serde(default)]
+    pub protection: Option<Protection>,
     /// Properties of the model.
     pub model: Option<ModelFacts>,
     /// Properties of the dataset.
@@ -146,6 +158,9 @@ pub struct PhaseRecord {
     pub measured: Vec<Measurement>,
     /// Agreement of the outputs with those of validation.
     pub agreement: Option<Agreement>,
+    /// What the audit of inference observed.
+    #[serde(default)]
+    pub audit: Option<AuditReport>,
     /// The first samples that could not be read, with the reasons.
     pub failed_samples: Vec<SampleFailure>,
     /// Files that the phase wrote.
@@ -154,6 +169,12 @@ pub struct PhaseRecord {
     pub memory_bytes_max: Option<Bytes>,
     /// How the worker's process ended: `exited with status 0`.
     pub ending: Option<String>,
+    /// State of the device; `None` when no monitor tells.
+    #[serde(default)]
+    pub conditions: Option<DeviceConditions>,
+    /// Programs and shared libraries from which the worker and its processes executed code.
+    #[serde(default)]
+    pub libraries: Vec<LibraryRecord>,
 }
 
 impl PhaseRecord {
@@ -163,15 +184,32 @@ impl PhaseRecord {
             phase,
             time_s: Seconds(0.0),
             steps: Vec::new(),
+            protection: None,
             model: None,
             dataset: None,
             engine: None,
             measured: Vec::new(),
             agreement: None,
+            audit: None,
             failed_samples: Vec::new(),
             files: Vec::new(),
             memory_bytes_max: None,
             ending: None,
+            conditions: None,
+            libraries: Vec::new(),
+        }
+    }
+}
+
+impl PhaseRecord {
+    /// Returns the peak memory in use on the device of the phase: see [`DeviceRecord::memory_bytes_max`]. `None` when no
+    /// engine was loaded, or nothing is known.
+    pub fn device_memory_used(&self) -> Option<Bytes> {
+        let largest = |bytes: &mut dyn Iterator<Item = Bytes>| bytes.map(|bytes| bytes.0).max().map(Bytes);
+        if self.engine.as_ref()?.runs_on_processor() {
+            largest(&mut self.measured.iter().map(|measured| measured.memory_bytes_max).chain(self.memory_bytes_max))
+        } else {
+            largest(&mut self.measured.iter().filter_map(|measured| measured.device_memory_bytes_max))
         }
     }
 }

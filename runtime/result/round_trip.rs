@@ -2,11 +2,10 @@
 
 use indexmap::IndexMap;
 
-use super::testing;
-use crate::event::{DatasetFacts, EngineFacts, Event, Failure, Level, ModelFacts, Step};
-use crate::measure::{Latency, Measurement, PassTimes, SpanTimes, VendorTime};
+use crate::event::{DatasetFacts, EngineFacts, Event, Failure, Level, ModelFacts, Protection, Step};
+use crate::measure::{AuditReport, PassReport, SpanTimes, StepColumns, StepTimes, VendorTime};
 use crate::metric::{Agreement, OutputAgreement, PassDifference};
-use crate::units::{Bytes, SamplesPerSecond, Seconds};
+use crate::units::{Bytes, Seconds};
 
 /// Returns the index of the event's kind in [`events`]. The exhaustive match makes sure that a new kind is added there.
 fn kind_index(event: &Event) -> usize {
@@ -20,12 +19,16 @@ fn kind_index(event: &Event) -> usize {
         Event::Engine(_) => 6,
         Event::SampleFailed { .. } => 7,
         Event::Wrote { .. } => 8,
-        Event::Measured(_) => 9,
+        Event::PassEnd(_) => 9,
         Event::Agreement(_) => 10,
         Event::Log { .. } => 11,
         Event::Failed(_) => 12,
         Event::Finished { .. } => 13,
         Event::Sidecar(_) => 14,
+        Event::PassBegin { .. } => 15,
+        Event::Steps { .. } => 16,
+        Event::Audit(_) => 17,
+        Event::Protected(_) => 18,
     }
 }
 
@@ -52,7 +55,7 @@ fn events(x: f64) -> Vec<Event> {
         Event::Engine(Box::new(EngineFacts { load_s: Seconds(x), ..EngineFacts::default() })),
         Event::SampleFailed { sample: text(), reason: text() },
         Event::Wrote { what: text(), path: text(), size_bytes: Bytes(1), sha256: text() },
-        Event::Measured(Box::new(measurement(x))),
+        Event::PassEnd(Box::new(report(x))),
         Event::Agreement(Agreement {
             outputs: IndexMap::from([("scores".to_owned(), agreement(x))]),
             between_passes: IndexMap::from([(
@@ -65,6 +68,18 @@ fn events(x: f64) -> Vec<Event> {
         Event::Failed(Failure { step: None, reason: text(), hint: text() }),
         Event::Finished { memory_bytes_max: Bytes(1) },
         Event::Sidecar(Box::default()),
+        Event::PassBegin { step, pass: 3 },
+        // Times that are not finite are refused.
+        Event::Steps { step, times: StepColumns(vec![StepTimes { core_s: Seconds(0.1), ..StepTimes::default() }]) },
+        Event::Audit(Box::new(AuditReport {
+            repeated_s: vec![Seconds(x)],
+            permuted: IndexMap::from([(
+                "scores".to_owned(),
+                PassDifference { relative_l2: x, ..PassDifference::default() },
+            )]),
+            ..AuditReport::default()
+        })),
+        Event::Protected(Protection::default()),
     ]
 }
 
@@ -87,19 +102,15 @@ fn agreement(x: f64) -> OutputAgreement {
     }
 }
 
-fn measurement(x: f64) -> Measurement {
+fn report(x: f64) -> PassReport {
     let accuracy = IndexMap::from([("top1".to_owned(), x)]);
     let time = Seconds(x);
-    Measurement {
+    PassReport {
         warmup_s: time,
-        throughput_whole_samples_per_s: Some(SamplesPerSecond(x)),
-        throughput_core_samples_per_s: Some(SamplesPerSecond(x)),
-        latency: Some(Latency { min_s: time, max_s: time, ..Latency::default() }),
-        passes: vec![PassTimes { whole_s: time, core_s: time, accuracy: accuracy.clone(), ..PassTimes::default() }],
         accuracy,
         spans: IndexMap::from([("span".to_owned(), SpanTimes { total_s: time, ..SpanTimes::default() })]),
         vendor_time: Some(VendorTime { sum_s: time, max_s: time }),
-        ..testing::measurement(Step::Inference)
+        ..PassReport::default()
     }
 }
 
@@ -107,7 +118,7 @@ fn measurement(x: f64) -> Measurement {
 fn every_event_with_non_finite_numbers_reads_back_as_written() {
     for x in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let events = events(x);
-        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 15);
+        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 19);
         for event in events {
             let line = String::from_utf8(event.to_line()).unwrap();
             let read = Event::from_line(&line).unwrap_or_else(|error| panic!("{x}: {line}: {error}"));
@@ -118,9 +129,7 @@ fn every_event_with_non_finite_numbers_reads_back_as_written() {
 
 #[test]
 fn a_nan_metric_reads_back_as_nan() {
-    let line = String::from_utf8(Event::Measured(Box::new(measurement(f64::NAN))).to_line()).unwrap();
-    let Event::Measured(read) = Event::from_line(&line).unwrap() else { panic!("{line}") };
-    assert!(
-        read.accuracy["top1"].is_nan() && read.passes[0].core_s.0.is_nan() && read.spans["span"].total_s.0.is_nan()
-    );
+    let line = String::from_utf8(Event::PassEnd(Box::new(report(f64::NAN))).to_line()).unwrap();
+    let Event::PassEnd(read) = Event::from_line(&line).unwrap() else { panic!("{line}") };
+    assert!(read.accuracy["top1"].is_nan() && read.warmup_s.0.is_nan() && read.spans["span"].total_s.0.is_nan());
 }

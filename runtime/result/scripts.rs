@@ -15,11 +15,13 @@ const ENTRIES_MAX: usize = 10_000;
 const DEPTH_MAX: usize = 16;
 const BYTES_MAX: u64 = 64 << 20;
 
-/// SHA-256, hexadecimal, of every script of a case.
+/// SHA-256, hexadecimal, and content of every script of a case.
 #[derive(Debug, Default)]
 pub struct ScriptHashes {
     /// Hashes by path relative to the folder that contains the folder of the case and `lib`, in byte order.
     pub sha256: IndexMap<String, String>,
+    /// The content of the same scripts.
+    pub texts: IndexMap<String, Vec<u8>>,
     /// The files and folders that could not be hashed, with the reasons.
     pub problems: Vec<String>,
 }
@@ -36,6 +38,7 @@ pub fn hash_scripts(case: &Path) -> ScriptHashes {
         walk.walk(&folder, 0);
     }
     walk.hashes.sha256.sort_unstable_keys();
+    walk.hashes.texts.sort_unstable_keys();
     walk.hashes
 }
 
@@ -85,14 +88,18 @@ impl ScriptWalk<'_> {
         if path.is_dir() {
             self.walk(path, depth + 1);
         } else if path.extension().is_some_and(|extension| extension == "rhai") {
-            match self.hash_script(path) {
-                Ok(hash) => drop(self.hashes.sha256.insert(self.relative_name(path), hash)),
+            match self.read_script(path) {
+                Ok(text) => {
+                    let name = self.relative_name(path);
+                    self.hashes.sha256.insert(name.clone(), hash_bytes(&text));
+                    self.hashes.texts.insert(name, text);
+                }
                 Err(reason) => self.add_problem(path, &reason),
             }
         }
     }
 
-    fn hash_script(&mut self, path: &Path) -> Result<String, String> {
+    fn read_script(&mut self, path: &Path) -> Result<Vec<u8>, String> {
         let target = self.resolve(path)?;
         let bytes_left = BYTES_MAX - self.bytes;
         if fs::metadata(&target).is_ok_and(|file| file.len() > bytes_left) {
@@ -100,7 +107,7 @@ impl ScriptWalk<'_> {
         }
         let text = read_regular(&target, bytes_left).map_err(|error| error.to_string())?;
         self.bytes += text.len() as u64;
-        Ok(hash_bytes(&text))
+        Ok(text)
     }
 
     /// Resolves the links of a path and checks that they do not lead out of the scripts folder.

@@ -2,9 +2,12 @@
 
 use indexmap::IndexMap;
 
-use super::{Accuracy, AgreementCheck, FinishInfo, FlopCount, PhaseRecord, Provenance, Record, Status};
-use crate::event::ModelFacts;
-use crate::measure::{Measurement, PassTimes};
+use super::{
+    Accuracy, AgreementCheck, AuditCheck, FinishInfo, FlopCount, PhaseRecord, Provenance, Record, Status, Validity,
+    ValidityCheck,
+};
+use crate::event::{Event, ModelFacts};
+use crate::measure::{LatencyBounds, Measurement, PassReport, PassTimes, StepColumns, StepTimes};
 use crate::step::{Phase, Step};
 use crate::units::{Bytes, SamplesPerSecond, Seconds};
 
@@ -27,7 +30,10 @@ pub fn measurement(step: Step) -> Measurement {
         warmup_steady: true,
         throughput_whole_samples_per_s: Some(SamplesPerSecond(64.0)),
         throughput_core_samples_per_s: Some(SamplesPerSecond(80.0)),
+        throughput_core_interval: None,
+        throughput_whole_interval: None,
         latency: None,
+        latency_bounds: LatencyBounds::default(),
         output_copy: None,
         passes: vec![PassTimes::default()],
         accuracy: IndexMap::new(),
@@ -44,6 +50,17 @@ pub fn measurement(step: Step) -> Measurement {
     }
 }
 
+/// Returns the events of a step until the end of its pass number `pass`: one step of two samples in half a second.
+pub fn pass_events(step: Step, pass: u32) -> [Event; 4] {
+    let times = StepTimes { pass, samples: 2, core_s: Seconds(0.5), ..StepTimes::default() };
+    [
+        Event::StepBegin { step, detail: String::new() },
+        Event::PassBegin { step, pass },
+        Event::Steps { step, times: StepColumns(vec![times]) },
+        Event::PassEnd(Box::new(PassReport { step, pass, ..PassReport::default() })),
+    ]
+}
+
 /// Creates the record of a case that validated with random weights and has no compiler.
 pub fn record() -> Record {
     let model = ModelFacts { parameters: Some(25_557_032), weights_are_random: true, ..ModelFacts::default() };
@@ -57,6 +74,11 @@ pub fn record() -> Record {
         vendor: "cpu".into(),
         started: "2024-07-03T14:25:30.000+08:00".into(),
         status: Status::Ok,
+        validity: ValidityCheck {
+            verdict: Validity::Unofficial,
+            reasons: vec!["no accuracy: random weights".into()],
+            unknown: Vec::new(),
+        },
         failures: Vec::new(),
         warnings: Vec::new(),
         finish_info: FinishInfo {
@@ -69,6 +91,7 @@ pub fn record() -> Record {
         settings: IndexMap::new(),
         accuracy: Accuracy::judge(&phases, IndexMap::new()),
         agreement: AgreementCheck::default(),
+        audit: AuditCheck::default(),
         flops: FlopCount::default(),
         phases,
         hosts: Vec::new(),

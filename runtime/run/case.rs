@@ -1,8 +1,10 @@
 //! Runs one case: its phases in sequence, its logs and its record.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use indexmap::IndexMap;
 use jiff::Zoned;
@@ -11,16 +13,18 @@ use tracing::{debug, debug_span};
 
 use super::caches;
 use super::conclude::conclude;
+use super::heard::Heard;
 use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
+use super::sources::CaseSources;
 use super::worker_log::WorkerLog;
 use super::{Interrupt, Notice, RunOptions};
-use crate::event::Level;
-use crate::hash::hash_bytes;
+use crate::event::{Event, Failure, Level, Phase};
+use crate::hash::{Seed, hash_bytes};
 use crate::host::run_while;
 use crate::plan::{CasePlan, EffectiveValue, Job, Plan};
 use crate::result::{
-    Accuracy, AgreementCheck, EventChain, FailureRecord, FinishInfo, FlopCount, Provenance, Record, Setting, Status,
-    hash_scripts,
+    Accuracy, AgreementCheck, AuditCheck, EventChain, FailureRecord, FinishInfo, FlopCount, LibraryHashes, Provenance,
+    Record, SampleFile, Setting, Status, ValidityCheck,
 };
 
 /// What all cases of a run share.
@@ -31,42 +35,84 @@ pub(super) struct RunContext<'a> {
     pub(super) options: &'a RunOptions,
     pub(super) interrupt: &'a Interrupt,
     pub(super) program: &'a Provenance,
+    pub(super) libraries: Arc<Mutex<LibraryHashes>>,
 }
 
 /// Runs a case in its folder, which must exist, and returns its record.
 pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Record {
+    let mut log = None;
+    let mut record = run_phases(run, case, &mut log, notify);
+    record.validity = ValidityCheck::judge(&record);
+    if let Some(mut log) = log {
+        log.write_verdict(&record.validity);
+        log.write_finish_info(&record.finish_info);
+    }
+    record
+}
+
+/// Runs the phases of a case and returns its record without the verdict on the whole. `log` is the case's log, if it could
+/// be created.
+fn run_phases(
+    run: &RunContext<'_>,
+    case: &CasePlan,
+    case_log: &mut Option<WorkerLog>,
+    notify: &mut dyn FnMut(&Notice<'_>),
+) -> Record {
     let _span = debug_span!("case", key = %case.key).entered();
     let folder = run.folder.join(&case.folder);
     let started = run.options.clock.now();
     let mut record = empty_record(run, case);
-    let (mut log, mut chain) = match open_files(run.plan, case, &folder) {
+    let (log, mut chain) = match open_files(run.plan, case, &folder) {
         Ok(files) => files,
         Err(error) => {
             record.fail(format!("cannot write in `{}`: {error}", folder.display()), "is the disk full?");
             return record;
         }
     };
+    let log = case_log.insert(log);
     if run.plan.site.clear_caches {
         record.warnings.extend(caches::drop_page_cache(Path::new(caches::DROP_CACHES)));
     }
-    if !hash_case_scripts(run, case, &mut record) {
+    if !hash_sources(run, case, &folder, &mut record) {
         return record;
     }
+    let run_seed = match Seed::draw() {
+        Ok(seed) => seed,
+        Err(error) => {
+            record.fail(format!("the system returned no random numbers: {error}"), "");
+            return record;
+        }
+    };
+    record.provenance.run_seed = run_seed;
     let jobs = case.jobs_in(run.folder);
-    let mut chain_error = None;
+    let (mut chain_error, mut libraries) = (None, Vec::new());
     for job in &jobs {
-        let job = Job { has_live_display: run.options.has_live_display, ..job.clone() };
+        let RunOptions { has_live_display, audit, .. } = *run.options;
+        let job = Job { has_live_display, audit, run_seed, ..job.clone() };
         let output = folder.join("stdout_err.out.log");
-        let mut on_event = |received: crate::result::ReceivedEvent<'_>| {
-            log.write_event(job.phase(), received.event);
+        let mut samples = None;
+        let mut on_heard = |heard: Heard<'_>| {
+            log.write_heard(job.phase(), heard);
+            let Heard::Event(received, collector) = heard else { return Ok(()) };
+            if let (Event::PassEnd(_), Some(measured)) = (received.event, collector.measurement()) {
+                log.write_measurement(job.phase(), &measured);
+            }
             let at = received.at.since(started);
             if let Err(error) = chain.push(at, job.phase(), received.event) {
                 chain_error.get_or_insert(error);
             }
             notify(&Notice::Event { phase: job.phase(), event: received.event });
+            append_samples(&mut samples, &folder, job.phase(), received.event).map_err(|e| disk_failure(&e))
         };
-        let outcome = run_phase(&job, &output, run.options, run.interrupt, &mut on_event);
-        if !record_outcome(&mut record, outcome, &mut log) {
+        let mut outcome = run_phase(&job, &output, run.options, run.interrupt, &mut on_heard);
+        if let Some(samples) = samples {
+            match samples.finish() {
+                Ok(file) => outcome.record.files.push(file),
+                Err(error) => record.failures.push(case_failure(&disk_failure(&error))),
+            }
+        }
+        libraries.push(std::mem::take(&mut outcome.libraries));
+        if !record_outcome(&mut record, outcome, log) {
             break;
         }
     }
@@ -75,11 +121,35 @@ pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn F
     if let Some(error) = chain_error.as_ref().or(log.error()) {
         record.warnings.push(format!("the logs in `{}` are incomplete: {error}", folder.display()));
     }
+    for check in [log.check(), chain.check(&folder.join("events.jsonl"))] {
+        record.failures.extend(check.err().map(|error| case_failure(&disk_failure(&error))));
+    }
     if let Some(job) = jobs.last() {
+        run.hash_libraries(job, libraries, &mut record);
         conclude(&mut record, &case.host, &case.settings, &job.parameters, &run.plan.vendor, e2e_time);
     }
-    log.write_finish_info(&record.finish_info);
     record
+}
+
+/// Appends the times in an event to the samples file of the phase, which is created when it is needed.
+fn append_samples(file: &mut Option<SampleFile>, folder: &Path, phase: Phase, event: &Event) -> io::Result<()> {
+    let Event::Steps { times, .. } = event else { return Ok(()) };
+    let open = match file {
+        Some(open) => open,
+        None => file.insert(SampleFile::create(folder, phase)?),
+    };
+    open.append(&times.0)
+}
+
+fn disk_failure(error: &io::Error) -> Failure {
+    let hint =
+        "is the disk full? the results measured so far are kept; only flagperf may write to the folder of the run";
+    Failure { step: None, reason: error.to_string(), hint: hint.to_owned() }
+}
+
+fn case_failure(failure: &Failure) -> FailureRecord {
+    let Failure { step, reason, hint } = failure.clone();
+    FailureRecord { phase: None, step, reason, hint, stderr: Vec::new() }
 }
 
 impl RunContext<'_> {
@@ -90,16 +160,28 @@ impl RunContext<'_> {
         let started = clock.now();
         run_while(work, || !self.interrupt.is_set() && clock.now().since(started).0 <= limit)
     }
+
+    /// Hashes the files from which each phase executed code and adds them to its record.
+    fn hash_libraries(&self, job: &Job, files: Vec<BTreeSet<PathBuf>>, record: &mut Record) {
+        for (phase, files) in record.phases.iter_mut().zip(files) {
+            let hashes = self.libraries.clone();
+            let hash = move || hashes.lock().unwrap_or_else(PoisonError::into_inner).hash(files);
+            phase.libraries = self.run_bounded(job, hash).unwrap_or_default();
+        }
+    }
 }
 
-/// Hashes the scripts of a case. Returns `false`, which ends the case, when hashing did not finish.
-fn hash_case_scripts(run: &RunContext<'_>, case: &CasePlan, record: &mut Record) -> bool {
+/// Hashes and copies the scripts and the configuration of a case. Returns `false`, which ends the case, when that did not
+/// finish.
+fn hash_sources(run: &RunContext<'_>, case: &CasePlan, folder: &Path, record: &mut Record) -> bool {
     let Some(job) = case.jobs.last() else { return true };
-    let scripts = job.scripts.clone();
-    match run.run_bounded(job, move || hash_scripts(&scripts)) {
+    let Some(sources) = CaseSources::of(run.plan, run.rows, case, config_json(&job.config)) else { return true };
+    let folder = folder.to_owned();
+    match run.run_bounded(job, move || sources.hash_and_copy(&folder)) {
         Some(hashes) => {
-            debug!(files = hashes.sha256.len(), "hashed the scripts");
-            record.provenance.scripts_sha256 = hashes.sha256;
+            debug!(files = hashes.scripts.len(), "hashed the scripts");
+            record.provenance.scripts_sha256 = hashes.scripts;
+            record.provenance.config_files_sha256 = hashes.config_files;
             record.warnings.extend(hashes.problems);
             return true;
         }
@@ -160,6 +242,7 @@ fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
         vendor: run.plan.site.vendor.clone(),
         started: Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string(),
         status: Status::Ok,
+        validity: ValidityCheck::default(),
         failures: Vec::new(),
         warnings: own.map(ToString::to_string).collect(),
         finish_info: FinishInfo::default(),
@@ -167,6 +250,7 @@ fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
         settings: settings(run.rows, case),
         accuracy: Accuracy::default(),
         agreement: AgreementCheck::default(),
+        audit: AuditCheck::default(),
         flops: FlopCount::default(),
         phases: Vec::new(),
         hosts: Vec::new(),

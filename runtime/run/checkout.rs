@@ -9,16 +9,16 @@ const OUTPUT_BYTES_MAX: u64 = 64 << 10;
 
 /// The state of the checkout; unknown without git, or outside a repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct CheckoutState {
+pub struct CheckoutState {
     /// The commit that is checked out, in hexadecimal.
-    pub(super) revision: Option<String>,
+    pub revision: Option<String>,
     /// Whether every file is as in that commit and none is untracked, apart from those that git ignores.
-    pub(super) is_clean: Option<bool>,
+    pub is_clean: Option<bool>,
 }
 
 impl CheckoutState {
     /// Asks git for the state of the checkout at `root`.
-    pub(super) fn read(root: &Path) -> Self {
+    pub fn read(root: &Path) -> Self {
         let Some(root) = root.to_str() else { return CheckoutState::default() };
         // Neither a lock nor a helper of the repository: a run changes nothing in it and starts nothing for it.
         let git = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", root];

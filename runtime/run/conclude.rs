@@ -1,16 +1,14 @@
 //! Concludes a case from its phases: verdicts, rates, status, FlagPerf's result.
 
 use crate::config::{Parameters, Vendor};
-use crate::event::FileFacts;
 use crate::measure::Measurement;
 use crate::metric::AgreementLimits;
 use crate::plan::CaseSettings;
 use crate::result::{
-    Accuracy, AgreementCheck, DeviceRecord, FailureRecord, FinishInfo, FlopCount, HostRecord, Machine,
-    OutputTimeVerdict, PeakRecord, PhaseRecord, Record, Status, Verdict,
+    Accuracy, AgreementCheck, AuditCheck, DeviceRecord, FinishInfo, FlopCount, HostRecord, Machine, PeakRecord,
+    PhaseRecord, Record, Status, output_time_warnings, verdict_failures,
 };
-use crate::step::{Phase, Step};
-use crate::units::{Bytes, Seconds};
+use crate::units::Seconds;
 
 /// Fills in everything in `record` that is derived from its phases.
 pub(super) fn conclude(
@@ -25,32 +23,24 @@ pub(super) fn conclude(
     record.accuracy = Accuracy::judge(&record.phases, parameters.target_accuracy.clone());
     record.agreement = AgreementCheck::judge(&record.phases, agreement_limits(settings, parameters));
     record.hosts = vec![host_record(host, &record.phases, vendor)];
-    let headline = record.headline_phase();
-    let core = headline.and_then(|phase| phase.measured.first()?.throughput_core_samples_per_s);
-    let counted = headline.and_then(|phase| phase.measured.first()?.multiply_adds_per_sample);
-    let peak = record.headline_device().and_then(|device| device.peak.as_ref());
-    record.flops = FlopCount::of(settings, counted, core, peak);
+    record.audit = AuditCheck::judge(
+        &record.phases,
+        &agreement_limits(settings, parameters),
+        parameters.input_cost,
+        &record.accuracy,
+    );
+    record.flops = FlopCount::of(settings).with_rates(record);
     record.warnings.extend(record.flops.difference_warning());
     record.warnings.extend(record.flops.beyond_peak_warning());
     record.warnings.extend(measurement_warnings(record));
-    record.failures.extend(exported_model_mismatch(record, settings));
-    if record.accuracy.verdict == Verdict::Missed {
-        let reason = format!("accuracy check failed: {}", record.accuracy.missed.join("; "));
-        record
-            .failures
-            .push(verdict_failure(reason, "`target_accuracy` in the case's parameters.yaml sets the target"));
-    }
-    if record.agreement.verdict == Verdict::Missed {
-        let reason = format!("inference does not agree with validation: {}", record.agreement.missed.join("; "));
-        let hint = "`agreement` in the case's parameters.yaml sets the limits; both sides must run the same model";
-        record.failures.push(verdict_failure(reason, hint));
-    }
-    judge_output_time(record);
+    record.warnings.extend(output_time_warnings(record));
+    let failures = verdict_failures(record);
+    record.failures.extend(failures);
     if record.status == Status::Ok && !record.failures.is_empty() {
         record.status = Status::Failed;
     }
     record.finish_info = FinishInfo::of(record, settings, e2e_time);
-    record_hashes(record);
+    record.provenance.fill_hashes(&record.phases);
 }
 
 /// Returns the limits of agreement for the precision of inference: the defaults, with those replaced that the case
@@ -58,25 +48,6 @@ pub(super) fn conclude(
 fn agreement_limits(settings: &CaseSettings, parameters: &Parameters) -> AgreementLimits {
     let overrides = parameters.agreement.get(settings.precision.name());
     AgreementLimits::default_for(settings.precision).with_overrides(overrides.into_iter().flatten())
-}
-
-/// Creates the failure of a case whose phases ran but whose results are not acceptable.
-fn verdict_failure(reason: String, hint: &str) -> FailureRecord {
-    FailureRecord { phase: None, step: Some(Step::Record), reason, hint: hint.to_owned(), stderr: Vec::new() }
-}
-
-/// Adds a warning or a failure for an engine that computes while its outputs are copied, which makes *core* wrong.
-fn judge_output_time(record: &mut Record) {
-    let judged: Vec<_> = record.phases.iter().flat_map(|phase| &phase.measured).map(OutputTimeVerdict::judge).collect();
-    for time in judged {
-        match time {
-            OutputTimeVerdict::Copying => {}
-            OutputTimeVerdict::Slow(text) => record.warnings.push(text),
-            OutputTimeVerdict::Computing(text) => {
-                record.failures.push(verdict_failure(text, "synchronising the device must wait for every output"));
-            }
-        }
-    }
 }
 
 /// Time per step above which a vendor's request to subtract time is a warning.
@@ -136,10 +107,7 @@ fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecor
     let mut devices = Vec::new();
     for phase in phases {
         let Some(engine) = &phase.engine else { continue };
-        let worker = phase.measured.iter().map(|measured| measured.memory_bytes_max).chain(phase.memory_bytes_max);
-        let on_device = phase.measured.iter().filter_map(|measured| measured.device_memory_bytes_max);
-        let is_cpu = engine.device.starts_with("cpu");
-        let used = if is_cpu { largest(worker) } else { largest(on_device) };
+        let is_cpu = engine.runs_on_processor();
         // vendor.yaml lists a processor by its model, or any by the engine's name for it.
         let by_model = is_cpu && vendor.device(&machine.cpu).is_some();
         let detected = if by_model { &machine.cpu } else { &engine.device };
@@ -148,7 +116,7 @@ fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecor
         devices.push(DeviceRecord {
             phase: phase.phase,
             name: engine.device.clone(),
-            memory_bytes_max: used,
+            memory_bytes_max: phase.device_memory_used(),
             memory_bytes_total: total.or(is_cpu.then_some(machine.memory_bytes)),
             peak: peak.map(|peak| PeakRecord {
                 flops_per_s: peak.flops_per_s,
@@ -160,58 +128,15 @@ fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecor
     HostRecord { name: name.to_owned(), machine, devices }
 }
 
-fn largest(bytes: impl Iterator<Item = Bytes>) -> Option<Bytes> {
-    bytes.map(|bytes| bytes.0).max().map(Bytes)
-}
-
-/// Copies the hashes from the phases to the provenance.
-fn record_hashes(record: &mut Record) {
-    let opened = record.phases.iter().filter(|phase| phase.phase == Phase::Infer).flat_map(opened_files);
-    let hashed = |file: &FileFacts| (file.path.clone(), file.sha256.clone());
-    let weights = record.phases.iter().filter_map(|phase| phase.model.as_ref()).flat_map(|model| &model.weights_files);
-    let weights = weights.map(hashed).collect();
-    let dataset = record.phases.iter().find_map(|phase| Some(phase.dataset.as_ref()?.index_sha256.clone()));
-    record.provenance.model_sha256 = opened.map(hashed).collect();
-    record.provenance.weights_sha256 = weights;
-    record.provenance.dataset_sha256 = dataset.filter(|hash| !hash.is_empty());
-}
-
-fn opened_files(phase: &PhaseRecord) -> impl Iterator<Item = &FileFacts> {
-    phase.model.iter().flat_map(|model| model.files.values().flatten())
-}
-
-/// Returns a failure when inference should have run the exported model and did not. The workers of the two phases hash
-/// the files independently of each other.
-fn exported_model_mismatch(record: &Record, settings: &CaseSettings) -> Option<FailureRecord> {
-    let inference = record.phases.iter().find(|phase| phase.phase == Phase::Infer && phase.model.is_some())?;
-    if settings.exist_onnx_path.is_some() || settings.exist_compiler_path.is_some() {
-        return None;
-    }
-    let files = record.phases.iter().flat_map(|phase| &phase.files).filter(|file| file.what == "onnx");
-    let mut exported: Vec<(&str, &str)> = files.map(|file| (file.path.as_str(), file.sha256.as_str())).collect();
-    let mut opened: Vec<(&str, &str)> =
-        opened_files(inference).map(|file| (file.path.as_str(), file.sha256.as_str())).collect();
-    exported.sort_unstable();
-    opened.sort_unstable();
-    let unexpected = opened.iter().find(|file| !exported.contains(file));
-    let (path, _) = unexpected.or_else(|| exported.iter().find(|file| !opened.contains(file)))?;
-    Some(FailureRecord {
-        phase: Some(Phase::Infer),
-        step: Some(Step::Compile),
-        reason: format!("inference did not load the files that validation exported: `{path}` differs"),
-        hint: "does another program write to the folder of the run?".to_owned(),
-        stderr: Vec::new(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::fixture::Checkout;
-    use crate::event::{EngineFacts, ModelFacts};
+    use crate::event::{EngineFacts, FileFacts, ModelFacts};
     use crate::measure::{Measurement, PassTimes};
-    use crate::result::{FileRecord, testing};
-    use crate::units::SamplesPerSecond;
+    use crate::result::{ClockCheck, FileRecord, StepRecord, testing};
+    use crate::step::{Phase, Step};
+    use crate::units::{Bytes, SamplesPerSecond};
 
     const PEAK: &str = "devices:
     - {name: Chip 1, matches: [CHIP-1], peak_flops_per_s: {f32: 100.0e12}, source: one}
@@ -275,6 +200,25 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_whose_clock_differs_from_the_conductors_fails_the_case() {
+        let failures = |time: f64, conductor: f64| {
+            let mut phase = phase(Phase::Infer, "cpu", "f32", 1, 1);
+            let clock = ClockCheck { conductor_s: Seconds(conductor), discrepancy: time / conductor - 1.0 };
+            let detail = String::new();
+            phase.audit = Some(crate::measure::AuditReport::default());
+            phase.steps =
+                vec![StepRecord { step: Step::Inference, detail, time_s: Some(Seconds(time)), clock: Some(clock) }];
+            let record = concluded(vec![phase]);
+            record.failures.into_iter().map(|failure| failure.reason).collect::<Vec<_>>()
+        };
+        let expected = "the step took 300.0 s by the worker's clock, but 600.0 s by the conductor's";
+        assert_eq!(failures(300.0, 600.0), [expected]);
+        assert_eq!(failures(f64::NAN, 600.0).len(), 1);
+        assert_eq!(failures(596.0, 600.0), [""; 0], "less than 5 %");
+        assert_eq!(failures(0.2, 1.1), [""; 0], "events that arrive late");
+    }
+
+    #[test]
     fn memory_is_recorded_per_phase_even_on_the_same_device() {
         let phases = [(Phase::Validate, 4 << 30), (Phase::Infer, 1 << 30)];
         let record = concluded(phases.map(|(half, memory)| phase(half, "chip:0 CHIP-1", "f32", 1, memory)).into());
@@ -324,6 +268,7 @@ mod tests {
         let infer = |sha256: &str| {
             let mut infer = phase(Phase::Infer, "cpu", "f32", 1, 1);
             infer.model.as_mut().unwrap().files = [("model".to_owned(), vec![file(sha256)])].into();
+            infer.audit = Some(crate::measure::AuditReport::default());
             infer
         };
         let same = concluded(vec![validate.clone(), infer("ab")]);

@@ -15,14 +15,16 @@ use super::{Interrupt, Notice};
 use crate::config::CaseKey;
 use crate::event::Level;
 use crate::measure::Clock;
-use crate::plan::{CasePlan, EffectiveValue, Plan};
-use crate::result::{Provenance, Record, Status, WriteError, write_record};
+use crate::plan::{AuditScope, CasePlan, EffectiveValue, Plan};
+use crate::result::{ManifestFault, Provenance, Record, Status, Validity, WriteError, write_manifest, write_record};
 
 /// Options of a run.
 #[derive(Clone)]
 pub struct RunOptions {
     /// Whether progress is displayed, so that workers must report it frequently.
     pub has_live_display: bool,
+    /// What the audit of inference includes.
+    pub audit: AuditScope,
     /// The program and arguments that start a worker.
     pub worker: Vec<OsString>,
     /// The conductor's clock.
@@ -38,6 +40,8 @@ pub struct RunOutcome {
     pub records: Vec<Record>,
     /// Records that could not be written, with their indices in `records`.
     pub unwritten: Vec<(usize, WriteError)>,
+    /// Results without a manifest, with the index of their record.
+    pub unsealed: Vec<(usize, ManifestFault)>,
     /// The cases that were not started because the run was interrupted.
     pub not_run: Vec<CaseKey>,
     /// Whether the run was interrupted.
@@ -47,20 +51,21 @@ pub struct RunOutcome {
 impl RunOutcome {
     /// Exit code: every case succeeded and every record was written.
     pub const OK: u8 = 0;
-    /// Exit code: a case failed.
+    /// Exit code: a case failed, or its result is not valid although that was required.
     pub const FAILED: u8 = 1;
     /// Exit code: results could not be written.
     pub const UNWRITTEN: u8 = 3;
     /// Exit code: the run was interrupted.
     pub const INTERRUPTED: u8 = 130;
 
-    /// Returns the program's exit code.
-    pub fn exit_code(&self) -> u8 {
-        if !self.unwritten.is_empty() {
+    /// Returns the program's exit code. An `official` run requires that every result is valid.
+    pub fn exit_code(&self, official: bool) -> u8 {
+        let worst = if official { Validity::Valid } else { Validity::Unofficial };
+        if !self.unwritten.is_empty() || !self.unsealed.is_empty() {
             RunOutcome::UNWRITTEN
         } else if self.interrupted {
             RunOutcome::INTERRUPTED
-        } else if self.records.iter().any(|record| record.status != Status::Ok) {
+        } else if self.records.iter().any(|record| record.validity.verdict > worst) {
             RunOutcome::FAILED
         } else {
             RunOutcome::OK
@@ -104,7 +109,9 @@ pub fn conduct(
     notify(&Notice::RunBegins { folder: &folder });
     let program =
         Provenance { git_revision: checkout.revision, git_clean: checkout.is_clean, ..Provenance::of_this_program() };
-    let context = RunContext { plan, rows: effective_values, folder: &folder, options, interrupt, program: &program };
+    let libraries = Arc::default();
+    let rows = effective_values;
+    let context = RunContext { plan, rows, folder: &folder, options, interrupt, program: &program, libraries };
     let subscriber = LogLayer(log.clone()).subscriber();
     Ok(tracing::subscriber::with_default(subscriber, || run_cases(&context, &log, notify)))
 }
@@ -116,6 +123,7 @@ fn run_cases(context: &RunContext<'_>, log: &Mutex<LogFile>, notify: &mut dyn Fn
         folder: folder.to_owned(),
         records: Vec::new(),
         unwritten: Vec::new(),
+        unsealed: Vec::new(),
         not_run: Vec::new(),
         interrupted: false,
     };
@@ -133,13 +141,26 @@ fn run_cases(context: &RunContext<'_>, log: &Mutex<LogFile>, notify: &mut dyn Fn
         let record = run_case(context, case, notify);
         let path = record_path(folder, case);
         let written = write_record(&record, &path);
-        log_case_end(&mut lock(log), &record, written.as_ref().err());
-        notify(&Notice::CaseEnds { record: &record, path: &path, unwritten: written.as_ref().err() });
+        let sealed = seal(&record, &folder.join(&case.folder), written.is_ok());
+        log_case_end(&mut lock(log), &record, written.as_ref().err(), &sealed);
+        let (digest, unsealed) = (sealed.as_ref().ok().and_then(Option::as_deref), sealed.as_ref().err());
+        let unwritten = written.as_ref().err();
+        notify(&Notice::CaseEnds { record: &record, path: &path, unwritten, digest, unsealed });
+        outcome.unsealed.extend(sealed.err().map(|error| (outcome.records.len(), error)));
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.records.push(record);
     }
     outcome.interrupted = interrupt.is_set();
     outcome
+}
+
+/// Writes the manifest of a case's folder, which is complete, and returns its digest. A case that was interrupted or whose
+/// record is not on disk has none.
+fn seal(record: &Record, folder: &Path, is_written: bool) -> Result<Option<String>, ManifestFault> {
+    if !is_written || record.status == Status::Interrupted {
+        return Ok(None);
+    }
+    write_manifest(folder).map(Some)
 }
 
 /// Locks the log. A panic elsewhere leaves it usable: each line is written at once.
@@ -182,7 +203,12 @@ fn log_run_start(log: &mut LogFile, plan: &Plan, folder: &Path) {
 }
 
 /// Writes FlagPerf's lines at the end of a case: `key : value`, with 43 columns for keys and 23 for values.
-fn log_case_end(log: &mut LogFile, record: &Record, unwritten: Option<&WriteError>) {
+fn log_case_end(
+    log: &mut LogFile,
+    record: &Record,
+    unwritten: Option<&WriteError>,
+    sealed: &Result<Option<String>, ManifestFault>,
+) {
     log.write_line(Level::Info, "run", &format!("-== Testcase {} finished ==-", record.key()));
     for failure in &record.failures {
         log.write_line(Level::Error, "run", &format!("{} [FAILED] {}", record.key(), failure.reason));
@@ -190,6 +216,12 @@ fn log_case_end(log: &mut LogFile, record: &Record, unwritten: Option<&WriteErro
     if let Some(error) = unwritten {
         log.write_line(Level::Error, "run", &error.to_string());
     }
+    match sealed {
+        Ok(Some(digest)) => log.write_unlimited("Digest", "run", &format!("{} {digest}", record.key())),
+        Ok(None) => {}
+        Err(error) => log.write_line(Level::Error, "run", &format!("{} has no manifest: {error}", record.key())),
+    }
+    log.write_unlimited("Verdict", "run", &format!("{} {}", record.key(), record.validity.line()));
     log.write_line(Level::Info, "run", "=== 2.3 Compilation Case Performance ===");
     let info = serde_json::to_string(&record.finish_info).expect("the result is plain data");
     let info: indexmap::IndexMap<String, serde_json::Value> =
@@ -228,6 +260,7 @@ mod tests {
         let plan = plan(&config, &catalogue).unwrap();
         assert_eq!(plan.cases.len(), 2);
         let options = RunOptions {
+            audit: AuditScope::default(),
             has_live_display: false,
             worker: ["/bin/sh", "-c", "sleep 600"].map(OsString::from).to_vec(),
             clock: Arc::new(MonotonicClock::start()),
@@ -235,7 +268,7 @@ mod tests {
         let interrupt = Interrupt::default();
         interrupt.set();
         let outcome = conduct(&plan, &[], &options, &interrupt, &mut |_| ()).unwrap();
-        assert_eq!((outcome.exit_code(), outcome.records.len()), (RunOutcome::INTERRUPTED, 1));
+        assert_eq!((outcome.exit_code(false), outcome.records.len()), (RunOutcome::INTERRUPTED, 1));
         assert_eq!(outcome.not_run, [plan.cases[1].key.clone()]);
         let log = fs::read_to_string(outcome.folder.join("host.out.log")).unwrap();
         assert!(log.contains("-== Testcase toy:frame_2 not run ==-"), "{log}");

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Zoned;
@@ -25,6 +25,7 @@ const BYTES_MAX: u64 = 256 << 20;
 /// A log file. A write error does not stop the run; the first one is kept.
 #[derive(Debug)]
 pub(super) struct LogFile {
+    path: PathBuf,
     file: File,
     level_min: Level,
     with_source: bool,
@@ -39,6 +40,7 @@ impl LogFile {
         let level_min = Level::from_word(&site.flagperf_log_level);
         let file = file::append(path)?;
         Ok(LogFile {
+            path: path.to_owned(),
             file,
             level_min,
             with_source: site.log_call_information,
@@ -46,6 +48,14 @@ impl LogFile {
             bytes: 0,
             error: None,
         })
+    }
+
+    /// Checks that the path still refers to this file.
+    ///
+    /// # Errors
+    /// When the file was removed or replaced.
+    pub(super) fn check(&self) -> io::Result<()> {
+        file::check_same(&self.file, &self.path)
     }
 
     /// Writes a line of `level`; `source` is the origin of the message.
@@ -174,7 +184,15 @@ mod tests {
 
     fn log(path: &Path, bytes_max: u64) -> LogFile {
         let file = File::options().create(true).append(true).open(path).unwrap();
-        LogFile { file, level_min: Level::Info, with_source: true, bytes_max, bytes: 0, error: None }
+        LogFile {
+            path: path.to_owned(),
+            file,
+            level_min: Level::Info,
+            with_source: true,
+            bytes_max,
+            bytes: 0,
+            error: None,
+        }
     }
 
     /// Returns the lines without their times.

@@ -7,14 +7,19 @@ mod case;
 mod checkout;
 mod conclude;
 mod conduct;
+mod device_watch;
+mod heard;
 mod interrupt;
 mod log;
 mod notice;
+mod observer;
 mod phase;
+mod sources;
 #[cfg(test)]
 mod testing;
 mod worker_log;
 
+pub use checkout::CheckoutState;
 pub use conduct::{RunError, RunOptions, RunOutcome, conduct};
 pub use interrupt::{ExitOnSignal, Interrupt, survive_file_size_limit};
 pub use notice::Notice;

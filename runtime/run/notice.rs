@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::config::CaseKey;
 use crate::event::Event;
-use crate::result::{Record, WriteError};
+use crate::result::{ManifestFault, Record, WriteError};
 use crate::step::Phase;
 
 /// Something that happened in a run.
@@ -39,5 +39,9 @@ pub enum Notice<'a> {
         path: &'a Path,
         /// Why the record could not be written; `None` when it is on disk.
         unwritten: Option<&'a WriteError>,
+        /// The digest of the result's manifest; `None` when it has none.
+        digest: Option<&'a str>,
+        /// Why the manifest could not be written.
+        unsealed: Option<&'a ManifestFault>,
     },
 }

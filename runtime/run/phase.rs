@@ -1,11 +1,14 @@
 //! Runs one phase: starts a worker, sends it the job, reads its events and ends it.
 
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tracing::{debug, debug_span};
 
+use super::heard::{EventHandler, Heard};
+use super::observer::{Observations, PhaseObserver};
 use super::{Interrupt, RunOptions};
 use crate::event::{Event, Failure, LINE_BYTES_MAX};
 use crate::file;
@@ -30,6 +33,8 @@ pub(super) struct PhaseOutcome {
     pub(super) record: PhaseRecord,
     pub(super) warnings: Vec<String>,
     pub(super) end: PhaseEnd,
+    /// Files from which the worker and its processes executed code.
+    pub(super) libraries: BTreeSet<PathBuf>,
 }
 
 /// How a phase ended.
@@ -45,7 +50,7 @@ pub(super) fn run_phase(
     output: &Path,
     options: &RunOptions,
     interrupt: &Interrupt,
-    on_event: &mut dyn FnMut(ReceivedEvent<'_>),
+    on_heard: &mut EventHandler<'_>,
 ) -> PhaseOutcome {
     let _span = debug_span!("phase", phase = job.phase().name()).entered();
     debug!(engine = %job.engine.name, "starting a worker");
@@ -65,7 +70,14 @@ pub(super) fn run_phase(
             return conclude_phase(job, collector, options, None, StopReason::Failed(failure), Vec::new());
         }
     };
-    let stop = read_events(&mut process, job, started, output, options, interrupt, &mut collector, on_event);
+    let mut observer = PhaseObserver::new(process.id().cast_unsigned(), job.monitor.as_deref());
+    let mut on_heard = |heard: Heard<'_>| {
+        if let Heard::Event(received, _) = heard {
+            observer.observe(received.event);
+        }
+        on_heard(heard)
+    };
+    let stop = read_events(&mut process, job, started, output, options, interrupt, &mut collector, &mut on_heard);
     let ending = match stop {
         StopReason::Ended(ending) => ending,
         _ => process.kill(),
@@ -74,7 +86,9 @@ pub(super) fn run_phase(
     let stderr = process.last_stderr_lines();
     // A worker that was killed has not removed its scratch folder; usually the folder does not exist.
     let _ = std::fs::remove_dir_all(job.scratch());
+    let Observations { conditions, libraries } = observer.finish();
     let mut outcome = conclude_phase(job, collector, options, Some(ending), stop, stderr);
+    (outcome.record.conditions, outcome.libraries) = (conditions, libraries);
     outcome.warnings.extend(process.leftovers().iter().map(left_behind_warning));
     outcome
 }
@@ -95,7 +109,7 @@ fn read_events(
     options: &RunOptions,
     interrupt: &Interrupt,
     collector: &mut PhaseCollector,
-    on_event: &mut dyn FnMut(ReceivedEvent<'_>),
+    on_heard: &mut EventHandler<'_>,
 ) -> StopReason {
     let mut memory_checked = started;
     loop {
@@ -104,14 +118,20 @@ fn read_events(
                 Ok(event) => {
                     let received = ReceivedEvent { at, event: &event };
                     collector.add(received);
-                    on_event(received);
+                    if let Some(contradiction) = collector.contradiction() {
+                        return StopReason::Failed(contradictory_report(contradiction));
+                    }
+                    if let Err(failure) = on_heard(Heard::Event(received, collector)) {
+                        return StopReason::Failed(failure);
+                    }
                 }
                 Err(error) => {
                     append_line(output, &line);
                     return StopReason::Failed(invalid_event(&line, &error));
                 }
             },
-            ProcessEvent::Silence => {}
+            // Silence is no failure.
+            ProcessEvent::Silence => drop(on_heard(Heard::Nothing(options.clock.now()))),
             ProcessEvent::Ended(ending) => return StopReason::Ended(ending),
         }
         if interrupt.is_set() {
@@ -145,6 +165,7 @@ fn conclude_phase(
 ) -> PhaseOutcome {
     let reported = collector.failure().cloned();
     let (step, finished) = (collector.step(), collector.is_finished());
+    let missing = collector.missing(job.settings.repeat);
     let refused = stderr.iter().rfind(|line| refused_memory(line)).cloned();
     let failed = |failure: Failure| {
         let Failure { step: failed_step, reason, hint } = failure;
@@ -153,12 +174,15 @@ fn conclude_phase(
     let end = match (stop, reported) {
         (StopReason::Interrupted, _) => PhaseEnd::Interrupted,
         (_, Some(failure)) | (StopReason::Failed(failure), None) => failed(failure),
-        (StopReason::Ended(Ending::Exited(0)), None) if finished => PhaseEnd::Finished,
+        (StopReason::Ended(Ending::Exited(0)), None) if finished => match missing {
+            None => PhaseEnd::Finished,
+            Some(missing) => failed(incomplete_report(&missing)),
+        },
         (StopReason::Ended(ending), None) => failed(unexpected_end(job, ending, finished, refused.as_deref())),
     };
     let ending = ending.map(|ending| ending.to_string());
     let (record, warnings) = collector.finish(options.clock.now(), ending);
-    PhaseOutcome { record, warnings, end }
+    PhaseOutcome { record, warnings, end, libraries: BTreeSet::new() }
 }
 
 /// Returns whether a program reports in this line of standard error that the system refused it memory.
@@ -189,6 +213,19 @@ fn unexpected_end(job: &Job, ending: Ending, finished: bool, refused: Option<&st
         }
     };
     Failure { step: None, reason: format!("the worker ended {when}: {ending}"), hint }
+}
+
+/// What to do about a worker whose reports are not those of the host's own loop.
+const REPORT_HINT: &str = "only flagperf may write to a worker's standard output: does the engine write to it?";
+
+fn contradictory_report(contradiction: &str) -> Failure {
+    let reason = format!("the worker's reports contradict each other: {contradiction}");
+    Failure { step: None, reason, hint: REPORT_HINT.to_owned() }
+}
+
+fn incomplete_report(missing: &str) -> Failure {
+    let reason = format!("the worker reported success, but its reports are incomplete: {missing}");
+    Failure { step: None, reason, hint: REPORT_HINT.to_owned() }
 }
 
 fn time_exceeded(job: &Job) -> Failure {
@@ -243,23 +280,19 @@ mod tests {
         let mut job = testing::job();
         job.limits.phase_time_s = Seconds(limit_s);
         job.limits.worker_memory_bytes = crate::units::Bytes(memory_bytes);
-        run(script, job, &Interrupt::default(), &mut |_| {})
+        run(script, job, &Interrupt::default(), &mut |_| Ok(()))
     }
 
-    fn run(
-        script: &str,
-        job: Job,
-        interrupt: &Interrupt,
-        on_event: &mut dyn FnMut(ReceivedEvent<'_>),
-    ) -> (PhaseOutcome, String) {
+    fn run(script: &str, job: Job, interrupt: &Interrupt, on_heard: &mut EventHandler<'_>) -> (PhaseOutcome, String) {
         let folder = tempfile::tempdir().unwrap();
         let options = RunOptions {
+            audit: crate::plan::AuditScope::default(),
             has_live_display: false,
             worker: vec!["/bin/sh".into(), "-c".into(), script.into()],
             clock: Arc::new(MonotonicClock::start()),
         };
         let output = folder.path().join("stdout_err.out.log");
-        let outcome = run_phase(&job, &output, &options, interrupt, on_event);
+        let outcome = run_phase(&job, &output, &options, interrupt, on_heard);
         (outcome, std::fs::read_to_string(output).unwrap())
     }
 
@@ -269,13 +302,37 @@ mod tests {
     }
 
     const BEGIN: &str = r#"echo '{"event":"step_begin","step":"inference","detail":"x"}'"#;
+    /// The events of one pass of one step, and the end of the step.
+    const PASS: &str = r#"echo '{"event":"pass_begin","step":"inference","pass":0}'; \
+        echo '{"event":"steps","step":"inference","pass":0,"samples":[1],"load_wait_s":[0],"core_s":[0],"output_s":[0],"evaluate_s":[0],"host_s":[0],"outputs":["00000000000000000000000000000000"]}'; \
+        echo '{"event":"pass_end","step":"inference","pass":0,"batch_size":1,"failed_samples":0,"padded_samples":0,"warmup_steps":3,"warmup_s":0,"warmup_steady":true,"output_count":1,"output_bytes":4,"accuracy":{},"accuracy_unknown":null,"observations":1,"counted":{},"non_finite_outputs":0,"multiply_adds_per_sample":null,"state_memory_bytes_max":0,"spans":{},"vendor_time":null,"device_memory_bytes_max":null,"memory_bytes_max":1}'; \
+        echo '{"event":"step_end","step":"inference","time_s":0}'"#;
     const FINISHED: &str = r#"echo '{"event":"finished","memory_bytes_max":5}'"#;
 
     #[test]
     fn a_worker_that_finishes_and_exits_with_zero_succeeds() {
-        let (outcome, _) = worker(&format!("read job; {BEGIN}; {FINISHED}"), 60.0);
+        let (outcome, _) = worker(&format!("read job; {BEGIN}; {PASS}; {FINISHED}"), 60.0);
         assert!(matches!(outcome.end, PhaseEnd::Finished));
         assert_eq!(outcome.record.memory_bytes_max.unwrap().0, 5);
+    }
+
+    #[test]
+    fn a_worker_that_reports_success_without_figures_fails() {
+        let (outcome, _) = worker(&format!("read job; {FINISHED}"), 60.0);
+        let expected = "the worker reported success, but its reports are incomplete: inference has 0 of 1 passes";
+        assert_eq!(failure(&outcome).reason, expected);
+        let (outcome, _) = worker(&format!("read job; {BEGIN}; {FINISHED}"), 60.0);
+        let expected = "the worker reported success, but its reports are incomplete: step `inference` did not end";
+        assert_eq!(failure(&outcome).reason, expected);
+    }
+
+    #[test]
+    fn a_pass_that_is_reported_twice_ends_the_phase() {
+        let (outcome, _) = worker(&format!("read job; {BEGIN}; {PASS}; {PASS}; sleep 600"), 60.0);
+        let expected =
+            "the worker's reports contradict each other: figures of inference were reported outside this step";
+        assert_eq!(failure(&outcome).reason, expected);
+        assert_eq!(outcome.record.measured.len(), 1, "the first report is kept");
     }
 
     #[test]
@@ -332,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_process_that_keeps_standard_error_open_does_not_delay_the_phase_and_is_named() {
-        let (outcome, log) = worker(&format!("read job; {LEAVE_PROCESS}; {BEGIN}; {FINISHED}"), 60.0);
+        let (outcome, log) = worker(&format!("read job; {LEAVE_PROCESS}; {BEGIN}; {PASS}; {FINISHED}"), 60.0);
         assert!(matches!(outcome.end, PhaseEnd::Finished));
         let pid = log.trim();
         let expected =
@@ -344,7 +401,10 @@ mod tests {
     fn an_interrupt_ends_the_sessions_that_a_worker_started() {
         let interrupt = Interrupt::default();
         let script = format!("{LEAVE_PROCESS}; {BEGIN}; exec sleep 600");
-        let (outcome, log) = run(&script, testing::job(), &interrupt, &mut |_| interrupt.set());
+        let (outcome, log) = run(&script, testing::job(), &interrupt, &mut |_| {
+            interrupt.set();
+            Ok(())
+        });
         assert!(matches!(outcome.end, PhaseEnd::Interrupted));
         assert!(outcome.warnings[0].contains(&format!(" {} (`sleep 600`); it was killed", log.trim())));
     }
@@ -371,6 +431,7 @@ mod tests {
     fn a_worker_has_the_environment_variables_of_its_job() {
         let folder = tempfile::tempdir().unwrap();
         let options = RunOptions {
+            audit: crate::plan::AuditScope::default(),
             has_live_display: false,
             worker: vec!["/bin/sh".into(), "-c".into(), "echo sees $FLAGPERF_TEST_DEVICES >&2".into()],
             clock: Arc::new(MonotonicClock::start()),
@@ -378,7 +439,7 @@ mod tests {
         let mut job = testing::job();
         job.environment.insert("FLAGPERF_TEST_DEVICES".to_owned(), "0".to_owned());
         let output = folder.path().join("stdout_err.out.log");
-        run_phase(&job, &output, &options, &Interrupt::default(), &mut |_| {});
+        run_phase(&job, &output, &options, &Interrupt::default(), &mut |_| Ok(()));
         assert_eq!(std::fs::read_to_string(output).unwrap(), "sees 0\n");
     }
 

@@ -3,7 +3,8 @@
 use indexmap::IndexMap;
 
 use crate::config::Parameters;
-use crate::plan::{CaseSettings, EngineChoice, Job, Limits, ModelInput, Task};
+use crate::hash::Seed;
+use crate::plan::{AuditScope, CaseSettings, EngineChoice, Job, Limits, ModelInput, Task};
 use crate::precision::Precision;
 
 /// Creates a job for the null engine, with folders that do not exist.
@@ -34,6 +35,8 @@ pub fn job() -> Job {
         parameters: Parameters::default(),
         engine: EngineChoice { name: "null".into(), engine: "null".into(), ..EngineChoice::default() },
         outputs: None,
+        run_seed: Seed::default(),
+        audit: AuditScope::default(),
         has_live_display: false,
         environment: IndexMap::new(),
         limits: Limits::default(),

@@ -3,12 +3,17 @@
 use std::io;
 use std::path::Path;
 
+use super::heard::Heard;
 use super::log::LogFile;
 use crate::config::{CaseKey, Site};
 use crate::event::{Event, Level};
-use crate::measure::Measurement;
-use crate::result::FinishInfo;
+use crate::measure::{Measurement, Nanos};
+use crate::result::{FinishInfo, ValidityCheck};
 use crate::step::{Phase, Step};
+use crate::units::Seconds;
+
+/// Time after which a line says what a phase does, if no other line did.
+const LINE_INTERVAL: Seconds = Seconds(30.0);
 
 /// The log of the workers of a case.
 #[derive(Debug)]
@@ -17,17 +22,51 @@ pub(super) struct WorkerLog {
     framework: String,
     log_freq: u64,
     pass: Option<u32>,
+    /// When the last line about the course of a phase was written.
+    last_line: Option<Nanos>,
+    /// The last progress of the measured loop as text.
+    progress: String,
 }
 
 impl WorkerLog {
     pub(super) fn create(path: &Path, site: &Site, key: &CaseKey, log_freq: u32) -> io::Result<Self> {
         let framework = key.framework_name().to_owned();
-        Ok(WorkerLog { log: LogFile::create(path, site)?, framework, log_freq: u64::from(log_freq.max(1)), pass: None })
+        Ok(WorkerLog {
+            log: LogFile::create(path, site)?,
+            framework,
+            log_freq: u64::from(log_freq.max(1)),
+            pass: None,
+            last_line: None,
+            progress: String::new(),
+        })
+    }
+
+    /// Writes the lines for what the conductor hears from a worker, and a line every half a minute if it hears nothing of
+    /// importance: FlagPerf wants one each 0.5 to 1 minute.
+    pub(super) fn write_heard(&mut self, phase: Phase, heard: Heard<'_>) {
+        let at = match heard {
+            Heard::Event(received, _) => {
+                self.write_event(phase, received.event);
+                if matches!(received.event, Event::StepBegin { .. } | Event::StepEnd { .. }) {
+                    self.last_line = Some(received.at);
+                }
+                received.at
+            }
+            Heard::Nothing(at) => at,
+        };
+        if at.since(*self.last_line.get_or_insert(at)).0 >= LINE_INTERVAL.0 {
+            self.last_line = Some(at);
+            let text = format!("running: {}", self.progress);
+            self.log.write_line(Level::Info, &format!("work:{}", phase.name()), &text);
+        }
     }
 
     /// Writes the lines for an event of a worker.
-    pub(super) fn write_event(&mut self, phase: Phase, event: &Event) {
+    fn write_event(&mut self, phase: Phase, event: &Event) {
         let place = format!("work:{}", phase.name());
+        if let Some(text) = progress_text(event) {
+            self.progress = text;
+        }
         match event {
             Event::StepBegin { step, detail } => {
                 self.pass = None;
@@ -44,7 +83,6 @@ impl WorkerLog {
                     self.log.write_line(Level::Debug, &place, &format!("Step: {batch} / {batches}"));
                 }
             }
-            Event::Measured(measured) => self.write_measurement(&place, measured),
             Event::Log { level, source, message } => self.log.write_line(*level, source, message),
             Event::SampleFailed { sample, reason } => {
                 self.log.write_line(Level::Warning, &place, &format!("sample `{sample}` failed: {reason}"));
@@ -62,17 +100,29 @@ impl WorkerLog {
         }
     }
 
+    /// Writes the verdict on the result, regardless of the minimum level.
+    pub(super) fn write_verdict(&mut self, validity: &ValidityCheck) {
+        self.log.write_unlimited("Verdict", "run", &validity.line());
+    }
+
     /// Writes FlagPerf's result in its format: one line, regardless of the minimum level.
     pub(super) fn write_finish_info(&mut self, info: &FinishInfo) {
         let text = serde_json::to_string(info).unwrap_or_default();
         self.log.write_unlimited("Finish Info", "run", &text);
     }
 
+    /// Checks that the log was neither removed nor replaced.
+    pub(super) fn check(&self) -> io::Result<()> {
+        self.log.check()
+    }
+
     pub(super) fn error(&self) -> Option<&io::Error> {
         self.log.error()
     }
 
-    fn write_measurement(&mut self, place: &str, measured: &Measurement) {
+    /// Writes the figures of a measured loop so far.
+    pub(super) fn write_measurement(&mut self, phase: Phase, measured: &Measurement) {
+        let place = &format!("work:{}", phase.name());
         let name = if measured.step == Step::Validation { "Validation" } else { "Inference" };
         let name = format!("{name}({})", self.framework);
         let rates = [("", measured.throughput_whole_samples_per_s), ("core ", measured.throughput_core_samples_per_s)];
@@ -86,6 +136,18 @@ impl WorkerLog {
     }
 }
 
+/// Returns what the worker does from now on: `inference, pass 2 of 5, batch 77 of 1000`.
+fn progress_text(event: &Event) -> Option<String> {
+    match event {
+        Event::StepBegin { step, .. } => Some(step.name().to_owned()),
+        Event::Progress { step, warmup: true, .. } => Some(format!("{}, warm-up", step.name())),
+        Event::Progress { step, pass, passes, batch, batches, .. } => {
+            Some(format!("{}, pass {} of {passes}, batch {batch} of {batches}", step.name(), pass + 1))
+        }
+        _ => None,
+    }
+}
+
 /// Returns the name of a step in FlagPerf's log.
 const fn stage_name(step: Step) -> &'static str {
     match step {
@@ -96,5 +158,43 @@ const fn stage_name(step: Step) -> &'static str {
         Step::Compile => "Vendor Compile",
         Step::Inference => "Vendor Inference",
         Step::Record => "Record",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+    use crate::config::fixture::Checkout;
+    use crate::result::{PhaseCollector, ReceivedEvent};
+
+    #[test]
+    fn a_long_step_has_a_line_every_half_a_minute() {
+        let checkout = Checkout::new();
+        let site = checkout.load(&Overrides::default()).unwrap().site;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("container.out.log");
+        let mut log = WorkerLog::create(&path, &site, &"tiny:mock".parse().unwrap(), 1000).unwrap();
+        let at = |seconds: u64| Nanos(seconds * 1_000_000_000);
+        let begin = Event::StepBegin { step: Step::Inference, detail: "x".into() };
+        let progress = Event::Progress {
+            step: Step::Inference,
+            warmup: false,
+            pass: 1,
+            passes: 5,
+            batch: 77,
+            batches: 1000,
+            samples: 77,
+            elapsed_s: Seconds(1.0),
+        };
+        let collector = PhaseCollector::new(Phase::Infer, at(0));
+        log.write_heard(Phase::Infer, Heard::Event(ReceivedEvent { at: at(100), event: &begin }, &collector));
+        log.write_heard(Phase::Infer, Heard::Nothing(at(129)));
+        log.write_heard(Phase::Infer, Heard::Nothing(at(130)));
+        log.write_heard(Phase::Infer, Heard::Nothing(at(131)));
+        log.write_heard(Phase::Infer, Heard::Event(ReceivedEvent { at: at(161), event: &progress }, &collector));
+        let text = std::fs::read_to_string(path).unwrap();
+        let running: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once("running: ")?.1)).collect();
+        assert_eq!(running, ["inference", "inference, pass 2 of 5, batch 77 of 1000"]);
     }
 }

@@ -255,6 +255,20 @@ impl CaseScripts {
     }
 }
 
+/// Compiles and checks the evaluator of the case in `dir` alone.
+///
+/// # Errors
+/// The same as for [`CaseScripts::load`].
+pub fn load_evaluator(
+    dir: &Path,
+    choice: &ScriptChoice,
+    limits: &Limits,
+    services: HostServices,
+) -> Result<EvaluatorFn, ScriptError> {
+    let folder = ScriptFolder { dir, vendor: "", choice, limits: *limits, services };
+    folder.load_required(Stage::Evaluator).map(|script| EvaluatorFn::new(Arc::new(script)))
+}
+
 /// The folder of a case, with everything that loading one of its scripts needs.
 struct ScriptFolder<'c> {
     dir: &'c Path,

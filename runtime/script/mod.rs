@@ -18,9 +18,10 @@ mod shared;
 mod stack;
 mod stage;
 mod suggestion;
+mod syntax;
 
 pub use allocator::{MEMORY_EXIT_STATUS, limit_worker_memory, worker_heap_bytes};
-pub use case::{CaseScripts, ForwardKind, ScriptChoice, ScriptConfig, Sessions};
+pub use case::{CaseScripts, ForwardKind, ScriptChoice, ScriptConfig, Sessions, load_evaluator};
 pub use error::ScriptError;
 pub use forward::{EvaluatorFn, ForwardFn};
 pub use output::StepOutput;
@@ -29,6 +30,7 @@ pub use packages::timing::{SPAN_TIMES_MAX, Span};
 pub use sandbox::HostServices;
 pub use stack::{STACK_EXIT_STATUS, run_on_script_stack};
 pub use stage::Stage;
+pub use syntax::{FunctionOutline, NodeKind, ScriptOutline, ScriptParser, SyntaxNode, SyntaxProblem, packages_of};
 
 #[cfg(test)]
 mod case_tests;

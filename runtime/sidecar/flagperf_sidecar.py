@@ -119,6 +119,11 @@ class NumpyTensors:
     def copy(self, source, target):
         self.library.copyto(target, source)
 
+    def plain(self, output):
+        """Returns an output without the methods of a subclass, which could compute when it is copied."""
+        is_own = isinstance(output, self.library.ndarray) and type(output) is not self.library.ndarray
+        return self.library.asarray(output) if is_own else output
+
 
 class TorchTensors(NumpyTensors):
     """Creates and copies tensors of torch; `library` is the torch module."""
@@ -126,6 +131,10 @@ class TorchTensors(NumpyTensors):
     def __init__(self, library):
         super().__init__(library)
         library.set_grad_enabled(False)
+
+    def plain(self, output):
+        is_own = isinstance(output, self.library.Tensor) and type(output) is not self.library.Tensor
+        return output.as_subclass(self.library.Tensor) if is_own else output
 
     def view(self, memory, dtype, shape, offset):
         dtype = getattr(self.library, dtype)
@@ -389,7 +398,7 @@ class Sidecar:
             returned = f"{len(result)} values" if isinstance(result, tuple) else f"`{type(result).__name__}`"
             form = "(outputs, foo_time) or (outputs, foo_time, more)"
             raise Failure(f"`{self.path}`: `InferModel.__call__` must return {form}, but returned {returned}")
-        outputs = self.as_list(result[0])
+        outputs = [self.tensors.plain(output) for output in self.as_list(result[0])]
         specs = [self.spec(index, output) for index, output in enumerate(outputs)]
         self.tensors.synchronize([*inputs, *outputs])
         self.kept_outputs[request["run"]] = outputs

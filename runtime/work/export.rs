@@ -45,15 +45,22 @@ pub fn write_model(model: &Model, path: &Path) -> Result<Vec<Event>, Failure> {
 /// Writes one graph and returns its files by name, first the one that is passed to an engine.
 fn write_graph(graph: &Graph, path: &Path) -> Result<Vec<FileFacts>, Failure> {
     let written = flagperf_onnx::write_onnx(graph, path).map_err(|e| failure(&e, HINT))?;
-    let facts = |file: std::path::PathBuf| {
-        let failed = |e: std::io::Error| failure(&format!("`{}`: {e}", file.display()), HINT);
-        Ok(FileFacts {
-            size_bytes: Bytes(std::fs::metadata(&file).map_err(failed)?.len()),
-            sha256: hash_file(&file).map_err(failed)?,
-            path: file.file_name().unwrap_or_default().display().to_string(),
-        })
+    let named = |file: std::path::PathBuf| {
+        let name = file.file_name().unwrap_or_default().display().to_string();
+        Ok(FileFacts { path: name, ..file_facts(&file)? })
     };
-    written.into_iter().map(facts).collect()
+    written.into_iter().map(named).collect()
+}
+
+/// Returns the path, the size and the hash of a file that was written.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn file_facts(file: &Path) -> Result<FileFacts, Failure> {
+    let path = file.display().to_string();
+    let failed = |e: std::io::Error| failure(&format!("`{path}`: {e}"), HINT);
+    let size_bytes = Bytes(std::fs::metadata(file).map_err(failed)?.len());
+    Ok(FileFacts { size_bytes, sha256: hash_file(file).map_err(failed)?, path: path.clone() })
 }
 
 fn write_manifest(manifest: &Manifest, path: &Path) -> Result<FileFacts, Failure> {
@@ -65,6 +72,7 @@ fn write_manifest(manifest: &Manifest, path: &Path) -> Result<FileFacts, Failure
     Ok(FileFacts { path, size_bytes, sha256: hash_bytes(text.as_bytes()) })
 }
 
-fn written(what: &str, FileFacts { path, size_bytes, sha256 }: FileFacts) -> Event {
+/// Returns the event of a file that was written.
+pub fn written(what: &str, FileFacts { path, size_bytes, sha256 }: FileFacts) -> Event {
     Event::Wrote { what: what.to_owned(), path, size_bytes, sha256 }
 }

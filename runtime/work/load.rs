@@ -77,13 +77,17 @@ fn load_artifacts<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifa
         .collect()
 }
 
-/// Returns the `config` that is passed to a vendor's code, under FlagPerf's keys: the scripts' `config` and the
-/// folders.
+/// The keys of a case that lead to its data, which an engine must not know.
+const DATA_KEYS: [&str; 2] = ["weights", "default_data"];
+
+/// Returns the `config` that is passed to a vendor's code, under FlagPerf's keys: the scripts' `config` and the folders of
+/// the checkout and of the logs. It contains no path of the data: the truth is in its folder.
 fn vendor_config(job: &Job) -> IndexMap<String, serde_json::Value> {
     let root = job.scripts.ancestors().nth(2).unwrap_or(Path::new(""));
-    let folders = [("perf_dir", root), ("data_dir", &job.data_dir), ("log_dir", &job.log_dir)];
+    let folders = [("perf_dir", root), ("log_dir", &job.log_dir)];
     let folders = folders.map(|(key, folder)| (key.to_owned(), folder.to_string_lossy().into()));
-    job.config.clone().into_iter().chain(folders).collect()
+    let config = job.config.clone().into_iter().filter(|(key, _)| !DATA_KEYS.contains(&key.as_str()));
+    config.chain(folders).collect()
 }
 
 /// Checks the found version against the version in a framework's name.

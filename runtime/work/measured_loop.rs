@@ -1,27 +1,30 @@
 //! The measured loop: warm-up, then passes over the dataset in which every step is timed.
 
+mod audit_run;
+mod warm_up;
+
 use std::sync::Arc;
 
 use flagperf_onnx::Graph;
 use indexmap::IndexMap;
 use tracing::debug;
 
+use super::audit::Audit;
 use super::device_memory::DeviceMemorySampler;
 use super::engine_facts::sidecar_facts;
-use super::input_check::InputHashes;
 use super::lend::lend_input;
 use super::operations::OperationCounter;
+use super::order::SampleOrder;
 use super::outputs::KeptOutputs;
 use super::pass_comparison::PassComparison;
 use super::phase::{Emit, failure, peak_memory};
-use super::samples::SampleFile;
 use super::step;
 use super::totals::Totals;
 use crate::data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions};
 use crate::engine::{EngineError, HeapMemory, LentMemory};
+use crate::evaluation::{StoredPass, StoredStep, digest_outputs, name_outputs};
 use crate::event::{Event, Failure, Level, SidecarFacts};
-use crate::hash::hash_file;
-use crate::measure::{Clock, Measurement, Nanos, StepTimes, Warmup, summarise_pass};
+use crate::measure::{AuditReport, Clock, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes, Warmup};
 use crate::metric::Accumulator;
 use crate::plan::Job;
 use crate::script::{EvaluatorFn, ForwardFn, Sessions, StepOutput};
@@ -29,10 +32,6 @@ use crate::step::Step;
 use crate::tensor::Tensor;
 use crate::units::{Bytes, Seconds};
 
-/// Largest number of warm-up steps.
-const WARMUP_STEPS_MAX: usize = 20;
-/// Warm-up ends after this time even if steps are not steady.
-const WARMUP_TIME_MAX: Seconds = Seconds(10.0);
 /// Shortest time between two progress events of a run that is displayed.
 const PROGRESS_INTERVAL: Seconds = Seconds(0.1);
 /// Smallest number of batches that the loader prepares ahead.
@@ -45,10 +44,16 @@ const BAD_SAMPLES_HINT: &str =
 
 /// The result of a measured loop.
 pub struct LoopResult {
+    /// What the audit observed, without the agreement of fresh inputs; `None` in validation.
+    pub audit: Option<AuditReport>,
     /// The outputs of one pass.
     pub kept: KeptOutputs,
     /// How the passes differ from each other.
     pub comparison: PassComparison,
+    /// What the evaluator received in that pass.
+    pub stored: StoredPass,
+    /// The steps of the first pass.
+    pub first_pass: Vec<StepTimes>,
 }
 
 /// A measured loop that is ready to run: its sessions are loaded, its dataset is open and its buffers are lent.
@@ -64,6 +69,10 @@ pub struct MeasuredLoop<'a> {
     last_progress: Nanos,
     started: Nanos,
     totals: Totals,
+    order: SampleOrder,
+    /// The rank of each batch when only some can be kept: those of the lowest ranks are.
+    ranks: Vec<usize>,
+    stored: StoredPass,
     /// Compares the passes of inference with each other.
     comparison: PassComparison,
     operations: OperationCounter,
@@ -102,10 +111,18 @@ impl<'a> MeasuredLoop<'a> {
             lend_input(&lend_from, &field.name, position, bytes)
                 .unwrap_or_else(|| HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>))
         };
-        let loader = Loader::new(dataset, options, &mut lend).map_err(|e| failure(&e, e.hint()))?;
+        let samples = dataset.len();
+        let mut loader = Loader::new(dataset, options, &mut lend).map_err(|e| failure(&e, e.hint()))?;
+        let order = SampleOrder::new(job.run_seed, loader.batches() as usize);
+        // Samples of similar length may have been placed together on purpose.
+        if !loader.has_open_length() {
+            loader.set_batches(order.divide(samples, batch_size));
+        }
         let now = clock.now();
         // Validation keeps its first pass; inference is compared with it in a random pass.
         let compared_passes = if step == Step::Inference { job.settings.repeat } else { 1 };
+        let ranks = order.ranks();
+        let totals = Totals::new(compared_passes, ranks.clone());
         Ok(MeasuredLoop {
             job,
             step,
@@ -117,7 +134,10 @@ impl<'a> MeasuredLoop<'a> {
             accuracy_unknown,
             last_progress: now,
             started: now,
-            totals: Totals::new(compared_passes),
+            stored: StoredPass::new(totals.kept.pass),
+            totals,
+            order,
+            ranks,
             comparison: PassComparison::default(),
             operations: OperationCounter::new(IndexMap::new()),
             sidecar: None,
@@ -140,35 +160,59 @@ impl<'a> MeasuredLoop<'a> {
         mut evaluator: EvaluatorFn,
         memory: &DeviceMemorySampler,
     ) -> Result<LoopResult, Failure> {
-        let full_disk = "is the disk full? the results measured so far are kept";
-        let mut file = SampleFile::create(&self.job.log_dir, self.job.phase()).map_err(|e| failure(&e, full_disk))?;
         let (warmup, inputs) = self.warm_up(&mut forward)?;
         debug!(steps = warmup.steps(), "warmed up");
         self.report_sidecar();
         self.started = self.clock.now();
+        let mut audit = None;
+        let mut first_pass = Vec::new();
         for pass in 0..self.job.settings.repeat {
+            (self.emit)(Event::PassBegin { step: self.step, pass });
             let steps = self.run_pass(pass, &mut forward, &mut evaluator)?;
-            file.append(&steps).map_err(|e| failure(&e, full_disk))?;
+            self.emit_times(&steps);
             self.totals.add_spans(forward.take_spans());
             let rows = steps.len() * self.job.settings.batch_size as usize;
             self.operations.add_pass(&forward.take_runs(), rows as u64);
-            let measurement =
-                Measurement { state_memory_bytes_max: forward.state_memory_max(), ..self.measurement(&warmup, memory) };
+            let report = self.report(&warmup, memory, forward.state_memory_max());
             debug!(pass, steps = steps.len(), "measured a pass");
-            (self.emit)(Event::Measured(Box::new(measurement)));
+            (self.emit)(Event::PassEnd(Box::new(report)));
             self.report_sidecar();
+            let audit = audit.get_or_insert_with(|| self.plan_audit(&steps));
+            self.run_audit(audit, &steps, &mut forward)?;
+            if pass == 0 {
+                first_pass = steps;
+            }
         }
-        file.check().map_err(|e| failure(&e, "only flagperf may write to the folder of the run"))?;
-        let size = std::fs::metadata(file.path()).map_or(0, |m| m.len());
-        (self.emit)(Event::Wrote {
-            what: "samples".to_owned(),
-            path: file.path().display().to_string(),
-            size_bytes: Bytes(size),
-            sha256: hash_file(file.path()).map_err(|e| failure(&e, ""))?,
-        });
         self.check_inputs(&mut forward, &inputs)?;
         self.close_sessions();
-        Ok(LoopResult { kept: self.totals.kept, comparison: self.comparison })
+        Ok(LoopResult {
+            audit: audit.filter(|_| self.step == Step::Inference).map(Audit::finish),
+            kept: self.totals.kept,
+            comparison: self.comparison,
+            stored: self.stored,
+            first_pass,
+        })
+    }
+
+    /// Warms up and runs one pass in the order of the first one, which is part of no figure. Returns its steps and metrics.
+    ///
+    /// # Errors
+    /// As [`MeasuredLoop::run`].
+    pub fn run_unreported(
+        mut self,
+        mut forward: ForwardFn,
+        mut evaluator: EvaluatorFn,
+    ) -> Result<(Vec<StepTimes>, IndexMap<String, f64>), Failure> {
+        self.warm_up(&mut forward)?;
+        let steps = self.run_pass(0, &mut forward, &mut evaluator)?;
+        self.close_sessions();
+        Ok((steps, self.totals.accuracy))
+    }
+
+    fn emit_times(&self, steps: &[StepTimes]) {
+        for steps in steps.chunks(STEPS_PER_EVENT) {
+            (self.emit)(Event::Steps { step: self.step, times: StepColumns(steps.to_vec()) });
+        }
     }
 
     /// Ends the processes of the engines. A faulty end is logged as a warning and does not invalidate the figures.
@@ -179,77 +223,6 @@ impl<'a> MeasuredLoop<'a> {
         }
     }
 
-    /// Repeats the first batch until step times are steady. One batch suffices when all have the same shape: the last is
-    /// padded. Otherwise the rest of a pass follows, in which the first batch of each further shape runs once. Returns also
-    /// the hashes of preloaded inputs.
-    fn warm_up(&mut self, forward: &mut ForwardFn) -> Result<(Warmup, InputHashes), Failure> {
-        let mut warmup = Warmup::new(WARMUP_STEPS_MAX, WARMUP_TIME_MAX);
-        self.report_progress(true, 0, 0);
-        self.start_pass()?;
-        let batch = self.next_batch()?.ok_or_else(|| failure(&"the dataset is empty", ""))?;
-        let inputs = if self.job.parameters.preloaded { InputHashes::of(&batch) } else { InputHashes::default() };
-        while !warmup.is_done() {
-            let start = self.clock.now();
-            let output = forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
-            self.sync()?;
-            warmup.push(self.clock.now().since(start));
-            step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
-            check_all_rows_ran(forward, &batch)?;
-            self.report_progress(true, 0, u64::from(warmup.steps()));
-        }
-        let warm = input_shapes(&batch);
-        self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
-        self.warm_up_further_shapes(forward, vec![warm])?;
-        forward.take_spans();
-        forward.take_runs();
-        // Discards the vendor time of warm-up.
-        self.take_vendor_time();
-        Ok((warmup, inputs))
-    }
-
-    /// Runs the first batch of each shape in the rest of the pass that is not `warm`.
-    fn warm_up_further_shapes(
-        &mut self,
-        forward: &mut ForwardFn,
-        mut warm: Vec<Vec<Vec<usize>>>,
-    ) -> Result<(), Failure> {
-        while self.loader.has_open_length()
-            && let Some(batch) = self.next_batch()?
-        {
-            let shapes = input_shapes(&batch);
-            if !warm.contains(&shapes) {
-                let output = forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
-                self.sync()?;
-                step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
-                check_all_rows_ran(forward, &batch)?;
-                warm.push(shapes);
-            }
-            self.loader.recycle(batch).map_err(|e| failure(&e, ""))?;
-        }
-        Ok(())
-    }
-
-    /// Checks after the last pass, outside the measurement, that no engine writes to its inputs: that preloaded inputs are
-    /// still those of warm-up, and that sidecars, which share memory with the host, do not write to them in a late run.
-    fn check_inputs(&mut self, forward: &mut ForwardFn, at_first: &InputHashes) -> Result<(), Failure> {
-        let has_sidecar = self.sessions.values().any(|session| session.lock().is_ok_and(|s| s.sidecar().is_some()));
-        if !has_sidecar && !self.job.parameters.preloaded {
-            return Ok(());
-        }
-        self.start_pass()?;
-        let batch = self.next_batch()?.ok_or_else(|| failure(&"the dataset is empty", ""))?;
-        at_first.check(&batch)?;
-        if has_sidecar {
-            self.sessions
-                .values()
-                .filter_map(|session| session.lock().ok())
-                .for_each(|mut s| s.check_inputs_of_next_run());
-            drop(forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?);
-            self.sync()?;
-        }
-        self.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep the tensors of a batch"))
-    }
-
     /// Runs one pass over the dataset, starting with an empty queue.
     fn run_pass(
         &mut self,
@@ -257,11 +230,11 @@ impl<'a> MeasuredLoop<'a> {
         forward: &mut ForwardFn,
         evaluator: &mut EvaluatorFn,
     ) -> Result<Vec<StepTimes>, Failure> {
-        let mut steps = Vec::new();
+        let mut steps: Vec<StepTimes> = Vec::new();
         let mut metrics = Accumulator::default();
-        let start = self.clock.now();
-        self.start_pass()?;
-        let mut mark = start;
+        let order = self.order.of_pass(self.job.phase(), pass);
+        let mut mark = self.clock.now();
+        self.loader.start_pass_in_order(order).map_err(|e| failure(&e, BAD_SAMPLES_HINT))?;
         while let Some(batch) = self.next_batch()? {
             let loaded = self.clock.now();
             let output = forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
@@ -269,12 +242,16 @@ impl<'a> MeasuredLoop<'a> {
             let computed = self.clock.now();
             let output = step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
             let copied = self.clock.now();
-            let (samples, output) = self.evaluate(&batch, output, evaluator, &mut metrics)?;
+            let (samples, step, observed) = self.evaluate(&batch, output, evaluator)?;
+            metrics.merge(&observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
             let evaluated = self.clock.now();
             check_all_rows_ran(forward, &batch)?;
-            self.keep_outputs(pass, &batch, samples, &output);
-            self.count_batch(&batch, samples, &output);
-            drop(output);
+            let named = name_outputs(&step.output);
+            let outputs = digest_outputs(self.order.seed(), &step.samples, &named);
+            self.keep_outputs(pass, &batch, samples, named);
+            self.store_step(pass, &batch, &step, &observed)?;
+            self.count_batch(&batch, samples, &step.output);
+            drop(step);
             self.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep the tensors of a batch"))?;
             self.report_progress(false, pass, steps.len() as u64 + 1);
             let end = self.clock.now();
@@ -286,15 +263,28 @@ impl<'a> MeasuredLoop<'a> {
                 output_s: copied.since(computed),
                 evaluate_s: evaluated.since(copied),
                 host_s: end.since(evaluated),
+                outputs,
             });
             mark = end;
         }
-        let end = self.clock.now();
-        let (whole, tail) = (end.since(start), end.since(mark));
         self.comparison.end_pass();
         let accuracy = if self.accuracy_unknown.is_none() { metrics.finish() } else { IndexMap::new() };
-        self.totals.add_pass(&steps, summarise_pass(&steps, whole, tail, accuracy), &metrics);
+        self.totals.add_pass(accuracy, &metrics);
+        if let Some(last) = steps.last_mut() {
+            last.host_s = last.host_s + self.clock.now().since(mark);
+        }
         Ok(steps)
+    }
+
+    /// Runs a step that is part of no figure. Returns its core time and its outputs, with padding.
+    fn run_unmeasured(&self, forward: &mut ForwardFn, batch: &Batch) -> Result<(Seconds, StepOutput<Tensor>), Failure> {
+        let start = self.clock.now();
+        let output = forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
+        self.sync()?;
+        let core = self.clock.now().since(start);
+        let output = step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
+        check_all_rows_ran(forward, batch)?;
+        Ok((core, output))
     }
 
     fn start_pass(&mut self) -> Result<(), Failure> {
@@ -319,43 +309,49 @@ impl<'a> MeasuredLoop<'a> {
         sessions.reduce(|a, b| a + b)
     }
 
-    /// Removes padding and failed samples and evaluates the rest. Returns the number of samples and their outputs.
+    /// Removes padding and failed samples and evaluates the rest. Returns the number of samples, what the evaluator
+    /// received, and its metrics.
     fn evaluate(
         &mut self,
         batch: &Batch,
         output: StepOutput<Tensor>,
         evaluator: &mut EvaluatorFn,
-        metrics: &mut Accumulator,
-    ) -> Result<(u32, StepOutput<Tensor>), Failure> {
+    ) -> Result<(u32, StoredStep, Accumulator), Failure> {
         let rows = step::sample_rows(batch);
-        if rows.is_some() {
-            check_output_rows(&output, batch.rows)?;
-        }
+        let (samples, output) = select_samples(batch, rows.as_deref(), output)?;
         let select = |tensor: &Tensor| step::select_rows(tensor, rows.as_deref(), batch.rows);
-        let output = output.try_map(|tensor| select(&tensor)).map_err(|e| failure(&e, ""))?;
         let mut truth = IndexMap::with_capacity(batch.truth.len());
         for (name, tensor) in &batch.truth {
             truth.insert(name.clone(), select(tensor).map_err(|e| failure(&e, ""))?);
         }
         let observed = evaluator.call(&output, &truth).map_err(|e| failure(&e, ""))?;
-        metrics.merge(&observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
-        let samples = rows.map_or(batch.rows, |rows| rows.len());
-        Ok((u32::try_from(samples).unwrap_or(u32::MAX), output))
+        Ok((samples, StoredStep { samples: batch.sample_indices.clone(), output, truth }, observed))
+    }
+
+    /// Stores what the evaluator received, if this is the pass that is stored.
+    fn store_step(
+        &mut self,
+        pass: u32,
+        batch: &Batch,
+        step: &StoredStep,
+        observed: &Accumulator,
+    ) -> Result<(), Failure> {
+        if pass != self.stored.pass() {
+            return Ok(());
+        }
+        let rank = self.ranks.get(batch.index as usize).copied().unwrap_or_default();
+        self.stored.add(step, rank, observed).map_err(|e| failure(&e, ""))
     }
 
     /// Keeps what the outputs of a step are compared by: with those of validation, and with those of the other passes.
-    fn keep_outputs(&mut self, pass: u32, batch: &Batch, samples: u32, output: &StepOutput<Tensor>) {
+    fn keep_outputs(&mut self, pass: u32, batch: &Batch, samples: u32, outputs: Vec<(String, Tensor)>) {
         let is_kept = pass == self.totals.kept.pass;
         let is_compared = self.step == Step::Inference && self.job.settings.repeat > 1;
-        if !is_kept && !is_compared {
-            return;
-        }
-        let outputs = step::name_outputs(output);
         if is_compared {
-            self.comparison.add_step(&outputs);
+            self.comparison.add_step(batch.index, &outputs);
         }
         if is_kept {
-            self.totals.kept.keep(&batch.sample_indices, samples, outputs);
+            self.totals.kept.keep(batch, samples, outputs);
         }
     }
 
@@ -399,23 +395,35 @@ impl<'a> MeasuredLoop<'a> {
         }
     }
 
-    /// Returns the figures so far; `passes` contains those that have not been emitted yet.
-    fn measurement(&mut self, warmup: &Warmup, memory: &DeviceMemorySampler) -> Measurement {
+    /// Returns the counts so far; `state_memory` is the most that the states of the forward function held.
+    fn report(&mut self, warmup: &Warmup, memory: &DeviceMemorySampler, state_memory: Bytes) -> PassReport {
         let processes =
             self.sessions.values().filter_map(|s| s.lock().ok()?.child_memory_peak()).map(|b| b.0).sum::<u64>();
-        Measurement {
+        PassReport {
             accuracy_unknown: self.accuracy_unknown.clone(),
             multiply_adds_per_sample: self.operations.per_sample(),
+            state_memory_bytes_max: state_memory,
             device_memory_bytes_max: memory.peak(&self.sessions),
             memory_bytes_max: Bytes(peak_memory().0 + processes),
-            ..self.totals.measurement(self.step, self.job.settings.batch_size, warmup)
+            ..self.totals.report(self.step, self.job.settings.batch_size, warmup)
         }
     }
 }
 
-/// Returns the shape of every input of a batch.
-fn input_shapes(batch: &Batch) -> Vec<Vec<usize>> {
-    batch.inputs.values().map(|tensor| tensor.shape().to_vec()).collect()
+/// Removes padding and failed samples from the outputs of a batch; `rows` are those of the samples, if not all are. Returns
+/// the number of samples and their outputs.
+fn select_samples(
+    batch: &Batch,
+    rows: Option<&[usize]>,
+    output: StepOutput<Tensor>,
+) -> Result<(u32, StepOutput<Tensor>), Failure> {
+    if rows.is_some() {
+        check_output_rows(&output, batch.rows)?;
+    }
+    let select = |tensor: &Tensor| step::select_rows(tensor, rows, batch.rows);
+    let output = output.try_map(|tensor| select(&tensor)).map_err(|e| failure(&e, ""))?;
+    let samples = rows.map_or(batch.rows, <[usize]>::len);
+    Ok((u32::try_from(samples).unwrap_or(u32::MAX), output))
 }
 
 /// Checks that every output has one row per row of the batch, so that padding and failed samples can be removed.

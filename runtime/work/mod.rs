@@ -2,6 +2,8 @@
 //!
 //! Owns the loop, the clock and the counters. Knows nothing about vendors, prints nothing and decides no verdict.
 
+mod audit;
+mod changed_model;
 mod device_memory;
 mod engine_facts;
 mod export;
@@ -12,10 +14,10 @@ mod load;
 mod measured_loop;
 mod model_files;
 mod operations;
+mod order;
 mod outputs;
 mod pass_comparison;
 mod phase;
-mod samples;
 mod step;
 mod totals;
 

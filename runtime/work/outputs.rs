@@ -1,9 +1,8 @@
 //! Outputs of one timed pass, kept so that inference can be compared with validation.
 //!
-//! The file is safetensors with the tensors `<batch>.tickets` and `<batch>.output.<name>`, and the properties of the
-//! model in the metadata.
+//! The file is safetensors with the tensors `<batch>.tickets` and `<batch>.output.<name>`, the same with the prefix
+//! `fresh.` for the fresh inputs of the audit, and the properties of the model in the metadata.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -11,11 +10,13 @@ use std::sync::Arc;
 
 use flagperf_onnx::{HostMemory, open_regular};
 use memmap2::Mmap;
-use safetensors::{Dtype, SafeTensors, View};
+use safetensors::SafeTensors;
 
+use crate::data::Batch;
+use crate::evaluation::{StoredTensor, stored_dtype};
 use crate::event::ModelFacts;
 use crate::metric::{Agreement, AgreementMeter, OutputAgreement};
-use crate::tensor::{DType, Tensor, byte_count};
+use crate::tensor::{Tensor, byte_count};
 
 /// Outputs are kept up to this many bytes. The agreement contains the number of samples that were compared.
 const KEPT_BYTES_MAX: usize = 256 << 20;
@@ -29,8 +30,10 @@ pub struct KeptOutputs {
     /// Index of the pass, from 0.
     pub pass: u32,
     batches: Vec<KeptBatch>,
-    bytes: usize,
-    full: bool,
+    /// Outputs of the audit's inputs, which only this run has.
+    fresh: Vec<KeptBatch>,
+    /// The rank of each batch: batches of low rank are kept.
+    ranks: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -52,14 +55,25 @@ impl KeptOutputs {
         }
     }
 
-    /// Keeps the outputs of one batch, which has `samples` samples that could be read, unless the limit is reached.
-    pub fn keep(&mut self, tickets: &[u64], samples: u32, outputs: Vec<(String, Tensor)>) {
+    /// Sets the rank of each batch. Without ranks, every batch is kept.
+    #[must_use]
+    pub fn with_ranks(self, ranks: Vec<usize>) -> Self {
+        KeptOutputs { ranks, ..self }
+    }
+
+    /// Keeps the outputs of a batch, which has `samples` samples that could be read, if those of all batches of lower
+    /// rank fit into the limit, too.
+    pub fn keep(&mut self, batch: &Batch, samples: u32, outputs: Vec<(String, Tensor)>) {
         let bytes: usize = outputs.iter().map(|(_, tensor)| tensor.bytes().len()).sum();
-        self.full |= self.bytes + bytes > KEPT_BYTES_MAX;
-        if !self.full {
-            self.bytes += bytes;
-            self.batches.push(KeptBatch { tickets: tickets.to_vec(), samples, outputs });
+        let rank = self.ranks.get(batch.index as usize).copied().unwrap_or_default();
+        if bytes.saturating_mul(rank + 1) <= KEPT_BYTES_MAX {
+            self.batches.push(KeptBatch { tickets: batch.sample_indices.clone(), samples, outputs });
         }
+    }
+
+    /// Keeps the outputs of a batch of fresh inputs.
+    pub fn keep_fresh(&mut self, batch: &Batch, samples: u32, outputs: Vec<(String, Tensor)>) {
+        self.fresh.push(KeptBatch { tickets: batch.sample_indices.clone(), samples, outputs });
     }
 
     /// Writes the kept outputs and the properties of the model.
@@ -70,11 +84,14 @@ impl KeptOutputs {
         let failed = |reason: String| OutputsError { path: path.display().to_string(), reason };
         let facts = serde_json::to_string(model).map_err(|e| failed(e.to_string()))?;
         let mut tensors = Vec::new();
-        for (index, batch) in self.batches.iter().enumerate() {
-            let tickets = batch.tickets.iter().map(|t| i64::try_from(*t).unwrap_or(i64::MAX)).collect::<Vec<_>>();
-            let tickets = Tensor::from_vec([tickets.len()], tickets).map_err(|e| failed(e.to_string()))?;
-            tensors.push((tickets_key(index), StoredTensor(tickets)));
-            tensors.extend(batch.outputs.iter().map(|(name, t)| (output_key(index, name), StoredTensor(t.clone()))));
+        for (part, batches) in [(Part::Pass, &self.batches), (Part::Fresh, &self.fresh)] {
+            for (index, batch) in batches.iter().enumerate() {
+                let tickets = batch.tickets.iter().map(|t| i64::try_from(*t).unwrap_or(i64::MAX)).collect::<Vec<_>>();
+                let tickets = Tensor::from_vec([tickets.len()], tickets).map_err(|e| failed(e.to_string()))?;
+                tensors.push((part.tickets_key(index), StoredTensor(tickets)));
+                let outputs = batch.outputs.iter();
+                tensors.extend(outputs.map(|(name, t)| (part.output_key(index, name), StoredTensor(t.clone()))));
+            }
         }
         let metadata = HashMap::from([(MODEL_KEY.to_owned(), facts)]);
         // It writes a temporary file and renames it: a link at `path` is replaced, not followed.
@@ -111,25 +128,41 @@ impl ValidationOutputs {
     /// # Errors
     /// When the file is malformed.
     pub fn compare(&self, inference: &KeptOutputs) -> Result<Agreement, OutputsError> {
+        let agreement = self.compare_part(Part::Pass, &inference.batches)?;
+        Ok(Agreement { pass: inference.pass, ..agreement })
+    }
+
+    /// Compares the outputs of fresh inputs with those of validation; `None` when there are none on both sides.
+    ///
+    /// # Errors
+    /// When the file is malformed.
+    pub fn compare_fresh(&self, inference: &KeptOutputs) -> Result<Agreement, OutputsError> {
+        self.compare_part(Part::Fresh, &inference.fresh)
+    }
+
+    fn compare_part(&self, part: Part, inference: &[KeptBatch]) -> Result<Agreement, OutputsError> {
         let failed = |reason: String| OutputsError { path: self.path.clone(), reason };
         let stored = SafeTensors::deserialize(self.memory.bytes()).map_err(|e| failed(e.to_string()))?;
         let read = |name: &str| stored.tensor(name).ok().and_then(|view| self.tensor(&view));
-        let same_samples = |(index, batch): &(usize, &KeptBatch)| {
-            let tickets = read(&tickets_key(*index));
-            let tickets = tickets.as_ref().and_then(|tickets| tickets.as_slice::<i64>().ok());
-            tickets.is_some_and(|t| t.iter().map(|t| *t as u64).eq(batch.tickets.iter().copied()))
+        let tickets = |index| Some(read(&part.tickets_key(index))?.as_slice::<i64>().ok()?.to_vec());
+        let numbers: HashMap<Vec<i64>, usize> =
+            (0..).map_while(tickets).enumerate().map(|(index, tickets)| (tickets, index)).collect();
+        let find = |batch: &KeptBatch| {
+            let tickets: Vec<i64> = batch.tickets.iter().map(|t| i64::try_from(*t).unwrap_or(i64::MAX)).collect();
+            numbers.get(&tickets).copied()
         };
-        let batches: Vec<(usize, &KeptBatch)> = inference.batches.iter().enumerate().filter(same_samples).collect();
+        let batches: Vec<(usize, &KeptBatch)> =
+            inference.iter().filter_map(|batch| Some((find(batch)?, batch))).collect();
         let samples = batches.iter().map(|(_, batch)| u64::from(batch.samples)).sum();
-        let mut agreement = Agreement { pass: inference.pass, samples, ..Agreement::default() };
-        if batches.len() < inference.batches.len() {
-            let (others, all) = (inference.batches.len() - batches.len(), inference.batches.len());
+        let mut agreement = Agreement { samples, ..Agreement::default() };
+        if batches.len() < inference.len() {
+            let (others, all) = (inference.len() - batches.len(), inference.len());
             agreement
                 .not_compared
                 .push(format!("validation kept no outputs for the samples of {others} of {all} batches"));
         }
         let Some((first, batch)) = batches.first() else { return Ok(agreement) };
-        let prefix = output_key(*first, "");
+        let prefix = part.output_key(*first, "");
         let mut stored_outputs: Vec<&str> =
             stored.names().into_iter().filter_map(|name| name.strip_prefix(&prefix)).collect();
         stored_outputs.sort_unstable();
@@ -137,8 +170,9 @@ impl ValidationOutputs {
             agreement.not_compared.push(format!("inference has no output `{name}`, which validation has"));
         }
         for (position, (name, _)) in batch.outputs.iter().enumerate() {
-            let pairs =
-                batches.iter().map(|(index, batch)| (read(&output_key(*index, name)), batch.outputs.get(position)));
+            let pairs = batches
+                .iter()
+                .map(|(index, batch)| (read(&part.output_key(*index, name)), batch.outputs.get(position)));
             match compare_output(name, pairs) {
                 Ok(figures) => drop(agreement.outputs.insert(name.clone(), figures)),
                 Err(reason) => agreement.not_compared.push(reason),
@@ -150,19 +184,37 @@ impl ValidationOutputs {
     /// Returns the tensor of a view into this file; `None` when its element type is unsupported or the data is
     /// misaligned.
     fn tensor(&self, view: &safetensors::tensor::TensorView<'_>) -> Option<Tensor> {
-        let dtype = DTYPES.into_iter().find(|(_, stored)| *stored == view.dtype()).map(|(dtype, _)| dtype)?;
+        let dtype = stored_dtype(view)?;
         let offset = view.data().as_ptr() as usize - self.memory.bytes().as_ptr() as usize;
         debug_assert_eq!(byte_count(view.shape(), dtype), Some(view.data().len()));
         Tensor::from_memory(view.shape(), dtype, self.memory.clone(), offset).ok()
     }
 }
 
-fn tickets_key(batch: usize) -> String {
-    format!("{batch}.tickets")
+/// The two parts of the file.
+#[derive(Clone, Copy)]
+enum Part {
+    /// One pass over the dataset.
+    Pass,
+    /// The fresh inputs of the audit.
+    Fresh,
 }
 
-fn output_key(batch: usize, name: &str) -> String {
-    format!("{batch}.output.{name}")
+impl Part {
+    fn tickets_key(self, batch: usize) -> String {
+        format!("{}{batch}.tickets", self.prefix())
+    }
+
+    fn output_key(self, batch: usize, name: &str) -> String {
+        format!("{}{batch}.output.{name}", self.prefix())
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Part::Pass => "",
+            Part::Fresh => "fresh.",
+        }
+    }
 }
 
 /// Compares one output over pairs of its tensors from validation and from inference, one pair per batch. The error
@@ -195,39 +247,6 @@ impl HostMemory for MappedFile {
     }
 }
 
-const DTYPES: [(DType, Dtype); 9] = [
-    (DType::F64, Dtype::F64),
-    (DType::F32, Dtype::F32),
-    (DType::F16, Dtype::F16),
-    (DType::BF16, Dtype::BF16),
-    (DType::I64, Dtype::I64),
-    (DType::I32, Dtype::I32),
-    (DType::I8, Dtype::I8),
-    (DType::U8, Dtype::U8),
-    (DType::Bool, Dtype::BOOL),
-];
-
-struct StoredTensor(Tensor);
-
-impl View for StoredTensor {
-    fn dtype(&self) -> Dtype {
-        let row = DTYPES.into_iter().find(|(dtype, _)| *dtype == self.0.dtype());
-        row.expect("the table contains every element type").1
-    }
-
-    fn shape(&self) -> &[usize] {
-        self.0.shape()
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        self.0.bytes().into()
-    }
-
-    fn data_len(&self) -> usize {
-        self.0.bytes().len()
-    }
-}
-
 /// An error in writing or reading the outputs of validation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("file of validation outputs `{path}`: {reason}")]
@@ -238,13 +257,58 @@ pub struct OutputsError {
 
 #[cfg(test)]
 mod tests {
+    use indexmap::IndexMap;
+
     use super::*;
 
     fn kept(tickets: &[u64], values: Vec<f32>) -> KeptOutputs {
         let mut kept = KeptOutputs::default();
         let tensor = Tensor::from_vec([tickets.len(), values.len() / tickets.len()], values).unwrap();
-        kept.keep(tickets, tickets.len() as u32, vec![("output".into(), tensor)]);
+        kept.keep(&batch(tickets), tickets.len() as u32, vec![("output".into(), tensor)]);
         kept
+    }
+
+    fn batch(tickets: &[u64]) -> Batch {
+        Batch {
+            index: 0,
+            inputs: IndexMap::new(),
+            truth: IndexMap::new(),
+            sample_indices: tickets.to_vec(),
+            failed: Vec::new(),
+            rows: tickets.len(),
+        }
+    }
+
+    #[test]
+    fn batches_are_compared_in_any_order_and_fresh_inputs_separately() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("outputs.safetensors");
+        let outputs = |value: f32| vec![("output".to_owned(), Tensor::from_vec([1, 1], vec![value]).unwrap())];
+        let mut validation = KeptOutputs::default();
+        validation.keep(&batch(&[0]), 1, outputs(1.0));
+        validation.keep(&batch(&[1]), 1, outputs(2.0));
+        validation.keep_fresh(&batch(&[1]), 1, outputs(3.0));
+        validation.write(&path, &ModelFacts::default()).unwrap();
+        let stored = ValidationOutputs::open(&path).unwrap();
+        let mut inference = KeptOutputs::default();
+        inference.keep(&batch(&[1]), 1, outputs(2.0));
+        inference.keep(&batch(&[0]), 1, outputs(1.0));
+        inference.keep_fresh(&batch(&[1]), 1, outputs(2.0));
+        let agreement = stored.compare(&inference).unwrap();
+        assert_eq!((agreement.samples, agreement.outputs["output"].max_abs), (2, 0.0));
+        let fresh = stored.compare_fresh(&inference).unwrap();
+        assert_eq!((fresh.samples, fresh.outputs["output"].max_abs), (1, 1.0));
+    }
+
+    #[test]
+    fn only_the_outputs_of_batches_of_low_rank_are_kept_when_they_are_large() {
+        let kept = |rank| {
+            let mut kept = KeptOutputs::default().with_ranks(vec![rank]);
+            let tensor = Tensor::from_vec([1, 1 << 20], vec![0.0f32; 1 << 20]).unwrap();
+            kept.keep(&batch(&[0]), 1, vec![("output".into(), tensor)]);
+            kept.batches.len()
+        };
+        assert_eq!((kept(0), kept(63), kept(64)), (1, 1, 0));
     }
 
     #[test]
@@ -271,7 +335,11 @@ mod tests {
         let outputs = |values: &[(&str, f32)]| {
             let mut kept = KeptOutputs::default();
             let tensor = |value| Tensor::from_vec([1, 2], vec![value, 1000.0]).unwrap();
-            kept.keep(&[0], 1, values.iter().map(|(name, value)| ((*name).to_owned(), tensor(*value))).collect());
+            kept.keep(
+                &batch(&[0]),
+                1,
+                values.iter().map(|(name, value)| ((*name).to_owned(), tensor(*value))).collect(),
+            );
             kept
         };
         outputs(&[("tickets", 1.0), ("scores", 2.0), ("boxes", 3.0)]).write(&path, &ModelFacts::default()).unwrap();

@@ -1,6 +1,7 @@
 //! Compares a sample of the outputs of each pass with that of the first pass. One pass is compared whole with validation;
 //! this shows whether the others computed the same.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 use flagperf_onnx::Element;
@@ -12,7 +13,7 @@ use crate::tensor::{DType, Tensor};
 
 /// Elements that are compared of each output of a step.
 const ELEMENTS_PER_OUTPUT: usize = 4096;
-/// Elements of the first pass that are kept, 8 bytes each; later steps of a pass are not compared.
+/// Elements of the first pass that are kept, 8 bytes each; the batches after them are not compared.
 const KEPT_ELEMENTS_MAX: usize = 8 << 20;
 
 /// Compares the passes of a measured loop.
@@ -20,18 +21,17 @@ const KEPT_ELEMENTS_MAX: usize = 8 << 20;
 pub struct PassComparison {
     /// Decides which elements are compared, so that an engine cannot know them.
     random: RandomState,
-    /// The elements of the first pass, by step and output.
-    first: Vec<IndexMap<String, SampledOutput>>,
+    /// The elements of the first pass, by batch and output.
+    first: HashMap<u64, IndexMap<String, SampledOutput>>,
     kept_elements: usize,
     pass: u32,
-    step: usize,
     /// The sums of this pass, by output.
     sums: IndexMap<String, Sums>,
     /// For each output, the pass that differs most so far.
     worst: IndexMap<String, PassDifference>,
 }
 
-/// Elements of an output at positions that depend only on the step and on the shape.
+/// Elements of an output at positions that depend only on the batch and on the shape.
 #[derive(Debug, PartialEq)]
 struct SampledOutput {
     shape: Vec<usize>,
@@ -50,19 +50,17 @@ struct Sums {
 }
 
 impl PassComparison {
-    /// Adds the outputs of the next step of a pass, without padding.
-    pub fn add_step(&mut self, outputs: &[(String, Tensor)]) {
-        let step = self.step;
-        self.step += 1;
+    /// Adds the outputs of the batch number `batch` of a pass, without padding.
+    pub fn add_step(&mut self, batch: u64, outputs: &[(String, Tensor)]) {
         if self.pass == 0 {
-            self.keep(step, outputs);
+            self.keep(batch, outputs);
             return;
         }
-        let Some(first) = self.first.get(step) else { return };
+        let Some(first) = self.first.get(&batch) else { return };
         for (name, expected) in first {
             let found = outputs.iter().find(|(found, _)| found == name);
             let sampled =
-                found.map(|(_, tensor)| self.sample(step, tensor)).filter(|found| found.is_same_spec(expected));
+                found.map(|(_, tensor)| self.sample(batch, tensor)).filter(|found| found.is_same_spec(expected));
             self.sums.entry(name.clone()).or_default().add(expected, sampled.as_ref());
         }
     }
@@ -78,7 +76,6 @@ impl PassComparison {
             }
         }
         self.pass += 1;
-        self.step = 0;
     }
 
     /// Returns the number of passes that have ended, and for each output the pass that differs most from the first one.
@@ -86,25 +83,37 @@ impl PassComparison {
         (self.pass, self.worst)
     }
 
-    fn keep(&mut self, step: usize, outputs: &[(String, Tensor)]) {
-        // Without this step, the later ones would have other positions.
-        if self.first.len() != step || self.kept_elements > KEPT_ELEMENTS_MAX {
+    fn keep(&mut self, batch: u64, outputs: &[(String, Tensor)]) {
+        if self.kept_elements > KEPT_ELEMENTS_MAX {
             return;
         }
         let sampled: IndexMap<_, _> =
-            outputs.iter().map(|(name, tensor)| (name.clone(), self.sample(step, tensor))).collect();
+            outputs.iter().map(|(name, tensor)| (name.clone(), self.sample(batch, tensor))).collect();
         self.kept_elements += sampled.values().map(|output| output.values.len()).sum::<usize>();
-        self.first.push(sampled);
+        self.first.insert(batch, sampled);
     }
 
     /// Returns evenly spaced elements of an output, from a random one on.
-    fn sample(&self, step: usize, tensor: &Tensor) -> SampledOutput {
+    fn sample(&self, batch: u64, tensor: &Tensor) -> SampledOutput {
         let stride = tensor.len().div_ceil(ELEMENTS_PER_OUTPUT).max(1);
         let start =
-            usize::try_from(self.random.hash_one(step) % stride as u64).expect("the remainder is below the stride");
+            usize::try_from(self.random.hash_one(batch) % stride as u64).expect("the remainder is below the stride");
         let values = sampled_values(tensor, start, stride);
         SampledOutput { shape: tensor.shape().to_vec(), dtype: tensor.dtype(), values }
     }
+}
+
+/// Compares evenly spaced elements of two outputs of the same samples; `pass` of the result is 0.
+pub fn compare_tensors(first: &Tensor, found: &Tensor) -> PassDifference {
+    let sample = |tensor: &Tensor| {
+        let stride = tensor.len().div_ceil(ELEMENTS_PER_OUTPUT).max(1);
+        let values = sampled_values(tensor, 0, stride);
+        SampledOutput { shape: tensor.shape().to_vec(), dtype: tensor.dtype(), values }
+    };
+    let (first, found) = (sample(first), sample(found));
+    let mut sums = Sums::default();
+    sums.add(&first, found.is_same_spec(&first).then_some(&found));
+    sums.difference(0)
 }
 
 impl SampledOutput {
@@ -166,10 +175,10 @@ mod tests {
     fn compare(passes: &[[f32; 2]]) -> (u32, PassDifference) {
         let mut comparison = PassComparison::default();
         for pass in passes {
-            for value in pass {
+            for (batch, value) in pass.iter().enumerate() {
                 let values = (0..10_000).map(|index| value * (1.0 + index as f32)).collect();
                 let tensor = Tensor::from_vec([10, 1000], values).unwrap();
-                comparison.add_step(&[("output".to_owned(), tensor)]);
+                comparison.add_step(batch as u64, &[("output".to_owned(), tensor)]);
             }
             comparison.end_pass();
         }
@@ -197,7 +206,7 @@ mod tests {
         let compare = |second: (String, Tensor)| {
             let mut comparison = PassComparison::default();
             for outputs in [output("tokens", vec![1, 2, 3, 4]), second] {
-                comparison.add_step(&[outputs]);
+                comparison.add_step(0, &[outputs]);
                 comparison.end_pass();
             }
             comparison.finish().1["tokens"].clone()

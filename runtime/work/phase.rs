@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flagperf_onnx::Model;
+use flagperf_onnx::{Graph, Model};
 use indexmap::IndexMap;
 use tracing::{debug, debug_span};
 
+use super::changed_model::write_changed_model;
 use super::device_memory::DeviceMemorySampler;
 use super::engine_facts::{check_threads, engine_facts};
 use super::export;
@@ -16,13 +17,15 @@ use super::measured_loop::{LoopResult, MeasuredLoop};
 use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::ValidationOutputs;
 use crate::data::{DataError, Dataset, Pipeline, drawn};
+use crate::evaluation::FILE_KIND;
 use crate::event::{Event, Failure, Level, ModelFacts};
-use crate::measure::{Clock, MonotonicClock};
+use crate::measure::{ChangedModelReport, Clock, MonotonicClock, StepTimes};
 use crate::metric::Agreement;
 use crate::monitor;
-use crate::plan::{Job, ModelInput, Task};
+use crate::plan::{AuditScope, Job, ModelInput, Task};
 use crate::script::{
-    CaseScripts, ForwardKind, HostServices, ScriptChoice, Sessions, limit_worker_memory, run_on_script_stack,
+    CaseScripts, EvaluatorFn, ForwardFn, ForwardKind, HostServices, ScriptChoice, Sessions, limit_worker_memory,
+    run_on_script_stack,
 };
 use crate::step::{Phase, Step};
 use crate::units::{Bytes, Seconds};
@@ -93,6 +96,7 @@ impl Worker<'_> {
             let measured = self.measure(Step::Validation, &scripts, dataset, sessions, known)?;
             weights.iter().try_for_each(HashedFile::check_content).map(|()| measured)
         })?;
+        self.write_evaluation(&measured)?;
         if let Some(path) = &job.outputs {
             measured.kept.write(path, &facts).map_err(|e| failure(&e, "is the disk full?"))?;
         }
@@ -115,11 +119,47 @@ impl Worker<'_> {
                 self.run_step(Step::Compile, &format!("compiling with {compiler}"), || self.load_model(input, known))?
             }
         };
-        let measured = self.run_step(Step::Inference, &format!("inference with {compiler}"), || {
+        let graphs = model.graphs.clone();
+        let again = Arc::clone(&dataset);
+        let mut measured = self.run_step(Step::Inference, &format!("inference with {compiler}"), || {
             let measured = self.measure(Step::Inference, &scripts, dataset, sessions, model)?;
             files.as_ref().map_or(Ok(()), ModelFiles::check_contents).map(|()| measured)
         })?;
+        self.write_evaluation(&measured)?;
+        if let (AuditScope::Full, Some(audit)) = (job.audit, &mut measured.audit) {
+            let detail = "inference with changed weights";
+            audit.changed_model = self.run_step(Step::Inference, detail, || {
+                self.run_changed_model(&scripts, again, (input, &graphs), &measured.first_pass)
+            })?;
+        }
         self.compare_outputs(validation, measured)
+    }
+
+    /// Runs a pass of the model with changed weights; `None` with a warning when its weights cannot be changed.
+    fn run_changed_model(
+        &self,
+        scripts: &CaseScripts,
+        dataset: Arc<dyn Dataset>,
+        (input, graphs): (&ModelInput, &IndexMap<String, Graph>),
+        first_pass: &[StepTimes],
+    ) -> Result<Option<ChangedModelReport>, Failure> {
+        let (ModelInput::Exported(original)
+        | ModelInput::Onnx(original)
+        | ModelInput::Placeholder(original)
+        | ModelInput::Compiled(original)) = input;
+        let Some(path) = write_changed_model(graphs, original, &self.job.scratch())? else {
+            let message =
+                "no pass with changed weights: only the compiler can read the model, or it has none".to_owned();
+            (self.emit)(Event::Log { level: Level::Warning, source: "audit".to_owned(), message });
+            return Ok(None);
+        };
+        let files = ModelFiles::open_onnx(&path)?;
+        let known = facts::onnx_facts(&files, &path)?;
+        let sessions = load_model_input(&ModelInput::Exported(path), Some(&files), self.job)?;
+        let (measured, forward, evaluator) =
+            self.prepare_loop(Step::Inference, scripts, dataset, sessions, &known.facts)?;
+        let (steps, accuracy) = measured.run_unreported(forward, evaluator)?;
+        Ok(Some(ChangedModelReport::of(&steps, first_pass, accuracy)))
     }
 
     /// Opens the model's files, emits the model's properties, and loads the files into the engine.
@@ -200,14 +240,27 @@ impl Worker<'_> {
         sessions: Sessions,
         model: KnownModel,
     ) -> Result<LoopResult, Failure> {
+        let (measured, forward, evaluator) = self.prepare_loop(step, scripts, dataset, sessions, &model.facts)?;
+        measured.counting(model.graphs).run(forward, evaluator, &self.memory)
+    }
+
+    /// Returns a measured loop with the functions that it calls.
+    fn prepare_loop(
+        &self,
+        step: Step,
+        scripts: &CaseScripts,
+        dataset: Arc<dyn Dataset>,
+        sessions: Sessions,
+        model: &ModelFacts,
+    ) -> Result<(MeasuredLoop<'_>, ForwardFn, EvaluatorFn), Failure> {
         let which = if step == Step::Validation { ForwardKind::Model } else { ForwardKind::Engine };
         let config = &self.job.config;
         let forward = scripts.forward(which, sessions.clone()).and_then(|forward| forward.with_config(config));
         let forward = forward.map_err(|e| failure(&e, ""))?;
         let evaluator = scripts.evaluator().with_config(config).map_err(|e| failure(&e, ""))?;
-        let unknown = facts::accuracy_unknown_reason(&model.facts, dataset.facts());
+        let unknown = facts::accuracy_unknown_reason(model, dataset.facts());
         let measured = MeasuredLoop::new(self.job, step, &self.clock, self.emit, sessions, dataset, unknown)?;
-        measured.counting(model.graphs).run(forward, evaluator, &self.memory)
+        Ok((measured, forward, evaluator))
     }
 
     fn export(&self, scripts: &CaseScripts, model: Model, weights: &[HashedFile], path: &Path) -> Result<(), Failure> {
@@ -221,6 +274,14 @@ impl Worker<'_> {
         })
     }
 
+    /// Writes what the evaluator received in one pass.
+    fn write_evaluation(&self, measured: &LoopResult) -> Result<(), Failure> {
+        let path = self.job.log_dir.join(format!("{FILE_KIND}.{}.safetensors", self.job.phase().name()));
+        measured.stored.write(&path).map_err(|e| failure(&e, "is the disk full?"))?;
+        (self.emit)(export::written(FILE_KIND, export::file_facts(&path)?));
+        Ok(())
+    }
+
     fn open_validation_outputs(&self) -> Result<Option<ValidationOutputs>, Failure> {
         match &self.job.outputs {
             Some(path) => ValidationOutputs::open(path).map(Some).map_err(|e| failure(&e, "")),
@@ -230,7 +291,15 @@ impl Worker<'_> {
 
     /// Compares the outputs of inference with those of validation (the worker's part of step `record`).
     fn compare_outputs(&self, validation: Option<ValidationOutputs>, inference: LoopResult) -> Result<(), Failure> {
-        let Some(validation) = validation else { return Ok(()) };
+        let mut audit = inference.audit;
+        let Some(validation) = validation else {
+            audit.into_iter().for_each(|audit| (self.emit)(Event::Audit(Box::new(audit))));
+            return Ok(());
+        };
+        if let Some(mut audit) = audit.take() {
+            audit.fresh = Some(validation.compare_fresh(&inference.kept).map_err(|e| failure(&e, ""))?);
+            (self.emit)(Event::Audit(Box::new(audit)));
+        }
         let compared = validation.compare(&inference.kept).map_err(|e| failure(&e, ""))?;
         let (passes, between_passes) = inference.comparison.finish();
         (self.emit)(Event::Agreement(Agreement { passes, between_passes, ..compared }));

@@ -1,4 +1,4 @@
-//! Parts of one step: outputs are copied to the host, padding and failed samples are removed, non-finite values are
+//! Parts of one step: outputs are copied to the host, padding and failed samples are removed, and non-finite values are
 //! counted.
 
 use half::{bf16, f16};
@@ -50,17 +50,6 @@ pub fn count_non_finite(tensor: &Tensor) -> u64 {
 /// Counts the elements that match. Partial sums of 32 bits let the compiler vectorize the loop.
 fn count_matching<T: Copy>(elements: &[T], matches: impl Fn(T) -> bool) -> u64 {
     elements.chunks(1 << 16).map(|part| u64::from(part.iter().map(|x| u32::from(matches(*x))).sum::<u32>())).sum()
-}
-
-/// Returns the outputs by name: `output` for a single one, `output0`, `output1`, ... for a list, or the names in a map.
-pub fn name_outputs(output: &StepOutput<Tensor>) -> Vec<(String, Tensor)> {
-    match output {
-        StepOutput::One(tensor) => vec![("output".to_owned(), tensor.clone())],
-        StepOutput::Many(tensors) => {
-            tensors.iter().enumerate().map(|(index, tensor)| (format!("output{index}"), tensor.clone())).collect()
-        }
-        StepOutput::Named(tensors) => tensors.iter().map(|(name, tensor)| (name.clone(), tensor.clone())).collect(),
-    }
 }
 
 #[cfg(test)]

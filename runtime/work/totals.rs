@@ -1,4 +1,4 @@
-//! The counts of a measured loop, and the figures computed from them.
+//! The counts of a measured loop.
 //!
 //! Reads no clock and runs no engine.
 
@@ -7,8 +7,8 @@ use indexmap::IndexMap;
 use super::outputs::KeptOutputs;
 use super::step;
 use crate::data::Batch;
-use crate::measure::{Latency, Measurement, OutputCopy, PassTimes, SpanTimes, StepTimes, VendorTime, Warmup};
-use crate::metric::{Accumulator, MetricSum};
+use crate::measure::{Latency, PassReport, SpanTimes, VendorTime, Warmup};
+use crate::metric::Accumulator;
 use crate::script::{SPAN_TIMES_MAX, Span, StepOutput};
 use crate::step::Step;
 use crate::tensor::Tensor;
@@ -24,11 +24,11 @@ pub struct Totals {
     non_finite: u64,
     observations: u64,
     counted: IndexMap<String, u64>,
-    core: Vec<Seconds>,
-    output: Vec<Seconds>,
-    output_copy: OutputCopy,
-    passes: Vec<PassTimes>,
-    emitted_passes: usize,
+    output_count: u32,
+    output_bytes: Bytes,
+    passes: u32,
+    /// The metrics of the last pass.
+    pub accuracy: IndexMap<String, f64>,
     spans: IndexMap<String, Span>,
     vendor_time: Option<VendorTime>,
     /// The kept outputs of one pass.
@@ -36,9 +36,10 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Creates empty totals, which keep the outputs of a random one of `compared_passes` passes.
-    pub fn new(compared_passes: u32) -> Self {
-        Totals { kept: KeptOutputs::of_random_pass(compared_passes), ..Totals::default() }
+    /// Creates empty totals, which keep the outputs of a random one of `compared_passes` passes, of the batches of the
+    /// lowest ranks if they are large.
+    pub fn new(compared_passes: u32, ranks: Vec<usize>) -> Self {
+        Totals { kept: KeptOutputs::of_random_pass(compared_passes).with_ranks(ranks), ..Totals::default() }
     }
 
     /// Counts a step with the outputs of its samples.
@@ -52,20 +53,19 @@ impl Totals {
         }
         // The largest step is decisive because the last one may have fewer samples.
         let bytes = output.iter().map(|(_, tensor)| tensor.bytes().len() as u64).sum::<u64>();
-        self.output_copy.bytes = Bytes(self.output_copy.bytes.0.max(bytes));
-        self.output_copy.count = u32::try_from(output.iter().count()).unwrap_or(u32::MAX);
+        self.output_bytes = Bytes(self.output_bytes.0.max(bytes));
+        self.output_count = u32::try_from(output.iter().count()).unwrap_or(u32::MAX);
     }
 
-    /// Counts a completed pass.
-    pub fn add_pass(&mut self, steps: &[StepTimes], pass: PassTimes, metrics: &Accumulator) {
-        self.core.extend(steps.iter().map(|step| step.core_s));
-        self.output.extend(steps.iter().map(|step| step.output_s));
+    /// Counts a completed pass, whose metrics have the values `accuracy`.
+    pub fn add_pass(&mut self, accuracy: IndexMap<String, f64>, metrics: &Accumulator) {
         self.observations = self.observations.saturating_add(metrics.observations());
         for (name, count) in metrics.counts() {
             let sum = self.counted.entry(name).or_default();
             *sum = sum.saturating_add(count);
         }
-        self.passes.push(pass);
+        self.accuracy = accuracy;
+        self.passes += 1;
     }
 
     /// Adds the times of the spans that the script named.
@@ -80,36 +80,26 @@ impl Totals {
         }
     }
 
-    /// Returns the figures so far. Each pass is contained in one measurement only; the record combines them.
-    pub fn measurement(&mut self, step: Step, batch_size: u32, warmup: &Warmup) -> Measurement {
-        let sum = |part: fn(&PassTimes) -> Seconds| self.passes.iter().map(part).sum::<Seconds>();
-        let new = std::mem::replace(&mut self.emitted_passes, self.passes.len());
-        Measurement {
+    /// Returns the counts after the last pass.
+    pub fn report(&self, step: Step, batch_size: u32, warmup: &Warmup) -> PassReport {
+        PassReport {
             step,
+            pass: self.passes.saturating_sub(1),
             batch_size,
-            samples: self.samples,
             failed_samples: self.failed,
             padded_samples: self.padded,
-            steps: self.core.len() as u64,
             warmup_steps: warmup.steps(),
             warmup_s: warmup.total(),
             warmup_steady: warmup.is_steady(),
-            throughput_whole_samples_per_s: SamplesPerSecond::of(self.samples, sum(|pass| pass.whole_s)),
-            throughput_core_samples_per_s: SamplesPerSecond::of(self.samples, sum(|pass| pass.core_s)),
-            latency: Latency::of(&self.core),
-            output_copy: Latency::of(&self.output).map(|latency| OutputCopy { latency, ..self.output_copy }),
-            passes: self.passes[new..].to_vec(),
-            accuracy: mean_accuracy(&self.passes),
-            accuracy_unknown: None,
+            output_count: self.output_count,
+            output_bytes: self.output_bytes,
+            accuracy: self.accuracy.clone(),
             observations: self.observations,
             counted: self.counted.clone(),
             non_finite_outputs: self.non_finite,
-            multiply_adds_per_sample: None,
-            state_memory_bytes_max: Bytes(0),
             spans: self.spans.iter().map(|(name, span)| (name.clone(), span_times(span))).collect(),
             vendor_time: self.vendor_time,
-            device_memory_bytes_max: None,
-            memory_bytes_max: Bytes(0),
+            ..PassReport::default()
         }
     }
 }
@@ -122,13 +112,4 @@ fn span_times(span: &Span) -> SpanTimes {
         throughput_items_per_s: SamplesPerSecond::of(span.items, span.total).filter(|_| span.items > 0),
         latency: Latency::of(&span.times),
     }
-}
-
-/// Returns the mean of each metric over the passes that have it.
-fn mean_accuracy(passes: &[PassTimes]) -> IndexMap<String, f64> {
-    let mut means: IndexMap<String, MetricSum> = IndexMap::new();
-    for (name, value) in passes.iter().flat_map(|pass| &pass.accuracy) {
-        means.entry(name.clone()).or_default().add(*value, 1);
-    }
-    means.into_iter().map(|(name, sum)| (name, sum.mean())).collect()
 }

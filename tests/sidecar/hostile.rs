@@ -217,8 +217,8 @@ fn a_sidecar_that_writes_to_an_input_fails_the_case() {
         *'"ask":"run"'*) echo again >&7; echo '{"answer":"ran","outputs":["4,1000,f32"]}';;"#,
     );
     let site = limited(shell(&[HELLO, LOADED, &writes]));
-    // One buffer only, so that the last one that was lent is the one of the first run.
-    site.write("configs/tiny/parameters.yaml", "samples: 4\nweights: null\nseed: 0\npreloaded: true\n");
+    // One batch and one buffer, so that the last one that was lent is the one of the first run.
+    site.write("configs/tiny/parameters.yaml", "samples: 4\nweights: null\nseed: 0\n");
     let reason = site.inference_failure();
     assert!(reason.contains("the sidecar wrote to its input `images`; inputs must not change"), "{reason}");
 }

@@ -10,10 +10,12 @@ mod site;
 mod support;
 
 mod adaptor;
+mod cheating;
 mod devices;
 mod classes;
 mod gpus;
 mod hostile;
+mod intrusion;
 mod process;
 mod outputs;
 mod protocol;

@@ -18,6 +18,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         Phase::Infer => Task::Infer { model: ModelInput::Exported(Manifest::path_beside(&onnx)) },
     };
     Job {
+        audit: flagperf::plan::AuditScope::default(),
         case: "tiny".to_owned(),
         vendor: "mock".to_owned(),
         monitor: None,
@@ -30,6 +31,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         parameters: Parameters::default(),
         engine: engine_choice(engine, IndexMap::new()),
         outputs: Some(folder.join("outputs.safetensors")),
+        run_seed: flagperf::hash::Seed::default(),
         has_live_display: false,
         environment: IndexMap::new(),
         limits: Limits::default(),

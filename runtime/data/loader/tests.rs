@@ -249,3 +249,42 @@ fn preloaded_batches_are_read_once_and_may_all_be_held() {
         all.into_iter().for_each(|batch| loader.recycle(batch).unwrap());
     }
 }
+
+#[test]
+fn batches_are_returned_in_the_order_of_the_pass() {
+    for preloaded in [false, true] {
+        let mut loader = loader(Numbers::new(7), LoaderOptions { preloaded, ..options(2) });
+        loader.set_batches([&[6, 0][..], &[3, 1], &[5, 2], &[4]].map(Arc::from).to_vec());
+        for order in [[2, 0, 3, 1], [1, 3, 0, 2]] {
+            loader.start_pass_in_order(order.to_vec()).unwrap();
+            for number in order {
+                let batch = loader.next().unwrap().unwrap();
+                assert_eq!((batch.index, &batch.sample_indices[..]), (number as u64, loader.samples(number)));
+                assert_eq!(
+                    values(&batch)[..batch.sample_indices.len()],
+                    *batch.sample_indices.iter().map(|i| *i as i64).collect::<Vec<_>>()
+                );
+                loader.recycle(batch).unwrap();
+            }
+            assert!(loader.next().is_none());
+        }
+    }
+}
+
+#[test]
+fn other_batches_can_be_requested_between_passes() {
+    for preloaded in [false, true] {
+        let mut loader = loader(Numbers::new(4), LoaderOptions { preloaded, ..options(2) });
+        loader.start_pass().unwrap();
+        assert_eq!(loader.by_ref().map(|batch| values(&batch.unwrap())).collect::<Vec<_>>(), [[0, 1], [2, 3]]);
+        let request = |samples: [u64; 2]| BatchRequest { number: 9, samples: samples.into(), perturbation: None };
+        loader.start_requests(vec![request([3, 3]), request([1, 0])]).unwrap();
+        for expected in [[3, 3], [1, 0]] {
+            let batch = loader.next().unwrap().unwrap();
+            assert_eq!((batch.index, values(&batch)), (9, expected.to_vec()));
+            loader.recycle(batch).unwrap();
+        }
+        loader.start_pass().unwrap();
+        assert_eq!(loader.by_ref().map(|batch| values(&batch.unwrap())).collect::<Vec<_>>(), [[0, 1], [2, 3]]);
+    }
+}

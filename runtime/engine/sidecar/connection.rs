@@ -2,6 +2,7 @@
 //!
 //! Does not depend on a model.
 
+use std::fs::File;
 use std::io;
 
 use tempfile::TempDir;
@@ -131,6 +132,18 @@ impl Connection {
             Reply::Done => Ok(()),
             other => Err(self.unexpected_reply(request, &other)),
         }
+    }
+
+    /// Has the sidecar map a file.
+    ///
+    /// # Errors
+    /// As [`Connection::request`].
+    pub(super) fn lend(&mut self, buffer: u32, file: &File, bytes: u64) -> Result<(), EngineError> {
+        let not_shared =
+            |error: io::Error| EngineError::Failed(format!("memory cannot be shared with the sidecar: {error}"));
+        let path = self.companion.share_file(file).map_err(not_shared)?;
+        self.request_done(&Request::Lend { buffer, file: path, bytes })?;
+        self.companion.unshare_file().map_err(not_shared)
     }
 
     /// Returns the error for a reply of the wrong kind. Later replies could not be trusted, so the connection fails.

@@ -4,8 +4,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::{MmapMut, MmapOptions};
@@ -66,23 +64,12 @@ pub(super) struct Region {
     regions: Arc<LentRegions>,
 }
 
-/// The file behind a region; it stays open until the sidecar has mapped it.
-#[derive(Debug)]
-pub(super) struct RegionFile(File);
-
-impl RegionFile {
-    /// Returns a path by which the sidecar, a process of the same user, can open the file.
-    pub(super) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()))
-    }
-}
-
 impl Region {
-    /// Creates a region of `bytes` zeros, all of them allocated.
+    /// Creates a region of `bytes` zeros, all of them allocated. The file must stay open until the sidecar has mapped it.
     ///
     /// # Errors
     /// When there is not enough memory.
-    pub(super) fn create(bytes: usize, regions: &Arc<LentRegions>) -> io::Result<(Region, RegionFile)> {
+    pub(super) fn create(bytes: usize, regions: &Arc<LentRegions>) -> io::Result<(Region, File)> {
         if bytes as u64 > available_memory() {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
@@ -101,7 +88,7 @@ impl Region {
         state.next_buffer += 1;
         state.lent.push(RegionRange { buffer, address: map.as_ptr() as usize, bytes });
         drop(state);
-        Ok((Region { map, bytes, buffer, regions: Arc::clone(regions) }, RegionFile(file)))
+        Ok((Region { map, bytes, buffer, regions: Arc::clone(regions) }, file))
     }
 
     /// Returns the number of the region in messages.
@@ -142,7 +129,14 @@ impl Drop for Region {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+    use std::path::PathBuf;
+
     use super::*;
+
+    fn path(file: &File) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    }
 
     #[test]
     fn an_address_finds_its_region_until_the_region_is_dropped() {
@@ -162,9 +156,9 @@ mod tests {
         use std::os::unix::fs::FileExt;
         let (mut region, file) = Region::create(5, &Arc::default()).unwrap();
         region.bytes_mut()[0] = 7;
-        assert_eq!(std::fs::read(file.path()).unwrap(), [7, 0, 0, 0, 0]);
+        assert_eq!(std::fs::read(path(&file)).unwrap(), [7, 0, 0, 0, 0]);
         // A sidecar opens the path and changes the contents of the file, whose length stays the same.
-        let theirs = File::options().write(true).open(file.path()).unwrap();
+        let theirs = File::options().write(true).open(path(&file)).unwrap();
         theirs.write_all_at(&[1, 2], 3).unwrap();
         drop((theirs, file));
         assert_eq!(region.bytes(), [7, 0, 0, 1, 2]);
@@ -173,7 +167,7 @@ mod tests {
     #[test]
     fn the_size_of_the_file_is_sealed() {
         let (mut region, file) = Region::create(5, &Arc::default()).unwrap();
-        let opened = std::fs::OpenOptions::new().write(true).open(file.path()).unwrap();
+        let opened = std::fs::OpenOptions::new().write(true).open(path(&file)).unwrap();
         for bytes in [0, 1 << 20] {
             assert_eq!(opened.set_len(bytes).unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{bytes}");
         }

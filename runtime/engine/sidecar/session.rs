@@ -268,8 +268,7 @@ impl SharedState {
         }
         let (region, file) =
             Region::create(bytes, &self.regions).map_err(|_| EngineError::OutOfMemory { bytes: bytes as u64 })?;
-        let lend = Request::Lend { buffer: region.buffer(), file: file.path(), bytes: bytes as u64 };
-        connection.request_done(&lend)?;
+        connection.lend(region.buffer(), &file, bytes as u64)?;
         Ok(region)
     }
 

@@ -1,12 +1,18 @@
-//! Raw times of every step, in `samples.<phase>.csv` beside the record: one row per step, written after each pass.
+//! Raw times of every step, in `samples.<phase>.csv` beside the record: one row per step, written after each pass by the
+//! conductor.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
+use super::FileRecord;
 use crate::file;
+use crate::hash::{hash_file, hexadecimal};
 use crate::measure::StepTimes;
 use crate::step::Phase;
+use crate::units::Bytes;
 
 /// An open file of raw step times.
 pub struct SampleFile {
@@ -42,17 +48,63 @@ impl SampleFile {
         self.writer.get_ref().sync_data()
     }
 
-    /// Checks that the path still refers to this file.
-    ///
-    /// # Errors
-    /// When the file was removed or replaced.
-    pub fn check(&self) -> io::Result<()> {
+    fn check(&self) -> io::Result<()> {
         file::check_same(self.writer.get_ref(), &self.path)
     }
 
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Returns the file for the record, after checking that the path still refers to it.
+    ///
+    /// # Errors
+    /// When the file was removed or replaced, or cannot be read.
+    pub fn finish(self) -> io::Result<FileRecord> {
+        self.check()?;
+        let sha256 = hash_file(&self.path).map_err(|error| with_path(error, &self.path))?;
+        let size_bytes = Bytes(self.writer.get_ref().metadata()?.len());
+        Ok(FileRecord { what: "samples".to_owned(), path: self.path.display().to_string(), size_bytes, sha256 })
+    }
+}
+
+/// Computes the hash that the samples file of a phase has, from the same times.
+pub struct SampleHasher {
+    writer: csv::Writer<HashWriter>,
+}
+
+#[derive(Default)]
+struct HashWriter(Sha256);
+
+impl io::Write for HashWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Default for SampleHasher {
+    fn default() -> Self {
+        SampleHasher { writer: csv::Writer::from_writer(HashWriter::default()) }
+    }
+}
+
+impl SampleHasher {
+    /// Adds the steps of a pass, or of a part of it.
+    ///
+    /// # Errors
+    /// When the steps cannot be written as rows.
+    pub fn append(&mut self, steps: &[StepTimes]) -> io::Result<()> {
+        steps.iter().try_for_each(|step| self.writer.serialize(step)).map_err(io::Error::other)
+    }
+
+    /// Returns the SHA-256 of the file, hexadecimal.
+    ///
+    /// # Errors
+    /// When the last rows cannot be written.
+    pub fn finish(self) -> io::Result<String> {
+        let HashWriter(hasher) = self.writer.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(hexadecimal(&hasher.finalize()))
     }
 }
 
@@ -77,15 +129,29 @@ mod tests {
     }
 
     #[test]
+    fn the_hash_of_a_samples_file_is_computed_without_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = SampleFile::create(folder.path(), Phase::Infer).unwrap();
+        let mut hasher = SampleHasher::default();
+        let step = StepTimes { samples: 8, core_s: Seconds(0.1), ..StepTimes::default() };
+        for steps in [&[step, step][..], &[step]] {
+            file.append(steps).unwrap();
+            hasher.append(steps).unwrap();
+        }
+        assert_eq!(hasher.finish().unwrap(), file.finish().unwrap().sha256);
+    }
+
+    #[test]
     fn every_step_is_a_row_under_named_columns() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = SampleFile::create(folder.path(), Phase::Infer).unwrap();
         let step = StepTimes { samples: 8, core_s: Seconds(0.25), ..StepTimes::default() };
         file.append(&[step, step]).unwrap();
-        let text = std::fs::read_to_string(file.path()).unwrap();
+        let text = std::fs::read_to_string(&file.path).unwrap();
         let mut lines = text.lines();
-        assert_eq!(lines.next(), Some("pass,samples,load_wait_s,core_s,output_s,evaluate_s,host_s"));
-        assert_eq!(lines.next(), Some("0,8,0.0,0.25,0.0,0.0,0.0"));
+        assert_eq!(lines.next(), Some("pass,samples,load_wait_s,core_s,output_s,evaluate_s,host_s,outputs"));
+        let digest = "0".repeat(32);
+        assert_eq!(lines.next(), Some(format!("0,8,0.0,0.25,0.0,0.0,0.0,{digest}").as_str()));
         assert_eq!(lines.count(), 1);
     }
 

@@ -1,0 +1,171 @@
+//! `flagperf verify` and `flagperf sign`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::arguments::{SignArguments, VerifyArguments};
+use super::key::default_key_file;
+use super::output::{print_message, print_result};
+use super::setup::EXIT_MISTAKE;
+use crate::config::find_root;
+use crate::result::{MANIFEST_BYTES_MAX, MANIFEST_FILE, PrivateKey, PublicKey, ResultManifest, SIGNATURE_FILE, digest};
+use crate::text::{escape_json, one_line};
+use crate::verify::{CaseReport, KnownKey, Standing, Trust, find_results, is_digest, verify_result};
+
+/// Exit code: every result is authentic or consistent.
+const EXIT_RIGHT: u8 = 0;
+/// Exit code: a result is wrong.
+const EXIT_WRONG: u8 = 1;
+/// Largest number of public keys of a checkout.
+const KEYS_MAX: usize = 1000;
+
+/// Verifies results and prints what was found.
+pub(super) fn verify(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
+    let trust = match trust(arguments) {
+        Ok(trust) => trust,
+        Err(message) => return Ok(mistake(&message)),
+    };
+    let results = match find_results(&arguments.result) {
+        Ok(results) => results,
+        Err(error) => return Ok(mistake(&format!("cannot verify `{}`: {error}", arguments.result.display()))),
+    };
+    let reports: Vec<CaseReport> = results.iter().map(|path| verify_result(path, &trust)).collect();
+    let text = match arguments.json {
+        true => format!("{}\n", escape_json(&serde_json::to_string_pretty(&reports)?)),
+        false => reports.iter().map(report_text).collect(),
+    };
+    let worst = reports.iter().map(|report| report.standing).max();
+    // Of several results, a wrong one decides.
+    let is_wrong = reports.iter().any(|report| report.standing == Standing::Wrong);
+    Ok(print_result(
+        &text,
+        match worst {
+            _ if is_wrong => EXIT_WRONG,
+            Some(Standing::Authentic | Standing::Consistent) => EXIT_RIGHT,
+            _ => EXIT_MISTAKE,
+        },
+    ))
+}
+
+/// Signs the manifests of results.
+pub(super) fn sign(arguments: &SignArguments) -> anyhow::Result<ExitCode> {
+    let Some(path) = arguments.key.clone().or_else(default_key_file) else {
+        return Ok(mistake("no key: neither XDG_CONFIG_HOME nor HOME is set; give one with --key"));
+    };
+    let key = match PrivateKey::read(&path) {
+        Ok(key) => key,
+        Err(error) if path.exists() => return Ok(mistake(&error.to_string())),
+        Err(error) => return Ok(mistake(&format!("{error}\n  hint: `flagperf key new` creates a key"))),
+    };
+    let results = match find_results(&arguments.result) {
+        Ok(results) => results,
+        Err(error) => return Ok(mistake(&format!("cannot sign `{}`: {error}", arguments.result.display()))),
+    };
+    let mut text = String::new();
+    for folder in results {
+        match sign_one(&folder, &key) {
+            Ok(digest) => {
+                text += &format!("signed {}\n  digest  {digest}\n  key     {}\n", folder.display(), key.public().name)
+            }
+            Err(message) => return Ok(mistake(&format!("cannot sign `{}`: {message}", folder.display()))),
+        }
+    }
+    Ok(print_result(&text, EXIT_RIGHT))
+}
+
+/// Writes the signature of a result whose files are those of its manifest, and returns the digest.
+fn sign_one(folder: &Path, key: &PrivateKey) -> Result<String, String> {
+    let report = verify_result(folder, &Trust::default());
+    if report.standing != Standing::Consistent {
+        return Err(format!("it is {}; `flagperf verify` shows why", report.standing.name()));
+    }
+    let text = flagperf_onnx::read_regular(&folder.join(MANIFEST_FILE), MANIFEST_BYTES_MAX)
+        .map_err(|error| error.to_string())?;
+    ResultManifest::parse(&text).map_err(|error| error.to_string())?;
+    let digest = digest(&text);
+    let path = folder.join(SIGNATURE_FILE);
+    let mut file = crate::file::create(&path).map_err(|error| error.to_string())?;
+    std::io::Write::write_all(&mut file, key.sign(&digest).to_text().as_bytes()).map_err(|error| error.to_string())?;
+    Ok(digest)
+}
+
+fn mistake(message: &str) -> ExitCode {
+    print_message(&format!("error: {message}"));
+    ExitCode::from(EXIT_MISTAKE)
+}
+
+/// Collects what the reader trusts: the arguments, and the keys of the checkout that contains the current directory.
+fn trust(arguments: &VerifyArguments) -> Result<Trust, String> {
+    if let Some(digest) = arguments.digest.iter().find(|digest| !is_digest(digest)) {
+        let shown = one_line(digest);
+        return Err(format!("`--digest {shown}` is not a digest (expected: `sha256:` and 64 hexadecimal digits)"));
+    }
+    let mut keys = Vec::new();
+    for path in &arguments.key {
+        let key = PublicKey::read(path).map_err(|error| error.to_string())?;
+        keys.push(KnownKey { key, vendor: None });
+    }
+    if let Some(root) = std::env::current_dir().ok().as_deref().and_then(find_root) {
+        keys.extend(checkout_keys(&root)?);
+    }
+    Ok(Trust { digests: arguments.digest.clone(), keys })
+}
+
+/// Returns the keys of a checkout: those of the maintainers in `configs/keys`, and those of each vendor in
+/// `vendors/<vendor>/keys`, which count for its own results.
+fn checkout_keys(root: &Path) -> Result<Vec<KnownKey>, String> {
+    let mut folders = vec![(root.join("configs/keys"), None)];
+    for vendor in std::fs::read_dir(root.join("vendors")).into_iter().flatten().flatten().take(KEYS_MAX) {
+        let name = vendor.file_name().to_string_lossy().into_owned();
+        folders.push((vendor.path().join("keys"), Some(name)));
+    }
+    let mut keys = Vec::new();
+    for (folder, vendor) in folders {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let files = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|name| name == "pub"));
+        for path in files.take(KEYS_MAX) {
+            let key = PublicKey::read(&path).map_err(|error| error.to_string())?;
+            keys.push(KnownKey { key, vendor: vendor.clone() });
+        }
+    }
+    Ok(keys)
+}
+
+/// Formats the report of a result: the standing, who vouches for it, the verdict, and what is wrong.
+fn report_text(report: &CaseReport) -> String {
+    let mut lines = vec![format!("{}  {}", report.standing.name(), report.case.as_deref().unwrap_or(&report.path))];
+    let mut add = |name: &str, text: &str| lines.push(format!("  {name:<9} {}", one_line(text)));
+    if report.case.is_some() {
+        add("result", &report.path);
+    }
+    if let Some(digest) = &report.digest {
+        add("digest", digest);
+    }
+    match (&report.vouched_by, report.standing) {
+        (Some(who), _) => add("vouched", who),
+        (None, Standing::Consistent) => {
+            add("note", "whoever can write the files can make them agree: a digest (--digest) or a signature tells")
+        }
+        _ => {}
+    }
+    if let Some(validity) = &report.validity {
+        add("verdict", &validity.line());
+    }
+    for finding in &report.findings {
+        let file = if finding.file.is_empty() { String::new() } else { format!("{}: ", finding.file) };
+        let values = match (&finding.expected, &finding.found) {
+            (Some(expected), Some(found)) => format!(": expected {expected}, found {found}"),
+            (Some(expected), None) => format!(": expected {expected}"),
+            (None, Some(found)) => format!(": found {found}"),
+            (None, None) => String::new(),
+        };
+        add("wrong", &format!("{file}{}{values}", finding.what));
+    }
+    if report.more_findings > 0 {
+        add("wrong", &format!("{} more", report.more_findings));
+    }
+    for reason in &report.unchecked {
+        add("unchecked", reason);
+    }
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,141 @@
+//! Why a case fails whose phases ran: its results are not acceptable. A pure function of the record.
+
+use super::{AuditVerdict, FailureRecord, OutputTimeVerdict, PhaseRecord, Record, Verdict};
+use crate::event::FileFacts;
+use crate::measure::PassTimes;
+use crate::step::{Phase, Step};
+use crate::units::Seconds;
+
+/// Largest relative difference between the worker's clock and the conductor's with which figures may be used.
+const CLOCK_DISCREPANCY_MAX: f64 = 0.05;
+/// Largest absolute difference of a step with which they may be used: events arrive late on a busy machine.
+const CLOCK_DELAY_MAX: Seconds = Seconds(1.0);
+/// The same of a pass.
+const PASS_DELAY_MAX: Seconds = Seconds(0.5);
+
+/// Returns the failures that follow from the phases of a record and from its verdicts on accuracy and agreement.
+pub fn verdict_failures(record: &Record) -> Vec<FailureRecord> {
+    let mut failures: Vec<FailureRecord> = exported_model_mismatch(record).into_iter().collect();
+    if record.accuracy.verdict == Verdict::Missed {
+        let reason = format!("accuracy check failed: {}", record.accuracy.missed.join("; "));
+        failures.push(verdict_failure(reason, "`target_accuracy` in the case's parameters.yaml sets the target"));
+    }
+    if record.agreement.verdict == Verdict::Missed {
+        let reason = format!("inference does not agree with validation: {}", record.agreement.missed.join("; "));
+        let hint = "`agreement` in the case's parameters.yaml sets the limits; both sides must run the same model";
+        failures.push(verdict_failure(reason, hint));
+    }
+    failures.extend(output_times(record).filter_map(|time| match time {
+        OutputTimeVerdict::Computing(text) => {
+            Some(verdict_failure(text, "synchronising the device must wait for every output"))
+        }
+        _ => None,
+    }));
+    failures.extend(step_clock_failures(record));
+    failures.extend(pass_clock_failures(record));
+    if record.audit.verdict == AuditVerdict::Failed {
+        let reason = format!("the audit of inference failed: {}", record.audit.failures.join("; "));
+        let hint = "inference must compute every output from its inputs in every run, and nothing else";
+        failures.push(verdict_failure(reason, hint));
+    }
+    failures
+}
+
+/// Returns a warning for each loop whose engine may compute while its outputs are copied.
+pub fn output_time_warnings(record: &Record) -> Vec<String> {
+    let slow = |time| match time {
+        OutputTimeVerdict::Slow(text) => Some(text),
+        _ => None,
+    };
+    output_times(record).filter_map(slow).collect()
+}
+
+/// Judges each loop's time in *output*: an engine that computes while its outputs are copied makes *core* wrong.
+fn output_times(record: &Record) -> impl Iterator<Item = OutputTimeVerdict> {
+    record.phases.iter().flat_map(|phase| &phase.measured).map(OutputTimeVerdict::judge)
+}
+
+/// Creates the failure of a case whose phases ran but whose results are not acceptable.
+fn verdict_failure(reason: String, hint: &str) -> FailureRecord {
+    FailureRecord { phase: None, step: Some(Step::Record), reason, hint: hint.to_owned(), stderr: Vec::new() }
+}
+
+/// Returns a failure for each step whose time by the worker's clock is not that by the conductor's.
+fn step_clock_failures(record: &Record) -> Vec<FailureRecord> {
+    let steps = record.phases.iter().flat_map(|phase| phase.steps.iter().map(move |step| (phase.phase, step)));
+    let differs = steps.filter_map(|(phase, step)| {
+        let (time, clock) = (step.time_s?, step.clock?);
+        let difference = clock_difference(time, clock.conductor_s)?;
+        Some(clock_failure(phase, step.step, &format!("the step took {difference}")))
+    });
+    differs.collect()
+}
+
+/// Returns a failure for each measured loop in which a pass took longer by the conductor's clock than the worker reported.
+fn pass_clock_failures(record: &Record) -> Vec<FailureRecord> {
+    let mut failures = Vec::new();
+    for measured in record.phases.iter().flat_map(|phase| &phase.measured) {
+        let is_short = |pass: &PassTimes| {
+            let missing = pass.conductor_s.map_or(0.0, |time| time.0 - pass.whole_s.0);
+            missing > PASS_DELAY_MAX.0 && missing > CLOCK_DISCREPANCY_MAX * (pass.whole_s.0 + missing)
+        };
+        let Some((index, pass)) = measured.passes.iter().enumerate().find(|(_, pass)| is_short(pass)) else { continue };
+        let (name, whole, conductor) = (measured.step.name(), pass.whole_s.0, pass.conductor_s.unwrap_or_default().0);
+        let reason = format!(
+            "the clocks disagree on pass {} of {name}: {whole:.3} s by the worker, {conductor:.3} s by the conductor",
+            index + 1
+        );
+        failures
+            .push(verdict_failure(reason, "was flagperf suspended, or does the engine change the worker's reports?"));
+    }
+    failures
+}
+
+/// Describes a difference between the worker's clock and the conductor's that is too large; `None` when it is not. A time
+/// that is NaN is not within any limit.
+fn clock_difference(worker: Seconds, conductor: Seconds) -> Option<String> {
+    let difference = (worker - conductor).0.abs();
+    let is_within = difference <= CLOCK_DELAY_MAX.0 || difference <= CLOCK_DISCREPANCY_MAX * conductor.0;
+    let text = || format!("{:.1} s by the worker's clock, but {:.1} s by the conductor's", worker.0, conductor.0);
+    (!is_within).then(text)
+}
+
+fn clock_failure(phase: Phase, step: Step, reason: &str) -> FailureRecord {
+    FailureRecord {
+        phase: Some(phase),
+        step: Some(step),
+        reason: reason.to_owned(),
+        hint: "does code in the worker change its clock, or was the machine suspended?".to_owned(),
+        stderr: Vec::new(),
+    }
+}
+
+/// Returns a failure when inference should have run the exported model and did not. The workers of the two phases hash
+/// the files independently of each other.
+fn exported_model_mismatch(record: &Record) -> Option<FailureRecord> {
+    let inference = record.phases.iter().find(|phase| phase.phase == Phase::Infer && phase.model.is_some())?;
+    let is_set = |key: &str| record.settings.get(key).is_some_and(|setting| !setting.value.is_null());
+    if is_set("exist_onnx_path") || is_set("exist_compiler_path") {
+        return None;
+    }
+    let files = record.phases.iter().flat_map(|phase| &phase.files).filter(|file| file.what == "onnx");
+    let mut exported: Vec<(&str, &str)> = files.map(|file| (file.path.as_str(), file.sha256.as_str())).collect();
+    let mut opened: Vec<(&str, &str)> =
+        opened_files(inference).map(|file| (file.path.as_str(), file.sha256.as_str())).collect();
+    exported.sort_unstable();
+    opened.sort_unstable();
+    let unexpected = opened.iter().find(|file| !exported.contains(file));
+    let (path, _) = unexpected.or_else(|| exported.iter().find(|file| !opened.contains(file)))?;
+    Some(FailureRecord {
+        phase: Some(Phase::Infer),
+        step: Some(Step::Compile),
+        reason: format!("inference did not load the files that validation exported: `{path}` differs"),
+        hint: "does another program write to the folder of the run?".to_owned(),
+        stderr: Vec::new(),
+    })
+}
+
+/// Returns the model files that a phase opened.
+pub fn opened_files(phase: &PhaseRecord) -> impl Iterator<Item = &FileFacts> {
+    phase.model.iter().flat_map(|model| model.files.values().flatten())
+}

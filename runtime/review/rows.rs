@@ -1,0 +1,152 @@
+//! Tables of results in Markdown: their rows, and which rows a change touches.
+
+use similar::{ChangeTag, TextDiff};
+
+/// Longest line that is compared, in bytes; a longer one counts as other text.
+const LINE_BYTES_MAX: usize = 10_000;
+
+/// What a changed line of a file with a table of results is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ChangedLine {
+    /// A row of this vendor.
+    Row(String),
+    /// Anything else.
+    Text,
+}
+
+/// Returns the changed lines of a file, each with its number after the change (for a removed line, that of the line that
+/// follows it). Empty lines, the head of the table and a line that says that there are no results are left out.
+pub(super) fn changed_lines(before: &str, after: &str) -> Vec<(usize, ChangedLine)> {
+    let diff = TextDiff::from_lines(before, after);
+    let mut line = 1;
+    let mut found = Vec::new();
+    for change in diff.iter_all_changes() {
+        let text = change.value().trim();
+        if change.tag() != ChangeTag::Equal && !is_neutral(text) {
+            found.push((line, classify(text)));
+        }
+        line += usize::from(change.tag() != ChangeTag::Delete);
+    }
+    found
+}
+
+fn is_neutral(text: &str) -> bool {
+    let is_head = cells(text).is_some_and(|cells| Columns::of(&cells).is_some());
+    let is_rule = text.starts_with('|') && text.chars().all(|c| ['|', '-', ':', ' '].contains(&c));
+    text.is_empty() || text == "None yet." || is_head || is_rule
+}
+
+fn classify(text: &str) -> ChangedLine {
+    let vendor = cells(text).filter(|_| text.len() <= LINE_BYTES_MAX).and_then(|cells| cells.into_iter().next());
+    vendor.map_or(ChangedLine::Text, ChangedLine::Row)
+}
+
+/// Returns the cells of a row; `None` for a line that is no row.
+pub(super) fn cells(line: &str) -> Option<Vec<String>> {
+    let line = line.trim().strip_prefix('|')?;
+    let line = line.strip_suffix('|').unwrap_or(line);
+    let escaped = line.replace(r"\|", "\0");
+    Some(escaped.split('|').map(|cell| cell.trim().replace('\0', r"\|")).collect())
+}
+
+/// The columns of a table of results, as its head names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Columns(pub(super) Vec<String>);
+
+impl Columns {
+    /// Returns the columns of a head; `None` for another row.
+    fn of(cells: &[String]) -> Option<Columns> {
+        let has = |name: &str| cells.iter().any(|cell| cell == name);
+        (has("vendor") && has("record")).then(|| Columns(cells.to_vec()))
+    }
+}
+
+/// The table of results of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ResultTable {
+    pub(super) columns: Columns,
+    /// The rows, each with its line.
+    pub(super) rows: Vec<(usize, Vec<String>)>,
+}
+
+impl ResultTable {
+    /// Finds the tables of results in a text: those with the columns `vendor` and `record`.
+    pub(super) fn find_all(text: &str) -> Vec<ResultTable> {
+        let mut tables: Vec<ResultTable> = Vec::new();
+        let mut is_inside = false;
+        for (number, line) in (1..).zip(text.lines()) {
+            let Some(cells) = cells(line).filter(|_| line.len() <= LINE_BYTES_MAX) else {
+                is_inside = false;
+                continue;
+            };
+            if let Some(columns) = Columns::of(&cells) {
+                tables.push(ResultTable { columns, rows: Vec::new() });
+                is_inside = true;
+            } else if let Some(table) = tables.last_mut().filter(|_| is_inside)
+                && !is_neutral(line.trim())
+            {
+                table.rows.push((number, cells));
+            }
+        }
+        tables
+    }
+
+    /// Returns the row with a link to a file, and its line. `folder` is that of the file with the table.
+    pub(super) fn row_of(&self, record: &str, folder: &str) -> Option<(usize, &[String])> {
+        let links =
+            |row: &[String]| row.iter().any(|cell| link_target(cell).is_some_and(|to| resolve(folder, to) == record));
+        self.rows.iter().find(|(_, row)| links(row)).map(|(line, row)| (*line, row.as_slice()))
+    }
+}
+
+fn link_target(cell: &str) -> Option<&str> {
+    cell.split_once("](")?.1.strip_suffix(')')
+}
+
+/// Returns the path to which a relative link leads from a folder.
+fn resolve(folder: &str, link: &str) -> String {
+    let mut names: Vec<&str> = folder.split('/').filter(|name| !name.is_empty()).collect();
+    for name in link.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    names.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "## Results\n\n| vendor | compiler | record |\n|---|---|---|\n";
+
+    #[test]
+    fn changed_rows_belong_to_the_vendor_that_their_first_cell_names() {
+        let before = format!("# tiny\n{HEAD}| acme | a | [x](r/x.json) |\n| other | b | [y](r/y.json) |\n");
+        let after =
+            before.replace("| other | b", "| other | c").replace("# tiny", "# Tiny") + "| acme | d | [z](r/z.json) |\n";
+        let row = |vendor: &str| ChangedLine::Row(vendor.to_owned());
+        assert_eq!(
+            changed_lines(&before, &after),
+            [(1, ChangedLine::Text), (1, ChangedLine::Text), (7, row("other")), (7, row("other")), (8, row("acme"))]
+                .map(|(line, kind)| (line, kind))
+        );
+        assert_eq!(
+            changed_lines("## Results\n\nNone yet.\n", &format!("{HEAD}| acme | a | x |\n")),
+            [(5, row("acme"))]
+        );
+    }
+
+    #[test]
+    fn a_row_is_found_by_its_link_to_the_record() {
+        let text =
+            format!("{HEAD}| acme | a\\|b | [x](../../vendors/acme/r.json) |\n\n| vendor | other |\n| x | y |\n");
+        let tables = ResultTable::find_all(&text);
+        assert_eq!(tables.len(), 1);
+        let (line, row) = tables[0].row_of("vendors/acme/r.json", "scripts/tiny").unwrap();
+        assert_eq!((line, row[1].as_str()), (5, "a\\|b"));
+        assert_eq!(tables[0].row_of("vendors/acme/s.json", "scripts/tiny"), None);
+    }
+}

@@ -1,0 +1,208 @@
+//! Tests of reviews of paths, keys, rows and entries.
+
+use super::memory_tree::{MemoryTree, lines, reviewed};
+use super::{Comparison, EntryKind, Verdict};
+
+const OVERLAY: &str = "configs/tiny/vendor_config/acme_configurations.yaml";
+const README: &str =
+    "# tiny\n\n## Results\n\n| vendor | compiler | record |\n|---|---|---|\n| other | o | [x](x.json) |\n";
+
+fn base() -> MemoryTree {
+    MemoryTree::new([
+        ("configs/host.yaml", "VENDOR: acme\n"),
+        ("configs/tiny/configurations.yaml", "batch_size: 4\nflops: 1e6\n"),
+        ("configs/tiny/parameters.yaml", "samples: 10\nseed: 0\n"),
+        ("configs/tiny/vendor_config/acme_configurations.yaml", "batch_size: 8\n"),
+        ("scripts/tiny/README.md", README),
+        ("vendors/acme/vendor.yaml", "name: acme\n"),
+        ("vendors/other/vendor.yaml", "name: other\n"),
+        ("runtime/lib.rs", "//! host\n"),
+        ("review.yaml", "{}\n"),
+    ])
+}
+
+/// Returns the findings of a change without those about what a submission lacks.
+fn found(after: &MemoryTree, role: &str) -> Vec<String> {
+    let lines = lines(&reviewed(&base(), after, Some(role)));
+    lines.into_iter().filter(|line| !line.contains("| submission |")).collect()
+}
+
+#[test]
+fn a_vendor_changes_its_own_files_and_no_others() {
+    let own = base().with("vendors/acme/engine.py", "x").with("docker_images/acme/f/Dockerfile", "FROM x\n");
+    assert_eq!(found(&own, "vendor:acme"), [""; 0]);
+    for (path, finding) in [
+        (
+            "vendors/other/vendor.yaml",
+            "refused | vendor-files | vendors/other/vendor.yaml:1 | `name`: `other` becomes `x`",
+        ),
+        ("runtime/lib.rs", "refused | everything-else | runtime/lib.rs | the file is modified"),
+        ("configs/host.yaml", "refused | site | configs/host.yaml:1 | `name`: not set becomes `x`"),
+        ("review.yaml", "needs maintainer | policy | review.yaml:1 | `name`: not set becomes `x`"),
+        ("Vendors/acme/x", "refused | everything-else | Vendors/acme/x | the file is added"),
+    ] {
+        let lines = found(&base().with(path, "name: x\n"), "vendor:acme");
+        assert!(lines.contains(&finding.to_owned()), "{path}: {lines:?}");
+    }
+    assert_eq!(
+        found(&base().without("runtime/lib.rs"), "case-author"),
+        ["needs maintainer | everything-else | runtime/lib.rs | the file is removed"]
+    );
+    assert_eq!(found(&base().with("runtime/lib.rs", "x"), "maintainer"), [""; 0]);
+}
+
+#[test]
+fn an_overlay_never_sets_what_defines_the_measurement() {
+    let text = "batch_size: 16\nflops: 1e12\nsamples: 5\nseed: 1\nSSH_PORT: 22\nown_key: [1, 2]\n# repeat needs a reason\nrepeat: 1\n";
+    assert_eq!(
+        found(&base().with(OVERLAY, text), "vendor:acme"),
+        [
+            format!("refused | key-owner | {OVERLAY}:2 | `flops`: not set becomes `1e12`"),
+            format!("refused | key-owner | {OVERLAY}:3 | `samples`: not set becomes `5`"),
+            format!("refused | key-owner | {OVERLAY}:4 | `seed`: not set becomes `1`"),
+            format!("refused | key-owner | {OVERLAY}:5 | `SSH_PORT`: not set becomes `22`"),
+            format!("needs case-author | work-per-measurement | {OVERLAY}:8 | `repeat`: not set becomes `1`"),
+        ]
+    );
+    let review = reviewed(&base(), &base().with(OVERLAY, text), Some("vendor:acme"));
+    assert_eq!(review.verdict, Verdict::Refused);
+    assert_eq!(review.keys.len(), 7);
+    assert_eq!((review.keys[0].before.as_deref(), review.keys[0].after.as_deref()), (Some("8"), Some("16")));
+    assert_eq!(review.costs[0].keys.len(), 7);
+}
+
+#[test]
+fn the_standard_case_belongs_to_its_author() {
+    let after = base().with("configs/tiny/parameters.yaml", "samples: 10\nseed: 1\n");
+    let finding = "refused | standard-case | configs/tiny/parameters.yaml:2 | `seed`: `0` becomes `1`";
+    assert_eq!(found(&after, "vendor:acme"), [finding]);
+    assert_eq!(found(&after, "case-author"), [""; 0]);
+}
+
+#[test]
+fn a_change_of_layout_is_shown_as_such() {
+    let after = base().with("configs/tiny/parameters.yaml", "# note\nseed:   0\nsamples: 10\n");
+    let review = reviewed(&base(), &after, Some("vendor:acme"));
+    assert_eq!(review.files[0].compared, Comparison::LayoutOnly);
+    assert_eq!(
+        lines(&review),
+        ["refused | standard-case | configs/tiny/parameters.yaml | only layout, comments or order changed"]
+    );
+}
+
+#[test]
+fn a_vendor_changes_its_own_rows_of_a_table() {
+    let path = "scripts/tiny/README.md";
+    let row = "| acme | a | [y](y.json) |\n";
+    assert_eq!(found(&base().with(path, &format!("{README}{row}")), "vendor:acme"), [""; 0]);
+    let other = README.replace("| o |", "| p |");
+    assert_eq!(
+        found(&base().with(path, &other), "vendor:acme"),
+        [format!("refused | result-rows | {path}:7 | a row of `other` is changed")]
+    );
+    let text = README.replace("# tiny", "# Tiny");
+    assert_eq!(
+        found(&base().with(path, &text), "vendor:acme"),
+        [format!("needs case-author | result-rows | {path}:1 | text beside the vendor's own rows is changed")]
+    );
+    assert_eq!(found(&base().with(path, &text), "case-author"), [""; 0]);
+}
+
+#[test]
+fn the_role_follows_from_the_changed_files() {
+    let judged = |after: &MemoryTree| {
+        let judged = reviewed(&base(), after, None).judged_as;
+        (judged.role.to_string(), judged.reason)
+    };
+    let own = base().with("vendors/acme/x", "x").with("scripts/tiny/README.md", "x");
+    assert_eq!(
+        judged(&own),
+        ("vendor:acme".to_owned(), "every changed file belongs to vendor `acme` or to a shared place".to_owned())
+    );
+    assert_eq!(
+        judged(&own.clone().with("vendors/other/x", "y")),
+        ("case-author".to_owned(), "the changed files belong to several vendors: acme, other".to_owned())
+    );
+    let (role, reason) = judged(&own.with("runtime/lib.rs", "x"));
+    assert_eq!(role, "case-author");
+    assert!(reason.starts_with("`runtime/lib.rs` belongs neither to vendor `acme`"), "{reason}");
+    assert_eq!(judged(&base().with("runtime/lib.rs", "x")).0, "case-author");
+}
+
+#[test]
+fn files_of_a_vendor_and_of_the_standard_case_together_are_never_allowed_to_one_role() {
+    let after = base().with(OVERLAY, "batch_size: 9\n").with("configs/tiny/parameters.yaml", "samples: 1\nseed: 0\n");
+    let review = reviewed(&base(), &after, None);
+    assert_eq!(review.judged_as.role.to_string(), "case-author");
+    assert_eq!(lines(&review), [format!("needs vendor:acme | overlay | {OVERLAY}:1 | `batch_size`: `8` becomes `9`")]);
+}
+
+#[test]
+fn a_renamed_file_is_judged_by_both_paths() {
+    let after = base().without("runtime/lib.rs").with("vendors/acme/lib.rs", "//! host\n");
+    assert_eq!(
+        found(&after, "vendor:acme"),
+        ["refused | everything-else | vendors/acme/lib.rs | the file is renamed from runtime/lib.rs"]
+    );
+}
+
+#[test]
+fn links_stay_in_their_folder() {
+    let link = |target: &str| base().with_entry("vendors/acme/a/link", EntryKind::Link, target.as_bytes());
+    for target in ["../b", "c", "./../a/../b"] {
+        assert_eq!(found(&link(target), "vendor:acme"), [""; 0], "{target}");
+    }
+    for (target, reason) in [
+        ("../../../runtime", "the link leads out of `vendors/acme`: `../../../runtime`"),
+        ("../../other/x", "the link leads out of `vendors/acme`: `../../other/x`"),
+        ("../../acme/../other", "the link leads out of `vendors/acme`: `../../acme/../other`"),
+        ("/etc/passwd", "the link leads to the absolute path `/etc/passwd`"),
+    ] {
+        let expected = format!("refused | links | vendors/acme/a/link | {reason}");
+        assert_eq!(found(&link(target), "vendor:acme"), [expected], "{target}");
+    }
+}
+
+#[test]
+fn what_cannot_be_compared_is_named() {
+    let huge = "a: 1\n".repeat(1 << 20);
+    let other = base()
+        .with_entry("vendors/acme/binary.yaml", EntryKind::File, b"a\0b")
+        .with("vendors/acme/broken.yaml", "a: [\n")
+        .with("vendors/acme/huge.yaml", &huge)
+        .with_entry("vendors/acme/module", EntryKind::Submodule, b"")
+        .with_entry("vendors/acme/vendor.yaml", EntryKind::Executable, b"name: acme\n")
+        .with_entry("vendors/acme/weights.bin", EntryKind::File, b"\0\xff");
+    let size = huge.len();
+    let lines = found(&other, "vendor:acme");
+    assert_eq!(
+        lines[0],
+        "refused | submodules | vendors/acme/module | another repository is added or changed; its content was not compared"
+    );
+    assert_eq!(lines[1], "needs maintainer | not-compared | vendors/acme/binary.yaml | the file is binary");
+    assert!(
+        lines[2].starts_with("needs maintainer | not-compared | vendors/acme/broken.yaml:2 | the file is no YAML: "),
+        "{lines:?}"
+    );
+    assert_eq!(
+        lines[3],
+        format!(
+            "needs maintainer | not-compared | vendors/acme/huge.yaml | the file has {size} bytes (limit: 4194304)"
+        )
+    );
+    assert_eq!(lines[4], "allowed | file-mode | vendors/acme/vendor.yaml | the file becomes executable");
+}
+
+#[test]
+fn a_path_that_leads_out_of_its_folder_is_refused() {
+    let after = base().with("vendors/acme/../../runtime/lib.rs", "x");
+    let line = "refused | file-names | vendors/acme/../../runtime/lib.rs | the path has a name that no file may have";
+    assert_eq!(found(&after, "vendor:acme"), [line]);
+    assert_eq!(found(&after, "maintainer"), [line]);
+}
+
+#[test]
+fn nothing_changed_is_allowed() {
+    let review = reviewed(&base(), &base(), None);
+    assert_eq!((review.verdict, review.notes), (Verdict::Allowed, vec!["nothing changed".to_owned()]));
+}

@@ -1,0 +1,61 @@
+//! Differences between two JSON values, each with its place.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::CaseReport;
+
+/// Adds a finding for each difference between what a part of a file should contain and what it contains. `place` is the
+/// part: `phases[0].measured`.
+pub(super) fn compare<T: Serialize + ?Sized>(
+    report: &mut CaseReport,
+    file: &str,
+    place: &str,
+    expected: &T,
+    found: &T,
+) {
+    let value = |part: &T| serde_json::to_value(part).unwrap_or_default();
+    compare_values(report, file, place, &value(expected), &value(found));
+}
+
+fn compare_values(report: &mut CaseReport, file: &str, place: &str, expected: &Value, found: &Value) {
+    match (expected, found) {
+        (Value::Object(expected), Value::Object(found)) => {
+            for (key, value) in expected {
+                compare_values(report, file, &format!("{place}.{key}"), value, found.get(key).unwrap_or(&Value::Null));
+            }
+            for key in found.keys().filter(|key| !expected.contains_key(*key)) {
+                compare_values(report, file, &format!("{place}.{key}"), &Value::Null, &found[key]);
+            }
+        }
+        (Value::Array(expected), Value::Array(found)) if expected.len() == found.len() => {
+            for (index, (expected, found)) in expected.iter().zip(found).enumerate() {
+                compare_values(report, file, &format!("{place}[{index}]"), expected, found);
+            }
+        }
+        _ if expected == found => {}
+        _ => report.add(file, place, Some(expected.to_string()), Some(found.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_difference_is_named_with_its_place() {
+        let mut report = CaseReport::new(std::path::Path::new("x"));
+        let expected = json!({"a": [1, {"b": 2.5}], "c": null, "d": 1});
+        compare(&mut report, "record.json", "phase", &expected, &expected);
+        assert_eq!(report.findings, []);
+        let found = json!({"a": [1, {"b": 2.6}], "c": null, "e": [1]});
+        compare(&mut report, "record.json", "phase", &expected, &found);
+        let lines: Vec<String> = report
+            .findings
+            .iter()
+            .map(|f| format!("{} {} {}", f.what, f.expected.as_deref().unwrap(), f.found.as_deref().unwrap()))
+            .collect();
+        assert_eq!(lines, ["phase.a[1].b 2.5 2.6", "phase.d 1 null", "phase.e null [1]"]);
+    }
+}

@@ -1,0 +1,21 @@
+//! Checks a result: that its files are those of its manifest, that every figure of the record follows from the raw times in
+//! the events and accuracy from the stored outputs, and who vouches for it.
+//!
+//! Reads files only in the folder of the result, each with a size limit, and writes none. Of the scripts in a result, it
+//! calls only the evaluator, in the sandbox. Knows no engine.
+
+mod accuracy;
+mod authenticity;
+mod difference;
+mod events;
+mod figures;
+mod files;
+mod folder;
+mod log;
+mod record_file;
+mod report;
+mod sources;
+
+pub use authenticity::{KnownKey, Trust, is_digest};
+pub use folder::{contradictions, find_results, verify_result};
+pub use report::{CaseReport, Finding, Standing};
