@@ -179,7 +179,8 @@ impl Loader {
     }
 
     /// Starts a pass over other batches, which are read even if the dataset is preloaded. They are read ahead into memory
-    /// of the loader and copied into lent memory when they are requested, so that an engine cannot see them before.
+    /// of the loader and copied into lent memory when they are requested, so that an engine cannot see them before. No batch
+    /// is read while one is in use: reading would slow down some steps and not others.
     ///
     /// # Errors
     /// When the memory cannot be allocated.
@@ -233,7 +234,9 @@ impl Loader {
             return Err(RecycleError::Held { batch: number, field: self.dataset.fields()[field].name.clone() });
         }
         self.free.push(self.lent.swap_remove(position));
-        self.submit_tasks();
+        if !self.is_plan_staged {
+            self.submit_tasks();
+        }
         Ok(())
     }
 
@@ -320,6 +323,9 @@ impl Iterator for Loader {
         }
         self.reclaim();
         self.submit_tasks();
+        while self.is_plan_staged && self.in_flight > 0 {
+            self.receive_filled();
+        }
         loop {
             if let Some(filled) = self.ready.remove(&position) {
                 self.next_batch += 1;

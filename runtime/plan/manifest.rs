@@ -92,6 +92,13 @@ impl Manifest {
     pub fn path_beside(model: &Path) -> PathBuf {
         model.with_file_name(format!("{}{SUFFIX}", model.file_stem().unwrap_or_default().display()))
     }
+
+    /// Returns the path of the model file beside a manifest: `sd.onnx` beside `sd.graphs.json`. Any other path stays as it
+    /// is.
+    pub fn model_beside(path: &Path) -> PathBuf {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_suffix(SUFFIX).map_or_else(|| path.to_owned(), |stem| path.with_file_name(format!("{stem}.onnx")))
+    }
 }
 
 /// Returns why `name` is not a valid graph name, as a fragment that follows "a graph"; `None` when it is valid.

@@ -2,8 +2,8 @@
 //! time for them.
 
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{Binomial, DiscreteCDF};
 
+use super::paired_times::{DIFFERENCE_MIN, PAIRS_MIN, PairedTimes};
 use super::{Accuracy, PhaseRecord, Verdict};
 use crate::config::InputCost;
 use crate::measure::{AuditReport, ChangedModelReport};
@@ -11,8 +11,6 @@ use crate::metric::{self, AgreementLimits, PassDifference};
 use crate::step::{Phase, Step};
 use crate::units::Seconds;
 
-/// Difference in time between inputs above which it is judged, as in MLPerf's TEST04.
-const TIME_RATIO: f64 = 1.1;
 /// Ratio of the time of fresh inputs to that of the same batch in the pass before them above which the case fails. Between
 /// them lies more time than between two steps of the audit, so the machine may have changed.
 const LATER_RATIO_MAX: f64 = 1.5;
@@ -29,10 +27,6 @@ const LARGE_SIGNIFICANCE: f64 = 0.01;
 const LARGE_RATIO: f64 = 1.5;
 /// Probability of a smaller difference by chance below which it is a doubt.
 const DOUBT_SIGNIFICANCE: f64 = 0.05;
-/// Number of pairs from which such a probability is possible.
-const PAIRS_MIN: usize = 10;
-/// Differences of less than this cannot be judged, because scheduling causes them.
-const TIME_DIFFERENCE_MIN: Seconds = Seconds(2e-5);
 /// Share of whole numbers that may differ for fresh inputs if the cost of an input depends on its content: after a tie
 /// between two tokens, the rest of an answer differs.
 const CHOICE_MISMATCHES_MAX: f64 = 0.5;
@@ -164,6 +158,13 @@ impl AuditCheck {
                 )
             }),
         }
+        if let Some(step) = fresh.and_then(|times| times.too_short()) {
+            self.notes.push(format!(
+                "times are not judged: a step takes {:.3} ms, and differences of less than {:.1} ms may be due to scheduling",
+                step.0 * 1e3,
+                DIFFERENCE_MIN.0 * 1e3
+            ));
+        }
         if let Some(times) = uniform {
             self.judge_pairs(times, &|times| {
                 format!(
@@ -251,248 +252,5 @@ fn permutation_violation(name: &str, difference: &PassDifference, limits: &Agree
     })
 }
 
-/// A comparison of two series of times, pair by pair.
-#[derive(Clone, Copy, Debug)]
-struct PairedTimes {
-    pairs: usize,
-    /// Pairs in which the first time exceeds the second one by the ratio that is judged.
-    slower: usize,
-    /// Ratio of the medians.
-    ratio: f64,
-    difference_s: f64,
-}
-
-impl PairedTimes {
-    /// Compares times with others; `None` with too few pairs.
-    fn of(times: &[Seconds], others: &[Seconds]) -> Option<Self> {
-        let pairs = times.len().min(others.len());
-        let slower = times.iter().zip(others).filter(|(time, other)| time.0 > TIME_RATIO * other.0).count();
-        let (median, other) = (median(&times[..pairs]), median(&others[..pairs]));
-        let found = PairedTimes { pairs, slower, ratio: median / other, difference_s: median - other };
-        (pairs >= PAIRS_MIN).then_some(found)
-    }
-
-    /// Whether the first times are longer, and not by chance: if both were equally likely to be the longer one of a pair,
-    /// so many would be longer with a probability below `significance` (the sign test).
-    fn is_slower(&self, significance: f64) -> bool {
-        let chance = Binomial::new(0.5, self.pairs as u64).expect("0.5 is a probability");
-        let at_least = self.slower.checked_sub(1).map_or(1.0, |fewer| chance.sf(fewer as u64));
-        self.ratio > TIME_RATIO && self.difference_s > TIME_DIFFERENCE_MIN.0 && at_least < significance
-    }
-}
-
-/// Returns the upper median of times; NaN without any.
-fn median(times: &[Seconds]) -> f64 {
-    let mut sorted: Vec<f64> = times.iter().map(|time| time.0).collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 #[cfg(test)]
-mod tests {
-    use indexmap::IndexMap;
-
-    use super::*;
-    use crate::event::EngineFacts;
-    use crate::metric::{Agreement, OutputAgreement};
-    use crate::precision::Precision;
-    use crate::result::testing;
-
-    fn audit() -> AuditReport {
-        let jitter = |scale: f64| (0..20).map(|i| Seconds(scale * (1.0 + 0.1 * f64::from(i % 5)))).collect::<Vec<_>>();
-        let figures = OutputAgreement { cosine: Some(1.0), ..OutputAgreement::default() };
-        AuditReport {
-            after_pass: (0..20).map(|group| group % 5).collect(),
-            measured_s: jitter(0.01),
-            repeated_s: jitter(0.01),
-            fresh_s: jitter(0.01),
-            uniform_s: jitter(0.01),
-            changed: IndexMap::from([("output".to_owned(), 1.0)]),
-            permuted: IndexMap::from([("output".to_owned(), PassDifference::default())]),
-            fresh: Some(Agreement {
-                outputs: IndexMap::from([("output".to_owned(), figures)]),
-                ..Agreement::default()
-            }),
-            changed_model: None,
-        }
-    }
-
-    fn inference(audit: Option<AuditReport>) -> PhaseRecord {
-        let measured = vec![testing::measurement(Step::Inference)];
-        let engine = Some(EngineFacts { name: "chip".into(), ..EngineFacts::default() });
-        PhaseRecord { audit, engine, measured, ..PhaseRecord::new(Phase::Infer) }
-    }
-
-    fn judge(audit: Option<AuditReport>, cost: InputCost) -> AuditCheck {
-        AuditCheck::judge(
-            &[inference(audit)],
-            &AgreementLimits::default_for(Precision::Fp32),
-            cost,
-            &Accuracy::default(),
-        )
-    }
-
-    fn failures(change: impl FnOnce(&mut AuditReport)) -> Vec<String> {
-        let mut changed = audit();
-        change(&mut changed);
-        judge(Some(changed), InputCost::Fixed).failures
-    }
-
-    fn scaled(times: &mut [Seconds], factor: f64) {
-        times.iter_mut().for_each(|time| time.0 *= factor);
-    }
-
-    #[test]
-    fn an_engine_that_computes_is_exact_or_within_tolerance() {
-        let judged = judge(Some(audit()), InputCost::Fixed);
-        assert_eq!((judged.verdict, judged.failures, judged.notes), (AuditVerdict::Exact, vec![], vec![]));
-        let mut rounding = audit();
-        rounding.permuted[0].relative_l2 = 1e-6;
-        assert_eq!(judge(Some(rounding), InputCost::Fixed).verdict, AuditVerdict::WithinTolerance);
-        assert_eq!(judge(None, InputCost::Fixed).failures, ["inference was measured, but its audit is missing"]);
-        assert_eq!(
-            AuditCheck::judge(
-                &[],
-                &AgreementLimits::default_for(Precision::Fp32),
-                InputCost::Fixed,
-                &Accuracy::default()
-            )
-            .verdict,
-            AuditVerdict::NotAudited
-        );
-        let idle = Some(EngineFacts { name: "null".into(), ..EngineFacts::default() });
-        let validation = PhaseRecord { engine: idle, ..PhaseRecord::new(Phase::Validate) };
-        let zeros = AuditReport { changed: IndexMap::from([("output".to_owned(), 0.0)]), ..audit() };
-        let inference = inference(Some(zeros));
-        let judged = AuditCheck::judge(
-            &[validation, inference],
-            &AgreementLimits::default_for(Precision::Fp32),
-            InputCost::Fixed,
-            &Accuracy::default(),
-        );
-        assert_eq!(judged.notes, ["outputs are not judged: the framework computes nothing (engine `null`)"]);
-        assert!(judged.failures.is_empty());
-    }
-
-    #[test]
-    fn fresh_inputs_that_take_longer_reveal_kept_results() {
-        let found = failures(|audit| scaled(&mut audit.fresh_s, 1.8));
-        let expected = "inputs that the engine had not seen took 1.80x as long as inputs that it had run before (20 of 20 \
-                        pairs): does it keep results?";
-        assert_eq!(found[0], expected);
-        assert!(failures(|audit| scaled(&mut audit.fresh_s, 1.05)).is_empty(), "below the ratio");
-        assert!(failures(|audit| scaled(&mut audit.fresh_s[..8], 1.8)).is_empty(), "8 of 20 pairs may be chance");
-        let mut some = audit();
-        scaled(&mut some.fresh_s[..16], 1.3);
-        let judged = judge(Some(some), InputCost::Fixed);
-        assert_eq!((judged.failures.len(), judged.doubts.len()), (0, 2), "16 of 20 pairs, a small difference");
-        let mut slow = audit();
-        scaled(&mut slow.fresh_s, 1.8);
-        let judged = judge(Some(slow), InputCost::Variable);
-        assert_eq!(
-            (judged.notes, judged.failures),
-            (vec!["times of other inputs are not judged: `input_cost` is `variable`".to_owned()], vec![])
-        );
-    }
-
-    #[test]
-    fn a_uniform_batch_that_is_faster_reveals_skipped_samples() {
-        let found = failures(|audit| scaled(&mut audit.uniform_s, 0.5));
-        assert!(
-            found[0].starts_with("different samples took 2.00x as long as one sample in every row (20 of"),
-            "{found:?}"
-        );
-    }
-
-    #[test]
-    fn answers_of_variable_length_may_depend_on_a_tie_and_on_their_row() {
-        let judged = |mismatches: f64, permuted: f64| {
-            let mut audit = audit();
-            audit.fresh.as_mut().unwrap().outputs[0].mismatches = Some(mismatches);
-            audit.permuted[0].mismatches = Some(permuted);
-            (judge(Some(audit.clone()), InputCost::Variable), judge(Some(audit), InputCost::Fixed))
-        };
-        let (variable, fixed) = judged(0.4, 1.0);
-        assert_eq!((variable.failures.len(), fixed.failures.len()), (0, 2));
-        assert!(variable.notes.iter().any(|note| note.contains("in another order")), "{variable:?}");
-        let (variable, _) = judged(0.9, 0.0);
-        assert!(variable.failures[0].contains("`mismatches` is 9.00e-1, the limit is 5.00e-1"), "{variable:?}");
-    }
-
-    #[test]
-    fn a_few_pairs_are_not_judged() {
-        let mut few = audit();
-        few.fresh_s.truncate(9);
-        scaled(&mut few.fresh_s, 5.0);
-        let judged = judge(Some(few), InputCost::Fixed);
-        assert_eq!(judged.notes, ["times of fresh inputs are not judged: 9 of at least 10 pairs"]);
-        assert!(judged.failures.is_empty());
-    }
-
-    #[test]
-    fn an_engine_that_is_slower_in_the_audit_than_in_the_passes_fails() {
-        let slower = |factor, passes| {
-            let mut audit = audit();
-            audit.after_pass.iter_mut().for_each(|pass| *pass %= passes);
-            for times in [&mut audit.repeated_s, &mut audit.fresh_s, &mut audit.uniform_s] {
-                scaled(times, factor);
-            }
-            judge(Some(audit), InputCost::Fixed)
-        };
-        assert!(slower(1.05, 5).doubts.is_empty());
-        let text = |ratio: &str| {
-            format!(
-                "fresh inputs took {ratio}x as long in the audit as the same batches in the passes (20 of 20 pairs)"
-            )
-        };
-        assert_eq!(slower(1.4, 5).doubts, [text("1.40")]);
-        assert_eq!(slower(3.0, 2).doubts, [text("3.00")], "the machine may have been slower after two passes");
-        let expected =
-            format!("{}: does the engine compute less, or before the step begins, when it is measured?", text("3.00"));
-        assert_eq!(slower(3.0, 5).failures, [expected]);
-    }
-
-    #[test]
-    fn with_changed_weights_outputs_and_accuracy_must_change_and_the_time_must_not() {
-        let judged = |change: &dyn Fn(&mut ChangedModelReport)| {
-            let AuditReport { measured_s, .. } = audit();
-            let metrics = |top1: f64| IndexMap::from([("top1".to_owned(), top1)]);
-            let mut changed = ChangedModelReport {
-                steps: 20,
-                core_s: measured_s.clone(),
-                measured_s,
-                accuracy: metrics(0.1),
-                ..ChangedModelReport::default()
-            };
-            change(&mut changed);
-            let accuracy = Accuracy {
-                verdict: Verdict::Met,
-                target: metrics(0.7),
-                inference: metrics(0.8),
-                ..Accuracy::default()
-            };
-            let report = AuditReport { changed_model: Some(changed), ..audit() };
-            let limits = AgreementLimits::default_for(Precision::Fp32);
-            AuditCheck::judge(&[inference(Some(report))], &limits, InputCost::Fixed, &accuracy).failures.join("; ")
-        };
-        assert_eq!(judged(&|_| {}), "");
-        assert!(judged(&|changed| changed.unchanged_steps = 3).starts_with("3 of 20 steps returned the same outputs"));
-        let same = judged(&|changed| changed.accuracy[0] = 0.8);
-        assert!(same.starts_with("with changed weights, `top1` is 0.8000 (otherwise 0.8000)"), "{same}");
-        let slow = judged(&|changed| scaled(&mut changed.core_s, 2.0));
-        assert!(slow.starts_with("with changed weights, a step took 2.00x as long (20 of 20 pairs)"), "{slow}");
-    }
-
-    #[test]
-    fn wrong_outputs_of_fresh_inputs_fail() {
-        let found = failures(|audit| audit.fresh.as_mut().unwrap().outputs[0].relative_l2 = 0.5);
-        assert!(
-            found[0].starts_with("output `output` of inputs that exist in no other run: `relative_l2` is"),
-            "{found:?}"
-        );
-        let found = failures(|audit| audit.changed[0] = 0.0);
-        assert_eq!(found, ["no output changed when the inputs changed slightly"]);
-        let found = failures(|audit| audit.permuted[0].relative_l2 = f64::NAN);
-        assert!(found[0].starts_with("output `output` differs by NaN (limit: 2.00e-3) when the samples"), "{found:?}");
-    }
-}
+mod tests;

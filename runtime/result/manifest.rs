@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::write::write_new;
 use crate::hash::{hash_bytes, hash_file};
 use crate::units::Bytes;
 
@@ -157,8 +158,7 @@ pub fn write_manifest(folder: &Path) -> Result<String, ManifestFault> {
     let path = folder.join(MANIFEST_FILE);
     let failed = |source| ManifestFault::Read { path: path.clone(), source };
     let text = ResultManifest::of_folder(folder)?.to_text();
-    let mut file = fs::File::create_new(&path).map_err(failed)?;
-    io::Write::write_all(&mut file, text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    write_new(text.as_bytes(), &path).map_err(failed)?;
     Ok(digest(text.as_bytes()))
 }
 

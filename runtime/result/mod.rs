@@ -17,6 +17,7 @@ mod loops;
 mod machine;
 mod manifest;
 mod output_copy;
+mod paired_times;
 mod provenance;
 mod record;
 #[cfg(test)]

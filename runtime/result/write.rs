@@ -1,4 +1,4 @@
-//! Writes a record to disk atomically and flushes it.
+//! Writes the files that stand for a whole result to disk atomically, and flushes them.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
@@ -36,7 +36,8 @@ const RECORDS_MAX: u32 = 100;
 pub fn write_record(record: &Record, path: &Path) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source, kept: None };
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput).map_err(|kind| failed(kind.into()))?;
-    let file = write_temporary(record, folder).map_err(failed)?;
+    let text = serde_json::to_vec_pretty(record).map_err(|error| failed(error.into()))?;
+    let file = write_temporary(&[&text, b"\n"].concat(), path, folder).map_err(failed)?;
     let (source, kept) = match file.persist_noclobber(path) {
         Ok(_) => return sync_folder(folder).map_err(failed),
         Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => {
@@ -48,12 +49,21 @@ pub fn write_record(record: &Record, path: &Path) -> Result<(), WriteError> {
     Err(WriteError { path: path.to_owned(), source, kept: Some(kept) })
 }
 
-fn write_temporary(record: &Record, folder: &Path) -> io::Result<NamedTempFile> {
-    let mut text = serde_json::to_vec_pretty(record)?;
-    text.push(b'\n');
+/// Writes a file that does not exist yet and flushes it, like [`write_record`].
+///
+/// # Errors
+/// When the disk is full or the folder is not writable, or there is such a file; then no file is left behind.
+pub fn write_new(text: &[u8], path: &Path) -> io::Result<()> {
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    write_temporary(text, path, folder)?.persist_noclobber(path)?;
+    sync_folder(folder)
+}
+
+fn write_temporary(text: &[u8], path: &Path, folder: &Path) -> io::Result<NamedTempFile> {
     let readable = Permissions::from_mode(0o666);
-    let mut file = Builder::new().prefix("record.json.").suffix(".part").permissions(readable).tempfile_in(folder)?;
-    file.write_all(&text)?;
+    let prefix = format!("{}.", path.file_name().unwrap_or_default().display());
+    let mut file = Builder::new().prefix(&prefix).suffix(".part").permissions(readable).tempfile_in(folder)?;
+    file.write_all(text)?;
     file.as_file().sync_all()?;
     Ok(file)
 }

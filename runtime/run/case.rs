@@ -94,8 +94,9 @@ fn run_phases(
         let mut on_heard = |heard: Heard<'_>| {
             log.write_heard(job.phase(), heard);
             let Heard::Event(received, collector) = heard else { return Ok(()) };
-            if let (Event::PassEnd(_), Some(measured)) = (received.event, collector.measurement()) {
-                log.write_measurement(job.phase(), &measured);
+            // The figures of a loop are computed from all of its steps, so computing them after each pass would be quadratic.
+            if matches!(received.event, Event::PassEnd(report) if report.pass + 1 == job.settings.repeat) {
+                log.write_measurement(job.phase(), collector.measurement().as_ref());
             }
             let at = received.at.since(started);
             if let Err(error) = chain.push(at, job.phase(), received.event) {

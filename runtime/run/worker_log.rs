@@ -120,8 +120,9 @@ impl WorkerLog {
         self.log.error()
     }
 
-    /// Writes the figures of a measured loop so far.
-    pub(super) fn write_measurement(&mut self, phase: Phase, measured: &Measurement) {
+    /// Writes the figures of a measured loop after its last pass.
+    pub(super) fn write_measurement(&mut self, phase: Phase, measured: Option<&Measurement>) {
+        let Some(measured) = measured else { return };
         let place = &format!("work:{}", phase.name());
         let name = if measured.step == Step::Validation { "Validation" } else { "Inference" };
         let name = format!("{name}({})", self.framework);

@@ -9,10 +9,11 @@ use indexmap::IndexMap;
 use super::export;
 use super::phase::failure;
 use crate::event::Failure;
+use crate::plan::Manifest;
 use crate::tensor::{Tensor, TensorError};
 
-/// Writes the model with changed weights below `scratch`, under the name of `original`, and returns its path. Returns `None`
-/// when the model has no weights that can be changed.
+/// Writes the model with changed weights below `scratch`, with the file names of `original`, and returns the path of its
+/// manifest. Returns `None` when the model has no weights that can be changed.
 ///
 /// # Errors
 /// When weights cannot be read, or the files cannot be written.
@@ -31,8 +32,10 @@ pub fn write_changed_model(
     }
     let folder = scratch.join("changed");
     fs::create_dir_all(&folder).map_err(|e| failure(&format!("`{}`: {e}", folder.display()), ""))?;
-    let path = folder.join(original.file_name().unwrap_or(original.as_os_str()));
-    export::write_model(&model, &path).map(|_| Some(path))
+    let file = Manifest::model_beside(original);
+    let path = folder.join(file.file_name().unwrap_or(original.as_os_str()));
+    export::write_model(&model, &path)?;
+    Ok(Some(Manifest::path_beside(&path)))
 }
 
 /// Rotates every weight of at least two dimensions by one row, and returns the number of these weights. The distribution of

@@ -147,15 +147,15 @@ impl Worker<'_> {
         | ModelInput::Onnx(original)
         | ModelInput::Placeholder(original)
         | ModelInput::Compiled(original)) = input;
-        let Some(path) = write_changed_model(graphs, original, &self.job.scratch())? else {
+        let Some(manifest) = write_changed_model(graphs, original, &self.job.scratch())? else {
             let message =
                 "no pass with changed weights: only the compiler can read the model, or it has none".to_owned();
             (self.emit)(Event::Log { level: Level::Warning, source: "audit".to_owned(), message });
             return Ok(None);
         };
-        let files = ModelFiles::open_onnx(&path)?;
-        let known = facts::onnx_facts(&files, &path)?;
-        let sessions = load_model_input(&ModelInput::Exported(path), Some(&files), self.job)?;
+        let files = ModelFiles::open_onnx(&manifest)?;
+        let known = facts::onnx_facts(&files, &manifest)?;
+        let sessions = load_model_input(&ModelInput::Exported(manifest), Some(&files), self.job)?;
         let (measured, forward, evaluator) =
             self.prepare_loop(Step::Inference, scripts, dataset, sessions, &known.facts)?;
         let (steps, accuracy) = measured.run_unreported(forward, evaluator)?;

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use super::*;
 use crate::data::{Field, FieldRole, SampleError};
@@ -286,5 +287,23 @@ fn other_batches_can_be_requested_between_passes() {
         }
         loader.start_pass().unwrap();
         assert_eq!(loader.by_ref().map(|batch| values(&batch.unwrap())).collect::<Vec<_>>(), [[0, 1], [2, 3]]);
+    }
+}
+
+#[test]
+fn no_requested_batch_is_read_while_another_is_in_use() {
+    let numbers = Arc::new(Numbers::new(12));
+    let mut lend = |_: &Field, bytes: usize| -> Result<Box<dyn LentMemory>, EngineError> {
+        Ok(Box::new(HeapMemory::zeroed(bytes)?))
+    };
+    let mut loader = Loader::new(Arc::clone(&numbers) as Arc<dyn Dataset>, options(2), &mut lend).unwrap();
+    let request = |first: u64| BatchRequest { number: 0, samples: [first, first + 1].into(), perturbation: None };
+    loader.start_requests((0..6).map(|i| request(2 * i)).collect()).unwrap();
+    for step in 0..6 {
+        let batch = loader.next().unwrap().unwrap();
+        let reads = numbers.readers.lock().unwrap().len();
+        loader.recycle(batch).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(numbers.readers.lock().unwrap().len(), reads, "step {step}");
     }
 }
