@@ -56,7 +56,10 @@ fn an_unchanged_result_is_consistent_and_with_its_digest_authentic() {
     assert_eq!(report.unchecked, [""; 0]);
     let trust = Trust { digests: vec![digest.clone()], ..Trust::default() };
     let report = verify_result(result, &trust);
-    assert_eq!((report.standing, report.vouched_by.as_deref()), (Standing::Authentic, Some("the given digest")));
+    assert_eq!(
+        (report.standing, report.proof.as_deref()),
+        (Standing::Authentic, Some("the digest given with --digest"))
+    );
     let other = Trust { digests: vec![runs().second.1.clone()], ..Trust::default() };
     assert_eq!(verify_result(result, &other).standing, Standing::Wrong);
 }

@@ -131,7 +131,7 @@ fn checkout_keys(root: &Path) -> Result<Vec<KnownKey>, String> {
     Ok(keys)
 }
 
-/// Formats the report of a result: the standing, who vouches for it, the verdict, and what is wrong.
+/// Formats the report of a result: the standing, its proof, the verdict, and what is wrong.
 fn report_text(report: &CaseReport) -> String {
     let mut lines = vec![format!("{}  {}", report.standing.name(), report.case.as_deref().unwrap_or(&report.path))];
     let mut add = |name: &str, text: &str| lines.push(format!("  {name:<9} {}", one_line(text)));
@@ -141,11 +141,12 @@ fn report_text(report: &CaseReport) -> String {
     if let Some(digest) = &report.digest {
         add("digest", digest);
     }
-    match (&report.vouched_by, report.standing) {
-        (Some(who), _) => add("vouched", who),
-        (None, Standing::Consistent) => {
-            add("note", "whoever can write the files can make them agree: a digest (--digest) or a signature tells")
-        }
+    match (&report.proof, report.standing) {
+        (Some(proof), _) => add("proof", proof),
+        (None, Standing::Consistent) => add(
+            "note",
+            "anyone who can write these files can make them agree; a signature, or --digest with the digest that the run printed, proves that they are authentic",
+        ),
         _ => {}
     }
     if let Some(validity) = &report.validity {
@@ -161,8 +162,8 @@ fn report_text(report: &CaseReport) -> String {
         };
         add("wrong", &format!("{file}{}{values}", finding.what));
     }
-    if report.more_findings > 0 {
-        add("wrong", &format!("{} more", report.more_findings));
+    for (file, count) in &report.more_findings {
+        add("wrong", &format!("{file}: {count} more, which are not listed"));
     }
     for reason in &report.unchecked {
         add("unchecked", reason);

@@ -37,7 +37,7 @@ pub fn write_record(record: &Record, path: &Path) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source, kept: None };
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput).map_err(|kind| failed(kind.into()))?;
     let text = serde_json::to_vec_pretty(record).map_err(|error| failed(error.into()))?;
-    let file = write_temporary(&[&text, b"\n"].concat(), path, folder).map_err(failed)?;
+    let file = write_temporary(&[&text[..], b"\n"].concat(), path, folder).map_err(failed)?;
     let (source, kept) = match file.persist_noclobber(path) {
         Ok(_) => return sync_folder(folder).map_err(failed),
         Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => {

@@ -26,7 +26,7 @@ pub(super) fn check_accuracy(folder: &Path, record: &Record, replay: &Replay, re
         let path = format!("{FILE_KIND}.{}.safetensors", phase.record.phase.name());
         let listed = phase.record.files.iter().any(|file| file.what == FILE_KIND && file.path.ends_with(&path));
         if !listed {
-            report.add(&path, "the outputs of a pass are missing, so accuracy cannot be computed again", None, None);
+            report.add(&path, "the stored outputs of a pass are missing, so accuracy cannot be recomputed", None, None);
             continue;
         }
         match StoredPass::read(&folder.join(&path)) {
@@ -53,14 +53,14 @@ fn check_pass(
     let (steps, kept) = stored.step_count();
     if kept < steps {
         report.unchecked.push(format!(
-            "the outputs of {} of {steps} steps of pass {}: their metrics were added as stored",
+            "the metrics of {} of {steps} steps of pass {}: their outputs are not stored, so their metrics were taken from the file",
             steps - kept,
             stored.pass()
         ));
     }
     match evaluate(folder, record, stored) {
         Ok(accuracy) => compare_accuracy(path, stored.pass(), &accuracy, &pass.accuracy, report),
-        Err(reason) => report.give_up(format!("accuracy cannot be computed again: {reason}")),
+        Err(reason) => report.give_up(format!("accuracy cannot be recomputed: {reason}")),
     }
 }
 

@@ -27,24 +27,24 @@ pub struct Trust {
 /// or a known key vouches for it.
 pub(super) fn check_authenticity(folder: &Path, vendor: Option<&str>, trust: &Trust, report: &mut CaseReport) {
     let Some(digest) = report.digest.clone() else { return };
-    let mut vouched = None;
+    let mut proof = None;
     if trust.digests.iter().any(|known| normalised(known) == digest) {
-        vouched = Some("the given digest".to_owned());
+        proof = Some("the digest given with --digest".to_owned());
     } else if !trust.digests.is_empty() {
         report.add(
             MANIFEST_FILE,
-            "the digest is not the given one",
+            "the digest differs from the one given with --digest",
             Some(trust.digests.join(" or ")),
             Some(digest.clone()),
         );
     }
     if let Some(name) = signer(folder, vendor, &digest, trust, report) {
-        vouched = Some(format!("the key `{name}`"));
+        proof = Some(format!("the signature with the key `{name}`"));
     }
-    if report.standing == Standing::Consistent && vouched.is_some() {
+    if report.standing == Standing::Consistent && proof.is_some() {
         report.standing = Standing::Authentic;
     }
-    report.vouched_by = vouched.filter(|_| report.standing == Standing::Authentic);
+    report.proof = proof.filter(|_| report.standing == Standing::Authentic);
 }
 
 /// Returns the name of the known key that signed the digest. A signature that is not valid is a finding.
@@ -59,13 +59,16 @@ fn signer(folder: &Path, vendor: Option<&str>, digest: &str, trust: &Trust, repo
         }
     };
     if !signature.is_valid(digest) {
-        report.add(SIGNATURE_FILE, "the signature does not belong to this manifest", None, None);
+        report.add(SIGNATURE_FILE, "the signature does not match this manifest", None, None);
         return None;
     }
     let counts = |known: &&KnownKey| known.vendor.as_deref().is_none_or(|owner| Some(owner) == vendor);
     let known = trust.keys.iter().filter(counts).find(|known| known.key.verifies(digest, &signature));
     if known.is_none() {
-        report.unchecked.push(format!("signed by a key that is not known here: {}", signature.key));
+        report.unchecked.push(format!(
+            "the signature: its key is neither in the repository nor given with --key: {}",
+            signature.key
+        ));
     }
     known.map(|known| known.key.name.clone())
 }

@@ -91,7 +91,7 @@ pub(super) fn replay(folder: &Path, last_hash: &str, passes: u32, report: &mut C
     match replayer.finish() {
         Ok(replay) => Some(replay),
         Err(error) => {
-            report.give_up(format!("the samples files cannot be computed: {error}"));
+            report.give_up(format!("the expected samples files cannot be computed: {error}"));
             None
         }
     }
@@ -111,7 +111,7 @@ struct Replayer {
 impl Replayer {
     fn add(&mut self, ChainedEvent { at, phase, event }: &ChainedEvent) -> Result<(), String> {
         if self.last.is_some_and(|last| *at < last) {
-            return Err("an event arrived before the one in front of it".to_owned());
+            return Err("an event has an earlier arrival time than the event before it".to_owned());
         }
         self.last = Some(*at);
         if self.open.as_ref().is_none_or(|(collector, _)| collector.phase() != *phase) {

@@ -39,7 +39,7 @@ pub fn find_results(path: &Path) -> io::Result<Vec<PathBuf>> {
     }
     if results.is_empty() {
         return Err(io::Error::other(
-            "there is no result in it: neither a `record.json` nor folders CASE/HOST with one",
+            "it contains no result: neither a `record.json` nor folders CASE/HOST that contain one",
         ));
     }
     results.sort_unstable();
@@ -129,10 +129,10 @@ fn verify_record_alone(path: &Path, report: &mut CaseReport) {
         Some(ReadRecord::Current(record)) => {
             check_derived(&record, &record, report);
             describe(&record, report);
-            report.give_up("only the record is there: figures need the events, and files the manifest");
+            report.give_up("this is only a record: figures are recomputed from `events.jsonl`, and files are checked with `manifest.json`");
         }
         Some(ReadRecord::Older { schema, .. }) => {
-            report.give_up(format!("schema {schema} is of an older version of flagperf"))
+            report.give_up(format!("schema {schema} was written by an older version of flagperf"))
         }
         None => {}
     }
@@ -141,9 +141,11 @@ fn verify_record_alone(path: &Path, report: &mut CaseReport) {
 /// Checks what can be checked of a result of an older version.
 fn verify_older(folder: &Path, schema: u32, events_sha256: &str, report: &mut CaseReport) {
     match verify_chain(&folder.join(EVENTS_FILE), events_sha256) {
-        Ok(()) => report.unchecked.push("the chain of events holds; nothing else was checked".to_owned()),
+        Ok(()) => report.unchecked.push("the hash chain of the events is intact; nothing else was checked".to_owned()),
         Err(ChainError::Read(error)) => report.give_up(format!("`{EVENTS_FILE}` cannot be read: {error}")),
         Err(error) => report.add(EVENTS_FILE, error.to_string(), None, None),
     }
-    report.give_up(format!("schema {schema} is of an older version of flagperf: its figures cannot be computed again"));
+    report.give_up(format!(
+        "schema {schema} was written by an older version of flagperf: its figures cannot be recomputed"
+    ));
 }

@@ -61,7 +61,7 @@ pub(super) fn read_record(path: &Path, report: &mut CaseReport) -> Option<ReadRe
         Ok((AnyRecord { schema, .. }, None)) => {
             let known = Record::SCHEMA;
             report.give_up(format!(
-                "schema {schema} is of a newer version of flagperf, which can verify it (known: {known})"
+                "schema {schema} was written by a newer version of flagperf (this one knows {known}): verify the result with that version"
             ));
             None
         }

@@ -1,5 +1,7 @@
 //! What a verification found.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::result::ValidityCheck;
@@ -59,14 +61,14 @@ pub struct CaseReport {
     pub standing: Standing,
     /// The digest of the manifest.
     pub digest: Option<String>,
-    /// Who vouches for the result: the name of a key, or `the given digest`.
-    pub vouched_by: Option<String>,
+    /// What proves that the result is authentic: a signature, or the digest that was given.
+    pub proof: Option<String>,
     /// The verdict on the result according to its record.
     pub validity: Option<ValidityCheck>,
     /// What is wrong.
     pub findings: Vec<Finding>,
-    /// Number of findings that were left out.
-    pub more_findings: u64,
+    /// Number of findings that are not listed, by file.
+    pub more_findings: BTreeMap<String, u64>,
     /// What was not checked, with the reasons.
     pub unchecked: Vec<String>,
     /// Bytes of the files that were hashed.
@@ -81,10 +83,10 @@ impl CaseReport {
             case: None,
             standing: Standing::Consistent,
             digest: None,
-            vouched_by: None,
+            proof: None,
             validity: None,
             findings: Vec::new(),
-            more_findings: 0,
+            more_findings: BTreeMap::new(),
             unchecked: Vec::new(),
             bytes: 0,
         }
@@ -94,7 +96,7 @@ impl CaseReport {
     pub fn add(&mut self, file: &str, what: impl Into<String>, expected: Option<String>, found: Option<String>) {
         self.standing = Standing::Wrong;
         if self.findings.len() == FINDINGS_MAX {
-            self.more_findings += 1;
+            *self.more_findings.entry(file.to_owned()).or_default() += 1;
             return;
         }
         let short = |text: String| crate::text::truncate(&text, VALUE_BYTES_MAX).into_owned();
@@ -118,7 +120,9 @@ impl CaseReport {
             (first, second) => first.max(second),
         };
         self.findings.extend(later.findings);
-        self.more_findings += later.more_findings;
+        for (file, count) in later.more_findings {
+            *self.more_findings.entry(file).or_default() += count;
+        }
         self.unchecked.extend(later.unchecked);
         self
     }

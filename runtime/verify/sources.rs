@@ -39,7 +39,7 @@ pub(super) fn check_sources(
     for file in record.phases.iter().flat_map(|phase| &phase.files).filter(|file| !file.sha256.is_empty()) {
         let present = path_in_result(&file.path, &record.run).and_then(|path| Some((path, files.size(path)?)));
         let Some((path, size)) = present else {
-            report.unchecked.push(format!("`{}`: it is not in the result", file.path));
+            report.unchecked.push(format!("`{}`: it is not part of the result", file.path));
             continue;
         };
         check_file(path, &file.sha256, files, report);

@@ -259,6 +259,6 @@ fn only_the_digest_tells_a_result_whose_parts_were_all_written_anew() {
     let report = verify_result(copy.path(), &trust);
     assert_eq!(
         (report.standing, findings(&report)),
-        (Standing::Wrong, vec!["manifest.json: the digest is not the given one".to_owned()])
+        (Standing::Wrong, vec!["manifest.json: the digest differs from the one given with --digest".to_owned()])
     );
 }

@@ -98,7 +98,7 @@ fn of_an_older_result_only_the_chain_is_checked() {
         results::change_record(result, |record| record["schema"] = json!(4));
     });
     assert_eq!(standing, Standing::NotVerifiable);
-    assert!(text.contains("the chain of events holds; nothing else was checked"), "{text}");
+    assert!(text.contains("the hash chain of the events is intact; nothing else was checked"), "{text}");
     assert!(text.contains("schema 4 is of an older version of flagperf"), "{text}");
     let (standing, _) = after(|result| {
         results::change_record(result, |record| {
@@ -132,5 +132,5 @@ fn a_path_without_a_result_is_a_mistake() {
     }
     let output = program::flagperf(folder.path(), &["verify", folder.path().to_str().unwrap()]);
     let text = String::from_utf8_lossy(&output.stderr).replace(&folder.path().display().to_string(), "[FOLDER]");
-    insta::assert_snapshot!(text, @"error: cannot verify `[FOLDER]`: there is no result in it: neither a `record.json` nor folders CASE/HOST with one");
+    insta::assert_snapshot!(text, @"error: cannot verify `[FOLDER]`: it contains no result: neither a `record.json` nor folders CASE/HOST that contain one");
 }
