@@ -49,7 +49,7 @@ fn damaged_and_hostile_files_are_named_and_never_read_without_a_limit() {
         ("record.json: it is not a record: recursion limit exceeded", deep_record()),
         ("record.json: it is not a record: ", b"[]".to_vec()),
         ("record.json: it is not a record: missing field `schema`", b"{}".to_vec()),
-        ("schema 6 is of a newer version of flagperf", b"{\"schema\": 6}".to_vec()),
+        ("schema 6 was written by a newer version of flagperf", b"{\"schema\": 6}".to_vec()),
         ("record.json: it is not a record: ", vec![0xff; 100]),
         ("record.json: it is not a record: missing field", b"{\"schema\": 5, \"run\": \"x\"}".to_vec()),
     ];
@@ -99,7 +99,7 @@ fn of_an_older_result_only_the_chain_is_checked() {
     });
     assert_eq!(standing, Standing::NotVerifiable);
     assert!(text.contains("the hash chain of the events is intact; nothing else was checked"), "{text}");
-    assert!(text.contains("schema 4 is of an older version of flagperf"), "{text}");
+    assert!(text.contains("schema 4 was written by an older version of flagperf"), "{text}");
     let (standing, _) = after(|result| {
         results::change_record(result, |record| {
             record["schema"] = json!(3);
@@ -119,13 +119,13 @@ fn without_a_manifest_or_events_a_result_is_not_verifiable() {
     fs::rename(&record, folder.path().join("other.json")).unwrap();
     let report = verified(&folder.path().join("other.json"));
     assert_eq!((report.standing, findings(&report)), (Standing::NotVerifiable, Vec::new()));
-    assert!(report.unchecked[0].starts_with("only the record is there"), "{:?}", report.unchecked);
+    assert!(report.unchecked[0].starts_with("this is only a record"), "{:?}", report.unchecked);
 }
 
 #[test]
 fn a_path_without_a_result_is_a_mistake() {
     let folder = tempfile::tempdir().unwrap();
-    assert!(find_results(folder.path()).unwrap_err().to_string().contains("there is no result in it"));
+    assert!(find_results(folder.path()).unwrap_err().to_string().contains("it contains no result"));
     for path in ["/no/such/result", folder.path().to_str().unwrap(), "/dev/null"] {
         let output = program::flagperf(folder.path(), &["verify", path]);
         assert_eq!(output.status.code(), Some(2), "{path}: {output:?}");
