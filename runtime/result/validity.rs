@@ -126,14 +126,14 @@ fn unsteady_loops(record: &Record) -> Vec<String> {
     for measured in measurements(record) {
         let name = measured.step.name();
         if !measured.warmup_steady {
-            reasons.push(format!("{name}: warm-up was not steady"));
+            reasons.push(format!("{name}: step times were not steady at the end of warm-up"));
         }
         match measured.throughput_core_interval {
             None => reasons.push(format!("{name}: too few steps for a confidence interval")),
             // A width that is NaN is not narrow enough, either.
             Some(interval) if interval.relative_half_width <= OFFICIAL_HALF_WIDTH_MAX => {}
             Some(interval) => reasons.push(format!(
-                "{name}: throughput known to \u{b1}{:.1} % (official: 5 %)",
+                "{name}: the confidence interval of throughput is \u{b1}{:.1} % (official: at most 5 %)",
                 100.0 * interval.relative_half_width
             )),
         }
@@ -278,10 +278,10 @@ mod tests {
         unofficial: measured for 599 s (official: at least 10 min)
         unofficial: measured for 25.1 h (official: at most 24 h)
         unofficial: nothing was measured
-        unofficial: validation: warm-up was not steady
+        unofficial: validation: step times were not steady at the end of warm-up
         unofficial: validation: too few steps for a confidence interval
-        unofficial: validation: throughput known to ±6.0 % (official: 5 %)
-        unofficial: validation: throughput known to ±NaN % (official: 5 %)
+        unofficial: validation: the confidence interval of throughput is ±6.0 % (official: at most 5 %)
+        unofficial: validation: the confidence interval of throughput is ±NaN % (official: at most 5 %)
         unofficial: the case sets no `target_accuracy`
         unofficial: no accuracy: random weights
         unofficial: changed by --set: batch_size=4 and 1 more
