@@ -111,7 +111,7 @@ impl Checker<'_> {
         let data_dir = &self.request.data_dir;
         if data_dir.exists() && !data_dir.is_dir() {
             let reason = format!("data directory `{}` is not a directory", data_dir.display());
-            return self.add(FaultPlace::DataDirectory { hint: "give --data DIR".to_owned() }, reason);
+            return self.add(FaultPlace::DataDirectory { hint: "give a folder".to_owned() }, reason);
         }
         let has_weights = !self.request.builds_model || self.check_weights();
         if let Some(compiled) = self.compile_scripts() {

@@ -35,8 +35,8 @@ pub(super) enum Command {
     Run(RunArguments),
     /// Print the effective values with their origins (file and line), without running anything
     Plan(PlanArguments),
-    /// Check every case without a vendor and with every vendor that has an overlay for it. Needs neither engines nor
-    /// datasets nor the network
+    /// Check every case as host.yaml lists it, without a vendor, and with every vendor that has an overlay for it. Needs
+    /// neither engines nor datasets nor the network
     Lint(LintArguments),
     /// Judge what a range of commits changes: may its author change these files, keys and functions? Exits with 1 if
     /// something is refused or needs somebody else, 2 if the range or the policy (review.yaml) cannot be used
@@ -240,7 +240,7 @@ pub(super) struct RunArguments {
     /// Print plain lines instead of progress bars
     #[arg(long)]
     pub(super) plain: bool,
-    /// Require a valid result: exit with 1 if a result is unofficial. Refuses --set
+    /// Exit with 1 unless every result is valid, as an official result must be. Cannot be combined with --set
     #[arg(long, conflicts_with = "set")]
     pub(super) official: bool,
     /// What the audit of inference includes
@@ -281,10 +281,11 @@ pub(super) struct LintArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct ReviewArguments {
-    /// The commits, as in a pull request: what HEAD adds since it separated from BASE [default: the main branch..HEAD]
+    /// The commits, as in a pull request: what HEAD adds since it separated from BASE [default: origin/main..HEAD, or main..HEAD
+    /// without a remote]
     #[arg(value_name = "BASE..HEAD", value_hint = ValueHint::Other)]
     pub(super) range: Option<String>,
-    /// As whom the change is judged: vendor:NAME, case-author or maintainer [default: what the changed files suggest]
+    /// As whom the change is judged: vendor:NAME, case-author or maintainer [default: the role that fits the changed files]
     #[arg(long = "as", value_name = "ROLE", value_hint = ValueHint::Other)]
     pub(super) role: Option<Role>,
     /// Print the review as JSON
@@ -311,7 +312,7 @@ pub(super) struct Selection {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     config: Option<PathBuf>,
     /// Change a setting for this run, such as `batch_size=4`, or an engine's option, such as `rten.threads=1`; the
-    /// record marks it as a departure from the standard configuration
+    /// record marks it as a departure from the standard case
     #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
     set: Vec<String>,
 }

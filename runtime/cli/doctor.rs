@@ -12,9 +12,11 @@ use super::own_process::TIME_LIMIT;
 use super::probe::Probes;
 use super::setup::{EXIT_MISTAKE, PreparedPlan, find_checkout, plan_config, prepare_process, print_findings};
 use crate::config::{Findings, find_root};
+use crate::plan::Job;
 use crate::report::{bytes, columns, plain_table};
 use crate::result::Machine;
 use crate::run::RunOutcome;
+use crate::step::Phase;
 
 /// A check, its result, and what to do.
 pub(super) type Row = [String; 3];
@@ -118,8 +120,12 @@ fn run_rows(root: &Path, planned: Option<&PreparedPlan>) -> (Vec<Row>, Vec<Strin
             let state = if job.data_dir.is_dir() { "exists" } else { "does not exist" };
             rows.push(row(&format!("data of {}", case.key), format!("{} {state}", job.data_dir.display()), ""));
         }
-        let engines: Vec<&str> = case.jobs.iter().map(|job| job.engine.engine.as_str()).collect();
-        rows.push(row(&case.key.to_string(), format!("ready; uses {}", engines.join(" and ")), ""));
+        let phase = |job: &Job| match job.phase() {
+            Phase::Validate => format!("validation with {}", job.engine.engine),
+            Phase::Infer => format!("inference with {}", job.engine.engine),
+        };
+        let phases: Vec<String> = case.jobs.iter().map(phase).collect();
+        rows.push(row(&case.key.to_string(), format!("ready: {}", phases.join(", ")), ""));
     }
     (rows, written.err().into_iter().collect())
 }

@@ -1,5 +1,6 @@
 //! `flagperf review`: judges what a range of commits changes.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,10 +16,12 @@ use crate::history::{HistoryError, Range, Repository};
 use crate::measure::MonotonicClock;
 use crate::report::columns;
 use crate::review::{
-    Commits, POLICY_FILE, Policy, PolicyError, Review, ReviewRequest, Snapshot, Unreadable, Verdict, review as judge,
+    Commits, POLICY_FILE, Policy, PolicyError, Review, ReviewRequest, Role, Snapshot, Unreadable, Verdict,
+    review as judge,
 };
 use crate::run::{CheckoutState, RunOutcome};
 use crate::script::{ScriptParser, run_on_script_stack};
+use crate::suggestion::list_names;
 use crate::text::escape_json;
 
 /// Bytes of stack for syntax trees of scripts, in addition to what every thread for scripts has.
@@ -33,6 +36,8 @@ enum ReviewError {
     NoPolicy { base: String, reason: Unreadable },
     #[error("{problem} (in commit {base})")]
     Policy { base: String, problem: PolicyError },
+    #[error("--as vendor:{name}: there is no vendor `{name}` (known: {})", list_names(known.iter().map(String::as_str)))]
+    UnknownVendor { name: String, known: Vec<String> },
     #[error("{0}")]
     Stack(String),
 }
@@ -40,6 +45,7 @@ enum ReviewError {
 impl ReviewError {
     fn hint(&self) -> &'static str {
         match self {
+            ReviewError::UnknownVendor { .. } => "each folder of `vendors/`, before or after the change, is a vendor",
             ReviewError::History(error) => error.hint(),
             ReviewError::NoPolicy { .. } => "the policy of the base applies: a maintainer has to add it there first",
             ReviewError::Policy { .. } => "the policy of the base applies: a maintainer has to correct it there first",
@@ -70,6 +76,16 @@ pub(super) fn review(arguments: &ReviewArguments) -> anyhow::Result<ExitCode> {
     Ok(print_result(&text, code))
 }
 
+/// Checks that a vendor exists before or after a change.
+fn check_vendor(name: &str, before: &dyn Snapshot, after: &dyn Snapshot) -> Result<(), ReviewError> {
+    let folders = [before, after].into_iter().flat_map(|tree| tree.list("vendors")).filter(|found| found.is_folder);
+    let known: BTreeSet<String> = folders.map(|folder| folder.text).collect();
+    match known.contains(name) {
+        true => Ok(()),
+        false => Err(ReviewError::UnknownVendor { name: name.to_owned(), known: known.into_iter().collect() }),
+    }
+}
+
 fn review_range(folder: &Path, arguments: &ReviewArguments) -> Result<Review, ReviewError> {
     let repository = Repository::open(folder)?;
     let range = Range::parse(arguments.range.as_deref());
@@ -78,6 +94,9 @@ fn review_range(folder: &Path, arguments: &ReviewArguments) -> Result<Review, Re
     let policy = compared.before.text(POLICY_FILE).map_err(no_policy)?;
     let policy =
         Policy::parse(&policy).map_err(|problem| ReviewError::Policy { base: compared.base.clone(), problem })?;
+    if let Some(Role::Vendor(name)) = &arguments.role {
+        check_vendor(name, &compared.before, &compared.after)?;
+    }
     let parser = ScriptParser::new(Arc::new(MonotonicClock::start()));
     let mut review = judge(&ReviewRequest {
         policy: &policy,

@@ -1,11 +1,12 @@
 //! A review as text for a terminal.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::report::wrap;
 use crate::review::{
     AdaptationCost, CalledFunction, Finding, FunctionChange, FunctionChangeKind, JudgedAs, KeyChange, LiteralChange,
-    Outcome, Review,
+    Outcome, Review, Verdict,
 };
 use crate::text::{escape_lines, one_line};
 
@@ -27,7 +28,8 @@ pub(super) fn terminal_text(review: &Review, columns: usize) -> String {
         let _ = writeln!(text, "note: {}", one_line(note));
     }
     let _ = writeln!(text, "{}", judged_line(review));
-    wrap(&escape_lines(&text), columns)
+    let wrapped = |line: &str| if line.starts_with('|') { line.to_owned() } else { wrap(line, columns) };
+    escape_lines(&text).split('\n').map(wrapped).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the findings with the same outcome together, the gravest first, each group with its title.
@@ -48,13 +50,21 @@ pub(super) fn by_outcome(findings: &[Finding]) -> Vec<(String, Vec<&Finding>)> {
 
 /// Returns the verdict, and as whom and for which commits it was reached.
 pub(super) fn judged_line(review: &Review) -> String {
+    let needed = review.findings.iter().filter_map(|finding| match &finding.outcome {
+        Outcome::Needs(role) => Some(role.to_string()),
+        _ => None,
+    });
+    let needed: BTreeSet<String> = needed.collect();
+    let verdict = match review.verdict {
+        Verdict::Needs => format!("needs the agreement of {}", needed.into_iter().collect::<Vec<_>>().join(" and ")),
+        other => other.phrase().to_owned(),
+    };
     let JudgedAs { role, reason, .. } = &review.judged_as;
     let short = |commit: &str| commit[..commit.len().min(12)].to_owned();
     let range = review.commits.as_ref();
     let range = range.map(|commits| format!(" ({}..{})", short(&commits.base), short(&commits.head)));
     format!(
-        "{}: {} changed{}, judged as {role}: {}",
-        review.verdict.phrase(),
+        "{verdict}: {} changed{}, judged as {role}: {}",
         counted(review.changed_files, "file"),
         range.unwrap_or_default(),
         one_line(reason)
@@ -85,8 +95,11 @@ fn place(finding: &Finding) -> String {
 
 fn finding_lines(finding: &Finding) -> String {
     let mut lines = format!("  {}  [{}]\n    {}\n", place(finding), finding.rule, one_line(&finding.message));
-    if !finding.hint.is_empty() {
-        let _ = writeln!(lines, "    hint: {}", one_line(&finding.hint));
+    match finding.hint.split_once(": |") {
+        // A row of a table must stay on one line to be copied.
+        Some((what, row)) => drop(writeln!(lines, "    hint: {}:\n|{}", one_line(what), one_line(row))),
+        None if finding.hint.is_empty() => {}
+        None => drop(writeln!(lines, "    hint: {}", one_line(&finding.hint))),
     }
     lines
 }
@@ -104,7 +117,7 @@ pub(super) fn function_line(change: &FunctionChange) -> String {
     let line = change.line.map(|line| format!(":{line}")).unwrap_or_default();
     let how = match (change.change, &change.moved_from) {
         (FunctionChangeKind::Added, _) => "new".to_owned(),
-        (FunctionChangeKind::Removed, _) => "gone".to_owned(),
+        (FunctionChangeKind::Removed, _) => "removed".to_owned(),
         (FunctionChangeKind::Moved, Some(from)) => format!("moved, unchanged, from {}", one_line(from)),
         (FunctionChangeKind::Changed | FunctionChangeKind::Moved, _) => "changed".to_owned(),
     };
@@ -116,7 +129,7 @@ pub(super) fn function_line(change: &FunctionChange) -> String {
 pub(super) fn function_details(change: &FunctionChange) -> Vec<String> {
     let mut details = Vec::new();
     let names = |calls: &[CalledFunction]| calls.iter().map(called).collect::<Vec<_>>().join(", ");
-    for (word, calls) in [("calls newly", &change.calls_added), ("no longer calls", &change.calls_removed)] {
+    for (word, calls) in [("new calls", &change.calls_added), ("removed calls", &change.calls_removed)] {
         details.extend((!calls.is_empty()).then(|| format!("{word}: {}", names(calls))));
     }
     details.extend(change.literals.iter().take(LITERALS_MAX).map(literal_line));
@@ -136,15 +149,22 @@ fn called(call: &CalledFunction) -> String {
 fn literal_line(change: &LiteralChange) -> String {
     let or_none = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
     let line = change.line.map(|line| format!("line {line}: ")).unwrap_or_default();
-    format!("constant: {line}{} becomes {}", or_none(&change.before), or_none(&change.after))
+    match (&change.before, &change.after) {
+        (Some(before), Some(after)) => format!("constant: {line}{before} is changed to {after}"),
+        (before, None) => format!("constant: {line}{} is removed", or_none(before)),
+        (None, after) => format!("constant: {line}{} is added", or_none(after)),
+    }
 }
 
 /// Describes a changed key on one line.
 pub(super) fn key_line(change: &KeyChange) -> String {
-    let or_none = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
     let line = change.line.map(|line| format!(":{line}")).unwrap_or_default();
-    let (before, after) = (or_none(&change.before), or_none(&change.after));
-    format!("{}{line} {}: {before} becomes {after}", change.file, one_line(&change.key))
+    let how = match (&change.before, &change.after) {
+        (Some(before), Some(after)) => format!("{before} is changed to {after}"),
+        (None, Some(after)) => format!("{after} (new)"),
+        (before, None) => format!("removed (was {})", before.as_deref().unwrap_or_default()),
+    };
+    format!("{}{line} {}: {how}", change.file, one_line(&change.key))
 }
 
 /// Describes the cost of an adaptation on one line.

@@ -150,7 +150,8 @@ fn report_text(report: &CaseReport) -> String {
         _ => {}
     }
     if let Some(validity) = &report.validity {
-        add("verdict", &validity.line());
+        let name = if report.standing == Standing::Wrong { "recorded" } else { "verdict" };
+        add(name, &validity.line());
     }
     for finding in &report.findings {
         let file = if finding.file.is_empty() { String::new() } else { format!("{}: ", finding.file) };

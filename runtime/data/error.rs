@@ -139,7 +139,9 @@ impl DataError {
     /// Returns what to do about the error; empty when the message suffices.
     pub fn hint(&self) -> &'static str {
         match self {
-            DataError::NoDirectory { .. } => "give --data DIR, name the folder in `CASES`, or create it",
+            DataError::NoDirectory { .. } => {
+                "`run` and `plan` take the folder with datasets and weights from --data, from `CASES` in host.yaml, or from `default_data`"
+            }
             DataError::Missing { .. } => "put the file there, or name another data directory with --data DIR",
             DataError::Empty { .. } => {
                 "put the images of each class into a folder of their own, such as `val/cat/1.jpg`"

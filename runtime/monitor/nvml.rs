@@ -62,6 +62,7 @@ fn read_device(device: &Device<'_>) -> DeviceReading {
         power_w: device.power_usage().ok().map(watts),
         power_limit_w: device.enforced_power_limit().ok().map(watts),
         power_limit_default_w: device.power_management_limit_default().ok().map(watts),
+        busy_share: device.utilization_rates().ok().map(|rates| f64::from(rates.gpu) / 100.0),
         temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
     }
 }

@@ -67,6 +67,8 @@ pub struct DeviceReading {
     pub power_limit_w: Option<f64>,
     /// Limit of the power that the device has unless someone changes it, in watts.
     pub power_limit_default_w: Option<f64>,
+    /// Share of the time since the driver's last sample in which the device computed, from 0 to 1.
+    pub busy_share: Option<f64>,
     /// Temperature in degrees Celsius.
     pub temperature_c: Option<u32>,
 }

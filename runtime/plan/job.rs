@@ -83,10 +83,10 @@ impl Job {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditScope {
-    /// Repeated, fresh, uniform and permuted inputs between the passes
+    /// Between passes, run the same batch, slightly changed inputs, one sample in every row, and samples in another order
     #[default]
     Standard,
-    /// Also a pass of the model with changed weights, whose accuracy must fall and whose speed must not change
+    /// Also run a pass of the model with changed weights: its accuracy must fall, and its speed must not change
     Full,
 }
 

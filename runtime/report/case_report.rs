@@ -67,17 +67,19 @@ pub fn case_report(record: &Record, saved: SavedResult<'_>, extent: Extent, scre
     };
     text += &format!("\n{}  {}\n", paint(style, verdict_word(record.status)), paint(bold, &record.key()));
     text += &rows_text(headline_rows(record), screen.columns);
-    text += &rows_text(vec![row("verdict", &verdict_text(&record.validity, extent))], screen.columns);
-    text += &rows_text(failures(record, extent), screen.columns);
+    let failures = failures(record, extent);
+    let verdict = verdict_text(&record.validity, failures.is_empty(), extent);
+    text += &rows_text(vec![row("verdict", &verdict)], screen.columns);
+    text += &rows_text(failures, screen.columns);
     let digest = saved.digest.map(|digest| format!(" digest  {}\n", display_text(digest)));
     text + digest.unwrap_or_default().as_str() + record_row(saved.path, screen.columns).as_str()
 }
 
-/// Returns the verdict on the result with its reasons, in a summary the first of them. The reasons why a result is invalid
-/// are in rows of their own.
-fn verdict_text(validity: &ValidityCheck, extent: Extent) -> String {
+/// Returns the verdict on the result with its reasons, in a summary the first of them. Failures, which are the reasons why a
+/// result is invalid, are in rows of their own.
+fn verdict_text(validity: &ValidityCheck, has_no_failures: bool, extent: Extent) -> String {
     let name = validity.verdict.name();
-    if validity.verdict == Validity::Invalid || validity.reasons.is_empty() {
+    if validity.verdict == Validity::Invalid && !has_no_failures || validity.reasons.is_empty() {
         return name.to_owned();
     }
     let shown = if extent == Extent::Summary { REASONS_SUMMARISED } else { usize::MAX };

@@ -32,20 +32,20 @@ pub(super) fn headline_figure(record: &Record) -> String {
     figure.map_or_else(|| "no figure".to_owned(), |(step, core)| format!("{step} {} {unit}s/s core", rate(core)))
 }
 
-/// `48.2 images/s core, 45.1 whole, p50 165 ms, MFU 45.3%`, in the unit of the case.
+/// `48.2 images/s core, 45.1 whole, median step 165 ms, MFU 45.3%`, in the unit of the case.
 fn throughput_text(measured: &Measurement, unit: &str, mfu: Option<&str>) -> String {
     let throughput = |value: Option<SamplesPerSecond>| value.map_or_else(|| "unknown".to_owned(), rate);
     let core = throughput(measured.throughput_core_samples_per_s);
     let whole = throughput(measured.throughput_whole_samples_per_s);
-    let latency = measured.latency.as_ref().map(|latency| format!(", p50 {}", duration(latency.p50_s)));
+    let latency = measured.latency.as_ref().map(|latency| format!(", median step {}", duration(latency.p50_s)));
     let mfu = mfu.map(|mfu| format!(", MFU {mfu}"));
     format!("{core} {unit}s/s core, {whole} whole{}{}", latency.unwrap_or_default(), mfu.unwrap_or_default())
 }
 
 fn audit_text(record: &Record) -> Option<String> {
     match record.audit.verdict {
-        AuditVerdict::Exact => Some("exact".to_owned()),
-        AuditVerdict::WithinTolerance => Some("within tolerance".to_owned()),
+        AuditVerdict::Exact => Some("passed; repeated runs returned identical outputs".to_owned()),
+        AuditVerdict::WithinTolerance => Some("passed; repeated runs differed within the limits".to_owned()),
         AuditVerdict::Failed => Some(format!("failed: {}", record.audit.failures.join("; "))),
         AuditVerdict::NotAudited => None,
     }

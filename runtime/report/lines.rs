@@ -134,7 +134,11 @@ impl LoopProgress {
     /// `1234.5 samples/s, 12.3 s left`; empty during warm-up, whose samples are not counted.
     fn rate_text(&self) -> String {
         let rate = self.rate.map(|r| format!("{} samples/s", rate(r)));
-        let left = self.left.map(|left| format!("{} left", duration(left)));
+        // After the last batch, the audit runs.
+        let left = self.left.map(|left| match left.0 {
+            0.0 => "checking".to_owned(),
+            _ => format!("{} left", duration(left)),
+        });
         rate.into_iter().chain(left).collect::<Vec<_>>().join(", ")
     }
 }

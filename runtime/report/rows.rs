@@ -217,9 +217,14 @@ fn audit_section(record: &Record) -> Option<Section> {
     let mut rows = vec![
         ("groups of steps", audit.repeated_s.len().to_string()),
         ("repeated batch", format!("{}, {} in the pass", median(&audit.repeated_s), median(&audit.measured_s))),
-        ("fresh inputs", median(&audit.fresh_s)),
-        ("one sample", median(&audit.uniform_s)),
+        ("slightly changed inputs", median(&audit.fresh_s)),
+        ("one sample in every row", median(&audit.uniform_s)),
     ];
+    if let Some(changed) = &audit.changed_model {
+        let different = changed.steps - changed.unchanged_steps;
+        let times = format!("{}, {} in the pass", median(&changed.core_s), median(&changed.measured_s));
+        rows.push(("changed weights", format!("outputs differ in {different} of {} steps; {times}", changed.steps)));
+    }
     rows.extend(record.audit.failures.iter().map(|failure| ("failed", failure.clone())));
     rows.extend(record.audit.doubts.iter().map(|doubt| ("doubt", doubt.clone())));
     rows.extend(record.audit.notes.iter().map(|note| ("note", note.clone())));

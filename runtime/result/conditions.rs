@@ -23,6 +23,8 @@ pub struct DeviceConditions {
     pub power_limit_w: Option<f64>,
     /// Mean of the readings of power, in watts.
     pub power_w_mean: Option<f64>,
+    /// Largest share of the time between two readings in which the device computed, from 0 to 1.
+    pub busy_share_max: Option<f64>,
     /// Highest temperature that was read, in degrees Celsius.
     pub temperature_c_max: Option<u32>,
 }

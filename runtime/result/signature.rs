@@ -52,7 +52,9 @@ pub enum KeyFault {
         expected: &'static str,
     },
     /// The name of a key is empty, too long or contains blanks.
-    #[error("`{name}` is no name of a key: it needs 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_`, `.` or `@`")]
+    #[error(
+        "`{name}` cannot be the name of a key: it needs 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_`, `.` or `@`"
+    )]
     Name {
         /// The name.
         name: String,
@@ -132,12 +134,13 @@ impl PrivateKey {
         let failed = |source| KeyFault::File { path: path.to_owned(), source };
         let mut file = open_regular(path).map_err(failed)?;
         let mode = file.metadata().map_err(failed)?.mode() & 0o777;
-        if mode & 0o077 != 0 {
+        let mut text = Vec::new();
+        io::Read::by_ref(&mut file).take(BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
+        let key = Self::parse(&String::from_utf8_lossy(&text));
+        if key.is_some() && mode & 0o077 != 0 {
             return Err(KeyFault::Exposed { path: path.to_owned(), mode });
         }
-        let mut text = String::new();
-        io::Read::by_ref(&mut file).take(BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-        Self::parse(&text).ok_or(KeyFault::Format { path: path.to_owned(), expected: "a private key of flagperf" })
+        key.ok_or(KeyFault::Format { path: path.to_owned(), expected: "a private key of flagperf" })
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -261,6 +264,10 @@ mod tests {
             let error = PrivateKey::read(&path).err().unwrap().to_string();
             assert!(error.starts_with("others may read the private key `"), "{error}");
         }
+        let other = folder.path().join("README.md");
+        fs::write(&other, "# Keys\n").unwrap();
+        let error = PrivateKey::read(&other).err().unwrap().to_string();
+        assert!(error.ends_with("README.md` is not a private key of flagperf"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Record, Status, Verdict, output_time_warnings};
+use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
 use crate::measure::Measurement;
 use crate::step::Step;
 use crate::units::Seconds;
@@ -15,6 +15,9 @@ pub const OFFICIAL_TIME_MIN: Seconds = Seconds(600.0);
 pub const OFFICIAL_TIME_MAX: Seconds = Seconds(86_400.0);
 /// Largest relative half-width of the 95 % interval of a throughput in an official result.
 pub const OFFICIAL_HALF_WIDTH_MAX: f64 = 0.05;
+
+/// Number of readings of a device from which one that was idle in all of them was not used.
+const READINGS_MIN: u64 = 3;
 
 /// Whether a result counts, best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -182,11 +185,22 @@ fn device_conditions(record: &Record) -> Vec<String> {
         if let Some(processes) = processes.as_ref().filter(|processes| !processes.is_empty()) {
             reasons.push(format!("{name}: other processes used the device: {}", processes.join(", ")));
         }
+        if let Some(readings) = conditions.and_then(idle_readings).filter(|_| !phase.measured.is_empty()) {
+            reasons.push(format!(
+                "{name}: the device was idle in all {readings} readings: did the engine use another one?"
+            ));
+        }
         if let Some(throttling) = throttling.as_ref().filter(|throttling| !throttling.is_empty()) {
             reasons.push(format!("{name}: the device was slowed down: {}", throttling.join(", ")));
         }
     }
     reasons
+}
+
+/// Returns the number of readings of a device that never computed; `None` if it did, or nothing is known.
+fn idle_readings(conditions: &DeviceConditions) -> Option<u64> {
+    let is_idle = conditions.busy_share_max.is_some_and(|share| share == 0.0);
+    Some(conditions.readings).filter(|readings| is_idle && *readings >= READINGS_MIN)
 }
 
 /// Returns the conditions that no monitor reported.
@@ -208,7 +222,7 @@ fn unknown_conditions(record: &Record) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::measure::{Observation, PassTimes, ThroughputInterval};
-    use crate::result::{DeviceConditions, FailureRecord, testing};
+    use crate::result::{FailureRecord, testing};
     use crate::units::SamplesPerSecond;
 
     fn interval(relative_half_width: f64) -> ThroughputInterval {
@@ -273,6 +287,10 @@ mod tests {
                 record.phases[0].conditions.as_mut().unwrap().other_processes = Some(vec!["77 (`python3`)".into()]);
             }),
             after(|record| record.phases[0].conditions.as_mut().unwrap().throttling = Some(vec!["thermal".into()])),
+            after(|record| {
+                let conditions = record.phases[0].conditions.as_mut().unwrap();
+                (conditions.readings, conditions.busy_share_max) = (90, Some(0.0));
+            }),
         ];
         insta::assert_snapshot!(lines.join("\n"), @r"
         unofficial: measured for 599 s (official: at least 10 min)
@@ -290,6 +308,7 @@ mod tests {
         unofficial: the git revision is unknown
         unofficial: validate: other processes used the device: 77 (`python3`)
         unofficial: validate: the device was slowed down: thermal
+        unofficial: validate: the device was idle in all 90 readings: did the engine use another one?
         ");
     }
 

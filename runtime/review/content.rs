@@ -96,7 +96,8 @@ fn by_layout(change: &Change, judgement: &Judgement) -> ContentReview {
 
 fn finding(change: &Change, judgement: &Judgement, line: Option<usize>, message: String) -> Finding {
     let (outcome, rule) = (judgement.outcome.clone(), judgement.rule.clone());
-    Finding { outcome, rule, file: change.path().clone(), line, message, hint: String::new() }
+    let hint = if outcome == Outcome::Allowed { String::new() } else { judgement.explanation.clone() };
+    Finding { outcome, rule, file: change.path().clone(), line, message, hint }
 }
 
 /// Returns the finding about a file whose content should have been compared.
@@ -137,7 +138,7 @@ fn review_keys(context: &ReviewContext<'_>, change: &Change, judgement: &Judgeme
     }
     let changes = match keys::compare(change.path(), before.as_deref(), after.as_deref()) {
         Ok(changes) => changes,
-        Err(mistake) => return refuse(Some(mistake.place.line), format!("the file is no YAML: {mistake}")),
+        Err(mistake) => return refuse(Some(mistake.place.line), format!("the file is not YAML: {mistake}")),
     };
     if changes.is_empty() {
         return by_layout(change, judgement);
@@ -151,9 +152,11 @@ fn review_keys(context: &ReviewContext<'_>, change: &Change, judgement: &Judgeme
 /// Judges a changed key: by the program's own table for overlays, by a rule about keys, or else by the rule about the path.
 fn judge_key(context: &ReviewContext<'_>, change: &Change, judgement: &Judgement, key: &KeyChange) -> Option<Finding> {
     let path = change.path().text();
-    let or_none =
-        |value: &Option<String>| value.as_ref().map_or_else(|| "not set".to_owned(), |value| format!("`{value}`"));
-    let message = format!("`{}`: {} becomes {}", key.key, or_none(&key.before), or_none(&key.after));
+    let message = match (&key.before, &key.after) {
+        (Some(before), Some(after)) => format!("`{}` changes from `{before}` to `{after}`", key.key),
+        (None, Some(after)) => format!("`{}` is added with the value `{after}`", key.key),
+        (before, None) => format!("`{}` is removed; it was `{}`", key.key, before.as_deref().unwrap_or_default()),
+    };
     let overlay = Pattern::parse(OVERLAY).ok().and_then(|pattern| pattern.matches(path));
     if let Some(case) = overlay.and_then(|names| names.case).filter(|_| key.after.is_some())
         && let Some(reason) = keys::overlay_refusal(&key.key, &case, context.after)

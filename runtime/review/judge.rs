@@ -11,7 +11,7 @@ use super::tree::Change;
 pub(super) fn choose_role(given: Option<&Role>, policy: &Policy, changes: &[Change]) -> JudgedAs {
     let judged = |role: Role, is_given: bool, reason: String| JudgedAs { role, is_given, reason };
     if let Some(role) = given {
-        return judged(role.clone(), true, "given by --as".to_owned());
+        return judged(role.clone(), true, "the role given with --as".to_owned());
     }
     let paths = || changes.iter().flat_map(|change| change.paths());
     let owner = |path: &str| policy.judge_path(path, &Role::CaseAuthor).bindings.vendor;

@@ -32,6 +32,8 @@ pub struct Policy {
 #[derive(Clone, Debug)]
 struct Rule {
     name: String,
+    /// The line of the rule in the policy, and what it is about.
+    explanation: String,
     files: Vec<(Pattern, usize)>,
     /// Patterns of keys or functions; empty for a rule about paths.
     names: Vec<Pattern>,
@@ -67,6 +69,8 @@ pub struct PolicyError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Judgement {
     pub(super) rule: String,
+    /// What a reader has to know about the rule.
+    pub(super) explanation: String,
     pub(super) outcome: Outcome,
     pub(super) bindings: Bindings,
     pub(super) is_own_rows: bool,
@@ -106,6 +110,7 @@ impl Policy {
     pub(super) fn judge_path(&self, path: &str, role: &Role) -> Judgement {
         let unlisted = || Judgement {
             rule: UNLISTED.to_owned(),
+            explanation: format!("no rule of {POLICY_FILE} matches this path"),
             outcome: Decisions::default().outcome(role, None),
             bindings: Bindings::default(),
             is_own_rows: false,
@@ -142,7 +147,8 @@ fn judge(rules: &[Rule], path: &str, name: Option<&str>, role: &Role) -> Option<
     });
     let (_, rule, bindings) = specific.max_by_key(|(specificity, ..)| *specificity)?;
     let outcome = rule.decisions.outcome(role, bindings.vendor.as_deref());
-    Some(Judgement { rule: rule.name.clone(), outcome, bindings, is_own_rows: rule.is_own_rows })
+    let (rule_name, explanation) = (rule.name.clone(), rule.explanation.clone());
+    Some(Judgement { rule: rule_name, explanation, outcome, bindings, is_own_rows: rule.is_own_rows })
 }
 
 /// Returns whether a pattern matches a key or one of the keys that contain it, or a function.
@@ -194,8 +200,10 @@ fn rule(name: &str, node: &Node, names: Option<&str>, known: &[&str]) -> Fallibl
         return Err(unknown(key, node, known));
     }
     let matching = entries.get("match").ok_or_else(|| error(node, format!("rule `{name}` lacks the key `match`")))?;
+    let about = entries.get("about").map(text).transpose()?.map(|about| format!(": {about}")).unwrap_or_default();
     let mut rule = Rule {
         name: name.to_owned(),
+        explanation: format!("rule `{name}` in {POLICY_FILE}:{}{about}", node.place.line),
         files: patterns(matching)?,
         names: Vec::new(),
         is_own_rows: entries.get("own-rows").is_some_and(|node| node.value() == true),

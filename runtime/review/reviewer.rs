@@ -183,14 +183,14 @@ impl Reviewer<'_> {
         let policy = self.request.policy;
         let by_path = || policy.judge_path(change.file.text(), self.role);
         let judged = policy.judge_function(change.file.text(), &change.function, self.role).unwrap_or_else(by_path);
-        let Judgement { rule, outcome, .. } = judged;
+        let Judgement { rule, outcome, explanation, .. } = judged;
         (outcome != Outcome::Allowed).then(|| Finding {
             outcome,
             rule,
             file: change.file.clone(),
             line: change.line,
             message: describe_function(change),
-            hint: String::new(),
+            hint: explanation,
         })
     }
 
@@ -227,9 +227,9 @@ fn describe_function(change: &FunctionChange) -> String {
     use super::findings::FunctionChangeKind::{Added, Changed, Moved, Removed};
     let how = match (change.change, &change.moved_from) {
         (Added, _) => "is new".to_owned(),
-        (Removed, _) => "is gone".to_owned(),
-        (Moved, Some(from)) => format!("moved, unchanged, from {from}"),
-        (Changed | Moved, _) => "changed".to_owned(),
+        (Removed, _) => "is removed".to_owned(),
+        (Moved, Some(from)) => format!("is moved, unchanged, from {from}"),
+        (Changed | Moved, _) => "is changed".to_owned(),
     };
     let timed = if change.is_timed { " (in the timed path)" } else { "" };
     format!("`{}` {how}{timed}", change.function)

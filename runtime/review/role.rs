@@ -18,7 +18,7 @@ pub enum Role {
 
 /// A text that names no role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no role (known: vendor:NAME, case-author, maintainer)")]
+#[error("`{0}` is not a role (known: vendor:NAME, case-author, maintainer)")]
 pub struct UnknownRole(String);
 
 impl FromStr for Role {

@@ -68,8 +68,8 @@ fn the_timed_path_leads_through_shared_scripts() {
     assert_eq!(
         lines(&review),
         [
-            "needs case-author | case-scripts | scripts/lib/images.rhai:1 | `scaled` changed (in the timed path)",
-            "needs case-author | case-scripts | scripts/lib/images.rhai:2 | `unused` changed",
+            "needs case-author | case-scripts | scripts/lib/images.rhai:1 | `scaled` is changed (in the timed path)",
+            "needs case-author | case-scripts | scripts/lib/images.rhai:2 | `unused` is changed",
         ]
     );
 }
@@ -83,7 +83,7 @@ fn rules_about_functions_decide_before_those_about_paths() {
     assert_eq!(
         found("scripts/tiny/forward.rhai", &text, "vendor:acme"),
         [
-            "refused | standard-step | scripts/tiny/forward.rhai:1 | `model_forward` changed (in the timed path)",
+            "refused | standard-step | scripts/tiny/forward.rhai:1 | `model_forward` is changed (in the timed path)",
             "needs case-author | case-scripts | scripts/tiny/forward.rhai:5 | `engine_forward` is new (in the timed path)",
         ]
     );
@@ -99,7 +99,7 @@ fn moved_and_renamed_functions_are_shown_as_such() {
     assert_eq!(
         lines(&review),
         [
-            "needs case-author | case-scripts | scripts/lib/scaling.rhai:2 | `scale` moved, unchanged, from scripts/lib/images.rhai: scaled"
+            "needs case-author | case-scripts | scripts/lib/scaling.rhai:2 | `scale` is moved, unchanged, from scripts/lib/images.rhai: scaled"
         ]
     );
 }

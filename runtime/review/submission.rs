@@ -102,7 +102,7 @@ fn check_record(rule: &SubmissionRule, vendor: &str, record: &NewRecord, after: 
     let NewRecord { path, case, value } = record;
     if !value["finish_info"].is_object() {
         let hint = "add record.json as `flagperf run` wrote it";
-        return vec![finding("record", path, None, "the file is no record".to_owned(), hint.to_owned())];
+        return vec![finding("record", path, None, "the file is not a record".to_owned(), hint.to_owned())];
     }
     let mut findings = Vec::new();
     let mut add = |message: String, hint: &str| findings.push(finding("record", path, None, message, hint.to_owned()));
@@ -132,6 +132,7 @@ fn check_record(rule: &SubmissionRule, vendor: &str, record: &NewRecord, after: 
     for message in different_scripts(value, after) {
         add(message, "run again with the scripts of this change");
     }
+    findings.extend(check_verdict(path, value));
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let log = format!("{folder}/{}", rule.log);
     if !after.list(folder).iter().any(|name| name.text == rule.log) {
@@ -139,6 +140,22 @@ fn check_record(rule: &SubmissionRule, vendor: &str, record: &NewRecord, after: 
     }
     findings.extend(check_row(rule, record, after));
     findings
+}
+
+/// Refuses an invalid result, and notes one that is unofficial.
+fn check_verdict(path: &str, record: &Value) -> Option<Finding> {
+    let verdict = record["validity"]["verdict"].as_str()?;
+    let reasons = record["validity"]["reasons"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let message = format!("the result is {verdict}: {}", reasons.collect::<Vec<_>>().join("; "));
+    let message = super::keys::shown(&message);
+    match verdict {
+        "valid" => None,
+        "invalid" => Some(finding("record", path, None, message, "add the record of another run".to_owned())),
+        _ => Some(Finding {
+            outcome: Outcome::Allowed,
+            ..finding("record", path, None, message, "`flagperf run --official` requires a valid result".to_owned())
+        }),
+    }
 }
 
 /// Returns the settings of the committed files that the run had otherwise.
@@ -195,7 +212,7 @@ fn check_row(rule: &SubmissionRule, record: &NewRecord, after: &dyn Snapshot) ->
         let (message, hint) = match tables.first() {
             Some(table) => (
                 format!("the table of results lacks a row for {}", record.path),
-                format!("add: {}", expected_row(&table.columns, &record.value, &link)),
+                format!("add this row: {}", expected_row(&table.columns, &record.value, &link)),
             ),
             None => (
                 "there is no table of results".to_owned(),
@@ -211,7 +228,7 @@ fn check_row(rule: &SubmissionRule, record: &NewRecord, after: &dyn Snapshot) ->
     let cell = |(column, cell, expected): &(String, String, String)| format!("{column} is `{cell}`, not `{expected}`");
     let message =
         format!("the row differs from {}: {}", record.path, different.iter().map(cell).collect::<Vec<_>>().join("; "));
-    let hint = format!("write: {}", expected_row(&table.columns, &record.value, &link));
+    let hint = format!("replace it by this row: {}", expected_row(&table.columns, &record.value, &link));
     vec![finding("result-row", &file, Some(line), message, hint)]
 }
 

@@ -95,7 +95,7 @@ fn a_record_belongs_to_the_vendor_the_case_and_the_committed_files() {
         with("/provenance/scripts_sha256/tiny~1forward.rhai", json!("00")),
         one("the run used another version of `scripts/tiny/forward.rhai`")
     );
-    assert_eq!(with("/finish_info", json!(null)), one("the file is no record"));
+    assert_eq!(with("/finish_info", json!(null)), one("the file is not a record"));
 }
 
 #[test]
@@ -121,13 +121,13 @@ fn the_row_is_equal_to_the_record() {
             "refused | result-row | {README}:5 | the row differs from {RECORD}: *p_inference_core is `2,345`, not `1,234`"
         )]
     );
-    assert_eq!(review.findings[0].hint, format!("write: {}", ROW.trim()));
+    assert_eq!(review.findings[0].hint, format!("replace it by this row: {}", ROW.trim()));
     let missing = reviewed(&base(), &submission(&record(), ""), Some("vendor:acme"));
     assert_eq!(
         lines(&missing),
         [format!("refused | result-row | {README} | the table of results lacks a row for {RECORD}")]
     );
-    assert_eq!(missing.findings[0].hint, format!("add: {}", ROW.trim()));
+    assert_eq!(missing.findings[0].hint, format!("add this row: {}", ROW.trim()));
     let none = submission(&record(), ROW).with(README, "None yet.\n");
     assert!(found(&none).contains(&format!("refused | result-row | {README} | there is no table of results")));
 }

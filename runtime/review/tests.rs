@@ -34,11 +34,11 @@ fn a_vendor_changes_its_own_files_and_no_others() {
     for (path, finding) in [
         (
             "vendors/other/vendor.yaml",
-            "refused | vendor-files | vendors/other/vendor.yaml:1 | `name`: `other` becomes `x`",
+            "refused | vendor-files | vendors/other/vendor.yaml:1 | `name` changes from `other` to `x`",
         ),
         ("runtime/lib.rs", "refused | everything-else | runtime/lib.rs | the file is modified"),
-        ("configs/host.yaml", "refused | site | configs/host.yaml:1 | `name`: not set becomes `x`"),
-        ("review.yaml", "needs maintainer | policy | review.yaml:1 | `name`: not set becomes `x`"),
+        ("configs/host.yaml", "refused | site | configs/host.yaml:1 | `name` is added with the value `x`"),
+        ("review.yaml", "needs maintainer | policy | review.yaml:1 | `name` is added with the value `x`"),
         ("Vendors/acme/x", "refused | everything-else | Vendors/acme/x | the file is added"),
     ] {
         let lines = found(&base().with(path, "name: x\n"), "vendor:acme");
@@ -53,15 +53,17 @@ fn a_vendor_changes_its_own_files_and_no_others() {
 
 #[test]
 fn an_overlay_never_sets_what_defines_the_measurement() {
-    let text = "batch_size: 16\nflops: 1e12\nsamples: 5\nseed: 1\nSSH_PORT: 22\nown_key: [1, 2]\n# repeat needs a reason\nrepeat: 1\n";
+    let text = "batch_size: 16\nflops: 1e12\nsamples: 5\nseed: 1\nSSH_PORT: 22\nown_key: [1, 2]\n# needs a reason\nno_validation: true\n";
     assert_eq!(
         found(&base().with(OVERLAY, text), "vendor:acme"),
         [
-            format!("refused | key-owner | {OVERLAY}:2 | `flops`: not set becomes `1e12`"),
-            format!("refused | key-owner | {OVERLAY}:3 | `samples`: not set becomes `5`"),
-            format!("refused | key-owner | {OVERLAY}:4 | `seed`: not set becomes `1`"),
-            format!("refused | key-owner | {OVERLAY}:5 | `SSH_PORT`: not set becomes `22`"),
-            format!("needs case-author | work-per-measurement | {OVERLAY}:8 | `repeat`: not set becomes `1`"),
+            format!("refused | key-owner | {OVERLAY}:2 | `flops` is added with the value `1e12`"),
+            format!("refused | key-owner | {OVERLAY}:3 | `samples` is added with the value `5`"),
+            format!("refused | key-owner | {OVERLAY}:4 | `seed` is added with the value `1`"),
+            format!("refused | key-owner | {OVERLAY}:5 | `SSH_PORT` is added with the value `22`"),
+            format!(
+                "needs case-author | work-per-measurement | {OVERLAY}:8 | `no_validation` is added with the value `true`"
+            ),
         ]
     );
     let review = reviewed(&base(), &base().with(OVERLAY, text), Some("vendor:acme"));
@@ -74,9 +76,20 @@ fn an_overlay_never_sets_what_defines_the_measurement() {
 #[test]
 fn the_standard_case_belongs_to_its_author() {
     let after = base().with("configs/tiny/parameters.yaml", "samples: 10\nseed: 1\n");
-    let finding = "refused | standard-case | configs/tiny/parameters.yaml:2 | `seed`: `0` becomes `1`";
+    let finding = "refused | standard-case | configs/tiny/parameters.yaml:2 | `seed` changes from `0` to `1`";
     assert_eq!(found(&after, "vendor:acme"), [finding]);
     assert_eq!(found(&after, "case-author"), [""; 0]);
+}
+
+#[test]
+fn the_author_of_a_case_moves_its_target_only_with_a_maintainer() {
+    let with =
+        |target: &str| base().with("configs/tiny/parameters.yaml", &format!("target_accuracy: {{top1: {target}}}\n"));
+    let found = lines(&reviewed(&with("0.76"), &with("0.1"), Some("case-author")));
+    let file = "configs/tiny/parameters.yaml:1";
+    let expected =
+        format!("needs maintainer | measured-goal | {file} | `target_accuracy.top1` changes from `0.76` to `0.1`");
+    assert_eq!(found, [expected]);
 }
 
 #[test]
@@ -134,7 +147,10 @@ fn files_of_a_vendor_and_of_the_standard_case_together_are_never_allowed_to_one_
     let after = base().with(OVERLAY, "batch_size: 9\n").with("configs/tiny/parameters.yaml", "samples: 1\nseed: 0\n");
     let review = reviewed(&base(), &after, None);
     assert_eq!(review.judged_as.role.to_string(), "case-author");
-    assert_eq!(lines(&review), [format!("needs vendor:acme | overlay | {OVERLAY}:1 | `batch_size`: `8` becomes `9`")]);
+    assert_eq!(
+        lines(&review),
+        [format!("needs vendor:acme | overlay | {OVERLAY}:1 | `batch_size` changes from `8` to `9`")]
+    );
 }
 
 #[test]

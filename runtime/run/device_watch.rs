@@ -69,6 +69,7 @@ struct ReadingLog {
     at_limit: u64,
     limit_readings: u64,
     power: (f64, u64),
+    busy_share: Option<f64>,
     temperature: Option<u32>,
 }
 
@@ -102,6 +103,9 @@ impl ReadingLog {
         if let Some(power) = reading.power_w {
             self.power = (self.power.0 + power, self.power.1 + 1);
         }
+        if let Some(share) = reading.busy_share {
+            self.busy_share = Some(self.busy_share.unwrap_or(0.0).max(share));
+        }
         self.temperature = self.temperature.max(reading.temperature_c);
         self.clock_max = reading.clock_max_mhz.or(self.clock_max);
         self.limit = reading.power_limit_w.or(self.limit);
@@ -121,6 +125,7 @@ impl ReadingLog {
             clock_max_mhz: self.clock_max,
             power_limit_w: self.limit,
             power_w_mean: share(self.power.0, self.power.1),
+            busy_share_max: self.busy_share,
             temperature_c_max: self.temperature,
         }
     }
@@ -177,12 +182,14 @@ mod tests {
             clock_max_mhz: Some(1980),
             power_w: Some(power),
             temperature_c: Some(temperature),
+            busy_share: Some(power / 1000.0),
             ..DeviceReading::default()
         };
         let found =
             conditions(&[at(1500, 300.0, 60), at(1200, 500.0, 70), at(1600, 400.0, 65), DeviceReading::default()]);
         assert_eq!((found.readings, found.clock_mhz, found.clock_max_mhz), (4, Some([1200, 1600]), Some(1980)));
         assert_eq!((found.power_w_mean, found.temperature_c_max), (Some(400.0), Some(70)));
+        assert_eq!((found.busy_share_max, conditions(&[DeviceReading::default()]).busy_share_max), (Some(0.5), None));
     }
 
     #[test]

@@ -64,6 +64,10 @@ pub fn new_engine(
     checkout: &Checkout<'_>,
 ) -> Result<Scaffold, ScaffoldError> {
     name::check("an engine", name)?;
+    if checkout.catalogue.engines.iter().any(|engine| engine.name == name) {
+        let reason = "an engine of this program has it";
+        return Err(ScaffoldError::Reserved { what: "an engine", name: name.to_owned(), reason });
+    }
     let owner = vendor.unwrap_or(name);
     let is_known = checkout.catalogue.vendors.contains_key(owner);
     if let Some(vendor) = vendor.filter(|_| !is_known) {

@@ -25,6 +25,11 @@ const ENTRIES_MAX: usize = 10_000;
 pub fn find_results(path: &Path) -> io::Result<Vec<PathBuf>> {
     let found = fs::metadata(path)?;
     if !found.is_dir() {
+        if path.extension().is_none_or(|extension| extension != "json") {
+            return Err(io::Error::other(
+                "it is not a record: give the folder of a run, that of a case, or `record.json`",
+            ));
+        }
         // Beside a manifest, a record stands for its folder.
         let folder = path.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
         let whole = folder.filter(|folder| is_result(folder) && path.file_name() == Some(RECORD_FILE.as_ref()));
@@ -35,12 +40,14 @@ pub fn find_results(path: &Path) -> io::Result<Vec<PathBuf>> {
     }
     let mut results = Vec::new();
     for case in folders_in(path)? {
-        results.extend(folders_in(&case)?.into_iter().filter(|host| is_result(host)));
+        results.extend(folders_in(&case)?.into_iter().filter(|host| is_folder_of_run(host) && is_result(host)));
     }
     if results.is_empty() {
-        return Err(io::Error::other(
-            "it contains no result: neither a `record.json` nor folders CASE/HOST that contain one",
-        ));
+        let run = latest_run(path)?.map(|run| format!("; give the folder of one run, such as `{}`", run.display()));
+        return Err(io::Error::other(format!(
+            "it contains no result: neither a `record.json` nor folders CASE/HOST that contain one{}",
+            run.unwrap_or_default()
+        )));
     }
     results.sort_unstable();
     Ok(results)
@@ -48,6 +55,21 @@ pub fn find_results(path: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn is_result(folder: &Path) -> bool {
     [RECORD_FILE, MANIFEST_FILE].iter().any(|name| fs::symlink_metadata(folder.join(name)).is_ok())
+}
+
+/// Returns whether a folder has the name that a run gives it, or files that only a run writes.
+fn is_folder_of_run(folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    name.contains("_noderank") || [EVENTS_FILE, MANIFEST_FILE].iter().any(|name| folder.join(name).exists())
+}
+
+/// Returns the last folder of a run in `path`, by name.
+fn latest_run(path: &Path) -> io::Result<Option<PathBuf>> {
+    let is_run = |folder: &PathBuf| {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_prefix("run").is_some_and(|time| !time.is_empty() && time.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    Ok(folders_in(path)?.into_iter().filter(is_run).max())
 }
 
 fn folders_in(path: &Path) -> io::Result<Vec<PathBuf>> {

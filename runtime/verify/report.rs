@@ -101,7 +101,10 @@ impl CaseReport {
         }
         let short = |text: String| crate::text::truncate(&text, VALUE_BYTES_MAX).into_owned();
         let (expected, found) = (expected.map(short), found.map(short));
-        self.findings.push(Finding { file: file.to_owned(), what: what.into(), expected, found });
+        let finding = Finding { file: file.to_owned(), what: what.into(), expected, found };
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
     }
 
     /// Adds something that cannot be checked, without which the result is not verifiable.

@@ -37,9 +37,9 @@ pub(super) fn check_sources(
         check_file(name, hash, files, report);
     }
     for file in record.phases.iter().flat_map(|phase| &phase.files).filter(|file| !file.sha256.is_empty()) {
-        let present = path_in_result(&file.path, &record.run).and_then(|path| Some((path, files.size(path)?)));
-        let Some((path, size)) = present else {
-            report.unchecked.push(format!("`{}`: it is not part of the result", file.path));
+        let inside = path_in_result(&file.path, &record.run);
+        let Some((path, size)) = inside.and_then(|path| Some((path, files.size(path)?))) else {
+            report.unchecked.push(format!("`{}`: it is not in the result", inside.unwrap_or(&file.path)));
             continue;
         };
         check_file(path, &file.sha256, files, report);
