@@ -132,12 +132,12 @@ fn check_record(rule: &SubmissionRule, vendor: &str, record: &NewRecord, after: 
     for message in different_scripts(value, after) {
         add(message, "run again with the scripts of this change");
     }
-    findings.extend(check_verdict(path, value));
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let log = format!("{folder}/{}", rule.log);
     if !after.list(folder).iter().any(|name| name.text == rule.log) {
         add(format!("its log `{log}` is missing"), "add the log that the run wrote beside the record");
     }
+    findings.extend(check_verdict(path, value));
     findings.extend(check_row(rule, record, after));
     findings
 }
