@@ -42,6 +42,9 @@ pub struct Job {
     /// File to which validation writes its outputs and with which inference compares its own; `None` when only one of
     /// the phases runs.
     pub outputs: Option<PathBuf>,
+    /// SHA-256 of that file, in hexadecimal, once validation has written it.
+    #[serde(default)]
+    pub outputs_sha256: Option<String>,
     /// The seed of the order of samples and of the audit, which the conductor draws when the case begins.
     #[serde(default)]
     pub run_seed: Seed,
@@ -89,6 +92,9 @@ pub enum AuditScope {
     /// Also run a pass of the model with changed weights: its accuracy must fall, and its speed must not change
     Full,
 }
+
+/// What the record calls the file of validation's outputs.
+pub const OUTPUTS_KIND: &str = "outputs";
 
 /// What a phase does, beyond the settings that both phases share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,7 +30,7 @@ pub use catalogue::{
     CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, RefusedOption, UnavailableEngine,
 };
 pub use effective_values::{EffectiveValue, effective_values};
-pub use job::{AuditScope, CaseSettings, EngineChoice, Job, Limits, ModelInput, Task};
+pub use job::{AuditScope, CaseSettings, EngineChoice, Job, Limits, ModelInput, OUTPUTS_KIND, Task};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
 pub use planning::{CasePlan, Plan, PlanErrors, plan};
 pub use problem::{PlanProblem, VERSION_HINT};

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::paired_times::{DIFFERENCE_MIN, PAIRS_MIN, PairedTimes};
+use super::paired_times::{DIFFERENCE_MIN, PAIRS_ENOUGH, PAIRS_MIN, PairedTimes};
 use super::{Accuracy, PhaseRecord, Verdict};
 use crate::config::InputCost;
 use crate::measure::{AuditReport, ChangedModelReport};
@@ -157,6 +157,12 @@ impl AuditCheck {
                     times.ratio, times.slower, times.pairs
                 )
             }),
+        }
+        let pairs = audit.fresh_s.len().min(audit.repeated_s.len());
+        if pairs < PAIRS_ENOUGH {
+            self.doubts.push(format!(
+                "the times of only {pairs} pairs of steps were compared (official: at least {PAIRS_ENOUGH}): increase `repeat`"
+            ));
         }
         if let Some(step) = fresh.and_then(|times| times.too_short()) {
             self.notes.push(format!(

@@ -21,7 +21,7 @@ use super::{Interrupt, Notice, RunOptions};
 use crate::event::{Event, Failure, Level, Phase};
 use crate::hash::{Seed, hash_bytes};
 use crate::host::run_while;
-use crate::plan::{CasePlan, EffectiveValue, Job, Plan};
+use crate::plan::{CasePlan, EffectiveValue, Job, OUTPUTS_KIND, Plan};
 use crate::result::{
     Accuracy, AgreementCheck, AuditCheck, EventChain, FailureRecord, FinishInfo, FlopCount, LibraryHashes, Provenance,
     Record, SampleFile, Setting, Status, ValidityCheck,
@@ -88,7 +88,8 @@ fn run_phases(
     let (mut chain_error, mut libraries) = (None, Vec::new());
     for job in &jobs {
         let RunOptions { has_live_display, audit, .. } = *run.options;
-        let job = Job { has_live_display, audit, run_seed, ..job.clone() };
+        let outputs_sha256 = hash_of_outputs(&record);
+        let job = Job { has_live_display, audit, run_seed, outputs_sha256, ..job.clone() };
         let output = folder.join("stdout_err.out.log");
         let mut samples = None;
         let mut on_heard = |heard: Heard<'_>| {
@@ -130,6 +131,12 @@ fn run_phases(
         conclude(&mut record, &case.host, &case.settings, &job.parameters, &run.plan.vendor, e2e_time);
     }
     record
+}
+
+/// Returns the hash of the outputs that validation wrote; `None` before that.
+fn hash_of_outputs(record: &Record) -> Option<String> {
+    let mut files = record.phases.iter().flat_map(|phase| &phase.files);
+    files.find(|file| file.what == OUTPUTS_KIND).map(|file| file.sha256.clone())
 }
 
 /// Appends the times in an event to the samples file of the phase, which is created when it is needed.

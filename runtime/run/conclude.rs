@@ -211,7 +211,7 @@ mod tests {
             let record = concluded(vec![phase]);
             record.failures.into_iter().map(|failure| failure.reason).collect::<Vec<_>>()
         };
-        let expected = "the step took 300.0 s by the worker's clock, but 600.0 s by the conductor's";
+        let expected = "the step took 300.0 s by the worker's clock, but 600.0 s by that of the main process";
         assert_eq!(failures(300.0, 600.0), [expected]);
         assert_eq!(failures(f64::NAN, 600.0).len(), 1);
         assert_eq!(failures(596.0, 600.0), [""; 0], "less than 5 %");

@@ -35,6 +35,7 @@ pub fn job() -> Job {
         parameters: Parameters::default(),
         engine: EngineChoice { name: "null".into(), engine: "null".into(), ..EngineChoice::default() },
         outputs: None,
+        outputs_sha256: None,
         run_seed: Seed::default(),
         audit: AuditScope::default(),
         has_live_display: false,

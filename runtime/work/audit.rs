@@ -11,7 +11,9 @@ use crate::tensor::Tensor;
 use crate::units::Seconds;
 
 /// Largest number of groups of steps.
-const GROUPS_MAX: usize = 20;
+const GROUPS_MAX: usize = 50;
+/// Smallest number of groups of steps: fewer could not be compared.
+const GROUPS_MIN: usize = 3;
 /// Share of the time of all passes that the audit may take.
 const TIME_SHARE: f64 = 0.1;
 /// Time that the audit may take even if its share is shorter.
@@ -26,14 +28,14 @@ pub fn compared_batches(batches: usize) -> usize {
     (batches / BATCHES_PER_COMPARED).clamp(1, COMPARED_MAX)
 }
 
-/// Returns how many groups of steps fit into the time of the audit: at least `compared`. `core` is the core time of the
+/// Returns how many groups of steps fit into the time of the audit: at least `compared`, and at least [`GROUPS_MIN`]. `core` is the core time of the
 /// first of `passes` passes, which had `steps` steps.
 pub fn group_count(core: Seconds, steps: usize, passes: u32, compared: usize) -> usize {
     let step = core.0 / steps.max(1) as f64;
     let time = (TIME_SHARE * core.0 * f64::from(passes)).max(TIME_MIN.0);
     // A group has up to three steps.
     let groups = (time / (3.0 * step.max(1e-9))).min(GROUPS_MAX as f64) as usize;
-    groups.clamp(compared, GROUPS_MAX.max(compared))
+    groups.clamp(compared.max(GROUPS_MIN), GROUPS_MAX.max(compared))
 }
 
 /// The options of an audit.
@@ -248,10 +250,11 @@ mod tests {
     #[test]
     fn the_audit_takes_a_tenth_of_the_time_or_two_seconds() {
         let groups = |step: f64, passes, compared| group_count(Seconds(step * 10.0), 10, passes, compared);
-        assert_eq!(groups(0.001, 10, 1), 20, "short steps: the largest number");
+        assert_eq!(groups(0.001, 10, 1), 50, "short steps: the largest number");
         assert_eq!(groups(0.1, 10, 1), 6, "two seconds");
-        assert_eq!(groups(1.0, 100, 1), 20);
+        assert_eq!(groups(1.0, 100, 1), 33);
         assert_eq!(groups(1.0, 10, 1), 3);
+        assert_eq!(groups(60.0, 1, 1), 3, "so many that times can be compared");
         assert_eq!(groups(60.0, 1, 4), 4, "what is compared with validation runs in any case");
         assert_eq!((compared_batches(1), compared_batches(16), compared_batches(1000)), (1, 2, 4));
     }

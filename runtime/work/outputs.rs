@@ -4,17 +4,18 @@
 //! `fresh.` for the fresh inputs of the audit, and the properties of the model in the metadata.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
 use flagperf_onnx::{HostMemory, open_regular};
-use memmap2::Mmap;
 use safetensors::SafeTensors;
 
 use crate::data::Batch;
 use crate::evaluation::{StoredTensor, stored_dtype};
 use crate::event::ModelFacts;
+use crate::hash::hash_bytes;
 use crate::metric::{Agreement, AgreementMeter, OutputAgreement};
 use crate::tensor::{Tensor, byte_count};
 
@@ -102,25 +103,27 @@ impl KeptOutputs {
 /// The file of outputs that validation wrote.
 pub struct ValidationOutputs {
     path: String,
-    memory: Arc<MappedFile>,
+    memory: Arc<ReadFile>,
     /// Properties of validation's model.
     pub model: Option<ModelFacts>,
 }
 
 impl ValidationOutputs {
-    /// Opens the file that the validation phase wrote.
+    /// Reads the file that the validation phase wrote, which had the given hash. It is read whole and before an engine is
+    /// loaded, because a vendor's process may write to the folder.
     ///
     /// # Errors
-    /// When the file is missing or malformed.
-    pub fn open(path: &Path) -> Result<Self, OutputsError> {
+    /// When the file is missing, malformed or another one.
+    pub fn read(path: &Path, sha256: Option<&str>) -> Result<Self, OutputsError> {
         let failed = |reason: String| OutputsError { path: path.display().to_string(), reason };
-        let file = open_regular(path).map_err(|e| failed(e.to_string()))?;
-        // SAFETY: the file belongs to this run, and nothing writes to it after the validation phase.
-        let map = unsafe { Mmap::map(&file) }.map_err(|e| failed(e.to_string()))?;
-        let (_, header) = SafeTensors::read_metadata(&map).map_err(|e| failed(e.to_string()))?;
+        let memory = ReadFile::read(path).map_err(|e| failed(e.to_string()))?;
+        if sha256.is_some_and(|sha256| sha256 != hash_bytes(memory.bytes())) {
+            return Err(failed("another program changed it after validation wrote it".to_owned()));
+        }
+        let (_, header) = SafeTensors::read_metadata(memory.bytes()).map_err(|e| failed(e.to_string()))?;
         let facts = header.metadata().as_ref().and_then(|m| m.get(MODEL_KEY)).cloned();
         let model = facts.and_then(|text| serde_json::from_str(&text).ok());
-        Ok(ValidationOutputs { path: path.display().to_string(), memory: Arc::new(MappedFile(map)), model })
+        Ok(ValidationOutputs { path: path.display().to_string(), memory: Arc::new(memory), model })
     }
 
     /// Compares the kept outputs of inference with those of validation, each output separately.
@@ -239,11 +242,27 @@ fn compare_output<'k>(
     meter.finish().ok_or_else(|| format!("output `{name}` has no elements"))
 }
 
-struct MappedFile(Mmap);
+/// The content of a file, aligned for every element type.
+struct ReadFile {
+    words: Vec<u64>,
+    length: usize,
+}
 
-impl HostMemory for MappedFile {
+impl ReadFile {
+    fn read(path: &Path) -> std::io::Result<Self> {
+        let mut file = open_regular(path)?;
+        let length = usize::try_from(file.metadata()?.len()).map_err(std::io::Error::other)?;
+        let mut words = Vec::new();
+        words.try_reserve_exact(length.div_ceil(8)).map_err(std::io::Error::other)?;
+        words.resize(length.div_ceil(8), 0);
+        file.read_exact(&mut bytemuck::cast_slice_mut(&mut words)[..length])?;
+        Ok(ReadFile { words, length })
+    }
+}
+
+impl HostMemory for ReadFile {
     fn bytes(&self) -> &[u8] {
-        &self.0
+        &bytemuck::cast_slice(&self.words)[..self.length]
     }
 }
 
@@ -289,7 +308,7 @@ mod tests {
         validation.keep(&batch(&[1]), 1, outputs(2.0));
         validation.keep_fresh(&batch(&[1]), 1, outputs(3.0));
         validation.write(&path, &ModelFacts::default()).unwrap();
-        let stored = ValidationOutputs::open(&path).unwrap();
+        let stored = ValidationOutputs::read(&path, None).unwrap();
         let mut inference = KeptOutputs::default();
         inference.keep(&batch(&[1]), 1, outputs(2.0));
         inference.keep(&batch(&[0]), 1, outputs(1.0));
@@ -317,7 +336,8 @@ mod tests {
         let path = folder.path().join("outputs.safetensors");
         let facts = ModelFacts { weights_are_random: true, ..ModelFacts::default() };
         kept(&[0, 1], vec![1.0, 2.0, 3.0, 4.0]).write(&path, &facts).unwrap();
-        let stored = ValidationOutputs::open(&path).unwrap();
+        let sha256 = crate::hash::hash_file(&path).unwrap();
+        let stored = ValidationOutputs::read(&path, Some(&sha256)).unwrap();
         assert!(stored.model.as_ref().unwrap().weights_are_random);
         let agreement = stored.compare(&kept(&[0, 1], vec![1.0, 2.5, 3.0, 4.0])).unwrap();
         assert_eq!((agreement.samples, agreement.outputs["output"].max_abs), (2, 0.5));
@@ -325,6 +345,9 @@ mod tests {
         let other_samples = stored.compare(&kept(&[0, 2], vec![1.0, 2.0, 3.0, 4.0])).unwrap();
         assert_eq!(other_samples.not_compared, ["validation kept no outputs for the samples of 1 of 1 batches"]);
         let wider = stored.compare(&kept(&[0, 1], vec![1.0; 6])).unwrap();
+        kept(&[0, 1], vec![1.0, 2.5, 3.0, 4.0]).write(&path, &facts).unwrap();
+        let changed = ValidationOutputs::read(&path, Some(&sha256)).err().unwrap().to_string();
+        assert!(changed.ends_with("another program changed it after validation wrote it"), "{changed}");
         assert_eq!(wider.not_compared, ["output `output` is `2,3,f32` in inference and `2,2,f32` in validation"]);
     }
 

@@ -22,7 +22,7 @@ use crate::event::{Event, Failure, Level, ModelFacts};
 use crate::measure::{ChangedModelReport, Clock, MonotonicClock, StepTimes};
 use crate::metric::Agreement;
 use crate::monitor;
-use crate::plan::{AuditScope, Job, ModelInput, Task};
+use crate::plan::{AuditScope, Job, ModelInput, OUTPUTS_KIND, Task};
 use crate::script::{
     CaseScripts, EvaluatorFn, ForwardFn, ForwardKind, HostServices, ScriptChoice, Sessions, limit_worker_memory,
     run_on_script_stack,
@@ -99,6 +99,7 @@ impl Worker<'_> {
         self.write_evaluation(&measured)?;
         if let Some(path) = &job.outputs {
             measured.kept.write(path, &facts).map_err(|e| failure(&e, "is the disk full?"))?;
+            (self.emit)(export::written(OUTPUTS_KIND, export::file_facts(path)?));
         }
         match export {
             Some(path) => self.export(&scripts, model, &weights, path),
@@ -284,7 +285,11 @@ impl Worker<'_> {
 
     fn open_validation_outputs(&self) -> Result<Option<ValidationOutputs>, Failure> {
         match &self.job.outputs {
-            Some(path) => ValidationOutputs::open(path).map(Some).map_err(|e| failure(&e, "")),
+            Some(path) => {
+                let sha256 = self.job.outputs_sha256.as_deref();
+                let hint = "only flagperf may write to the folder of the run";
+                ValidationOutputs::read(path, sha256).map(Some).map_err(|e| failure(&e, hint))
+            }
             None => Ok(None),
         }
     }
