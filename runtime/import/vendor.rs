@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::file::{FileContent, NewFile};
-use super::report::KeyChange;
 use super::tree::{Conversion, IMPORTED, schema_line};
 use super::yaml_text::{text, value_text};
 use crate::config::{CaseKey, EngineEntry, SITE, Vendor};

@@ -34,10 +34,13 @@ pub struct Catalogue {
     /// Returns whether a file or folder exists or will be created: see [`Catalogue::read`].
     pub exists: Box<dyn Fn(&Path) -> bool>,
     /// Reads the source of a vendor's engine; `None` if it cannot be read.
-    pub read_source: Box<dyn Fn(&Path) -> Option<String>>,
+    pub read_source: ReadSource,
     /// Finds the model to which a path refers.
     pub find_model: Box<dyn Fn(&Path) -> FoundModel>,
 }
+
+/// A function that reads the source of a vendor's engine.
+pub type ReadSource = Box<dyn Fn(&Path) -> Option<String>>;
 
 /// A function that checks the options of an engine for a precision.
 pub type CheckOptions = Box<dyn Fn(&EngineChoice, DType) -> Result<(), RefusedOption>>;

@@ -29,7 +29,7 @@ mod shipped;
 mod tests;
 
 pub use catalogue::{
-    CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, RefusedOption, UnavailableEngine,
+    CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, ReadSource, RefusedOption, UnavailableEngine,
 };
 pub use class_keys::{ADAPTOR, DATA_KEYS, class_file};
 pub use effective_values::{EffectiveValue, effective_values};
