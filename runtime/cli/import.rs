@@ -12,7 +12,7 @@ use crate::config::find_root;
 use crate::import::{
     FileOutcome, Import, ImportError, ImportReport, KeyChange, ProblemReport, SourceTree, import as import_tree,
 };
-use crate::report::{columns, plain_table};
+use crate::report::{columns, unbroken_table};
 use crate::run::RunOutcome;
 use crate::scaffold::CheckoutLock;
 use crate::text::{escape_json, escape_lines, one_line};
@@ -94,12 +94,13 @@ fn checkout(arguments: &ImportArguments) -> anyhow::Result<Result<PathBuf, Strin
 
 fn table_text(report: &ImportReport) -> String {
     let mut text = String::new();
-    let files = report.files.iter().map(|file| {
-        let what = outcome_word(file.outcome, report.is_dry_run).to_owned();
-        let in_what = file.differences.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
-        [file.path.display().to_string(), if in_what.is_empty() { what } else { format!("{what}: {in_what}") }]
+    let rows = report.files.iter().map(|file| {
+        let keys: Vec<String> = file.differences.iter().map(|key| format!("`{key}`")).collect();
+        let outcome = outcome_word(file.outcome, report.is_dry_run).to_owned();
+        [file.path.display().to_string(), outcome, keys.join(", ")]
     });
-    text += &plain_table([["FILE", "RESULT"].map(str::to_owned)].into_iter().chain(files), columns());
+    let title = ["FILE", "RESULT", "DIFFERENCES"].map(str::to_owned);
+    text += &unbroken_table(&[title].into_iter().chain(rows).collect::<Vec<_>>(), columns());
     for (change, title) in [
         (KeyChange::Renamed, "Renamed:"),
         (KeyChange::Kept, "Kept, because the case is here with another value:"),
@@ -152,9 +153,9 @@ fn outcome_word(outcome: FileOutcome, is_dry_run: bool) -> &'static str {
         (FileOutcome::Created, false) => "created",
         (FileOutcome::Created, true) => "would be created",
         (FileOutcome::Unchanged, _) => "exists, unchanged",
-        (FileOutcome::Kept, _) => "exists, kept, differs",
-        (FileOutcome::Replaced, false) => "replaced, differed",
-        (FileOutcome::Replaced, true) => "would be replaced, differs",
+        (FileOutcome::Kept, _) => "exists, kept",
+        (FileOutcome::Replaced, false) => "replaced",
+        (FileOutcome::Replaced, true) => "would be replaced",
         (FileOutcome::Unwritten, _) => "not written",
     }
 }
