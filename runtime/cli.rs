@@ -11,6 +11,7 @@ mod dataset;
 mod describe;
 mod doctor;
 mod engine_checks;
+mod import;
 mod key;
 mod lint;
 mod lint_pairs;
@@ -71,6 +72,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Doctor(selection) => doctor::doctor(&selection),
         Command::Backend { command } => backend::backend(&command),
         Command::Dataset { command } => dataset::dataset(&command),
+        Command::Import { what } => import::import(&what),
         Command::New { what } => new::new(&what),
         Command::Verify(arguments) => verify::verify(&arguments),
         Command::Sign(arguments) => verify::sign(&arguments),

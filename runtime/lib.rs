@@ -19,6 +19,7 @@ pub mod description;
 pub mod config;
 pub mod plan;
 pub mod scaffold;
+pub mod import;
 pub mod monitor;
 pub mod host;
 pub mod engine;

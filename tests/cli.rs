@@ -4,6 +4,8 @@
 mod commands;
 #[path = "cli/dataset.rs"]
 mod dataset;
+#[path = "cli/import.rs"]
+mod import;
 #[path = "cli/lint.rs"]
 mod lint;
 #[path = "cli/new.rs"]

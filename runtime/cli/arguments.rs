@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use super::import::ImportCommand;
 use crate::config::{Environment, Overrides};
 use crate::plan::AuditScope;
 use crate::review::Role;
@@ -11,13 +12,17 @@ use crate::scaffold::EngineKind;
 
 /// The exit codes, each with its meaning.
 pub const EXIT_CODES: &[(u8, &str)] = &[
-    (0, "every case succeeded; `verify`: every result is authentic or consistent"),
+    (0, "every case succeeded; `verify`: every result is authentic or consistent; `import`: everything was converted"),
     (
         1,
-        "a case failed, or with --official a result is not valid: the record states the reason; `verify`: a result is wrong",
+        "a case failed, or with --official a result is not valid: the record states the reason; `verify`: a result is wrong; \
+         `import`: a file cannot be converted",
     ),
-    (2, "invalid arguments or configuration; nothing was run; `verify`: a result cannot be checked"),
-    (3, "results could not be written"),
+    (
+        2,
+        "invalid arguments or configuration; nothing was run; `verify`: a result cannot be checked; `import`: nothing can be converted",
+    ),
+    (3, "results could not be written; `import`: a file could not be written"),
     (130, "interrupted (Ctrl-C, SIGTERM, SIGQUIT, SIGHUP): the records are marked as interrupted"),
 ];
 
@@ -59,6 +64,11 @@ pub(super) enum Command {
     Dataset {
         #[command(subcommand)]
         command: DatasetCommand,
+    },
+    /// Convert the configuration of another benchmark: FlagPerf
+    Import {
+        #[command(subcommand)]
+        what: ImportCommand,
     },
     /// Create a case, a vendor or an engine that runs at once, and print the next commands
     New {

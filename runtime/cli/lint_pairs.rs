@@ -15,9 +15,13 @@ use crate::plan::{Catalogue, PlanProblem};
 
 /// A case with the framework and the vendor that it is checked with; without both, with its standard values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Pair {
+    /// The case.
     pub(super) case: String,
+    /// The vendor; null for the standard case.
     pub(super) vendor: Option<String>,
+    /// The framework; null for the standard case.
     pub(super) framework: Option<String>,
 }
 

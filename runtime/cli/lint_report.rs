@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::lint_pairs::Pair;
 use crate::config::{Finding, Origin};
@@ -107,27 +107,95 @@ fn pairs_line(found: &LintFinding) -> String {
     format!("  in: {}\n", names.join(", "))
 }
 
+/// Version of the schema of the JSON.
+const SCHEMA: u32 = 1;
+
+/// The JSON of `flagperf lint`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct LintJson<'r> {
+    /// Version of the schema.
+    schema: u32,
+    /// The checked pairs.
+    pairs: Vec<PairJson<'r>>,
+    /// The different findings, the gravest first.
+    findings: Vec<FindingJson<'r>>,
+}
+
+/// A checked pair.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct PairJson<'r> {
+    /// The pair.
+    #[serde(flatten)]
+    pair: &'r Pair,
+    /// The number of its errors.
+    errors: usize,
+    /// The number of its warnings.
+    warnings: usize,
+    /// The number of its notes.
+    notes: usize,
+}
+
+/// A finding with the pairs that have it.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct FindingJson<'r> {
+    /// How grave it is.
+    #[cfg_attr(test, schemars(extend("enum" = ["error", "warning", "note"])))]
+    level: &'static str,
+    /// Its place as text, such as `configs/resnet50/configurations.yaml:9`.
+    origin: String,
+    /// The file, relative to the checkout if it lies in it; null if the finding is about no file.
+    file: Option<&'r str>,
+    /// Line, from 1; null for the whole file.
+    line: Option<usize>,
+    /// Column, from 1; null if unknown.
+    column: Option<usize>,
+    /// What is wrong.
+    message: &'r str,
+    /// What to do about it; may be empty.
+    hint: &'r str,
+    /// The pairs; empty for a finding about the site or a vendor.
+    pairs: &'r [Pair],
+}
+
 /// Formats the report as one JSON object: `pairs` with the numbers of their findings, and `findings`.
 pub(super) fn json_text(report: &LintReport) -> anyhow::Result<String> {
-    let pair = |(pair, findings): &(Pair, Vec<Finding>)| -> Value {
+    let pairs = report.pairs.iter().map(|(pair, findings)| {
         let number = |level: Level| number_of(level, findings);
-        let Pair { case, vendor, framework } = pair;
-        json!({"case": case, "vendor": vendor, "framework": framework,
-            "errors": number(Level::Error), "warnings": number(Level::Warning), "notes": number(Level::Info)})
-    };
-    let finding = |LintFinding { finding, pairs }: &LintFinding| -> Value {
+        let (errors, warnings, notes) = (number(Level::Error), number(Level::Warning), number(Level::Info));
+        PairJson { pair, errors, warnings, notes }
+    });
+    let findings = report.findings.iter().map(|LintFinding { finding, pairs }| {
         let Finding { level, origin, message, hint, .. } = finding;
         let (file, line, column) = match origin {
-            Origin::File { file, line, column } | Origin::Script { file, line, column } => (Some(file), *line, *column),
+            Origin::File { file, line, column } | Origin::Script { file, line, column } => {
+                (Some(&**file), *line, *column)
+            }
             _ => (None, 0, 0),
         };
         let place = |number: usize| (number > 0).then_some(number);
-        json!({"level": level_word(*level), "origin": origin.to_string(), "file": file.map(|file| &**file),
-            "line": place(line), "column": place(column), "message": message, "hint": hint, "pairs": pairs})
-    };
-    let report = json!({
-        "pairs": report.pairs.iter().map(pair).collect::<Vec<_>>(),
-        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+        let (line, column) = (place(line), place(column));
+        FindingJson { level: level_word(*level), origin: origin.to_string(), file, line, column, message, hint, pairs }
     });
-    Ok(format!("{}\n", escape_json(&serde_json::to_string_pretty(&report)?)))
+    let json = LintJson { schema: SCHEMA, pairs: pairs.collect(), findings: findings.collect() };
+    Ok(format!("{}\n", escape_json(&serde_json::to_string_pretty(&json)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::generate::SchemaSettings;
+
+    use super::*;
+    use crate::config::schema_tests::check_schema;
+
+    #[test]
+    fn the_schema_of_lint_is_current() {
+        let generator = SchemaSettings::draft07().for_serialize().into_generator();
+        let mut schema = generator.into_root_schema_for::<LintJson<'_>>().to_value();
+        schema["title"] = "the JSON of `flagperf lint`".into();
+        schema["properties"]["schema"]["const"] = SCHEMA.into();
+        check_schema("lint", &schema);
+    }
 }

@@ -233,7 +233,10 @@ fn parse_bytes(text: &str) -> Option<u64> {
 
 impl ConfigKey {
     /// Reads the value of `node` for this key, or returns what is wrong with it.
-    pub(super) fn read(&self, node: &Node) -> Result<Value, ConfigProblem> {
+    ///
+    /// # Errors
+    /// When the value has another type or is out of range.
+    pub fn read(&self, node: &Node) -> Result<Value, ConfigProblem> {
         let value = self.kind.read(node).ok_or_else(|| self.type_problem(node))?;
         match (self.kind, value.as_str()) {
             (ValueKind::Flops, Some(expression)) => {

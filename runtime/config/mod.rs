@@ -46,6 +46,7 @@ pub use case::{CaseConfig, default_data_folder};
 pub use case_key::CaseKey;
 pub use dataset::{DATASET, DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
 pub use env::{Environment, cache_folder, python_path};
+pub use file::{ConfigFile, display_name, read_text};
 pub use finding::{Cause, Finding, Findings, MessageAndHint};
 pub use flops::{FlopsError, parse_flops};
 pub use key::{ConfigKey, KEYS_FOLDER, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};

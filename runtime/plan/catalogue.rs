@@ -8,6 +8,9 @@ use crate::config::{KEYS_FOLDER, SHARED_SCRIPTS, Vendor};
 use crate::description::EngineDescription;
 use crate::tensor::DType;
 
+/// Maximum size of an engine's source that is read for the keys that it needs.
+const SOURCE_BYTES_MAX: u64 = 1 << 20;
+
 /// The engines, vendors, cases and recipes that exist, as needed for plans and lists.
 pub struct Catalogue {
     /// The table of engines.
@@ -30,9 +33,14 @@ pub struct Catalogue {
     pub describe: DescribeEngine,
     /// Returns whether a file or folder exists or will be created: see [`Catalogue::read`].
     pub exists: Box<dyn Fn(&Path) -> bool>,
+    /// Reads the source of a vendor's engine; `None` if it cannot be read.
+    pub read_source: ReadSource,
     /// Finds the model to which a path refers.
     pub find_model: Box<dyn Fn(&Path) -> FoundModel>,
 }
+
+/// A function that reads the source of a vendor's engine.
+pub type ReadSource = Box<dyn Fn(&Path) -> Option<String>>;
 
 /// A function that checks the options of an engine for a precision.
 pub type CheckOptions = Box<dyn Fn(&EngineChoice, DType) -> Result<(), RefusedOption>>;
@@ -120,6 +128,7 @@ impl Catalogue {
             check_options: Box::new(|_, _| Ok(())),
             describe: Box::new(|_| Ok(EngineOnMachine::default())),
             exists: Box::new(exists_or_is_generated),
+            read_source: Box::new(|path| flagperf_onnx::read_regular_text(path, SOURCE_BYTES_MAX).ok()),
             find_model: Box::new(find_model),
         }
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use super::class_keys::class_file;
 use super::engine_checks::{
     check_described_options, check_engine, check_found_version, check_operator_set, precision_error,
 };
@@ -16,9 +17,6 @@ use crate::config::{
 use crate::description::{Delivery, EngineDescription, TF32_OPTION};
 use crate::precision::Precision;
 use crate::step::Phase;
-
-/// The Python module that runs FlagPerf's engine classes: `python3 -m flagperf_sidecar FILE`.
-const ADAPTOR: &str = "flagperf_sidecar";
 
 /// The role of an engine in a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,8 +265,7 @@ fn check_command(
 /// that the adaptor runs.
 fn command_files(command: &[String]) -> impl Iterator<Item = &str> {
     let program = command.first().filter(|program| program.contains('/'));
-    let adaptor = command.iter().position(|word| word == ADAPTOR).and_then(|at| command.get(at + 1));
-    program.into_iter().chain(adaptor).map(String::as_str)
+    program.map(String::as_str).into_iter().chain(class_file(command))
 }
 
 /// Returns a warning for each vendor option that is set although none of the case's engines accepts it.

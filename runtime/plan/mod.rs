@@ -4,6 +4,7 @@
 
 mod catalogue;
 mod checks;
+mod class_keys;
 mod engine_checks;
 mod engines;
 mod job;
@@ -11,6 +12,7 @@ mod manifest;
 mod options;
 mod planning;
 mod problem;
+mod python_text;
 mod route;
 mod effective_values;
 #[cfg(test)]
@@ -27,10 +29,12 @@ mod shipped;
 mod tests;
 
 pub use catalogue::{
-    CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, RefusedOption, UnavailableEngine,
+    CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, ReadSource, RefusedOption, UnavailableEngine,
 };
+pub use class_keys::{ADAPTOR, DATA_KEYS, class_file};
 pub use effective_values::{EffectiveValue, effective_values};
 pub use job::{AuditScope, CaseSettings, EngineChoice, Job, Limits, ModelInput, OUTPUTS_KIND, Task};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
 pub use planning::{CasePlan, Plan, PlanErrors, plan};
 pub use problem::{PlanProblem, VERSION_HINT};
+pub use python_text::count_word;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::checks::{check_result_folders, check_site, note_unused_keys};
+use super::class_keys::unset_class_keys;
 use super::engines::{EngineRole, choose_engine, warn_of_unused_options};
 use super::route::{Export, InferenceSource, route};
 use super::{
@@ -134,6 +135,7 @@ impl Planner<'_> {
             let task = Task::Infer { model: self.model_input(source, &onnx) };
             jobs.extend(engine.map(|engine| self.make_job(task, engine, &settings, has_both_phases)));
         }
+        self.findings.extend(jobs.iter().flat_map(|job| unset_class_keys(job, self.catalogue)));
         // Without all engines it is unknown which options are used.
         let all_engines_chosen =
             jobs.len() == usize::from(route.validate.is_some()) + usize::from(route.infer.is_some());

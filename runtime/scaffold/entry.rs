@@ -1,7 +1,7 @@
 //! A new line in a vendor.yaml, which keeps every other line as it is.
 
 /// Adds an entry as the first one of `compilers`; `None` if `compilers` is not written as one line per compiler.
-pub(super) fn add_compiler(description: &str, entry: &str) -> Option<String> {
+pub fn add_compiler(description: &str, entry: &str) -> Option<String> {
     let lines: Vec<&str> = description.split_inclusive('\n').collect();
     let at = lines.iter().position(|line| is_list_of_compilers(line))?;
     let content = |line: &&&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');

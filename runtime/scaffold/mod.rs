@@ -17,10 +17,12 @@ use crate::config::Config;
 use crate::plan::Catalogue;
 
 pub use case::new_case;
+pub use entry::add_compiler;
 pub use engine::{EngineKind, new_engine};
 pub use error::ScaffoldError;
 pub use files::Scaffold;
 pub use lock::CheckoutLock;
+pub use name::{check as check_name, check_case as check_case_name};
 pub use vendor::new_vendor;
 
 /// The engine that computes nothing.

@@ -10,7 +10,10 @@ const YAML_WORDS: [&str; 13] =
     ["null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf", "infinity", "none"];
 
 /// Checks the name of a case.
-pub(super) fn check_case(name: &str) -> Result<(), ScaffoldError> {
+///
+/// # Errors
+/// When the name is not allowed.
+pub fn check_case(name: &str) -> Result<(), ScaffoldError> {
     let what = "a case";
     check(what, name)?;
     let reason = match name {
@@ -23,7 +26,10 @@ pub(super) fn check_case(name: &str) -> Result<(), ScaffoldError> {
 
 /// Checks the name of a vendor or an engine: what begins with a letter and has only letters, digits, `_` and `-` is the
 /// same in a path, in YAML, in a shell and in `--set`.
-pub(super) fn check(what: &'static str, name: &str) -> Result<(), ScaffoldError> {
+///
+/// # Errors
+/// When the name is not allowed.
+pub fn check(what: &'static str, name: &str) -> Result<(), ScaffoldError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let begins = name.starts_with(|first: char| first.is_ascii_alphabetic());
     if !begins || name.len() > LENGTH_MAX || !name.chars().all(allowed) {

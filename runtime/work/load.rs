@@ -11,7 +11,7 @@ use super::model_files::ModelFiles;
 use super::phase::failure;
 use crate::engine::{self, Artifact, EngineError, LoadOptions};
 use crate::event::Failure;
-use crate::plan::{CaseSettings, EngineChoice, Job, ModelInput, VERSION_HINT};
+use crate::plan::{CaseSettings, DATA_KEYS, EngineChoice, Job, ModelInput, VERSION_HINT};
 use crate::script::Sessions;
 
 /// Converts the graphs to the precision of the case, for framework and compiler alike.
@@ -76,9 +76,6 @@ fn load_artifacts<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifa
         })
         .collect()
 }
-
-/// The keys of a case that lead to its data, which an engine must not know.
-const DATA_KEYS: [&str; 2] = ["weights", "default_data"];
 
 /// Returns the `config` that is passed to a vendor's code, under FlagPerf's keys: the scripts' `config` and the folders of
 /// the checkout and of the logs. It contains no path of the data: the truth is in its folder.
