@@ -243,6 +243,7 @@ impl Planner<'_> {
             parameters: Parameters::from_values(&self.case.parameters),
             engine,
             outputs: has_both_phases.then(|| self.folder().join("outputs.safetensors")),
+            outputs_sha256: None,
             run_seed: Seed::default(),
             audit: AuditScope::default(),
             has_live_display: false,

@@ -98,9 +98,8 @@ fn pass_clock_failures(record: &Record) -> Vec<FailureRecord> {
 fn clock_difference(worker: Seconds, conductor: Seconds) -> Option<String> {
     let difference = (worker - conductor).0.abs();
     let is_within = difference <= CLOCK_DELAY_MAX.0 || difference <= CLOCK_DISCREPANCY_MAX * conductor.0;
-    let text = || {
-        format!("{:.1} s by the worker's clock, but {:.1} s by that of the main process", worker.0, conductor.0)
-    };
+    let text =
+        || format!("{:.1} s by the worker's clock, but {:.1} s by that of the main process", worker.0, conductor.0);
     (!is_within).then(text)
 }
 

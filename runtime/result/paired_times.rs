@@ -37,7 +37,7 @@ impl PairedTimes {
         let slower = times.iter().zip(others).filter(|(time, other)| time.0 > TIME_RATIO * other.0).count();
         let seconds = |times: &[Seconds]| times[..pairs].iter().map(|time| time.0).collect::<Vec<f64>>();
         let (times, others) = (seconds(times), seconds(others));
-        let (mean_s, other_mean_s) = (times.mean(), others.mean());
+        let (mean_s, other_mean_s) = (times.as_slice().mean(), others.as_slice().mean());
         let found = PairedTimes {
             pairs,
             slower,

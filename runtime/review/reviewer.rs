@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::content::{ContentReview, Outlines, review_content};
 use super::cost::costs;
 use super::entries::check_entry;
-use super::findings::{FileReview, Finding, FunctionChange, Review, SCHEMA, Verdict};
+use super::findings::{FileReview, Finding, FunctionChange, JudgedAs, Review, SCHEMA, Verdict};
 use super::graph::{FunctionKey, ScriptTree};
 use super::judge::{choose_role, judge_change};
 use super::policy::{Judgement, Policy};
@@ -53,6 +53,7 @@ pub fn review(request: &ReviewRequest<'_>) -> Review {
     if let Some((rule, vendor)) = submission {
         findings.extend(check_submission(rule, vendor, request.changes, &records, request.after));
     }
+    findings.extend(unknown_author(&judged_as, request.changes));
     let costs = costs(request.policy, request.changes, &records, (request.after, &new));
     findings.sort_by(|one, other| other.outcome.cmp(&one.outcome));
     notes.extend(request.changes.is_empty().then(|| "nothing changed".to_owned()));
@@ -71,6 +72,19 @@ pub fn review(request: &ReviewRequest<'_>) -> Review {
         costs,
         notes,
     }
+}
+
+/// Returns the finding about a change that belongs to no vendor, and of which nobody said that the author of a case made it.
+fn unknown_author(judged_as: &JudgedAs, changes: &[Change]) -> Option<Finding> {
+    let first = changes.first().filter(|_| !judged_as.is_given && judged_as.role == Role::CaseAuthor)?;
+    Some(Finding {
+        outcome: Outcome::Needs(Role::CaseAuthor),
+        rule: "role".to_owned(),
+        file: first.path().clone(),
+        line: None,
+        message: format!("nobody said whose change this is ({})", judged_as.reason),
+        hint: "if the author of the case made it, give --as case-author".to_owned(),
+    })
 }
 
 fn verdict(findings: &[Finding]) -> Verdict {

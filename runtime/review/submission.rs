@@ -4,7 +4,7 @@
 //! Compares a record with the tree that contains it. Whether a record is what a run wrote is not checked here: that is
 //! the purpose of `flagperf verify`, which belongs where [`check_record`] is called.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -14,10 +14,9 @@ use super::result_row::{differences, expected_row, record_link};
 use super::role::Outcome;
 use super::rows::ResultTable;
 use super::tree::{Change, FilePath, Snapshot};
-use crate::config::{Content, find_parameter, find_setting, parse_yaml};
 use crate::hash::hash_bytes;
 use crate::result::Record;
-use crate::verify::contradictions;
+use crate::verify::{DifferentSetting, contradictions, different_settings};
 
 /// A new record of a submission.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,7 +118,10 @@ fn check_record(rule: &SubmissionRule, vendor: &str, record: &NewRecord, after: 
         let hint = "put the values into the overlay and run without `--set`";
         add(format!("the run departs from the committed configuration: {}", departures.join(", ")), hint);
     }
-    for message in different_settings(vendor, case, value, after) {
+    for different in different_settings(vendor, case, &value["settings"], &|file| after.text(file).ok()) {
+        let DifferentSetting { key, file, used, committed } = different;
+        let (used, committed) = (quoted(&used), quoted(&committed));
+        let message = format!("the run had {used} for `{key}`, but {file} has {committed}");
         add(message, "run again with the configuration of this change");
     }
     // A record of another version is judged by its row alone.
@@ -156,38 +158,6 @@ fn check_verdict(path: &str, record: &Value) -> Option<Finding> {
             ..finding("record", path, None, message, "`flagperf run --official` requires a valid result".to_owned())
         }),
     }
-}
-
-/// Returns the settings of the committed files that the run had otherwise.
-fn different_settings(vendor: &str, case: &str, record: &Value, after: &dyn Snapshot) -> Vec<String> {
-    let files = [
-        format!("configs/{case}/vendor_config/{vendor}_configurations.yaml"),
-        format!("configs/{case}/configurations.yaml"),
-        format!("configs/{case}/parameters.yaml"),
-    ];
-    let (mut seen, mut different) = (BTreeSet::new(), Vec::new());
-    for file in files {
-        let Some(root) = after.text(&file).ok().and_then(|text| parse_yaml(&text).ok()) else { continue };
-        let Content::Map(entries) = root.content else { continue };
-        for (key, node) in entries {
-            let used = &record["settings"][&key]["value"];
-            let known = find_setting(&key).or(find_parameter(&key));
-            let committed = known.and_then(|known| known.kind.read(&node)).unwrap_or_else(|| node.value());
-            if !seen.insert(key.clone()) || used.is_null() || is_same_value(used, &committed) {
-                continue;
-            }
-            let (used, committed) = (quoted(used), quoted(&committed));
-            different.push(format!("the run had {used} for `{key}`, but {file} has {committed}"));
-        }
-    }
-    different
-}
-
-/// Returns whether two values are equal; a number is equal to its text, because some settings are texts in records.
-fn is_same_value(one: &Value, other: &Value) -> bool {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned).to_lowercase();
-    let number = |value: &Value| text(value).parse::<f64>().ok();
-    one == other || text(one) == text(other) || number(one).is_some() && number(one) == number(other)
 }
 
 /// Returns the scripts whose content differs from what the run hashed.

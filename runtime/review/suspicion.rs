@@ -219,8 +219,13 @@ fn truth_faults(function: &FunctionOutline) -> Vec<(&'static str, usize, &'stati
     };
     let mut faults = Vec::new();
     let is_truth = |node: &SyntaxNode| matches!(&node.kind, NodeKind::Variable(name) if name == truth);
-    if !function.nodes.iter().any(is_truth) {
+    let is_size = |node: &SyntaxNode| ["property shape", "property len"].contains(&node.label.as_str());
+    let is_value = |at: usize| !chain_of(function, at).iter().any(is_size);
+    let mut uses = function.nodes.iter().enumerate().filter(|(_, node)| is_truth(node)).map(|(at, _)| at).peekable();
+    if uses.peek().is_none() {
         faults.push(("unused-truth", function.line, "the evaluator does not use the truth"));
+    } else if !uses.any(is_value) {
+        faults.push(("unused-truth", function.line, "the evaluator uses only the size of the truth"));
     }
     for (at, node) in function.nodes.iter().enumerate() {
         let is_replaced = match &node.kind {

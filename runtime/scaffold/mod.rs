@@ -17,8 +17,8 @@ use crate::config::Config;
 use crate::plan::Catalogue;
 
 pub use case::new_case;
-pub use entry::add_compiler;
 pub use engine::{EngineKind, new_engine};
+pub use entry::add_compiler;
 pub use error::ScaffoldError;
 pub use files::Scaffold;
 pub use lock::CheckoutLock;

@@ -18,7 +18,8 @@ pub(super) fn compare<T: Serialize + ?Sized>(
     compare_values(report, file, place, &value(expected), &value(found));
 }
 
-fn compare_values(report: &mut CaseReport, file: &str, place: &str, expected: &Value, found: &Value) {
+/// Adds a finding for each difference between two values.
+pub(super) fn compare_values(report: &mut CaseReport, file: &str, place: &str, expected: &Value, found: &Value) {
     match (expected, found) {
         (Value::Object(expected), Value::Object(found)) => {
             for (key, value) in expected {

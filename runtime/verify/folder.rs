@@ -11,6 +11,7 @@ use super::figures::{check_derived, check_figures};
 use super::files::check_files;
 use super::log::check_log;
 use super::record_file::{RECORD_FILE, ReadRecord, read_record};
+use super::settings::check_settings;
 use super::sources::check_sources;
 use super::{CaseReport, Trust};
 use crate::result::{ChainError, MANIFEST_FILE, Record, verify_chain};
@@ -116,6 +117,7 @@ pub fn verify_result(path: &Path, trust: &Trust) -> CaseReport {
         check_log(path, record, &mut report);
         if let Some(files) = &files {
             check_sources(path, record, replay, files, &mut report);
+            check_settings(path, record, &mut report);
             check_accuracy(path, record, replay, &mut report);
         }
     }

@@ -14,8 +14,10 @@ mod folder;
 mod log;
 mod record_file;
 mod report;
+mod settings;
 mod sources;
 
 pub use authenticity::{KnownKey, Trust, is_digest};
 pub use folder::{contradictions, find_results, verify_result};
 pub use report::{CaseReport, Finding, Standing};
+pub use settings::{DifferentSetting, different_settings};

@@ -6,6 +6,7 @@ use flagperf_onnx::read_regular;
 use serde::Deserialize;
 
 use super::CaseReport;
+use super::difference::compare_values;
 use crate::result::Record;
 
 /// Name of the record in the folder of a case.
@@ -54,7 +55,10 @@ pub(super) fn read_record(path: &Path, report: &mut CaseReport) -> Option<ReadRe
         _ => Ok((any, None)),
     });
     match read {
-        Ok((_, Some(record))) => Some(ReadRecord::Current(Box::new(record))),
+        Ok((_, Some(record))) => {
+            check_known(&record, &text, report);
+            Some(ReadRecord::Current(Box::new(record)))
+        }
         Ok((AnyRecord { schema, provenance }, None)) if schema < Record::SCHEMA => {
             Some(ReadRecord::Older { schema, events_sha256: provenance.events_sha256 })
         }
@@ -70,4 +74,11 @@ pub(super) fn read_record(path: &Path, report: &mut CaseReport) -> Option<ReadRe
             None
         }
     }
+}
+
+/// Checks that a record has nothing but what this program writes: readers of an unknown key may believe it.
+fn check_known(record: &Record, text: &[u8], report: &mut CaseReport) {
+    let written = serde_json::to_value(record).unwrap_or_default();
+    let found = serde_json::from_slice(text).unwrap_or_default();
+    compare_values(report, RECORD_FILE, "record", &written, &found);
 }

@@ -4,8 +4,8 @@
 //! `fresh.` for the fresh inputs of the audit, and the properties of the model in the metadata.
 
 use std::collections::HashMap;
-use std::io::Read;
 use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -366,7 +366,7 @@ mod tests {
             kept
         };
         outputs(&[("tickets", 1.0), ("scores", 2.0), ("boxes", 3.0)]).write(&path, &ModelFacts::default()).unwrap();
-        let stored = ValidationOutputs::open(&path).unwrap();
+        let stored = ValidationOutputs::read(&path, None).unwrap();
         let agreement = stored.compare(&outputs(&[("scores", 2.5), ("tickets", 1.0), ("masks", 1.0)])).unwrap();
         assert_eq!((agreement.outputs["tickets"].max_abs, agreement.outputs["scores"].max_abs), (0.0, 0.5));
         let missing = [
@@ -392,7 +392,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("outputs.safetensors");
         std::fs::write(&path, b"short").unwrap();
-        let error = ValidationOutputs::open(&path).err().unwrap();
+        let error = ValidationOutputs::read(&path, None).err().unwrap();
         assert!(error.to_string().contains("outputs.safetensors"));
     }
 }

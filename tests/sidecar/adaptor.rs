@@ -173,7 +173,8 @@ fn a_class_that_raises_is_named_with_its_line_and_the_end_of_the_traceback() {
     let reason = site.inference_failure();
     assert!(reason.contains("`engines/own.py:10`: ValueError: no such chip\n"), "{reason}");
     assert!(reason.contains("raise ValueError('no such chip')"), "{reason}");
-    let Some(site) = engine(&quick("        print('printed", "        getattr(config, 'no_such_key')\n        print('printed"))
+    let Some(site) =
+        engine(&quick("        print('printed", "        getattr(config, 'no_such_key')\n        print('printed"))
     else {
         return;
     };

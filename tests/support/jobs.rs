@@ -30,6 +30,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         config: serde_json::from_value(config).expect("an object"),
         parameters: Parameters::default(),
         engine: engine_choice(engine, IndexMap::new()),
+        outputs_sha256: None,
         outputs: Some(folder.join("outputs.safetensors")),
         run_seed: flagperf::hash::Seed::default(),
         has_live_display: false,
