@@ -18,7 +18,7 @@ while IFS= read -r request; do printf '%s\n' "$next"; IFS= read -r next <&3 || e
 const SESSION: usize = 0;
 const OPTIONS: usize = 1;
 
-fuzz_target!(init: support::write_seeds(seeds), |input: &[u8]| {
+fuzz_target!(init: begin(), |input: &[u8]| {
     let Some((kind, text)) = support::split_kind(input, 2) else { return };
     if kind == SESSION {
         let replies = support::write("replies", text);
@@ -35,6 +35,13 @@ fuzz_target!(init: support::write_seeds(seeds), |input: &[u8]| {
         assert_eq!(serde_json::from_str::<DescriptionMessage>(&written).expect("it was written"), message);
     }
 });
+
+fn begin() {
+    // Rust's own main function does the same; that of libFuzzer ends when a sidecar has closed its input.
+    // SAFETY: no other thread runs yet, and ignoring a signal calls no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    support::write_seeds(seeds);
+}
 
 fn run_session(replies: &str) -> Result<(), EngineError> {
     let options = LoadOptions {
