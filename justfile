@@ -28,6 +28,10 @@ ci:
 tract:
     tests/run --features tract
 
+# Fuzz every parser, or the given targets, for so many seconds each (compiles for long).
+fuzz seconds="60" *targets:
+    tests/fuzz/run {{ seconds }} {{ targets }}
+
 # Create the reference vectors of tests/reference; needs a Python with its requirements.txt.
 reference python="python3":
     {{ python }} tests/reference/make_resnet50.py

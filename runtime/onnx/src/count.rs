@@ -65,7 +65,7 @@ fn multiply_adds_with(graph: &Graph, size: impl Fn(&Dim) -> Option<usize>) -> Op
     shapes.extend(graph.weights.iter().map(|(name, weight)| (name.as_str(), weight.spec.dims.as_slice())));
     shapes.extend(inputs.iter().map(|(name, spec)| (*name, spec.dims.as_slice())));
     shapes.extend(values.iter().map(|(name, spec)| (name.as_str(), spec.dims.as_slice())));
-    graph.nodes.iter().map(|node| node_multiply_adds(node, &shapes)).sum::<Option<u64>>()
+    graph.nodes.iter().try_fold(0u64, |total, node| total.checked_add(node_multiply_adds(node, &shapes)?))
 }
 
 /// The shapes of a graph's values by name.
@@ -202,6 +202,26 @@ mod tests {
         assert_eq!(product("nlc,cm->nlm"), Some(2 * 3 * 8 * 5));
         assert_eq!(product(" nlc , cm -> n"), Some(2 * 3 * 8 * 5));
         assert_eq!(product("...c,cm->...m"), None, "an ellipsis is not counted");
+    }
+
+    #[test]
+    fn a_total_beyond_64_bits_is_unknown() {
+        let graph = |products: usize| {
+            graph(|builder| {
+                let a = input(builder, "a", "L,K,f32");
+                let b = input(builder, "b", "K,M,f32");
+                let product = |number: usize| {
+                    let equation = Attribute::String("lk,km->lm".to_owned());
+                    let attributes = indexmap::IndexMap::from([("equation".to_owned(), equation)]);
+                    let name = format!("product{number}");
+                    builder.node(&name, "Einsum", &[Some(&a), Some(&b)], attributes, 1).unwrap().swap_remove(0)
+                };
+                (0..products).map(product).last().unwrap()
+            })
+        };
+        let sizes = [1 << 21, 1 << 21];
+        assert_eq!(counted(&graph(1), &[&sizes, &sizes]), Some(1 << 63));
+        assert_eq!(counted(&graph(2), &[&sizes, &sizes]), None);
     }
 
     #[test]

@@ -129,8 +129,9 @@ impl PthFile {
         let bytes = byte_count(shape, dtype).filter(|_| tensor.shape == shape);
         let bytes = bytes.ok_or_else(|| malformed("its shape is no longer that of the weight"))?;
         if bytes == 0 || is_row_major(tensor) {
-            let start = storage.range.start + tensor.offset * dtype.size();
-            let range = if bytes == 0 { 0..0 } else { start..start + bytes };
+            // An empty tensor may have any offset, also one beyond its storage.
+            let start = if bytes == 0 { 0 } else { storage.range.start + tensor.offset * dtype.size() };
+            let range = start..start + bytes;
             return super::reader::tensor_from_range(name, shape, dtype, &self.file, range);
         }
         let out_of_memory = || WeightError::OutOfMemory {

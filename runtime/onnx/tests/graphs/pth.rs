@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use flagperf_onnx::layers::{Linear, linear};
-use flagperf_onnx::{Graph, GraphBuilder, WeightError, WeightOptions};
+use flagperf_onnx::{Graph, GraphBuilder, Init, Weight, WeightError, WeightOptions, WeightRole, WeightSource};
 
 use crate::networks;
 
@@ -95,6 +95,23 @@ fn tensors_are_read_from_their_storage_by_offset_and_strides() {
     let read = |name: &str| graph.tensor(name).unwrap().to_f64();
     assert_eq!(read("fc.weight"), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
     assert_eq!(read("fc.bias"), [7.0, 8.0, 9.0]);
+}
+
+#[test]
+fn an_empty_tensor_may_have_any_offset() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights.pth");
+    let empty = tensor("FloatStorage", 7, &[0, 3], &[3, 1]);
+    // An integer of eight bytes in place of one of one byte.
+    let at = empty.windows(2).position(|bytes| bytes == b"K\x07").unwrap();
+    let beyond = [&empty[..at], b"\x8a\x08", &i64::MAX.to_le_bytes(), &empty[at + 2..]].concat();
+    let pickle = [&b"\x80\x02}("[..], &text("w"), &beyond, b"u."].concat();
+    archive(&path, &[("m/data.pkl", &pickle), ("m/byteorder", b"little"), ("m/data/0", &[0; 40])]);
+    let (spec, init) = ("0,3,f32".parse().unwrap(), Init::Constant(0.0));
+    let weight = Weight { spec, role: WeightRole::Parameter, source: WeightSource::Seed { seed: 0, init } };
+    let mut graph = Graph { weights: [("w".to_owned(), weight)].into(), ..Graph::default() };
+    graph.load_weights(&path).unwrap();
+    assert_eq!(graph.tensor("w").unwrap().shape(), [0, 3]);
 }
 
 #[test]
