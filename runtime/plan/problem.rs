@@ -385,7 +385,9 @@ impl PlanProblem {
             Self::UnknownSharedScript { nearest, .. } => meant(nearest, "a shared script is a file in scripts/lib/"),
             Self::NothingToDo => "change one of the two settings".to_owned(),
             Self::NoModel => "name an ONNX file, or any text if the compiler does not open ONNX files".to_owned(),
-            Self::Missing { what: "data directory", .. } => "give --data the folder with datasets and weights (see datasets/README.md), or change `CASES` in host.yaml".to_owned(),
+            Self::Missing { what: "data directory", .. } => {
+                "give --data an existing folder, or change `CASES`".to_owned()
+            }
             Self::Missing { what: "ONNX file" | "compiled model", .. } => {
                 "for a model of several graphs, name its manifest `<name>.graphs.json` (see configs/README.md)"
                     .to_owned()

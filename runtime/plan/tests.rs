@@ -292,9 +292,7 @@ fn a_missing_data_directory_is_an_error_unless_it_is_generated_on_first_use() {
     let data = |path: &str| Overrides { data: Some(path.into()), ..Overrides::default() };
     assert_eq!(
         errors(&runnable(), &data("/nowhere")),
-        [
-            "--data: data directory `/nowhere` does not exist\n  hint: give --data the folder with datasets and weights (see datasets/README.md), or change `CASES` in host.yaml"
-        ]
+        ["--data: data directory `/nowhere` does not exist\n  hint: give --data an existing folder, or change `CASES`"]
     );
     let checkout = runnable().with("drawn/dataset.yaml", "generator: flagperf\n");
     assert!(planned(&checkout, &data(checkout.path("drawn/generated").to_str().unwrap())).is_ok());

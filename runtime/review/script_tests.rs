@@ -201,6 +201,9 @@ fn an_import_that_leads_elsewhere_is_in_the_timed_path_and_checked() {
 fn an_evaluator_that_does_not_use_the_truth_is_found() {
     let of = |text: &str| checks("scripts/tiny/evaluator.rhai", text);
     assert_eq!(of("fn evaluator(output, truth) { metric::top_k(output, output.argmax(1), [1]) }\n"), ["unused-truth"]);
+    let size =
+        "fn evaluator(output, truth) { let n = truth.labels.shape[0]; metric::mean(\"top1\", n.to_float(), n) }\n";
+    assert_eq!(of(size), ["unused-truth"]);
     assert_eq!(of("fn evaluator(output) { metric::top_k(output, output.argmax(1), [1]) }\n"), ["unused-truth"]);
     assert_eq!(
         of(

@@ -147,8 +147,13 @@ fn files_of_a_vendor_and_of_the_standard_case_together_are_never_allowed_to_one_
     let after = base().with(OVERLAY, "batch_size: 9\n").with("configs/tiny/parameters.yaml", "samples: 1\nseed: 0\n");
     let review = reviewed(&base(), &after, None);
     assert_eq!(review.judged_as.role.to_string(), "case-author");
+    let lines = lines(&review);
+    assert!(
+        lines[0].starts_with("needs case-author | role | configs/tiny/parameters.yaml | nobody said whose"),
+        "{lines:?}"
+    );
     assert_eq!(
-        lines(&review),
+        lines[1..],
         [format!("needs vendor:acme | overlay | {OVERLAY}:1 | `batch_size` changes from `8` to `9`")]
     );
 }
@@ -197,7 +202,7 @@ fn what_cannot_be_compared_is_named() {
     );
     assert_eq!(lines[1], "needs maintainer | not-compared | vendors/acme/binary.yaml | the file is binary");
     assert!(
-        lines[2].starts_with("needs maintainer | not-compared | vendors/acme/broken.yaml:2 | the file is no YAML: "),
+        lines[2].starts_with("needs maintainer | not-compared | vendors/acme/broken.yaml:2 | the file is not YAML: "),
         "{lines:?}"
     );
     assert_eq!(

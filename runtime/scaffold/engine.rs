@@ -64,7 +64,7 @@ pub fn new_engine(
     checkout: &Checkout<'_>,
 ) -> Result<Scaffold, ScaffoldError> {
     name::check("an engine", name)?;
-    if checkout.catalogue.engines.iter().any(|engine| engine.name == name) {
+    if vendor.is_none() && checkout.catalogue.engines.iter().any(|engine| engine.name == name) {
         let reason = "an engine of this program has it";
         return Err(ScaffoldError::Reserved { what: "an engine", name: name.to_owned(), reason });
     }

@@ -40,7 +40,9 @@ fn a_throughput_that_was_doubled_in_the_record_is_found_by_the_raw_times() {
 #[test]
 fn verdicts_targets_and_settings_that_were_changed_are_found() {
     type Change = fn(&mut Value);
-    let changes: [(&str, Change); 6] = [
+    let changes: [(&str, Change); 8] = [
+        ("record.finish_info.p_inference", |record| record["finish_info"]["p_inference"] = json!(99_999)),
+        ("setting `batch_size`, which `sources/", |record| record["settings"]["batch_size"]["value"] = json!(99)),
         ("validity.verdict", |record| record["validity"]["verdict"] = json!("valid")),
         ("validity.reasons", |record| record["departures"] = json!(["batch_size=2"])),
         ("accuracy.target", |record| record["accuracy"]["target"] = json!({"top1": 0.1})),

@@ -113,7 +113,7 @@ fn a_missing_or_empty_dataset_is_an_error() {
     let home = directory(&["images/note.txt"]);
     assert!(open_error(home.path(), None).starts_with("no samples in `"));
     let missing = open(Path::new("/nowhere"), None).err().unwrap();
-    assert!(missing.hint().contains("--data DIR"), "{missing}");
+    assert!(missing.hint().contains("from --data"), "{missing}");
     assert!(open_error(home.path(), Some("list.txt")).starts_with("there is no `list.txt` in the data directory `"));
 }
 

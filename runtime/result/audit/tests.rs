@@ -117,13 +117,32 @@ fn answers_of_variable_length_may_depend_on_a_tie_and_on_their_row() {
 }
 
 #[test]
-fn a_few_pairs_are_not_judged() {
-    let mut few = audit();
-    few.fresh_s.truncate(9);
-    scaled(&mut few.fresh_s, 5.0);
-    let judged = judge(Some(few), InputCost::Fixed);
-    assert_eq!(judged.notes, ["times of fresh inputs are not judged: 9 of at least 10 pairs"]);
-    assert!(judged.failures.is_empty());
+fn a_few_pairs_show_only_large_differences_and_two_none() {
+    let judged = |pairs: usize, factor: f64| {
+        let mut few = audit();
+        few.fresh_s.truncate(pairs);
+        scaled(&mut few.fresh_s, factor);
+        judge(Some(few), InputCost::Fixed)
+    };
+    let text = |pairs| {
+        format!("the times of only {pairs} pairs of steps were compared (official: at least 10): increase `repeat`")
+    };
+    assert_eq!((judged(3, 1.2).failures, judged(3, 1.2).doubts), (vec![], vec![text(3)]));
+    assert!(judged(3, 5.0).failures[0].ends_with("(3 of 3 pairs): does it keep results?"));
+    let two = judged(2, 5.0);
+    assert_eq!(two.notes, ["times of fresh inputs are not judged: 2 of at least 3 pairs"]);
+    assert_eq!((two.failures, two.doubts), (vec![], vec![text(2)]));
+}
+
+#[test]
+fn results_kept_for_half_of_the_steps_are_found() {
+    let found = failures(|audit| {
+        for times in [&mut audit.repeated_s, &mut audit.measured_s] {
+            times.iter_mut().skip(1).step_by(2).for_each(|time| time.0 = 1e-4);
+        }
+    });
+    assert!(found[0].starts_with("inputs that the engine had not seen took 2."), "{found:?}");
+    assert!(found[1].starts_with("fresh inputs took 2."), "{found:?}");
 }
 
 #[test]
