@@ -46,9 +46,20 @@ fn restrict_access(needs: &WorkerNeeds) -> Result<RulesetStatus, landlock::Rules
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort);
     let status = match needs {
         WorkerNeeds::ForeignCode => {
-            // Device files cannot be created; this is the least that a domain can restrict.
+            // Device files cannot be created; this is the least that a domain can restrict. A domain that does not handle
+            // `Refer` refuses to move a file to another folder, as libraries do that write caches: a kernel that lacks it
+            // (before 5.19) gets no domain.
             let files = AccessFs::MakeChar | AccessFs::MakeBlock;
-            ruleset.handle_access(files)?.scope(Scope::Signal)?.create()?.restrict_self()?
+            let Ok(root) = PathFd::new("/") else { return Ok(RulesetStatus::NotEnforced) };
+            ruleset
+                .set_compatibility(CompatLevel::HardRequirement)
+                .handle_access(AccessFs::Refer)?
+                .set_compatibility(CompatLevel::BestEffort)
+                .handle_access(files)?
+                .scope(Scope::Signal)?
+                .create()?
+                .add_rule(PathBeneath::new(root, AccessFs::Refer))?
+                .restrict_self()?
         }
         WorkerNeeds::OwnCode { writable } => {
             let files = AccessFs::from_write(ABI::V3);
@@ -132,6 +143,20 @@ mod tests {
     /// Reads where a file descriptor of the parent leads.
     fn parents_file() -> std::io::Result<PathBuf> {
         fs::read_link(format!("/proc/{}/fd/0", std::os::unix::process::parent_id()))
+    }
+
+    #[test]
+    fn foreign_code_moves_files_to_other_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["a", "b"].map(|name| folder.path().join(name));
+        [&from, &to].iter().for_each(|folder| fs::create_dir(folder).unwrap());
+        fs::write(from.join("file"), "x").unwrap();
+        let moved = protected(WorkerNeeds::ForeignCode, move |_| {
+            fs::rename(from.join("file"), to.join("file")).and_then(|()| fs::rename(&from, to.join("folder")))
+        });
+        if let Some(moved) = moved {
+            moved.unwrap();
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The files of the drawn dataset: generated once, completely or not at all.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, Cursor, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use image::{GrayImage, ImageFormat};
@@ -110,22 +111,28 @@ fn home_to_draw(dir: &Path) -> Option<(&Path, Recipe)> {
 
 /// Draws into a temporary folder and renames it, so that no reader ever sees an incomplete dataset.
 fn generate(home: &Path, folder: &Path, recipe: Recipe) -> io::Result<()> {
-    let unfinished = tempfile::Builder::new().prefix("generated.").tempdir_in(home)?;
-    let whole = unfinished.path().join(FOLDER);
+    // A worker's restrictions may forbid moving a folder into another one, so both have the same parent.
+    let beside = || {
+        let permissions = Permissions::from_mode(0o777);
+        tempfile::Builder::new().prefix("generated.").permissions(permissions).tempdir_in(home)
+    };
+    let unfinished = beside()?;
+    let whole = unfinished.path();
     let names = SHAPES.map(|shape| shape.name());
     let folders: &[&str] = if recipe == Recipe::Masks { &[IMAGES, MASKS] } else { &names };
     folders.iter().try_for_each(|folder| fs::create_dir_all(whole.join(folder)))?;
     (0..SHAPES.len() as u64 * recipe.pictures())
         .into_par_iter()
-        .try_for_each(|number| write_picture(&whole, recipe, number))?;
+        .try_for_each(|number| write_picture(whole, recipe, number))?;
     if recipe == Recipe::Classes {
         fs::write(whole.join(CLASS_LIST), names.join("\n") + "\n")?;
     }
     fs::write(whole.join(SAMPLE_MARK), recipe.mark())?;
+    let outdated = beside()?;
     if folder.exists() && !recipe.is_current(folder) {
-        fs::rename(folder, unfinished.path().join("outdated"))?;
+        fs::rename(folder, outdated.path())?;
     }
-    match fs::rename(&whole, folder) {
+    match fs::rename(whole, folder) {
         // Another process has generated the same files in the meantime.
         Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && recipe.is_current(folder) => Ok(()),
         outcome => outcome,
