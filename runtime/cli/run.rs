@@ -96,7 +96,8 @@ impl ResultPrinter {
         match notice {
             Notice::RunBegins { folder } => self.folder = folder.to_path_buf(),
             Notice::CaseEnds { record, path, unwritten, digest, .. } => {
-                let path = unwritten.is_none().then_some(*path);
+                // Another program may have taken the name of the record, which then has another one.
+                let path = unwritten.map_or(Some(*path), |error| error.kept.as_deref());
                 self.rows.push(OverviewRow::new(record, path.map(relative_path)));
                 self.print_record(record, SavedResult { path, digest: *digest });
             }
