@@ -63,7 +63,7 @@ fn an_engine_that_computes_passes_the_audit() {
     assert_eq!(record["audit"]["verdict"], "exact", "{}", record["audit"]);
     assert_eq!(record["audit"]["notes"], serde_json::json!([]));
     for times in ["repeated_s", "fresh_s", "uniform_s", "measured_s", "after_pass"] {
-        assert_eq!(audit[times].as_array().map(Vec::len), Some(20), "{audit}");
+        assert_eq!(audit[times].as_array().map(Vec::len), Some(50), "{audit}");
     }
     let changed = &audit["changed_model"];
     assert_eq!((&changed["steps"], &changed["unchanged_steps"]), (&3.into(), &0.into()), "{changed}");

@@ -228,7 +228,7 @@ fn late_write(preloaded: bool) -> String {
     let writes = replies(
         r#"*'"ask":"lend"'*) [ -n "$file" ] || { file=${ask#*'"file":"'}; file=${file%%'"'*}; exec 7<>"$file"; }
             echo '{"answer":"done"}';;
-        *'"ask":"run"'*) runs=x$runs; [ $runs = x ] || echo $runs >&7; echo '{"answer":"ran","outputs":["4,1000,f32"]}';;"#,
+        *'"ask":"run"'*) runs=x$runs; [ $runs = x ] || echo $runs 1<>/proc/self/fd/7; echo '{"answer":"ran","outputs":["4,1000,f32"]}';;"#,
     );
     let site = limited(shell(&[HELLO, LOADED, &writes]));
     let parameters = format!("samples: 4\nweights: null\nseed: 0\npreloaded: {preloaded}\n");
