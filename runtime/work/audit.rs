@@ -228,12 +228,21 @@ fn group_steps(
         steps.push(step(StepKind::Uniform, &vec![sample; samples.len()], None));
     }
     if group == 0 && samples.len() > 1 {
-        let rows = order.shuffle("permuted rows", 0, samples.len());
+        let rows = cycle(&order.shuffle("permuted rows", 0, samples.len()));
         let permuted: Vec<u64> = rows.iter().map(|row| samples[*row]).collect();
         steps.push(step(StepKind::Permuted { rows }, &permuted, None));
     }
     let places = order.shuffle("audited group", group as u64, steps.len());
     places.into_iter().map(|place| steps[place].clone()).collect()
+}
+
+/// Returns the permutation that moves each of `places` to the next one: of two or more, none stays where it is.
+fn cycle(places: &[usize]) -> Vec<usize> {
+    let mut rows = vec![0; places.len()];
+    for (place, next) in places.iter().zip(places.iter().cycle().skip(1)) {
+        rows[*place] = *next;
+    }
+    rows
 }
 
 /// Returns the number of batches without padding, which come first; at least 1.
@@ -246,6 +255,12 @@ fn full_batches(loader: &Loader) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_row_stays_in_its_place() {
+        assert_eq!(cycle(&[2, 0, 1]), [1, 2, 0]);
+        assert_eq!(cycle(&[0, 1]), [1, 0]);
+    }
 
     #[test]
     fn the_audit_takes_a_tenth_of_the_time_or_two_seconds() {
