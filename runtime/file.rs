@@ -1,14 +1,15 @@
-//! Files in the folder of a run. Plug-ins and programs of vendors can write to this folder too, so links in it are not
-//! followed and FIFOs are not waited for.
+//! Files that are written whole or not at all, and files in the folder of a run. Plug-ins and programs of vendors can write to
+//! this folder too, so links in it are not followed and FIFOs are not waited for.
 //!
 //! Knows nothing about the contents of the files.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use tempfile::{Builder, NamedTempFile};
 
 /// Creates a file. An existing file or link at `path` is removed; the target of a link is left unchanged.
 ///
@@ -20,6 +21,23 @@ pub fn create(path: &Path) -> io::Result<File> {
         _ => {}
     }
     File::create_new(path)
+}
+
+/// Writes a temporary file beside `path` and flushes it to disk; the caller moves it to its name, so that nobody reads half of
+/// it. It is removed unless it is moved. Without `permissions`, everybody may read and write it, as far as the umask allows.
+///
+/// # Errors
+/// When the folder is not writable or the disk is full; then no file is left behind.
+pub fn stage(content: &[u8], path: &Path, permissions: Option<Permissions>) -> io::Result<NamedTempFile> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let prefix = format!("{}.", name.display());
+    let all = Permissions::from_mode(0o666);
+    let mut file = Builder::new().prefix(&prefix).suffix(".part").permissions(all).tempfile_in(folder)?;
+    file.write_all(content)?;
+    permissions.map_or(Ok(()), |permissions| file.as_file().set_permissions(permissions))?;
+    file.as_file().sync_all()?;
+    Ok(file)
 }
 
 /// Opens a file for appending, and creates it if it does not exist.

@@ -103,8 +103,8 @@ fn table_text(report: &ImportReport) -> String {
     text += &unbroken_table(&[title].into_iter().chain(rows).collect::<Vec<_>>(), columns());
     for (change, title) in [
         (KeyChange::Renamed, "Renamed:"),
-        (KeyChange::Kept, "Kept, because the case is here with another value:"),
-        (KeyChange::NoEquivalent, "Left out, because nothing here takes its place:"),
+        (KeyChange::Kept, "Kept, because the case exists here with another value:"),
+        (KeyChange::NoEquivalent, "Left out, because nothing here corresponds to it:"),
     ] {
         let keys: Vec<_> = report.keys.iter().filter(|key| key.change == change).collect();
         if !keys.is_empty() {

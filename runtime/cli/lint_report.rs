@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::lint_pairs::Pair;
+use super::output::counted;
 use crate::config::{Finding, Origin};
 use crate::event::Level;
 use crate::report::{columns, plain_table};
@@ -78,10 +79,6 @@ fn summary(findings: &[Finding]) -> String {
 
 fn number_of<'f>(level: Level, findings: impl IntoIterator<Item = &'f Finding>) -> usize {
     findings.into_iter().filter(|finding| finding.level == level).count()
-}
-
-fn counted(number: usize, word: &str) -> String {
-    format!("{number} {word}{}", if number == 1 { "" } else { "s" })
 }
 
 fn level_word(level: Level) -> &'static str {

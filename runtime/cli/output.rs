@@ -50,6 +50,11 @@ pub(super) fn write_listing(text: &str) -> io::Result<()> {
     }
 }
 
+/// Returns a number with a word, which gets an `s` unless the number is 1: `2 files`.
+pub(super) fn counted(number: usize, word: &str) -> String {
+    format!("{number} {word}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Describes an error of standard output.
 pub(super) fn stdout_error(error: &io::Error) -> String {
     format!("cannot write to standard output: {error}")

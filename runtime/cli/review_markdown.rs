@@ -4,7 +4,8 @@
 
 use std::fmt::Write as _;
 
-use super::review_text::{by_outcome, cost_line, counted, function_details, function_line, judged_line, key_line};
+use super::output::counted;
+use super::review_text::{by_outcome, cost_line, function_details, function_line, judged_line, key_line};
 use crate::review::{Finding, Review};
 use crate::text::{one_line, truncate};
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use super::output::counted;
 use crate::report::wrap;
 use crate::review::{
     AdaptationCost, CalledFunction, Finding, FunctionChange, FunctionChangeKind, JudgedAs, KeyChange, LiteralChange,
@@ -69,10 +70,6 @@ pub(super) fn judged_line(review: &Review) -> String {
         range.unwrap_or_default(),
         one_line(reason)
     )
-}
-
-pub(super) fn counted(number: usize, word: &str) -> String {
-    format!("{number} {word}{}", if number == 1 { "" } else { "s" })
 }
 
 fn add_section(text: &mut String, title: &str, entries: impl ExactSizeIterator<Item = String>) {

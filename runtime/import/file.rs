@@ -1,7 +1,7 @@
 //! A file of the checkout: its text, what differs from one that exists, and how it is written.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
@@ -10,6 +10,7 @@ use tempfile::NamedTempFile;
 use super::report::FileOutcome;
 use super::yaml_text::{is_same, line};
 use crate::config::{ConfigFile, Node};
+use crate::file::stage;
 
 /// Maximum size of a file that is compared.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
@@ -119,10 +120,7 @@ fn check_links(root: &Path, path: &Path) -> io::Result<()> {
 fn place(path: &Path, text: &str, replaces: bool) -> io::Result<()> {
     let folder = path.parent().unwrap_or(path);
     fs::create_dir_all(folder)?;
-    let mut file = tempfile::Builder::new().prefix(".flagperf-import-").tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().set_permissions(permissions(path, replaces)?)?;
-    file.as_file().sync_all()?;
+    let file = stage(text.as_bytes(), path, Some(permissions(path, replaces)?))?;
     let placed = |file: NamedTempFile| if replaces { file.persist(path) } else { file.persist_noclobber(path) };
     placed(file).map(drop).map_err(|failed| failed.error)
 }

@@ -68,7 +68,7 @@ pub fn case_report(record: &Record, saved: SavedResult<'_>, extent: Extent, scre
     text += &format!("\n{}  {}\n", paint(style, verdict_word(record.status)), paint(bold, &record.key()));
     text += &rows_text(headline_rows(record), screen.columns);
     let failures = failures(record, extent);
-    let verdict = verdict_text(&record.validity, failures.is_empty(), extent);
+    let verdict = verdict_text(&record.validity, !failures.is_empty(), extent);
     text += &rows_text(vec![row("verdict", &verdict)], screen.columns);
     text += &rows_text(failures, screen.columns);
     let digest = saved.digest.map(|digest| format!(" digest  {}\n", display_text(digest)));
@@ -77,9 +77,9 @@ pub fn case_report(record: &Record, saved: SavedResult<'_>, extent: Extent, scre
 
 /// Returns the verdict on the result with its reasons, in a summary the first of them. Failures, which are the reasons why a
 /// result is invalid, are in rows of their own.
-fn verdict_text(validity: &ValidityCheck, has_no_failures: bool, extent: Extent) -> String {
+fn verdict_text(validity: &ValidityCheck, has_failures: bool, extent: Extent) -> String {
     let name = validity.verdict.name();
-    if validity.verdict == Validity::Invalid && !has_no_failures || validity.reasons.is_empty() {
+    if validity.verdict == Validity::Invalid && has_failures || validity.reasons.is_empty() {
         return name.to_owned();
     }
     let shown = if extent == Extent::Summary { REASONS_SUMMARISED } else { usize::MAX };

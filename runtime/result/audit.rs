@@ -145,11 +145,12 @@ impl AuditCheck {
     fn judge_times(&mut self, audit: &AuditReport) {
         let fresh = PairedTimes::of(&audit.fresh_s, &audit.repeated_s);
         let uniform = PairedTimes::of(&audit.repeated_s, &audit.uniform_s);
+        let pairs = audit.fresh_s.len().min(audit.repeated_s.len());
         match fresh {
-            None => self.notes.push(format!(
-                "times of fresh inputs are not judged: {} of at least {PAIRS_MIN} pairs",
-                audit.fresh_s.len().min(audit.repeated_s.len())
-            )),
+            None => {
+                let note = format!("times of fresh inputs are not judged: {pairs} of at least {PAIRS_MIN} pairs");
+                self.notes.push(note);
+            }
             Some(times) => self.judge_pairs(times, &|times| {
                 format!(
                     "inputs that the engine had not seen took {:.2}x as long as inputs that it had run before ({} of {} \
@@ -158,7 +159,6 @@ impl AuditCheck {
                 )
             }),
         }
-        let pairs = audit.fresh_s.len().min(audit.repeated_s.len());
         if pairs < PAIRS_ENOUGH {
             self.doubts.push(format!(
                 "the times of only {pairs} pairs of steps were compared (official: at least {PAIRS_ENOUGH}): increase `repeat`"

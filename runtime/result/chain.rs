@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Event, LINE_BYTES_MAX};
 use crate::file;
 use crate::hash::hash_bytes;
-use crate::measure::{Nanos, StepColumns};
+use crate::measure::Nanos;
 use crate::step::{Phase, Step};
 use crate::units::Seconds;
 
@@ -189,7 +189,8 @@ struct LineHead<'l> {
     event: &'l str,
 }
 
-/// Parses the event of a line. Times of steps are nearly all of a file, and are read without an intermediate form.
+/// Parses the event of a line. Times of steps are nearly all of a file, and are read without an intermediate form: this is
+/// several times as fast as through the event that contains them, whose keys must all be known before their values are read.
 fn parse_event(head: &LineHead<'_>, text: &[u8]) -> Result<Event, serde_json::Error> {
     #[derive(Deserialize)]
     struct OfStep {
@@ -197,7 +198,7 @@ fn parse_event(head: &LineHead<'_>, text: &[u8]) -> Result<Event, serde_json::Er
     }
     if head.event == "steps" {
         let OfStep { step } = serde_json::from_slice(text)?;
-        return Ok(Event::Steps { step, times: StepColumns::from_object(text)? });
+        return Ok(Event::Steps { step, times: serde_json::from_slice(text)? });
     }
     serde_json::from_slice(text)
 }

@@ -1,13 +1,13 @@
 //! Writes the files that stand for a whole result to disk atomically, and flushes them.
 
-use std::fs::{File, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use tempfile::{Builder, NamedTempFile};
+use tempfile::NamedTempFile;
 
 use super::Record;
+use crate::file::stage;
 
 /// An error in writing a record to its path.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub fn write_record(record: &Record, path: &Path) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source, kept: None };
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput).map_err(|kind| failed(kind.into()))?;
     let text = serde_json::to_vec_pretty(record).map_err(|error| failed(error.into()))?;
-    let file = write_temporary(&[&text[..], b"\n"].concat(), path, folder).map_err(failed)?;
+    let file = stage(&[&text[..], b"\n"].concat(), path, None).map_err(failed)?;
     let (source, kept) = match file.persist_noclobber(path) {
         Ok(_) => return sync_folder(folder).map_err(failed),
         Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => {
@@ -55,17 +55,8 @@ pub fn write_record(record: &Record, path: &Path) -> Result<(), WriteError> {
 /// When the disk is full or the folder is not writable, or there is such a file; then no file is left behind.
 pub fn write_new(text: &[u8], path: &Path) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    write_temporary(text, path, folder)?.persist_noclobber(path)?;
+    stage(text, path, None)?.persist_noclobber(path)?;
     sync_folder(folder)
-}
-
-fn write_temporary(text: &[u8], path: &Path, folder: &Path) -> io::Result<NamedTempFile> {
-    let readable = Permissions::from_mode(0o666);
-    let prefix = format!("{}.", path.file_name().unwrap_or_default().display());
-    let mut file = Builder::new().prefix(&prefix).suffix(".part").permissions(readable).tempfile_in(folder)?;
-    file.write_all(text)?;
-    file.as_file().sync_all()?;
-    Ok(file)
 }
 
 /// Renames the file to the first free name beside `path`.

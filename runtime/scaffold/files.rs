@@ -1,14 +1,15 @@
 //! The files of something new: all of them are written, or none.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::TempDir;
 
 use super::ScaffoldError;
+use crate::file;
 
 /// Something new: its files, a file that changes, and the commands to type next.
 #[derive(Debug, Default)]
@@ -156,9 +157,7 @@ fn write_file(path: &Path, text: &str) -> io::Result<()> {
 fn replace(root: &Path, file: &ChangedFile) -> Result<(), ScaffoldError> {
     let write = || {
         let path = root.join(&file.path).canonicalize()?;
-        let mut new = NamedTempFile::new_in(path.parent().unwrap_or(&path))?;
-        new.write_all(file.after.as_bytes())?;
-        new.as_file().set_permissions(path.metadata()?.permissions())?;
+        let new = file::stage(file.after.as_bytes(), &path, Some(path.metadata()?.permissions()))?;
         if fs::read_to_string(&path)? != file.before {
             return Ok(false);
         }

@@ -53,7 +53,8 @@ fn check_pass(
     let (steps, kept) = stored.step_count();
     if kept < steps {
         report.unchecked.push(format!(
-            "the metrics of {} of {steps} steps of pass {}: their outputs are not stored, so their metrics were taken from the file",
+            "the metrics of {} of {steps} steps of pass {}: their outputs are not stored, so their metrics were taken from \
+             the file",
             steps - kept,
             stored.pass()
         ));

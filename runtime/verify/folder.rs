@@ -153,7 +153,10 @@ fn verify_record_alone(path: &Path, report: &mut CaseReport) {
         Some(ReadRecord::Current(record)) => {
             check_derived(&record, &record, report);
             describe(&record, report);
-            report.give_up("this is only a record: figures are recomputed from `events.jsonl`, and files are checked with `manifest.json`");
+            report.give_up(
+                "this is only a record: figures are recomputed from `events.jsonl`, and files are checked with \
+                 `manifest.json`",
+            );
         }
         Some(ReadRecord::Older { schema, .. }) => {
             report.give_up(format!("schema {schema} was written by an older version of flagperf"))

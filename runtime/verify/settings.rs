@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use flagperf_onnx::read_regular;
+use flagperf_onnx::read_regular_text;
 use serde_json::Value;
 
 use super::CaseReport;
@@ -67,10 +67,7 @@ fn is_same_value(one: &Value, other: &Value) -> bool {
 /// Checks that every setting that the stored files set otherwise is a departure.
 pub(super) fn check_settings(folder: &Path, record: &Record, report: &mut CaseReport) {
     let sources = folder.join(SOURCES_FOLDER);
-    let read = |file: &str| {
-        let bytes = read_regular(&sources.join(file), FILE_BYTES_MAX).ok()?;
-        String::from_utf8(bytes).ok()
-    };
+    let read = |file: &str| read_regular_text(&sources.join(file), FILE_BYTES_MAX).ok();
     let settings = serde_json::to_value(&record.settings).unwrap_or_default();
     let departures: BTreeSet<&str> =
         record.departures.iter().filter_map(|departure| departure.split('=').next()).map(str::trim).collect();

@@ -13,6 +13,7 @@ use flagperf_onnx::{HostMemory, open_regular};
 use safetensors::SafeTensors;
 
 use crate::data::Batch;
+use crate::engine::{HeapMemory, LentMemory};
 use crate::evaluation::{StoredTensor, stored_dtype};
 use crate::event::ModelFacts;
 use crate::hash::hash_bytes;
@@ -103,7 +104,7 @@ impl KeptOutputs {
 /// The file of outputs that validation wrote.
 pub struct ValidationOutputs {
     path: String,
-    memory: Arc<ReadFile>,
+    memory: Arc<HeapMemory>,
     /// Properties of validation's model.
     pub model: Option<ModelFacts>,
 }
@@ -116,7 +117,7 @@ impl ValidationOutputs {
     /// When the file is missing, malformed or another one.
     pub fn read(path: &Path, sha256: Option<&str>) -> Result<Self, OutputsError> {
         let failed = |reason: String| OutputsError { path: path.display().to_string(), reason };
-        let memory = ReadFile::read(path).map_err(|e| failed(e.to_string()))?;
+        let memory = read_aligned(path).map_err(|e| failed(e.to_string()))?;
         if sha256.is_some_and(|sha256| sha256 != hash_bytes(memory.bytes())) {
             return Err(failed("another program changed it after validation wrote it".to_owned()));
         }
@@ -242,28 +243,13 @@ fn compare_output<'k>(
     meter.finish().ok_or_else(|| format!("output `{name}` has no elements"))
 }
 
-/// The content of a file, aligned for every element type.
-struct ReadFile {
-    words: Vec<u64>,
-    length: usize,
-}
-
-impl ReadFile {
-    fn read(path: &Path) -> std::io::Result<Self> {
-        let mut file = open_regular(path)?;
-        let length = usize::try_from(file.metadata()?.len()).map_err(std::io::Error::other)?;
-        let mut words = Vec::new();
-        words.try_reserve_exact(length.div_ceil(8)).map_err(std::io::Error::other)?;
-        words.resize(length.div_ceil(8), 0);
-        file.read_exact(&mut bytemuck::cast_slice_mut(&mut words)[..length])?;
-        Ok(ReadFile { words, length })
-    }
-}
-
-impl HostMemory for ReadFile {
-    fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.length]
-    }
+/// Reads a whole file into memory that is aligned for every element type.
+fn read_aligned(path: &Path) -> std::io::Result<HeapMemory> {
+    let mut file = open_regular(path)?;
+    let length = usize::try_from(file.metadata()?.len()).map_err(std::io::Error::other)?;
+    let mut memory = HeapMemory::zeroed(length).map_err(std::io::Error::other)?;
+    file.read_exact(memory.bytes_mut())?;
+    Ok(memory)
 }
 
 /// An error in writing or reading the outputs of validation.

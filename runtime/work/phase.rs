@@ -120,17 +120,16 @@ impl Worker<'_> {
                 self.run_step(Step::Compile, &format!("compiling with {compiler}"), || self.load_model(input, known))?
             }
         };
-        let graphs = model.graphs.clone();
-        let again = Arc::clone(&dataset);
+        let again = (job.audit == AuditScope::Full).then(|| (model.graphs.clone(), Arc::clone(&dataset)));
         let mut measured = self.run_step(Step::Inference, &format!("inference with {compiler}"), || {
             let measured = self.measure(Step::Inference, &scripts, dataset, sessions, model)?;
             files.as_ref().map_or(Ok(()), ModelFiles::check_contents).map(|()| measured)
         })?;
         self.write_evaluation(&measured)?;
-        if let (AuditScope::Full, Some(audit)) = (job.audit, &mut measured.audit) {
+        if let (Some((graphs, dataset)), Some(audit)) = (again, &mut measured.audit) {
             let detail = "inference with changed weights";
             audit.changed_model = self.run_step(Step::Inference, detail, || {
-                self.run_changed_model(&scripts, again, (input, &graphs), &measured.first_pass)
+                self.run_changed_model(&scripts, dataset, (input, &graphs), &measured.first_pass)
             })?;
         }
         self.compare_outputs(validation, measured)
