@@ -2,6 +2,7 @@
 //!
 //! Decides nothing about a measurement.
 
+mod agent;
 mod arguments;
 mod backend;
 mod check;
@@ -65,6 +66,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
     write_to_stderr(env::log_level().as_deref());
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Resume(arguments) => run::resume(&arguments),
         Command::Plan(arguments) => plan::plan(&arguments),
         Command::Lint(arguments) => lint::lint(&arguments),
         Command::Review(arguments) => review::review(&arguments),
@@ -79,6 +81,8 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Key { command } => key::key(&command),
         Command::Completions { shell } => Ok(completions::completions(shell)),
         Command::Work => work::work(),
+        Command::Agent => agent::agent(),
+        Command::Session { folder } => agent::session(&folder),
         Command::LaunchCompanion { status, holder, argv } => {
             Ok(ExitCode::from(u8::try_from(launch_companion(status, holder, &argv)).unwrap_or(u8::MAX)))
         }

@@ -111,6 +111,11 @@ pub enum Event {
         /// SHA-256 of the content, hexadecimal; empty for a file that is rewritten during the run.
         sha256: String,
     },
+    /// The worker waits for others before its measured loop.
+    Ready {
+        /// Validation or inference.
+        step: Step,
+    },
     /// A pass over the dataset begins.
     PassBegin {
         /// Validation or inference.

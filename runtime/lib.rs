@@ -31,6 +31,7 @@ pub mod work;
 pub mod result;
 pub mod verify;
 pub mod run;
+pub mod fleet;
 pub mod report;
 pub mod review;
 pub mod history;

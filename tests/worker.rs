@@ -18,7 +18,7 @@ fn run_job(job: &Job) -> (Vec<Event>, Result<(), Failure>) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let sink = events.clone();
     let emit: Emit = Arc::new(move |event| sink.lock().expect("no reader panics").push(event));
-    let result = work::run(job, &emit);
+    let result = work::run(job, &emit, &|| ());
     let events = events.lock().expect("no reader panics").clone();
     (events, result)
 }

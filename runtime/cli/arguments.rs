@@ -38,6 +38,9 @@ pub struct Arguments {
 pub(super) enum Command {
     /// Run cases and print their results
     Run(RunArguments),
+    /// Go on with a run on hosts whose main process was killed or interrupted: collect what its hosts have measured, and run
+    /// the cases that have not run
+    Resume(ResumeArguments),
     /// Print the effective values with their origins (file and line), without running anything
     Plan(PlanArguments),
     /// Check every case as host.yaml lists it, without a vendor, and with every vendor that has an overlay for it. Needs
@@ -93,6 +96,15 @@ pub(super) enum Command {
     /// Run a worker: read one job as a line of JSON from standard input, write events as lines of JSON to standard
     /// output, and exit when the input ends
     Work,
+    /// Serve requests of `flagperf run` on another host: read them from standard input, start sessions, and send what they
+    /// write to standard output
+    Agent,
+    /// Run one replica of a case. `agent` starts this in a folder of its own
+    #[command(hide = true)]
+    Session {
+        /// The folder, with the task
+        folder: PathBuf,
+    },
     /// Enter a domain of its own and become the given program. The worker starts sidecars by this
     #[command(hide = true)]
     LaunchCompanion {
@@ -244,18 +256,34 @@ pub(super) enum DatasetCommand {
 pub(super) struct RunArguments {
     #[command(flatten)]
     pub(super) selection: Selection,
-    /// Print only the record, as JSON, on standard output; one record per case
-    #[arg(long)]
-    pub(super) json: bool,
-    /// Print plain lines instead of progress bars
-    #[arg(long)]
-    pub(super) plain: bool,
+    #[command(flatten)]
+    pub(super) output: RunOutput,
     /// Exit with 1 unless every result is valid, as an official result must be. Cannot be combined with --set
     #[arg(long, conflicts_with = "set")]
     pub(super) official: bool,
     /// What the audit of inference includes
     #[arg(long, value_enum, default_value_t)]
     pub(super) audit: AuditScope,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ResumeArguments {
+    /// Folder of the run
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(super) run: PathBuf,
+    #[command(flatten)]
+    pub(super) output: RunOutput,
+}
+
+/// What a run prints.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct RunOutput {
+    /// Print only the record, as JSON, on standard output; one record per case
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print plain lines instead of progress bars
+    #[arg(long)]
+    pub(super) plain: bool,
     /// Print every section of the record, and every warning in full, before the verdict
     #[arg(long, conflicts_with = "json")]
     pub(super) details: bool,
@@ -341,6 +369,7 @@ impl Selection {
             data: self.data.clone(),
             set: self.set.clone(),
             environment: Environment::read(),
+            replica: None,
         }
     }
 }

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::arguments::LintArguments;
 use crate::config::{
-    CaseKey, Config, ConfigProblem, EngineEntry, Environment, Finding, Findings, Origin, Overrides, Vendor, list_names,
-    load, load_without_vendor, nearest,
+    CaseKey, Config, ConfigProblem, EngineEntry, Environment, Finding, Findings, Origin, Overrides, Scale, Vendor,
+    list_names, load, load_without_vendor, nearest,
 };
 use crate::plan::{Catalogue, PlanProblem};
 
@@ -128,7 +128,11 @@ impl PairSource<'_> {
 
     /// Returns the pairs without a vendor: the engine that computes nothing stands in for every engine.
     fn standard_group(&self) -> Result<PairGroup, Findings> {
-        let key = |case: &&str| CaseKey { case: (*case).to_owned(), framework: Vendor::STAND_IN.to_owned() };
+        let key = |case: &&str| CaseKey {
+            case: (*case).to_owned(),
+            framework: Vendor::STAND_IN.to_owned(),
+            scale: Scale::ONE,
+        };
         let keys: Vec<CaseKey> = self.selected_cases().iter().map(key).collect();
         let overrides = self.overrides(keys.iter().map(ToString::to_string).collect());
         let mut config = load_without_vendor(&self.host.site.flagperf_path, &overrides)?;
@@ -172,7 +176,8 @@ impl PairSource<'_> {
         let listed = self.host.site_values.get("CASES").and_then(|listed| listed.value.as_object());
         let listed = listed.into_iter().flat_map(|listed| listed.keys()).filter_map(|key| key.parse().ok());
         let listed = listed.filter(|key: &CaseKey| key.case == case && vendor.framework(key).is_some());
-        let key = |framework: &String| CaseKey { case: case.to_owned(), framework: framework.clone() };
+        let key =
+            |framework: &String| CaseKey { case: case.to_owned(), framework: framework.clone(), scale: Scale::ONE };
         let mut keys: Vec<CaseKey> = vendor.frameworks.keys().map(key).collect();
         for key in listed {
             if !keys.contains(&key) {

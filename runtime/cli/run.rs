@@ -7,14 +7,20 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use super::arguments::RunArguments;
+use super::arguments::{ResumeArguments, RunArguments, RunOutput};
 use super::output::{StderrDisplay, print_message, stdout_error, write_result};
-use super::setup::{EXIT_MISTAKE, locate_checkout, prepare_plan, prepare_process, print_findings, report_mistakes};
-use crate::config::CaseKey;
+use super::setup::{
+    EXIT_MISTAKE, PreparedPlan, locate_checkout, prepare_plan, prepare_process, print_findings, report_mistakes,
+};
+use crate::config::{CaseKey, Overrides};
+use crate::fleet::{FleetError, FleetOptions, RunState, conduct_fleet, needs_fleet};
 use crate::host::THIS_PROGRAM;
 use crate::measure::MonotonicClock;
-use crate::report::{BarDisplay, Extent, LineDisplay, OverviewRow, SavedResult, Screen, case_report, overview};
-use crate::result::Record;
+use crate::plan::AuditScope;
+use crate::report::{
+    BarDisplay, Extent, LineDisplay, OverviewRow, SavedResult, Screen, case_report, overview, summary_report,
+};
+use crate::result::{Record, Summary};
 use crate::run::{Interrupt, Notice, RunError, RunOptions, RunOutcome, conduct};
 use crate::text::escape_json;
 
@@ -25,54 +31,110 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         print_message(&message);
         return Ok(ExitCode::from(EXIT_MISTAKE));
     }
+    let RunArguments { output, official, audit, .. } = *arguments;
+    let request = RunRequest { overrides: arguments.selection.overrides(), output, official, audit, resumed: None };
+    run_request(&checkout.announce(), request)
+}
+
+/// Goes on with a run on hosts.
+pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
+    let folder = std::path::absolute(&arguments.run).context("the current directory is gone")?;
+    let state = match RunState::read(&folder) {
+        Ok(state) => state,
+        Err(error) => {
+            let folder = folder.display();
+            print_message(&format!(
+                "error: `{folder}` is no run that can be resumed: {error}\n  hint: only a run on hosts can be, until its last \
+                 case has ended; start others again"
+            ));
+            return Ok(ExitCode::from(EXIT_MISTAKE));
+        }
+    };
+    let (overrides, audit, output) = (state.overrides(), state.audit, arguments.output);
+    let resumed = Some((folder, state));
+    run_request(&locate_checkout()?.announce(), RunRequest { overrides, output, official: false, audit, resumed })
+}
+
+/// What is to be run, and how it is shown.
+struct RunRequest {
+    overrides: Overrides,
+    output: RunOutput,
+    official: bool,
+    audit: AuditScope,
+    /// The folder and the state of a run that was cut off.
+    resumed: Option<(PathBuf, RunState)>,
+}
+
+fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode> {
+    let RunRequest { overrides, output, official, audit, resumed } = request;
     let exits = prepare_process()?;
-    let planned = match prepare_plan(&checkout.announce(), &arguments.selection) {
+    let planned = match prepare_plan(checkout, &overrides) {
         Ok(planned) => planned,
         Err(findings) => return Ok(report_mistakes(&findings)),
     };
     print_findings(planned.plan.findings.iter());
-    let bars = !arguments.plain && stderr().is_terminal() && (arguments.json || stdout().is_terminal());
-    let options = RunOptions {
-        has_live_display: bars,
-        audit: arguments.audit,
-        worker: vec![THIS_PROGRAM.into(), "work".into()],
-        clock: Arc::new(MonotonicClock::start()),
-    };
+    let bars = !output.plain && stderr().is_terminal() && (output.json || stdout().is_terminal());
     let interrupt = Interrupt::install().context("cannot install signal handlers")?;
     drop(exits);
-    let mut show: Box<dyn FnMut(&Notice<'_>)> = if bars {
+    let mut show = display(bars);
+    let mut results = ResultPrinter::new(output, official);
+    let mut watch = |notice: &Notice<'_>| {
+        show(notice);
+        results.notice(notice);
+    };
+    let PreparedPlan { plan, values } = &planned;
+    let clock = Arc::new(MonotonicClock::start());
+    let conducted = if resumed.is_some() || needs_fleet(plan) {
+        let options = FleetOptions { overrides, has_live_display: bars, audit, clock };
+        conduct_fleet(plan, values, &options, resumed, &interrupt, &mut watch)
+    } else {
+        let worker = vec![THIS_PROGRAM.into(), "work".into()];
+        let (folder, checkout, barrier) = (None, None, None);
+        let options = RunOptions { has_live_display: bars, audit, worker, clock, folder, checkout, barrier };
+        conduct(plan, values, &options, &interrupt, &mut watch).map_err(FleetError::from)
+    };
+    Ok(match conducted {
+        Ok(outcome) => {
+            results.print_overview(&outcome.not_run);
+            results.exit_code(&outcome)
+        }
+        Err(error) => report_not_started(&error),
+    })
+}
+
+/// Returns what shows the notices of a run: bars on a terminal, otherwise lines.
+fn display(bars: bool) -> Box<dyn FnMut(&Notice<'_>)> {
+    if bars {
         let mut bars = BarDisplay::default();
         Box::new(move |notice| bars.show(notice))
     } else {
         let mut lines = LineDisplay::new(StderrDisplay::default());
         Box::new(move |notice| lines.show(notice))
-    };
-    let extent = if arguments.details { Extent::Details } else { Extent::Summary };
-    let mut results = ResultPrinter {
-        json: arguments.json,
-        extent,
-        official: arguments.official,
-        folder: PathBuf::new(),
-        rows: Vec::new(),
-        unprinted: None,
-    };
-    let mut watch = |notice: &Notice<'_>| {
-        show(notice);
-        results.notice(notice);
-    };
-    Ok(match conduct(&planned.plan, &planned.values, &options, &interrupt, &mut watch) {
-        Ok(outcome) => {
-            results.print_overview(&outcome.not_run);
-            results.exit_code(&outcome)
-        }
-        Err(error @ RunError::Folder { .. }) => {
+    }
+}
+
+/// Prints why a run did not start, and returns its exit code.
+fn report_not_started(error: &FleetError) -> ExitCode {
+    match error {
+        FleetError::Run(error @ RunError::Folder { .. }) => {
             print_message(&format!(
                 "error: {error}\n  hint: is FLAGPERF_LOG_PATH in host.yaml, the folder for results, writable, and \
                  is there space on its disk?"
             ));
             ExitCode::from(RunOutcome::UNWRITTEN)
         }
-    })
+        FleetError::Hosts(hosts) => {
+            for (host, reason) in hosts {
+                print_message(&format!("error: host `{host}` cannot be used: {reason}"));
+            }
+            print_message("  hint: nothing was run; `flagperf doctor --hosts` checks every host");
+            ExitCode::from(EXIT_MISTAKE)
+        }
+        error => {
+            print_message(&format!("error: {error}"));
+            ExitCode::from(EXIT_MISTAKE)
+        }
+    }
 }
 
 /// Prints the results of the cases on standard output.
@@ -92,6 +154,11 @@ struct ResultPrinter {
 }
 
 impl ResultPrinter {
+    fn new(output: RunOutput, official: bool) -> Self {
+        let extent = if output.details { Extent::Details } else { Extent::Summary };
+        ResultPrinter { json: output.json, extent, official, folder: PathBuf::new(), rows: Vec::new(), unprinted: None }
+    }
+
     fn notice(&mut self, notice: &Notice<'_>) {
         match notice {
             Notice::RunBegins { folder } => self.folder = folder.to_path_buf(),
@@ -101,6 +168,7 @@ impl ResultPrinter {
                 self.rows.push(OverviewRow::new(record, path.map(relative_path)));
                 self.print_record(record, SavedResult { path, digest: *digest });
             }
+            Notice::SummaryEnds { summary, path } => self.print_summary(summary, path),
             _ => {}
         }
     }
@@ -128,6 +196,19 @@ impl ResultPrinter {
             }
         }
         if let Err(error) = printed {
+            self.unprinted.get_or_insert(error);
+        }
+    }
+
+    /// Prints what the replicas of a case yield together.
+    fn print_summary(&mut self, summary: &Summary, path: &Path) {
+        let text = match self.json {
+            true => {
+                format!("{}\n", escape_json(&serde_json::to_string_pretty(summary).expect("a summary is plain data")))
+            }
+            false => format!("{}\n", summary_report(summary, relative_path(path), Screen::stdout())),
+        };
+        if let Err(error) = write_result(&text) {
             self.unprinted.get_or_insert(error);
         }
     }

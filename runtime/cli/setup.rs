@@ -11,10 +11,11 @@ use super::check::check_cases;
 use super::describe::describe_with;
 use super::output::print_message;
 use super::probe::Probes;
-use crate::config::{Config, Findings, find_root};
+use crate::config::{Cause, Config, Findings, Overrides, find_root};
 use crate::engine::backend::Backend;
 use crate::engine::{self, EngineError, LoadOptions, TABLE};
 use crate::event::Level;
+use crate::fleet::is_elsewhere;
 use crate::host::adopt_orphans;
 use crate::monitor;
 use crate::plan::{Catalogue, EngineChoice, RefusedOption};
@@ -146,8 +147,8 @@ pub(super) fn prepare_process() -> anyhow::Result<ExitOnSignal> {
 ///
 /// # Errors
 /// Fails with every mistake in the configuration.
-pub(super) fn prepare_plan(root: &Path, selection: &Selection) -> Result<PreparedPlan, Findings> {
-    let config = crate::config::load(root, &selection.overrides())?;
+pub(super) fn prepare_plan(root: &Path, overrides: &Overrides) -> Result<PreparedPlan, Findings> {
+    let config = crate::config::load(root, overrides)?;
     let probes = Rc::new(Probes::new(config.site.phase_timeout));
     plan_config(&config, probes)
 }
@@ -157,10 +158,16 @@ pub(super) fn prepare_plan(root: &Path, selection: &Selection) -> Result<Prepare
 /// # Errors
 /// Fails with every mistake in the configuration; if there is none, with every fault of scripts and files.
 pub(super) fn plan_config(config: &Config, probes: Rc<Probes>) -> Result<PreparedPlan, Findings> {
-    let describe = describe_with(probes);
-    let catalogue = Catalogue { describe, ..catalogue(&config.site.flagperf_path) };
+    let own = catalogue(&config.site.flagperf_path);
+    // Other machines check what they have when a case begins.
+    let is_here = config.replica.is_some() || !is_elsewhere(&config.site);
+    let catalogue = match is_here {
+        true => Catalogue { describe: describe_with(probes), ..own },
+        false => own.with_every_machine_part(),
+    };
     let mut plan = crate::plan::plan(config, &catalogue)?;
-    plan.findings.extend(check_cases(config, &plan.cases));
+    let checked = check_cases(config, &plan.cases).into_iter();
+    plan.findings.extend(checked.filter(|finding| is_here || finding.cause == Cause::Configuration));
     let findings = Findings(plan.findings);
     if findings.has_errors() {
         return Err(findings);

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
+use crossbeam_channel::Receiver;
 
 use crate::engine;
 use crate::event::{Event, EventBudget};
@@ -29,9 +30,11 @@ pub(super) fn work() -> anyhow::Result<ExitCode> {
     if protection.is_some_and(|protection| protection.isolated) {
         isolate_companions();
     }
-    if !input_is_a_file()? {
-        exit_when_input_ends(io::stdin());
-    }
+    let lines = (!input_is_a_file()?).then(|| exit_when_input_ends(io::stdin()));
+    // Without a parent, nobody else waits; when the parent ends, so does this process.
+    let release = || {
+        let _ = lines.as_ref().map(Receiver::recv);
+    };
     let output = claim_stdout().context("cannot reserve standard output for events")?;
     let output = Mutex::new((output, EventBudget::default()));
     let emit: crate::work::Emit = Arc::new(move |event: Event| {
@@ -47,7 +50,7 @@ pub(super) fn work() -> anyhow::Result<ExitCode> {
         }
     });
     protection.into_iter().for_each(|protection| emit(Event::Protected(protection)));
-    match crate::work::run(&job, &emit) {
+    match crate::work::run(&job, &emit, &release) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(failure) => {
             emit(Event::Failed(failure));

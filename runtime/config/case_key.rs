@@ -1,4 +1,4 @@
-//! The key of a case in `CASES`: `<case>:<framework>[_<version>]`.
+//! The key of a case in `CASES`: `<case>:<framework>[_<version>][:<hosts>x<devices>]`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,6 +12,40 @@ pub struct CaseKey {
     pub case: String,
     /// The framework as written: `interpreter`, `pytorch_1.13`.
     pub framework: String,
+    /// The number of hosts and devices that run it.
+    pub scale: Scale,
+}
+
+/// How many hosts run a case, and how many devices of each: FlagPerf's `1x1`, `1x8` and `2x8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scale {
+    /// Number of hosts, the first ones of `HOSTS`.
+    pub hosts: u32,
+    /// Number of devices of each host, the first ones that are visible.
+    pub devices: u32,
+}
+
+impl Scale {
+    /// One device of one host.
+    pub const ONE: Scale = Scale { hosts: 1, devices: 1 };
+    /// Largest number of hosts and of devices of a host.
+    pub const MAX: u32 = 1024;
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.hosts, self.devices)
+    }
+}
+
+impl FromStr for Scale {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let number = |text: &str| text.parse().ok().filter(|number| (1..=Scale::MAX).contains(number)).ok_or(());
+        let (hosts, devices) = text.split_once('x').ok_or(())?;
+        Ok(Scale { hosts: number(hosts)?, devices: number(devices)? })
+    }
 }
 
 impl CaseKey {
@@ -23,15 +57,17 @@ impl CaseKey {
         }
     }
 
-    /// Returns the name of the case's folder in a run, such as `resnet50_interpreter`.
+    /// Returns the name of the case's folder in a run, such as `resnet50_interpreter` or `resnet50_interpreter_2x8`.
     pub fn folder(&self) -> String {
-        format!("{}_{}", self.case, self.framework)
+        let scale = if self.scale == Scale::ONE { String::new() } else { format!("_{}", self.scale) };
+        format!("{}_{}{scale}", self.case, self.framework)
     }
 }
 
 impl fmt::Display for CaseKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.case, self.framework)
+        write!(f, "{}:{}", self.case, self.framework)?;
+        if self.scale == Scale::ONE { Ok(()) } else { write!(f, ":{}", self.scale) }
     }
 }
 
@@ -39,11 +75,15 @@ impl FromStr for CaseKey {
     type Err = ConfigProblem;
 
     fn from_str(text: &str) -> Result<Self, ConfigProblem> {
-        match text.split_once(':') {
-            Some((case, framework)) if is_name(case) && is_name(framework) => {
-                Ok(CaseKey { case: case.to_owned(), framework: framework.to_owned() })
-            }
-            _ => Err(ConfigProblem::CaseKey { key: text.to_owned() }),
+        let refused = || ConfigProblem::CaseKey { key: text.to_owned() };
+        let (case, rest) = text.split_once(':').ok_or_else(refused)?;
+        let (framework, scale) = match rest.split_once(':') {
+            Some((framework, scale)) => (framework, scale.parse().map_err(|()| refused())?),
+            None => (rest, Scale::ONE),
+        };
+        match is_name(case) && is_name(framework) {
+            true => Ok(CaseKey { case: case.to_owned(), framework: framework.to_owned(), scale }),
+            false => Err(refused()),
         }
     }
 }
@@ -66,13 +106,30 @@ mod tests {
         assert_eq!("bert:my_framework".parse::<CaseKey>().unwrap().framework_name(), "my_framework");
         assert_eq!(key.folder(), "resnet50_pytorch_1.13");
         assert_eq!(key.to_string(), "resnet50:pytorch_1.13");
+        let key: CaseKey = "resnet50:pytorch:2x8".parse().unwrap();
+        assert_eq!((key.scale, key.folder().as_str()), (Scale { hosts: 2, devices: 8 }, "resnet50_pytorch_2x8"));
+        assert_eq!(key.to_string(), "resnet50:pytorch:2x8");
+        assert_eq!("resnet50:pytorch:1x1".parse::<CaseKey>().unwrap().to_string(), "resnet50:pytorch");
     }
 
     #[test]
     fn anything_else_is_refused() {
-        for text in ["resnet50", "resnet50:", ":interpreter", "a:b:c", "../x:interpreter", "a/b:c"] {
+        for text in [
+            "resnet50",
+            "resnet50:",
+            ":interpreter",
+            "a:b:c",
+            "../x:interpreter",
+            "a/b:c",
+            "a:b:0x1",
+            "a:b:2x",
+            "a:b:2x8:1",
+        ] {
             let message = text.parse::<CaseKey>().unwrap_err().to_string();
-            assert_eq!(message, format!("`{text}` is not a case key (`<case>:<framework>[_<version>]`)"));
+            assert_eq!(
+                message,
+                format!("`{text}` is not a case key (`<case>:<framework>[_<version>][:<hosts>x<devices>]`)")
+            );
         }
     }
 }

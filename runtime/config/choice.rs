@@ -6,8 +6,8 @@ use super::case::default_data_folder;
 use super::file::ConfigFile;
 use super::yaml::Content;
 use super::{
-    CaseKey, ConfigProblem, Finding, KEYS_FOLDER, Origin, Overrides, SHARED_SCRIPTS, Sourced, Vendor, list_names,
-    nearest,
+    CaseKey, ConfigProblem, Finding, KEYS_FOLDER, Origin, Overrides, SHARED_SCRIPTS, Scale, Sourced, Vendor,
+    list_names, nearest,
 };
 
 /// An entry of `CASES`: a case and its data folder.
@@ -101,7 +101,7 @@ fn resolve_case_argument(
     let supported: Vec<Sourced<CaseKey>> = of_case().filter(vendor_has).cloned().collect();
     if !supported.is_empty() {
         for key in &supported {
-            let CaseKey { case, framework } = key.value.clone();
+            let CaseKey { case, framework, .. } = key.value.clone();
             findings.push(Finding::info(key.origin.clone(), ConfigProblem::ListedFramework { case, framework }));
         }
         return Ok(supported);
@@ -117,7 +117,7 @@ fn resolve_case_argument(
         };
         let place = vendor.origin(&["frameworks", &framework]);
         findings.push(Finding::info(place.clone(), note));
-        return Ok(vec![Sourced::new(CaseKey { case, framework }, place)]);
+        return Ok(vec![Sourced::new(CaseKey { case, framework, scale: Scale::ONE }, place)]);
     }
     let unsupported: Vec<Sourced<CaseKey>> = of_case().cloned().collect();
     if unsupported.is_empty() && vendor.is_some() {

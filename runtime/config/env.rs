@@ -12,6 +12,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
         CACHE,
         "folder whose subfolder `flagperf` holds the libraries that `flagperf backend install` installs; ~/.cache by default",
     ),
+    (SLURM_NODES, "the nodes of the Slurm job in which the program runs"),
     (CONFIG_HOME, "folder whose subfolder `flagperf` holds the private key of `flagperf key`; ~/.config by default"),
 ];
 
@@ -20,6 +21,7 @@ pub(super) const CONFIG: &str = "FLAGPERF_CONFIG";
 pub const LOG_LEVEL: &str = "FLAGPERF_LOG_LEVEL";
 pub(super) const LOG_CALLS: &str = "LOG_CALL_INFORMATION";
 const CACHE: &str = "XDG_CACHE_HOME";
+const SLURM_NODES: &str = "SLURM_JOB_NODELIST";
 const CONFIG_HOME: &str = "XDG_CONFIG_HOME";
 const HOME: &str = "HOME";
 
@@ -81,6 +83,11 @@ pub fn config_folder() -> Option<PathBuf> {
 /// Returns the value of a vendor's variable for visible devices in this process; `None` when it is not set.
 pub fn visible_devices_value(name: &str) -> Option<String> {
     read_variable(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+/// Returns the list of nodes of the Slurm job in which this process runs, as Slurm abbreviates it: `node[1-4]`.
+pub fn slurm_nodes() -> Option<String> {
+    read_variable(SLURM_NODES).map(|value| value.to_string_lossy().into_owned())
 }
 
 fn read_variable(name: &str) -> Option<OsString> {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::case::{CaseConfig, CaseContext};
@@ -30,6 +31,28 @@ pub struct Overrides {
     pub set: Vec<String>,
     /// The environment variables.
     pub environment: Environment,
+    /// The host and device for which an agent runs a case; `None` in the process that the user started.
+    pub replica: Option<Replica>,
+}
+
+/// A case on one device of one host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Replica {
+    /// Name of the host in `HOSTS`.
+    pub host: String,
+    /// Index of the host among those of the case, from 0.
+    pub node_rank: u32,
+    /// Index of the device among those that are visible on the host, from 0; `None` when the case runs on one device of
+    /// each host.
+    pub device: Option<u32>,
+}
+
+impl Replica {
+    /// Returns the name of the replica's folder in that of the case: `localhost_noderank0`, `node3_noderank1_device7`.
+    pub fn folder(&self) -> String {
+        let device = self.device.map(|device| format!("_device{device}")).unwrap_or_default();
+        format!("{}_noderank{}{device}", self.host, self.node_rank)
+    }
 }
 
 /// The whole configuration, each value with its origin.
@@ -43,6 +66,8 @@ pub struct Config {
     pub vendor: Option<Vendor>,
     /// The variable that selects the devices visible to a process, when the site or the vendor names one.
     pub visible: Option<VisibleDevices>,
+    /// The host and device for which an agent runs the cases.
+    pub replica: Option<Replica>,
     /// The cases to run, without those whose files have errors; none when the vendor could not be read.
     pub cases: Vec<CaseConfig>,
     /// Errors, warnings and notes. `plan` adds its own findings before it fails on errors.
@@ -125,12 +150,13 @@ fn load_with(
     // Without the vendor, the keys of its engines would count as unknown.
     let chosen = chosen.into_iter().filter(|_| vendor.is_some());
     let cases = chosen.filter_map(|(key, data)| CaseConfig::read(key, data, &context, &mut findings)).collect();
-    let visible = VisibleDevices::resolve(&site, &site_values, vendor.as_ref());
-    Ok(Config { site, site_values, vendor, visible, cases, findings })
+    let device = overrides.replica.as_ref().and_then(|replica| replica.device);
+    let visible = VisibleDevices::resolve(&site, &site_values, vendor.as_ref(), device);
+    Ok(Config { site, site_values, vendor, visible, replica: overrides.replica.clone(), cases, findings })
 }
 
 /// Returns the path of the site's host.yaml: from `--config`, or else `FLAGPERF_CONFIG`, or else the checkout's.
-fn host_file(root: &Path, overrides: &Overrides) -> PathBuf {
+pub fn host_file(root: &Path, overrides: &Overrides) -> PathBuf {
     let folder = overrides.config.as_ref().or(overrides.environment.config.as_ref());
     let path = folder.map_or_else(|| root.join("configs"), Clone::clone);
     if path.is_file() { path } else { path.join("host.yaml") }

@@ -43,21 +43,21 @@ mod yaml;
 pub(crate) mod fixture;
 
 pub use case::{CaseConfig, default_data_folder};
-pub use case_key::CaseKey;
+pub use case_key::{CaseKey, Scale};
 pub use dataset::{DATASET, DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
 pub use env::{Environment, cache_folder, python_path};
 pub use file::{ConfigFile, display_name, read_text};
 pub use finding::{Cause, Finding, Findings, MessageAndHint};
 pub use flops::{FlopsError, parse_flops};
 pub use key::{ConfigKey, KEYS_FOLDER, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
-pub use load::{Config, Overrides, find_root, load, load_without_vendor};
+pub use load::{Config, Overrides, Replica, find_root, host_file, load, load_without_vendor};
 pub use origin::{Origin, Sourced, Values, merge_layers};
 pub use overlay::{check_key_owner, display_value, find_setting, is_case_key, overlay_keys};
 pub use parameters::{BadSamplePolicy, InputCost, PARAMETERS, Parameters, default_unit, find_parameter};
 pub use problem::ConfigProblem;
 pub use section::{SectionKey, SectionKind};
 pub use settings::SETTINGS;
-pub use site::{Container, SITE, Site, is_local};
+pub use site::{Container, LauncherChoice, SITE, Site, is_local};
 pub use vendor::{
     BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice, option_of_entry,
 };

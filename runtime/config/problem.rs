@@ -92,7 +92,7 @@ pub enum ConfigProblem {
     #[error("`flops`: {0}")]
     Flops(FlopsError),
     /// A key in `CASES` that is not a valid case key.
-    #[error("`{key}` is not a case key (`<case>:<framework>[_<version>]`)")]
+    #[error("`{key}` is not a case key (`<case>:<framework>[_<version>][:<hosts>x<devices>]`)")]
     CaseKey {
         /// The key.
         key: String,

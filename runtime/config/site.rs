@@ -113,7 +113,28 @@ pub const SITE: &[ConfigKey] = &[
         name: "CASES",
         kind: ValueKind::TextMap,
         default: Some("{}"),
-        about: "`<case>:<framework>[_<version>]`: the folder with its datasets and weights",
+        about: "`<case>:<framework>[_<version>][:<hosts>x<devices>]`: the folder with its datasets and weights",
+        owner: Owner::Site,
+    },
+    ConfigKey {
+        name: "LAUNCHER",
+        kind: ValueKind::Word(&["auto", "local", "ssh", "slurm"]),
+        default: Some("auto"),
+        about: "how processes are started on HOSTS; auto: slurm within an allocation, otherwise ssh, and local for localhost",
+        owner: Owner::Site,
+    },
+    ConfigKey {
+        name: "SSH_CONFIG",
+        kind: ValueKind::OptionalText,
+        default: Some("null"),
+        about: "a configuration file for ssh instead of your own; relative to FLAGPERF_PATH",
+        owner: Owner::Site,
+    },
+    ConfigKey {
+        name: "HOST_TIMEOUT",
+        kind: ValueKind::Count,
+        default: Some("60"),
+        about: "the time in seconds without contact after which a host counts as lost and ends what it runs",
         owner: Owner::Site,
     },
     ConfigKey {
@@ -178,6 +199,12 @@ pub struct Site {
     pub clear_caches: bool,
     /// Environment variable that selects the devices visible to a process.
     pub acce_visible_device_env_name: Option<String>,
+    /// How processes are started on the machines.
+    pub launcher: LauncherChoice,
+    /// Configuration file for ssh; `None` selects the user's own.
+    pub ssh_config: Option<PathBuf>,
+    /// Time without contact after which a host counts as lost.
+    pub host_timeout: Seconds,
     /// What a case runs in.
     pub container: Container,
     /// Time limit of a phase, after which it is killed.
@@ -186,6 +213,20 @@ pub struct Site {
     pub worker_memory: Option<Bytes>,
     /// Whether workers restrict themselves before they run an engine.
     pub worker_protection: bool,
+}
+
+/// How processes are started on the machines with the devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LauncherChoice {
+    /// Slurm within an allocation; otherwise `Local` for this machine and `Ssh` for others.
+    Auto,
+    /// As processes of this machine, whatever the host is called.
+    Local,
+    /// By the user's own ssh.
+    Ssh,
+    /// By a job step of Slurm.
+    Slurm,
 }
 
 /// What a case runs in.

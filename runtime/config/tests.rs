@@ -68,7 +68,7 @@ fn a_mistake_in_host_yaml_is_reported_with_its_line() {
             "configs/host.yaml:3: `LOG_CALL_INFORMATION` must be true or false, not `maybe`",
             "configs/host.yaml:4: `CONTAINER` must be `none` or `docker`, not `podman`",
             "configs/host.yaml:5: `HOSTS` must be a non-empty list of strings, not a list",
-            "configs/host.yaml:7: `toy` is not a case key (`<case>:<framework>[_<version>]`)",
+            "configs/host.yaml:7: `toy` is not a case key (`<case>:<framework>[_<version>][:<hosts>x<devices>]`)",
             "configs/host.yaml:8: unknown case `tpy` (known: toy)\n  hint: did you mean `toy`?",
         ]
     );
@@ -349,7 +349,10 @@ fn a_case_that_cannot_be_chosen_is_an_error() {
         message(&case("bert:frame")),
         "--case bert:frame: unknown case `bert` (known: toy)\n  hint: a case has a folder in configs/ and one in scripts/"
     );
-    assert_eq!(message(&case("toy:")), "--case toy:: `toy:` is not a case key (`<case>:<framework>[_<version>]`)");
+    assert_eq!(
+        message(&case("toy:")),
+        "--case toy:: `toy:` is not a case key (`<case>:<framework>[_<version>][:<hosts>x<devices>]`)"
+    );
     let empty = Checkout::new().with("configs/host.yaml", "VENDOR: chip\n");
     let place = |checkout: &Checkout| {
         let data = checkout.load(&case("toy")).unwrap().cases[0].data_dir.clone();

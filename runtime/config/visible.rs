@@ -16,22 +16,31 @@ pub struct VisibleDevices {
     pub origin: Origin,
     /// Whether host.yaml names it. If so, a worker sees the first device unless the environment sets the variable.
     pub is_named_by_site: bool,
+    /// Index of the worker's device among those that this process may use; `None` when the worker is not restricted to one
+    /// of several.
+    pub device: Option<u32>,
 }
 
 impl VisibleDevices {
     /// Returns the variable that the site names, or else the one that the vendor names.
-    pub(super) fn resolve(site: &Site, values: &Values, vendor: Option<&Vendor>) -> Option<Self> {
+    pub(super) fn resolve(site: &Site, values: &Values, vendor: Option<&Vendor>, device: Option<u32>) -> Option<Self> {
         let of_site = site.acce_visible_device_env_name.clone();
         let (variable, origin, is_named_by_site) = match (of_site, vendor) {
             (Some(variable), _) => (variable, values["ACCE_VISIBLE_DEVICE_ENV_NAME"].origin.clone(), true),
             (None, Some(vendor)) => (vendor.visible_devices.clone()?, vendor.origin(&["visible_devices"]), false),
             (None, None) => return None,
         };
-        Some(VisibleDevices { inherited: env::visible_devices_value(&variable), variable, origin, is_named_by_site })
+        let inherited = env::visible_devices_value(&variable);
+        Some(VisibleDevices { inherited, variable, origin, is_named_by_site, device })
     }
 
     /// Returns the name and value of the variable for a worker; `None` when the worker inherits it unchanged.
     pub fn worker_variable(&self) -> Option<(String, String)> {
+        if let Some(device) = self.device {
+            let own =
+                self.inherited.as_ref().map(|list| list.split(',').nth(device as usize).unwrap_or_default().trim());
+            return Some((self.variable.clone(), own.map_or_else(|| device.to_string(), str::to_owned)));
+        }
         (self.is_named_by_site && self.inherited.is_none()).then(|| (self.variable.clone(), FIRST.to_owned()))
     }
 

@@ -6,17 +6,17 @@
 //! gone, however the parent ended.
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::RecvTimeoutError;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use indexmap::IndexMap;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
@@ -68,8 +68,8 @@ pub struct Process {
     ended: Option<Ending>,
     leftovers: Vec<LeftoverProcess>,
     lines: LineReader,
-    /// Returns the open pipe after the input is written; dropping the pipe closes it.
-    _input: JoinHandle<io::Result<ChildStdin>>,
+    /// Texts for the input. The pipe closes when the last sender is dropped.
+    input: Sender<String>,
     stderr: StderrReader,
 }
 
@@ -140,14 +140,17 @@ impl Process {
         debug!(pid = child.id(), program = %name.display(), "started a process");
         let input = child.stdin.take();
         let errors = child.stderr.take().expect("standard error is piped");
-        let text = program.input.clone();
+        let (sender, texts) = crossbeam_channel::unbounded();
+        // The receiver exists.
+        let _ = sender.send(program.input.clone());
+        thread::spawn(move || write_input(input.expect("standard input is piped"), &texts));
         Ok(Process {
             child,
             marker,
             ended: None,
             leftovers: Vec::new(),
             lines: LineReader::read(output, clock),
-            _input: thread::spawn(move || write_input(input.expect("standard input is piped"), &text)),
+            input: sender,
             stderr: StderrReader::start(errors, log),
         })
     }
@@ -268,6 +271,11 @@ impl Process {
         descendants::kill_process(pid);
     }
 
+    /// Returns where further lines of input are sent. The input stays open as long as it exists.
+    pub fn input(&self) -> Sender<String> {
+        self.input.clone()
+    }
+
     /// Returns the process id.
     pub fn id(&self) -> i32 {
         self.child.id().cast_signed()
@@ -287,19 +295,26 @@ impl Drop for Process {
     }
 }
 
-fn write_input(mut pipe: ChildStdin, text: &str) -> io::Result<ChildStdin> {
-    pipe.write_all(text.as_bytes())?;
-    pipe.flush()?;
-    Ok(pipe)
+/// Writes the texts, and keeps the pipe open until no more can come. A process that does not read ends by itself.
+fn write_input(mut pipe: ChildStdin, texts: &Receiver<String>) {
+    for text in texts {
+        let _ = pipe.write_all(text.as_bytes()).and_then(|()| pipe.flush());
+    }
 }
 
 /// For a child process: when `input` ends, the parent is gone, and this process kills itself, its group and all its
 /// descendants.
-pub fn exit_when_input_ends(mut input: impl Read + Send + 'static) {
+///
+/// Returns what receives a message for each line that arrives before.
+pub fn exit_when_input_ends(input: impl Read + Send + 'static) -> Receiver<()> {
     let (started, start) = crossbeam_channel::bounded(1);
+    let (sender, lines) = crossbeam_channel::unbounded();
     thread::spawn(move || {
         let _ = started.send(());
-        let _ = io::copy(&mut input, &mut io::sink());
+        for _ in BufReader::new(input).split(b'\n').map_while(Result::ok) {
+            // Most programs expect no lines.
+            let _ = sender.send(());
+        }
         // Not in a new thread, which would wait for the dynamic linker's lock, held by a library that hangs while it loads.
         descendants::kill_own_descendants();
         if nix::unistd::getpgrp() == nix::unistd::getpid() {
@@ -309,6 +324,7 @@ pub fn exit_when_input_ends(mut input: impl Read + Send + 'static) {
     });
     // The new thread needs the dynamic linker's lock, too, so wait until it has started.
     let _ = start.recv();
+    lines
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::file::{FileContent, NewFile};
 use super::tree::{Conversion, IMPORTED, schema_line};
 use super::yaml_text::{text, value_text};
-use crate::config::{CaseKey, EngineEntry, SITE, Vendor};
+use crate::config::{CaseKey, EngineEntry, SITE, Scale, Vendor};
 use crate::plan::{ADAPTOR, count_word};
 use crate::scaffold::add_compiler;
 
@@ -82,7 +82,7 @@ fn convert_images(vendor: &str, conversion: &mut Conversion<'_>) -> BTreeMap<Str
     let entries = source.entries(&folder, &mut conversion.problems);
     for framework in entries.into_iter().filter(|entry| entry.is_folder).map(|entry| entry.name) {
         let path = folder.join(&framework);
-        let key = CaseKey { case: String::new(), framework: framework.clone() };
+        let key = CaseKey { case: String::new(), framework: framework.clone(), scale: Scale::ONE };
         frameworks.entry(key.framework_name().to_owned()).or_default().push(framework);
         if source.has(&path.join(RECIPE))
             && let Some(text) = source.text(&path.join(RECIPE), &mut conversion.problems)

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::options::{invalid_choices, invalid_defaults};
 use super::{CasePlan, Catalogue, PlanProblem};
-use crate::config::{Config, Container, Finding, Origin, Vendor, is_local, list_names, nearest};
+use crate::config::{Config, Container, Finding, LauncherChoice, Origin, Vendor, list_names, nearest};
 
 /// Keys of host.yaml that apply only to containers, and those that apply only to other machines.
 const FOR_CONTAINERS: [&str; 4] = ["HOSTS_PORTS", "SHM_SIZE", "ACCE_CONTAINER_OPT", "PIP_SOURCE"];
@@ -29,9 +29,7 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
         findings.extend(invalid_defaults(vendor, catalogue));
         findings.extend(config.cases.iter().flat_map(|case| invalid_choices(vendor, case, catalogue)));
     }
-    for host in site.hosts.iter().filter(|host| !is_local(host)) {
-        findings.push(Finding::error(origin("HOSTS"), PlanProblem::Remote { host: host.clone() }));
-    }
+    check_hosts(config, findings);
     if site.container == Container::Docker {
         for case in &config.cases {
             let recipe = format!("{}/{}", site.vendor, case.key.value.framework);
@@ -43,6 +41,44 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
         }
         findings.push(Finding::error(origin("CONTAINER"), PlanProblem::Docker));
     }
+}
+
+/// Reports hosts that cannot be used, and cases that need more hosts or devices than the configuration gives them.
+fn check_hosts(config: &Config, findings: &mut Vec<Finding>) {
+    let hosts = &config.site.hosts;
+    let origin = &config.site_values["HOSTS"].origin;
+    for (index, host) in hosts.iter().enumerate() {
+        if !is_host_name(host) {
+            findings.push(Finding::error(origin.clone(), PlanProblem::HostName { host: host.clone() }));
+        } else if hosts[..index].contains(host) {
+            findings.push(Finding::error(origin.clone(), PlanProblem::RepeatedHost { host: host.clone() }));
+        }
+    }
+    // An agent runs its own part of a case.
+    if config.replica.is_some() {
+        return;
+    }
+    for case in &config.cases {
+        let (key, scale) = (case.key.value.to_string(), case.key.value.scale);
+        // Slurm names the hosts when the run begins.
+        if scale.hosts as usize > hosts.len() && config.site.launcher != LauncherChoice::Slurm {
+            let problem = PlanProblem::TooFewHosts { key: key.clone(), needed: scale.hosts, listed: hosts.len() };
+            findings.push(Finding::error(case.key.origin.clone(), problem));
+        }
+        if scale.devices > 1 && config.visible.is_none() {
+            let problem = PlanProblem::NoDeviceVariable { key, devices: scale.devices };
+            findings.push(Finding::error(case.key.origin.clone(), problem));
+        }
+    }
+}
+
+/// Returns whether ssh and folders can have this name, which no program takes for an option.
+fn is_host_name(host: &str) -> bool {
+    let is_part = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+    };
+    host == "::1" || host.split_once('@').map_or_else(|| is_part(host), |(user, host)| is_part(user) && is_part(host))
 }
 
 /// Returns an error when the vendor's monitor is unknown.

@@ -51,6 +51,9 @@ pub struct Job {
     /// What the audit of inference includes.
     #[serde(default)]
     pub audit: AuditScope,
+    /// Whether the worker waits for a line of input before each measured loop, so that several begin together.
+    #[serde(default)]
+    pub waits: bool,
     /// Whether a live display is attached: the worker then reports progress at every step instead of every `log_freq`
     /// steps.
     pub has_live_display: bool,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::config::env;
 use crate::config::{
-    CaseConfig, CaseKey, Config, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor,
+    CaseConfig, CaseKey, Config, EngineEntry, Finding, Findings, Origin, Parameters, Replica, Site, Sourced, Vendor,
     default_data_folder, list_names, nearest, parse_flops,
 };
 use crate::description::Delivery;
@@ -144,7 +144,7 @@ impl Planner<'_> {
         }
         Some(CasePlan {
             key: self.case.key.value.clone(),
-            host: self.config.site.hosts[0].clone(),
+            host: self.replica().host,
             folder: self.folder(),
             departures: self.departures(),
             settings,
@@ -246,6 +246,7 @@ impl Planner<'_> {
             outputs_sha256: None,
             run_seed: Seed::default(),
             audit: AuditScope::default(),
+            waits: false,
             has_live_display: false,
             environment: self.worker_environment(),
             limits: Limits {
@@ -315,7 +316,7 @@ impl Planner<'_> {
 
     /// Returns the path of the exported file, with FlagPerf's file name if FlagPerf has the precision, in the case's folder of the run.
     fn onnx_path(&self, settings: &CaseSettings) -> PathBuf {
-        let CaseKey { case, framework } = &self.case.key.value;
+        let CaseKey { case, framework, .. } = &self.case.key.value;
         let precision = match settings.precision {
             Precision::Fp16 => "fp16True",
             Precision::Fp32 | Precision::Tf32 => "fp16False",
@@ -325,7 +326,13 @@ impl Planner<'_> {
     }
 
     fn folder(&self) -> PathBuf {
-        Path::new(&self.case.key.value.folder()).join(format!("{}_noderank0", self.config.site.hosts[0]))
+        Path::new(&self.case.key.value.folder()).join(self.replica().folder())
+    }
+
+    /// Returns the part of the case that is planned: an agent's own, or else one device of the first host.
+    fn replica(&self) -> Replica {
+        let first = || Replica { host: self.config.site.hosts[0].clone(), ..Replica::default() };
+        self.config.replica.clone().unwrap_or_else(first)
     }
 
     fn root(&self) -> &Path {

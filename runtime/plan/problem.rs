@@ -343,11 +343,35 @@ pub enum PlanProblem {
     /// Containers are not supported.
     #[error("`CONTAINER: docker` is not supported yet")]
     Docker,
-    /// A host that is not this machine.
-    #[error("host `{host}` is not this machine, and other machines are not supported yet")]
-    Remote {
+    /// A host whose name ssh or a folder cannot have.
+    #[error("`{host}` is not a host name (letters, digits, `.`, `-`, `_`, and `@` after a user's name)")]
+    HostName {
         /// The host.
         host: String,
+    },
+    /// A host that is listed twice.
+    #[error("host `{host}` is listed twice")]
+    RepeatedHost {
+        /// The host.
+        host: String,
+    },
+    /// A case that needs more hosts than there are.
+    #[error("case `{key}` needs {needed} hosts, but `HOSTS` lists {listed}")]
+    TooFewHosts {
+        /// The case.
+        key: String,
+        /// The hosts that it needs.
+        needed: u32,
+        /// The hosts that there are.
+        listed: usize,
+    },
+    /// A case that needs several devices of a host, which no variable selects.
+    #[error("case `{key}` needs {devices} devices of each host, but nothing selects the device of a worker")]
+    NoDeviceVariable {
+        /// The case.
+        key: String,
+        /// The devices that it needs.
+        devices: u32,
     },
 }
 
@@ -418,7 +442,10 @@ impl PlanProblem {
             Self::EngineUnavailable { remedy, .. } => remedy.clone(),
             Self::EngineVersion { .. } => VERSION_HINT.to_owned(),
             Self::Docker => "set `CONTAINER: none`".to_owned(),
-            Self::Remote { .. } => "set `HOSTS: [localhost]`".to_owned(),
+            Self::TooFewHosts { .. } => "add hosts, or change the entry of `CASES`".to_owned(),
+            Self::NoDeviceVariable { .. } => {
+                "set `ACCE_VISIBLE_DEVICE_ENV_NAME`, or `visible_devices` in vendor.yaml".to_owned()
+            }
             _ => String::new(),
         }
     }

@@ -47,6 +47,14 @@ fn raw_lines(notice: &Notice<'_>) -> Vec<String> {
         Notice::CaseBegins { key, number, count } => vec![format!("case {key} ({number} of {count})")],
         Notice::CaseEnds { unwritten: Some(error), .. } => vec![format!("error: {error}")],
         Notice::CaseEnds { unsealed: Some(error), .. } => vec![format!("error: no manifest: {error}")],
+        Notice::Host { host, what, is_warning } => {
+            let level = if *is_warning { "warning: " } else { "" };
+            vec![one_line(&format!("  {level}host {host} {what}")).into_owned()]
+        }
+        Notice::ReplicaEvent { replica, phase, event } => {
+            let lines = raw_lines(&Notice::Event { phase: *phase, event });
+            lines.iter().map(|line| format!("  [{replica}]{}", line.strip_prefix(' ').unwrap_or(line))).collect()
+        }
         Notice::Event { event: Event::StepEnd { step, time_s }, .. } => {
             vec![format!("  {:<10} {}", step.name(), duration(*time_s))]
         }
@@ -85,6 +93,10 @@ fn plain_lines(notice: &Notice<'_>) -> Vec<String> {
         }
         Notice::Event { event: event @ Event::Progress { .. }, .. } => {
             LoopProgress::from_event(event).map(|p| p.line()).into_iter().collect()
+        }
+        Notice::ReplicaEvent { replica, event: event @ Event::Progress { .. }, .. } => {
+            let progress = LoopProgress::from_event(event);
+            progress.map(|progress| format!("  [{replica}]{}", &progress.line()[1..])).into_iter().collect()
         }
         _ => notice_lines(notice),
     }

@@ -8,6 +8,7 @@ mod conclusion;
 mod lines;
 mod overview;
 mod rows;
+mod summary_report;
 mod table;
 mod text;
 
@@ -16,5 +17,6 @@ pub use case_report::{Extent, SavedResult, case_report};
 pub use lines::LineDisplay;
 pub use overview::{OverviewRow, overview};
 pub use rows::{Section, sections};
+pub use summary_report::summary_report;
 pub use table::{Screen, columns, name_value_table, plain_table, unbroken_table};
 pub use text::{bytes, count, display_text, duration, percent, rate, wrap};

@@ -99,7 +99,11 @@ impl PhaseCollector {
                 record.memory_bytes_max = Some(*memory_bytes_max);
                 self.finished = true;
             }
-            Event::Started { .. } | Event::Progress { .. } | Event::SampleFailed { .. } | Event::Log { .. } => {}
+            Event::Started { .. }
+            | Event::Ready { .. }
+            | Event::Progress { .. }
+            | Event::SampleFailed { .. }
+            | Event::Log { .. } => {}
         }
     }
 

@@ -29,6 +29,7 @@ mod scripts;
 #[cfg(test)]
 pub(crate) mod testing;
 mod signature;
+mod summary;
 mod validity;
 mod write;
 
@@ -57,5 +58,6 @@ pub use record::{
 pub use samples::{SampleFile, SampleHasher};
 pub use scripts::{ScriptHashes, hash_scripts};
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
+pub use summary::{ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
 pub use validity::{OFFICIAL_HALF_WIDTH_MAX, OFFICIAL_TIME_MAX, OFFICIAL_TIME_MIN, Validity, ValidityCheck};
-pub use write::{WriteError, write_record};
+pub use write::{WriteError, write_new, write_record};

@@ -29,6 +29,7 @@ fn kind_index(event: &Event) -> usize {
         Event::Steps { .. } => 16,
         Event::Audit(_) => 17,
         Event::Protected(_) => 18,
+        Event::Ready { .. } => 19,
     }
 }
 
@@ -80,6 +81,7 @@ fn events(x: f64) -> Vec<Event> {
             ..AuditReport::default()
         })),
         Event::Protected(Protection::default()),
+        Event::Ready { step },
     ]
 }
 

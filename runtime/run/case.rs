@@ -61,7 +61,7 @@ fn run_phases(
     let _span = debug_span!("case", key = %case.key).entered();
     let folder = run.folder.join(&case.folder);
     let started = run.options.clock.now();
-    let mut record = empty_record(run, case);
+    let mut record = empty_record(run.plan, run.rows, run.folder, run.program, case);
     let (log, mut chain) = match open_files(run.plan, case, &folder) {
         Ok(files) => files,
         Err(error) => {
@@ -89,7 +89,8 @@ fn run_phases(
     for job in &jobs {
         let RunOptions { has_live_display, audit, .. } = *run.options;
         let outputs_sha256 = hash_of_outputs(&record);
-        let job = Job { has_live_display, audit, run_seed, outputs_sha256, ..job.clone() };
+        let waits = run.options.barrier.is_some();
+        let job = Job { has_live_display, audit, waits, run_seed, outputs_sha256, ..job.clone() };
         let output = folder.join("stdout_err.out.log");
         let mut samples = None;
         let mut on_heard = |heard: Heard<'_>| {
@@ -237,17 +238,23 @@ fn open_files(plan: &Plan, case: &CasePlan, folder: &Path) -> io::Result<(Worker
 }
 
 /// Creates the record of a case before anything is measured.
-fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
+pub(super) fn empty_record(
+    plan: &Plan,
+    rows: &[EffectiveValue],
+    run: &Path,
+    program: &Provenance,
+    case: &CasePlan,
+) -> Record {
     let config = case.jobs.last().map(|job| &job.config);
-    let findings = run.plan.findings.iter().filter(|finding| finding.level == Level::Warning);
+    let findings = plan.findings.iter().filter(|finding| finding.level == Level::Warning);
     let own = findings.filter(|finding| finding.concerns(&case.key));
     Record {
         schema: Record::SCHEMA,
         unit: crate::config::default_unit(),
-        run: run.folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        run: run.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         case: case.key.case.clone(),
         framework: case.key.framework.clone(),
-        vendor: run.plan.site.vendor.clone(),
+        vendor: plan.site.vendor.clone(),
         started: Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string(),
         status: Status::Ok,
         validity: ValidityCheck::default(),
@@ -255,7 +262,7 @@ fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
         warnings: own.map(ToString::to_string).collect(),
         finish_info: FinishInfo::default(),
         departures: case.departures.iter().map(|(key, value)| format!("{key}={}", override_text(value))).collect(),
-        settings: settings(run.rows, case),
+        settings: settings(rows, case),
         accuracy: Accuracy::default(),
         agreement: AgreementCheck::default(),
         audit: AuditCheck::default(),
@@ -264,7 +271,7 @@ fn empty_record(run: &RunContext<'_>, case: &CasePlan) -> Record {
         hosts: Vec::new(),
         provenance: Provenance {
             config_sha256: config.map(|config| hash_bytes(config_json(config).as_bytes())).unwrap_or_default(),
-            ..run.program.clone()
+            ..program.clone()
         },
     }
 }

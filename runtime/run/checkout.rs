@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use crate::host::read_output;
 
 /// Largest part of git's output that is read: its first lines and one changed file decide.
 const OUTPUT_BYTES_MAX: u64 = 64 << 10;
 
 /// The state of the checkout; unknown without git, or outside a repository.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckoutState {
     /// The commit that is checked out, in hexadecimal.
     pub revision: Option<String>,

@@ -17,6 +17,7 @@ use crate::event::Level;
 use crate::measure::Clock;
 use crate::plan::{AuditScope, CasePlan, EffectiveValue, Plan};
 use crate::result::{ManifestFault, Provenance, Record, Status, Validity, WriteError, write_manifest, write_record};
+use crate::step::Step;
 
 /// Options of a run.
 #[derive(Clone)]
@@ -29,6 +30,18 @@ pub struct RunOptions {
     pub worker: Vec<OsString>,
     /// The conductor's clock.
     pub clock: Arc<dyn Clock>,
+    /// The folder of the run, which does not exist; `None` selects a name by the time.
+    pub folder: Option<PathBuf>,
+    /// State of the checkout; `None` asks git.
+    pub checkout: Option<CheckoutState>,
+    /// Where workers wait for others before each measured loop; `None` when the case runs on one device.
+    pub barrier: Option<Arc<dyn Barrier>>,
+}
+
+/// Lets workers on several devices begin to measure together.
+pub trait Barrier: Send + Sync {
+    /// Returns when every worker is ready for the measured loop of this step, or the run was interrupted.
+    fn wait(&self, step: Step);
 }
 
 /// The outcome of a run.
@@ -57,6 +70,18 @@ impl RunOutcome {
     pub const UNWRITTEN: u8 = 3;
     /// Exit code: the run was interrupted.
     pub const INTERRUPTED: u8 = 130;
+
+    /// Returns the outcome of a run in `folder` before its first case.
+    pub fn empty(folder: PathBuf) -> Self {
+        RunOutcome {
+            folder,
+            records: Vec::new(),
+            unwritten: Vec::new(),
+            unsealed: Vec::new(),
+            not_run: Vec::new(),
+            interrupted: false,
+        }
+    }
 
     /// Returns the program's exit code. An `official` run requires that every result is valid.
     pub fn exit_code(&self, official: bool) -> u8 {
@@ -100,9 +125,12 @@ pub fn conduct(
     notify: &mut dyn FnMut(&Notice<'_>),
 ) -> Result<RunOutcome, RunError> {
     let results = &plan.site.flagperf_log_path;
-    let checkout = CheckoutState::read(&plan.site.flagperf_path);
+    let checkout = options.checkout.clone().unwrap_or_else(|| CheckoutState::read(&plan.site.flagperf_path));
     let unwritable = |source| RunError::Folder { folder: results.clone(), source };
-    let folder = make_folder(results).map_err(unwritable)?;
+    let folder = match &options.folder {
+        Some(folder) => fs::create_dir_all(folder).map(|()| folder.clone()).map_err(unwritable)?,
+        None => make_run_folder(results)?,
+    };
     let log = LogFile::create(&folder.join("host.out.log"), &plan.site).map_err(unwritable)?;
     let log = Arc::new(Mutex::new(log));
     log_run_start(&mut lock(&log), plan, &folder);
@@ -119,14 +147,7 @@ pub fn conduct(
 /// Runs the cases in sequence.
 fn run_cases(context: &RunContext<'_>, log: &Mutex<LogFile>, notify: &mut dyn FnMut(&Notice<'_>)) -> RunOutcome {
     let RunContext { plan, folder, interrupt, .. } = *context;
-    let mut outcome = RunOutcome {
-        folder: folder.to_owned(),
-        records: Vec::new(),
-        unwritten: Vec::new(),
-        unsealed: Vec::new(),
-        not_run: Vec::new(),
-        interrupted: false,
-    };
+    let mut outcome = RunOutcome::empty(folder.to_owned());
     for (index, case) in plan.cases.iter().enumerate() {
         // A run that is interrupted before its first case still has a record, which contains the interruption.
         if interrupt.is_set() && !outcome.records.is_empty() {
@@ -171,6 +192,14 @@ fn lock(log: &Mutex<LogFile>) -> MutexGuard<'_, LogFile> {
 /// Returns the path of a case's record.
 fn record_path(folder: &Path, case: &CasePlan) -> PathBuf {
     folder.join(&case.folder).join("record.json")
+}
+
+/// Creates the folder of a run in the folder for results.
+///
+/// # Errors
+/// When the folder for results is not writable.
+pub fn make_run_folder(results: &Path) -> Result<PathBuf, RunError> {
+    make_folder(results).map_err(|source| RunError::Folder { folder: results.to_owned(), source })
 }
 
 /// Creates `run<YYYYmmddHHMMSS>`; the name of a second run in the same second ends with `_2`.
@@ -262,6 +291,9 @@ mod tests {
         let options = RunOptions {
             audit: AuditScope::default(),
             has_live_display: false,
+            folder: None,
+            checkout: None,
+            barrier: None,
             worker: ["/bin/sh", "-c", "sleep 600"].map(OsString::from).to_vec(),
             clock: Arc::new(MonotonicClock::start()),
         };

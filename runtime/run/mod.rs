@@ -11,6 +11,7 @@ mod device_watch;
 mod heard;
 mod interrupt;
 mod log;
+mod lost;
 mod notice;
 mod observer;
 mod phase;
@@ -20,6 +21,7 @@ mod testing;
 mod worker_log;
 
 pub use checkout::CheckoutState;
-pub use conduct::{RunError, RunOptions, RunOutcome, conduct};
+pub use conduct::{Barrier, RunError, RunOptions, RunOutcome, conduct, make_run_folder};
 pub use interrupt::{ExitOnSignal, Interrupt, survive_file_size_limit};
+pub use lost::{lost_record, measured_window};
 pub use notice::Notice;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::config::CaseKey;
 use crate::event::Event;
-use crate::result::{ManifestFault, Record, WriteError};
+use crate::result::{ManifestFault, Record, Summary, WriteError};
 use crate::step::Phase;
 
 /// Something that happened in a run.
@@ -30,6 +30,31 @@ pub enum Notice<'a> {
         phase: Phase,
         /// The event.
         event: &'a Event,
+    },
+    /// A host was connected, cut off, or lost.
+    Host {
+        /// Name of the host.
+        host: &'a str,
+        /// What happened, as a sentence without its subject: `is connected`.
+        what: &'a str,
+        /// Whether this is worth a warning.
+        is_warning: bool,
+    },
+    /// A worker on another host or device emitted an event.
+    ReplicaEvent {
+        /// The host and the device: `node3`, `node3 device 7`.
+        replica: &'a str,
+        /// Phase of the worker.
+        phase: Phase,
+        /// The event.
+        event: &'a Event,
+    },
+    /// A case that ran on several hosts or devices ended.
+    SummaryEnds {
+        /// The summary.
+        summary: &'a Summary,
+        /// File of the summary.
+        path: &'a Path,
     },
     /// A case ended, with or without success.
     CaseEnds {

@@ -3,19 +3,23 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::Sender;
 use tracing::{debug, debug_span};
 
 use super::heard::{EventHandler, Heard};
 use super::observer::{Observations, PhaseObserver};
-use super::{Interrupt, RunOptions};
+use super::{Barrier, Interrupt, RunOptions};
 use crate::event::{Event, Failure, LINE_BYTES_MAX};
 use crate::file;
 use crate::host::{Ending, LeftoverProcess, Process, ProcessEvent, Program};
 use crate::measure::Nanos;
 use crate::plan::Job;
 use crate::result::{FailureRecord, PhaseCollector, PhaseRecord, ReceivedEvent};
+use crate::step::Step;
 use crate::text::{one_line, truncate};
 use crate::units::Seconds;
 
@@ -118,6 +122,9 @@ fn read_events(
                 Ok(event) => {
                     let received = ReceivedEvent { at, event: &event };
                     collector.add(received);
+                    if let (Event::Ready { step }, Some(barrier)) = (&event, &options.barrier) {
+                        release_at(barrier, *step, process.input());
+                    }
                     if let Some(contradiction) = collector.contradiction() {
                         return StopReason::Failed(contradictory_report(contradiction));
                     }
@@ -148,6 +155,16 @@ fn read_events(
             }
         }
     }
+}
+
+/// Sends the worker the line for which it waits when the barrier of a step opens.
+fn release_at(barrier: &Arc<dyn Barrier>, step: Step, input: Sender<String>) {
+    let barrier = Arc::clone(barrier);
+    thread::spawn(move || {
+        barrier.wait(step);
+        // This fails when the worker has ended.
+        let _ = input.send("go\n".to_owned());
+    });
 }
 
 /// Returns `WORKER_MEMORY` in bytes; `None` when it is not set.

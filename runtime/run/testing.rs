@@ -38,6 +38,7 @@ pub fn job() -> Job {
         outputs_sha256: None,
         run_seed: Seed::default(),
         audit: AuditScope::default(),
+        waits: false,
         has_live_display: false,
         environment: IndexMap::new(),
         limits: Limits::default(),

@@ -78,6 +78,8 @@ pub struct MeasuredLoop<'a> {
     operations: OperationCounter,
     /// The sidecar properties that were last emitted.
     sidecar: Option<SidecarFacts>,
+    /// Returns when a job that waits may begin.
+    release: &'a (dyn Fn() + Sync),
 }
 
 impl<'a> MeasuredLoop<'a> {
@@ -141,7 +143,14 @@ impl<'a> MeasuredLoop<'a> {
             comparison: PassComparison::default(),
             operations: OperationCounter::new(IndexMap::new()),
             sidecar: None,
+            release: &|| (),
         })
+    }
+
+    /// Calls `release`, which returns when other workers are ready, after the warm-up of a job that waits.
+    #[must_use]
+    pub fn released_by(self, release: &'a (dyn Fn() + Sync)) -> Self {
+        MeasuredLoop { release, ..self }
     }
 
     /// Counts the operations of these graphs, by the names of their sessions.
@@ -163,6 +172,10 @@ impl<'a> MeasuredLoop<'a> {
         let (warmup, inputs) = self.warm_up(&mut forward)?;
         debug!(steps = warmup.steps(), "warmed up");
         self.report_sidecar();
+        if self.job.waits {
+            (self.emit)(Event::Ready { step: self.step });
+            (self.release)();
+        }
         self.started = self.clock.now();
         let mut audit = None;
         let mut first_pass = Vec::new();

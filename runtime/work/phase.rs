@@ -33,16 +33,17 @@ use crate::units::{Bytes, Seconds};
 /// Receives the events of a worker.
 pub type Emit = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// Runs one phase of one case and passes its events to `emit`.
+/// Runs one phase of one case and passes its events to `emit`. For a job that waits, `release` returns when the measured loop
+/// may begin.
 ///
 /// # Errors
 /// When a step fails. The failure names the step, the reason, and what to do.
-pub fn run(job: &Job, emit: &Emit) -> Result<(), Failure> {
+pub fn run(job: &Job, emit: &Emit, release: &(dyn Fn() + Sync)) -> Result<(), Failure> {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::start());
     limit_worker_memory(job.limits.worker_memory_bytes.0);
     emit(Event::Started { pid: std::process::id() });
     let memory = DeviceMemorySampler::start(job.monitor.as_deref().and_then(monitor::find));
-    let worker = Worker { job, emit, clock, memory };
+    let worker = Worker { job, emit, release, clock, memory };
     let phase = || match &job.task {
         Task::Validate { export } => worker.validate(export.as_deref()),
         Task::Infer { model } => worker.infer(model),
@@ -73,6 +74,7 @@ pub fn peak_memory() -> Bytes {
 struct Worker<'a> {
     job: &'a Job,
     emit: &'a Emit,
+    release: &'a (dyn Fn() + Sync),
     clock: Arc<dyn Clock>,
     memory: DeviceMemorySampler,
 }
@@ -241,7 +243,7 @@ impl Worker<'_> {
         model: KnownModel,
     ) -> Result<LoopResult, Failure> {
         let (measured, forward, evaluator) = self.prepare_loop(step, scripts, dataset, sessions, &model.facts)?;
-        measured.counting(model.graphs).run(forward, evaluator, &self.memory)
+        measured.counting(model.graphs).released_by(self.release).run(forward, evaluator, &self.memory)
     }
 
     /// Returns a measured loop with the functions that it calls.

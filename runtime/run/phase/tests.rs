@@ -23,6 +23,9 @@ fn run(script: &str, job: Job, interrupt: &Interrupt, on_heard: &mut EventHandle
     let options = RunOptions {
         audit: crate::plan::AuditScope::default(),
         has_live_display: false,
+        folder: None,
+        checkout: None,
+        barrier: None,
         worker: vec!["/bin/sh".into(), "-c".into(), script.into()],
         clock: Arc::new(MonotonicClock::start()),
     };
@@ -166,6 +169,9 @@ fn a_worker_has_the_environment_variables_of_its_job() {
     let options = RunOptions {
         audit: crate::plan::AuditScope::default(),
         has_live_display: false,
+        folder: None,
+        checkout: None,
+        barrier: None,
         worker: vec!["/bin/sh".into(), "-c".into(), "echo sees $FLAGPERF_TEST_DEVICES >&2".into()],
         clock: Arc::new(MonotonicClock::start()),
     };

@@ -1,0 +1,143 @@
+//! Starts an agent on a host that may not have this program: a few lines of `sh` check for it by its hash, and receive it
+//! where it is missing.
+
+use std::fs::File;
+use std::io::{self, BufRead, Read, Write};
+
+use crate::hash::hash_reader;
+use crate::host::THIS_PROGRAM;
+
+/// First word of the line that the script prints. A login shell may print lines of its own before it.
+const MARK: &str = "flagperf-bootstrap";
+/// Largest number of lines and bytes that are skipped before it.
+const LINES_SKIPPED: usize = 1000;
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// This program, as a host receives it.
+#[derive(Clone, Debug)]
+pub(super) struct OwnProgram {
+    sha256: String,
+    size: u64,
+    architecture: String,
+}
+
+/// Why no agent was started.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BootstrapError {
+    /// The connection ended or failed.
+    #[error("{0}")]
+    Connection(#[from] io::Error),
+    /// The host printed something else.
+    #[error("the host did not answer as expected: `{line}`")]
+    Unexpected {
+        /// What it printed last.
+        line: String,
+    },
+    /// The host has another processor.
+    #[error("the host has a processor of type {found}, but this program was built for {own}")]
+    Architecture {
+        /// Type of the host's processor.
+        found: String,
+        /// Type for which this program was built.
+        own: String,
+    },
+    /// The program did not arrive.
+    #[error("the program could not be stored on the host: is its home folder writable, and is there space?")]
+    NotStored,
+}
+
+impl OwnProgram {
+    /// Reads the file of the running program.
+    pub(super) fn read() -> io::Result<Self> {
+        let file = File::open(THIS_PROGRAM)?;
+        let size = file.metadata()?.len();
+        Ok(OwnProgram { sha256: hash_reader(file)?, size, architecture: std::env::consts::ARCH.to_owned() })
+    }
+
+    /// Returns the script that a host runs. It has no single quotes, so that it can be an argument in single quotes in any
+    /// shell.
+    pub(super) fn script(&self) -> String {
+        let OwnProgram { sha256, size, .. } = self;
+        // `head -c` reads no byte beyond the program, so what follows is for the agent.
+        format!(
+            "umask 077; d=${{XDG_CACHE_HOME:-$HOME/.cache}}/flagperf/bin/{sha256}; p=$d/flagperf; m=\"{MARK} $(uname -m)\"; \
+             if [ -x \"$p\" ]; then echo \"$m present\"; else echo \"$m missing\"; mkdir -p \"$d\" && \
+             head -c {size} >\"$p.$$\" && [ \"$(sha256sum <\"$p.$$\" | cut -c 1-64)\" = {sha256} ] && \
+             chmod 700 \"$p.$$\" && mv \"$p.$$\" \"$p\" || {{ echo \"{MARK} failed\"; rm -f \"$p.$$\"; exit 9; }}; \
+             echo \"{MARK} stored\"; fi; exec \"$p\" agent"
+        )
+    }
+
+    /// Talks to the script until the agent runs. Returns whether the program was sent.
+    pub(super) fn install(&self, input: &mut impl Write, output: &mut impl BufRead) -> Result<bool, BootstrapError> {
+        let line = next_mark(output)?;
+        let (machine, state) = line.split_once(' ').ok_or_else(|| BootstrapError::Unexpected { line: line.clone() })?;
+        // Linux calls both types as Rust does: x86_64, aarch64.
+        if machine != self.architecture {
+            let (found, own) = (machine.to_owned(), self.architecture.clone());
+            return Err(BootstrapError::Architecture { found, own });
+        }
+        match state {
+            "present" => Ok(false),
+            "missing" => {
+                let sent = io::copy(&mut File::open(THIS_PROGRAM)?.take(self.size), input).and_then(|_| input.flush());
+                // A host that cannot store it ends early, and says so.
+                match next_mark(output)?.as_str() {
+                    "stored" => sent.map(|()| true).map_err(BootstrapError::from),
+                    "failed" => Err(BootstrapError::NotStored),
+                    other => Err(BootstrapError::Unexpected { line: other.to_owned() }),
+                }
+            }
+            other => Err(BootstrapError::Unexpected { line: other.to_owned() }),
+        }
+    }
+}
+
+/// Returns what follows the mark in the next line that begins with it.
+fn next_mark(output: &mut impl BufRead) -> Result<String, BootstrapError> {
+    let mut last = String::new();
+    for _ in 0..LINES_SKIPPED {
+        let mut line = Vec::new();
+        output.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+        let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(rest) = text.strip_prefix(MARK) {
+            return Ok(rest.trim_start().to_owned());
+        }
+        last = text;
+    }
+    match last.is_empty() {
+        true => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        false => Err(BootstrapError::Unexpected { line: last }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program() -> OwnProgram {
+        OwnProgram { sha256: "ab".repeat(32), size: 3, architecture: "x86_64".to_owned() }
+    }
+
+    #[test]
+    fn the_script_has_no_single_quotes() {
+        assert!(!program().script().contains('\''));
+    }
+
+    #[test]
+    fn lines_of_a_login_shell_are_skipped_and_other_processors_are_refused() {
+        let mut sent = Vec::new();
+        let installed = program().install(&mut sent, &mut &b"Welcome\nflagperf-bootstrap x86_64 present\n{}"[..]);
+        assert!(!installed.unwrap() && sent.is_empty());
+        let refused = |text: &str| program().install(&mut Vec::new(), &mut text.as_bytes()).unwrap_err().to_string();
+        assert_eq!(
+            refused("flagperf-bootstrap aarch64 missing\n"),
+            "the host has a processor of type aarch64, but this program was built for x86_64"
+        );
+        assert_eq!(refused("sh: not found\n"), "the host did not answer as expected: `sh: not found`");
+        assert!(refused("flagperf-bootstrap x86_64 missing\nflagperf-bootstrap failed\n").contains("is there space?"));
+    }
+}

@@ -1,0 +1,447 @@
+//! Conducts a run on hosts: connects them, starts the replicas of each case together, and collects what they yield.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+
+use super::bootstrap::OwnProgram;
+use super::host_link::{HostLink, LinkContext, LinkNews, LinkOrder};
+use super::launcher::{allocated_nodes, launcher_for};
+use super::replica::{ReplicaEnd, arrived_digest, replica_record, replica_summary, replicas_of, shown_name};
+use super::session::{Outcome, SessionTask};
+use super::state::{RunState, SessionState};
+use super::tree::{Tree, TreeError};
+use crate::config::{LauncherChoice, Overrides, Replica, Scale, Site, env, host_file, is_local};
+use crate::file;
+use crate::hash::{Seed, hash_bytes};
+use crate::measure::{Clock, Nanos};
+use crate::plan::{AuditScope, CasePlan, EffectiveValue, Plan};
+use crate::result::{Record, Summary};
+use crate::run::{CheckoutState, Interrupt, Notice, RunError, RunOutcome, make_run_folder};
+use crate::step::Step;
+use crate::units::Seconds;
+
+/// How often an interruption is noticed.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Options of a run on hosts.
+pub struct FleetOptions {
+    /// The values from the command line.
+    pub overrides: Overrides,
+    /// Whether progress is displayed.
+    pub has_live_display: bool,
+    /// What the audit of inference includes.
+    pub audit: AuditScope,
+    /// The clock of this process.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// An error that prevents a run on hosts from starting.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// The results folder is not writable.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The checkout cannot be sent.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// The running program cannot be read.
+    #[error("cannot read the running program, which hosts receive: {0}")]
+    Program(io::Error),
+    /// The nodes of a Slurm job are unknown.
+    #[error("{0}")]
+    Nodes(String),
+    /// Hosts cannot be used: each with the reason.
+    #[error("{}", unusable_hosts(.0))]
+    Hosts(Vec<(String, String)>),
+}
+
+fn unusable_hosts(hosts: &[(String, String)]) -> String {
+    let lines = hosts.iter().map(|(host, reason)| format!("host `{host}` cannot be used: {reason}"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Returns whether cases run on other machines than this one, whose engines and data are unknown here.
+pub fn is_elsewhere(site: &Site) -> bool {
+    match site.launcher {
+        LauncherChoice::Auto => env::slurm_nodes().is_some() || !site.hosts.iter().all(|host| is_local(host)),
+        LauncherChoice::Local => false,
+        LauncherChoice::Ssh | LauncherChoice::Slurm => true,
+    }
+}
+
+/// Returns whether a plan needs other processes than workers of this one: for another host, or for several devices.
+pub fn needs_fleet(plan: &Plan) -> bool {
+    is_elsewhere(&plan.site) || plan.cases.iter().any(|case| case.key.scale != Scale::ONE)
+}
+
+/// Returns the hosts of a run: those of `HOSTS`, or the nodes of the Slurm job.
+fn hosts_of(site: &Site) -> Result<Vec<String>, FleetError> {
+    match (site.launcher, allocated_nodes()) {
+        (LauncherChoice::Auto | LauncherChoice::Slurm, Some(nodes)) => nodes.map_err(FleetError::Nodes),
+        (LauncherChoice::Slurm, None) => Err(FleetError::Nodes(
+            "`LAUNCHER: slurm`, but this is no Slurm job\n  hint: run within `salloc`, or `flagperf run --submit slurm` \
+             writes a script for `sbatch`"
+                .to_owned(),
+        )),
+        _ => Ok(site.hosts.clone()),
+    }
+}
+
+/// Runs every case of a plan on its hosts and devices. The next case runs even if a case fails. `resumed` is the folder and
+/// the state of a run that was cut off: its finished cases are not run again, and its sessions are followed if they exist.
+///
+/// # Errors
+/// When the results folder is not writable, or a host that a case needs cannot be used; then no case was run.
+pub fn conduct_fleet(
+    plan: &Plan,
+    rows: &[EffectiveValue],
+    options: &FleetOptions,
+    resumed: Option<(PathBuf, RunState)>,
+    interrupt: &Interrupt,
+    notify: &mut dyn FnMut(&Notice<'_>),
+) -> Result<RunOutcome, FleetError> {
+    let hosts = match &resumed {
+        Some((_, state)) => state.hosts.clone(),
+        None => hosts_of(&plan.site)?,
+    };
+    let needed = plan.cases.iter().map(|case| case.key.scale.hosts as usize).max().unwrap_or(0);
+    if needed > hosts.len() {
+        return Err(FleetError::Nodes(format!("a case needs {needed} hosts, but the Slurm job has {}", hosts.len())));
+    }
+    let checkout = CheckoutState::read(&plan.site.flagperf_path);
+    let (folder, state) = match resumed {
+        Some(resumed) => resumed,
+        None => {
+            let folder = make_run_folder(&plan.site.flagperf_log_path)?;
+            (folder, RunState::new(&options.overrides, options.audit, hosts.clone()))
+        }
+    };
+    notify(&Notice::RunBegins { folder: &folder });
+    let mut fleet = Fleet::connect(plan, &hosts[..needed], &folder, options, notify, interrupt)?;
+    fleet.state = state;
+    let mut run = FleetRun { plan, rows, options, interrupt, folder: &folder, checkout, fleet, hosts };
+    Ok(run.run_cases(notify))
+}
+
+/// The links to the hosts of a run.
+pub(super) struct Fleet {
+    links: BTreeMap<String, HostLink>,
+    news: Receiver<(String, LinkNews)>,
+    /// What the wall clock of each host is ahead of the one here.
+    offsets: BTreeMap<String, Seconds>,
+    lost: BTreeMap<String, String>,
+    state: RunState,
+}
+
+impl Fleet {
+    /// Connects all hosts at once.
+    fn connect(
+        plan: &Plan,
+        hosts: &[String],
+        folder: &Path,
+        options: &FleetOptions,
+        notify: &mut dyn FnMut(&Notice<'_>),
+        interrupt: &Interrupt,
+    ) -> Result<Self, FleetError> {
+        let site = &plan.site;
+        let libraries = plan.cases.iter().flat_map(|case| &case.jobs).filter_map(|job| job.engine.library.clone());
+        let host_yaml = host_file(&site.flagperf_path, &options.overrides);
+        let tree = Tree::read(&site.flagperf_path, &host_yaml, &libraries.collect::<Vec<_>>())?;
+        let context = Arc::new(LinkContext {
+            site: site.clone(),
+            program: OwnProgram::read().map_err(FleetError::Program)?,
+            tree,
+            log: folder.join("hosts.err.log"),
+            clock: options.clock.clone(),
+        });
+        let (sender, news): (Sender<_>, Receiver<_>) = unbounded();
+        let link = |host: &String| {
+            let launcher = launcher_for(host, site.launcher);
+            (host.clone(), HostLink::start(host.clone(), launcher, context.clone(), sender.clone()))
+        };
+        let links = hosts.iter().map(link).collect();
+        let (offsets, lost, state) = (BTreeMap::new(), BTreeMap::new(), RunState::default());
+        let mut fleet = Fleet { links, news, offsets, lost, state };
+        let mut waiting: BTreeSet<&String> = hosts.iter().collect();
+        while !waiting.is_empty() && !interrupt.is_set() {
+            let Ok((host, news)) = fleet.news.recv_timeout(POLL_INTERVAL) else { continue };
+            match news {
+                LinkNews::Open(facts) => {
+                    waiting.remove(&host);
+                    notify(&Notice::Host { host: &host, what: "is connected", is_warning: false });
+                    fleet.offsets.insert(host, facts.clock_offset_s);
+                }
+                LinkNews::Lost(reason) => {
+                    waiting.remove(&host);
+                    fleet.lost.insert(host, reason);
+                }
+                _ => {}
+            }
+        }
+        match fleet.lost.is_empty() {
+            true => Ok(fleet),
+            false => Err(FleetError::Hosts(fleet.lost.into_iter().collect())),
+        }
+    }
+}
+
+/// A run on hosts.
+struct FleetRun<'a> {
+    plan: &'a Plan,
+    rows: &'a [EffectiveValue],
+    options: &'a FleetOptions,
+    interrupt: &'a Interrupt,
+    folder: &'a Path,
+    checkout: CheckoutState,
+    fleet: Fleet,
+    hosts: Vec<String>,
+}
+
+/// A replica that runs.
+struct OpenReplica {
+    replica: Replica,
+    session: String,
+    folder: PathBuf,
+    end: Option<ReplicaEnd>,
+    waits_for: Option<Step>,
+}
+
+impl FleetRun<'_> {
+    fn run_cases(&mut self, notify: &mut dyn FnMut(&Notice<'_>)) -> RunOutcome {
+        let mut outcome = RunOutcome::empty(self.folder.to_owned());
+        let count = self.plan.cases.len();
+        for (index, case) in self.plan.cases.iter().enumerate() {
+            if self.fleet.state.is_finished(&case.key.to_string()) {
+                continue;
+            }
+            if self.interrupt.is_set() && !outcome.records.is_empty() {
+                outcome.not_run = self.plan.cases[index..].iter().map(|case| case.key.clone()).collect();
+                break;
+            }
+            notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count });
+            let replicas = self.start(case);
+            let ended = self.collect(replicas, notify);
+            self.conclude(case, &ended, &mut outcome, notify);
+        }
+        outcome.interrupted = self.interrupt.is_set();
+        if outcome.unwritten.is_empty() && outcome.not_run.is_empty() {
+            RunState::remove(self.folder);
+        }
+        outcome
+    }
+
+    /// Starts the replicas of a case, or follows those that a run started which was cut off.
+    fn start(&mut self, case: &CasePlan) -> Vec<OpenReplica> {
+        let replicas = replicas_of(&case.key, &self.hosts);
+        let waits = replicas.len() > 1;
+        let mut open = Vec::new();
+        for replica in replicas {
+            let in_run = Path::new(&case.key.folder()).join(replica.folder());
+            let folder = self.folder.join(&in_run);
+            let task = self.task(case, &replica, &in_run, waits);
+            let known = self.fleet.state.session(&in_run).map(str::to_owned);
+            let is_known = known.is_some();
+            let session = known.unwrap_or_else(session_name);
+            if !is_known {
+                let (case, host) = (case.key.to_string(), replica.host.clone());
+                self.fleet.state.add(SessionState { case, host, session: session.clone(), folder: in_run });
+            }
+            let end = self.fleet.lost.get(&replica.host).map(|reason| lost_host(&replica.host, reason));
+            if end.is_none() {
+                let (session, folder) = (session.clone(), folder.clone());
+                // Starting it again does nothing if it exists.
+                self.order(&replica.host, LinkOrder::Start { session, task: Box::new(task), folder });
+            }
+            open.push(OpenReplica { replica, session, folder, end, waits_for: None });
+        }
+        // Before anything is measured: `resume` finds the sessions by it.
+        self.fleet.state.write(self.folder);
+        open
+    }
+
+    fn task(&self, case: &CasePlan, replica: &Replica, in_run: &Path, waits: bool) -> SessionTask {
+        let overrides = &self.options.overrides;
+        SessionTask {
+            run: self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            case: case.key.to_string(),
+            vendor: overrides.vendor.clone(),
+            data: overrides.data.as_ref().map(|data| std::path::absolute(data).unwrap_or_else(|_| data.clone())),
+            set: overrides.set.clone(),
+            audit: self.options.audit,
+            has_live_display: self.options.has_live_display,
+            replica: replica.clone(),
+            folder: in_run.to_string_lossy().into_owned(),
+            waits,
+            contact_limit_s: self.plan.site.host_timeout,
+            checkout: self.checkout.clone(),
+            log_level: overrides.environment.log_level.clone(),
+            root: PathBuf::new(),
+        }
+    }
+
+    /// Follows the replicas until each has ended or is lost.
+    fn collect(&mut self, mut replicas: Vec<OpenReplica>, notify: &mut dyn FnMut(&Notice<'_>)) -> Vec<OpenReplica> {
+        let mut interrupted: Option<Nanos> = None;
+        while replicas.iter().any(|replica| replica.end.is_none()) {
+            let now = self.options.clock.now();
+            if self.interrupt.is_set() && interrupted.is_none() {
+                interrupted = Some(now);
+                self.fleet.links.values().for_each(|link| link.order(LinkOrder::Interrupt));
+            }
+            // A host that does not end what it runs is left to its own time limit.
+            if interrupted.is_some_and(|at| now.since(at).0 > self.plan.site.host_timeout.0) {
+                for replica in replicas.iter_mut().filter(|replica| replica.end.is_none()) {
+                    let reason = "it did not end after the interruption".to_owned();
+                    replica.end = Some(ReplicaEnd::Lost(reason, String::new()));
+                }
+                break;
+            }
+            match self.fleet.news.recv_timeout(POLL_INTERVAL) {
+                Ok((host, news)) => self.take(&host, news, &mut replicas, notify),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.release(&mut replicas);
+        }
+        replicas
+    }
+
+    fn take(&mut self, host: &str, news: LinkNews, replicas: &mut [OpenReplica], notify: &mut dyn FnMut(&Notice<'_>)) {
+        let find =
+            |replicas: &mut [OpenReplica], session: &str| replicas.iter().position(|open| open.session == session);
+        match news {
+            LinkNews::Open(_) => {}
+            LinkNews::Cut(reason) => {
+                let what = format!("has no connection: {reason}; trying again");
+                notify(&Notice::Host { host, what: &what, is_warning: true });
+            }
+            LinkNews::OpenAgain(after) => {
+                let what = format!("is connected again after {:.1} s", after.0);
+                notify(&Notice::Host { host, what: &what, is_warning: false });
+            }
+            LinkNews::Lost(reason) => {
+                let what = format!("is lost: {reason}");
+                notify(&Notice::Host { host, what: &what, is_warning: true });
+                let of_host = replicas.iter_mut().filter(|open| open.replica.host == host && open.end.is_none());
+                of_host.for_each(|open| open.end = Some(lost_host(host, &reason)));
+                self.fleet.lost.insert(host.to_owned(), reason);
+            }
+            LinkNews::Event { session, phase, event } => {
+                let Some(place) = find(replicas, &session) else { return };
+                let replica = shown_name(&replicas[place].replica);
+                notify(&Notice::ReplicaEvent { replica: &replica, phase, event: &event });
+            }
+            LinkNews::Ready { session, step } => {
+                find(replicas, &session).into_iter().for_each(|place| replicas[place].waits_for = Some(step));
+            }
+            LinkNews::Ended { session, outcome, log } => {
+                let Some(place) = find(replicas, &session) else { return };
+                let end = match outcome {
+                    Some(outcome) => ReplicaEnd::Ended(*outcome),
+                    None => {
+                        let last = log.last().map(|line| format!(": {line}")).unwrap_or_default();
+                        ReplicaEnd::Lost(
+                            format!("the process on host `{host}` ended without an outcome{last}"),
+                            String::new(),
+                        )
+                    }
+                };
+                replicas[place].end = Some(end);
+            }
+            LinkNews::Failed { session, reason } => {
+                let Some(place) = find(replicas, &session) else { return };
+                replicas[place].end = Some(ReplicaEnd::Lost(format!("host `{host}`: {reason}"), String::new()));
+            }
+        }
+    }
+
+    /// Lets the replicas go on when each waits at the same barrier or has ended.
+    fn release(&self, replicas: &mut [OpenReplica]) {
+        let mut running = replicas.iter_mut().filter(|open| open.end.is_none()).collect::<Vec<_>>();
+        let Some(step) = running.first().and_then(|open| open.waits_for) else { return };
+        if running.iter().any(|open| open.waits_for != Some(step)) {
+            return;
+        }
+        for open in &mut running {
+            open.waits_for = None;
+            self.order(&open.replica.host, LinkOrder::Release { session: open.session.clone(), step });
+        }
+    }
+
+    /// Passes an order to the link of a host.
+    fn order(&self, host: &str, order: LinkOrder) {
+        if let Some(link) = self.fleet.links.get(host) {
+            link.order(order);
+        }
+    }
+
+    /// Writes and reports the records of a case, and its summary if it has several replicas.
+    fn conclude(
+        &mut self,
+        case: &CasePlan,
+        replicas: &[OpenReplica],
+        outcome: &mut RunOutcome,
+        notify: &mut dyn FnMut(&Notice<'_>),
+    ) {
+        let begin = outcome.records.len();
+        let mut summaries = Vec::new();
+        for open in replicas {
+            let end = open.end.clone().unwrap_or_else(|| ReplicaEnd::Ended(Outcome::default()));
+            let record = replica_record((self.plan, self.rows, case), self.folder, &open.folder, &end);
+            let path = open.folder.join("record.json");
+            // A record that the host wrote is there.
+            let written = match path.exists() {
+                true => Ok(()),
+                false => fs::create_dir_all(&open.folder)
+                    .map_err(|source| crate::result::WriteError { path: path.clone(), source, kept: None })
+                    .and_then(|()| crate::result::write_record(&record, &path)),
+            };
+            let digest = arrived_digest(&open.folder);
+            if matches!(end, ReplicaEnd::Ended(_)) {
+                self.order(&open.replica.host, LinkOrder::Remove { session: open.session.clone() });
+            }
+            let unwritten = written.as_ref().err();
+            notify(&Notice::CaseEnds {
+                record: &record,
+                path: &path,
+                unwritten,
+                digest: digest.as_deref(),
+                unsealed: None,
+            });
+            let offset = self.fleet.offsets.get(&open.replica.host).copied();
+            summaries.push(replica_summary(&open.replica, &record, (&open.folder, digest), offset));
+            outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
+            outcome.records.push(record);
+        }
+        self.fleet.state.finish(&case.key.to_string());
+        self.fleet.state.write(self.folder);
+        if replicas.len() > 1 {
+            let records: Vec<&Record> = outcome.records[begin..].iter().collect();
+            let summary = Summary::of(&case.key.to_string(), &records, summaries);
+            let path = self.folder.join(case.key.folder()).join("summary.json");
+            let text = serde_json::to_vec_pretty(&summary).expect("a summary is plain data");
+            if let Err(error) = file::stage(&text, &path, None).and_then(|file| Ok(file.persist(&path)?)) {
+                let (path, source) = (path.clone(), io::Error::other(error.to_string()));
+                outcome.unwritten.push((begin, crate::result::WriteError { path, source, kept: None }));
+            }
+            notify(&Notice::SummaryEnds { summary: &summary, path: &path });
+        }
+    }
+}
+
+fn lost_host(host: &str, reason: &str) -> ReplicaEnd {
+    let hint = "what arrived before is in the folder of the result; `flagperf doctor --hosts` checks the hosts";
+    ReplicaEnd::Lost(format!("host `{host}` was lost: {reason}"), hint.to_owned())
+}
+
+/// Returns a name that no other session has.
+fn session_name() -> String {
+    let random = Seed::draw().map(|seed| seed.bytes().to_vec()).unwrap_or_default();
+    hash_bytes(&[&random[..], &std::process::id().to_le_bytes()].concat())
+}

@@ -1,0 +1,294 @@
+//! The link to one host: a thread that keeps a connection to its agent, opens it anew after a cut, and writes what arrives.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, select, tick, unbounded};
+
+use super::bootstrap::OwnProgram;
+use super::connection::{Connection, ConnectionSettings, Incoming};
+use super::launcher::Launcher;
+use super::mirror::{list_files, write_part};
+use super::protocol::{HostFacts, Reply, Request};
+use super::session::{Outcome, SessionTask};
+use super::tree::Tree;
+use crate::config::Site;
+use crate::event::Event;
+use crate::measure::{Clock, Nanos};
+use crate::step::{Phase, Step};
+use crate::units::Seconds;
+
+/// Time between two checks of whether the agent is there.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+/// Time without a reply after which a connection counts as cut.
+const SILENCE_MAX: Seconds = Seconds(10.0);
+/// Shortest and longest wait before a connection is opened anew.
+const WAIT_MIN: Duration = Duration::from_millis(250);
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// What all links of a run share.
+pub(super) struct LinkContext {
+    pub(super) site: Site,
+    pub(super) program: OwnProgram,
+    pub(super) tree: Tree,
+    /// File for what the launchers' programs print.
+    pub(super) log: PathBuf,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+/// What a link is told.
+pub(super) enum LinkOrder {
+    /// Start a session, whose files are written below `folder`.
+    Start { session: String, task: Box<SessionTask>, folder: PathBuf },
+    /// Let a session go on.
+    Release { session: String, step: Step },
+    /// Interrupt every session.
+    Interrupt,
+    /// Remove what a session that has ended left on the host.
+    Remove { session: String },
+}
+
+/// What a link reports.
+#[derive(Debug)]
+pub(super) enum LinkNews {
+    /// The first connection is open.
+    Open(HostFacts),
+    /// The connection was cut, and is opened anew.
+    Cut(String),
+    /// The connection is open again after this time.
+    OpenAgain(Seconds),
+    /// The host is lost: it cannot be reached, or was not within the time limit.
+    Lost(String),
+    /// A session emitted an event.
+    Event { session: String, phase: Phase, event: Box<Event> },
+    /// A session waits at a barrier.
+    Ready { session: String, step: Step },
+    /// A session has ended, and its files are here.
+    Ended { session: String, outcome: Option<Box<Outcome>>, log: Vec<String> },
+    /// A session failed to start, or its files cannot be written.
+    Failed { session: String, reason: String },
+}
+
+/// The process's end of a link. Dropping it closes the connection.
+pub(super) struct HostLink {
+    orders: Sender<LinkOrder>,
+}
+
+impl HostLink {
+    /// Starts the link to a host; its news are sent with `host`.
+    pub(super) fn start(
+        host: String,
+        launcher: &'static dyn Launcher,
+        context: Arc<LinkContext>,
+        news: Sender<(String, LinkNews)>,
+    ) -> Self {
+        let (orders, receiver) = unbounded();
+        thread::spawn(move || {
+            let sessions = HashMap::new();
+            Link { host, launcher, context, orders: receiver, news, sessions, interrupted: false }.run();
+        });
+        HostLink { orders }
+    }
+
+    /// Passes an order on. A link that has lost its host ignores it.
+    pub(super) fn order(&self, order: LinkOrder) {
+        let _ = self.orders.send(order);
+    }
+}
+
+/// A session that has not ended.
+struct OpenSession {
+    /// What starts it; `None` when it runs already.
+    task: Option<Box<SessionTask>>,
+    folder: PathBuf,
+    released: Vec<Step>,
+}
+
+struct Link {
+    host: String,
+    launcher: &'static dyn Launcher,
+    context: Arc<LinkContext>,
+    orders: Receiver<LinkOrder>,
+    news: Sender<(String, LinkNews)>,
+    sessions: HashMap<String, OpenSession>,
+    interrupted: bool,
+}
+
+/// Why a connection is no longer used.
+enum End {
+    /// It was cut, for this reason.
+    Cut(String),
+    /// Nobody needs it.
+    Closed,
+}
+
+impl Link {
+    fn tell(&self, news: LinkNews) {
+        // This fails when the run has ended.
+        let _ = self.news.send((self.host.clone(), news));
+    }
+
+    /// Keeps a connection until nobody needs it or the host is lost.
+    fn run(mut self) {
+        let mut connection = match self.open() {
+            Ok(connection) => connection,
+            Err(reason) => return self.tell(LinkNews::Lost(reason)),
+        };
+        self.tell(LinkNews::Open(connection.host.clone()));
+        loop {
+            let reason = match self.use_connection(&mut connection) {
+                End::Closed => return,
+                End::Cut(reason) => connection.why_ended(&reason),
+            };
+            let cut = self.context.clock.now();
+            self.tell(LinkNews::Cut(reason.clone()));
+            match self.open_again(cut, reason) {
+                Ok(opened) => connection = opened,
+                Err(reason) => {
+                    let state = self.launcher.state_of(&self.host);
+                    let reason = if state.is_empty() { reason } else { format!("{reason}; {state}") };
+                    return self.tell(LinkNews::Lost(reason));
+                }
+            }
+            self.tell(LinkNews::OpenAgain(self.context.clock.now().since(cut)));
+        }
+    }
+
+    fn open(&self) -> Result<Connection, String> {
+        let LinkContext { site, program, tree, log, .. } = &*self.context;
+        Connection::open(&self.host, ConnectionSettings { launcher: self.launcher, site, program, tree, log })
+    }
+
+    /// Opens a connection anew until that works or the time limit is over.
+    fn open_again(&self, cut: Nanos, mut reason: String) -> Result<Connection, String> {
+        let limit = self.context.site.host_timeout;
+        let mut wait = WAIT_MIN;
+        loop {
+            let silent = self.context.clock.now().since(cut);
+            if silent.0 > limit.0 {
+                return Err(format!("there was no contact for {:.0} s: {reason}", silent.0));
+            }
+            thread::sleep(wait);
+            wait = (2 * wait).min(WAIT_MAX);
+            match self.open() {
+                Ok(connection) => return Ok(connection),
+                Err(error) => reason = error,
+            }
+        }
+    }
+
+    /// Passes orders and replies on until the connection is cut or nobody needs it.
+    fn use_connection(&mut self, connection: &mut Connection) -> End {
+        let started = self.sessions.keys().cloned().collect::<Vec<_>>();
+        for session in started {
+            if let Err(error) = self.start_and_attach(connection, &session) {
+                return End::Cut(error);
+            }
+        }
+        let (clock, replies, orders) = (self.context.clock.clone(), connection.replies.clone(), self.orders.clone());
+        let ticks = tick(PING_INTERVAL);
+        let mut heard = clock.now();
+        loop {
+            select! {
+                recv(replies) -> incoming => {
+                    heard = clock.now();
+                    match incoming {
+                        Ok(incoming) => if let Err(end) = self.take(incoming) { return end },
+                        Err(_) => return End::Cut("the connection ended".to_owned()),
+                    }
+                }
+                recv(orders) -> order => match order {
+                    Ok(order) => if let Err(error) = self.obey(connection, order) { return End::Cut(error) },
+                    Err(_) => return End::Closed,
+                },
+                recv(ticks) -> _ => {
+                    if clock.now().since(heard) > SILENCE_MAX {
+                        return End::Cut(format!("the host was silent for {:.0} s", SILENCE_MAX.0));
+                    }
+                    if let Err(error) = connection.send(&Request::Ping) {
+                        return End::Cut(error.to_string());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Starts a session that does not run yet, and asks for what it writes.
+    fn start_and_attach(&self, connection: &mut Connection, session: &str) -> Result<(), String> {
+        let Some(open) = self.sessions.get(session) else { return Ok(()) };
+        let name = session.to_owned();
+        let have: BTreeMap<String, u64> = list_files(&open.folder).map_err(|error| error.to_string())?;
+        let mut requests = Vec::new();
+        if let Some(task) = &open.task {
+            let files = self.context.tree.files.clone();
+            requests.push(Request::Start { session: name.clone(), files, task: task.clone() });
+        }
+        requests.push(Request::Attach { session: name.clone(), have });
+        requests.extend(open.released.iter().map(|step| Request::Release { session: name.clone(), step: *step }));
+        requests.extend(self.interrupted.then_some(Request::Interrupt { session: name }));
+        requests.iter().try_for_each(|request| connection.send(request)).map_err(|error| error.to_string())
+    }
+
+    fn obey(&mut self, connection: &mut Connection, order: LinkOrder) -> Result<(), String> {
+        let sent = match order {
+            LinkOrder::Start { session, task, folder } => {
+                let open = OpenSession { task: Some(task), folder, released: Vec::new() };
+                self.sessions.insert(session.clone(), open);
+                return self.start_and_attach(connection, &session);
+            }
+            LinkOrder::Release { session, step } => {
+                self.sessions.get_mut(&session).into_iter().for_each(|open| open.released.push(step));
+                connection.send(&Request::Release { session, step })
+            }
+            LinkOrder::Remove { session } => connection.send(&Request::Remove { session }),
+            LinkOrder::Interrupt => {
+                self.interrupted = true;
+                let interrupt = |session: &String| Request::Interrupt { session: session.clone() };
+                self.sessions.keys().map(interrupt).try_for_each(|request| connection.send(&request))
+            }
+        };
+        sent.map_err(|error| error.to_string())
+    }
+
+    /// Takes a reply.
+    fn take(&mut self, incoming: Incoming) -> Result<(), End> {
+        let (reply, payload) = incoming.map_err(End::Cut)?;
+        match reply {
+            Reply::Present { .. } | Reply::Missing { .. } => {}
+            Reply::Started { session } => {
+                self.sessions.get_mut(&session).into_iter().for_each(|open| open.task = None);
+            }
+            Reply::Part { session, path, offset } => {
+                let Some(open) = self.sessions.get(&session) else { return Ok(()) };
+                if let Err(error) = write_part(&open.folder, &path, offset, &payload) {
+                    let reason = format!("cannot write `{}`: {error}", open.folder.join(&path).display());
+                    self.sessions.remove(&session);
+                    self.tell(LinkNews::Failed { session, reason });
+                }
+            }
+            Reply::Event { session, phase, event } => self.tell(LinkNews::Event { session, phase, event }),
+            Reply::Ready { session, step } => self.tell(LinkNews::Ready { session, step }),
+            Reply::Ended { session, outcome, files, log } => {
+                let Some(open) = self.sessions.get(&session) else { return Ok(()) };
+                // Another process may have changed the files here.
+                let here = list_files(&open.folder).unwrap_or_default();
+                let lacking = files.iter().find(|(path, size)| here.get(*path) != Some(size));
+                let lacking = lacking.map(|(path, _)| format!("`{path}` did not arrive whole"));
+                self.sessions.remove(&session);
+                match lacking {
+                    Some(reason) => self.tell(LinkNews::Failed { session, reason }),
+                    None => self.tell(LinkNews::Ended { session, outcome, log }),
+                }
+            }
+            Reply::Failed { session: Some(session), reason } => {
+                self.sessions.remove(&session);
+                self.tell(LinkNews::Failed { session, reason });
+            }
+            Reply::Failed { session: None, reason } => return Err(End::Cut(reason)),
+        }
+        Ok(())
+    }
+}

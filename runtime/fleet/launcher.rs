@@ -1,0 +1,134 @@
+//! The table of launchers: how a process is started on a host.
+
+use std::ffi::OsString;
+
+use crate::config::{LauncherChoice, Site, env, is_local};
+use crate::host::read_output;
+
+/// Starts processes on hosts. What it starts has the input and the output of the returned program.
+pub trait Launcher: Send + Sync {
+    /// Name in `LAUNCHER` of host.yaml.
+    fn name(&self) -> &'static str;
+    /// One-line description.
+    fn about(&self) -> &'static str;
+    /// Returns the program and arguments that run `script` with `sh` on a host. `script` has no single quotes.
+    fn command(&self, host: &str, script: &str, site: &Site) -> Vec<OsString>;
+    /// Returns what the launcher knows about a host that was lost; empty when it knows nothing.
+    fn state_of(&self, host: &str) -> String {
+        let _ = host;
+        String::new()
+    }
+}
+
+/// Every launcher, by name.
+pub fn launchers() -> &'static [&'static dyn Launcher] {
+    &[&Local, &Ssh, &Slurm]
+}
+
+/// Returns the launcher for a host.
+pub(super) fn launcher_for(host: &str, choice: LauncherChoice) -> &'static dyn Launcher {
+    match choice {
+        LauncherChoice::Auto if env::slurm_nodes().is_some() => &Slurm,
+        LauncherChoice::Auto if is_local(host) => &Local,
+        LauncherChoice::Auto | LauncherChoice::Ssh => &Ssh,
+        LauncherChoice::Local => &Local,
+        LauncherChoice::Slurm => &Slurm,
+    }
+}
+
+fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
+
+/// Processes of this machine.
+struct Local;
+
+impl Launcher for Local {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    fn about(&self) -> &'static str {
+        "processes of this machine"
+    }
+
+    fn command(&self, _: &str, script: &str, _: &Site) -> Vec<OsString> {
+        words(&["sh", "-c", script])
+    }
+}
+
+/// The user's own OpenSSH, with its configuration, agent, jump hosts and known hosts.
+struct Ssh;
+
+impl Launcher for Ssh {
+    fn name(&self) -> &'static str {
+        "ssh"
+    }
+
+    fn about(&self) -> &'static str {
+        "your own OpenSSH, with its configuration, agent, jump hosts and known hosts"
+    }
+
+    fn command(&self, host: &str, script: &str, site: &Site) -> Vec<OsString> {
+        let mut command = words(&["ssh", "-T", "-a", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
+        command.extend(words(&["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", "-o", "LogLevel=ERROR"]));
+        if let Some(config) = &site.ssh_config {
+            command.extend([OsString::from("-F"), site.flagperf_path.join(config).into()]);
+        }
+        // The user's configuration may give each host a port of its own.
+        if site.ssh_port != DEFAULT_SSH_PORT {
+            command.extend([OsString::from("-p"), site.ssh_port.to_string().into()]);
+        }
+        command.extend(words(&["--", host, &format!("exec sh -c '{script}'")]));
+        command
+    }
+}
+
+const DEFAULT_SSH_PORT: u16 = 22;
+
+/// A step of a Slurm job on one of its nodes.
+struct Slurm;
+
+impl Launcher for Slurm {
+    fn name(&self) -> &'static str {
+        "slurm"
+    }
+
+    fn about(&self) -> &'static str {
+        "job steps of a Slurm allocation, one for each node"
+    }
+
+    fn command(&self, host: &str, script: &str, _: &Site) -> Vec<OsString> {
+        let node = format!("--nodelist={host}");
+        let step = ["srun", "--nodes=1", "--ntasks=1", &node, "--overlap", "--unbuffered", "--kill-on-bad-exit=0"];
+        words(&[&step[..], &["--job-name=flagperf", "sh", "-c", script]].concat())
+    }
+
+    fn state_of(&self, host: &str) -> String {
+        let output = read_output(&["scontrol", "--oneliner", "show", "node", host], STATE_BYTES_MAX);
+        let text = String::from_utf8_lossy(&output.unwrap_or_default()).into_owned();
+        let field = |name: &str| text.split_whitespace().find(|word| word.starts_with(name)).map(str::to_owned);
+        // The reason is text with spaces, up to the end of the line.
+        let reason = text.split_once("Reason=").map(|(_, reason)| format!("Reason={}", reason.trim()));
+        let facts: Vec<String> = [field("State="), reason].into_iter().flatten().collect();
+        if facts.is_empty() { String::new() } else { format!("Slurm says of node {host}: {}", facts.join(", ")) }
+    }
+}
+
+/// Largest part of the answer of scontrol that is read.
+const STATE_BYTES_MAX: u64 = 64 << 10;
+
+/// Returns the nodes of the Slurm job in which this process runs; `None` outside a job.
+///
+/// # Errors
+/// When scontrol does not expand the list of nodes.
+pub(super) fn allocated_nodes() -> Option<Result<Vec<String>, String>> {
+    let list = env::slurm_nodes()?;
+    let output = read_output(&["scontrol", "show", "hostnames", &list], STATE_BYTES_MAX);
+    let names = output.map(|output| String::from_utf8_lossy(&output).lines().map(str::to_owned).collect::<Vec<_>>());
+    Some(
+        names
+            .filter(|names| !names.is_empty())
+            .ok_or_else(|| format!("`scontrol show hostnames {list}` does not name the nodes of the Slurm job")),
+    )
+}

@@ -1,0 +1,161 @@
+//! Sends a folder that grows: the agent's part finds what is new, the other part writes it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+
+use super::frame::PAYLOAD_BYTES_MAX;
+use super::tree::is_inside;
+
+/// Largest number of files of a result.
+const FILES_MAX: usize = 100_000;
+/// Largest part of one file that is sent before the other files are looked at.
+const BYTES_PER_ROUND: u64 = 8 << 20;
+
+/// The files of a folder with the number of bytes that were sent of each.
+#[derive(Debug)]
+pub(super) struct GrowingFolder {
+    root: PathBuf,
+    sent: BTreeMap<String, u64>,
+}
+
+impl GrowingFolder {
+    pub(super) fn new(root: PathBuf, sent: BTreeMap<String, u64>) -> Self {
+        GrowingFolder { root, sent }
+    }
+
+    /// Passes every part that is new to `send`. Returns whether all of it was sent; a large file takes several rounds.
+    pub(super) fn send_new(&mut self, mut send: impl FnMut(&str, u64, &[u8]) -> io::Result<()>) -> io::Result<bool> {
+        let mut is_complete = true;
+        for (path, size) in list_files(&self.root)? {
+            let offset = self.sent.get(&path).copied();
+            // A file that became shorter was written again.
+            let mut offset = if offset.is_some_and(|sent| sent > size) { None } else { offset };
+            if offset == Some(size) {
+                continue;
+            }
+            // It may be gone in the meantime.
+            let Ok(file) = open(&self.root.join(&path)) else { continue };
+            let end = size.min(offset.unwrap_or(0) + BYTES_PER_ROUND);
+            is_complete &= end == size;
+            let mut part = vec![0; PAYLOAD_BYTES_MAX];
+            while offset.is_none_or(|sent| sent < end) {
+                let from = offset.unwrap_or(0);
+                let wanted = usize::try_from(end - from).unwrap_or(PAYLOAD_BYTES_MAX).min(PAYLOAD_BYTES_MAX);
+                let read = file.read_at(&mut part[..wanted], from)?;
+                send(&path, from, &part[..read])?;
+                offset = Some(from + read as u64);
+                self.sent.insert(path.clone(), from + read as u64);
+                if read == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(is_complete)
+    }
+
+    /// Returns the files with their sizes in bytes.
+    pub(super) fn files(&self) -> io::Result<BTreeMap<String, u64>> {
+        list_files(&self.root)
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+/// Returns the regular files below a folder with their sizes, without those that are not finished or not needed later.
+/// A folder that does not exist has none.
+pub(super) fn list_files(root: &Path) -> io::Result<BTreeMap<String, u64>> {
+    let (mut found, mut folders) = (BTreeMap::new(), vec![PathBuf::new()]);
+    while let Some(folder) = folders.pop() {
+        let entries = match fs::read_dir(root.join(&folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = folder.join(&name);
+            let is_temporary = name.starts_with('.') || name.ends_with(".part") || name == "scratch";
+            match entry.metadata() {
+                Ok(kind) if kind.is_dir() && !is_temporary => folders.push(path),
+                Ok(kind) if kind.is_file() && !is_temporary => {
+                    found.insert(path.to_string_lossy().into_owned(), kind.len());
+                }
+                _ => {}
+            }
+        }
+        if found.len() > FILES_MAX {
+            return Err(io::Error::other(format!("the result has more than {FILES_MAX} files")));
+        }
+    }
+    Ok(found)
+}
+
+/// Writes a part of a file at its place in the folder `root`.
+///
+/// # Errors
+/// When the path leaves the folder, a part before it is missing, or the file cannot be written.
+pub(super) fn write_part(root: &Path, path: &str, offset: u64, part: &[u8]) -> io::Result<()> {
+    if !is_inside(path) {
+        return Err(io::Error::other(format!("the host sent a file outside the result: `{path}`")));
+    }
+    let target = root.join(path);
+    fs::create_dir_all(target.parent().unwrap_or(root))?;
+    let file = OpenOptions::new().create(true).truncate(false).write(true).custom_flags(O_NOFOLLOW).open(&target)?;
+    if offset == 0 {
+        file.set_len(0)?;
+    } else if file.metadata()?.len() != offset {
+        return Err(io::Error::other(format!("a part of `{path}` before byte {offset} is missing")));
+    }
+    file.write_all_at(part, offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_grows_is_sent_once_and_after_a_cut_from_where_the_receiver_is() {
+        let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let write = |path: &str, text: &str| {
+            fs::create_dir_all(from.path().join(path).parent().unwrap()).unwrap();
+            fs::write(from.path().join(path), text).unwrap();
+        };
+        let read = |path: &str| fs::read_to_string(to.path().join(path)).unwrap();
+        let mut sent = 0;
+        let mut folder = GrowingFolder::new(from.path().to_owned(), BTreeMap::new());
+        let mut send = |folder: &mut GrowingFolder| {
+            folder.send_new(|path, offset, part| {
+                sent += part.len();
+                write_part(to.path(), path, offset, part)
+            })
+        };
+        for (path, text) in [("events.jsonl", "one\n"), ("a/b", ""), ("scratch/x", "x"), ("record.json.1.part", "x")] {
+            write(path, text);
+        }
+        assert!(send(&mut folder).unwrap());
+        write("events.jsonl", "one\ntwo\n");
+        // The connection was cut: a new sender learns what is there.
+        let mut folder = GrowingFolder::new(from.path().to_owned(), list_files(to.path()).unwrap());
+        send(&mut folder).unwrap();
+        assert_eq!((read("events.jsonl").as_str(), read("a/b").as_str()), ("one\ntwo\n", ""));
+        write("events.jsonl", "new\n");
+        send(&mut folder).unwrap();
+        assert_eq!(read("events.jsonl"), "new\n");
+        assert!(!to.path().join("scratch").exists() && !to.path().join("record.json.1.part").exists());
+        assert_eq!(sent, 4 + 4 + 4);
+    }
+
+    #[test]
+    fn parts_that_do_not_belong_into_the_result_are_refused() {
+        let to = tempfile::tempdir().unwrap();
+        assert!(write_part(to.path(), "../x", 0, b"x").unwrap_err().to_string().contains("outside the result"));
+        assert!(write_part(to.path(), "x", 5, b"x").unwrap_err().to_string().contains("before byte 5 is missing"));
+    }
+}

@@ -1,0 +1,154 @@
+//! A session: runs one replica of a case on its host, in a process that goes on when the connection is cut.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+use super::control::{Control, News};
+use crate::config::{Environment, Overrides, Replica};
+use crate::event::Event;
+use crate::file;
+use crate::measure::MonotonicClock;
+use crate::plan::{AuditScope, EffectiveValue, Plan};
+use crate::run::{CheckoutState, Interrupt, Notice, RunOptions, RunOutcome, conduct};
+use crate::units::Seconds;
+
+/// Files in the folder of a session.
+pub(super) const TASK_FILE: &str = "task.json";
+pub(super) const OUTCOME_FILE: &str = "outcome.json";
+pub(super) const LOG_FILE: &str = "session.log";
+/// Locked as long as the session runs.
+pub(super) const LOCK_FILE: &str = "lock";
+/// The folder for the folder of the run.
+pub(super) const RESULTS: &str = "results";
+
+/// What a session runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionTask {
+    /// Name of the run's folder: `run20240703142530`.
+    pub run: String,
+    /// The case, as `--case` gives it.
+    pub case: String,
+    /// `--vendor`.
+    pub vendor: Option<String>,
+    /// `--data`, an absolute path.
+    pub data: Option<PathBuf>,
+    /// `--set`.
+    pub set: Vec<String>,
+    /// What the audit of inference includes.
+    pub audit: AuditScope,
+    /// Whether progress is displayed.
+    pub has_live_display: bool,
+    /// The host and the device.
+    pub replica: Replica,
+    /// The folder of the replica in that of the run, with `/`: `resnet50_interpreter/node1_noderank0`.
+    pub folder: String,
+    /// Whether the replica waits for others before each measured loop.
+    pub waits: bool,
+    /// Time without contact after which the session ends.
+    pub contact_limit_s: Seconds,
+    /// State of the checkout from which the files come.
+    pub checkout: CheckoutState,
+    /// `FLAGPERF_LOG_LEVEL` of the environment.
+    pub log_level: Option<String>,
+    /// The checkout on this host. The agent fills it in.
+    #[serde(default)]
+    pub root: PathBuf,
+}
+
+impl SessionTask {
+    /// Returns the values that override the configuration of the checkout.
+    pub fn overrides(&self) -> Overrides {
+        Overrides {
+            config: Some(self.root.join("configs")),
+            vendor: self.vendor.clone(),
+            cases: vec![self.case.clone()],
+            data: self.data.clone(),
+            set: self.set.clone(),
+            environment: Environment { log_level: self.log_level.clone(), ..Environment::default() },
+            replica: Some(self.replica.clone()),
+        }
+    }
+}
+
+/// How a session ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Why nothing was run: one text for each mistake; empty when the case was run.
+    pub refused: Vec<String>,
+    /// Exit code that a run with this result has.
+    pub exit_code: u8,
+    /// Why the session was interrupted, when nobody asked for it.
+    pub interrupted: Option<String>,
+}
+
+/// A plan that a session runs.
+pub type Prepared = (Plan, Vec<EffectiveValue>);
+
+/// Runs the session in `folder`. `prepare` plans its task, or returns the mistakes.
+///
+/// # Errors
+/// When the folder has no task, another process runs it, or the system refuses something.
+pub fn run_session(
+    folder: &Path,
+    worker: Vec<std::ffi::OsString>,
+    prepare: impl FnOnce(&SessionTask) -> Result<Prepared, Vec<String>>,
+) -> std::io::Result<ExitCode> {
+    let lock = File::create(folder.join(LOCK_FILE))?;
+    lock.try_lock().map_err(|error| std::io::Error::other(format!("another process runs this session: {error}")))?;
+    let task: SessionTask = serde_json::from_slice(&fs::read(folder.join(TASK_FILE))?)?;
+    let interrupt = Interrupt::install()?;
+    let clock = Arc::new(MonotonicClock::start());
+    let control = Control::start(folder, interrupt.clone(), clock.clone(), task.contact_limit_s)?;
+    let outcome = match prepare(&task) {
+        Err(refused) => Outcome { refused, exit_code: 2, interrupted: None },
+        Ok((mut plan, values)) => {
+            let results = folder.join(RESULTS);
+            plan.site.flagperf_log_path.clone_from(&results);
+            let options = RunOptions {
+                has_live_display: task.has_live_display,
+                audit: task.audit,
+                worker,
+                clock,
+                folder: Some(results.join(&task.run)),
+                checkout: Some(task.checkout.clone()),
+                barrier: task.waits.then(|| control.clone() as _),
+            };
+            let mut tell = |notice: &Notice<'_>| tell_event(&control, notice);
+            match conduct(&plan, &values, &options, &interrupt, &mut tell) {
+                Ok(outcome) => Outcome { exit_code: outcome.exit_code(false), ..Outcome::default() },
+                Err(error) => {
+                    Outcome { refused: vec![error.to_string()], exit_code: RunOutcome::UNWRITTEN, interrupted: None }
+                }
+            }
+        }
+    };
+    let lost = control.lost_contact.load(Ordering::Relaxed);
+    let why = format!("there was no contact for {} s (`HOST_TIMEOUT` in host.yaml)", task.contact_limit_s.0);
+    let outcome = Outcome { interrupted: lost.then_some(why), ..outcome };
+    let path = folder.join(OUTCOME_FILE);
+    let text = serde_json::to_vec(&outcome).expect("an outcome is plain data");
+    file::stage(&text, &path, None)?.persist(&path)?;
+    Ok(ExitCode::from(outcome.exit_code))
+}
+
+/// Tells agents about an event that a display shows.
+fn tell_event(control: &Control, notice: &Notice<'_>) {
+    let Notice::Event { phase, event } = notice else { return };
+    let is_shown = matches!(
+        event,
+        Event::StepBegin { .. }
+            | Event::StepEnd { .. }
+            | Event::Progress { .. }
+            | Event::SampleFailed { .. }
+            | Event::Log { .. }
+            | Event::Failed(_)
+    );
+    if is_shown {
+        control.tell(&News::Event { phase: *phase, event: Box::new((*event).clone()) });
+    }
+}

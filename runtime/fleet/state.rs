@@ -1,0 +1,125 @@
+//! What a run on hosts writes down so that it can be resumed: its arguments and its sessions.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Environment, Overrides};
+use crate::file;
+use crate::plan::AuditScope;
+
+/// Name of the file in the folder of a run.
+pub const STATE_FILE: &str = "run.json";
+/// Largest such file in bytes.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// The state of a run on hosts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunState {
+    /// `--config`, an absolute path.
+    pub config: Option<PathBuf>,
+    /// `--vendor`.
+    pub vendor: Option<String>,
+    /// `--case`.
+    pub cases: Vec<String>,
+    /// `--data`, an absolute path.
+    pub data: Option<PathBuf>,
+    /// `--set`.
+    pub set: Vec<String>,
+    /// `--audit`.
+    pub audit: AuditScope,
+    /// The hosts, in order.
+    pub hosts: Vec<String>,
+    /// The sessions that were started, in order.
+    pub sessions: Vec<SessionState>,
+    /// The cases whose records are written.
+    pub finished: Vec<String>,
+}
+
+/// A session of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionState {
+    /// The case.
+    pub case: String,
+    /// The host.
+    pub host: String,
+    /// Name of the session.
+    pub session: String,
+    /// Folder of its files in that of the run.
+    pub folder: PathBuf,
+}
+
+impl RunState {
+    /// Returns the state of a run that begins.
+    pub(super) fn new(overrides: &Overrides, audit: AuditScope, hosts: Vec<String>) -> Self {
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        RunState {
+            config: overrides.config.as_ref().or(overrides.environment.config.as_ref()).map(absolute),
+            vendor: overrides.vendor.clone(),
+            cases: overrides.cases.clone(),
+            data: overrides.data.as_ref().map(absolute),
+            set: overrides.set.clone(),
+            audit,
+            hosts,
+            sessions: Vec::new(),
+            finished: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, session: SessionState) {
+        self.sessions.push(session);
+    }
+
+    /// Returns the session whose files are in this folder of the run.
+    pub(super) fn session(&self, folder: &Path) -> Option<&str> {
+        self.sessions.iter().find(|known| known.folder == folder).map(|known| known.session.as_str())
+    }
+
+    /// Returns whether the records of a case are written.
+    pub(super) fn is_finished(&self, case: &str) -> bool {
+        self.finished.iter().any(|finished| finished == case)
+    }
+
+    /// Returns the values from the command line.
+    pub fn overrides(&self) -> Overrides {
+        Overrides {
+            config: self.config.clone(),
+            vendor: self.vendor.clone(),
+            cases: self.cases.clone(),
+            data: self.data.clone(),
+            set: self.set.clone(),
+            environment: Environment::read(),
+            replica: None,
+        }
+    }
+
+    pub(super) fn finish(&mut self, case: &str) {
+        self.finished.push(case.to_owned());
+    }
+
+    /// Writes the state. A run goes on without it: only `resume` needs it.
+    pub(super) fn write(&self, folder: &Path) {
+        let path = folder.join(STATE_FILE);
+        let text = serde_json::to_vec_pretty(self).expect("a state is plain data");
+        let written = file::stage(&text, &path, None).and_then(|file| file.persist(&path).map_err(|error| error.error));
+        if let Err(error) = written {
+            tracing::warn!(%error, "the state of the run cannot be written, so it cannot be resumed");
+        }
+    }
+
+    /// Reads the state of the run in `folder`.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    pub fn read(folder: &Path) -> io::Result<Self> {
+        let text = flagperf_onnx::read_regular(&folder.join(STATE_FILE), BYTES_MAX)?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+
+    /// Removes the state of a run whose cases are all finished.
+    pub(super) fn remove(folder: &Path) {
+        let _ = fs::remove_file(folder.join(STATE_FILE));
+    }
+}

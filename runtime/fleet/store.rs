@@ -1,0 +1,163 @@
+//! What an agent keeps on its host: files by their content, checkouts made of them, and sessions.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::tree::{TreeFile, is_inside, tree_name};
+use crate::config::cache_folder;
+use crate::hash::{hash_file, hash_reader};
+
+/// The folder of an agent's files.
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    root: PathBuf,
+}
+
+impl Store {
+    /// Opens the store in the user's cache, which is created if it does not exist. Only the user may read it.
+    pub(super) fn open() -> io::Result<Self> {
+        let none = || io::Error::other("neither XDG_CACHE_HOME nor HOME is set, so there is no place for files");
+        Store::at(cache_folder().ok_or_else(none)?)
+    }
+
+    /// Opens the store in this folder.
+    pub(super) fn at(root: PathBuf) -> io::Result<Self> {
+        for name in ["files", "trees", "sessions"] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(root.join(name))?;
+        }
+        Ok(Store { root })
+    }
+
+    /// Returns the folder of a session, which may not exist. `None` for a name that is no hash.
+    pub(super) fn session(&self, name: &str) -> Option<PathBuf> {
+        is_hash(name).then(|| self.root.join("sessions").join(name))
+    }
+
+    /// Returns the hashes of the files whose content is not there.
+    pub(super) fn missing(&self, files: &[TreeFile]) -> Vec<String> {
+        let is_there = |file: &TreeFile| {
+            self.file(&file.sha256).is_some_and(|path| fs::metadata(path).is_ok_and(|found| found.len() == file.size))
+        };
+        let mut missing: Vec<String> =
+            files.iter().filter(|file| !is_there(file)).map(|file| file.sha256.clone()).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
+    }
+
+    fn file(&self, sha256: &str) -> Option<PathBuf> {
+        is_hash(sha256).then(|| self.root.join("files").join(sha256))
+    }
+
+    /// Returns a writer of a file with this content.
+    pub(super) fn create(&self, sha256: &str) -> io::Result<Incoming> {
+        let path = self.file(sha256).ok_or(io::ErrorKind::InvalidInput)?;
+        let file = tempfile::NamedTempFile::new_in(self.root.join("files"))?;
+        Ok(Incoming { file, path, sha256: sha256.to_owned() })
+    }
+
+    /// Returns the folder with these files as a checkout; makes it unless it is there.
+    pub(super) fn checkout(&self, files: &[TreeFile]) -> io::Result<PathBuf> {
+        let place = self.root.join("trees").join(tree_name(files));
+        if place.is_dir() {
+            return Ok(place);
+        }
+        let folder = tempfile::Builder::new().prefix(".new").tempdir_in(self.root.join("trees"))?;
+        for file in files {
+            let refused = || io::Error::other(format!("`{}` is no path in a checkout", file.path));
+            let source = self.file(&file.sha256).filter(|_| is_inside(&file.path)).ok_or_else(refused)?;
+            let target = folder.path().join(&file.path);
+            fs::create_dir_all(target.parent().unwrap_or(folder.path()))?;
+            fs::copy(&source, &target)?;
+            if hash_file(&target)? != file.sha256 {
+                fs::remove_file(&source)?;
+                return Err(io::Error::other(format!("the copy of `{}` on this host was changed", file.path)));
+            }
+            fs::set_permissions(&target, Permissions::from_mode(if file.executable { 0o755 } else { 0o644 }))?;
+        }
+        let folder = folder.keep();
+        match fs::rename(&folder, &place) {
+            // Another agent was faster.
+            Err(_) if place.is_dir() => fs::remove_dir_all(&folder)?,
+            renamed => renamed?,
+        }
+        Ok(place)
+    }
+}
+
+/// A file that arrives.
+pub(super) struct Incoming {
+    file: tempfile::NamedTempFile,
+    path: PathBuf,
+    pub(super) sha256: String,
+}
+
+impl Incoming {
+    /// Appends a part.
+    pub(super) fn append(&mut self, part: &[u8]) -> io::Result<()> {
+        self.file.write_all(part)
+    }
+
+    /// Puts the file in its place if it has the expected content.
+    pub(super) fn finish(self) -> io::Result<()> {
+        let found = hash_reader(File::open(self.file.path())?)?;
+        if found != self.sha256 {
+            return Err(io::Error::other(format!("a file has the hash {found} instead of {}", self.sha256)));
+        }
+        self.file.persist(&self.path).map(drop).map_err(|error| error.error)
+    }
+}
+
+/// Returns whether `text` is a SHA-256 in hexadecimal, which is safe as a file name.
+fn is_hash(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+/// Returns the free space in bytes of the disk that has `path`.
+pub(super) fn free_bytes(path: &Path) -> u64 {
+    nix::sys::statvfs::statvfs(path).map_or(0, |found| found.blocks_available() * found.fragment_size())
+}
+
+impl Store {
+    /// Returns the folder of the store.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::hash_bytes;
+
+    #[test]
+    fn a_checkout_is_made_of_files_that_were_checked() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(folder.path().join("flagperf")).unwrap();
+        let file = |path: &str, text: &str, executable| TreeFile {
+            path: path.to_owned(),
+            sha256: hash_bytes(text.as_bytes()),
+            size: text.len() as u64,
+            executable,
+        };
+        let files = [file("scripts/a/model.rhai", "model", false), file("vendors/v/run", "#!", true)];
+        assert_eq!(store.missing(&files).len(), 2);
+        for (file, text) in files.iter().zip(["model", "#!"]) {
+            let mut incoming = store.create(&file.sha256).unwrap();
+            incoming.append(text.as_bytes()).unwrap();
+            incoming.finish().unwrap();
+        }
+        assert_eq!(store.missing(&files), [""; 0]);
+        let checkout = store.checkout(&files).unwrap();
+        assert_eq!(fs::read_to_string(checkout.join("scripts/a/model.rhai")).unwrap(), "model");
+        assert_eq!(fs::metadata(checkout.join("vendors/v/run")).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(store.checkout(&files).unwrap(), checkout);
+        let mut wrong = store.create(&hash_bytes(b"x")).unwrap();
+        wrong.append(b"y").unwrap();
+        assert!(wrong.finish().unwrap_err().to_string().starts_with("a file has the hash "));
+        assert!(store.checkout(&[file("../x", "model", false)]).is_err());
+        assert!(store.session("../../etc").is_none());
+    }
+}

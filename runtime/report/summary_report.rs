@@ -1,0 +1,70 @@
+//! The summary of a case that ran on several hosts or devices, as text.
+
+use std::path::Path;
+
+use super::case_report::verdict_word;
+use super::table::{Screen, plain_table};
+use super::text::{display_text, percent, rate};
+use crate::result::{ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
+use crate::text::one_line;
+use crate::units::SamplesPerSecond;
+
+/// Formats a summary: a line for each host and device, the sums, and the warnings.
+pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String {
+    let mut rows = vec![["host", "device", "verdict", "core", "whole"].map(str::to_owned)];
+    rows.extend(summary.replicas.iter().map(replica_row));
+    for step in &summary.steps {
+        rows.push(sum_row(step));
+    }
+    let table = plain_table(rows, screen.columns);
+    let mut text = format!("{} on {} hosts and devices\n{table}", summary.case, summary.replicas.len());
+    for step in &summary.steps {
+        let together = step.throughput_together_samples_per_s;
+        if let (Some(together), Some(share)) = (together, step.common_share) {
+            text.push_str(&format!(
+                "{}: {} samples/s together, audit between passes included; all ran at once for {} of the time\n",
+                step.step.name(),
+                rate(together),
+                percent(share)
+            ));
+        }
+    }
+    for warning in &summary.warnings {
+        text.push_str(&format!("warning: {}\n", one_line(&display_text(warning))));
+    }
+    let shown = display_text(&path.display().to_string()).into_owned();
+    text.push_str(&format!("{}: {shown}\n", verdict_word(summary.status)));
+    text
+}
+
+fn shown_rate(value: Option<SamplesPerSecond>) -> String {
+    value.map_or_else(|| "unknown".to_owned(), rate)
+}
+
+/// The row of a replica, with the figures of the step that comes last.
+fn replica_row(replica: &ReplicaSummary) -> [String; 5] {
+    let last = replica.measured.last();
+    let figure = |rate: fn(&ReplicaMeasurement) -> Option<SamplesPerSecond>| {
+        last.map_or_else(String::new, |measured| shown_rate(rate(measured)))
+    };
+    let device = replica.device.map(|device| device.to_string()).unwrap_or_default();
+    let reason = replica.reasons.first().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let verdict = format!("{}{reason}", verdict_word(replica.status));
+    [
+        replica.host.clone(),
+        device,
+        one_line(&display_text(&verdict)).into_owned(),
+        figure(|measured| measured.throughput_core_samples_per_s),
+        figure(|measured| measured.throughput_whole_samples_per_s),
+    ]
+}
+
+fn sum_row(step: &StepSummary) -> [String; 5] {
+    [
+        "sum".to_owned(),
+        step.replicas.to_string(),
+        step.step.name().to_owned(),
+        shown_rate(step.throughput_core_samples_per_s),
+        shown_rate(step.throughput_whole_samples_per_s),
+    ]
+}

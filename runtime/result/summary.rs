@@ -1,0 +1,234 @@
+//! The summary of a case that ran on several hosts or devices: what its replicas yield together.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Record, Status, Validity};
+use crate::step::Step;
+use crate::units::{SamplesPerSecond, Seconds};
+
+/// A case of a run on several hosts or devices. Each replica has a record of its own, from which this is computed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Summary {
+    /// Version of the schema.
+    pub schema: u32,
+    /// Name of the run's folder.
+    pub run: String,
+    /// The case with framework and scale: `resnet50:pytorch:2x8`.
+    pub case: String,
+    /// The vendor.
+    pub vendor: String,
+    /// What one sample counts as.
+    pub unit: String,
+    /// How the case ended: as the worst of its replicas.
+    pub status: Status,
+    /// Whether the result counts: as the worst of its replicas.
+    pub validity: Validity,
+    /// The replicas, by host and device.
+    pub replicas: Vec<ReplicaSummary>,
+    /// The measured steps over all replicas, in order. A step that a replica did not measure is not there.
+    pub steps: Vec<StepSummary>,
+    /// Warnings about the case as a whole.
+    pub warnings: Vec<String>,
+}
+
+/// A replica in a summary.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ReplicaSummary {
+    /// Name of the host in `HOSTS`.
+    pub host: String,
+    /// Index of the host among those of the case.
+    pub node_rank: u32,
+    /// Index of the device on its host; `None` when the case runs on one device of each host.
+    pub device: Option<u32>,
+    /// Folder of the replica's record in that of the case.
+    pub folder: String,
+    /// How it ended.
+    pub status: Status,
+    /// Whether its result counts.
+    pub validity: Validity,
+    /// Why it failed; empty when it succeeded.
+    pub reasons: Vec<String>,
+    /// Digest of its result; `None` when it has no manifest.
+    pub digest: Option<String>,
+    /// What it measured.
+    pub measured: Vec<ReplicaMeasurement>,
+}
+
+/// A measured step of a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ReplicaMeasurement {
+    /// Validation or inference.
+    pub step: Step,
+    /// Samples per second of *core*.
+    pub throughput_core_samples_per_s: Option<SamplesPerSecond>,
+    /// Samples per second of *whole*.
+    pub throughput_whole_samples_per_s: Option<SamplesPerSecond>,
+    /// Samples in all passes.
+    pub samples: u64,
+    /// Begin and end of the passes in seconds since 1970, by the clock of the machine on which the run was started; `None`
+    /// when the clocks of the hosts cannot be compared.
+    pub window_s: Option<[Seconds; 2]>,
+}
+
+/// A measured step over all replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StepSummary {
+    /// Validation or inference.
+    pub step: Step,
+    /// Number of replicas.
+    pub replicas: u32,
+    /// Sum of the replicas' samples per second of *core*.
+    pub throughput_core_samples_per_s: Option<SamplesPerSecond>,
+    /// Sum of the replicas' samples per second of *whole*.
+    pub throughput_whole_samples_per_s: Option<SamplesPerSecond>,
+    /// Samples of all replicas divided by the time from the first begin to the last end of their passes, which includes the
+    /// audit between passes and the time in which only some replicas ran.
+    pub throughput_together_samples_per_s: Option<SamplesPerSecond>,
+    /// The part of the longest window of a replica in which every replica ran its passes; 1 when all began and ended
+    /// together.
+    pub common_share: Option<f64>,
+}
+
+/// Share of the time in which all replicas ran below which there is a warning.
+const COMMON_SHARE_MIN: f64 = 0.9;
+
+impl Summary {
+    /// The version of the schema that this program writes.
+    pub const SCHEMA: u32 = 1;
+
+    /// Returns the summary of these replicas, of which there is at least one.
+    pub fn of(case: &str, records: &[&Record], replicas: Vec<ReplicaSummary>) -> Self {
+        let first = records.first();
+        let of_first = |text: fn(&Record) -> &String| first.map(|record| text(record).clone()).unwrap_or_default();
+        let steps: Vec<StepSummary> = [Step::Validation, Step::Inference]
+            .into_iter()
+            .filter_map(|step| StepSummary::of(step, &replicas))
+            .collect();
+        let warnings = steps.iter().filter_map(StepSummary::warning).collect();
+        let has = |status| replicas.iter().any(|replica| replica.status == status);
+        let status = [Status::Failed, Status::Interrupted].into_iter().find(|status| has(*status));
+        Summary {
+            schema: Summary::SCHEMA,
+            run: of_first(|record| &record.run),
+            case: case.to_owned(),
+            vendor: of_first(|record| &record.vendor),
+            unit: of_first(|record| &record.unit),
+            status: status.unwrap_or(Status::Ok),
+            validity: replicas.iter().map(|replica| replica.validity).max().unwrap_or(Validity::Invalid),
+            replicas,
+            steps,
+            warnings,
+        }
+    }
+}
+
+impl StepSummary {
+    /// Returns the summary of a step; `None` unless every replica measured it.
+    fn of(step: Step, replicas: &[ReplicaSummary]) -> Option<Self> {
+        let measured = |replica: &ReplicaSummary| replica.measured.iter().find(|found| found.step == step).copied();
+        let measured: Vec<ReplicaMeasurement> = replicas.iter().map(measured).collect::<Option<_>>()?;
+        let sum = |rate: fn(&ReplicaMeasurement) -> Option<SamplesPerSecond>| {
+            measured.iter().map(|found| rate(found).map(|rate| rate.0)).sum::<Option<f64>>().map(SamplesPerSecond)
+        };
+        let windows: Option<Vec<[Seconds; 2]>> = measured.iter().map(|found| found.window_s).collect();
+        let windows = windows.filter(|windows| !windows.is_empty());
+        let samples: u64 = measured.iter().map(|found| found.samples).sum();
+        Some(StepSummary {
+            step,
+            replicas: u32::try_from(measured.len()).unwrap_or(u32::MAX),
+            throughput_core_samples_per_s: sum(|found| found.throughput_core_samples_per_s),
+            throughput_whole_samples_per_s: sum(|found| found.throughput_whole_samples_per_s),
+            throughput_together_samples_per_s: windows
+                .as_ref()
+                .and_then(|windows| SamplesPerSecond::of(samples, Seconds(span(windows)))),
+            common_share: windows.as_ref().map(|windows| common_share(windows)),
+        })
+    }
+
+    fn warning(&self) -> Option<String> {
+        let share = self.common_share.filter(|share| *share < COMMON_SHARE_MIN)?;
+        Some(format!(
+            "{}: all {} replicas ran at the same time for only {:.0} % of the longest; the sum of their throughputs is \
+             higher than what they reach together",
+            self.step.name(),
+            self.replicas,
+            100.0 * share
+        ))
+    }
+}
+
+/// Returns the time from the first begin to the last end.
+fn span(windows: &[[Seconds; 2]]) -> f64 {
+    let begin = windows.iter().map(|window| window[0].0).fold(f64::INFINITY, f64::min);
+    let end = windows.iter().map(|window| window[1].0).fold(f64::NEG_INFINITY, f64::max);
+    end - begin
+}
+
+/// Returns the time that all windows have in common as a part of the longest one.
+fn common_share(windows: &[[Seconds; 2]]) -> f64 {
+    let begin = windows.iter().map(|window| window[0].0).fold(f64::NEG_INFINITY, f64::max);
+    let end = windows.iter().map(|window| window[1].0).fold(f64::INFINITY, f64::min);
+    let longest = windows.iter().map(|window| window[1].0 - window[0].0).fold(0.0, f64::max);
+    if longest > 0.0 { ((end - begin) / longest).max(0.0) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::testing;
+
+    fn replica(rate: f64, window: Option<[f64; 2]>) -> ReplicaSummary {
+        ReplicaSummary {
+            host: "h".into(),
+            node_rank: 0,
+            device: None,
+            folder: "h_noderank0".into(),
+            status: Status::Ok,
+            validity: Validity::Valid,
+            reasons: Vec::new(),
+            digest: None,
+            measured: vec![ReplicaMeasurement {
+                step: Step::Inference,
+                throughput_core_samples_per_s: Some(SamplesPerSecond(rate)),
+                throughput_whole_samples_per_s: None,
+                samples: 100,
+                window_s: window.map(|window| window.map(Seconds)),
+            }],
+        }
+    }
+
+    #[test]
+    fn throughputs_are_summed_and_the_common_time_is_known() {
+        let record = testing::record();
+        let summary =
+            Summary::of("a:b:2x1", &[&record], vec![replica(10.0, Some([0.0, 10.0])), replica(20.0, Some([1.0, 6.0]))]);
+        let step = summary.steps[0];
+        assert_eq!(step.throughput_core_samples_per_s, Some(SamplesPerSecond(30.0)));
+        assert_eq!(step.throughput_whole_samples_per_s, None);
+        assert_eq!(step.throughput_together_samples_per_s, Some(SamplesPerSecond(20.0)));
+        assert_eq!(step.common_share, Some(0.5));
+        assert!(summary.warnings[0].contains("only 50 %"), "{:?}", summary.warnings);
+        let apart =
+            Summary::of("a:b:2x1", &[&record], vec![replica(1.0, Some([0.0, 1.0])), replica(1.0, Some([2.0, 3.0]))]);
+        assert_eq!(apart.steps[0].common_share, Some(0.0));
+    }
+
+    #[test]
+    fn the_worst_replica_decides_and_a_step_that_one_lacks_is_left_out() {
+        let record = testing::record();
+        let lost = ReplicaSummary {
+            status: Status::Failed,
+            validity: Validity::Invalid,
+            measured: Vec::new(),
+            ..replica(0.0, None)
+        };
+        let summary = Summary::of("a:b:2x1", &[&record], vec![replica(10.0, None), lost]);
+        assert_eq!((summary.status, summary.validity, summary.steps.len()), (Status::Failed, Validity::Invalid, 0));
+        let unknown = Summary::of("a:b:2x1", &[&record], vec![replica(10.0, None), replica(1.0, None)]);
+        assert_eq!((unknown.steps[0].common_share, unknown.warnings.len()), (None, 0));
+    }
+}

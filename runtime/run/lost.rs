@@ -1,0 +1,85 @@
+//! The record of a case whose process ended without one: what its events yield, and why it ended.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use super::case::empty_record;
+use crate::measure::Nanos;
+use crate::plan::{CasePlan, EffectiveValue, Plan};
+use crate::result::{
+    Accuracy, ChainReader, FailureRecord, FinishInfo, FlopCount, PhaseCollector, PhaseRecord, Provenance,
+    ReceivedEvent, Record, Status, ValidityCheck,
+};
+use crate::units::Seconds;
+
+/// Returns the record of a case of the run `run` whose files are in `folder`. `reason` states why it has none of its own.
+///
+/// Events after the first one that cannot be read are left out, as is the last line if only a part of it was written.
+pub fn lost_record(
+    (plan, rows, case): (&Plan, &[EffectiveValue], &CasePlan),
+    run: &Path,
+    folder: &Path,
+    reason: String,
+    hint: &str,
+) -> Record {
+    let mut record = empty_record(plan, rows, run, &Provenance::of_this_program(), case);
+    let (phases, warnings, last) = replay(&folder.join("events.jsonl"), &mut record.provenance.events_sha256);
+    record.phases = phases;
+    record.warnings.extend(warnings);
+    record.status = Status::Failed;
+    let phase = record.phases.last().map(|phase| phase.phase);
+    let step = record.phases.last().and_then(|phase| phase.steps.last()).map(|step| step.step);
+    record.failures.push(FailureRecord { phase, step, reason, hint: hint.to_owned(), stderr: Vec::new() });
+    if let Some(job) = case.jobs.last() {
+        record.unit.clone_from(&job.parameters.unit);
+        record.accuracy = Accuracy::judge(&record.phases, job.parameters.target_accuracy.clone());
+    }
+    record.flops = FlopCount::of(&case.settings).with_rates(&record);
+    record.finish_info = FinishInfo::of(&record, &case.settings, last.since(Nanos(0)));
+    record.validity = ValidityCheck::judge(&record);
+    record
+}
+
+/// Replays the events of a file. Returns the phases, their warnings, and the time of the last event.
+fn replay(path: &Path, last_hash: &mut String) -> (Vec<PhaseRecord>, Vec<String>, Nanos) {
+    let (mut phases, mut warnings, mut last) = (Vec::new(), Vec::new(), Nanos(0));
+    let mut open: Option<PhaseCollector> = None;
+    let mut close = |open: Option<PhaseCollector>, at: Nanos| {
+        let Some(collector) = open else { return };
+        let (phase, own) = collector.finish(at, None);
+        phases.push(phase);
+        warnings.extend(own);
+    };
+    if let Ok(file) = File::open(path) {
+        let mut reader = ChainReader::new(BufReader::new(file));
+        while let Ok(Some(event)) = reader.read() {
+            if open.as_ref().is_none_or(|collector| collector.phase() != event.phase) {
+                close(open.take(), last);
+                open = Some(PhaseCollector::new(event.phase, event.at));
+            }
+            last = event.at;
+            open.iter_mut().for_each(|collector| collector.add(ReceivedEvent { at: last, event: &event.event }));
+            reader.hash().clone_into(last_hash);
+        }
+    }
+    close(open, last);
+    (phases, warnings, last)
+}
+
+/// Returns the time for which a case has measured the step `step`: from its first pass to its last report, since the case
+/// began; `None` when it measured none.
+pub fn measured_window(events: &Path, step: crate::step::Step) -> Option<[Seconds; 2]> {
+    use crate::event::Event;
+    let mut reader = ChainReader::new(BufReader::new(File::open(events).ok()?));
+    let (mut first, mut last) = (None, None);
+    while let Ok(Some(event)) = reader.read() {
+        let at = event.at.since(Nanos(0));
+        match &event.event {
+            Event::PassBegin { step: own, .. } if *own == step => drop(first.get_or_insert(at)),
+            Event::Steps { step: own, .. } if *own == step => last = Some(at),
+            _ => {}
+        }
+    }
+    Some([first?, last?])
+}
