@@ -162,11 +162,14 @@ impl ResultPrinter {
     fn notice(&mut self, notice: &Notice<'_>) {
         match notice {
             Notice::RunBegins { folder } => self.folder = folder.to_path_buf(),
-            Notice::CaseEnds { record, path, unwritten, digest, .. } => {
+            Notice::CaseEnds { record, is_part, path, unwritten, digest, .. } => {
                 // Another program may have taken the name of the record, which then has another one.
                 let path = unwritten.map_or(Some(*path), |error| error.kept.as_deref());
                 self.rows.push(OverviewRow::new(record, path.map(relative_path)));
-                self.print_record(record, SavedResult { path, digest: *digest });
+                // The summary has the figures of a replica; one that is not on disk is printed in any case.
+                if !is_part || self.json || self.extent == Extent::Details || path.is_none() {
+                    self.print_record(record, SavedResult { path, digest: *digest });
+                }
             }
             Notice::SummaryEnds { summary, path } => self.print_summary(summary, path),
             _ => {}

@@ -409,6 +409,7 @@ impl FleetRun<'_> {
             let unwritten = written.as_ref().err();
             notify(&Notice::CaseEnds {
                 record: &record,
+                is_part: replicas.len() > 1,
                 path: &path,
                 unwritten,
                 digest: digest.as_deref(),

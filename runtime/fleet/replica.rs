@@ -59,7 +59,8 @@ pub(super) fn replica_record(
     if let Some(first) = outcome.refused.first() {
         let more = outcome.refused.len() - 1;
         let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-        return lost(format!("the host refused the case: {first}{more}"), "");
+        let (mistake, hint) = first.split_once("\n  hint: ").unwrap_or((first, ""));
+        return lost(format!("the host refused the case: {mistake}{more}"), hint);
     }
     let text = flagperf_onnx::read_regular_text(&folder.join("record.json"), RECORD_BYTES_MAX);
     match text.map(|text| serde_json::from_str::<Record>(&text)) {

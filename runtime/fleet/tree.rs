@@ -13,7 +13,7 @@ use crate::hash::{hash_bytes, hash_file};
 /// Folders of a checkout that a run reads.
 const FOLDERS: [&str; 5] = ["configs", "datasets", "docker_images", "scripts", "vendors"];
 /// Names of folders that contain what is built or drawn on each host.
-const BUILT: [&str; 4] = ["target", "__pycache__", "drawn", "node_modules"];
+const BUILT: [&str; 4] = ["target", "__pycache__", "generated", "node_modules"];
 /// Largest number of files, and largest file in bytes, that are sent to a host.
 const FILES_MAX: usize = 20_000;
 const FILE_BYTES_MAX: u64 = 256 << 20;

@@ -166,7 +166,7 @@ fn run_cases(context: &RunContext<'_>, log: &Mutex<LogFile>, notify: &mut dyn Fn
         log_case_end(&mut lock(log), &record, written.as_ref().err(), &sealed);
         let (digest, unsealed) = (sealed.as_ref().ok().and_then(Option::as_deref), sealed.as_ref().err());
         let unwritten = written.as_ref().err();
-        notify(&Notice::CaseEnds { record: &record, path: &path, unwritten, digest, unsealed });
+        notify(&Notice::CaseEnds { record: &record, is_part: false, path: &path, unwritten, digest, unsealed });
         outcome.unsealed.extend(sealed.err().map(|error| (outcome.records.len(), error)));
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.records.push(record);

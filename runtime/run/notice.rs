@@ -60,6 +60,8 @@ pub enum Notice<'a> {
     CaseEnds {
         /// The record.
         record: &'a Record,
+        /// Whether the case has several such records, and a summary follows.
+        is_part: bool,
         /// File of the record.
         path: &'a Path,
         /// Why the record could not be written; `None` when it is on disk.
