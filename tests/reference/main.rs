@@ -1,4 +1,5 @@
 //! Compares results with other implementations: torchvision's network and pixels, ONNX's checker, ONNX Runtime.
+//! Checks manifests with the published schemas of Kubernetes, too.
 //!
 //! README.md explains how the vectors next to this file were generated.
 
@@ -6,6 +7,8 @@
 
 #[path = "../support/cases.rs"]
 mod cases;
+#[path = "../support/kubernetes.rs"]
+mod kubernetes;
 #[path = "../support/program.rs"]
 mod program;
 #[path = "../support/mod.rs"]
@@ -14,6 +17,7 @@ mod support;
 mod attention;
 mod exports;
 mod formula;
+mod manifests;
 mod models;
 mod networks;
 mod pixels;
