@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use super::arguments::Selection;
 use super::check::check_cases;
 use super::describe::describe_with;
+use super::monitor_check::check_monitor_script;
 use super::output::print_message;
 use super::probe::Probes;
 use crate::config::{Config, Findings, find_root};
@@ -160,6 +161,7 @@ pub(super) fn plan_config(config: &Config, probes: Rc<Probes>) -> Result<Prepare
     let describe = describe_with(probes);
     let catalogue = Catalogue { describe, ..catalogue(&config.site.flagperf_path) };
     let mut plan = crate::plan::plan(config, &catalogue)?;
+    plan.findings.extend(check_monitor_script(&plan.vendor, &config.site.flagperf_path));
     plan.findings.extend(check_cases(config, &plan.cases));
     let findings = Findings(plan.findings);
     if findings.has_errors() {

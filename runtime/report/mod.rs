@@ -10,6 +10,7 @@ mod overview;
 mod rows;
 mod table;
 mod text;
+mod usage;
 
 pub use bars::BarDisplay;
 pub use case_report::{Extent, SavedResult, case_report};
