@@ -18,11 +18,13 @@ mod lint;
 mod lint_pairs;
 mod lint_report;
 mod list;
+mod monitor_check;
 mod new;
 mod output;
 mod own_process;
 mod plan;
 mod probe;
+mod read_devices;
 mod review;
 mod review_markdown;
 mod review_text;
@@ -89,5 +91,6 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::HoldFiles => Ok(hold_files().map(|()| ExitCode::SUCCESS)?),
         Command::Probe(subject) => probe::probe(&subject),
         Command::Check => check::check(),
+        Command::ReadDevices { script } => read_devices::read_devices(&script),
     }
 }

@@ -25,6 +25,7 @@ pub mod host;
 pub mod engine;
 pub mod data;
 pub mod script;
+pub mod sampling;
 pub mod evaluation;
 pub mod check;
 pub mod work;

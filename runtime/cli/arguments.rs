@@ -123,6 +123,13 @@ pub(super) enum Command {
     /// because a library may crash or hang
     #[command(hide = true)]
     Probe(ProbeTarget),
+    /// Run a vendor's monitor.rhai on the output of its command, which is read from standard input, and print the devices
+    /// as JSON. `run` starts this in a process of its own because a script may exhaust its memory
+    #[command(hide = true)]
+    ReadDevices {
+        /// The script
+        script: PathBuf,
+    },
     /// Check the scripts and the files of cases: read requests as a line of JSON from standard input, and print the faults
     /// of each. `plan` and `lint` run this in a process of its own because a script may exhaust its memory
     #[command(hide = true)]

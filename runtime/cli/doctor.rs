@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use super::arguments::Selection;
-use super::engine_checks::{check_engines, check_monitors, check_vendor_engines};
+use super::engine_checks::{check_engines, check_monitor_command, check_monitors, check_vendor_engines};
 use super::output::{print_message, stdout_error, write_listing};
 use super::own_process::TIME_LIMIT;
 use super::probe::Probes;
@@ -75,8 +75,9 @@ fn examine(selection: &Selection, root: &Path) -> io::Result<Diagnosis> {
     let limit = config.as_ref().map_or(TIME_LIMIT, |config| config.site.phase_timeout);
     let probes = Rc::new(Probes::new(limit));
     section("engines", rows(check_engines(&probes)))?;
-    section("monitors", rows(check_monitors(&probes)))?;
     let vendor = config.as_ref().ok().and_then(|config| config.vendor.as_ref());
+    let command = vendor.and_then(check_monitor_command);
+    section("monitors", rows(check_monitors(&probes).into_iter().chain(command).collect()))?;
     let vendor_engines = vendor.map(|vendor| check_vendor_engines(root, vendor, &probes)).unwrap_or_default();
     if !vendor_engines.is_empty() {
         section("plug-ins and sidecars", rows(vendor_engines))?;

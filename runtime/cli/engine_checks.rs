@@ -1,6 +1,7 @@
 //! The rows of `doctor` about engines and monitors.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 
@@ -10,7 +11,9 @@ use crate::config::{EngineEntry, Vendor};
 use crate::description::Delivery;
 use crate::engine::backend::Backend;
 use crate::engine::{self, TABLE};
+use crate::measure::MonotonicClock;
 use crate::monitor;
+use crate::sampling::{self, DEVICE_SOURCE, DeviceCommand, SourceContext};
 use crate::text::{one_line, truncate};
 
 /// Largest number of bytes of a name and version in the table.
@@ -38,7 +41,24 @@ pub(super) fn check_engines(probes: &Probes) -> Vec<Row> {
 /// Probes each monitor of this program.
 pub(super) fn check_monitors(probes: &Probes) -> Vec<Row> {
     let check = |name: &str| row(name.to_owned(), probes.reply(&["--monitor".into(), name.into()]));
-    monitor::TABLE.iter().map(|monitor| check(monitor.name())).collect()
+    let monitors = monitor::TABLE.iter().map(|monitor| monitor.name());
+    // The devices are those of a vendor, and the processor has a row as a device.
+    let is_other = |name: &&str| *name != DEVICE_SOURCE && monitor::find(name).is_none();
+    let sources = sampling::TABLE.iter().map(|source| source.name()).filter(is_other);
+    monitors.chain(sources).map(check).collect()
+}
+
+/// Runs the vendor's monitor command and its script once; returns `None` for a vendor without one.
+pub(super) fn check_monitor_command(vendor: &Vendor) -> Option<Row> {
+    let command = DeviceCommand::of_vendor(vendor)?;
+    let context = SourceContext::new(Arc::new(MonotonicClock::start()), None, Some(command));
+    let checked = sampling::find(DEVICE_SOURCE).map(|source| sampling::check(source, &context))?;
+    let about = "devices of the vendor, through its command".to_owned();
+    let reply = match checked {
+        Ok(devices) => ProbeReply::Works { version: format!("{devices} devices"), about, description: None },
+        Err(reason) => ProbeReply::fails(reason, about),
+    };
+    Some(row(format!("{}.monitor_command", vendor.name), reply))
 }
 
 /// Probes each plug-in and sidecar of the vendor. One that the vendor lists both as a framework and as a compiler has

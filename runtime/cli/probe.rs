@@ -16,6 +16,7 @@ use crate::description::{Delivery, DescriptionMessage};
 use crate::engine::{Engine, HELLO_TIME_LIMIT, LoadOptions, Unavailable, describe_sidecar, find, open_plugin};
 use crate::host::{Ending, THIS_PROGRAM};
 use crate::monitor;
+use crate::sampling::{self, SourceContext};
 use crate::text::truncate;
 use crate::units::Seconds;
 
@@ -97,10 +98,16 @@ pub(super) fn check_engine(engine: &dyn Engine) -> ProbeReply {
 }
 
 fn probe_monitor(name: &str) -> ProbeReply {
-    let Some(monitor) = monitor::find(name) else { return ProbeReply::fails("unknown monitor", "") };
-    match monitor.check() {
-        Ok(version) => ProbeReply::works(version, monitor.about()),
-        Err(reason) => ProbeReply::fails(reason, monitor.about()),
+    if let Some(monitor) = monitor::find(name) {
+        return match monitor.check() {
+            Ok(version) => ProbeReply::works(version, monitor.about()),
+            Err(reason) => ProbeReply::fails(reason, monitor.about()),
+        };
+    }
+    let Some(source) = sampling::find(name) else { return ProbeReply::fails("unknown monitor", "") };
+    match sampling::check(source, &SourceContext::of_machine()) {
+        Ok(_) => ProbeReply::works("read once".to_owned(), source.about()),
+        Err(reason) => ProbeReply::fails(reason, source.about()),
     }
 }
 

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use super::arguments::Selection;
 use super::check::check_cases;
 use super::describe::describe_with;
+use super::monitor_check::check_monitor_script;
 use super::output::print_message;
 use super::probe::Probes;
 use crate::config::{Cause, Config, Findings, Overrides, find_root};
@@ -166,6 +167,7 @@ pub(super) fn plan_config(config: &Config, probes: Rc<Probes>) -> Result<Prepare
         false => own.with_every_machine_part(),
     };
     let mut plan = crate::plan::plan(config, &catalogue)?;
+    plan.findings.extend(check_monitor_script(&plan.vendor, &config.site.flagperf_path));
     let checked = check_cases(config, &plan.cases).into_iter();
     plan.findings.extend(checked.filter(|finding| is_here || finding.cause == Cause::Configuration));
     let findings = Findings(plan.findings);

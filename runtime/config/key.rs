@@ -9,6 +9,8 @@ use super::{ConfigProblem, Finding, Origin, Sourced, Values, list_names, nearest
 
 /// Maximum number of threads: more than any current machine has, yet they start in less than a second.
 pub const THREADS_MAX: u64 = 1024;
+/// Largest number of readings of the monitors per second.
+const PER_SECOND_MAX: u64 = 10;
 
 /// A key of host.yaml, configurations.yaml or parameters.yaml.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,8 @@ pub enum ValueKind {
     WholeNumber,
     /// A number of threads from 0 to [`THREADS_MAX`].
     Threads,
+    /// A number of readings per second from 0 to 10.
+    PerSecond,
     /// The seed of random values: a whole number that fits the `i64` of a script.
     Seed,
     /// A TCP port, with or without quotes.
@@ -97,6 +101,7 @@ impl ValueKind {
             ValueKind::Count => "a whole number from 1 to 4294967295",
             ValueKind::WholeNumber => "a whole number from 0 to 4294967295",
             ValueKind::Threads => "a whole number from 0 to 1024",
+            ValueKind::PerSecond => "a whole number from 0 to 10",
             ValueKind::Seed => "a non-negative integer below 2^63",
             ValueKind::Port => "a port from 1 to 65535",
             ValueKind::Ports => "a list of ports from 1 to 65535",
@@ -153,6 +158,7 @@ impl ValueKind {
             ValueKind::Count => whole(1, u32::MAX.into()),
             ValueKind::WholeNumber => whole(0, u32::MAX.into()),
             ValueKind::Threads => whole(0, THREADS_MAX),
+            ValueKind::PerSecond => whole(0, PER_SECOND_MAX),
             ValueKind::Seed => whole(0, i64::MAX.cast_unsigned()),
             ValueKind::Port => text.parse::<u16>().ok().filter(|port| *port > 0).map(Value::from),
             ValueKind::Text => value.as_str().map(Value::from),
@@ -387,6 +393,9 @@ mod tests {
         assert_eq!(read(ValueKind::Threads, "0"), Some(json!(0)));
         assert_eq!(read(ValueKind::Threads, &THREADS_MAX.to_string()), Some(json!(THREADS_MAX)));
         assert_eq!(read(ValueKind::Threads, &(THREADS_MAX + 1).to_string()), None);
+        assert_eq!(read(ValueKind::PerSecond, "10"), Some(json!(10)));
+        assert_eq!((read(ValueKind::PerSecond, "11"), read(ValueKind::PerSecond, "null")), (None, None));
+        assert!(ValueKind::PerSecond.expected().ends_with(&PER_SECOND_MAX.to_string()));
         assert!(ValueKind::Threads.expected().ends_with(&THREADS_MAX.to_string()));
         assert_eq!(read(ValueKind::Port, "\"22\""), Some(json!(22)));
         assert_eq!(read(ValueKind::Port, "22"), Some(json!(22)));

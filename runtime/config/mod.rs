@@ -59,7 +59,8 @@ pub use section::{SectionKey, SectionKind};
 pub use settings::SETTINGS;
 pub use site::{Container, LauncherChoice, SITE, Site, is_local};
 pub use vendor::{
-    BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice, option_of_entry,
+    BackendEntry, DevicePeak, EngineEntry, MONITOR_SCRIPT, MonitorCommand, PackageEntry, PluginEntry, Vendor,
+    VendorDevice, option_of_entry,
 };
 pub use vendor_key::VENDOR;
 pub use visible::VisibleDevices;

@@ -165,6 +165,13 @@ pub const SITE: &[ConfigKey] = &[
         about: "whether the system keeps workers and their engines from other processes (Landlock and seccomp)",
         owner: Owner::Site,
     },
+    ConfigKey {
+        name: "MONITOR_RATE",
+        kind: ValueKind::PerSecond,
+        default: Some("1"),
+        about: "how often per second processor, memory, power and devices are read during a case, up to 10; 0 means never, and the record has a warning",
+        owner: Owner::Site,
+    },
 ];
 
 /// The values of host.yaml after environment and command line. Paths are absolute.
@@ -213,6 +220,8 @@ pub struct Site {
     pub worker_memory: Option<Bytes>,
     /// Whether workers restrict themselves before they run an engine.
     pub worker_protection: bool,
+    /// Readings per second of each source that is read during a case; 0 means none.
+    pub monitor_rate: u32,
 }
 
 /// How processes are started on the machines with the devices.

@@ -31,6 +31,7 @@ impl Vendor {
             visible_devices: None,
             container_options: None,
             monitor: None,
+            monitor_command: None,
             backends: IndexMap::new(),
             folder: PathBuf::new(),
             file: None,

@@ -41,6 +41,9 @@ pub struct Vendor {
     /// Row in the table of monitors that reads the vendor's devices; `None` for devices without a monitor.
     #[serde(default)]
     pub monitor: Option<String>,
+    /// The command that the vendor's `monitor.rhai` reads, for devices that no row of the table reads on this machine.
+    #[serde(default)]
+    pub monitor_command: Option<MonitorCommand>,
     /// Libraries that `flagperf backend install` installs for the vendor, by name.
     #[serde(default)]
     pub backends: IndexMap<String, BackendEntry>,
@@ -50,6 +53,25 @@ pub struct Vendor {
     #[serde(skip)]
     pub(super) file: Option<ConfigFile>,
 }
+
+/// A command that prints the state of a vendor's devices.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MonitorCommand {
+    /// Program and arguments; no shell is involved.
+    pub command: Vec<String>,
+    /// Shortest time between two runs of the command, in seconds.
+    #[serde(default = "monitor_interval")]
+    pub interval_s: u32,
+}
+
+/// The interval of FlagPerf's monitors.
+const fn monitor_interval() -> u32 {
+    5
+}
+
+/// Name of the script in a vendor's folder that reads the output of its monitor command.
+pub const MONITOR_SCRIPT: &str = "monitor.rhai";
 
 /// A framework or compiler of a vendor.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -18,7 +18,22 @@ pub const VENDOR: &[SectionKey] = &[
     ),
     optional("container_options", OPTIONAL_TEXT, "the options that give a container access to the devices"),
     optional("monitor", OPTIONAL_TEXT, "the monitor that reads the devices: a row of `monitors` in `flagperf doctor`"),
+    optional(
+        "monitor_command",
+        SectionKind::Section(MONITOR_COMMAND),
+        "the command that the vendor's monitor.rhai reads, where `monitor` is null or does not work",
+    ),
     optional("backends", SectionKind::Sections(BACKEND), "the libraries that `flagperf backend install` installs"),
+];
+
+/// The keys of a command that prints the state of devices.
+const MONITOR_COMMAND: &[SectionKey] = &[
+    required("command", SectionKind::Value(ValueKind::NonEmptyTextList), "the program and its arguments"),
+    optional(
+        "interval_s",
+        SectionKind::Value(ValueKind::Count),
+        "the shortest time between two runs of it, in seconds; by default 5",
+    ),
 ];
 
 /// The keys of a framework or compiler.

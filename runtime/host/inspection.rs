@@ -19,14 +19,23 @@ const ANCESTORS_MAX: usize = 64;
 /// process's numbering.
 pub fn is_descendant(pid: u32) -> Option<bool> {
     let own = std::process::id();
+    descends_from(pid, |ancestor| ancestor == own)
+}
+
+/// Returns whether a process or one of its ancestors is one that `is_root` accepts; `None` when there is no such process
+/// in this process's numbering.
+pub fn descends_from(pid: u32, is_root: impl Fn(u32) -> bool) -> Option<bool> {
     let mut current = pid;
     for step in 0..ANCESTORS_MAX {
-        if current == own {
+        let parent = parent_of(current);
+        if step == 0 && parent.is_none() {
+            return None;
+        }
+        if is_root(current) {
             return Some(true);
         }
-        match parent_of(current) {
+        match parent {
             Some(parent) if parent > 0 => current = parent,
-            None if step == 0 => return None,
             _ => return Some(false),
         }
     }

@@ -3,6 +3,7 @@
 //! Knows no event and no record: a process has lines of input, lines of output, and an ending.
 
 mod bounded;
+mod capture;
 mod child;
 mod companion;
 mod descendants;
@@ -17,12 +18,13 @@ mod protection;
 mod stderr;
 
 pub use bounded::run_while;
+pub use capture::{CaptureError, CapturedCommand, capture};
 pub use child::{read_output, run_to_end};
 pub use companion::{CompanionCommand, CompanionOutput, CompanionProcess, isolate_companions};
 pub use descendants::{LeftoverProcess, adopt_orphans};
 pub use duplex::{DuplexProcess, start_detached};
 pub use ending::Ending;
 pub use file_holder::{hold_files, launch_companion};
-pub use inspection::{executed_files, is_descendant, program_name};
+pub use inspection::{descends_from, executed_files, is_descendant, program_name};
 pub use process::{Process, ProcessError, ProcessEvent, Program, THIS_PROGRAM, exit_when_input_ends};
 pub use protection::{WorkerNeeds, protect_worker};

@@ -3,10 +3,11 @@
 use std::sync::OnceLock;
 
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
-use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor};
+use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::{Device, Nvml};
 
-use super::{DeviceFacts, DeviceReading, Monitor, cuda};
+use super::{DeviceFacts, DeviceProcess, DeviceReading, DeviceSample, Monitor, cuda};
 use crate::units::Bytes;
 
 /// Prefixes of NVML's UUIDs: of a device, and of a slice of one.
@@ -43,6 +44,10 @@ impl Monitor for NvmlMonitor {
         Some(read_device(&library()?.device_by_uuid(id).ok()?))
     }
 
+    fn sample(&self, id: &str) -> Option<DeviceSample> {
+        Some(sample_device(id, &library()?.device_by_uuid(id).ok()?))
+    }
+
     fn memory_used(&self, id: &str) -> Option<Bytes> {
         let device = library()?.device_by_uuid(id).ok()?;
         device.memory_info().ok().map(|memory| Bytes(memory.used))
@@ -65,6 +70,45 @@ fn read_device(device: &Device<'_>) -> DeviceReading {
         busy_share: device.utilization_rates().ok().map(|rates| f64::from(rates.gpu) / 100.0),
         temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
     }
+}
+
+fn sample_device(id: &str, device: &Device<'_>) -> DeviceSample {
+    let milli = |amount: f64| amount / 1000.0;
+    let memory = device.memory_info().ok();
+    let errors = |kind| device.total_ecc_errors(kind, EccCounter::Volatile).ok();
+    let reasons = device.current_throttle_reasons().ok();
+    let names = |reasons| throttling(reasons).into_iter().map(str::to_owned).collect();
+    let clock = |kind| device.clock_info(kind).ok().map(f64::from);
+    DeviceSample {
+        device: id.to_owned(),
+        name: device.name().ok(),
+        memory_used_bytes: memory.as_ref().map(|memory| memory.used),
+        memory_total_bytes: memory.as_ref().map(|memory| memory.total),
+        utilization_share: device.utilization_rates().ok().map(|rates| f64::from(rates.gpu) / 100.0),
+        power_w: device.power_usage().ok().map(|power| milli(f64::from(power))),
+        energy_j: device.total_energy_consumption().ok().map(|energy| milli(energy as f64)),
+        clock_mhz: clock(Clock::SM),
+        memory_clock_mhz: clock(Clock::Memory),
+        temperature_c: device.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
+        throttling: reasons.map(names),
+        ecc_corrected_errors: errors(MemoryError::Corrected),
+        ecc_uncorrected_errors: errors(MemoryError::Uncorrected),
+        processes: processes(device),
+    }
+}
+
+fn processes(device: &Device<'_>) -> Option<Vec<DeviceProcess>> {
+    let memory = |memory| match memory {
+        UsedGpuMemory::Used(bytes) => Some(bytes),
+        UsedGpuMemory::Unavailable => None,
+    };
+    let found = device.running_compute_processes().ok()?;
+    let process = |found: &nvml_wrapper::struct_wrappers::device::ProcessInfo| DeviceProcess {
+        pid: found.pid,
+        memory_bytes: memory(found.used_gpu_memory.clone()),
+        own: None,
+    };
+    Some(found.iter().map(process).collect())
 }
 
 /// Returns the names of the reasons other than the device's own limit of power.

@@ -22,6 +22,10 @@ impl Monitor for ProcessorMonitor {
         Ok(format!("kernel {kernel}"))
     }
 
+    fn reads_devices(&self) -> bool {
+        false
+    }
+
     fn device(&self, name: &str) -> Option<DeviceFacts> {
         if name.split(' ').next() != Some("cpu") {
             return None;

@@ -1,5 +1,6 @@
 //! The table of monitors.
 
+use super::DeviceSample;
 use super::nvml::NvmlMonitor;
 use super::processor::ProcessorMonitor;
 use crate::units::Bytes;
@@ -26,6 +27,15 @@ pub trait Monitor: Send + Sync {
     }
     /// Returns what the device with this id does at this moment; `None` when the monitor does not tell.
     fn reading(&self, id: &str) -> Option<DeviceReading> {
+        let _ = id;
+        None
+    }
+    /// Whether the monitor reads devices, and not the machine itself.
+    fn reads_devices(&self) -> bool {
+        true
+    }
+    /// Returns everything that the device with this id reports at this moment; `None` when the monitor does not tell.
+    fn sample(&self, id: &str) -> Option<DeviceSample> {
         let _ = id;
         None
     }

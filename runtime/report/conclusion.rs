@@ -4,12 +4,13 @@ use indexmap::IndexMap;
 
 use super::rows::pass_text;
 use super::text::{duration, rate};
+use super::usage::energy_text;
 use crate::measure::Measurement;
 use crate::result::{AuditVerdict, Record, Verdict};
 use crate::step::Step;
 use crate::units::SamplesPerSecond;
 
-/// Returns the headline figures: throughput and latency of each measured loop, inference first, then agreement, or why
+/// Returns the headline figures: throughput and latency of each measured loop, inference first, then energy, agreement, or why
 /// it was not checked, the audit, and accuracy where it is known.
 pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
     let loops = [Step::Inference, Step::Validation].into_iter().filter_map(|step| record.measurement(step));
@@ -18,6 +19,7 @@ pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
     let mut rows: Vec<_> = loops
         .map(|measured| (measured.step.name().to_owned(), throughput_text(measured, &record.unit, mfu.take())))
         .collect();
+    rows.extend(energy_text(record).map(|text| ("energy".to_owned(), text)));
     rows.extend(agreement_text(record).map(|text| ("agreement".to_owned(), text)));
     rows.extend(audit_text(record).map(|text| ("audit".to_owned(), text)));
     rows.extend(accuracy_text(record).map(|text| ("accuracy".to_owned(), text)));

@@ -11,6 +11,7 @@ mod rows;
 mod summary_report;
 mod table;
 mod text;
+mod usage;
 
 pub use bars::BarDisplay;
 pub use case_report::{Extent, SavedResult, case_report};

@@ -3,6 +3,7 @@
 use indexmap::IndexMap;
 
 use super::text::{bytes, count, digits, duration, percent, rate};
+use super::usage::usage_rows;
 use crate::measure::{Latency, LatencyBounds, Measurement, Observation, SpanTimes, ThroughputInterval};
 use crate::metric::{Agreement, AgreementLimits, OutputAgreement};
 use crate::result::{Accuracy, PhaseRecord, Record, Verdict};
@@ -29,6 +30,7 @@ pub fn sections(record: &Record) -> Vec<Section> {
     sections.extend(agreement_sections(record));
     sections.extend(audit_section(record));
     sections.push(section("accuracy", accuracy_rows(&record.accuracy)));
+    sections.push(section("power and memory", usage_rows(record)));
     sections.push(section("model, data and hardware", subject_rows(record)));
     sections.retain(|section| !section.rows.is_empty());
     sections

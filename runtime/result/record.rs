@@ -13,6 +13,7 @@ use crate::config::default_unit;
 use crate::event::{DatasetFacts, EngineFacts, ModelFacts, Protection};
 use crate::measure::{AuditReport, Measurement};
 use crate::metric::Agreement;
+use crate::sampling::{MonitorRecord, PhaseUsage};
 use crate::step::{Phase, Step};
 use crate::units::{Bytes, Seconds};
 
@@ -64,6 +65,9 @@ pub struct Record {
     pub phases: Vec<PhaseRecord>,
     /// The machines that took part.
     pub hosts: Vec<HostRecord>,
+    /// What was read while the case ran; `None` in an older record, and for a case that did not begin.
+    #[serde(default)]
+    pub monitors: Option<MonitorRecord>,
     /// Hashes of everything on which the figures depend.
     pub provenance: Provenance,
 }
@@ -172,6 +176,9 @@ pub struct PhaseRecord {
     /// State of the device; `None` when no monitor tells.
     #[serde(default)]
     pub conditions: Option<DeviceConditions>,
+    /// Memory, power and energy that the phase used; `None` when nothing was read.
+    #[serde(default)]
+    pub usage: Option<PhaseUsage>,
     /// Programs and shared libraries from which the worker and its processes executed code.
     #[serde(default)]
     pub libraries: Vec<LibraryRecord>,
@@ -196,6 +203,7 @@ impl PhaseRecord {
             memory_bytes_max: None,
             ending: None,
             conditions: None,
+            usage: None,
             libraries: Vec::new(),
         }
     }

@@ -95,6 +95,7 @@ pub fn record() -> Record {
         flops: FlopCount::default(),
         phases,
         hosts: Vec::new(),
+        monitors: None,
         provenance: Provenance::default(),
     };
     record.finish_info.validation_core = record.phases[0].measured[0].throughput_core_samples_per_s;

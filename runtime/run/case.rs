@@ -12,6 +12,7 @@ use serde_json::Value;
 use tracing::{debug, debug_span};
 
 use super::caches;
+use super::case_monitors::CaseMonitors;
 use super::conclude::conclude;
 use super::heard::Heard;
 use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
@@ -40,8 +41,11 @@ pub(super) struct RunContext<'a> {
 
 /// Runs a case in its folder, which must exist, and returns its record.
 pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Record {
-    let mut log = None;
-    let mut record = run_phases(run, case, &mut log, notify);
+    let (mut log, mut monitors) = (None, None);
+    let mut record = run_phases(run, case, &mut log, &mut monitors, notify);
+    if let Some(monitors) = monitors {
+        monitors.finish(&mut record);
+    }
     record.validity = ValidityCheck::judge(&record);
     if let Some(mut log) = log {
         log.write_verdict(&record.validity);
@@ -51,11 +55,12 @@ pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn F
 }
 
 /// Runs the phases of a case and returns its record without the verdict on the whole. `log` is the case's log, if it could
-/// be created.
+/// be created; `monitors` run until the caller stops them.
 fn run_phases(
     run: &RunContext<'_>,
     case: &CasePlan,
     case_log: &mut Option<WorkerLog>,
+    case_monitors: &mut Option<CaseMonitors>,
     notify: &mut dyn FnMut(&Notice<'_>),
 ) -> Record {
     let _span = debug_span!("case", key = %case.key).entered();
@@ -70,6 +75,7 @@ fn run_phases(
         }
     };
     let log = case_log.insert(log);
+    let monitors = case_monitors.insert(CaseMonitors::start(run.plan, case, &folder, &run.options.clock, started));
     if run.plan.site.clear_caches {
         record.warnings.extend(caches::drop_page_cache(Path::new(caches::DROP_CACHES)));
     }
@@ -95,6 +101,7 @@ fn run_phases(
         let mut samples = None;
         let mut on_heard = |heard: Heard<'_>| {
             log.write_heard(job.phase(), heard);
+            monitors.note(job.phase(), heard);
             let Heard::Event(received, collector) = heard else { return Ok(()) };
             // The figures of a loop are computed from all of its steps, so computing them after each pass would be quadratic.
             if matches!(received.event, Event::PassEnd(report) if report.pass + 1 == job.settings.repeat) {
@@ -269,6 +276,7 @@ pub(super) fn empty_record(
         flops: FlopCount::default(),
         phases: Vec::new(),
         hosts: Vec::new(),
+        monitors: None,
         provenance: Provenance {
             config_sha256: config.map(|config| hash_bytes(config_json(config).as_bytes())).unwrap_or_default(),
             ..program.clone()

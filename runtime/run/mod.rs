@@ -4,6 +4,7 @@
 
 mod caches;
 mod case;
+mod case_monitors;
 mod checkout;
 mod conclude;
 mod conduct;

@@ -74,7 +74,9 @@ pub(super) fn run_phase(
             return conclude_phase(job, collector, options, None, StopReason::Failed(failure), Vec::new());
         }
     };
-    let mut observer = PhaseObserver::new(process.id().cast_unsigned(), job.monitor.as_deref());
+    let pid = process.id().cast_unsigned();
+    drop(on_heard(Heard::Started(pid)));
+    let mut observer = PhaseObserver::new(pid, job.monitor.as_deref());
     let mut on_heard = |heard: Heard<'_>| {
         if let Heard::Event(received, _) = heard {
             observer.observe(received.event);

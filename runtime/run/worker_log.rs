@@ -53,6 +53,7 @@ impl WorkerLog {
                 received.at
             }
             Heard::Nothing(at) => at,
+            Heard::Started(_) => return,
         };
         if at.since(*self.last_line.get_or_insert(at)).0 >= LINE_INTERVAL.0 {
             self.last_line = Some(at);

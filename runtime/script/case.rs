@@ -284,6 +284,8 @@ impl ScriptFolder<'_> {
     fn load(&self, stage: Stage) -> Result<Option<CompiledScript>, ScriptError> {
         let may_lack = match stage {
             Stage::Adapter if self.vendor.is_empty() => return Ok(None),
+            // It belongs to a vendor.
+            Stage::Monitor => return Ok(None),
             Stage::Adapter | Stage::Export => true,
             Stage::Model => self.choice.without_model,
             Stage::Dataloader | Stage::Forward | Stage::Evaluator => false,

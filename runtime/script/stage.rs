@@ -1,6 +1,7 @@
-//! The stages of a case: the file of each stage, the functions it must or may define, and the packages granted to it.
+//! The stages of a case and the monitor of a vendor: the file of each, the functions that it must or may define, and the
+//! packages granted to it.
 
-/// The role of a script in its case.
+/// The role of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// `dataloader.rhai`: describes the dataset.
@@ -15,6 +16,8 @@ pub enum Stage {
     Forward,
     /// `<vendor>/forward.rhai`: one step with the compiler of a vendor.
     Adapter,
+    /// `monitor.rhai` in the folder of a vendor: reads what the vendor's command prints about its devices.
+    Monitor,
 }
 
 /// A function of a script that the host calls.
@@ -59,7 +62,7 @@ const fn step_function(name: &'static str, parameters: &'static [&'static str], 
 }
 
 impl Stage {
-    /// Every stage.
+    /// Every stage of a case.
     pub const ALL: [Stage; 6] =
         [Stage::Dataloader, Stage::Model, Stage::Forward, Stage::Evaluator, Stage::Export, Stage::Adapter];
 
@@ -71,6 +74,7 @@ impl Stage {
             Stage::Export => "export.rhai",
             Stage::Evaluator => "evaluator.rhai",
             Stage::Forward | Stage::Adapter => "forward.rhai",
+            Stage::Monitor => crate::config::MONITOR_SCRIPT,
         }
     }
 
@@ -96,6 +100,7 @@ impl Stage {
                 }
             }
             Stage::Adapter => const { &[step_function("engine_forward", &["engine", "batch"], true)] },
+            Stage::Monitor => const { &[required("read_devices", &["output"])] },
         }
     }
 
@@ -106,6 +111,7 @@ impl Stage {
             Stage::Model => &["nn", "tensor", "log"],
             Stage::Export => &["nn", "log"],
             Stage::Evaluator => &["metric", "boxes", "tensor", "log"],
+            Stage::Monitor => &["text"],
             Stage::Forward | Stage::Adapter => &["session", "boxes", "tensor", "timing", "log"],
         }
     }

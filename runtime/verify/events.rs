@@ -14,6 +14,7 @@ use crate::measure::Nanos;
 use crate::result::{
     ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, PhaseCollector, PhaseRecord, ReceivedEvent, SampleHasher,
 };
+use crate::sampling::WindowCollector;
 
 /// Name of the file of events.
 pub(super) const EVENTS_FILE: &str = "events.jsonl";
@@ -25,6 +26,8 @@ const BUFFER_BYTES: usize = 1 << 20;
 pub(super) struct Replay {
     /// The phases, in order.
     pub(super) phases: Vec<ReplayedPhase>,
+    /// When the phases and their passes began and ended.
+    pub(super) windows: WindowCollector,
     /// SHA-256 of the samples files by name.
     pub(super) samples: BTreeMap<String, String>,
 }
@@ -120,6 +123,7 @@ impl Replayer {
         }
         let Some((collector, samples)) = &mut self.open else { return Ok(()) };
         collector.add(ReceivedEvent { at: *at, event });
+        self.replay.windows.add(*phase, *at, event);
         match event {
             Event::PassBegin { .. } => self.passes_found.push(ReplayedPass::default()),
             Event::Steps { times, .. } => {

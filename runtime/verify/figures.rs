@@ -65,6 +65,7 @@ fn observed(expected: PhaseRecord, found: &PhaseRecord) -> PhaseRecord {
         time_s: found.time_s,
         ending: found.ending.clone(),
         conditions: found.conditions.clone(),
+        usage: found.usage.clone(),
         libraries: found.libraries.clone(),
         ..expected
     }

@@ -10,6 +10,7 @@ use super::events::{EVENTS_FILE, replay};
 use super::figures::{check_derived, check_figures};
 use super::files::check_files;
 use super::log::check_log;
+use super::monitors::check_monitors;
 use super::record_file::{RECORD_FILE, ReadRecord, read_record};
 use super::settings::check_settings;
 use super::sources::check_sources;
@@ -114,6 +115,7 @@ pub fn verify_result(path: &Path, trust: &Trust) -> CaseReport {
     let (record, replayed) = read.unwrap_or_default();
     if let (Some(record), Some(replay)) = (&record, &replayed) {
         check_figures(record, replay, &mut report);
+        check_monitors(path, record, replay, &mut report);
         check_log(path, record, &mut report);
         if let Some(files) = &files {
             check_sources(path, record, replay, files, &mut report);

@@ -12,6 +12,7 @@ mod figures;
 mod files;
 mod folder;
 mod log;
+mod monitors;
 mod record_file;
 mod report;
 mod settings;

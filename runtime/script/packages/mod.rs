@@ -18,6 +18,7 @@ mod parts;
 pub(super) mod session;
 mod table;
 pub(super) mod tensor;
+pub(super) mod text;
 pub(super) mod timing;
 
 pub(super) use comparison::refuse_meaningless_comparisons;

@@ -2,7 +2,7 @@
 
 use rhai::{Engine, Module};
 
-use super::{boxes, data, image, log, metric, nn, session, tensor, timing};
+use super::{boxes, data, image, log, metric, nn, session, tensor, text, timing};
 
 /// A package: its name, and the module with its functions and types.
 pub(super) struct Package {
@@ -20,6 +20,7 @@ pub(super) const PACKAGES: &[Package] = &[
     Package { name: "nn", module: nn::module },
     Package { name: "session", module: session::module },
     Package { name: "tensor", module: tensor::module },
+    Package { name: "text", module: text::module },
     Package { name: "timing", module: timing::module },
 ];
 

@@ -1,0 +1,95 @@
+//! The monitors of a case: starts them, tells them what the conductor hears, and puts what they saw into the record.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+
+use super::heard::Heard;
+use crate::config::env;
+use crate::event::Event;
+use crate::measure::{Clock, Nanos};
+use crate::plan::{CasePlan, Plan};
+use crate::result::Record;
+use crate::sampling::{
+    DeviceCommand, MonitorFiles, Sampler, SamplerOptions, SourceContext, TABLE, WindowCollector, phase_usages,
+};
+use crate::step::Phase;
+
+/// The monitors of a case, which run from its begin to its end.
+pub(super) struct CaseMonitors {
+    sampler: Sampler,
+    windows: WindowCollector,
+    started: Nanos,
+    /// The device that the variable of visible devices names.
+    visible: Option<String>,
+}
+
+impl CaseMonitors {
+    /// Starts the monitors of a case that began at `started`. Their files are in its folder.
+    pub(super) fn start(plan: &Plan, case: &CasePlan, folder: &Path, clock: &Arc<dyn Clock>, started: Nanos) -> Self {
+        let vendor = &plan.vendor;
+        let command = DeviceCommand::of_vendor(vendor);
+        let context = SourceContext::new(clock.clone(), vendor.monitor.as_deref(), command);
+        let options = SamplerOptions { rate_per_s: plan.site.monitor_rate, started };
+        let files = MonitorFiles::new(folder, &vendor.name, options.rate_per_s);
+        let sampler = Sampler::start(options, context, files, TABLE);
+        CaseMonitors { sampler, windows: WindowCollector::default(), started, visible: visible_device(plan, case) }
+    }
+
+    /// Notes what the conductor hears from the worker of a phase.
+    pub(super) fn note(&mut self, phase: Phase, heard: Heard<'_>) {
+        match heard {
+            Heard::Started(pid) => {
+                let context = self.sampler.context();
+                context.add_process(pid);
+                // The device of the phase is not known before its engine is loaded.
+                context.select_device(None);
+            }
+            Heard::Event(received, _) => {
+                let at = Nanos(received.at.0.saturating_sub(self.started.0));
+                self.windows.add(phase, at, received.event);
+                match received.event {
+                    Event::Engine(facts) => self.sampler.context().select_device(facts.device_id.as_deref()),
+                    Event::PassBegin { .. } | Event::Steps { .. } => self.sampler.follow_pass(),
+                    _ => {}
+                }
+            }
+            Heard::Nothing(_) => {}
+        }
+    }
+
+    /// Stops the monitors and adds to the record what they did and what each phase used.
+    pub(super) fn finish(self, record: &mut Record) {
+        let files = self.sampler.files();
+        let (monitors, warnings) = self.sampler.finish();
+        let rate = monitors.rate_per_s;
+        record.monitors = Some(monitors);
+        record.warnings.extend(warnings);
+        if rate == 0 {
+            record.warnings.push("no monitor ran: `MONITOR_RATE` in host.yaml is 0".to_owned());
+            return;
+        }
+        let files = files.lock().unwrap_or_else(PoisonError::into_inner);
+        let usages = files
+            .check()
+            .and_then(|()| phase_usages(files.path(), self.windows.phases(), self.visible.as_deref()));
+        match usages {
+            Ok(usages) => {
+                for (windows, usage) in self.windows.phases().iter().zip(usages) {
+                    let found = record.phases.iter_mut().find(|phase| phase.phase == windows.phase);
+                    if let Some(found) = found {
+                        found.usage = Some(usage);
+                    }
+                }
+            }
+            Err(error) => record.warnings.push(format!("power and memory of the case are unknown: {error}")),
+        }
+    }
+}
+
+/// Returns the device of a case that the variable of visible devices names: the first.
+fn visible_device(plan: &Plan, case: &CasePlan) -> Option<String> {
+    let job = case.jobs.last()?;
+    let variable = plan.site.acce_visible_device_env_name.as_ref().or(plan.vendor.visible_devices.as_ref())?;
+    let value = job.environment.get(variable).cloned().or_else(|| env::visible_devices_value(variable))?;
+    Some(value.split(',').next()?.trim().to_owned())
+}

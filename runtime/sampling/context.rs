@@ -1,0 +1,132 @@
+//! What the sources of a case have in common.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::READ_DEVICES;
+use crate::config::{MONITOR_SCRIPT, MonitorCommand, Vendor};
+use crate::host::{THIS_PROGRAM, descends_from};
+use crate::measure::{Clock, MonotonicClock};
+use crate::monitor::{self, Monitor};
+
+/// What the sources of a case have in common: the vendor's monitor, which devices and processes belong to the run, and
+/// whether the case has ended.
+#[derive(Clone)]
+pub struct SourceContext {
+    /// The conductor's clock.
+    pub clock: Arc<dyn Clock>,
+    /// The vendor's monitor; `None` without one.
+    pub monitor: Option<&'static dyn Monitor>,
+    /// The vendor's monitor command, and the program that runs it and its script.
+    pub command: Option<DeviceCommand>,
+    /// The folder of the kernel's power counters.
+    pub powercap: PathBuf,
+    shared: Arc<Shared>,
+}
+
+/// How the devices of a vendor without a library are read.
+#[derive(Clone, Debug)]
+pub struct DeviceCommand {
+    /// This program with the arguments before the script and the command.
+    pub program: Vec<OsString>,
+    /// The vendor's `monitor.rhai`.
+    pub script: PathBuf,
+    /// The vendor's command and its interval.
+    pub command: MonitorCommand,
+}
+
+impl DeviceCommand {
+    /// Returns the command of a vendor, whose script a process of this program runs; `None` for a vendor without one.
+    pub fn of_vendor(vendor: &Vendor) -> Option<Self> {
+        let program = [THIS_PROGRAM, READ_DEVICES].map(OsString::from).to_vec();
+        let script = vendor.folder.join(MONITOR_SCRIPT);
+        vendor.monitor_command.clone().map(|command| DeviceCommand { program, script, command })
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    has_ended: AtomicBool,
+    /// The devices that are read; `None` for all.
+    devices: Mutex<Option<BTreeSet<String>>>,
+    /// Processes of the run that do not descend from this one, such as that of a container.
+    processes: Mutex<BTreeSet<u32>>,
+}
+
+impl SourceContext {
+    /// Creates the context of a case. `monitor` is the name of the vendor's monitor.
+    pub fn new(clock: Arc<dyn Clock>, monitor: Option<&str>, command: Option<DeviceCommand>) -> Self {
+        let monitor = monitor.and_then(monitor::find);
+        let powercap = PathBuf::from("/sys/class/powercap");
+        SourceContext { clock, monitor, command, powercap, shared: Arc::default() }
+    }
+
+    /// Creates a context without a vendor.
+    pub fn of_machine() -> Self {
+        SourceContext::new(Arc::new(MonotonicClock::start()), None, None)
+    }
+
+    /// Restricts reading to a device; `None` reads all.
+    pub fn select_device(&self, id: Option<&str>) {
+        let selected = id.map(|id| BTreeSet::from([id.to_owned()]));
+        *self.shared.devices.lock().unwrap_or_else(PoisonError::into_inner) = selected;
+    }
+
+    /// Adds a process of the run that does not descend from this one.
+    pub fn add_process(&self, pid: u32) {
+        self.shared.processes.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
+    }
+
+    /// Returns whether a device is read.
+    pub(super) fn reads_device(&self, id: &str) -> bool {
+        let selected = self.shared.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        selected.as_ref().is_none_or(|devices| devices.contains(id))
+    }
+
+    /// Returns whether a process belongs to the run; `None` when it is not visible.
+    pub(super) fn owns_process(&self, pid: u32) -> Option<bool> {
+        let own = std::process::id();
+        let others = self.shared.processes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        descends_from(pid, |ancestor| ancestor == own || others.contains(&ancestor))
+    }
+
+    /// Tells the sources that the case has ended, so that a command is no longer waited for.
+    pub(super) fn end(&self) {
+        self.shared.has_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the case has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.shared.has_ended.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_of_the_run_are_descendants_of_this_one_or_of_those_that_were_added() {
+        let context = SourceContext::of_machine();
+        let own = std::process::id();
+        assert_eq!((context.owns_process(own), context.owns_process(u32::MAX / 2)), (Some(true), None));
+        if own != 1 {
+            assert_eq!(context.owns_process(1), Some(false));
+            context.add_process(1);
+            assert_eq!(context.owns_process(1), Some(true));
+        }
+    }
+
+    #[test]
+    fn all_devices_are_read_until_one_is_selected() {
+        let context = SourceContext::of_machine();
+        assert!(context.reads_device("a"));
+        context.select_device(Some("b"));
+        assert!(!context.reads_device("a") && context.reads_device("b"));
+        context.select_device(None);
+        assert!(context.reads_device("a"));
+    }
+}

@@ -1,0 +1,127 @@
+//! The devices of the vendor: read through its row in the table of monitors, or else through its command and script.
+
+use std::ffi::OsString;
+
+use super::context::DeviceCommand;
+use super::{Reading, Source, SourceContext, SourceReader};
+use crate::host::{CaptureError, CapturedCommand, capture};
+use crate::monitor::{DeviceSample, Monitor};
+use crate::units::Seconds;
+
+/// The source of a vendor's devices.
+pub(super) struct DeviceSource;
+
+/// Name of the source of devices.
+pub const DEVICE_SOURCE: &str = "device";
+/// The command of this program that runs a script on the output of a vendor's command, which it reads from standard input.
+pub const READ_DEVICES: &str = "read-devices";
+/// Longest output of a vendor's command, and of its script.
+const BYTES_MAX: u64 = 1 << 20;
+/// Longest time of a vendor's command, and of its script.
+const TIME_MAX: Seconds = Seconds(10.0);
+/// Largest number of devices.
+const DEVICES_MAX: usize = 1024;
+
+impl Source for DeviceSource {
+    fn name(&self) -> &'static str {
+        DEVICE_SOURCE
+    }
+
+    fn about(&self) -> &'static str {
+        "devices of the vendor, through its monitor or its command and `monitor.rhai`"
+    }
+
+    fn follows_passes(&self) -> bool {
+        true
+    }
+
+    fn applies(&self, context: &SourceContext) -> bool {
+        context.monitor.is_some_and(|monitor| monitor.reads_devices()) || context.command.is_some()
+    }
+
+    fn open(&self, context: &SourceContext) -> Result<Box<dyn SourceReader>, String> {
+        let library = context.monitor.filter(|monitor| monitor.reads_devices()).map(|monitor| open(monitor, context));
+        match (library, &context.command) {
+            (Some(Ok(reader)), _) => Ok(Box::new(reader)),
+            (Some(Err(reason)), None) => Err(reason),
+            (_, Some(command)) => Ok(Box::new(CommandReader { context: context.clone(), command: command.clone() })),
+            (None, None) => Err("the vendor has no monitor".to_owned()),
+        }
+    }
+}
+
+/// Reads devices through a row of the table of monitors.
+struct LibraryReader {
+    context: SourceContext,
+    monitor: &'static dyn Monitor,
+    ids: Vec<String>,
+}
+
+fn open(monitor: &'static dyn Monitor, context: &SourceContext) -> Result<LibraryReader, String> {
+    monitor.check().map_err(|reason| format!("monitor `{}`: {reason}", monitor.name()))?;
+    let ids = monitor.device_ids();
+    if ids.is_empty() {
+        return Err(format!("monitor `{}` knows no device", monitor.name()));
+    }
+    Ok(LibraryReader { context: context.clone(), monitor, ids })
+}
+
+impl SourceReader for LibraryReader {
+    fn read(&mut self) -> Result<Vec<Reading>, String> {
+        let selected: Vec<&String> = self.ids.iter().filter(|id| self.context.reads_device(id)).collect();
+        let samples: Vec<DeviceSample> = selected.iter().filter_map(|id| self.monitor.sample(id)).collect();
+        let told: Vec<DeviceSample> = samples.into_iter().filter(tells_anything).collect();
+        match (selected.first(), told.is_empty()) {
+            (Some(id), true) => Err(format!("the driver tells nothing about device `{id}`")),
+            _ => Ok(readings(&self.context, told)),
+        }
+    }
+}
+
+fn tells_anything(sample: &DeviceSample) -> bool {
+    let DeviceSample { memory_used_bytes, power_w, energy_j, utilization_share, temperature_c, .. } = sample;
+    memory_used_bytes.is_some() || [power_w, energy_j, utilization_share, temperature_c].iter().any(|n| n.is_some())
+}
+
+/// Reads devices through a vendor's command; this program runs the script in a process of its own, because a script may
+/// exhaust its memory or its stack.
+struct CommandReader {
+    context: SourceContext,
+    command: DeviceCommand,
+}
+
+impl SourceReader for CommandReader {
+    fn interval_min(&self) -> Seconds {
+        Seconds(self.command.command.interval_s.into())
+    }
+
+    fn read(&mut self) -> Result<Vec<Reading>, String> {
+        let argv = self.command.command.command.iter().map(OsString::from).collect();
+        let output = self.run(argv, Vec::new()).map_err(|error| error.to_string())?;
+        let program = self.command.program.iter().cloned();
+        let argv = program.chain([self.command.script.clone().into_os_string()]).collect();
+        let samples = self.run(argv, output).map_err(|error| match error {
+            CaptureError::Failed { stderr, .. } if !stderr.is_empty() => stderr,
+            error => format!("`{}`: {error}", self.command.script.display()),
+        })?;
+        let samples: Vec<DeviceSample> = serde_json::from_slice(&samples)
+            .map_err(|error| format!("`{}` returned no samples: {error}", self.command.script.display()))?;
+        let selected = samples.into_iter().filter(|sample| self.context.reads_device(&sample.device));
+        Ok(readings(&self.context, selected.take(DEVICES_MAX).collect()))
+    }
+}
+
+impl CommandReader {
+    fn run(&self, argv: Vec<OsString>, input: Vec<u8>) -> Result<Vec<u8>, CaptureError> {
+        let command = CapturedCommand { argv, input, bytes_max: BYTES_MAX, time_max: TIME_MAX };
+        capture(&command, &*self.context.clock, || self.context.has_ended())
+    }
+}
+
+/// Returns the readings of samples in which the processes of the run are marked.
+fn readings(context: &SourceContext, mut samples: Vec<DeviceSample>) -> Vec<Reading> {
+    for process in samples.iter_mut().filter_map(|sample| sample.processes.as_mut()).flatten() {
+        process.own = context.owns_process(process.pid);
+    }
+    samples.into_iter().map(|sample| Reading::Device(Box::new(sample))).collect()
+}

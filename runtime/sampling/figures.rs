@@ -1,0 +1,214 @@
+//! Memory, power and energy of each phase, from the samples and the windows of a case. Pure functions of both, so `verify`
+//! computes the same figures again.
+
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::energy::{EnergySource, energy};
+use super::series::{DeviceSeries, Point, PowerSeries, Series};
+use super::{MeasuredDevice, PassWindow, PhaseWindows};
+use crate::units::{Bytes, Seconds};
+
+/// What a phase used: its devices without their neighbours, and the machine with everything on it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PhaseUsage {
+    /// Time of the passes of the measured loop, for which power and energy are given.
+    pub measured_s: Seconds,
+    /// Samples of these passes.
+    pub samples: u64,
+    /// The devices of the phase; empty when the processor is its device, or when it is not known which device is.
+    pub devices: Vec<DeviceUsage>,
+    /// Energy of all its devices per sample, in joules.
+    pub device_energy_j_per_sample: Option<f64>,
+    /// The processors' packages and their memory.
+    pub processor: Option<EnergyUsage>,
+    /// The whole machine.
+    pub machine: Option<EnergyUsage>,
+    /// Mean share of the passes' time in which the processors of the machine worked.
+    pub processor_busy_share_mean: Option<f64>,
+    /// Peak memory in use on the machine during the phase.
+    pub machine_memory_bytes_max: Option<Bytes>,
+}
+
+/// What a phase used of one device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DeviceUsage {
+    /// Id of the device in the vendor's monitor.
+    pub device: String,
+    /// How it is known that the phase ran on this device.
+    pub identified_by: DeviceIdentity,
+    /// Peak memory of this run on the device during the phase; `None` when it cannot be told from that of others.
+    pub memory_bytes_max: Option<Bytes>,
+    /// From what the peak memory follows.
+    pub memory_source: Option<MemorySource>,
+    /// Power and energy in the passes.
+    #[serde(flatten)]
+    pub energy: EnergyUsage,
+}
+
+/// Power and energy in the passes of a measured loop.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct EnergyUsage {
+    /// Readings of power or energy within the passes.
+    pub readings: u64,
+    /// Mean power in watts: the energy divided by the time, or else the mean of the readings.
+    pub power_w_mean: Option<f64>,
+    /// Highest power that was read, in watts.
+    pub power_w_max: Option<f64>,
+    /// Energy in joules; `None` when the passes are too short for the readings.
+    pub energy_j: Option<f64>,
+    /// From what the energy follows.
+    pub energy_source: Option<EnergySource>,
+    /// Energy per sample in joules.
+    pub energy_j_per_sample: Option<f64>,
+}
+
+/// How it is known that a phase ran on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceIdentity {
+    /// The unique id of the engine's device.
+    Id,
+    /// A process of the run computed on it.
+    Process,
+    /// The vendor's monitor knows only this device.
+    Only,
+    /// The variable that selects the visible devices names it.
+    Visible,
+}
+
+/// From what the memory of a run on a device follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum MemorySource {
+    /// The sum of the run's processes, which the driver lists.
+    Processes,
+    /// What was in use on the whole device beyond what was in use before the phase.
+    Increase,
+}
+
+/// Computes what each phase used from the samples in `monitor.jsonl`. `visible` is the device that the variable of visible
+/// devices names, if it names one.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn phase_usages(path: &Path, phases: &[PhaseWindows], visible: Option<&str>) -> io::Result<Vec<PhaseUsage>> {
+    let series = Series::read(path)?;
+    Ok(phases.iter().map(|phase| phase_usage(&series, phase, visible)).collect())
+}
+
+fn phase_usage(series: &Series, phase: &PhaseWindows, visible: Option<&str>) -> PhaseUsage {
+    let passes = &phase.passes;
+    let samples = passes.iter().map(|pass| pass.samples).sum();
+    let devices: Vec<DeviceUsage> = identify(series, phase, visible)
+        .into_iter()
+        .filter_map(|(id, identified_by)| Some(device_usage(id, identified_by, series.devices.get(id)?, phase)))
+        .collect();
+    let per_sample = devices.iter().map(|device| device.energy.energy_j_per_sample);
+    let device_energy_j_per_sample = per_sample.reduce(|a, b| Some(a? + b?)).flatten();
+    PhaseUsage {
+        measured_s: passes.iter().map(|pass| pass.end - pass.begin).sum(),
+        samples,
+        devices,
+        device_energy_j_per_sample,
+        processor: energy_usage(&series.processor, passes),
+        machine: energy_usage(&series.machine, passes),
+        processor_busy_share_mean: mean(inside_passes(&series.busy, passes)),
+        machine_memory_bytes_max: max(inside(&series.memory, phase)).map(|bytes| Bytes(bytes as u64)),
+    }
+}
+
+/// Returns the devices of a phase, each with how it is known; nothing when that is uncertain.
+fn identify<'s>(series: &'s Series, phase: &PhaseWindows, visible: Option<&str>) -> Vec<(&'s str, DeviceIdentity)> {
+    let Some(MeasuredDevice { id, is_processor: false }) = &phase.device else { return Vec::new() };
+    let named = |name: &str| series.devices.get_key_value(name).map(|(id, _)| id.as_str());
+    if let Some(id) = id {
+        return named(id).map(|id| (id, DeviceIdentity::Id)).into_iter().collect();
+    }
+    let runs_here = |device: &DeviceSeries| inside(&device.own_memory, phase).next().is_some();
+    let by_process = series.devices.iter().filter(|(_, device)| runs_here(device));
+    let by_process: Vec<_> = by_process.map(|(id, _)| (id.as_str(), DeviceIdentity::Process)).collect();
+    if !by_process.is_empty() {
+        return by_process;
+    }
+    match (series.devices.keys().next(), visible.and_then(named)) {
+        (Some(only), _) if series.devices.len() == 1 => vec![(only, DeviceIdentity::Only)],
+        (_, Some(visible)) => vec![(visible, DeviceIdentity::Visible)],
+        _ => Vec::new(),
+    }
+}
+
+fn device_usage(
+    id: &str,
+    identified_by: DeviceIdentity,
+    series: &DeviceSeries,
+    phase: &PhaseWindows,
+) -> DeviceUsage {
+    let own = max(inside(&series.own_memory, phase)).map(|bytes| (bytes, MemorySource::Processes));
+    let increase = || {
+        let before = series.memory.iter().rev().find(|point| point.at < phase.begin.0)?;
+        let peak = max(inside(&series.memory, phase))?;
+        Some(((peak - before.value).max(0.0), MemorySource::Increase))
+    };
+    let memory = own.or_else(increase);
+    DeviceUsage {
+        device: id.to_owned(),
+        identified_by,
+        memory_bytes_max: memory.map(|(bytes, _)| Bytes(bytes as u64)),
+        memory_source: memory.map(|(_, source)| source),
+        energy: energy_usage(&series.power, &phase.passes).unwrap_or_default(),
+    }
+}
+
+/// Returns power and energy in the passes; `None` without any reading of the case.
+fn energy_usage(series: &PowerSeries, passes: &[PassWindow]) -> Option<EnergyUsage> {
+    if series.energy.is_empty() && series.power.is_empty() {
+        return None;
+    }
+    let time: Seconds = passes.iter().map(|pass| pass.end - pass.begin).sum();
+    let samples: u64 = passes.iter().map(|pass| pass.samples).sum();
+    let energy = energy(series, passes);
+    let energy_j = energy.map(|(energy, _)| energy);
+    let count = |points: &[Point]| inside_passes(points, passes).count() as u64;
+    Some(EnergyUsage {
+        readings: count(&series.energy).max(count(&series.power)),
+        power_w_mean: energy_j.map(|energy| energy / time.0).or_else(|| mean(inside_passes(&series.power, passes))),
+        power_w_max: max(inside_passes(&series.power, passes)),
+        energy_j,
+        energy_source: energy.map(|(_, source)| source),
+        energy_j_per_sample: energy_j.filter(|_| samples > 0).map(|energy| energy / samples as f64),
+    })
+}
+
+/// Iterates over the values within a phase.
+fn inside<'p>(points: &'p [Point], phase: &PhaseWindows) -> impl Iterator<Item = f64> + 'p {
+    let (begin, end) = (phase.begin.0, phase.end.0);
+    points.iter().filter(move |point| (begin..=end).contains(&point.at)).map(|point| point.value)
+}
+
+/// Iterates over the values within passes.
+fn inside_passes<'p>(points: &'p [Point], passes: &'p [PassWindow]) -> impl Iterator<Item = f64> + 'p {
+    passes.iter().flat_map(move |pass| {
+        let first = points.partition_point(|point| point.at < pass.begin.0);
+        points[first..].iter().take_while(move |point| point.at <= pass.end.0).map(|point| point.value)
+    })
+}
+
+fn max(values: impl Iterator<Item = f64>) -> Option<f64> {
+    values.reduce(f64::max)
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0_u64), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / count as f64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! Samples the machine and its devices while a case runs: processor, memory, power, and the vendor's device monitor. Each
+//! source is read in a thread of its own, on the conductor's clock; the samples go to files, and figures are computed from
+//! the files and the events, by `run` and by `verify` alike.
+//!
+//! Never fails a run: a source that is missing, fails, hangs or reports nonsense is described in the record. Knows no vendor
+//! and no verdict.
+
+mod context;
+mod device;
+mod energy;
+mod figures;
+mod files;
+mod ipmi;
+mod line_file;
+mod memory;
+mod processor;
+mod rapl;
+mod reading;
+mod record;
+mod sampler;
+mod series;
+mod source;
+mod state;
+mod windows;
+
+pub use context::{DeviceCommand, SourceContext};
+pub use device::{DEVICE_SOURCE, READ_DEVICES};
+pub use energy::EnergySource;
+pub use figures::{DeviceIdentity, DeviceUsage, EnergyUsage, MemorySource, PhaseUsage, phase_usages};
+pub use files::{MONITOR_FILE, MonitorFiles};
+pub use reading::{Reading, Sample};
+pub use record::{MonitorRecord, SourceRecord};
+pub use sampler::{Sampler, SamplerOptions};
+pub use source::{Source, SourceReader, TABLE, check, find};
+pub use windows::{MeasuredDevice, PassWindow, PhaseWindows, WindowCollector};

@@ -1,0 +1,38 @@
+//! What the record says about the monitors of a case.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use crate::units::Seconds;
+
+/// The monitors of a case.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct MonitorRecord {
+    /// Readings of each source per second, as `MONITOR_RATE` sets it; 0 when nothing was read.
+    pub rate_per_s: u32,
+    /// Lines of `monitor.jsonl` that could not be written.
+    pub lines_lost: u64,
+    /// The sources by name.
+    pub sources: IndexMap<String, SourceRecord>,
+}
+
+/// What a source did during the case.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SourceRecord {
+    /// Time between two readings: that of the rate, or longer for a source that takes long.
+    pub interval_s: Seconds,
+    /// Readings that succeeded.
+    pub readings: u64,
+    /// Readings that failed.
+    pub failures: u64,
+    /// Readings that were left out because the one before took too long.
+    pub late: u64,
+    /// Values that are not possible, such as a negative power; they were left out.
+    pub refused_values: u64,
+    /// Why the machine does not have this source.
+    pub unavailable: Option<String>,
+    /// The first failure, late reading or refused value.
+    pub problem: Option<String>,
+}

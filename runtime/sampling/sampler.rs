@@ -1,0 +1,240 @@
+//! Reads the sources of a case in threads of their own until the case ends.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use indexmap::IndexMap;
+
+use super::state::SourceState;
+use super::{MonitorFiles, MonitorRecord, Reading, Source, SourceContext, SourceReader};
+use crate::measure::Nanos;
+use crate::units::Seconds;
+
+/// Longest wait for all sources at the end of a case. One that does not answer is left behind.
+const LAST_READINGS_WAIT: Seconds = Seconds(2.0);
+/// Shortest time between two readings of a source.
+const DISTANCE_MIN: Seconds = Seconds(0.1);
+/// Longest interval of a source for which the end of the case has a reading of its own.
+const LAST_READING_INTERVAL_MAX: Seconds = Seconds(1.0);
+
+/// How a case is sampled.
+#[derive(Clone, Copy, Debug)]
+pub struct SamplerOptions {
+    /// Readings of each source per second; a source that takes long is read less often.
+    pub rate_per_s: u32,
+    /// When the case began: the zero of the times of samples.
+    pub started: Nanos,
+}
+
+/// Reads the sources of a case until it is finished or dropped.
+pub struct Sampler {
+    options: SamplerOptions,
+    context: SourceContext,
+    files: Arc<Mutex<MonitorFiles>>,
+    threads: Vec<SourceThread>,
+}
+
+/// A source with its thread.
+struct SourceThread {
+    source: &'static dyn Source,
+    state: Arc<Mutex<SourceState>>,
+    /// Asks for a reading; dropping it ends the thread.
+    control: Option<Sender<()>>,
+    /// Is disconnected when the thread has ended.
+    done: Receiver<()>,
+}
+
+impl Sampler {
+    /// Starts to read those of the sources that the case has.
+    pub fn start(
+        options: SamplerOptions,
+        context: SourceContext,
+        files: MonitorFiles,
+        sources: &[&'static dyn Source],
+    ) -> Self {
+        let files = Arc::new(Mutex::new(files));
+        let sources = sources.iter().filter(|source| options.rate_per_s > 0 && source.applies(&context));
+        let threads = sources.map(|source| SourceThread::start(*source, options, &context, &files)).collect();
+        Sampler { options, context, files, threads }
+    }
+
+    /// Returns the context of the sources.
+    pub fn context(&self) -> &SourceContext {
+        &self.context
+    }
+
+    /// Asks for a reading of the sources of power and energy now, because a pass begins or ends.
+    pub fn follow_pass(&self) {
+        for thread in self.threads.iter().filter(|thread| thread.source.follows_passes()) {
+            // It is full if the thread has been asked already.
+            let _ = thread.control.as_ref().map(|control| control.try_send(()));
+        }
+    }
+
+    /// Stops reading, closes the files, and returns what the sources did, with a warning for each that worked badly.
+    pub fn finish(mut self) -> (MonitorRecord, Vec<String>) {
+        self.context.end();
+        for thread in &mut self.threads {
+            thread.control = None;
+        }
+        let began = self.context.clock.now();
+        for thread in &self.threads {
+            let waited = self.context.clock.now().since(began);
+            let left = Duration::from_secs_f64((LAST_READINGS_WAIT - waited).0.max(0.0));
+            if thread.done.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+                let mut state = lock(&thread.state);
+                let since = state.busy_since.unwrap_or(began);
+                state.note_left_behind(self.context.clock.now().since(since));
+            }
+        }
+        let mut warnings = lock(&self.files).close();
+        let mut sources = IndexMap::new();
+        for SourceThread { source, state, .. } in &self.threads {
+            let state = lock(state);
+            warnings.extend(state.warning(*source));
+            sources.insert(source.name().to_owned(), state.record());
+        }
+        let lines_lost = lock(&self.files).lines_lost();
+        (MonitorRecord { rate_per_s: self.options.rate_per_s, lines_lost, sources }, warnings)
+    }
+
+    /// Returns the files.
+    pub fn files(&self) -> Arc<Mutex<MonitorFiles>> {
+        self.files.clone()
+    }
+}
+
+impl SourceThread {
+    fn start(
+        source: &'static dyn Source,
+        options: SamplerOptions,
+        context: &SourceContext,
+        files: &Arc<Mutex<MonitorFiles>>,
+    ) -> Self {
+        let state = Arc::new(Mutex::new(SourceState::default()));
+        let (control, asked) = bounded(1);
+        let (running, done) = bounded(0);
+        let (context, files) = (context.clone(), files.clone());
+        let sampling = SourceLoop { source, options, context, files, state: state.clone(), asked };
+        thread::spawn(move || {
+            sampling.run();
+            drop(running);
+        });
+        SourceThread { source, state, control: Some(control), done }
+    }
+}
+
+/// The thread of a source.
+struct SourceLoop {
+    source: &'static dyn Source,
+    options: SamplerOptions,
+    context: SourceContext,
+    files: Arc<Mutex<MonitorFiles>>,
+    state: Arc<Mutex<SourceState>>,
+    asked: Receiver<()>,
+}
+
+/// Why a source is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The next reading is due, or a pass begins or ends.
+    Due,
+    /// The case ends.
+    Last,
+}
+
+impl SourceLoop {
+    fn run(self) {
+        lock(&self.state).busy_since = Some(self.context.clock.now());
+        let opened = catch_unwind(AssertUnwindSafe(|| self.source.open(&self.context)));
+        let opened = opened.unwrap_or_else(|panic| Err(panic_reason(&*panic)));
+        lock(&self.state).note_opened(opened.as_ref().map(drop).map_err(String::clone));
+        let Ok(mut reader) = opened else { return };
+        let interval = Seconds((1.0 / f64::from(self.options.rate_per_s)).max(reader.interval_min().0));
+        lock(&self.state).interval = interval;
+        // Readings are due at whole multiples of the interval, so that delays do not add up.
+        let mut done = self.read(&mut *reader);
+        let mut due = self.next_due(done, interval);
+        loop {
+            let cause = self.wait(due, done);
+            if cause == Cause::Last && interval > LAST_READING_INTERVAL_MAX {
+                return;
+            }
+            let began = self.context.clock.now();
+            done = self.read(&mut *reader);
+            if cause == Cause::Last {
+                return;
+            }
+            let next = self.next_due(done, interval);
+            if self.since_start(began) >= due.0 {
+                let missed = ((next.0 - due.0) / interval.0).round() as u64;
+                lock(&self.state).note_late(missed.saturating_sub(1), done.since(began));
+            }
+            due = next;
+        }
+    }
+
+    /// Waits until a reading is due.
+    fn wait(&self, due: Seconds, last: Nanos) -> Cause {
+        loop {
+            let now = self.context.clock.now();
+            let left = due.0 - self.since_start(now);
+            if left <= 0.0 {
+                return Cause::Due;
+            }
+            match self.asked.recv_timeout(Duration::from_secs_f64(left)) {
+                Ok(()) if self.context.clock.now().since(last) >= DISTANCE_MIN => return Cause::Due,
+                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Cause::Last,
+            }
+        }
+    }
+
+    /// Reads the source, writes the samples, and returns the time afterwards.
+    fn read(&self, reader: &mut dyn SourceReader) -> Nanos {
+        let began = self.context.clock.now();
+        lock(&self.state).busy_since = Some(began);
+        let read = catch_unwind(AssertUnwindSafe(|| reader.read()));
+        let ended = self.context.clock.now();
+        let at = Seconds((self.since_start(began) + self.since_start(ended)) / 2.0);
+        let mut state = lock(&self.state);
+        state.busy_since = None;
+        match read.unwrap_or_else(|panic| Err(panic_reason(&*panic))) {
+            Ok(readings) => {
+                let (refused, kept): (Vec<_>, Vec<_>) = readings.into_iter().map(Reading::checked).unzip();
+                state.note_reading(&refused.concat());
+                drop(state);
+                let kept: Vec<Reading> = kept.into_iter().flatten().collect();
+                lock(&self.files).write(self.source.name(), at, &kept);
+            }
+            // A command that was stopped because the case ended.
+            Err(_) if self.context.has_ended() => {}
+            Err(reason) => state.note_failure(&reason),
+        }
+        ended
+    }
+
+    /// Returns the next multiple of the interval after `now`.
+    fn next_due(&self, now: Nanos, interval: Seconds) -> Seconds {
+        Seconds(((self.since_start(now) / interval.0).floor() + 1.0) * interval.0)
+    }
+
+    fn since_start(&self, now: Nanos) -> f64 {
+        now.since(self.options.started).0
+    }
+}
+
+fn panic_reason(panic: &(dyn std::any::Any + Send)) -> String {
+    format!("panicked: {}", flagperf_onnx::panic_text(panic))
+}
+
+/// Locks a mutex and ignores poisoning: the protected values are complete after each statement.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

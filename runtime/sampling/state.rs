@@ -1,0 +1,107 @@
+//! What a source has done so far, as the record describes it.
+
+use super::{Source, SourceRecord};
+use crate::measure::Nanos;
+use crate::text::{one_line, truncate};
+use crate::units::Seconds;
+
+/// Longest reason in bytes.
+const REASON_BYTES: usize = 300;
+
+/// What a source has done so far. Its thread writes it, and the sampler reads it at the end.
+#[derive(Debug, Default)]
+pub(super) struct SourceState {
+    /// Whether the source was opened.
+    pub(super) is_open: bool,
+    /// Time between two readings.
+    pub(super) interval: Seconds,
+    /// Why it could not be opened.
+    unavailable: Option<String>,
+    readings: u64,
+    failures: u64,
+    /// Readings that were left out because the one before took too long.
+    late: u64,
+    /// Values that are not possible.
+    refused: u64,
+    /// The first failure, late reading or refused value.
+    problem: Option<String>,
+    /// When the source began to do what it is doing.
+    pub(super) busy_since: Option<Nanos>,
+}
+
+impl SourceState {
+    pub(super) fn note_opened(&mut self, opened: Result<(), String>) {
+        self.is_open = opened.is_ok();
+        self.unavailable = opened.err().map(|reason| short(&reason));
+    }
+
+    /// Counts a reading, with the values in it that were refused.
+    pub(super) fn note_reading(&mut self, refused: &[String]) {
+        self.readings += 1;
+        self.refused += refused.len() as u64;
+        if let Some(first) = refused.first() {
+            self.note_problem(&format!("it reported nonsense: {first}"));
+        }
+    }
+
+    pub(super) fn note_failure(&mut self, reason: &str) {
+        self.failures += 1;
+        self.note_problem(reason);
+    }
+
+    /// Counts readings that were due while the source did not answer.
+    pub(super) fn note_late(&mut self, readings: u64, took: Seconds) {
+        self.late += readings;
+        if readings > 0 {
+            self.note_problem(&format!("a reading took {:.1} s", took.0));
+        }
+    }
+
+    /// Notes that the source did not answer when the case ended.
+    pub(super) fn note_left_behind(&mut self, waited: Seconds) {
+        let reason = format!("it has not answered for {:.1} s and was left behind", waited.0);
+        if self.is_open {
+            self.failures += 1;
+        } else {
+            self.unavailable.get_or_insert_with(|| reason.clone());
+        }
+        // More important than what happened before.
+        self.problem = Some(reason);
+    }
+
+    fn note_problem(&mut self, reason: &str) {
+        self.problem.get_or_insert_with(|| short(reason));
+    }
+
+    /// Returns the record of the source.
+    pub(super) fn record(&self) -> SourceRecord {
+        SourceRecord {
+            interval_s: self.interval,
+            readings: self.readings,
+            failures: self.failures,
+            late: self.late,
+            refused_values: self.refused,
+            unavailable: self.unavailable.clone(),
+            problem: self.problem.clone(),
+        }
+    }
+
+    /// Returns a warning about a source that worked badly; `None` for one that worked, or that the machine does not have.
+    pub(super) fn warning(&self, source: &dyn Source) -> Option<String> {
+        let problem = self.problem.as_ref()?;
+        let mut counts = Vec::new();
+        for (count, what) in
+            [(self.failures, "failed"), (self.late, "left out"), (self.refused, "values that are not possible")]
+        {
+            if count > 0 {
+                counts.push(format!("{count} {what}"));
+            }
+        }
+        let readings = self.readings;
+        Some(format!("monitor `{}`: {problem} ({readings} readings; {})", source.name(), counts.join(", ")))
+    }
+}
+
+fn short(reason: &str) -> String {
+    truncate(&one_line(reason), REASON_BYTES).into_owned()
+}

@@ -1,0 +1,35 @@
+//! Memory, power and energy of each phase, computed again from the samples and the events.
+
+use std::path::Path;
+
+use super::CaseReport;
+use super::difference::compare;
+use super::events::Replay;
+use super::record_file::RECORD_FILE;
+use crate::result::{PhaseRecord, Record};
+use crate::sampling::{DeviceIdentity, MONITOR_FILE, PhaseUsage, phase_usages};
+
+/// Compares what each phase used according to the record with what the samples yield. A record without such figures has
+/// nothing to compare: no monitor ran, or its file was incomplete.
+pub(super) fn check_monitors(folder: &Path, record: &Record, replay: &Replay, report: &mut CaseReport) {
+    if record.phases.iter().all(|phase| phase.usage.is_none()) {
+        return;
+    }
+    let windows = replay.windows.phases();
+    let usages = match phase_usages(&folder.join(MONITOR_FILE), windows, visible_device(record)) {
+        Ok(usages) => usages,
+        Err(error) => return report.give_up(format!("`{MONITOR_FILE}` cannot be read: {error}")),
+    };
+    for (index, PhaseRecord { phase, usage, .. }) in record.phases.iter().enumerate() {
+        let place = windows.iter().position(|windows| windows.phase == *phase);
+        let expected: Option<&PhaseUsage> = place.and_then(|place| usages.get(place));
+        compare(report, RECORD_FILE, &format!("phases[{index}].usage"), &expected, &usage.as_ref());
+    }
+}
+
+/// Returns the device that the conductor took from the variable of visible devices, which only it knows.
+fn visible_device(record: &Record) -> Option<&str> {
+    let devices = record.phases.iter().flat_map(|phase| &phase.usage).flat_map(|usage| &usage.devices);
+    let mut visible = devices.filter(|device| device.identified_by == DeviceIdentity::Visible);
+    visible.next().map(|device| device.device.as_str())
+}
