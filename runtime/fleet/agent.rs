@@ -13,7 +13,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use sysinfo::System;
 
-use super::control::{News, Order, SOCKET};
+use super::control::{self, News, Order, SOCKET};
 use super::frame::{read_frame, write_frame};
 use super::mirror::GrowingFolder;
 use super::protocol::{HostFacts, Reply, Request};
@@ -255,7 +255,7 @@ impl Feed {
 
     /// Connects to the session and passes on what it tells; `None` while it has no socket.
     fn connect(&self) -> Option<UnixStream> {
-        let socket = UnixStream::connect(self.folder.join(SOCKET)).ok()?;
+        let socket = control::connect(&self.folder).ok()?;
         let input = BufReader::new(socket.try_clone().ok()?);
         let (output, session) = (self.output.clone(), self.session.clone());
         thread::spawn(move || {

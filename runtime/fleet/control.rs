@@ -1,8 +1,10 @@
 //! The socket of a session: an agent tells it to go on, or to stop, and hears what the display shows.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -24,6 +26,17 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 const WRITE_TIMEOUT: Duration = Duration::from_millis(200);
 /// How often a session checks whether it has had contact.
 const CONTACT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns a path of the socket in an open folder that is short enough for a socket, however long that of the folder is.
+fn short_path(folder: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd()))
+}
+
+/// Connects to the session in a folder.
+pub(super) fn connect(folder: &Path) -> io::Result<UnixStream> {
+    let opened = File::open(folder)?;
+    UnixStream::connect(short_path(&opened))
+}
 
 /// What an agent tells a session.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,7 +98,8 @@ impl Control {
         clock: Arc<dyn Clock>,
         limit: Seconds,
     ) -> io::Result<Arc<Self>> {
-        let listener = UnixListener::bind(folder.join(SOCKET))?;
+        let opened = File::open(folder)?;
+        let listener = UnixListener::bind(short_path(&opened))?;
         let last_contact = AtomicU64::new(clock.now().0);
         let (state, changed, lost_contact) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
         let control = Arc::new(Control { state, changed, clock, last_contact, interrupt, lost_contact });
