@@ -17,6 +17,9 @@ use slurm::Slurm;
 /// The options with which ssh gives up when a host has been silent for two seconds.
 const IMPATIENT: [&str; 3] = ["-oConnectTimeout=2", "-oServerAliveInterval=1", "-oServerAliveCountMax=2"];
 
+/// Waits on a host until a command has made the file `began`.
+const UNTIL_BEGUN: &str = "until [ -e began ]; do sleep 0.05; done";
+
 fn stdout(mut command: assert_cmd::Command) -> String {
     String::from_utf8(successful(&mut command).stdout).expect("text")
 }
@@ -45,7 +48,7 @@ fn a_cut_connection_ends_within_the_limits_of_ssh_and_a_restored_host_answers() 
     thread::scope(|scope| {
         let mut session = ssh(&config, &IMPATIENT, "h1", "touch began; sleep 100");
         let session = scope.spawn(move || session.output().expect("ssh"));
-        successful(&mut ssh(&config, &[], "h1", "until [ -e began ]; do sleep 0.05; done"));
+        successful(&mut ssh(&config, &[], "h1", UNTIL_BEGUN));
         host.cut();
         let errors = String::from_utf8(session.join().expect("an end").stderr).expect("text");
         assert!(errors.contains("not responding"), "{errors}");
@@ -86,15 +89,20 @@ fn a_full_home_folder_refuses_further_bytes() {
 #[test]
 fn the_wall_clock_of_one_host_can_be_stepped() {
     let Some(lab) = Lab::hosts(1) else { return };
-    let (config, host) = (lab.config(), lab.host(1));
+    let (config, host) = (&lab.config(), lab.host(1));
     host.use_own_clock();
     let seconds = |text: String| text.trim().parse::<i64>().expect("seconds since 1970");
-    let ahead = || seconds(stdout(ssh(&config, &[], "h1", "date +%s"))) - seconds(host.exec("date +%s"));
+    let ahead = || seconds(stdout(ssh(config, &[], "h1", "date +%s"))) - seconds(host.exec("date +%s"));
     assert!(ahead().abs() < 1800);
     // One program that runs on sees the step.
     thread::scope(|scope| {
-        let wait = "python3 -c 'import time\nbegin = time.time()\nprint(flush=True)\nwhile time.time() < begin + 3000: time.sleep(0.05)'";
-        let session = scope.spawn(move || successful(&mut ssh(&config, &[], "h1", wait)));
+        let wait = r#"python3 -c '
+import time
+begin = time.time()
+open("began", "w")
+while time.time() < begin + 3000: time.sleep(0.05)'"#;
+        let session = scope.spawn(move || successful(&mut ssh(config, &[], "h1", wait)));
+        successful(&mut ssh(config, &[], "h1", UNTIL_BEGUN));
         host.step_clock(3600);
         session.join().expect("the clock jumps");
     });
@@ -129,7 +137,8 @@ fn a_job_step_runs_on_both_nodes_with_the_devices_that_slurm_granted() {
 #[test]
 fn two_clusters_run_at_a_time_and_a_node_that_is_set_down_ends_the_job() {
     let (Some(slurm), Some(other)) = (Slurm::start(), Slurm::start()) else { return };
-    let job = slurm.output("sbatch", &["--parsable", "--nodes=2", "--no-requeue", "--output=/dev/null", "--wrap=srun sleep 100"]);
+    let job = slurm
+        .output("sbatch", &["--parsable", "--nodes=2", "--no-requeue", "--output=/dev/null", "--wrap=srun sleep 100"]);
     let job = job.trim_end();
     wait_until("the job runs", || slurm.output("squeue", &["--noheader", "--states=running"]).contains(job));
     slurm.set_down("n2");
