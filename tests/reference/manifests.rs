@@ -30,6 +30,9 @@ fn a_job_is_accepted_and_faults_of_others_are_named() {
     assert!(unknown.contains("'paralelism' was unexpected"), "{unknown}");
     let wrong_type = faults(JOB.replace("parallelism: 2", "parallelism: two"));
     assert!(wrong_type.contains("spec.parallelism: 'two' is not of type 'integer'"), "{wrong_type}");
-    assert_eq!(faults(JOB.replace("kind: Job", "kind: Pod")), "expected a Job of batch/v1, found ('batch/v1', 'Pod')\n");
+    assert_eq!(
+        faults(JOB.replace("kind: Job", "kind: Pod")),
+        "expected a Job of batch/v1, found ('batch/v1', 'Pod')\n"
+    );
     assert_eq!(faults(format!("{JOB}---\n{JOB}")), "expected one resource, found 2\n");
 }

@@ -151,12 +151,14 @@ impl Host {
     /// Gives the host a wall clock of its own, which connections from now on use; it is right until it is stepped.
     pub fn use_own_clock(&self) {
         self.step_clock(0);
-        let environment = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1\n\
-                           FAKETIME_TIMESTAMP_FILE=/lab/clock\nFAKETIME_CACHE_DURATION=1\nFAKETIME_DONT_FAKE_MONOTONIC=1\n";
-        self.exec(&format!("printf '%s' '{environment}' >>/etc/environment"));
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
+        compiler.arg(support::root().join("tests/lab/wall_clock.c"));
+        successful(compiler.arg("-o").arg(self.folder.join("wall_clock.so")).timeout(TIMEOUT));
+        self.exec("echo LD_PRELOAD=/lab/wall_clock.so >>/etc/environment");
     }
 
-    /// Sets the host's own clock this number of seconds ahead of the right time; running programs follow within a second.
+    /// Sets the host's own clock this number of seconds ahead of the right time, for running programs, too.
     pub fn step_clock(&self, seconds: i64) {
         // The file is replaced as a whole, so that nobody reads a part of it.
         let clock = self.folder.join("clock");
@@ -211,9 +213,9 @@ fn docker() -> Command {
     command
 }
 
-/// Returns a command on a host: `ssh -F CONFIG HOST COMMAND`.
-pub fn ssh(config: &Path, host: &str, command: &str) -> Command {
+/// Returns a command on a host: `ssh -F CONFIG OPTION.. HOST COMMAND`.
+pub fn ssh(config: &Path, options: &[&str], host: &str, command: &str) -> Command {
     let mut ssh = Command::new("ssh");
-    ssh.arg("-F").arg(config).args([host, command]).timeout(TIMEOUT);
+    ssh.arg("-F").arg(config).args(options).args([host, command]).timeout(TIMEOUT);
     ssh
 }
