@@ -12,7 +12,7 @@ use super::output::{StderrDisplay, print_message, stdout_error, write_result};
 use super::setup::{
     EXIT_MISTAKE, PreparedPlan, locate_checkout, prepare_plan, prepare_process, print_findings, report_mistakes,
 };
-use crate::config::{CaseKey, Overrides};
+use crate::config::{CaseKey, Overrides, env};
 use crate::fleet::{FleetError, FleetOptions, RunState, conduct_fleet, needs_fleet};
 use crate::host::THIS_PROGRAM;
 use crate::measure::MonotonicClock;
@@ -21,7 +21,7 @@ use crate::report::{
     BarDisplay, Extent, LineDisplay, OverviewRow, SavedResult, Screen, case_report, overview, summary_report,
 };
 use crate::result::{Record, Summary};
-use crate::run::{Interrupt, Notice, RunError, RunOptions, RunOutcome, conduct};
+use crate::run::{HostBusy, HostLock, Interrupt, Notice, RunError, RunOptions, RunOutcome, conduct};
 use crate::text::escape_json;
 
 /// Runs the selected cases and prints their results.
@@ -88,6 +88,19 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
         let options = FleetOptions { overrides, has_live_display: bars, audit, clock };
         conduct_fleet(plan, values, &options, resumed, &interrupt, &mut watch)
     } else {
+        let (id, folder) = (std::process::id(), plan.site.flagperf_log_path.display());
+        let about = format!("process {id}, results in {folder}");
+        let mut on_wait = |busy: &HostBusy| print_message(&format!("note: {busy}; waiting for its end"));
+        let names = (about.as_str(), about.as_str());
+        let _lock = match HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_wait) {
+            Ok(lock) => lock,
+            Err(busy) => {
+                let hint = "wait for its end, or set `BUSY_HOST: queue` in host.yaml";
+                print_message(&format!("error: {busy}\n  hint: {hint}"));
+                let code = if interrupt.is_set() { RunOutcome::INTERRUPTED } else { EXIT_MISTAKE };
+                return Ok(ExitCode::from(code));
+            }
+        };
         let worker = vec![THIS_PROGRAM.into(), "work".into()];
         let (folder, checkout, barrier) = (None, None, None);
         let options = RunOptions { has_live_display: bars, audit, worker, clock, folder, checkout, barrier };

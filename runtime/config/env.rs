@@ -8,6 +8,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     (CONFIG, "folder of the site's host.yaml, or the file itself"),
     (LOG_LEVEL, "overrides FLAGPERF_LOG_LEVEL of host.yaml"),
     (LOG_CALLS, "overrides LOG_CALL_INFORMATION of host.yaml"),
+    (HOST_LOCK, "file that a run locks so that no other run starts on this host; /tmp/flagperf.lock by default"),
     (
         CACHE,
         "folder whose subfolder `flagperf` holds the libraries that `flagperf backend install` installs; ~/.cache by default",
@@ -20,6 +21,7 @@ pub(super) const CONFIG: &str = "FLAGPERF_CONFIG";
 /// The level of logs and diagnostics.
 pub const LOG_LEVEL: &str = "FLAGPERF_LOG_LEVEL";
 pub(super) const LOG_CALLS: &str = "LOG_CALL_INFORMATION";
+const HOST_LOCK: &str = "FLAGPERF_HOST_LOCK";
 const CACHE: &str = "XDG_CACHE_HOME";
 const SLURM_NODES: &str = "SLURM_JOB_NODELIST";
 const CONFIG_HOME: &str = "XDG_CONFIG_HOME";
@@ -63,6 +65,11 @@ impl Environment {
 /// Returns `FLAGPERF_LOG_LEVEL` of this process; `None` when it is not set.
 pub fn log_level() -> Option<String> {
     read_variable(LOG_LEVEL).map(|value| value.to_string_lossy().into_owned())
+}
+
+/// Returns the file whose lock stands for this host. All users share it.
+pub fn host_lock() -> PathBuf {
+    read_variable(HOST_LOCK).map_or_else(|| PathBuf::from("/tmp/flagperf.lock"), PathBuf::from)
 }
 
 /// Returns the user's cache folder for flagperf; `None` when neither `XDG_CACHE_HOME` nor `HOME` is set.

@@ -138,6 +138,13 @@ pub const SITE: &[ConfigKey] = &[
         owner: Owner::Site,
     },
     ConfigKey {
+        name: "BUSY_HOST",
+        kind: ValueKind::Word(&["refuse", "queue", "share"]),
+        default: Some("refuse"),
+        about: "what a run does while another one uses a host: refuse to start, wait for its end, or share the host",
+        owner: Owner::Site,
+    },
+    ConfigKey {
         name: "CONTAINER",
         kind: ValueKind::Word(&["none", "docker"]),
         default: Some("none"),
@@ -212,6 +219,8 @@ pub struct Site {
     pub ssh_config: Option<PathBuf>,
     /// Time without contact after which a host counts as lost.
     pub host_timeout: Seconds,
+    /// What a run does while another one uses a host.
+    pub busy_host: BusyHost,
     /// What a case runs in.
     pub container: Container,
     /// Time limit of a phase, after which it is killed.
@@ -236,6 +245,18 @@ pub enum LauncherChoice {
     Ssh,
     /// By a job step of Slurm.
     Slurm,
+}
+
+/// What a run does while another one uses a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BusyHost {
+    /// It does not start.
+    Refuse,
+    /// It waits for the end of the other run.
+    Queue,
+    /// It runs at the same time, and its results are not official.
+    Share,
 }
 
 /// What a case runs in.

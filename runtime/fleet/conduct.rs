@@ -269,6 +269,7 @@ impl FleetRun<'_> {
         let overrides = &self.options.overrides;
         SessionTask {
             run: self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            run_id: self.fleet.state.id.clone(),
             case: case.key.to_string(),
             vendor: overrides.vendor.clone(),
             data: overrides.data.as_ref().map(|data| std::path::absolute(data).unwrap_or_else(|_| data.clone())),
@@ -415,7 +416,9 @@ impl FleetRun<'_> {
                 digest: digest.as_deref(),
                 unsealed: None,
             });
+            // The record of a lost replica does not have the time at which its host began.
             let offset = self.fleet.offsets.get(&open.replica.host).copied();
+            let offset = offset.filter(|_| matches!(end, ReplicaEnd::Ended(_)));
             summaries.push(replica_summary(&open.replica, &record, (&open.folder, digest), offset));
             outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
             outcome.records.push(record);
@@ -441,8 +444,8 @@ fn lost_host(host: &str, reason: &str) -> ReplicaEnd {
     ReplicaEnd::Lost(format!("host `{host}` was lost: {reason}"), hint.to_owned())
 }
 
-/// Returns a name that no other session has.
-fn session_name() -> String {
+/// Returns a name that no other run and no other session has.
+pub(super) fn session_name() -> String {
     let random = Seed::draw().map(|seed| seed.bytes().to_vec()).unwrap_or_default();
     hash_bytes(&[&random[..], &std::process::id().to_le_bytes()].concat())
 }

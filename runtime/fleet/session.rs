@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 use serde::{Deserialize, Serialize};
 
 use super::control::{Control, News};
-use crate::config::{Environment, Overrides, Replica};
+use crate::config::{Environment, Overrides, Replica, env};
 use crate::event::Event;
 use crate::file;
 use crate::measure::MonotonicClock;
 use crate::plan::{AuditScope, EffectiveValue, Plan};
-use crate::run::{CheckoutState, Interrupt, Notice, RunOptions, RunOutcome, conduct};
+use crate::run::{CheckoutState, HostBusy, HostLock, Interrupt, Notice, RunOptions, RunOutcome, conduct};
 use crate::units::Seconds;
 
 /// Files in the folder of a session.
@@ -31,6 +31,8 @@ pub(super) const RESULTS: &str = "results";
 pub struct SessionTask {
     /// Name of the run's folder: `run20240703142530`.
     pub run: String,
+    /// Name of the run that no other run has.
+    pub run_id: String,
     /// The case, as `--case` gives it.
     pub case: String,
     /// `--vendor`.
@@ -104,9 +106,17 @@ pub fn run_session(
     let interrupt = Interrupt::install()?;
     let clock = Arc::new(MonotonicClock::start());
     let control = Control::start(folder, interrupt.clone(), clock.clone(), task.contact_limit_s)?;
-    let outcome = match prepare(&task) {
+    let busy =
+        |busy: HostBusy| vec![format!("{busy}\n  hint: wait for its end, or set `BUSY_HOST: queue` in host.yaml")];
+    let prepared = prepare(&task).and_then(|(plan, values)| {
+        let about = format!("{} of another user or host, session {}", task.run, folder.display());
+        let names = (task.run_id.as_str(), about.as_str());
+        let lock = HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut |_| ());
+        lock.map(|lock| (plan, values, lock)).map_err(busy)
+    });
+    let outcome = match prepared {
         Err(refused) => Outcome { refused, exit_code: 2, interrupted: None },
-        Ok((mut plan, values)) => {
+        Ok((mut plan, values, _lock)) => {
             let results = folder.join(RESULTS);
             plan.site.flagperf_log_path.clone_from(&results);
             let options = RunOptions {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::conduct::session_name;
 use crate::config::{Environment, Overrides};
 use crate::file;
 use crate::plan::AuditScope;
@@ -18,6 +19,8 @@ const BYTES_MAX: u64 = 64 << 20;
 /// The state of a run on hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
+    /// Name that no other run has.
+    pub id: String,
     /// `--config`, an absolute path.
     pub config: Option<PathBuf>,
     /// `--vendor`.
@@ -56,6 +59,7 @@ impl RunState {
     pub(super) fn new(overrides: &Overrides, audit: AuditScope, hosts: Vec<String>) -> Self {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         RunState {
+            id: session_name(),
             config: overrides.config.as_ref().or(overrides.environment.config.as_ref()).map(absolute),
             vendor: overrides.vendor.clone(),
             cases: overrides.cases.clone(),

@@ -17,7 +17,10 @@ pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String 
         rows.push(sum_row(step));
     }
     let table = plain_table(rows, screen.columns);
-    let mut text = format!("{} on {} hosts and devices\n{table}", summary.case, summary.replicas.len());
+    let mut text = format!("{}\n{table}", summary.case);
+    if summary.steps.is_empty() {
+        text.push_str("no sum: not every host and device succeeded\n");
+    }
     for step in &summary.steps {
         let together = step.throughput_together_samples_per_s;
         if let (Some(together), Some(share)) = (together, step.common_share) {

@@ -26,7 +26,7 @@ pub struct Summary {
     pub validity: Validity,
     /// The replicas, by host and device.
     pub replicas: Vec<ReplicaSummary>,
-    /// The measured steps over all replicas, in order. A step that a replica did not measure is not there.
+    /// The measured steps over all replicas, in order; none unless every replica succeeded.
     pub steps: Vec<StepSummary>,
     /// Warnings about the case as a whole.
     pub warnings: Vec<String>,
@@ -127,8 +127,12 @@ impl Summary {
 }
 
 impl StepSummary {
-    /// Returns the summary of a step; `None` unless every replica measured it.
+    /// Returns the summary of a step; `None` unless every replica succeeded and measured it: a sum of some is not the figure
+    /// that the case asks for.
     fn of(step: Step, replicas: &[ReplicaSummary]) -> Option<Self> {
+        if replicas.iter().any(|replica| replica.status != Status::Ok) {
+            return None;
+        }
         let measured = |replica: &ReplicaSummary| replica.measured.iter().find(|found| found.step == step).copied();
         let measured: Vec<ReplicaMeasurement> = replicas.iter().map(measured).collect::<Option<_>>()?;
         let sum = |rate: fn(&ReplicaMeasurement) -> Option<SamplesPerSecond>| {
@@ -218,14 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_replica_decides_and_a_step_that_one_lacks_is_left_out() {
+    fn the_worst_replica_decides_and_without_it_there_is_no_sum() {
         let record = testing::record();
-        let lost = ReplicaSummary {
-            status: Status::Failed,
-            validity: Validity::Invalid,
-            measured: Vec::new(),
-            ..replica(0.0, None)
-        };
+        let lost = ReplicaSummary { status: Status::Failed, validity: Validity::Invalid, ..replica(5.0, None) };
         let summary = Summary::of("a:b:2x1", &[&record], vec![replica(10.0, None), lost]);
         assert_eq!((summary.status, summary.validity, summary.steps.len()), (Status::Failed, Validity::Invalid, 0));
         let unknown = Summary::of("a:b:2x1", &[&record], vec![replica(10.0, None), replica(1.0, None)]);

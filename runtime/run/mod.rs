@@ -10,6 +10,7 @@ mod conclude;
 mod conduct;
 mod device_watch;
 mod heard;
+mod host_lock;
 mod interrupt;
 mod log;
 mod lost;
@@ -23,6 +24,7 @@ mod worker_log;
 
 pub use checkout::CheckoutState;
 pub use conduct::{Barrier, RunError, RunOptions, RunOutcome, conduct, make_run_folder};
+pub use host_lock::{HostBusy, HostLock};
 pub use interrupt::{ExitOnSignal, Interrupt, survive_file_size_limit};
 pub use lost::{lost_record, measured_window};
 pub use notice::Notice;

@@ -13,6 +13,8 @@ use assert_cmd::Command;
 pub fn flagperf(checkout: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::cargo_bin("flagperf").expect("the program is built");
     command.current_dir(checkout).args(arguments).timeout(Duration::from_secs(580)).env("PATH", path());
+    // Tests run at the same time.
+    command.env("FLAGPERF_HOST_LOCK", "/dev/null");
     for variable in ["COLUMNS", "FLAGPERF_CONFIG", "FLAGPERF_LOG_LEVEL", "LOG_CALL_INFORMATION"] {
         command.env_remove(variable);
     }

@@ -1,0 +1,142 @@
+//! The lock of a host: a run that measures alone keeps others from starting.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+
+use super::Interrupt;
+use crate::config::BusyHost;
+use crate::text::{one_line, truncate};
+
+/// How often a run that waits tries again.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Longest text about a run in bytes.
+const TEXT_BYTES_MAX: u64 = 1000;
+
+/// The lock of this host, until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct HostLock {
+    _file: File,
+}
+
+/// Another run uses this host.
+#[derive(Debug, thiserror::Error)]
+#[error("another run uses this host: {0}")]
+pub struct HostBusy(pub String);
+
+impl HostLock {
+    /// Takes the lock in `path` for the run `run`, which a person recognises by `about`. Processes of one run share it.
+    /// `None` for a run that shares the host, and when the file cannot be used: a run does not depend on it.
+    ///
+    /// # Errors
+    /// When another run has the lock, and this one is not to wait, or is interrupted while it waits. `on_wait` is called once
+    /// before it waits.
+    pub fn take(
+        path: &Path,
+        (run, about): (&str, &str),
+        choice: BusyHost,
+        interrupt: &Interrupt,
+        on_wait: &mut dyn FnMut(&HostBusy),
+    ) -> Result<Option<Self>, HostBusy> {
+        if choice == BusyHost::Share {
+            return Ok(None);
+        }
+        let Ok(mut file) = open(path) else { return Ok(None) };
+        let mut has_waited = false;
+        loop {
+            if file.try_lock().is_ok() {
+                // An error is ignored: others then do not know whose the lock is.
+                let _ = write(&mut file, run, about);
+                let _ = file.lock_shared();
+                return Ok(Some(HostLock { _file: file }));
+            }
+            let (other, other_about) = read(&mut file).unwrap_or_default();
+            if other == run && file.try_lock_shared().is_ok() {
+                return Ok(Some(HostLock { _file: file }));
+            }
+            let busy = HostBusy(one_line(&other_about).into_owned());
+            if choice == BusyHost::Refuse || interrupt.is_set() {
+                return Err(busy);
+            }
+            if !has_waited {
+                on_wait(&busy);
+                has_waited = true;
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+/// Opens the file of the lock; creates it so that every user can lock it. In a folder such as /tmp the system may refuse to
+/// create what exists and belongs to somebody else, so that is tried second.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(O_NOFOLLOW | O_NONBLOCK);
+    let opened = options.open(path).or_else(|_| {
+        let file = options.mode(0o666).create(true).open(path)?;
+        let all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        // The umask took rights away.
+        file.set_permissions(all).map(|()| file)
+    })?;
+    if opened.metadata()?.is_file() { Ok(opened) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+fn write(file: &mut File, run: &str, about: &str) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(format!("{run}\n{about}\n").as_bytes())
+}
+
+/// Returns the run that has the lock, and what a person recognises it by.
+fn read(file: &mut File) -> io::Result<(String, String)> {
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.take(TEXT_BYTES_MAX).read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let (run, about) = text.split_once('\n').unwrap_or((&text, ""));
+    Ok((run.to_owned(), truncate(about.trim_end(), TEXT_BYTES_MAX as usize).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(path: &Path, run: &str, choice: BusyHost, interrupt: &Interrupt) -> Result<Option<HostLock>, HostBusy> {
+        HostLock::take(path, (run, &format!("process 1, results in {run}")), choice, interrupt, &mut |_| {
+            interrupt.set()
+        })
+    }
+
+    #[test]
+    fn one_run_at_a_time_has_a_host_and_its_processes_share_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let interrupt = Interrupt::default();
+        let first = take(&path, "one", BusyHost::Refuse, &interrupt).unwrap();
+        let second = take(&path, "one", BusyHost::Refuse, &interrupt).unwrap();
+        drop(first);
+        let busy = take(&path, "two", BusyHost::Refuse, &interrupt).unwrap_err();
+        assert_eq!(busy.to_string(), "another run uses this host: process 1, results in one");
+        assert!(take(&path, "two", BusyHost::Share, &interrupt).unwrap().is_none());
+        drop(second);
+        assert!(take(&path, "two", BusyHost::Refuse, &interrupt).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_run_that_waits_ends_with_an_interruption() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let _first = take(&path, "one", BusyHost::Refuse, &Interrupt::default()).unwrap();
+        take(&path, "two", BusyHost::Queue, &Interrupt::default()).unwrap_err();
+    }
+
+    #[test]
+    fn what_is_no_file_keeps_no_run_from_starting() {
+        assert!(take(Path::new("/dev/null"), "one", BusyHost::Refuse, &Interrupt::default()).unwrap().is_none());
+    }
+}
