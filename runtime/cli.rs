@@ -11,6 +11,7 @@ mod completions;
 mod dataset;
 mod describe;
 mod doctor;
+mod doctor_hosts;
 mod engine_checks;
 mod import;
 mod key;
@@ -73,7 +74,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Lint(arguments) => lint::lint(&arguments),
         Command::Review(arguments) => review::review(&arguments),
         Command::List { what } => list::list(what),
-        Command::Doctor(selection) => doctor::doctor(&selection),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Backend { command } => backend::backend(&command),
         Command::Dataset { command } => dataset::dataset(&command),
         Command::Import { what } => import::import(&what),

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::import::ImportCommand;
 use crate::config::{Environment, Overrides};
+use crate::fleet::{Scheduler, schedulers};
 use crate::plan::AuditScope;
 use crate::review::Role;
 use crate::scaffold::EngineKind;
@@ -57,7 +58,7 @@ pub(super) enum Command {
     },
     /// Show what works on this machine, what is missing, and how to get it. Exits with 1 if something the selected cases
     /// need does not work, 2 if the configuration is invalid
-    Doctor(Selection),
+    Doctor(DoctorArguments),
     /// Install or list the libraries that engines open at run time
     Backend {
         #[command(subcommand)]
@@ -271,6 +272,15 @@ pub(super) struct RunArguments {
     /// What the audit of inference includes
     #[arg(long, value_enum, default_value_t)]
     pub(super) audit: AuditScope,
+    /// Run nothing, and print a job that runs this on a cluster: `flagperf run --submit slurm | sbatch`
+    #[arg(long, value_name = "SCHEDULER", value_parser = scheduler_names())]
+    pub(super) submit: Option<String>,
+}
+
+fn scheduler_names() -> clap::builder::PossibleValuesParser {
+    let value =
+        |scheduler: &&dyn Scheduler| clap::builder::PossibleValue::new(scheduler.name()).help(scheduler.about());
+    schedulers().iter().map(value).collect::<Vec<_>>().into()
 }
 
 #[derive(Debug, Args)]
@@ -294,6 +304,19 @@ pub(super) struct RunOutput {
     /// Print every section of the record, and every warning in full, before the verdict
     #[arg(long, conflicts_with = "json")]
     pub(super) details: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DoctorArguments {
+    #[command(flatten)]
+    pub(super) selection: Selection,
+    /// Check every host in HOSTS: whether it can be reached, its clock and its disk, and what `flagperf doctor` says there.
+    /// A host gets this program and the files of the checkout if it lacks them
+    #[arg(long)]
+    pub(super) hosts: bool,
+    /// Check this machine as the host of this name
+    #[arg(long, hide = true, value_name = "HOST")]
+    pub(super) as_host: Option<String>,
 }
 
 #[derive(Debug, Args)]

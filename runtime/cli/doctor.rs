@@ -5,13 +5,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use super::arguments::Selection;
+use super::arguments::DoctorArguments;
+use super::doctor_hosts::examine_hosts;
 use super::engine_checks::{check_engines, check_monitor_command, check_monitors, check_vendor_engines};
 use super::output::{print_message, stdout_error, write_listing};
 use super::own_process::TIME_LIMIT;
 use super::probe::Probes;
 use super::setup::{EXIT_MISTAKE, PreparedPlan, find_checkout, plan_config, prepare_process, print_findings};
-use crate::config::{Findings, find_root};
+use crate::config::{Findings, Overrides, Replica, find_root};
 use crate::plan::Job;
 use crate::report::{bytes, columns, plain_table};
 use crate::result::Machine;
@@ -22,9 +23,14 @@ use crate::step::Phase;
 pub(super) type Row = [String; 3];
 
 /// Prints the checks. The exit code says whether the selected cases can run: see [`Diagnosis::exit_code`].
-pub(super) fn doctor(selection: &Selection) -> anyhow::Result<ExitCode> {
+pub(super) fn doctor(arguments: &DoctorArguments) -> anyhow::Result<ExitCode> {
     let _exits = prepare_process()?;
-    Ok(match examine(selection, &find_checkout()?) {
+    let replica = arguments.as_host.as_ref().map(|host| Replica { host: host.clone(), ..Replica::default() });
+    let overrides = Overrides { replica, ..arguments.selection.overrides() };
+    if arguments.hosts {
+        return Ok(examine_hosts(&overrides, &find_checkout()?));
+    }
+    Ok(match examine(&overrides, &find_checkout()?) {
         Ok(diagnosis) => {
             diagnosis.print();
             ExitCode::from(diagnosis.exit_code())
@@ -67,11 +73,11 @@ impl Diagnosis {
 }
 
 /// Writes each section as soon as its rows are known.
-fn examine(selection: &Selection, root: &Path) -> io::Result<Diagnosis> {
+fn examine(overrides: &Overrides, root: &Path) -> io::Result<Diagnosis> {
     let section = |title: &str, table: String| write_listing(&format!("{title}\n{table}\n"));
     let rows = |checks: Vec<Row>| plain_table(checks, columns());
     section("machine", plain_table(machine_rows(), columns()))?;
-    let config = crate::config::load(root, &selection.overrides());
+    let config = crate::config::load(root, overrides);
     let limit = config.as_ref().map_or(TIME_LIMIT, |config| config.site.phase_timeout);
     let probes = Rc::new(Probes::new(limit));
     section("engines", rows(check_engines(&probes)))?;

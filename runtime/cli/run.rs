@@ -8,12 +8,12 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::arguments::{ResumeArguments, RunArguments, RunOutput};
-use super::output::{StderrDisplay, print_message, stdout_error, write_result};
+use super::output::{StderrDisplay, print_message, print_result, stdout_error, write_result};
 use super::setup::{
     EXIT_MISTAKE, PreparedPlan, locate_checkout, prepare_plan, prepare_process, print_findings, report_mistakes,
 };
-use crate::config::{CaseKey, Overrides, env};
-use crate::fleet::{FleetError, FleetOptions, RunState, conduct_fleet, needs_fleet};
+use crate::config::{CaseKey, Overrides, Scale, env};
+use crate::fleet::{FleetError, FleetOptions, JobRequest, RunState, conduct_fleet, needs_fleet, schedulers};
 use crate::host::THIS_PROGRAM;
 use crate::measure::MonotonicClock;
 use crate::plan::AuditScope;
@@ -32,8 +32,38 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_MISTAKE));
     }
     let RunArguments { output, official, audit, .. } = *arguments;
+    if let Some(name) = &arguments.submit {
+        return submit(name, &checkout.announce(), &arguments.selection.overrides());
+    }
     let request = RunRequest { overrides: arguments.selection.overrides(), output, official, audit, resumed: None };
     run_request(&checkout.announce(), request)
+}
+
+/// Prints a job that runs the selected cases on a cluster.
+fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<ExitCode> {
+    let _exits = prepare_process()?;
+    let PreparedPlan { plan, .. } = match prepare_plan(checkout, overrides) {
+        Ok(planned) => planned,
+        Err(findings) => return Ok(report_mistakes(&findings)),
+    };
+    let Some(scheduler) = schedulers().iter().find(|scheduler| scheduler.name() == name) else {
+        return Ok(ExitCode::from(EXIT_MISTAKE));
+    };
+    let most = |number: fn(&Scale) -> u32| plan.cases.iter().map(|case| number(&case.key.scale)).max().unwrap_or(1);
+    let phases: usize = plan.cases.iter().map(|case| case.jobs.len()).sum();
+    let framework = plan.cases.first().map(|case| case.key.framework.as_str()).unwrap_or_default();
+    let mut arguments = vec!["run".to_owned(), "--plain".to_owned()];
+    arguments.extend(overrides.arguments());
+    let request = JobRequest {
+        hosts: most(|scale| scale.hosts),
+        devices: most(|scale| scale.devices),
+        checkout: plan.site.flagperf_path.clone(),
+        program: std::env::current_exe().context("the path of this program is unknown")?,
+        arguments,
+        time_max_s: (plan.site.phase_timeout.0 * phases as f64) as u64,
+        image: format!("flagperf-inference-{}-{framework}", plan.site.vendor),
+    };
+    Ok(print_result(&scheduler.job(&request), RunOutcome::OK))
 }
 
 /// Goes on with a run on hosts.

@@ -35,6 +35,21 @@ pub struct Overrides {
     pub replica: Option<Replica>,
 }
 
+impl Overrides {
+    /// Returns the values of the command line as arguments for another process, which may have another current directory.
+    pub fn arguments(&self) -> Vec<String> {
+        let absolute =
+            |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string();
+        let pair = |name: &str, value: String| [name.to_owned(), value];
+        let config = self.config.iter().flat_map(|path| pair("--config", absolute(path)));
+        let vendor = self.vendor.iter().flat_map(|vendor| pair("--vendor", vendor.clone()));
+        let cases = self.cases.iter().flat_map(|case| pair("--case", case.clone()));
+        let data = self.data.iter().flat_map(|path| pair("--data", absolute(path)));
+        let set = self.set.iter().flat_map(|set| pair("--set", set.clone()));
+        config.chain(vendor).chain(cases).chain(data).chain(set).collect()
+    }
+}
+
 /// A case on one device of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Replica {

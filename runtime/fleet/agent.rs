@@ -20,11 +20,15 @@ use super::protocol::{HostFacts, Reply, Request};
 use super::session::{LOCK_FILE, LOG_FILE, OUTCOME_FILE, Outcome, RESULTS, SessionTask, TASK_FILE};
 use super::store::{Incoming, Store, free_bytes};
 use super::tree::TreeFile;
-use crate::host::start_detached;
+use crate::host::{CapturedCommand, THIS_PROGRAM, capture, start_detached};
+use crate::measure::MonotonicClock;
 use crate::units::{Bytes, Seconds};
 
 /// How often an agent looks for what a session has written.
 const FEED_INTERVAL: Duration = Duration::from_millis(100);
+/// Longest report of `flagperf doctor` in bytes, and longest time that it may take.
+const REPORT_BYTES_MAX: u64 = 512 << 10;
+const REPORT_TIME_MAX: Seconds = Seconds(120.0);
 /// Number of looks in which the socket of a new session may appear.
 const START_LOOKS: u32 = 300;
 /// Bytes of the log of a session that are read, and lines of it that are sent.
@@ -66,7 +70,7 @@ impl Request {
             | Request::Release { session, .. }
             | Request::Interrupt { session }
             | Request::Remove { session } => Some(session),
-            Request::Offer { .. } | Request::Content { .. } | Request::Ping => None,
+            Request::Offer { .. } | Request::Content { .. } | Request::Examine { .. } | Request::Ping => None,
         }
     }
 }
@@ -106,6 +110,7 @@ impl Agent {
                 let time_s = wall_time();
                 self.say(&Reply::Missing { sha256: self.store.missing(&files), time_s })
             }
+            Request::Examine { files, arguments } => self.examine(&files, arguments),
             Request::Content { sha256 } => self.receive(&sha256, payload),
             Request::Start { session, files, task } => {
                 self.start(&session, &files, *task)?;
@@ -123,6 +128,23 @@ impl Agent {
                 }
             }
         }
+    }
+
+    /// Runs `flagperf doctor` in a checkout, and sends what it prints.
+    fn examine(&self, files: &[TreeFile], arguments: Vec<String>) -> io::Result<()> {
+        let root = self.store.checkout(files)?;
+        // The exit code is the last line.
+        let script = "cd \"$1\" || exit 2; shift; \"$@\" 2>&1; echo $?";
+        let words = ["sh", "-c", script, "sh"].map(OsString::from).into_iter();
+        let doctor =
+            [root.clone().into(), THIS_PROGRAM.into(), "doctor".into(), "--config".into(), root.join("configs").into()];
+        let argv = words.chain(doctor).chain(arguments.into_iter().map(OsString::from)).collect();
+        let command =
+            CapturedCommand { argv, input: Vec::new(), bytes_max: REPORT_BYTES_MAX, time_max: REPORT_TIME_MAX };
+        let output = capture(&command, &MonotonicClock::start(), || false).map_err(io::Error::other)?;
+        let output = String::from_utf8_lossy(&output).into_owned();
+        let (text, code) = output.trim_end().rsplit_once('\n').unwrap_or(("", &output));
+        self.say(&Reply::Report { text: text.to_owned(), can_run: code == "0" })
     }
 
     fn folder(&self, session: &str) -> io::Result<PathBuf> {

@@ -81,7 +81,7 @@ pub fn needs_fleet(plan: &Plan) -> bool {
 }
 
 /// Returns the hosts of a run: those of `HOSTS`, or the nodes of the Slurm job.
-fn hosts_of(site: &Site) -> Result<Vec<String>, FleetError> {
+pub(super) fn hosts_of(site: &Site) -> Result<Vec<String>, FleetError> {
     match (site.launcher, allocated_nodes()) {
         (LauncherChoice::Auto | LauncherChoice::Slurm, Some(nodes)) => nodes.map_err(FleetError::Nodes),
         (LauncherChoice::Slurm, None) => Err(FleetError::Nodes(
@@ -129,6 +129,13 @@ pub fn conduct_fleet(
     Ok(run.run_cases(notify))
 }
 
+/// Returns the files of the checkout that the hosts of a plan need.
+pub(super) fn tree_of(plan: &Plan, overrides: &Overrides) -> Result<Tree, TreeError> {
+    let root = &plan.site.flagperf_path;
+    let libraries = plan.cases.iter().flat_map(|case| &case.jobs).filter_map(|job| job.engine.library.clone());
+    Tree::read(root, &host_file(root, overrides), &libraries.collect::<Vec<_>>())
+}
+
 /// The links to the hosts of a run.
 pub(super) struct Fleet {
     links: BTreeMap<String, HostLink>,
@@ -150,13 +157,10 @@ impl Fleet {
         interrupt: &Interrupt,
     ) -> Result<Self, FleetError> {
         let site = &plan.site;
-        let libraries = plan.cases.iter().flat_map(|case| &case.jobs).filter_map(|job| job.engine.library.clone());
-        let host_yaml = host_file(&site.flagperf_path, &options.overrides);
-        let tree = Tree::read(&site.flagperf_path, &host_yaml, &libraries.collect::<Vec<_>>())?;
         let context = Arc::new(LinkContext {
             site: site.clone(),
             program: OwnProgram::read().map_err(FleetError::Program)?,
-            tree,
+            tree: tree_of(plan, &options.overrides)?,
             log: folder.join("hosts.err.log"),
             clock: options.clock.clone(),
         });

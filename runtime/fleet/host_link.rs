@@ -257,7 +257,7 @@ impl Link {
     fn take(&mut self, incoming: Incoming) -> Result<(), End> {
         let (reply, payload) = incoming.map_err(End::Cut)?;
         match reply {
-            Reply::Present { .. } | Reply::Missing { .. } => {}
+            Reply::Present { .. } | Reply::Missing { .. } | Reply::Report { .. } => {}
             Reply::Started { session } => {
                 self.sessions.get_mut(&session).into_iter().for_each(|open| open.task = None);
             }

@@ -57,6 +57,13 @@ pub enum Request {
         /// Name of the session.
         session: String,
     },
+    /// Check this host for cases of a checkout. The reply is [`Reply::Report`].
+    Examine {
+        /// The files of the checkout, all of which are there.
+        files: Vec<TreeFile>,
+        /// Arguments of `flagperf doctor`, after the folder of host.yaml.
+        arguments: Vec<String>,
+    },
     /// Is the agent there? The reply is [`Reply::Present`].
     Ping,
 }
@@ -76,6 +83,13 @@ pub enum Reply {
         sha256: Vec<String>,
         /// Time of the host's wall clock since 1970.
         time_s: Seconds,
+    },
+    /// What `flagperf doctor` printed.
+    Report {
+        /// Its text.
+        text: String,
+        /// Whether the cases can run.
+        can_run: bool,
     },
     /// A session was started, or runs already.
     Started {

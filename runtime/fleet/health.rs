@@ -1,0 +1,76 @@
+//! Checks hosts before anything is measured on them.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use super::bootstrap::OwnProgram;
+use super::conduct::{FleetError, hosts_of, tree_of};
+use super::connection::{Connection, ConnectionSettings};
+use super::launcher::launcher_for;
+use super::protocol::{HostFacts, Reply, Request};
+use crate::config::Overrides;
+use crate::plan::Plan;
+
+/// Longest time that a host may take for its report.
+const REPORT_WAIT: Duration = Duration::from_secs(150);
+
+/// What was found out about a host.
+#[derive(Clone, Debug)]
+pub struct HostHealth {
+    /// Name in `HOSTS`.
+    pub host: String,
+    /// What its agent says, and what `flagperf doctor` printed there; or why the host cannot be used.
+    pub found: Result<(HostFacts, String), String>,
+    /// Whether the selected cases can run on it.
+    pub can_run: bool,
+}
+
+/// Checks every host of a plan, all at once: connects to it, sends what it lacks, and runs `flagperf doctor` on it. `log` is
+/// the file for what the launchers' programs print.
+///
+/// # Errors
+/// When the hosts are unknown, or the checkout or the program cannot be sent.
+pub fn check_hosts(plan: &Plan, overrides: &Overrides, log: &Path) -> Result<Vec<HostHealth>, FleetError> {
+    let site = &plan.site;
+    let hosts = hosts_of(site)?;
+    let program = OwnProgram::read().map_err(FleetError::Program)?;
+    let tree = tree_of(plan, overrides)?;
+    // The agent knows the folder of host.yaml there.
+    let arguments = Overrides { config: None, ..overrides.clone() }.arguments();
+    let check = |host: &String| {
+        let launcher = launcher_for(host, site.launcher);
+        let settings = ConnectionSettings { launcher, site, program: &program, tree: &tree, log };
+        let files = tree.files.clone();
+        let arguments = [arguments.clone(), vec!["--as-host".to_owned(), host.clone()]].concat();
+        let found = examine(host, settings, Request::Examine { files, arguments });
+        let can_run = found.as_ref().is_ok_and(|(.., can_run)| *can_run);
+        HostHealth { host: host.clone(), found: found.map(|(facts, text, _)| (facts, text)), can_run }
+    };
+    Ok(thread::scope(|scope| {
+        let checks: Vec<_> = hosts.iter().map(|host| scope.spawn(move || check(host))).collect();
+        let failed = |host: &String| HostHealth {
+            host: host.clone(),
+            found: Err("the check failed".to_owned()),
+            can_run: false,
+        };
+        hosts.iter().zip(checks).map(|(host, check)| check.join().unwrap_or_else(|_| failed(host))).collect()
+    }))
+}
+
+fn examine(
+    host: &str,
+    settings: ConnectionSettings<'_>,
+    request: Request,
+) -> Result<(HostFacts, String, bool), String> {
+    let mut connection = Connection::open(host, settings)?;
+    connection.send(&request).map_err(|error| error.to_string())?;
+    loop {
+        match connection.replies.recv_timeout(REPORT_WAIT) {
+            Ok(Ok((Reply::Report { text, can_run }, _))) => return Ok((connection.host.clone(), text, can_run)),
+            Ok(Ok((Reply::Failed { reason, .. }, _))) | Ok(Err(reason)) => return Err(reason),
+            Ok(Ok(_)) => {}
+            Err(_) => return Err(connection.why_ended("the host did not report in time")),
+        }
+    }
+}

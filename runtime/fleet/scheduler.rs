@@ -1,0 +1,163 @@
+//! The table of schedulers: what a cluster is asked to run, as the text of a job.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+/// What is submitted.
+#[derive(Clone, Debug)]
+pub struct JobRequest {
+    /// Number of hosts.
+    pub hosts: u32,
+    /// Number of devices of each host.
+    pub devices: u32,
+    /// The checkout.
+    pub checkout: PathBuf,
+    /// The program.
+    pub program: PathBuf,
+    /// Arguments of the program.
+    pub arguments: Vec<String>,
+    /// Longest time of the job in seconds.
+    pub time_max_s: u64,
+    /// The image in which a container scheduler runs the program.
+    pub image: String,
+}
+
+/// Runs jobs on a cluster.
+pub trait Scheduler: Send + Sync {
+    /// Name for `--submit`.
+    fn name(&self) -> &'static str;
+    /// One-line description.
+    fn about(&self) -> &'static str;
+    /// Returns the text of a job.
+    fn job(&self, request: &JobRequest) -> String;
+}
+
+/// Every scheduler, by name.
+pub fn schedulers() -> &'static [&'static dyn Scheduler] {
+    &[&Kubernetes, &SlurmBatch]
+}
+
+/// Returns a word for a shell.
+fn quoted(word: &str) -> String {
+    let is_plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '/' | '-' | '_' | '=' | ':' | ',' | '@' | '+');
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+fn command_line(request: &JobRequest) -> String {
+    let words = std::iter::once(request.program.display().to_string()).chain(request.arguments.iter().cloned());
+    words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
+}
+
+/// A script for `sbatch`.
+struct SlurmBatch;
+
+impl Scheduler for SlurmBatch {
+    fn name(&self) -> &'static str {
+        "slurm"
+    }
+
+    fn about(&self) -> &'static str {
+        "a script for `sbatch`, in which the nodes of the job are the hosts"
+    }
+
+    fn job(&self, request: &JobRequest) -> String {
+        let JobRequest { hosts, devices, time_max_s, .. } = request;
+        let (checkout, command) = (quoted(&request.checkout.display().to_string()), command_line(request));
+        let minutes = time_max_s.div_ceil(60);
+        format!(
+            "#!/bin/sh\n#SBATCH --job-name=flagperf\n#SBATCH --nodes={hosts}\n#SBATCH --ntasks-per-node=1\n\
+             # No other job may disturb the measurement.\n#SBATCH --exclusive\n#SBATCH --time={minutes}\n\
+             #SBATCH --output=flagperf-%j.log\n\
+             # If the cluster counts devices, take away one `#` of the next line.\n##SBATCH --gpus-per-node={devices}\n\
+             # After the signal the run ends what it started and keeps what it has measured.\n#SBATCH --signal=B:INT@120\n\
+             cd {checkout} || exit 2\nexec {command}\n"
+        )
+    }
+}
+
+/// A Job for `kubectl apply`. Untried: there was no cluster.
+struct Kubernetes;
+
+impl Scheduler for Kubernetes {
+    fn name(&self) -> &'static str {
+        "kubernetes"
+    }
+
+    fn about(&self) -> &'static str {
+        "a Job for `kubectl apply`; checked against the published schema, but never run on a cluster"
+    }
+
+    fn job(&self, request: &JobRequest) -> String {
+        let checkout = request.checkout.display().to_string();
+        let command: Vec<String> =
+            std::iter::once(request.program.display().to_string()).chain(request.arguments.iter().cloned()).collect();
+        let job = json!({
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "flagperf", "labels": {"app.kubernetes.io/name": "flagperf"}},
+            "spec": {
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": request.time_max_s,
+                "template": {
+                    "metadata": {"labels": {"app.kubernetes.io/name": "flagperf"}},
+                    "spec": {
+                        "restartPolicy": "Never",
+                        "automountServiceAccountToken": false,
+                        "containers": [{
+                            "name": "flagperf",
+                            "image": request.image,
+                            "workingDir": checkout,
+                            "command": command,
+                            "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+                            "volumeMounts": [{"name": "checkout", "mountPath": checkout}],
+                        }],
+                        "volumes": [{"name": "checkout", "hostPath": {"path": checkout, "type": "Directory"}}],
+                    },
+                },
+            },
+        });
+        serde_yaml::to_string(&job).expect("a job is plain data")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> JobRequest {
+        JobRequest {
+            hosts: 2,
+            devices: 8,
+            checkout: "/shared/my checkout".into(),
+            program: "/opt/flagperf".into(),
+            arguments: ["run", "--plain", "--set", "flops=2*3"].map(str::to_owned).to_vec(),
+            time_max_s: 3601,
+            image: "debian:bookworm-slim".to_owned(),
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_for_the_shell_of_a_batch_script() {
+        let script = SlurmBatch.job(&request());
+        assert!(
+            script.ends_with("cd '/shared/my checkout' || exit 2\nexec /opt/flagperf run --plain --set 'flops=2*3'\n")
+        );
+        assert!(script.contains("#SBATCH --nodes=2\n") && script.contains("#SBATCH --time=61\n"), "{script}");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+    }
+
+    #[test]
+    fn names_are_lower_case_and_sorted() {
+        let names: Vec<&str> = schedulers().iter().map(|scheduler| scheduler.name()).collect();
+        assert_eq!(names, ["kubernetes", "slurm"]);
+        assert!(
+            schedulers().iter().all(|scheduler| !scheduler.about().is_empty() && !scheduler.job(&request()).is_empty())
+        );
+    }
+}
