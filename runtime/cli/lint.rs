@@ -8,9 +8,9 @@ use std::thread;
 
 use super::arguments::LintArguments;
 use super::check::{PlannedCase, check_together};
-use super::monitor_check::check_monitor_script;
 use super::lint_pairs::{Pair, PairGroup, PairSource};
 use super::lint_report::{LintReport, json_text, table_text};
+use super::monitor_check::check_monitor_script;
 use super::output::print_result;
 use super::setup::{EXIT_MISTAKE, catalogue, find_checkout, prepare_process, report_mistakes};
 use crate::config::{CaseKey, Cause, Config, Environment, Finding, Findings, Overrides, Vendor, load};
@@ -51,7 +51,8 @@ fn check_pairs(checkout: &Path, arguments: &LintArguments) -> Result<LintReport,
         return Err(Findings(unknown));
     }
     let groups = source.groups()?;
-    let mut general: Vec<Finding> = groups.iter().flat_map(|group| catalogues.plan(&group.config.only(None)).1).collect();
+    let mut general: Vec<Finding> =
+        groups.iter().flat_map(|group| catalogues.plan(&group.config.only(None)).1).collect();
     let selected = |vendor: &&Vendor| arguments.vendor.is_empty() || arguments.vendor.contains(&vendor.name);
     let vendors = catalogues.machine.vendors.values().flatten().filter(selected);
     general.extend(vendors.filter_map(|vendor| check_monitor_script(vendor, root)));

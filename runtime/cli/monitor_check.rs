@@ -12,7 +12,8 @@ use crate::script::{MonitorScript, ScriptError};
 pub(super) fn check_monitor_script(vendor: &Vendor, root: &Path) -> Option<Finding> {
     let file = vendor.folder.join(MONITOR_SCRIPT);
     let has_script = file.symlink_metadata().is_ok();
-    let problem = |message: String, hint: &str| MessageAndHint { message, hint: hint.to_owned(), cause: Cause::Configuration };
+    let problem =
+        |message: String, hint: &str| MessageAndHint { message, hint: hint.to_owned(), cause: Cause::Configuration };
     let origin = vendor.origin(&["monitor_command"]);
     match (&vendor.monitor_command, has_script) {
         (None, false) => None,

@@ -183,7 +183,10 @@ mod tests {
     fn the_output_of_a_command_is_returned_and_each_failure_has_its_reason() {
         assert_eq!(run(&["printf", "abc"], 60.0).unwrap(), b"abc");
         let reason = |argv: &[&str], time| run(argv, time).unwrap_err().to_string();
-        assert_eq!(reason(&["no-such-program"], 60.0), "`no-such-program` is not installed, or not in a folder of PATH");
+        assert_eq!(
+            reason(&["no-such-program"], 60.0),
+            "`no-such-program` is not installed, or not in a folder of PATH"
+        );
         assert_eq!(reason(&["sleep", "600"], 0.05), "`sleep` took longer than 0.05 s and was killed");
         assert_eq!(reason(&["printf", "12345678901"], 60.0), "`printf` printed more than 10 bytes and was killed");
         assert_eq!(reason(&["yes"], 60.0), "`yes` printed more than 10 bytes and was killed");

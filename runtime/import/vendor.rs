@@ -100,7 +100,12 @@ fn convert_images(vendor: &str, conversion: &mut Conversion<'_>) -> BTreeMap<Str
             && let Some(text) = source.text(&path.join(RECIPE), &mut conversion.problems)
         {
             let from = source.name(&path.join(RECIPE));
-            conversion.files.push(NewFile { path: path.join(RECIPE), from, content: FileContent::Text(text), completes: false });
+            conversion.files.push(NewFile {
+                path: path.join(RECIPE),
+                from,
+                content: FileContent::Text(text),
+                completes: false,
+            });
         }
         for entry in source.entries(&path, &mut conversion.problems) {
             if entry.name.ends_with("_install.sh") {
@@ -146,14 +151,24 @@ fn extend_vendor(
     }
     if changed != current {
         let from = conversion.import.source.name(&Path::new(ENGINES).join(&vendor.name));
-        conversion.files.push(NewFile { path: path.to_owned(), from, content: FileContent::Text(changed), completes: false });
+        conversion.files.push(NewFile {
+            path: path.to_owned(),
+            from,
+            content: FileContent::Text(changed),
+            completes: false,
+        });
     }
 }
 
 fn add_class(compiler: &Compiler, vendor_file: &Path, conversion: &mut Conversion<'_>) {
     let path = vendor_file.with_file_name("engines").join(format!("{}.py", compiler.name));
     let from = conversion.import.source.name(&compiler.from);
-    conversion.files.push(NewFile { path, from, content: FileContent::Text(compiler.source.clone()), completes: false });
+    conversion.files.push(NewFile {
+        path,
+        from,
+        content: FileContent::Text(compiler.source.clone()),
+        completes: false,
+    });
 }
 
 /// Returns the line of vendor.yaml for a compiler.

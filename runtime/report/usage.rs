@@ -114,7 +114,8 @@ mod tests {
             ..PhaseUsage::default()
         };
         let record = record("chip:0", usage);
-        let device = "GPU-1: at most 3.00 GiB (its processes), mean 300 W, max 411 W, 1.25 J per sample (energy counter)";
+        let device =
+            "GPU-1: at most 3.00 GiB (its processes), mean 300 W, max 411 W, 1.25 J per sample (energy counter)";
         let rows = usage_rows(&record);
         assert_eq!(rows[0], ("validation", device.to_owned()));
         assert_eq!(rows[1], ("validation", "processors: mean 300 W, max 411 W".to_owned()));

@@ -69,9 +69,8 @@ impl CaseMonitors {
             return;
         }
         let files = files.lock().unwrap_or_else(PoisonError::into_inner);
-        let usages = files
-            .check()
-            .and_then(|()| phase_usages(files.path(), self.windows.phases(), self.visible.as_deref()));
+        let usages =
+            files.check().and_then(|()| phase_usages(files.path(), self.windows.phases(), self.visible.as_deref()));
         match usages {
             Ok(usages) => {
                 for (windows, usage) in self.windows.phases().iter().zip(usages) {

@@ -145,12 +145,7 @@ fn identify<'s>(series: &'s Series, phase: &PhaseWindows, visible: Option<&str>)
     }
 }
 
-fn device_usage(
-    id: &str,
-    identified_by: DeviceIdentity,
-    series: &DeviceSeries,
-    phase: &PhaseWindows,
-) -> DeviceUsage {
+fn device_usage(id: &str, identified_by: DeviceIdentity, series: &DeviceSeries, phase: &PhaseWindows) -> DeviceUsage {
     let own = max(inside(&series.own_memory, phase)).map(|bytes| (bytes, MemorySource::Processes));
     let increase = || {
         let before = series.memory.iter().rev().find(|point| point.at < phase.begin.0)?;

@@ -41,7 +41,8 @@ struct ProcessorTime {
 impl SourceReader for ProcessorReader {
     fn read(&mut self) -> Result<Vec<Reading>, String> {
         let mut head = [0; HEAD_BYTES];
-        let length = self.file.read_at(&mut head, 0).map_err(|error| format!("`/proc/stat` cannot be read: {error}"))?;
+        let length =
+            self.file.read_at(&mut head, 0).map_err(|error| format!("`/proc/stat` cannot be read: {error}"))?;
         let text = String::from_utf8_lossy(&head[..length]);
         let now = parse(&text).ok_or("`/proc/stat` has an unknown format")?;
         let reading = self.before.and_then(|before| busy_share(before, now));
@@ -53,7 +54,8 @@ impl SourceReader for ProcessorReader {
 /// Parses `cpu  user nice system idle iowait irq softirq steal guest guest_nice`. The last two are part of the first two.
 fn parse(text: &str) -> Option<ProcessorTime> {
     let mut words = text.lines().next()?.split_whitespace();
-    let times: Vec<u64> = words.next().filter(|name| *name == "cpu").and(words.map(|word| word.parse().ok()).collect())?;
+    let times: Vec<u64> =
+        words.next().filter(|name| *name == "cpu").and(words.map(|word| word.parse().ok()).collect())?;
     let [_, _, _, idle, ..] = times.as_slice() else { return None };
     let waiting = times.get(4).copied().unwrap_or(0);
     let total: u64 = times.iter().take(8).sum();

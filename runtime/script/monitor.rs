@@ -78,11 +78,16 @@ fn to_samples(returned: &Dynamic) -> Result<Vec<DeviceSample>, String> {
     let devices = returned.read_lock::<rhai::Array>().ok_or_else(|| {
         format!("`read_devices` must return an array with a map for each device, not `{}`", script_type(returned))
     })?;
-    devices.iter().enumerate().map(|(index, device)| to_sample(device).map_err(|r| format!("device {index}: {r}"))).collect()
+    devices
+        .iter()
+        .enumerate()
+        .map(|(index, device)| to_sample(device).map_err(|r| format!("device {index}: {r}")))
+        .collect()
 }
 
 fn to_sample(device: &Dynamic) -> Result<DeviceSample, String> {
-    let map = device.read_lock::<rhai::Map>().ok_or_else(|| format!("it is not a map but `{}`", script_type(device)))?;
+    let map =
+        device.read_lock::<rhai::Map>().ok_or_else(|| format!("it is not a map but `{}`", script_type(device)))?;
     let mut sample = DeviceSample::default();
     for (key, value) in map.iter().filter(|(_, value)| !value.is_unit()) {
         set_field(&mut sample, key, value).map_err(|reason| format!("`{key}` {reason}"))?;
@@ -217,7 +222,10 @@ mod tests {
             assert_eq!(reason(body), format!("{place}{reason_expected}{}", source(body)));
         }
         let unknown = reason("[#{device: 0, powr_w: 5}]");
-        assert!(unknown.contains("`powr_w` is unknown (known: ") && unknown.contains("; nearest: power_w)"), "{unknown}");
+        assert!(
+            unknown.contains("`powr_w` is unknown (known: ") && unknown.contains("; nearest: power_w)"),
+            "{unknown}"
+        );
     }
 
     #[test]

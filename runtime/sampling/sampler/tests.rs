@@ -108,7 +108,8 @@ fn a_source_is_read_at_once_when_a_pass_begins_and_at_the_end() {
 
 #[test]
 fn a_source_that_fails_after_some_readings_is_reported_once_and_read_again() {
-    let behaviour: Behaviour = |number| if (2..4).contains(&number) { Err("the bus fell off".into()) } else { power(1.0) };
+    let behaviour: Behaviour =
+        |number| if (2..4).contains(&number) { Err("the bus fell off".into()) } else { power(1.0) };
     let (record, warnings) = sample(TestSource::leaked(|| Ok(()), behaviour), 6);
     assert!(record.failures == 2 && record.readings >= 4, "{record:?}");
     assert_eq!(record.problem.as_deref(), Some("the bus fell off"));
