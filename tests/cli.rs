@@ -8,6 +8,8 @@ mod dataset;
 mod import;
 #[path = "cli/lint.rs"]
 mod lint;
+#[path = "cli/monitors.rs"]
+mod monitors;
 #[path = "cli/new.rs"]
 mod new;
 #[path = "cli/processes.rs"]

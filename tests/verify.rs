@@ -70,7 +70,10 @@ fn a_result_contains_what_it_was_made_from() {
     for path in [
         "container.out.log",
         "events.jsonl",
+        "cpu_monitor.log",
         "manifest.json",
+        "mem_monitor.log",
+        "monitor.jsonl",
         "record.json",
         "samples.infer.csv",
         "samples.validate.csv",

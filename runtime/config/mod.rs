@@ -17,6 +17,7 @@ mod flops;
 mod hostile_tests;
 mod key;
 mod load;
+mod monitor_command;
 mod origin;
 mod overlay;
 #[cfg(test)]
@@ -51,6 +52,7 @@ pub use finding::{Cause, Finding, Findings, MessageAndHint};
 pub use flops::{FlopsError, parse_flops};
 pub use key::{ConfigKey, KEYS_FOLDER, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
 pub use load::{Config, Overrides, Replica, find_root, host_file, load, load_without_vendor};
+pub use monitor_command::{MONITOR_SCRIPT, MonitorCommand};
 pub use origin::{Origin, Sourced, Values, merge_layers};
 pub use overlay::{check_key_owner, display_value, find_setting, is_case_key, overlay_keys};
 pub use parameters::{BadSamplePolicy, InputCost, PARAMETERS, Parameters, default_unit, find_parameter};
@@ -59,8 +61,7 @@ pub use section::{SectionKey, SectionKind};
 pub use settings::SETTINGS;
 pub use site::{BusyHost, Container, LauncherChoice, SITE, Site, is_local};
 pub use vendor::{
-    BackendEntry, DevicePeak, EngineEntry, MONITOR_SCRIPT, MonitorCommand, PackageEntry, PluginEntry, Vendor,
-    VendorDevice, option_of_entry,
+    BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice, option_of_entry,
 };
 pub use vendor_key::VENDOR;
 pub use visible::VisibleDevices;

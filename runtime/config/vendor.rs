@@ -11,7 +11,7 @@ use super::file::{ConfigFile, display_name, read_text};
 use super::section::check_keys;
 use super::vendor_key::VENDOR;
 use super::yaml::{Content, Node};
-use super::{ConfigProblem, Finding, Origin, Sourced, Values};
+use super::{ConfigProblem, Finding, MonitorCommand, Origin, Sourced, Values};
 use crate::units::{Bytes, FlopsPerSecond};
 
 /// A vendor's description.
@@ -53,25 +53,6 @@ pub struct Vendor {
     #[serde(skip)]
     pub(super) file: Option<ConfigFile>,
 }
-
-/// A command that prints the state of a vendor's devices.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MonitorCommand {
-    /// Program and arguments; no shell is involved.
-    pub command: Vec<String>,
-    /// Shortest time between two runs of the command, in seconds.
-    #[serde(default = "monitor_interval")]
-    pub interval_s: u32,
-}
-
-/// The interval of FlagPerf's monitors.
-const fn monitor_interval() -> u32 {
-    5
-}
-
-/// Name of the script in a vendor's folder that reads the output of its monitor command.
-pub const MONITOR_SCRIPT: &str = "monitor.rhai";
 
 /// A framework or compiler of a vendor.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

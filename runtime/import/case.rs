@@ -76,7 +76,7 @@ fn convert_parameters(file: Option<&ConfigFile>, path: PathBuf, conversion: &mut
     let Some(file) = file else {
         let content = FileContent::Text(schema_line(2, "parameters") + IMPORTED);
         let from = conversion.import.source.name(path.parent().unwrap_or(&path));
-        return conversion.files.push(NewFile { path, from, content });
+        return conversion.files.push(NewFile { path, from, content, completes: false });
     };
     let mut entries: IndexMap<String, Node> = IndexMap::new();
     for (name, node) in &file.entries {
@@ -131,5 +131,5 @@ fn add_file(
 ) {
     let header = schema_line(2, schema) + IMPORTED;
     let content = FileContent::Keys { header, entries, keeps_other_keys: true };
-    conversion.files.push(NewFile { path, from: file.name.to_string(), content });
+    conversion.files.push(NewFile { path, from: file.name.to_string(), content, completes: false });
 }

@@ -22,6 +22,8 @@ pub(super) struct NewFile {
     /// The file or folder of the source.
     pub(super) from: String,
     pub(super) content: FileContent,
+    /// Whether it contains all that the file at its path has, so that replacing it loses nothing.
+    pub(super) completes: bool,
 }
 
 /// The content of a new file.
@@ -61,7 +63,7 @@ impl NewFile {
         let path = root.join(&self.path);
         let exists = path.symlink_metadata().is_ok();
         let differences = if exists { self.differences(&path) } else { Vec::new() };
-        let outcome = match (exists, differences.is_empty(), mode.replaces) {
+        let outcome = match (exists, differences.is_empty(), mode.replaces || self.completes) {
             (false, ..) => FileOutcome::Created,
             (true, true, _) => FileOutcome::Unchanged,
             (true, false, true) => FileOutcome::Replaced,

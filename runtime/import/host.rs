@@ -42,7 +42,7 @@ pub(super) fn convert_host(conversion: &mut Conversion<'_>, cases: &BTreeSet<Str
     }
     let header = schema_line(1, "host") + IMPORTED + "# configs/README.md explains the keys.\n";
     let content = FileContent::Keys { header, entries, keeps_other_keys: true };
-    conversion.files.push(NewFile { path: below, from: file.name.to_string(), content });
+    conversion.files.push(NewFile { path: below, from: file.name.to_string(), content, completes: false });
 }
 
 /// Returns `CASES` without the entries that name no case of the source.

@@ -50,7 +50,7 @@ pub(super) fn convert_overlay(case: &str, vendor: &str, files: &SourceCase, conv
     }
     let header = schema_line(3, "overlay") + IMPORTED;
     let content = FileContent::Keys { header, entries, keeps_other_keys: false };
-    conversion.files.push(NewFile { path, from: file.name.to_string(), content });
+    conversion.files.push(NewFile { path, from: file.name.to_string(), content, completes: false });
 }
 
 fn convert_key(

@@ -38,18 +38,30 @@ pub(super) fn convert_vendor(name: &str, conversion: &mut Conversion<'_>) {
     let current = flagperf_onnx::read_regular_text(&conversion.import.checkout.join(&path), 1 << 20).ok();
     let known = conversion.import.catalogue.vendors.get(name);
     match (known, current) {
-        (Some(vendor), Some(current)) if !current.contains(IMPORTED) => {
+        (Some(vendor), Some(current)) if !current.contains(IMPORTED) && !has_only_a_monitor(vendor.as_ref()) => {
             extend_vendor((vendor.as_ref(), current), &path, &compilers, &frameworks, conversion);
         }
         _ => {
             let from = conversion.import.source.name(&Path::new(ENGINES).join(name));
-            let content = FileContent::Text(description(name, &compilers, &frameworks, conversion));
-            conversion.files.push(NewFile { path: path.clone(), from, content });
+            let known = known.and_then(Option::as_ref).filter(|vendor| has_only_a_monitor(Some(vendor)));
+            let content = FileContent::Text(description(name, &compilers, &frameworks, known, conversion));
+            let completes = known.is_some();
+            conversion.files.push(NewFile { path: path.clone(), from, content, completes });
             for compiler in &compilers {
                 add_class(compiler, &path, conversion);
             }
         }
     }
+}
+
+/// Returns whether a vendor has nothing but a monitor, which an import keeps.
+fn has_only_a_monitor(vendor: Option<&Vendor>) -> bool {
+    vendor.is_some_and(|vendor| {
+        vendor.monitor_command.is_some()
+            && vendor.compilers.is_empty()
+            && vendor.devices.is_empty()
+            && vendor.backends.is_empty()
+    })
 }
 
 /// Returns the files of a vendor that define an engine class.
@@ -88,7 +100,12 @@ fn convert_images(vendor: &str, conversion: &mut Conversion<'_>) -> BTreeMap<Str
             && let Some(text) = source.text(&path.join(RECIPE), &mut conversion.problems)
         {
             let from = source.name(&path.join(RECIPE));
-            conversion.files.push(NewFile { path: path.join(RECIPE), from, content: FileContent::Text(text) });
+            conversion.files.push(NewFile {
+                path: path.join(RECIPE),
+                from,
+                content: FileContent::Text(text),
+                completes: false,
+            });
         }
         for entry in source.entries(&path, &mut conversion.problems) {
             if entry.name.ends_with("_install.sh") {
@@ -134,14 +151,24 @@ fn extend_vendor(
     }
     if changed != current {
         let from = conversion.import.source.name(&Path::new(ENGINES).join(&vendor.name));
-        conversion.files.push(NewFile { path: path.to_owned(), from, content: FileContent::Text(changed) });
+        conversion.files.push(NewFile {
+            path: path.to_owned(),
+            from,
+            content: FileContent::Text(changed),
+            completes: false,
+        });
     }
 }
 
 fn add_class(compiler: &Compiler, vendor_file: &Path, conversion: &mut Conversion<'_>) {
     let path = vendor_file.with_file_name("engines").join(format!("{}.py", compiler.name));
     let from = conversion.import.source.name(&compiler.from);
-    conversion.files.push(NewFile { path, from, content: FileContent::Text(compiler.source.clone()) });
+    conversion.files.push(NewFile {
+        path,
+        from,
+        content: FileContent::Text(compiler.source.clone()),
+        completes: false,
+    });
 }
 
 /// Returns the line of vendor.yaml for a compiler.
@@ -155,11 +182,12 @@ fn compiler_entry(compiler: &Compiler) -> String {
     format!("{}: {}", text(&compiler.name), value_text(&entry))
 }
 
-/// Returns the text of a new vendor.yaml.
+/// Returns the text of a new vendor.yaml; `known` is the vendor if it has a monitor already.
 fn description(
     name: &str,
     compilers: &[Compiler],
     frameworks: &BTreeMap<String, Vec<String>>,
+    known: Option<&Vendor>,
     conversion: &Conversion<'_>,
 ) -> String {
     let own = BTreeMap::from([(OWN_FRAMEWORK.to_owned(), Vec::new())]);
@@ -169,7 +197,10 @@ fn description(
         IMPORTED.trim_end().to_owned(),
         "# vendors/README.md says how to complete it.".to_owned(),
         format!("name: {}", text(name)),
-        "about: imported from FlagPerf; describe the devices here in one line".to_owned(),
+        known.map_or_else(
+            || "about: imported from FlagPerf; describe the devices here in one line".to_owned(),
+            |known| format!("about: {}", text(&known.about)),
+        ),
     ];
     if let (Some(first), true) = (frameworks.keys().next(), frameworks.len() > 1) {
         lines.push(format!("default_framework: {}", text(first)));
@@ -191,6 +222,13 @@ fn description(
     lines.extend(
         ["# The devices, with the peaks from their data sheets.", "devices: []", "monitor: null"].map(str::to_owned),
     );
+    if let Some(command) = known.and_then(|known| known.monitor_command.as_ref()) {
+        let entry = json!({"command": command.command, "interval_s": command.interval_s});
+        lines.push(format!("monitor_command: {}", value_text(&entry)));
+    }
+    if let Some(variable) = known.and_then(|known| known.visible_devices.as_ref()) {
+        lines.push(format!("visible_devices: {}", text(variable)));
+    }
     lines.join("\n") + "\n"
 }
 

@@ -21,6 +21,8 @@ pub(super) const MONITOR_BYTES_MAX: u64 = 256 << 20;
 const PARTS: f64 = 16.0;
 /// Largest size of each log.
 const LOG_BYTES_MAX: u64 = 64 << 20;
+/// Beginnings of the names of the other logs, with which that of a vendor of the same name must not collide.
+const OTHER_LOGS: [&str; 3] = ["cpu", "mem", "pwr"];
 /// Time between two lines of a log, as in FlagPerf.
 const LOG_INTERVAL: Seconds = Seconds(5.0);
 
@@ -65,14 +67,16 @@ impl MonitorFiles {
             next: Seconds(0.0),
         };
         let mut samples = LineFile::new(folder.join(MONITOR_FILE), MONITOR_BYTES_MAX);
-        samples.write(&format!("{{\"format\":{FORMAT},\"rate_per_s\":{rate_per_s}}}\n"));
+        if rate_per_s > 0 {
+            samples.write(&format!("{{\"format\":{FORMAT},\"rate_per_s\":{rate_per_s}}}\n"));
+        }
         MonitorFiles {
             samples,
             counts: BTreeMap::new(),
-            processor: log("cpu"),
-            memory: log("mem"),
-            power: log("pwr"),
-            devices: log(vendor),
+            processor: log(OTHER_LOGS[0]),
+            memory: log(OTHER_LOGS[1]),
+            power: log(OTHER_LOGS[2]),
+            devices: if OTHER_LOGS.contains(&vendor) { log(&format!("{vendor}_device")) } else { log(vendor) },
             busy: Mean::default(),
             has_machine_power: false,
             wall_time: Zoned::now,

@@ -15,8 +15,6 @@ use crate::units::Seconds;
 
 /// Longest wait for all sources at the end of a case. One that does not answer is left behind.
 const LAST_READINGS_WAIT: Seconds = Seconds(2.0);
-/// Shortest time between two readings of a source.
-const DISTANCE_MIN: Seconds = Seconds(0.1);
 /// Longest interval of a source for which the end of the case has a reading of its own.
 const LAST_READING_INTERVAL_MAX: Seconds = Seconds(1.0);
 
@@ -153,13 +151,14 @@ impl SourceLoop {
         let opened = opened.unwrap_or_else(|panic| Err(panic_reason(&*panic)));
         lock(&self.state).note_opened(opened.as_ref().map(drop).map_err(String::clone));
         let Ok(mut reader) = opened else { return };
-        let interval = Seconds((1.0 / f64::from(self.options.rate_per_s)).max(reader.interval_min().0));
+        let interval_min = reader.interval_min();
+        let interval = Seconds((1.0 / f64::from(self.options.rate_per_s)).max(interval_min.0));
         lock(&self.state).interval = interval;
         // Readings are due at whole multiples of the interval, so that delays do not add up.
         let mut done = self.read(&mut *reader);
         let mut due = self.next_due(done, interval);
         loop {
-            let cause = self.wait(due, done);
+            let cause = self.wait(due, done, interval_min);
             if cause == Cause::Last && interval > LAST_READING_INTERVAL_MAX {
                 return;
             }
@@ -177,8 +176,8 @@ impl SourceLoop {
         }
     }
 
-    /// Waits until a reading is due.
-    fn wait(&self, due: Seconds, last: Nanos) -> Cause {
+    /// Waits until a reading is due, or is asked for at least `distance` after the last one.
+    fn wait(&self, due: Seconds, last: Nanos, distance: Seconds) -> Cause {
         loop {
             let now = self.context.clock.now();
             let left = due.0 - self.since_start(now);
@@ -186,7 +185,7 @@ impl SourceLoop {
                 return Cause::Due;
             }
             match self.asked.recv_timeout(Duration::from_secs_f64(left)) {
-                Ok(()) if self.context.clock.now().since(last) >= DISTANCE_MIN => return Cause::Due,
+                Ok(()) if self.context.clock.now().since(last) >= distance => return Cause::Due,
                 Ok(()) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Cause::Last,
             }
@@ -210,8 +209,8 @@ impl SourceLoop {
                 let kept: Vec<Reading> = kept.into_iter().flatten().collect();
                 lock(&self.files).write(self.source.name(), at, &kept);
             }
-            // A command that was stopped because the case ended.
-            Err(_) if self.context.has_ended() => {}
+            // A command is stopped when the case ends.
+            Err(_) if self.context.has_ended() => state.note_stopped(),
             Err(reason) => state.note_failure(&reason),
         }
         ended

@@ -49,6 +49,13 @@ impl SourceState {
         self.note_problem(reason);
     }
 
+    /// Notes that a reading was stopped because the case ended, which matters if it was the only one.
+    pub(super) fn note_stopped(&mut self) {
+        if self.readings + self.failures == 0 {
+            self.note_failure("the case ended before the first reading did");
+        }
+    }
+
     /// Counts readings that were due while the source did not answer.
     pub(super) fn note_late(&mut self, readings: u64, took: Seconds) {
         self.late += readings;

@@ -210,7 +210,7 @@ fn every_key_of_an_imported_tree_is_written_or_reported() {
         ("configs/resnet50/vendor_config/nvidia_configurations.yaml", "kept"),
         ("configs/host.yaml", "kept"),
         ("configs/llama2_7b_mmlu/configurations.yaml", "created"),
-        ("vendors/zixiao/vendor.yaml", "created"),
+        ("vendors/zixiao/vendor.yaml", "replaced"),
         ("docker_images/kunlunxin/pytorch_1.13/Dockerfile", "created"),
     ] {
         assert_eq!(outcome(path), Some(json!(expected)), "{path}\n{files:#?}");
@@ -230,6 +230,7 @@ fn the_text_of_an_import_lists_files_keys_and_what_to_do_next() {
     for part in [
         " vendors/zixiao/vendor.yaml",
         "would be created",
+        "would be replaced",
         "\nRenamed:\n",
         "[TREE]/inference/configs/resnet50/vendor_config/iluvatar_configurations.yaml:3: `image_size` becomes `tensorrt.image_size`: ",
         "These cases need scripts, which FlagPerf has in Python: llama2_7b_mmlu, sam_h, stable_diffusion_v1_4\n",
@@ -237,7 +238,8 @@ fn the_text_of_an_import_lists_files_keys_and_what_to_do_next() {
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
-    assert!(!checkout.path().join("vendors/zixiao").exists());
+    let vendor = fs::read_to_string(checkout.path().join("vendors/zixiao/vendor.yaml")).expect("its monitor");
+    assert!(!vendor.contains("zxrt"), "{vendor}");
 }
 
 #[test]

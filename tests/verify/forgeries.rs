@@ -40,7 +40,7 @@ fn a_throughput_that_was_doubled_in_the_record_is_found_by_the_raw_times() {
 #[test]
 fn verdicts_targets_and_settings_that_were_changed_are_found() {
     type Change = fn(&mut Value);
-    let changes: [(&str, Change); 8] = [
+    let changes: [(&str, Change); 9] = [
         ("record.finish_info.p_inference", |record| record["finish_info"]["p_inference"] = json!(99_999)),
         ("setting `batch_size`, which `sources/", |record| record["settings"]["batch_size"]["value"] = json!(99)),
         ("validity.verdict", |record| record["validity"]["verdict"] = json!("valid")),
@@ -48,6 +48,9 @@ fn verdicts_targets_and_settings_that_were_changed_are_found() {
         ("accuracy.target", |record| record["accuracy"]["target"] = json!({"top1": 0.1})),
         ("settings.seed", |record| record["settings"]["seed"]["value"] = json!(7)),
         ("flops.declared", |record| record["flops"]["declared_per_sample"] = json!(2e6)),
+        ("phases[1].usage.machine_memory_bytes_max", |record| {
+            record["phases"][1]["usage"]["machine_memory_bytes_max"] = json!(1);
+        }),
         ("hosts[0].devices", |record| record["hosts"][0]["devices"][1]["memory_bytes_max"] = json!(1)),
     ];
     for (place, change) in changes {
