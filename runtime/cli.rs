@@ -78,7 +78,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Sign(arguments) => verify::sign(&arguments),
         Command::Key { command } => key::key(&command),
         Command::Completions { shell } => Ok(completions::completions(shell)),
-        Command::Work => work::work(),
+        Command::Work { socket } => work::work(socket.as_deref()),
         Command::LaunchCompanion { status, holder, argv } => {
             Ok(ExitCode::from(u8::try_from(launch_companion(status, holder, &argv)).unwrap_or(u8::MAX)))
         }

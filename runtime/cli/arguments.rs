@@ -92,7 +92,11 @@ pub(super) enum Command {
     },
     /// Run a worker: read one job as a line of JSON from standard input, write events as lines of JSON to standard
     /// output, and exit when the input ends
-    Work,
+    Work {
+        /// Socket of a conductor outside the container, which sends the standard streams
+        #[arg(long, hide = true, value_name = "PATH")]
+        socket: Option<PathBuf>,
+    },
     /// Enter a domain of its own and become the given program. The worker starts sidecars by this
     #[command(hide = true)]
     LaunchCompanion {

@@ -14,6 +14,8 @@ mod memory;
 mod process;
 mod protection;
 mod stderr;
+mod streams;
+mod worker;
 
 pub use bounded::run_while;
 pub use child::{read_output, run_to_end};
@@ -21,6 +23,9 @@ pub use companion::{CompanionCommand, CompanionOutput, CompanionProcess, isolate
 pub use descendants::{LeftoverProcess, adopt_orphans};
 pub use ending::Ending;
 pub use file_holder::{hold_files, launch_companion};
-pub use inspection::{executed_files, is_descendant, program_name};
-pub use process::{Process, ProcessError, ProcessEvent, Program, THIS_PROGRAM, exit_when_input_ends};
+pub use inspection::{descends_from, executed_files, program_name};
+pub use memory::above as memory_above;
+pub use process::{Process, ProcessError, Program, THIS_PROGRAM, exit_when_input_ends};
 pub use protection::{WorkerNeeds, protect_worker};
+pub use streams::{Streams, WorkerStreams};
+pub use worker::{ProcessEvent, Worker};
