@@ -94,8 +94,7 @@ pub(super) fn catalogue(root: &Path) -> Catalogue {
 }
 
 fn check_container_engine() -> Result<(), UnavailableEngine> {
-    let unavailable =
-        |error: ContainerError| UnavailableEngine { reason: error.to_string(), remedy: error.hint() };
+    let unavailable = |error: ContainerError| UnavailableEngine { reason: error.to_string(), remedy: error.hint() };
     ContainerEngine::connect().map(drop).map_err(unavailable)
 }
 

@@ -207,7 +207,11 @@ fn split(word: &str) -> (&str, Option<&str>) {
 
 fn unknown(option: &str) -> ContainerOptionFault {
     let names = || TABLE.iter().map(|row| row.name);
-    ContainerOptionFault::Unknown { option: option.to_owned(), known: list_names(names()), nearest: nearest(option, names()) }
+    ContainerOptionFault::Unknown {
+        option: option.to_owned(),
+        known: list_names(names()),
+        nearest: nearest(option, names()),
+    }
 }
 
 fn fill(field: &mut Option<String>, value: &str) -> Option<()> {
@@ -322,9 +326,18 @@ mod tests {
         assert_eq!(fault("--gpus"), "option `--gpus` of a container lacks its value");
         assert_eq!(fault("all"), "`all` is not an option of a container: each begins with `-`");
         assert_eq!(fault("-v 'a"), "the options of a container have an unclosed quote: `-v 'a`");
-        for text in ["-v a:/b", "-v /a", "-v /a:/b:ro:x", "--device dev", "--device /dev/x:z", "--mount type=volume,src=/a",
-            "-e A", "--ulimit x", "--shm-size lots", "--privileged=maybe"]
-        {
+        for text in [
+            "-v a:/b",
+            "-v /a",
+            "-v /a:/b:ro:x",
+            "--device dev",
+            "--device /dev/x:z",
+            "--mount type=volume,src=/a",
+            "-e A",
+            "--ulimit x",
+            "--shm-size lots",
+            "--privileged=maybe",
+        ] {
             assert!(fault(text).contains(" must be "), "{text}");
         }
     }

@@ -57,7 +57,9 @@ impl ContainerEngine {
         for socket in candidates()? {
             match Self::connect_to(&socket) {
                 Ok(engine) => return Ok(engine),
-                Err(ContainerError::Unreachable { reason, .. }) => tried.push(format!("{}: {reason}", socket.display())),
+                Err(ContainerError::Unreachable { reason, .. }) => {
+                    tried.push(format!("{}: {reason}", socket.display()))
+                }
                 Err(error) => return Err(error),
             }
         }

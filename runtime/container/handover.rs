@@ -34,7 +34,8 @@ pub(super) struct Handover {
 impl Handover {
     /// Creates the socket in a folder of its own, which only this user can enter.
     pub(super) fn open() -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("flagperf-").permissions(Permissions::from_mode(0o700)).tempdir()?;
+        let folder =
+            tempfile::Builder::new().prefix("flagperf-").permissions(Permissions::from_mode(0o700)).tempdir()?;
         let listener = UnixListener::bind(folder.path().join(SOCKET))?;
         listener.set_nonblocking(true)?;
         Ok(Handover { listener, folder })
@@ -77,8 +78,7 @@ pub fn receive_streams(socket: &Path) -> io::Result<()> {
     let mut message = [0; 1];
     let mut space = nix::cmsg_space!([RawFd; 3]);
     let mut slices = [IoSliceMut::new(&mut message)];
-    let received =
-        recvmsg::<()>(connection.as_raw_fd(), &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
+    let received = recvmsg::<()>(connection.as_raw_fd(), &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
     let descriptors: Vec<RawFd> = received
         .cmsgs()?
         .filter_map(|control| match control {

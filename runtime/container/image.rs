@@ -69,11 +69,7 @@ pub struct ImageBuilder<'b> {
 
 impl<'b> ImageBuilder<'b> {
     /// Creates a builder that reports each step to `progress`, and stops when `goes_on` returns false.
-    pub fn new(
-        engine: &'b ContainerEngine,
-        progress: &'b mut dyn FnMut(&str),
-        goes_on: &'b dyn Fn() -> bool,
-    ) -> Self {
+    pub fn new(engine: &'b ContainerEngine, progress: &'b mut dyn FnMut(&str), goes_on: &'b dyn Fn() -> bool) -> Self {
         ImageBuilder { engine, progress, goes_on }
     }
 
@@ -117,7 +113,8 @@ impl<'b> ImageBuilder<'b> {
         let id = match self.find(&labels)? {
             Some(id) => id,
             None => {
-                let context = archive(&requirements.context(&image.id)).map_err(|error| not_built(&name, &error.to_string()))?;
+                let context =
+                    archive(&requirements.context(&image.id)).map_err(|error| not_built(&name, &error.to_string()))?;
                 self.build(&name, labels, context)?
             }
         };
@@ -133,9 +130,11 @@ impl<'b> ImageBuilder<'b> {
         let wanted = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let filters = Some([("label".to_owned(), wanted)].into());
         let options = ListImagesOptions { filters, ..ListImagesOptions::default() };
-        let found = self.engine.request("list images", ANSWER_LIMIT, async |docker| docker.list_images(Some(options)).await)?;
+        let found =
+            self.engine.request("list images", ANSWER_LIMIT, async |docker| docker.list_images(Some(options)).await)?;
         // Podman before 4 lists images that have any of the labels.
-        let mut found = found.into_iter().filter(|image| labels.iter().all(|(name, value)| image.labels.get(name) == Some(value)));
+        let mut found =
+            found.into_iter().filter(|image| labels.iter().all(|(name, value)| image.labels.get(name) == Some(value)));
         Ok(found.next().map(|image| image.id))
     }
 

@@ -72,7 +72,8 @@ impl ImageFiles {
             let mut room = BYTES_MAX;
             while let Some(piece) = pieces.next().await {
                 let piece = piece?;
-                room = room.checked_sub(piece.len() as u64).ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
+                room =
+                    room.checked_sub(piece.len() as u64).ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
                 file.write_all(&piece)?;
             }
             Ok(())

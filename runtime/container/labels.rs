@@ -40,7 +40,12 @@ impl ProcessIdentity {
     fn parse(text: &str) -> Option<Self> {
         let [boot, namespace, pid, started] = text.split(' ').collect::<Vec<_>>()[..] else { return None };
         let pid = pid.parse().ok()?;
-        Some(ProcessIdentity { boot: boot.to_owned(), namespace: namespace.to_owned(), pid, started: started.to_owned() })
+        Some(ProcessIdentity {
+            boot: boot.to_owned(),
+            namespace: namespace.to_owned(),
+            pid,
+            started: started.to_owned(),
+        })
     }
 
     /// Returns whether the process has certainly ended: one of another numbering may still run.
@@ -72,13 +77,15 @@ pub fn container_labels(run: &str, case: &str) -> IndexMap<String, String> {
 pub fn remove_leftovers(engine: &ContainerEngine) -> Result<Vec<String>, ContainerError> {
     let filters = Some([("label".to_owned(), vec![CONDUCTOR_LABEL.to_owned()])].into());
     let options = ListContainersOptions { all: true, filters, ..ListContainersOptions::default() };
-    let found = engine
-        .request("list containers", ANSWER_LIMIT, async |docker| docker.list_containers(Some(options)).await)?;
+    let found =
+        engine.request("list containers", ANSWER_LIMIT, async |docker| docker.list_containers(Some(options)).await)?;
     let mut removed = Vec::new();
     for container in found {
         let labels = container.labels.unwrap_or_default();
         let conductor = labels.get(CONDUCTOR_LABEL).and_then(|text| ProcessIdentity::parse(text));
-        let (Some(id), Some(conductor)) = (container.id, conductor.filter(ProcessIdentity::has_ended)) else { continue };
+        let (Some(id), Some(conductor)) = (container.id, conductor.filter(ProcessIdentity::has_ended)) else {
+            continue;
+        };
         remove(engine, &id)?;
         let of = |label: &str| labels.get(label).map_or("unknown", String::as_str);
         removed.push(format!(

@@ -217,7 +217,13 @@ mod tests {
     use super::*;
 
     fn engine(is_rootless: bool) -> EngineFacts {
-        EngineFacts { name: "Docker".into(), version: "20".into(), socket: "/s".into(), is_rootless, limits_memory: true }
+        EngineFacts {
+            name: "Docker".into(),
+            version: "20".into(),
+            socket: "/s".into(),
+            is_rootless,
+            limits_memory: true,
+        }
     }
 
     fn request(spec: &ContainerSpec, is_rootless: bool) -> ContainerCreateBody {
@@ -236,7 +242,8 @@ mod tests {
         let host = request(&ContainerSpec { options, ..ContainerSpec::default() }, false).host_config.unwrap();
         assert_eq!((host.privileged, host.network_mode.as_deref()), (Some(true), Some("host")));
         assert_eq!((host.cap_add.unwrap().len(), host.devices.unwrap().len()), (1, 1));
-        let host = request(&ContainerSpec { has_network: true, ..ContainerSpec::default() }, false).host_config.unwrap();
+        let host =
+            request(&ContainerSpec { has_network: true, ..ContainerSpec::default() }, false).host_config.unwrap();
         assert_eq!(host.network_mode.as_deref(), Some("bridge"));
     }
 
@@ -287,7 +294,8 @@ mod tests {
             let limits = limits(&options, &engine(is_rootless));
             limits.into_iter().map(|limit| (limit.name.unwrap(), limit.soft.unwrap())).collect::<Vec<_>>()
         };
-        let named = |list: &[(&str, i64)]| list.iter().map(|(name, soft)| ((*name).to_owned(), *soft)).collect::<Vec<_>>();
+        let named =
+            |list: &[(&str, i64)]| list.iter().map(|(name, soft)| ((*name).to_owned(), *soft)).collect::<Vec<_>>();
         assert_eq!(names(false), named(&[("stack", STACK_BYTES), ("memlock", 1), ("nofile", 9)]));
         assert_eq!(names(true), named(&[("memlock", 1), ("nofile", 9)]));
     }

@@ -240,8 +240,7 @@ impl Container {
 
     /// Returns the error about a worker that ended before it had connected, with what it wrote.
     fn ended_early(&self, ending: Ending) -> ContainerError {
-        let options =
-            LogsOptions { stdout: true, stderr: true, tail: LOG_LINES.to_string(), ..LogsOptions::default() };
+        let options = LogsOptions { stdout: true, stderr: true, tail: LOG_LINES.to_string(), ..LogsOptions::default() };
         let output = self.engine.request("read a container's log", ANSWER_LIMIT, async |docker| {
             let mut logs = std::pin::pin!(docker.logs(&self.id, Some(options)).take(LOG_LINES));
             let mut lines = Vec::new();
@@ -338,7 +337,10 @@ mod tests {
 
     #[test]
     fn the_status_of_a_container_is_a_status_or_a_signal() {
-        assert_eq!((ending_of(0), ending_of(3), ending_of(127)), (Ending::Exited(0), Ending::Exited(3), Ending::Exited(127)));
+        assert_eq!(
+            (ending_of(0), ending_of(3), ending_of(127)),
+            (Ending::Exited(0), Ending::Exited(3), Ending::Exited(127))
+        );
         assert_eq!((ending_of(137), ending_of(139)), (Ending::Killed(9), Ending::Killed(11)));
         assert_eq!((ending_of(128), ending_of(255)), (Ending::Exited(128), Ending::Exited(255)));
     }

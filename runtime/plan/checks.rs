@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::options::{invalid_choices, invalid_defaults};
 use super::container::container_options;
+use super::options::{invalid_choices, invalid_defaults};
 use super::{CasePlan, Catalogue, PlanProblem, UnavailableEngine};
 use crate::config::{Config, Container, Finding, Origin, Vendor, is_local, list_names, nearest};
 
@@ -78,7 +78,8 @@ pub(super) fn note_unused_keys(config: &Config, findings: &mut Vec<Finding>) {
             findings.push(Finding::info(value.origin.clone(), PlanProblem::NoEffect { key, what, instead }));
         }
     }
-    if let Some(vendor) = config.vendor.as_ref().filter(|vendor| !has_containers && vendor.container_options.is_some()) {
+    if let Some(vendor) = config.vendor.as_ref().filter(|vendor| !has_containers && vendor.container_options.is_some())
+    {
         let key = "container_options";
         let problem = PlanProblem::NoEffect { key, what: "containers", instead: NO_CONTAINERS };
         findings.push(Finding::info(vendor.origin(&[key]), problem));
@@ -158,7 +159,9 @@ mod tests {
                 line(4, "SSH_PORT", "other machines", machine),
                 line(5, "HOSTS_PORTS", "other machines", machine),
                 line(6, "MASTER_PORT", "other machines", machine),
-                format!("vendors/chip/vendor.yaml:11: `container_options` has no effect: it applies to containers, and {none}"),
+                format!(
+                    "vendors/chip/vendor.yaml:11: `container_options` has no effect: it applies to containers, and {none}"
+                ),
             ]
         );
         assert_eq!(effects(&Checkout::new()), Vec::<String>::new());

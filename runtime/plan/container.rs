@@ -149,6 +149,9 @@ mod tests {
         assert_eq!(find("two").unwrap(), "chip/two");
         assert_eq!(find("two_2").unwrap(), "chip/two_2");
         let error = find("one_3").unwrap_err().to_string();
-        assert_eq!(error, "no container recipe docker_images/chip/one_3/Dockerfile (known: one_2.1, two, two_1, two_2)");
+        assert_eq!(
+            error,
+            "no container recipe docker_images/chip/one_3/Dockerfile (known: one_2.1, two, two_1, two_2)"
+        );
     }
 }

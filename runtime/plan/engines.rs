@@ -11,7 +11,8 @@ use super::engine_checks::{
 };
 use super::problem::{PLUGIN, SIDECAR};
 use super::{
-    CaseSettings, Catalogue, EngineChoice, EngineOnMachine, Job, PlanProblem, Preparation, RefusedOption, UnavailableEngine,
+    CaseSettings, Catalogue, EngineChoice, EngineOnMachine, Job, PlanProblem, Preparation, RefusedOption,
+    UnavailableEngine,
 };
 use crate::config::{
     CaseConfig, EngineEntry, Finding, Origin, Sourced, THREADS_MAX, Vendor, list_names, nearest, option_of_entry,

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::config::env;
 use crate::config::{
-    CaseConfig, CaseKey, Config, Container, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor, VisibleDevices,
-    default_data_folder, list_names, nearest, parse_flops,
+    CaseConfig, CaseKey, Config, Container, EngineEntry, Finding, Findings, Origin, Parameters, Site, Sourced, Vendor,
+    VisibleDevices, default_data_folder, list_names, nearest, parse_flops,
 };
 use crate::description::Delivery;
 use crate::hash::Seed;
@@ -170,7 +170,8 @@ impl Planner<'_> {
             return None;
         }
         let recipe = find_recipe(&site.vendor, &self.case.key.value.framework, self.catalogue);
-        let recipe = recipe.map_err(|problem| self.findings.push(Finding::error(self.case.key.origin.clone(), problem)));
+        let recipe =
+            recipe.map_err(|problem| self.findings.push(Finding::error(self.case.key.origin.clone(), problem)));
         // Invalid options have been reported.
         let options = container_options(self.config).unwrap_or_default();
         Some(CaseContainer { recipe: self.root().join("docker_images").join(recipe.ok()?), options })

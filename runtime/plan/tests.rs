@@ -385,7 +385,7 @@ fn a_run_in_containers_needs_an_engine_for_them_and_known_options() {
         runnable().with("configs/host.yaml", &host).with("docker_images/chip/frame/Dockerfile", "FROM scratch\n");
     let unavailable = || UnavailableEngine { reason: "none answers".into(), remedy: "start one".into() };
     let planned = |checkout: &Checkout| {
-        let check_container_engine: CheckContainerEngine = Box::new(move || Err(unavailable()));
+        let check_container_engine = Box::new(move || Err(unavailable()));
         let config = checkout.load(&Overrides::default()).unwrap();
         let catalogue = Catalogue { check_container_engine, ..catalogue(checkout.root()) };
         plan(&config, &catalogue).map_err(|errors| messages_of(Level::Error, &errors.0))
@@ -393,7 +393,8 @@ fn a_run_in_containers_needs_an_engine_for_them_and_known_options() {
     let found = planned(&checkout).unwrap_err();
     let option = "configs/host.yaml:5: unknown option of a container `--gpu` (known: --gpus, --device, ";
     assert!(found[0].starts_with(option) && found[0].ends_with("hint: did you mean `--gpus`?"), "{found:?}");
-    let engine = "configs/host.yaml:4: `CONTAINER: docker` cannot be used on this machine: none answers\n  hint: start one";
+    let engine =
+        "configs/host.yaml:4: `CONTAINER: docker` cannot be used on this machine: none answers\n  hint: start one";
     assert_eq!(found[1..], [engine]);
     let without = checkout.with("configs/host.yaml", &format!("{HOST}ACCE_CONTAINER_OPT: --gpu all\n"));
     assert!(planned(&without).is_ok(), "no engine is asked, and options that are not used are not checked");

@@ -59,7 +59,8 @@ impl LibraryHashes {
         let record = |path: PathBuf| {
             let found = self.in_images.entry((image.to_owned(), path));
             let read = |(_, path): &(String, PathBuf)| {
-                let (size, hash) = read(path).map_or_else(|error| (0, Err(not_hashed(&error))), |(size, hash)| (size, Ok(hash)));
+                let (size, hash) =
+                    read(path).map_or_else(|error| (0, Err(not_hashed(&error))), |(size, hash)| (size, Ok(hash)));
                 library_record(path, size, &hash)
             };
             found.or_insert_with_key(read).clone()

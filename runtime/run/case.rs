@@ -168,7 +168,11 @@ fn case_failure(failure: &Failure) -> FailureRecord {
 impl RunContext<'_> {
     /// Runs `work` under the limits of a phase: until the phase's time limit or an interrupt. Returns `None` when it
     /// did not finish.
-    pub(super) fn run_bounded<T: Send + 'static>(&self, job: &Job, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    pub(super) fn run_bounded<T: Send + 'static>(
+        &self,
+        job: &Job,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         let (clock, limit) = (&self.options.clock, job.limits.phase_time_s.0);
         let started = clock.now();
         run_while(work, || !self.interrupt.is_set() && clock.now().since(started).0 <= limit)

@@ -32,7 +32,8 @@ const READY: &str = "ready";
 const READ_VARIABLES: &str =
     r#"env -0 >"$1"; after=$2; shift 2; set -a; for file in "$@"; do . "$file"; done; exec env -0 >"$after""#;
 /// Prints what distinguishes a Python from others: its version, its program, and the folders of its packages.
-const IDENTIFY: &str = "import json, site, sys; print(json.dumps([sys.version, sys.executable, site.getsitepackages()]))";
+const IDENTIFY: &str =
+    "import json, site, sys; print(json.dumps([sys.version, sys.executable, site.getsitepackages()]))";
 /// Beginnings of pip's lines that are shown as progress.
 const PROGRESS: [&str; 3] = ["Collecting ", "Installing ", "Successfully "];
 

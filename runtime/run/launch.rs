@@ -13,8 +13,8 @@ use super::environment::EnvironmentBuilder;
 use super::{Interrupt, Notice, RunOptions};
 use crate::config::{cache_folder, env};
 use crate::container::{
-    ContainerEngine, ContainerError, ContainerSpec, ContainerWorker, Image, ImageBuilder, ImageFiles, Recipe, Requirements,
-    container_labels, remove_leftovers, stored_program, worker_arguments,
+    ContainerEngine, ContainerError, ContainerSpec, ContainerWorker, Image, ImageBuilder, ImageFiles, Recipe,
+    Requirements, container_labels, remove_leftovers, stored_program, worker_arguments,
 };
 use crate::data::drawn;
 use crate::event::Failure;
@@ -84,9 +84,7 @@ impl Launcher {
                 let goes_on = || !interrupt.is_set();
                 let clock = options.clock.clone();
                 let worker = ContainerWorker::start(&launcher.engine, &spec, input, stderr, clock, &goes_on);
-                worker
-                    .map(|worker| Box::new(worker) as _)
-                    .map_err(|error| failure(error.to_string(), error.hint()))
+                worker.map(|worker| Box::new(worker) as _).map_err(|error| failure(error.to_string(), error.hint()))
             }
         }
     }
@@ -241,7 +239,10 @@ impl ContainerLauncher {
             name,
             id,
             recipe_sha256,
-            base: base.into_iter().map(|base| BaseImageRecord { name: base.name, id: base.id, digests: base.digests }).collect(),
+            base: base
+                .into_iter()
+                .map(|base| BaseImageRecord { name: base.name, id: base.id, digests: base.digests })
+                .collect(),
             engine: format!("{} {}", facts.name, facts.version),
             privileged: self.spec.options.privileged,
         }
@@ -258,5 +259,10 @@ fn paths_of(job: &Job) -> Vec<PathBuf> {
     };
     let library = job.engine.library.as_ref().map(|library| job.engine.folder.join(library));
     let options = job.engine.options.values().filter_map(|value| Some(PathBuf::from(value.as_str()?)));
-    [job.data_dir.clone()].into_iter().chain(model).chain(library).chain(options.filter(|path| path.is_absolute())).collect()
+    [job.data_dir.clone()]
+        .into_iter()
+        .chain(model)
+        .chain(library)
+        .chain(options.filter(|path| path.is_absolute()))
+        .collect()
 }

@@ -39,7 +39,10 @@ fn a_process_that_exhausts_the_memory_of_its_container_is_killed_by_the_kernel_a
     assert_eq!(code, Some(1), "{record}");
     let warnings = record["warnings"].to_string();
     let named = reason(&record).contains("its container reached its memory limit");
-    assert!(named || warnings.contains("the kernel killed a process in the container because of its memory limit"), "{record}");
+    assert!(
+        named || warnings.contains("the kernel killed a process in the container because of its memory limit"),
+        "{record}"
+    );
 }
 
 #[test]

@@ -25,7 +25,8 @@ fn a_case_runs_in_an_image_that_is_built_once_for_each_content_of_its_recipe() {
     let image = &record["provenance"]["image"];
     let base = docker_text(&["inspect", "--format", "{{.Id}}", BASE]);
     assert_eq!((&image["base"][0]["name"], &image["base"][0]["id"]), (&Value::from(BASE), &Value::from(base)));
-    let tag = format!("flagperf-inference-side-interpreter:{}", &image["recipe_sha256"].as_str().expect("a hash")[..12]);
+    let tag =
+        format!("flagperf-inference-side-interpreter:{}", &image["recipe_sha256"].as_str().expect("a hash")[..12]);
     assert_eq!(image["name"], tag);
     assert_eq!(image["id"], docker_text(&["inspect", "--format", "{{.Id}}", &tag]));
     assert_eq!(record["phases"][1]["ending"], "exited with status 0");
@@ -70,6 +71,9 @@ fn a_recipe_that_cannot_be_built_fails_the_case_with_the_last_lines() {
     let (record, code) = site.run(&[]);
     let reason = record["failures"][0]["reason"].as_str().expect("a reason");
     assert_eq!(code, Some(1), "{reason}");
-    assert!(reason.starts_with("image `flagperf-inference-side-interpreter:") && reason.contains("the last line"), "{reason}");
+    assert!(
+        reason.starts_with("image `flagperf-inference-side-interpreter:") && reason.contains("the last line"),
+        "{reason}"
+    );
     assert!(reason.contains("returned a non-zero code: 7"), "{reason}");
 }

@@ -47,7 +47,8 @@ fn a_worker_reaches_only_its_results() {
 
 #[test]
 fn a_case_that_needs_a_network_has_one() {
-    let Some(site) = ContainerSite::with_shell("network", "echo interfaces: $(tail -n +3 /proc/net/dev | grep -c .) >&2")
+    let Some(site) =
+        ContainerSite::with_shell("network", "echo interfaces: $(tail -n +3 /proc/net/dev | grep -c .) >&2")
     else {
         return;
     };
@@ -58,7 +59,9 @@ fn a_case_that_needs_a_network_has_one() {
 
 #[test]
 fn options_give_a_container_more_and_an_unknown_one_is_refused() {
-    let Some(site) = ContainerSite::with_shell("options", "cat /given >&2; echo \"variable $GIVEN\" >&2") else { return };
+    let Some(site) = ContainerSite::with_shell("options", "cat /given >&2; echo \"variable $GIVEN\" >&2") else {
+        return;
+    };
     site.write("given.txt", "a file of the machine\n");
     let path = site.path().join("given.txt");
     site.host(&format!("ACCE_CONTAINER_OPT: \"-v {}:/given:ro -e GIVEN=1\"\n", path.display()));
@@ -69,6 +72,9 @@ fn options_give_a_container_more_and_an_unknown_one_is_refused() {
     let output = program::flagperf(site.path(), &["run"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("error: configs/host.yaml:3: unknown option of a container `--priviledged` (known: --gpus, "), "{errors}");
+    assert!(
+        errors.contains("error: configs/host.yaml:3: unknown option of a container `--priviledged` (known: --gpus, "),
+        "{errors}"
+    );
     assert!(errors.contains("hint: did you mean `--privileged`?"), "{errors}");
 }
