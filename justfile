@@ -38,6 +38,10 @@ reference python="python3":
     {{ python }} tests/reference/make_models.py
     {{ python }} tests/reference/make_pixels.py
 
+# Build the program for images with glibc 2.28 or later; needs cargo-zigbuild, and zig from the Python package `ziglang`.
+portable:
+    cargo zigbuild --release --target x86_64-unknown-linux-gnu.2.28
+
 # Check the licences and advisories of all dependencies; needs cargo-deny.
 deny:
     cargo deny check

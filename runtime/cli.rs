@@ -83,7 +83,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
         Command::Sign(arguments) => verify::sign(&arguments),
         Command::Key { command } => key::key(&command),
         Command::Completions { shell } => Ok(completions::completions(shell)),
-        Command::Work => work::work(),
+        Command::Work { socket } => work::work(socket.as_deref()),
         Command::Agent => agent::agent(),
         Command::Session { folder } => agent::session(&folder),
         Command::LaunchCompanion { status, holder, argv } => {

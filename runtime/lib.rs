@@ -22,6 +22,7 @@ pub mod scaffold;
 pub mod import;
 pub mod monitor;
 pub mod host;
+pub mod container;
 pub mod engine;
 pub mod data;
 pub mod script;

@@ -96,7 +96,11 @@ pub(super) enum Command {
     },
     /// Run a worker: read one job as a line of JSON from standard input, write events as lines of JSON to standard
     /// output, and exit when the input ends
-    Work,
+    Work {
+        /// Socket of a conductor outside the container, which sends the standard streams
+        #[arg(long, hide = true, value_name = "PATH")]
+        socket: Option<PathBuf>,
+    },
     /// Serve requests of `flagperf run` on another host: read them from standard input, start sessions, and send what they
     /// write to standard output
     Agent,

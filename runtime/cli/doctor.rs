@@ -13,6 +13,7 @@ use super::own_process::TIME_LIMIT;
 use super::probe::Probes;
 use super::setup::{EXIT_MISTAKE, PreparedPlan, find_checkout, plan_config, prepare_process, print_findings};
 use crate::config::{Findings, Overrides, Replica, find_root};
+use crate::container::{ContainerEngine, EngineFacts};
 use crate::plan::Job;
 use crate::report::{bytes, columns, plain_table};
 use crate::result::Machine;
@@ -81,6 +82,7 @@ fn examine(overrides: &Overrides, root: &Path) -> io::Result<Diagnosis> {
     let limit = config.as_ref().map_or(TIME_LIMIT, |config| config.site.phase_timeout);
     let probes = Rc::new(Probes::new(limit));
     section("engines", rows(check_engines(&probes)))?;
+    section("containers", rows(vec![container_row()]))?;
     let vendor = config.as_ref().ok().and_then(|config| config.vendor.as_ref());
     let command = vendor.and_then(check_monitor_command);
     section("monitors", rows(check_monitors(&probes).into_iter().chain(command).collect()))?;
@@ -103,6 +105,18 @@ fn machine_rows() -> Vec<[String; 2]> {
         row("memory", bytes(machine.memory_bytes)),
         row("system", format!("{}, kernel {}, {}", machine.system, machine.kernel, machine.architecture)),
     ]
+}
+
+/// Returns the row about the container engine, which a run with `CONTAINER: docker` needs.
+fn container_row() -> Row {
+    match ContainerEngine::connect() {
+        Ok(engine) => {
+            let EngineFacts { name, version, socket, is_rootless, .. } = engine.facts();
+            let rights = if *is_rootless { ", without root rights" } else { "" };
+            [name.to_lowercase(), format!("{version} at {}{rights}", socket.display()), String::new()]
+        }
+        Err(error) => ["none".to_owned(), error.to_string(), error.hint()],
+    }
 }
 
 /// Returns the rows about the checkout, the plan and its folders, and what is wrong with the folder for results.

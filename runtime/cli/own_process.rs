@@ -14,7 +14,7 @@ use indexmap::IndexMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::host::{Ending, Process, ProcessError, ProcessEvent, Program, exit_when_input_ends};
+use crate::host::{Ending, Process, ProcessError, ProcessEvent, Program, Worker as _, exit_when_input_ends};
 use crate::measure::{Clock, MonotonicClock};
 use crate::units::Seconds;
 

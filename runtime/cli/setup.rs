@@ -13,13 +13,14 @@ use super::monitor_check::check_monitor_script;
 use super::output::print_message;
 use super::probe::Probes;
 use crate::config::{Cause, Config, Findings, Overrides, find_root};
+use crate::container::{ContainerEngine, ContainerError};
 use crate::engine::backend::Backend;
 use crate::engine::{self, EngineError, LoadOptions, TABLE};
 use crate::event::Level;
 use crate::fleet::is_elsewhere;
 use crate::host::adopt_orphans;
 use crate::monitor;
-use crate::plan::{Catalogue, EngineChoice, RefusedOption};
+use crate::plan::{Catalogue, EngineChoice, RefusedOption, UnavailableEngine};
 use crate::run::ExitOnSignal;
 use crate::tensor::DType;
 
@@ -90,7 +91,13 @@ pub(super) fn catalogue(root: &Path) -> Catalogue {
     let backends = Backend::all(root).iter().map(|row| (row.name.to_owned(), row.installed())).collect();
     let monitors = monitor::TABLE.iter().map(|monitor| monitor.name()).collect();
     let check_options = Box::new(check_options);
-    Catalogue { backends, monitors, check_options, ..Catalogue::read(root, engines.collect()) }
+    let check_container_engine = Box::new(check_container_engine);
+    Catalogue { backends, monitors, check_options, check_container_engine, ..Catalogue::read(root, engines.collect()) }
+}
+
+fn check_container_engine() -> Result<(), UnavailableEngine> {
+    let unavailable = |error: ContainerError| UnavailableEngine { reason: error.to_string(), remedy: error.hint() };
+    ContainerEngine::connect().map(drop).map_err(unavailable)
 }
 
 fn check_options(choice: &EngineChoice, precision: DType) -> Result<(), RefusedOption> {

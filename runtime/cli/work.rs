@@ -10,17 +10,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 use crossbeam_channel::Receiver;
 
+use crate::container::receive_streams;
 use crate::engine;
 use crate::event::{Event, EventBudget};
 use crate::host::{WorkerNeeds, exit_when_input_ends, isolate_companions, protect_worker};
 use crate::plan::Job;
 use crate::run::RunOutcome;
 
-/// Reads a job, runs it, and emits events.
-pub(super) fn work() -> anyhow::Result<ExitCode> {
+/// Reads a job, runs it, and emits events. In a container, the standard streams come from `socket`.
+pub(super) fn work(socket: Option<&Path>) -> anyhow::Result<ExitCode> {
     // The program was started as /proc/self/exe, an uninformative name in a process list. A failure to set the name is
     // harmless.
     let _ = nix::sys::prctl::set_name(c"flagperf");
+    if let Some(socket) = socket {
+        receive_streams(socket)
+            .with_context(|| format!("cannot receive the standard streams at `{}`", socket.display()))?;
+    }
     let mut line = String::new();
     io::stdin().read_line(&mut line).context("cannot read the job from standard input")?;
     let job: Job =

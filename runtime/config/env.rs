@@ -14,6 +14,9 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "folder whose subfolder `flagperf` holds the libraries that `flagperf backend install` installs; ~/.cache by default",
     ),
     (SLURM_NODES, "the nodes of the Slurm job in which the program runs"),
+    (OWN_CACHE, "replaces that subfolder; a worker in a container gets it"),
+    (CONTAINER_HOST, "the socket of the container engine: unix:///PATH; by default, that of Docker or Podman"),
+    (RUNTIME, "folder with the sockets of the user's own container engine"),
     (CONFIG_HOME, "folder whose subfolder `flagperf` holds the private key of `flagperf key`; ~/.config by default"),
 ];
 
@@ -24,8 +27,23 @@ pub(super) const LOG_CALLS: &str = "LOG_CALL_INFORMATION";
 const HOST_LOCK: &str = "FLAGPERF_HOST_LOCK";
 const CACHE: &str = "XDG_CACHE_HOME";
 const SLURM_NODES: &str = "SLURM_JOB_NODELIST";
+/// The user's cache folder for flagperf, if it is not below [`CACHE`].
+pub const OWN_CACHE: &str = "FLAGPERF_CACHE";
+const CONTAINER_HOST: &str = "DOCKER_HOST";
+const RUNTIME: &str = "XDG_RUNTIME_DIR";
 const CONFIG_HOME: &str = "XDG_CONFIG_HOME";
-const HOME: &str = "HOME";
+/// The user's home folder.
+pub const HOME: &str = "HOME";
+
+/// The folders in which programs are found.
+pub const PATH: &str = "PATH";
+
+/// Returns a search path for programs: `first`, then `rest`, or else the folders of this process.
+pub fn path_with(first: &Path, rest: Option<String>) -> String {
+    let own = || read_variable(PATH).map(|value| value.to_string_lossy().into_owned());
+    let first = first.to_string_lossy();
+    rest.or_else(own).map_or_else(|| first.clone().into_owned(), |rest| format!("{first}:{rest}"))
+}
 
 /// Returns Python's search path for modules as a variable: `first`, then the folders that the variable already
 /// contains.
@@ -74,6 +92,9 @@ pub fn host_lock() -> PathBuf {
 
 /// Returns the user's cache folder for flagperf; `None` when neither `XDG_CACHE_HOME` nor `HOME` is set.
 pub fn cache_folder() -> Option<PathBuf> {
+    if let Some(own) = read_variable(OWN_CACHE) {
+        return Some(own.into());
+    }
     let cache =
         read_variable(CACHE).map(PathBuf::from).or_else(|| Some(PathBuf::from(read_variable(HOME)?).join(".cache")));
     cache.map(|cache| cache.join("flagperf"))
@@ -85,6 +106,16 @@ pub fn config_folder() -> Option<PathBuf> {
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(read_variable(HOME)?).join(".config")));
     config.map(|config| config.join("flagperf"))
+}
+
+/// Returns the address of the container engine; `None` when it is not set.
+pub fn container_host() -> Option<String> {
+    read_variable(CONTAINER_HOST).map(|value| value.to_string_lossy().into_owned())
+}
+
+/// Returns the folder with the sockets of the user's own services; `None` when it is not set.
+pub fn runtime_folder() -> Option<PathBuf> {
+    read_variable(RUNTIME).map(PathBuf::from)
 }
 
 /// Returns the value of a vendor's variable for visible devices in this process; `None` when it is not set.

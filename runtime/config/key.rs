@@ -223,7 +223,7 @@ fn is_variable_name(name: &str) -> bool {
 }
 
 /// Parses a number of bytes such as `32G`, `512m` or `1024`. Units are powers of 1024, as in Docker.
-fn parse_bytes(text: &str) -> Option<u64> {
+pub(super) fn parse_bytes(text: &str) -> Option<u64> {
     let lower = text.trim().to_ascii_lowercase();
     let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &lower[digits.len()..] {

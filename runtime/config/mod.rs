@@ -5,6 +5,7 @@
 mod case;
 mod case_key;
 mod choice;
+mod container_options;
 mod dataset;
 #[cfg(test)]
 mod dataset_tests;
@@ -45,6 +46,7 @@ pub(crate) mod fixture;
 
 pub use case::{CaseConfig, default_data_folder};
 pub use case_key::{CaseKey, Scale};
+pub use container_options::{ContainerOptionFault, ContainerOptions, DeviceFile, ResourceLimit, Volume};
 pub use dataset::{DATASET, DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
 pub use env::{Environment, cache_folder, python_path};
 pub use file::{ConfigFile, display_name, read_text};

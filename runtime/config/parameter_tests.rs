@@ -37,6 +37,7 @@ fn the_parameters_that_the_host_reads_are_typed_and_have_defaults() {
             bad_samples: BadSamplePolicy::Count,
             preloaded: true,
             input_cost: InputCost::Variable,
+            needs_network: false,
             keep_f32: vec!["head".to_owned(), "norm".to_owned()],
             default_data: None,
             weights: Some("w.safetensors".to_owned()),

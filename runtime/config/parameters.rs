@@ -70,6 +70,13 @@ pub const PARAMETERS: &[ConfigKey] = &[
         owner: Owner::Case,
     },
     ConfigKey {
+        name: "needs_network",
+        kind: ValueKind::Flag,
+        default: Some("false"),
+        about: "whether a worker in a container has a network",
+        owner: Owner::Case,
+    },
+    ConfigKey {
         name: "keep_f32",
         kind: ValueKind::TextList,
         default: Some("[]"),
@@ -124,6 +131,9 @@ pub struct Parameters {
     /// Whether every input takes the same time.
     #[serde(default)]
     pub input_cost: InputCost,
+    /// Whether a worker in a container has a network.
+    #[serde(default)]
+    pub needs_network: bool,
     /// Layers that stay in fp32 in a half-precision model.
     pub keep_f32: Vec<String>,
     /// File with weights in the data directory; `None` for random weights.
@@ -151,6 +161,7 @@ impl Default for Parameters {
             unit: default_unit(),
             preloaded: false,
             input_cost: InputCost::default(),
+            needs_network: false,
             keep_f32: Vec::new(),
             weights: None,
             default_data: None,

@@ -85,14 +85,14 @@ pub const SITE: &[ConfigKey] = &[
         name: "ACCE_CONTAINER_OPT",
         kind: ValueKind::OptionalText,
         default: Some("null"),
-        about: "options that give a container access to the devices",
+        about: "options of `docker run` that give a container access to the devices; null takes those of the vendor",
         owner: Owner::Site,
     },
     ConfigKey {
         name: "PIP_SOURCE",
         kind: ValueKind::OptionalText,
         default: Some("null"),
-        about: "the package index for containers",
+        about: "the package index from which pip installs the requirements of a case",
         owner: Owner::Site,
     },
     ConfigKey {
@@ -207,7 +207,7 @@ pub struct Site {
     pub shm_size: Option<Bytes>,
     /// Options that give a container access to the devices.
     pub acce_container_opt: Option<String>,
-    /// Package index for containers.
+    /// Package index for the requirements of cases.
     pub pip_source: Option<String>,
     /// Whether the page cache is dropped before a case.
     pub clear_caches: bool,

@@ -44,6 +44,13 @@ impl VisibleDevices {
         (self.is_named_by_site && self.inherited.is_none()).then(|| (self.variable.clone(), FIRST.to_owned()))
     }
 
+    /// Returns the name and value of the variable for a worker in a container, which inherits nothing; `None` when it has no
+    /// value.
+    pub fn container_variable(&self) -> Option<(String, String)> {
+        let inherited = self.inherited.clone().map(|value| (self.variable.clone(), value));
+        inherited.or_else(|| self.worker_variable())
+    }
+
     /// Describes the devices visible to a worker, for listings: `CUDA_VISIBLE_DEVICES=0`.
     pub fn display(&self) -> String {
         let given = self.worker_variable().map(|(_, value)| value);

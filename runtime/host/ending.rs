@@ -15,6 +15,14 @@ pub enum Ending {
     Killed(i32),
     /// It was killed but has not ended: it is stuck in the kernel.
     Stuck,
+    /// The kernel killed it because its container had reached its memory limit.
+    OutOfMemory,
+    /// Another program sent this signal to its container through the container engine.
+    ContainerKilled(i32),
+    /// Another program removed its container.
+    ContainerRemoved,
+    /// Its container engine stopped or restarted, so that nobody knows how it ended.
+    EngineLost,
 }
 
 impl From<ExitStatus> for Ending {
@@ -28,18 +36,23 @@ impl From<ExitStatus> for Ending {
 
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let signal = match self {
+        let (signal, is_from_outside) = match self {
             Ending::Exited(status) => return write!(f, "exited with status {status}"),
-            Ending::Killed(signal) => *signal,
+            Ending::Killed(signal) => (*signal, false),
+            Ending::ContainerKilled(signal) => (*signal, true),
             Ending::Stuck => {
                 return f.write_str("killed, but still running: it is stuck in the kernel (a device or a disk)");
             }
+            Ending::OutOfMemory => return f.write_str("killed by the kernel: its container reached its memory limit"),
+            Ending::ContainerRemoved => return f.write_str("its container was removed by another program"),
+            Ending::EngineLost => return f.write_str("its container engine stopped or restarted"),
         };
         let Ok(named) = Signal::try_from(signal) else {
             return write!(f, "killed by signal {signal}");
         };
         write!(f, "killed by signal {signal} ({})", named.as_str())?;
         match named {
+            _ if is_from_outside => f.write_str(": another program sent it to the container"),
             Signal::SIGKILL => f.write_str(": perhaps out of memory"),
             Signal::SIGSEGV => f.write_str(": a fault in native code"),
             Signal::SIGABRT => f.write_str(": aborted by native code"),
@@ -60,6 +73,10 @@ mod tests {
         assert_eq!(Ending::Killed(9).to_string(), "killed by signal 9 (SIGKILL): perhaps out of memory");
         assert_eq!(Ending::Killed(15).to_string(), "killed by signal 15 (SIGTERM)");
         assert_eq!(Ending::Killed(200).to_string(), "killed by signal 200");
+        assert_eq!(
+            Ending::ContainerKilled(9).to_string(),
+            "killed by signal 9 (SIGKILL): another program sent it to the container"
+        );
         assert_eq!(Ending::Exited(3).to_string(), "exited with status 3");
         assert_eq!(
             Ending::Stuck.to_string(),

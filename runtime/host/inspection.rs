@@ -15,23 +15,16 @@ const MAPPINGS_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of ancestors that are followed.
 const ANCESTORS_MAX: usize = 64;
 
-/// Returns whether a process descends from this one, or is this one; `None` when there is no such process in this
-/// process's numbering.
-pub fn is_descendant(pid: u32) -> Option<bool> {
-    let own = std::process::id();
-    descends_from(pid, |ancestor| ancestor == own)
-}
-
-/// Returns whether a process or one of its ancestors is one that `is_root` accepts; `None` when there is no such process
-/// in this process's numbering.
-pub fn descends_from(pid: u32, is_root: impl Fn(u32) -> bool) -> Option<bool> {
+/// Returns whether a process descends from one of `ancestors`, or is one of them; `None` when there is no such process in
+/// this process's numbering.
+pub fn descends_from(pid: u32, ancestors: &[u32]) -> Option<bool> {
     let mut current = pid;
     for step in 0..ANCESTORS_MAX {
         let parent = parent_of(current);
         if step == 0 && parent.is_none() {
             return None;
         }
-        if is_root(current) {
+        if ancestors.contains(&current) {
             return Some(true);
         }
         match parent {
@@ -108,9 +101,9 @@ mod tests {
     #[test]
     fn this_process_descends_from_itself_and_the_first_process_does_not() {
         let own = std::process::id();
-        assert_eq!((is_descendant(own), is_descendant(u32::MAX / 2)), (Some(true), None));
+        assert_eq!((descends_from(own, &[own]), descends_from(u32::MAX / 2, &[own])), (Some(true), None));
         if own != 1 {
-            assert_eq!(is_descendant(1), Some(false));
+            assert_eq!((descends_from(1, &[own]), descends_from(own, &[1])), (Some(false), Some(true)));
         }
         assert!(program_name(own).is_some_and(|name| !name.is_empty()));
     }

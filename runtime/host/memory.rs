@@ -22,7 +22,7 @@ type FileId = (u64, u64);
 /// The sum of resident sizes counts shared memory once per process, so it serves only as a quick first check. The
 /// result is the sum of proportional sizes, which counts shared memory once; files in memory count with their own size
 /// instead.
-pub(super) fn above(root: i32, limit: u64) -> Option<u64> {
+pub fn above(root: i32, limit: u64) -> Option<u64> {
     let processes = descendants::tree(root);
     let files: BTreeMap<FileId, u64> = processes.iter().flat_map(|pid| files_in_memory(*pid)).collect();
     let in_files = files.values().sum::<u64>();

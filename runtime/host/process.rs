@@ -6,17 +6,15 @@
 //! gone, however the parent ended.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use indexmap::IndexMap;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
@@ -27,10 +25,8 @@ use tracing::debug;
 use super::bounded::run_for;
 use super::child::{POLL_INTERVAL, spawn, wait};
 use super::descendants::{self, FoundProcesses, LeftoverProcess};
-use super::lines::LineReader;
-use super::stderr::{CappedLog, LOG_BYTES_MAX, StderrReader};
-use super::{Ending, memory};
-use crate::measure::{Clock, Nanos};
+use super::{Ending, ProcessEvent, Streams, Worker, WorkerInput, memory};
+use crate::measure::Clock;
 
 /// The file of the running program, even if its original path has since been replaced: a process started from here runs
 /// the same program.
@@ -67,21 +63,7 @@ pub struct Process {
     marker: String,
     ended: Option<Ending>,
     leftovers: Vec<LeftoverProcess>,
-    lines: LineReader,
-    /// Texts for the input. The pipe closes when the last sender is dropped.
-    input: Sender<String>,
-    stderr: StderrReader,
-}
-
-/// What happened next in a process.
-#[derive(Debug, PartialEq, Eq)]
-pub enum ProcessEvent {
-    /// The process wrote this line (without its end), which arrived at this time.
-    Line(Nanos, String),
-    /// Nothing happened before the timeout.
-    Silence,
-    /// The process ended, and every line was read.
-    Ended(Ending),
+    streams: Streams,
 }
 
 /// A process that could not be started.
@@ -106,6 +88,9 @@ pub enum ProcessError {
         /// The cause.
         source: io::Error,
     },
+    /// The standard streams could not be opened.
+    #[error("cannot open the standard streams of a process: {0}")]
+    Streams(io::Error),
 }
 
 /// Returns what makes a file executable, when that is what it lacks.
@@ -124,55 +109,18 @@ impl Process {
     /// Fails when the program cannot be started.
     pub fn start(program: &Program, clock: Arc<dyn Clock>) -> Result<Self, ProcessError> {
         let (name, arguments) = program.argv.split_first().ok_or(ProcessError::Empty)?;
-        let log = CappedLog::open(&program.stderr, LOG_BYTES_MAX);
-        let log = log.map_err(|source| ProcessError::Stderr { path: program.stderr.clone(), source })?;
+        let (streams, theirs) = Streams::open(&program.input, &program.stderr, clock)?;
         let marker = descendants::new_marker();
         #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
         let mut command = Command::new(name);
         command.args(arguments).envs(&program.environment).process_group(0).env(descendants::MARKER, &marker);
+        command.stdin(theirs.stdin).stdout(theirs.stdout).stderr(theirs.stderr);
         let failed = |source| ProcessError::Start { program: name.to_string_lossy().into_owned(), source };
-        // Another process can open a pipe by its name in /proc and write to it, but not a socket.
-        let (output, theirs) = UnixStream::pair().map_err(failed)?;
-        command.stdin(Stdio::piped()).stdout(OwnedFd::from(theirs)).stderr(Stdio::piped());
-        let mut child = spawn(&mut command).map_err(failed)?;
-        // It holds the other end of the socket.
+        let child = spawn(&mut command).map_err(failed)?;
+        // It holds the worker's ends of the streams.
         drop(command);
         debug!(pid = child.id(), program = %name.display(), "started a process");
-        let input = child.stdin.take();
-        let errors = child.stderr.take().expect("standard error is piped");
-        let (sender, texts) = crossbeam_channel::unbounded();
-        // The receiver exists.
-        let _ = sender.send(program.input.clone());
-        thread::spawn(move || write_input(input.expect("standard input is piped"), &texts));
-        Ok(Process {
-            child,
-            marker,
-            ended: None,
-            leftovers: Vec::new(),
-            lines: LineReader::read(output, clock),
-            input: sender,
-            stderr: StderrReader::start(errors, log),
-        })
-    }
-
-    /// Returns the next line or the ending; waits at most `timeout`, and a moment longer when the process has just
-    /// ended.
-    pub fn next_event(&mut self, timeout: Duration) -> ProcessEvent {
-        let timeout = if self.ended.is_some() { LAST_LINES_WAIT } else { timeout };
-        match (self.lines.next(timeout), self.ended) {
-            (Ok((at, line)), _) => ProcessEvent::Line(at, line),
-            (Err(_), Some(ending)) => ProcessEvent::Ended(ending),
-            (Err(RecvTimeoutError::Timeout), None) => {
-                self.check_ended();
-                ProcessEvent::Silence
-            }
-            (Err(RecvTimeoutError::Disconnected), None) => {
-                // Standard output is closed: the process is about to end, or goes on silently.
-                thread::sleep(timeout.min(POLL_INTERVAL));
-                self.check_ended();
-                ProcessEvent::Silence
-            }
-        }
+        Ok(Process { child, marker, ended: None, leftovers: Vec::new(), streams })
     }
 
     /// If the process has ended, reaps it and kills what it left behind.
@@ -188,42 +136,12 @@ impl Process {
     /// Returns whether the process has ended, without reaping it.
     fn has_ended(&self) -> bool {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        !matches!(waitid(Id::Pid(Pid::from_raw(self.id())), flags), Ok(WaitStatus::StillAlive))
-    }
-
-    /// Kills the whole group, first gently, and all other descendants of the process; waits for a limited time.
-    pub fn kill(&mut self) -> Ending {
-        if let Some(ending) = self.ended {
-            return ending;
-        }
-        self.signal(Signal::SIGTERM);
-        for _ in 0..TERMINATE_POLLS {
-            if self.has_ended() {
-                break;
-            }
-            thread::sleep(POLL_INTERVAL);
-        }
-        self.signal(Signal::SIGKILL);
-        let ending = *self.ended.insert(wait(&mut self.child, KILL_POLLS));
-        self.end_leftovers(0);
-        ending
+        !matches!(waitid(Id::Pid(Pid::from_raw(self.pid())), flags), Ok(WaitStatus::StillAlive))
     }
 
     /// Returns the processes outside the group that were still running when the process had ended; they were killed.
     pub fn leftovers(&self) -> &[LeftoverProcess] {
         &self.leftovers
-    }
-
-    /// Returns the last lines of standard error after the process has ended.
-    pub fn last_stderr_lines(&self) -> Vec<String> {
-        self.stderr.last_lines()
-    }
-
-    /// Returns the memory in bytes of the process and all its descendants if it is above `limit`; shared memory counts
-    /// once.
-    pub fn memory_above(&self, limit: u64) -> Option<u64> {
-        descendants::reap_orphans();
-        memory::above(self.id(), limit)
     }
 
     /// Kills the descendants of the process that are not in its group, which has already been killed. Before that,
@@ -255,13 +173,13 @@ impl Process {
             thread::sleep(POLL_INTERVAL);
         }
         if self.ended != Some(Ending::Stuck) {
-            descendants::waited_children().remove(&self.id());
+            descendants::waited_children().remove(&self.pid());
         }
     }
 
     /// Kills a process, and remembers it when it had left the group.
     fn kill_leftover(&mut self, pid: i32) {
-        let in_group = getpgid(Some(Pid::from_raw(pid))).is_ok_and(|group| group.as_raw() == self.id());
+        let in_group = getpgid(Some(Pid::from_raw(pid))).is_ok_and(|group| group.as_raw() == self.pid());
         let is_new = !in_group && !self.leftovers.iter().any(|left| left.pid == pid);
         if is_new && self.leftovers.len() < LEFTOVERS_NAMED {
             let leftover = run_for(KILL_POLLS, move || LeftoverProcess::describe(pid));
@@ -271,20 +189,80 @@ impl Process {
         descendants::kill_process(pid);
     }
 
-    /// Returns where further lines of input are sent. The input stays open as long as it exists.
-    pub fn input(&self) -> Sender<String> {
-        self.input.clone()
-    }
-
     /// Returns the process id.
-    pub fn id(&self) -> i32 {
+    fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
     fn signal(&self, signal: Signal) {
         // An error is ignored: the group may have ended already.
-        let _ = killpg(Pid::from_raw(self.id()), signal);
+        let _ = killpg(Pid::from_raw(self.pid()), signal);
     }
+}
+
+impl Worker for Process {
+    fn next_event(&mut self, timeout: Duration) -> ProcessEvent {
+        let timeout = if self.ended.is_some() { LAST_LINES_WAIT } else { timeout };
+        match (self.streams.next_line(timeout), self.ended) {
+            (Ok((at, line)), _) => ProcessEvent::Line(at, line),
+            (Err(_), Some(ending)) => ProcessEvent::Ended(ending),
+            (Err(RecvTimeoutError::Timeout), None) => {
+                self.check_ended();
+                ProcessEvent::Silence
+            }
+            (Err(RecvTimeoutError::Disconnected), None) => {
+                // Standard output is closed: the process is about to end, or goes on silently.
+                thread::sleep(timeout.min(POLL_INTERVAL));
+                self.check_ended();
+                ProcessEvent::Silence
+            }
+        }
+    }
+
+    /// Kills the whole group, first gently, and all other descendants of the process.
+    fn kill(&mut self) -> Ending {
+        if let Some(ending) = self.ended {
+            return ending;
+        }
+        self.signal(Signal::SIGTERM);
+        for _ in 0..TERMINATE_POLLS {
+            if self.has_ended() {
+                break;
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        self.signal(Signal::SIGKILL);
+        let ending = *self.ended.insert(wait(&mut self.child, KILL_POLLS));
+        self.end_leftovers(0);
+        ending
+    }
+
+    fn last_stderr_lines(&self) -> Vec<String> {
+        self.streams.last_stderr_lines()
+    }
+
+    /// Shared memory counts once.
+    fn memory_above(&self, limit: u64) -> Option<u64> {
+        descendants::reap_orphans();
+        memory::above(self.pid(), limit)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.leftovers.iter().map(left_behind_warning).collect()
+    }
+
+    fn input(&self) -> WorkerInput {
+        self.streams.input()
+    }
+
+    fn id(&self) -> Option<u32> {
+        Some(self.child.id())
+    }
+}
+
+fn left_behind_warning(left: &LeftoverProcess) -> String {
+    let what = if left.ended { "it was killed" } else { "it was killed but still exists" };
+    format!("the worker left a process behind in another process group: {} (`{}`); {what}", left.pid, left.command)
 }
 
 impl Drop for Process {
@@ -292,13 +270,6 @@ impl Drop for Process {
         if self.ended.is_none() {
             self.kill();
         }
-    }
-}
-
-/// Writes the texts, and keeps the pipe open until no more can come. A process that does not read ends by itself.
-fn write_input(mut pipe: ChildStdin, texts: &Receiver<String>) {
-    for text in texts {
-        let _ = pipe.write_all(text.as_bytes()).and_then(|()| pipe.flush());
     }
 }
 

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::ChildStderr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -32,7 +31,7 @@ pub(super) struct StderrReader {
 }
 
 impl StderrReader {
-    pub(super) fn start(errors: ChildStderr, log: CappedLog) -> Self {
+    pub(super) fn start(errors: impl Read + Send + 'static, log: CappedLog) -> Self {
         let kept = Arc::new(Mutex::default());
         let lines = Arc::clone(&kept);
         StderrReader { kept, reader: thread::spawn(move || copy(errors, log, &lines)) }

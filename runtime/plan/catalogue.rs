@@ -33,11 +33,18 @@ pub struct Catalogue {
     pub describe: DescribeEngine,
     /// Returns whether a file or folder exists or will be created: see [`Catalogue::read`].
     pub exists: Box<dyn Fn(&Path) -> bool>,
+    /// Returns whether a regular file exists.
+    pub is_file: Box<dyn Fn(&Path) -> bool>,
+    /// Checks that a container engine answers. Called only for a run in containers.
+    pub check_container_engine: CheckContainerEngine,
     /// Reads the source of a vendor's engine; `None` if it cannot be read.
     pub read_source: ReadSource,
     /// Finds the model to which a path refers.
     pub find_model: Box<dyn Fn(&Path) -> FoundModel>,
 }
+
+/// A function that checks that a container engine answers.
+pub type CheckContainerEngine = Box<dyn Fn() -> Result<(), UnavailableEngine>>;
 
 /// A function that reads the source of a vendor's engine.
 pub type ReadSource = Box<dyn Fn(&Path) -> Option<String>>;
@@ -128,6 +135,8 @@ impl Catalogue {
             check_options: Box::new(|_, _| Ok(())),
             describe: Box::new(|_| Ok(EngineOnMachine::default())),
             exists: Box::new(exists_or_is_generated),
+            is_file: Box::new(Path::is_file),
+            check_container_engine: Box::new(|| Ok(())),
             read_source: Box::new(|path| flagperf_onnx::read_regular_text(path, SOURCE_BYTES_MAX).ok()),
             find_model: Box::new(find_model),
         }
@@ -142,6 +151,7 @@ impl Catalogue {
             backends: self.backends.into_iter().map(library).collect(),
             describe: Box::new(|_| Ok(EngineOnMachine::default())),
             exists: Box::new(|_| true),
+            check_container_engine: Box::new(|| Ok(())),
             find_model: Box::new(|path| FoundModel::At(path.to_owned())),
             ..self
         }

@@ -2,13 +2,20 @@
 
 use serde_json::Value;
 
+use super::container::container_options;
 use super::options::{invalid_choices, invalid_defaults};
-use super::{CasePlan, Catalogue, PlanProblem};
-use crate::config::{Config, Container, Finding, LauncherChoice, Origin, Vendor, list_names, nearest};
+use super::{CasePlan, Catalogue, PlanProblem, UnavailableEngine};
+use crate::config::{Config, Container, Finding, LauncherChoice, Origin, Vendor, is_local, list_names, nearest};
 
 /// Keys of host.yaml that apply only to containers, and those that apply only to other machines.
-const FOR_CONTAINERS: [&str; 4] = ["HOSTS_PORTS", "SHM_SIZE", "ACCE_CONTAINER_OPT", "PIP_SOURCE"];
-const FOR_MACHINES: [&str; 2] = ["SSH_PORT", "MASTER_PORT"];
+const FOR_CONTAINERS: [&str; 2] = ["SHM_SIZE", "ACCE_CONTAINER_OPT"];
+const FOR_MACHINES: [&str; 2] = ["SSH_PORT", "SSH_CONFIG"];
+/// Keys of FlagPerf that apply only to training.
+const FOR_TRAINING: [&str; 2] = ["HOSTS_PORTS", "MASTER_PORT"];
+/// What a run uses without containers, and without other machines.
+const NO_CONTAINERS: &str = "`CONTAINER` is none";
+const NO_MACHINES: &str = "`HOSTS` lists only this machine";
+const NO_TRAINING: &str = "a run trains nothing";
 
 /// Reports an unknown vendor, an unknown monitor, and machines and containers that are not available.
 pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding>) {
@@ -31,15 +38,10 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
     }
     check_hosts(config, findings);
     if site.container == Container::Docker {
-        for case in &config.cases {
-            let recipe = format!("{}/{}", site.vendor, case.key.value.framework);
-            if !catalogue.recipes.contains(&recipe) {
-                let (vendor, framework) = (site.vendor.clone(), case.key.value.framework.clone());
-                let problem = PlanProblem::NoRecipe { vendor, framework };
-                findings.push(Finding::error(case.key.origin.clone(), problem));
-            }
+        findings.extend(container_options(config).err());
+        if let Err(UnavailableEngine { reason, remedy }) = (catalogue.check_container_engine)() {
+            findings.push(Finding::error(origin("CONTAINER"), PlanProblem::NoContainerEngine { reason, remedy }));
         }
-        findings.push(Finding::error(origin("CONTAINER"), PlanProblem::Docker));
     }
 }
 
@@ -105,18 +107,23 @@ pub(super) fn check_result_folders(config: &Config, cases: &[CasePlan], findings
     }
 }
 
-/// Adds a note for each key that is set without effect, because a run starts no container and uses no other machine.
+/// Adds a note for each key that is set without effect, because a run starts no container or uses no other machine.
 pub(super) fn note_unused_keys(config: &Config, findings: &mut Vec<Finding>) {
-    let keys = FOR_CONTAINERS.map(|key| (key, "containers")).into_iter();
-    for (key, what) in keys.chain(FOR_MACHINES.map(|key| (key, "other machines"))) {
+    let has_containers = config.site.container == Container::Docker;
+    let keys = FOR_CONTAINERS.into_iter().filter(|_| !has_containers).map(|key| (key, "containers", NO_CONTAINERS));
+    let is_here = config.site.hosts.iter().all(|host| is_local(host)) && config.replica.is_none();
+    let machines = FOR_MACHINES.into_iter().filter(|_| is_here).map(|key| (key, "other machines", NO_MACHINES));
+    let training = FOR_TRAINING.map(|key| (key, "training", NO_TRAINING));
+    for (key, what, instead) in keys.chain(machines).chain(training) {
         let value = &config.site_values[key];
         if value.origin != Origin::Default && value.value != Value::Null {
-            findings.push(Finding::info(value.origin.clone(), PlanProblem::NoEffect { key, what }));
+            findings.push(Finding::info(value.origin.clone(), PlanProblem::NoEffect { key, what, instead }));
         }
     }
-    if let Some(vendor) = config.vendor.as_ref().filter(|vendor| vendor.container_options.is_some()) {
+    if let Some(vendor) = config.vendor.as_ref().filter(|vendor| !has_containers && vendor.container_options.is_some())
+    {
         let key = "container_options";
-        let problem = PlanProblem::NoEffect { key, what: "containers" };
+        let problem = PlanProblem::NoEffect { key, what: "containers", instead: NO_CONTAINERS };
         findings.push(Finding::info(vendor.origin(&[key]), problem));
     }
 }
@@ -182,22 +189,21 @@ mod tests {
             notes
         };
         let noted = effects(&checkout);
-        let line = |line: usize, key: &str, what: &str| {
-            format!(
-                "configs/host.yaml:{line}: `{key}` has no effect: it applies to {what}, and a run uses only this machine"
-            )
+        let line = |line: usize, key: &str, what: &str, instead: &str| {
+            format!("configs/host.yaml:{line}: `{key}` has no effect: it applies to {what}, and {instead}")
         };
+        let (none, machine) = ("`CONTAINER` is none", "a run uses only this machine");
         assert_eq!(
             noted,
             [
-                line(5, "HOSTS_PORTS", "containers"),
-                line(7, "SHM_SIZE", "containers"),
-                line(8, "ACCE_CONTAINER_OPT", "containers"),
-                line(4, "SSH_PORT", "other machines"),
-                line(6, "MASTER_PORT", "other machines"),
-                "vendors/chip/vendor.yaml:11: `container_options` has no effect: it applies to containers, and a \
-                 run uses only this machine"
-                    .to_owned(),
+                line(7, "SHM_SIZE", "containers", none),
+                line(8, "ACCE_CONTAINER_OPT", "containers", none),
+                line(4, "SSH_PORT", "other machines", machine),
+                line(5, "HOSTS_PORTS", "other machines", machine),
+                line(6, "MASTER_PORT", "other machines", machine),
+                format!(
+                    "vendors/chip/vendor.yaml:11: `container_options` has no effect: it applies to containers, and {none}"
+                ),
             ]
         );
         assert_eq!(effects(&Checkout::new()), Vec::<String>::new());

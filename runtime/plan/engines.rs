@@ -10,7 +10,10 @@ use super::engine_checks::{
     check_described_options, check_engine, check_found_version, check_operator_set, precision_error,
 };
 use super::problem::{PLUGIN, SIDECAR};
-use super::{CaseSettings, Catalogue, EngineChoice, Job, PlanProblem, RefusedOption, UnavailableEngine};
+use super::{
+    CaseSettings, Catalogue, EngineChoice, EngineOnMachine, Job, PlanProblem, Preparation, RefusedOption,
+    UnavailableEngine,
+};
 use crate::config::{
     CaseConfig, EngineEntry, Finding, Origin, Sourced, THREADS_MAX, Vendor, list_names, nearest, option_of_entry,
 };
@@ -114,6 +117,7 @@ pub(super) fn choose_engine(
     case: &CaseConfig,
     settings: &CaseSettings,
     catalogue: &Catalogue,
+    preparation: &Preparation,
 ) -> Result<EngineChoice, Finding> {
     let (entry, name, origin) = role.entry(vendor, case);
     let Some(entry) = entry else {
@@ -177,7 +181,11 @@ pub(super) fn choose_engine(
     let option_error =
         |RefusedOption { option, message }| place_at_option(&option, PlanProblem::EngineOption { message });
     (catalogue.check_options)(&choice, precision.dtype()).map_err(option_error)?;
-    let found = (catalogue.describe)(&choice).map_err(|UnavailableEngine { reason, remedy }| {
+    let describe = |choice| match preparation.is_engine_here(delivery) {
+        true => (catalogue.describe)(choice),
+        false => Ok(EngineOnMachine::default()),
+    };
+    let found = describe(&choice).map_err(|UnavailableEngine { reason, remedy }| {
         let name = choice.name.clone();
         engine_error(PlanProblem::EngineUnavailable { role: role.name(), name, reason, remedy })
     })?;

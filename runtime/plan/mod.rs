@@ -5,6 +5,7 @@
 mod catalogue;
 mod checks;
 mod class_keys;
+mod container;
 mod engine_checks;
 mod engines;
 mod job;
@@ -32,6 +33,7 @@ pub use catalogue::{
     CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, ReadSource, RefusedOption, UnavailableEngine,
 };
 pub use class_keys::{ADAPTOR, DATA_KEYS, class_file};
+pub use container::{CaseContainer, Preparation};
 pub use effective_values::{EffectiveValue, effective_values};
 pub use job::{AuditScope, CaseSettings, EngineChoice, Job, Limits, ModelInput, OUTPUTS_KIND, Task};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::checks::{check_result_folders, check_site, note_unused_keys};
 use super::class_keys::unset_class_keys;
+use super::container::{CaseContainer, Preparation, container_options, find_recipe};
 use super::engines::{EngineRole, choose_engine, warn_of_unused_options};
 use super::route::{Export, InferenceSource, route};
 use super::{
@@ -13,8 +14,8 @@ use super::{
 };
 use crate::config::env;
 use crate::config::{
-    CaseConfig, CaseKey, Config, EngineEntry, Finding, Findings, Origin, Parameters, Replica, Site, Sourced, Vendor,
-    default_data_folder, list_names, nearest, parse_flops,
+    CaseConfig, CaseKey, Config, Container, EngineEntry, Finding, Findings, Origin, Parameters, Replica, Site, Sourced,
+    Vendor, VisibleDevices, default_data_folder, list_names, nearest, parse_flops,
 };
 use crate::description::Delivery;
 use crate::hash::Seed;
@@ -47,6 +48,10 @@ pub struct CasePlan {
     pub folder: PathBuf,
     /// The case's settings.
     pub settings: CaseSettings,
+    /// The container of its workers; `None` for workers that run directly on the machine.
+    pub container: Option<CaseContainer>,
+    /// Files that prepare its workers.
+    pub preparation: Preparation,
     /// Keys that `--set` changed, with their values: departures from the standard configuration.
     pub departures: Vec<(String, Value)>,
     /// One job per phase, in order. Paths in the run's folder are relative: see [`CasePlan::jobs_in`].
@@ -147,9 +152,29 @@ impl Planner<'_> {
             host: self.replica().host,
             folder: self.folder(),
             departures: self.departures(),
+            container: self.container(),
+            preparation: self.preparation(),
             settings,
             jobs,
         })
+    }
+
+    fn preparation(&self) -> Preparation {
+        Preparation::of(&self.config.site, &self.case.key.value, self.catalogue)
+    }
+
+    /// Returns the container of the case; a missing recipe is added to the findings.
+    fn container(&mut self) -> Option<CaseContainer> {
+        let site = &self.config.site;
+        if site.container != Container::Docker {
+            return None;
+        }
+        let recipe = find_recipe(&site.vendor, &self.case.key.value.framework, self.catalogue);
+        let recipe =
+            recipe.map_err(|problem| self.findings.push(Finding::error(self.case.key.origin.clone(), problem)));
+        // Invalid options have been reported.
+        let options = container_options(self.config).unwrap_or_default();
+        Some(CaseContainer { recipe: self.root().join("docker_images").join(recipe.ok()?), options })
     }
 
     fn departures(&self) -> Vec<(String, Value)> {
@@ -184,7 +209,7 @@ impl Planner<'_> {
 
     fn choose_engine(&mut self, role: EngineRole, settings: &CaseSettings) -> Option<EngineChoice> {
         let vendor = self.config.vendor.as_ref()?;
-        let chosen = choose_engine(role, vendor, self.case, settings, self.catalogue);
+        let chosen = choose_engine(role, vendor, self.case, settings, self.catalogue, &self.preparation());
         chosen.map_err(|finding| self.findings.push(finding)).ok()
     }
 
@@ -260,7 +285,11 @@ impl Planner<'_> {
 
     /// Returns the variables that a worker has beside those of the conductor.
     fn worker_environment(&self) -> indexmap::IndexMap<String, String> {
-        let visible = self.config.visible.iter().filter_map(|visible| visible.worker_variable());
+        let variable = match self.config.site.container {
+            Container::Docker => VisibleDevices::container_variable,
+            Container::None => VisibleDevices::worker_variable,
+        };
+        let visible = self.config.visible.iter().filter_map(variable);
         let level = self.config.site.flagperf_log_level.clone();
         visible.chain([(env::LOG_LEVEL.to_owned(), level)]).collect()
     }

@@ -113,12 +113,14 @@ pub enum PlanProblem {
         folder: String,
     },
     /// A key that applies only to something that a run does not use.
-    #[error("`{key}` has no effect: it applies to {what}, and a run uses only this machine")]
+    #[error("`{key}` has no effect: it applies to {what}, and {instead}")]
     NoEffect {
         /// The key.
         key: &'static str,
         /// What the key applies to.
         what: &'static str,
+        /// What a run uses instead.
+        instead: &'static str,
     },
     /// An option that its engine rejects.
     #[error("{message}")]
@@ -333,16 +335,31 @@ pub enum PlanProblem {
         nearest: Option<String>,
     },
     /// A framework without a container recipe.
-    #[error("no container recipe docker_images/{vendor}/{framework}/Dockerfile")]
+    #[error("no container recipe docker_images/{vendor}/{framework}/Dockerfile (known: {known})")]
     NoRecipe {
         /// The vendor.
         vendor: String,
         /// The framework.
         framework: String,
+        /// The vendor's recipes.
+        known: String,
     },
-    /// Containers are not supported.
-    #[error("`CONTAINER: docker` is not supported yet")]
-    Docker,
+    /// Options of a container that cannot be used.
+    #[error("{message}")]
+    ContainerOption {
+        /// What is wrong.
+        message: String,
+        /// The known option that was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// A run in containers without an engine for them.
+    #[error("`CONTAINER: docker` cannot be used on this machine: {reason}")]
+    NoContainerEngine {
+        /// What is missing or failed.
+        reason: String,
+        /// How to get it.
+        remedy: String,
+    },
     /// A host whose name ssh or a folder cannot have.
     #[error("`{host}` is not a host name (letters, digits, `.`, `-`, `_`, and `@` after a user's name)")]
     HostName {
@@ -441,11 +458,15 @@ impl PlanProblem {
             Self::OnlyCompiledFiles { .. } => "set `exist_compiler_path` to a file that it wrote".to_owned(),
             Self::EngineUnavailable { remedy, .. } => remedy.clone(),
             Self::EngineVersion { .. } => VERSION_HINT.to_owned(),
-            Self::Docker => "set `CONTAINER: none`".to_owned(),
             Self::TooFewHosts { .. } => "add hosts, or change the entry of `CASES`".to_owned(),
             Self::NoDeviceVariable { .. } => {
                 "set `ACCE_VISIBLE_DEVICE_ENV_NAME`, or `visible_devices` in vendor.yaml".to_owned()
             }
+            Self::NoRecipe { .. } => {
+                "docker_images/README.md describes recipes; without containers, set `CONTAINER: none`".to_owned()
+            }
+            Self::ContainerOption { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
+            Self::NoContainerEngine { remedy, .. } => remedy.clone(),
             _ => String::new(),
         }
     }
@@ -457,6 +478,7 @@ impl PlanProblem {
             Self::EngineUnavailable { .. }
             | Self::EngineVersion { .. }
             | Self::NotInstalled { .. }
+            | Self::NoContainerEngine { .. }
             | Self::Missing { .. }
             | Self::UnusableModel { .. } => Cause::Machine,
             _ => Cause::Configuration,

@@ -366,16 +366,38 @@ fn the_folder_of_shared_scripts_is_no_case() {
 }
 
 #[test]
-fn other_machines_and_containers_are_not_supported_and_a_missing_recipe_is_reported_too() {
+fn other_machines_are_not_supported_and_a_missing_recipe_is_reported_too() {
     let host = format!("{HOST}HOSTS: [localhost, 10.1.2.155]\nCONTAINER: docker\n");
     let checkout = runnable().with("configs/host.yaml", &host);
     let remote = "configs/host.yaml:4: host `10.1.2.155` is not this machine, and other machines are not supported yet\n  \
                   hint: set `HOSTS: [localhost]`";
-    let docker = "configs/host.yaml:5: `CONTAINER: docker` is not supported yet\n  hint: set `CONTAINER: none`";
-    let recipe = "configs/host.yaml:3: no container recipe docker_images/chip/frame/Dockerfile";
-    assert_eq!(errors(&checkout, &Overrides::default()), [remote, recipe, docker]);
+    let recipe = "configs/host.yaml:3: no container recipe docker_images/chip/frame/Dockerfile (known: )\n  hint: \
+                  docker_images/README.md describes recipes; without containers, set `CONTAINER: none`";
+    assert_eq!(errors(&checkout, &Overrides::default()), [remote, recipe]);
     let checkout = checkout.with("docker_images/chip/frame/Dockerfile", "FROM scratch\n");
-    assert_eq!(errors(&checkout, &Overrides::default()), [remote, docker]);
+    assert_eq!(errors(&checkout, &Overrides::default()), [remote]);
+}
+
+#[test]
+fn a_run_in_containers_needs_an_engine_for_them_and_known_options() {
+    let host = format!("{HOST}CONTAINER: docker\nACCE_CONTAINER_OPT: --gpu all\n");
+    let checkout =
+        runnable().with("configs/host.yaml", &host).with("docker_images/chip/frame/Dockerfile", "FROM scratch\n");
+    let unavailable = || UnavailableEngine { reason: "none answers".into(), remedy: "start one".into() };
+    let planned = |checkout: &Checkout| {
+        let check_container_engine = Box::new(move || Err(unavailable()));
+        let config = checkout.load(&Overrides::default()).unwrap();
+        let catalogue = Catalogue { check_container_engine, ..catalogue(checkout.root()) };
+        plan(&config, &catalogue).map_err(|errors| messages_of(Level::Error, &errors.0))
+    };
+    let found = planned(&checkout).unwrap_err();
+    let option = "configs/host.yaml:5: unknown option of a container `--gpu` (known: --gpus, --device, ";
+    assert!(found[0].starts_with(option) && found[0].ends_with("hint: did you mean `--gpus`?"), "{found:?}");
+    let engine =
+        "configs/host.yaml:4: `CONTAINER: docker` cannot be used on this machine: none answers\n  hint: start one";
+    assert_eq!(found[1..], [engine]);
+    let without = checkout.with("configs/host.yaml", &format!("{HOST}ACCE_CONTAINER_OPT: --gpu all\n"));
+    assert!(planned(&without).is_ok(), "no engine is asked, and options that are not used are not checked");
 }
 
 #[test]

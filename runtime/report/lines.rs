@@ -45,6 +45,7 @@ fn raw_lines(notice: &Notice<'_>) -> Vec<String> {
     match notice {
         Notice::RunBegins { folder } => vec![format!("results in {}", folder.display())],
         Notice::CaseBegins { key, number, count } => vec![format!("case {key} ({number} of {count})")],
+        Notice::Preparation { line } => vec![one_line(&format!("  {:<10} {line}", "prepare")).into_owned()],
         Notice::CaseEnds { unwritten: Some(error), .. } => vec![format!("error: {error}")],
         Notice::CaseEnds { unsealed: Some(error), .. } => vec![format!("error: no manifest: {error}")],
         Notice::Host { host, what, is_warning } => {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -37,12 +38,34 @@ type FileState = (u64, u64, u64, i64, i64);
 #[derive(Debug, Default)]
 pub struct LibraryHashes {
     known: BTreeMap<FileState, Result<String, String>>,
+    /// Files by the id of their image and their path.
+    in_images: BTreeMap<(String, PathBuf), LibraryRecord>,
 }
 
 impl LibraryHashes {
     /// Returns the files with their hashes.
     pub fn hash(&mut self, paths: impl IntoIterator<Item = PathBuf>) -> Vec<LibraryRecord> {
         paths.into_iter().take(FILES_MAX).map(|path| self.hash_one(&path)).collect()
+    }
+
+    /// Returns files of an image with their hashes. `read` returns the size and the hash of one; it is called once for each
+    /// file of an image, which cannot change.
+    pub fn hash_in_image(
+        &mut self,
+        image: &str,
+        paths: impl IntoIterator<Item = PathBuf>,
+        read: impl Fn(&Path) -> io::Result<(u64, String)>,
+    ) -> Vec<LibraryRecord> {
+        let record = |path: PathBuf| {
+            let found = self.in_images.entry((image.to_owned(), path));
+            let read = |(_, path): &(String, PathBuf)| {
+                let (size, hash) =
+                    read(path).map_or_else(|error| (0, Err(not_hashed(&error))), |(size, hash)| (size, Ok(hash)));
+                library_record(path, size, &hash)
+            };
+            found.or_insert_with_key(read).clone()
+        };
+        paths.into_iter().take(FILES_MAX).map(record).collect()
     }
 
     fn hash_one(&mut self, path: &Path) -> LibraryRecord {
@@ -53,16 +76,24 @@ impl LibraryHashes {
             }
             Err(error) => (0, Err(error.to_string())),
         };
-        let path = path.display().to_string();
-        LibraryRecord { path, size_bytes: Bytes(size), sha256: hash.as_ref().ok().cloned(), note: hash.err() }
+        library_record(path, size, &hash)
     }
+}
+
+fn library_record(path: &Path, size: u64, hash: &Result<String, String>) -> LibraryRecord {
+    let (sha256, note) = (hash.as_ref().ok().cloned(), hash.as_ref().err().cloned());
+    LibraryRecord { path: path.display().to_string(), size_bytes: Bytes(size), sha256, note }
+}
+
+fn not_hashed(error: &io::Error) -> String {
+    format!("not hashed: {error}")
 }
 
 fn hash_bounded(path: &Path, size: u64) -> Result<String, String> {
     if size > BYTES_MAX {
         return Err(format!("not hashed: larger than {BYTES_MAX} bytes"));
     }
-    hash_file(path).map_err(|error| format!("not hashed: {error}"))
+    hash_file(path).map_err(|error| not_hashed(&error))
 }
 
 #[cfg(test)]
@@ -81,6 +112,21 @@ mod tests {
         assert_eq!((found[0].size_bytes, &found[0].note), (Bytes(4), &None));
         assert_eq!(found[1].note.as_deref(), Some("not hashed: larger than 2147483648 bytes"));
         assert_eq!(found[2].note.as_deref(), Some("No such file or directory (os error 2)"));
+    }
+
+    #[test]
+    fn a_file_of_an_image_is_read_once() {
+        let (mut hashes, reads) = (LibraryHashes::default(), std::cell::Cell::new(0));
+        let read = |path: &Path| {
+            reads.set(reads.get() + 1);
+            if path.ends_with("a") { Ok((4, "hash".to_owned())) } else { Err(io::Error::other("no file")) }
+        };
+        for image in ["one", "one", "two"] {
+            let found = hashes.hash_in_image(image, ["/a", "/b"].map(PathBuf::from), read);
+            assert_eq!((found[0].sha256.as_deref(), found[0].size_bytes), (Some("hash"), Bytes(4)));
+            assert_eq!(found[1].note.as_deref(), Some("not hashed: no file"));
+        }
+        assert_eq!(reads.get(), 4);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub use manifest::{
     SIGNATURE_FILE, SOURCES_FOLDER, digest, list_files, write_manifest,
 };
 pub use output_copy::OutputTimeVerdict;
-pub use provenance::Provenance;
+pub use provenance::{BaseImageRecord, ImageRecord, Provenance};
 pub use record::{
     ClockCheck, DeviceRecord, FailureRecord, FileRecord, HostRecord, PhaseRecord, Record, SampleFailure, Setting,
     Status, StepRecord,

@@ -47,6 +47,39 @@ pub struct Provenance {
     pub dataset_sha256: Option<String>,
     /// The last hash of the chain in `events.jsonl`.
     pub events_sha256: String,
+    /// The image of the containers of the workers; `None` when they ran directly on the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageRecord>,
+}
+
+/// The image of the containers of a case.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ImageRecord {
+    /// Name and tag: `flagperf-inference-cpu-interpreter:0123456789ab`.
+    pub name: String,
+    /// Id of the image: the digest of its configuration.
+    pub id: String,
+    /// SHA-256 over the files of the recipe.
+    pub recipe_sha256: String,
+    /// The images on which the recipe builds.
+    pub base: Vec<BaseImageRecord>,
+    /// Name and version of the container engine.
+    pub engine: String,
+    /// Whether the containers had all rights of the machine.
+    pub privileged: bool,
+}
+
+/// An image on which a recipe builds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BaseImageRecord {
+    /// The name in the Dockerfile.
+    pub name: String,
+    /// Id of the image; `None` if the engine no longer had it.
+    pub id: Option<String>,
+    /// Digests in the registries from which the engine pulled it; empty for an image made on this machine.
+    pub digests: Vec<String>,
 }
 
 impl Provenance {

@@ -15,10 +15,12 @@ use super::caches;
 use super::case_monitors::CaseMonitors;
 use super::conclude::conclude;
 use super::heard::Heard;
+use super::launch::{Containers, Launcher, prepare_launcher};
 use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
 use super::sources::CaseSources;
 use super::worker_log::WorkerLog;
 use super::{Interrupt, Notice, RunOptions};
+use crate::container::ContainerError;
 use crate::event::{Event, Failure, Level, Phase};
 use crate::hash::{Seed, hash_bytes};
 use crate::host::run_while;
@@ -37,6 +39,8 @@ pub(super) struct RunContext<'a> {
     pub(super) interrupt: &'a Interrupt,
     pub(super) program: &'a Provenance,
     pub(super) libraries: Arc<Mutex<LibraryHashes>>,
+    /// The container engine, or why there is none; `None` when no case runs in a container.
+    pub(super) containers: Option<&'a Result<Containers, ContainerError>>,
 }
 
 /// Runs a case in its folder, which must exist, and returns its record.
@@ -65,7 +69,6 @@ fn run_phases(
 ) -> Record {
     let _span = debug_span!("case", key = %case.key).entered();
     let folder = run.folder.join(&case.folder);
-    let started = run.options.clock.now();
     let mut record = empty_record(run.plan, run.rows, run.folder, run.program, case);
     let (log, mut chain) = match open_files(run.plan, case, &folder) {
         Ok(files) => files,
@@ -75,7 +78,6 @@ fn run_phases(
         }
     };
     let log = case_log.insert(log);
-    let monitors = case_monitors.insert(CaseMonitors::start(run.plan, case, &folder, &run.options.clock, started));
     if run.plan.site.clear_caches {
         record.warnings.extend(caches::drop_page_cache(Path::new(caches::DROP_CACHES)));
     }
@@ -91,6 +93,9 @@ fn run_phases(
     };
     record.provenance.run_seed = run_seed;
     let jobs = case.jobs_in(run.folder);
+    let Some(launcher) = prepare_launcher(run, case, &folder, &mut record, notify) else { return record };
+    let started = run.options.clock.now();
+    let monitors = case_monitors.insert(CaseMonitors::start(run.plan, case, &folder, &run.options.clock, started));
     let (mut chain_error, mut libraries) = (None, Vec::new());
     for job in &jobs {
         let RunOptions { has_live_display, audit, .. } = *run.options;
@@ -114,7 +119,7 @@ fn run_phases(
             notify(&Notice::Event { phase: job.phase(), event: received.event });
             append_samples(&mut samples, &folder, job.phase(), received.event).map_err(|e| disk_failure(&e))
         };
-        let mut outcome = run_phase(&job, &output, run.options, run.interrupt, &mut on_heard);
+        let mut outcome = run_phase(&job, &launcher, &output, run.options, run.interrupt, &mut on_heard);
         if let Some(samples) = samples {
             match samples.finish() {
                 Ok(file) => outcome.record.files.push(file),
@@ -135,7 +140,7 @@ fn run_phases(
         record.failures.extend(check.err().map(|error| case_failure(&disk_failure(&error))));
     }
     if let Some(job) = jobs.last() {
-        run.hash_libraries(job, libraries, &mut record);
+        run.hash_libraries(job, &launcher, libraries, &mut record);
         conclude(&mut record, &case.host, &case.settings, &job.parameters, &run.plan.vendor, e2e_time);
     }
     record
@@ -171,17 +176,21 @@ fn case_failure(failure: &Failure) -> FailureRecord {
 impl RunContext<'_> {
     /// Runs `work` under the limits of a phase: until the phase's time limit or an interrupt. Returns `None` when it
     /// did not finish.
-    fn run_bounded<T: Send + 'static>(&self, job: &Job, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    pub(super) fn run_bounded<T: Send + 'static>(
+        &self,
+        job: &Job,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         let (clock, limit) = (&self.options.clock, job.limits.phase_time_s.0);
         let started = clock.now();
         run_while(work, || !self.interrupt.is_set() && clock.now().since(started).0 <= limit)
     }
 
     /// Hashes the files from which each phase executed code and adds them to its record.
-    fn hash_libraries(&self, job: &Job, files: Vec<BTreeSet<PathBuf>>, record: &mut Record) {
+    fn hash_libraries(&self, job: &Job, launcher: &Launcher, files: Vec<BTreeSet<PathBuf>>, record: &mut Record) {
         for (phase, files) in record.phases.iter_mut().zip(files) {
-            let hashes = self.libraries.clone();
-            let hash = move || hashes.lock().unwrap_or_else(PoisonError::into_inner).hash(files);
+            let (hashes, hash_files) = (self.libraries.clone(), launcher.library_hasher(job));
+            let hash = move || hash_files(&mut hashes.lock().unwrap_or_else(PoisonError::into_inner), files);
             phase.libraries = self.run_bounded(job, hash).unwrap_or_default();
         }
     }
@@ -231,7 +240,7 @@ fn record_outcome(record: &mut Record, outcome: PhaseOutcome, log: &mut WorkerLo
 
 impl Record {
     /// Records a failure of the case as a whole.
-    fn fail(&mut self, reason: String, hint: &str) {
+    pub(super) fn fail(&mut self, reason: String, hint: &str) {
         self.status = Status::Failed;
         let hint = hint.to_owned();
         self.failures.push(FailureRecord { phase: None, step: None, reason, hint, stderr: Vec::new() });

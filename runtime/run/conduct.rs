@@ -10,9 +10,10 @@ use jiff::Zoned;
 
 use super::case::{RunContext, run_case};
 use super::checkout::CheckoutState;
+use super::launch::Containers;
 use super::log::{LogFile, LogLayer};
 use super::{Interrupt, Notice};
-use crate::config::CaseKey;
+use crate::config::{CaseKey, Container};
 use crate::event::Level;
 use crate::measure::Clock;
 use crate::plan::{AuditScope, CasePlan, EffectiveValue, Plan};
@@ -139,9 +140,16 @@ pub fn conduct(
         Provenance { git_revision: checkout.revision, git_clean: checkout.is_clean, ..Provenance::of_this_program() };
     let libraries = Arc::default();
     let rows = effective_values;
-    let context = RunContext { plan, rows, folder: &folder, options, interrupt, program: &program, libraries };
     let subscriber = LogLayer(log.clone()).subscriber();
-    Ok(tracing::subscriber::with_default(subscriber, || run_cases(&context, &log, notify)))
+    Ok(tracing::subscriber::with_default(subscriber, || {
+        // Without containers, no engine is asked.
+        let containers = (plan.site.container == Container::Docker)
+            .then(|| Containers::connect(&mut |line| notify(&Notice::Preparation { line })));
+        let containers = containers.as_ref();
+        let context =
+            RunContext { plan, rows, folder: &folder, options, interrupt, program: &program, libraries, containers };
+        run_cases(&context, &log, notify)
+    }))
 }
 
 /// Runs the cases in sequence.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use crate::host::{is_descendant, program_name};
+use crate::host::{descends_from, program_name};
 use crate::monitor::{DeviceReading, Monitor};
 use crate::result::DeviceConditions;
 
@@ -23,15 +23,17 @@ pub(super) struct DeviceWatch {
 }
 
 impl DeviceWatch {
-    /// Starts to read the device with this id.
-    pub(super) fn start(monitor: &'static dyn Monitor, id: &str) -> Self {
+    /// Starts to read the device with this id. A process on it is this program's own if it descends from this process or
+    /// from `worker`, which a container engine may have started; without a worker nothing is known about processes.
+    pub(super) fn start(monitor: &'static dyn Monitor, id: &str, worker: Option<u32>) -> Self {
         let (running, stopped) = channel::<()>();
         let (sender, conditions) = channel();
         let id = id.to_owned();
         std::thread::spawn(move || {
             let mut log = ReadingLog::default();
+            let own = worker.map(|worker| [std::process::id(), worker]);
             while let Some(reading) = monitor.reading(&id) {
-                log.add(&reading, is_descendant);
+                log.add(&reading, |pid| descends_from(pid, own.as_ref()?));
                 if stopped.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) {
                     break;
                 }
@@ -195,6 +197,6 @@ mod tests {
     #[test]
     fn nothing_is_known_from_a_monitor_that_does_not_tell() {
         let processor = crate::monitor::find("processor").unwrap();
-        assert_eq!(DeviceWatch::start(processor, "cpu").finish(), None);
+        assert_eq!(DeviceWatch::start(processor, "cpu", None).finish(), None);
     }
 }

@@ -24,6 +24,11 @@ pub enum Notice<'a> {
         /// Number of cases in the run.
         count: usize,
     },
+    /// Something was prepared for the run or a case, such as a step of an image.
+    Preparation {
+        /// What it was.
+        line: &'a str,
+    },
     /// A worker emitted an event.
     Event {
         /// Phase of the worker.

@@ -11,7 +11,8 @@ use crate::result::DeviceConditions;
 
 /// Observes the worker of a phase and its device.
 pub(super) struct PhaseObserver {
-    pid: u32,
+    /// The worker's process id; `None` when it is unknown.
+    pid: Option<u32>,
     monitor: Option<&'static dyn Monitor>,
     watch: Option<DeviceWatch>,
     libraries: BTreeSet<PathBuf>,
@@ -28,7 +29,7 @@ pub(super) struct Observations {
 
 impl PhaseObserver {
     /// Creates an observer of the worker with this process id. `monitor` is the name of the vendor's monitor.
-    pub(super) fn new(pid: u32, monitor: Option<&str>) -> Self {
+    pub(super) fn new(pid: Option<u32>, monitor: Option<&str>) -> Self {
         let monitor = monitor.and_then(monitor::find);
         PhaseObserver { pid, monitor, watch: None, libraries: BTreeSet::new() }
     }
@@ -38,10 +39,10 @@ impl PhaseObserver {
         if let Event::Engine(facts) = event
             && let (Some(monitor), Some(id), None) = (self.monitor, &facts.device_id, &self.watch)
         {
-            self.watch = Some(DeviceWatch::start(monitor, id));
+            self.watch = Some(DeviceWatch::start(monitor, id, self.pid));
         }
         if matches!(event, Event::Engine(_) | Event::StepEnd { .. }) {
-            self.libraries.extend(executed_files(self.pid));
+            self.libraries.extend(self.pid.map(executed_files).into_iter().flatten());
         }
     }
 

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
 use tracing::{debug, debug_span};
 
 use super::heard::{EventHandler, Heard};
+use super::launch::Launcher;
 use super::observer::{Observations, PhaseObserver};
 use super::{Barrier, Interrupt, RunOptions};
 use crate::event::{Event, Failure, LINE_BYTES_MAX};
 use crate::file;
-use crate::host::{Ending, LeftoverProcess, Process, ProcessEvent, Program};
+use crate::host::{Ending, ProcessEvent, Worker, WorkerInput};
 use crate::measure::Nanos;
 use crate::plan::Job;
 use crate::result::{FailureRecord, PhaseCollector, PhaseRecord, ReceivedEvent};
@@ -51,6 +51,7 @@ pub(super) enum PhaseEnd {
 /// Runs a phase to its end. `output` is the file for everything that the worker writes except events.
 pub(super) fn run_phase(
     job: &Job,
+    launcher: &Launcher,
     output: &Path,
     options: &RunOptions,
     interrupt: &Interrupt,
@@ -61,41 +62,36 @@ pub(super) fn run_phase(
     let started = options.clock.now();
     let mut collector = PhaseCollector::new(job.phase(), started);
     let job_line = serde_json::to_string(job).expect("a job is plain data") + "\n";
-    let program = Program {
-        argv: options.worker.clone(),
-        input: job_line,
-        stderr: output.to_owned(),
-        environment: job.environment.clone(),
-    };
-    let mut process = match Process::start(&program, options.clock.clone()) {
-        Ok(process) => process,
-        Err(error) => {
-            let failure = Failure { step: None, reason: error.to_string(), hint: String::new() };
-            return conclude_phase(job, collector, options, None, StopReason::Failed(failure), Vec::new());
+    let mut worker = match launcher.start(job, &job_line, output, options, interrupt) {
+        Ok(worker) => worker,
+        Err(_) if interrupt.is_set() => {
+            return conclude_phase(job, collector, options, None, StopReason::Interrupted, Vec::new());
         }
+        Err(failure) => return conclude_phase(job, collector, options, None, StopReason::Failed(failure), Vec::new()),
     };
-    let pid = process.id().cast_unsigned();
-    drop(on_heard(Heard::Started(pid)));
-    let mut observer = PhaseObserver::new(pid, job.monitor.as_deref());
+    if let Some(pid) = worker.id() {
+        drop(on_heard(Heard::Started(pid)));
+    }
+    let mut observer = PhaseObserver::new(worker.id(), job.monitor.as_deref());
     let mut on_heard = |heard: Heard<'_>| {
         if let Heard::Event(received, _) = heard {
             observer.observe(received.event);
         }
         on_heard(heard)
     };
-    let stop = read_events(&mut process, job, started, output, options, interrupt, &mut collector, &mut on_heard);
+    let stop = read_events(&mut *worker, job, started, output, options, interrupt, &mut collector, &mut on_heard);
     let ending = match stop {
         StopReason::Ended(ending) => ending,
-        _ => process.kill(),
+        _ => worker.kill(),
     };
     debug!(%ending, "the worker ended");
-    let stderr = process.last_stderr_lines();
+    let stderr = worker.last_stderr_lines();
     // A worker that was killed has not removed its scratch folder; usually the folder does not exist.
     let _ = std::fs::remove_dir_all(job.scratch());
     let Observations { conditions, libraries } = observer.finish();
     let mut outcome = conclude_phase(job, collector, options, Some(ending), stop, stderr);
     (outcome.record.conditions, outcome.libraries) = (conditions, libraries);
-    outcome.warnings.extend(process.leftovers().iter().map(left_behind_warning));
+    outcome.warnings.extend(worker.warnings());
     outcome
 }
 
@@ -108,7 +104,7 @@ enum StopReason {
 
 #[expect(clippy::too_many_arguments, reason = "the state of one phase, used nowhere else")]
 fn read_events(
-    process: &mut Process,
+    worker: &mut dyn Worker,
     job: &Job,
     started: Nanos,
     output: &Path,
@@ -119,13 +115,13 @@ fn read_events(
 ) -> StopReason {
     let mut memory_checked = started;
     loop {
-        match process.next_event(POLL_INTERVAL) {
+        match worker.next_event(POLL_INTERVAL) {
             ProcessEvent::Line(at, line) => match Event::from_line(&line) {
                 Ok(event) => {
                     let received = ReceivedEvent { at, event: &event };
                     collector.add(received);
                     if let (Event::Ready { step }, Some(barrier)) = (&event, &options.barrier) {
-                        release_at(barrier, *step, process.input());
+                        release_at(barrier, *step, worker.input());
                     }
                     if let Some(contradiction) = collector.contradiction() {
                         return StopReason::Failed(contradictory_report(contradiction));
@@ -152,7 +148,7 @@ fn read_events(
         }
         if let Some(limit) = memory_limit(job).filter(|_| now.since(memory_checked).0 >= MEMORY_INTERVAL.0) {
             memory_checked = now;
-            if let Some(bytes) = process.memory_above(limit) {
+            if let Some(bytes) = worker.memory_above(limit) {
                 return StopReason::Failed(memory_exceeded(bytes, limit));
             }
         }
@@ -160,12 +156,11 @@ fn read_events(
 }
 
 /// Sends the worker the line for which it waits when the barrier of a step opens.
-fn release_at(barrier: &Arc<dyn Barrier>, step: Step, input: Sender<String>) {
+fn release_at(barrier: &Arc<dyn Barrier>, step: Step, input: WorkerInput) {
     let barrier = Arc::clone(barrier);
     thread::spawn(move || {
         barrier.wait(step);
-        // This fails when the worker has ended.
-        let _ = input.send("go\n".to_owned());
+        input.write("go\n");
     });
 }
 
@@ -221,6 +216,12 @@ fn unexpected_end(job: &Job, ending: Ending, finished: bool, refused: Option<&st
                  memory"
             )
         }
+        (None, _, Ending::OutOfMemory) => {
+            "`WORKER_MEMORY` in host.yaml sets the limit; a smaller `batch_size` or `num_workers` needs less".to_owned()
+        }
+        (None, _, Ending::ContainerKilled(_) | Ending::ContainerRemoved | Ending::EngineLost) => {
+            "run the case again; the log of the container engine may show the cause".to_owned()
+        }
         (None, Some(library), _) => {
             format!("the worker ran the plug-in `{}`; its last lines are in stdout_err.out.log", library.display())
         }
@@ -257,11 +258,6 @@ fn memory_exceeded(bytes: u64, limit: u64) -> Failure {
     let hint =
         "`WORKER_MEMORY` in host.yaml sets the limit; a smaller `batch_size` or `num_workers` needs less".to_owned();
     Failure { step: None, reason, hint }
-}
-
-fn left_behind_warning(left: &LeftoverProcess) -> String {
-    let what = if left.ended { "it was killed" } else { "it was killed but still exists" };
-    format!("the worker left a process behind in another process group: {} (`{}`); {what}", left.pid, left.command)
 }
 
 fn invalid_event(line: &str, error: &serde_json::Error) -> Failure {

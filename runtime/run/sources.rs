@@ -37,7 +37,8 @@ pub(super) struct SourceHashes {
 }
 
 impl CaseSources {
-    /// Returns the sources of a case: its scripts, host.yaml, its files in configs/ and its vendor's file.
+    /// Returns the sources of a case: its scripts, host.yaml, its files in configs/, its vendor's file, and the files that
+    /// prepare its workers.
     pub(super) fn of(plan: &Plan, rows: &[EffectiveValue], case: &CasePlan, config: String) -> Option<Self> {
         let root = &plan.site.flagperf_path;
         let (name, vendor) = (&case.key.case, &plan.site.vendor);
@@ -52,6 +53,8 @@ impl CaseSources {
         let section = case.key.to_string();
         let own = rows.iter().filter(|row| row.section == section || row.section == "site");
         names.extend(own.filter_map(|row| origin_file(&row.origin)));
+        let prepared = case.preparation.variables.iter().chain(&case.preparation.requirements);
+        names.extend(prepared.filter_map(|path| Some(path.strip_prefix(root).ok()?.to_str()?.to_owned())));
         let present = names.into_iter().map(|name| (copy_name(&name), root.join(name)));
         let files = present.filter(|(_, path)| path.is_file()).collect();
         Some(CaseSources { scripts: case.jobs.last()?.scripts.clone(), files, config })

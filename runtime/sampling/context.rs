@@ -88,9 +88,9 @@ impl SourceContext {
 
     /// Returns whether a process belongs to the run; `None` when it is not visible.
     pub(super) fn owns_process(&self, pid: u32) -> Option<bool> {
-        let own = std::process::id();
-        let others = self.shared.processes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        descends_from(pid, |ancestor| ancestor == own || others.contains(&ancestor))
+        let workers = self.shared.processes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let own: Vec<u32> = workers.into_iter().chain([std::process::id()]).collect();
+        descends_from(pid, &own)
     }
 
     /// Tells the sources that the case has ended, so that a command is no longer waited for.

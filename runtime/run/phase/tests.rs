@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use indexmap::IndexMap;
+
 use super::*;
 use crate::measure::MonotonicClock;
 use crate::run::testing;
@@ -30,7 +32,7 @@ fn run(script: &str, job: Job, interrupt: &Interrupt, on_heard: &mut EventHandle
         clock: Arc::new(MonotonicClock::start()),
     };
     let output = folder.path().join("stdout_err.out.log");
-    let outcome = run_phase(&job, &output, &options, interrupt, on_heard);
+    let outcome = run_phase(&job, &Launcher::Direct(IndexMap::new()), &output, &options, interrupt, on_heard);
     (outcome, std::fs::read_to_string(output).unwrap())
 }
 
@@ -178,7 +180,7 @@ fn a_worker_has_the_environment_variables_of_its_job() {
     let mut job = testing::job();
     job.environment.insert("FLAGPERF_TEST_DEVICES".to_owned(), "0".to_owned());
     let output = folder.path().join("stdout_err.out.log");
-    run_phase(&job, &output, &options, &Interrupt::default(), &mut |_| Ok(()));
+    run_phase(&job, &Launcher::Direct(IndexMap::new()), &output, &options, &Interrupt::default(), &mut |_| Ok(()));
     assert_eq!(std::fs::read_to_string(output).unwrap(), "sees 0\n");
 }
 

@@ -1,0 +1,70 @@
+//! This program where containers can use it: under the hash of its content, so that it stays the same when the file that was
+//! started is replaced.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::ContainerError;
+use crate::config::cache_folder;
+use crate::hash::hash_file;
+use crate::host::THIS_PROGRAM;
+
+/// The folder of programs in the cache.
+const FOLDER: &str = "bin";
+/// Name of the program.
+const NAME: &str = "flagperf";
+
+/// Returns a copy of this program below the cache folder, which is created if there is none yet.
+///
+/// # Errors
+/// When there is no cache folder, or it is not writable.
+pub fn stored_program() -> Result<PathBuf, ContainerError> {
+    store(Path::new(THIS_PROGRAM), &cache_folder().ok_or(ContainerError::NoCache)?)
+}
+
+fn store(program: &Path, cache: &Path) -> Result<PathBuf, ContainerError> {
+    let failed = |path: &Path, source| ContainerError::Store { path: path.to_owned(), source };
+    let hash = hash_file(program).map_err(|error| failed(program, error))?;
+    let folder = cache.join(FOLDER).join(&hash);
+    let stored = folder.join(NAME);
+    // A copy is read again: somebody may have changed it.
+    if hash_file(&stored).is_ok_and(|found| found == hash) {
+        return Ok(stored);
+    }
+    fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+    copy(program, &stored).map_err(|error| failed(&stored, error))?;
+    Ok(stored)
+}
+
+/// Copies a program so that nobody sees a part of it.
+fn copy(program: &Path, stored: &Path) -> io::Result<()> {
+    let folder = stored.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut staged = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempfile_in(folder)?;
+    io::copy(&mut File::open(program)?, &mut staged)?;
+    staged.as_file().set_permissions(Permissions::from_mode(0o755))?;
+    staged.persist(stored).map_err(|error| error.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_stored_once_and_a_changed_copy_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        fs::write(&program, "content").unwrap();
+        let stored = store(&program, folder.path()).unwrap();
+        let modified = fs::metadata(&stored).unwrap().modified().unwrap();
+        assert_eq!(store(&program, folder.path()).unwrap(), stored);
+        assert_eq!(fs::metadata(&stored).unwrap().modified().unwrap(), modified);
+        assert_eq!(fs::metadata(&stored).unwrap().permissions().mode() & 0o777, 0o755);
+        fs::write(&stored, "changed").unwrap();
+        assert_eq!(fs::read_to_string(store(&program, folder.path()).unwrap()).unwrap(), "content");
+        fs::write(&program, "other").unwrap();
+        assert_ne!(store(&program, folder.path()).unwrap(), stored);
+    }
+}

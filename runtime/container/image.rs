@@ -1,0 +1,269 @@
+//! Images: built from a recipe when there is none with its content, and extended by the packages that a case requires.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use bollard::models::{BuildInfo, ImageInspect};
+use bollard::query_parameters::{BuildImageOptions, ListImagesOptions};
+use futures_util::StreamExt;
+use tokio::time::timeout;
+
+use super::engine::{ANSWER_LIMIT, message};
+use super::recipe::archive;
+use super::requirements::Requirements;
+use super::{ContainerEngine, ContainerError, Recipe};
+use crate::text::{one_line, truncate};
+
+/// Label with the hash of the recipe.
+const RECIPE_LABEL: &str = "flagperf.recipe";
+/// Label with the hash of the requirements, of the image below and of the package index.
+const REQUIREMENTS_LABEL: &str = "flagperf.requirements";
+/// Label with the stage that an image is the result of. Images inherit labels, so every stage has its own value.
+const STAGE_LABEL: &str = "flagperf.stage";
+/// The stages: the Dockerfile alone, the recipe with its install script, the packages that a case requires.
+const DOCKERFILE_STAGE: &str = "dockerfile";
+const RECIPE_STAGE: &str = "recipe";
+const REQUIREMENTS_STAGE: &str = "requirements";
+/// Digits of a hash in a tag.
+const TAG_DIGITS: usize = 12;
+/// Longest silence of a build before the conductor checks whether it was interrupted.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Longest silence of a build, such as the download of a large package: half an hour, FlagPerf's limit of an install script.
+const SILENCE_LIMIT: Duration = Duration::from_secs(1800);
+/// Number of last lines of a build's output that a failure quotes, and bytes of each.
+const LINES_KEPT: usize = 20;
+const LINE_BYTES_KEPT: usize = 1 << 10;
+/// Beginnings of the lines of a build's output that are shown as progress.
+const PROGRESS: [&str; 3] = ["Step ", "STEP ", "Pulling from "];
+
+/// An image in which a case runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// Name and tag.
+    pub name: String,
+    /// Id: the digest of its configuration.
+    pub id: String,
+    /// SHA-256 of the recipe.
+    pub recipe_sha256: String,
+    /// The images on which the Dockerfile builds.
+    pub base: Vec<BaseImage>,
+}
+
+/// An image on which a recipe builds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseImage {
+    /// The name in the Dockerfile.
+    pub name: String,
+    /// Id; `None` if the engine no longer has the image.
+    pub id: Option<String>,
+    /// Digests in the registries that it came from.
+    pub digests: Vec<String>,
+}
+
+/// Finds and builds images.
+pub struct ImageBuilder<'b> {
+    engine: &'b ContainerEngine,
+    progress: &'b mut dyn FnMut(&str),
+    goes_on: &'b dyn Fn() -> bool,
+}
+
+impl<'b> ImageBuilder<'b> {
+    /// Creates a builder that reports each step to `progress`, and stops when `goes_on` returns false.
+    pub fn new(engine: &'b ContainerEngine, progress: &'b mut dyn FnMut(&str), goes_on: &'b dyn Fn() -> bool) -> Self {
+        ImageBuilder { engine, progress, goes_on }
+    }
+
+    /// Returns the image of a recipe. It is built if there is none with the recipe's content.
+    ///
+    /// # Errors
+    /// When the engine does not answer, or the build fails.
+    pub fn image_of(&mut self, recipe: &Recipe) -> Result<Image, ContainerError> {
+        let sha256 = recipe.sha256();
+        let short = &sha256[..TAG_DIGITS];
+        let labels = |stage| [(RECIPE_LABEL.to_owned(), sha256.clone()), (STAGE_LABEL.to_owned(), stage)].into();
+        let name = format!("{}:{short}", recipe.repository);
+        let (built, complete) = (DOCKERFILE_STAGE.to_owned(), RECIPE_STAGE.to_owned());
+        let id = match (self.find(&labels(complete.clone()))?, &recipe.install_script) {
+            (Some(id), _) => id,
+            (None, None) => self.build(&name, labels(complete), self.context(&name, recipe, None)?)?,
+            (None, Some(script)) => {
+                let below = format!("{}:{short}-dockerfile", recipe.repository);
+                let below = match self.find(&labels(built.clone()))? {
+                    Some(id) => id,
+                    None => self.build(&below, labels(built), self.context(&below, recipe, None)?)?,
+                };
+                let dockerfile = install_dockerfile(&below, script);
+                self.build(&name, labels(complete), self.context(&name, recipe, Some(&dockerfile))?)?
+            }
+        };
+        let base = recipe.base_images().into_iter().map(|name| self.base_image(name)).collect::<Result<_, _>>()?;
+        Ok(Image { name, id, recipe_sha256: sha256, base })
+    }
+
+    /// Returns an image with the packages that a case requires. It is built if there is none with this content.
+    ///
+    /// # Errors
+    /// When the engine does not answer, or the packages cannot be installed.
+    pub fn with_requirements(&mut self, image: Image, requirements: &Requirements) -> Result<Image, ContainerError> {
+        let sha256 = requirements.sha256(&image.id);
+        let labels: HashMap<_, _> = [(REQUIREMENTS_LABEL, sha256.as_str()), (STAGE_LABEL, REQUIREMENTS_STAGE)]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+        let name = format!("{}-requirements-{}", image.name, &sha256[..TAG_DIGITS]);
+        let id = match self.find(&labels)? {
+            Some(id) => id,
+            None => {
+                let context =
+                    archive(&requirements.context(&image.id)).map_err(|error| not_built(&name, &error.to_string()))?;
+                self.build(&name, labels, context)?
+            }
+        };
+        Ok(Image { name, id, ..image })
+    }
+
+    fn context(&self, name: &str, recipe: &Recipe, dockerfile: Option<&str>) -> Result<Vec<u8>, ContainerError> {
+        recipe.archive(dockerfile).map_err(|error| not_built(name, &error.to_string()))
+    }
+
+    /// Returns the id of an image with these labels.
+    fn find(&self, labels: &HashMap<String, String>) -> Result<Option<String>, ContainerError> {
+        let wanted = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let filters = Some([("label".to_owned(), wanted)].into());
+        let options = ListImagesOptions { filters, ..ListImagesOptions::default() };
+        let found =
+            self.engine.request("list images", ANSWER_LIMIT, async |docker| docker.list_images(Some(options)).await)?;
+        // Podman before 4 lists images that have any of the labels.
+        let mut found =
+            found.into_iter().filter(|image| labels.iter().all(|(name, value)| image.labels.get(name) == Some(value)));
+        Ok(found.next().map(|image| image.id))
+    }
+
+    fn base_image(&self, name: String) -> Result<BaseImage, ContainerError> {
+        match self.inspect(&name) {
+            Ok(ImageInspect { id, repo_digests, .. }) => {
+                Ok(BaseImage { name, id, digests: repo_digests.unwrap_or_default() })
+            }
+            Err(error) if error.is_missing() => Ok(BaseImage { name, id: None, digests: Vec::new() }),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn inspect(&self, name: &str) -> Result<ImageInspect, ContainerError> {
+        self.engine.request("inspect an image", ANSWER_LIMIT, async |docker| docker.inspect_image(name).await)
+    }
+
+    /// Builds an image and returns its id.
+    fn build(
+        &mut self,
+        name: &str,
+        labels: HashMap<String, String>,
+        context: Vec<u8>,
+    ) -> Result<String, ContainerError> {
+        (self.progress)(&format!("building image {name}"));
+        let options = BuildImageOptions {
+            t: Some(name.to_owned()),
+            labels: Some(labels),
+            forcerm: true,
+            ..BuildImageOptions::default()
+        };
+        let mut output = BuildOutput::default();
+        let (progress, goes_on) = (&mut *self.progress, self.goes_on);
+        let outcome = self.engine.run(async |docker| {
+            let body = bollard::body_full(context.into());
+            let mut stream = std::pin::pin!(docker.build_image(options, None, Some(body)));
+            let mut silence = Duration::ZERO;
+            loop {
+                match timeout(POLL_INTERVAL, stream.next()).await {
+                    Ok(None) => return Ok(()),
+                    Ok(Some(Ok(info))) => output.add(info, progress),
+                    Ok(Some(Err(error))) => return Err(not_built(name, &message(&error))),
+                    Err(_) if !goes_on() => return Err(ContainerError::Interrupted),
+                    Err(_) if silence >= SILENCE_LIMIT => {
+                        let limit = SILENCE_LIMIT.as_secs();
+                        return Err(not_built(name, &format!("the build was silent for {limit} s")));
+                    }
+                    Err(_) => {
+                        silence += POLL_INTERVAL;
+                        continue;
+                    }
+                }
+                silence = Duration::ZERO;
+            }
+        });
+        let outcome = outcome.and_then(|()| self.inspect(name));
+        match outcome {
+            Ok(image) => Ok(image.id.unwrap_or_default()),
+            Err(ContainerError::Build { image, reason, .. }) => {
+                Err(ContainerError::Build { image, reason, output: output.last.into() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The output of a build.
+#[derive(Debug, Default)]
+struct BuildOutput {
+    /// The part of the last line that has arrived.
+    open: String,
+    last: VecDeque<String>,
+}
+
+impl BuildOutput {
+    fn add(&mut self, info: BuildInfo, progress: &mut dyn FnMut(&str)) {
+        let status = info.status.filter(|_| info.progress_detail.is_none()).map(|status| status + "\n");
+        self.open += &info.stream.or(status).unwrap_or_default();
+        while let Some((line, rest)) = self.open.split_once('\n') {
+            let line = one_line(&truncate(line.trim_end(), LINE_BYTES_KEPT)).into_owned();
+            self.open = rest.to_owned();
+            if PROGRESS.iter().any(|begin| line.starts_with(begin)) {
+                progress(&line);
+            }
+            if !line.is_empty() {
+                self.last.push_back(line);
+            }
+        }
+        self.open.truncate(self.open.floor_char_boundary(LINE_BYTES_KEPT));
+        while self.last.len() > LINES_KEPT {
+            self.last.pop_front();
+        }
+    }
+}
+
+fn not_built(image: &str, reason: &str) -> ContainerError {
+    ContainerError::Build { image: image.to_owned(), reason: reason.to_owned(), output: Vec::new() }
+}
+
+/// Returns the Dockerfile that runs an install script on top of an image.
+fn install_dockerfile(image: &str, script: &str) -> String {
+    let run = serde_json::json!(["/bin/bash", "-c", "cd /opt/flagperf/recipe && exec bash \"$0\"", script]);
+    format!("FROM {image}\nUSER root\nCOPY . /opt/flagperf/recipe/\nRUN {run}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_progress_and_the_last_lines_are_kept_whatever_arrives() {
+        let (mut output, mut shown) = (BuildOutput::default(), Vec::new());
+        let mut add = |text: &str| {
+            let info = BuildInfo { stream: Some(text.to_owned()), ..BuildInfo::default() };
+            output.add(info, &mut |line| shown.push(line.to_owned()));
+        };
+        add("Step 1/2 : FROM a\n ---> 1");
+        add("23\nStep 2/2 : RUN x\n");
+        (0..50).for_each(|number| add(&format!("line {number}\n")));
+        add(&"x".repeat(1 << 20));
+        add("\x1b[2J\n");
+        assert_eq!(shown, ["Step 1/2 : FROM a", "Step 2/2 : RUN x"]);
+        assert_eq!((output.last.len(), output.last[0].as_str()), (LINES_KEPT, "line 31"));
+        assert!(output.last[LINES_KEPT - 1].len() <= LINE_BYTES_KEPT + 40);
+    }
+
+    #[test]
+    fn an_install_script_runs_in_the_folder_of_the_recipe() {
+        let dockerfile = install_dockerfile("sha256:00", "x_install.sh");
+        assert!(dockerfile.starts_with("FROM sha256:00\nUSER root\nCOPY . /opt/flagperf/recipe/\nRUN [\"/bin/bash\""));
+    }
+}

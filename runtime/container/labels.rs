@@ -1,0 +1,129 @@
+//! Labels of the containers of a conductor, by which a later one finds and removes those that it left behind.
+
+use std::fs;
+
+use bollard::query_parameters::{ListContainersOptions, RemoveContainerOptions};
+use indexmap::IndexMap;
+
+use super::engine::ANSWER_LIMIT;
+use super::{ContainerEngine, ContainerError};
+
+/// Label with the conductor that created a container.
+const CONDUCTOR_LABEL: &str = "flagperf.conductor";
+/// Labels with the run and the case, for people.
+const RUN_LABEL: &str = "flagperf.run";
+const CASE_LABEL: &str = "flagperf.case";
+
+/// A process, distinct from all others of this machine and of its earlier starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ProcessIdentity {
+    /// Id of the start of the system.
+    boot: String,
+    /// The numbering of processes that the id belongs to.
+    namespace: String,
+    pid: u32,
+    /// Start of the process in ticks of the clock since the start of the system.
+    started: String,
+}
+
+impl ProcessIdentity {
+    /// Returns the identity of a process in this process's numbering; `None` when there is none with this id.
+    fn of(pid: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name, which is in parentheses, may contain anything; the start is field 22.
+        let started = stat.rsplit(')').next()?.split_whitespace().nth(19)?.to_owned();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
+        let namespace = fs::read_link("/proc/self/ns/pid").ok()?.to_string_lossy().into_owned();
+        Some(ProcessIdentity { boot, namespace, pid, started })
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let [boot, namespace, pid, started] = text.split(' ').collect::<Vec<_>>()[..] else { return None };
+        let pid = pid.parse().ok()?;
+        Some(ProcessIdentity {
+            boot: boot.to_owned(),
+            namespace: namespace.to_owned(),
+            pid,
+            started: started.to_owned(),
+        })
+    }
+
+    /// Returns whether the process has certainly ended: one of another numbering may still run.
+    fn has_ended(&self) -> bool {
+        let Some(own) = Self::of(std::process::id()) else { return false };
+        let is_of_earlier_start = self.boot != own.boot;
+        is_of_earlier_start || (self.namespace == own.namespace && Self::of(self.pid).as_ref() != Some(self))
+    }
+}
+
+impl std::fmt::Display for ProcessIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {} {}", self.boot, self.namespace, self.pid, self.started)
+    }
+}
+
+/// Returns the labels of a container of this conductor.
+pub fn container_labels(run: &str, case: &str) -> IndexMap<String, String> {
+    let own = ProcessIdentity::of(std::process::id()).map(|own| own.to_string());
+    let own = own.map(|own| (CONDUCTOR_LABEL.to_owned(), own));
+    let people = [(RUN_LABEL, run), (CASE_LABEL, case)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    own.into_iter().chain(people).collect()
+}
+
+/// Removes the containers whose conductor has ended, and returns a description of each.
+///
+/// # Errors
+/// When the engine does not answer.
+pub fn remove_leftovers(engine: &ContainerEngine) -> Result<Vec<String>, ContainerError> {
+    let filters = Some([("label".to_owned(), vec![CONDUCTOR_LABEL.to_owned()])].into());
+    let options = ListContainersOptions { all: true, filters, ..ListContainersOptions::default() };
+    let found =
+        engine.request("list containers", ANSWER_LIMIT, async |docker| docker.list_containers(Some(options)).await)?;
+    let mut removed = Vec::new();
+    for container in found {
+        let labels = container.labels.unwrap_or_default();
+        let conductor = labels.get(CONDUCTOR_LABEL).and_then(|text| ProcessIdentity::parse(text));
+        let (Some(id), Some(conductor)) = (container.id, conductor.filter(ProcessIdentity::has_ended)) else {
+            continue;
+        };
+        remove(engine, &id)?;
+        let of = |label: &str| labels.get(label).map_or("unknown", String::as_str);
+        removed.push(format!(
+            "removed container {} of case {} of {}, whose conductor (process {}) has ended",
+            &id[..id.len().min(12)],
+            of(CASE_LABEL),
+            of(RUN_LABEL),
+            conductor.pid
+        ));
+    }
+    Ok(removed)
+}
+
+/// Kills and removes a container with its anonymous volumes. One that does not exist counts as removed.
+pub(super) fn remove(engine: &ContainerEngine, id: &str) -> Result<(), ContainerError> {
+    let options = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
+    let removed = engine
+        .request("remove a container", ANSWER_LIMIT, async |docker| docker.remove_container(id, Some(options)).await);
+    match removed {
+        // 409: another request is removing it.
+        Err(error) if error.is_missing() || matches!(error, ContainerError::Refused { status: 409, .. }) => Ok(()),
+        removed => removed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_process_of_this_numbering_that_is_gone_or_of_an_earlier_start_has_ended() {
+        let own = ProcessIdentity::of(std::process::id()).unwrap();
+        assert_eq!(ProcessIdentity::parse(&own.to_string()), Some(own.clone()));
+        assert!(!own.has_ended());
+        assert!(ProcessIdentity { started: "1".into(), ..own.clone() }.has_ended(), "the id was used again");
+        assert!(ProcessIdentity { pid: u32::MAX / 2, ..own.clone() }.has_ended());
+        assert!(ProcessIdentity { boot: "other".into(), ..own.clone() }.has_ended());
+        assert!(!ProcessIdentity { namespace: "pid:[1]".into(), pid: u32::MAX / 2, ..own }.has_ended());
+        assert_eq!(ProcessIdentity::parse("a b c"), None);
+    }
+}

@@ -1,0 +1,29 @@
+//! Containers: images built from recipes, and workers in containers, through the programming interface of Docker and of
+//! engines compatible with it.
+//!
+//! Asynchronous inside, synchronous outside. Knows no event and no record; every request has a time limit.
+
+mod cache;
+mod engine;
+mod error;
+mod handover;
+mod image;
+mod image_files;
+mod labels;
+mod recipe;
+mod requirements;
+mod socket;
+mod spec;
+mod worker;
+
+pub use cache::stored_program;
+pub use engine::{ContainerEngine, EngineFacts};
+pub use error::ContainerError;
+pub use handover::{receive_streams, worker_arguments};
+pub use image::{BaseImage, Image, ImageBuilder};
+pub use image_files::ImageFiles;
+pub use labels::{container_labels, remove_leftovers};
+pub use recipe::Recipe;
+pub use requirements::Requirements;
+pub use spec::{ContainerSpec, MountPoint};
+pub use worker::ContainerWorker;

@@ -1,0 +1,351 @@
+//! A worker in a container.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bollard::models::{ContainerInspectResponse, ContainerState};
+use bollard::query_parameters::{
+    CreateContainerOptions, EventsOptions, InspectContainerOptions, LogsOptions, StartContainerOptions,
+    StopContainerOptions, WaitContainerOptions,
+};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use futures_util::StreamExt;
+use nix::sys::signal::Signal;
+use tracing::debug;
+
+use super::engine::ANSWER_LIMIT;
+use super::handover::Handover;
+use super::labels::remove;
+use super::{ContainerEngine, ContainerError, ContainerSpec};
+use crate::host::{Ending, ProcessEvent, Streams, Worker, WorkerInput, memory_above};
+use crate::measure::{Clock, Nanos};
+use crate::text::{escape_log, truncate};
+
+/// Time limit of creating a container and of starting it: an engine may have to prepare a large image first.
+const START_LIMIT: Duration = Duration::from_secs(120);
+/// Time in which the worker in a started container connects. It reads files with variables first, which may run programs.
+const CONNECT_SECONDS: u64 = 120;
+/// How often the conductor looks whether the worker has connected.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Longest wait for the end of a container in one request, and pause before a request that failed is repeated.
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// Seconds between SIGTERM and SIGKILL, and time in which a container ends after SIGKILL.
+const TERMINATE_SECONDS: i32 = 2;
+const KILL_LIMIT: Duration = Duration::from_secs(15);
+/// Time in which the last lines may arrive after the container has ended.
+const LAST_LINES_WAIT: Duration = Duration::from_millis(500);
+/// Seconds after the end of a worker's output in which the engine may report the end of its container.
+const SILENCE_SECONDS: f64 = 30.0;
+/// Exit code of a container whose program was killed by signal 0.
+const SIGNAL_BASE: i64 = 128;
+/// Number of last lines of a container's log in a failure, and bytes of each.
+const LOG_LINES: usize = 20;
+const LOG_LINE_BYTES: usize = 1 << 10;
+
+/// A worker in a container. Dropping it removes the container.
+pub struct ContainerWorker {
+    container: Container,
+    streams: Streams,
+    end: Receiver<ContainerEnd>,
+    ended: Option<ContainerEnd>,
+    /// When the worker's output was found to be closed.
+    closed: Option<Nanos>,
+    clock: Arc<dyn Clock>,
+}
+
+/// A container that exists.
+#[derive(Debug)]
+struct Container {
+    engine: Arc<ContainerEngine>,
+    id: String,
+    /// Whether this conductor is ending it.
+    is_ending: Arc<AtomicBool>,
+    pid: Option<u32>,
+}
+
+/// How a container ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ContainerEnd {
+    ending: Ending,
+    /// Whether the kernel killed a process of it because of its memory limit.
+    reached_memory_limit: bool,
+}
+
+impl From<Ending> for ContainerEnd {
+    fn from(ending: Ending) -> Self {
+        ContainerEnd { ending, reached_memory_limit: ending == Ending::OutOfMemory }
+    }
+}
+
+impl ContainerWorker {
+    /// Creates a container, starts it and hands the streams of the worker into it. `input`, `stderr` and `clock` are as for
+    /// [`crate::host::Process::start`]. Stops when `goes_on` returns false.
+    ///
+    /// # Errors
+    /// When the engine refuses the container, or the worker does not connect. No container is left behind.
+    pub fn start(
+        engine: &Arc<ContainerEngine>,
+        spec: &ContainerSpec,
+        input: &str,
+        stderr: &Path,
+        clock: Arc<dyn Clock>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Self, ContainerError> {
+        let (streams, theirs) = Streams::open(input, stderr, Arc::clone(&clock))?;
+        let handover = Handover::open().map_err(ContainerError::Handover)?;
+        let mut container = Container::create(engine, spec, &handover)?;
+        container.start()?;
+        let end = container.watch();
+        let started = clock.now();
+        while !handover.try_send(&theirs).map_err(ContainerError::Handover)? {
+            match end.recv_timeout(POLL_INTERVAL) {
+                Ok(ended) => return Err(container.ended_early(ended.ending)),
+                Err(_) if !goes_on() => return Err(ContainerError::Interrupted),
+                Err(_) if clock.now().since(started).0 > CONNECT_SECONDS as f64 => {
+                    return Err(ContainerError::NotConnected { seconds: CONNECT_SECONDS });
+                }
+                Err(_) => {}
+            }
+        }
+        container.pid = container.find_pid();
+        debug!(id = %container.id, pid = container.pid, "started a container");
+        Ok(ContainerWorker { container, streams, end, ended: None, closed: None, clock })
+    }
+
+    /// Waits for the report of the container's end, at most `limit`.
+    fn await_end(&mut self, limit: Duration) -> Option<ContainerEnd> {
+        if self.ended.is_none() {
+            self.ended = self.end.recv_timeout(limit).ok();
+        }
+        self.ended
+    }
+
+    /// Gives up on an engine that does not report the end of a container whose worker closed its output long ago.
+    fn check_closed(&mut self, timeout: Duration) {
+        let now = self.clock.now();
+        let closed = *self.closed.get_or_insert(now);
+        if self.await_end(timeout).is_none() && now.since(closed).0 > SILENCE_SECONDS {
+            self.ended = Some(Ending::EngineLost.into());
+        }
+    }
+}
+
+impl Worker for ContainerWorker {
+    fn next_event(&mut self, timeout: Duration) -> ProcessEvent {
+        let timeout = if self.ended.is_some() { LAST_LINES_WAIT } else { timeout };
+        match (self.streams.next_line(timeout), self.ended) {
+            (Ok((at, line)), _) => ProcessEvent::Line(at, line),
+            (Err(_), Some(end)) => ProcessEvent::Ended(end.ending),
+            (Err(RecvTimeoutError::Timeout), None) => {
+                self.await_end(Duration::ZERO);
+                ProcessEvent::Silence
+            }
+            (Err(RecvTimeoutError::Disconnected), None) => {
+                self.check_closed(timeout);
+                ProcessEvent::Silence
+            }
+        }
+    }
+
+    fn kill(&mut self) -> Ending {
+        if let Some(end) = self.ended {
+            return end.ending;
+        }
+        self.container.stop();
+        // Without an engine, the worker ends itself when its input ends.
+        self.streams.close_input();
+        let end = self.await_end(KILL_LIMIT).unwrap_or(Ending::EngineLost.into());
+        self.ended = Some(end);
+        end.ending
+    }
+
+    fn last_stderr_lines(&self) -> Vec<String> {
+        self.streams.last_stderr_lines()
+    }
+
+    /// The kernel keeps the limit of a container, unless the engine cannot set it.
+    fn memory_above(&self, limit: u64) -> Option<u64> {
+        let pid = self.container.pid.filter(|_| !self.container.engine.facts().limits_memory)?;
+        memory_above(pid.cast_signed(), limit)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let killed = self.ended.is_some_and(|end| end.reached_memory_limit && end.ending != Ending::OutOfMemory);
+        let warning = "the kernel killed a process in the container because of its memory limit (`WORKER_MEMORY`)";
+        killed.then(|| warning.to_owned()).into_iter().collect()
+    }
+
+    fn input(&self) -> WorkerInput {
+        self.streams.input()
+    }
+
+    fn id(&self) -> Option<u32> {
+        self.container.pid
+    }
+}
+
+impl Container {
+    fn create(
+        engine: &Arc<ContainerEngine>,
+        spec: &ContainerSpec,
+        handover: &Handover,
+    ) -> Result<Self, ContainerError> {
+        let body = spec.request(engine.facts(), handover.mount());
+        let options = CreateContainerOptions { name: Some(spec.name.clone()), ..CreateContainerOptions::default() };
+        let created = engine.request("create a container", START_LIMIT, async |docker| {
+            docker.create_container(Some(options), body).await
+        })?;
+        Ok(Container { engine: Arc::clone(engine), id: created.id, is_ending: Arc::default(), pid: None })
+    }
+
+    fn start(&self) -> Result<(), ContainerError> {
+        self.engine.request("start a container", START_LIMIT, async |docker| {
+            docker.start_container(&self.id, None::<StartContainerOptions>).await
+        })
+    }
+
+    /// Starts a thread that reports how the container ended.
+    fn watch(&self) -> Receiver<ContainerEnd> {
+        let (sender, end) = crossbeam_channel::bounded(1);
+        let (engine, id, is_ending) = (Arc::clone(&self.engine), self.id.clone(), Arc::clone(&self.is_ending));
+        thread::spawn(move || {
+            if let Some(ended) = wait_for_end(&engine, &id, &is_ending) {
+                // Nobody waits any more when the worker was dropped.
+                let _ = sender.send(ended);
+            }
+        });
+        end
+    }
+
+    /// Ends the container, first gently. Errors are ignored: its worker then ends when its input ends.
+    fn stop(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+        let options = StopContainerOptions { t: Some(TERMINATE_SECONDS), ..StopContainerOptions::default() };
+        let stopped = self.engine.request("stop a container", KILL_LIMIT, async |docker| {
+            docker.stop_container(&self.id, Some(options)).await
+        });
+        if let Err(error) = stopped {
+            debug!(%error, "the container was not stopped");
+        }
+    }
+
+    /// Returns the process id of the container's main process on this machine, if it is certain.
+    fn find_pid(&self) -> Option<u32> {
+        let pid = inspect(&self.engine, &self.id).ok()?.state?.pid?;
+        let pid = u32::try_from(pid).ok().filter(|pid| *pid > 0)?;
+        // An engine in another numbering of processes names another process.
+        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        groups.contains(&self.id).then_some(pid)
+    }
+
+    /// Returns the error about a worker that ended before it had connected, with what it wrote.
+    fn ended_early(&self, ending: Ending) -> ContainerError {
+        let options = LogsOptions { stdout: true, stderr: true, tail: LOG_LINES.to_string(), ..LogsOptions::default() };
+        let output = self.engine.request("read a container's log", ANSWER_LIMIT, async |docker| {
+            let mut logs = std::pin::pin!(docker.logs(&self.id, Some(options)).take(LOG_LINES));
+            let mut lines = Vec::new();
+            while let Some(line) = logs.next().await {
+                let text = escape_log(&line?.into_bytes());
+                lines.push(truncate(text.trim_end(), LOG_LINE_BYTES).into_owned());
+            }
+            Ok(lines)
+        });
+        ContainerError::EndedEarly { ending: ending.to_string(), output: output.unwrap_or_default() }
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+        if let Err(error) = remove(&self.engine, &self.id) {
+            debug!(%error, id = %self.id, "the container was not removed; the next run removes it");
+        }
+    }
+}
+
+fn inspect(engine: &ContainerEngine, id: &str) -> Result<ContainerInspectResponse, ContainerError> {
+    engine.request("inspect a container", ANSWER_LIMIT, async |docker| {
+        docker.inspect_container(id, None::<InspectContainerOptions>).await
+    })
+}
+
+/// Waits for the end of a container, also while the engine does not answer: it may be starting again. Returns `None` if this
+/// conductor has removed the container.
+fn wait_for_end(engine: &ContainerEngine, id: &str, is_ending: &AtomicBool) -> Option<ContainerEnd> {
+    let mut was_unreachable = false;
+    loop {
+        let waited = engine.request("wait for a container", WAIT_LIMIT, async |docker| {
+            let mut replies = std::pin::pin!(docker.wait_container(id, None::<WaitContainerOptions>));
+            // The status is read below, and a status other than 0 is an error here.
+            while let Some(Ok(_)) = replies.next().await {}
+            Ok(())
+        });
+        match inspect(engine, id) {
+            Ok(ContainerInspectResponse { state: Some(state), .. }) if state.running == Some(false) => {
+                let end = end_of(engine, id, &state, is_ending);
+                // An engine that starts again ends the containers that it finds.
+                let is_lost = was_unreachable && matches!(end.ending, Ending::Killed(_) | Ending::ContainerKilled(_));
+                return Some(if is_lost { Ending::EngineLost.into() } else { end });
+            }
+            Err(error) if error.is_missing() => {
+                let is_own = is_ending.load(Ordering::Relaxed);
+                return (!is_own).then(|| Ending::ContainerRemoved.into());
+            }
+            Ok(_) if waited.is_err() => {}
+            reply => {
+                was_unreachable |= reply.is_err();
+                thread::sleep(RETRY_INTERVAL);
+            }
+        }
+    }
+}
+
+fn end_of(engine: &ContainerEngine, id: &str, state: &ContainerState, is_ending: &AtomicBool) -> ContainerEnd {
+    let status = state.exit_code.unwrap_or(-1);
+    let reached_memory_limit = state.oom_killed == Some(true);
+    let is_own = is_ending.load(Ordering::Relaxed);
+    let ending = match ending_of(status) {
+        Ending::Killed(signal) if signal == Signal::SIGKILL as i32 && reached_memory_limit => Ending::OutOfMemory,
+        Ending::Killed(signal) if !is_own && was_signalled(engine, id, state) => Ending::ContainerKilled(signal),
+        ending => ending,
+    };
+    ContainerEnd { ending, reached_memory_limit }
+}
+
+fn ending_of(status: i64) -> Ending {
+    let signal = i32::try_from(status - SIGNAL_BASE).ok().filter(|signal| Signal::try_from(*signal).is_ok());
+    signal.map_or(Ending::Exited(i32::try_from(status).unwrap_or(-1)), Ending::Killed)
+}
+
+/// Returns whether somebody sent a signal to the container through the engine, which remembers its last events.
+fn was_signalled(engine: &ContainerEngine, id: &str, state: &ContainerState) -> bool {
+    let filter = |name: &str, value: &str| (name.to_owned(), vec![value.to_owned()]);
+    let options = EventsOptions {
+        since: state.started_at.clone(),
+        until: state.finished_at.clone(),
+        filters: Some([filter("container", id), filter("event", "kill")].into()),
+    };
+    let found = engine.request("list events", ANSWER_LIMIT, async |docker| {
+        Ok(std::pin::pin!(docker.events(Some(options))).next().await.is_some_and(|event| event.is_ok()))
+    });
+    found.unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_of_a_container_is_a_status_or_a_signal() {
+        assert_eq!(
+            (ending_of(0), ending_of(3), ending_of(127)),
+            (Ending::Exited(0), Ending::Exited(3), Ending::Exited(127))
+        );
+        assert_eq!((ending_of(137), ending_of(139)), (Ending::Killed(9), Ending::Killed(11)));
+        assert_eq!((ending_of(128), ending_of(255)), (Ending::Exited(128), Ending::Exited(255)));
+    }
+}

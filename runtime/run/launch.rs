@@ -1,0 +1,268 @@
+//! How the workers of a case are started: directly on the machine, or in a container of the case's image.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use tracing::info;
+
+use super::case::RunContext;
+use super::environment::EnvironmentBuilder;
+use super::{Interrupt, Notice, RunOptions};
+use crate::config::{cache_folder, env};
+use crate::container::{
+    ContainerEngine, ContainerError, ContainerSpec, ContainerWorker, Image, ImageBuilder, ImageFiles, Recipe,
+    Requirements, container_labels, remove_leftovers, stored_program, worker_arguments,
+};
+use crate::data::drawn;
+use crate::event::Failure;
+use crate::hash::hash_reader;
+use crate::host::{Process, Program, Worker};
+use crate::plan::{CaseContainer, CasePlan, Job, ModelInput, Plan, Task};
+use crate::result::{BaseImageRecord, ImageRecord, LibraryHashes, LibraryRecord, Record, Status};
+
+/// The container engine of a run.
+pub(super) struct Containers {
+    engine: Arc<ContainerEngine>,
+    /// The program that containers start.
+    program: PathBuf,
+}
+
+impl Containers {
+    /// Connects to the engine and removes the containers that an earlier conductor left behind; `say` shows them.
+    pub(super) fn connect(say: &mut dyn FnMut(&str)) -> Result<Self, ContainerError> {
+        let engine = ContainerEngine::connect()?;
+        for removed in remove_leftovers(&engine)? {
+            info!("{removed}");
+            say(&removed);
+        }
+        Ok(Containers { engine: Arc::new(engine), program: stored_program()? })
+    }
+}
+
+/// How the workers of a case are started.
+pub(super) enum Launcher {
+    /// Directly on the machine, with these variables.
+    Direct(IndexMap<String, String>),
+    /// In a container.
+    Container(Box<ContainerLauncher>),
+}
+
+/// Starts workers in containers of one image.
+pub(super) struct ContainerLauncher {
+    engine: Arc<ContainerEngine>,
+    image: Image,
+    spec: ContainerSpec,
+}
+
+impl Launcher {
+    /// Starts a worker with a job, which is one line of JSON.
+    pub(super) fn start(
+        &self,
+        job: &Job,
+        input: &str,
+        stderr: &Path,
+        options: &RunOptions,
+        interrupt: &Interrupt,
+    ) -> Result<Box<dyn Worker>, Failure> {
+        let failure = |reason: String, hint: String| Failure { step: None, reason, hint };
+        match self {
+            Launcher::Direct(variables) => {
+                let program = Program {
+                    argv: options.worker.clone(),
+                    input: input.to_owned(),
+                    stderr: stderr.to_owned(),
+                    environment: variables.clone().into_iter().chain(job.environment.clone()).collect(),
+                };
+                let process = Process::start(&program, options.clock.clone());
+                process.map(|process| Box::new(process) as _).map_err(|error| failure(error.to_string(), String::new()))
+            }
+            Launcher::Container(launcher) => {
+                let spec = launcher.spec_of(job);
+                let goes_on = || !interrupt.is_set();
+                let clock = options.clock.clone();
+                let worker = ContainerWorker::start(&launcher.engine, &spec, input, stderr, clock, &goes_on);
+                worker.map(|worker| Box::new(worker) as _).map_err(|error| failure(error.to_string(), error.hint()))
+            }
+        }
+    }
+}
+
+impl Launcher {
+    /// Returns the image for the record; `None` without a container.
+    pub(super) fn image_record(&self) -> Option<ImageRecord> {
+        if let Launcher::Container(launcher) = self { Some(launcher.image_record()) } else { None }
+    }
+}
+
+/// Hashes the files from which a worker executed code.
+pub(super) type LibraryHasher = Box<dyn FnOnce(&mut LibraryHashes, BTreeSet<PathBuf>) -> Vec<LibraryRecord> + Send>;
+
+impl Launcher {
+    /// Returns the function that hashes the files of a worker: those that are mounted into a container are the machine's, all
+    /// others the image's.
+    pub(super) fn library_hasher(&self, job: &Job) -> LibraryHasher {
+        let Launcher::Container(launcher) = self else { return Box::new(|hashes, files| hashes.hash(files)) };
+        let (engine, spec) = (Arc::clone(&launcher.engine), launcher.spec_of(job));
+        Box::new(move |hashes, files| {
+            let is_mounted = |path: &PathBuf| spec.mounts.iter().any(|mount| path.starts_with(&mount.path));
+            let (of_machine, of_image): (Vec<_>, Vec<_>) = files.into_iter().partition(is_mounted);
+            let image = std::cell::OnceCell::new();
+            let read = |path: &Path| {
+                let opened = image.get_or_init(|| ImageFiles::open(&engine, &spec.image, &spec.labels));
+                let files = opened.as_ref().map_err(|error| io::Error::other(error.to_string()))?;
+                files.read(path, |content, size| Ok((size, hash_reader(content)?)))
+            };
+            let mut records = hashes.hash(of_machine);
+            records.extend(hashes.hash_in_image(&spec.image, of_image, read));
+            records
+        })
+    }
+}
+
+/// Prepares what the workers of a case need before they start: variables and packages, or an image. Returns `None`, which ends
+/// the case, when that failed or was interrupted.
+pub(super) fn prepare_launcher(
+    run: &RunContext<'_>,
+    case: &CasePlan,
+    folder: &Path,
+    record: &mut Record,
+    notify: &mut dyn FnMut(&Notice<'_>),
+) -> Option<Launcher> {
+    let mut say = |line: &str| notify(&Notice::Preparation { line });
+    let prepared = match (run.containers, &case.container) {
+        (Some(Ok(containers)), Some(container)) => prepare_container(run, case, containers, container, &mut say),
+        (Some(Err(error)), Some(_)) => Err((error.to_string(), error.hint())),
+        _ => {
+            let log = &folder.join("stdout_err.out.log");
+            let (site, options, interrupt, say) = (&run.plan.site, run.options, run.interrupt, &mut say);
+            let variables = EnvironmentBuilder { site, options, interrupt, log, say }.variables(case);
+            variables.map(Launcher::Direct).map_err(|error| (error.to_string(), String::new()))
+        }
+    };
+    match prepared {
+        Ok(launcher) => {
+            record.provenance.image = launcher.image_record();
+            return Some(launcher);
+        }
+        Err(_) if run.interrupt.is_set() => record.status = Status::Interrupted,
+        Err((reason, hint)) => record.fail(reason, &hint),
+    }
+    None
+}
+
+/// Draws the data of a case, to which a container cannot write, and finds or builds its image.
+fn prepare_container(
+    run: &RunContext<'_>,
+    case: &CasePlan,
+    containers: &Containers,
+    container: &CaseContainer,
+    say: &mut dyn FnMut(&str),
+) -> Result<Launcher, (String, String)> {
+    if let Some(job) = case.jobs.first() {
+        let data = job.data_dir.clone();
+        let drawn = run.run_bounded(job, move || drawn::ensure(&data));
+        drawn.unwrap_or(Ok(())).map_err(|error| (error.to_string(), error.hint().to_owned()))?;
+    }
+    let goes_on = || !run.interrupt.is_set();
+    let run_name = run.folder.file_name().unwrap_or_default().to_string_lossy();
+    ContainerLauncher::prepare(containers, run.plan, case, container, &run_name, &goes_on, say)
+        .map(|launcher| Launcher::Container(Box::new(launcher)))
+        .map_err(|error| (error.to_string(), error.hint()))
+}
+
+impl ContainerLauncher {
+    /// Finds or builds the image of a case; `say` shows the progress.
+    pub(super) fn prepare(
+        containers: &Containers,
+        plan: &Plan,
+        case: &CasePlan,
+        container: &CaseContainer,
+        run: &str,
+        goes_on: &dyn Fn() -> bool,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Self, ContainerError> {
+        let mut progress = |line: &str| {
+            info!("{line}");
+            say(line);
+        };
+        let mut builder = ImageBuilder::new(&containers.engine, &mut progress, goes_on);
+        let mut image = builder.image_of(&Recipe::read(&container.recipe)?)?;
+        if let Some(file) = &case.preparation.requirements {
+            let index = plan.site.pip_source.as_deref();
+            let requirements = Requirements::read(file, &case.preparation.variables, index)
+                .map_err(|source| ContainerError::Requirements { source })?;
+            image = builder.with_requirements(image, &requirements)?;
+        }
+        let mut spec = ContainerSpec {
+            image: image.id.clone(),
+            name: format!("{run}-{}", case.key.folder()),
+            labels: container_labels(run, &case.key.to_string()),
+            argv: worker_arguments(&containers.program),
+            variable_files: case.preparation.variables.clone(),
+            folder: plan.site.flagperf_path.clone(),
+            memory: plan.site.worker_memory.map(|bytes| bytes.0),
+            shared_memory: plan.site.shm_size.map(|bytes| bytes.0),
+            options: container.options.clone(),
+            ..ContainerSpec::default()
+        };
+        spec.mount(&plan.site.flagperf_path, false);
+        spec.mount(&containers.program, false);
+        if let Some(cache) = cache_folder().filter(|cache| cache.is_dir()) {
+            spec.environment.insert(env::OWN_CACHE.to_owned(), cache.to_string_lossy().into_owned());
+            spec.mount(&cache, false);
+        }
+        // Home folders of images are read-only or belong to others.
+        spec.environment.insert(env::HOME.to_owned(), "/tmp".to_owned());
+        Ok(ContainerLauncher { engine: Arc::clone(&containers.engine), image, spec })
+    }
+
+    /// Returns the container of one job.
+    fn spec_of(&self, job: &Job) -> ContainerSpec {
+        let mut spec = self.spec.clone();
+        spec.name = format!("flagperf-{}-{}-{}", spec.name, job.phase().name(), std::process::id());
+        spec.environment.extend(job.environment.clone());
+        spec.has_network = job.parameters.needs_network;
+        for path in paths_of(job).into_iter().filter(|path| path.exists()) {
+            spec.mount(&path, false);
+        }
+        spec.mount(&job.log_dir, true);
+        spec
+    }
+
+    fn image_record(&self) -> ImageRecord {
+        let Image { name, id, recipe_sha256, base } = self.image.clone();
+        let facts = self.engine.facts();
+        ImageRecord {
+            name,
+            id,
+            recipe_sha256,
+            base: base
+                .into_iter()
+                .map(|base| BaseImageRecord { name: base.name, id: base.id, digests: base.digests })
+                .collect(),
+            engine: format!("{} {}", facts.name, facts.version),
+            privileged: self.spec.options.privileged,
+        }
+    }
+}
+
+/// Returns the paths that a job names: its data, its model, its engine's library, and those in the options of the engine.
+fn paths_of(job: &Job) -> Vec<PathBuf> {
+    // A model may have further files beside it.
+    let folder = |path: &Path| path.parent().filter(|folder| folder.parent().is_some()).unwrap_or(path).to_owned();
+    let model = match &job.task {
+        Task::Infer { model: ModelInput::Onnx(path) | ModelInput::Compiled(path) } => Some(folder(path)),
+        _ => None,
+    };
+    let library = job.engine.library.as_ref().map(|library| job.engine.folder.join(library));
+    let options = job.engine.options.values().filter_map(|value| Some(PathBuf::from(value.as_str()?)));
+    [job.data_dir.clone()]
+        .into_iter()
+        .chain(model)
+        .chain(library)
+        .chain(options.filter(|path| path.is_absolute()))
+        .collect()
+}
