@@ -12,7 +12,7 @@ use super::output::{StderrDisplay, print_message, print_result, stdout_error, wr
 use super::setup::{
     EXIT_MISTAKE, PreparedPlan, locate_checkout, prepare_plan, prepare_process, print_findings, report_mistakes,
 };
-use crate::config::{CaseKey, Overrides, Scale, env};
+use crate::config::{CaseKey, Environment, Overrides, Scale, env};
 use crate::fleet::{FleetError, FleetOptions, JobRequest, RunState, conduct_fleet, needs_fleet, schedulers};
 use crate::host::THIS_PROGRAM;
 use crate::measure::MonotonicClock;
@@ -42,6 +42,9 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
 /// Prints a job that runs the selected cases on a cluster.
 fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<ExitCode> {
     let _exits = prepare_process()?;
+    // The scheduler names the hosts, as it does within a job.
+    let environment = Environment { slurm_nodes: Some(String::new()), ..overrides.environment.clone() };
+    let overrides = &Overrides { environment, ..overrides.clone() };
     let PreparedPlan { plan, .. } = match prepare_plan(checkout, overrides) {
         Ok(planned) => planned,
         Err(findings) => return Ok(report_mistakes(&findings)),

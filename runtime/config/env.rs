@@ -66,6 +66,8 @@ pub struct Environment {
     pub log_level: Option<String>,
     /// `LOG_CALL_INFORMATION`.
     pub log_call_information: Option<String>,
+    /// `SLURM_JOB_NODELIST`.
+    pub slurm_nodes: Option<String>,
 }
 
 impl Environment {
@@ -76,6 +78,7 @@ impl Environment {
             config: read_variable(CONFIG).map(PathBuf::from),
             log_level: log_level(),
             log_call_information: text(LOG_CALLS),
+            slurm_nodes: slurm_nodes(),
         }
     }
 }

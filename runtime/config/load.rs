@@ -12,8 +12,8 @@ use super::file::ConfigFile;
 use super::key::{ConfigKey, defaults, read_keys};
 use super::yaml;
 use super::{
-    CaseKey, ConfigProblem, Finding, Findings, Origin, SITE, Site, Sourced, Values, Vendor, VisibleDevices,
-    merge_layers,
+    CaseKey, ConfigProblem, Finding, Findings, LauncherChoice, Origin, SITE, Site, Sourced, Values, Vendor,
+    VisibleDevices, merge_layers,
 };
 
 /// The values from the command line and the environment, which override those of host.yaml and of the cases.
@@ -83,6 +83,8 @@ pub struct Config {
     pub visible: Option<VisibleDevices>,
     /// The host and device for which an agent runs the cases.
     pub replica: Option<Replica>,
+    /// Whether Slurm names the hosts, those of the job in which this process runs or which is to be submitted.
+    pub in_job: bool,
     /// The cases to run, without those whose files have errors; none when the vendor could not be read.
     pub cases: Vec<CaseConfig>,
     /// Errors, warnings and notes. `plan` adds its own findings before it fails on errors.
@@ -166,8 +168,10 @@ fn load_with(
     let chosen = chosen.into_iter().filter(|_| vendor.is_some());
     let cases = chosen.filter_map(|(key, data)| CaseConfig::read(key, data, &context, &mut findings)).collect();
     let device = overrides.replica.as_ref().and_then(|replica| replica.device);
+    let in_job = site.launcher == LauncherChoice::Slurm
+        || site.launcher == LauncherChoice::Auto && overrides.environment.slurm_nodes.is_some();
     let visible = VisibleDevices::resolve(&site, &site_values, vendor.as_ref(), device);
-    Ok(Config { site, site_values, vendor, visible, replica: overrides.replica.clone(), cases, findings })
+    Ok(Config { site, site_values, vendor, visible, replica: overrides.replica.clone(), in_job, cases, findings })
 }
 
 /// Returns the path of the site's host.yaml: from `--config`, or else `FLAGPERF_CONFIG`, or else the checkout's.

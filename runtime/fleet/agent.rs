@@ -20,7 +20,7 @@ use super::protocol::{HostFacts, Reply, Request};
 use super::session::{LOCK_FILE, LOG_FILE, OUTCOME_FILE, Outcome, RESULTS, SessionTask, TASK_FILE};
 use super::store::{Incoming, Store, free_bytes};
 use super::tree::TreeFile;
-use crate::host::{CapturedCommand, THIS_PROGRAM, capture, start_detached};
+use crate::host::{CapturedCommand, capture, start_detached};
 use crate::measure::MonotonicClock;
 use crate::units::{Bytes, Seconds};
 
@@ -135,9 +135,11 @@ impl Agent {
         let root = self.store.checkout(files)?;
         // The exit code is the last line.
         let script = "cd \"$1\" || exit 2; shift; \"$@\" 2>&1; echo $?";
+        // In a shell, /proc/self/exe is the shell.
+        let program = std::env::current_exe()?;
         let words = ["sh", "-c", script, "sh"].map(OsString::from).into_iter();
         let doctor =
-            [root.clone().into(), THIS_PROGRAM.into(), "doctor".into(), "--config".into(), root.join("configs").into()];
+            [root.clone().into(), program.into(), "doctor".into(), "--config".into(), root.join("configs").into()];
         let argv = words.chain(doctor).chain(arguments.into_iter().map(OsString::from)).collect();
         let command =
             CapturedCommand { argv, input: Vec::new(), bytes_max: REPORT_BYTES_MAX, time_max: REPORT_TIME_MAX };

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::container::container_options;
 use super::options::{invalid_choices, invalid_defaults};
 use super::{CasePlan, Catalogue, PlanProblem, UnavailableEngine};
-use crate::config::{Config, Container, Finding, LauncherChoice, Origin, Vendor, is_local, list_names, nearest};
+use crate::config::{Config, Container, Finding, Origin, Vendor, is_local, list_names, nearest};
 
 /// Keys of host.yaml that apply only to containers, and those that apply only to other machines.
 const FOR_CONTAINERS: [&str; 2] = ["SHM_SIZE", "ACCE_CONTAINER_OPT"];
@@ -62,8 +62,7 @@ fn check_hosts(config: &Config, findings: &mut Vec<Finding>) {
     }
     for case in &config.cases {
         let (key, scale) = (case.key.value.to_string(), case.key.value.scale);
-        // Slurm names the hosts when the run begins.
-        if scale.hosts as usize > hosts.len() && config.site.launcher != LauncherChoice::Slurm {
+        if scale.hosts as usize > hosts.len() && !config.in_job {
             let problem = PlanProblem::TooFewHosts { key: key.clone(), needed: scale.hosts, listed: hosts.len() };
             findings.push(Finding::error(case.key.origin.clone(), problem));
         }
