@@ -408,8 +408,8 @@ fn a_mistake_in_vendor_yaml_is_reported_with_its_line() {
     assert_eq!(
         message(&format!("{head}device: []\n")),
         "vendors/chip/vendor.yaml:5: unknown key `device` (nearest: `devices`)\n  hint: known keys: name, about, \
-         default_framework, frameworks, compilers, devices, visible_devices, container_options, monitor, backends; was \
-         the file written for another version of flagperf?"
+         default_framework, frameworks, compilers, devices, visible_devices, container_options, monitor, \
+         monitor_command, backends; was the file written for another version of flagperf?"
     );
     assert_eq!(
         message(&head.replace("compilers: {}", "compilers: {fast: {engine: [rten]}}")),

@@ -83,7 +83,7 @@ mod tests {
         EnergyUsage {
             readings: 9,
             power_w_mean: Some(300.0),
-            power_w_max: Some(410.5),
+            power_w_max: Some(410.0),
             energy_j: Some(900.0),
             energy_source: Some(EnergySource::Counter),
             energy_j_per_sample: per_sample,
@@ -115,10 +115,10 @@ mod tests {
         };
         let record = record("chip:0", usage);
         let device =
-            "GPU-1: at most 3.00 GiB (its processes), mean 300 W, max 411 W, 1.25 J per sample (energy counter)";
+            "GPU-1: at most 3.00 GiB (its processes), mean 300 W, max 410 W, 1.25 J per sample (energy counter)";
         let rows = usage_rows(&record);
         assert_eq!(rows[0], ("validation", device.to_owned()));
-        assert_eq!(rows[1], ("validation", "processors: mean 300 W, max 411 W".to_owned()));
+        assert_eq!(rows[1], ("validation", "processors: mean 300 W, max 410 W".to_owned()));
         assert_eq!(energy_text(&record).as_deref(), Some("1.25 J per sample, device only"));
     }
 

@@ -32,6 +32,7 @@ impl CaseMonitors {
         let options = SamplerOptions { rate_per_s: plan.site.monitor_rate, started };
         let files = MonitorFiles::new(folder, &vendor.name, options.rate_per_s);
         let sampler = Sampler::start(options, context, files, TABLE);
+        sampler.wait_for_first_readings();
         CaseMonitors { sampler, windows: WindowCollector::default(), started, visible: visible_device(plan, case) }
     }
 

@@ -15,6 +15,8 @@ use crate::units::Seconds;
 
 /// Longest wait for all sources at the end of a case. One that does not answer is left behind.
 const LAST_READINGS_WAIT: Seconds = Seconds(2.0);
+/// Longest wait for the first readings, which tell what was in use before the case.
+const FIRST_READINGS_WAIT: Seconds = Seconds(1.0);
 /// Longest interval of a source for which the end of the case has a reading of its own.
 const LAST_READING_INTERVAL_MAX: Seconds = Seconds(1.0);
 
@@ -41,6 +43,8 @@ struct SourceThread {
     state: Arc<Mutex<SourceState>>,
     /// Asks for a reading; dropping it ends the thread.
     control: Option<Sender<()>>,
+    /// Is disconnected after the first reading, or when there will be none.
+    first: Receiver<()>,
     /// Is disconnected when the thread has ended.
     done: Receiver<()>,
 }
@@ -64,6 +68,16 @@ impl Sampler {
         &self.context
     }
 
+    /// Waits until the sources of power and energy, and the devices, have been read once, but at most a second.
+    pub fn wait_for_first_readings(&self) {
+        let began = self.context.clock.now();
+        for thread in self.threads.iter().filter(|thread| thread.source.follows_passes()) {
+            let waited = self.context.clock.now().since(began);
+            // Nothing is ever sent.
+            let _ = thread.first.recv_timeout(time_left(FIRST_READINGS_WAIT, waited));
+        }
+    }
+
     /// Asks for a reading of the sources of power and energy now, because a pass begins or ends.
     pub fn follow_pass(&self) {
         for thread in self.threads.iter().filter(|thread| thread.source.follows_passes()) {
@@ -81,8 +95,7 @@ impl Sampler {
         let began = self.context.clock.now();
         for thread in &self.threads {
             let waited = self.context.clock.now().since(began);
-            let left = Duration::from_secs_f64((LAST_READINGS_WAIT - waited).0.max(0.0));
-            if thread.done.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+            if thread.done.recv_timeout(time_left(LAST_READINGS_WAIT, waited)) == Err(RecvTimeoutError::Timeout) {
                 let mut state = lock(&thread.state);
                 let since = state.busy_since.unwrap_or(began);
                 state.note_left_behind(self.context.clock.now().since(since));
@@ -114,14 +127,14 @@ impl SourceThread {
     ) -> Self {
         let state = Arc::new(Mutex::new(SourceState::default()));
         let (control, asked) = bounded(1);
-        let (running, done) = bounded(0);
+        let ((running, done), (pending, first)) = (bounded(0), bounded(0));
         let (context, files) = (context.clone(), files.clone());
         let sampling = SourceLoop { source, options, context, files, state: state.clone(), asked };
         thread::spawn(move || {
-            sampling.run();
+            sampling.run(pending);
             drop(running);
         });
-        SourceThread { source, state, control: Some(control), done }
+        SourceThread { source, state, control: Some(control), first, done }
     }
 }
 
@@ -145,7 +158,8 @@ enum Cause {
 }
 
 impl SourceLoop {
-    fn run(self) {
+    /// Reads the source until the case ends; `pending` is dropped after the first reading.
+    fn run(self, pending: Sender<()>) {
         lock(&self.state).busy_since = Some(self.context.clock.now());
         let opened = catch_unwind(AssertUnwindSafe(|| self.source.open(&self.context)));
         let opened = opened.unwrap_or_else(|panic| Err(panic_reason(&*panic)));
@@ -156,6 +170,7 @@ impl SourceLoop {
         lock(&self.state).interval = interval;
         // Readings are due at whole multiples of the interval, so that delays do not add up.
         let mut done = self.read(&mut *reader);
+        drop(pending);
         let mut due = self.next_due(done, interval);
         loop {
             let cause = self.wait(due, done, interval_min);
@@ -201,8 +216,8 @@ impl SourceLoop {
         let at = Seconds((self.since_start(began) + self.since_start(ended)) / 2.0);
         let mut state = lock(&self.state);
         state.busy_since = None;
-        match read.unwrap_or_else(|panic| Err(panic_reason(&*panic))) {
-            Ok(readings) => {
+        match read {
+            Ok(Ok(readings)) => {
                 let (refused, kept): (Vec<_>, Vec<_>) = readings.into_iter().map(Reading::checked).unzip();
                 state.note_reading(&refused.concat());
                 drop(state);
@@ -210,8 +225,9 @@ impl SourceLoop {
                 lock(&self.files).write(self.source.name(), at, &kept);
             }
             // A command is stopped when the case ends.
-            Err(_) if self.context.has_ended() => state.note_stopped(),
-            Err(reason) => state.note_failure(&reason),
+            Ok(Err(_)) if self.context.has_ended() => state.note_stopped(),
+            Ok(Err(reason)) => state.note_failure(&reason),
+            Err(panic) => state.note_failure(&panic_reason(&*panic)),
         }
         ended
     }
@@ -224,6 +240,10 @@ impl SourceLoop {
     fn since_start(&self, now: Nanos) -> f64 {
         now.since(self.options.started).0
     }
+}
+
+fn time_left(limit: Seconds, waited: Seconds) -> Duration {
+    Duration::from_secs_f64((limit - waited).0.max(0.0))
 }
 
 fn panic_reason(panic: &(dyn std::any::Any + Send)) -> String {

@@ -58,6 +58,7 @@ fn a_vendors_command_gives_memory_and_power_of_its_device() {
     assert_eq!(warnings(&record), [""; 0]);
     let readings = record["monitors"]["sources"]["device"]["readings"].as_u64();
     assert!(readings.is_some_and(|readings| readings > 3), "{}", record["monitors"]);
+    assert_eq!(record["phases"][0]["usage"]["devices"][0]["memory_source"].as_str(), Some("increase"));
     let usage = &record["phases"][1]["usage"];
     let device = &usage["devices"][0];
     assert_eq!((device["device"].as_str(), device["identified_by"].as_str()), (Some("0"), Some("only")));

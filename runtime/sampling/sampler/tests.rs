@@ -95,7 +95,8 @@ fn a_source_is_read_at_once_when_a_pass_begins_and_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let source = TestSource::leaked(|| Ok(()), |_| power(1.0));
     let sampler = start(folder.path(), 1, source);
-    source.wait_for(1);
+    sampler.wait_for_first_readings();
+    assert!(source.readings.load(Ordering::SeqCst) >= 1);
     // Another reading follows only after a tenth of a second.
     while source.readings.load(Ordering::SeqCst) < 2 {
         sampler.follow_pass();
