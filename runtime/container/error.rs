@@ -126,6 +126,11 @@ impl ContainerError {
         .to_owned()
     }
 
+    /// Returns whether the engine may not set a limit of resources.
+    pub(super) fn is_about_limits(&self) -> bool {
+        matches!(self, Self::Refused { message, .. } if message.contains("rlimit"))
+    }
+
     /// Returns whether the engine answered that what was requested does not exist.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })

@@ -14,6 +14,7 @@ use crate::config::{ContainerOptions, ResourceLimit, Volume};
 
 /// Limits of resources that FlagPerf sets: 64 MiB of stack, and locked memory without a limit for the buffers of devices.
 const STACK_BYTES: i64 = 64 << 20;
+const LOCKED_MEMORY: &str = "memlock";
 const UNLIMITED: i64 = -1;
 /// Largest number of processes and threads: several hundred for each engine on a machine with many cores.
 const TASKS_MAX: i64 = 16384;
@@ -48,6 +49,8 @@ pub struct ContainerSpec {
     pub shared_memory: Option<u64>,
     /// Whether the worker needs a network.
     pub has_network: bool,
+    /// Whether the limit of locked memory stays that of the engine, which some engines may not raise.
+    pub keeps_locked_memory: bool,
     /// Options of the site or the vendor.
     pub options: ContainerOptions,
 }
@@ -126,7 +129,7 @@ impl ContainerSpec {
             device_cgroup_rules: some(options.device_rules.clone()),
             device_requests: some(options.gpus.iter().map(|gpus| device_request(gpus)).collect()),
             runtime: options.runtime.clone(),
-            ulimits: Some(limits(options, engine)),
+            ulimits: Some(limits(options, engine.is_rootless || self.keeps_locked_memory)),
             shm_size: options.shm_size.map(|bytes| bytes.0).or(self.shared_memory).map(u64::cast_signed),
             memory,
             // Together with memory: a worker that swaps measures the disk.
@@ -198,11 +201,14 @@ fn device_request(gpus: &str) -> DeviceRequest {
     }
 }
 
-/// Returns the limits of resources: FlagPerf's, each replaced by that of the options. An engine without root rights may not
-/// raise that of locked memory.
-fn limits(options: &ContainerOptions, engine: &EngineFacts) -> Vec<ResourcesUlimits> {
-    let own = [("stack", STACK_BYTES), ("memlock", UNLIMITED)].into_iter().filter(|_| !engine.is_rootless);
-    let own = own.filter(|(name, _)| !options.limits.iter().any(|limit| limit.name == *name));
+/// Returns the limits of resources: FlagPerf's, each replaced by that of the options. Raising that of locked memory needs
+/// rights that not every engine has.
+fn limits(options: &ContainerOptions, keeps_locked_memory: bool) -> Vec<ResourcesUlimits> {
+    let is_set = |name: &str| {
+        (keeps_locked_memory && name == LOCKED_MEMORY) || options.limits.iter().any(|limit| limit.name == name)
+    };
+    let own = [("stack", STACK_BYTES), (LOCKED_MEMORY, UNLIMITED)];
+    let own = own.into_iter().filter(|(name, _)| !is_set(name));
     let own = own.map(|(name, limit)| ResourceLimit { name: name.to_owned(), soft: limit, hard: limit });
     let entry = |limit: ResourceLimit| ResourcesUlimits {
         name: Some(limit.name),
@@ -290,13 +296,14 @@ mod tests {
     #[test]
     fn limits_of_the_options_replace_those_of_flagperf() {
         let options = ContainerOptions::parse("--ulimit memlock=1:2 --ulimit nofile=9").unwrap();
-        let names = |is_rootless| {
-            let limits = limits(&options, &engine(is_rootless));
+        let names = |keeps_locked_memory| {
+            let limits = limits(&options, keeps_locked_memory);
             limits.into_iter().map(|limit| (limit.name.unwrap(), limit.soft.unwrap())).collect::<Vec<_>>()
         };
         let named =
             |list: &[(&str, i64)]| list.iter().map(|(name, soft)| ((*name).to_owned(), *soft)).collect::<Vec<_>>();
         assert_eq!(names(false), named(&[("stack", STACK_BYTES), ("memlock", 1), ("nofile", 9)]));
-        assert_eq!(names(true), named(&[("memlock", 1), ("nofile", 9)]));
+        assert_eq!(names(true), names(false));
+        assert_eq!(super::limits(&ContainerOptions::default(), true).len(), 1);
     }
 }

@@ -42,6 +42,9 @@ const LAST_LINES_WAIT: Duration = Duration::from_millis(500);
 const SILENCE_SECONDS: f64 = 30.0;
 /// Exit code of a container whose program was killed by signal 0.
 const SIGNAL_BASE: i64 = 128;
+/// The warning about an engine that may not raise the limit of locked memory.
+const LOCKED_MEMORY_WARNING: &str =
+    "the container engine may not raise the limit of locked memory, which may slow down copies to a device";
 /// Number of last lines of a container's log in a failure, and bytes of each.
 const LOG_LINES: usize = 20;
 const LOG_LINE_BYTES: usize = 1 << 10;
@@ -55,6 +58,7 @@ pub struct ContainerWorker {
     /// When the worker's output was found to be closed.
     closed: Option<Nanos>,
     clock: Arc<dyn Clock>,
+    warnings: Vec<String>,
 }
 
 /// A container that exists.
@@ -97,8 +101,15 @@ impl ContainerWorker {
     ) -> Result<Self, ContainerError> {
         let (streams, theirs) = Streams::open(input, stderr, Arc::clone(&clock))?;
         let handover = Handover::open().map_err(ContainerError::Handover)?;
-        let mut container = Container::create(engine, spec, &handover)?;
-        container.start()?;
+        let mut warnings = Vec::new();
+        let mut container = match Container::started(engine, spec, &handover) {
+            Err(error) if error.is_about_limits() => {
+                warnings.push(LOCKED_MEMORY_WARNING.to_owned());
+                let spec = ContainerSpec { keeps_locked_memory: true, ..spec.clone() };
+                Container::started(engine, &spec, &handover)?
+            }
+            started => started?,
+        };
         let end = container.watch();
         let started = clock.now();
         while !handover.try_send(&theirs).map_err(ContainerError::Handover)? {
@@ -113,7 +124,7 @@ impl ContainerWorker {
         }
         container.pid = container.find_pid();
         debug!(id = %container.id, pid = container.pid, "started a container");
-        Ok(ContainerWorker { container, streams, end, ended: None, closed: None, clock })
+        Ok(ContainerWorker { container, streams, end, ended: None, closed: None, clock, warnings })
     }
 
     /// Waits for the report of the container's end, at most `limit`.
@@ -176,7 +187,7 @@ impl Worker for ContainerWorker {
     fn warnings(&self) -> Vec<String> {
         let killed = self.ended.is_some_and(|end| end.reached_memory_limit && end.ending != Ending::OutOfMemory);
         let warning = "the kernel killed a process in the container because of its memory limit (`WORKER_MEMORY`)";
-        killed.then(|| warning.to_owned()).into_iter().collect()
+        self.warnings.iter().cloned().chain(killed.then(|| warning.to_owned())).collect()
     }
 
     fn input(&self) -> WorkerInput {
@@ -189,7 +200,8 @@ impl Worker for ContainerWorker {
 }
 
 impl Container {
-    fn create(
+    /// Creates a container and starts it. If that fails, none is left behind.
+    fn started(
         engine: &Arc<ContainerEngine>,
         spec: &ContainerSpec,
         handover: &Handover,
@@ -199,13 +211,11 @@ impl Container {
         let created = engine.request("create a container", START_LIMIT, async |docker| {
             docker.create_container(Some(options), body).await
         })?;
-        Ok(Container { engine: Arc::clone(engine), id: created.id, is_ending: Arc::default(), pid: None })
-    }
-
-    fn start(&self) -> Result<(), ContainerError> {
-        self.engine.request("start a container", START_LIMIT, async |docker| {
-            docker.start_container(&self.id, None::<StartContainerOptions>).await
-        })
+        let container = Container { engine: Arc::clone(engine), id: created.id, is_ending: Arc::default(), pid: None };
+        engine.request("start a container", START_LIMIT, async |docker| {
+            docker.start_container(&container.id, None::<StartContainerOptions>).await
+        })?;
+        Ok(container)
     }
 
     /// Starts a thread that reports how the container ended.
