@@ -12,7 +12,7 @@ use super::output::{print_message, stdout_error, write_listing};
 use super::own_process::TIME_LIMIT;
 use super::probe::Probes;
 use super::setup::{EXIT_MISTAKE, PreparedPlan, find_checkout, plan_config, prepare_process, print_findings};
-use crate::config::{Findings, Overrides, Replica, find_root};
+use crate::config::{Findings, Overrides, Replica, cache_folder, find_root};
 use crate::container::{ContainerEngine, EngineFacts};
 use crate::plan::Job;
 use crate::report::{bytes, columns, plain_table};
@@ -92,7 +92,9 @@ fn examine(overrides: &Overrides, root: &Path) -> io::Result<Diagnosis> {
     }
     // The plan probes each engine that a case uses with the options of the case.
     let planned = config.and_then(|config| plan_config(&config, probes));
-    let (run_rows, faults) = run_rows(root, planned.as_ref().ok());
+    // Another host keeps its results in the agent's own folder until they are sent.
+    let is_agent = overrides.replica.is_some();
+    let (run_rows, faults) = run_rows(root, planned.as_ref().ok(), is_agent);
     section("run", plain_table(run_rows, columns()))?;
     Ok(Diagnosis { planned, faults })
 }
@@ -120,7 +122,7 @@ fn container_row() -> Row {
 }
 
 /// Returns the rows about the checkout, the plan and its folders, and what is wrong with the folder for results.
-fn run_rows(root: &Path, planned: Option<&PreparedPlan>) -> (Vec<Row>, Vec<String>) {
+fn run_rows(root: &Path, planned: Option<&PreparedPlan>, is_agent: bool) -> (Vec<Row>, Vec<String>) {
     let row = |name: &str, state: String, remedy: &str| [name.to_owned(), state, remedy.to_owned()];
     let mut rows = vec![match find_root(root) {
         Some(root) => row("checkout", root.display().to_string(), ""),
@@ -130,7 +132,8 @@ fn run_rows(root: &Path, planned: Option<&PreparedPlan>) -> (Vec<Row>, Vec<Strin
         rows.push(row("plan", "invalid".to_owned(), "see the errors below"));
         return (rows, Vec::new());
     };
-    let results = &planned.plan.site.flagperf_log_path;
+    let own = cache_folder().filter(|_| is_agent);
+    let results = own.as_ref().unwrap_or(&planned.plan.site.flagperf_log_path);
     let written = check_writable(results).map_err(|error| format!("cannot write in {}: {error}", results.display()));
     rows.push(match &written {
         Ok(()) => row("results", format!("{} is writable", results.display()), ""),

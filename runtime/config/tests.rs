@@ -106,6 +106,7 @@ fn environment_and_command_line_override_host_yaml() {
         config: Some(checkout.path("site")),
         log_level: Some("error".to_owned()),
         log_call_information: Some("maybe".to_owned()),
+        slurm_nodes: None,
     };
     let overrides =
         Overrides { vendor: Some("other".to_owned()), environment: environment.clone(), ..Overrides::default() };
