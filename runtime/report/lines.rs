@@ -111,7 +111,7 @@ pub(super) struct LoopProgress {
     pub(super) done: u64,
     /// Number of batches of all passes; 0 when unknown.
     pub(super) total: u64,
-    pass: String,
+    pub(super) pass: String,
     pub(super) rate: Option<SamplesPerSecond>,
     pub(super) left: Option<Seconds>,
 }
