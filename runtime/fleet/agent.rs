@@ -29,6 +29,8 @@ const FEED_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest report of `flagperf doctor` in bytes, and longest time that it may take.
 const REPORT_BYTES_MAX: u64 = 512 << 10;
 const REPORT_TIME_MAX: Seconds = Seconds(120.0);
+/// Time after which the results of a session that nobody has fetched are removed: a week.
+const SESSION_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Number of looks in which the socket of a new session may appear.
 const START_LOOKS: u32 = 300;
 /// Bytes of the log of a session that are read, and lines of it that are sent.
@@ -41,6 +43,7 @@ const LOG_LINES: usize = 20;
 /// When the store cannot be opened, or the input is no request.
 pub fn serve(input: impl Read, output: impl Write + Send + 'static, program: &[OsString]) -> io::Result<()> {
     let store = Store::open()?;
+    store.remove_old_sessions(|folder| !is_running(folder) && age(folder) > SESSION_AGE_MAX);
     let output: Output = Arc::new(Mutex::new(Box::new(output)));
     let mut agent = Agent { store, output, program: program.to_vec(), incoming: None, feeds: BTreeMap::new() };
     agent.say(&Reply::Present { host: agent.facts() })?;
@@ -201,6 +204,11 @@ impl Agent {
         // A session that has ended needs no orders.
         feed.map_or(Ok(()), |orders| orders.send(order).or(Ok(())))
     }
+}
+
+/// Returns the time since something in a folder was created or removed; zero if it is unknown.
+fn age(folder: &Path) -> Duration {
+    fs::metadata(folder).and_then(|found| found.modified()).ok().and_then(|at| at.elapsed().ok()).unwrap_or_default()
 }
 
 /// Returns the time of the wall clock since 1970.

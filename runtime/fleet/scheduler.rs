@@ -76,6 +76,7 @@ impl Scheduler for SlurmBatch {
              #SBATCH --output=flagperf-%j.log\n\
              # If the cluster counts devices, take away one `#` of the next line.\n##SBATCH --gpus-per-node={devices}\n\
              # After the signal the run ends what it started and keeps what it has measured.\n#SBATCH --signal=B:INT@120\n\
+             # A lost node must not start the job again.\n#SBATCH --no-requeue\n\
              cd {checkout} || exit 2\nexec {command}\n"
         )
     }

@@ -30,6 +30,15 @@ impl Store {
         Ok(Store { root })
     }
 
+    /// Removes sessions that `is_old` accepts: those whose results nobody has fetched.
+    pub(super) fn remove_old_sessions(&self, is_old: impl Fn(&Path) -> bool) {
+        let entries = fs::read_dir(self.root.join("sessions")).into_iter().flatten().flatten();
+        for folder in entries.map(|entry| entry.path()).filter(|folder| is_old(folder)) {
+            // Another agent may remove it at the same time.
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+
     /// Returns the folder of a session, which may not exist. `None` for a name that is no hash.
     pub(super) fn session(&self, name: &str) -> Option<PathBuf> {
         is_hash(name).then(|| self.root.join("sessions").join(name))
