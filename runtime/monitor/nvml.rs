@@ -44,8 +44,8 @@ impl Monitor for NvmlMonitor {
         Some(read_device(&library()?.device_by_uuid(id).ok()?))
     }
 
-    fn sample(&self, id: &str) -> Option<DeviceSample> {
-        Some(sample_device(id, &library()?.device_by_uuid(id).ok()?))
+    fn sample(&self, id: &str, with_energy: bool) -> Option<DeviceSample> {
+        Some(sample_device(id, &library()?.device_by_uuid(id).ok()?, with_energy))
     }
 
     fn memory_used(&self, id: &str) -> Option<Bytes> {
@@ -72,7 +72,7 @@ fn read_device(device: &Device<'_>) -> DeviceReading {
     }
 }
 
-fn sample_device(id: &str, device: &Device<'_>) -> DeviceSample {
+fn sample_device(id: &str, device: &Device<'_>, with_energy: bool) -> DeviceSample {
     let milli = |amount: f64| amount / 1000.0;
     let memory = device.memory_info().ok();
     let errors = |kind| device.total_ecc_errors(kind, EccCounter::Volatile).ok();
@@ -86,7 +86,10 @@ fn sample_device(id: &str, device: &Device<'_>) -> DeviceSample {
         memory_total_bytes: memory.as_ref().map(|memory| memory.total),
         utilization_share: device.utilization_rates().ok().map(|rates| f64::from(rates.gpu) / 100.0),
         power_w: device.power_usage().ok().map(|power| milli(f64::from(power))),
-        energy_j: device.total_energy_consumption().ok().map(|energy| milli(energy as f64)),
+        energy_j: with_energy
+            .then(|| device.total_energy_consumption().ok())
+            .flatten()
+            .map(|energy| milli(energy as f64)),
         clock_mhz: clock(Clock::SM),
         memory_clock_mhz: clock(Clock::Memory),
         temperature_c: device.temperature(TemperatureSensor::Gpu).ok().map(f64::from),

@@ -34,9 +34,10 @@ pub trait Monitor: Send + Sync {
     fn reads_devices(&self) -> bool {
         true
     }
-    /// Returns everything that the device with this id reports at this moment; `None` when the monitor does not tell.
-    fn sample(&self, id: &str) -> Option<DeviceSample> {
-        let _ = id;
+    /// Returns everything that the device with this id reports at this moment, the energy only `with_energy`, because some
+    /// drivers take long for it; `None` when the monitor does not tell.
+    fn sample(&self, id: &str, with_energy: bool) -> Option<DeviceSample> {
+        let _ = (id, with_energy);
         None
     }
     /// Returns the memory in use by all processes on the device with this id; `None` when it cannot be read.

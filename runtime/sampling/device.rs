@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use super::context::DeviceCommand;
 use super::{Reading, Source, SourceContext, SourceReader};
 use crate::host::{CaptureError, CapturedCommand, capture};
+use crate::measure::Nanos;
 use crate::monitor::{DeviceSample, Monitor};
 use crate::units::Seconds;
 
@@ -19,6 +20,10 @@ pub const READ_DEVICES: &str = "read-devices";
 const BYTES_MAX: u64 = 1 << 20;
 /// Longest time of a vendor's command, and of its script.
 const TIME_MAX: Seconds = Seconds(10.0);
+/// Shortest time between two readings of energy counters, of which one takes 4 ms of processor time on an H200: in general,
+/// and when a pass begins or ends.
+const ENERGY_INTERVAL: Seconds = Seconds(1.0);
+const ENERGY_INTERVAL_AT_PASS: Seconds = Seconds(0.5);
 /// Largest number of devices.
 const DEVICES_MAX: usize = 1024;
 
@@ -55,6 +60,8 @@ struct LibraryReader {
     context: SourceContext,
     monitor: &'static dyn Monitor,
     ids: Vec<String>,
+    /// When the energy counters were read.
+    energy_read: Option<Nanos>,
 }
 
 fn open(monitor: &'static dyn Monitor, context: &SourceContext) -> Result<LibraryReader, String> {
@@ -63,18 +70,32 @@ fn open(monitor: &'static dyn Monitor, context: &SourceContext) -> Result<Librar
     if ids.is_empty() {
         return Err(format!("monitor `{}` knows no device", monitor.name()));
     }
-    Ok(LibraryReader { context: context.clone(), monitor, ids })
+    Ok(LibraryReader { context: context.clone(), monitor, ids, energy_read: None })
 }
 
 impl SourceReader for LibraryReader {
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
+    fn read(&mut self, at_pass: bool) -> Result<Vec<Reading>, String> {
+        let with_energy = self.is_energy_due(at_pass);
         let selected: Vec<&String> = self.ids.iter().filter(|id| self.context.reads_device(id)).collect();
-        let samples: Vec<DeviceSample> = selected.iter().filter_map(|id| self.monitor.sample(id)).collect();
-        let told: Vec<DeviceSample> = samples.into_iter().filter(tells_anything).collect();
+        let samples = selected.iter().filter_map(|id| self.monitor.sample(id, with_energy));
+        let told: Vec<DeviceSample> = samples.filter(tells_anything).collect();
         match (selected.first(), told.is_empty()) {
             (Some(id), true) => Err(format!("the driver tells nothing about device `{id}`")),
             _ => Ok(readings(&self.context, told)),
         }
+    }
+}
+
+impl LibraryReader {
+    /// Returns whether the energy counters are read now.
+    fn is_energy_due(&mut self, at_pass: bool) -> bool {
+        let now = self.context.clock.now();
+        let interval = if at_pass { ENERGY_INTERVAL_AT_PASS } else { ENERGY_INTERVAL };
+        let is_due = self.energy_read.is_none_or(|last| now.since(last) >= interval);
+        if is_due {
+            self.energy_read = Some(now);
+        }
+        is_due
     }
 }
 
@@ -95,7 +116,7 @@ impl SourceReader for CommandReader {
         Seconds(self.command.command.interval_s.into())
     }
 
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
+    fn read(&mut self, _: bool) -> Result<Vec<Reading>, String> {
         let argv = self.command.command.command.iter().map(OsString::from).collect();
         let output = self.run(argv, Vec::new()).map_err(|error| error.to_string())?;
         let program = self.command.program.iter().cloned();

@@ -70,7 +70,7 @@ impl SourceReader for IpmiReader {
         INTERVAL
     }
 
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
+    fn read(&mut self, _: bool) -> Result<Vec<Reading>, String> {
         Ok(vec![Reading::Ipmi { power_w: self.power()? }])
     }
 }

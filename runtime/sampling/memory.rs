@@ -31,7 +31,7 @@ struct MemoryReader {
 }
 
 impl SourceReader for MemoryReader {
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
+    fn read(&mut self, _: bool) -> Result<Vec<Reading>, String> {
         let mut head = [0; HEAD_BYTES];
         let read = self.file.read_at(&mut head, 0);
         let length = read.map_err(|error| format!("`/proc/meminfo` cannot be read: {error}"))?;

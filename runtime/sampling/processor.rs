@@ -39,7 +39,7 @@ struct ProcessorTime {
 }
 
 impl SourceReader for ProcessorReader {
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
+    fn read(&mut self, _: bool) -> Result<Vec<Reading>, String> {
         let mut head = [0; HEAD_BYTES];
         let length =
             self.file.read_at(&mut head, 0).map_err(|error| format!("`/proc/stat` cannot be read: {error}"))?;

@@ -50,7 +50,7 @@ struct Zone {
 }
 
 impl SourceReader for RaplReader {
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
+    fn read(&mut self, _: bool) -> Result<Vec<Reading>, String> {
         let now = self.clock.now();
         for zone in &mut self.zones {
             let value = read_counter(&zone.file, &zone.path)?;
@@ -143,13 +143,13 @@ mod tests {
         zone(path, "intel-rapl:1", "psys", "7");
         zone(path, "intel-rapl-mmio:0", "package-0", "8");
         let mut reader = RaplSource.open(&context(path)).unwrap();
-        assert_eq!(reader.read().unwrap(), [Reading::Rapl { energy_j: 0.0, power_w: None }]);
+        assert_eq!(reader.read(true).unwrap(), [Reading::Rapl { energy_j: 0.0, power_w: None }]);
         zone(path, "intel-rapl:0", "package-0", "300000");
         zone(path, "intel-rapl:0:1", "dram", "100000");
         let wrapped = Reading::Rapl { energy_j: 0.5, power_w: Some(1.0) };
-        assert_eq!(reader.read().unwrap(), [wrapped], "the counter of the package began again at 0");
+        assert_eq!(reader.read(true).unwrap(), [wrapped], "the counter of the package began again at 0");
         zone(path, "intel-rapl:0:1", "dram", "garbage");
-        assert!(reader.read().unwrap_err().ends_with("is not a number: `garbage`"));
+        assert!(reader.read(true).unwrap_err().ends_with("is not a number: `garbage`"));
     }
 
     #[test]

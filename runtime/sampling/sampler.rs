@@ -151,8 +151,10 @@ struct SourceLoop {
 /// Why a source is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// The next reading is due, or a pass begins or ends.
+    /// The next reading is due.
     Due,
+    /// A pass begins or ends.
+    Pass,
     /// The case ends.
     Last,
 }
@@ -169,7 +171,7 @@ impl SourceLoop {
         let interval = Seconds((1.0 / f64::from(self.options.rate_per_s)).max(interval_min.0));
         lock(&self.state).interval = interval;
         // Readings are due at whole multiples of the interval, so that delays do not add up.
-        let mut done = self.read(&mut *reader);
+        let mut done = self.read(&mut *reader, Cause::Due);
         drop(pending);
         let mut due = self.next_due(done, interval);
         loop {
@@ -178,7 +180,7 @@ impl SourceLoop {
                 return;
             }
             let began = self.context.clock.now();
-            done = self.read(&mut *reader);
+            done = self.read(&mut *reader, cause);
             if cause == Cause::Last {
                 return;
             }
@@ -191,27 +193,29 @@ impl SourceLoop {
         }
     }
 
-    /// Waits until a reading is due, or is asked for at least `distance` after the last one.
+    /// Waits until a reading is due. One that a pass asks for is due at once, but at least `distance` after the last one.
     fn wait(&self, due: Seconds, last: Nanos, distance: Seconds) -> Cause {
+        let mut is_asked = false;
         loop {
             let now = self.context.clock.now();
-            let left = due.0 - self.since_start(now);
+            let next = if is_asked { due.0.min(self.since_start(last) + distance.0) } else { due.0 };
+            let left = next - self.since_start(now);
             if left <= 0.0 {
-                return Cause::Due;
+                return if is_asked { Cause::Pass } else { Cause::Due };
             }
             match self.asked.recv_timeout(Duration::from_secs_f64(left)) {
-                Ok(()) if self.context.clock.now().since(last) >= distance => return Cause::Due,
-                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) => is_asked = true,
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Cause::Last,
             }
         }
     }
 
     /// Reads the source, writes the samples, and returns the time afterwards.
-    fn read(&self, reader: &mut dyn SourceReader) -> Nanos {
+    fn read(&self, reader: &mut dyn SourceReader, cause: Cause) -> Nanos {
         let began = self.context.clock.now();
         lock(&self.state).busy_since = Some(began);
-        let read = catch_unwind(AssertUnwindSafe(|| reader.read()));
+        let read = catch_unwind(AssertUnwindSafe(|| reader.read(cause != Cause::Due)));
         let ended = self.context.clock.now();
         let at = Seconds((self.since_start(began) + self.since_start(ended)) / 2.0);
         let mut state = lock(&self.state);

@@ -36,11 +36,12 @@ pub trait SourceReader: Send {
     fn interval_min(&self) -> Seconds {
         Seconds(0.1)
     }
-    /// Returns what the source reports now; nothing if that needs an earlier reading. May take any time.
+    /// Returns what the source reports now; nothing if that needs an earlier reading. `at_pass` says that a pass begins or
+    /// ends, or the case: then a counter is worth its cost. May take any time.
     ///
     /// # Errors
     /// Fails with the reason as a fragment; the next reading may succeed.
-    fn read(&mut self) -> Result<Vec<Reading>, String>;
+    fn read(&mut self, at_pass: bool) -> Result<Vec<Reading>, String>;
 }
 
 /// Every source, by name.
@@ -56,7 +57,7 @@ pub fn find(name: &str) -> Option<&'static dyn Source> {
 /// # Errors
 /// Fails with a description of what is missing on this machine.
 pub fn check(source: &dyn Source, context: &SourceContext) -> Result<usize, String> {
-    source.open(context)?.read().map(|readings| readings.len())
+    source.open(context)?.read(true).map(|readings| readings.len())
 }
 
 #[cfg(test)]

@@ -213,7 +213,8 @@ fn bad_input_of_new_is_refused_and_nothing_is_written() {
         ("engine fast", "--kind <KIND>"),
         (
             "engine fast --kind plugin --vendor mok",
-            "error: unknown vendor `mok` (known: braces, cpu, intel, mock, nvidia)\n  hint: did you mean `mock`?\n",
+            "error: unknown vendor `mok` (known: ascend, braces, cambricon, cpu, hexaflake, iluvatar, intel, kunlunxin, metax, \
+             mock, mthreads, nvidia, zixiao)\n  hint: did you mean `mock`?\n",
         ),
         ("engine fast --kind plugin --vendor zzzzzzz", "  hint: `flagperf new vendor zzzzzzz` creates it\n"),
         ("engine rten --kind sidecar --vendor cpu", "vendor `cpu` already has a compiler `rten`\n"),

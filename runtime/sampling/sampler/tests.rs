@@ -54,7 +54,7 @@ struct TestReader {
 }
 
 impl SourceReader for TestReader {
-    fn read(&mut self) -> Result<Vec<Reading>, String> {
+    fn read(&mut self, _: bool) -> Result<Vec<Reading>, String> {
         (self.behaviour)(self.readings.fetch_add(1, Ordering::SeqCst))
     }
 }
