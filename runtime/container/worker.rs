@@ -45,6 +45,8 @@ const SIGNAL_BASE: i64 = 128;
 /// The warning about an engine that may not raise the limit of locked memory.
 const LOCKED_MEMORY_WARNING: &str =
     "the container engine may not raise the limit of locked memory, which may slow down copies to a device";
+/// Time in which the engine reports a signal that somebody sent to a container.
+const EVENTS_LIMIT: Duration = Duration::from_secs(2);
 /// Number of last lines of a container's log in a failure, and bytes of each.
 const LOG_LINES: usize = 20;
 const LOG_LINE_BYTES: usize = 1 << 10;
@@ -336,10 +338,11 @@ fn was_signalled(engine: &ContainerEngine, id: &str, state: &ContainerState) -> 
     let filter = |name: &str, value: &str| (name.to_owned(), vec![value.to_owned()]);
     let options = EventsOptions {
         since: state.started_at.clone(),
-        until: state.finished_at.clone(),
+        // The engine may report a signal only after the end that it caused.
+        until: None,
         filters: Some([filter("container", id), filter("event", "kill")].into()),
     };
-    let found = engine.request("list events", ANSWER_LIMIT, async |docker| {
+    let found = engine.request("list events", EVENTS_LIMIT, async |docker| {
         Ok(std::pin::pin!(docker.events(Some(options))).next().await.is_some_and(|event| event.is_ok()))
     });
     found.unwrap_or(false)

@@ -222,7 +222,9 @@ fn hash_sources(run: &RunContext<'_>, case: &CasePlan, folder: &Path, record: &m
 /// Adds the outcome of a phase to the record and the log. Returns `false` when the case ends with this phase.
 fn record_outcome(record: &mut Record, outcome: PhaseOutcome, log: &mut WorkerLog) -> bool {
     record.phases.push(outcome.record);
-    record.warnings.extend(outcome.warnings);
+    // Both phases may have the same one.
+    let new = outcome.warnings.into_iter().filter(|warning| !record.warnings.contains(warning)).collect::<Vec<_>>();
+    record.warnings.extend(new);
     match outcome.end {
         PhaseEnd::Finished => return true,
         PhaseEnd::Failed(failure) => {
