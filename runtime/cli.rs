@@ -3,6 +3,7 @@
 //! Decides nothing about a measurement.
 
 mod agent;
+mod argument_errors;
 mod arguments;
 mod backend;
 mod check;
@@ -49,9 +50,9 @@ use arguments::Command;
 /// Prints the help that was asked for, or an error about the arguments, and returns the exit code.
 fn refused_arguments(mut error: clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        return output::print_result(&arguments::rendered(&error), RunOutcome::OK);
+        return output::print_result(&argument_errors::rendered(&error), RunOutcome::OK);
     }
-    arguments::suggest_case(&mut error);
+    argument_errors::suggest_case(&mut error);
     error.exit()
 }
 

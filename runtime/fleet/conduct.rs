@@ -11,12 +11,13 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use super::bootstrap::OwnProgram;
 use super::host_link::{HostLink, LinkContext, LinkNews, LinkOrder};
-use super::launcher::{allocated_nodes, launcher_for};
+use super::hosts::{hosts_of, tree_of};
+use super::launcher::launcher_for;
 use super::replica::{ReplicaEnd, arrived_digest, replica_record, replica_summary, replicas_of, shown_name};
 use super::session::{Outcome, SessionTask};
 use super::state::{RunState, SessionState};
-use super::tree::{Tree, TreeError};
-use crate::config::{LauncherChoice, Overrides, Replica, Scale, Site, env, host_file, is_local};
+use super::tree::TreeError;
+use crate::config::{Overrides, Replica};
 use crate::file;
 use crate::hash::{Seed, hash_bytes};
 use crate::measure::{Clock, Nanos};
@@ -66,33 +67,6 @@ fn unusable_hosts(hosts: &[(String, String)]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns whether cases run on other machines than this one, whose engines and data are unknown here.
-pub fn is_elsewhere(site: &Site) -> bool {
-    match site.launcher {
-        LauncherChoice::Auto => env::slurm_nodes().is_some() || !site.hosts.iter().all(|host| is_local(host)),
-        LauncherChoice::Local => false,
-        LauncherChoice::Ssh | LauncherChoice::Slurm => true,
-    }
-}
-
-/// Returns whether a plan needs other processes than workers of this one: for another host, or for several devices.
-pub fn needs_fleet(plan: &Plan) -> bool {
-    is_elsewhere(&plan.site) || plan.cases.iter().any(|case| case.key.scale != Scale::ONE)
-}
-
-/// Returns the hosts of a run: those of `HOSTS`, or the nodes of the Slurm job.
-pub(super) fn hosts_of(site: &Site) -> Result<Vec<String>, FleetError> {
-    match (site.launcher, allocated_nodes()) {
-        (LauncherChoice::Auto | LauncherChoice::Slurm, Some(nodes)) => nodes.map_err(FleetError::Nodes),
-        (LauncherChoice::Slurm, None) => Err(FleetError::Nodes(
-            "`LAUNCHER: slurm`, but this is no Slurm job\n  hint: run within `salloc`, or `flagperf run --submit slurm` \
-             writes a script for `sbatch`"
-                .to_owned(),
-        )),
-        _ => Ok(site.hosts.clone()),
-    }
-}
-
 /// Runs every case of a plan on its hosts and devices. The next case runs even if a case fails. `resumed` is the folder and
 /// the state of a run that was cut off: its finished cases are not run again, and its sessions are followed if they exist.
 ///
@@ -127,13 +101,6 @@ pub fn conduct_fleet(
     fleet.state = state;
     let mut run = FleetRun { plan, rows, options, interrupt, folder: &folder, checkout, fleet, hosts };
     Ok(run.run_cases(notify))
-}
-
-/// Returns the files of the checkout that the hosts of a plan need.
-pub(super) fn tree_of(plan: &Plan, overrides: &Overrides) -> Result<Tree, TreeError> {
-    let root = &plan.site.flagperf_path;
-    let libraries = plan.cases.iter().flat_map(|case| &case.jobs).filter_map(|job| job.engine.library.clone());
-    Tree::read(root, &host_file(root, overrides), &libraries.collect::<Vec<_>>())
 }
 
 /// The links to the hosts of a run.

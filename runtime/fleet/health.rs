@@ -5,8 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::bootstrap::OwnProgram;
-use super::conduct::{FleetError, hosts_of, tree_of};
+use super::conduct::FleetError;
 use super::connection::{Connection, ConnectionSettings};
+use super::hosts::{hosts_of, tree_of};
 use super::launcher::launcher_for;
 use super::protocol::{HostFacts, Reply, Request};
 use crate::config::Overrides;

@@ -15,6 +15,7 @@ mod control;
 mod frame;
 mod health;
 mod host_link;
+mod hosts;
 mod launcher;
 mod mirror;
 mod protocol;
@@ -26,8 +27,9 @@ mod store;
 mod tree;
 
 pub use agent::serve;
-pub use conduct::{FleetError, FleetOptions, conduct_fleet, is_elsewhere, needs_fleet};
+pub use conduct::{FleetError, FleetOptions, conduct_fleet};
 pub use health::{HostHealth, check_hosts};
+pub use hosts::{is_elsewhere, needs_fleet};
 pub use launcher::{Launcher, launchers};
 pub use protocol::HostFacts;
 pub use scheduler::{JobRequest, Scheduler, schedulers};

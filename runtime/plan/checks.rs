@@ -191,22 +191,23 @@ mod tests {
         let line = |line: usize, key: &str, what: &str, instead: &str| {
             format!("configs/host.yaml:{line}: `{key}` has no effect: it applies to {what}, and {instead}")
         };
-        let (none, machine) = ("`CONTAINER` is none", "a run uses only this machine");
+        let (none, machine, training) =
+            ("`CONTAINER` is none", "`HOSTS` lists only this machine", "a run trains nothing");
         assert_eq!(
             noted,
             [
                 line(7, "SHM_SIZE", "containers", none),
                 line(8, "ACCE_CONTAINER_OPT", "containers", none),
                 line(4, "SSH_PORT", "other machines", machine),
-                line(5, "HOSTS_PORTS", "other machines", machine),
-                line(6, "MASTER_PORT", "other machines", machine),
+                line(5, "HOSTS_PORTS", "training", training),
+                line(6, "MASTER_PORT", "training", training),
                 format!(
                     "vendors/chip/vendor.yaml:11: `container_options` has no effect: it applies to containers, and {none}"
                 ),
             ]
         );
         assert_eq!(effects(&Checkout::new()), Vec::<String>::new());
-        for name in super::FOR_CONTAINERS.iter().chain(&super::FOR_MACHINES) {
+        for name in super::FOR_CONTAINERS.iter().chain(&super::FOR_MACHINES).chain(&super::FOR_TRAINING) {
             assert!(SITE.iter().any(|key| key.name == *name), "{name}");
         }
     }

@@ -14,10 +14,13 @@ mod options;
 mod planning;
 mod problem;
 mod python_text;
+mod remedy;
 mod route;
 mod effective_values;
 #[cfg(test)]
 mod cause_tests;
+#[cfg(test)]
+mod host_tests;
 #[cfg(test)]
 mod machine_tests;
 #[cfg(test)]
@@ -38,5 +41,6 @@ pub use effective_values::{EffectiveValue, effective_values};
 pub use job::{AuditScope, CaseSettings, EngineChoice, Job, Limits, ModelInput, OUTPUTS_KIND, Task};
 pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
 pub use planning::{CasePlan, Plan, PlanErrors, plan};
-pub use problem::{PlanProblem, VERSION_HINT};
+pub use problem::PlanProblem;
 pub use python_text::count_word;
+pub use remedy::VERSION_HINT;

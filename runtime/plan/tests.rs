@@ -82,7 +82,7 @@ fn a_case_becomes_a_job_for_validation_and_one_for_inference() {
         json!({"batch_size": 8, "flops": "4.12e9", "flops_per_multiply_add": null, "fp16": false, "precision": "fp32", "compiler": "fast", "num_workers": 8,
                "log_freq": 30, "repeat": 5, "no_validation": false, "exist_onnx_path": null,
                "exist_compiler_path": null, "forward": null, "evaluator": null, "image_size": 224, "target_accuracy": {"top1": 0.5},
-               "agreement": {}, "bad_samples": "fail", "unit": "sample", "preloaded": false, "input_cost": "fixed", "keep_f32": [], "weights": null, "default_data": null, "seed": 0,
+               "agreement": {}, "bad_samples": "fail", "unit": "sample", "preloaded": false, "input_cost": "fixed", "needs_network": false, "keep_f32": [], "weights": null, "default_data": null, "seed": 0,
                "vendor": "chip", "case": "toy", "framework": "frame"})
     );
     let [validate, infer] = &toy.jobs_in(Path::new("/run"))[..] else { panic!() };
@@ -366,54 +366,12 @@ fn the_folder_of_shared_scripts_is_no_case() {
 }
 
 #[test]
-fn other_machines_are_not_supported_and_a_missing_recipe_is_reported_too() {
-    let host = format!("{HOST}HOSTS: [localhost, 10.1.2.155]\nCONTAINER: docker\n");
-    let checkout = runnable().with("configs/host.yaml", &host);
-    let remote = "configs/host.yaml:4: host `10.1.2.155` is not this machine, and other machines are not supported yet\n  \
-                  hint: set `HOSTS: [localhost]`";
-    let recipe = "configs/host.yaml:3: no container recipe docker_images/chip/frame/Dockerfile (known: )\n  hint: \
-                  docker_images/README.md describes recipes; without containers, set `CONTAINER: none`";
-    assert_eq!(errors(&checkout, &Overrides::default()), [remote, recipe]);
-    let checkout = checkout.with("docker_images/chip/frame/Dockerfile", "FROM scratch\n");
-    assert_eq!(errors(&checkout, &Overrides::default()), [remote]);
-}
-
-#[test]
-fn a_run_in_containers_needs_an_engine_for_them_and_known_options() {
-    let host = format!("{HOST}CONTAINER: docker\nACCE_CONTAINER_OPT: --gpu all\n");
-    let checkout =
-        runnable().with("configs/host.yaml", &host).with("docker_images/chip/frame/Dockerfile", "FROM scratch\n");
-    let unavailable = || UnavailableEngine { reason: "none answers".into(), remedy: "start one".into() };
-    let planned = |checkout: &Checkout| {
-        let check_container_engine = Box::new(move || Err(unavailable()));
-        let config = checkout.load(&Overrides::default()).unwrap();
-        let catalogue = Catalogue { check_container_engine, ..catalogue(checkout.root()) };
-        plan(&config, &catalogue).map_err(|errors| messages_of(Level::Error, &errors.0))
-    };
-    let found = planned(&checkout).unwrap_err();
-    let option = "configs/host.yaml:5: unknown option of a container `--gpu` (known: --gpus, --device, ";
-    assert!(found[0].starts_with(option) && found[0].ends_with("hint: did you mean `--gpus`?"), "{found:?}");
-    let engine =
-        "configs/host.yaml:4: `CONTAINER: docker` cannot be used on this machine: none answers\n  hint: start one";
-    assert_eq!(found[1..], [engine]);
-    let without = checkout.with("configs/host.yaml", &format!("{HOST}ACCE_CONTAINER_OPT: --gpu all\n"));
-    assert!(planned(&without).is_ok(), "no engine is asked, and options that are not used are not checked");
-}
-
-#[test]
 fn all_mistakes_are_reported_at_once() {
     let checkout = runnable()
         .overlay("fp16: false\nrepeat: 5\n")
-        .with("configs/host.yaml", "VENDR: chip\nVENDOR: chip\nHOSTS: [far]\nCASES:\n  \"toy:frame\": nowhere\n");
+        .with("configs/host.yaml", "VENDR: chip\nVENDOR: chip\nCASES:\n  \"toy:frame\": nowhere\n");
     let found = errors(&checkout, &set(&["compiler=fats", "colour=red"]));
-    let about = [
-        "unknown key `VENDR`",
-        "`repeat` is already `5`",
-        "no key `colour`",
-        "host `far`",
-        "nowhere",
-        "compiler `fats`",
-    ];
+    let about = ["unknown key `VENDR`", "`repeat` is already `5`", "no key `colour`", "nowhere", "compiler `fats`"];
     assert_eq!(found.len(), about.len(), "{found:#?}");
     for (message, part) in found.iter().zip(about) {
         assert!(message.contains(part), "{message}");
@@ -457,6 +415,7 @@ fn every_effective_value_is_listed_with_its_origin() {
             "toy:frame unit = sample (default)".to_owned(),
             "toy:frame preloaded = false (default)".to_owned(),
             "toy:frame input_cost = fixed (default)".to_owned(),
+            "toy:frame needs_network = false (default)".to_owned(),
             "toy:frame keep_f32 = [] (default)".to_owned(),
             "toy:frame weights = null (default)".to_owned(),
             "toy:frame default_data = null (default)".to_owned(),

@@ -1,6 +1,7 @@
 //! The measured loop: warm-up, then passes over the dataset in which every step is timed.
 
 mod audit_run;
+mod progress;
 mod warm_up;
 
 use std::sync::Arc;
@@ -32,8 +33,6 @@ use crate::step::Step;
 use crate::tensor::Tensor;
 use crate::units::{Bytes, Seconds};
 
-/// Shortest time between two progress events of a run that is displayed.
-const PROGRESS_INTERVAL: Seconds = Seconds(0.1);
 /// Smallest number of batches that the loader prepares ahead.
 const PREFETCH_MIN: usize = 2;
 /// Smallest number of samples that the loader prepares ahead per thread, so that small batches keep all threads busy.
@@ -373,28 +372,6 @@ impl<'a> MeasuredLoop<'a> {
         self.totals.add_step(batch, samples, output, vendor_time);
         for (_, error) in &batch.failed {
             (self.emit)(Event::SampleFailed { sample: error.sample.clone(), reason: error.reason.clone() });
-        }
-    }
-
-    /// Emits progress every `log_freq` steps, or every [`PROGRESS_INTERVAL`] when the run is displayed.
-    fn report_progress(&mut self, warmup: bool, pass: u32, batch: u64) {
-        let now = self.clock.now();
-        let due = match self.job.has_live_display {
-            true => now.since(self.last_progress).0 >= PROGRESS_INTERVAL.0 || [0, self.batches].contains(&batch),
-            false => !warmup && batch.is_multiple_of(u64::from(self.job.settings.log_freq.max(1))),
-        };
-        if due {
-            self.last_progress = now;
-            (self.emit)(Event::Progress {
-                step: self.step,
-                warmup,
-                pass,
-                passes: self.job.settings.repeat,
-                batch,
-                batches: self.batches,
-                samples: self.totals.samples,
-                elapsed_s: now.since(self.started),
-            });
         }
     }
 

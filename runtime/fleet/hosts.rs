@@ -1,0 +1,41 @@
+//! Which hosts a plan uses, and what they need.
+
+use super::conduct::FleetError;
+use super::launcher::allocated_nodes;
+use super::tree::{Tree, TreeError};
+use crate::config::{LauncherChoice, Overrides, Scale, Site, env, host_file, is_local};
+use crate::plan::Plan;
+
+/// Returns whether cases run on other machines than this one, whose engines and data are unknown here.
+pub fn is_elsewhere(site: &Site) -> bool {
+    match site.launcher {
+        LauncherChoice::Auto => env::slurm_nodes().is_some() || !site.hosts.iter().all(|host| is_local(host)),
+        LauncherChoice::Local => false,
+        LauncherChoice::Ssh | LauncherChoice::Slurm => true,
+    }
+}
+
+/// Returns whether a plan needs other processes than workers of this one: for another host, or for several devices.
+pub fn needs_fleet(plan: &Plan) -> bool {
+    is_elsewhere(&plan.site) || plan.cases.iter().any(|case| case.key.scale != Scale::ONE)
+}
+
+/// Returns the hosts of a run: those of `HOSTS`, or the nodes of the Slurm job.
+pub(super) fn hosts_of(site: &Site) -> Result<Vec<String>, FleetError> {
+    match (site.launcher, allocated_nodes()) {
+        (LauncherChoice::Auto | LauncherChoice::Slurm, Some(nodes)) => nodes.map_err(FleetError::Nodes),
+        (LauncherChoice::Slurm, None) => Err(FleetError::Nodes(
+            "`LAUNCHER: slurm`, but this is no Slurm job\n  hint: run within `salloc`, or `flagperf run --submit slurm` \
+             writes a script for `sbatch`"
+                .to_owned(),
+        )),
+        _ => Ok(site.hosts.clone()),
+    }
+}
+
+/// Returns the files of the checkout that the hosts of a plan need.
+pub(super) fn tree_of(plan: &Plan, overrides: &Overrides) -> Result<Tree, TreeError> {
+    let root = &plan.site.flagperf_path;
+    let libraries = plan.cases.iter().flat_map(|case| &case.jobs).filter_map(|job| job.engine.library.clone());
+    Tree::read(root, &host_file(root, overrides), &libraries.collect::<Vec<_>>())
+}
