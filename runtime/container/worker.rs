@@ -336,8 +336,10 @@ fn ending_of(status: i64) -> Ending {
 /// Returns whether somebody sent a signal to the container through the engine, which remembers its last events.
 fn was_signalled(engine: &ContainerEngine, id: &str, state: &ContainerState) -> bool {
     let filter = |name: &str, value: &str| (name.to_owned(), vec![value.to_owned()]);
+    let started = state.started_at.as_deref().and_then(|time| time.parse::<jiff::Timestamp>().ok());
     let options = EventsOptions {
-        since: state.started_at.clone(),
+        // Engines accept only seconds since 1970 here.
+        since: started.map(|time| time.as_second().to_string()),
         // The engine may report a signal only after the end that it caused.
         until: None,
         filters: Some([filter("container", id), filter("event", "kill")].into()),
