@@ -50,7 +50,7 @@ fn measure(batch: u32, samples: u32, sleep_ms: f64) -> Measurement {
     let emit: Emit = Arc::new(move |event| {
         sink.lock().expect("one thread measures").add(ReceivedEvent { at: Nanos(0), event: &event });
     });
-    work::run(&job, &emit).expect("the tiny case runs on the null engine");
+    work::run(&job, &emit, &|| ()).expect("the tiny case runs on the null engine");
     let measured = collector.lock().expect("one thread measures").measurement();
     measured.expect("a phase measures")
 }
