@@ -176,6 +176,10 @@ fn report_not_started(error: &FleetError) -> ExitCode {
             print_message("  hint: nothing was run; `flagperf doctor --hosts` checks every host");
             ExitCode::from(EXIT_MISTAKE)
         }
+        FleetError::Interrupted => {
+            print_message(&format!("error: {error}"));
+            ExitCode::from(RunOutcome::INTERRUPTED)
+        }
         error => {
             print_message(&format!("error: {error}"));
             ExitCode::from(EXIT_MISTAKE)

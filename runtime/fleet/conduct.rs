@@ -27,6 +27,9 @@ use crate::run::{CheckoutState, Interrupt, Notice, RunError, RunOutcome, make_ru
 use crate::step::Step;
 use crate::units::Seconds;
 
+/// Time that a session waits longer for contact than this process tries to connect: a cut is noticed late, and the last attempt
+/// takes a while.
+const CONTACT_GRACE: Seconds = Seconds(30.0);
 /// How often an interruption is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -57,6 +60,9 @@ pub enum FleetError {
     /// The nodes of a Slurm job are unknown.
     #[error("{0}")]
     Nodes(String),
+    /// The run was interrupted before its first case.
+    #[error("interrupted while the hosts were connected; nothing was run")]
+    Interrupted,
     /// Hosts cannot be used: each with the reason.
     #[error("{}", unusable_hosts(.0))]
     Hosts(Vec<(String, String)>),
@@ -155,6 +161,9 @@ impl Fleet {
                 _ => {}
             }
         }
+        if interrupt.is_set() {
+            return Err(FleetError::Interrupted);
+        }
         match fleet.lost.is_empty() {
             true => Ok(fleet),
             false => Err(FleetError::Hosts(fleet.lost.into_iter().collect())),
@@ -250,7 +259,7 @@ impl FleetRun<'_> {
             replica: replica.clone(),
             folder: in_run.to_string_lossy().into_owned(),
             waits,
-            contact_limit_s: self.plan.site.host_timeout,
+            contact_limit_s: Seconds(self.plan.site.host_timeout.0 + CONTACT_GRACE.0),
             checkout: self.checkout.clone(),
             log_level: overrides.environment.log_level.clone(),
             root: PathBuf::new(),

@@ -138,7 +138,8 @@ pub fn run_session(
         }
     };
     let lost = control.lost_contact.load(Ordering::Relaxed);
-    let why = format!("there was no contact for {} s (`HOST_TIMEOUT` in host.yaml)", task.contact_limit_s.0);
+    let why =
+        format!("there was no contact for {} s (30 s more than `HOST_TIMEOUT` in host.yaml)", task.contact_limit_s.0);
     let outcome = Outcome { interrupted: lost.then_some(why), ..outcome };
     let path = folder.join(OUTCOME_FILE);
     let text = serde_json::to_vec(&outcome).expect("an outcome is plain data");
