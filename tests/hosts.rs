@@ -299,16 +299,3 @@ fn jobs_for_schedulers_are_accepted_by_them() {
     let script = site.path().join("job.sh");
     lab::successful(&mut cluster.command("sbatch", &["--test-only", script.to_str().expect("text")]));
 }
-
-#[test]
-fn an_interruption_before_the_first_case_runs_nothing() {
-    let Some(lab) = Lab::hosts(1) else { return };
-    lab.host(1).freeze();
-    let site = Site::on_hosts(&lab, "    \"tiny:own\": datasets/tiny\n");
-    let run = site.start(&["run", "--plain"]);
-    wait_until(|| site.path().join("result").exists());
-    kill(&run, nix::sys::signal::Signal::SIGINT);
-    let (code, text) = finish(run);
-    assert!(code == Some(130) && text.contains("nothing was run") && !text.contains("case tiny"), "{text}");
-    lab.host(1).thaw();
-}
