@@ -1,4 +1,4 @@
-//! Files that are written whole or not at all, and files in the folder of a run. Plug-ins and programs of vendors can write to
+//! Files that are written whole or not at all, files in the folder of a run, and paths that must stay in a folder. Plug-ins and programs of vendors can write to
 //! this folder too, so links in it are not followed and FIFOs are not waited for.
 //!
 //! Knows nothing about the contents of the files.
@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Component, Path};
 
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use tempfile::{Builder, NamedTempFile};
@@ -69,6 +69,11 @@ pub fn check_same(file: &File, path: &Path) -> io::Result<()> {
     Err(io::Error::other(format!("another program replaced the file `{}`", path.display())))
 }
 
+/// Returns whether a relative path names something in its folder, whatever that folder is.
+pub fn is_inside(path: &Path) -> bool {
+    path.file_name().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -104,5 +109,13 @@ mod tests {
         symlink("/dev/null", &path).unwrap();
         let message = check_same(&file, &path).unwrap_err().to_string();
         assert_eq!(message, format!("another program replaced the file `{}`", path.display()));
+    }
+
+    #[test]
+    fn a_path_that_leaves_its_folder_is_recognised() {
+        assert!(is_inside(Path::new("a/b.json")));
+        for path in ["", "/etc/passwd", "../x", "a/../../x", "."] {
+            assert!(!is_inside(Path::new(path)), "{path}");
+        }
     }
 }

@@ -41,14 +41,16 @@ pub(super) fn examine_hosts(overrides: &Overrides, root: &Path) -> ExitCode {
 /// Returns the text about a host: what its agent says, then what `flagperf doctor` printed there.
 fn host_text(health: &HostHealth) -> String {
     let row = |name: &str, value: String| [name.to_owned(), value];
+    let launcher = row("launcher", format!("{}: {}", health.launcher.name(), health.launcher.about()));
     let (rows, report) = match &health.found {
-        Err(reason) => (vec![row("state", format!("cannot be used: {reason}"))], String::new()),
+        Err(reason) => (vec![row("state", format!("cannot be used: {reason}")), launcher], String::new()),
         Ok((facts, report)) => {
             let offset = facts.clock_offset_s;
             let remark = if offset.0.abs() > OFFSET_MAX.0 { ": set the clocks of the hosts" } else { "" };
             let state = if health.can_run { "ready" } else { "the cases cannot run: see below" };
             let rows = vec![
                 row("state", state.to_owned()),
+                launcher,
                 row("name", facts.hostname.clone()),
                 row("program", format!("flagperf {}, as here", facts.version)),
                 row("clock", format!("{:+.3} s beside the clock here{remark}", offset.0)),

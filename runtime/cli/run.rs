@@ -69,7 +69,7 @@ fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<
     Ok(print_result(&scheduler.job(&request), RunOutcome::OK))
 }
 
-/// Goes on with a run on hosts.
+/// Goes on with a run that was cut off.
 pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
     let folder = std::path::absolute(&arguments.run).context("the current directory is gone")?;
     let state = match RunState::read(&folder) {
@@ -77,15 +77,15 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
         Err(error) => {
             let folder = folder.display();
             print_message(&format!(
-                "error: `{folder}` is no run that can be resumed: {error}\n  hint: only a run on hosts can be, until its last \
-                 case has ended; start others again"
+                "error: `{folder}` is no run that can be resumed: {error}\n  hint: give the folder of a run that was cut off \
+                 before its last case had ended; a complete one has no `run.json`"
             ));
             return Ok(ExitCode::from(EXIT_MISTAKE));
         }
     };
-    let (overrides, audit, output) = (state.overrides(), state.audit, arguments.output);
+    let (overrides, audit, official, output) = (state.overrides(), state.audit, state.official, arguments.output);
     let resumed = Some((folder, state));
-    run_request(&locate_checkout()?.announce(), RunRequest { overrides, output, official: false, audit, resumed })
+    run_request(&locate_checkout()?.announce(), RunRequest { overrides, output, official, audit, resumed })
 }
 
 /// What is to be run, and how it is shown.
@@ -111,14 +111,19 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
     drop(exits);
     let mut show = display(bars);
     let mut results = ResultPrinter::new(output, official);
+    let PreparedPlan { plan, values } = &planned;
+    let on_hosts = resumed.as_ref().map_or_else(|| needs_fleet(plan), |(_, state)| !state.hosts.is_empty());
+    let state = (!on_hosts).then(|| RunState::new(&overrides, audit, official, Vec::new()));
     let mut watch = |notice: &Notice<'_>| {
+        if let (Notice::RunBegins { folder }, Some(state)) = (notice, &state) {
+            state.write(folder);
+        }
         show(notice);
         results.notice(notice);
     };
-    let PreparedPlan { plan, values } = &planned;
     let clock = Arc::new(MonotonicClock::start());
-    let conducted = if resumed.is_some() || needs_fleet(plan) {
-        let options = FleetOptions { overrides, has_live_display: bars, audit, clock };
+    let conducted = if on_hosts {
+        let options = FleetOptions { overrides, has_live_display: bars, audit, official, clock };
         conduct_fleet(plan, values, &options, resumed, &interrupt, &mut watch)
     } else {
         let (id, folder) = (std::process::id(), plan.site.flagperf_log_path.display());
@@ -135,9 +140,13 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
             }
         };
         let worker = vec![THIS_PROGRAM.into(), "work".into()];
-        let (folder, checkout, barrier) = (None, None, None);
+        let (folder, checkout, barrier) = (resumed.map(|(folder, _)| folder), None, None);
         let options = RunOptions { has_live_display: bars, audit, worker, clock, folder, checkout, barrier };
-        conduct(plan, values, &options, &interrupt, &mut watch).map_err(FleetError::from)
+        let conducted = conduct(plan, values, &options, &interrupt, &mut watch);
+        if let Some(outcome) = conducted.as_ref().ok().filter(|outcome| outcome.is_complete()) {
+            RunState::remove(&outcome.folder);
+        }
+        conducted.map_err(FleetError::from)
     };
     Ok(match conducted {
         Ok(outcome) => {

@@ -10,7 +10,7 @@ use super::setup::EXIT_MISTAKE;
 use crate::config::find_root;
 use crate::result::{MANIFEST_BYTES_MAX, MANIFEST_FILE, PrivateKey, PublicKey, ResultManifest, SIGNATURE_FILE, digest};
 use crate::text::{escape_json, one_line};
-use crate::verify::{CaseReport, KnownKey, Standing, Trust, find_results, is_digest, verify_result};
+use crate::verify::{CaseReport, KnownKey, Standing, Trust, find_results, is_digest, verify_result, verify_summary};
 
 /// Exit code: every result is authentic or consistent.
 const EXIT_RIGHT: u8 = 0;
@@ -29,7 +29,12 @@ pub(super) fn verify(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
         Ok(results) => results,
         Err(error) => return Ok(mistake(&format!("cannot verify `{}`: {error}", arguments.result.display()))),
     };
-    let reports: Vec<CaseReport> = results.iter().map(|path| verify_result(path, &trust)).collect();
+    let mut reports: Vec<CaseReport> = results.iter().map(|path| verify_result(path, &trust)).collect();
+    let mut cases: Vec<&Path> = results.iter().filter(|path| path.is_dir()).filter_map(|path| path.parent()).collect();
+    cases.dedup();
+    // One result is verified without those beside it.
+    let cases = if results.contains(&arguments.result) { Vec::new() } else { cases };
+    reports.extend(cases.into_iter().filter_map(verify_summary));
     let text = match arguments.json {
         true => format!("{}\n", escape_json(&serde_json::to_string_pretty(&reports)?)),
         false => reports.iter().map(report_text).collect(),

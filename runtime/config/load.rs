@@ -17,7 +17,7 @@ use super::{
 };
 
 /// The values from the command line and the environment, which override those of host.yaml and of the cases.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overrides {
     /// `--config DIR`: the folder of the site's host.yaml, or the file itself.
     pub config: Option<PathBuf>,
@@ -29,23 +29,30 @@ pub struct Overrides {
     pub data: Option<PathBuf>,
     /// `--set KEY=VALUE`, in order.
     pub set: Vec<String>,
-    /// The environment variables.
+    /// The environment variables, which another process has of its own.
+    #[serde(skip)]
     pub environment: Environment,
     /// The host and device for which an agent runs a case; `None` in the process that the user started.
     pub replica: Option<Replica>,
 }
 
 impl Overrides {
-    /// Returns the values of the command line as arguments for another process, which may have another current directory.
+    /// Returns the same values for another process, which may have another current directory: with absolute paths.
+    pub fn absolute(&self) -> Self {
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        Overrides { config: self.config.as_ref().map(absolute), data: self.data.as_ref().map(absolute), ..self.clone() }
+    }
+
+    /// Returns the values of the command line as arguments for another process.
     pub fn arguments(&self) -> Vec<String> {
-        let absolute =
-            |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone()).display().to_string();
+        let own = self.absolute();
         let pair = |name: &str, value: String| [name.to_owned(), value];
-        let config = self.config.iter().flat_map(|path| pair("--config", absolute(path)));
-        let vendor = self.vendor.iter().flat_map(|vendor| pair("--vendor", vendor.clone()));
-        let cases = self.cases.iter().flat_map(|case| pair("--case", case.clone()));
-        let data = self.data.iter().flat_map(|path| pair("--data", absolute(path)));
-        let set = self.set.iter().flat_map(|set| pair("--set", set.clone()));
+        let path = |name: &str, path: Option<PathBuf>| path.map(|path| pair(name, path.display().to_string()));
+        let config = path("--config", own.config).into_iter().flatten();
+        let vendor = own.vendor.into_iter().flat_map(|vendor| pair("--vendor", vendor));
+        let cases = own.cases.into_iter().flat_map(|case| pair("--case", case));
+        let data = path("--data", own.data).into_iter().flatten();
+        let set = own.set.into_iter().flat_map(|set| pair("--set", set));
         config.chain(vendor).chain(cases).chain(data).chain(set).collect()
     }
 }

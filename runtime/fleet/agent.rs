@@ -45,7 +45,8 @@ pub fn serve(input: impl Read, output: impl Write + Send + 'static, program: &[O
     let store = Store::open()?;
     store.remove_old_sessions(|folder| !is_running(folder) && age(folder) > SESSION_AGE_MAX);
     let output: Output = Arc::new(Mutex::new(Box::new(output)));
-    let mut agent = Agent { store, output, program: program.to_vec(), incoming: None, feeds: BTreeMap::new() };
+    let mut agent =
+        Agent { store, output, program: program.to_vec(), files: Vec::new(), incoming: None, feeds: BTreeMap::new() };
     agent.say(&Reply::Present { host: agent.facts() })?;
     let mut input = BufReader::new(input);
     while let Some((request, payload)) = read_frame::<Request>(&mut input)? {
@@ -82,6 +83,8 @@ struct Agent {
     store: Store,
     output: Output,
     program: Vec<OsString>,
+    /// The files of the checkout that was offered.
+    files: Vec<TreeFile>,
     /// The file whose parts arrive.
     incoming: Option<Incoming>,
     /// The orders for each session whose files are sent.
@@ -111,15 +114,16 @@ impl Agent {
             }
             Request::Offer { files } => {
                 let time_s = wall_time();
-                self.say(&Reply::Missing { sha256: self.store.missing(&files), time_s })
+                self.files = files;
+                self.say(&Reply::Missing { sha256: self.store.missing(&self.files), time_s })
             }
-            Request::Examine { files, arguments } => self.examine(&files, arguments),
+            Request::Examine { arguments } => self.examine(arguments),
             Request::Content { sha256 } => self.receive(&sha256, payload),
-            Request::Start { session, files, task } => {
-                self.start(&session, &files, *task)?;
+            Request::Start { session, task } => {
+                self.start(&session, *task)?;
                 self.say(&Reply::Started { session })
             }
-            Request::Attach { session, have } => self.attach(&session, have),
+            Request::Attach { session, have, round } => self.attach(&session, have, round),
             Request::Release { session, step } => self.order(&session, Order::Release { step }),
             Request::Interrupt { session } => self.order(&session, Order::Interrupt),
             Request::Remove { session } => {
@@ -134,8 +138,8 @@ impl Agent {
     }
 
     /// Runs `flagperf doctor` in a checkout, and sends what it prints.
-    fn examine(&self, files: &[TreeFile], arguments: Vec<String>) -> io::Result<()> {
-        let root = self.store.checkout(files)?;
+    fn examine(&self, arguments: Vec<String>) -> io::Result<()> {
+        let root = self.store.checkout(&self.files)?;
         // The exit code is the last line.
         let script = "cd \"$1\" || exit 2; shift; \"$@\" 2>&1; echo $?";
         // In a shell, /proc/self/exe is the shell.
@@ -171,19 +175,19 @@ impl Agent {
     }
 
     /// Starts a session unless its folder exists: then it was started before the connection was cut.
-    fn start(&self, session: &str, files: &[TreeFile], task: SessionTask) -> io::Result<()> {
+    fn start(&self, session: &str, task: SessionTask) -> io::Result<()> {
         let folder = self.folder(session)?;
         if folder.join(TASK_FILE).exists() {
             return Ok(());
         }
-        let task = SessionTask { root: self.store.checkout(files)?, ..task };
+        let task = SessionTask { root: self.store.checkout(&self.files)?, ..task };
         fs::create_dir_all(&folder)?;
         fs::write(folder.join(TASK_FILE), serde_json::to_vec(&task)?)?;
         let argv = [self.program.clone(), vec![folder.clone().into()]].concat();
         start_detached(&argv, &folder.join(LOG_FILE)).map_err(io::Error::other)
     }
 
-    fn attach(&mut self, session: &str, have: BTreeMap<String, u64>) -> io::Result<()> {
+    fn attach(&mut self, session: &str, have: BTreeMap<String, u64>, round: u32) -> io::Result<()> {
         let folder = self.folder(session)?;
         let task: SessionTask = serde_json::from_slice(&fs::read(folder.join(TASK_FILE))?)?;
         let root = folder.join(RESULTS).join(&task.run).join(&task.folder);
@@ -193,6 +197,7 @@ impl Agent {
             session: session.to_owned(),
             files: GrowingFolder::new(root, have),
             folder,
+            round,
             output: self.output.clone(),
         };
         thread::spawn(move || feed.run(&orders));
@@ -226,6 +231,7 @@ struct Feed {
     session: String,
     folder: PathBuf,
     files: GrowingFolder,
+    round: u32,
     output: Output,
 }
 
@@ -278,9 +284,9 @@ impl Feed {
     }
 
     fn send_new(&mut self) -> io::Result<bool> {
-        let (output, session) = (&self.output, &self.session);
+        let (output, session, round) = (&self.output, &self.session, self.round);
         self.files.send_new(|path, offset, part| {
-            let reply = Reply::Part { session: session.clone(), path: path.to_owned(), offset };
+            let reply = Reply::Part { session: session.clone(), path: path.to_owned(), offset, round };
             say(output, &reply, part)
         })
     }
@@ -310,8 +316,8 @@ impl Feed {
         let outcome: Option<Outcome> =
             fs::read(self.folder.join(OUTCOME_FILE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let log = if outcome.is_some() { Vec::new() } else { last_lines(&self.folder.join(LOG_FILE)) };
-        let (session, files) = (self.session.clone(), self.files.files()?);
-        say(&self.output, &Reply::Ended { session, outcome: outcome.map(Box::new), files, log }, &[])
+        let (session, files, round) = (self.session.clone(), self.files.files()?, self.round);
+        say(&self.output, &Reply::Ended { session, outcome: outcome.map(Box::new), files, log, round }, &[])
     }
 }
 

@@ -13,7 +13,7 @@ use super::bootstrap::OwnProgram;
 use super::host_link::{HostLink, LinkContext, LinkNews, LinkOrder};
 use super::hosts::{hosts_of, tree_of};
 use super::launcher::launcher_for;
-use super::replica::{ReplicaEnd, arrived_digest, replica_record, replica_summary, replicas_of, shown_name};
+use super::replica::{ReplicaEnd, replica_record, replica_summary, replicas_of, shown_name};
 use super::session::{Outcome, SessionTask};
 use super::state::{RunState, SessionState};
 use super::tree::TreeError;
@@ -22,8 +22,8 @@ use crate::file;
 use crate::hash::{Seed, hash_bytes};
 use crate::measure::{Clock, Nanos};
 use crate::plan::{AuditScope, CasePlan, EffectiveValue, Plan};
-use crate::result::{Record, Summary};
-use crate::run::{CheckoutState, Interrupt, Notice, RunError, RunOutcome, make_run_folder};
+use crate::result::{Record, ResultManifest, SUMMARY_FILE, Summary};
+use crate::run::{CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, make_run_folder};
 use crate::step::Step;
 use crate::units::Seconds;
 
@@ -41,6 +41,8 @@ pub struct FleetOptions {
     pub has_live_display: bool,
     /// What the audit of inference includes.
     pub audit: AuditScope,
+    /// Whether every result must be valid.
+    pub official: bool,
     /// The clock of this process.
     pub clock: Arc<dyn Clock>,
 }
@@ -95,17 +97,24 @@ pub fn conduct_fleet(
         return Err(FleetError::Nodes(format!("a case needs {needed} hosts, but the Slurm job has {}", hosts.len())));
     }
     let checkout = CheckoutState::read(&plan.site.flagperf_path);
+    let is_new = resumed.is_none();
     let (folder, state) = match resumed {
         Some(resumed) => resumed,
         None => {
             let folder = make_run_folder(&plan.site.flagperf_log_path)?;
-            (folder, RunState::new(&options.overrides, options.audit, hosts.clone()))
+            (folder, RunState::new(&options.overrides, options.audit, options.official, hosts.clone()))
         }
     };
     notify(&Notice::RunBegins { folder: &folder });
-    let mut fleet = Fleet::connect(plan, &hosts[..needed], &folder, options, notify, interrupt)?;
+    let connected = Fleet::connect(plan, &hosts[..needed], &folder, options, notify, interrupt);
+    if connected.is_err() && is_new {
+        // It has nothing but what ssh printed, which the error states.
+        let _ = fs::remove_dir_all(&folder);
+    }
+    let mut fleet = connected?;
     fleet.state = state;
-    let mut run = FleetRun { plan, rows, options, interrupt, folder: &folder, checkout, fleet, hosts };
+    let log = RunLog::create(plan, &folder).map_err(|source| RunError::Folder { folder: folder.clone(), source })?;
+    let mut run = FleetRun { plan, rows, options, interrupt, folder: &folder, log, checkout, fleet, hosts };
     Ok(run.run_cases(notify))
 }
 
@@ -178,6 +187,7 @@ struct FleetRun<'a> {
     options: &'a FleetOptions,
     interrupt: &'a Interrupt,
     folder: &'a Path,
+    log: RunLog,
     checkout: CheckoutState,
     fleet: Fleet,
     hosts: Vec<String>,
@@ -202,15 +212,17 @@ impl FleetRun<'_> {
             }
             if self.interrupt.is_set() && !outcome.records.is_empty() {
                 outcome.not_run = self.plan.cases[index..].iter().map(|case| case.key.clone()).collect();
+                outcome.not_run.iter().for_each(|key| self.log.case_not_run(key));
                 break;
             }
             notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count });
+            self.log.case_starts(&case.key);
             let replicas = self.start(case);
             let ended = self.collect(replicas, notify);
             self.conclude(case, &ended, &mut outcome, notify);
         }
         outcome.interrupted = self.interrupt.is_set();
-        if outcome.unwritten.is_empty() && outcome.not_run.is_empty() {
+        if outcome.is_complete() {
             RunState::remove(self.folder);
         }
         outcome
@@ -246,22 +258,23 @@ impl FleetRun<'_> {
     }
 
     fn task(&self, case: &CasePlan, replica: &Replica, in_run: &Path, waits: bool) -> SessionTask {
-        let overrides = &self.options.overrides;
+        let overrides = Overrides {
+            config: None,
+            cases: vec![case.key.to_string()],
+            replica: Some(replica.clone()),
+            ..self.options.overrides.absolute()
+        };
         SessionTask {
             run: self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             run_id: self.fleet.state.id.clone(),
-            case: case.key.to_string(),
-            vendor: overrides.vendor.clone(),
-            data: overrides.data.as_ref().map(|data| std::path::absolute(data).unwrap_or_else(|_| data.clone())),
-            set: overrides.set.clone(),
+            log_level: overrides.environment.log_level.clone(),
+            overrides,
             audit: self.options.audit,
             has_live_display: self.options.has_live_display,
-            replica: replica.clone(),
             folder: in_run.to_string_lossy().into_owned(),
             waits,
             contact_limit_s: Seconds(self.plan.site.host_timeout.0 + CONTACT_GRACE.0),
             checkout: self.checkout.clone(),
-            log_level: overrides.environment.log_level.clone(),
             root: PathBuf::new(),
         }
     }
@@ -383,11 +396,12 @@ impl FleetRun<'_> {
                     .map_err(|source| crate::result::WriteError { path: path.clone(), source, kept: None })
                     .and_then(|()| crate::result::write_record(&record, &path)),
             };
-            let digest = arrived_digest(&open.folder);
+            let digest = ResultManifest::digest_of_folder(&open.folder);
             if matches!(end, ReplicaEnd::Ended(_)) {
                 self.order(&open.replica.host, LinkOrder::Remove { session: open.session.clone() });
             }
             let unwritten = written.as_ref().err();
+            self.log.case_ends(&record, unwritten, &Ok(digest.clone()));
             notify(&Notice::CaseEnds {
                 record: &record,
                 is_part: replicas.len() > 1,
@@ -399,7 +413,11 @@ impl FleetRun<'_> {
             // The record of a lost replica does not have the time at which its host began.
             let offset = self.fleet.offsets.get(&open.replica.host).copied();
             let offset = offset.filter(|_| matches!(end, ReplicaEnd::Ended(_)));
-            summaries.push(replica_summary(&open.replica, &record, (&open.folder, digest), offset));
+            let processor = match &end {
+                ReplicaEnd::Ended(outcome) => outcome.processor,
+                ReplicaEnd::Lost(..) => None,
+            };
+            summaries.push(replica_summary(&open.replica, &record, (&open.folder, digest), processor, offset));
             outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
             outcome.records.push(record);
         }
@@ -408,7 +426,7 @@ impl FleetRun<'_> {
         if replicas.len() > 1 {
             let records: Vec<&Record> = outcome.records[begin..].iter().collect();
             let summary = Summary::of(&case.key.to_string(), &records, summaries);
-            let path = self.folder.join(case.key.folder()).join("summary.json");
+            let path = self.folder.join(case.key.folder()).join(SUMMARY_FILE);
             let text = serde_json::to_vec_pretty(&summary).expect("a summary is plain data");
             if let Err(error) = file::stage(&text, &path, None).and_then(|file| Ok(file.persist(&path)?)) {
                 let (path, source) = (path.clone(), io::Error::other(error.to_string()));

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::RecvTimeoutError;
+
 use super::bootstrap::OwnProgram;
 use super::conduct::FleetError;
 use super::connection::{Connection, ConnectionSettings};
 use super::hosts::{hosts_of, tree_of};
-use super::launcher::launcher_for;
+use super::launcher::{Launcher, launcher_for};
 use super::protocol::{HostFacts, Reply, Request};
 use crate::config::Overrides;
 use crate::plan::Plan;
@@ -17,10 +19,12 @@ use crate::plan::Plan;
 const REPORT_WAIT: Duration = Duration::from_secs(150);
 
 /// What was found out about a host.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HostHealth {
     /// Name in `HOSTS`.
     pub host: String,
+    /// What starts processes on it.
+    pub launcher: &'static dyn Launcher,
     /// What its agent says, and what `flagperf doctor` printed there; or why the host cannot be used.
     pub found: Result<(HostFacts, String), String>,
     /// Whether the selected cases can run on it.
@@ -41,17 +45,18 @@ pub fn check_hosts(plan: &Plan, overrides: &Overrides, log: &Path) -> Result<Vec
     let arguments = Overrides { config: None, ..overrides.clone() }.arguments();
     let check = |host: &String| {
         let launcher = launcher_for(host, site.launcher);
-        let settings = ConnectionSettings { launcher, site, program: &program, tree: &tree, log };
-        let files = tree.files.clone();
+        let settings =
+            ConnectionSettings { launcher, site, program: &program, tree: &tree, log, silence_max: site.host_timeout };
         let arguments = [arguments.clone(), vec!["--as-host".to_owned(), host.clone()]].concat();
-        let found = examine(host, settings, Request::Examine { files, arguments });
+        let found = examine(host, settings, Request::Examine { arguments });
         let can_run = found.as_ref().is_ok_and(|(.., can_run)| *can_run);
-        HostHealth { host: host.clone(), found: found.map(|(facts, text, _)| (facts, text)), can_run }
+        HostHealth { host: host.clone(), launcher, found: found.map(|(facts, text, _)| (facts, text)), can_run }
     };
     Ok(thread::scope(|scope| {
         let checks: Vec<_> = hosts.iter().map(|host| scope.spawn(move || check(host))).collect();
         let failed = |host: &String| HostHealth {
             host: host.clone(),
+            launcher: launcher_for(host, site.launcher),
             found: Err("the check failed".to_owned()),
             can_run: false,
         };
@@ -71,7 +76,8 @@ fn examine(
             Ok(Ok((Reply::Report { text, can_run }, _))) => return Ok((connection.host.clone(), text, can_run)),
             Ok(Ok((Reply::Failed { reason, .. }, _))) | Ok(Err(reason)) => return Err(reason),
             Ok(Ok(_)) => {}
-            Err(_) => return Err(connection.why_ended("the host did not report in time")),
+            Err(RecvTimeoutError::Timeout) => return Err(format!("no report for {} s", REPORT_WAIT.as_secs())),
+            Err(RecvTimeoutError::Disconnected) => return Err(connection.why_ended()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The link to one host: a thread that keeps a connection to its agent, opens it anew after a cut, and writes what arrives.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -11,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, select, tick, unbounded};
 use super::bootstrap::OwnProgram;
 use super::connection::{Connection, ConnectionSettings, Incoming};
 use super::launcher::Launcher;
-use super::mirror::{list_files, write_part};
+use super::mirror::{WriteFault, list_files, write_part};
 use super::protocol::{HostFacts, Reply, Request};
 use super::session::{Outcome, SessionTask};
 use super::tree::Tree;
@@ -25,6 +26,8 @@ use crate::units::Seconds;
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// Time without a reply after which a connection counts as cut.
 const SILENCE_MAX: Seconds = Seconds(10.0);
+/// How often in a row what is missing here is asked for anew.
+const RESENT_MAX: u32 = 3;
 /// Shortest and longest wait before a connection is opened anew.
 const WAIT_MIN: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -105,6 +108,10 @@ struct OpenSession {
     task: Option<Box<SessionTask>>,
     folder: PathBuf,
     released: Vec<Step>,
+    /// Number of the last request for its files. What is sent for an earlier one is ignored.
+    round: u32,
+    /// How often in a row files were asked for anew, because another process had changed them here.
+    resent: u32,
 }
 
 struct Link {
@@ -119,10 +126,22 @@ struct Link {
 
 /// Why a connection is no longer used.
 enum End {
+    /// Its program has ended.
+    Ended,
     /// It was cut, for this reason.
     Cut(String),
     /// Nobody needs it.
     Closed,
+}
+
+impl End {
+    /// Returns the end of a connection on which nothing could be sent.
+    fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => End::Ended,
+            _ => End::Cut(error.to_string()),
+        }
+    }
 }
 
 impl Link {
@@ -133,7 +152,7 @@ impl Link {
 
     /// Keeps a connection until nobody needs it or the host is lost.
     fn run(mut self) {
-        let mut connection = match self.open() {
+        let mut connection = match self.open(self.context.site.host_timeout) {
             Ok(connection) => connection,
             Err(reason) => return self.tell(LinkNews::Lost(reason)),
         };
@@ -141,7 +160,11 @@ impl Link {
         loop {
             let reason = match self.use_connection(&mut connection) {
                 End::Closed => return,
-                End::Cut(reason) => connection.why_ended(&reason),
+                End::Ended => connection.why_ended(),
+                End::Cut(reason) => {
+                    drop(connection);
+                    reason
+                }
             };
             let cut = self.context.clock.now();
             self.tell(LinkNews::Cut(reason.clone()));
@@ -157,9 +180,9 @@ impl Link {
         }
     }
 
-    fn open(&self) -> Result<Connection, String> {
-        let LinkContext { site, program, tree, log, .. } = &*self.context;
-        Connection::open(&self.host, ConnectionSettings { launcher: self.launcher, site, program, tree, log })
+    fn open(&self, silence_max: Seconds) -> Result<Connection, String> {
+        let (LinkContext { site, program, tree, log, .. }, launcher) = (&*self.context, self.launcher);
+        Connection::open(&self.host, ConnectionSettings { launcher, site, program, tree, log, silence_max })
     }
 
     /// Opens a connection anew until that works or the time limit is over.
@@ -173,7 +196,7 @@ impl Link {
             }
             thread::sleep(wait);
             wait = (2 * wait).min(WAIT_MAX);
-            match self.open() {
+            match self.open(Seconds((limit.0 - silent.0).max(WAIT_MAX.as_secs_f64()))) {
                 Ok(connection) => return Ok(connection),
                 Err(error) => reason = error,
             }
@@ -185,10 +208,12 @@ impl Link {
         let started = self.sessions.keys().cloned().collect::<Vec<_>>();
         for session in started {
             if let Err(error) = self.start_and_attach(connection, &session) {
-                return End::Cut(error);
+                return End::of(&error);
             }
         }
         let (clock, replies, orders) = (self.context.clock.clone(), connection.replies.clone(), self.orders.clone());
+        let limit = self.context.site.host_timeout;
+        let silence_max = if limit < SILENCE_MAX { limit } else { SILENCE_MAX };
         let ticks = tick(PING_INTERVAL);
         let mut heard = clock.now();
         loop {
@@ -196,48 +221,61 @@ impl Link {
                 recv(replies) -> incoming => {
                     heard = clock.now();
                     match incoming {
-                        Ok(incoming) => if let Err(end) = self.take(incoming) { return end },
-                        Err(_) => return End::Cut("the connection ended".to_owned()),
+                        Ok(incoming) => if let Err(end) = self.take(connection, incoming) { return end },
+                        Err(_) => return End::Ended,
                     }
                 }
                 recv(orders) -> order => match order {
-                    Ok(order) => if let Err(error) = self.obey(connection, order) { return End::Cut(error) },
+                    Ok(order) => if let Err(error) = self.obey(connection, order) { return End::of(&error) },
                     Err(_) => return End::Closed,
                 },
                 recv(ticks) -> _ => {
-                    if clock.now().since(heard) > SILENCE_MAX {
-                        return End::Cut(format!("the host was silent for {:.0} s", SILENCE_MAX.0));
+                    if clock.now().since(heard) > silence_max {
+                        return End::Cut(format!("the host was silent for {:.0} s", silence_max.0));
                     }
                     if let Err(error) = connection.send(&Request::Ping) {
-                        return End::Cut(error.to_string());
+                        return End::of(&error);
                     }
                 }
             }
         }
     }
 
-    /// Starts a session that does not run yet, and asks for what it writes.
-    fn start_and_attach(&self, connection: &mut Connection, session: &str) -> Result<(), String> {
-        let Some(open) = self.sessions.get(session) else { return Ok(()) };
-        let name = session.to_owned();
-        let have: BTreeMap<String, u64> = list_files(&open.folder).map_err(|error| error.to_string())?;
-        let mut requests = Vec::new();
-        if let Some(task) = &open.task {
-            let files = self.context.tree.files.clone();
-            requests.push(Request::Start { session: name.clone(), files, task: task.clone() });
+    /// Asks for everything that is not here, because `path` is not as it was left.
+    fn ask_anew(&mut self, connection: &mut Connection, session: String, path: &str) -> Result<(), End> {
+        let Some(open) = self.sessions.get_mut(&session) else { return Ok(()) };
+        open.resent += 1;
+        if open.resent <= RESENT_MAX {
+            return self.start_and_attach(connection, &session).map_err(|error| End::of(&error));
         }
-        requests.push(Request::Attach { session: name.clone(), have });
-        requests.extend(open.released.iter().map(|step| Request::Release { session: name.clone(), step: *step }));
-        requests.extend(self.interrupted.then_some(Request::Interrupt { session: name }));
-        requests.iter().try_for_each(|request| connection.send(request)).map_err(|error| error.to_string())
+        let reason = format!("`{path}` did not arrive whole: does another program change or remove the results here?");
+        self.sessions.remove(&session);
+        self.tell(LinkNews::Failed { session, reason });
+        Ok(())
     }
 
-    fn obey(&mut self, connection: &mut Connection, order: LinkOrder) -> Result<(), String> {
-        let sent = match order {
+    /// Starts a session that does not run yet, and asks for what it writes.
+    fn start_and_attach(&mut self, connection: &mut Connection, session: &str) -> io::Result<()> {
+        let Some(open) = self.sessions.get_mut(session) else { return Ok(()) };
+        let name = session.to_owned();
+        let have: BTreeMap<String, u64> = list_files(&open.folder)?;
+        open.round += 1;
+        let mut requests = Vec::new();
+        if let Some(task) = &open.task {
+            requests.push(Request::Start { session: name.clone(), task: task.clone() });
+        }
+        requests.push(Request::Attach { session: name.clone(), have, round: open.round });
+        requests.extend(open.released.iter().map(|step| Request::Release { session: name.clone(), step: *step }));
+        requests.extend(self.interrupted.then_some(Request::Interrupt { session: name }));
+        requests.iter().try_for_each(|request| connection.send(request))
+    }
+
+    fn obey(&mut self, connection: &mut Connection, order: LinkOrder) -> io::Result<()> {
+        match order {
             LinkOrder::Start { session, task, folder } => {
-                let open = OpenSession { task: Some(task), folder, released: Vec::new() };
+                let open = OpenSession { task: Some(task), folder, released: Vec::new(), round: 0, resent: 0 };
                 self.sessions.insert(session.clone(), open);
-                return self.start_and_attach(connection, &session);
+                self.start_and_attach(connection, &session)
             }
             LinkOrder::Release { session, step } => {
                 self.sessions.get_mut(&session).into_iter().for_each(|open| open.released.push(step));
@@ -249,39 +287,43 @@ impl Link {
                 let interrupt = |session: &String| Request::Interrupt { session: session.clone() };
                 self.sessions.keys().map(interrupt).try_for_each(|request| connection.send(&request))
             }
-        };
-        sent.map_err(|error| error.to_string())
+        }
     }
 
     /// Takes a reply.
-    fn take(&mut self, incoming: Incoming) -> Result<(), End> {
+    fn take(&mut self, connection: &mut Connection, incoming: Incoming) -> Result<(), End> {
         let (reply, payload) = incoming.map_err(End::Cut)?;
         match reply {
             Reply::Present { .. } | Reply::Missing { .. } | Reply::Report { .. } => {}
             Reply::Started { session } => {
                 self.sessions.get_mut(&session).into_iter().for_each(|open| open.task = None);
             }
-            Reply::Part { session, path, offset } => {
-                let Some(open) = self.sessions.get(&session) else { return Ok(()) };
-                if let Err(error) = write_part(&open.folder, &path, offset, &payload) {
-                    let reason = format!("cannot write `{}`: {error}", open.folder.join(&path).display());
-                    self.sessions.remove(&session);
-                    self.tell(LinkNews::Failed { session, reason });
+            Reply::Part { session, path, offset, round } => {
+                let open = self.sessions.get_mut(&session).filter(|open| open.round == round);
+                let Some(open) = open else { return Ok(()) };
+                match write_part(&open.folder, &path, offset, &payload) {
+                    Ok(()) => open.resent = 0,
+                    Err(WriteFault::MissingPart) => return self.ask_anew(connection, session, &path),
+                    Err(WriteFault::Unwritable(error)) => {
+                        let reason = format!("cannot write `{}`: {error}", open.folder.join(&path).display());
+                        self.sessions.remove(&session);
+                        self.tell(LinkNews::Failed { session, reason });
+                    }
                 }
             }
             Reply::Event { session, phase, event } => self.tell(LinkNews::Event { session, phase, event }),
             Reply::Ready { session, step } => self.tell(LinkNews::Ready { session, step }),
-            Reply::Ended { session, outcome, files, log } => {
-                let Some(open) = self.sessions.get(&session) else { return Ok(()) };
+            Reply::Ended { session, outcome, files, log, round } => {
+                let open = self.sessions.get(&session).filter(|open| open.round == round);
+                let Some(open) = open else { return Ok(()) };
                 // Another process may have changed the files here.
                 let here = list_files(&open.folder).unwrap_or_default();
                 let lacking = files.iter().find(|(path, size)| here.get(*path) != Some(size));
-                let lacking = lacking.map(|(path, _)| format!("`{path}` did not arrive whole"));
-                self.sessions.remove(&session);
-                match lacking {
-                    Some(reason) => self.tell(LinkNews::Failed { session, reason }),
-                    None => self.tell(LinkNews::Ended { session, outcome, log }),
+                if let Some((path, _)) = lacking {
+                    return self.ask_anew(connection, session, path);
                 }
+                self.sessions.remove(&session);
+                self.tell(LinkNews::Ended { session, outcome, log });
             }
             Reply::Failed { session: Some(session), reason } => {
                 self.sessions.remove(&session);

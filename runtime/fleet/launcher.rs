@@ -22,7 +22,7 @@ pub trait Launcher: Send + Sync {
 
 /// Every launcher, by name.
 pub fn launchers() -> &'static [&'static dyn Launcher] {
-    &[&Local, &Ssh, &Slurm]
+    &[&Local, &Slurm, &Ssh]
 }
 
 /// Returns the launcher for a host.
@@ -71,7 +71,7 @@ impl Launcher for Ssh {
 
     fn command(&self, host: &str, script: &str, site: &Site) -> Vec<OsString> {
         let mut command = words(&["ssh", "-T", "-a", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
-        command.extend(words(&["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", "-o", "LogLevel=ERROR"]));
+        command.extend(words(&["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", "-o", "LogLevel=INFO"]));
         if let Some(config) = &site.ssh_config {
             command.extend([OsString::from("-F"), site.flagperf_path.join(config).into()]);
         }
@@ -131,4 +131,21 @@ pub(super) fn allocated_nodes() -> Option<Result<Vec<String>, String>> {
             .filter(|names| !names.is_empty())
             .ok_or_else(|| format!("`scontrol show hostnames {list}` does not name the nodes of the Slurm job")),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_in_the_table_are_the_words_of_host_yaml() {
+        let mut words = Vec::new();
+        for launcher in launchers() {
+            let choice: LauncherChoice = serde_yaml::from_str(launcher.name()).unwrap();
+            assert_eq!(launcher_for("h", choice).name(), launcher.name());
+            assert!(!launcher.about().is_empty());
+            words.push(launcher.name());
+        }
+        assert_eq!(words, ["local", "slurm", "ssh"]);
+    }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 
 use super::frame::PAYLOAD_BYTES_MAX;
-use super::tree::is_inside;
+use crate::file::is_inside;
 
 /// Largest number of files of a result.
 const FILES_MAX: usize = 100_000;
@@ -97,13 +97,24 @@ pub(super) fn list_files(root: &Path) -> io::Result<BTreeMap<String, u64>> {
     Ok(found)
 }
 
+/// Why a part of a file was not written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WriteFault {
+    /// The file does not end where the part begins.
+    #[error("a part before it is missing")]
+    MissingPart,
+    /// It cannot be written.
+    #[error(transparent)]
+    Unwritable(#[from] io::Error),
+}
+
 /// Writes a part of a file at its place in the folder `root`.
 ///
 /// # Errors
 /// When the path leaves the folder, a part before it is missing, or the file cannot be written.
-pub(super) fn write_part(root: &Path, path: &str, offset: u64, part: &[u8]) -> io::Result<()> {
-    if !is_inside(path) {
-        return Err(io::Error::other(format!("the host sent a file outside the result: `{path}`")));
+pub(super) fn write_part(root: &Path, path: &str, offset: u64, part: &[u8]) -> Result<(), WriteFault> {
+    if !is_inside(Path::new(path)) {
+        return Err(io::Error::other(format!("the host sent a file outside the result: `{path}`")).into());
     }
     let target = root.join(path);
     fs::create_dir_all(target.parent().unwrap_or(root))?;
@@ -111,9 +122,9 @@ pub(super) fn write_part(root: &Path, path: &str, offset: u64, part: &[u8]) -> i
     if offset == 0 {
         file.set_len(0)?;
     } else if file.metadata()?.len() != offset {
-        return Err(io::Error::other(format!("a part of `{path}` before byte {offset} is missing")));
+        return Err(WriteFault::MissingPart);
     }
-    file.write_all_at(part, offset)
+    Ok(file.write_all_at(part, offset)?)
 }
 
 #[cfg(test)]
@@ -133,7 +144,7 @@ mod tests {
         let mut send = |folder: &mut GrowingFolder| {
             folder.send_new(|path, offset, part| {
                 sent += part.len();
-                write_part(to.path(), path, offset, part)
+                write_part(to.path(), path, offset, part).map_err(io::Error::other)
             })
         };
         for (path, text) in [("events.jsonl", "one\n"), ("a/b", ""), ("scratch/x", "x"), ("record.json.1.part", "x")] {
@@ -156,6 +167,6 @@ mod tests {
     fn parts_that_do_not_belong_into_the_result_are_refused() {
         let to = tempfile::tempdir().unwrap();
         assert!(write_part(to.path(), "../x", 0, b"x").unwrap_err().to_string().contains("outside the result"));
-        assert!(write_part(to.path(), "x", 5, b"x").unwrap_err().to_string().contains("before byte 5 is missing"));
+        assert!(matches!(write_part(to.path(), "x", 5, b"x"), Err(WriteFault::MissingPart)));
     }
 }

@@ -14,7 +14,7 @@ use crate::units::{Bytes, Seconds};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
-    /// Are these files of a checkout there? The reply is [`Reply::Missing`].
+    /// Are these files of a checkout there? The reply is [`Reply::Missing`]. Later requests are about this checkout.
     Offer {
         /// The files.
         files: Vec<TreeFile>,
@@ -24,12 +24,10 @@ pub enum Request {
         /// SHA-256 of the content, hexadecimal.
         sha256: String,
     },
-    /// Start a session, unless it was started before.
+    /// Start a session in the offered checkout, unless it was started before.
     Start {
         /// Name of the session.
         session: String,
-        /// The files of its checkout, all of which are there.
-        files: Vec<TreeFile>,
         /// What it runs.
         task: Box<SessionTask>,
     },
@@ -39,6 +37,8 @@ pub enum Request {
         session: String,
         /// The number of bytes of each file that need not be sent.
         have: BTreeMap<String, u64>,
+        /// Number of this request; what is sent for it has the same.
+        round: u32,
     },
     /// Let a session that waits at the barrier of this step go on.
     Release {
@@ -57,10 +57,8 @@ pub enum Request {
         /// Name of the session.
         session: String,
     },
-    /// Check this host for cases of a checkout. The reply is [`Reply::Report`].
+    /// Check this host for cases of the offered checkout. The reply is [`Reply::Report`].
     Examine {
-        /// The files of the checkout, all of which are there.
-        files: Vec<TreeFile>,
         /// Arguments of `flagperf doctor`, after the folder of host.yaml.
         arguments: Vec<String>,
     },
@@ -104,6 +102,8 @@ pub enum Reply {
         path: String,
         /// Where the part begins; 0 replaces what was sent before.
         offset: u64,
+        /// Number of the request for which it is sent.
+        round: u32,
     },
     /// An event that the display shows.
     Event {
@@ -131,6 +131,8 @@ pub enum Reply {
         files: BTreeMap<String, u64>,
         /// The last lines that it wrote to its log, if it ended without an outcome.
         log: Vec<String>,
+        /// Number of the request for which all was sent.
+        round: u32,
     },
     /// A request failed.
     Failed {

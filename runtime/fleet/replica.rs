@@ -5,11 +5,8 @@ use std::path::Path;
 use super::session::Outcome;
 use crate::config::{CaseKey, Replica};
 use crate::plan::{CasePlan, EffectiveValue, Plan};
-use crate::result::{
-    MANIFEST_BYTES_MAX, MANIFEST_FILE, Record, ReplicaMeasurement, ReplicaSummary, ResultManifest, digest,
-};
-use crate::run::{lost_record, measured_window};
-use crate::step::Step;
+use crate::result::{ProcessorTime, Record, ReplicaSummary, read_windows};
+use crate::run::lost_record;
 use crate::units::Seconds;
 
 /// Largest record in bytes that is read.
@@ -73,48 +70,22 @@ pub(super) fn replica_record(
     }
 }
 
-/// Returns the digest of a result that arrived; `None` when it has no manifest, or its files are not those of the manifest.
-pub(super) fn arrived_digest(folder: &Path) -> Option<String> {
-    let stated = flagperf_onnx::read_regular_text(&folder.join(MANIFEST_FILE), MANIFEST_BYTES_MAX).ok()?;
-    let found = ResultManifest::of_folder(folder).ok()?.to_text();
-    (stated == found).then(|| digest(found.as_bytes()))
-}
-
 /// Returns the part of a replica in the summary. `offset` is what its host's wall clock is ahead of the one here, and
 /// `folder` contains its files.
 pub(super) fn replica_summary(
     replica: &Replica,
     record: &Record,
     (folder, digest): (&Path, Option<String>),
+    processor: Option<ProcessorTime>,
     offset: Option<Seconds>,
 ) -> ReplicaSummary {
     let started = record.started.parse::<jiff::Timestamp>().ok().map(|started| started.as_duration().as_secs_f64());
-    let window = |step: Step| {
-        let [begin, end] = measured_window(&folder.join("events.jsonl"), step)?;
-        let zero = started? - offset?.0;
-        Some([Seconds(zero + begin.0), Seconds(zero + end.0)])
-    };
-    let measured = [Step::Validation, Step::Inference].into_iter().filter_map(|step| {
-        let found = record.measurement(step)?;
-        Some(ReplicaMeasurement {
-            step,
-            throughput_core_samples_per_s: found.throughput_core_samples_per_s,
-            throughput_whole_samples_per_s: found.throughput_whole_samples_per_s,
-            samples: found.samples,
-            window_s: window(step),
-        })
-    });
-    ReplicaSummary {
-        host: replica.host.clone(),
-        node_rank: replica.node_rank,
-        device: replica.device,
-        folder: replica.folder(),
-        status: record.status,
-        validity: record.validity.verdict,
-        reasons: record.failures.iter().map(|failure| failure.reason.clone()).collect(),
-        digest,
-        measured: measured.collect(),
-    }
+    let zero = started.zip(offset).map(|(started, offset)| started - offset.0);
+    let windows = read_windows(&folder.join("events.jsonl"));
+    ReplicaSummary::of(replica, record, digest, processor, |phase| {
+        let passes = &windows.iter().find(|found| found.phase == phase)?.passes;
+        Some([Seconds(zero? + passes.first()?.begin.0), Seconds(zero? + passes.last()?.end.0)])
+    })
 }
 
 #[cfg(test)]

@@ -38,20 +38,9 @@ pub fn schedulers() -> &'static [&'static dyn Scheduler] {
     &[&Kubernetes, &SlurmBatch]
 }
 
-/// Returns a word for a shell.
-fn quoted(word: &str) -> String {
-    let is_plain =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '/' | '-' | '_' | '=' | ':' | ',' | '@' | '+');
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
-fn command_line(request: &JobRequest) -> String {
-    let words = std::iter::once(request.program.display().to_string()).chain(request.arguments.iter().cloned());
-    words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
+/// Returns words for a shell. A path or argument has no zero byte, which no shell can be given.
+fn quoted<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    shlex::Quoter::new().allow_nul(true).join(words).unwrap_or_default()
 }
 
 /// A script for `sbatch`.
@@ -68,7 +57,9 @@ impl Scheduler for SlurmBatch {
 
     fn job(&self, request: &JobRequest) -> String {
         let JobRequest { hosts, devices, time_max_s, .. } = request;
-        let (checkout, command) = (quoted(&request.checkout.display().to_string()), command_line(request));
+        let [checkout, program] = [&request.checkout, &request.program].map(|path| path.display().to_string());
+        let words = std::iter::once(program.as_str()).chain(request.arguments.iter().map(String::as_str));
+        let (checkout, command) = (quoted([checkout.as_str()]), quoted(words));
         let minutes = time_max_s.div_ceil(60);
         format!(
             "#!/bin/sh\n#SBATCH --job-name=flagperf\n#SBATCH --nodes={hosts}\n#SBATCH --ntasks-per-node=1\n\
@@ -150,7 +141,7 @@ mod tests {
             script.ends_with("cd '/shared/my checkout' || exit 2\nexec /opt/flagperf run --plain --set 'flops=2*3'\n")
         );
         assert!(script.contains("#SBATCH --nodes=2\n") && script.contains("#SBATCH --time=61\n"), "{script}");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(["it's"]), "\"it's\"");
     }
 
     #[test]

@@ -6,15 +6,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 
 use super::control::{Control, News};
-use crate::config::{Environment, Overrides, Replica, env};
-use crate::event::Event;
+use crate::config::{Environment, Overrides, env};
+use crate::event::{Event, Level};
 use crate::file;
 use crate::measure::MonotonicClock;
 use crate::plan::{AuditScope, EffectiveValue, Plan};
+use crate::result::ProcessorTime;
 use crate::run::{CheckoutState, HostBusy, HostLock, Interrupt, Notice, RunOptions, RunOutcome, conduct};
+use crate::step::Phase;
 use crate::units::Seconds;
 
 /// Files in the folder of a session.
@@ -33,20 +36,12 @@ pub struct SessionTask {
     pub run: String,
     /// Name of the run that no other run has.
     pub run_id: String,
-    /// The case, as `--case` gives it.
-    pub case: String,
-    /// `--vendor`.
-    pub vendor: Option<String>,
-    /// `--data`, an absolute path.
-    pub data: Option<PathBuf>,
-    /// `--set`.
-    pub set: Vec<String>,
+    /// The values from the command line, with the case and the host and device of this session.
+    pub overrides: Overrides,
     /// What the audit of inference includes.
     pub audit: AuditScope,
     /// Whether progress is displayed.
     pub has_live_display: bool,
-    /// The host and the device.
-    pub replica: Replica,
     /// The folder of the replica in that of the run, with `/`: `resnet50_interpreter/node1_noderank0`.
     pub folder: String,
     /// Whether the replica waits for others before each measured loop.
@@ -65,15 +60,8 @@ pub struct SessionTask {
 impl SessionTask {
     /// Returns the values that override the configuration of the checkout.
     pub fn overrides(&self) -> Overrides {
-        Overrides {
-            config: Some(self.root.join("configs")),
-            vendor: self.vendor.clone(),
-            cases: vec![self.case.clone()],
-            data: self.data.clone(),
-            set: self.set.clone(),
-            environment: Environment { log_level: self.log_level.clone(), ..Environment::default() },
-            replica: Some(self.replica.clone()),
-        }
+        let environment = Environment { log_level: self.log_level.clone(), ..Environment::default() };
+        Overrides { config: Some(self.root.join("configs")), environment, ..self.overrides.clone() }
     }
 }
 
@@ -86,6 +74,8 @@ pub struct Outcome {
     pub exit_code: u8,
     /// Why the session was interrupted, when nobody asked for it.
     pub interrupted: Option<String>,
+    /// Processor time of the session and its workers.
+    pub processor: Option<ProcessorTime>,
 }
 
 /// A plan that a session runs.
@@ -111,11 +101,12 @@ pub fn run_session(
     let prepared = prepare(&task).and_then(|(plan, values)| {
         let about = format!("{} of another user or host, session {}", task.run, folder.display());
         let names = (task.run_id.as_str(), about.as_str());
-        let lock = HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut |_| ());
+        let mut on_wait = |busy: &HostBusy| tell_wait(&control, busy);
+        let lock = HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_wait);
         lock.map(|lock| (plan, values, lock)).map_err(busy)
     });
     let outcome = match prepared {
-        Err(refused) => Outcome { refused, exit_code: 2, interrupted: None },
+        Err(refused) => Outcome { refused, exit_code: 2, ..Outcome::default() },
         Ok((mut plan, values, _lock)) => {
             let results = folder.join(RESULTS);
             plan.site.flagperf_log_path.clone_from(&results);
@@ -132,7 +123,8 @@ pub fn run_session(
             match conduct(&plan, &values, &options, &interrupt, &mut tell) {
                 Ok(outcome) => Outcome { exit_code: outcome.exit_code(false), ..Outcome::default() },
                 Err(error) => {
-                    Outcome { refused: vec![error.to_string()], exit_code: RunOutcome::UNWRITTEN, interrupted: None }
+                    let refused = vec![error.to_string()];
+                    Outcome { refused, exit_code: RunOutcome::UNWRITTEN, ..Outcome::default() }
                 }
             }
         }
@@ -140,11 +132,28 @@ pub fn run_session(
     let lost = control.lost_contact.load(Ordering::Relaxed);
     let why =
         format!("there was no contact for {} s (30 s more than `HOST_TIMEOUT` in host.yaml)", task.contact_limit_s.0);
-    let outcome = Outcome { interrupted: lost.then_some(why), ..outcome };
+    let outcome = Outcome { interrupted: lost.then_some(why), processor: processor_time(), ..outcome };
     let path = folder.join(OUTCOME_FILE);
     let text = serde_json::to_vec(&outcome).expect("an outcome is plain data");
     file::stage(&text, &path, None)?.persist(&path)?;
     Ok(ExitCode::from(outcome.exit_code))
+}
+
+/// Returns the processor time of this process and of those that it has waited for.
+fn processor_time() -> Option<ProcessorTime> {
+    let time = |who: UsageWho| {
+        let usage = getrusage(who).ok()?;
+        let parts = [usage.user_time(), usage.system_time()];
+        Some(Seconds(parts.iter().map(|part| part.tv_sec() as f64 + part.tv_usec() as f64 * 1e-6).sum()))
+    };
+    Some(ProcessorTime { host_s: time(UsageWho::RUSAGE_SELF)?, workers_s: time(UsageWho::RUSAGE_CHILDREN)? })
+}
+
+/// Tells agents that the host is busy.
+fn tell_wait(control: &Control, busy: &HostBusy) {
+    let (source, message) = ("host".to_owned(), format!("{busy}; waiting for its end"));
+    let event = Event::Log { level: Level::Warning, source, message };
+    control.tell(&News::Event { phase: Phase::Validate, event: Box::new(event) });
 }
 
 /// Tells agents about an event that a display shows.

@@ -1,4 +1,4 @@
-//! What a run on hosts writes down so that it can be resumed: its arguments and its sessions.
+//! What a run writes down so that it can be resumed: its arguments, and its sessions on hosts.
 
 use std::fs;
 use std::io;
@@ -16,24 +16,18 @@ pub const STATE_FILE: &str = "run.json";
 /// Largest such file in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// The state of a run on hosts.
+/// The state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
     /// Name that no other run has.
     pub id: String,
-    /// `--config`, an absolute path.
-    pub config: Option<PathBuf>,
-    /// `--vendor`.
-    pub vendor: Option<String>,
-    /// `--case`.
-    pub cases: Vec<String>,
-    /// `--data`, an absolute path.
-    pub data: Option<PathBuf>,
-    /// `--set`.
-    pub set: Vec<String>,
+    /// The values from the command line, with absolute paths.
+    pub overrides: Overrides,
     /// `--audit`.
     pub audit: AuditScope,
-    /// The hosts, in order.
+    /// `--official`.
+    pub official: bool,
+    /// The hosts, in order; none when the run needs no process on other hosts or devices.
     pub hosts: Vec<String>,
     /// The sessions that were started, in order.
     pub sessions: Vec<SessionState>,
@@ -56,20 +50,11 @@ pub struct SessionState {
 
 impl RunState {
     /// Returns the state of a run that begins.
-    pub(super) fn new(overrides: &Overrides, audit: AuditScope, hosts: Vec<String>) -> Self {
-        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        RunState {
-            id: session_name(),
-            config: overrides.config.as_ref().or(overrides.environment.config.as_ref()).map(absolute),
-            vendor: overrides.vendor.clone(),
-            cases: overrides.cases.clone(),
-            data: overrides.data.as_ref().map(absolute),
-            set: overrides.set.clone(),
-            audit,
-            hosts,
-            sessions: Vec::new(),
-            finished: Vec::new(),
-        }
+    pub fn new(overrides: &Overrides, audit: AuditScope, official: bool, hosts: Vec<String>) -> Self {
+        // The process that resumes the run may have another environment.
+        let config = overrides.config.clone().or_else(|| overrides.environment.config.clone());
+        let overrides = Overrides { config, ..overrides.clone() }.absolute();
+        RunState { id: session_name(), overrides, audit, official, hosts, ..RunState::default() }
     }
 
     pub(super) fn add(&mut self, session: SessionState) {
@@ -86,17 +71,9 @@ impl RunState {
         self.finished.iter().any(|finished| finished == case)
     }
 
-    /// Returns the values from the command line.
+    /// Returns the values from the command line and the environment.
     pub fn overrides(&self) -> Overrides {
-        Overrides {
-            config: self.config.clone(),
-            vendor: self.vendor.clone(),
-            cases: self.cases.clone(),
-            data: self.data.clone(),
-            set: self.set.clone(),
-            environment: Environment::read(),
-            replica: None,
-        }
+        Overrides { environment: Environment::read(), ..self.overrides.clone() }
     }
 
     pub(super) fn finish(&mut self, case: &str) {
@@ -104,7 +81,7 @@ impl RunState {
     }
 
     /// Writes the state. A run goes on without it: only `resume` needs it.
-    pub(super) fn write(&self, folder: &Path) {
+    pub fn write(&self, folder: &Path) {
         let path = folder.join(STATE_FILE);
         let text = serde_json::to_vec_pretty(self).expect("a state is plain data");
         let written = file::stage(&text, &path, None).and_then(|file| file.persist(&path).map_err(|error| error.error));
@@ -123,7 +100,7 @@ impl RunState {
     }
 
     /// Removes the state of a run whose cases are all finished.
-    pub(super) fn remove(folder: &Path) {
+    pub fn remove(folder: &Path) {
         let _ = fs::remove_file(folder.join(STATE_FILE));
     }
 }

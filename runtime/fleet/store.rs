@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::tree::{TreeFile, is_inside, tree_name};
+use super::tree::{TreeFile, tree_name};
 use crate::config::cache_folder;
+use crate::file::is_inside;
 use crate::hash::{hash_file, hash_reader};
 
 /// The folder of an agent's files.
@@ -76,7 +77,7 @@ impl Store {
         let folder = tempfile::Builder::new().prefix(".new").tempdir_in(self.root.join("trees"))?;
         for file in files {
             let refused = || io::Error::other(format!("`{}` is no path in a checkout", file.path));
-            let source = self.file(&file.sha256).filter(|_| is_inside(&file.path)).ok_or_else(refused)?;
+            let source = self.file(&file.sha256).filter(|_| is_inside(Path::new(&file.path))).ok_or_else(refused)?;
             let target = folder.path().join(&file.path);
             fs::create_dir_all(target.parent().unwrap_or(folder.path()))?;
             fs::copy(&source, &target)?;

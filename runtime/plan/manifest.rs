@@ -3,12 +3,13 @@
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use flagperf_onnx::{Model, open_regular, read_regular_text};
 use serde::{Deserialize, Serialize};
 
 use crate::event::FileFacts;
+use crate::file::is_inside;
 
 /// Suffix of every manifest's file name.
 const SUFFIX: &str = ".graphs.json";
@@ -109,11 +110,6 @@ pub fn graph_name_fault(name: &str) -> Option<String> {
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     (!name.chars().all(plain)).then(|| format!("`{shown}`, whose name may contain only letters, digits, `_` and `-`"))
-}
-
-/// Returns whether a relative path stays in its folder, whatever that folder is.
-fn is_inside(path: &Path) -> bool {
-    path.file_name().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// The model to which `exist_onnx_path` or `exist_compiler_path` refers.

@@ -45,6 +45,9 @@ fn raw_lines(notice: &Notice<'_>) -> Vec<String> {
     match notice {
         Notice::RunBegins { folder } => vec![format!("results in {}", folder.display())],
         Notice::CaseBegins { key, number, count } => vec![format!("case {key} ({number} of {count})")],
+        Notice::CutOff { key, kept } => {
+            vec![format!("note: case {key} was cut off; what it had measured is in {}", kept.display())]
+        }
         Notice::Preparation { line } => vec![one_line(&format!("  {:<10} {line}", "prepare")).into_owned()],
         Notice::CaseEnds { unwritten: Some(error), .. } => vec![format!("error: {error}")],
         Notice::CaseEnds { unsealed: Some(error), .. } => vec![format!("error: no manifest: {error}")],

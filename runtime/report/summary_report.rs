@@ -4,10 +4,13 @@ use std::path::Path;
 
 use super::case_report::verdict_word;
 use super::table::{Screen, plain_table};
-use super::text::{display_text, percent, rate};
+use super::text::{digits, display_text, percent, rate};
 use crate::result::{ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
 use crate::text::one_line;
 use crate::units::SamplesPerSecond;
+
+/// Number of hosts up to which each is named with its processor time.
+const HOSTS_NAMED: usize = 4;
 
 /// Formats a summary: a line for each host and device, the sums, and the warnings.
 pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String {
@@ -32,12 +35,43 @@ pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String 
             ));
         }
     }
+    let energy = summary.steps.last().and_then(|step| step.device_energy_j_per_sample);
+    if let Some(energy) = energy {
+        text.push_str(&format!("energy of the devices: {} J per {}\n", digits(energy), summary.unit));
+    }
+    text.push_str(&processor_line(summary));
     for warning in &summary.warnings {
         text.push_str(&format!("warning: {}\n", one_line(&display_text(warning))));
     }
     let shown = display_text(&path.display().to_string()).into_owned();
     text.push_str(&format!("{}: {shown}\n", verdict_word(summary.status)));
     text
+}
+
+/// Returns a line with the processor time on each host, or from the least to the most of many.
+fn processor_line(summary: &Summary) -> String {
+    let mut hosts: Vec<(&str, [f64; 2])> = Vec::new();
+    for replica in &summary.replicas {
+        let Some(own) = replica.processor else { continue };
+        match hosts.last_mut().filter(|(host, _)| *host == replica.host) {
+            Some((_, sums)) => *sums = [sums[0] + own.host_s.0, sums[1] + own.workers_s.0],
+            None => hosts.push((&replica.host, [own.host_s.0, own.workers_s.0])),
+        }
+    }
+    let shown = |[host, workers]: [f64; 2]| format!("{host:.1} s + {workers:.1} s in workers");
+    let text = match hosts.as_slice() {
+        [] => return String::new(),
+        few if few.len() <= HOSTS_NAMED => {
+            few.iter().map(|(host, times)| format!("{host} {}", shown(*times))).collect::<Vec<_>>().join(", ")
+        }
+        many => {
+            let bound = |of: fn(f64, f64) -> f64| {
+                [0, 1].map(|part| many.iter().map(|(_, times)| times[part]).reduce(of).unwrap_or_default())
+            };
+            format!("{} to {} on each of {} hosts", shown(bound(f64::min)), shown(bound(f64::max)), many.len())
+        }
+    };
+    format!("processor time: {}\n", display_text(&text))
 }
 
 fn shown_rate(value: Option<SamplesPerSecond>) -> String {

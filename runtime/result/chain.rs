@@ -223,6 +223,18 @@ pub fn verify_chain(path: &Path, expected: &str) -> Result<(), ChainError> {
     if hash == expected { Ok(()) } else { Err(ChainError::HashMismatch { found: hash, expected: expected.to_owned() }) }
 }
 
+/// Returns when the phases of a case and their passes began and ended, from the file of its events; as much as can be read.
+pub fn read_windows(events: &Path) -> Vec<PhaseWindows> {
+    let mut windows = WindowCollector::default();
+    if let Ok(file) = open_regular(events) {
+        let mut reader = ChainReader::new(BufReader::new(file));
+        while let Ok(Some(ChainedEvent { at, phase, event })) = reader.read() {
+            windows.add(phase, at, &event);
+        }
+    }
+    windows.phases().to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

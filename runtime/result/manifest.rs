@@ -101,6 +101,13 @@ impl ResultManifest {
         ResultManifest::of_files(folder, list_files(folder)?)
     }
 
+    /// Returns the digest of a result; `None` when it has no manifest, or its files are not those of the manifest.
+    pub fn digest_of_folder(folder: &Path) -> Option<String> {
+        let stated = flagperf_onnx::read_regular_text(&folder.join(MANIFEST_FILE), MANIFEST_BYTES_MAX).ok()?;
+        let found = ResultManifest::of_folder(folder).ok()?.to_text();
+        (stated == found).then(|| digest(found.as_bytes()))
+    }
+
     /// Hashes the files that [`list_files`] found in the folder of a case.
     ///
     /// # Errors

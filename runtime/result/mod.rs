@@ -36,7 +36,7 @@ mod write;
 pub use accuracy::{Accuracy, Verdict};
 pub use agreement::AgreementCheck;
 pub use audit::{AuditCheck, AuditVerdict};
-pub use chain::{ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EventChain, verify_chain};
+pub use chain::{ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EventChain, read_windows, verify_chain};
 pub use collect::{PhaseCollector, ReceivedEvent};
 pub use conditions::DeviceConditions;
 pub use environment::{ContainerRecord, ProcessorClock};
@@ -58,6 +58,6 @@ pub use record::{
 pub use samples::{SampleFile, SampleHasher};
 pub use scripts::{ScriptHashes, hash_scripts};
 pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
-pub use summary::{ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
+pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, SUMMARY_FILE, StepSummary, Summary};
 pub use validity::{OFFICIAL_HALF_WIDTH_MAX, OFFICIAL_TIME_MAX, OFFICIAL_TIME_MIN, Validity, ValidityCheck};
 pub use write::{WriteError, write_new, write_record};

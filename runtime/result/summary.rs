@@ -3,8 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Record, Status, Validity};
-use crate::step::Step;
+use crate::config::Replica;
+use crate::step::{Phase, Step};
 use crate::units::{SamplesPerSecond, Seconds};
+
+/// Name of the file in the folder of a case.
+pub const SUMMARY_FILE: &str = "summary.json";
+/// The phases that measure, each with the step in which it does.
+const MEASURED: [(Phase, Step); 2] = [(Phase::Validate, Step::Validation), (Phase::Infer, Step::Inference)];
 
 /// A case of a run on several hosts or devices. Each replica has a record of its own, from which this is computed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,8 +58,20 @@ pub struct ReplicaSummary {
     pub reasons: Vec<String>,
     /// Digest of its result; `None` when it has no manifest.
     pub digest: Option<String>,
+    /// Processor time on its host; `None` when the replica was lost.
+    pub processor: Option<ProcessorTime>,
     /// What it measured.
     pub measured: Vec<ReplicaMeasurement>,
+}
+
+/// Time that processors spent on a replica, as the kernel counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ProcessorTime {
+    /// This program without its workers: supervision, monitors, files.
+    pub host_s: Seconds,
+    /// The workers, with the engine and everything that they started and waited for.
+    pub workers_s: Seconds,
 }
 
 /// A measured step of a replica.
@@ -71,6 +89,49 @@ pub struct ReplicaMeasurement {
     /// Begin and end of the passes in seconds since 1970, by the clock of the machine on which the run was started; `None`
     /// when the clocks of the hosts cannot be compared.
     pub window_s: Option<[Seconds; 2]>,
+    /// Energy of its devices per sample, in joules; `None` when no monitor tells.
+    pub device_energy_j_per_sample: Option<f64>,
+}
+
+impl ReplicaSummary {
+    /// Returns the part of a replica in the summary. `window` is when the passes of a phase began and ended.
+    pub fn of(
+        replica: &Replica,
+        record: &Record,
+        digest: Option<String>,
+        processor: Option<ProcessorTime>,
+        window: impl Fn(Phase) -> Option<[Seconds; 2]>,
+    ) -> Self {
+        let usage = |phase: Phase| record.phases.iter().find(|own| own.phase == phase)?.usage.as_ref();
+        let measured = MEASURED.into_iter().filter_map(|(phase, step)| {
+            let found = record.measurement(step)?;
+            Some(ReplicaMeasurement {
+                step,
+                throughput_core_samples_per_s: found.throughput_core_samples_per_s,
+                throughput_whole_samples_per_s: found.throughput_whole_samples_per_s,
+                samples: found.samples,
+                window_s: window(phase),
+                device_energy_j_per_sample: usage(phase).and_then(|usage| usage.device_energy_j_per_sample),
+            })
+        });
+        ReplicaSummary {
+            host: replica.host.clone(),
+            node_rank: replica.node_rank,
+            device: replica.device,
+            folder: replica.folder(),
+            status: record.status,
+            validity: record.validity.verdict,
+            reasons: record.failures.iter().map(|failure| failure.reason.clone()).collect(),
+            digest,
+            processor,
+            measured: measured.collect(),
+        }
+    }
+
+    /// Returns the host and the device.
+    pub fn replica(&self) -> Replica {
+        Replica { host: self.host.clone(), node_rank: self.node_rank, device: self.device }
+    }
 }
 
 /// A measured step over all replicas.
@@ -91,6 +152,8 @@ pub struct StepSummary {
     /// The part of the longest window of a replica in which every replica ran its passes; 1 when all began and ended
     /// together.
     pub common_share: Option<f64>,
+    /// Energy of all devices divided by the samples of all replicas, in joules; `None` unless it is known for each replica.
+    pub device_energy_j_per_sample: Option<f64>,
 }
 
 /// Share of the time in which all replicas ran below which there is a warning.
@@ -141,6 +204,8 @@ impl StepSummary {
         let windows: Option<Vec<[Seconds; 2]>> = measured.iter().map(|found| found.window_s).collect();
         let windows = windows.filter(|windows| !windows.is_empty());
         let samples: u64 = measured.iter().map(|found| found.samples).sum();
+        let energy = |found: &ReplicaMeasurement| Some(found.device_energy_j_per_sample? * found.samples as f64);
+        let energy: Option<f64> = measured.iter().map(energy).sum();
         Some(StepSummary {
             step,
             replicas: u32::try_from(measured.len()).unwrap_or(u32::MAX),
@@ -150,6 +215,7 @@ impl StepSummary {
                 .as_ref()
                 .and_then(|windows| SamplesPerSecond::of(samples, Seconds(span(windows)))),
             common_share: windows.as_ref().map(|windows| common_share(windows)),
+            device_energy_j_per_sample: energy.filter(|_| samples > 0).map(|energy| energy / samples as f64),
         })
     }
 
@@ -195,12 +261,14 @@ mod tests {
             validity: Validity::Valid,
             reasons: Vec::new(),
             digest: None,
+            processor: None,
             measured: vec![ReplicaMeasurement {
                 step: Step::Inference,
                 throughput_core_samples_per_s: Some(SamplesPerSecond(rate)),
                 throughput_whole_samples_per_s: None,
                 samples: 100,
                 window_s: window.map(|window| window.map(Seconds)),
+                device_energy_j_per_sample: Some(rate / 10.0),
             }],
         }
     }
@@ -215,6 +283,7 @@ mod tests {
         assert_eq!(step.throughput_whole_samples_per_s, None);
         assert_eq!(step.throughput_together_samples_per_s, Some(SamplesPerSecond(20.0)));
         assert_eq!(step.common_share, Some(0.5));
+        assert_eq!(step.device_energy_j_per_sample, Some(1.5));
         assert!(summary.warnings[0].contains("only 50 %"), "{:?}", summary.warnings);
         let apart =
             Summary::of("a:b:2x1", &[&record], vec![replica(1.0, Some([0.0, 1.0])), replica(1.0, Some([2.0, 3.0]))]);

@@ -4,17 +4,17 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Zoned;
 
 use super::case::{RunContext, run_case};
 use super::checkout::CheckoutState;
 use super::launch::Containers;
-use super::log::{LogFile, LogLayer};
+use super::resume::{EarlierCase, set_aside};
+use super::run_log::RunLog;
 use super::{Interrupt, Notice};
 use crate::config::{CaseKey, Container};
-use crate::event::Level;
 use crate::measure::Clock;
 use crate::plan::{AuditScope, CasePlan, EffectiveValue, Plan};
 use crate::result::{ManifestFault, Provenance, Record, Status, Validity, WriteError, write_manifest, write_record};
@@ -31,7 +31,8 @@ pub struct RunOptions {
     pub worker: Vec<OsString>,
     /// The conductor's clock.
     pub clock: Arc<dyn Clock>,
-    /// The folder of the run, which does not exist; `None` selects a name by the time.
+    /// The folder of the run; `None` selects a name by the time. Of a run that was cut off, cases with a record are not run
+    /// again.
     pub folder: Option<PathBuf>,
     /// State of the checkout; `None` asks git.
     pub checkout: Option<CheckoutState>,
@@ -84,6 +85,11 @@ impl RunOutcome {
         }
     }
 
+    /// Returns whether every case was run and its record written.
+    pub fn is_complete(&self) -> bool {
+        self.not_run.is_empty() && self.unwritten.is_empty()
+    }
+
     /// Returns the program's exit code. An `official` run requires that every result is valid.
     pub fn exit_code(&self, official: bool) -> u8 {
         let worst = if official { Validity::Valid } else { Validity::Unofficial };
@@ -132,16 +138,13 @@ pub fn conduct(
         Some(folder) => fs::create_dir_all(folder).map(|()| folder.clone()).map_err(unwritable)?,
         None => make_run_folder(results)?,
     };
-    let log = LogFile::create(&folder.join("host.out.log"), &plan.site).map_err(unwritable)?;
-    let log = Arc::new(Mutex::new(log));
-    log_run_start(&mut lock(&log), plan, &folder);
+    let log = RunLog::create(plan, &folder).map_err(unwritable)?;
     notify(&Notice::RunBegins { folder: &folder });
     let program =
         Provenance { git_revision: checkout.revision, git_clean: checkout.is_clean, ..Provenance::of_this_program() };
     let libraries = Arc::default();
     let rows = effective_values;
-    let subscriber = LogLayer(log.clone()).subscriber();
-    Ok(tracing::subscriber::with_default(subscriber, || {
+    Ok(tracing::subscriber::with_default(log.layer().subscriber(), || {
         // Without containers, no engine is asked.
         let containers = (plan.site.container == Container::Docker)
             .then(|| Containers::connect(&mut |line| notify(&Notice::Preparation { line })));
@@ -153,7 +156,7 @@ pub fn conduct(
 }
 
 /// Runs the cases in sequence.
-fn run_cases(context: &RunContext<'_>, log: &Mutex<LogFile>, notify: &mut dyn FnMut(&Notice<'_>)) -> RunOutcome {
+fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Notice<'_>)) -> RunOutcome {
     let RunContext { plan, folder, interrupt, .. } = *context;
     let mut outcome = RunOutcome::empty(folder.to_owned());
     for (index, case) in plan.cases.iter().enumerate() {
@@ -161,17 +164,22 @@ fn run_cases(context: &RunContext<'_>, log: &Mutex<LogFile>, notify: &mut dyn Fn
         if interrupt.is_set() && !outcome.records.is_empty() {
             outcome.not_run = plan.cases[index..].iter().map(|case| case.key.clone()).collect();
             for key in &outcome.not_run {
-                lock(log).write_line(Level::Warning, "run", &format!("-== Testcase {key} not run ==-"));
+                log.case_not_run(key);
             }
             break;
         }
+        match set_aside(context, case) {
+            EarlierCase::None => {}
+            EarlierCase::Finished => continue,
+            EarlierCase::CutOff(kept) => notify(&Notice::CutOff { key: &case.key, kept: &kept }),
+        }
         notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count: plan.cases.len() });
-        lock(log).write_line(Level::Info, "run", &format!("-== Testcase {} starts ==-", case.key));
+        log.case_starts(&case.key);
         let record = run_case(context, case, notify);
         let path = record_path(folder, case);
         let written = write_record(&record, &path);
         let sealed = seal(&record, &folder.join(&case.folder), written.is_ok());
-        log_case_end(&mut lock(log), &record, written.as_ref().err(), &sealed);
+        log.case_ends(&record, written.as_ref().err(), &sealed);
         let (digest, unsealed) = (sealed.as_ref().ok().and_then(Option::as_deref), sealed.as_ref().err());
         let unwritten = written.as_ref().err();
         notify(&Notice::CaseEnds { record: &record, is_part: false, path: &path, unwritten, digest, unsealed });
@@ -185,16 +193,11 @@ fn run_cases(context: &RunContext<'_>, log: &Mutex<LogFile>, notify: &mut dyn Fn
 
 /// Writes the manifest of a case's folder, which is complete, and returns its digest. A case that was interrupted or whose
 /// record is not on disk has none.
-fn seal(record: &Record, folder: &Path, is_written: bool) -> Result<Option<String>, ManifestFault> {
+pub(super) fn seal(record: &Record, folder: &Path, is_written: bool) -> Result<Option<String>, ManifestFault> {
     if !is_written || record.status == Status::Interrupted {
         return Ok(None);
     }
     write_manifest(folder).map(Some)
-}
-
-/// Locks the log. A panic elsewhere leaves it usable: each line is written at once.
-fn lock(log: &Mutex<LogFile>) -> MutexGuard<'_, LogFile> {
-    log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the path of a case's record.
@@ -225,48 +228,6 @@ fn make_folder(results: &Path) -> io::Result<PathBuf> {
         }
     }
     Err(taken)
-}
-
-fn log_run_start(log: &mut LogFile, plan: &Plan, folder: &Path) {
-    log.write_line(Level::Info, "plan", "======== Step 1: Check key configs. ========");
-    for finding in &plan.findings {
-        log.write_line(finding.level, "plan", &finding.to_string());
-    }
-    log.write_line(Level::Info, "plan", "Get valid cases list......[SUCCESS]");
-    let cases: Vec<String> = plan.cases.iter().map(|case| case.key.to_string()).collect();
-    log.write_line(Level::Info, "plan", &format!("Prepare to run flagperf Inference benchmarks: {}", cases.join(", ")));
-    log.write_line(Level::Info, "run", "========= Step 2: Prepare and Run test cases. =========");
-    log.write_line(Level::Info, "run", &format!("Results in {}", folder.display()));
-}
-
-/// Writes FlagPerf's lines at the end of a case: `key : value`, with 43 columns for keys and 23 for values.
-fn log_case_end(
-    log: &mut LogFile,
-    record: &Record,
-    unwritten: Option<&WriteError>,
-    sealed: &Result<Option<String>, ManifestFault>,
-) {
-    log.write_line(Level::Info, "run", &format!("-== Testcase {} finished ==-", record.key()));
-    for failure in &record.failures {
-        log.write_line(Level::Error, "run", &format!("{} [FAILED] {}", record.key(), failure.reason));
-    }
-    if let Some(error) = unwritten {
-        log.write_line(Level::Error, "run", &error.to_string());
-    }
-    match sealed {
-        Ok(Some(digest)) => log.write_unlimited("Digest", "run", &format!("{} {digest}", record.key())),
-        Ok(None) => {}
-        Err(error) => log.write_line(Level::Error, "run", &format!("{} has no manifest: {error}", record.key())),
-    }
-    log.write_unlimited("Verdict", "run", &format!("{} {}", record.key(), record.validity.line()));
-    log.write_line(Level::Info, "run", "=== 2.3 Compilation Case Performance ===");
-    let info = serde_json::to_string(&record.finish_info).expect("the result is plain data");
-    let info: indexmap::IndexMap<String, serde_json::Value> =
-        serde_json::from_str(&info).expect("the result is a JSON object");
-    for (key, value) in info {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        log.write_line(Level::Info, "run", &format!("{key:<43} : {value:<23}"));
-    }
 }
 
 #[cfg(test)]

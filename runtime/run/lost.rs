@@ -1,8 +1,9 @@
 //! The record of a case whose process ended without one: what its events yield, and why it ended.
 
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+
+use flagperf_onnx::open_regular;
 
 use super::case::empty_record;
 use crate::measure::Nanos;
@@ -11,7 +12,6 @@ use crate::result::{
     Accuracy, ChainReader, FailureRecord, FinishInfo, FlopCount, PhaseCollector, PhaseRecord, Provenance,
     ReceivedEvent, Record, Status, ValidityCheck,
 };
-use crate::units::Seconds;
 
 /// Returns the record of a case of the run `run` whose files are in `folder`. `reason` states why it has none of its own.
 ///
@@ -51,7 +51,7 @@ fn replay(path: &Path, last_hash: &mut String) -> (Vec<PhaseRecord>, Vec<String>
         phases.push(phase);
         warnings.extend(own);
     };
-    if let Ok(file) = File::open(path) {
+    if let Ok(file) = open_regular(path) {
         let mut reader = ChainReader::new(BufReader::new(file));
         while let Ok(Some(event)) = reader.read() {
             if open.as_ref().is_none_or(|collector| collector.phase() != event.phase) {
@@ -65,21 +65,4 @@ fn replay(path: &Path, last_hash: &mut String) -> (Vec<PhaseRecord>, Vec<String>
     }
     close(open, last);
     (phases, warnings, last)
-}
-
-/// Returns the time for which a case has measured the step `step`: from its first pass to its last report, since the case
-/// began; `None` when it measured none.
-pub fn measured_window(events: &Path, step: crate::step::Step) -> Option<[Seconds; 2]> {
-    use crate::event::Event;
-    let mut reader = ChainReader::new(BufReader::new(File::open(events).ok()?));
-    let (mut first, mut last) = (None, None);
-    while let Ok(Some(event)) = reader.read() {
-        let at = event.at.since(Nanos(0));
-        match &event.event {
-            Event::PassBegin { step: own, .. } if *own == step => drop(first.get_or_insert(at)),
-            Event::Steps { step: own, .. } if *own == step => last = Some(at),
-            _ => {}
-        }
-    }
-    Some([first?, last?])
 }

@@ -19,6 +19,8 @@ mod lost;
 mod notice;
 mod observer;
 mod phase;
+mod resume;
+mod run_log;
 mod sources;
 #[cfg(test)]
 mod testing;
@@ -28,5 +30,6 @@ pub use checkout::CheckoutState;
 pub use conduct::{Barrier, RunError, RunOptions, RunOutcome, conduct, make_run_folder};
 pub use host_lock::{HostBusy, HostLock};
 pub use interrupt::{ExitOnSignal, Interrupt, survive_file_size_limit};
-pub use lost::{lost_record, measured_window};
+pub use lost::lost_record;
 pub use notice::Notice;
+pub use run_log::RunLog;

@@ -24,6 +24,13 @@ pub enum Notice<'a> {
         /// Number of cases in the run.
         count: usize,
     },
+    /// A case was cut off before, and is run again.
+    CutOff {
+        /// The case.
+        key: &'a CaseKey,
+        /// The folder of what it had measured.
+        kept: &'a Path,
+    },
     /// Something was prepared for the run or a case, such as a step of an image.
     Preparation {
         /// What it was.

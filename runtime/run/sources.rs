@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use flagperf_onnx::read_regular;
 use indexmap::IndexMap;
 
+use crate::file::is_inside;
 use crate::hash::hash_bytes;
 use crate::plan::{CasePlan, EffectiveValue, Plan};
 use crate::result::{SOURCES_FOLDER as FOLDER, ScriptHashes, hash_scripts};
@@ -93,8 +94,7 @@ fn origin_file(origin: &str) -> Option<String> {
 /// Returns the name of a copy: that of the file in the checkout, or `site/NAME` for a file that lies elsewhere.
 fn copy_name(name: &str) -> String {
     let path = Path::new(name);
-    let is_inside = path.components().all(|part| matches!(part, Component::Normal(_)));
-    if is_inside {
+    if is_inside(path) {
         return name.to_owned();
     }
     format!("site/{}", path.file_name().unwrap_or_default().to_string_lossy())

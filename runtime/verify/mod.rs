@@ -17,8 +17,10 @@ mod record_file;
 mod report;
 mod settings;
 mod sources;
+mod summary;
 
 pub use authenticity::{KnownKey, Trust, is_digest};
 pub use folder::{contradictions, find_results, verify_result};
 pub use report::{CaseReport, Finding, Standing};
 pub use settings::{DifferentSetting, different_settings};
+pub use summary::verify_summary;

@@ -1,0 +1,66 @@
+//! The summary of a case that ran on several hosts or devices, computed again from the records of its replicas.
+
+use std::path::Path;
+
+use flagperf_onnx::read_regular_text;
+
+use super::CaseReport;
+use super::difference::compare;
+use super::record_file::{RECORD_FILE, ReadRecord, read_record};
+use crate::result::{Record, ReplicaSummary, ResultManifest, SUMMARY_FILE, Summary, read_windows};
+use crate::step::{Phase, Step};
+use crate::units::Seconds;
+
+/// Largest summary in bytes.
+const BYTES_MAX: u64 = 64 << 20;
+/// Largest difference in seconds between the length of a window in the summary and in the events: the times since 1970 have
+/// this resolution as 64-bit floating-point numbers.
+const RESOLUTION: f64 = 1e-6;
+
+/// Verifies the summary in the folder of a case; `None` when there is none. The replicas are results of their own.
+///
+/// Which replicas there were, when their hosts' clocks say that they began, and their processor time are only in the
+/// summary.
+pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
+    let path = folder.join(SUMMARY_FILE);
+    std::fs::symlink_metadata(&path).ok()?;
+    let mut report = CaseReport::new(&path);
+    let read = read_regular_text(&path, BYTES_MAX).map_err(|error| error.to_string());
+    let stated: Summary = match read.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string())) {
+        Ok(stated) => stated,
+        Err(error) => {
+            report.give_up(format!("it cannot be read: {error}"));
+            return Some(report);
+        }
+    };
+    report.case = Some(stated.case.clone());
+    let (mut records, mut replicas) = (Vec::new(), Vec::new());
+    for stated in &stated.replicas {
+        let replica = folder.join(stated.replica().folder());
+        let Some(ReadRecord::Current(record)) = read_record(&replica.join(RECORD_FILE), &mut report) else {
+            report.give_up(format!("the record of `{}` cannot be read", stated.folder));
+            return Some(report);
+        };
+        replicas.push(recomputed(&replica, &record, stated));
+        records.push(record);
+    }
+    let records: Vec<&Record> = records.iter().map(AsRef::as_ref).collect();
+    let expected = Summary::of(&stated.case, &records, replicas);
+    compare(&mut report, SUMMARY_FILE, "summary", &expected, &stated);
+    Some(report)
+}
+
+/// Returns what the summary should say about a replica whose files are in `folder`.
+fn recomputed(folder: &Path, record: &Record, stated: &ReplicaSummary) -> ReplicaSummary {
+    let windows = read_windows(&folder.join("events.jsonl"));
+    let of_phase = |phase: Phase| {
+        let step = if phase == Phase::Validate { Step::Validation } else { Step::Inference };
+        let [begin, end] = stated.measured.iter().find(|measured| measured.step == step)?.window_s?;
+        let passes = &windows.iter().find(|found| found.phase == phase)?.passes;
+        let length = passes.last()?.end.0 - passes.first()?.begin.0;
+        let is_right = (end.0 - begin.0 - length).abs() <= RESOLUTION;
+        Some([begin, if is_right { end } else { Seconds(begin.0 + length) }])
+    };
+    let digest = ResultManifest::digest_of_folder(folder);
+    ReplicaSummary::of(&stated.replica(), record, digest, stated.processor, of_phase)
+}

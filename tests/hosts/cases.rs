@@ -1,0 +1,133 @@
+//! Cases on several hosts and devices.
+
+use std::fs;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::lab::Lab;
+use crate::site::{H1, H2, Site, TWO, finish, kill, wait_until};
+
+#[test]
+fn a_case_runs_on_two_hosts_and_a_cut_of_some_seconds_loses_nothing() {
+    let Some(lab) = Lab::hosts(2) else { return };
+    let site = Site::on_hosts(&lab, TWO);
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(H2);
+    lab.host(2).cut_for(Duration::from_secs(12));
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("host h2 has no connection") && text.contains("host h2 is connected again"), "{text}");
+    site.assert_consistent(2);
+    let summary = site.json("tiny_own_2x1/summary.json");
+    let [first, second] = [0, 1].map(|place| summary["replicas"][place]["measured"][1].clone());
+    let core = |found: &Value| found["throughput_core_samples_per_s"].as_f64().expect("a figure");
+    let inference = &summary["steps"][1];
+    assert_eq!(core(inference), core(&first) + core(&second));
+    assert!(inference["common_share"].as_f64().expect("both clocks are known") > 0.0, "{inference}");
+    for host in [1, 2] {
+        assert_eq!(lab.host(host).exec("pgrep -c flagperf || true").trim(), "0");
+        assert_eq!(lab.host(host).exec("ls /home/tester/.cache/flagperf/sessions").trim(), "");
+    }
+}
+
+#[test]
+fn a_lost_host_keeps_what_had_arrived_and_the_next_case_runs() {
+    let Some(lab) = Lab::hosts(2) else { return };
+    let site = Site::on_hosts(&lab, &format!("{TWO}    \"tiny_again:own\": datasets/tiny\n"));
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(H2);
+    lab.host(2).power_off();
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(1), "{text}");
+    let lost = site.json(&format!("{H2}/record.json"));
+    let reason = lost["failures"][0]["reason"].as_str().expect("a reason");
+    assert!(reason.starts_with("host `h2` was lost: there was no contact for "), "{reason}");
+    assert!(lost["finish_info"]["*p_inference_core(qps)"].as_f64().is_some_and(|figure| figure > 0.0), "{lost}");
+    let summary = site.json("tiny_own_2x1/summary.json");
+    assert_eq!((summary["steps"].as_array().map(Vec::len), &summary["status"]), (Some(0), &"failed".into()));
+    for complete in [H1, "tiny_again_own/h1_noderank0"] {
+        assert_eq!(site.json(&format!("{complete}/record.json"))["status"], "ok");
+    }
+}
+
+#[test]
+fn a_run_whose_main_process_was_killed_is_resumed() {
+    let Some(lab) = Lab::hosts(2) else { return };
+    let site = Site::on_hosts(&lab, TWO);
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(H1);
+    kill(&run, Signal::SIGKILL);
+    finish(run);
+    let folder = site.run_folder();
+    let words = ["resume", folder.to_str().expect("text"), "--plain"];
+    let (code, text) = site.run(&words);
+    assert_eq!(code, Some(0), "{text}");
+    site.assert_consistent(2);
+    let (code, text) = site.run(&words);
+    assert!(code == Some(2) && text.contains("is no run that can be resumed"), "{text}");
+}
+
+#[test]
+fn an_interruption_ends_what_runs_on_every_host() {
+    let Some(lab) = Lab::hosts(2) else { return };
+    let site = Site::on_hosts(&lab, TWO);
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(H1);
+    kill(&run, Signal::SIGINT);
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(130), "{text}");
+    for replica in [H1, H2] {
+        assert_eq!(site.json(&format!("{replica}/record.json"))["status"], "interrupted");
+    }
+    wait_until(|| [1, 2].iter().all(|host| lab.host(*host).exec("pgrep -c flagperf || true").trim() == "0"));
+}
+
+#[test]
+fn hosts_that_cannot_be_used_are_named_before_anything_runs() {
+    let Some(lab) = Lab::hosts(1) else { return };
+    let site = Site::on_hosts(&lab, "    \"tiny:own:2x1\": datasets/tiny\n");
+    let host = fs::read_to_string(site.path().join("configs/host.yaml")).expect("a file");
+    site.write("configs/host.yaml", &host.replace("[h1]", "[h1, nowhere.invalid]"));
+    let (code, text) = site.run(&["run", "--plain"]);
+    assert!(code == Some(2) && text.contains("error: host `nowhere.invalid` cannot be used: "), "{text}");
+    let (code, text) = site.run(&["doctor", "--hosts"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("host h1\n state       ready\n"), "{text}");
+    assert!(text.contains("host nowhere.invalid\n state  cannot be used: "), "{text}");
+    // A host whose key is not the known one may be another machine.
+    let config = fs::read_to_string(lab.config()).expect("a file");
+    let strange = site.path().join("strange_hosts");
+    site.write("strange_hosts", "");
+    let file = site.path().join("ssh_config");
+    site.write("ssh_config", &format!("UserKnownHostsFile {}\nStrictHostKeyChecking yes\n{config}", strange.display()));
+    site.write("configs/host.yaml", &host.replace(&lab.config().display().to_string(), &file.display().to_string()));
+    let (code, text) = site.run(&["run", "--plain", "--case", "tiny:own"]);
+    assert!(code == Some(2) && text.contains("Host key verification failed"), "{text}");
+}
+
+#[test]
+fn a_full_disk_of_a_host_is_the_stated_reason() {
+    let Some(lab) = Lab::hosts_with_small_homes(1, 400 << 20) else { return };
+    lab.host(1).fill_home();
+    let site = Site::on_hosts(&lab, "    \"tiny:own\": datasets/tiny\n");
+    let (code, text) = site.run(&["run", "--plain"]);
+    assert!(code == Some(2) && text.contains("is there space?"), "{text}");
+    lab.host(1).free_home();
+    let (code, text) = site.run(&["run", "--plain"]);
+    assert_eq!(code, Some(0), "{text}");
+}
+
+#[test]
+fn a_case_runs_on_two_devices_of_this_machine_at_once() {
+    let cases =
+        "ACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n";
+    let site = Site::new(cases);
+    let (code, text) = site.run(&["run", "--plain"]);
+    assert_eq!(code, Some(0), "{text}");
+    site.assert_consistent(2);
+    let summary = site.json("tiny_own_1x2/summary.json");
+    assert_eq!(summary["replicas"][1]["device"], 1);
+    assert!(summary["steps"][1]["common_share"].as_f64().is_some_and(|share| share > 0.0), "{summary}");
+}

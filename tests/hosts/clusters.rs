@@ -1,0 +1,81 @@
+//! Cases within jobs of a cluster.
+
+use std::process::{Command, Stdio};
+
+use crate::site::{Site, TWO, finish};
+use crate::slurm::Slurm;
+use crate::{kubernetes, lab, support};
+
+#[test]
+fn a_run_within_a_slurm_job_uses_its_nodes_and_reports_what_slurm_says_of_a_lost_one() {
+    let Some(cluster) = Slurm::start() else { return };
+    let site = Site::new(&format!("CASES:\n{TWO}"));
+    let (run, _) = start_job(&cluster, &site);
+    site.wait_for_pass("tiny_own_2x1/n2_noderank1");
+    cluster.kill("n2");
+    let (_, text) = finish(run);
+    let lost = site.json("tiny_own_2x1/n2_noderank1/record.json");
+    let reason = lost["failures"][0]["reason"].as_str().unwrap_or_else(|| panic!("{text}"));
+    assert!(reason.starts_with("host `n2` was lost: ") && reason.contains("Slurm says of node n2: State="), "{reason}");
+    assert_eq!(site.json("tiny_own_2x1/n1_noderank0/record.json")["status"], "ok", "{text}");
+}
+
+#[test]
+fn jobs_for_schedulers_are_accepted_by_them() {
+    let site = Site::new(&format!("CASES:\n{TWO}"));
+    let (code, manifest) = site.run(&["run", "--submit", "kubernetes"]);
+    assert_eq!(code, Some(0), "{manifest}");
+    site.write("job.yaml", &manifest);
+    if let Some(python) = support::python() {
+        assert_eq!(kubernetes::job_faults(&python, &site.path().join("job.yaml")), "");
+    }
+    let Some(cluster) = Slurm::start() else { return };
+    let (code, script) = site.run(&["run", "--submit", "slurm"]);
+    assert_eq!(code, Some(0), "{script}");
+    site.write("job.sh", &script);
+    let script = site.path().join("job.sh");
+    lab::successful(&mut cluster.command("sbatch", &["--test-only", script.to_str().expect("text")]));
+}
+
+#[test]
+fn a_job_that_is_cancelled_and_a_node_that_is_set_down_leave_records_with_reasons() {
+    let Some(cluster) = Slurm::start() else { return };
+    let site = Site::new(&format!("CASES:\n{TWO}"));
+    let (run, _) = start_job(&cluster, &site);
+    site.wait_for_pass("tiny_own_2x1/n2_noderank1");
+    cluster.set_down("n2");
+    let (_, text) = finish(run);
+    let reason = |site: &Site, node: &str| {
+        let record = site.json(&format!("tiny_own_2x1/{node}/record.json"));
+        let reason = record["failures"][0]["reason"].as_str().map(str::to_owned);
+        reason.unwrap_or_else(|| panic!("{record}"))
+    };
+    let lost = reason(&site, "n2_noderank1");
+    assert!(lost.contains("Slurm says of node n2: State=DOWN") && lost.contains("set down by a test"), "{lost}\n{text}");
+    cluster.resume("n2");
+    let site = Site::new(&format!("CASES:\n{TWO}"));
+    let (run, job) = start_job(&cluster, &site);
+    site.wait_for_pass("tiny_own_2x1/n2_noderank1");
+    cluster.output("scancel", &[&job]);
+    let (code, text) = finish(run);
+    assert_ne!(code, Some(0), "{text}");
+    for node in ["n1_noderank0", "n2_noderank1"] {
+        let record = site.json(&format!("tiny_own_2x1/{node}/record.json"));
+        assert_ne!(record["status"], "ok", "{record}");
+        assert!(record["finish_info"]["*p_inference_core(qps)"].as_f64().is_some_and(|figure| figure > 0.0), "{record}");
+    }
+}
+
+/// Starts a run within a job, and returns it with the number of the job.
+fn start_job(cluster: &Slurm, site: &Site) -> (std::process::Child, String) {
+    let program = assert_cmd::cargo::cargo_bin("flagperf");
+    #[expect(clippy::disallowed_methods, reason = "a test that starts a job")]
+    let mut job = Command::new("salloc");
+    job.args(["--nodes=2", "--no-kill", program.to_str().expect("text"), "run", "--plain"]).current_dir(site.path());
+    job.env("SLURM_CONF", cluster.config()).env("XDG_CACHE_HOME", site.path().join("cache"));
+    job.env("FLAGPERF_HOST_LOCK", "/dev/null").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = job.spawn().expect("salloc");
+    site.wait_for_pass("tiny_own_2x1/n1_noderank0");
+    let id = cluster.output("squeue", &["--noheader", "--format", "%i"]);
+    (run, id.trim().to_owned())
+}

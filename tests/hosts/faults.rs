@@ -1,0 +1,228 @@
+//! What hosts, networks and other people do to a run. Whatever it is, nothing that was measured is lost, and a reason is stated.
+
+use std::fs;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::lab::Lab;
+use crate::site::{H1, H2, Site, TWO, finish, kill, wait_until};
+
+const ONE: &str = "    \"tiny:own\": datasets/tiny\n";
+const ONLY_H1: &str = "tiny_own/h1_noderank0";
+/// Both of these run whatever happens to the first one.
+const TWO_CASES: &str = "    \"tiny:own\": datasets/tiny\n    \"tiny_again:own\": datasets/tiny\n";
+
+/// Returns the reason why a replica failed; there is one.
+fn reason(site: &Site, replica: &str) -> String {
+    let record = site.json(&format!("{replica}/record.json"));
+    record["failures"][0]["reason"].as_str().unwrap_or_else(|| panic!("no reason: {record}")).to_owned()
+}
+
+fn status(site: &Site, replica: &str) -> String {
+    site.json(&format!("{replica}/record.json"))["status"].as_str().expect("a status").to_owned()
+}
+
+/// Asserts that a record has the throughput of what was measured before the fault.
+fn assert_measured(site: &Site, replica: &str) {
+    let record = site.json(&format!("{replica}/record.json"));
+    let figure = record["finish_info"]["*p_inference_core(qps)"].as_f64();
+    assert!(figure.is_some_and(|figure| figure > 0.0), "{record}");
+}
+
+#[test]
+fn a_host_that_answers_pings_and_nothing_else_is_lost_and_the_other_one_goes_on() {
+    let Some(lab) = Lab::hosts(2) else { return };
+    let site = Site::on_hosts(&lab, TWO);
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(H2);
+    lab.host(2).freeze();
+    let (code, text) = finish(run);
+    lab.host(2).thaw();
+    assert_eq!(code, Some(1), "{text}");
+    let reason = reason(&site, H2);
+    assert!(reason.starts_with("host `h2` was lost: there was no contact for "), "{reason}");
+    assert_measured(&site, H2);
+    assert_eq!(status(&site, H1), "ok");
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_named_and_an_interruption_ends_the_wait() {
+    let Some(lab) = Lab::hosts(1) else { return };
+    let site = Site::on_hosts(&lab, ONE);
+    lab.host(1).freeze();
+    let (code, text) = site.run(&["run", "--plain"]);
+    assert!(code == Some(2) && text.contains("error: host `h1` cannot be used: "), "{text}");
+    let run = site.start(&["run", "--plain"]);
+    wait_until(|| site.runs() == 1);
+    kill(&run, Signal::SIGINT);
+    let (code, text) = finish(run);
+    lab.host(1).thaw();
+    assert!(code == Some(130) && text.contains("nothing was run"), "{text}");
+    assert_eq!(site.runs(), 0, "a run that measured nothing leaves no folder");
+}
+
+#[test]
+fn a_login_shell_that_hangs_and_a_port_on_which_nobody_listens_are_stated() {
+    let Some(lab) = Lab::hosts(1) else { return };
+    let site = Site::on_hosts(&lab, ONE);
+    let shell = "printf '#!/bin/sh\\necho Welcome >&2\\nexec sleep 1000\\n' >/usr/local/bin/hang && \
+                 chmod 755 /usr/local/bin/hang && usermod --shell /usr/local/bin/hang tester";
+    lab.host(1).exec(shell);
+    let (code, text) = site.run(&["run", "--plain"]);
+    assert!(code == Some(2) && text.contains("no answer for 15 s; `ssh` printed: Welcome"), "{text}");
+    let host = fs::read_to_string(site.path().join("configs/host.yaml")).expect("a file");
+    site.write("configs/host.yaml", &format!("SSH_PORT: 2\n{host}"));
+    let (code, text) = site.run(&["run", "--plain"]);
+    assert!(code == Some(2) && text.contains("Connection refused"), "{text}");
+}
+
+#[test]
+fn two_runs_on_one_host_wait_for_each_other_or_are_refused() {
+    let Some(lab) = Lab::hosts(1) else { return };
+    let [first, second, third] = [(); 3].map(|()| Site::on_hosts(&lab, ONE));
+    let run = first.start(&["run", "--plain"]);
+    first.wait_for_pass(ONLY_H1);
+    let (code, text) = second.run(&["run", "--plain"]);
+    assert_eq!(code, Some(1), "{text}");
+    let refusal = reason(&second, ONLY_H1);
+    assert!(refusal.starts_with("the host refused the case: another run uses this host: "), "{refusal}");
+    let host = fs::read_to_string(third.path().join("configs/host.yaml")).expect("a file");
+    third.write("configs/host.yaml", &format!("BUSY_HOST: queue\n{host}"));
+    let (code, text) = third.run(&["run", "--plain"]);
+    assert!(code == Some(0) && text.contains("waiting for its end"), "{text}");
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(0), "{text}");
+    let end_of_first = first.json(&format!("{ONLY_H1}/record.json"))["started"].clone();
+    let begin_of_third = third.json(&format!("{ONLY_H1}/record.json"))["started"].clone();
+    assert!(begin_of_third.as_str() > end_of_first.as_str(), "{begin_of_third} {end_of_first}");
+}
+
+#[test]
+fn a_clock_that_is_stepped_by_an_hour_changes_no_figure() {
+    let Some(lab) = Lab::hosts(2) else { return };
+    lab.host(2).use_own_clock();
+    let site = Site::on_hosts(&lab, TWO);
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(H2);
+    lab.host(2).step_clock(3600);
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(0), "{text}");
+    site.assert_consistent(2);
+    let summary = site.json("tiny_own_2x1/summary.json");
+    let share = summary["steps"][1]["common_share"].as_f64().expect("both clocks are known");
+    assert!(share > 0.0, "{summary}");
+}
+
+#[test]
+fn results_that_are_deleted_while_they_arrive_come_again() {
+    let Some(lab) = Lab::hosts(1) else { return };
+    let site = Site::on_hosts(&lab, ONE);
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(ONLY_H1);
+    fs::remove_dir_all(site.run_folder()).expect("the folder of the run");
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(0), "{text}");
+    site.assert_consistent(1);
+}
+
+#[test]
+fn processes_that_are_killed_on_a_host_are_reported_and_the_next_case_runs() {
+    let Some(lab) = Lab::hosts(1) else { return };
+    let killed = |pattern: &str| {
+        let site = Site::on_hosts(&lab, TWO_CASES);
+        let run = site.start(&["run", "--plain"]);
+        site.wait_for_pass(ONLY_H1);
+        lab.host(1).exec(&format!("pkill -KILL -f '{pattern}'"));
+        let (code, text) = finish(run);
+        assert_eq!(status(&site, "tiny_again_own/h1_noderank0"), "ok", "{text}");
+        (site, code, text)
+    };
+    let (site, code, text) = killed("^/proc/self/exe work");
+    assert_eq!((code, reason(&site, ONLY_H1).contains("killed by signal 9")), (Some(1), true), "{text}");
+    assert_measured(&site, ONLY_H1);
+    let (site, code, text) = killed("^/proc/self/exe session");
+    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(reason(&site, ONLY_H1), "the process on host `h1` ended without an outcome");
+    assert_measured(&site, ONLY_H1);
+    // An agent only passes on what a session does.
+    let (site, code, text) = killed("flagperf agent$");
+    assert!(code == Some(0) && text.contains("host h1 is connected again"), "{text}");
+    assert_eq!(status(&site, ONLY_H1), "ok");
+}
+
+#[test]
+fn a_disk_that_fills_while_a_host_measures_loses_only_what_came_after() {
+    let Some(lab) = Lab::hosts_with_small_homes(1, 400 << 20) else { return };
+    let site = Site::on_hosts(&lab, ONE);
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(ONLY_H1);
+    lab.host(1).fill_home();
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(1), "{text}");
+    assert_measured(&site, ONLY_H1);
+    assert_ne!(status(&site, ONLY_H1), "ok");
+    assert!(reason(&site, ONLY_H1).contains("disk"), "{}", reason(&site, ONLY_H1));
+}
+
+#[test]
+fn a_run_on_this_machine_whose_process_was_killed_is_resumed() {
+    let site = Site::new(&format!("CASES:\n{TWO_CASES}"));
+    let run = site.start(&["run", "--plain"]);
+    let replica = "tiny_own/localhost_noderank0";
+    site.wait_for_pass(replica);
+    kill(&run, Signal::SIGKILL);
+    finish(run);
+    let folder = site.run_folder();
+    let words = ["resume", folder.to_str().expect("text"), "--plain"];
+    let (code, text) = site.run(&words);
+    assert_eq!(code, Some(0), "{text}");
+    let kept = format!("{replica}_cut_off");
+    assert!(text.contains("was cut off; what it had measured is in ") && text.contains(&kept), "{text}");
+    assert_measured(&site, &kept);
+    assert!(reason(&site, &kept).starts_with("the process of the run ended before the case did"));
+    for complete in [replica, "tiny_again_own/localhost_noderank0"] {
+        assert_eq!(status(&site, complete), "ok");
+    }
+    let (code, text) = site.run(&["verify", folder.to_str().expect("text")]);
+    assert_eq!((code, text.matches("consistent  tiny").count()), (Some(0), 3), "{text}");
+    let (code, text) = site.run(&words);
+    assert!(code == Some(2) && text.contains("is no run that can be resumed"), "{text}");
+}
+
+#[test]
+fn a_summary_that_was_changed_is_wrong() {
+    let site = Site::new("LAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n");
+    let (code, text) = site.run(&["run", "--plain"]);
+    assert_eq!(code, Some(0), "{text}");
+    site.assert_consistent(2);
+    let path = site.run_folder().join("tiny_own_1x2/summary.json");
+    let honest = fs::read_to_string(&path).expect("a summary");
+    let mut summary: serde_json::Value = serde_json::from_str(&honest).expect("JSON");
+    let figure = &mut summary["steps"][1]["throughput_core_samples_per_s"];
+    *figure = (2.0 * figure.as_f64().expect("a figure")).into();
+    fs::write(&path, summary.to_string()).expect("a file");
+    let run = site.run_folder();
+    let (code, text) = site.run(&["verify", run.to_str().expect("text")]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("summary.steps[1].throughput_core_samples_per_s: expected "), "{text}");
+    let stretched = honest.replace("\"samples\": 2400", "\"samples\": 2401");
+    assert_ne!(stretched, honest);
+    fs::write(&path, stretched).expect("a file");
+    assert_eq!(site.run(&["verify", run.to_str().expect("text")]).0, Some(1));
+}
+
+/// Time for which a cut lasts that is too short to be noticed.
+const SHORT: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_cut_of_five_seconds_is_not_even_noticed_in_the_result() {
+    let Some(lab) = Lab::hosts(1) else { return };
+    let site = Site::on_hosts(&lab, ONE);
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(ONLY_H1);
+    lab.host(1).cut_for(SHORT);
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(0), "{text}");
+    site.assert_consistent(1);
+}
