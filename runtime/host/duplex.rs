@@ -62,8 +62,10 @@ impl DuplexProcess {
     /// Returns what kills the group from another thread, as long as this value exists and nobody has waited for the process.
     pub fn killer(&self) -> impl FnOnce() + Send + use<> {
         let group = Pid::from_raw(self.child.id().cast_signed());
-        // An error is ignored: the group may have ended already.
-        move || drop(killpg(group, Signal::SIGKILL))
+        move || {
+            // An error is ignored: the group may have ended already.
+            let _ = killpg(group, Signal::SIGKILL);
+        }
     }
 
     /// Returns how the process ended; waits a moment for a process that has closed its output.

@@ -5,12 +5,14 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use flagperf_onnx::open_regular;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, LINE_BYTES_MAX};
 use crate::file;
 use crate::hash::hash_bytes;
 use crate::measure::Nanos;
+use crate::sampling::{PhaseWindows, WindowCollector};
 use crate::step::{Phase, Step};
 use crate::units::Seconds;
 

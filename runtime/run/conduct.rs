@@ -193,7 +193,7 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
 
 /// Writes the manifest of a case's folder, which is complete, and returns its digest. A case that was interrupted or whose
 /// record is not on disk has none.
-pub(super) fn seal(record: &Record, folder: &Path, is_written: bool) -> Result<Option<String>, ManifestFault> {
+fn seal(record: &Record, folder: &Path, is_written: bool) -> Result<Option<String>, ManifestFault> {
     if !is_written || record.status == Status::Interrupted {
         return Ok(None);
     }

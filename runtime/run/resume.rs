@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::case::RunContext;
-use super::conduct::seal;
 use super::lost_record;
 use crate::plan::CasePlan;
 use crate::result::write_record;
@@ -23,8 +22,8 @@ pub(super) enum EarlierCase {
     CutOff(PathBuf),
 }
 
-/// Looks for an earlier run of a case. One that was cut off gets a record of what it had measured and another folder, so that
-/// the case can be run again.
+/// Looks for an earlier run of a case. One that was cut off gets a record of what it had measured and is moved, so that the case
+/// can be run again. It has no manifest: its events may lack their end.
 pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierCase {
     let folder = run.folder.join(&case.folder);
     // A new run has nothing.
@@ -41,28 +40,23 @@ pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierCase {
         "the process of the run ended before the case did: it was killed, or the machine lost its power".to_owned();
     let record =
         lost_record((run.plan, run.rows, case), run.folder, &folder, reason, "the case was run again afterwards");
-    let written = write_record(&record, &folder.join("record.json"));
-    if let Err(error) = written
-        .map_err(|error| error.to_string())
-        .and_then(|()| seal(&record, &folder, true).map_err(|error| error.to_string()))
-    {
-        tracing::warn!(error, "what the case had measured has no complete record");
+    if let Err(error) = write_record(&record, &folder.join("record.json")) {
+        tracing::warn!(%error, "what the case had measured has no record");
     }
-    match rename_aside(&folder) {
+    match move_aside(run.folder, &case.folder) {
         Ok(kept) => EarlierCase::CutOff(kept),
         Err(error) => {
-            tracing::warn!(%error, "the folder of the case cannot be renamed");
+            tracing::warn!(%error, "the folder of the case cannot be moved");
             EarlierCase::None
         }
     }
 }
 
-/// Renames a folder to a name that does not exist: `localhost_noderank0_cut_off`, `localhost_noderank0_cut_off2`.
-fn rename_aside(folder: &Path) -> io::Result<PathBuf> {
-    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+/// Moves the folder of a case, a path in the folder `run`, into `cut_off` or, where that has it already, `cut_off2`.
+fn move_aside(run: &Path, case: &Path) -> io::Result<PathBuf> {
     let numbered = |number: u32| if number == 1 { String::new() } else { number.to_string() };
-    let names = (1..=TIMES_MAX).map(|number| folder.with_file_name(format!("{name}_cut_off{}", numbered(number))));
-    let free = names.into_iter().find(|name| fs::symlink_metadata(name).is_err());
-    let free = free.ok_or(io::ErrorKind::AlreadyExists)?;
-    fs::rename(folder, &free).map(|()| free)
+    let mut names = (1..=TIMES_MAX).map(|number| run.join(format!("cut_off{}", numbered(number))).join(case));
+    let free = names.find(|name| fs::symlink_metadata(name).is_err()).ok_or(io::ErrorKind::AlreadyExists)?;
+    fs::create_dir_all(free.parent().unwrap_or(run))?;
+    fs::rename(run.join(case), &free).map(|()| free)
 }
