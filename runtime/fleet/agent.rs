@@ -31,6 +31,8 @@ const REPORT_BYTES_MAX: u64 = 512 << 10;
 const REPORT_TIME_MAX: Seconds = Seconds(120.0);
 /// Time after which the results of a session that nobody has fetched are removed: a week.
 const SESSION_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Free space below which a session may have been unable to write how it ended.
+const FREE_BYTES_MIN: u64 = 64 << 10;
 /// Number of looks in which the socket of a new session may appear.
 const START_LOOKS: u32 = 300;
 /// Bytes of the log of a session that are read, and lines of it that are sent.
@@ -315,7 +317,11 @@ impl Feed {
     fn end(&self) -> io::Result<()> {
         let outcome: Option<Outcome> =
             fs::read(self.folder.join(OUTCOME_FILE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        let log = if outcome.is_some() { Vec::new() } else { last_lines(&self.folder.join(LOG_FILE)) };
+        let mut log = if outcome.is_some() { Vec::new() } else { last_lines(&self.folder.join(LOG_FILE)) };
+        let free = free_bytes(&self.folder);
+        if outcome.is_none() && free < FREE_BYTES_MIN {
+            log.push(format!("the disk with `{}` is full", self.folder.display()));
+        }
         let (session, files, round) = (self.session.clone(), self.files.files()?, self.round);
         say(&self.output, &Reply::Ended { session, outcome: outcome.map(Box::new), files, log, round }, &[])
     }
