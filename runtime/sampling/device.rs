@@ -23,7 +23,7 @@ const TIME_MAX: Seconds = Seconds(10.0);
 /// Shortest time between two readings of energy counters, of which one takes 4 ms of processor time on an H200: in general,
 /// and when a pass begins or ends. The energy of a pass follows from the readings at its ends.
 const ENERGY_INTERVAL: Seconds = Seconds(5.0);
-const ENERGY_INTERVAL_AT_PASS: Seconds = Seconds(1.0);
+const ENERGY_INTERVAL_AT_PASS: Seconds = Seconds(2.0);
 /// Largest number of devices.
 const DEVICES_MAX: usize = 1024;
 
