@@ -16,17 +16,19 @@ const FOLDER: &str = "bin";
 /// Name of the program.
 const NAME: &str = "flagperf";
 
-/// Returns a copy of this program below the cache folder, which is created if there is none yet.
+/// Returns a copy of this program below the cache folder, which is created if there is none yet. `hash` is the SHA-256 of this
+/// program, if it is known.
 ///
 /// # Errors
 /// When there is no cache folder, or it is not writable.
-pub fn stored_program() -> Result<PathBuf, ContainerError> {
-    store(Path::new(THIS_PROGRAM), &cache_folder().ok_or(ContainerError::NoCache)?)
+pub fn stored_program(hash: Option<&str>) -> Result<PathBuf, ContainerError> {
+    store(Path::new(THIS_PROGRAM), hash, &cache_folder().ok_or(ContainerError::NoCache)?)
 }
 
-fn store(program: &Path, cache: &Path) -> Result<PathBuf, ContainerError> {
+fn store(program: &Path, known: Option<&str>, cache: &Path) -> Result<PathBuf, ContainerError> {
     let failed = |path: &Path, source| ContainerError::Store { path: path.to_owned(), source };
-    let hash = hash_file(program).map_err(|error| failed(program, error))?;
+    let hash = known.map_or_else(|| hash_file(program), |hash| Ok(hash.to_owned()));
+    let hash = hash.map_err(|error| failed(program, error))?;
     let folder = cache.join(FOLDER).join(&hash);
     let stored = folder.join(NAME);
     // A copy is read again: somebody may have changed it.
@@ -57,14 +59,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
         fs::write(&program, "content").unwrap();
-        let stored = store(&program, folder.path()).unwrap();
+        let stored = store(&program, None, folder.path()).unwrap();
         let modified = fs::metadata(&stored).unwrap().modified().unwrap();
-        assert_eq!(store(&program, folder.path()).unwrap(), stored);
+        assert_eq!(store(&program, None, folder.path()).unwrap(), stored);
         assert_eq!(fs::metadata(&stored).unwrap().modified().unwrap(), modified);
         assert_eq!(fs::metadata(&stored).unwrap().permissions().mode() & 0o777, 0o755);
         fs::write(&stored, "changed").unwrap();
-        assert_eq!(fs::read_to_string(store(&program, folder.path()).unwrap()).unwrap(), "content");
+        assert_eq!(fs::read_to_string(store(&program, None, folder.path()).unwrap()).unwrap(), "content");
         fs::write(&program, "other").unwrap();
-        assert_ne!(store(&program, folder.path()).unwrap(), stored);
+        assert_ne!(store(&program, None, folder.path()).unwrap(), stored);
     }
 }

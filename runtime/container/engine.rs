@@ -2,15 +2,19 @@
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bollard::errors::Error;
 use bollard::models::SystemVersion;
 use bollard::{API_DEFAULT_VERSION, Docker};
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+use tracing::debug;
 
 use super::ContainerError;
+use super::labels::remove;
 use super::socket::candidates;
 use crate::text::truncate;
 
@@ -18,6 +22,8 @@ use crate::text::truncate;
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit of the first request to a socket, which may be that of an engine that hangs.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// Pause before an engine that does not answer is asked again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Bollard's own limit in seconds, which must not end a request before the limit that its caller gives.
 const LIBRARY_LIMIT: u64 = 48 * 3600;
 /// Largest part of an engine's message that is kept, in bytes.
@@ -29,6 +35,10 @@ pub struct ContainerEngine {
     runtime: Runtime,
     docker: Docker,
     facts: EngineFacts,
+    /// Ids of containers that could not be removed because the engine did not answer.
+    unremoved: Mutex<Vec<String>>,
+    /// Whether the engine has refused to raise the limit of locked memory.
+    keeps_locked_memory: AtomicBool,
 }
 
 /// What an engine tells about itself.
@@ -88,12 +98,85 @@ impl ContainerEngine {
             limits_memory: info.memory_limit.unwrap_or(true),
             is_rootless: security.iter().any(|option| option.contains("name=rootless")),
         };
-        Ok(ContainerEngine { runtime, docker, facts })
+        Ok(ContainerEngine {
+            runtime,
+            docker,
+            facts,
+            unremoved: Mutex::default(),
+            keeps_locked_memory: AtomicBool::default(),
+        })
     }
 
     /// Returns what the engine tells about itself.
     pub const fn facts(&self) -> &EngineFacts {
         &self.facts
+    }
+
+    /// Returns once the engine answers, at most after `limit`: it may be starting again. Stops when `goes_on` returns false.
+    /// `say` learns that this waits. Then removes the containers that could not be removed before.
+    ///
+    /// # Errors
+    /// When the engine does not answer in time.
+    pub fn await_answer(
+        &self,
+        limit: Duration,
+        goes_on: &dyn Fn() -> bool,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<(), ContainerError> {
+        let mut last = None;
+        let ask = async {
+            loop {
+                let reason = match timeout(CONNECT_LIMIT, self.docker.ping()).await {
+                    Ok(Ok(_)) => return Ok(()),
+                    Ok(Err(error)) => message(&error),
+                    Err(_) => format!("no answer within {} s", CONNECT_LIMIT.as_secs()),
+                };
+                if !goes_on() {
+                    return Err(ContainerError::Interrupted);
+                }
+                if last.replace(reason).is_none() {
+                    say(&format!(
+                        "the container engine does not answer: waiting for it, at most {} s",
+                        limit.as_secs()
+                    ));
+                }
+                sleep(RETRY_INTERVAL).await;
+            }
+        };
+        // Time limits begin inside the runtime.
+        let asked = self.runtime.block_on(async { timeout(limit, ask).await });
+        let limit = limit.as_secs();
+        let late = |_| ContainerError::Unreachable {
+            request: "connect",
+            reason: format!("{} (for {limit} s)", last.unwrap_or_default()),
+        };
+        asked.unwrap_or_else(|elapsed| Err(late(elapsed)))?;
+        let unremoved = std::mem::take(&mut *self.unremoved.lock().unwrap_or_else(PoisonError::into_inner));
+        unremoved.iter().for_each(|id| self.remove_container(id));
+        Ok(())
+    }
+
+    /// Removes a container. If the engine does not answer, it is removed when the engine answers again.
+    pub(super) fn remove_container(&self, id: &str) {
+        if let Err(error) = remove(self, id) {
+            debug!(%error, id, "the container was not removed yet");
+            self.unremoved.lock().unwrap_or_else(PoisonError::into_inner).push(id.to_owned());
+        }
+    }
+
+    /// Returns whether containers are left that could not be removed.
+    pub fn has_unremoved(&self) -> bool {
+        !self.unremoved.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Returns whether the engine keeps its own limit of locked memory.
+    pub(super) fn keeps_locked_memory(&self) -> bool {
+        self.keeps_locked_memory.load(Ordering::Relaxed)
+    }
+
+    /// Remembers that the engine has refused to raise the limit of locked memory, so that it is not asked again.
+    pub(super) fn keep_locked_memory(&self) {
+        self.keeps_locked_memory.store(true, Ordering::Relaxed);
     }
 
     /// Sends a request and waits for its result, at most `limit`. `request` describes it in an error: `start a container`.

@@ -111,6 +111,13 @@ impl ContainerError {
                  `CONTAINER: none`"
             }
             Self::NotLocal { .. } => "unset `DOCKER_HOST`, or give a socket of this machine: `unix:///run/docker.sock`",
+            Self::Refused { message, .. } if message.contains("container-init") => {
+                "Podman starts programs with catatonit: install the package of that name"
+            }
+            Self::Refused { .. } if self.is_about_limits() => {
+                "the engine may not raise a limit of resources: `ACCE_CONTAINER_OPT: \"--ulimit nofile=20000:20000 --ulimit \
+                 nproc=20000:20000\"` in host.yaml sets lower ones"
+            }
             Self::Unreachable { .. } => "is the engine running? `docker info` shows it",
             Self::Build { .. } => "docker_images/README.md describes recipes; `docker build` with its folder shows more",
             Self::EndedEarly { output, .. } if output.iter().any(|line| line.contains("GLIBC_")) => {

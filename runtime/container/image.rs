@@ -33,6 +33,8 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(1800);
 /// Number of last lines of a build's output that a failure quotes, and bytes of each.
 const LINES_KEPT: usize = 20;
 const LINE_BYTES_KEPT: usize = 1 << 10;
+/// The sequences with which an engine begins and ends the red text of standard error.
+const COLOURS: [&str; 2] = ["\x1b[91m", "\x1b[0m"];
 /// Beginnings of the lines of a build's output that are shown as progress.
 const PROGRESS: [&str; 3] = ["Step ", "STEP ", "Pulling from "];
 
@@ -127,12 +129,13 @@ impl<'b> ImageBuilder<'b> {
 
     /// Returns the id of an image with these labels.
     fn find(&self, labels: &HashMap<String, String>) -> Result<Option<String>, ContainerError> {
-        let wanted = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        // Podman 3 lists images that have any of several labels, and Podman 4.3 lists none: only one label is a filter.
+        let hash = labels.iter().filter(|(name, _)| *name != STAGE_LABEL);
+        let wanted = hash.map(|(name, value)| format!("{name}={value}")).collect();
         let filters = Some([("label".to_owned(), wanted)].into());
         let options = ListImagesOptions { filters, ..ListImagesOptions::default() };
         let found =
             self.engine.request("list images", ANSWER_LIMIT, async |docker| docker.list_images(Some(options)).await)?;
-        // Podman before 4 lists images that have any of the labels.
         let mut found =
             found.into_iter().filter(|image| labels.iter().all(|(name, value)| image.labels.get(name) == Some(value)));
         Ok(found.next().map(|image| image.id))
@@ -212,7 +215,9 @@ struct BuildOutput {
 impl BuildOutput {
     fn add(&mut self, info: BuildInfo, progress: &mut dyn FnMut(&str)) {
         let status = info.status.filter(|_| info.progress_detail.is_none()).map(|status| status + "\n");
-        self.open += &info.stream.or(status).unwrap_or_default();
+        let text = info.stream.or(status).unwrap_or_default();
+        // Docker colours what programs write to standard error.
+        self.open += &COLOURS.iter().fold(text, |text, colour| text.replace(colour, ""));
         while let Some((line, rest)) = self.open.split_once('\n') {
             let line = one_line(&truncate(line.trim_end(), LINE_BYTES_KEPT)).into_owned();
             self.open = rest.to_owned();
@@ -256,9 +261,12 @@ mod tests {
         (0..50).for_each(|number| add(&format!("line {number}\n")));
         add(&"x".repeat(1 << 20));
         add("\x1b[2J\n");
+        add("\x1b[91mERROR: no such package\n");
+        add("\x1b[0m");
         assert_eq!(shown, ["Step 1/2 : FROM a", "Step 2/2 : RUN x"]);
-        assert_eq!((output.last.len(), output.last[0].as_str()), (LINES_KEPT, "line 31"));
-        assert!(output.last[LINES_KEPT - 1].len() <= LINE_BYTES_KEPT + 40);
+        assert_eq!((output.last.len(), output.last[0].as_str()), (LINES_KEPT, "line 32"));
+        assert!(output.last[LINES_KEPT - 2].len() <= LINE_BYTES_KEPT + 40);
+        assert_eq!(output.last[LINES_KEPT - 1], "ERROR: no such package");
     }
 
     #[test]

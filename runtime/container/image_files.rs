@@ -12,7 +12,6 @@ use futures_util::StreamExt;
 use indexmap::IndexMap;
 
 use super::engine::ANSWER_LIMIT;
-use super::labels::remove;
 use super::{ContainerEngine, ContainerError};
 
 /// Time limit of reading one file.
@@ -86,7 +85,6 @@ impl ImageFiles {
 
 impl Drop for ImageFiles {
     fn drop(&mut self) {
-        // If this fails, the next run removes it.
-        let _ = remove(&self.engine, &self.container);
+        self.engine.remove_container(&self.container);
     }
 }

@@ -18,7 +18,6 @@ use tracing::debug;
 
 use super::engine::ANSWER_LIMIT;
 use super::handover::Handover;
-use super::labels::remove;
 use super::{ContainerEngine, ContainerError, ContainerSpec};
 use crate::host::{Ending, ProcessEvent, Streams, Worker, WorkerInput, memory_above};
 use crate::measure::{Clock, Nanos};
@@ -104,14 +103,20 @@ impl ContainerWorker {
         let (streams, theirs) = Streams::open(input, stderr, Arc::clone(&clock))?;
         let handover = Handover::open().map_err(ContainerError::Handover)?;
         let mut warnings = Vec::new();
-        let mut container = match Container::started(engine, spec, &handover) {
-            Err(error) if error.is_about_limits() => {
-                warnings.push(LOCKED_MEMORY_WARNING.to_owned());
-                let spec = ContainerSpec { keeps_locked_memory: true, ..spec.clone() };
-                Container::started(engine, &spec, &handover)?
+        let with_limit = |keeps_locked_memory| {
+            let spec = ContainerSpec { keeps_locked_memory, ..spec.clone() };
+            Container::started(engine, &spec, &handover)
+        };
+        let mut container = match with_limit(spec.keeps_locked_memory || engine.keeps_locked_memory()) {
+            Err(error) if error.is_about_limits() && !engine.keeps_locked_memory() => {
+                engine.keep_locked_memory();
+                with_limit(true)?
             }
             started => started?,
         };
+        if engine.keeps_locked_memory() {
+            warnings.push(LOCKED_MEMORY_WARNING.to_owned());
+        }
         let end = container.watch();
         let started = clock.now();
         while !handover.try_send(&theirs).map_err(ContainerError::Handover)? {
@@ -273,9 +278,7 @@ impl Container {
 impl Drop for Container {
     fn drop(&mut self) {
         self.is_ending.store(true, Ordering::Relaxed);
-        if let Err(error) = remove(&self.engine, &self.id) {
-            debug!(%error, id = %self.id, "the container was not removed; the next run removes it");
-        }
+        self.engine.remove_container(&self.id);
     }
 }
 

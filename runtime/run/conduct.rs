@@ -146,8 +146,10 @@ pub fn conduct(
     let rows = effective_values;
     Ok(tracing::subscriber::with_default(log.layer().subscriber(), || {
         // Without containers, no engine is asked.
-        let containers = (plan.site.container == Container::Docker)
-            .then(|| Containers::connect(&mut |line| notify(&Notice::Preparation { line })));
+        let containers = (plan.site.container == Container::Docker).then(|| {
+            let hash = program.binary_sha256.as_deref();
+            Containers::connect(hash, &mut |line| notify(&Notice::Preparation { line }))
+        });
         let containers = containers.as_ref();
         let context =
             RunContext { plan, rows, folder: &folder, options, interrupt, program: &program, libraries, containers };

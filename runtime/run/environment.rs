@@ -34,6 +34,9 @@ const READ_VARIABLES: &str =
 /// Prints what distinguishes a Python from others: its version, its program, and the folders of its packages.
 const IDENTIFY: &str =
     "import json, site, sys; print(json.dumps([sys.version, sys.executable, site.getsitepackages()]))";
+/// The programs that fail for reasons of the site.
+const PIP: &str = "pip";
+const VENV: &str = "`python3 -m venv`";
 /// Beginnings of pip's lines that are shown as progress.
 const PROGRESS: [&str; 3] = ["Collecting ", "Installing ", "Successfully "];
 
@@ -55,6 +58,23 @@ pub(super) enum EnvironmentError {
     /// The run was interrupted.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl EnvironmentError {
+    /// Returns what to do about the error; empty when the message suffices.
+    pub(super) fn hint(&self) -> &'static str {
+        match self {
+            Self::Failed { what: PIP, .. } => {
+                "requirements.txt in the folder of the case's scripts lists the packages; `PIP_SOURCE` in host.yaml names the \
+                 index"
+            }
+            Self::Failed { what: VENV, .. } => {
+                "the `python3` on PATH needs its module venv: on Debian, the package python3-venv"
+            }
+            Self::TimedOut(_) => "`PHASE_TIMEOUT` in host.yaml sets the limit in seconds",
+            _ => "",
+        }
+    }
 }
 
 fn quoted(lines: &[String]) -> String {
@@ -128,13 +148,13 @@ impl EnvironmentBuilder<'_> {
         (self.say)(&line);
         let path = folder.to_string_lossy().into_owned();
         let system = ["python3", "-m", "venv", "--clear", "--system-site-packages", &path];
-        self.run("`python3 -m venv`", argv(&system), variables)?;
+        self.run(VENV, argv(&system), variables)?;
         let failed = |source| EnvironmentError::File { what: format!("`{}`", folder.display()), source };
         add_packages_of(&python, &folder).map_err(failed)?;
         let (python, file) = (format!("{path}/bin/python"), file.to_string_lossy());
         let pip = [&*python, "-m", "pip", "install", "--disable-pip-version-check", "-r", &file];
         let index = self.site.pip_source.as_deref().map(|index| ["-i", index]);
-        self.run("pip", argv(&[&pip[..], index.as_slice().as_flattened()].concat()), variables)?;
+        self.run(PIP, argv(&[&pip[..], index.as_slice().as_flattened()].concat()), variables)?;
         File::create(folder.join(READY)).map_err(failed)?;
         Ok(folder)
     }

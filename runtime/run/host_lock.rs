@@ -55,10 +55,13 @@ impl HostLock {
                 let _ = file.lock_shared();
                 return Ok(Some(HostLock { _file: file }));
             }
+            // A process has the lock alone only while it writes which run it belongs to.
+            let is_shared = file.lock_shared().is_ok();
             let (other, other_about) = read(&mut file).unwrap_or_default();
-            if other == run && file.try_lock_shared().is_ok() {
+            if is_shared && other == run {
                 return Ok(Some(HostLock { _file: file }));
             }
+            let _ = file.unlock();
             let busy = HostBusy(one_line(&other_about).into_owned());
             if choice == BusyHost::Refuse || interrupt.is_set() {
                 return Err(busy);
@@ -125,6 +128,21 @@ mod tests {
         assert!(take(&path, "two", BusyHost::Share, &interrupt).unwrap().is_none());
         drop(second);
         assert!(take(&path, "two", BusyHost::Refuse, &interrupt).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_process_waits_until_another_one_of_its_run_has_written_which_run_it_belongs_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let mut first = open(&path).unwrap();
+        first.lock().unwrap();
+        let (sender, outcome) = crossbeam_channel::bounded(1);
+        let second = path.clone();
+        thread::spawn(move || sender.send(take(&second, "one", BusyHost::Refuse, &Interrupt::default()).is_ok()));
+        assert!(outcome.recv_timeout(Duration::from_millis(100)).is_err(), "it waits");
+        write(&mut first, "one", "process 1").unwrap();
+        first.lock_shared().unwrap();
+        assert_eq!(outcome.recv(), Ok(true));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use tracing::info;
@@ -23,6 +24,11 @@ use crate::host::{Process, Program, Worker};
 use crate::plan::{CaseContainer, CasePlan, Job, ModelInput, Plan, Task};
 use crate::result::{BaseImageRecord, ImageRecord, LibraryHashes, LibraryRecord, Record, Status};
 
+/// Longest wait before a case for an engine that does not answer, such as one that is being restarted.
+const ENGINE_WAIT: Duration = Duration::from_secs(60);
+/// Longest wait at the end of a run for an engine that has to remove containers.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
 /// The container engine of a run.
 pub(super) struct Containers {
     engine: Arc<ContainerEngine>,
@@ -31,14 +37,24 @@ pub(super) struct Containers {
 }
 
 impl Containers {
-    /// Connects to the engine and removes the containers that an earlier conductor left behind; `say` shows them.
-    pub(super) fn connect(say: &mut dyn FnMut(&str)) -> Result<Self, ContainerError> {
+    /// Connects to the engine and removes the containers that an earlier conductor left behind; `say` shows them. `program` is
+    /// the SHA-256 of this program, if it is known.
+    pub(super) fn connect(program: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<Self, ContainerError> {
         let engine = ContainerEngine::connect()?;
         for removed in remove_leftovers(&engine)? {
             info!("{removed}");
             say(&removed);
         }
-        Ok(Containers { engine: Arc::new(engine), program: stored_program()? })
+        Ok(Containers { engine: Arc::new(engine), program: stored_program(program)? })
+    }
+}
+
+impl Drop for Containers {
+    fn drop(&mut self) {
+        if self.engine.has_unremoved() {
+            // If this fails, the next run removes them.
+            let _ = self.engine.await_answer(LAST_WAIT, &|| true, &mut |_| ());
+        }
     }
 }
 
@@ -139,7 +155,7 @@ pub(super) fn prepare_launcher(
             let log = &folder.join("stdout_err.out.log");
             let (site, options, interrupt, say) = (&run.plan.site, run.options, run.interrupt, &mut say);
             let variables = EnvironmentBuilder { site, options, interrupt, log, say }.variables(case);
-            variables.map(Launcher::Direct).map_err(|error| (error.to_string(), String::new()))
+            variables.map(Launcher::Direct).map_err(|error| (error.to_string(), error.hint().to_owned()))
         }
     };
     match prepared {
@@ -167,6 +183,8 @@ fn prepare_container(
         drawn.unwrap_or(Ok(())).map_err(|error| (error.to_string(), error.hint().to_owned()))?;
     }
     let goes_on = || !run.interrupt.is_set();
+    let answered = containers.engine.await_answer(ENGINE_WAIT, &goes_on, say);
+    answered.map_err(|error| (error.to_string(), error.hint()))?;
     let run_name = run.folder.file_name().unwrap_or_default().to_string_lossy();
     ContainerLauncher::prepare(containers, run.plan, case, container, &run_name, &goes_on, say)
         .map(|launcher| Launcher::Container(Box::new(launcher)))

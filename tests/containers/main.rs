@@ -1,4 +1,4 @@
-//! Cases in real containers. Without a container engine or the base image of the recipe `cpu/interpreter`, the tests are
+//! Cases in real containers, and what prepares workers without them. Without a container engine or the base image of the recipe `cpu/interpreter`, the tests are
 //! left out.
 
 #[path = "../support/mod.rs"]
@@ -8,7 +8,10 @@ mod program;
 #[path = "../support/site.rs"]
 mod site;
 
+mod environments;
 mod faults;
 mod images;
+mod restarts;
 mod rights;
+mod second_engine;
 mod sites;

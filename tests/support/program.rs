@@ -11,14 +11,21 @@ use assert_cmd::Command;
 
 /// Runs `flagperf` in a checkout, without the settings of this machine's environment.
 pub fn flagperf(checkout: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::cargo_bin("flagperf").expect("the program is built");
-    command.current_dir(checkout).args(arguments).timeout(Duration::from_secs(580)).env("PATH", path());
+    let mut command = Command::from_std(command(checkout, arguments));
+    command.timeout(Duration::from_secs(580)).output().expect("the program starts")
+}
+
+/// Returns the command that [`flagperf`] runs.
+#[expect(clippy::disallowed_methods, reason = "tests start the program")]
+pub fn command(checkout: &Path, arguments: &[&str]) -> std::process::Command {
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("flagperf"));
+    command.current_dir(checkout).args(arguments).env("PATH", path());
     // Tests run at the same time.
     command.env("FLAGPERF_HOST_LOCK", "/dev/null");
     for variable in ["COLUMNS", "FLAGPERF_CONFIG", "FLAGPERF_LOG_LEVEL", "LOG_CALL_INFORMATION"] {
         command.env_remove(variable);
     }
-    command.output().expect("the program starts")
+    command
 }
 
 /// Returns PATH, preceded by the folder of FLAGPERF_PYTHON if that variable is set.
