@@ -39,8 +39,8 @@ pub struct Arguments {
 pub(super) enum Command {
     /// Run cases and print their results
     Run(RunArguments),
-    /// Go on with a run on hosts whose main process was killed or interrupted: collect what its hosts have measured, and run
-    /// the cases that have not run
+    /// Go on with a run whose main process was killed: collect what other hosts have measured, and run the cases without a
+    /// record
     Resume(ResumeArguments),
     /// Print the effective values with their origins (file and line), without running anything
     Plan(PlanArguments),

@@ -11,7 +11,7 @@ use super::setup::{
     EXIT_MISTAKE, PreparedPlan, find_checkout, prepare_plan, prepare_process, print_findings, print_notes,
     report_mistakes,
 };
-use crate::config::{Finding, Findings, display_value};
+use crate::config::{Finding, Findings, Scale, display_value};
 use crate::plan::{CasePlan, EffectiveValue};
 use crate::report::{columns, unbroken_table};
 use crate::run::RunOutcome;
@@ -57,7 +57,15 @@ fn table_text(planned: &PreparedPlan, details: bool) -> anyhow::Result<String> {
     }
     for case in &planned.plan.cases {
         let phases: Vec<&str> = case.jobs.iter().map(|job| job.phase().name()).collect();
-        writeln!(out, "{} runs {} on {}", case.key, phases.join(", then "), case.host)?;
+        let Scale { hosts, devices } = case.key.scale;
+        let hosts = match (hosts, planned.plan.site.hosts.get(..hosts as usize)) {
+            (1, _) => case.host.clone(),
+            (_, Some(names)) => names.join(", "),
+            // The scheduler names them.
+            (count, None) => format!("{count} hosts"),
+        };
+        let devices = if devices > 1 { format!(", {devices} devices of each") } else { String::new() };
+        writeln!(out, "{} runs {} on {hosts}{devices}", case.key, phases.join(", then "))?;
     }
     Ok(out)
 }

@@ -1,5 +1,6 @@
 //! `flagperf run`.
 
+use std::fs::File;
 use std::io::{self, IsTerminal, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -53,6 +54,14 @@ fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<
         return Ok(ExitCode::from(EXIT_MISTAKE));
     };
     let most = |number: fn(&Scale) -> u32| plan.cases.iter().map(|case| number(&case.key.scale)).max().unwrap_or(1);
+    // A container cannot reach other hosts with the user's ssh.
+    if scheduler.is_one_host() && most(|scale| scale.hosts) > 1 {
+        print_message(&format!(
+            "error: a case needs {} hosts, but `--submit {name}` submits one\n  hint: select cases for one host with --case",
+            most(|scale| scale.hosts)
+        ));
+        return Ok(ExitCode::from(EXIT_MISTAKE));
+    }
     let phases: usize = plan.cases.iter().map(|case| case.jobs.len()).sum();
     let framework = plan.cases.first().map(|case| case.key.framework.as_str()).unwrap_or_default();
     let mut arguments = vec!["run".to_owned(), "--plain".to_owned()];
@@ -77,8 +86,8 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
         Err(error) => {
             let folder = folder.display();
             print_message(&format!(
-                "error: `{folder}` is no run that can be resumed: {error}\n  hint: give the folder of a run that was cut off \
-                 before its last case had ended; a complete one has no `run.json`"
+                "error: `{folder}` is no run that can be resumed: {error}\n  hint: give the folder of a run whose main \
+                 process was killed; a run that ended by itself or with Ctrl-C has a record of each case that it began"
             ));
             return Ok(ExitCode::from(EXIT_MISTAKE));
         }
@@ -114,9 +123,19 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
     let PreparedPlan { plan, values } = &planned;
     let on_hosts = resumed.as_ref().map_or_else(|| needs_fleet(plan), |(_, state)| !state.hosts.is_empty());
     let state = (!on_hosts).then(|| RunState::new(&overrides, audit, official, Vec::new()));
+    let mut _lock_of_run = match resumed.as_ref().map(|(folder, _)| lock_run(folder)) {
+        Some(Err(message)) => {
+            print_message(&message);
+            return Ok(ExitCode::from(EXIT_MISTAKE));
+        }
+        locked => locked.and_then(Result::ok),
+    };
     let mut watch = |notice: &Notice<'_>| {
-        if let (Notice::RunBegins { folder }, Some(state)) = (notice, &state) {
-            state.write(folder);
+        if let Notice::RunBegins { folder } = notice {
+            state.iter().for_each(|state| state.write(folder));
+            if _lock_of_run.is_none() {
+                _lock_of_run = lock_run(folder).ok();
+            }
         }
         show(notice);
         results.notice(notice);
@@ -154,6 +173,20 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
             results.exit_code(&outcome)
         }
         Err(error) => report_not_started(&error),
+    })
+}
+
+/// Locks the folder of a run, which two processes must not write, until the file is dropped.
+fn lock_run(folder: &Path) -> Result<File, String> {
+    let locked = File::open(folder).and_then(|file| file.try_lock().map(|()| file).map_err(io::Error::from));
+    locked.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            let folder = folder.display();
+            format!(
+                "error: another process runs or resumes `{folder}`\n  hint: wait for its end, or end it with Ctrl-C"
+            )
+        }
+        _ => format!("error: `{}` cannot be used: {error}", folder.display()),
     })
 }
 

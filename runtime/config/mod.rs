@@ -61,7 +61,7 @@ pub use parameters::{BadSamplePolicy, InputCost, PARAMETERS, Parameters, default
 pub use problem::ConfigProblem;
 pub use section::{SectionKey, SectionKind};
 pub use settings::SETTINGS;
-pub use site::{BusyHost, Container, LauncherChoice, SITE, Site, is_local};
+pub use site::{BusyHost, Container, LauncherChoice, SITE, Site, is_host_name, is_local};
 pub use vendor::{
     BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice, option_of_entry,
 };

@@ -269,6 +269,21 @@ pub enum Container {
     Docker,
 }
 
+/// Longest name of a host with that of a user, which is part of the name of a folder.
+const HOST_NAME_MAX: usize = 200;
+
+/// Returns whether ssh and folders can have this name, which no program takes for an option.
+pub fn is_host_name(host: &str) -> bool {
+    let is_part = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+    };
+    if host.len() > HOST_NAME_MAX {
+        return false;
+    }
+    host == "::1" || host.split_once('@').map_or_else(|| is_part(host), |(user, host)| is_part(user) && is_part(host))
+}
+
 /// Returns whether `host` is this machine.
 pub fn is_local(host: &str) -> bool {
     matches!(host, "localhost" | "127.0.0.1" | "::1")

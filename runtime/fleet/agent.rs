@@ -17,7 +17,7 @@ use super::control::{self, News, Order, SOCKET};
 use super::frame::{read_frame, write_frame};
 use super::mirror::GrowingFolder;
 use super::protocol::{HostFacts, Reply, Request};
-use super::session::{LOCK_FILE, LOG_FILE, OUTCOME_FILE, Outcome, RESULTS, SessionTask, TASK_FILE};
+use super::session::{LOCK_FILE, LOG_FILE, OUTCOME_FILE, Outcome, RESULTS, STOP_FILE, SessionTask, TASK_FILE};
 use super::store::{Incoming, Store, free_bytes};
 use super::tree::TreeFile;
 use crate::host::{CapturedCommand, capture, start_detached};
@@ -29,12 +29,14 @@ const FEED_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest report of `flagperf doctor` in bytes, and longest time that it may take.
 const REPORT_BYTES_MAX: u64 = 512 << 10;
 const REPORT_TIME_MAX: Seconds = Seconds(120.0);
-/// Time after which the results of a session that nobody has fetched are removed: a week.
-const SESSION_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Time after which the results of a session that nobody has fetched are removed, and checkouts that no run has used: a week.
+const AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Free space below which a session may have been unable to write how it ended.
 const FREE_BYTES_MIN: u64 = 64 << 10;
+/// The kernel's id since it was started.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Number of looks in which the socket of a new session may appear.
-const START_LOOKS: u32 = 300;
+const START_LOOKS: u32 = 600;
 /// Bytes of the log of a session that are read, and lines of it that are sent.
 const LOG_BYTES: u64 = 16 << 10;
 const LOG_LINES: usize = 20;
@@ -45,7 +47,7 @@ const LOG_LINES: usize = 20;
 /// When the store cannot be opened, or the input is no request.
 pub fn serve(input: impl Read, output: impl Write + Send + 'static, program: &[OsString]) -> io::Result<()> {
     let store = Store::open()?;
-    store.remove_old_sessions(|folder| !is_running(folder) && age(folder) > SESSION_AGE_MAX);
+    store.remove_old(|folder| !is_running(folder) && age(folder) > AGE_MAX);
     let output: Output = Arc::new(Mutex::new(Box::new(output)));
     let mut agent =
         Agent { store, output, program: program.to_vec(), files: Vec::new(), incoming: None, feeds: BTreeMap::new() };
@@ -102,6 +104,7 @@ impl Agent {
         HostFacts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             hostname: System::host_name().unwrap_or_default(),
+            boot_id: fs::read_to_string(BOOT_ID).map(|id| id.trim().to_owned()).unwrap_or_default(),
             time_s: wall_time(),
             clock_offset_s: Seconds(0.0),
             free_bytes: Bytes(free_bytes(self.store.root())),
@@ -127,13 +130,17 @@ impl Agent {
             }
             Request::Attach { session, have, round } => self.attach(&session, have, round),
             Request::Release { session, step } => self.order(&session, Order::Release { step }),
-            Request::Interrupt { session } => self.order(&session, Order::Interrupt),
+            Request::Interrupt { session } => {
+                stop(&self.folder(&session)?);
+                self.order(&session, Order::Interrupt)
+            }
             Request::Remove { session } => {
                 let folder = self.folder(&session)?;
                 self.feeds.remove(&session);
                 match is_running(&folder) {
                     true => Err(io::Error::other("the session is running")),
-                    false => fs::remove_dir_all(&folder),
+                    // An agent of an earlier connection may still be about to start it.
+                    false => File::create(ended_mark(&folder)).and_then(|_| fs::remove_dir_all(&folder)),
                 }
             }
         }
@@ -169,9 +176,9 @@ impl Agent {
             _ => self.store.create(sha256)?,
         };
         if part.is_empty() {
-            return incoming.finish();
+            return incoming.finish().map_err(|error| cannot_store(&error));
         }
-        incoming.append(part)?;
+        incoming.append(part).map_err(|error| cannot_store(&error))?;
         self.incoming = Some(incoming);
         Ok(())
     }
@@ -179,7 +186,7 @@ impl Agent {
     /// Starts a session unless its folder exists: then it was started before the connection was cut.
     fn start(&self, session: &str, task: SessionTask) -> io::Result<()> {
         let folder = self.folder(session)?;
-        if folder.join(TASK_FILE).exists() {
+        if folder.join(TASK_FILE).exists() || ended_mark(&folder).exists() {
             return Ok(());
         }
         let task = SessionTask { root: self.store.checkout(&self.files)?, ..task };
@@ -211,6 +218,22 @@ impl Agent {
         // A session that has ended needs no orders.
         feed.map_or(Ok(()), |orders| orders.send(order).or(Ok(())))
     }
+}
+
+/// Returns why a file of the checkout is not on this host.
+fn cannot_store(error: &io::Error) -> io::Error {
+    io::Error::other(format!("the files of the checkout cannot be stored on the host: {error}"))
+}
+
+/// Marks a session that is to end.
+fn stop(folder: &Path) {
+    // Without its folder there is no session; on a full disk it ends when it has no contact.
+    let _ = File::create(folder.join(STOP_FILE));
+}
+
+/// Returns the file that remains of a session that was removed.
+fn ended_mark(folder: &Path) -> PathBuf {
+    folder.with_extension("ended")
 }
 
 /// Returns the time since something in a folder was created or removed; zero if it is unknown.
@@ -265,10 +288,9 @@ impl Feed {
             }
             // Before the files are looked at: what a session writes before it ends is sent.
             looks += 1;
-            let has_ended = !is_running(&self.folder)
-                && (self.folder.join(OUTCOME_FILE).exists()
-                    || looks > START_LOOKS
-                    || self.folder.join(SOCKET).exists());
+            // A session takes its lock before it makes its socket, so the lock is looked at last.
+            let has_begun = self.folder.join(OUTCOME_FILE).exists() || self.folder.join(SOCKET).exists();
+            let has_ended = (has_begun || looks > START_LOOKS) && !is_running(&self.folder);
             let is_complete = self.send_new()?;
             if has_ended && is_complete {
                 return self.end();
@@ -317,6 +339,10 @@ impl Feed {
     fn end(&self) -> io::Result<()> {
         let outcome: Option<Outcome> =
             fs::read(self.folder.join(OUTCOME_FILE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        if outcome.is_none() {
+            // It counts as lost, so it must not begin later.
+            stop(&self.folder);
+        }
         let mut log = if outcome.is_some() { Vec::new() } else { last_lines(&self.folder.join(LOG_FILE)) };
         let free = free_bytes(&self.folder);
         if outcome.is_none() && free < FREE_BYTES_MIN {

@@ -94,7 +94,10 @@ pub fn conduct_fleet(
     };
     let needed = plan.cases.iter().map(|case| case.key.scale.hosts as usize).max().unwrap_or(0);
     if needed > hosts.len() {
-        return Err(FleetError::Nodes(format!("a case needs {needed} hosts, but the Slurm job has {}", hosts.len())));
+        return Err(FleetError::Nodes(format!(
+            "a case needs {needed} hosts, but the run has {} (those of the Slurm job, or of `run.json`)",
+            hosts.len()
+        )));
     }
     let checkout = CheckoutState::read(&plan.site.flagperf_path);
     let is_new = resumed.is_none();
@@ -154,6 +157,7 @@ impl Fleet {
         let links = hosts.iter().map(link).collect();
         let (offsets, lost, state) = (BTreeMap::new(), BTreeMap::new(), RunState::default());
         let mut fleet = Fleet { links, news, offsets, lost, state };
+        let mut machines = BTreeMap::new();
         let mut waiting: BTreeSet<&String> = hosts.iter().collect();
         while !waiting.is_empty() && !interrupt.is_set() {
             let Ok((host, news)) = fleet.news.recv_timeout(POLL_INTERVAL) else { continue };
@@ -161,6 +165,14 @@ impl Fleet {
                 LinkNews::Open(facts) => {
                     waiting.remove(&host);
                     notify(&Notice::Host { host: &host, what: "is connected", is_warning: false });
+                    // Containers of one machine have the same kernel, but other names.
+                    let machine = (facts.boot_id.clone(), facts.hostname.clone());
+                    let other = machines.insert(machine, host.clone()).filter(|_| !facts.boot_id.is_empty());
+                    if let Some(other) = other {
+                        let what =
+                            format!("is the same machine as `{other}`: a sum over both is not one of two machines");
+                        notify(&Notice::Host { host: &host, what: &what, is_warning: true });
+                    }
                     fleet.offsets.insert(host, facts.clock_offset_s);
                 }
                 LinkNews::Lost(reason) => {
@@ -222,6 +234,9 @@ impl FleetRun<'_> {
             self.conclude(case, &ended, &mut outcome, notify);
         }
         outcome.interrupted = self.interrupt.is_set();
+        // All at once, before each is waited for.
+        self.fleet.links.values_mut().for_each(HostLink::close);
+        self.fleet.links.clear();
         if outcome.is_complete() {
             RunState::remove(self.folder);
         }

@@ -88,6 +88,14 @@ impl Connection {
         write_frame(&mut self.input, request, &[])
     }
 
+    /// Lets the agent answer what it was asked, and end.
+    pub(super) fn close(mut self) {
+        drop(self.input);
+        // Replies that nobody takes would hold it up.
+        while self.replies.recv().is_ok() {}
+        self.process.ending();
+    }
+
     /// Returns why the connection ended, after its replies have ended.
     pub(super) fn why_ended(mut self) -> String {
         drop(self.input);

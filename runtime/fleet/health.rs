@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::RecvTimeoutError;
 
@@ -71,8 +71,9 @@ fn examine(
 ) -> Result<(HostFacts, String, bool), String> {
     let mut connection = Connection::open(host, settings)?;
     connection.send(&request).map_err(|error| error.to_string())?;
+    let deadline = Instant::now() + REPORT_WAIT;
     loop {
-        match connection.replies.recv_timeout(REPORT_WAIT) {
+        match connection.replies.recv_deadline(deadline) {
             Ok(Ok((Reply::Report { text, can_run }, _))) => return Ok((connection.host.clone(), text, can_run)),
             Ok(Ok((Reply::Failed { reason, .. }, _))) | Ok(Err(reason)) => return Err(reason),
             Ok(Ok(_)) => {}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, select, tick, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, select, tick, unbounded};
 
 use super::bootstrap::OwnProgram;
 use super::connection::{Connection, ConnectionSettings, Incoming};
@@ -20,14 +20,19 @@ use crate::config::Site;
 use crate::event::Event;
 use crate::measure::{Clock, Nanos};
 use crate::step::{Phase, Step};
+use crate::text::{one_line, truncate};
 use crate::units::Seconds;
 
 /// Time between two checks of whether the agent is there.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// Time without a reply after which a connection counts as cut.
 const SILENCE_MAX: Seconds = Seconds(10.0);
-/// How often in a row what is missing here is asked for anew.
-const RESENT_MAX: u32 = 3;
+/// Longest reason from a host in bytes.
+const REASON_BYTES_MAX: usize = 2000;
+/// Longest wait for the end of a link, which removes what is left on its host.
+const CLOSE_WAIT: Duration = Duration::from_secs(3);
+/// How often what is missing here is asked for anew.
+const RESENT_MAX: u32 = 10;
 /// Shortest and longest wait before a connection is opened anew.
 const WAIT_MIN: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -77,7 +82,9 @@ pub(super) enum LinkNews {
 
 /// The process's end of a link. Dropping it closes the connection.
 pub(super) struct HostLink {
-    orders: Sender<LinkOrder>,
+    orders: Option<Sender<LinkOrder>>,
+    /// Is disconnected when the thread has ended.
+    done: Receiver<()>,
 }
 
 impl HostLink {
@@ -89,16 +96,33 @@ impl HostLink {
         news: Sender<(String, LinkNews)>,
     ) -> Self {
         let (orders, receiver) = unbounded();
+        let (running, done) = bounded::<()>(0);
         thread::spawn(move || {
             let sessions = HashMap::new();
-            Link { host, launcher, context, orders: receiver, news, sessions, interrupted: false }.run();
+            let progress = context.clock.now();
+            let (orders, interrupted) = (receiver, false);
+            Link { host, launcher, context, orders, news, sessions, interrupted, progress }.run();
+            drop(running);
         });
-        HostLink { orders }
+        HostLink { orders: Some(orders), done }
     }
 
     /// Passes an order on. A link that has lost its host ignores it.
     pub(super) fn order(&self, order: LinkOrder) {
-        let _ = self.orders.send(order);
+        let _ = self.orders.as_ref().map(|orders| orders.send(order));
+    }
+
+    /// Tells the link that nobody needs it any more.
+    pub(super) fn close(&mut self) {
+        self.orders = None;
+    }
+}
+
+impl Drop for HostLink {
+    /// Waits until the host has answered the last orders. One that has no connection is not waited for long.
+    fn drop(&mut self) {
+        self.close();
+        let _ = self.done.recv_timeout(CLOSE_WAIT);
     }
 }
 
@@ -110,7 +134,7 @@ struct OpenSession {
     released: Vec<Step>,
     /// Number of the last request for its files. What is sent for an earlier one is ignored.
     round: u32,
-    /// How often in a row files were asked for anew, because another process had changed them here.
+    /// How often files were asked for anew, because another process had changed them here.
     resent: u32,
 }
 
@@ -122,6 +146,8 @@ struct Link {
     news: Sender<(String, LinkNews)>,
     sessions: HashMap<String, OpenSession>,
     interrupted: bool,
+    /// When the agent last did something for the run. A connection that only opens is no contact.
+    progress: Nanos,
 }
 
 /// Why a connection is no longer used.
@@ -132,6 +158,11 @@ enum End {
     Cut(String),
     /// Nobody needs it.
     Closed,
+}
+
+/// Returns as much of a reason from a host as a message needs.
+fn short(reason: &str) -> String {
+    truncate(&one_line(reason), REASON_BYTES_MAX).into_owned()
 }
 
 impl End {
@@ -157,9 +188,10 @@ impl Link {
             Err(reason) => return self.tell(LinkNews::Lost(reason)),
         };
         self.tell(LinkNews::Open(connection.host.clone()));
+        self.progress = self.context.clock.now();
         loop {
             let reason = match self.use_connection(&mut connection) {
-                End::Closed => return,
+                End::Closed => return connection.close(),
                 End::Ended => connection.why_ended(),
                 End::Cut(reason) => {
                     drop(connection);
@@ -168,7 +200,7 @@ impl Link {
             };
             let cut = self.context.clock.now();
             self.tell(LinkNews::Cut(reason.clone()));
-            match self.open_again(cut, reason) {
+            match self.open_again(reason) {
                 Ok(opened) => connection = opened,
                 Err(reason) => {
                     let state = self.launcher.state_of(&self.host);
@@ -186,13 +218,13 @@ impl Link {
     }
 
     /// Opens a connection anew until that works or the time limit is over.
-    fn open_again(&self, cut: Nanos, mut reason: String) -> Result<Connection, String> {
+    fn open_again(&self, mut reason: String) -> Result<Connection, String> {
         let limit = self.context.site.host_timeout;
         let mut wait = WAIT_MIN;
         loop {
-            let silent = self.context.clock.now().since(cut);
+            let silent = self.context.clock.now().since(self.progress);
             if silent.0 > limit.0 {
-                return Err(format!("there was no contact for {:.0} s: {reason}", silent.0));
+                return Err(format!("there was no contact for {:.0} s; last: {reason}", silent.0));
             }
             thread::sleep(wait);
             wait = (2 * wait).min(WAIT_MAX);
@@ -249,9 +281,15 @@ impl Link {
             return self.start_and_attach(connection, &session).map_err(|error| End::of(&error));
         }
         let reason = format!("`{path}` did not arrive whole: does another program change or remove the results here?");
+        self.give_up(connection, session, reason)
+    }
+
+    /// Ends a session whose files cannot be written here, so that nothing runs beside the next case.
+    fn give_up(&mut self, connection: &mut Connection, session: String, reason: String) -> Result<(), End> {
         self.sessions.remove(&session);
+        let sent = connection.send(&Request::Interrupt { session: session.clone() });
         self.tell(LinkNews::Failed { session, reason });
-        Ok(())
+        sent.map_err(|error| End::of(&error))
     }
 
     /// Starts a session that does not run yet, and asks for what it writes.
@@ -292,7 +330,10 @@ impl Link {
 
     /// Takes a reply.
     fn take(&mut self, connection: &mut Connection, incoming: Incoming) -> Result<(), End> {
-        let (reply, payload) = incoming.map_err(End::Cut)?;
+        let (reply, payload) = incoming.map_err(|reason| End::Cut(short(&reason)))?;
+        if !matches!(reply, Reply::Failed { session: None, .. }) {
+            self.progress = self.context.clock.now();
+        }
         match reply {
             Reply::Present { .. } | Reply::Missing { .. } | Reply::Report { .. } => {}
             Reply::Started { session } => {
@@ -302,12 +343,11 @@ impl Link {
                 let open = self.sessions.get_mut(&session).filter(|open| open.round == round);
                 let Some(open) = open else { return Ok(()) };
                 match write_part(&open.folder, &path, offset, &payload) {
-                    Ok(()) => open.resent = 0,
+                    Ok(()) => {}
                     Err(WriteFault::MissingPart) => return self.ask_anew(connection, session, &path),
                     Err(WriteFault::Unwritable(error)) => {
                         let reason = format!("cannot write `{}`: {error}", open.folder.join(&path).display());
-                        self.sessions.remove(&session);
-                        self.tell(LinkNews::Failed { session, reason });
+                        return self.give_up(connection, session, reason);
                     }
                 }
             }
@@ -327,9 +367,9 @@ impl Link {
             }
             Reply::Failed { session: Some(session), reason } => {
                 self.sessions.remove(&session);
-                self.tell(LinkNews::Failed { session, reason });
+                self.tell(LinkNews::Failed { session, reason: short(&reason) });
             }
-            Reply::Failed { session: None, reason } => return Err(End::Cut(reason)),
+            Reply::Failed { session: None, reason } => return Err(End::Cut(short(&reason))),
         }
         Ok(())
     }

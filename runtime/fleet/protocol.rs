@@ -150,6 +150,9 @@ pub struct HostFacts {
     pub version: String,
     /// Name of the host as it knows itself.
     pub hostname: String,
+    /// Id of its kernel since it was started; empty when it is unknown.
+    #[serde(default)]
+    pub boot_id: String,
     /// Time of its wall clock since 1970.
     pub time_s: Seconds,
     /// What that clock is ahead of the one of the machine that asked.

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::session::Outcome;
 use crate::config::{CaseKey, Replica};
 use crate::plan::{CasePlan, EffectiveValue, Plan};
-use crate::result::{ProcessorTime, Record, ReplicaSummary, read_windows};
+use crate::result::{ProcessorTime, Record, ReplicaSummary, ResultManifest, read_windows};
 use crate::run::lost_record;
 use crate::units::Seconds;
 
@@ -48,9 +48,17 @@ pub(super) fn replica_record(
     folder: &Path,
     end: &ReplicaEnd,
 ) -> Record {
-    let lost = |reason: String, hint: &str| lost_record((plan, rows, case), run, folder, reason, hint);
+    let lost = |reason: String, hint: &str| {
+        set_aside(folder);
+        lost_record((plan, rows, case), run, folder, reason, hint)
+    };
     let outcome = match end {
-        ReplicaEnd::Lost(reason, hint) => return lost(reason.clone(), hint),
+        ReplicaEnd::Lost(reason, hint) => {
+            // All files may have arrived before the host was lost.
+            let complete = read_record(folder).ok().filter(|_| ResultManifest::digest_of_folder(folder).is_some());
+            let complete = complete.filter(|record| other_origin(record, run, case).is_none());
+            return complete.unwrap_or_else(|| lost(reason.clone(), hint));
+        }
         ReplicaEnd::Ended(outcome) => outcome,
     };
     if let Some(first) = outcome.refused.first() {
@@ -59,14 +67,37 @@ pub(super) fn replica_record(
         let (mistake, hint) = first.split_once("\n  hint: ").unwrap_or((first, ""));
         return lost(format!("the host refused the case: {mistake}{more}"), hint);
     }
-    let text = flagperf_onnx::read_regular_text(&folder.join("record.json"), RECORD_BYTES_MAX);
-    match text.map(|text| serde_json::from_str::<Record>(&text)) {
-        Ok(Ok(record)) => match &outcome.interrupted {
-            Some(reason) => Record { warnings: [record.warnings.clone(), vec![reason.clone()]].concat(), ..record },
-            None => record,
+    match (read_record(folder), &outcome.interrupted) {
+        (Ok(record), interrupted) => match (other_origin(&record, run, case), interrupted) {
+            (Some(what), _) => lost(format!("the host sent the record of another {what}"), ""),
+            (None, Some(reason)) => lost(format!("the host ended the case: {reason}"), ""),
+            (None, None) => record,
         },
-        Ok(Err(error)) => lost(format!("the record of the host cannot be read: {error}"), ""),
-        Err(error) => lost(format!("the host wrote no record: {error}"), "was its disk full?"),
+        (Err(error), _) => lost(format!("the host sent no usable record: {error}"), "was its disk full?"),
+    }
+}
+
+fn read_record(folder: &Path) -> std::io::Result<Record> {
+    let text = flagperf_onnx::read_regular_text(&folder.join("record.json"), RECORD_BYTES_MAX)?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// Returns what distinguishes a record from those of this run and case.
+fn other_origin(record: &Record, run: &Path, case: &CasePlan) -> Option<&'static str> {
+    let name = run.file_name().unwrap_or_default().to_string_lossy();
+    let differs = [
+        ("run", record.run != name),
+        ("case", record.case != case.key.case),
+        ("framework", record.framework != case.key.framework),
+    ];
+    differs.into_iter().find(|(_, differs)| *differs).map(|(what, _)| what)
+}
+
+/// Renames the record and the manifest of a host that do not count, so that the record of what arrived takes their place.
+fn set_aside(folder: &Path) {
+    for name in ["record.json", "manifest.json"] {
+        // There may be none.
+        let _ = std::fs::rename(folder.join(name), folder.join(format!("{name}.from_host")));
     }
 }
 

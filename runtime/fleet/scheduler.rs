@@ -29,6 +29,10 @@ pub trait Scheduler: Send + Sync {
     fn name(&self) -> &'static str;
     /// One-line description.
     fn about(&self) -> &'static str;
+    /// Returns whether a job has only one host.
+    fn is_one_host(&self) -> bool {
+        false
+    }
     /// Returns the text of a job.
     fn job(&self, request: &JobRequest) -> String;
 }
@@ -73,6 +77,10 @@ impl Scheduler for SlurmBatch {
     }
 }
 
+/// What a person must know about the manifest.
+const KUBERNETES_NOTE: &str = "# Untried on a cluster. The checkout, the program and what --config names must exist at the same paths on the node;\n\
+# only the checkout is mounted. Replace `image` by one that your cluster has, and ask for devices in `resources`.\n";
+
 /// A Job for `kubectl apply`. Untried: there was no cluster.
 struct Kubernetes;
 
@@ -82,7 +90,11 @@ impl Scheduler for Kubernetes {
     }
 
     fn about(&self) -> &'static str {
-        "a Job for `kubectl apply`; checked against the published schema, but never run on a cluster"
+        "a Job for `kubectl apply` on one host; checked against the published schema, but never run on a cluster"
+    }
+
+    fn is_one_host(&self) -> bool {
+        true
     }
 
     fn job(&self, request: &JobRequest) -> String {
@@ -114,7 +126,8 @@ impl Scheduler for Kubernetes {
                 },
             },
         });
-        serde_yaml::to_string(&job).expect("a job is plain data")
+        let job = serde_yaml::to_string(&job).expect("a job is plain data");
+        format!("{KUBERNETES_NOTE}{job}")
     }
 }
 

@@ -1,10 +1,12 @@
 //! A session: runs one replica of a case on its host, in a process that goes on when the connection is cut.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
@@ -24,8 +26,13 @@ use crate::units::Seconds;
 pub(super) const TASK_FILE: &str = "task.json";
 pub(super) const OUTCOME_FILE: &str = "outcome.json";
 pub(super) const LOG_FILE: &str = "session.log";
+/// Exists when the session is to end: it may not have its socket yet.
+pub(super) const STOP_FILE: &str = "stop";
 /// Locked as long as the session runs.
 pub(super) const LOCK_FILE: &str = "lock";
+/// How often the lock is tried, and the time between.
+const LOCK_TRIES: u32 = 100;
+const LOCK_WAIT: Duration = Duration::from_millis(10);
 /// The folder for the folder of the run.
 pub(super) const RESULTS: &str = "results";
 
@@ -91,15 +98,18 @@ pub fn run_session(
     prepare: impl FnOnce(&SessionTask) -> Result<Prepared, Vec<String>>,
 ) -> std::io::Result<ExitCode> {
     let lock = File::create(folder.join(LOCK_FILE))?;
-    lock.try_lock().map_err(|error| std::io::Error::other(format!("another process runs this session: {error}")))?;
+    take_lock(&lock)?;
     let task: SessionTask = serde_json::from_slice(&fs::read(folder.join(TASK_FILE))?)?;
     let interrupt = Interrupt::install()?;
     let clock = Arc::new(MonotonicClock::start());
     let control = Control::start(folder, interrupt.clone(), clock.clone(), task.contact_limit_s)?;
+    if folder.join(STOP_FILE).exists() {
+        interrupt.set();
+    }
     let busy =
         |busy: HostBusy| vec![format!("{busy}\n  hint: wait for its end, or set `BUSY_HOST: queue` in host.yaml")];
     let prepared = prepare(&task).and_then(|(plan, values)| {
-        let about = format!("{} of another user or host, session {}", task.run, folder.display());
+        let about = format!("{} of `{}`, started from another machine", task.run, user_name());
         let names = (task.run_id.as_str(), about.as_str());
         let mut on_wait = |busy: &HostBusy| tell_wait(&control, busy);
         let lock = HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_wait);
@@ -147,6 +157,24 @@ fn processor_time() -> Option<ProcessorTime> {
         Some(Seconds(parts.iter().map(|part| part.tv_sec() as f64 + part.tv_usec() as f64 * 1e-6).sum()))
     };
     Some(ProcessorTime { host_s: time(UsageWho::RUSAGE_SELF)?, workers_s: time(UsageWho::RUSAGE_CHILDREN)? })
+}
+
+/// Takes the lock of a session. An agent that looks whether it is taken has it for a moment.
+fn take_lock(lock: &File) -> std::io::Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_WAIT),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Ok(()) => return Ok(()),
+        }
+    }
+    Err(std::io::Error::other("another process runs this session"))
+}
+
+/// Returns the name of this process's user.
+fn user_name() -> String {
+    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
+    user.map_or_else(|| nix::unistd::getuid().to_string(), |user| user.name)
 }
 
 /// Tells agents that the host is busy.

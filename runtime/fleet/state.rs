@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::conduct::session_name;
-use crate::config::{Environment, Overrides};
+use crate::config::{Environment, Overrides, is_host_name};
 use crate::file;
 use crate::plan::AuditScope;
 
@@ -95,8 +96,18 @@ impl RunState {
     /// # Errors
     /// When there is none, or it cannot be read.
     pub fn read(folder: &Path) -> io::Result<Self> {
-        let text = flagperf_onnx::read_regular(&folder.join(STATE_FILE), BYTES_MAX)?;
-        Ok(serde_json::from_slice(&text)?)
+        let path = folder.join(STATE_FILE);
+        let text = flagperf_onnx::read_regular(&path, BYTES_MAX)?;
+        let (owner, own) = (fs::symlink_metadata(&path)?.uid(), nix::unistd::geteuid().as_raw());
+        // It names the configuration, and with it the programs that are started.
+        if owner != own {
+            return Err(io::Error::other(format!("`{STATE_FILE}` belongs to another user (id {owner})")));
+        }
+        let state: RunState = serde_json::from_slice(&text)?;
+        match state.hosts.iter().find(|host| !is_host_name(host)) {
+            Some(host) => Err(io::Error::other(format!("`{STATE_FILE}` lists `{host}`, which is not a host name"))),
+            None => Ok(state),
+        }
     }
 
     /// Removes the state of a run whose cases are all finished.

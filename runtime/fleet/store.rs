@@ -4,6 +4,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::tree::{TreeFile, tree_name};
 use crate::config::cache_folder;
@@ -31,12 +32,13 @@ impl Store {
         Ok(Store { root })
     }
 
-    /// Removes sessions that `is_old` accepts: those whose results nobody has fetched.
-    pub(super) fn remove_old_sessions(&self, is_old: impl Fn(&Path) -> bool) {
-        let entries = fs::read_dir(self.root.join("sessions")).into_iter().flatten().flatten();
-        for folder in entries.map(|entry| entry.path()).filter(|folder| is_old(folder)) {
+    /// Removes the sessions and checkouts that `is_old` accepts.
+    pub(super) fn remove_old(&self, is_old: impl Fn(&Path) -> bool) {
+        let folders = ["sessions", "trees"].map(|name| fs::read_dir(self.root.join(name)));
+        let entries = folders.into_iter().flatten().flatten().flatten();
+        for path in entries.map(|entry| entry.path()).filter(|path| is_old(path)) {
             // Another agent may remove it at the same time.
-            let _ = fs::remove_dir_all(folder);
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         }
     }
 
@@ -72,6 +74,8 @@ impl Store {
     pub(super) fn checkout(&self, files: &[TreeFile]) -> io::Result<PathBuf> {
         let place = self.root.join("trees").join(tree_name(files));
         if place.is_dir() {
+            // It is in use, so it is not old.
+            let _ = File::open(&place).and_then(|folder| folder.set_modified(SystemTime::now()));
             return Ok(place);
         }
         let folder = tempfile::Builder::new().prefix(".new").tempdir_in(self.root.join("trees"))?;

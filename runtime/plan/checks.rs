@@ -5,7 +5,9 @@ use serde_json::Value;
 use super::container::container_options;
 use super::options::{invalid_choices, invalid_defaults};
 use super::{CasePlan, Catalogue, PlanProblem, UnavailableEngine};
-use crate::config::{Config, Container, Finding, Origin, Vendor, is_local, list_names, nearest};
+use crate::config::{
+    Config, Container, Finding, LauncherChoice, Origin, Vendor, is_host_name, is_local, list_names, nearest,
+};
 
 /// Keys of host.yaml that apply only to containers, and those that apply only to other machines.
 const FOR_CONTAINERS: [&str; 2] = ["SHM_SIZE", "ACCE_CONTAINER_OPT"];
@@ -66,20 +68,15 @@ fn check_hosts(config: &Config, findings: &mut Vec<Finding>) {
             let problem = PlanProblem::TooFewHosts { key: key.clone(), needed: scale.hosts, listed: hosts.len() };
             findings.push(Finding::error(case.key.origin.clone(), problem));
         }
+        if scale.hosts > 1 && config.site.launcher == LauncherChoice::Local {
+            let problem = PlanProblem::LocalHosts { key: key.clone(), needed: scale.hosts };
+            findings.push(Finding::error(case.key.origin.clone(), problem));
+        }
         if scale.devices > 1 && config.visible.is_none() {
             let problem = PlanProblem::NoDeviceVariable { key, devices: scale.devices };
             findings.push(Finding::error(case.key.origin.clone(), problem));
         }
     }
-}
-
-/// Returns whether ssh and folders can have this name, which no program takes for an option.
-fn is_host_name(host: &str) -> bool {
-    let is_part = |part: &str| {
-        part.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
-    };
-    host == "::1" || host.split_once('@').map_or_else(|| is_part(host), |(user, host)| is_part(user) && is_part(host))
 }
 
 /// Returns an error when the vendor's monitor is unknown.

@@ -373,6 +373,14 @@ pub enum PlanProblem {
         /// The hosts that there are.
         listed: usize,
     },
+    /// A case that needs several hosts, although everything is started on this machine.
+    #[error("`LAUNCHER: local` starts everything on this machine, but case `{key}` needs {needed} hosts")]
+    LocalHosts {
+        /// The case.
+        key: String,
+        /// The hosts that it needs.
+        needed: u32,
+    },
     /// A case that needs several devices of a host, which no variable selects.
     #[error("case `{key}` needs {devices} devices of each host, but nothing selects the device of a worker")]
     NoDeviceVariable {

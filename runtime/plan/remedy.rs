@@ -80,6 +80,7 @@ impl PlanProblem {
             Self::OnlyCompiledFiles { .. } => "set `exist_compiler_path` to a file that it wrote".to_owned(),
             Self::EngineUnavailable { remedy, .. } => remedy.clone(),
             Self::EngineVersion { .. } => VERSION_HINT.to_owned(),
+            Self::LocalHosts { .. } => "remove `LAUNCHER`, or measure several devices with `:1xN`".to_owned(),
             Self::TooFewHosts { .. } => "add hosts, or change the entry of `CASES`".to_owned(),
             Self::NoDeviceVariable { .. } => {
                 "set `ACCE_VISIBLE_DEVICE_ENV_NAME`, or `visible_devices` in vendor.yaml".to_owned()

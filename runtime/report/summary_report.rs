@@ -2,54 +2,81 @@
 
 use std::path::Path;
 
+use indexmap::IndexSet;
+
 use super::case_report::verdict_word;
 use super::table::{Screen, plain_table};
-use super::text::{digits, display_text, percent, rate};
-use crate::result::{ReplicaMeasurement, ReplicaSummary, StepSummary, Summary};
+use super::text::{digits, display_text, percent, rate, wrap};
+use crate::result::{ReplicaSummary, StepSummary, Summary};
+use crate::step::Step;
 use crate::text::one_line;
 use crate::units::SamplesPerSecond;
 
 /// Number of hosts up to which each is named with its processor time.
 const HOSTS_NAMED: usize = 4;
 
-/// Formats a summary: a line for each host and device, the sums, and the warnings.
+/// Largest number of reasons that are printed.
+const REASONS_MAX: usize = 5;
+
+/// Formats a summary: for each measured step a line for each host and device and their sum, then verdict, digests and warnings.
 pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String {
-    let mut rows = vec![["host", "device", "verdict", "core", "whole"].map(str::to_owned)];
-    rows.extend(summary.replicas.iter().map(replica_row));
-    for step in &summary.steps {
-        rows.push(sum_row(step));
+    let core = format!("core ({}/s)", summary.unit);
+    let mut rows = vec![["host", "device", "step", "state", core.as_str(), "whole"].map(str::to_owned)];
+    for step in [Step::Validation, Step::Inference] {
+        let own = summary.steps.iter().find(|own| own.step == step);
+        rows.extend(summary.replicas.iter().filter_map(|replica| measured_row(replica, step)));
+        rows.extend(own.map(sum_row));
     }
-    let table = plain_table(rows, screen.columns);
-    let mut text = format!("{}\n{table}", summary.case);
+    let without = summary.replicas.iter().filter(|replica| replica.measured.is_empty());
+    rows.extend(without.map(|replica| replica_row(replica, "", [None, None])));
+    let mut lines = vec![summary.case.clone(), plain_table(rows, screen.columns).trim_end().to_owned()];
     if summary.steps.is_empty() {
-        text.push_str("no sum: not every host and device succeeded\n");
+        lines.push("no sum: not every host and device succeeded".to_owned());
     }
     for step in &summary.steps {
         let together = step.throughput_together_samples_per_s;
         if let (Some(together), Some(share)) = (together, step.common_share) {
-            text.push_str(&format!(
-                "{}: {} samples/s together, audit between passes included; all ran at once for {} of the time\n",
+            lines.push(format!(
+                "{}: {} {}/s together, audit between passes included; all ran at once for {} of the time",
                 step.step.name(),
                 rate(together),
+                summary.unit,
                 percent(share)
             ));
         }
     }
     let energy = summary.steps.last().and_then(|step| step.device_energy_j_per_sample);
-    if let Some(energy) = energy {
-        text.push_str(&format!("energy of the devices: {} J per {}\n", digits(energy), summary.unit));
+    lines.extend(energy.map(|energy| format!("energy of the devices: {} J per {}", digits(energy), summary.unit)));
+    lines.extend(processor_line(summary));
+    lines.extend(summary.warnings.iter().map(|warning| format!("warning: {warning}")));
+    for replica in &summary.replicas {
+        let failed = replica.reasons.iter().map(|reason| format!("{}: {reason}", shown_name(replica)));
+        lines.extend(failed.take(1));
     }
-    text.push_str(&processor_line(summary));
-    for warning in &summary.warnings {
-        text.push_str(&format!("warning: {}\n", one_line(&display_text(warning))));
+    for replica in &summary.replicas {
+        lines.extend(replica.digest.as_ref().map(|digest| format!("digest of {}: {digest}", shown_name(replica))));
     }
+    lines.push(format!("verdict: {}", summary.validity.name()));
+    let reasons: IndexSet<&String> = summary.replicas.iter().flat_map(|replica| &replica.validity_reasons).collect();
+    lines.extend(reasons.iter().take(REASONS_MAX).map(|reason| format!("    {reason}")));
+    if reasons.len() > REASONS_MAX {
+        lines.push(format!("    and {} more reasons, which are in the records", reasons.len() - REASONS_MAX));
+    }
+    let (head, rest) = lines.split_at(2);
+    let wrapped = rest.iter().map(|line| wrap(&one_line(&display_text(line)), screen.columns.into()));
     let shown = display_text(&path.display().to_string()).into_owned();
-    text.push_str(&format!("{}: {shown}\n", verdict_word(summary.status)));
-    text
+    let last = format!("{}: {shown}\n", verdict_word(summary.status));
+    head.iter().cloned().chain(wrapped).collect::<Vec<_>>().join("\n") + "\n" + last.as_str()
+}
+
+/// Returns a replica's name: `h2`, `h2 device 7`.
+fn shown_name(replica: &ReplicaSummary) -> String {
+    let device = replica.device.map(|device| format!(" device {device}")).unwrap_or_default();
+    format!("{}{device}", replica.host)
 }
 
 /// Returns a line with the processor time on each host, or from the least to the most of many.
-fn processor_line(summary: &Summary) -> String {
+fn processor_line(summary: &Summary) -> Option<String> {
     let mut hosts: Vec<(&str, [f64; 2])> = Vec::new();
     for replica in &summary.replicas {
         let Some(own) = replica.processor else { continue };
@@ -58,11 +85,11 @@ fn processor_line(summary: &Summary) -> String {
             None => hosts.push((&replica.host, [own.host_s.0, own.workers_s.0])),
         }
     }
-    let shown = |[host, workers]: [f64; 2]| format!("{host:.1} s + {workers:.1} s in workers");
+    let shown = |[host, workers]: [f64; 2]| format!("{workers:.1} s in workers, {host:.1} s in flagperf itself");
     let text = match hosts.as_slice() {
-        [] => return String::new(),
+        [] => return None,
         few if few.len() <= HOSTS_NAMED => {
-            few.iter().map(|(host, times)| format!("{host} {}", shown(*times))).collect::<Vec<_>>().join(", ")
+            few.iter().map(|(host, times)| format!("{host} {}", shown(*times))).collect::<Vec<_>>().join("; ")
         }
         many => {
             let bound = |of: fn(f64, f64) -> f64| {
@@ -71,37 +98,28 @@ fn processor_line(summary: &Summary) -> String {
             format!("{} to {} on each of {} hosts", shown(bound(f64::min)), shown(bound(f64::max)), many.len())
         }
     };
-    format!("processor time: {}\n", display_text(&text))
+    Some(format!("processor time: {text}"))
 }
 
 fn shown_rate(value: Option<SamplesPerSecond>) -> String {
     value.map_or_else(|| "unknown".to_owned(), rate)
 }
 
-/// The row of a replica, with the figures of the step that comes last.
-fn replica_row(replica: &ReplicaSummary) -> [String; 5] {
-    let last = replica.measured.last();
-    let figure = |rate: fn(&ReplicaMeasurement) -> Option<SamplesPerSecond>| {
-        last.map_or_else(String::new, |measured| shown_rate(rate(measured)))
-    };
-    let device = replica.device.map(|device| device.to_string()).unwrap_or_default();
-    let reason = replica.reasons.first().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let verdict = format!("{}{reason}", verdict_word(replica.status));
-    [
-        replica.host.clone(),
-        device,
-        one_line(&display_text(&verdict)).into_owned(),
-        figure(|measured| measured.throughput_core_samples_per_s),
-        figure(|measured| measured.throughput_whole_samples_per_s),
-    ]
+/// The row of a step that a replica measured.
+fn measured_row(replica: &ReplicaSummary, step: Step) -> Option<[String; 6]> {
+    let found = replica.measured.iter().find(|found| found.step == step)?;
+    let figures = [found.throughput_core_samples_per_s, found.throughput_whole_samples_per_s];
+    Some(replica_row(replica, step.name(), figures))
 }
 
-fn sum_row(step: &StepSummary) -> [String; 5] {
-    [
-        "sum".to_owned(),
-        step.replicas.to_string(),
-        step.step.name().to_owned(),
-        shown_rate(step.throughput_core_samples_per_s),
-        shown_rate(step.throughput_whole_samples_per_s),
-    ]
+fn replica_row(replica: &ReplicaSummary, step: &str, figures: [Option<SamplesPerSecond>; 2]) -> [String; 6] {
+    let device = replica.device.map(|device| device.to_string()).unwrap_or_default();
+    let [core, whole] = figures.map(|figure| if step.is_empty() { String::new() } else { shown_rate(figure) });
+    [replica.host.clone(), device, step.to_owned(), verdict_word(replica.status).to_owned(), core, whole]
+}
+
+fn sum_row(step: &StepSummary) -> [String; 6] {
+    let figures = [step.throughput_core_samples_per_s, step.throughput_whole_samples_per_s].map(shown_rate);
+    let [core, whole] = figures;
+    [format!("sum of {}", step.replicas), String::new(), step.step.name().to_owned(), String::new(), core, whole]
 }

@@ -73,6 +73,10 @@ impl AuditCheck {
         if !phase.measured.iter().any(|measured| measured.step == Step::Inference) {
             return AuditCheck::default();
         }
+        // The audit of a phase that was cut off may be missing.
+        if phase.audit.is_none() && phase.memory_bytes_max.is_none() {
+            return AuditCheck::default();
+        }
         let Some(audit) = &phase.audit else {
             let failures = vec!["inference was measured, but its audit is missing".to_owned()];
             return AuditCheck { verdict: AuditVerdict::Failed, failures, ..AuditCheck::default() };

@@ -1,6 +1,6 @@
 //! Why a case fails whose phases ran: its results are not acceptable. A pure function of the record.
 
-use super::{AuditVerdict, FailureRecord, OutputTimeVerdict, PhaseRecord, Record, Verdict};
+use super::{AuditVerdict, FailureRecord, OutputTimeVerdict, PhaseRecord, Record, Status, Verdict};
 use crate::event::FileFacts;
 use crate::measure::PassTimes;
 use crate::step::{Phase, Step};
@@ -15,6 +15,10 @@ const PASSES_DELAY_MAX: Seconds = Seconds(1.0);
 
 /// Returns the failures that follow from the phases of a record and from its verdicts on accuracy and agreement.
 pub fn verdict_failures(record: &Record) -> Vec<FailureRecord> {
+    // What an interruption cut off was not the engine's fault.
+    if record.status == Status::Interrupted {
+        return Vec::new();
+    }
     let mut failures: Vec<FailureRecord> = exported_model_mismatch(record).into_iter().collect();
     if record.accuracy.verdict == Verdict::Missed {
         let reason = format!("accuracy check failed: {}", record.accuracy.missed.join("; "));

@@ -56,6 +56,8 @@ pub struct ReplicaSummary {
     pub validity: Validity,
     /// Why it failed; empty when it succeeded.
     pub reasons: Vec<String>,
+    /// Why its result does not count as valid; empty when it does.
+    pub validity_reasons: Vec<String>,
     /// Digest of its result; `None` when it has no manifest.
     pub digest: Option<String>,
     /// Processor time on its host; `None` when the replica was lost.
@@ -122,6 +124,7 @@ impl ReplicaSummary {
             status: record.status,
             validity: record.validity.verdict,
             reasons: record.failures.iter().map(|failure| failure.reason.clone()).collect(),
+            validity_reasons: record.validity.reasons.clone(),
             digest,
             processor,
             measured: measured.collect(),
@@ -260,6 +263,7 @@ mod tests {
             status: Status::Ok,
             validity: Validity::Valid,
             reasons: Vec::new(),
+            validity_reasons: Vec::new(),
             digest: None,
             processor: None,
             measured: vec![ReplicaMeasurement {

@@ -13,7 +13,7 @@ use tracing::{debug, debug_span};
 
 use super::caches;
 use super::case_monitors::CaseMonitors;
-use super::conclude::conclude;
+use super::conclude::{conclude, host_record};
 use super::heard::Heard;
 use super::launch::{Containers, Launcher, prepare_launcher};
 use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
@@ -29,6 +29,7 @@ use crate::result::{
     Accuracy, AgreementCheck, AuditCheck, EventChain, FailureRecord, FinishInfo, FlopCount, LibraryHashes, Provenance,
     Record, SampleFile, Setting, Status, ValidityCheck,
 };
+use crate::units::Seconds;
 
 /// What all cases of a run share.
 pub(super) struct RunContext<'a> {
@@ -46,7 +47,10 @@ pub(super) struct RunContext<'a> {
 /// Runs a case in its folder, which must exist, and returns its record.
 pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Record {
     let (mut log, mut monitors) = (None, None);
-    let mut record = run_phases(run, case, &mut log, &mut monitors, notify);
+    let (mut record, is_concluded) = run_phases(run, case, &mut log, &mut monitors, notify);
+    if let (Some(job), false) = (case.jobs.last(), is_concluded) {
+        conclude(&mut record, Vec::new(), &case.settings, &job.parameters, Seconds(0.0));
+    }
     if let Some(monitors) = monitors {
         monitors.finish(&mut record);
     }
@@ -58,7 +62,8 @@ pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn F
     record
 }
 
-/// Runs the phases of a case and returns its record without the verdict on the whole. `log` is the case's log, if it could
+/// Runs the phases of a case and returns its record without the verdict on the whole, and whether what follows from the phases
+/// is in it: not if none could begin. `log` is the case's log, if it could
 /// be created; `monitors` run until the caller stops them.
 fn run_phases(
     run: &RunContext<'_>,
@@ -66,7 +71,7 @@ fn run_phases(
     case_log: &mut Option<WorkerLog>,
     case_monitors: &mut Option<CaseMonitors>,
     notify: &mut dyn FnMut(&Notice<'_>),
-) -> Record {
+) -> (Record, bool) {
     let _span = debug_span!("case", key = %case.key).entered();
     let folder = run.folder.join(&case.folder);
     let mut record = empty_record(run.plan, run.rows, run.folder, run.program, case);
@@ -74,7 +79,7 @@ fn run_phases(
         Ok(files) => files,
         Err(error) => {
             record.fail(format!("cannot write in `{}`: {error}", folder.display()), "is the disk full?");
-            return record;
+            return (record, false);
         }
     };
     let log = case_log.insert(log);
@@ -82,18 +87,20 @@ fn run_phases(
         record.warnings.extend(caches::drop_page_cache(Path::new(caches::DROP_CACHES)));
     }
     if !hash_sources(run, case, &folder, &mut record) {
-        return record;
+        return (record, false);
     }
     let run_seed = match Seed::draw() {
         Ok(seed) => seed,
         Err(error) => {
             record.fail(format!("the system returned no random numbers: {error}"), "");
-            return record;
+            return (record, false);
         }
     };
     record.provenance.run_seed = run_seed;
     let jobs = case.jobs_in(run.folder);
-    let Some(launcher) = prepare_launcher(run, case, &folder, &mut record, notify) else { return record };
+    let Some(launcher) = prepare_launcher(run, case, &folder, &mut record, notify) else {
+        return (record, false);
+    };
     let started = run.options.clock.now();
     let monitors = case_monitors.insert(CaseMonitors::start(run.plan, case, &folder, &run.options.clock, started));
     let (mut chain_error, mut libraries) = (None, Vec::new());
@@ -141,9 +148,10 @@ fn run_phases(
     }
     if let Some(job) = jobs.last() {
         run.hash_libraries(job, &launcher, libraries, &mut record);
-        conclude(&mut record, &case.host, &case.settings, &job.parameters, &run.plan.vendor, e2e_time);
+        let hosts = vec![host_record(&case.host, &record.phases, &run.plan.vendor)];
+        conclude(&mut record, hosts, &case.settings, &job.parameters, e2e_time);
     }
-    record
+    (record, true)
 }
 
 /// Returns the hash of the outputs that validation wrote; `None` before that.

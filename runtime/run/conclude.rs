@@ -10,19 +10,19 @@ use crate::result::{
 };
 use crate::units::Seconds;
 
-/// Fills in everything in `record` that is derived from its phases.
+/// Fills in everything in `record` that is derived from its phases. `hosts` are the machines on which they ran, as far as that
+/// is known.
 pub(super) fn conclude(
     record: &mut Record,
-    host: &str,
+    hosts: Vec<HostRecord>,
     settings: &CaseSettings,
     parameters: &Parameters,
-    vendor: &Vendor,
     e2e_time: Seconds,
 ) {
     record.unit.clone_from(&parameters.unit);
     record.accuracy = Accuracy::judge(&record.phases, parameters.target_accuracy.clone());
     record.agreement = AgreementCheck::judge(&record.phases, agreement_limits(settings, parameters));
-    record.hosts = vec![host_record(host, &record.phases, vendor)];
+    record.hosts = hosts;
     record.audit = AuditCheck::judge(
         &record.phases,
         &agreement_limits(settings, parameters),
@@ -102,7 +102,8 @@ fn slow_first_pass_warning(measured: &Measurement) -> Option<String> {
     })
 }
 
-fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecord {
+/// Returns this machine with the devices of the phases.
+pub(super) fn host_record(name: &str, phases: &[PhaseRecord], vendor: &Vendor) -> HostRecord {
     let machine = Machine::detect();
     let mut devices = Vec::new();
     for phase in phases {
@@ -168,7 +169,8 @@ mod tests {
     fn concluded(phases: Vec<PhaseRecord>) -> Record {
         let mut record = Record { phases, ..testing::record() };
         let settings = crate::run::testing::job().settings;
-        conclude(&mut record, "localhost", &settings, &Parameters::default(), &vendor(), Seconds(1.0));
+        let hosts = vec![host_record("localhost", &record.phases, &vendor())];
+        conclude(&mut record, hosts, &settings, &Parameters::default(), Seconds(1.0));
         record
     }
 

@@ -6,11 +6,11 @@ use std::path::Path;
 use flagperf_onnx::open_regular;
 
 use super::case::empty_record;
+use super::conclude::conclude;
 use crate::measure::Nanos;
 use crate::plan::{CasePlan, EffectiveValue, Plan};
 use crate::result::{
-    Accuracy, ChainReader, FailureRecord, FinishInfo, FlopCount, PhaseCollector, PhaseRecord, Provenance,
-    ReceivedEvent, Record, Status, ValidityCheck,
+    ChainReader, FailureRecord, PhaseCollector, PhaseRecord, Provenance, ReceivedEvent, Record, Status, ValidityCheck,
 };
 
 /// Returns the record of a case of the run `run` whose files are in `folder`. `reason` states why it has none of its own.
@@ -32,11 +32,9 @@ pub fn lost_record(
     let step = record.phases.last().and_then(|phase| phase.steps.last()).map(|step| step.step);
     record.failures.push(FailureRecord { phase, step, reason, hint: hint.to_owned(), stderr: Vec::new() });
     if let Some(job) = case.jobs.last() {
-        record.unit.clone_from(&job.parameters.unit);
-        record.accuracy = Accuracy::judge(&record.phases, job.parameters.target_accuracy.clone());
+        // The machine on which it ran is not known here.
+        conclude(&mut record, Vec::new(), &case.settings, &job.parameters, last.since(Nanos(0)));
     }
-    record.flops = FlopCount::of(&case.settings).with_rates(&record);
-    record.finish_info = FinishInfo::of(&record, &case.settings, last.since(Nanos(0)));
     record.validity = ValidityCheck::judge(&record);
     record
 }

@@ -15,7 +15,7 @@ use super::record_file::{RECORD_FILE, ReadRecord, read_record};
 use super::settings::check_settings;
 use super::sources::check_sources;
 use super::{CaseReport, Trust};
-use crate::result::{ChainError, MANIFEST_FILE, Record, verify_chain};
+use crate::result::{ChainError, MANIFEST_FILE, Record, SUMMARY_FILE, verify_chain};
 
 /// Largest number of entries of a folder in which results are looked for.
 const ENTRIES_MAX: usize = 10_000;
@@ -26,6 +26,9 @@ const ENTRIES_MAX: usize = 10_000;
 /// When there is no result, or the path cannot be read.
 pub fn find_results(path: &Path) -> io::Result<Vec<PathBuf>> {
     let found = fs::metadata(path)?;
+    if !found.is_dir() && path.file_name() == Some(SUMMARY_FILE.as_ref()) {
+        return Err(io::Error::other("a summary is verified with its results: give the folder that contains it"));
+    }
     if !found.is_dir() {
         if path.extension().is_none_or(|extension| extension != "json") {
             return Err(io::Error::other(
@@ -40,9 +43,12 @@ pub fn find_results(path: &Path) -> io::Result<Vec<PathBuf>> {
     if is_result(path) {
         return Ok(vec![path.to_owned()]);
     }
-    let mut results = Vec::new();
-    for case in folders_in(path)? {
-        results.extend(folders_in(&case)?.into_iter().filter(|host| is_folder_of_run(host) && is_result(host)));
+    // The folder of a case that ran on several hosts or devices, or else that of a run.
+    let mut results = results_in(path)?;
+    if results.is_empty() {
+        for case in folders_in(path)? {
+            results.extend(results_in(&case)?);
+        }
     }
     if results.is_empty() {
         let run = latest_run(path)?.map(|run| format!("; give the folder of one run, such as `{}`", run.display()));
@@ -53,6 +59,11 @@ pub fn find_results(path: &Path) -> io::Result<Vec<PathBuf>> {
     }
     results.sort_unstable();
     Ok(results)
+}
+
+/// Returns the results of the hosts and devices of a case.
+fn results_in(case: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(folders_in(case)?.into_iter().filter(|host| is_folder_of_run(host) && is_result(host)).collect())
 }
 
 fn is_result(folder: &Path) -> bool {
@@ -116,8 +127,8 @@ pub fn verify_result(path: &Path, trust: &Trust) -> CaseReport {
     if let (Some(record), Some(replay)) = (&record, &replayed) {
         check_figures(record, replay, &mut report);
         check_monitors(path, record, replay, &mut report);
-        check_log(path, record, &mut report);
         if let Some(files) = &files {
+            check_log(path, record, &mut report);
             check_sources(path, record, replay, files, &mut report);
             check_settings(path, record, &mut report);
             check_accuracy(path, record, replay, &mut report);

@@ -7,6 +7,7 @@ use flagperf_onnx::read_regular_text;
 use super::CaseReport;
 use super::difference::compare;
 use super::record_file::{RECORD_FILE, ReadRecord, read_record};
+use crate::config::{CaseKey, is_host_name};
 use crate::result::{Record, ReplicaSummary, ResultManifest, SUMMARY_FILE, Summary, read_windows};
 use crate::step::{Phase, Step};
 use crate::units::Seconds;
@@ -34,13 +35,21 @@ pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
         }
     };
     report.case = Some(stated.case.clone());
+    check_replicas(folder, &stated, &mut report);
     let (mut records, mut replicas) = (Vec::new(), Vec::new());
+    let own_run = stated.run.clone();
+    let own_case = stated.case.split(':').take(2).collect::<Vec<_>>().join(":");
     for stated in &stated.replicas {
+        if !is_host_name(&stated.host) {
+            return Some(report);
+        }
         let replica = folder.join(stated.replica().folder());
         let Some(ReadRecord::Current(record)) = read_record(&replica.join(RECORD_FILE), &mut report) else {
             report.give_up(format!("the record of `{}` cannot be read", stated.folder));
             return Some(report);
         };
+        report.compare(SUMMARY_FILE, "run of a record", &own_run, &record.run);
+        report.compare(SUMMARY_FILE, "case of a record", &own_case, &format!("{}:{}", record.case, record.framework));
         replicas.push(recomputed(&replica, &record, stated));
         records.push(record);
     }
@@ -48,6 +57,27 @@ pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
     let expected = Summary::of(&stated.case, &records, replicas);
     compare(&mut report, SUMMARY_FILE, "summary", &expected, &stated);
     Some(report)
+}
+
+/// Checks that the summary is that of its folder, with each host and device of the case once.
+fn check_replicas(folder: &Path, stated: &Summary, report: &mut CaseReport) {
+    let Ok(key) = stated.case.parse::<CaseKey>() else {
+        return report.add(SUMMARY_FILE, "case", None, Some(stated.case.clone()));
+    };
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    report.compare(SUMMARY_FILE, "case, by the name of its folder", &name, &key.folder());
+    let expected: Vec<(u32, Option<u32>)> = (0..key.scale.hosts)
+        .flat_map(|rank| (0..key.scale.devices).map(move |device| (rank, (key.scale.devices > 1).then_some(device))))
+        .collect();
+    let found: Vec<_> = stated.replicas.iter().map(|replica| (replica.node_rank, replica.device)).collect();
+    compare(report, SUMMARY_FILE, "hosts and devices (rank, device)", &expected, &found);
+    for replica in &stated.replicas {
+        let other =
+            stated.replicas.iter().any(|other| (other.host == replica.host) != (other.node_rank == replica.node_rank));
+        if other || !is_host_name(&replica.host) {
+            report.add(SUMMARY_FILE, "name of a host", None, Some(replica.host.clone()));
+        }
+    }
 }
 
 /// Returns what the summary should say about a replica whose files are in `folder`.

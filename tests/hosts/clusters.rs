@@ -51,7 +51,10 @@ fn a_job_that_is_cancelled_and_a_node_that_is_set_down_leave_records_with_reason
         reason.unwrap_or_else(|| panic!("{record}"))
     };
     let lost = reason(&site, "n2_noderank1");
-    assert!(lost.contains("Slurm says of node n2: State=DOWN") && lost.contains("set down by a test"), "{lost}\n{text}");
+    assert!(
+        lost.contains("Slurm says of node n2: State=DOWN") && lost.contains("set down by a test"),
+        "{lost}\n{text}"
+    );
     cluster.resume("n2");
     let site = Site::new(&format!("CASES:\n{TWO}"));
     let (run, job) = start_job(&cluster, &site);
@@ -62,7 +65,10 @@ fn a_job_that_is_cancelled_and_a_node_that_is_set_down_leave_records_with_reason
     for node in ["n1_noderank0", "n2_noderank1"] {
         let record = site.json(&format!("tiny_own_2x1/{node}/record.json"));
         assert_ne!(record["status"], "ok", "{record}");
-        assert!(record["finish_info"]["*p_inference_core(qps)"].as_f64().is_some_and(|figure| figure > 0.0), "{record}");
+        assert!(
+            record["finish_info"]["*p_inference_core(qps)"].as_f64().is_some_and(|figure| figure > 0.0),
+            "{record}"
+        );
     }
 }
 

@@ -192,7 +192,9 @@ fn a_run_on_this_machine_whose_process_was_killed_is_resumed() {
 
 #[test]
 fn a_summary_that_was_changed_is_wrong() {
-    let site = Site::new("ACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n");
+    let site = Site::new(
+        "ACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n",
+    );
     let (code, text) = site.run(&["run", "--plain"]);
     assert_eq!(code, Some(0), "{text}");
     site.assert_consistent(2);
