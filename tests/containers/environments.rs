@@ -51,7 +51,7 @@ fn run(site: &Site) -> (String, String) {
     command.env("XDG_CACHE_HOME", site.path().join("cache"));
     // Nothing but the index of the site.
     command.env("PIP_CONFIG_FILE", "/dev/null").env_remove("PIP_EXTRA_INDEX_URL").env_remove("PIP_FIND_LINKS");
-    let Output { status, stdout, .. } = command.output().expect("the program starts");
+    let Output { status, stderr, .. } = command.output().expect("the program starts");
     assert_eq!(status.code(), Some(1), "the compiler ends after its report");
     let run = fs::read_dir(results).expect("results").next().expect("a run").expect("a run");
     let folder = run.path().join("tiny_interpreter/localhost_noderank0");
@@ -59,7 +59,7 @@ fn run(site: &Site) -> (String, String) {
     let record: Value = serde_json::from_str(&text("record.json")).expect("a record");
     let failure = &record["failures"][0];
     let log = format!("{}{}\n{}", text("stdout_err.out.log"), failure["reason"], failure["hint"]);
-    (String::from_utf8_lossy(&stdout).into_owned(), log)
+    (String::from_utf8_lossy(&stderr).into_owned(), log)
 }
 
 #[test]

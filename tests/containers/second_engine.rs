@@ -136,12 +136,14 @@ impl SecondEngine {
 
 impl Drop for SecondEngine {
     fn drop(&mut self) {
-        if self.daemon.is_some() {
+        if let Some(mut daemon) = self.daemon.take() {
             for id in self.containers() {
                 self.docker(&["rm", "--force", &id]);
             }
+            // Errors are ignored: a test that failed may have ended it.
+            let _ = kill(Pid::from_raw(daemon.id().cast_signed()), Signal::SIGTERM);
+            let _ = daemon.wait();
         }
-        self.end_daemon(Signal::SIGTERM);
         // A daemon that was killed has left the file systems of its containers.
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let folder = self.folder.path().to_string_lossy().into_owned();
