@@ -1,18 +1,16 @@
 //! Conducts a run on hosts: connects them, starts the replicas of each case together, and collects what they yield.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::RecvTimeoutError;
 
-use super::bootstrap::OwnProgram;
-use super::host_link::{HostLink, LinkContext, LinkNews, LinkOrder};
-use super::hosts::{hosts_of, tree_of};
-use super::launcher::launcher_for;
+use super::host_link::{HostLink, LinkNews, LinkOrder};
+use super::hosts::hosts_of;
+use super::links::Fleet;
 use super::replica::{ReplicaEnd, replica_record, replica_summary, replicas_of, shown_name};
 use super::session::{Outcome, SessionTask};
 use super::state::{RunState, SessionState};
@@ -31,7 +29,7 @@ use crate::units::Seconds;
 /// takes a while.
 const CONTACT_GRACE: Seconds = Seconds(30.0);
 /// How often an interruption is noticed.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Options of a run on hosts.
 pub struct FleetOptions {
@@ -119,77 +117,6 @@ pub fn conduct_fleet(
     let log = RunLog::create(plan, &folder).map_err(|source| RunError::Folder { folder: folder.clone(), source })?;
     let mut run = FleetRun { plan, rows, options, interrupt, folder: &folder, log, checkout, fleet, hosts };
     Ok(run.run_cases(notify))
-}
-
-/// The links to the hosts of a run.
-pub(super) struct Fleet {
-    links: BTreeMap<String, HostLink>,
-    news: Receiver<(String, LinkNews)>,
-    /// What the wall clock of each host is ahead of the one here.
-    offsets: BTreeMap<String, Seconds>,
-    lost: BTreeMap<String, String>,
-    state: RunState,
-}
-
-impl Fleet {
-    /// Connects all hosts at once.
-    fn connect(
-        plan: &Plan,
-        hosts: &[String],
-        folder: &Path,
-        options: &FleetOptions,
-        notify: &mut dyn FnMut(&Notice<'_>),
-        interrupt: &Interrupt,
-    ) -> Result<Self, FleetError> {
-        let site = &plan.site;
-        let context = Arc::new(LinkContext {
-            site: site.clone(),
-            program: OwnProgram::read().map_err(FleetError::Program)?,
-            tree: tree_of(plan, &options.overrides)?,
-            log: folder.join("hosts.err.log"),
-            clock: options.clock.clone(),
-        });
-        let (sender, news): (Sender<_>, Receiver<_>) = unbounded();
-        let link = |host: &String| {
-            let launcher = launcher_for(host, site.launcher);
-            (host.clone(), HostLink::start(host.clone(), launcher, context.clone(), sender.clone()))
-        };
-        let links = hosts.iter().map(link).collect();
-        let (offsets, lost, state) = (BTreeMap::new(), BTreeMap::new(), RunState::default());
-        let mut fleet = Fleet { links, news, offsets, lost, state };
-        let mut machines = BTreeMap::new();
-        let mut waiting: BTreeSet<&String> = hosts.iter().collect();
-        while !waiting.is_empty() && !interrupt.is_set() {
-            let Ok((host, news)) = fleet.news.recv_timeout(POLL_INTERVAL) else { continue };
-            match news {
-                LinkNews::Open(facts) => {
-                    waiting.remove(&host);
-                    notify(&Notice::Host { host: &host, what: "is connected", is_warning: false });
-                    // Containers of one machine have the same kernel, but other names.
-                    let machine = (facts.boot_id.clone(), facts.hostname.clone());
-                    let other = machines.insert(machine, host.clone()).filter(|_| !facts.boot_id.is_empty());
-                    if let Some(other) = other {
-                        let what =
-                            format!("is the same machine as `{other}`: a sum over both is not one of two machines");
-                        notify(&Notice::Host { host: &host, what: &what, is_warning: true });
-                    }
-                    fleet.offsets.insert(host, facts.clock_offset_s);
-                }
-                LinkNews::Lost(reason) => {
-                    waiting.remove(&host);
-                    fleet.lost.insert(host, reason);
-                }
-                _ => {}
-            }
-        }
-        if interrupt.is_set() {
-            return Err(FleetError::Interrupted);
-        }
-        match fleet.lost.is_empty() {
-            true => Ok(fleet),
-            false => Err(FleetError::Hosts(fleet.lost.into_iter().collect())),
-        }
-    }
 }
 
 /// A run on hosts.

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crossbeam_channel::RecvTimeoutError;
+use crossbeam_channel::{after, select};
 
 use super::bootstrap::OwnProgram;
 use super::conduct::FleetError;
@@ -71,14 +71,17 @@ fn examine(
 ) -> Result<(HostFacts, String, bool), String> {
     let mut connection = Connection::open(host, settings)?;
     connection.send(&request).map_err(|error| error.to_string())?;
-    let deadline = Instant::now() + REPORT_WAIT;
+    let deadline = after(REPORT_WAIT);
     loop {
-        match connection.replies.recv_deadline(deadline) {
+        let reply = select! {
+            recv(connection.replies) -> reply => reply,
+            recv(deadline) -> _ => return Err(format!("no report for {} s", REPORT_WAIT.as_secs())),
+        };
+        match reply {
             Ok(Ok((Reply::Report { text, can_run }, _))) => return Ok((connection.host.clone(), text, can_run)),
-            Ok(Ok((Reply::Failed { reason, .. }, _))) | Ok(Err(reason)) => return Err(reason),
+            Ok(Ok((Reply::Failed { reason, .. }, _)) | Err(reason)) => return Err(reason),
             Ok(Ok(_)) => {}
-            Err(RecvTimeoutError::Timeout) => return Err(format!("no report for {} s", REPORT_WAIT.as_secs())),
-            Err(RecvTimeoutError::Disconnected) => return Err(connection.why_ended()),
+            Err(_) => return Err(connection.why_ended()),
         }
     }
 }

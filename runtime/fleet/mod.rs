@@ -17,6 +17,7 @@ mod health;
 mod host_link;
 mod hosts;
 mod launcher;
+mod links;
 mod mirror;
 mod protocol;
 mod replica;

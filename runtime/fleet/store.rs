@@ -4,7 +4,6 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use super::tree::{TreeFile, tree_name};
 use crate::config::cache_folder;
@@ -75,7 +74,7 @@ impl Store {
         let place = self.root.join("trees").join(tree_name(files));
         if place.is_dir() {
             // It is in use, so it is not old.
-            let _ = File::open(&place).and_then(|folder| folder.set_modified(SystemTime::now()));
+            let _ = File::open(&place).and_then(|folder| folder.set_modified(jiff::Timestamp::now().into()));
             return Ok(place);
         }
         let folder = tempfile::Builder::new().prefix(".new").tempdir_in(self.root.join("trees"))?;

@@ -1,0 +1,88 @@
+//! Connects the hosts of a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use super::bootstrap::OwnProgram;
+use super::conduct::{FleetError, FleetOptions, POLL_INTERVAL};
+use super::host_link::{HostLink, LinkContext, LinkNews};
+use super::hosts::tree_of;
+use super::launcher::launcher_for;
+use super::state::RunState;
+use crate::plan::Plan;
+use crate::run::{Interrupt, Notice};
+use crate::units::Seconds;
+
+/// The links to the hosts of a run.
+pub(super) struct Fleet {
+    pub(super) links: BTreeMap<String, HostLink>,
+    pub(super) news: Receiver<(String, LinkNews)>,
+    /// What the wall clock of each host is ahead of the one here.
+    pub(super) offsets: BTreeMap<String, Seconds>,
+    pub(super) lost: BTreeMap<String, String>,
+    pub(super) state: RunState,
+}
+
+impl Fleet {
+    /// Connects all hosts at once.
+    pub(super) fn connect(
+        plan: &Plan,
+        hosts: &[String],
+        folder: &Path,
+        options: &FleetOptions,
+        notify: &mut dyn FnMut(&Notice<'_>),
+        interrupt: &Interrupt,
+    ) -> Result<Self, FleetError> {
+        let site = &plan.site;
+        let context = Arc::new(LinkContext {
+            site: site.clone(),
+            program: OwnProgram::read().map_err(FleetError::Program)?,
+            tree: tree_of(plan, &options.overrides)?,
+            log: folder.join("hosts.err.log"),
+            clock: options.clock.clone(),
+        });
+        let (sender, news): (Sender<_>, Receiver<_>) = unbounded();
+        let link = |host: &String| {
+            let launcher = launcher_for(host, site.launcher);
+            (host.clone(), HostLink::start(host.clone(), launcher, context.clone(), sender.clone()))
+        };
+        let links = hosts.iter().map(link).collect();
+        let (offsets, lost, state) = (BTreeMap::new(), BTreeMap::new(), RunState::default());
+        let mut fleet = Fleet { links, news, offsets, lost, state };
+        let mut machines = BTreeMap::new();
+        let mut waiting: BTreeSet<&String> = hosts.iter().collect();
+        while !waiting.is_empty() && !interrupt.is_set() {
+            let Ok((host, news)) = fleet.news.recv_timeout(POLL_INTERVAL) else { continue };
+            match news {
+                LinkNews::Open(facts) => {
+                    waiting.remove(&host);
+                    notify(&Notice::Host { host: &host, what: "is connected", is_warning: false });
+                    // Containers of one machine have the same kernel, but other names.
+                    let machine = (facts.boot_id.clone(), facts.hostname.clone());
+                    let other = machines.insert(machine, host.clone()).filter(|_| !facts.boot_id.is_empty());
+                    if let Some(other) = other {
+                        let what =
+                            format!("is the same machine as `{other}`: a sum over both is not one of two machines");
+                        notify(&Notice::Host { host: &host, what: &what, is_warning: true });
+                    }
+                    fleet.offsets.insert(host, facts.clock_offset_s);
+                }
+                LinkNews::Lost(reason) => {
+                    waiting.remove(&host);
+                    fleet.lost.insert(host, reason);
+                }
+                _ => {}
+            }
+        }
+        if interrupt.is_set() {
+            return Err(FleetError::Interrupted);
+        }
+        match fleet.lost.is_empty() {
+            true => Ok(fleet),
+            false => Err(FleetError::Hosts(fleet.lost.into_iter().collect())),
+        }
+    }
+}
