@@ -36,13 +36,28 @@ impl RestartSite {
         Some(RestartSite { site, engine })
     }
 
-    /// Runs the cases. `on_line` gets every line that the run prints.
-    fn run(&mut self, mut on_line: impl FnMut(&mut SecondEngine, &str)) -> [Value; 2] {
+    /// Runs the cases. `on_measured` is called when the first one has measured two passes, `on_wait` when a case waits for the
+    /// engine.
+    fn run(
+        &mut self,
+        on_measured: impl FnOnce(&mut SecondEngine),
+        on_wait: impl FnOnce(&mut SecondEngine),
+    ) -> [Value; 2] {
+        let (mut on_measured, mut on_wait) = (Some(on_measured), Some(on_wait));
         let mut command = program::command(self.site.path(), &["run", "--plain"]);
         command.env("DOCKER_HOST", self.engine.address()).stderr(Stdio::piped()).stdout(Stdio::null());
         let mut run = command.spawn().expect("the program starts");
         for line in BufReader::new(run.stderr.take().expect("a pipe")).lines().map_while(Result::ok) {
-            on_line(&mut self.engine, &line);
+            if has_measured(&line)
+                && let Some(act) = on_measured.take()
+            {
+                act(&mut self.engine);
+            }
+            if line.contains(WAITS)
+                && let Some(act) = on_wait.take()
+            {
+                act(&mut self.engine);
+            }
         }
         run.wait().expect("the run ended");
         ["tiny_interpreter", "tiny_again_interpreter"].map(|case| self.record(case))
@@ -59,6 +74,11 @@ impl RestartSite {
     }
 }
 
+/// Returns whether the case that is measuring has measured two passes.
+fn has_measured(line: &str) -> bool {
+    line.contains(MEASURED) && line.contains("batch 3/3")
+}
+
 /// Checks the record of a case whose engine was ended while it measured.
 fn assert_engine_lost(record: &Value) {
     let reason = record["failures"][0]["reason"].as_str().expect("a reason");
@@ -69,50 +89,38 @@ fn assert_engine_lost(record: &Value) {
 }
 
 #[test]
-#[ignore = "the second daemon does not always start again: containerd of the killed one may still be ending"]
 fn an_engine_that_is_restarted_ends_its_case_with_that_reason_and_the_next_case_runs() {
     let Some(mut site) = RestartSite::new("restarted", &[], 1_000_000) else { return };
-    let [first, second] = site.run(|engine, line| {
-        if line.contains(MEASURED) && line.contains("batch 3/3") {
-            engine.end_daemon(Signal::SIGKILL);
-            engine.start_daemon();
-        }
-    });
+    let restart = |engine: &mut SecondEngine| {
+        engine.end_daemon(Signal::SIGKILL);
+        engine.start_daemon();
+    };
+    let [first, second] = site.run(restart, |_| ());
     assert_engine_lost(&first);
     assert_eq!(second["status"], "ok", "{second}");
     assert!(site.engine.containers().is_empty());
 }
 
 #[test]
-#[ignore = "the second daemon does not always start again: containerd of the killed one may still be ending"]
 fn a_case_waits_for_an_engine_that_was_stopped_and_is_started_again_later() {
     let Some(mut site) = RestartSite::new("stopped", &[], 1_000_000) else { return };
-    let [first, second] = site.run(|engine, line| {
-        if line.contains(MEASURED) && line.contains("batch 3/3") {
-            engine.end_daemon(Signal::SIGTERM);
-        }
-        if line.contains(WAITS) {
-            engine.start_daemon();
-        }
-    });
+    let [first, second] = site.run(|engine| engine.end_daemon(Signal::SIGTERM), SecondEngine::start_daemon);
     assert_engine_lost(&first);
     assert_eq!(second["status"], "ok", "{second}");
     assert!(site.engine.containers().is_empty());
 }
 
 #[test]
-#[ignore = "the second daemon does not always start again: containerd of the killed one may still be ending"]
 fn a_worker_outlives_the_restart_of_an_engine_that_keeps_its_containers() {
     let Some(mut site) = RestartSite::new("live_restore", &["--live-restore"], 20) else { return };
-    let [first, second] = site.run(|engine, line| {
-        if line.contains(MEASURED) && line.contains("batch 3/3") {
-            // It waits, so that it does not finish before the engine is back.
-            engine.signal_worker(Signal::SIGSTOP);
-            engine.end_daemon(Signal::SIGKILL);
-            engine.start_daemon();
-            engine.signal_worker(Signal::SIGCONT);
-        }
-    });
+    let restart = |engine: &mut SecondEngine| {
+        // It waits, so that it does not finish before the engine is back.
+        engine.signal_worker(Signal::SIGSTOP);
+        engine.end_daemon(Signal::SIGKILL);
+        engine.start_daemon();
+        engine.signal_worker(Signal::SIGCONT);
+    };
+    let [first, second] = site.run(restart, |_| ());
     assert_eq!((&first["status"], &second["status"]), (&Value::from("ok"), &Value::from("ok")), "{first}");
     assert!(site.engine.containers().is_empty());
 }

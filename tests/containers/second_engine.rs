@@ -85,9 +85,13 @@ impl SecondEngine {
     /// Ends the daemon with a signal and waits until it has ended.
     pub fn end_daemon(&mut self, signal: Signal) {
         let Some(mut daemon) = self.daemon.take() else { return };
+        let containerd = fs::read_to_string(self.path("run/containerd/containerd.pid")).expect("its process");
         kill(Pid::from_raw(daemon.id().cast_signed()), signal).expect("the daemon exists");
         let status = daemon.wait().expect("the daemon ended");
         assert!(status.code() == Some(0) || status.signal() == Some(signal as i32), "{status}");
+        // A new daemon takes one that is about to end for its own.
+        let mut end = Command::new("tail");
+        end.args(["--pid", containerd.trim(), "--follow", "/dev/null"]).status().expect("tail waits for a process");
     }
 
     /// Starts the daemon and waits until it answers requests.
