@@ -140,7 +140,7 @@ impl Agent {
                 match is_running(&folder) {
                     true => Err(io::Error::other("the session is running")),
                     // An agent of an earlier connection may still be about to start it.
-                    false => File::create(ended_mark(&folder)).and_then(|_| fs::remove_dir_all(&folder)),
+                    false => File::create(self.store.ended_mark(&folder)).and_then(|_| fs::remove_dir_all(&folder)),
                 }
             }
         }
@@ -186,7 +186,7 @@ impl Agent {
     /// Starts a session unless its folder exists: then it was started before the connection was cut.
     fn start(&self, session: &str, task: SessionTask) -> io::Result<()> {
         let folder = self.folder(session)?;
-        if folder.join(TASK_FILE).exists() || ended_mark(&folder).exists() {
+        if folder.join(TASK_FILE).exists() || self.store.ended_mark(&folder).exists() {
             return Ok(());
         }
         let task = SessionTask { root: self.store.checkout(&self.files)?, ..task };
@@ -229,11 +229,6 @@ fn cannot_store(error: &io::Error) -> io::Error {
 fn stop(folder: &Path) {
     // Without its folder there is no session; on a full disk it ends when it has no contact.
     let _ = File::create(folder.join(STOP_FILE));
-}
-
-/// Returns the file that remains of a session that was removed.
-fn ended_mark(folder: &Path) -> PathBuf {
-    folder.with_extension("ended")
 }
 
 /// Returns the time since something in a folder was created or removed; zero if it is unknown.

@@ -25,7 +25,7 @@ impl Store {
 
     /// Opens the store in this folder.
     pub(super) fn at(root: PathBuf) -> io::Result<Self> {
-        for name in ["files", "trees", "sessions"] {
+        for name in ["files", "trees", "sessions", "ended"] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(root.join(name))?;
         }
         Ok(Store { root })
@@ -33,7 +33,7 @@ impl Store {
 
     /// Removes the sessions and checkouts that `is_old` accepts.
     pub(super) fn remove_old(&self, is_old: impl Fn(&Path) -> bool) {
-        let folders = ["sessions", "trees"].map(|name| fs::read_dir(self.root.join(name)));
+        let folders = ["sessions", "trees", "ended"].map(|name| fs::read_dir(self.root.join(name)));
         let entries = folders.into_iter().flatten().flatten().flatten();
         for path in entries.map(|entry| entry.path()).filter(|path| is_old(path)) {
             // Another agent may remove it at the same time.
@@ -56,6 +56,11 @@ impl Store {
         missing.sort_unstable();
         missing.dedup();
         missing
+    }
+
+    /// Returns the file that remains of a session that was removed.
+    pub(super) fn ended_mark(&self, session: &Path) -> PathBuf {
+        self.root.join("ended").join(session.file_name().unwrap_or_default())
     }
 
     fn file(&self, sha256: &str) -> Option<PathBuf> {

@@ -94,8 +94,8 @@ fn hosts_that_cannot_be_used_are_named_before_anything_runs() {
     assert!(code == Some(2) && text.contains("error: host `nowhere.invalid` cannot be used: "), "{text}");
     let (code, text) = site.run(&["doctor", "--hosts"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("host h1\n state       ready\n"), "{text}");
-    assert!(text.contains("host nowhere.invalid\n state  cannot be used: "), "{text}");
+    assert!(text.contains("host h1\n state       ready\n launcher    ssh: "), "{text}");
+    assert!(text.contains("host nowhere.invalid\n state     cannot be used: "), "{text}");
     // A host whose key is not the known one may be another machine.
     let config = fs::read_to_string(lab.config()).expect("a file");
     let strange = site.path().join("strange_hosts");

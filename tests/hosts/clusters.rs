@@ -23,7 +23,9 @@ fn a_run_within_a_slurm_job_uses_its_nodes_and_reports_what_slurm_says_of_a_lost
 #[test]
 fn jobs_for_schedulers_are_accepted_by_them() {
     let site = Site::new(&format!("CASES:\n{TWO}"));
-    let (code, manifest) = site.run(&["run", "--submit", "kubernetes"]);
+    let (code, text) = site.run(&["run", "--submit", "kubernetes"]);
+    assert!(code == Some(2) && text.contains("a case needs 2 hosts, but `--submit kubernetes` submits one"), "{text}");
+    let (code, manifest) = site.run(&["run", "--submit", "kubernetes", "--case", "tiny:own"]);
     assert_eq!(code, Some(0), "{manifest}");
     site.write("job.yaml", &manifest);
     if let Some(python) = support::python() {

@@ -7,6 +7,7 @@ use crate::event::EngineFacts;
 use crate::metric::{Agreement, OutputAgreement};
 use crate::precision::Precision;
 use crate::result::testing;
+use crate::units::Bytes;
 
 fn audit() -> AuditReport {
     let jitter = |scale: f64| (0..20).map(|i| Seconds(scale * (1.0 + 0.1 * f64::from(i % 5)))).collect::<Vec<_>>();
@@ -27,7 +28,8 @@ fn audit() -> AuditReport {
 fn inference(audit: Option<AuditReport>) -> PhaseRecord {
     let measured = vec![testing::measurement(Step::Inference)];
     let engine = Some(EngineFacts { name: "chip".into(), ..EngineFacts::default() });
-    PhaseRecord { audit, engine, measured, ..PhaseRecord::new(Phase::Infer) }
+    let memory_bytes_max = Some(Bytes(1));
+    PhaseRecord { audit, engine, measured, memory_bytes_max, ..PhaseRecord::new(Phase::Infer) }
 }
 
 fn judge(audit: Option<AuditReport>, cost: InputCost) -> AuditCheck {
@@ -52,6 +54,10 @@ fn an_engine_that_computes_is_exact_or_within_tolerance() {
     rounding.permuted[0].relative_l2 = 1e-6;
     assert_eq!(judge(Some(rounding), InputCost::Fixed).verdict, AuditVerdict::WithinTolerance);
     assert_eq!(judge(None, InputCost::Fixed).failures, ["inference was measured, but its audit is missing"]);
+    let cut_off = PhaseRecord { memory_bytes_max: None, ..inference(None) };
+    let limits = AgreementLimits::default_for(Precision::Fp32);
+    let judged = AuditCheck::judge(&[cut_off], &limits, InputCost::Fixed, &Accuracy::default());
+    assert_eq!((judged.verdict, judged.failures), (AuditVerdict::NotAudited, vec![]));
     assert_eq!(
         AuditCheck::judge(&[], &AgreementLimits::default_for(Precision::Fp32), InputCost::Fixed, &Accuracy::default())
             .verdict,
