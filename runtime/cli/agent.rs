@@ -18,7 +18,7 @@ use crate::host::THIS_PROGRAM;
 pub(super) fn agent() -> anyhow::Result<ExitCode> {
     let _ = nix::sys::prctl::set_name(c"flagperf");
     let program = [THIS_PROGRAM, "session"].map(Into::into);
-    serve(io::stdin(), io::stdout(), &program).context("the agent cannot go on")?;
+    serve(io::stdin(), io::stdout(), &program).context("the agent failed")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -32,7 +32,7 @@ pub(super) fn session(folder: &Path) -> anyhow::Result<ExitCode> {
         drop(exits);
         prepared.map_err(|findings| error_texts(&findings))
     };
-    run_session(folder, worker, prepare).context("the session cannot go on")
+    run_session(folder, worker, prepare).context("the session failed")
 }
 
 fn prepare_task(task: &SessionTask) -> Result<Prepared, Findings> {

@@ -136,7 +136,7 @@ impl ContainerEngine {
                 }
                 if last.replace(reason).is_none() {
                     say(&format!(
-                        "the container engine does not answer: waiting for it, at most {} s",
+                        "the container engine does not answer; waiting for it, at most {} s",
                         limit.as_secs()
                     ));
                 }
@@ -148,7 +148,7 @@ impl ContainerEngine {
         let limit = limit.as_secs();
         let late = |_| ContainerError::Unreachable {
             request: "connect",
-            reason: format!("{} (for {limit} s)", last.unwrap_or_default()),
+            reason: format!("{} (retried for {limit} s)", last.unwrap_or_default()),
         };
         asked.unwrap_or_else(|elapsed| Err(late(elapsed)))?;
         let unremoved = std::mem::take(&mut *self.unremoved.lock().unwrap_or_else(PoisonError::into_inner));

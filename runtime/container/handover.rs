@@ -90,7 +90,7 @@ pub fn receive_streams(socket: &Path) -> io::Result<()> {
     // SAFETY: the kernel has opened the descriptors for this process, and nothing else refers to them.
     let files: Vec<OwnedFd> = descriptors.into_iter().map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect();
     let [stdin, stdout, stderr] = files.as_slice() else {
-        return Err(io::Error::other(format!("received {} open files instead of 3", files.len())));
+        return Err(io::Error::other(format!("received {} file descriptors instead of 3", files.len())));
     };
     dup2_stdin(stdin)?;
     dup2_stdout(stdout)?;

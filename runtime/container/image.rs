@@ -183,7 +183,7 @@ impl<'b> ImageBuilder<'b> {
                     Err(_) if !goes_on() => return Err(ContainerError::Interrupted),
                     Err(_) if silence >= SILENCE_LIMIT => {
                         let limit = SILENCE_LIMIT.as_secs();
-                        return Err(not_built(name, &format!("the build was silent for {limit} s")));
+                        return Err(not_built(name, &format!("the build printed nothing for {limit} s")));
                     }
                     Err(_) => {
                         silence += POLL_INTERVAL;

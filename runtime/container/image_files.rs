@@ -56,7 +56,7 @@ impl ImageFiles {
         let mut archive = tar::Archive::new(self.archive_of(path)?);
         let mut entry = archive.entries()?.next().ok_or(io::ErrorKind::UnexpectedEof)??;
         if !entry.header().entry_type().is_file() {
-            return Err(io::Error::other("is no regular file in the image"));
+            return Err(io::Error::other("not a regular file in the image"));
         }
         let size = entry.size();
         read(&mut entry, size)

@@ -89,7 +89,7 @@ pub fn remove_leftovers(engine: &ContainerEngine) -> Result<Vec<String>, Contain
         remove(engine, &id)?;
         let of = |label: &str| labels.get(label).map_or("unknown", String::as_str);
         removed.push(format!(
-            "removed container {} of case {} of {}, whose conductor (process {}) has ended",
+            "removed leftover container {} of case {} of {}: the main process of that run ({}) has ended",
             &id[..id.len().min(12)],
             of(CASE_LABEL),
             of(RUN_LABEL),

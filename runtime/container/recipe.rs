@@ -122,7 +122,7 @@ fn read_folder(folder: &Path, prefix: &str, files: &mut Vec<RecipeFile>) -> Resu
         let content = read_regular(&entry.path(), FILE_BYTES_MAX).map_err(failed)?;
         files.push(RecipeFile { path, content, is_executable: metadata.permissions().mode() & EXECUTABLE != 0 });
         if files.len() > FILES_MAX {
-            return Err(failed(io::Error::other(format!("a recipe has at most {FILES_MAX} files"))));
+            return Err(failed(io::Error::other(format!("the recipe has more than {FILES_MAX} files"))));
         }
     }
     Ok(())

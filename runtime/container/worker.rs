@@ -43,7 +43,7 @@ const SILENCE_SECONDS: f64 = 30.0;
 const SIGNAL_BASE: i64 = 128;
 /// The warning about an engine that may not raise the limit of locked memory.
 const LOCKED_MEMORY_WARNING: &str =
-    "the container engine may not raise the limit of locked memory, which may slow down copies to a device";
+    "the container engine is not permitted to raise the limit of locked memory, so copies to a device may be slower";
 /// Time in which the engine reports a signal that somebody sent to a container.
 const EVENTS_LIMIT: Duration = Duration::from_secs(2);
 /// Number of last lines of a container's log in a failure, and bytes of each.
@@ -193,7 +193,8 @@ impl Worker for ContainerWorker {
 
     fn warnings(&self) -> Vec<String> {
         let killed = self.ended.is_some_and(|end| end.reached_memory_limit && end.ending != Ending::OutOfMemory);
-        let warning = "the kernel killed a process in the container because of its memory limit (`WORKER_MEMORY`)";
+        let warning =
+            "the kernel killed a process in the container because the memory limit (`WORKER_MEMORY`) was reached";
         self.warnings.iter().cloned().chain(killed.then(|| warning.to_owned())).collect()
     }
 

@@ -138,7 +138,7 @@ impl Agent {
                 let folder = self.folder(&session)?;
                 self.feeds.remove(&session);
                 match is_running(&folder) {
-                    true => Err(io::Error::other("the session is running")),
+                    true => Err(io::Error::other("the session is still running and cannot be removed")),
                     // An agent of an earlier connection may still be about to start it.
                     false => File::create(self.store.ended_mark(&folder)).and_then(|_| fs::remove_dir_all(&folder)),
                 }
@@ -166,7 +166,7 @@ impl Agent {
     }
 
     fn folder(&self, session: &str) -> io::Result<PathBuf> {
-        self.store.session(session).ok_or_else(|| io::Error::other(format!("`{session}` is no name of a session")))
+        self.store.session(session).ok_or_else(|| io::Error::other(format!("`{session}` is not a session name")))
     }
 
     /// Receives a part of a file; an empty part ends it.
@@ -341,7 +341,7 @@ impl Feed {
         let mut log = if outcome.is_some() { Vec::new() } else { last_lines(&self.folder.join(LOG_FILE)) };
         let free = free_bytes(&self.folder);
         if outcome.is_none() && free < FREE_BYTES_MIN {
-            log.push(format!("the disk with `{}` is full", self.folder.display()));
+            log.push(format!("the disk that holds `{}` is full", self.folder.display()));
         }
         let (session, files, round) = (self.session.clone(), self.files.files()?, self.round);
         say(&self.output, &Reply::Ended { session, outcome: outcome.map(Box::new), files, log, round }, &[])

@@ -28,13 +28,13 @@ pub(super) enum BootstrapError {
     #[error("{0}")]
     Connection(#[from] io::Error),
     /// The host printed something else.
-    #[error("the host did not answer as expected: `{line}`")]
+    #[error("unexpected output from the host: `{line}`")]
     Unexpected {
         /// What it printed last.
         line: String,
     },
     /// The host has another processor.
-    #[error("the host has a processor of type {found}, but this program was built for {own}")]
+    #[error("the processor architecture of the host is {found}, but this program was built for {own}")]
     Architecture {
         /// Type of the host's processor.
         found: String,
@@ -42,7 +42,7 @@ pub(super) enum BootstrapError {
         own: String,
     },
     /// The program did not arrive.
-    #[error("the program could not be stored on the host: is its home folder writable, and is there space?")]
+    #[error("the program could not be stored on the host: is the home folder writable, and is there space?")]
     NotStored,
 }
 
@@ -135,9 +135,9 @@ mod tests {
         let refused = |text: &str| program().install(&mut Vec::new(), &mut text.as_bytes()).unwrap_err().to_string();
         assert_eq!(
             refused("flagperf-bootstrap aarch64 missing\n"),
-            "the host has a processor of type aarch64, but this program was built for x86_64"
+            "the processor architecture of the host is aarch64, but this program was built for x86_64"
         );
-        assert_eq!(refused("sh: not found\n"), "the host did not answer as expected: `sh: not found`");
+        assert_eq!(refused("sh: not found\n"), "unexpected output from the host: `sh: not found`");
         assert!(refused("flagperf-bootstrap x86_64 missing\nflagperf-bootstrap failed\n").contains("is there space?"));
     }
 }

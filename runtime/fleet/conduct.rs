@@ -55,13 +55,13 @@ pub enum FleetError {
     #[error(transparent)]
     Tree(#[from] TreeError),
     /// The running program cannot be read.
-    #[error("cannot read the running program, which hosts receive: {0}")]
+    #[error("cannot read the file of this program, which is sent to the hosts: {0}")]
     Program(io::Error),
     /// The nodes of a Slurm job are unknown.
     #[error("{0}")]
     Nodes(String),
     /// The run was interrupted before its first case.
-    #[error("interrupted while the hosts were connected; nothing was run")]
+    #[error("interrupted while connecting to the hosts; nothing was run")]
     Interrupted,
     /// Hosts cannot be used: each with the reason.
     #[error("{}", unusable_hosts(.0))]
@@ -93,7 +93,7 @@ pub fn conduct_fleet(
     let needed = plan.cases.iter().map(|case| case.key.scale.hosts as usize).max().unwrap_or(0);
     if needed > hosts.len() {
         return Err(FleetError::Nodes(format!(
-            "a case needs {needed} hosts, but the run has {} (those of the Slurm job, or of `run.json`)",
+            "a case needs {needed} hosts, but the Slurm job, or `run.json` of a resumed run, lists {}",
             hosts.len()
         )));
     }
@@ -233,7 +233,7 @@ impl FleetRun<'_> {
             // A host that does not end what it runs is left to its own time limit.
             if interrupted.is_some_and(|at| now.since(at).0 > self.plan.site.host_timeout.0) {
                 for replica in replicas.iter_mut().filter(|replica| replica.end.is_none()) {
-                    let reason = "it did not end after the interruption".to_owned();
+                    let reason = format!("host `{}` did not end the case after the interruption", replica.replica.host);
                     replica.end = Some(ReplicaEnd::Lost(reason, String::new()));
                 }
                 break;
@@ -254,11 +254,11 @@ impl FleetRun<'_> {
         match news {
             LinkNews::Open(_) => {}
             LinkNews::Cut(reason) => {
-                let what = format!("has no connection: {reason}; trying again");
+                let what = format!("is disconnected: {reason}; reconnecting");
                 notify(&Notice::Host { host, what: &what, is_warning: true });
             }
             LinkNews::OpenAgain(after) => {
-                let what = format!("is connected again after {:.1} s", after.0);
+                let what = format!("has reconnected after {:.1} s", after.0);
                 notify(&Notice::Host { host, what: &what, is_warning: false });
             }
             LinkNews::Lost(reason) => {
@@ -283,7 +283,7 @@ impl FleetRun<'_> {
                     None => {
                         let last = log.last().map(|line| format!(": {line}")).unwrap_or_default();
                         ReplicaEnd::Lost(
-                            format!("the process on host `{host}` ended without an outcome{last}"),
+                            format!("the process that ran the case on host `{host}` ended unexpectedly{last}"),
                             String::new(),
                         )
                     }
@@ -380,7 +380,7 @@ impl FleetRun<'_> {
 }
 
 fn lost_host(host: &str, reason: &str) -> ReplicaEnd {
-    let hint = "what arrived before is in the folder of the result; `flagperf doctor --hosts` checks the hosts";
+    let hint = "the folder of the result contains what had arrived before; `flagperf doctor --hosts` checks the hosts";
     ReplicaEnd::Lost(format!("host `{host}` was lost: {reason}"), hint.to_owned())
 }
 

@@ -164,7 +164,7 @@ fn describe_failure(process: &mut DuplexProcess, error: &BootstrapError) -> Stri
 fn describe_end(process: &mut DuplexProcess) -> String {
     // Its last line comes after its output has ended.
     let ending = process.ending();
-    let how = || ending.map_or_else(String::new, |ending| format!(": its program {ending}"));
+    let how = || ending.map_or_else(String::new, |ending| format!(": the program of its launcher {ending}"));
     last_line(process).unwrap_or_else(|| format!("the connection ended{}", how()))
 }
 

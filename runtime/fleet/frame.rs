@@ -51,10 +51,10 @@ pub(super) fn read_frame<M: DeserializeOwned>(input: &mut impl BufRead) -> io::R
     }
     let head: Head<M> = serde_json::from_slice(&line).map_err(|error| {
         let shown = String::from_utf8_lossy(&line[..line.len().min(200)]).trim_end().to_owned();
-        invalid(format!("`{shown}` is no message of this protocol: {error}"))
+        invalid(format!("`{shown}` is not a message of the agent protocol: {error}"))
     })?;
     if head.payload > PAYLOAD_BYTES_MAX {
-        return Err(invalid(format!("a message has {} bytes of payload (limit: {PAYLOAD_BYTES_MAX})", head.payload)));
+        return Err(invalid(format!("a message has a payload of {} bytes (limit: {PAYLOAD_BYTES_MAX})", head.payload)));
     }
     let mut payload = vec![0; head.payload];
     input.read_exact(&mut payload)?;

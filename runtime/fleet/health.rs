@@ -57,7 +57,7 @@ pub fn check_hosts(plan: &Plan, overrides: &Overrides, log: &Path) -> Result<Vec
         let failed = |host: &String| HostHealth {
             host: host.clone(),
             launcher: launcher_for(host, site.launcher),
-            found: Err("the check failed".to_owned()),
+            found: Err("the check of this host failed unexpectedly".to_owned()),
             can_run: false,
         };
         hosts.iter().zip(checks).map(|(host, check)| check.join().unwrap_or_else(|_| failed(host))).collect()
@@ -75,7 +75,7 @@ fn examine(
     loop {
         let reply = select! {
             recv(connection.replies) -> reply => reply,
-            recv(deadline) -> _ => return Err(format!("no report for {} s", REPORT_WAIT.as_secs())),
+            recv(deadline) -> _ => return Err(format!("no report from `flagperf doctor` within {} s", REPORT_WAIT.as_secs())),
         };
         match reply {
             Ok(Ok((Reply::Report { text, can_run }, _))) => return Ok((connection.host.clone(), text, can_run)),

@@ -224,7 +224,7 @@ impl Link {
         loop {
             let silent = self.context.clock.now().since(self.progress);
             if silent.0 > limit.0 {
-                return Err(format!("there was no contact for {:.0} s; last: {reason}", silent.0));
+                return Err(format!("no contact for {:.0} s; last error: {reason}", silent.0));
             }
             thread::sleep(wait);
             wait = (2 * wait).min(WAIT_MAX);
@@ -263,7 +263,7 @@ impl Link {
                 },
                 recv(ticks) -> _ => {
                     if clock.now().since(heard) > silence_max {
-                        return End::Cut(format!("the host was silent for {:.0} s", silence_max.0));
+                        return End::Cut(format!("no answer from the host for {:.0} s", silence_max.0));
                     }
                     if let Err(error) = connection.send(&Request::Ping) {
                         return End::of(&error);
@@ -280,7 +280,8 @@ impl Link {
         if open.resent <= RESENT_MAX {
             return self.start_and_attach(connection, &session).map_err(|error| End::of(&error));
         }
-        let reason = format!("`{path}` did not arrive whole: does another program change or remove the results here?");
+        let reason =
+            format!("`{path}` is incomplete: is another program changing or deleting the results on this machine?");
         self.give_up(connection, session, reason)
     }
 

@@ -25,8 +25,8 @@ pub(super) fn hosts_of(site: &Site) -> Result<Vec<String>, FleetError> {
     match (site.launcher, allocated_nodes()) {
         (LauncherChoice::Auto | LauncherChoice::Slurm, Some(nodes)) => nodes.map_err(FleetError::Nodes),
         (LauncherChoice::Slurm, None) => Err(FleetError::Nodes(
-            "`LAUNCHER: slurm`, but this is no Slurm job\n  hint: run within `salloc`, or `flagperf run --submit slurm` \
-             writes a script for `sbatch`"
+            "`LAUNCHER: slurm` is set, but this process does not run in a Slurm job\n  hint: run this command within `salloc`, \
+             or submit it: `flagperf run --submit slurm | sbatch`"
                 .to_owned(),
         )),
         _ => Ok(site.hosts.clone()),

@@ -49,7 +49,7 @@ impl Launcher for Local {
     }
 
     fn about(&self) -> &'static str {
-        "processes of this machine"
+        "starts processes directly on this machine"
     }
 
     fn command(&self, _: &str, script: &str, _: &Site) -> Vec<OsString> {
@@ -66,7 +66,7 @@ impl Launcher for Ssh {
     }
 
     fn about(&self) -> &'static str {
-        "your own OpenSSH, with its configuration, agent, jump hosts and known hosts"
+        "your own OpenSSH client, with its configuration, agent, jump hosts and known hosts"
     }
 
     fn command(&self, host: &str, script: &str, site: &Site) -> Vec<OsString> {
@@ -111,7 +111,7 @@ impl Launcher for Slurm {
         // The reason is text with spaces, up to the end of the line.
         let reason = text.split_once("Reason=").map(|(_, reason)| format!("Reason={}", reason.trim()));
         let facts: Vec<String> = [field("State="), reason].into_iter().flatten().collect();
-        if facts.is_empty() { String::new() } else { format!("Slurm says of node {host}: {}", facts.join(", ")) }
+        if facts.is_empty() { String::new() } else { format!("Slurm reports for node {host}: {}", facts.join(", ")) }
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) fn allocated_nodes() -> Option<Result<Vec<String>, String>> {
     Some(
         names
             .filter(|names| !names.is_empty())
-            .ok_or_else(|| format!("`scontrol show hostnames {list}` does not name the nodes of the Slurm job")),
+            .ok_or_else(|| format!("`scontrol show hostnames {list}` printed no node of the Slurm job")),
     )
 }
 

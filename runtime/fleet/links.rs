@@ -64,8 +64,9 @@ impl Fleet {
                     let machine = (facts.boot_id.clone(), facts.hostname.clone());
                     let other = machines.insert(machine, host.clone()).filter(|_| !facts.boot_id.is_empty());
                     if let Some(other) = other {
-                        let what =
-                            format!("is the same machine as `{other}`: a sum over both is not one of two machines");
+                        let what = format!(
+                            "is the same machine as `{other}`: the sum over both hosts is not the throughput of two machines"
+                        );
                         notify(&Notice::Host { host: &host, what: &what, is_warning: true });
                     }
                     fleet.offsets.insert(host, facts.clock_offset_s);

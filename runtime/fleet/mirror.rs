@@ -101,7 +101,7 @@ pub(super) fn list_files(root: &Path) -> io::Result<BTreeMap<String, u64>> {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteFault {
     /// The file does not end where the part begins.
-    #[error("a part before it is missing")]
+    #[error("an earlier part of the file is missing")]
     MissingPart,
     /// It cannot be written.
     #[error(transparent)]
@@ -114,7 +114,7 @@ pub(super) enum WriteFault {
 /// When the path leaves the folder, a part before it is missing, or the file cannot be written.
 pub(super) fn write_part(root: &Path, path: &str, offset: u64, part: &[u8]) -> Result<(), WriteFault> {
     if !is_inside(Path::new(path)) {
-        return Err(io::Error::other(format!("the host sent a file outside the result: `{path}`")).into());
+        return Err(io::Error::other(format!("the host sent a file outside the result folder: `{path}`")).into());
     }
     let target = root.join(path);
     fs::create_dir_all(target.parent().unwrap_or(root))?;
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn parts_that_do_not_belong_into_the_result_are_refused() {
         let to = tempfile::tempdir().unwrap();
-        assert!(write_part(to.path(), "../x", 0, b"x").unwrap_err().to_string().contains("outside the result"));
+        assert!(write_part(to.path(), "../x", 0, b"x").unwrap_err().to_string().contains("outside the result folder"));
         assert!(matches!(write_part(to.path(), "x", 5, b"x"), Err(WriteFault::MissingPart)));
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn replica_record(
     };
     if let Some(first) = outcome.refused.first() {
         let more = outcome.refused.len() - 1;
-        let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        let more = if more > 0 { format!(" (and {more} more errors)") } else { String::new() };
         let (mistake, hint) = first.split_once("\n  hint: ").unwrap_or((first, ""));
         return lost(format!("the host refused the case: {mistake}{more}"), hint);
     }
@@ -73,7 +73,7 @@ pub(super) fn replica_record(
             (None, Some(reason)) => lost(format!("the host ended the case: {reason}"), ""),
             (None, None) => record,
         },
-        (Err(error), _) => lost(format!("the host sent no usable record: {error}"), "was its disk full?"),
+        (Err(error), _) => lost(format!("the host sent no usable record: {error}"), "is the disk of the host full?"),
     }
 }
 

@@ -56,7 +56,7 @@ impl Scheduler for SlurmBatch {
     }
 
     fn about(&self) -> &'static str {
-        "a script for `sbatch`, in which the nodes of the job are the hosts"
+        "a batch script for `sbatch`; the nodes of the job are the hosts"
     }
 
     fn job(&self, request: &JobRequest) -> String {
@@ -67,19 +67,23 @@ impl Scheduler for SlurmBatch {
         let minutes = time_max_s.div_ceil(60);
         format!(
             "#!/bin/sh\n#SBATCH --job-name=flagperf\n#SBATCH --nodes={hosts}\n#SBATCH --ntasks-per-node=1\n\
-             # No other job may disturb the measurement.\n#SBATCH --exclusive\n#SBATCH --time={minutes}\n\
+             # No other job may share the nodes and disturb the measurement.\n#SBATCH --exclusive\n\
+             #SBATCH --time={minutes}\n\
              #SBATCH --output=flagperf-%j.log\n\
-             # If the cluster counts devices, take away one `#` of the next line.\n##SBATCH --gpus-per-node={devices}\n\
-             # After the signal the run ends what it started and keeps what it has measured.\n#SBATCH --signal=B:INT@120\n\
-             # A lost node must not start the job again.\n#SBATCH --no-requeue\n\
+             # If the cluster manages devices as a resource, remove one `#` from the next line.\n\
+             ##SBATCH --gpus-per-node={devices}\n\
+             # 120 s before the time limit, this signal makes the run stop and keep what it has measured.\n\
+             #SBATCH --signal=B:INT@120\n\
+             # Do not requeue the job when a node fails.\n#SBATCH --no-requeue\n\
              cd {checkout} || exit 2\nexec {command}\n"
         )
     }
 }
 
 /// What a person must know about the manifest.
-const KUBERNETES_NOTE: &str = "# Untried on a cluster. The checkout, the program and what --config names must exist at the same paths on the node;\n\
-# only the checkout is mounted. Replace `image` by one that your cluster has, and ask for devices in `resources`.\n";
+const KUBERNETES_NOTE: &str = "# Never tried on a cluster. The checkout, the program and the folder of --config must exist at the same paths on the\n\
+# node; only the checkout is mounted. Replace `image` with an image that your cluster has, and request devices in\n\
+# `resources`.\n";
 
 /// A Job for `kubectl apply`. Untried: there was no cluster.
 struct Kubernetes;
@@ -90,7 +94,7 @@ impl Scheduler for Kubernetes {
     }
 
     fn about(&self) -> &'static str {
-        "a Job for `kubectl apply` on one host; checked against the published schema, but never run on a cluster"
+        "a Job on one host, for `kubectl apply`; validated against the published schema, but never run on a cluster"
     }
 
     fn is_one_host(&self) -> bool {

@@ -106,10 +106,11 @@ pub fn run_session(
     if folder.join(STOP_FILE).exists() {
         interrupt.set();
     }
-    let busy =
-        |busy: HostBusy| vec![format!("{busy}\n  hint: wait for its end, or set `BUSY_HOST: queue` in host.yaml")];
+    let busy = |busy: HostBusy| {
+        vec![format!("{busy}\n  hint: wait until that run has ended, or set `BUSY_HOST: queue` in host.yaml")]
+    };
     let prepared = prepare(&task).and_then(|(plan, values)| {
-        let about = format!("{} of `{}`, started from another machine", task.run, user_name());
+        let about = format!("{} of user `{}`, started from another machine", task.run, user_name());
         let names = (task.run_id.as_str(), about.as_str());
         let mut on_wait = |busy: &HostBusy| tell_wait(&control, busy);
         let lock = HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_wait);
@@ -140,8 +141,7 @@ pub fn run_session(
         }
     };
     let lost = control.lost_contact.load(Ordering::Relaxed);
-    let why =
-        format!("there was no contact for {} s (30 s more than `HOST_TIMEOUT` in host.yaml)", task.contact_limit_s.0);
+    let why = format!("no contact with the main process for {} s (`HOST_TIMEOUT` plus 30 s)", task.contact_limit_s.0);
     let outcome = Outcome { interrupted: lost.then_some(why), processor: processor_time(), ..outcome };
     let path = folder.join(OUTCOME_FILE);
     let text = serde_json::to_vec(&outcome).expect("an outcome is plain data");
@@ -179,7 +179,7 @@ fn user_name() -> String {
 
 /// Tells agents that the host is busy.
 fn tell_wait(control: &Control, busy: &HostBusy) {
-    let (source, message) = ("host".to_owned(), format!("{busy}; waiting for its end"));
+    let (source, message) = ("host".to_owned(), format!("{busy}; waiting for that run to end"));
     let event = Event::Log { level: Level::Warning, source, message };
     control.tell(&News::Event { phase: Phase::Validate, event: Box::new(event) });
 }

@@ -87,7 +87,7 @@ impl RunState {
         let text = serde_json::to_vec_pretty(self).expect("a state is plain data");
         let written = file::stage(&text, &path, None).and_then(|file| file.persist(&path).map_err(|error| error.error));
         if let Err(error) = written {
-            tracing::warn!(%error, "the state of the run cannot be written, so it cannot be resumed");
+            tracing::warn!(%error, "the state of the run cannot be written, so the run cannot be resumed");
         }
     }
 
@@ -101,7 +101,7 @@ impl RunState {
         let (owner, own) = (fs::symlink_metadata(&path)?.uid(), nix::unistd::geteuid().as_raw());
         // It names the configuration, and with it the programs that are started.
         if owner != own {
-            return Err(io::Error::other(format!("`{STATE_FILE}` belongs to another user (id {owner})")));
+            return Err(io::Error::other(format!("`{STATE_FILE}` belongs to another user (user id {owner})")));
         }
         let state: RunState = serde_json::from_slice(&text)?;
         match state.hosts.iter().find(|host| !is_host_name(host)) {

@@ -19,7 +19,8 @@ pub(super) struct Store {
 impl Store {
     /// Opens the store in the user's cache, which is created if it does not exist. Only the user may read it.
     pub(super) fn open() -> io::Result<Self> {
-        let none = || io::Error::other("neither XDG_CACHE_HOME nor HOME is set, so there is no place for files");
+        let none =
+            || io::Error::other("neither XDG_CACHE_HOME nor HOME is set, so the agent has no folder for its files");
         Store::at(cache_folder().ok_or_else(none)?)
     }
 
@@ -84,14 +85,17 @@ impl Store {
         }
         let folder = tempfile::Builder::new().prefix(".new").tempdir_in(self.root.join("trees"))?;
         for file in files {
-            let refused = || io::Error::other(format!("`{}` is no path in a checkout", file.path));
+            let refused = || io::Error::other(format!("`{}` is not a path within a checkout", file.path));
             let source = self.file(&file.sha256).filter(|_| is_inside(Path::new(&file.path))).ok_or_else(refused)?;
             let target = folder.path().join(&file.path);
             fs::create_dir_all(target.parent().unwrap_or(folder.path()))?;
             fs::copy(&source, &target)?;
             if hash_file(&target)? != file.sha256 {
                 fs::remove_file(&source)?;
-                return Err(io::Error::other(format!("the copy of `{}` on this host was changed", file.path)));
+                return Err(io::Error::other(format!(
+                    "the copy of `{}` that this host had stored was modified and is now deleted; the next run sends it again",
+                    file.path
+                )));
             }
             fs::set_permissions(&target, Permissions::from_mode(if file.executable { 0o755 } else { 0o644 }))?;
         }
@@ -122,7 +126,7 @@ impl Incoming {
     pub(super) fn finish(self) -> io::Result<()> {
         let found = hash_reader(File::open(self.file.path())?)?;
         if found != self.sha256 {
-            return Err(io::Error::other(format!("a file has the hash {found} instead of {}", self.sha256)));
+            return Err(io::Error::other(format!("a received file has the hash {found} instead of {}", self.sha256)));
         }
         self.file.persist(&self.path).map(drop).map_err(|error| error.error)
     }
@@ -174,7 +178,7 @@ mod tests {
         assert_eq!(store.checkout(&files).unwrap(), checkout);
         let mut wrong = store.create(&hash_bytes(b"x")).unwrap();
         wrong.append(b"y").unwrap();
-        assert!(wrong.finish().unwrap_err().to_string().starts_with("a file has the hash "));
+        assert!(wrong.finish().unwrap_err().to_string().starts_with("a received file has the hash "));
         assert!(store.checkout(&[file("../x", "model", false)]).is_err());
         assert!(store.session("../../etc").is_none());
     }

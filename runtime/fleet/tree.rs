@@ -43,7 +43,7 @@ pub(super) struct Tree {
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     /// A file cannot be read.
-    #[error("cannot read `{path}` for the hosts: {source}")]
+    #[error("cannot read `{path}`, which is sent to the hosts: {source}")]
     Read {
         /// The file.
         path: PathBuf,

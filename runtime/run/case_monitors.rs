@@ -81,7 +81,7 @@ impl CaseMonitors {
                     }
                 }
             }
-            Err(error) => record.warnings.push(format!("power and memory of the case are unknown: {error}")),
+            Err(error) => record.warnings.push(format!("power, energy and memory of the case are unknown: {error}")),
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) enum EnvironmentError {
     #[error("{what} failed: {ending}{}", quoted(.output))]
     Failed { what: &'static str, ending: Ending, output: Vec<String> },
     /// A program took longer than a phase may take.
-    #[error("{0} took longer than a phase may take")]
+    #[error("{0} took longer than the time limit of a phase")]
     TimedOut(&'static str),
     /// A program could not be started.
     #[error(transparent)]
@@ -65,11 +65,11 @@ impl EnvironmentError {
     pub(super) fn hint(&self) -> &'static str {
         match self {
             Self::Failed { what: PIP, .. } => {
-                "requirements.txt in the folder of the case's scripts lists the packages; `PIP_SOURCE` in host.yaml names the \
-                 index"
+                "check the packages in requirements.txt, in the folder of the case's scripts, and the package index that \
+                 `PIP_SOURCE` in host.yaml names"
             }
             Self::Failed { what: VENV, .. } => {
-                "the `python3` on PATH needs its module venv: on Debian, the package python3-venv"
+                "the `python3` on PATH needs the module venv: on Debian, install the package python3-venv"
             }
             Self::TimedOut(_) => "`PHASE_TIMEOUT` in host.yaml sets the limit in seconds",
             _ => "",
@@ -118,7 +118,7 @@ impl EnvironmentBuilder<'_> {
         let [before, after] = ["before", "after"].map(|name| folder.path().join(name));
         let shell = ["/bin/bash", "-c", READ_VARIABLES, "variables"].map(Into::into);
         let paths = [&before, &after].into_iter().chain(files).map(|path| path.clone().into_os_string());
-        self.run("the file environment_variables.sh", shell.into_iter().chain(paths).collect(), &IndexMap::new())?;
+        self.run("environment_variables.sh", shell.into_iter().chain(paths).collect(), &IndexMap::new())?;
         let read = |path: &Path| read_environment(path).map_err(failed);
         let before = read(&before)?;
         let is_new = |name: &String, value: &String| before.get(name) != Some(value) && !OF_SHELL.contains(&&**name);
@@ -143,7 +143,7 @@ impl EnvironmentBuilder<'_> {
         if folder.join(READY).is_file() {
             return Ok(folder);
         }
-        let line = format!("installing {} for case files in {}", file.display(), folder.display());
+        let line = format!("installing the packages of {} in {}", file.display(), folder.display());
         info!("{line}");
         (self.say)(&line);
         let path = folder.to_string_lossy().into_owned();

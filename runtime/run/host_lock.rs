@@ -26,7 +26,7 @@ pub struct HostLock {
 
 /// Another run uses this host.
 #[derive(Debug, thiserror::Error)]
-#[error("another run uses this host: {0}")]
+#[error("another run is using this host: {0}")]
 pub struct HostBusy(pub String);
 
 impl HostLock {
@@ -124,7 +124,7 @@ mod tests {
         let second = take(&path, "one", BusyHost::Refuse, &interrupt).unwrap();
         drop(first);
         let busy = take(&path, "two", BusyHost::Refuse, &interrupt).unwrap_err();
-        assert_eq!(busy.to_string(), "another run uses this host: process 1, results in one");
+        assert_eq!(busy.to_string(), "another run is using this host: process 1, results in one");
         assert!(take(&path, "two", BusyHost::Share, &interrupt).unwrap().is_none());
         drop(second);
         assert!(take(&path, "two", BusyHost::Refuse, &interrupt).unwrap().is_some());

@@ -37,16 +37,17 @@ pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierCase {
         return EarlierCase::None;
     }
     let reason =
-        "the process of the run ended before the case did: it was killed, or the machine lost its power".to_owned();
+        "the main process of the run ended before the case was complete: it was killed, or the machine lost power"
+            .to_owned();
     let record =
         lost_record((run.plan, run.rows, case), run.folder, &folder, reason, "the case was run again afterwards");
     if let Err(error) = write_record(&record, &folder.join("record.json")) {
-        tracing::warn!(%error, "what the case had measured has no record");
+        tracing::warn!(%error, "the record of the earlier measurements of the case cannot be written");
     }
     match move_aside(run.folder, &case.folder) {
         Ok(kept) => EarlierCase::CutOff(kept),
         Err(error) => {
-            tracing::warn!(%error, "the folder of the case cannot be moved");
+            tracing::warn!(%error, "the folder of the earlier measurements of the case cannot be moved");
             EarlierCase::None
         }
     }
