@@ -11,7 +11,7 @@ use super::probe::Probes;
 use super::setup::{PreparedPlan, plan_config, prepare_process};
 use crate::config::{Findings, load};
 use crate::event::Level;
-use crate::fleet::{Prepared, SessionTask, run_session, serve};
+use crate::fleet::{SessionPlan, SessionTask, run_session, serve};
 use crate::host::THIS_PROGRAM;
 
 /// Serves requests until standard input ends.
@@ -35,7 +35,7 @@ pub(super) fn session(folder: &Path) -> anyhow::Result<ExitCode> {
     run_session(folder, worker, prepare).context("the session failed")
 }
 
-fn prepare_task(task: &SessionTask) -> Result<Prepared, Findings> {
+fn prepare_task(task: &SessionTask) -> Result<SessionPlan, Findings> {
     let config = load(&task.root, &task.overrides())?;
     let probes = Rc::new(Probes::new(config.site.phase_timeout));
     plan_config(&config, probes).map(|PreparedPlan { plan, values }| (plan, values))

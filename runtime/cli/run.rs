@@ -55,7 +55,7 @@ fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<
     };
     let most = |number: fn(&Scale) -> u32| plan.cases.iter().map(|case| number(&case.key.scale)).max().unwrap_or(1);
     // A container cannot reach other hosts with the user's ssh.
-    if scheduler.is_one_host() && most(|scale| scale.hosts) > 1 {
+    if scheduler.is_single_host() && most(|scale| scale.hosts) > 1 {
         print_message(&format!(
             "error: a case needs {} hosts, but `--submit {name}` supports only one\n  hint: use --case to \
              select cases that need one host",

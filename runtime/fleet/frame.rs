@@ -1,4 +1,4 @@
-//! Frames: a line of JSON, and the bytes that follow it.
+//! Frames of the protocol: a line of JSON, followed by the payload, whose length the line states.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -38,7 +38,7 @@ pub(super) fn write_frame<M: Serialize>(output: &mut impl Write, message: &M, pa
 /// Reads a frame; `None` at the end of the input.
 ///
 /// # Errors
-/// When the input cannot be read, ends within a frame, or is no frame.
+/// When the input cannot be read, ends within a frame, or is not a frame.
 pub(super) fn read_frame<M: DeserializeOwned>(input: &mut impl BufRead) -> io::Result<Option<(M, Vec<u8>)>> {
     let mut line = Vec::new();
     input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;

@@ -15,24 +15,24 @@ use super::protocol::{HostFacts, Reply, Request};
 use crate::config::Overrides;
 use crate::plan::Plan;
 
-/// Longest time that a host may take for its report.
+/// Longest wait for the report of a host.
 const REPORT_WAIT: Duration = Duration::from_secs(150);
 
-/// What was found out about a host.
+/// The result of checking a host.
 #[derive(Clone)]
 pub struct HostHealth {
-    /// Name in `HOSTS`.
+    /// Name of the host in `HOSTS`.
     pub host: String,
-    /// What starts processes on it.
+    /// The launcher that starts processes on the host.
     pub launcher: &'static dyn Launcher,
-    /// What its agent says, and what `flagperf doctor` printed there; or why the host cannot be used.
+    /// The facts that the agent reports and the report of `flagperf doctor` on the host, or why the host cannot be used.
     pub found: Result<(HostFacts, String), String>,
-    /// Whether the selected cases can run on it.
+    /// Whether the selected cases can run on the host.
     pub can_run: bool,
 }
 
-/// Checks every host of a plan, all at once: connects to it, sends what it lacks, and runs `flagperf doctor` on it. `log` is
-/// the file for what the launchers' programs print.
+/// Checks all hosts of a plan at the same time: connects to each, sends the files that it lacks, and runs `flagperf doctor` on
+/// it. The launchers' programs write their standard error to the file `log`.
 ///
 /// # Errors
 /// When the hosts are unknown, or the checkout or the program cannot be sent.
@@ -41,14 +41,14 @@ pub fn check_hosts(plan: &Plan, overrides: &Overrides, log: &Path) -> Result<Vec
     let hosts = hosts_of(site)?;
     let program = OwnProgram::read().map_err(FleetError::Program)?;
     let tree = tree_of(plan, overrides)?;
-    // The agent knows the folder of host.yaml there.
+    // The agent adds the folder of host.yaml on its host.
     let arguments = Overrides { config: None, ..overrides.clone() }.arguments();
     let check = |host: &String| {
         let launcher = launcher_for(host, site.launcher);
         let settings =
             ConnectionSettings { launcher, site, program: &program, tree: &tree, log, silence_max: site.host_timeout };
         let arguments = [arguments.clone(), vec!["--as-host".to_owned(), host.clone()]].concat();
-        let found = examine(host, settings, Request::Examine { arguments });
+        let found = check_host(host, settings, Request::Examine { arguments });
         let can_run = found.as_ref().is_ok_and(|(.., can_run)| *can_run);
         HostHealth { host: host.clone(), launcher, found: found.map(|(facts, text, _)| (facts, text)), can_run }
     };
@@ -64,7 +64,7 @@ pub fn check_hosts(plan: &Plan, overrides: &Overrides, log: &Path) -> Result<Vec
     }))
 }
 
-fn examine(
+fn check_host(
     host: &str,
     settings: ConnectionSettings<'_>,
     request: Request,

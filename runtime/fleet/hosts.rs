@@ -1,4 +1,4 @@
-//! Which hosts a plan uses, and what they need.
+//! Determines which hosts a plan uses, and which files they need.
 
 use super::conduct::FleetError;
 use super::launcher::allocated_nodes;
@@ -6,8 +6,8 @@ use super::tree::{Tree, TreeError};
 use crate::config::{LauncherChoice, Overrides, Scale, Site, env, host_file, is_local};
 use crate::plan::Plan;
 
-/// Returns whether cases run on other machines than this one, whose engines and data are unknown here.
-pub fn is_elsewhere(site: &Site) -> bool {
+/// Returns whether cases run on other machines, whose engines and data are unknown on this one.
+pub fn uses_other_hosts(site: &Site) -> bool {
     match site.launcher {
         LauncherChoice::Auto => env::slurm_nodes().is_some() || !site.hosts.iter().all(|host| is_local(host)),
         LauncherChoice::Local => false,
@@ -15,9 +15,9 @@ pub fn is_elsewhere(site: &Site) -> bool {
     }
 }
 
-/// Returns whether a plan needs other processes than workers of this one: for another host, or for several devices.
+/// Returns whether a plan needs agents and sessions: for other hosts, or for several devices.
 pub fn needs_fleet(plan: &Plan) -> bool {
-    is_elsewhere(&plan.site) || plan.cases.iter().any(|case| case.key.scale != Scale::ONE)
+    uses_other_hosts(&plan.site) || plan.cases.iter().any(|case| case.key.scale != Scale::ONE)
 }
 
 /// Returns the hosts of a run: those of `HOSTS`, or the nodes of the Slurm job.
