@@ -1,4 +1,4 @@
-//! What can go wrong between this program and a container engine.
+//! Errors of container engines, images and containers.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use crate::host::ProcessError;
 /// Why a container engine, an image or a container cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
-    /// No socket of an engine was found.
+    /// No engine answered.
     #[error("no container engine answered (tried: {tried})")]
     NoEngine {
         /// The sockets, each with the reason.
         tried: String,
     },
-    /// The engine is not one of this machine.
+    /// The engine is not on this machine.
     #[error(
         "`DOCKER_HOST` names `{address}`, but only an engine on this machine can mount the folders of this machine"
     )]
@@ -81,7 +81,7 @@ pub enum ContainerError {
     /// The run was interrupted.
     #[error("interrupted")]
     Interrupted,
-    /// This program could not be copied to where containers can use it.
+    /// This program could not be copied to the folder from which containers use it.
     #[error("cannot store this program in `{path}`: {source}")]
     Store {
         /// The file or folder.
@@ -92,7 +92,7 @@ pub enum ContainerError {
     /// There is no folder for cached files.
     #[error("neither XDG_CACHE_HOME nor HOME is set, so there is no folder in which to store a copy of this program")]
     NoCache,
-    /// A socket or another local resource of the start.
+    /// A socket or a stream of a worker could not be created.
     #[error("cannot set up the standard streams of a worker in a container: {0}")]
     Handover(io::Error),
     /// The streams of the worker could not be opened.
@@ -137,12 +137,12 @@ impl ContainerError {
         .to_owned()
     }
 
-    /// Returns whether the engine may not set a limit of resources.
+    /// Returns whether the engine was not permitted to set a resource limit.
     pub(super) fn is_about_limits(&self) -> bool {
         matches!(self, Self::Refused { message, .. } if message.contains("rlimit"))
     }
 
-    /// Returns whether the engine answered that what was requested does not exist.
+    /// Returns whether the engine answered that the requested object does not exist.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
     }
