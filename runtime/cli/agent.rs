@@ -11,14 +11,14 @@ use super::probe::Probes;
 use super::setup::{PreparedPlan, plan_config, prepare_process};
 use crate::config::{Findings, load};
 use crate::event::Level;
-use crate::fleet::{Prepared, SessionTask, run_session, serve};
+use crate::fleet::{SessionPlan, SessionTask, run_session, serve};
 use crate::host::THIS_PROGRAM;
 
 /// Serves requests until standard input ends.
 pub(super) fn agent() -> anyhow::Result<ExitCode> {
     let _ = nix::sys::prctl::set_name(c"flagperf");
     let program = [THIS_PROGRAM, "session"].map(Into::into);
-    serve(io::stdin(), io::stdout(), &program).context("the agent cannot go on")?;
+    serve(io::stdin(), io::stdout(), &program).context("the agent failed")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -32,10 +32,10 @@ pub(super) fn session(folder: &Path) -> anyhow::Result<ExitCode> {
         drop(exits);
         prepared.map_err(|findings| error_texts(&findings))
     };
-    run_session(folder, worker, prepare).context("the session cannot go on")
+    run_session(folder, worker, prepare).context("the session failed")
 }
 
-fn prepare_task(task: &SessionTask) -> Result<Prepared, Findings> {
+fn prepare_task(task: &SessionTask) -> Result<SessionPlan, Findings> {
     let config = load(&task.root, &task.overrides())?;
     let probes = Rc::new(Probes::new(config.site.phase_timeout));
     plan_config(&config, probes).map(|PreparedPlan { plan, values }| (plan, values))

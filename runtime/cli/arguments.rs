@@ -39,7 +39,7 @@ pub struct Arguments {
 pub(super) enum Command {
     /// Run cases and print their results
     Run(RunArguments),
-    /// Go on with a run whose main process was killed: collect what other hosts have measured, and run the cases without a
+    /// Resume a run whose main process was killed: collect what other hosts have measured, and run the cases that have no
     /// record
     Resume(ResumeArguments),
     /// Print the effective values with their origins (file and line), without running anything
@@ -97,17 +97,17 @@ pub(super) enum Command {
     /// Run a worker: read one job as a line of JSON from standard input, write events as lines of JSON to standard
     /// output, and exit when the input ends
     Work {
-        /// Socket of a conductor outside the container, which sends the standard streams
+        /// Socket in a container, from which the worker receives its standard streams
         #[arg(long, hide = true, value_name = "PATH")]
         socket: Option<PathBuf>,
     },
-    /// Serve requests of `flagperf run` on another host: read them from standard input, start sessions, and send what they
-    /// write to standard output
+    /// Serve a `flagperf run` on another machine, which starts this command: read requests from standard input, run cases,
+    /// and write their results to standard output
     Agent,
-    /// Run one replica of a case. `agent` starts this in a folder of its own
+    /// Run a case on one device of this host. `agent` starts this command
     #[command(hide = true)]
     Session {
-        /// The folder, with the task
+        /// The folder of the session, which contains its task
         folder: PathBuf,
     },
     /// Enter a domain of its own and become the given program. The worker starts sidecars by this
@@ -276,7 +276,7 @@ pub(super) struct RunArguments {
     /// What the audit of inference includes
     #[arg(long, value_enum, default_value_t)]
     pub(super) audit: AuditScope,
-    /// Run nothing, and print a job that runs this on a cluster: `flagperf run --submit slurm | sbatch`
+    /// Run nothing; print a job that runs the selected cases on a cluster, as in `flagperf run --submit slurm | sbatch`
     #[arg(long, value_name = "SCHEDULER", value_parser = scheduler_names())]
     pub(super) submit: Option<String>,
 }
@@ -314,11 +314,11 @@ pub(super) struct RunOutput {
 pub(super) struct DoctorArguments {
     #[command(flatten)]
     pub(super) selection: Selection,
-    /// Check every host in HOSTS: whether it can be reached, its clock and its disk, and what `flagperf doctor` says there.
-    /// A host gets this program and the files of the checkout if it lacks them
+    /// Check every host in HOSTS: its connection, its clock, its free disk space, and the report of `flagperf doctor` on it.
+    /// This program and the files of the checkout are sent to a host that lacks them
     #[arg(long)]
     pub(super) hosts: bool,
-    /// Check this machine as the host of this name
+    /// Check this machine as the host with this name in HOSTS
     #[arg(long, hide = true, value_name = "HOST")]
     pub(super) as_host: Option<String>,
 }

@@ -21,7 +21,7 @@ pub(super) fn examine_hosts(overrides: &Overrides, root: &Path) -> ExitCode {
         Err(findings) => return report_mistakes(&findings),
     };
     let checked = tempfile::NamedTempFile::new()
-        .map_err(|error| format!("no temporary file can be made: {error}"))
+        .map_err(|error| format!("cannot create a temporary file: {error}"))
         .and_then(|log| check_hosts(&planned.plan, overrides, log.path()).map_err(|error| error.to_string()));
     let hosts = match checked {
         Ok(hosts) => hosts,
@@ -46,14 +46,15 @@ fn host_text(health: &HostHealth) -> String {
         Err(reason) => (vec![row("state", format!("cannot be used: {reason}")), launcher], String::new()),
         Ok((facts, report)) => {
             let offset = facts.clock_offset_s;
-            let remark = if offset.0.abs() > OFFSET_MAX.0 { ": set the clocks of the hosts" } else { "" };
-            let state = if health.can_run { "ready" } else { "the cases cannot run: see below" };
+            let remark = if offset.0.abs() > OFFSET_MAX.0 { ": synchronise the clocks" } else { "" };
+            let state =
+                if health.can_run { "ready" } else { "the selected cases cannot run; the report below states why" };
             let rows = vec![
                 row("state", state.to_owned()),
                 launcher,
-                row("name", facts.hostname.clone()),
-                row("program", format!("flagperf {}, as here", facts.version)),
-                row("clock", format!("{:+.3} s beside the clock here{remark}", offset.0)),
+                row("hostname", facts.hostname.clone()),
+                row("program", format!("flagperf {}, identical to the program here", facts.version)),
+                row("clock", format!("{:+.3} s relative to the clock of this machine{remark}", offset.0)),
                 row("free space", bytes(facts.free_bytes)),
             ];
             (rows, report.clone())

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::doctor::Row;
+use super::output::counted;
 use super::probe::{ProbeReply, Probes, probe_arguments, short_reason};
 use crate::config::{EngineEntry, Vendor};
 use crate::description::Delivery;
@@ -55,7 +56,7 @@ pub(super) fn check_monitor_command(vendor: &Vendor) -> Option<Row> {
     let checked = sampling::find(DEVICE_SOURCE).map(|source| sampling::check(source, &context))?;
     let about = "devices of the vendor, through its command".to_owned();
     let reply = match checked {
-        Ok(devices) => ProbeReply::Works { version: format!("{devices} devices"), about, description: None },
+        Ok(devices) => ProbeReply::Works { version: counted(devices, "device"), about, description: None },
         Err(reason) => ProbeReply::fails(reason, about),
     };
     Some(row(format!("{}.monitor_command", vendor.name), reply))

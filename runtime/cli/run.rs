@@ -55,9 +55,10 @@ fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<
     };
     let most = |number: fn(&Scale) -> u32| plan.cases.iter().map(|case| number(&case.key.scale)).max().unwrap_or(1);
     // A container cannot reach other hosts with the user's ssh.
-    if scheduler.is_one_host() && most(|scale| scale.hosts) > 1 {
+    if scheduler.is_single_host() && most(|scale| scale.hosts) > 1 {
         print_message(&format!(
-            "error: a case needs {} hosts, but `--submit {name}` submits one\n  hint: select cases for one host with --case",
+            "error: a case needs {} hosts, but `--submit {name}` supports only one\n  hint: use --case to \
+             select cases that need one host",
             most(|scale| scale.hosts)
         ));
         return Ok(ExitCode::from(EXIT_MISTAKE));
@@ -80,14 +81,14 @@ fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<
 
 /// Goes on with a run that was cut off.
 pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
-    let folder = std::path::absolute(&arguments.run).context("the current directory is gone")?;
+    let folder = std::path::absolute(&arguments.run).context("cannot determine the current directory")?;
     let state = match RunState::read(&folder) {
         Ok(state) => state,
         Err(error) => {
             let folder = folder.display();
             print_message(&format!(
-                "error: `{folder}` is no run that can be resumed: {error}\n  hint: give the folder of a run whose main \
-                 process was killed; a run that ended by itself or with Ctrl-C has a record of each case that it began"
+                "error: cannot resume `{folder}` from its run.json: {error}\n  hint: give the folder of a run whose main process \
+                 was killed; a run that completed, or was interrupted with Ctrl-C, has a record of each case that it began"
             ));
             return Ok(ExitCode::from(EXIT_MISTAKE));
         }
@@ -147,12 +148,12 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
     } else {
         let (id, folder) = (std::process::id(), plan.site.flagperf_log_path.display());
         let about = format!("process {id}, results in {folder}");
-        let mut on_wait = |busy: &HostBusy| print_message(&format!("note: {busy}; waiting for its end"));
+        let mut on_wait = |busy: &HostBusy| print_message(&format!("note: {busy}; waiting for that run to end"));
         let names = (about.as_str(), about.as_str());
         let _lock = match HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_wait) {
             Ok(lock) => lock,
             Err(busy) => {
-                let hint = "wait for its end, or set `BUSY_HOST: queue` in host.yaml";
+                let hint = "wait until that run has ended, or set `BUSY_HOST: queue` in host.yaml";
                 print_message(&format!("error: {busy}\n  hint: {hint}"));
                 let code = if interrupt.is_set() { RunOutcome::INTERRUPTED } else { EXIT_MISTAKE };
                 return Ok(ExitCode::from(code));
@@ -183,7 +184,8 @@ fn lock_run(folder: &Path) -> Result<File, String> {
         io::ErrorKind::WouldBlock => {
             let folder = folder.display();
             format!(
-                "error: another process runs or resumes `{folder}`\n  hint: wait for its end, or end it with Ctrl-C"
+                "error: another process is running or resuming `{folder}`\n  hint: wait until that \
+                 process has ended, or end it with Ctrl-C"
             )
         }
         _ => format!("error: `{}` cannot be used: {error}", folder.display()),

@@ -17,7 +17,7 @@ use crate::container::{ContainerEngine, ContainerError};
 use crate::engine::backend::Backend;
 use crate::engine::{self, EngineError, LoadOptions, TABLE};
 use crate::event::Level;
-use crate::fleet::is_elsewhere;
+use crate::fleet::uses_other_hosts;
 use crate::host::adopt_orphans;
 use crate::monitor;
 use crate::plan::{Catalogue, EngineChoice, RefusedOption, UnavailableEngine};
@@ -168,7 +168,7 @@ pub(super) fn prepare_plan(root: &Path, overrides: &Overrides) -> Result<Prepare
 pub(super) fn plan_config(config: &Config, probes: Rc<Probes>) -> Result<PreparedPlan, Findings> {
     let own = catalogue(&config.site.flagperf_path);
     // Other machines check what they have when a case begins.
-    let is_here = config.replica.is_some() || !(config.in_job || is_elsewhere(&config.site));
+    let is_here = config.replica.is_some() || !(config.in_job || uses_other_hosts(&config.site));
     let catalogue = match is_here {
         true => Catalogue { describe: describe_with(probes), ..own },
         false => own.with_every_machine_part(),

@@ -77,10 +77,10 @@ pub struct ResourceLimit {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContainerOptionFault {
     /// Quotes that are not closed.
-    #[error("the options of a container have an unclosed quote: `{0}`")]
+    #[error("the container options contain an unclosed quote: `{0}`")]
     Quote(String),
     /// An unknown option.
-    #[error("unknown option of a container `{option}` (known: {known})")]
+    #[error("unknown container option `{option}` (known: {known})")]
     Unknown {
         /// The option.
         option: String,
@@ -90,13 +90,13 @@ pub enum ContainerOptionFault {
         nearest: Option<&'static str>,
     },
     /// A word that is not an option.
-    #[error("`{0}` is not an option of a container: each begins with `-`")]
+    #[error("`{0}` is not a container option: every option begins with `-`")]
     Word(String),
     /// An option without its value.
-    #[error("option `{0}` of a container lacks its value")]
+    #[error("container option `{0}` needs a value")]
     NoValue(String),
     /// An option with a value that it does not take.
-    #[error("option `{option}` of a container must be {expected}, not `{value}`")]
+    #[error("container option `{option}` must be {expected}, not `{value}`")]
     Value {
         /// The option.
         option: &'static str,
@@ -316,16 +316,16 @@ mod tests {
     #[test]
     fn an_unknown_option_names_the_known_ones() {
         let message = fault("--gpu all");
-        assert!(message.starts_with("unknown option of a container `--gpu` (known: --gpus, --device,"), "{message}");
+        assert!(message.starts_with("unknown container option `--gpu` (known: --gpus, --device,"), "{message}");
         let Err(ContainerOptionFault::Unknown { nearest, .. }) = ContainerOptions::parse("--gpu all") else { panic!() };
         assert_eq!(nearest, Some("--gpus"));
     }
 
     #[test]
     fn invalid_values_are_refused_with_what_is_expected() {
-        assert_eq!(fault("--gpus"), "option `--gpus` of a container lacks its value");
-        assert_eq!(fault("all"), "`all` is not an option of a container: each begins with `-`");
-        assert_eq!(fault("-v 'a"), "the options of a container have an unclosed quote: `-v 'a`");
+        assert_eq!(fault("--gpus"), "container option `--gpus` needs a value");
+        assert_eq!(fault("all"), "`all` is not a container option: every option begins with `-`");
+        assert_eq!(fault("-v 'a"), "the container options contain an unclosed quote: `-v 'a`");
         for text in [
             "-v a:/b",
             "-v /a",

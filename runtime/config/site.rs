@@ -120,7 +120,7 @@ pub const SITE: &[ConfigKey] = &[
         name: "LAUNCHER",
         kind: ValueKind::Word(&["auto", "local", "ssh", "slurm"]),
         default: Some("auto"),
-        about: "how processes are started on HOSTS; auto: slurm within an allocation, otherwise ssh, and local for localhost",
+        about: "how processes are started on HOSTS; auto selects slurm within a Slurm job, otherwise local for localhost and ssh for other hosts",
         owner: Owner::Site,
     },
     ConfigKey {
@@ -134,21 +134,21 @@ pub const SITE: &[ConfigKey] = &[
         name: "HOST_TIMEOUT",
         kind: ValueKind::Count,
         default: Some("60"),
-        about: "the time in seconds without contact after which a host counts as lost and ends what it runs",
+        about: "the time in seconds without contact after which a host counts as lost; it then stops the case that it runs",
         owner: Owner::Site,
     },
     ConfigKey {
         name: "BUSY_HOST",
         kind: ValueKind::Word(&["refuse", "queue", "share"]),
         default: Some("refuse"),
-        about: "what a run does while another one uses a host: refuse to start, wait for its end, or share the host",
+        about: "what a run does while another run uses a host: refuse to start, wait until that run has ended, or share the host",
         owner: Owner::Site,
     },
     ConfigKey {
         name: "CONTAINER",
         kind: ValueKind::Word(&["none", "docker"]),
         default: Some("none"),
-        about: "what a case runs in",
+        about: "where a case runs: none (directly on the machine) or docker (in a container of Docker or Podman)",
         owner: Owner::Site,
     },
     ConfigKey {
@@ -176,7 +176,7 @@ pub const SITE: &[ConfigKey] = &[
         name: "MONITOR_RATE",
         kind: ValueKind::PerSecond,
         default: Some("1"),
-        about: "how often per second processor, memory, power and devices are read during a case, up to 10; 0 means never, and the record has a warning",
+        about: "how many times per second processor, memory, power and devices are read during a case, at most 10; with 0 nothing is read, and the record has a warning",
         owner: Owner::Site,
     },
 ];

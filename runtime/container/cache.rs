@@ -1,5 +1,5 @@
-//! This program where containers can use it: under the hash of its content, so that it stays the same when the file that was
-//! started is replaced.
+//! Stores a copy of this program for containers, under the hash of its content, so that containers use the same program even if
+//! the file that was started is replaced.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -16,8 +16,8 @@ const FOLDER: &str = "bin";
 /// Name of the program.
 const NAME: &str = "flagperf";
 
-/// Returns a copy of this program below the cache folder, which is created if there is none yet. `hash` is the SHA-256 of this
-/// program, if it is known.
+/// Returns the path of a copy of this program in the cache folder, and creates the copy if it does not exist. `hash` is the
+/// SHA-256 of this program, if it is known.
 ///
 /// # Errors
 /// When there is no cache folder, or it is not writable.
@@ -31,7 +31,7 @@ fn store(program: &Path, known: Option<&str>, cache: &Path) -> Result<PathBuf, C
     let hash = hash.map_err(|error| failed(program, error))?;
     let folder = cache.join(FOLDER).join(&hash);
     let stored = folder.join(NAME);
-    // A copy is read again: somebody may have changed it.
+    // An existing copy is hashed again, because somebody may have changed it.
     if hash_file(&stored).is_ok_and(|found| found == hash) {
         return Ok(stored);
     }
@@ -40,7 +40,7 @@ fn store(program: &Path, known: Option<&str>, cache: &Path) -> Result<PathBuf, C
     Ok(stored)
 }
 
-/// Copies a program so that nobody sees a part of it.
+/// Copies a program atomically: no other process sees an incomplete copy.
 fn copy(program: &Path, stored: &Path) -> io::Result<()> {
     let folder = stored.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let mut staged = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempfile_in(folder)?;

@@ -20,13 +20,13 @@ use crate::text::truncate;
 
 /// Time limit of a request that the engine answers at once.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Time limit of the first request to a socket, which may be that of an engine that hangs.
+/// Time limit of the first requests to a socket, because the engine may hang.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Pause before an engine that does not answer is asked again.
+/// Pause before a request to an engine that does not answer is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// Bollard's own limit in seconds, which must not end a request before the limit that its caller gives.
+/// Bollard's own time limit in seconds. It must be longer than all limits that callers set.
 const LIBRARY_LIMIT: u64 = 48 * 3600;
-/// Largest part of an engine's message that is kept, in bytes.
+/// Largest number of bytes of an engine's message that are kept.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
 /// A connection to a container engine on this machine.
@@ -37,22 +37,22 @@ pub struct ContainerEngine {
     facts: EngineFacts,
     /// Ids of containers that could not be removed because the engine did not answer.
     unremoved: Mutex<Vec<String>>,
-    /// Whether the engine has refused to raise the limit of locked memory.
+    /// Whether the engine has refused to raise the limit of locked memory, so that containers keep the default limit.
     keeps_locked_memory: AtomicBool,
 }
 
-/// What an engine tells about itself.
+/// Facts that an engine reports about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineFacts {
     /// The name: `Docker`, `Podman`.
     pub name: String,
     /// The version: `20.10.24`.
     pub version: String,
-    /// Its socket.
+    /// The socket of the engine.
     pub socket: PathBuf,
-    /// Whether it runs without root rights: user 0 in a container is then the user of this process.
+    /// Whether the engine runs without root privileges: user 0 in a container is then the user of this process.
     pub is_rootless: bool,
-    /// Whether it keeps the limits of a container's memory.
+    /// Whether the engine enforces memory limits of containers.
     pub limits_memory: bool,
 }
 
@@ -61,7 +61,7 @@ impl ContainerEngine {
     /// Podman of this user, then Podman.
     ///
     /// # Errors
-    /// When no engine answers, with what was tried.
+    /// When no engine answers; the error lists the sockets that were tried.
     pub fn connect() -> Result<Self, ContainerError> {
         let mut tried = Vec::new();
         for socket in candidates()? {
@@ -107,21 +107,21 @@ impl ContainerEngine {
         })
     }
 
-    /// Returns what the engine tells about itself.
+    /// Returns the facts that the engine reports about itself.
     pub const fn facts(&self) -> &EngineFacts {
         &self.facts
     }
 
-    /// Returns once the engine answers, at most after `limit`: it may be starting again. Stops when `goes_on` returns false.
-    /// `say` learns that this waits. Then removes the containers that could not be removed before.
+    /// Waits until the engine answers, at most `limit`: the engine may be restarting. Then removes the containers that could not
+    /// be removed before. Stops when `keep_going` returns false. `show_progress` gets a line if this has to wait.
     ///
     /// # Errors
     /// When the engine does not answer in time.
-    pub fn await_answer(
+    pub fn wait_until_reachable(
         &self,
         limit: Duration,
-        goes_on: &dyn Fn() -> bool,
-        say: &mut dyn FnMut(&str),
+        keep_going: &dyn Fn() -> bool,
+        show_progress: &mut dyn FnMut(&str),
     ) -> Result<(), ContainerError> {
         let mut last = None;
         let ask = async {
@@ -131,24 +131,24 @@ impl ContainerEngine {
                     Ok(Err(error)) => message(&error),
                     Err(_) => format!("no answer within {} s", CONNECT_LIMIT.as_secs()),
                 };
-                if !goes_on() {
+                if !keep_going() {
                     return Err(ContainerError::Interrupted);
                 }
                 if last.replace(reason).is_none() {
-                    say(&format!(
-                        "the container engine does not answer: waiting for it, at most {} s",
+                    show_progress(&format!(
+                        "the container engine does not answer; waiting for it, at most {} s",
                         limit.as_secs()
                     ));
                 }
                 sleep(RETRY_INTERVAL).await;
             }
         };
-        // Time limits begin inside the runtime.
+        // tokio's timers can only be created inside the runtime.
         let asked = self.runtime.block_on(async { timeout(limit, ask).await });
         let limit = limit.as_secs();
         let late = |_| ContainerError::Unreachable {
             request: "connect",
-            reason: format!("{} (for {limit} s)", last.unwrap_or_default()),
+            reason: format!("{} (retried for {limit} s)", last.unwrap_or_default()),
         };
         asked.unwrap_or_else(|elapsed| Err(late(elapsed)))?;
         let unremoved = std::mem::take(&mut *self.unremoved.lock().unwrap_or_else(PoisonError::into_inner));
@@ -156,7 +156,7 @@ impl ContainerEngine {
         Ok(())
     }
 
-    /// Removes a container. If the engine does not answer, it is removed when the engine answers again.
+    /// Removes a container. If the engine does not answer, the container is removed when the engine answers again.
     pub(super) fn remove_container(&self, id: &str) {
         if let Err(error) = remove(self, id) {
             debug!(%error, id, "the container was not removed yet");
@@ -164,17 +164,17 @@ impl ContainerEngine {
         }
     }
 
-    /// Returns whether containers are left that could not be removed.
+    /// Returns whether there are containers that could not be removed yet.
     pub fn has_unremoved(&self) -> bool {
         !self.unremoved.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Returns whether the engine keeps its own limit of locked memory.
+    /// Returns whether the engine has refused to raise the limit of locked memory.
     pub(super) fn keeps_locked_memory(&self) -> bool {
         self.keeps_locked_memory.load(Ordering::Relaxed)
     }
 
-    /// Remembers that the engine has refused to raise the limit of locked memory, so that it is not asked again.
+    /// Notes that the engine has refused to raise the limit of locked memory, so that this is not requested again.
     pub(super) fn keep_locked_memory(&self) {
         self.keeps_locked_memory.store(true, Ordering::Relaxed);
     }
@@ -189,7 +189,7 @@ impl ContainerEngine {
         limited(&self.runtime, request, limit, send(&self.docker))
     }
 
-    /// Runs work that sets its own limits.
+    /// Runs requests that have their own time limits.
     pub(super) fn run<T>(&self, work: impl AsyncFnOnce(&Docker) -> T) -> T {
         self.runtime.block_on(work(&self.docker))
     }
@@ -217,7 +217,7 @@ fn limited<T>(
     }
 }
 
-/// Tells a refusal from a failed connection.
+/// Distinguishes a request that the engine refused from a connection that failed.
 pub(super) fn classify(request: &'static str, error: &Error) -> ContainerError {
     match error {
         Error::DockerResponseServerError { status_code, .. } => {
@@ -227,7 +227,7 @@ pub(super) fn classify(request: &'static str, error: &Error) -> ContainerError {
     }
 }
 
-/// Returns an engine's message without the library's own words.
+/// Returns the engine's message without the text that the library adds.
 pub(super) fn message(error: &Error) -> String {
     let text = match error {
         Error::DockerResponseServerError { message, .. } => message.clone(),

@@ -1,4 +1,4 @@
-//! What can go wrong between this program and a container engine.
+//! Errors of container engines, images and containers.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,20 +8,22 @@ use crate::host::ProcessError;
 /// Why a container engine, an image or a container cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
-    /// No socket of an engine was found.
-    #[error("no container engine answers (tried: {tried})")]
+    /// No engine answered.
+    #[error("no container engine answered (tried: {tried})")]
     NoEngine {
         /// The sockets, each with the reason.
         tried: String,
     },
-    /// The engine is not one of this machine.
-    #[error("`DOCKER_HOST` names `{address}`, but only an engine of this machine can mount its folders")]
+    /// The engine is not on this machine.
+    #[error(
+        "`DOCKER_HOST` names `{address}`, but only an engine on this machine can mount the folders of this machine"
+    )]
     NotLocal {
         /// The address.
         address: String,
     },
     /// The engine did not answer in time, or the connection failed.
-    #[error("the container engine did not answer ({request}): {reason}")]
+    #[error("the container engine cannot be reached (request: {request}): {reason}")]
     Unreachable {
         /// What was requested: `start a container`.
         request: &'static str,
@@ -53,7 +55,7 @@ pub enum ContainerError {
         source: io::Error,
     },
     /// An image could not be built.
-    #[error("image `{image}` was not built: {reason}{}", quoted_lines(.output))]
+    #[error("image `{image}` could not be built: {reason}{}", quoted_lines(.output))]
     Build {
         /// Name and tag of the image.
         image: String,
@@ -63,7 +65,7 @@ pub enum ContainerError {
         output: Vec<String>,
     },
     /// The program in the container ended before it had connected.
-    #[error("the worker ended in its container before it had started: {ending}{}", quoted_lines(.output))]
+    #[error("the container ended before its worker had started: {ending}{}", quoted_lines(.output))]
     EndedEarly {
         /// How it ended.
         ending: String,
@@ -71,7 +73,7 @@ pub enum ContainerError {
         output: Vec<String>,
     },
     /// The program in the container did not connect in time.
-    #[error("the worker did not connect from its container within {seconds} s")]
+    #[error("the worker in the container did not connect within {seconds} s")]
     NotConnected {
         /// The limit.
         seconds: u64,
@@ -79,7 +81,7 @@ pub enum ContainerError {
     /// The run was interrupted.
     #[error("interrupted")]
     Interrupted,
-    /// This program could not be copied to where containers can use it.
+    /// This program could not be copied to the folder from which containers use it.
     #[error("cannot store this program in `{path}`: {source}")]
     Store {
         /// The file or folder.
@@ -88,10 +90,10 @@ pub enum ContainerError {
         source: io::Error,
     },
     /// There is no folder for cached files.
-    #[error("neither XDG_CACHE_HOME nor HOME is set, so there is no folder for this program's copy")]
+    #[error("neither XDG_CACHE_HOME nor HOME is set, so there is no folder in which to store a copy of this program")]
     NoCache,
-    /// A socket or another local resource of the start.
-    #[error("cannot prepare the streams of a worker in a container: {0}")]
+    /// A socket or a stream of a worker could not be created.
+    #[error("cannot set up the standard streams of a worker in a container: {0}")]
     Handover(io::Error),
     /// The streams of the worker could not be opened.
     #[error(transparent)]
@@ -107,38 +109,40 @@ impl ContainerError {
     pub fn hint(&self) -> String {
         match self {
             Self::NoEngine { .. } => {
-                "start Docker or Podman (`systemctl --user start podman.socket`), name its socket with `DOCKER_HOST`, or set \
-                 `CONTAINER: none`"
+                "start Docker or Podman (`systemctl --user start podman.socket`), set `DOCKER_HOST` to the socket of an \
+                 engine, or set `CONTAINER: none`"
             }
-            Self::NotLocal { .. } => "unset `DOCKER_HOST`, or give a socket of this machine: `unix:///run/docker.sock`",
+            Self::NotLocal { .. } => "unset `DOCKER_HOST`, or set it to a socket on this machine: `unix:///run/docker.sock`",
             Self::Refused { message, .. } if message.contains("container-init") => {
-                "Podman starts programs with catatonit: install the package of that name"
+                "Podman needs the program catatonit: install the package `catatonit`"
             }
             Self::Refused { .. } if self.is_about_limits() => {
-                "the engine may not raise a limit of resources: `ACCE_CONTAINER_OPT: \"--ulimit nofile=20000:20000 --ulimit \
-                 nproc=20000:20000\"` in host.yaml sets lower ones"
+                "the engine is not permitted to raise a resource limit: set lower limits in host.yaml, for example \
+                 `ACCE_CONTAINER_OPT: \"--ulimit nofile=20000:20000 --ulimit nproc=20000:20000\"`"
             }
-            Self::Unreachable { .. } => "is the engine running? `docker info` shows it",
-            Self::Build { .. } => "docker_images/README.md describes recipes; `docker build` with its folder shows more",
+            Self::Unreachable { .. } => "check with `docker info` whether the engine is running",
+            Self::Build { .. } => {
+                "docker_images/README.md describes recipes; `docker build` on the folder of the recipe prints the whole output"
+            }
             Self::EndedEarly { output, .. } if output.iter().any(|line| line.contains("GLIBC_")) => {
                 "the C library of the image is older than the one that this program was built for: `just portable` builds \
                  the program for images with glibc 2.28 or later"
             }
             Self::EndedEarly { output, .. } if output.iter().any(|line| line.contains("No such file or directory")) => {
-                "the image has no loader for this program (a system without glibc, such as Alpine), or its recipe lacks bash"
+                "the image has no dynamic loader for this program (as a system without glibc, such as Alpine), or it has no bash"
             }
-            Self::Store { .. } | Self::NoCache => "set XDG_CACHE_HOME to a folder with space",
+            Self::Store { .. } | Self::NoCache => "set XDG_CACHE_HOME to a writable folder on a disk with free space",
             _ => "",
         }
         .to_owned()
     }
 
-    /// Returns whether the engine may not set a limit of resources.
+    /// Returns whether the engine was not permitted to set a resource limit.
     pub(super) fn is_about_limits(&self) -> bool {
         matches!(self, Self::Refused { message, .. } if message.contains("rlimit"))
     }
 
-    /// Returns whether the engine answered that what was requested does not exist.
+    /// Returns whether the engine answered that the requested object does not exist.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
     }

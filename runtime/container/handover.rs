@@ -1,7 +1,7 @@
-//! Hands the standard streams of a worker into its container: the worker connects to a socket in a mounted folder, receives
-//! three open files, and continues as if it had been started with them.
+//! Passes the standard streams of a worker into its container: the worker connects to a socket in a mounted folder, receives
+//! three file descriptors, and uses them as its standard streams.
 //!
-//! So events never pass through the engine, and a worker whose conductor is gone notices it by the end of its input.
+//! Events therefore do not pass through the engine, and a worker notices the end of its conductor by the end of its input.
 
 use std::fs::Permissions;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -21,10 +21,10 @@ use crate::host::WorkerStreams;
 const SOCKET: &str = "worker.sock";
 /// The folder of the socket inside the container.
 const MOUNTED: &str = "/run/flagperf";
-/// Longest wait of a worker for its streams, which the conductor sends as soon as the worker has connected.
+/// Longest wait of a worker for its streams. The conductor sends them as soon as the worker has connected.
 const RECEIVE_WAIT: Duration = Duration::from_secs(60);
 
-/// A socket at which a worker in a container gets its streams.
+/// The socket through which a worker in a container receives its streams.
 #[derive(Debug)]
 pub(super) struct Handover {
     listener: UnixListener,
@@ -32,7 +32,7 @@ pub(super) struct Handover {
 }
 
 impl Handover {
-    /// Creates the socket in a folder of its own, which only this user can enter.
+    /// Creates the socket in a new folder, which only this user can enter.
     pub(super) fn open() -> io::Result<Self> {
         let folder =
             tempfile::Builder::new().prefix("flagperf-").permissions(Permissions::from_mode(0o700)).tempdir()?;
@@ -41,7 +41,7 @@ impl Handover {
         Ok(Handover { listener, folder })
     }
 
-    /// Returns the folder to mount, and the folder inside the container.
+    /// Returns the folder of the socket on this machine, and the folder at which the container mounts it.
     pub(super) fn mount(&self) -> (&Path, &'static Path) {
         (self.folder.path(), Path::new(MOUNTED))
     }
@@ -67,8 +67,8 @@ pub fn worker_arguments(program: &Path) -> Vec<String> {
     vec![path(program), "work".to_owned(), "--socket".to_owned(), path(&socket)]
 }
 
-/// For a worker in a container: connects to the conductor's socket and replaces the standard streams of this process by
-/// those that it receives.
+/// Called by a worker in a container: connects to the conductor's socket, and replaces the standard streams of this process with
+/// the streams that it receives.
 ///
 /// # Errors
 /// When the conductor is gone or sends something else.
@@ -90,7 +90,7 @@ pub fn receive_streams(socket: &Path) -> io::Result<()> {
     // SAFETY: the kernel has opened the descriptors for this process, and nothing else refers to them.
     let files: Vec<OwnedFd> = descriptors.into_iter().map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect();
     let [stdin, stdout, stderr] = files.as_slice() else {
-        return Err(io::Error::other(format!("received {} open files instead of 3", files.len())));
+        return Err(io::Error::other(format!("received {} file descriptors instead of 3", files.len())));
     };
     dup2_stdin(stdin)?;
     dup2_stdout(stdout)?;

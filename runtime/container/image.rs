@@ -1,4 +1,4 @@
-//! Images: built from a recipe when there is none with its content, and extended by the packages that a case requires.
+//! Images: built from a recipe unless an image with the same content exists, and extended by the packages that a case requires.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::text::{one_line, truncate};
 
 /// Label with the hash of the recipe.
 const RECIPE_LABEL: &str = "flagperf.recipe";
-/// Label with the hash of the requirements, of the image below and of the package index.
+/// Label with the hash of the requirements, the base image and the package index.
 const REQUIREMENTS_LABEL: &str = "flagperf.requirements";
-/// Label with the stage that an image is the result of. Images inherit labels, so every stage has its own value.
+/// Label with the stage that produced an image. An image inherits the labels of its base image, so every stage has its own value.
 const STAGE_LABEL: &str = "flagperf.stage";
 /// The stages: the Dockerfile alone, the recipe with its install script, the packages that a case requires.
 const DOCKERFILE_STAGE: &str = "dockerfile";
@@ -26,14 +26,15 @@ const RECIPE_STAGE: &str = "recipe";
 const REQUIREMENTS_STAGE: &str = "requirements";
 /// Digits of a hash in a tag.
 const TAG_DIGITS: usize = 12;
-/// Longest silence of a build before the conductor checks whether it was interrupted.
+/// Time without output of a build after which the conductor checks for an interruption.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Longest silence of a build, such as the download of a large package: half an hour, FlagPerf's limit of an install script.
+/// Longest time without output of a build, for example during the download of a large package: half an hour, which is FlagPerf's
+/// time limit of an install script.
 const SILENCE_LIMIT: Duration = Duration::from_secs(1800);
-/// Number of last lines of a build's output that a failure quotes, and bytes of each.
+/// Number of last lines of a build's output that an error quotes, and largest number of bytes of each.
 const LINES_KEPT: usize = 20;
 const LINE_BYTES_KEPT: usize = 1 << 10;
-/// The sequences with which an engine begins and ends the red text of standard error.
+/// The escape sequences with which an engine marks the text of standard error red.
 const COLOURS: [&str; 2] = ["\x1b[91m", "\x1b[0m"];
 /// Beginnings of the lines of a build's output that are shown as progress.
 const PROGRESS: [&str; 3] = ["Step ", "STEP ", "Pulling from "];
@@ -66,16 +67,20 @@ pub struct BaseImage {
 pub struct ImageBuilder<'b> {
     engine: &'b ContainerEngine,
     progress: &'b mut dyn FnMut(&str),
-    goes_on: &'b dyn Fn() -> bool,
+    keep_going: &'b dyn Fn() -> bool,
 }
 
 impl<'b> ImageBuilder<'b> {
-    /// Creates a builder that reports each step to `progress`, and stops when `goes_on` returns false.
-    pub fn new(engine: &'b ContainerEngine, progress: &'b mut dyn FnMut(&str), goes_on: &'b dyn Fn() -> bool) -> Self {
-        ImageBuilder { engine, progress, goes_on }
+    /// Creates a builder that reports each step to `progress`, and stops when `keep_going` returns false.
+    pub fn new(
+        engine: &'b ContainerEngine,
+        progress: &'b mut dyn FnMut(&str),
+        keep_going: &'b dyn Fn() -> bool,
+    ) -> Self {
+        ImageBuilder { engine, progress, keep_going }
     }
 
-    /// Returns the image of a recipe. It is built if there is none with the recipe's content.
+    /// Returns the image of a recipe, and builds it unless an image with the same content exists.
     ///
     /// # Errors
     /// When the engine does not answer, or the build fails.
@@ -102,7 +107,7 @@ impl<'b> ImageBuilder<'b> {
         Ok(Image { name, id, recipe_sha256: sha256, base })
     }
 
-    /// Returns an image with the packages that a case requires. It is built if there is none with this content.
+    /// Returns an image with the packages that a case requires, and builds it unless an image with the same content exists.
     ///
     /// # Errors
     /// When the engine does not answer, or the packages cannot be installed.
@@ -129,7 +134,8 @@ impl<'b> ImageBuilder<'b> {
 
     /// Returns the id of an image with these labels.
     fn find(&self, labels: &HashMap<String, String>) -> Result<Option<String>, ContainerError> {
-        // Podman 3 lists images that have any of several labels, and Podman 4.3 lists none: only one label is a filter.
+        // With several labels as filters, Podman 3 lists images that have any of them, and Podman 4.3 lists none. So only one
+        // label is a filter.
         let hash = labels.iter().filter(|(name, _)| *name != STAGE_LABEL);
         let wanted = hash.map(|(name, value)| format!("{name}={value}")).collect();
         let filters = Some([("label".to_owned(), wanted)].into());
@@ -170,7 +176,7 @@ impl<'b> ImageBuilder<'b> {
             ..BuildImageOptions::default()
         };
         let mut output = BuildOutput::default();
-        let (progress, goes_on) = (&mut *self.progress, self.goes_on);
+        let (progress, keep_going) = (&mut *self.progress, self.keep_going);
         let outcome = self.engine.run(async |docker| {
             let body = bollard::body_full(context.into());
             let mut stream = std::pin::pin!(docker.build_image(options, None, Some(body)));
@@ -180,10 +186,10 @@ impl<'b> ImageBuilder<'b> {
                     Ok(None) => return Ok(()),
                     Ok(Some(Ok(info))) => output.add(info, progress),
                     Ok(Some(Err(error))) => return Err(not_built(name, &message(&error))),
-                    Err(_) if !goes_on() => return Err(ContainerError::Interrupted),
+                    Err(_) if !keep_going() => return Err(ContainerError::Interrupted),
                     Err(_) if silence >= SILENCE_LIMIT => {
                         let limit = SILENCE_LIMIT.as_secs();
-                        return Err(not_built(name, &format!("the build was silent for {limit} s")));
+                        return Err(not_built(name, &format!("the build printed nothing for {limit} s")));
                     }
                     Err(_) => {
                         silence += POLL_INTERVAL;
@@ -207,7 +213,7 @@ impl<'b> ImageBuilder<'b> {
 /// The output of a build.
 #[derive(Debug, Default)]
 struct BuildOutput {
-    /// The part of the last line that has arrived.
+    /// The beginning of a line whose end has not arrived yet.
     open: String,
     last: VecDeque<String>,
 }
@@ -216,7 +222,7 @@ impl BuildOutput {
     fn add(&mut self, info: BuildInfo, progress: &mut dyn FnMut(&str)) {
         let status = info.status.filter(|_| info.progress_detail.is_none()).map(|status| status + "\n");
         let text = info.stream.or(status).unwrap_or_default();
-        // Docker colours what programs write to standard error.
+        // Docker adds colours to the standard error of programs.
         self.open += &COLOURS.iter().fold(text, |text, colour| text.replace(colour, ""));
         while let Some((line, rest)) = self.open.split_once('\n') {
             let line = one_line(&truncate(line.trim_end(), LINE_BYTES_KEPT)).into_owned();

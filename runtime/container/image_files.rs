@@ -1,4 +1,4 @@
-//! Files of an image, read after a run.
+//! Reads files of an image, after a run, to hash them.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -19,7 +19,7 @@ const READ_LIMIT: Duration = Duration::from_secs(300);
 /// Largest file that is read.
 const BYTES_MAX: u64 = 2 << 30;
 
-/// The files of an image: those of a container that is never started.
+/// The files of an image, read through a container that is never started.
 #[derive(Debug)]
 pub struct ImageFiles {
     engine: Arc<ContainerEngine>,
@@ -27,7 +27,7 @@ pub struct ImageFiles {
 }
 
 impl ImageFiles {
-    /// Opens an image by its id. The container gets these labels.
+    /// Opens the image with this id, and creates a container with these labels.
     ///
     /// # Errors
     /// When the engine does not answer, or has no such image.
@@ -56,13 +56,13 @@ impl ImageFiles {
         let mut archive = tar::Archive::new(self.archive_of(path)?);
         let mut entry = archive.entries()?.next().ok_or(io::ErrorKind::UnexpectedEof)??;
         if !entry.header().entry_type().is_file() {
-            return Err(io::Error::other("is no regular file in the image"));
+            return Err(io::Error::other("not a regular file in the image"));
         }
         let size = entry.size();
         read(&mut entry, size)
     }
 
-    /// Returns a temporary file with an archive of a file.
+    /// Downloads a file as an archive, into a temporary file.
     fn archive_of(&self, path: &Path) -> io::Result<File> {
         let mut file = tempfile::tempfile()?;
         let options = DownloadFromContainerOptions { path: path.to_string_lossy().into_owned() };

@@ -1,4 +1,4 @@
-//! Labels of the containers of a conductor, by which a later one finds and removes those that it left behind.
+//! Labels of containers, by which a later conductor finds and removes the containers that an ended conductor has left behind.
 
 use std::fs;
 
@@ -8,26 +8,26 @@ use indexmap::IndexMap;
 use super::engine::ANSWER_LIMIT;
 use super::{ContainerEngine, ContainerError};
 
-/// Label with the conductor that created a container.
+/// Label with the identity of the conductor that created a container.
 const CONDUCTOR_LABEL: &str = "flagperf.conductor";
-/// Labels with the run and the case, for people.
+/// Labels with the run and the case, for users.
 const RUN_LABEL: &str = "flagperf.run";
 const CASE_LABEL: &str = "flagperf.case";
 
-/// A process, distinct from all others of this machine and of its earlier starts.
+/// The identity of a process, which no other process has, not even one before the last start of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ProcessIdentity {
-    /// Id of the start of the system.
+    /// Id that the kernel draws each time it starts.
     boot: String,
-    /// The numbering of processes that the id belongs to.
+    /// The PID namespace to which the process id belongs.
     namespace: String,
     pid: u32,
-    /// Start of the process in ticks of the clock since the start of the system.
+    /// Start time of the process, in clock ticks since the kernel started.
     started: String,
 }
 
 impl ProcessIdentity {
-    /// Returns the identity of a process in this process's numbering; `None` when there is none with this id.
+    /// Returns the identity of the process with this id in the PID namespace of this process; `None` if there is no such process.
     fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name, which is in parentheses, may contain anything; the start is field 22.
@@ -48,11 +48,11 @@ impl ProcessIdentity {
         })
     }
 
-    /// Returns whether the process has certainly ended: one of another numbering may still run.
+    /// Returns whether the process has certainly ended. A process in another PID namespace may still run.
     fn has_ended(&self) -> bool {
         let Some(own) = Self::of(std::process::id()) else { return false };
-        let is_of_earlier_start = self.boot != own.boot;
-        is_of_earlier_start || (self.namespace == own.namespace && Self::of(self.pid).as_ref() != Some(self))
+        let is_of_earlier_boot = self.boot != own.boot;
+        is_of_earlier_boot || (self.namespace == own.namespace && Self::of(self.pid).as_ref() != Some(self))
     }
 }
 
@@ -62,7 +62,7 @@ impl std::fmt::Display for ProcessIdentity {
     }
 }
 
-/// Returns the labels of a container of this conductor.
+/// Returns the labels of a container that this conductor creates.
 pub fn container_labels(run: &str, case: &str) -> IndexMap<String, String> {
     let own = ProcessIdentity::of(std::process::id()).map(|own| own.to_string());
     let own = own.map(|own| (CONDUCTOR_LABEL.to_owned(), own));
@@ -89,7 +89,7 @@ pub fn remove_leftovers(engine: &ContainerEngine) -> Result<Vec<String>, Contain
         remove(engine, &id)?;
         let of = |label: &str| labels.get(label).map_or("unknown", String::as_str);
         removed.push(format!(
-            "removed container {} of case {} of {}, whose conductor (process {}) has ended",
+            "removed leftover container {} of case {} of {}: the main process of that run ({}) has ended",
             &id[..id.len().min(12)],
             of(CASE_LABEL),
             of(RUN_LABEL),
@@ -99,7 +99,7 @@ pub fn remove_leftovers(engine: &ContainerEngine) -> Result<Vec<String>, Contain
     Ok(removed)
 }
 
-/// Kills and removes a container with its anonymous volumes. One that does not exist counts as removed.
+/// Kills and removes a container with its anonymous volumes. A container that does not exist counts as removed.
 pub(super) fn remove(engine: &ContainerEngine, id: &str) -> Result<(), ContainerError> {
     let options = RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
     let removed = engine

@@ -1,7 +1,6 @@
-//! Containers: images built from recipes, and workers in containers, through the programming interface of Docker and of
-//! engines compatible with it.
+//! Containers: images built from recipes, and workers in containers, through the API of Docker and compatible engines.
 //!
-//! Asynchronous inside, synchronous outside. Knows no event and no record; every request has a time limit.
+//! The interface of this module is synchronous. Knows no event and no record; every request has a time limit.
 
 mod cache;
 mod engine;

@@ -1,4 +1,4 @@
-//! Recipes of images: folders with a Dockerfile and what it copies.
+//! Recipes of images: folders with a Dockerfile and the files that it copies.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use flagperf_onnx::read_regular;
 use super::ContainerError;
 use crate::hash::hash_bytes;
 
-/// Largest file of a recipe, and largest sum of all files. An image copies large files from elsewhere.
+/// Largest size in bytes of a file of a recipe, and of all files together. Larger files must be downloaded during the build.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 const RECIPE_BYTES_MAX: usize = 256 << 20;
 /// Largest number of files of a recipe.
@@ -18,20 +18,20 @@ const FILES_MAX: usize = 1000;
 /// Permissions of files and of programs in an image, whatever the umask of the checkout was.
 const FILE_MODE: u32 = 0o644;
 const PROGRAM_MODE: u32 = 0o755;
-/// The bit of a program that its owner may execute.
+/// The permission bit that lets the owner execute a file.
 const EXECUTABLE: u32 = 0o100;
 
 /// The file that describes an image.
 pub(super) const DOCKERFILE: &str = "Dockerfile";
 
-/// What an image is built from.
+/// A recipe from which an image is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
     /// Name of the repository of its images: `flagperf-inference-cpu-interpreter`.
     pub(super) repository: String,
     /// The files, sorted by path.
     files: Vec<RecipeFile>,
-    /// The script that is run on top of the Dockerfile's image.
+    /// The script that runs in the image of the Dockerfile.
     pub(super) install_script: Option<String>,
 }
 
@@ -122,7 +122,7 @@ fn read_folder(folder: &Path, prefix: &str, files: &mut Vec<RecipeFile>) -> Resu
         let content = read_regular(&entry.path(), FILE_BYTES_MAX).map_err(failed)?;
         files.push(RecipeFile { path, content, is_executable: metadata.permissions().mode() & EXECUTABLE != 0 });
         if files.len() > FILES_MAX {
-            return Err(failed(io::Error::other(format!("a recipe has at most {FILES_MAX} files"))));
+            return Err(failed(io::Error::other(format!("the recipe has more than {FILES_MAX} files"))));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The Python packages that a case requires, as one more layer of its image.
+//! The Python packages that a case requires, as an additional layer of its image.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use crate::hash::hash_bytes;
 /// Largest file of requirements or of environment variables.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What pip installs for a case, and with which settings.
+/// The packages that pip installs for a case, with the settings of pip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirements {
     /// The text of requirements.txt.
     text: String,
     /// The texts of the files that set environment variables, in order.
     variables: Vec<String>,
-    /// The package index; `None` for that of the image.
+    /// The package index; `None` selects the default of the image.
     index: Option<String>,
 }
 
 impl Requirements {
-    /// Reads a file of requirements, and those that set environment variables before pip runs.
+    /// Reads a file of requirements, and the files that set environment variables before pip runs.
     ///
     /// # Errors
     /// When a file cannot be read; the error names it.
@@ -39,7 +39,8 @@ impl Requirements {
         })
     }
 
-    /// Returns the SHA-256 of everything that the installed packages depend on, on top of `below`: an image or a Python.
+    /// Returns the SHA-256 of everything that determines the installed packages. `below` identifies their base, which is an image
+    /// or a Python installation.
     pub fn sha256(&self, below: &str) -> String {
         let Requirements { text, variables, index } = self;
         hash_bytes(serde_json::json!([below, text, variables, index]).to_string().as_bytes())
@@ -62,7 +63,7 @@ impl Requirements {
             -r /opt/flagperf/requirements/requirements.txt \"$@\"";
         let index = self.index.iter().flat_map(|index| ["-i", index.as_str()]);
         let command: Vec<&str> = ["/bin/bash", "-c", INSTALL, "pip"].into_iter().chain(index).collect();
-        // The image is made for this case, so its own Python may be changed.
+        // The image is made for this case, so the packages of its system Python may be changed.
         format!(
             "FROM {image}\nUSER root\nCOPY . /opt/flagperf/requirements/\n\
              RUN [\"/usr/bin/env\",\"PIP_BREAK_SYSTEM_PACKAGES=1\",\"PIP_ROOT_USER_ACTION=ignore\",{}\n",

@@ -1,4 +1,4 @@
-//! Finds the socket of a container engine on this machine.
+//! Lists the sockets at which a container engine may answer on this machine.
 
 use std::path::{Path, PathBuf};
 

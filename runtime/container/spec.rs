@@ -1,4 +1,4 @@
-//! What a worker's container may see and do: as little as the worker needs.
+//! The container of a worker: its mounts, rights and limits. A container gets only what its worker needs.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use nix::unistd::{getgid, getgroups, getuid};
 use super::EngineFacts;
 use crate::config::{ContainerOptions, ResourceLimit, Volume};
 
-/// Limits of resources that FlagPerf sets: 64 MiB of stack, and locked memory without a limit for the buffers of devices.
+/// Resource limits that FlagPerf sets: 64 MiB of stack, and unlimited locked memory for the buffers of devices.
 const STACK_BYTES: i64 = 64 << 20;
 const LOCKED_MEMORY: &str = "memlock";
 const UNLIMITED: i64 = -1;
 /// Largest number of processes and threads: several hundred for each engine on a machine with many cores.
 const TASKS_MAX: i64 = 16384;
-/// The only folder that is writable beside that of the results. Engines compile code there and load it.
+/// The only writable folder other than the folder of the results. Engines compile code there and load it.
 const TEMPORARY: (&str, &str) = ("/tmp", "rw,exec,nosuid,nodev,mode=1777");
-/// Network of a container without access to any other machine, and with it.
+/// The network of a container without access to other machines, and with such access.
 const NO_NETWORK: &str = "none";
 const NETWORK: &str = "bridge";
 
@@ -29,11 +29,11 @@ const NETWORK: &str = "bridge";
 pub struct ContainerSpec {
     /// Id of the image.
     pub image: String,
-    /// Name of the container, for people.
+    /// Name of the container, for users.
     pub name: String,
     /// Labels.
     pub labels: IndexMap<String, String>,
-    /// The program and its arguments, as the container sees them.
+    /// The program and its arguments, with paths inside the container.
     pub argv: Vec<String>,
     /// Files that set environment variables before the program starts, in order.
     pub variable_files: Vec<PathBuf>,
@@ -49,7 +49,7 @@ pub struct ContainerSpec {
     pub shared_memory: Option<u64>,
     /// Whether the worker needs a network.
     pub has_network: bool,
-    /// Whether the limit of locked memory stays that of the engine, which some engines may not raise.
+    /// Whether the container keeps the engine's limit of locked memory, because the engine is not permitted to raise it.
     pub keeps_locked_memory: bool,
     /// Options of the site or the vendor.
     pub options: ContainerOptions,
@@ -74,7 +74,8 @@ impl ContainerSpec {
         }
     }
 
-    /// Returns the request that creates the container. `socket` is a folder, and where the container sees it.
+    /// Returns the request that creates the container. `socket` is the folder of the worker's socket on this machine and in the
+    /// container.
     pub(super) fn request(&self, engine: &EngineFacts, socket: (&Path, &Path)) -> ContainerCreateBody {
         let variables = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
         let added = self.options.environment.iter().map(|(name, value)| format!("{name}={value}"));
@@ -82,7 +83,7 @@ impl ContainerSpec {
             image: Some(self.image.clone()),
             user: Some(user(engine)),
             env: Some(added.chain(variables).collect()),
-            // In the place of what the image starts by itself.
+            // Replaces the program that the image would start.
             entrypoint: Some(self.command()),
             cmd: Some(Vec::new()),
             working_dir: Some(self.folder.to_string_lossy().into_owned()),
@@ -93,7 +94,8 @@ impl ContainerSpec {
         }
     }
 
-    /// Returns the command: the program, or a shell that reads the files with variables and becomes the program.
+    /// Returns the command of the container: the program, or a shell that sources the files with variables and then executes the
+    /// program.
     fn command(&self) -> Vec<String> {
         if self.variable_files.is_empty() {
             return self.argv.clone();
@@ -118,24 +120,24 @@ impl ContainerSpec {
             tmpfs: Some(HashMap::from([(temporary.to_owned(), settings.to_owned())])),
             readonly_rootfs: Some(true),
             cap_drop: Some(vec!["ALL".to_owned()]),
-            cap_add: some(options.capabilities.clone()),
+            cap_add: non_empty(options.capabilities.clone()),
             security_opt: Some(security.collect()),
             privileged: Some(options.privileged),
             network_mode: Some(network.to_owned()),
             ipc_mode: options.ipc.clone(),
             pid_mode: options.pid.clone(),
-            group_add: some(groups(engine).into_iter().chain(options.groups.iter().cloned()).collect()),
-            devices: some(devices(options)),
-            device_cgroup_rules: some(options.device_rules.clone()),
-            device_requests: some(options.gpus.iter().map(|gpus| device_request(gpus)).collect()),
+            group_add: non_empty(groups(engine).into_iter().chain(options.groups.iter().cloned()).collect()),
+            devices: non_empty(devices(options)),
+            device_cgroup_rules: non_empty(options.device_rules.clone()),
+            device_requests: non_empty(options.gpus.iter().map(|gpus| device_request(gpus)).collect()),
             runtime: options.runtime.clone(),
             ulimits: Some(limits(options, engine.is_rootless || self.keeps_locked_memory)),
             shm_size: options.shm_size.map(|bytes| bytes.0).or(self.shared_memory).map(u64::cast_signed),
             memory,
-            // Together with memory: a worker that swaps measures the disk.
+            // The limit of memory and swap together is the same, so a worker cannot swap: it would measure the speed of the disk.
             memory_swap: memory,
             pids_limit: Some(TASKS_MAX),
-            // Reaps processes that lost their parent, and passes signals on.
+            // An init process reaps orphaned processes and forwards signals.
             init: Some(true),
             ..HostConfig::default()
         }
@@ -161,17 +163,18 @@ impl ContainerSpec {
     }
 }
 
-/// Returns the list, if it has an entry: engines treat an empty list like none.
-fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+/// Returns the list, or `None` if it is empty.
+fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
 }
 
-/// Returns the user of the worker: the one of this process, to whom its files then belong.
+/// Returns the user of the worker: the user of this process, so that the worker's files belong to this user.
 fn user(engine: &EngineFacts) -> String {
     if engine.is_rootless { "0:0".to_owned() } else { format!("{}:{}", getuid(), getgid()) }
 }
 
-/// Returns the further groups of this process, which may access devices and data. The engine of a user has no others.
+/// Returns the supplementary groups of this process, which may grant access to devices and data. An engine without root
+/// privileges cannot add them.
 fn groups(engine: &EngineFacts) -> Vec<String> {
     if engine.is_rootless || getuid().is_root() {
         return Vec::new();
@@ -188,7 +191,7 @@ fn devices(options: &ContainerOptions) -> Vec<DeviceMapping> {
     options.devices.iter().map(mapping).collect()
 }
 
-/// Returns the request for devices of the vendor's runtime: `all`, a number, or `device=0,1`.
+/// Returns the request for devices of the vendor's container runtime, from `all`, a number, or `device=0,1`.
 fn device_request(gpus: &str) -> DeviceRequest {
     let ids = gpus.trim_matches('"').strip_prefix("device=");
     let ids = ids.map(|ids| ids.split(',').map(str::to_owned).collect::<Vec<_>>());
@@ -201,8 +204,8 @@ fn device_request(gpus: &str) -> DeviceRequest {
     }
 }
 
-/// Returns the limits of resources: FlagPerf's, each replaced by that of the options. Raising that of locked memory needs
-/// rights that not every engine has.
+/// Returns the resource limits: FlagPerf's limits, unless the options set them. Raising the limit of locked memory needs
+/// privileges that not every engine has.
 fn limits(options: &ContainerOptions, keeps_locked_memory: bool) -> Vec<ResourcesUlimits> {
     let is_set = |name: &str| {
         (keeps_locked_memory && name == LOCKED_MEMORY) || options.limits.iter().any(|limit| limit.name == name)

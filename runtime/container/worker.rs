@@ -23,30 +23,31 @@ use crate::host::{Ending, ProcessEvent, Streams, Worker, WorkerInput, memory_abo
 use crate::measure::{Clock, Nanos};
 use crate::text::{escape_log, truncate};
 
-/// Time limit of creating a container and of starting it: an engine may have to prepare a large image first.
+/// Time limit of creating a container, and of starting it. An engine may have to prepare a large image first.
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// Time in which the worker in a started container connects. It reads files with variables first, which may run programs.
+/// Time limit for the worker in a started container to connect. Before that, it sources files with variables, which may run
+/// programs.
 const CONNECT_SECONDS: u64 = 120;
-/// How often the conductor looks whether the worker has connected.
+/// How often the conductor checks whether the worker has connected.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Longest wait for the end of a container in one request, and pause before a request that failed is repeated.
+/// Longest wait for the end of a container in one request, and pause before a failed request is repeated.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Seconds between SIGTERM and SIGKILL, and time in which a container ends after SIGKILL.
+/// Seconds between SIGTERM and SIGKILL, and time limit for a container to end.
 const TERMINATE_SECONDS: i32 = 2;
 const KILL_LIMIT: Duration = Duration::from_secs(15);
-/// Time in which the last lines may arrive after the container has ended.
+/// Longest wait for the last lines of output after the container has ended.
 const LAST_LINES_WAIT: Duration = Duration::from_millis(500);
-/// Seconds after the end of a worker's output in which the engine may report the end of its container.
+/// Seconds after the end of a worker's output within which the engine must report the end of the container.
 const SILENCE_SECONDS: f64 = 30.0;
-/// Exit code of a container whose program was killed by signal 0.
+/// The exit code of a container whose program was killed by a signal is this number plus the number of the signal.
 const SIGNAL_BASE: i64 = 128;
-/// The warning about an engine that may not raise the limit of locked memory.
+/// The warning about an engine that is not permitted to raise the limit of locked memory.
 const LOCKED_MEMORY_WARNING: &str =
-    "the container engine may not raise the limit of locked memory, which may slow down copies to a device";
-/// Time in which the engine reports a signal that somebody sent to a container.
+    "the container engine is not permitted to raise the limit of locked memory, so copies to a device may be slower";
+/// Longest wait for the engine to report a signal that was sent to a container.
 const EVENTS_LIMIT: Duration = Duration::from_secs(2);
-/// Number of last lines of a container's log in a failure, and bytes of each.
+/// Number of last lines of a container's log that an error quotes, and largest number of bytes of each.
 const LOG_LINES: usize = 20;
 const LOG_LINE_BYTES: usize = 1 << 10;
 
@@ -56,19 +57,20 @@ pub struct ContainerWorker {
     streams: Streams,
     end: Receiver<ContainerEnd>,
     ended: Option<ContainerEnd>,
-    /// When the worker's output was found to be closed.
+    /// When the conductor noticed that the worker's output was closed.
     closed: Option<Nanos>,
     clock: Arc<dyn Clock>,
     warnings: Vec<String>,
 }
 
-/// A container that exists.
+/// A container of the engine.
 #[derive(Debug)]
 struct Container {
     engine: Arc<ContainerEngine>,
     id: String,
-    /// Whether this conductor is ending it.
+    /// Whether this conductor is stopping or removing the container.
     is_ending: Arc<AtomicBool>,
+    /// Process id of the container's main process on this machine; `None` if it is unknown.
     pid: Option<u32>,
 }
 
@@ -76,7 +78,7 @@ struct Container {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ContainerEnd {
     ending: Ending,
-    /// Whether the kernel killed a process of it because of its memory limit.
+    /// Whether the kernel killed a process in the container because the memory limit was reached.
     reached_memory_limit: bool,
 }
 
@@ -87,25 +89,25 @@ impl From<Ending> for ContainerEnd {
 }
 
 impl ContainerWorker {
-    /// Creates a container, starts it and hands the streams of the worker into it. `input`, `stderr` and `clock` are as for
-    /// [`crate::host::Process::start`]. Stops when `goes_on` returns false.
+    /// Creates a container, starts it, and passes the streams of the worker into it. `input`, `stderr` and `clock` have the same
+    /// meaning as for [`crate::host::Process::start`]. Stops when `keep_going` returns false.
     ///
     /// # Errors
-    /// When the engine refuses the container, or the worker does not connect. No container is left behind.
+    /// When the engine refuses the container, or the worker does not connect. The container is then removed.
     pub fn start(
         engine: &Arc<ContainerEngine>,
         spec: &ContainerSpec,
         input: &str,
         stderr: &Path,
         clock: Arc<dyn Clock>,
-        goes_on: &dyn Fn() -> bool,
+        keep_going: &dyn Fn() -> bool,
     ) -> Result<Self, ContainerError> {
         let (streams, theirs) = Streams::open(input, stderr, Arc::clone(&clock))?;
         let handover = Handover::open().map_err(ContainerError::Handover)?;
         let mut warnings = Vec::new();
         let with_limit = |keeps_locked_memory| {
             let spec = ContainerSpec { keeps_locked_memory, ..spec.clone() };
-            Container::started(engine, &spec, &handover)
+            Container::create_and_start(engine, &spec, &handover)
         };
         let mut container = match with_limit(spec.keeps_locked_memory || engine.keeps_locked_memory()) {
             Err(error) if error.is_about_limits() && !engine.keeps_locked_memory() => {
@@ -121,8 +123,8 @@ impl ContainerWorker {
         let started = clock.now();
         while !handover.try_send(&theirs).map_err(ContainerError::Handover)? {
             match end.recv_timeout(POLL_INTERVAL) {
-                Ok(ended) => return Err(container.ended_early(ended.ending)),
-                Err(_) if !goes_on() => return Err(ContainerError::Interrupted),
+                Ok(ended) => return Err(container.early_end_error(ended.ending)),
+                Err(_) if !keep_going() => return Err(ContainerError::Interrupted),
                 Err(_) if clock.now().since(started).0 > CONNECT_SECONDS as f64 => {
                     return Err(ContainerError::NotConnected { seconds: CONNECT_SECONDS });
                 }
@@ -134,7 +136,7 @@ impl ContainerWorker {
         Ok(ContainerWorker { container, streams, end, ended: None, closed: None, clock, warnings })
     }
 
-    /// Waits for the report of the container's end, at most `limit`.
+    /// Waits, at most `limit`, for the end of the container.
     fn await_end(&mut self, limit: Duration) -> Option<ContainerEnd> {
         if self.ended.is_none() {
             self.ended = self.end.recv_timeout(limit).ok();
@@ -142,7 +144,7 @@ impl ContainerWorker {
         self.ended
     }
 
-    /// Gives up on an engine that does not report the end of a container whose worker closed its output long ago.
+    /// Counts the engine as lost if it does not report the end of a container although the worker closed its output long ago.
     fn check_closed(&mut self, timeout: Duration) {
         let now = self.clock.now();
         let closed = *self.closed.get_or_insert(now);
@@ -174,7 +176,7 @@ impl Worker for ContainerWorker {
             return end.ending;
         }
         self.container.stop();
-        // Without an engine, the worker ends itself when its input ends.
+        // If the engine does not answer, the worker still ends when its input ends.
         self.streams.close_input();
         let end = self.await_end(KILL_LIMIT).unwrap_or(Ending::EngineLost.into());
         self.ended = Some(end);
@@ -185,7 +187,7 @@ impl Worker for ContainerWorker {
         self.streams.last_stderr_lines()
     }
 
-    /// The kernel keeps the limit of a container, unless the engine cannot set it.
+    /// The kernel enforces the memory limit of a container, unless the engine cannot set one.
     fn memory_above(&self, limit: u64) -> Option<u64> {
         let pid = self.container.pid.filter(|_| !self.container.engine.facts().limits_memory)?;
         memory_above(pid.cast_signed(), limit)
@@ -193,7 +195,8 @@ impl Worker for ContainerWorker {
 
     fn warnings(&self) -> Vec<String> {
         let killed = self.ended.is_some_and(|end| end.reached_memory_limit && end.ending != Ending::OutOfMemory);
-        let warning = "the kernel killed a process in the container because of its memory limit (`WORKER_MEMORY`)";
+        let warning =
+            "the kernel killed a process in the container because the memory limit (`WORKER_MEMORY`) was reached";
         self.warnings.iter().cloned().chain(killed.then(|| warning.to_owned())).collect()
     }
 
@@ -207,8 +210,8 @@ impl Worker for ContainerWorker {
 }
 
 impl Container {
-    /// Creates a container and starts it. If that fails, none is left behind.
-    fn started(
+    /// Creates a container and starts it. If starting fails, the container is removed.
+    fn create_and_start(
         engine: &Arc<ContainerEngine>,
         spec: &ContainerSpec,
         handover: &Handover,
@@ -231,14 +234,15 @@ impl Container {
         let (engine, id, is_ending) = (Arc::clone(&self.engine), self.id.clone(), Arc::clone(&self.is_ending));
         thread::spawn(move || {
             if let Some(ended) = wait_for_end(&engine, &id, &is_ending) {
-                // Nobody waits any more when the worker was dropped.
+                // This fails when the worker was dropped.
                 let _ = sender.send(ended);
             }
         });
         end
     }
 
-    /// Ends the container, first gently. Errors are ignored: its worker then ends when its input ends.
+    /// Stops the container: the engine sends SIGTERM, and later SIGKILL. An error is only logged, because the worker then ends when
+    /// its input ends.
     fn stop(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
         let options = StopContainerOptions { t: Some(TERMINATE_SECONDS), ..StopContainerOptions::default() };
@@ -250,17 +254,17 @@ impl Container {
         }
     }
 
-    /// Returns the process id of the container's main process on this machine, if it is certain.
+    /// Returns the process id of the container's main process on this machine; `None` unless it is certain.
     fn find_pid(&self) -> Option<u32> {
         let pid = inspect(&self.engine, &self.id).ok()?.state?.pid?;
         let pid = u32::try_from(pid).ok().filter(|pid| *pid > 0)?;
-        // An engine in another numbering of processes names another process.
+        // If the engine runs in another PID namespace, its process id refers to another process here.
         let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         groups.contains(&self.id).then_some(pid)
     }
 
-    /// Returns the error about a worker that ended before it had connected, with what it wrote.
-    fn ended_early(&self, ending: Ending) -> ContainerError {
+    /// Returns the error for a container that ended before its worker had connected, with the last lines of its log.
+    fn early_end_error(&self, ending: Ending) -> ContainerError {
         let options = LogsOptions { stdout: true, stderr: true, tail: LOG_LINES.to_string(), ..LogsOptions::default() };
         let output = self.engine.request("read a container's log", ANSWER_LIMIT, async |docker| {
             let mut logs = std::pin::pin!(docker.logs(&self.id, Some(options)).take(LOG_LINES));
@@ -288,21 +292,21 @@ fn inspect(engine: &ContainerEngine, id: &str) -> Result<ContainerInspectRespons
     })
 }
 
-/// Waits for the end of a container, also while the engine does not answer: it may be starting again. Returns `None` if this
-/// conductor has removed the container.
+/// Waits for the end of a container. If the engine does not answer, this tries again, because the engine may be restarting. Returns
+/// `None` if this conductor has removed the container.
 fn wait_for_end(engine: &ContainerEngine, id: &str, is_ending: &AtomicBool) -> Option<ContainerEnd> {
     let mut was_unreachable = false;
     loop {
         let waited = engine.request("wait for a container", WAIT_LIMIT, async |docker| {
             let mut replies = std::pin::pin!(docker.wait_container(id, None::<WaitContainerOptions>));
-            // The status is read below, and a status other than 0 is an error here.
+            // This reply is ignored, because a status other than 0 is an error here. The status is read below.
             while let Some(Ok(_)) = replies.next().await {}
             Ok(())
         });
         match inspect(engine, id) {
             Ok(ContainerInspectResponse { state: Some(state), .. }) if state.running == Some(false) => {
                 let end = end_of(engine, id, &state, is_ending);
-                // An engine that starts again ends the containers that it finds.
+                // An engine that restarts kills the containers that it finds.
                 let is_lost = was_unreachable && matches!(end.ending, Ending::Killed(_) | Ending::ContainerKilled(_));
                 return Some(if is_lost { Ending::EngineLost.into() } else { end });
             }
@@ -336,14 +340,14 @@ fn ending_of(status: i64) -> Ending {
     signal.map_or(Ending::Exited(i32::try_from(status).unwrap_or(-1)), Ending::Killed)
 }
 
-/// Returns whether somebody sent a signal to the container through the engine, which remembers its last events.
+/// Returns whether somebody sent a signal to the container through the engine. The engine keeps a list of recent events.
 fn was_signalled(engine: &ContainerEngine, id: &str, state: &ContainerState) -> bool {
     let filter = |name: &str, value: &str| (name.to_owned(), vec![value.to_owned()]);
     let started = state.started_at.as_deref().and_then(|time| time.parse::<jiff::Timestamp>().ok());
     let options = EventsOptions {
-        // Engines accept only seconds since 1970 here.
+        // Engines accept only whole seconds since 1970 here.
         since: started.map(|time| time.as_second().to_string()),
-        // The engine may report a signal only after the end that it caused.
+        // No end: the engine may report a signal later than the end that the signal caused.
         until: None,
         filters: Some([filter("container", id), filter("event", "kill")].into()),
     };

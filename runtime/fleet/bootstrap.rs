@@ -1,5 +1,5 @@
-//! Starts an agent on a host that may not have this program: a few lines of `sh` check for it by its hash, and receive it
-//! where it is missing.
+//! Starts an agent on a host that may lack this program: a short `sh` script looks for the program by its hash, and receives it
+//! if it is missing.
 
 use std::fs::File;
 use std::io::{self, BufRead, Read, Write};
@@ -7,13 +7,13 @@ use std::io::{self, BufRead, Read, Write};
 use crate::hash::hash_reader;
 use crate::host::THIS_PROGRAM;
 
-/// First word of the line that the script prints. A login shell may print lines of its own before it.
+/// First word of each line that the script prints. A login shell may print other lines before.
 const MARK: &str = "flagperf-bootstrap";
-/// Largest number of lines and bytes that are skipped before it.
+/// Largest number of other lines that are skipped, and largest length of a line in bytes.
 const LINES_SKIPPED: usize = 1000;
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// This program, as a host receives it.
+/// The file of this program, which is sent to hosts.
 #[derive(Clone, Debug)]
 pub(super) struct OwnProgram {
     sha256: String,
@@ -27,22 +27,22 @@ pub(super) enum BootstrapError {
     /// The connection ended or failed.
     #[error("{0}")]
     Connection(#[from] io::Error),
-    /// The host printed something else.
-    #[error("the host did not answer as expected: `{line}`")]
+    /// The host printed a line that the script does not print.
+    #[error("unexpected output from the host: `{line}`")]
     Unexpected {
-        /// What it printed last.
+        /// The last line that the host printed.
         line: String,
     },
-    /// The host has another processor.
-    #[error("the host has a processor of type {found}, but this program was built for {own}")]
+    /// The host has another processor architecture than this machine.
+    #[error("the processor architecture of the host is {found}, but this program was built for {own}")]
     Architecture {
-        /// Type of the host's processor.
+        /// The architecture of the host.
         found: String,
-        /// Type for which this program was built.
+        /// The architecture for which this program was built.
         own: String,
     },
-    /// The program did not arrive.
-    #[error("the program could not be stored on the host: is its home folder writable, and is there space?")]
+    /// The host could not store the program.
+    #[error("the program could not be stored on the host: is the home folder writable, and is there space?")]
     NotStored,
 }
 
@@ -54,11 +54,11 @@ impl OwnProgram {
         Ok(OwnProgram { sha256: hash_reader(file)?, size, architecture: std::env::consts::ARCH.to_owned() })
     }
 
-    /// Returns the script that a host runs. It has no single quotes, so that it can be an argument in single quotes in any
-    /// shell.
+    /// Returns the script that a host runs. The script contains no single quotes, so that it can be put between single quotes
+    /// for any shell.
     pub(super) fn script(&self) -> String {
         let OwnProgram { sha256, size, .. } = self;
-        // `head -c` reads no byte beyond the program, so what follows is for the agent.
+        // `head -c` reads no byte beyond the program: the following bytes are for the agent.
         format!(
             "umask 077; d=${{XDG_CACHE_HOME:-$HOME/.cache}}/flagperf/bin/{sha256}; p=$d/flagperf; m=\"{MARK} $(uname -m)\"; \
              if [ -x \"$p\" ]; then echo \"$m present\"; else echo \"$m missing\"; mkdir -p \"$d\" && \
@@ -68,11 +68,11 @@ impl OwnProgram {
         )
     }
 
-    /// Talks to the script until the agent runs. Returns whether the program was sent.
+    /// Communicates with the script until the agent runs. Returns whether the program was sent.
     pub(super) fn install(&self, input: &mut impl Write, output: &mut impl BufRead) -> Result<bool, BootstrapError> {
         let line = next_mark(output)?;
         let (machine, state) = line.split_once(' ').ok_or_else(|| BootstrapError::Unexpected { line: line.clone() })?;
-        // Linux calls both types as Rust does: x86_64, aarch64.
+        // Linux and Rust use the same names: x86_64, aarch64.
         if machine != self.architecture {
             let (found, own) = (machine.to_owned(), self.architecture.clone());
             return Err(BootstrapError::Architecture { found, own });
@@ -81,7 +81,7 @@ impl OwnProgram {
             "present" => Ok(false),
             "missing" => {
                 let sent = io::copy(&mut File::open(THIS_PROGRAM)?.take(self.size), input).and_then(|_| input.flush());
-                // A host that cannot store it ends early, and says so.
+                // A host that cannot store the program reports this and stops reading, so sending may fail.
                 match next_mark(output)?.as_str() {
                     "stored" => sent.map(|()| true).map_err(BootstrapError::from),
                     "failed" => Err(BootstrapError::NotStored),
@@ -93,7 +93,7 @@ impl OwnProgram {
     }
 }
 
-/// Returns what follows the mark in the next line that begins with it.
+/// Reads up to the next line that begins with the mark, and returns the rest of that line.
 fn next_mark(output: &mut impl BufRead) -> Result<String, BootstrapError> {
     let mut last = String::new();
     for _ in 0..LINES_SKIPPED {
@@ -135,9 +135,9 @@ mod tests {
         let refused = |text: &str| program().install(&mut Vec::new(), &mut text.as_bytes()).unwrap_err().to_string();
         assert_eq!(
             refused("flagperf-bootstrap aarch64 missing\n"),
-            "the host has a processor of type aarch64, but this program was built for x86_64"
+            "the processor architecture of the host is aarch64, but this program was built for x86_64"
         );
-        assert_eq!(refused("sh: not found\n"), "the host did not answer as expected: `sh: not found`");
+        assert_eq!(refused("sh: not found\n"), "unexpected output from the host: `sh: not found`");
         assert!(refused("flagperf-bootstrap x86_64 missing\nflagperf-bootstrap failed\n").contains("is there space?"));
     }
 }

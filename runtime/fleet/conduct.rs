@@ -1,4 +1,4 @@
-//! Conducts a run on hosts: connects them, starts the replicas of each case together, and collects what they yield.
+//! Conducts a run on hosts: connects to the hosts, starts the replicas of each case together, and collects their results.
 
 use std::fs;
 use std::io;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 
-use super::host_link::{HostLink, LinkNews, LinkOrder};
+use super::host_link::{HostLink, LinkCommand, LinkEvent};
 use super::hosts::hosts_of;
 use super::links::Fleet;
-use super::replica::{ReplicaEnd, replica_record, replica_summary, replicas_of, shown_name};
-use super::session::{Outcome, SessionTask};
+use super::replica::{ReplicaEnd, display_name, replica_record, replica_summary, replicas_of};
+use super::session::{SessionOutcome, SessionTask};
 use super::state::{RunState, SessionState};
 use super::tree::TreeError;
 use crate::config::{Overrides, Replica};
@@ -25,10 +25,10 @@ use crate::run::{CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome,
 use crate::step::Step;
 use crate::units::Seconds;
 
-/// Time that a session waits longer for contact than this process tries to connect: a cut is noticed late, and the last attempt
-/// takes a while.
+/// How much longer a session waits for contact than this process tries to reconnect: a session may notice a broken connection
+/// later, and the last attempt to reconnect takes time.
 const CONTACT_GRACE: Seconds = Seconds(30.0);
-/// How often an interruption is noticed.
+/// How often the conductor checks for an interruption.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Options of a run on hosts.
@@ -54,16 +54,16 @@ pub enum FleetError {
     /// The checkout cannot be sent.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// The running program cannot be read.
-    #[error("cannot read the running program, which hosts receive: {0}")]
+    /// The file of the running program cannot be read.
+    #[error("cannot read the file of this program, which is sent to the hosts: {0}")]
     Program(io::Error),
     /// The nodes of a Slurm job are unknown.
     #[error("{0}")]
     Nodes(String),
     /// The run was interrupted before its first case.
-    #[error("interrupted while the hosts were connected; nothing was run")]
+    #[error("interrupted while connecting to the hosts; nothing was run")]
     Interrupted,
-    /// Hosts cannot be used: each with the reason.
+    /// The hosts that cannot be used, each with the reason.
     #[error("{}", unusable_hosts(.0))]
     Hosts(Vec<(String, String)>),
 }
@@ -74,7 +74,8 @@ fn unusable_hosts(hosts: &[(String, String)]) -> String {
 }
 
 /// Runs every case of a plan on its hosts and devices. The next case runs even if a case fails. `resumed` is the folder and
-/// the state of a run that was cut off: its finished cases are not run again, and its sessions are followed if they exist.
+/// the state of a run whose main process was killed: its finished cases are not run again, and the results of its sessions are
+/// collected if these still exist.
 ///
 /// # Errors
 /// When the results folder is not writable, or a host that a case needs cannot be used; then no case was run.
@@ -93,7 +94,7 @@ pub fn conduct_fleet(
     let needed = plan.cases.iter().map(|case| case.key.scale.hosts as usize).max().unwrap_or(0);
     if needed > hosts.len() {
         return Err(FleetError::Nodes(format!(
-            "a case needs {needed} hosts, but the run has {} (those of the Slurm job, or of `run.json`)",
+            "a case needs {needed} hosts, but the Slurm job, or `run.json` of a resumed run, lists {}",
             hosts.len()
         )));
     }
@@ -109,7 +110,7 @@ pub fn conduct_fleet(
     notify(&Notice::RunBegins { folder: &folder });
     let connected = Fleet::connect(plan, &hosts[..needed], &folder, options, notify, interrupt);
     if connected.is_err() && is_new {
-        // It has nothing but what ssh printed, which the error states.
+        // The folder contains only the output of ssh, which the error quotes.
         let _ = fs::remove_dir_all(&folder);
     }
     let mut fleet = connected?;
@@ -132,12 +133,14 @@ struct FleetRun<'a> {
     hosts: Vec<String>,
 }
 
-/// A replica that runs.
-struct OpenReplica {
+/// A replica of the case that runs.
+struct ReplicaState {
     replica: Replica,
     session: String,
     folder: PathBuf,
+    /// How the replica ended; `None` while it runs.
     end: Option<ReplicaEnd>,
+    /// The step at whose barrier the replica waits.
     waits_for: Option<Step>,
 }
 
@@ -161,7 +164,7 @@ impl FleetRun<'_> {
             self.conclude(case, &ended, &mut outcome, notify);
         }
         outcome.interrupted = self.interrupt.is_set();
-        // All at once, before each is waited for.
+        // All links close at the same time; dropping them then waits for each.
         self.fleet.links.values_mut().for_each(HostLink::close);
         self.fleet.links.clear();
         if outcome.is_complete() {
@@ -170,8 +173,8 @@ impl FleetRun<'_> {
         outcome
     }
 
-    /// Starts the replicas of a case, or follows those that a run started which was cut off.
-    fn start(&mut self, case: &CasePlan) -> Vec<OpenReplica> {
+    /// Starts the replicas of a case. Replicas that the killed process of a resumed run had started go on.
+    fn start(&mut self, case: &CasePlan) -> Vec<ReplicaState> {
         let replicas = replicas_of(&case.key, &self.hosts);
         let waits = replicas.len() > 1;
         let mut open = Vec::new();
@@ -189,12 +192,12 @@ impl FleetRun<'_> {
             let end = self.fleet.lost.get(&replica.host).map(|reason| lost_host(&replica.host, reason));
             if end.is_none() {
                 let (session, folder) = (session.clone(), folder.clone());
-                // Starting it again does nothing if it exists.
-                self.order(&replica.host, LinkOrder::Start { session, task: Box::new(task), folder });
+                // The agent ignores this if the session exists.
+                self.send(&replica.host, LinkCommand::Start { session, task: Box::new(task), folder });
             }
-            open.push(OpenReplica { replica, session, folder, end, waits_for: None });
+            open.push(ReplicaState { replica, session, folder, end, waits_for: None });
         }
-        // Before anything is measured: `resume` finds the sessions by it.
+        // `resume` finds the sessions by this file, so it is written before anything is measured.
         self.fleet.state.write(self.folder);
         open
     }
@@ -221,25 +224,25 @@ impl FleetRun<'_> {
         }
     }
 
-    /// Follows the replicas until each has ended or is lost.
-    fn collect(&mut self, mut replicas: Vec<OpenReplica>, notify: &mut dyn FnMut(&Notice<'_>)) -> Vec<OpenReplica> {
+    /// Handles the events of the replicas until each has ended or is lost.
+    fn collect(&mut self, mut replicas: Vec<ReplicaState>, notify: &mut dyn FnMut(&Notice<'_>)) -> Vec<ReplicaState> {
         let mut interrupted: Option<Nanos> = None;
         while replicas.iter().any(|replica| replica.end.is_none()) {
             let now = self.options.clock.now();
             if self.interrupt.is_set() && interrupted.is_none() {
                 interrupted = Some(now);
-                self.fleet.links.values().for_each(|link| link.order(LinkOrder::Interrupt));
+                self.fleet.links.values().for_each(|link| link.send(LinkCommand::Interrupt));
             }
-            // A host that does not end what it runs is left to its own time limit.
+            // A host that does not stop is not waited for any longer: its sessions end after their own time limit.
             if interrupted.is_some_and(|at| now.since(at).0 > self.plan.site.host_timeout.0) {
                 for replica in replicas.iter_mut().filter(|replica| replica.end.is_none()) {
-                    let reason = "it did not end after the interruption".to_owned();
+                    let reason = format!("host `{}` did not end the case after the interruption", replica.replica.host);
                     replica.end = Some(ReplicaEnd::Lost(reason, String::new()));
                 }
                 break;
             }
-            match self.fleet.news.recv_timeout(POLL_INTERVAL) {
-                Ok((host, news)) => self.take(&host, news, &mut replicas, notify),
+            match self.fleet.events.recv_timeout(POLL_INTERVAL) {
+                Ok((host, event)) => self.handle(&host, event, &mut replicas, notify),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -248,57 +251,63 @@ impl FleetRun<'_> {
         replicas
     }
 
-    fn take(&mut self, host: &str, news: LinkNews, replicas: &mut [OpenReplica], notify: &mut dyn FnMut(&Notice<'_>)) {
+    fn handle(
+        &mut self,
+        host: &str,
+        event: LinkEvent,
+        replicas: &mut [ReplicaState],
+        notify: &mut dyn FnMut(&Notice<'_>),
+    ) {
         let find =
-            |replicas: &mut [OpenReplica], session: &str| replicas.iter().position(|open| open.session == session);
-        match news {
-            LinkNews::Open(_) => {}
-            LinkNews::Cut(reason) => {
-                let what = format!("has no connection: {reason}; trying again");
+            |replicas: &mut [ReplicaState], session: &str| replicas.iter().position(|open| open.session == session);
+        match event {
+            LinkEvent::Connected(_) => {}
+            LinkEvent::Disconnected(reason) => {
+                let what = format!("is disconnected: {reason}; reconnecting");
                 notify(&Notice::Host { host, what: &what, is_warning: true });
             }
-            LinkNews::OpenAgain(after) => {
-                let what = format!("is connected again after {:.1} s", after.0);
+            LinkEvent::Reconnected(after) => {
+                let what = format!("has reconnected after {:.1} s", after.0);
                 notify(&Notice::Host { host, what: &what, is_warning: false });
             }
-            LinkNews::Lost(reason) => {
+            LinkEvent::HostLost(reason) => {
                 let what = format!("is lost: {reason}");
                 notify(&Notice::Host { host, what: &what, is_warning: true });
                 let of_host = replicas.iter_mut().filter(|open| open.replica.host == host && open.end.is_none());
                 of_host.for_each(|open| open.end = Some(lost_host(host, &reason)));
                 self.fleet.lost.insert(host.to_owned(), reason);
             }
-            LinkNews::Event { session, phase, event } => {
+            LinkEvent::Event { session, phase, event } => {
                 let Some(place) = find(replicas, &session) else { return };
-                let replica = shown_name(&replicas[place].replica);
+                let replica = display_name(&replicas[place].replica);
                 notify(&Notice::ReplicaEvent { replica: &replica, phase, event: &event });
             }
-            LinkNews::Ready { session, step } => {
+            LinkEvent::Ready { session, step } => {
                 find(replicas, &session).into_iter().for_each(|place| replicas[place].waits_for = Some(step));
             }
-            LinkNews::Ended { session, outcome, log } => {
+            LinkEvent::SessionEnded { session, outcome, log } => {
                 let Some(place) = find(replicas, &session) else { return };
                 let end = match outcome {
                     Some(outcome) => ReplicaEnd::Ended(*outcome),
                     None => {
                         let last = log.last().map(|line| format!(": {line}")).unwrap_or_default();
                         ReplicaEnd::Lost(
-                            format!("the process on host `{host}` ended without an outcome{last}"),
+                            format!("the process that ran the case on host `{host}` ended unexpectedly{last}"),
                             String::new(),
                         )
                     }
                 };
                 replicas[place].end = Some(end);
             }
-            LinkNews::Failed { session, reason } => {
+            LinkEvent::SessionFailed { session, reason } => {
                 let Some(place) = find(replicas, &session) else { return };
                 replicas[place].end = Some(ReplicaEnd::Lost(format!("host `{host}`: {reason}"), String::new()));
             }
         }
     }
 
-    /// Lets the replicas go on when each waits at the same barrier or has ended.
-    fn release(&self, replicas: &mut [OpenReplica]) {
+    /// Lets the replicas pass a barrier as soon as each of them waits there or has ended.
+    fn release(&self, replicas: &mut [ReplicaState]) {
         let mut running = replicas.iter_mut().filter(|open| open.end.is_none()).collect::<Vec<_>>();
         let Some(step) = running.first().and_then(|open| open.waits_for) else { return };
         if running.iter().any(|open| open.waits_for != Some(step)) {
@@ -306,14 +315,14 @@ impl FleetRun<'_> {
         }
         for open in &mut running {
             open.waits_for = None;
-            self.order(&open.replica.host, LinkOrder::Release { session: open.session.clone(), step });
+            self.send(&open.replica.host, LinkCommand::Release { session: open.session.clone(), step });
         }
     }
 
-    /// Passes an order to the link of a host.
-    fn order(&self, host: &str, order: LinkOrder) {
+    /// Sends a command to the link of a host.
+    fn send(&self, host: &str, command: LinkCommand) {
         if let Some(link) = self.fleet.links.get(host) {
-            link.order(order);
+            link.send(command);
         }
     }
 
@@ -321,17 +330,17 @@ impl FleetRun<'_> {
     fn conclude(
         &mut self,
         case: &CasePlan,
-        replicas: &[OpenReplica],
+        replicas: &[ReplicaState],
         outcome: &mut RunOutcome,
         notify: &mut dyn FnMut(&Notice<'_>),
     ) {
         let begin = outcome.records.len();
         let mut summaries = Vec::new();
         for open in replicas {
-            let end = open.end.clone().unwrap_or_else(|| ReplicaEnd::Ended(Outcome::default()));
+            let end = open.end.clone().unwrap_or_else(|| ReplicaEnd::Ended(SessionOutcome::default()));
             let record = replica_record((self.plan, self.rows, case), self.folder, &open.folder, &end);
             let path = open.folder.join("record.json");
-            // A record that the host wrote is there.
+            // A record that the host has written is kept.
             let written = match path.exists() {
                 true => Ok(()),
                 false => fs::create_dir_all(&open.folder)
@@ -340,7 +349,7 @@ impl FleetRun<'_> {
             };
             let digest = ResultManifest::digest_of_folder(&open.folder);
             if matches!(end, ReplicaEnd::Ended(_)) {
-                self.order(&open.replica.host, LinkOrder::Remove { session: open.session.clone() });
+                self.send(&open.replica.host, LinkCommand::Remove { session: open.session.clone() });
             }
             let unwritten = written.as_ref().err();
             self.log.case_ends(&record, unwritten, &Ok(digest.clone()));
@@ -352,7 +361,7 @@ impl FleetRun<'_> {
                 digest: digest.as_deref(),
                 unsealed: None,
             });
-            // The record of a lost replica does not have the time at which its host began.
+            // The record of a lost replica does not state when the host started it.
             let offset = self.fleet.offsets.get(&open.replica.host).copied();
             let offset = offset.filter(|_| matches!(end, ReplicaEnd::Ended(_)));
             let processor = match &end {
@@ -379,12 +388,13 @@ impl FleetRun<'_> {
     }
 }
 
+/// Returns the end of a replica whose host was lost.
 fn lost_host(host: &str, reason: &str) -> ReplicaEnd {
-    let hint = "what arrived before is in the folder of the result; `flagperf doctor --hosts` checks the hosts";
+    let hint = "the folder of the result contains what had arrived before; `flagperf doctor --hosts` checks the hosts";
     ReplicaEnd::Lost(format!("host `{host}` was lost: {reason}"), hint.to_owned())
 }
 
-/// Returns a name that no other run and no other session has.
+/// Returns a random name, which no other run or session has.
 pub(super) fn session_name() -> String {
     let random = Seed::draw().map(|seed| seed.bytes().to_vec()).unwrap_or_default();
     hash_bytes(&[&random[..], &std::process::id().to_le_bytes()].concat())

@@ -1,4 +1,4 @@
-//! A connection to an agent: the process of a launcher, from the bootstrap to its end.
+//! A connection to an agent: the process that a launcher starts, from the bootstrap to its end.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -18,54 +18,54 @@ use crate::config::Site;
 use crate::host::DuplexProcess;
 use crate::units::Seconds;
 
-/// Replies that were read and not yet taken.
+/// Number of replies that are read before earlier ones are handled.
 const REPLIES_WAITING: usize = 64;
 
-/// What arrives from an agent.
-pub(super) type Incoming = Result<(Reply, Vec<u8>), String>;
+/// A reply with its payload, or the reason why the connection failed.
+pub(super) type ReceivedReply = Result<(Reply, Vec<u8>), String>;
 
 /// An open connection. Dropping it ends the launcher's process.
 pub(super) struct Connection {
     process: DuplexProcess,
     input: ChildStdin,
-    pub(super) replies: Receiver<Incoming>,
+    pub(super) replies: Receiver<ReceivedReply>,
     pub(super) host: HostFacts,
 }
 
-/// What a connection needs.
+/// Settings of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct ConnectionSettings<'a> {
     pub(super) launcher: &'static dyn Launcher,
     pub(super) site: &'a Site,
     pub(super) program: &'a OwnProgram,
     pub(super) tree: &'a Tree,
-    /// File for what the launcher's programs print.
+    /// File to which the launcher's program writes its standard error.
     pub(super) log: &'a Path,
-    /// Longest time for which the host may be silent until the agent runs.
+    /// Longest time without input or output until the agent runs.
     pub(super) silence_max: Seconds,
 }
 
 impl Connection {
-    /// Starts an agent on `host` and sends it what it lacks. Blocks until the host is silent for too long.
+    /// Starts an agent on `host` and sends it the files that it lacks. Blocks until the agent runs.
     ///
     /// # Errors
-    /// With the reason, and the last line of the launcher's program.
+    /// When this fails or the host is silent for too long; with the reason and the last line of the launcher's program.
     pub(super) fn open(host: &str, settings: ConnectionSettings<'_>) -> Result<Self, String> {
         let ConnectionSettings { launcher, site, program, tree, log, silence_max } = settings;
         let argv = launcher.command(host, &program.script(), site);
         let (mut process, mut input, output) = DuplexProcess::start(&argv, log).map_err(|error| error.to_string())?;
-        let (sender, signs) = bounded(1);
+        let (sender, activity) = bounded(1);
         let kill = process.killer();
-        let mut output = BufReader::new(Watched { inner: output, signs: sender.clone() });
+        let mut output = BufReader::new(MonitoredStream { inner: output, activity: sender.clone() });
         let (opened, was_silent) = thread::scope(|scope| {
-            let watch = scope.spawn(move || is_silent_for(silence_max, &signs).then(kill).is_some());
-            let mut input = Watched { inner: &mut input, signs: sender };
-            let opened = greet(&mut input, &mut output, program).and_then(|facts| {
-                let clock_offset_s = offer(&mut input, &mut output, tree)?;
+            let watch = scope.spawn(move || is_silent_for(silence_max, &activity).then(kill).is_some());
+            let mut input = MonitoredStream { inner: &mut input, activity: sender };
+            let opened = start_agent(&mut input, &mut output, program).and_then(|facts| {
+                let clock_offset_s = send_checkout(&mut input, &mut output, tree)?;
                 Ok(HostFacts { clock_offset_s, ..facts })
             });
-            // The senders are gone, so the watch ends.
-            output.get_mut().signs = bounded(0).0;
+            // Without senders, the watching thread ends.
+            output.get_mut().activity = bounded(0).0;
             drop(input);
             (opened, watch.join().unwrap_or_default())
         });
@@ -88,46 +88,46 @@ impl Connection {
         write_frame(&mut self.input, request, &[])
     }
 
-    /// Lets the agent answer what it was asked, and end.
+    /// Closes the agent's input, and waits until the agent has answered all requests and ended.
     pub(super) fn close(mut self) {
         drop(self.input);
-        // Replies that nobody takes would hold it up.
+        // The agent would block if nobody read its replies.
         while self.replies.recv().is_ok() {}
         self.process.ending();
     }
 
-    /// Returns why the connection ended, after its replies have ended.
+    /// Returns why the connection ended. Called when there are no more replies.
     pub(super) fn why_ended(mut self) -> String {
         drop(self.input);
         describe_end(&mut self.process)
     }
 }
 
-/// Input or output of a launcher's program of which each use is a sign of life.
-struct Watched<T> {
+/// The input or output of a launcher's program. Each read and each write reports activity.
+struct MonitoredStream<T> {
     inner: T,
-    signs: Sender<()>,
+    activity: Sender<()>,
 }
 
-impl<T> Watched<T> {
-    fn sign(&self) {
-        // One that was not taken yet is enough.
-        let _ = self.signs.try_send(());
+impl<T> MonitoredStream<T> {
+    fn report_activity(&self) {
+        // If the channel is full, an earlier report was not read yet, which suffices.
+        let _ = self.activity.try_send(());
     }
 }
 
-impl<T: Read> Read for Watched<T> {
+impl<T: Read> Read for MonitoredStream<T> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer);
-        self.sign();
+        self.report_activity();
         read
     }
 }
 
-impl<T: Write> Write for Watched<T> {
+impl<T: Write> Write for MonitoredStream<T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes);
-        self.sign();
+        self.report_activity();
         written
     }
 
@@ -136,11 +136,11 @@ impl<T: Write> Write for Watched<T> {
     }
 }
 
-/// Waits for signs of life until there was none for `limit`, or until nobody can send one.
-fn is_silent_for(limit: Seconds, signs: &Receiver<()>) -> bool {
+/// Waits until there was no activity for `limit`, and then returns true, or until all senders are gone.
+fn is_silent_for(limit: Seconds, activity: &Receiver<()>) -> bool {
     let limit = Duration::from_secs_f64(limit.0.max(0.0));
     loop {
-        match signs.recv_timeout(limit) {
+        match activity.recv_timeout(limit) {
             Ok(()) => {}
             Err(RecvTimeoutError::Timeout) => return true,
             Err(RecvTimeoutError::Disconnected) => return false,
@@ -148,7 +148,7 @@ fn is_silent_for(limit: Seconds, signs: &Receiver<()>) -> bool {
     }
 }
 
-/// Returns the reason of a failure; when the connection ended, what the launcher's program printed last.
+/// Returns the reason of a failure. If the connection has ended, this is the last line of the launcher's program.
 fn describe_failure(process: &mut DuplexProcess, error: &BootstrapError) -> String {
     match error {
         BootstrapError::Connection(error)
@@ -160,11 +160,11 @@ fn describe_failure(process: &mut DuplexProcess, error: &BootstrapError) -> Stri
     }
 }
 
-/// Returns what the program of a connection that has ended printed last, or how it ended.
+/// Returns the last line that the program of an ended connection printed, or how the program ended.
 fn describe_end(process: &mut DuplexProcess) -> String {
-    // Its last line comes after its output has ended.
+    // The program may print its last line after it has closed its output.
     let ending = process.ending();
-    let how = || ending.map_or_else(String::new, |ending| format!(": its program {ending}"));
+    let how = || ending.map_or_else(String::new, |ending| format!(": the program of its launcher {ending}"));
     last_line(process).unwrap_or_else(|| format!("the connection ended{}", how()))
 }
 
@@ -174,7 +174,11 @@ fn last_line(process: &mut DuplexProcess) -> Option<String> {
     process.last_stderr_lines().last().map(|line| line.trim().to_owned())
 }
 
-fn greet(input: &mut impl Write, output: &mut impl BufRead, program: &OwnProgram) -> Result<HostFacts, BootstrapError> {
+fn start_agent(
+    input: &mut impl Write,
+    output: &mut impl BufRead,
+    program: &OwnProgram,
+) -> Result<HostFacts, BootstrapError> {
     program.install(input, output)?;
     match next_reply(output)? {
         Reply::Present { host } => Ok(host),
@@ -195,16 +199,16 @@ fn unexpected(reply: &Reply) -> BootstrapError {
     BootstrapError::Unexpected { line: line.chars().take(200).collect() }
 }
 
-/// Sends the files of the checkout that the host lacks. Returns what the host's wall clock is ahead of the one here, as of
-/// the middle of the time that the answer took.
-fn offer(input: &mut impl Write, output: &mut impl BufRead, tree: &Tree) -> Result<Seconds, BootstrapError> {
-    let asked = wall_time();
+/// Sends the files of the checkout that the host lacks. Returns by how much the host's wall clock is ahead of the clock of this
+/// machine, under the assumption that the host read its clock in the middle of the round trip.
+fn send_checkout(input: &mut impl Write, output: &mut impl BufRead, tree: &Tree) -> Result<Seconds, BootstrapError> {
+    let sent = wall_time();
     write_frame(input, &Request::Offer { files: tree.files.clone() }, &[])?;
     let (sha256, time_s) = match next_reply(output)? {
         Reply::Missing { sha256, time_s } => (sha256, time_s),
         other => return Err(unexpected(&other)),
     };
-    let offset = Seconds(time_s.0 - (asked.0 + wall_time().0) / 2.0);
+    let offset = Seconds(time_s.0 - (sent.0 + wall_time().0) / 2.0);
     for sha256 in sha256 {
         let Some(source) = tree.sources.get(&sha256) else { continue };
         let mut file = std::fs::File::open(source)?;
@@ -218,12 +222,12 @@ fn offer(input: &mut impl Write, output: &mut impl BufRead, tree: &Tree) -> Resu
             }
         }
     }
-    // What could not be stored is reported when a session starts.
+    // The agent reports files that it could not store when a session starts.
     input.flush()?;
     Ok(offset)
 }
 
-fn read_replies(mut output: impl BufRead + Send + 'static) -> Receiver<Incoming> {
+fn read_replies(mut output: impl BufRead + Send + 'static) -> Receiver<ReceivedReply> {
     let (sender, replies) = bounded(REPLIES_WAITING);
     thread::spawn(move || {
         loop {

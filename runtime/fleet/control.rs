@@ -1,4 +1,5 @@
-//! The socket of a session: an agent tells it to go on, or to stop, and hears what the display shows.
+//! The control socket of a session. Through it, an agent sends commands to the session, and the session sends messages for the
+//! display.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -22,12 +23,13 @@ use crate::units::Seconds;
 pub(super) const SOCKET: &str = "control";
 /// Longest line in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// Longest time that a session waits for an agent that does not read.
+/// Longest time for which a session waits for an agent that does not read its messages.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(200);
 /// How often a session checks whether it has had contact.
 const CONTACT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns a path of the socket in an open folder that is short enough for a socket, however long that of the folder is.
+/// Returns a path of the socket in an open folder. The kernel limits the length of such a path, so this one does not contain the
+/// path of the folder.
 fn short_path(folder: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd()))
 }
@@ -38,31 +40,31 @@ pub(super) fn connect(folder: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(short_path(&opened))
 }
 
-/// What an agent tells a session.
+/// A command from an agent to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
-pub(super) enum Order {
-    /// The process that the user started is there.
+pub(super) enum SessionCommand {
+    /// The agent has contact with the process that the user started.
     Contact,
-    /// Go on beyond the barrier of this step.
+    /// Pass the barrier of this step.
     Release {
         /// The step.
         step: Step,
     },
-    /// Stop, and keep what there is.
+    /// Stop, and keep what was measured.
     Interrupt,
 }
 
-/// What a session tells agents.
+/// A message from a session to its agents.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "news", rename_all = "snake_case")]
-pub(super) enum News {
-    /// The session waits at the barrier of this step.
+pub(super) enum SessionMessage {
+    /// The session has reached the barrier of this step and waits.
     Ready {
         /// The step.
         step: Step,
     },
-    /// An event that the display shows.
+    /// An event for the display.
     Event {
         /// The phase that emitted it.
         phase: Phase,
@@ -71,8 +73,8 @@ pub(super) enum News {
     },
 }
 
-/// The session's end of the socket.
-pub(super) struct Control {
+/// The control socket, as its session uses it.
+pub(super) struct ControlSocket {
     state: Mutex<State>,
     changed: Condvar,
     clock: Arc<dyn Clock>,
@@ -89,8 +91,8 @@ struct State {
     released: Vec<Step>,
 }
 
-impl Control {
-    /// Creates the socket in the folder of a session, and threads that serve it and that interrupt the session after
+impl ControlSocket {
+    /// Creates the socket in the folder of a session, a thread that serves it, and a thread that interrupts the session after
     /// `limit` without contact.
     pub(super) fn start(
         folder: &Path,
@@ -102,7 +104,7 @@ impl Control {
         let listener = UnixListener::bind(short_path(&opened))?;
         let last_contact = AtomicU64::new(clock.now().0);
         let (state, changed, lost_contact) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
-        let control = Arc::new(Control { state, changed, clock, last_contact, interrupt, lost_contact });
+        let control = Arc::new(ControlSocket { state, changed, clock, last_contact, interrupt, lost_contact });
         let serving = Arc::clone(&control);
         thread::spawn(move || {
             for agent in listener.incoming().flatten() {
@@ -126,7 +128,7 @@ impl Control {
         let waiting = state.waiting;
         state.agents.push(agent);
         drop(state);
-        waiting.into_iter().for_each(|step| self.tell(&News::Ready { step }));
+        waiting.into_iter().for_each(|step| self.broadcast(&SessionMessage::Ready { step }));
         let mut input = BufReader::new(input);
         loop {
             let mut line = Vec::new();
@@ -136,12 +138,12 @@ impl Control {
             }
             self.last_contact.store(self.clock.now().0, Ordering::Relaxed);
             match serde_json::from_slice(&line) {
-                Ok(Order::Interrupt) => self.interrupt.set(),
-                Ok(Order::Release { step }) => {
+                Ok(SessionCommand::Interrupt) => self.interrupt.set(),
+                Ok(SessionCommand::Release { step }) => {
                     self.lock().released.push(step);
                     self.changed.notify_all();
                 }
-                Ok(Order::Contact) | Err(_) => {}
+                Ok(SessionCommand::Contact) | Err(_) => {}
             }
         }
     }
@@ -159,18 +161,18 @@ impl Control {
         self.changed.notify_all();
     }
 
-    /// Tells every agent; one that does not read is dropped.
-    pub(super) fn tell(&self, news: &News) {
-        let mut line = serde_json::to_vec(news).expect("news are plain data");
+    /// Sends a message to every agent. An agent that does not read is disconnected.
+    pub(super) fn broadcast(&self, message: &SessionMessage) {
+        let mut line = serde_json::to_vec(message).expect("a message is plain data");
         line.push(b'\n');
         self.lock().agents.retain_mut(|agent| agent.write_all(&line).is_ok());
     }
 }
 
-impl Barrier for Control {
+impl Barrier for ControlSocket {
     fn wait(&self, step: Step) {
         self.lock().waiting = Some(step);
-        self.tell(&News::Ready { step });
+        self.broadcast(&SessionMessage::Ready { step });
         let is_waiting = |state: &mut State| !state.released.contains(&step) && !self.interrupt.is_set();
         let mut state = self.changed.wait_while(self.lock(), is_waiting).unwrap_or_else(PoisonError::into_inner);
         state.waiting = None;

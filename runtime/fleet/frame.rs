@@ -1,4 +1,4 @@
-//! Frames: a line of JSON, and the bytes that follow it.
+//! Frames of the protocol: a line of JSON, followed by the payload, whose length the line states.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -38,7 +38,7 @@ pub(super) fn write_frame<M: Serialize>(output: &mut impl Write, message: &M, pa
 /// Reads a frame; `None` at the end of the input.
 ///
 /// # Errors
-/// When the input cannot be read, ends within a frame, or is no frame.
+/// When the input cannot be read, ends within a frame, or is not a frame.
 pub(super) fn read_frame<M: DeserializeOwned>(input: &mut impl BufRead) -> io::Result<Option<(M, Vec<u8>)>> {
     let mut line = Vec::new();
     input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
@@ -51,10 +51,10 @@ pub(super) fn read_frame<M: DeserializeOwned>(input: &mut impl BufRead) -> io::R
     }
     let head: Head<M> = serde_json::from_slice(&line).map_err(|error| {
         let shown = String::from_utf8_lossy(&line[..line.len().min(200)]).trim_end().to_owned();
-        invalid(format!("`{shown}` is no message of this protocol: {error}"))
+        invalid(format!("`{shown}` is not a message of the agent protocol: {error}"))
     })?;
     if head.payload > PAYLOAD_BYTES_MAX {
-        return Err(invalid(format!("a message has {} bytes of payload (limit: {PAYLOAD_BYTES_MAX})", head.payload)));
+        return Err(invalid(format!("a message has a payload of {} bytes (limit: {PAYLOAD_BYTES_MAX})", head.payload)));
     }
     let mut payload = vec![0; head.payload];
     input.read_exact(&mut payload)?;

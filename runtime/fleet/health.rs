@@ -15,24 +15,24 @@ use super::protocol::{HostFacts, Reply, Request};
 use crate::config::Overrides;
 use crate::plan::Plan;
 
-/// Longest time that a host may take for its report.
+/// Longest wait for the report of a host.
 const REPORT_WAIT: Duration = Duration::from_secs(150);
 
-/// What was found out about a host.
+/// The result of checking a host.
 #[derive(Clone)]
 pub struct HostHealth {
-    /// Name in `HOSTS`.
+    /// Name of the host in `HOSTS`.
     pub host: String,
-    /// What starts processes on it.
+    /// The launcher that starts processes on the host.
     pub launcher: &'static dyn Launcher,
-    /// What its agent says, and what `flagperf doctor` printed there; or why the host cannot be used.
+    /// The facts that the agent reports and the report of `flagperf doctor` on the host, or why the host cannot be used.
     pub found: Result<(HostFacts, String), String>,
-    /// Whether the selected cases can run on it.
+    /// Whether the selected cases can run on the host.
     pub can_run: bool,
 }
 
-/// Checks every host of a plan, all at once: connects to it, sends what it lacks, and runs `flagperf doctor` on it. `log` is
-/// the file for what the launchers' programs print.
+/// Checks all hosts of a plan at the same time: connects to each, sends the files that it lacks, and runs `flagperf doctor` on
+/// it. The launchers' programs write their standard error to the file `log`.
 ///
 /// # Errors
 /// When the hosts are unknown, or the checkout or the program cannot be sent.
@@ -41,14 +41,14 @@ pub fn check_hosts(plan: &Plan, overrides: &Overrides, log: &Path) -> Result<Vec
     let hosts = hosts_of(site)?;
     let program = OwnProgram::read().map_err(FleetError::Program)?;
     let tree = tree_of(plan, overrides)?;
-    // The agent knows the folder of host.yaml there.
+    // The agent adds the folder of host.yaml on its host.
     let arguments = Overrides { config: None, ..overrides.clone() }.arguments();
     let check = |host: &String| {
         let launcher = launcher_for(host, site.launcher);
         let settings =
             ConnectionSettings { launcher, site, program: &program, tree: &tree, log, silence_max: site.host_timeout };
         let arguments = [arguments.clone(), vec!["--as-host".to_owned(), host.clone()]].concat();
-        let found = examine(host, settings, Request::Examine { arguments });
+        let found = check_host(host, settings, Request::Examine { arguments });
         let can_run = found.as_ref().is_ok_and(|(.., can_run)| *can_run);
         HostHealth { host: host.clone(), launcher, found: found.map(|(facts, text, _)| (facts, text)), can_run }
     };
@@ -57,14 +57,14 @@ pub fn check_hosts(plan: &Plan, overrides: &Overrides, log: &Path) -> Result<Vec
         let failed = |host: &String| HostHealth {
             host: host.clone(),
             launcher: launcher_for(host, site.launcher),
-            found: Err("the check failed".to_owned()),
+            found: Err("the check of this host failed unexpectedly".to_owned()),
             can_run: false,
         };
         hosts.iter().zip(checks).map(|(host, check)| check.join().unwrap_or_else(|_| failed(host))).collect()
     }))
 }
 
-fn examine(
+fn check_host(
     host: &str,
     settings: ConnectionSettings<'_>,
     request: Request,
@@ -75,7 +75,7 @@ fn examine(
     loop {
         let reply = select! {
             recv(connection.replies) -> reply => reply,
-            recv(deadline) -> _ => return Err(format!("no report for {} s", REPORT_WAIT.as_secs())),
+            recv(deadline) -> _ => return Err(format!("no report from `flagperf doctor` within {} s", REPORT_WAIT.as_secs())),
         };
         match reply {
             Ok(Ok((Reply::Report { text, can_run }, _))) => return Ok((connection.host.clone(), text, can_run)),

@@ -1,4 +1,5 @@
-//! The link to one host: a thread that keeps a connection to its agent, opens it anew after a cut, and writes what arrives.
+//! The link to one host: a thread that keeps a connection to the agent of the host, reconnects after a failure, and writes the
+//! files that arrive.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -10,11 +11,11 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, select, tick, unbounded};
 
 use super::bootstrap::OwnProgram;
-use super::connection::{Connection, ConnectionSettings, Incoming};
+use super::connection::{Connection, ConnectionSettings, ReceivedReply};
 use super::launcher::Launcher;
-use super::mirror::{WriteFault, list_files, write_part};
+use super::mirror::{PartError, list_files, write_part};
 use super::protocol::{HostFacts, Reply, Request};
-use super::session::{Outcome, SessionTask};
+use super::session::{SessionOutcome, SessionTask};
 use super::tree::Tree;
 use crate::config::Site;
 use crate::event::Event;
@@ -23,17 +24,17 @@ use crate::step::{Phase, Step};
 use crate::text::{one_line, truncate};
 use crate::units::Seconds;
 
-/// Time between two checks of whether the agent is there.
+/// Time between two pings of the agent.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
-/// Time without a reply after which a connection counts as cut.
+/// Time without a reply after which a connection counts as broken.
 const SILENCE_MAX: Seconds = Seconds(10.0);
-/// Longest reason from a host in bytes.
+/// Largest number of bytes of a reason that a host states.
 const REASON_BYTES_MAX: usize = 2000;
-/// Longest wait for the end of a link, which removes what is left on its host.
+/// Longest wait for a link to end, which first removes the finished sessions from its host.
 const CLOSE_WAIT: Duration = Duration::from_secs(3);
-/// How often what is missing here is asked for anew.
+/// How often the files of a session are requested again because some are missing or changed on this machine.
 const RESENT_MAX: u32 = 10;
-/// Shortest and longest wait before a connection is opened anew.
+/// Shortest and longest wait before a new connection is opened.
 const WAIT_MIN: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -42,84 +43,84 @@ pub(super) struct LinkContext {
     pub(super) site: Site,
     pub(super) program: OwnProgram,
     pub(super) tree: Tree,
-    /// File for what the launchers' programs print.
+    /// File to which the programs of launchers write their standard error.
     pub(super) log: PathBuf,
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// What a link is told.
-pub(super) enum LinkOrder {
+/// A command to a link.
+pub(super) enum LinkCommand {
     /// Start a session, whose files are written below `folder`.
     Start { session: String, task: Box<SessionTask>, folder: PathBuf },
-    /// Let a session go on.
+    /// Let a session pass the barrier of this step.
     Release { session: String, step: Step },
     /// Interrupt every session.
     Interrupt,
-    /// Remove what a session that has ended left on the host.
+    /// Remove the files of a finished session from the host.
     Remove { session: String },
 }
 
-/// What a link reports.
+/// An event that a link reports.
 #[derive(Debug)]
-pub(super) enum LinkNews {
-    /// The first connection is open.
-    Open(HostFacts),
-    /// The connection was cut, and is opened anew.
-    Cut(String),
-    /// The connection is open again after this time.
-    OpenAgain(Seconds),
-    /// The host is lost: it cannot be reached, or was not within the time limit.
-    Lost(String),
+pub(super) enum LinkEvent {
+    /// The first connection was opened.
+    Connected(HostFacts),
+    /// The connection broke, for this reason. The link tries to reconnect.
+    Disconnected(String),
+    /// A new connection was opened, this long after the last one broke.
+    Reconnected(Seconds),
+    /// The host is lost, for this reason: it could not be reached within the time limit.
+    HostLost(String),
     /// A session emitted an event.
     Event { session: String, phase: Phase, event: Box<Event> },
     /// A session waits at a barrier.
     Ready { session: String, step: Step },
-    /// A session has ended, and its files are here.
-    Ended { session: String, outcome: Option<Box<Outcome>>, log: Vec<String> },
-    /// A session failed to start, or its files cannot be written.
-    Failed { session: String, reason: String },
+    /// A session has ended, and all of its files have arrived.
+    SessionEnded { session: String, outcome: Option<Box<SessionOutcome>>, log: Vec<String> },
+    /// A session failed to start, or its files cannot be written on this machine.
+    SessionFailed { session: String, reason: String },
 }
 
-/// The process's end of a link. Dropping it closes the connection.
+/// The handle of a link. Dropping it closes the connection.
 pub(super) struct HostLink {
-    orders: Option<Sender<LinkOrder>>,
-    /// Is disconnected when the thread has ended.
+    commands: Option<Sender<LinkCommand>>,
+    /// Disconnects when the thread of the link has ended.
     done: Receiver<()>,
 }
 
 impl HostLink {
-    /// Starts the link to a host; its news are sent with `host`.
+    /// Starts the link to a host. It sends its events to `events`, each with the name of the host.
     pub(super) fn start(
         host: String,
         launcher: &'static dyn Launcher,
         context: Arc<LinkContext>,
-        news: Sender<(String, LinkNews)>,
+        events: Sender<(String, LinkEvent)>,
     ) -> Self {
-        let (orders, receiver) = unbounded();
+        let (commands, receiver) = unbounded();
         let (running, done) = bounded::<()>(0);
         thread::spawn(move || {
             let sessions = HashMap::new();
             let progress = context.clock.now();
-            let (orders, interrupted) = (receiver, false);
-            Link { host, launcher, context, orders, news, sessions, interrupted, progress }.run();
+            let (commands, interrupted) = (receiver, false);
+            LinkThread { host, launcher, context, commands, events, sessions, interrupted, progress }.run();
             drop(running);
         });
-        HostLink { orders: Some(orders), done }
+        HostLink { commands: Some(commands), done }
     }
 
-    /// Passes an order on. A link that has lost its host ignores it.
-    pub(super) fn order(&self, order: LinkOrder) {
-        let _ = self.orders.as_ref().map(|orders| orders.send(order));
+    /// Sends a command to the link, which ignores it if the host is lost.
+    pub(super) fn send(&self, command: LinkCommand) {
+        let _ = self.commands.as_ref().map(|commands| commands.send(command));
     }
 
-    /// Tells the link that nobody needs it any more.
+    /// Asks the link to close its connection and end.
     pub(super) fn close(&mut self) {
-        self.orders = None;
+        self.commands = None;
     }
 }
 
 impl Drop for HostLink {
-    /// Waits until the host has answered the last orders. One that has no connection is not waited for long.
+    /// Waits until the host has answered the last commands, but not for long if the connection is broken.
     fn drop(&mut self) {
         self.close();
         let _ = self.done.recv_timeout(CLOSE_WAIT);
@@ -128,87 +129,88 @@ impl Drop for HostLink {
 
 /// A session that has not ended.
 struct OpenSession {
-    /// What starts it; `None` when it runs already.
+    /// The task that starts the session; `None` once it was started.
     task: Option<Box<SessionTask>>,
     folder: PathBuf,
     released: Vec<Step>,
-    /// Number of the last request for its files. What is sent for an earlier one is ignored.
+    /// Number of the last request for the files of the session. Replies to earlier requests are ignored.
     round: u32,
-    /// How often files were asked for anew, because another process had changed them here.
+    /// How often the files were requested again, because another process had changed them on this machine.
     resent: u32,
 }
 
-struct Link {
+/// The state of a link's thread.
+struct LinkThread {
     host: String,
     launcher: &'static dyn Launcher,
     context: Arc<LinkContext>,
-    orders: Receiver<LinkOrder>,
-    news: Sender<(String, LinkNews)>,
+    commands: Receiver<LinkCommand>,
+    events: Sender<(String, LinkEvent)>,
     sessions: HashMap<String, OpenSession>,
     interrupted: bool,
-    /// When the agent last did something for the run. A connection that only opens is no contact.
+    /// When the agent last replied to a request of the run. Opening a connection does not count.
     progress: Nanos,
 }
 
 /// Why a connection is no longer used.
-enum End {
-    /// Its program has ended.
-    Ended,
-    /// It was cut, for this reason.
-    Cut(String),
-    /// Nobody needs it.
+enum ConnectionEnd {
+    /// The launcher's program has exited.
+    Exited,
+    /// The connection broke, for this reason.
+    Broken(String),
+    /// The run has ended and needs the connection no more.
     Closed,
 }
 
-/// Returns as much of a reason from a host as a message needs.
+/// Returns a reason that a host states as one line of limited length.
 fn short(reason: &str) -> String {
     truncate(&one_line(reason), REASON_BYTES_MAX).into_owned()
 }
 
-impl End {
-    /// Returns the end of a connection on which nothing could be sent.
+impl ConnectionEnd {
+    /// Classifies an error of sending a request.
     fn of(error: &io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => End::Ended,
-            _ => End::Cut(error.to_string()),
+            io::ErrorKind::BrokenPipe => ConnectionEnd::Exited,
+            _ => ConnectionEnd::Broken(error.to_string()),
         }
     }
 }
 
-impl Link {
-    fn tell(&self, news: LinkNews) {
+impl LinkThread {
+    fn report(&self, event: LinkEvent) {
         // This fails when the run has ended.
-        let _ = self.news.send((self.host.clone(), news));
+        let _ = self.events.send((self.host.clone(), event));
     }
 
-    /// Keeps a connection until nobody needs it or the host is lost.
+    /// Keeps a connection open until the run has ended or the host is lost.
     fn run(mut self) {
         let mut connection = match self.open(self.context.site.host_timeout) {
             Ok(connection) => connection,
-            Err(reason) => return self.tell(LinkNews::Lost(reason)),
+            Err(reason) => return self.report(LinkEvent::HostLost(reason)),
         };
-        self.tell(LinkNews::Open(connection.host.clone()));
+        self.report(LinkEvent::Connected(connection.host.clone()));
         self.progress = self.context.clock.now();
         loop {
-            let reason = match self.use_connection(&mut connection) {
-                End::Closed => return connection.close(),
-                End::Ended => connection.why_ended(),
-                End::Cut(reason) => {
+            let reason = match self.serve(&mut connection) {
+                ConnectionEnd::Closed => return connection.close(),
+                ConnectionEnd::Exited => connection.why_ended(),
+                ConnectionEnd::Broken(reason) => {
                     drop(connection);
                     reason
                 }
             };
-            let cut = self.context.clock.now();
-            self.tell(LinkNews::Cut(reason.clone()));
-            match self.open_again(reason) {
+            let broken = self.context.clock.now();
+            self.report(LinkEvent::Disconnected(reason.clone()));
+            match self.reconnect(reason) {
                 Ok(opened) => connection = opened,
                 Err(reason) => {
                     let state = self.launcher.state_of(&self.host);
                     let reason = if state.is_empty() { reason } else { format!("{reason}; {state}") };
-                    return self.tell(LinkNews::Lost(reason));
+                    return self.report(LinkEvent::HostLost(reason));
                 }
             }
-            self.tell(LinkNews::OpenAgain(self.context.clock.now().since(cut)));
+            self.report(LinkEvent::Reconnected(self.context.clock.now().since(broken)));
         }
     }
 
@@ -217,14 +219,14 @@ impl Link {
         Connection::open(&self.host, ConnectionSettings { launcher, site, program, tree, log, silence_max })
     }
 
-    /// Opens a connection anew until that works or the time limit is over.
-    fn open_again(&self, mut reason: String) -> Result<Connection, String> {
+    /// Tries to open a new connection until that succeeds or the time limit has passed.
+    fn reconnect(&self, mut reason: String) -> Result<Connection, String> {
         let limit = self.context.site.host_timeout;
         let mut wait = WAIT_MIN;
         loop {
             let silent = self.context.clock.now().since(self.progress);
             if silent.0 > limit.0 {
-                return Err(format!("there was no contact for {:.0} s; last: {reason}", silent.0));
+                return Err(format!("no contact for {:.0} s; last error: {reason}", silent.0));
             }
             thread::sleep(wait);
             wait = (2 * wait).min(WAIT_MAX);
@@ -235,64 +237,68 @@ impl Link {
         }
     }
 
-    /// Passes orders and replies on until the connection is cut or nobody needs it.
-    fn use_connection(&mut self, connection: &mut Connection) -> End {
-        let started = self.sessions.keys().cloned().collect::<Vec<_>>();
-        for session in started {
+    /// Executes commands and handles replies until the connection ends.
+    fn serve(&mut self, connection: &mut Connection) -> ConnectionEnd {
+        let sessions = self.sessions.keys().cloned().collect::<Vec<_>>();
+        for session in sessions {
             if let Err(error) = self.start_and_attach(connection, &session) {
-                return End::of(&error);
+                return ConnectionEnd::of(&error);
             }
         }
-        let (clock, replies, orders) = (self.context.clock.clone(), connection.replies.clone(), self.orders.clone());
+        let (clock, replies, commands) =
+            (self.context.clock.clone(), connection.replies.clone(), self.commands.clone());
         let limit = self.context.site.host_timeout;
         let silence_max = if limit < SILENCE_MAX { limit } else { SILENCE_MAX };
         let ticks = tick(PING_INTERVAL);
-        let mut heard = clock.now();
+        let mut last_reply = clock.now();
         loop {
             select! {
-                recv(replies) -> incoming => {
-                    heard = clock.now();
-                    match incoming {
-                        Ok(incoming) => if let Err(end) = self.take(connection, incoming) { return end },
-                        Err(_) => return End::Ended,
+                recv(replies) -> received => {
+                    last_reply = clock.now();
+                    match received {
+                        Ok(received) => if let Err(end) = self.handle(connection, received) { return end },
+                        Err(_) => return ConnectionEnd::Exited,
                     }
                 }
-                recv(orders) -> order => match order {
-                    Ok(order) => if let Err(error) = self.obey(connection, order) { return End::of(&error) },
-                    Err(_) => return End::Closed,
+                recv(commands) -> command => match command {
+                    Ok(command) => if let Err(error) = self.execute(connection, command) {
+                        return ConnectionEnd::of(&error);
+                    },
+                    Err(_) => return ConnectionEnd::Closed,
                 },
                 recv(ticks) -> _ => {
-                    if clock.now().since(heard) > silence_max {
-                        return End::Cut(format!("the host was silent for {:.0} s", silence_max.0));
+                    if clock.now().since(last_reply) > silence_max {
+                        return ConnectionEnd::Broken(format!("no answer from the host for {:.0} s", silence_max.0));
                     }
                     if let Err(error) = connection.send(&Request::Ping) {
-                        return End::of(&error);
+                        return ConnectionEnd::of(&error);
                     }
                 }
             }
         }
     }
 
-    /// Asks for everything that is not here, because `path` is not as it was left.
-    fn ask_anew(&mut self, connection: &mut Connection, session: String, path: &str) -> Result<(), End> {
+    /// Requests the missing files of a session again, because `path` on this machine was changed or removed.
+    fn request_again(&mut self, connection: &mut Connection, session: String, path: &str) -> Result<(), ConnectionEnd> {
         let Some(open) = self.sessions.get_mut(&session) else { return Ok(()) };
         open.resent += 1;
         if open.resent <= RESENT_MAX {
-            return self.start_and_attach(connection, &session).map_err(|error| End::of(&error));
+            return self.start_and_attach(connection, &session).map_err(|error| ConnectionEnd::of(&error));
         }
-        let reason = format!("`{path}` did not arrive whole: does another program change or remove the results here?");
-        self.give_up(connection, session, reason)
+        let reason =
+            format!("`{path}` is incomplete: is another program changing or deleting the results on this machine?");
+        self.abandon(connection, session, reason)
     }
 
-    /// Ends a session whose files cannot be written here, so that nothing runs beside the next case.
-    fn give_up(&mut self, connection: &mut Connection, session: String, reason: String) -> Result<(), End> {
+    /// Interrupts a session whose files cannot be written on this machine, so that it does not run during the next case.
+    fn abandon(&mut self, connection: &mut Connection, session: String, reason: String) -> Result<(), ConnectionEnd> {
         self.sessions.remove(&session);
         let sent = connection.send(&Request::Interrupt { session: session.clone() });
-        self.tell(LinkNews::Failed { session, reason });
-        sent.map_err(|error| End::of(&error))
+        self.report(LinkEvent::SessionFailed { session, reason });
+        sent.map_err(|error| ConnectionEnd::of(&error))
     }
 
-    /// Starts a session that does not run yet, and asks for what it writes.
+    /// Starts a session unless it was started before, and requests its files.
     fn start_and_attach(&mut self, connection: &mut Connection, session: &str) -> io::Result<()> {
         let Some(open) = self.sessions.get_mut(session) else { return Ok(()) };
         let name = session.to_owned();
@@ -308,19 +314,19 @@ impl Link {
         requests.iter().try_for_each(|request| connection.send(request))
     }
 
-    fn obey(&mut self, connection: &mut Connection, order: LinkOrder) -> io::Result<()> {
-        match order {
-            LinkOrder::Start { session, task, folder } => {
+    fn execute(&mut self, connection: &mut Connection, command: LinkCommand) -> io::Result<()> {
+        match command {
+            LinkCommand::Start { session, task, folder } => {
                 let open = OpenSession { task: Some(task), folder, released: Vec::new(), round: 0, resent: 0 };
                 self.sessions.insert(session.clone(), open);
                 self.start_and_attach(connection, &session)
             }
-            LinkOrder::Release { session, step } => {
+            LinkCommand::Release { session, step } => {
                 self.sessions.get_mut(&session).into_iter().for_each(|open| open.released.push(step));
                 connection.send(&Request::Release { session, step })
             }
-            LinkOrder::Remove { session } => connection.send(&Request::Remove { session }),
-            LinkOrder::Interrupt => {
+            LinkCommand::Remove { session } => connection.send(&Request::Remove { session }),
+            LinkCommand::Interrupt => {
                 self.interrupted = true;
                 let interrupt = |session: &String| Request::Interrupt { session: session.clone() };
                 self.sessions.keys().map(interrupt).try_for_each(|request| connection.send(&request))
@@ -328,9 +334,9 @@ impl Link {
         }
     }
 
-    /// Takes a reply.
-    fn take(&mut self, connection: &mut Connection, incoming: Incoming) -> Result<(), End> {
-        let (reply, payload) = incoming.map_err(|reason| End::Cut(short(&reason)))?;
+    /// Handles a reply of the agent.
+    fn handle(&mut self, connection: &mut Connection, received: ReceivedReply) -> Result<(), ConnectionEnd> {
+        let (reply, payload) = received.map_err(|reason| ConnectionEnd::Broken(short(&reason)))?;
         if !matches!(reply, Reply::Failed { session: None, .. }) {
             self.progress = self.context.clock.now();
         }
@@ -344,32 +350,32 @@ impl Link {
                 let Some(open) = open else { return Ok(()) };
                 match write_part(&open.folder, &path, offset, &payload) {
                     Ok(()) => {}
-                    Err(WriteFault::MissingPart) => return self.ask_anew(connection, session, &path),
-                    Err(WriteFault::Unwritable(error)) => {
+                    Err(PartError::MissingPart) => return self.request_again(connection, session, &path),
+                    Err(PartError::Unwritable(error)) => {
                         let reason = format!("cannot write `{}`: {error}", open.folder.join(&path).display());
-                        return self.give_up(connection, session, reason);
+                        return self.abandon(connection, session, reason);
                     }
                 }
             }
-            Reply::Event { session, phase, event } => self.tell(LinkNews::Event { session, phase, event }),
-            Reply::Ready { session, step } => self.tell(LinkNews::Ready { session, step }),
+            Reply::Event { session, phase, event } => self.report(LinkEvent::Event { session, phase, event }),
+            Reply::Ready { session, step } => self.report(LinkEvent::Ready { session, step }),
             Reply::Ended { session, outcome, files, log, round } => {
                 let open = self.sessions.get(&session).filter(|open| open.round == round);
                 let Some(open) = open else { return Ok(()) };
-                // Another process may have changed the files here.
+                // Another process may have changed the files on this machine.
                 let here = list_files(&open.folder).unwrap_or_default();
                 let lacking = files.iter().find(|(path, size)| here.get(*path) != Some(size));
                 if let Some((path, _)) = lacking {
-                    return self.ask_anew(connection, session, path);
+                    return self.request_again(connection, session, path);
                 }
                 self.sessions.remove(&session);
-                self.tell(LinkNews::Ended { session, outcome, log });
+                self.report(LinkEvent::SessionEnded { session, outcome, log });
             }
             Reply::Failed { session: Some(session), reason } => {
                 self.sessions.remove(&session);
-                self.tell(LinkNews::Failed { session, reason: short(&reason) });
+                self.report(LinkEvent::SessionFailed { session, reason: short(&reason) });
             }
-            Reply::Failed { session: None, reason } => return Err(End::Cut(short(&reason))),
+            Reply::Failed { session: None, reason } => return Err(ConnectionEnd::Broken(short(&reason))),
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Which hosts a plan uses, and what they need.
+//! Determines which hosts a plan uses, and which files they need.
 
 use super::conduct::FleetError;
 use super::launcher::allocated_nodes;
@@ -6,8 +6,8 @@ use super::tree::{Tree, TreeError};
 use crate::config::{LauncherChoice, Overrides, Scale, Site, env, host_file, is_local};
 use crate::plan::Plan;
 
-/// Returns whether cases run on other machines than this one, whose engines and data are unknown here.
-pub fn is_elsewhere(site: &Site) -> bool {
+/// Returns whether cases run on other machines, whose engines and data are unknown on this one.
+pub fn uses_other_hosts(site: &Site) -> bool {
     match site.launcher {
         LauncherChoice::Auto => env::slurm_nodes().is_some() || !site.hosts.iter().all(|host| is_local(host)),
         LauncherChoice::Local => false,
@@ -15,9 +15,9 @@ pub fn is_elsewhere(site: &Site) -> bool {
     }
 }
 
-/// Returns whether a plan needs other processes than workers of this one: for another host, or for several devices.
+/// Returns whether a plan needs agents and sessions: for other hosts, or for several devices.
 pub fn needs_fleet(plan: &Plan) -> bool {
-    is_elsewhere(&plan.site) || plan.cases.iter().any(|case| case.key.scale != Scale::ONE)
+    uses_other_hosts(&plan.site) || plan.cases.iter().any(|case| case.key.scale != Scale::ONE)
 }
 
 /// Returns the hosts of a run: those of `HOSTS`, or the nodes of the Slurm job.
@@ -25,8 +25,8 @@ pub(super) fn hosts_of(site: &Site) -> Result<Vec<String>, FleetError> {
     match (site.launcher, allocated_nodes()) {
         (LauncherChoice::Auto | LauncherChoice::Slurm, Some(nodes)) => nodes.map_err(FleetError::Nodes),
         (LauncherChoice::Slurm, None) => Err(FleetError::Nodes(
-            "`LAUNCHER: slurm`, but this is no Slurm job\n  hint: run within `salloc`, or `flagperf run --submit slurm` \
-             writes a script for `sbatch`"
+            "`LAUNCHER: slurm` is set, but this process does not run in a Slurm job\n  hint: run this command within `salloc`, \
+             or submit it: `flagperf run --submit slurm | sbatch`"
                 .to_owned(),
         )),
         _ => Ok(site.hosts.clone()),

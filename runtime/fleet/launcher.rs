@@ -1,19 +1,20 @@
-//! The table of launchers: how a process is started on a host.
+//! The table of launchers, which start processes on hosts.
 
 use std::ffi::OsString;
 
 use crate::config::{LauncherChoice, Site, env, is_local};
 use crate::host::read_output;
 
-/// Starts processes on hosts. What it starts has the input and the output of the returned program.
+/// Starts processes on hosts.
 pub trait Launcher: Send + Sync {
     /// Name in `LAUNCHER` of host.yaml.
     fn name(&self) -> &'static str;
     /// One-line description.
     fn about(&self) -> &'static str;
-    /// Returns the program and arguments that run `script` with `sh` on a host. `script` has no single quotes.
+    /// Returns the program and arguments that run `script` with `sh` on a host. The script gets the standard input and output of
+    /// this program. `script` contains no single quotes.
     fn command(&self, host: &str, script: &str, site: &Site) -> Vec<OsString>;
-    /// Returns what the launcher knows about a host that was lost; empty when it knows nothing.
+    /// Returns what the launcher knows about the state of a lost host; empty when it knows nothing.
     fn state_of(&self, host: &str) -> String {
         let _ = host;
         String::new()
@@ -40,7 +41,7 @@ fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-/// Processes of this machine.
+/// Starts processes directly on this machine.
 struct Local;
 
 impl Launcher for Local {
@@ -49,7 +50,7 @@ impl Launcher for Local {
     }
 
     fn about(&self) -> &'static str {
-        "processes of this machine"
+        "starts processes directly on this machine"
     }
 
     fn command(&self, _: &str, script: &str, _: &Site) -> Vec<OsString> {
@@ -66,7 +67,7 @@ impl Launcher for Ssh {
     }
 
     fn about(&self) -> &'static str {
-        "your own OpenSSH, with its configuration, agent, jump hosts and known hosts"
+        "your own OpenSSH client, with its configuration, agent, jump hosts and known hosts"
     }
 
     fn command(&self, host: &str, script: &str, site: &Site) -> Vec<OsString> {
@@ -75,7 +76,7 @@ impl Launcher for Ssh {
         if let Some(config) = &site.ssh_config {
             command.extend([OsString::from("-F"), site.flagperf_path.join(config).into()]);
         }
-        // The user's configuration may give each host a port of its own.
+        // The user's configuration of ssh may set a port for each host; the default port must not replace it.
         if site.ssh_port != DEFAULT_SSH_PORT {
             command.extend([OsString::from("-p"), site.ssh_port.to_string().into()]);
         }
@@ -86,7 +87,7 @@ impl Launcher for Ssh {
 
 const DEFAULT_SSH_PORT: u16 = 22;
 
-/// A step of a Slurm job on one of its nodes.
+/// Starts processes as steps of a Slurm job, each on one node of the job.
 struct Slurm;
 
 impl Launcher for Slurm {
@@ -108,14 +109,14 @@ impl Launcher for Slurm {
         let output = read_output(&["scontrol", "--oneliner", "show", "node", host], STATE_BYTES_MAX);
         let text = String::from_utf8_lossy(&output.unwrap_or_default()).into_owned();
         let field = |name: &str| text.split_whitespace().find(|word| word.starts_with(name)).map(str::to_owned);
-        // The reason is text with spaces, up to the end of the line.
+        // The reason may contain spaces and extends to the end of the line.
         let reason = text.split_once("Reason=").map(|(_, reason)| format!("Reason={}", reason.trim()));
         let facts: Vec<String> = [field("State="), reason].into_iter().flatten().collect();
-        if facts.is_empty() { String::new() } else { format!("Slurm says of node {host}: {}", facts.join(", ")) }
+        if facts.is_empty() { String::new() } else { format!("Slurm reports for node {host}: {}", facts.join(", ")) }
     }
 }
 
-/// Largest part of the answer of scontrol that is read.
+/// Largest number of bytes of scontrol's output that are read.
 const STATE_BYTES_MAX: u64 = 64 << 10;
 
 /// Returns the nodes of the Slurm job in which this process runs; `None` outside a job.
@@ -129,7 +130,7 @@ pub(super) fn allocated_nodes() -> Option<Result<Vec<String>, String>> {
     Some(
         names
             .filter(|names| !names.is_empty())
-            .ok_or_else(|| format!("`scontrol show hostnames {list}` does not name the nodes of the Slurm job")),
+            .ok_or_else(|| format!("`scontrol show hostnames {list}` printed no node of the Slurm job")),
     )
 }
 

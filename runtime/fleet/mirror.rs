@@ -1,4 +1,4 @@
-//! Sends a folder that grows: the agent's part finds what is new, the other part writes it.
+//! Mirrors a folder while its files grow: the agent sends new content, and the receiver writes it at the same offsets.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -13,32 +13,33 @@ use crate::file::is_inside;
 
 /// Largest number of files of a result.
 const FILES_MAX: usize = 100_000;
-/// Largest part of one file that is sent before the other files are looked at.
+/// Largest number of bytes of one file that are sent before other files get their turn.
 const BYTES_PER_ROUND: u64 = 8 << 20;
 
-/// The files of a folder with the number of bytes that were sent of each.
+/// Sends the new content of the files in a folder.
 #[derive(Debug)]
-pub(super) struct GrowingFolder {
+pub(super) struct FolderSender {
     root: PathBuf,
+    /// The number of bytes of each file that were sent.
     sent: BTreeMap<String, u64>,
 }
 
-impl GrowingFolder {
+impl FolderSender {
     pub(super) fn new(root: PathBuf, sent: BTreeMap<String, u64>) -> Self {
-        GrowingFolder { root, sent }
+        FolderSender { root, sent }
     }
 
-    /// Passes every part that is new to `send`. Returns whether all of it was sent; a large file takes several rounds.
+    /// Passes the new content to `send`, in parts. Returns whether all of it was sent; a large file takes several rounds.
     pub(super) fn send_new(&mut self, mut send: impl FnMut(&str, u64, &[u8]) -> io::Result<()>) -> io::Result<bool> {
         let mut is_complete = true;
         for (path, size) in list_files(&self.root)? {
             let offset = self.sent.get(&path).copied();
-            // A file that became shorter was written again.
+            // A file that has become shorter was rewritten and is sent from its beginning.
             let mut offset = if offset.is_some_and(|sent| sent > size) { None } else { offset };
             if offset == Some(size) {
                 continue;
             }
-            // It may be gone in the meantime.
+            // The file may have been removed in the meantime.
             let Ok(file) = open(&self.root.join(&path)) else { continue };
             let end = size.min(offset.unwrap_or(0) + BYTES_PER_ROUND);
             is_complete &= end == size;
@@ -69,8 +70,8 @@ fn open(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// Returns the regular files below a folder with their sizes, without those that are not finished or not needed later.
-/// A folder that does not exist has none.
+/// Returns the regular files below a folder with their sizes, except files that are still being written and scratch files.
+/// For a folder that does not exist, the result is empty.
 pub(super) fn list_files(root: &Path) -> io::Result<BTreeMap<String, u64>> {
     let (mut found, mut folders) = (BTreeMap::new(), vec![PathBuf::new()]);
     while let Some(folder) = folders.pop() {
@@ -99,22 +100,22 @@ pub(super) fn list_files(root: &Path) -> io::Result<BTreeMap<String, u64>> {
 
 /// Why a part of a file was not written.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum WriteFault {
-    /// The file does not end where the part begins.
-    #[error("a part before it is missing")]
+pub(super) enum PartError {
+    /// The file ends before the offset of this part, or after it.
+    #[error("an earlier part of the file is missing")]
     MissingPart,
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error(transparent)]
     Unwritable(#[from] io::Error),
 }
 
-/// Writes a part of a file at its place in the folder `root`.
+/// Writes a part of a file in the folder `root` at its offset.
 ///
 /// # Errors
-/// When the path leaves the folder, a part before it is missing, or the file cannot be written.
-pub(super) fn write_part(root: &Path, path: &str, offset: u64, part: &[u8]) -> Result<(), WriteFault> {
+/// When the path leaves the folder, an earlier part is missing, or the file cannot be written.
+pub(super) fn write_part(root: &Path, path: &str, offset: u64, part: &[u8]) -> Result<(), PartError> {
     if !is_inside(Path::new(path)) {
-        return Err(io::Error::other(format!("the host sent a file outside the result: `{path}`")).into());
+        return Err(io::Error::other(format!("the host sent a file outside the result folder: `{path}`")).into());
     }
     let target = root.join(path);
     fs::create_dir_all(target.parent().unwrap_or(root))?;
@@ -122,7 +123,7 @@ pub(super) fn write_part(root: &Path, path: &str, offset: u64, part: &[u8]) -> R
     if offset == 0 {
         file.set_len(0)?;
     } else if file.metadata()?.len() != offset {
-        return Err(WriteFault::MissingPart);
+        return Err(PartError::MissingPart);
     }
     Ok(file.write_all_at(part, offset)?)
 }
@@ -140,8 +141,8 @@ mod tests {
         };
         let read = |path: &str| fs::read_to_string(to.path().join(path)).unwrap();
         let mut sent = 0;
-        let mut folder = GrowingFolder::new(from.path().to_owned(), BTreeMap::new());
-        let mut send = |folder: &mut GrowingFolder| {
+        let mut folder = FolderSender::new(from.path().to_owned(), BTreeMap::new());
+        let mut send = |folder: &mut FolderSender| {
             folder.send_new(|path, offset, part| {
                 sent += part.len();
                 write_part(to.path(), path, offset, part).map_err(io::Error::other)
@@ -153,7 +154,7 @@ mod tests {
         assert!(send(&mut folder).unwrap());
         write("events.jsonl", "one\ntwo\n");
         // The connection was cut: a new sender learns what is there.
-        let mut folder = GrowingFolder::new(from.path().to_owned(), list_files(to.path()).unwrap());
+        let mut folder = FolderSender::new(from.path().to_owned(), list_files(to.path()).unwrap());
         send(&mut folder).unwrap();
         assert_eq!((read("events.jsonl").as_str(), read("a/b").as_str()), ("one\ntwo\n", ""));
         write("events.jsonl", "new\n");
@@ -166,7 +167,7 @@ mod tests {
     #[test]
     fn parts_that_do_not_belong_into_the_result_are_refused() {
         let to = tempfile::tempdir().unwrap();
-        assert!(write_part(to.path(), "../x", 0, b"x").unwrap_err().to_string().contains("outside the result"));
-        assert!(matches!(write_part(to.path(), "x", 5, b"x"), Err(WriteFault::MissingPart)));
+        assert!(write_part(to.path(), "../x", 0, b"x").unwrap_err().to_string().contains("outside the result folder"));
+        assert!(matches!(write_part(to.path(), "x", 5, b"x"), Err(PartError::MissingPart)));
     }
 }

@@ -1,9 +1,9 @@
 //! Cases on other hosts, and on several devices or hosts at once.
 //!
-//! A *replica* is a case on one device of one host: a run with a result folder of its own. An *agent* is started on each
-//! host through a launcher. It keeps the files that a run needs, by their content, and starts a *session* for each replica:
-//! a process that goes on when the connection is cut. The folder of results on the host is what the agent sends, by
-//! offset, so that after a cut the sender goes on where the receiver is.
+//! A *replica* is a case on one device of one host: a run with a result folder of its own. A *launcher* starts an *agent* on
+//! each host. The agent stores the files that a run needs under the hashes of their content, and starts a *session* for each
+//! replica: a process that keeps running when the connection breaks. The agent sends the files of the session's result folder
+//! while they grow. After a broken connection, it continues at the sizes that the receiver already has.
 //!
 //! Knows no engine, and computes no figure of a replica.
 
@@ -30,9 +30,9 @@ mod tree;
 pub use agent::serve;
 pub use conduct::{FleetError, FleetOptions, conduct_fleet};
 pub use health::{HostHealth, check_hosts};
-pub use hosts::{is_elsewhere, needs_fleet};
+pub use hosts::{needs_fleet, uses_other_hosts};
 pub use launcher::{Launcher, launchers};
 pub use protocol::HostFacts;
 pub use scheduler::{JobRequest, Scheduler, schedulers};
-pub use session::{Outcome, Prepared, SessionTask, run_session};
+pub use session::{SessionOutcome, SessionPlan, SessionTask, run_session};
 pub use state::RunState;

@@ -1,111 +1,112 @@
-//! What the process that the user started and an agent tell each other.
+//! The protocol between the process that the user started and an agent: requests and replies.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::session::{Outcome, SessionTask};
+use super::session::{SessionOutcome, SessionTask};
 use super::tree::TreeFile;
 use crate::event::Event;
 use crate::step::{Phase, Step};
 use crate::units::{Bytes, Seconds};
 
-/// A request to an agent. The payload of a frame follows it where that is stated.
+/// A request to an agent. A request has a payload only where this is stated.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
-    /// Are these files of a checkout there? The reply is [`Reply::Missing`]. Later requests are about this checkout.
+    /// Asks which of these files of a checkout the host lacks. The reply is [`Reply::Missing`]. Later requests refer to this
+    /// checkout.
     Offer {
         /// The files.
         files: Vec<TreeFile>,
     },
-    /// The content of a file, as payload.
+    /// Sends a part of the content of a file as payload; an empty part ends the file.
     Content {
         /// SHA-256 of the content, hexadecimal.
         sha256: String,
     },
-    /// Start a session in the offered checkout, unless it was started before.
+    /// Starts a session in the offered checkout, unless it was started before.
     Start {
         /// Name of the session.
         session: String,
-        /// What it runs.
+        /// The task of the session.
         task: Box<SessionTask>,
     },
-    /// Send what a session writes.
+    /// Asks for the files of a session, now and while they grow.
     Attach {
         /// Name of the session.
         session: String,
-        /// The number of bytes of each file that need not be sent.
+        /// For each file, the number of bytes that have already arrived and are not sent again.
         have: BTreeMap<String, u64>,
-        /// Number of this request; what is sent for it has the same.
+        /// Number of this request, which its replies repeat.
         round: u32,
     },
-    /// Let a session that waits at the barrier of this step go on.
+    /// Lets a session pass the barrier of this step, at which it waits.
     Release {
         /// Name of the session.
         session: String,
         /// The step.
         step: Step,
     },
-    /// Interrupt a session.
+    /// Interrupts a session.
     Interrupt {
         /// Name of the session.
         session: String,
     },
-    /// Remove a session that has ended, with its files.
+    /// Removes a session that has ended, and its files.
     Remove {
         /// Name of the session.
         session: String,
     },
-    /// Check this host for cases of the offered checkout. The reply is [`Reply::Report`].
+    /// Checks whether the cases of the offered checkout can run on the host. The reply is [`Reply::Report`].
     Examine {
-        /// Arguments of `flagperf doctor`, after the folder of host.yaml.
+        /// Arguments of `flagperf doctor`, except the folder of host.yaml.
         arguments: Vec<String>,
     },
-    /// Is the agent there? The reply is [`Reply::Present`].
+    /// Checks the connection. The reply is [`Reply::Present`].
     Ping,
 }
 
-/// What an agent says.
+/// A reply of an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum Reply {
-    /// The agent runs. It says this first, and after each [`Request::Ping`].
+    /// The agent runs. This is its first message, and its reply to each [`Request::Ping`].
     Present {
         /// Facts about the host.
         host: HostFacts,
     },
-    /// The hashes of offered files whose content is not there.
+    /// The hashes of the offered files whose content the host lacks.
     Missing {
         /// SHA-256 of each, hexadecimal.
         sha256: Vec<String>,
         /// Time of the host's wall clock since 1970.
         time_s: Seconds,
     },
-    /// What `flagperf doctor` printed.
+    /// The report of `flagperf doctor`.
     Report {
-        /// Its text.
+        /// The text that it printed.
         text: String,
         /// Whether the cases can run.
         can_run: bool,
     },
-    /// A session was started, or runs already.
+    /// A session was started, or had been started before.
     Started {
         /// Name of the session.
         session: String,
     },
-    /// A part of a file that a session wrote, as payload.
+    /// A part of a file of a session, as payload.
     Part {
         /// Name of the session.
         session: String,
         /// Path in the folder of the replica, with `/`.
         path: String,
-        /// Where the part begins; 0 replaces what was sent before.
+        /// Offset of the part in the file. A part with offset 0 replaces the file.
         offset: u64,
-        /// Number of the request for which it is sent.
+        /// Number of the request that this part answers.
         round: u32,
     },
-    /// An event that the display shows.
+    /// An event for the display.
     Event {
         /// Name of the session.
         session: String,
@@ -125,39 +126,39 @@ pub enum Reply {
     Ended {
         /// Name of the session.
         session: String,
-        /// How it ended; `None` when it ended without saying so.
-        outcome: Option<Box<Outcome>>,
-        /// Its files with their sizes in bytes.
+        /// The outcome; `None` when the session ended without writing one.
+        outcome: Option<Box<SessionOutcome>>,
+        /// The files of the session with their sizes in bytes.
         files: BTreeMap<String, u64>,
-        /// The last lines that it wrote to its log, if it ended without an outcome.
+        /// The last lines of the session's log, if there is no outcome.
         log: Vec<String>,
-        /// Number of the request for which all was sent.
+        /// Number of the request that is now answered.
         round: u32,
     },
     /// A request failed.
     Failed {
-        /// The session that it was about.
+        /// The session to which the request applied, if any.
         session: Option<String>,
         /// The reason.
         reason: String,
     },
 }
 
-/// What an agent knows about its host.
+/// Facts about a host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
     /// Version of the program.
     pub version: String,
-    /// Name of the host as it knows itself.
+    /// The hostname that the host itself uses.
     pub hostname: String,
-    /// Id of its kernel since it was started; empty when it is unknown.
+    /// Id that the kernel draws each time it starts; empty when it is unknown.
     #[serde(default)]
     pub boot_id: String,
-    /// Time of its wall clock since 1970.
+    /// Time of the host's wall clock since 1970.
     pub time_s: Seconds,
-    /// What that clock is ahead of the one of the machine that asked.
+    /// By how much the host's clock is ahead of the clock of the machine on which the user started the run.
     #[serde(default)]
     pub clock_offset_s: Seconds,
-    /// Free space where results are kept.
+    /// Free space on the disk on which the host stores results.
     pub free_bytes: Bytes,
 }

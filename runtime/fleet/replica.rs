@@ -1,18 +1,18 @@
-//! The replicas of a case, and the part of each in the summary.
+//! The replicas of a case: their names, their records, and their parts of the summary.
 
 use std::path::Path;
 
-use super::session::Outcome;
+use super::session::SessionOutcome;
 use crate::config::{CaseKey, Replica};
 use crate::plan::{CasePlan, EffectiveValue, Plan};
 use crate::result::{ProcessorTime, Record, ReplicaSummary, ResultManifest, read_windows};
 use crate::run::lost_record;
 use crate::units::Seconds;
 
-/// Largest record in bytes that is read.
+/// Largest size of a record in bytes.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
-/// Returns the replicas of a case on these hosts.
+/// Returns the replicas of a case, in the order of its hosts and devices.
 pub(super) fn replicas_of(key: &CaseKey, hosts: &[String]) -> Vec<Replica> {
     let devices = key.scale.devices;
     let of_host = |(rank, host): (u32, &String)| {
@@ -26,8 +26,8 @@ pub(super) fn replicas_of(key: &CaseKey, hosts: &[String]) -> Vec<Replica> {
     (0..key.scale.hosts).zip(hosts).flat_map(of_host).collect()
 }
 
-/// Returns the name of a replica for the display: `node3`, `node3 device 7`.
-pub(super) fn shown_name(replica: &Replica) -> String {
+/// Returns the name of a replica in messages: `node3`, or `node3 device 7`.
+pub(super) fn display_name(replica: &Replica) -> String {
     let device = replica.device.map(|device| format!(" device {device}")).unwrap_or_default();
     format!("{}{device}", replica.host)
 }
@@ -35,9 +35,9 @@ pub(super) fn shown_name(replica: &Replica) -> String {
 /// How a replica ended.
 #[derive(Clone, Debug)]
 pub(super) enum ReplicaEnd {
-    /// Its session ended, and its files are here.
-    Ended(Outcome),
-    /// It has no record of its own, for this reason; what to do about it may be empty.
+    /// The session ended with this outcome, and all of its files have arrived.
+    Ended(SessionOutcome),
+    /// The session did not report an outcome: the reason, and a hint, which may be empty.
     Lost(String, String),
 }
 
@@ -54,7 +54,7 @@ pub(super) fn replica_record(
     };
     let outcome = match end {
         ReplicaEnd::Lost(reason, hint) => {
-            // All files may have arrived before the host was lost.
+            // The complete result may have arrived before the host was lost.
             let complete = read_record(folder).ok().filter(|_| ResultManifest::digest_of_folder(folder).is_some());
             let complete = complete.filter(|record| other_origin(record, run, case).is_none());
             return complete.unwrap_or_else(|| lost(reason.clone(), hint));
@@ -63,7 +63,7 @@ pub(super) fn replica_record(
     };
     if let Some(first) = outcome.refused.first() {
         let more = outcome.refused.len() - 1;
-        let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        let more = if more > 0 { format!(" (and {more} more errors)") } else { String::new() };
         let (mistake, hint) = first.split_once("\n  hint: ").unwrap_or((first, ""));
         return lost(format!("the host refused the case: {mistake}{more}"), hint);
     }
@@ -73,7 +73,7 @@ pub(super) fn replica_record(
             (None, Some(reason)) => lost(format!("the host ended the case: {reason}"), ""),
             (None, None) => record,
         },
-        (Err(error), _) => lost(format!("the host sent no usable record: {error}"), "was its disk full?"),
+        (Err(error), _) => lost(format!("the host sent no usable record: {error}"), "is the disk of the host full?"),
     }
 }
 
@@ -82,7 +82,7 @@ fn read_record(folder: &Path) -> std::io::Result<Record> {
     Ok(serde_json::from_str(&text)?)
 }
 
-/// Returns what distinguishes a record from those of this run and case.
+/// Returns what shows that a record belongs to another run or case; `None` if it belongs to this one.
 fn other_origin(record: &Record, run: &Path, case: &CasePlan) -> Option<&'static str> {
     let name = run.file_name().unwrap_or_default().to_string_lossy();
     let differs = [
@@ -93,16 +93,16 @@ fn other_origin(record: &Record, run: &Path, case: &CasePlan) -> Option<&'static
     differs.into_iter().find(|(_, differs)| *differs).map(|(what, _)| what)
 }
 
-/// Renames the record and the manifest of a host that do not count, so that the record of what arrived takes their place.
+/// Renames a record and a manifest from the host that do not count, to make place for the record that this process writes.
 fn set_aside(folder: &Path) {
     for name in ["record.json", "manifest.json"] {
-        // There may be none.
+        // This fails if the file does not exist.
         let _ = std::fs::rename(folder.join(name), folder.join(format!("{name}.from_host")));
     }
 }
 
-/// Returns the part of a replica in the summary. `offset` is what its host's wall clock is ahead of the one here, and
-/// `folder` contains its files.
+/// Returns the part of a replica in the summary. `folder` contains the files of the replica, and `offset` states by how much the
+/// wall clock of its host is ahead of the clock of this machine.
 pub(super) fn replica_summary(
     replica: &Replica,
     record: &Record,

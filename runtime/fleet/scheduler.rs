@@ -1,10 +1,10 @@
-//! The table of schedulers: what a cluster is asked to run, as the text of a job.
+//! The table of schedulers: each writes the text of a job that runs the selected cases on a cluster.
 
 use std::path::PathBuf;
 
 use serde_json::json;
 
-/// What is submitted.
+/// What a job runs, and on how many hosts and devices.
 #[derive(Clone, Debug)]
 pub struct JobRequest {
     /// Number of hosts.
@@ -17,20 +17,20 @@ pub struct JobRequest {
     pub program: PathBuf,
     /// Arguments of the program.
     pub arguments: Vec<String>,
-    /// Longest time of the job in seconds.
+    /// Time limit of the job in seconds.
     pub time_max_s: u64,
     /// The image in which a container scheduler runs the program.
     pub image: String,
 }
 
-/// Runs jobs on a cluster.
+/// A scheduler of a cluster. The user submits the job that it describes.
 pub trait Scheduler: Send + Sync {
     /// Name for `--submit`.
     fn name(&self) -> &'static str;
     /// One-line description.
     fn about(&self) -> &'static str;
-    /// Returns whether a job has only one host.
-    fn is_one_host(&self) -> bool {
+    /// Returns whether a job can use only one host.
+    fn is_single_host(&self) -> bool {
         false
     }
     /// Returns the text of a job.
@@ -42,12 +42,12 @@ pub fn schedulers() -> &'static [&'static dyn Scheduler] {
     &[&Kubernetes, &SlurmBatch]
 }
 
-/// Returns words for a shell. A path or argument has no zero byte, which no shell can be given.
+/// Quotes words for a shell. They contain no zero bytes, because neither paths nor arguments can.
 fn quoted<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     shlex::Quoter::new().allow_nul(true).join(words).unwrap_or_default()
 }
 
-/// A script for `sbatch`.
+/// The batch script for `sbatch`.
 struct SlurmBatch;
 
 impl Scheduler for SlurmBatch {
@@ -56,7 +56,7 @@ impl Scheduler for SlurmBatch {
     }
 
     fn about(&self) -> &'static str {
-        "a script for `sbatch`, in which the nodes of the job are the hosts"
+        "a batch script for `sbatch`; the nodes of the job are the hosts"
     }
 
     fn job(&self, request: &JobRequest) -> String {
@@ -67,21 +67,25 @@ impl Scheduler for SlurmBatch {
         let minutes = time_max_s.div_ceil(60);
         format!(
             "#!/bin/sh\n#SBATCH --job-name=flagperf\n#SBATCH --nodes={hosts}\n#SBATCH --ntasks-per-node=1\n\
-             # No other job may disturb the measurement.\n#SBATCH --exclusive\n#SBATCH --time={minutes}\n\
+             # No other job may share the nodes and disturb the measurement.\n#SBATCH --exclusive\n\
+             #SBATCH --time={minutes}\n\
              #SBATCH --output=flagperf-%j.log\n\
-             # If the cluster counts devices, take away one `#` of the next line.\n##SBATCH --gpus-per-node={devices}\n\
-             # After the signal the run ends what it started and keeps what it has measured.\n#SBATCH --signal=B:INT@120\n\
-             # A lost node must not start the job again.\n#SBATCH --no-requeue\n\
+             # If the cluster manages devices as a resource, remove one `#` from the next line.\n\
+             ##SBATCH --gpus-per-node={devices}\n\
+             # 120 s before the time limit, this signal makes the run stop and keep what it has measured.\n\
+             #SBATCH --signal=B:INT@120\n\
+             # Do not requeue the job when a node fails.\n#SBATCH --no-requeue\n\
              cd {checkout} || exit 2\nexec {command}\n"
         )
     }
 }
 
-/// What a person must know about the manifest.
-const KUBERNETES_NOTE: &str = "# Untried on a cluster. The checkout, the program and what --config names must exist at the same paths on the node;\n\
-# only the checkout is mounted. Replace `image` by one that your cluster has, and ask for devices in `resources`.\n";
+/// The comment at the beginning of the manifest.
+const KUBERNETES_NOTE: &str = "# Never tried on a cluster. The checkout, the program and the folder of --config must exist at the same paths on the\n\
+# node; only the checkout is mounted. Replace `image` with an image that your cluster has, and request devices in\n\
+# `resources`.\n";
 
-/// A Job for `kubectl apply`. Untried: there was no cluster.
+/// The manifest of a Job for `kubectl apply`. It was never tried on a cluster.
 struct Kubernetes;
 
 impl Scheduler for Kubernetes {
@@ -90,10 +94,10 @@ impl Scheduler for Kubernetes {
     }
 
     fn about(&self) -> &'static str {
-        "a Job for `kubectl apply` on one host; checked against the published schema, but never run on a cluster"
+        "a Job on one host, for `kubectl apply`; validated against the published schema, but never run on a cluster"
     }
 
-    fn is_one_host(&self) -> bool {
+    fn is_single_host(&self) -> bool {
         true
     }
 

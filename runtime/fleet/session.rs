@@ -1,4 +1,4 @@
-//! A session: runs one replica of a case on its host, in a process that goes on when the connection is cut.
+//! A session: runs one replica of a case on its host, in a process that keeps running when the connection breaks.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 
-use super::control::{Control, News};
+use super::control::{ControlSocket, SessionMessage};
 use crate::config::{Environment, Overrides, env};
 use crate::event::{Event, Level};
 use crate::file;
@@ -26,22 +26,22 @@ use crate::units::Seconds;
 pub(super) const TASK_FILE: &str = "task.json";
 pub(super) const OUTCOME_FILE: &str = "outcome.json";
 pub(super) const LOG_FILE: &str = "session.log";
-/// Exists when the session is to end: it may not have its socket yet.
+/// This file tells a session that it must end, also one that has not created its socket yet.
 pub(super) const STOP_FILE: &str = "stop";
-/// Locked as long as the session runs.
+/// The session holds the lock of this file while it runs.
 pub(super) const LOCK_FILE: &str = "lock";
-/// How often the lock is tried, and the time between.
+/// Number of attempts to take the lock, and the time between two attempts.
 const LOCK_TRIES: u32 = 100;
 const LOCK_WAIT: Duration = Duration::from_millis(10);
-/// The folder for the folder of the run.
+/// The folder in which the session creates the folder of the run.
 pub(super) const RESULTS: &str = "results";
 
-/// What a session runs.
+/// The task of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionTask {
     /// Name of the run's folder: `run20240703142530`.
     pub run: String,
-    /// Name of the run that no other run has.
+    /// Random id of the run, which no other run has.
     pub run_id: String,
     /// The values from the command line, with the case and the host and device of this session.
     pub overrides: Overrides,
@@ -49,9 +49,9 @@ pub struct SessionTask {
     pub audit: AuditScope,
     /// Whether progress is displayed.
     pub has_live_display: bool,
-    /// The folder of the replica in that of the run, with `/`: `resnet50_interpreter/node1_noderank0`.
+    /// The folder of the replica, relative to the folder of the run, with `/`: `resnet50_interpreter/node1_noderank0`.
     pub folder: String,
-    /// Whether the replica waits for others before each measured loop.
+    /// Whether the replica waits for the other replicas before each measured loop.
     pub waits: bool,
     /// Time without contact after which the session ends.
     pub contact_limit_s: Seconds,
@@ -59,64 +59,65 @@ pub struct SessionTask {
     pub checkout: CheckoutState,
     /// `FLAGPERF_LOG_LEVEL` of the environment.
     pub log_level: Option<String>,
-    /// The checkout on this host. The agent fills it in.
+    /// The checkout on the host. The agent sets this.
     #[serde(default)]
     pub root: PathBuf,
 }
 
 impl SessionTask {
-    /// Returns the values that override the configuration of the checkout.
+    /// Returns the values that override the configuration, with the folder of the checkout on this host.
     pub fn overrides(&self) -> Overrides {
         let environment = Environment { log_level: self.log_level.clone(), ..Environment::default() };
         Overrides { config: Some(self.root.join("configs")), environment, ..self.overrides.clone() }
     }
 }
 
-/// How a session ended.
+/// The outcome of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Why nothing was run: one text for each mistake; empty when the case was run.
+pub struct SessionOutcome {
+    /// The errors because of which the case was not run; empty when it was run.
     pub refused: Vec<String>,
-    /// Exit code that a run with this result has.
+    /// Exit code of a run with this result.
     pub exit_code: u8,
-    /// Why the session was interrupted, when nobody asked for it.
+    /// Why the session ended the case by itself; `None` when it did not.
     pub interrupted: Option<String>,
     /// Processor time of the session and its workers.
     pub processor: Option<ProcessorTime>,
 }
 
-/// A plan that a session runs.
-pub type Prepared = (Plan, Vec<EffectiveValue>);
+/// The plan of a session, with the effective values.
+pub type SessionPlan = (Plan, Vec<EffectiveValue>);
 
-/// Runs the session in `folder`. `prepare` plans its task, or returns the mistakes.
+/// Runs the session in `folder`. `worker` is the command that starts a worker. `prepare` plans the task, or returns its errors.
 ///
 /// # Errors
-/// When the folder has no task, another process runs it, or the system refuses something.
+/// When the folder contains no task, another process runs this session, or a file or socket cannot be created.
 pub fn run_session(
     folder: &Path,
     worker: Vec<std::ffi::OsString>,
-    prepare: impl FnOnce(&SessionTask) -> Result<Prepared, Vec<String>>,
+    prepare: impl FnOnce(&SessionTask) -> Result<SessionPlan, Vec<String>>,
 ) -> std::io::Result<ExitCode> {
     let lock = File::create(folder.join(LOCK_FILE))?;
     take_lock(&lock)?;
     let task: SessionTask = serde_json::from_slice(&fs::read(folder.join(TASK_FILE))?)?;
     let interrupt = Interrupt::install()?;
     let clock = Arc::new(MonotonicClock::start());
-    let control = Control::start(folder, interrupt.clone(), clock.clone(), task.contact_limit_s)?;
+    let control = ControlSocket::start(folder, interrupt.clone(), clock.clone(), task.contact_limit_s)?;
     if folder.join(STOP_FILE).exists() {
         interrupt.set();
     }
-    let busy =
-        |busy: HostBusy| vec![format!("{busy}\n  hint: wait for its end, or set `BUSY_HOST: queue` in host.yaml")];
+    let busy = |busy: HostBusy| {
+        vec![format!("{busy}\n  hint: wait until that run has ended, or set `BUSY_HOST: queue` in host.yaml")]
+    };
     let prepared = prepare(&task).and_then(|(plan, values)| {
-        let about = format!("{} of `{}`, started from another machine", task.run, user_name());
+        let about = format!("{} of user `{}`, started from another machine", task.run, user_name());
         let names = (task.run_id.as_str(), about.as_str());
-        let mut on_wait = |busy: &HostBusy| tell_wait(&control, busy);
+        let mut on_wait = |busy: &HostBusy| report_wait(&control, busy);
         let lock = HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_wait);
         lock.map(|lock| (plan, values, lock)).map_err(busy)
     });
     let outcome = match prepared {
-        Err(refused) => Outcome { refused, exit_code: 2, ..Outcome::default() },
+        Err(refused) => SessionOutcome { refused, exit_code: 2, ..SessionOutcome::default() },
         Ok((mut plan, values, _lock)) => {
             let results = folder.join(RESULTS);
             plan.site.flagperf_log_path.clone_from(&results);
@@ -129,27 +130,26 @@ pub fn run_session(
                 checkout: Some(task.checkout.clone()),
                 barrier: task.waits.then(|| control.clone() as _),
             };
-            let mut tell = |notice: &Notice<'_>| tell_event(&control, notice);
-            match conduct(&plan, &values, &options, &interrupt, &mut tell) {
-                Ok(outcome) => Outcome { exit_code: outcome.exit_code(false), ..Outcome::default() },
+            let mut report = |notice: &Notice<'_>| report_event(&control, notice);
+            match conduct(&plan, &values, &options, &interrupt, &mut report) {
+                Ok(outcome) => SessionOutcome { exit_code: outcome.exit_code(false), ..SessionOutcome::default() },
                 Err(error) => {
                     let refused = vec![error.to_string()];
-                    Outcome { refused, exit_code: RunOutcome::UNWRITTEN, ..Outcome::default() }
+                    SessionOutcome { refused, exit_code: RunOutcome::UNWRITTEN, ..SessionOutcome::default() }
                 }
             }
         }
     };
     let lost = control.lost_contact.load(Ordering::Relaxed);
-    let why =
-        format!("there was no contact for {} s (30 s more than `HOST_TIMEOUT` in host.yaml)", task.contact_limit_s.0);
-    let outcome = Outcome { interrupted: lost.then_some(why), processor: processor_time(), ..outcome };
+    let why = format!("no contact with the main process for {} s (`HOST_TIMEOUT` plus 30 s)", task.contact_limit_s.0);
+    let outcome = SessionOutcome { interrupted: lost.then_some(why), processor: processor_time(), ..outcome };
     let path = folder.join(OUTCOME_FILE);
     let text = serde_json::to_vec(&outcome).expect("an outcome is plain data");
     file::stage(&text, &path, None)?.persist(&path)?;
     Ok(ExitCode::from(outcome.exit_code))
 }
 
-/// Returns the processor time of this process and of those that it has waited for.
+/// Returns the processor time of this process and of its children that have ended.
 fn processor_time() -> Option<ProcessorTime> {
     let time = |who: UsageWho| {
         let usage = getrusage(who).ok()?;
@@ -159,7 +159,7 @@ fn processor_time() -> Option<ProcessorTime> {
     Some(ProcessorTime { host_s: time(UsageWho::RUSAGE_SELF)?, workers_s: time(UsageWho::RUSAGE_CHILDREN)? })
 }
 
-/// Takes the lock of a session. An agent that looks whether it is taken has it for a moment.
+/// Takes the lock of a session. An agent that checks whether the session runs holds the lock for a moment, so this tries again.
 fn take_lock(lock: &File) -> std::io::Result<()> {
     for _ in 0..LOCK_TRIES {
         match lock.try_lock() {
@@ -177,15 +177,15 @@ fn user_name() -> String {
     user.map_or_else(|| nix::unistd::getuid().to_string(), |user| user.name)
 }
 
-/// Tells agents that the host is busy.
-fn tell_wait(control: &Control, busy: &HostBusy) {
-    let (source, message) = ("host".to_owned(), format!("{busy}; waiting for its end"));
+/// Tells the agents that another run uses the host.
+fn report_wait(control: &ControlSocket, busy: &HostBusy) {
+    let (source, message) = ("host".to_owned(), format!("{busy}; waiting for that run to end"));
     let event = Event::Log { level: Level::Warning, source, message };
-    control.tell(&News::Event { phase: Phase::Validate, event: Box::new(event) });
+    control.broadcast(&SessionMessage::Event { phase: Phase::Validate, event: Box::new(event) });
 }
 
-/// Tells agents about an event that a display shows.
-fn tell_event(control: &Control, notice: &Notice<'_>) {
+/// Sends an event to the agents if a display shows it.
+fn report_event(control: &ControlSocket, notice: &Notice<'_>) {
     let Notice::Event { phase, event } = notice else { return };
     let is_shown = matches!(
         event,
@@ -197,6 +197,6 @@ fn tell_event(control: &Control, notice: &Notice<'_>) {
             | Event::Failed(_)
     );
     if is_shown {
-        control.tell(&News::Event { phase: *phase, event: Box::new((*event).clone()) });
+        control.broadcast(&SessionMessage::Event { phase: *phase, event: Box::new((*event).clone()) });
     }
 }

@@ -1,4 +1,4 @@
-//! What a run writes down so that it can be resumed: its arguments, and its sessions on hosts.
+//! The state of a run that `flagperf resume` needs: the arguments of the run, and its sessions on hosts.
 
 use std::fs;
 use std::io;
@@ -14,13 +14,13 @@ use crate::plan::AuditScope;
 
 /// Name of the file in the folder of a run.
 pub const STATE_FILE: &str = "run.json";
-/// Largest such file in bytes.
+/// Largest size of the file in bytes.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// The state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
-    /// Name that no other run has.
+    /// Random id, which no other run has.
     pub id: String,
     /// The values from the command line, with absolute paths.
     pub overrides: Overrides,
@@ -28,7 +28,7 @@ pub struct RunState {
     pub audit: AuditScope,
     /// `--official`.
     pub official: bool,
-    /// The hosts, in order; none when the run needs no process on other hosts or devices.
+    /// The hosts, in order; empty when the run uses one device of this machine, without sessions.
     pub hosts: Vec<String>,
     /// The sessions that were started, in order.
     pub sessions: Vec<SessionState>,
@@ -45,12 +45,12 @@ pub struct SessionState {
     pub host: String,
     /// Name of the session.
     pub session: String,
-    /// Folder of its files in that of the run.
+    /// Folder of the session's files, relative to the folder of the run.
     pub folder: PathBuf,
 }
 
 impl RunState {
-    /// Returns the state of a run that begins.
+    /// Returns the state of a new run.
     pub fn new(overrides: &Overrides, audit: AuditScope, official: bool, hosts: Vec<String>) -> Self {
         // The process that resumes the run may have another environment.
         let config = overrides.config.clone().or_else(|| overrides.environment.config.clone());
@@ -62,7 +62,7 @@ impl RunState {
         self.sessions.push(session);
     }
 
-    /// Returns the session whose files are in this folder of the run.
+    /// Returns the session whose files are in this folder, which is relative to the folder of the run.
     pub(super) fn session(&self, folder: &Path) -> Option<&str> {
         self.sessions.iter().find(|known| known.folder == folder).map(|known| known.session.as_str())
     }
@@ -81,27 +81,27 @@ impl RunState {
         self.finished.push(case.to_owned());
     }
 
-    /// Writes the state. A run goes on without it: only `resume` needs it.
+    /// Writes the state. An error is only logged, because only `resume` needs the state.
     pub fn write(&self, folder: &Path) {
         let path = folder.join(STATE_FILE);
         let text = serde_json::to_vec_pretty(self).expect("a state is plain data");
         let written = file::stage(&text, &path, None).and_then(|file| file.persist(&path).map_err(|error| error.error));
         if let Err(error) = written {
-            tracing::warn!(%error, "the state of the run cannot be written, so it cannot be resumed");
+            tracing::warn!(%error, "the state of the run cannot be written, so the run cannot be resumed");
         }
     }
 
     /// Reads the state of the run in `folder`.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read.
+    /// When the file does not exist, cannot be read, is invalid, or belongs to another user.
     pub fn read(folder: &Path) -> io::Result<Self> {
         let path = folder.join(STATE_FILE);
         let text = flagperf_onnx::read_regular(&path, BYTES_MAX)?;
         let (owner, own) = (fs::symlink_metadata(&path)?.uid(), nix::unistd::geteuid().as_raw());
-        // It names the configuration, and with it the programs that are started.
+        // The state names the configuration, and thereby the programs that are started.
         if owner != own {
-            return Err(io::Error::other(format!("`{STATE_FILE}` belongs to another user (id {owner})")));
+            return Err(io::Error::other(format!("`{STATE_FILE}` belongs to another user (user id {owner})")));
         }
         let state: RunState = serde_json::from_slice(&text)?;
         match state.hosts.iter().find(|host| !is_host_name(host)) {

@@ -1,4 +1,4 @@
-//! The files of a checkout that a run needs, each by the hash of its content.
+//! The files of a checkout that a run needs, with the hashes of their content.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::hash::{hash_bytes, hash_file};
 
-/// Folders of a checkout that a run reads.
+/// The folders of a checkout that a run reads.
 const FOLDERS: [&str; 5] = ["configs", "datasets", "docker_images", "scripts", "vendors"];
-/// Names of folders that contain what is built or drawn on each host.
-const BUILT: [&str; 4] = ["target", "__pycache__", "generated", "node_modules"];
-/// Largest number of files, and largest file in bytes, that are sent to a host.
+/// Names of folders whose files each host builds or generates itself.
+const GENERATED_FOLDERS: [&str; 4] = ["target", "__pycache__", "generated", "node_modules"];
+/// Largest number of files that are sent to a host, and largest size of a file in bytes.
 const FILES_MAX: usize = 20_000;
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
@@ -27,15 +27,15 @@ pub struct TreeFile {
     pub sha256: String,
     /// Size in bytes.
     pub size: u64,
-    /// Whether it is a program or a script that is run.
+    /// Whether the file is executable.
     pub executable: bool,
 }
 
-/// The files of a checkout with the places from which they are read.
+/// The files of a checkout, and the files on this machine from which their content is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree {
     pub(super) files: Vec<TreeFile>,
-    /// The file on this machine with each content.
+    /// By hash, a file on this machine with that content.
     pub(super) sources: BTreeMap<String, PathBuf>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Tree {
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     /// A file cannot be read.
-    #[error("cannot read `{path}` for the hosts: {source}")]
+    #[error("cannot read `{path}`, which is sent to the hosts: {source}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -52,7 +52,7 @@ pub enum TreeError {
     },
     /// The checkout has too many files, or one is too large.
     #[error("`{path}` cannot be sent to the hosts: {reason}")]
-    TooMuch {
+    TooLarge {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -61,8 +61,8 @@ pub enum TreeError {
 }
 
 impl Tree {
-    /// Reads the files of the checkout at `root`. `host_file` takes the place of its configs/host.yaml, and `others` are
-    /// further files of the checkout, such as libraries that were built in it.
+    /// Reads the files of the checkout at `root`. `host_file` is sent as configs/host.yaml, and `others` are further files of the
+    /// checkout, such as libraries that were built in it.
     pub(super) fn read(root: &Path, host_file: &Path, others: &[PathBuf]) -> Result<Self, TreeError> {
         let mut tree = Tree::default();
         for folder in FOLDERS {
@@ -90,11 +90,13 @@ impl Tree {
             if name.starts_with('.') {
                 continue;
             }
-            // A link is followed: the host gets the file.
+            // For a link, the host gets the file to which it points.
             match fs::metadata(&path) {
-                Ok(found) if found.is_dir() && !BUILT.contains(&name.as_str()) => self.add_folder(root, &path)?,
+                Ok(found) if found.is_dir() && !GENERATED_FOLDERS.contains(&name.as_str()) => {
+                    self.add_folder(root, &path)?
+                }
                 Ok(found) if found.is_file() => self.add(root, &path, &path)?,
-                // A broken link or a special file is reported when something needs it.
+                // A broken link or a special file is skipped; whatever needs it reports that it is missing.
                 _ => {}
             }
         }
@@ -103,13 +105,13 @@ impl Tree {
 
     fn add(&mut self, root: &Path, place: &Path, source: &Path) -> Result<(), TreeError> {
         let unreadable = |error| TreeError::Read { path: source.to_owned(), source: error };
-        let too_much = |reason: String| TreeError::TooMuch { path: source.to_owned(), reason };
+        let too_large = |reason: String| TreeError::TooLarge { path: source.to_owned(), reason };
         let found = fs::metadata(source).map_err(unreadable)?;
         if found.len() > FILE_BYTES_MAX {
-            return Err(too_much(format!("it has {} bytes (limit: {FILE_BYTES_MAX})", found.len())));
+            return Err(too_large(format!("it has {} bytes (limit: {FILE_BYTES_MAX})", found.len())));
         }
         if self.files.len() >= FILES_MAX {
-            return Err(too_much(format!("the checkout has more than {FILES_MAX} files")));
+            return Err(too_large(format!("the checkout has more than {FILES_MAX} files")));
         }
         let path = place.strip_prefix(root).unwrap_or(place).to_string_lossy().into_owned();
         let sha256 = hash_file(source).map_err(unreadable)?;
@@ -120,7 +122,7 @@ impl Tree {
     }
 }
 
-/// Returns the name under which a host keeps these files as a checkout: the hash of their list.
+/// Returns the name of the folder in which a host stores a checkout with these files: the hash of their list.
 pub(super) fn tree_name(files: &[TreeFile]) -> String {
     hash_bytes(serde_json::to_string(files).expect("a list of files is plain data").as_bytes())
 }

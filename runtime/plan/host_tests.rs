@@ -18,7 +18,7 @@ fn a_case_needs_as_many_hosts_as_its_entry_says_and_a_variable_for_several_devic
              name)",
             "configs/host.yaml:4: case `toy:frame:5x2` needs 5 hosts, but `HOSTS` lists 4\n  hint: add hosts, or change the \
              entry of `CASES`",
-            "configs/host.yaml:4: case `toy:frame:5x2` needs 2 devices of each host, but nothing selects the device of a \
+            "configs/host.yaml:4: case `toy:frame:5x2` needs 2 devices of each host, but no variable selects the device of a \
              worker\n  hint: set `ACCE_VISIBLE_DEVICE_ENV_NAME`, or `visible_devices` in vendor.yaml",
         ]
     );
@@ -48,7 +48,7 @@ fn a_run_in_containers_needs_an_engine_for_them_and_known_options() {
         plan(&config, &catalogue).map_err(|errors| messages_of(Level::Error, &errors.0))
     };
     let found = planned(&checkout).unwrap_err();
-    let option = "configs/host.yaml:5: unknown option of a container `--gpu` (known: --gpus, --device, ";
+    let option = "configs/host.yaml:5: unknown container option `--gpu` (known: --gpus, --device, ";
     assert!(found[0].starts_with(option) && found[0].ends_with("hint: did you mean `--gpus`?"), "{found:?}");
     let engine =
         "configs/host.yaml:4: `CONTAINER: docker` cannot be used on this machine: none answers\n  hint: start one";

@@ -382,7 +382,7 @@ pub enum PlanProblem {
         needed: u32,
     },
     /// A case that needs several devices of a host, which no variable selects.
-    #[error("case `{key}` needs {devices} devices of each host, but nothing selects the device of a worker")]
+    #[error("case `{key}` needs {devices} devices of each host, but no variable selects the device of a worker")]
     NoDeviceVariable {
         /// The case.
         key: String,

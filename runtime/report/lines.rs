@@ -46,7 +46,10 @@ fn raw_lines(notice: &Notice<'_>) -> Vec<String> {
         Notice::RunBegins { folder } => vec![format!("results in {}", folder.display())],
         Notice::CaseBegins { key, number, count } => vec![format!("case {key} ({number} of {count})")],
         Notice::CutOff { key, kept } => {
-            vec![format!("note: case {key} was cut off; what it had measured is in {}", kept.display())]
+            vec![format!(
+                "note: case {key} was cut off and is run again; its earlier measurements are in {}",
+                kept.display()
+            )]
         }
         Notice::Preparation { line } => vec![one_line(&format!("  {:<10} {line}", "prepare")).into_owned()],
         Notice::CaseEnds { unwritten: Some(error), .. } => vec![format!("error: {error}")],

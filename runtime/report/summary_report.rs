@@ -31,13 +31,13 @@ pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String 
     rows.extend(without.map(|replica| replica_row(replica, "", [None, None])));
     let mut lines = vec![summary.case.clone(), plain_table(rows, screen.columns).trim_end().to_owned()];
     if summary.steps.is_empty() {
-        lines.push("no sum: not every host and device succeeded".to_owned());
+        lines.push("no sum, because not every host and device succeeded".to_owned());
     }
     for step in &summary.steps {
         let together = step.throughput_together_samples_per_s;
         if let (Some(together), Some(share)) = (together, step.common_share) {
             lines.push(format!(
-                "{}: {} {}/s together, audit between passes included; all ran at once for {} of the time",
+                "{}: {} {}/s together, including the audit between passes; all devices ran simultaneously for {} of the time",
                 step.step.name(),
                 rate(together),
                 summary.unit,
@@ -46,7 +46,7 @@ pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String 
         }
     }
     let energy = summary.steps.last().and_then(|step| step.device_energy_j_per_sample);
-    lines.extend(energy.map(|energy| format!("energy of the devices: {} J per {}", digits(energy), summary.unit)));
+    lines.extend(energy.map(|energy| format!("energy of all devices: {} J per {}", digits(energy), summary.unit)));
     lines.extend(processor_line(summary));
     lines.extend(summary.warnings.iter().map(|warning| format!("warning: {warning}")));
     for replica in &summary.replicas {
@@ -60,7 +60,7 @@ pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String 
     let reasons: IndexSet<&String> = summary.replicas.iter().flat_map(|replica| &replica.validity_reasons).collect();
     lines.extend(reasons.iter().take(REASONS_MAX).map(|reason| format!("    {reason}")));
     if reasons.len() > REASONS_MAX {
-        lines.push(format!("    and {} more reasons, which are in the records", reasons.len() - REASONS_MAX));
+        lines.push(format!("    and {} more reasons, listed in the records", reasons.len() - REASONS_MAX));
     }
     let (head, rest) = lines.split_at(2);
     let wrapped = rest.iter().map(|line| wrap(&one_line(&display_text(line)), screen.columns.into()));
@@ -89,13 +89,13 @@ fn processor_line(summary: &Summary) -> Option<String> {
     let text = match hosts.as_slice() {
         [] => return None,
         few if few.len() <= HOSTS_NAMED => {
-            few.iter().map(|(host, times)| format!("{host} {}", shown(*times))).collect::<Vec<_>>().join("; ")
+            few.iter().map(|(host, times)| format!("{host}: {}", shown(*times))).collect::<Vec<_>>().join("; ")
         }
         many => {
             let bound = |of: fn(f64, f64) -> f64| {
                 [0, 1].map(|part| many.iter().map(|(_, times)| times[part]).reduce(of).unwrap_or_default())
             };
-            format!("{} to {} on each of {} hosts", shown(bound(f64::min)), shown(bound(f64::max)), many.len())
+            format!("from {} to {} on each of {} hosts", shown(bound(f64::min)), shown(bound(f64::max)), many.len())
         }
     };
     Some(format!("processor time: {text}"))

@@ -225,8 +225,8 @@ impl StepSummary {
     fn warning(&self) -> Option<String> {
         let share = self.common_share.filter(|share| *share < COMMON_SHARE_MIN)?;
         Some(format!(
-            "{}: all {} replicas ran at the same time for only {:.0} % of the longest; the sum of their throughputs is \
-             higher than what they reach together",
+            "{}: all {} replicas ran simultaneously for only {:.0} % of the longest one's time, so the sum of their \
+             throughputs is higher than the throughput that they reach together",
             self.step.name(),
             self.replicas,
             100.0 * share

@@ -14,11 +14,11 @@ use tracing::{debug, debug_span};
 use super::caches;
 use super::case_monitors::CaseMonitors;
 use super::conclude::{conclude, host_record};
-use super::heard::Heard;
-use super::launch::{Containers, Launcher, prepare_launcher};
+use super::launch::{Containers, WorkerLauncher, prepare_launcher};
 use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
 use super::sources::CaseSources;
 use super::worker_log::WorkerLog;
+use super::worker_update::WorkerUpdate;
 use super::{Interrupt, Notice, RunOptions};
 use crate::container::ContainerError;
 use crate::event::{Event, Failure, Level, Phase};
@@ -111,10 +111,10 @@ fn run_phases(
         let job = Job { has_live_display, audit, waits, run_seed, outputs_sha256, ..job.clone() };
         let output = folder.join("stdout_err.out.log");
         let mut samples = None;
-        let mut on_heard = |heard: Heard<'_>| {
-            log.write_heard(job.phase(), heard);
-            monitors.note(job.phase(), heard);
-            let Heard::Event(received, collector) = heard else { return Ok(()) };
+        let mut on_update = |update: WorkerUpdate<'_>| {
+            log.write_update(job.phase(), update);
+            monitors.note(job.phase(), update);
+            let WorkerUpdate::Event(received, collector) = update else { return Ok(()) };
             // The figures of a loop are computed from all of its steps, so computing them after each pass would be quadratic.
             if matches!(received.event, Event::PassEnd(report) if report.pass + 1 == job.settings.repeat) {
                 log.write_measurement(job.phase(), collector.measurement().as_ref());
@@ -126,7 +126,7 @@ fn run_phases(
             notify(&Notice::Event { phase: job.phase(), event: received.event });
             append_samples(&mut samples, &folder, job.phase(), received.event).map_err(|e| disk_failure(&e))
         };
-        let mut outcome = run_phase(&job, &launcher, &output, run.options, run.interrupt, &mut on_heard);
+        let mut outcome = run_phase(&job, &launcher, &output, run.options, run.interrupt, &mut on_update);
         if let Some(samples) = samples {
             match samples.finish() {
                 Ok(file) => outcome.record.files.push(file),
@@ -195,7 +195,7 @@ impl RunContext<'_> {
     }
 
     /// Hashes the files from which each phase executed code and adds them to its record.
-    fn hash_libraries(&self, job: &Job, launcher: &Launcher, files: Vec<BTreeSet<PathBuf>>, record: &mut Record) {
+    fn hash_libraries(&self, job: &Job, launcher: &WorkerLauncher, files: Vec<BTreeSet<PathBuf>>, record: &mut Record) {
         for (phase, files) in record.phases.iter_mut().zip(files) {
             let (hashes, hash_files) = (self.libraries.clone(), launcher.library_hasher(job));
             let hash = move || hash_files(&mut hashes.lock().unwrap_or_else(PoisonError::into_inner), files);

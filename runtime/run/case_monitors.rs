@@ -1,9 +1,9 @@
-//! The monitors of a case: starts them, tells them what the conductor hears, and puts what they saw into the record.
+//! The monitors of a case: starts them, passes the updates of workers to them, and adds their results to the record.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
-use super::heard::Heard;
+use super::worker_update::WorkerUpdate;
 use crate::config::env;
 use crate::event::Event;
 use crate::measure::{Clock, Nanos};
@@ -14,12 +14,12 @@ use crate::sampling::{
 };
 use crate::step::Phase;
 
-/// The monitors of a case, which run from its begin to its end.
+/// The monitors of a case, which run while the case runs.
 pub(super) struct CaseMonitors {
     sampler: Sampler,
     windows: WindowCollector,
     started: Nanos,
-    /// The device that the variable of visible devices names.
+    /// The device that the variable of visible devices names; `None` if it names none.
     visible: Option<String>,
 }
 
@@ -36,16 +36,16 @@ impl CaseMonitors {
         CaseMonitors { sampler, windows: WindowCollector::default(), started, visible: visible_device(plan, case) }
     }
 
-    /// Notes what the conductor hears from the worker of a phase.
-    pub(super) fn note(&mut self, phase: Phase, heard: Heard<'_>) {
-        match heard {
-            Heard::Started(pid) => {
+    /// Handles an update from the worker of a phase.
+    pub(super) fn note(&mut self, phase: Phase, update: WorkerUpdate<'_>) {
+        match update {
+            WorkerUpdate::Started(pid) => {
                 let context = self.sampler.context();
                 context.add_process(pid);
                 // The device of the phase is not known before its engine is loaded.
                 context.select_device(None);
             }
-            Heard::Event(received, _) => {
+            WorkerUpdate::Event(received, _) => {
                 let at = Nanos(received.at.0.saturating_sub(self.started.0));
                 self.windows.add(phase, at, received.event);
                 match received.event {
@@ -54,11 +54,11 @@ impl CaseMonitors {
                     _ => {}
                 }
             }
-            Heard::Nothing(_) => {}
+            WorkerUpdate::Nothing(_) => {}
         }
     }
 
-    /// Stops the monitors and adds to the record what they did and what each phase used.
+    /// Stops the monitors, and adds their state and the usage of each phase to the record.
     pub(super) fn finish(self, record: &mut Record) {
         let files = self.sampler.files();
         let (monitors, warnings) = self.sampler.finish();
@@ -81,12 +81,12 @@ impl CaseMonitors {
                     }
                 }
             }
-            Err(error) => record.warnings.push(format!("power and memory of the case are unknown: {error}")),
+            Err(error) => record.warnings.push(format!("power, energy and memory of the case are unknown: {error}")),
         }
     }
 }
 
-/// Returns the device of a case that the variable of visible devices names: the first.
+/// Returns the first device in the variable that selects the visible devices of a case.
 fn visible_device(plan: &Plan, case: &CasePlan) -> Option<String> {
     let job = case.jobs.last()?;
     let variable = plan.site.acce_visible_device_env_name.as_ref().or(plan.vendor.visible_devices.as_ref())?;

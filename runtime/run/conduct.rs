@@ -11,7 +11,7 @@ use jiff::Zoned;
 use super::case::{RunContext, run_case};
 use super::checkout::CheckoutState;
 use super::launch::Containers;
-use super::resume::{EarlierCase, set_aside};
+use super::resume::{EarlierAttempt, set_aside};
 use super::run_log::RunLog;
 use super::{Interrupt, Notice};
 use crate::config::{CaseKey, Container};
@@ -31,12 +31,12 @@ pub struct RunOptions {
     pub worker: Vec<OsString>,
     /// The conductor's clock.
     pub clock: Arc<dyn Clock>,
-    /// The folder of the run; `None` selects a name by the time. Of a run that was cut off, cases with a record are not run
-    /// again.
+    /// The folder of the run; `None` selects a name by the time. In the folder of a resumed run, cases that have a record are not
+    /// run again.
     pub folder: Option<PathBuf>,
     /// State of the checkout; `None` asks git.
     pub checkout: Option<CheckoutState>,
-    /// Where workers wait for others before each measured loop; `None` when the case runs on one device.
+    /// The barrier at which workers wait for each other before each measured loop; `None` when the case runs on one device.
     pub barrier: Option<Arc<dyn Barrier>>,
 }
 
@@ -171,9 +171,9 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
             break;
         }
         match set_aside(context, case) {
-            EarlierCase::None => {}
-            EarlierCase::Finished => continue,
-            EarlierCase::CutOff(kept) => notify(&Notice::CutOff { key: &case.key, kept: &kept }),
+            EarlierAttempt::None => {}
+            EarlierAttempt::Finished => continue,
+            EarlierAttempt::CutOff(kept) => notify(&Notice::CutOff { key: &case.key, kept: &kept }),
         }
         notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count: plan.cases.len() });
         log.case_starts(&case.key);

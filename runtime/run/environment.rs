@@ -1,5 +1,5 @@
-//! What prepares the workers of a case that run directly on the machine: environment variables from shell files, and Python
-//! packages in a virtual environment of their own. The user's own Python never changes.
+//! Prepares workers that run directly on the machine: sets environment variables from shell files, and installs Python packages
+//! into a virtual environment. The user's own Python is never changed.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,22 +19,22 @@ use crate::host::{Ending, Process, ProcessEvent, Program, Worker as _};
 use crate::plan::CasePlan;
 use crate::units::Seconds;
 
-/// Longest wait for a line of a program before the conductor checks the time limit and interrupts.
+/// Longest wait for a line of a program before the conductor checks the time limit and for an interruption.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Largest environment that is read.
+/// Largest size of an environment in bytes.
 const ENVIRONMENT_BYTES_MAX: u64 = 4 << 20;
-/// Variables that a shell sets for itself.
-const OF_SHELL: [&str; 4] = ["_", "SHLVL", "PWD", "OLDPWD"];
-/// The folder of virtual environments in the cache, and the file in one that says that it is complete.
+/// Variables that a shell sets by itself.
+const SHELL_VARIABLES: [&str; 4] = ["_", "SHLVL", "PWD", "OLDPWD"];
+/// The folder of virtual environments in the cache, and the file that marks a virtual environment as complete.
 const FOLDER: &str = "venv";
 const READY: &str = "ready";
-/// Reads files with variables; writes the environment before and after to files.
+/// A shell script that sources the given files, and writes the environment before and after to two files.
 const READ_VARIABLES: &str =
     r#"env -0 >"$1"; after=$2; shift 2; set -a; for file in "$@"; do . "$file"; done; exec env -0 >"$after""#;
-/// Prints what distinguishes a Python from others: its version, its program, and the folders of its packages.
+/// A Python script that prints what identifies a Python installation: its version, its program, and the folders of its packages.
 const IDENTIFY: &str =
     "import json, site, sys; print(json.dumps([sys.version, sys.executable, site.getsitepackages()]))";
-/// The programs that fail for reasons of the site.
+/// Programs for whose failure there is a hint.
 const PIP: &str = "pip";
 const VENV: &str = "`python3 -m venv`";
 /// Beginnings of pip's lines that are shown as progress.
@@ -46,8 +46,8 @@ pub(super) enum EnvironmentError {
     /// A program failed.
     #[error("{what} failed: {ending}{}", quoted(.output))]
     Failed { what: &'static str, ending: Ending, output: Vec<String> },
-    /// A program took longer than a phase may take.
-    #[error("{0} took longer than a phase may take")]
+    /// A program took longer than the time limit of a phase.
+    #[error("{0} took longer than the time limit of a phase")]
     TimedOut(&'static str),
     /// A program could not be started.
     #[error(transparent)]
@@ -65,11 +65,11 @@ impl EnvironmentError {
     pub(super) fn hint(&self) -> &'static str {
         match self {
             Self::Failed { what: PIP, .. } => {
-                "requirements.txt in the folder of the case's scripts lists the packages; `PIP_SOURCE` in host.yaml names the \
-                 index"
+                "check the packages in requirements.txt, in the folder of the case's scripts, and the package index that \
+                 `PIP_SOURCE` in host.yaml names"
             }
             Self::Failed { what: VENV, .. } => {
-                "the `python3` on PATH needs its module venv: on Debian, the package python3-venv"
+                "the `python3` on PATH needs the module venv: on Debian, install the package python3-venv"
             }
             Self::TimedOut(_) => "`PHASE_TIMEOUT` in host.yaml sets the limit in seconds",
             _ => "",
@@ -86,14 +86,14 @@ pub(super) struct EnvironmentBuilder<'b> {
     pub(super) site: &'b Site,
     pub(super) options: &'b RunOptions,
     pub(super) interrupt: &'b Interrupt,
-    /// File to which programs write their standard error.
+    /// The file to which programs write their standard error.
     pub(super) log: &'b Path,
-    /// Shows progress.
-    pub(super) say: &'b mut dyn FnMut(&str),
+    /// Shows a line of progress.
+    pub(super) show_progress: &'b mut dyn FnMut(&str),
 }
 
 impl EnvironmentBuilder<'_> {
-    /// Returns the variables of the case's workers.
+    /// Returns the environment variables for the workers of a case, and installs its packages.
     pub(super) fn variables(&mut self, case: &CasePlan) -> Result<IndexMap<String, String>, EnvironmentError> {
         let preparation = &case.preparation;
         let mut variables = match preparation.variables.as_slice() {
@@ -118,14 +118,15 @@ impl EnvironmentBuilder<'_> {
         let [before, after] = ["before", "after"].map(|name| folder.path().join(name));
         let shell = ["/bin/bash", "-c", READ_VARIABLES, "variables"].map(Into::into);
         let paths = [&before, &after].into_iter().chain(files).map(|path| path.clone().into_os_string());
-        self.run("the file environment_variables.sh", shell.into_iter().chain(paths).collect(), &IndexMap::new())?;
+        self.run("environment_variables.sh", shell.into_iter().chain(paths).collect(), &IndexMap::new())?;
         let read = |path: &Path| read_environment(path).map_err(failed);
         let before = read(&before)?;
-        let is_new = |name: &String, value: &String| before.get(name) != Some(value) && !OF_SHELL.contains(&&**name);
+        let is_new =
+            |name: &String, value: &String| before.get(name) != Some(value) && !SHELL_VARIABLES.contains(&&**name);
         Ok(read(&after)?.into_iter().filter(|(name, value)| is_new(name, value)).collect())
     }
 
-    /// Returns the virtual environment with these requirements on top of the `python3` on PATH; creates it if it is missing.
+    /// Returns the virtual environment with these requirements, based on the `python3` on PATH, and creates it if it is missing.
     fn virtual_environment(
         &mut self,
         file: &Path,
@@ -143,9 +144,9 @@ impl EnvironmentBuilder<'_> {
         if folder.join(READY).is_file() {
             return Ok(folder);
         }
-        let line = format!("installing {} for case files in {}", file.display(), folder.display());
+        let line = format!("installing the packages of {} in {}", file.display(), folder.display());
         info!("{line}");
-        (self.say)(&line);
+        (self.show_progress)(&line);
         let path = folder.to_string_lossy().into_owned();
         let system = ["python3", "-m", "venv", "--clear", "--system-site-packages", &path];
         self.run(VENV, argv(&system), variables)?;
@@ -159,7 +160,7 @@ impl EnvironmentBuilder<'_> {
         Ok(folder)
     }
 
-    /// Waits until no other conductor prepares the same environment.
+    /// Takes the lock of a virtual environment, and waits while another conductor installs the same one.
     fn lock(&self, path: &Path) -> Result<Flock<File>, EnvironmentError> {
         let failed = |source| EnvironmentError::File { what: format!("`{}`", path.display()), source };
         fs::create_dir_all(path.parent().unwrap_or(path)).map_err(failed)?;
@@ -201,7 +202,7 @@ impl EnvironmentBuilder<'_> {
                 ProcessEvent::Line(_, line) => {
                     if PROGRESS.iter().any(|begin| line.starts_with(begin)) {
                         info!("{line}");
-                        (self.say)(&line);
+                        (self.show_progress)(&line);
                     }
                     lines.push(line);
                 }
@@ -222,8 +223,8 @@ fn read_environment(path: &Path) -> io::Result<IndexMap<String, String>> {
     Ok(text.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
-/// Makes the packages of a Python visible in a virtual environment. The system's are, but not those of a virtual environment
-/// in which that Python lies.
+/// Makes the packages of the given Python installation visible in a virtual environment. This is needed if that Python belongs to
+/// a virtual environment itself: `--system-site-packages` covers only the packages of the system.
 fn add_packages_of(python: &str, environment: &Path) -> io::Result<()> {
     let (_, _, folders): (String, String, Vec<String>) = serde_json::from_str(python)?;
     for entry in fs::read_dir(environment.join("lib"))? {

@@ -1,4 +1,4 @@
-//! The lock of a host: a run that measures alone keeps others from starting.
+//! The lock of a host, which keeps a second run from measuring on the host at the same time.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -13,29 +13,30 @@ use super::Interrupt;
 use crate::config::BusyHost;
 use crate::text::{one_line, truncate};
 
-/// How often a run that waits tries again.
+/// Time between two attempts of a waiting run to take the lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Longest text about a run in bytes.
+/// Largest number of bytes that are read from the file of the lock.
 const TEXT_BYTES_MAX: u64 = 1000;
 
-/// The lock of this host, until it is dropped or the process ends.
+/// The lock of this host. It is held until this value is dropped or the process ends.
 #[derive(Debug)]
 pub struct HostLock {
     _file: File,
 }
 
-/// Another run uses this host.
+/// Another run is using this host; the text describes that run.
 #[derive(Debug, thiserror::Error)]
-#[error("another run uses this host: {0}")]
+#[error("another run is using this host: {0}")]
 pub struct HostBusy(pub String);
 
 impl HostLock {
-    /// Takes the lock in `path` for the run `run`, which a person recognises by `about`. Processes of one run share it.
-    /// `None` for a run that shares the host, and when the file cannot be used: a run does not depend on it.
+    /// Takes the lock in the file `path` for the run with the id `run`; `about` describes the run to users. Processes of one run
+    /// share the lock. Returns `None` for a run that shares the host. A run does not depend on the lock, so this also returns
+    /// `None` if the file cannot be used.
     ///
     /// # Errors
-    /// When another run has the lock, and this one is not to wait, or is interrupted while it waits. `on_wait` is called once
-    /// before it waits.
+    /// When another run holds the lock and `choice` is not to wait, or when this run is interrupted while it waits. `on_wait` is
+    /// called once, before the wait begins.
     pub fn take(
         path: &Path,
         (run, about): (&str, &str),
@@ -50,12 +51,12 @@ impl HostLock {
         let mut has_waited = false;
         loop {
             if file.try_lock().is_ok() {
-                // An error is ignored: others then do not know whose the lock is.
+                // If this fails, other runs cannot tell which run holds the lock.
                 let _ = write(&mut file, run, about);
                 let _ = file.lock_shared();
                 return Ok(Some(HostLock { _file: file }));
             }
-            // A process has the lock alone only while it writes which run it belongs to.
+            // The lock is exclusive only while its holder writes the id of its run; then the holder makes it shared.
             let is_shared = file.lock_shared().is_ok();
             let (other, other_about) = read(&mut file).unwrap_or_default();
             if is_shared && other == run {
@@ -75,15 +76,15 @@ impl HostLock {
     }
 }
 
-/// Opens the file of the lock; creates it so that every user can lock it. In a folder such as /tmp the system may refuse to
-/// create what exists and belongs to somebody else, so that is tried second.
+/// Opens the file of the lock, or creates it with permissions that let every user lock it. Opening is tried first, because in a
+/// folder such as /tmp the system may refuse to create a file that already exists and belongs to another user.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(O_NOFOLLOW | O_NONBLOCK);
     let opened = options.open(path).or_else(|_| {
         let file = options.mode(0o666).create(true).open(path)?;
         let all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-        // The umask took rights away.
+        // The umask may have removed permissions.
         file.set_permissions(all).map(|()| file)
     })?;
     if opened.metadata()?.is_file() { Ok(opened) } else { Err(io::ErrorKind::InvalidInput.into()) }
@@ -95,7 +96,7 @@ fn write(file: &mut File, run: &str, about: &str) -> io::Result<()> {
     file.write_all(format!("{run}\n{about}\n").as_bytes())
 }
 
-/// Returns the run that has the lock, and what a person recognises it by.
+/// Returns the id and the description of the run that holds the lock.
 fn read(file: &mut File) -> io::Result<(String, String)> {
     let mut text = Vec::new();
     file.rewind()?;
@@ -124,7 +125,7 @@ mod tests {
         let second = take(&path, "one", BusyHost::Refuse, &interrupt).unwrap();
         drop(first);
         let busy = take(&path, "two", BusyHost::Refuse, &interrupt).unwrap_err();
-        assert_eq!(busy.to_string(), "another run uses this host: process 1, results in one");
+        assert_eq!(busy.to_string(), "another run is using this host: process 1, results in one");
         assert!(take(&path, "two", BusyHost::Share, &interrupt).unwrap().is_none());
         drop(second);
         assert!(take(&path, "two", BusyHost::Refuse, &interrupt).unwrap().is_some());

@@ -24,26 +24,26 @@ use crate::host::{Process, Program, Worker};
 use crate::plan::{CaseContainer, CasePlan, Job, ModelInput, Plan, Task};
 use crate::result::{BaseImageRecord, ImageRecord, LibraryHashes, LibraryRecord, Record, Status};
 
-/// Longest wait before a case for an engine that does not answer, such as one that is being restarted.
+/// Longest wait before a case for an engine that does not answer, for example because it restarts.
 const ENGINE_WAIT: Duration = Duration::from_secs(60);
-/// Longest wait at the end of a run for an engine that has to remove containers.
+/// Longest wait at the end of a run for an engine that still has to remove containers.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// The container engine of a run.
+/// The container engine of a run, and the program for containers.
 pub(super) struct Containers {
     engine: Arc<ContainerEngine>,
-    /// The program that containers start.
+    /// The copy of this program that containers start.
     program: PathBuf,
 }
 
 impl Containers {
-    /// Connects to the engine and removes the containers that an earlier conductor left behind; `say` shows them. `program` is
-    /// the SHA-256 of this program, if it is known.
-    pub(super) fn connect(program: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<Self, ContainerError> {
+    /// Connects to the engine and removes the containers that an ended conductor has left behind; `show_progress` shows each.
+    /// `program` is the SHA-256 of this program, if it is known.
+    pub(super) fn connect(program: Option<&str>, show_progress: &mut dyn FnMut(&str)) -> Result<Self, ContainerError> {
         let engine = ContainerEngine::connect()?;
         for removed in remove_leftovers(&engine)? {
             info!("{removed}");
-            say(&removed);
+            show_progress(&removed);
         }
         Ok(Containers { engine: Arc::new(engine), program: stored_program(program)? })
     }
@@ -52,15 +52,15 @@ impl Containers {
 impl Drop for Containers {
     fn drop(&mut self) {
         if self.engine.has_unremoved() {
-            // If this fails, the next run removes them.
-            let _ = self.engine.await_answer(LAST_WAIT, &|| true, &mut |_| ());
+            // If this fails, the next run removes the containers.
+            let _ = self.engine.wait_until_reachable(LAST_WAIT, &|| true, &mut |_| ());
         }
     }
 }
 
 /// How the workers of a case are started.
-pub(super) enum Launcher {
-    /// Directly on the machine, with these variables.
+pub(super) enum WorkerLauncher {
+    /// Directly on the machine, with these environment variables.
     Direct(IndexMap<String, String>),
     /// In a container.
     Container(Box<ContainerLauncher>),
@@ -73,7 +73,7 @@ pub(super) struct ContainerLauncher {
     spec: ContainerSpec,
 }
 
-impl Launcher {
+impl WorkerLauncher {
     /// Starts a worker with a job, which is one line of JSON.
     pub(super) fn start(
         &self,
@@ -85,7 +85,7 @@ impl Launcher {
     ) -> Result<Box<dyn Worker>, Failure> {
         let failure = |reason: String, hint: String| Failure { step: None, reason, hint };
         match self {
-            Launcher::Direct(variables) => {
+            WorkerLauncher::Direct(variables) => {
                 let program = Program {
                     argv: options.worker.clone(),
                     input: input.to_owned(),
@@ -95,32 +95,32 @@ impl Launcher {
                 let process = Process::start(&program, options.clock.clone());
                 process.map(|process| Box::new(process) as _).map_err(|error| failure(error.to_string(), String::new()))
             }
-            Launcher::Container(launcher) => {
+            WorkerLauncher::Container(launcher) => {
                 let spec = launcher.spec_of(job);
-                let goes_on = || !interrupt.is_set();
+                let keep_going = || !interrupt.is_set();
                 let clock = options.clock.clone();
-                let worker = ContainerWorker::start(&launcher.engine, &spec, input, stderr, clock, &goes_on);
+                let worker = ContainerWorker::start(&launcher.engine, &spec, input, stderr, clock, &keep_going);
                 worker.map(|worker| Box::new(worker) as _).map_err(|error| failure(error.to_string(), error.hint()))
             }
         }
     }
 }
 
-impl Launcher {
+impl WorkerLauncher {
     /// Returns the image for the record; `None` without a container.
     pub(super) fn image_record(&self) -> Option<ImageRecord> {
-        if let Launcher::Container(launcher) = self { Some(launcher.image_record()) } else { None }
+        if let WorkerLauncher::Container(launcher) = self { Some(launcher.image_record()) } else { None }
     }
 }
 
 /// Hashes the files from which a worker executed code.
 pub(super) type LibraryHasher = Box<dyn FnOnce(&mut LibraryHashes, BTreeSet<PathBuf>) -> Vec<LibraryRecord> + Send>;
 
-impl Launcher {
+impl WorkerLauncher {
     /// Returns the function that hashes the files of a worker: those that are mounted into a container are the machine's, all
     /// others the image's.
     pub(super) fn library_hasher(&self, job: &Job) -> LibraryHasher {
-        let Launcher::Container(launcher) = self else { return Box::new(|hashes, files| hashes.hash(files)) };
+        let WorkerLauncher::Container(launcher) = self else { return Box::new(|hashes, files| hashes.hash(files)) };
         let (engine, spec) = (Arc::clone(&launcher.engine), launcher.spec_of(job));
         Box::new(move |hashes, files| {
             let is_mounted = |path: &PathBuf| spec.mounts.iter().any(|mount| path.starts_with(&mount.path));
@@ -138,24 +138,27 @@ impl Launcher {
     }
 }
 
-/// Prepares what the workers of a case need before they start: variables and packages, or an image. Returns `None`, which ends
-/// the case, when that failed or was interrupted.
+/// Prepares the workers of a case: sets variables and installs packages, or builds an image. Returns `None` if this failed or was
+/// interrupted; the case then ends.
 pub(super) fn prepare_launcher(
     run: &RunContext<'_>,
     case: &CasePlan,
     folder: &Path,
     record: &mut Record,
     notify: &mut dyn FnMut(&Notice<'_>),
-) -> Option<Launcher> {
-    let mut say = |line: &str| notify(&Notice::Preparation { line });
+) -> Option<WorkerLauncher> {
+    let mut show_progress = |line: &str| notify(&Notice::Preparation { line });
     let prepared = match (run.containers, &case.container) {
-        (Some(Ok(containers)), Some(container)) => prepare_container(run, case, containers, container, &mut say),
+        (Some(Ok(containers)), Some(container)) => {
+            prepare_container(run, case, containers, container, &mut show_progress)
+        }
         (Some(Err(error)), Some(_)) => Err((error.to_string(), error.hint())),
         _ => {
             let log = &folder.join("stdout_err.out.log");
-            let (site, options, interrupt, say) = (&run.plan.site, run.options, run.interrupt, &mut say);
-            let variables = EnvironmentBuilder { site, options, interrupt, log, say }.variables(case);
-            variables.map(Launcher::Direct).map_err(|error| (error.to_string(), error.hint().to_owned()))
+            let (site, options, interrupt, show_progress) =
+                (&run.plan.site, run.options, run.interrupt, &mut show_progress);
+            let variables = EnvironmentBuilder { site, options, interrupt, log, show_progress }.variables(case);
+            variables.map(WorkerLauncher::Direct).map_err(|error| (error.to_string(), error.hint().to_owned()))
         }
     };
     match prepared {
@@ -169,44 +172,44 @@ pub(super) fn prepare_launcher(
     None
 }
 
-/// Draws the data of a case, to which a container cannot write, and finds or builds its image.
+/// Generates the data of a case, because a container cannot write there, and finds or builds the image of the case.
 fn prepare_container(
     run: &RunContext<'_>,
     case: &CasePlan,
     containers: &Containers,
     container: &CaseContainer,
-    say: &mut dyn FnMut(&str),
-) -> Result<Launcher, (String, String)> {
+    show_progress: &mut dyn FnMut(&str),
+) -> Result<WorkerLauncher, (String, String)> {
     if let Some(job) = case.jobs.first() {
         let data = job.data_dir.clone();
         let drawn = run.run_bounded(job, move || drawn::ensure(&data));
         drawn.unwrap_or(Ok(())).map_err(|error| (error.to_string(), error.hint().to_owned()))?;
     }
-    let goes_on = || !run.interrupt.is_set();
-    let answered = containers.engine.await_answer(ENGINE_WAIT, &goes_on, say);
+    let keep_going = || !run.interrupt.is_set();
+    let answered = containers.engine.wait_until_reachable(ENGINE_WAIT, &keep_going, show_progress);
     answered.map_err(|error| (error.to_string(), error.hint()))?;
     let run_name = run.folder.file_name().unwrap_or_default().to_string_lossy();
-    ContainerLauncher::prepare(containers, run.plan, case, container, &run_name, &goes_on, say)
-        .map(|launcher| Launcher::Container(Box::new(launcher)))
+    ContainerLauncher::prepare(containers, run.plan, case, container, &run_name, &keep_going, show_progress)
+        .map(|launcher| WorkerLauncher::Container(Box::new(launcher)))
         .map_err(|error| (error.to_string(), error.hint()))
 }
 
 impl ContainerLauncher {
-    /// Finds or builds the image of a case; `say` shows the progress.
+    /// Finds or builds the image of a case. `show_progress` shows each step.
     pub(super) fn prepare(
         containers: &Containers,
         plan: &Plan,
         case: &CasePlan,
         container: &CaseContainer,
         run: &str,
-        goes_on: &dyn Fn() -> bool,
-        say: &mut dyn FnMut(&str),
+        keep_going: &dyn Fn() -> bool,
+        show_progress: &mut dyn FnMut(&str),
     ) -> Result<Self, ContainerError> {
         let mut progress = |line: &str| {
             info!("{line}");
-            say(line);
+            show_progress(line);
         };
-        let mut builder = ImageBuilder::new(&containers.engine, &mut progress, goes_on);
+        let mut builder = ImageBuilder::new(&containers.engine, &mut progress, keep_going);
         let mut image = builder.image_of(&Recipe::read(&container.recipe)?)?;
         if let Some(file) = &case.preparation.requirements {
             let index = plan.site.pip_source.as_deref();
@@ -232,7 +235,7 @@ impl ContainerLauncher {
             spec.environment.insert(env::OWN_CACHE.to_owned(), cache.to_string_lossy().into_owned());
             spec.mount(&cache, false);
         }
-        // Home folders of images are read-only or belong to others.
+        // The home folder of an image is read-only or belongs to another user.
         spec.environment.insert(env::HOME.to_owned(), "/tmp".to_owned());
         Ok(ContainerLauncher { engine: Arc::clone(&containers.engine), image, spec })
     }
@@ -267,9 +270,9 @@ impl ContainerLauncher {
     }
 }
 
-/// Returns the paths that a job names: its data, its model, its engine's library, and those in the options of the engine.
+/// Returns the paths that a job uses: its data, its model, the library of its engine, and the paths in the engine's options.
 fn paths_of(job: &Job) -> Vec<PathBuf> {
-    // A model may have further files beside it.
+    // A model may consist of several files in its folder.
     let folder = |path: &Path| path.parent().filter(|folder| folder.parent().is_some()).unwrap_or(path).to_owned();
     let model = match &job.task {
         Task::Infer { model: ModelInput::Onnx(path) | ModelInput::Compiled(path) } => Some(folder(path)),

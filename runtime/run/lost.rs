@@ -1,4 +1,4 @@
-//! The record of a case whose process ended without one: what its events yield, and why it ended.
+//! The record of a case whose process ended before it wrote a record: the results in its events, and why the process ended.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -13,9 +13,10 @@ use crate::result::{
     ChainReader, FailureRecord, PhaseCollector, PhaseRecord, Provenance, ReceivedEvent, Record, Status, ValidityCheck,
 };
 
-/// Returns the record of a case of the run `run` whose files are in `folder`. `reason` states why it has none of its own.
+/// Returns the record of a case of the run `run` whose files are in `folder`. `reason` states why the case did not write a record
+/// itself.
 ///
-/// Events after the first one that cannot be read are left out, as is the last line if only a part of it was written.
+/// The record covers the events up to the first one that cannot be read; an incomplete last line is ignored.
 pub fn lost_record(
     (plan, rows, case): (&Plan, &[EffectiveValue], &CasePlan),
     run: &Path,
@@ -32,7 +33,7 @@ pub fn lost_record(
     let step = record.phases.last().and_then(|phase| phase.steps.last()).map(|step| step.step);
     record.failures.push(FailureRecord { phase, step, reason, hint: hint.to_owned(), stderr: Vec::new() });
     if let Some(job) = case.jobs.last() {
-        // The machine on which it ran is not known here.
+        // Facts about the machine on which the case ran are not available.
         conclude(&mut record, Vec::new(), &case.settings, &job.parameters, last.since(Nanos(0)));
     }
     record.validity = ValidityCheck::judge(&record);

@@ -10,7 +10,6 @@ mod conclude;
 mod conduct;
 mod device_watch;
 mod environment;
-mod heard;
 mod host_lock;
 mod interrupt;
 mod launch;
@@ -25,6 +24,7 @@ mod sources;
 #[cfg(test)]
 mod testing;
 mod worker_log;
+mod worker_update;
 
 pub use checkout::CheckoutState;
 pub use conduct::{Barrier, RunError, RunOptions, RunOutcome, conduct, make_run_folder};

@@ -24,16 +24,16 @@ pub enum Notice<'a> {
         /// Number of cases in the run.
         count: usize,
     },
-    /// A case was cut off before, and is run again.
+    /// An earlier attempt at a case was cut off, and the case is run again.
     CutOff {
         /// The case.
         key: &'a CaseKey,
-        /// The folder of what it had measured.
+        /// The folder with the files of the earlier attempt.
         kept: &'a Path,
     },
-    /// Something was prepared for the run or a case, such as a step of an image.
+    /// A step of preparing the run or a case, such as a step of building an image.
     Preparation {
-        /// What it was.
+        /// The step.
         line: &'a str,
     },
     /// A worker emitted an event.

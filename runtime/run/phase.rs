@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tracing::{debug, debug_span};
 
-use super::heard::{EventHandler, Heard};
-use super::launch::Launcher;
+use super::launch::WorkerLauncher;
 use super::observer::{Observations, PhaseObserver};
+use super::worker_update::{EventHandler, WorkerUpdate};
 use super::{Barrier, Interrupt, RunOptions};
 use crate::event::{Event, Failure, LINE_BYTES_MAX};
 use crate::file;
@@ -51,11 +51,11 @@ pub(super) enum PhaseEnd {
 /// Runs a phase to its end. `output` is the file for everything that the worker writes except events.
 pub(super) fn run_phase(
     job: &Job,
-    launcher: &Launcher,
+    launcher: &WorkerLauncher,
     output: &Path,
     options: &RunOptions,
     interrupt: &Interrupt,
-    on_heard: &mut EventHandler<'_>,
+    on_update: &mut EventHandler<'_>,
 ) -> PhaseOutcome {
     let _span = debug_span!("phase", phase = job.phase().name()).entered();
     debug!(engine = %job.engine.name, "starting a worker");
@@ -70,16 +70,16 @@ pub(super) fn run_phase(
         Err(failure) => return conclude_phase(job, collector, options, None, StopReason::Failed(failure), Vec::new()),
     };
     if let Some(pid) = worker.id() {
-        drop(on_heard(Heard::Started(pid)));
+        drop(on_update(WorkerUpdate::Started(pid)));
     }
     let mut observer = PhaseObserver::new(worker.id(), job.monitor.as_deref());
-    let mut on_heard = |heard: Heard<'_>| {
-        if let Heard::Event(received, _) = heard {
+    let mut on_update = |update: WorkerUpdate<'_>| {
+        if let WorkerUpdate::Event(received, _) = update {
             observer.observe(received.event);
         }
-        on_heard(heard)
+        on_update(update)
     };
-    let stop = read_events(&mut *worker, job, started, output, options, interrupt, &mut collector, &mut on_heard);
+    let stop = read_events(&mut *worker, job, started, output, options, interrupt, &mut collector, &mut on_update);
     let ending = match stop {
         StopReason::Ended(ending) => ending,
         _ => worker.kill(),
@@ -111,7 +111,7 @@ fn read_events(
     options: &RunOptions,
     interrupt: &Interrupt,
     collector: &mut PhaseCollector,
-    on_heard: &mut EventHandler<'_>,
+    on_update: &mut EventHandler<'_>,
 ) -> StopReason {
     let mut memory_checked = started;
     loop {
@@ -126,7 +126,7 @@ fn read_events(
                     if let Some(contradiction) = collector.contradiction() {
                         return StopReason::Failed(contradictory_report(contradiction));
                     }
-                    if let Err(failure) = on_heard(Heard::Event(received, collector)) {
+                    if let Err(failure) = on_update(WorkerUpdate::Event(received, collector)) {
                         return StopReason::Failed(failure);
                     }
                 }
@@ -136,7 +136,7 @@ fn read_events(
                 }
             },
             // Silence is no failure.
-            ProcessEvent::Silence => drop(on_heard(Heard::Nothing(options.clock.now()))),
+            ProcessEvent::Silence => drop(on_update(WorkerUpdate::Nothing(options.clock.now()))),
             ProcessEvent::Ended(ending) => return StopReason::Ended(ending),
         }
         if interrupt.is_set() {

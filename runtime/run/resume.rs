@@ -1,4 +1,4 @@
-//! Cases that a run has from before it was cut off: those with a record are finished, and one without is set aside.
+//! Resuming a run: finds the cases that were finished, and moves the files of a case that was cut off to another folder.
 
 use std::fs;
 use std::io;
@@ -9,50 +9,51 @@ use super::lost_record;
 use crate::plan::CasePlan;
 use crate::result::write_record;
 
-/// Largest number of times that the folder of one case is set aside.
+/// Largest number of attempts at one case that are kept.
 const TIMES_MAX: u32 = 100;
 
-/// What a run has of a case before it runs it.
-pub(super) enum EarlierCase {
-    /// Nothing.
+/// The earlier attempt of a resumed run at a case.
+pub(super) enum EarlierAttempt {
+    /// There was none.
     None,
-    /// Its record.
+    /// The case was finished and has a record.
     Finished,
-    /// What it had measured when it was cut off, which is now in this folder.
+    /// The case was cut off. Its files are now in this folder.
     CutOff(PathBuf),
 }
 
-/// Looks for an earlier run of a case. One that was cut off gets a record of what it had measured and is moved, so that the case
-/// can be run again. It has no manifest: its events may lack their end.
-pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierCase {
+/// Looks for an earlier attempt at a case. If it was cut off, this writes a record of its measurements and moves its folder, so
+/// that the case can be run again. Such a record has no manifest, because the last events may be missing.
+pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierAttempt {
     let folder = run.folder.join(&case.folder);
-    // A new run has nothing.
+    // A new run has no earlier attempts.
     if run.options.folder.is_none() {
-        return EarlierCase::None;
+        return EarlierAttempt::None;
     }
     if folder.join("record.json").exists() {
-        return EarlierCase::Finished;
+        return EarlierAttempt::Finished;
     }
     if !folder.exists() {
-        return EarlierCase::None;
+        return EarlierAttempt::None;
     }
     let reason =
-        "the process of the run ended before the case did: it was killed, or the machine lost its power".to_owned();
+        "the main process of the run ended before the case was complete: it was killed, or the machine lost power"
+            .to_owned();
     let record =
         lost_record((run.plan, run.rows, case), run.folder, &folder, reason, "the case was run again afterwards");
     if let Err(error) = write_record(&record, &folder.join("record.json")) {
-        tracing::warn!(%error, "what the case had measured has no record");
+        tracing::warn!(%error, "the record of the earlier measurements of the case cannot be written");
     }
     match move_aside(run.folder, &case.folder) {
-        Ok(kept) => EarlierCase::CutOff(kept),
+        Ok(kept) => EarlierAttempt::CutOff(kept),
         Err(error) => {
-            tracing::warn!(%error, "the folder of the case cannot be moved");
-            EarlierCase::None
+            tracing::warn!(%error, "the folder of the earlier measurements of the case cannot be moved");
+            EarlierAttempt::None
         }
     }
 }
 
-/// Moves the folder of a case, a path in the folder `run`, into `cut_off` or, where that has it already, `cut_off2`.
+/// Moves the folder of a case, a path relative to the folder `run`, to `cut_off`, or to `cut_off2` if `cut_off` contains one.
 fn move_aside(run: &Path, case: &Path) -> io::Result<PathBuf> {
     let numbered = |number: u32| if number == 1 { String::new() } else { number.to_string() };
     let mut names = (1..=TIMES_MAX).map(|number| run.join(format!("cut_off{}", numbered(number))).join(case));

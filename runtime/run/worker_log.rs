@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use super::heard::Heard;
 use super::log::LogFile;
+use super::worker_update::WorkerUpdate;
 use crate::config::{CaseKey, Site};
 use crate::event::{Event, Level};
 use crate::measure::{Measurement, Nanos};
@@ -43,17 +43,17 @@ impl WorkerLog {
 
     /// Writes the lines for what the conductor hears from a worker, and a line every half a minute if it hears nothing of
     /// importance: FlagPerf wants one each 0.5 to 1 minute.
-    pub(super) fn write_heard(&mut self, phase: Phase, heard: Heard<'_>) {
-        let at = match heard {
-            Heard::Event(received, _) => {
+    pub(super) fn write_update(&mut self, phase: Phase, update: WorkerUpdate<'_>) {
+        let at = match update {
+            WorkerUpdate::Event(received, _) => {
                 self.write_event(phase, received.event);
                 if matches!(received.event, Event::StepBegin { .. } | Event::StepEnd { .. }) {
                     self.last_line = Some(received.at);
                 }
                 received.at
             }
-            Heard::Nothing(at) => at,
-            Heard::Started(_) => return,
+            WorkerUpdate::Nothing(at) => at,
+            WorkerUpdate::Started(_) => return,
         };
         if at.since(*self.last_line.get_or_insert(at)).0 >= LINE_INTERVAL.0 {
             self.last_line = Some(at);
@@ -190,11 +190,14 @@ mod tests {
             elapsed_s: Seconds(1.0),
         };
         let collector = PhaseCollector::new(Phase::Infer, at(0));
-        log.write_heard(Phase::Infer, Heard::Event(ReceivedEvent { at: at(100), event: &begin }, &collector));
-        log.write_heard(Phase::Infer, Heard::Nothing(at(129)));
-        log.write_heard(Phase::Infer, Heard::Nothing(at(130)));
-        log.write_heard(Phase::Infer, Heard::Nothing(at(131)));
-        log.write_heard(Phase::Infer, Heard::Event(ReceivedEvent { at: at(161), event: &progress }, &collector));
+        log.write_update(Phase::Infer, WorkerUpdate::Event(ReceivedEvent { at: at(100), event: &begin }, &collector));
+        log.write_update(Phase::Infer, WorkerUpdate::Nothing(at(129)));
+        log.write_update(Phase::Infer, WorkerUpdate::Nothing(at(130)));
+        log.write_update(Phase::Infer, WorkerUpdate::Nothing(at(131)));
+        log.write_update(
+            Phase::Infer,
+            WorkerUpdate::Event(ReceivedEvent { at: at(161), event: &progress }, &collector),
+        );
         let text = std::fs::read_to_string(path).unwrap();
         let running: Vec<&str> = text.lines().filter_map(|line| Some(line.split_once("running: ")?.1)).collect();
         assert_eq!(running, ["inference", "inference, pass 2 of 5, batch 77 of 1000"]);

@@ -33,7 +33,7 @@ impl Source for DeviceSource {
     }
 
     fn about(&self) -> &'static str {
-        "devices of the vendor, through its monitor or its command and `monitor.rhai`"
+        "devices of the vendor, through its monitor, or through its command and `monitor.rhai`"
     }
 
     fn follows_passes(&self) -> bool {
@@ -68,7 +68,7 @@ fn open(monitor: &'static dyn Monitor, context: &SourceContext) -> Result<Librar
     monitor.check().map_err(|reason| format!("monitor `{}`: {reason}", monitor.name()))?;
     let ids = monitor.device_ids();
     if ids.is_empty() {
-        return Err(format!("monitor `{}` knows no device", monitor.name()));
+        return Err(format!("monitor `{}` found no device", monitor.name()));
     }
     Ok(LibraryReader { context: context.clone(), monitor, ids, energy_read: None })
 }
@@ -80,7 +80,7 @@ impl SourceReader for LibraryReader {
         let samples = selected.iter().filter_map(|id| self.monitor.sample(id, with_energy));
         let told: Vec<DeviceSample> = samples.filter(tells_anything).collect();
         match (selected.first(), told.is_empty()) {
-            (Some(id), true) => Err(format!("the driver tells nothing about device `{id}`")),
+            (Some(id), true) => Err(format!("the driver reports nothing about device `{id}`")),
             _ => Ok(readings(&self.context, told)),
         }
     }
@@ -126,7 +126,7 @@ impl SourceReader for CommandReader {
             error => format!("`{}`: {error}", self.command.script.display()),
         })?;
         let samples: Vec<DeviceSample> = serde_json::from_slice(&samples)
-            .map_err(|error| format!("`{}` returned no samples: {error}", self.command.script.display()))?;
+            .map_err(|error| format!("`{}` returned invalid samples: {error}", self.command.script.display()))?;
         let selected = samples.into_iter().filter(|sample| self.context.reads_device(&sample.device));
         Ok(readings(&self.context, selected.take(DEVICES_MAX).collect()))
     }

@@ -35,7 +35,9 @@ impl Source for IpmiSource {
 
     fn open(&self, context: &SourceContext) -> Result<Box<dyn SourceReader>, String> {
         if !DEVICES.iter().any(|device| Path::new(device).exists()) {
-            return Err("the machine shows no management controller: there is no `/dev/ipmi0`".to_owned());
+            return Err(
+                "the kernel provides no access to a management controller: `/dev/ipmi0` does not exist".to_owned()
+            );
         }
         let mut reader = IpmiReader { context: context.clone(), command: 0 };
         let first = reader.power();
@@ -61,7 +63,7 @@ impl IpmiReader {
         let command = CapturedCommand { argv, input: Vec::new(), bytes_max: BYTES_MAX, time_max: TIME_MAX };
         let output = capture(&command, &*self.context.clock, || self.context.has_ended());
         let output = output.map_err(|error| error.to_string())?;
-        parse(&String::from_utf8_lossy(&output)).ok_or_else(|| format!("`{argv_text}` printed no power"))
+        parse(&String::from_utf8_lossy(&output)).ok_or_else(|| format!("`{argv_text}` printed no power reading"))
     }
 }
 

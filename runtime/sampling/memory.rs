@@ -17,11 +17,11 @@ impl Source for MemorySource {
     }
 
     fn about(&self) -> &'static str {
-        "memory of the machine that is in use"
+        "memory in use on the machine"
     }
 
     fn open(&self, _: &SourceContext) -> Result<Box<dyn SourceReader>, String> {
-        let file = File::open("/proc/meminfo").map_err(|error| format!("`/proc/meminfo` cannot be read: {error}"))?;
+        let file = File::open("/proc/meminfo").map_err(|error| format!("cannot read `/proc/meminfo`: {error}"))?;
         Ok(Box::new(MemoryReader { file }))
     }
 }
@@ -34,7 +34,7 @@ impl SourceReader for MemoryReader {
     fn read(&mut self, _: bool) -> Result<Vec<Reading>, String> {
         let mut head = [0; HEAD_BYTES];
         let read = self.file.read_at(&mut head, 0);
-        let length = read.map_err(|error| format!("`/proc/meminfo` cannot be read: {error}"))?;
+        let length = read.map_err(|error| format!("cannot read `/proc/meminfo`: {error}"))?;
         let text = String::from_utf8_lossy(&head[..length]);
         parse(&text).map(|reading| vec![reading]).ok_or_else(|| "`/proc/meminfo` has an unknown format".to_owned())
     }

@@ -17,11 +17,11 @@ impl Source for ProcessorSource {
     }
 
     fn about(&self) -> &'static str {
-        "share of the time in which the processors of the machine work"
+        "share of the time in which the processors of the machine are busy"
     }
 
     fn open(&self, _: &SourceContext) -> Result<Box<dyn SourceReader>, String> {
-        let file = File::open("/proc/stat").map_err(|error| format!("`/proc/stat` cannot be read: {error}"))?;
+        let file = File::open("/proc/stat").map_err(|error| format!("cannot read `/proc/stat`: {error}"))?;
         Ok(Box::new(ProcessorReader { file, before: None }))
     }
 }
@@ -41,8 +41,7 @@ struct ProcessorTime {
 impl SourceReader for ProcessorReader {
     fn read(&mut self, _: bool) -> Result<Vec<Reading>, String> {
         let mut head = [0; HEAD_BYTES];
-        let length =
-            self.file.read_at(&mut head, 0).map_err(|error| format!("`/proc/stat` cannot be read: {error}"))?;
+        let length = self.file.read_at(&mut head, 0).map_err(|error| format!("cannot read `/proc/stat`: {error}"))?;
         let text = String::from_utf8_lossy(&head[..length]);
         let now = parse(&text).ok_or("`/proc/stat` has an unknown format")?;
         let reading = self.before.and_then(|before| busy_share(before, now));

@@ -76,8 +76,10 @@ fn difference(before: u64, now: u64, range: u64) -> u64 {
 /// it, and so are packages that a second interface (`-mmio`) shows again.
 fn find_zones(folder: &Path) -> Result<Vec<Zone>, String> {
     let entries = fs::read_dir(folder).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("the kernel shows no power counters: `{}` does not exist", folder.display()),
-        _ => format!("`{}` cannot be read: {error}", folder.display()),
+        io::ErrorKind::NotFound => {
+            format!("the kernel provides no power counters: `{}` does not exist", folder.display())
+        }
+        _ => format!("cannot read `{}`: {error}", folder.display()),
     })?;
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
@@ -89,7 +91,7 @@ fn find_zones(folder: &Path) -> Result<Vec<Zone>, String> {
     };
     paths.retain(is_counted);
     if paths.is_empty() {
-        return Err(format!("the kernel shows no power counters of processors in `{}`", folder.display()));
+        return Err(format!("the kernel provides no power counters of processors in `{}`", folder.display()));
     }
     paths.into_iter().map(open_zone).collect()
 }
@@ -98,7 +100,7 @@ fn open_zone(path: PathBuf) -> Result<Zone, String> {
     let counter = path.join("energy_uj");
     let file = File::open(&counter).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => format!("only root may read the power counter `{}`", counter.display()),
-        _ => format!("`{}` cannot be read: {error}", counter.display()),
+        _ => format!("cannot read `{}`: {error}", counter.display()),
     })?;
     let last = read_counter(&file, &counter)?;
     let range = fs::read_to_string(path.join("max_energy_range_uj")).ok();
@@ -109,9 +111,11 @@ fn open_zone(path: PathBuf) -> Result<Zone, String> {
 fn read_counter(file: &File, path: &Path) -> Result<u64, String> {
     let mut text = [0; 64];
     let read = file.read_at(&mut text, 0);
-    let length = read.map_err(|error| format!("`{}` cannot be read: {error}", path.display()))?;
+    let length = read.map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
     let text = String::from_utf8_lossy(&text[..length]);
-    text.trim().parse().map_err(|_| format!("`{}` is not a number: `{}`", path.display(), text.trim().escape_debug()))
+    text.trim()
+        .parse()
+        .map_err(|_| format!("`{}` does not contain a number: `{}`", path.display(), text.trim().escape_debug()))
 }
 
 #[cfg(test)]
@@ -149,15 +153,15 @@ mod tests {
         let wrapped = Reading::Rapl { energy_j: 0.5, power_w: Some(1.0) };
         assert_eq!(reader.read(true).unwrap(), [wrapped], "the counter of the package began again at 0");
         zone(path, "intel-rapl:0:1", "dram", "garbage");
-        assert!(reader.read(true).unwrap_err().ends_with("is not a number: `garbage`"));
+        assert!(reader.read(true).unwrap_err().ends_with("does not contain a number: `garbage`"));
     }
 
     #[test]
     fn a_machine_without_counters_is_a_reason() {
         let folder = tempfile::tempdir().unwrap();
         let reason = |path: &Path| RaplSource.open(&context(path)).err().unwrap();
-        assert!(reason(&folder.path().join("none")).starts_with("the kernel shows no power counters: "));
-        assert!(reason(folder.path()).starts_with("the kernel shows no power counters of processors in "));
+        assert!(reason(&folder.path().join("none")).starts_with("the kernel provides no power counters: "));
+        assert!(reason(folder.path()).starts_with("the kernel provides no power counters of processors in "));
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl SourceState {
         self.readings += 1;
         self.refused += refused.len() as u64;
         if let Some(first) = refused.first() {
-            self.note_problem(&format!("it reported nonsense: {first}"));
+            self.note_problem(&format!("it reported an impossible value: {first}"));
         }
     }
 
@@ -52,7 +52,7 @@ impl SourceState {
     /// Notes that a reading was stopped because the case ended, which matters if it was the only one.
     pub(super) fn note_stopped(&mut self) {
         if self.readings + self.failures == 0 {
-            self.note_failure("the case ended before the first reading did");
+            self.note_failure("the case ended before the first reading was complete");
         }
     }
 
@@ -66,7 +66,7 @@ impl SourceState {
 
     /// Notes that the source did not answer when the case ended.
     pub(super) fn note_left_behind(&mut self, waited: Seconds) {
-        let reason = format!("it has not answered for {:.1} s and was left behind", waited.0);
+        let reason = format!("it did not answer for {:.1} s and was abandoned", waited.0);
         if self.is_open {
             self.failures += 1;
         } else {
@@ -96,16 +96,13 @@ impl SourceState {
     /// Returns a warning about a source that worked badly; `None` for one that worked, or that the machine does not have.
     pub(super) fn warning(&self, source: &dyn Source) -> Option<String> {
         let problem = self.problem.as_ref()?;
-        let mut counts = Vec::new();
-        for (count, what) in
-            [(self.failures, "failed"), (self.late, "left out"), (self.refused, "values that are not possible")]
-        {
+        let mut counts = format!("readings: {}", self.readings);
+        for (what, count) in [("failed", self.failures), ("skipped", self.late), ("impossible values", self.refused)] {
             if count > 0 {
-                counts.push(format!("{count} {what}"));
+                counts += &format!("; {what}: {count}");
             }
         }
-        let readings = self.readings;
-        Some(format!("monitor `{}`: {problem} ({readings} readings; {})", source.name(), counts.join(", ")))
+        Some(format!("monitor `{}`: {problem} ({counts})", source.name()))
     }
 }
 

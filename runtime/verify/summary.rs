@@ -30,7 +30,7 @@ pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
     let stated: Summary = match read.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string())) {
         Ok(stated) => stated,
         Err(error) => {
-            report.give_up(format!("it cannot be read: {error}"));
+            report.give_up(format!("the summary cannot be read: {error}"));
             return Some(report);
         }
     };
@@ -48,8 +48,13 @@ pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
             report.give_up(format!("the record of `{}` cannot be read", stated.folder));
             return Some(report);
         };
-        report.compare(SUMMARY_FILE, "run of a record", &own_run, &record.run);
-        report.compare(SUMMARY_FILE, "case of a record", &own_case, &format!("{}:{}", record.case, record.framework));
+        report.compare(SUMMARY_FILE, "run in the record of a replica", &own_run, &record.run);
+        report.compare(
+            SUMMARY_FILE,
+            "case in the record of a replica",
+            &own_case,
+            &format!("{}:{}", record.case, record.framework),
+        );
         replicas.push(recomputed(&replica, &record, stated));
         records.push(record);
     }
@@ -65,7 +70,7 @@ fn check_replicas(folder: &Path, stated: &Summary, report: &mut CaseReport) {
         return report.add(SUMMARY_FILE, "case", None, Some(stated.case.clone()));
     };
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    report.compare(SUMMARY_FILE, "case, by the name of its folder", &name, &key.folder());
+    report.compare(SUMMARY_FILE, "case in the name of the folder", &name, &key.folder());
     let expected: Vec<(u32, Option<u32>)> = (0..key.scale.hosts)
         .flat_map(|rank| (0..key.scale.devices).map(move |device| (rank, (key.scale.devices > 1).then_some(device))))
         .collect();
@@ -75,7 +80,7 @@ fn check_replicas(folder: &Path, stated: &Summary, report: &mut CaseReport) {
         let other =
             stated.replicas.iter().any(|other| (other.host == replica.host) != (other.node_rank == replica.node_rank));
         if other || !is_host_name(&replica.host) {
-            report.add(SUMMARY_FILE, "name of a host", None, Some(replica.host.clone()));
+            report.add(SUMMARY_FILE, "host name of a replica", None, Some(replica.host.clone()));
         }
     }
 }

@@ -40,7 +40,10 @@ fn a_process_that_exhausts_the_memory_of_its_container_is_killed_by_the_kernel_a
     let warnings = record["warnings"].to_string();
     let named = reason(&record).contains("its container reached its memory limit");
     assert!(
-        named || warnings.contains("the kernel killed a process in the container because of its memory limit"),
+        named
+            || warnings.contains(
+                "the kernel killed a process in the container because the memory limit (`WORKER_MEMORY`) was reached"
+            ),
         "{record}"
     );
 }
@@ -81,7 +84,7 @@ fn the_container_of_a_killed_conductor_ends_by_itself_and_the_next_run_removes_i
     let output = program::flagperf(site.path(), &["run"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{errors}");
-    let expected = format!("removed container {} of case tiny:interpreter of run", &left[..12]);
+    let expected = format!("removed leftover container {} of case tiny:interpreter of run", &left[..12]);
     assert!(errors.contains(&expected), "{errors}");
     assert!(!docker(&["inspect", &left]).status.success());
 }

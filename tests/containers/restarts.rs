@@ -16,7 +16,7 @@ const RTEN: &str = "{engine: rten}";
 /// What a run prints when it has measured the second pass of validation.
 const MEASURED: &str = "validation pass 2/";
 /// What a run prints when a case waits for the engine.
-const WAITS: &str = "the container engine does not answer: waiting for it";
+const WAITS: &str = "the container engine does not answer; waiting for it";
 
 /// A checkout whose two cases run in containers of an engine that is restarted. The first case has `passes` passes.
 struct RestartSite {

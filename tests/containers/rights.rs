@@ -73,7 +73,7 @@ fn options_give_a_container_more_and_an_unknown_one_is_refused() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");
     assert!(
-        errors.contains("error: configs/host.yaml:3: unknown option of a container `--priviledged` (known: --gpus, "),
+        errors.contains("error: configs/host.yaml:3: unknown container option `--priviledged` (known: --gpus, "),
         "{errors}"
     );
     assert!(errors.contains("hint: did you mean `--privileged`?"), "{errors}");

@@ -16,7 +16,10 @@ fn a_run_within_a_slurm_job_uses_its_nodes_and_reports_what_slurm_says_of_a_lost
     let (_, text) = finish(run);
     let lost = site.json("tiny_own_2x1/n2_noderank1/record.json");
     let reason = lost["failures"][0]["reason"].as_str().unwrap_or_else(|| panic!("{text}"));
-    assert!(reason.starts_with("host `n2` was lost: ") && reason.contains("Slurm says of node n2: State="), "{reason}");
+    assert!(
+        reason.starts_with("host `n2` was lost: ") && reason.contains("Slurm reports for node n2: State="),
+        "{reason}"
+    );
     assert_eq!(site.json("tiny_own_2x1/n1_noderank0/record.json")["status"], "ok", "{text}");
 }
 
@@ -24,7 +27,10 @@ fn a_run_within_a_slurm_job_uses_its_nodes_and_reports_what_slurm_says_of_a_lost
 fn jobs_for_schedulers_are_accepted_by_them() {
     let site = Site::new(&format!("CASES:\n{TWO}"));
     let (code, text) = site.run(&["run", "--submit", "kubernetes"]);
-    assert!(code == Some(2) && text.contains("a case needs 2 hosts, but `--submit kubernetes` submits one"), "{text}");
+    assert!(
+        code == Some(2) && text.contains("a case needs 2 hosts, but `--submit kubernetes` supports only one"),
+        "{text}"
+    );
     let (code, manifest) = site.run(&["run", "--submit", "kubernetes", "--case", "tiny:own"]);
     assert_eq!(code, Some(0), "{manifest}");
     site.write("job.yaml", &manifest);
@@ -54,7 +60,7 @@ fn a_job_that_is_cancelled_and_a_node_that_is_set_down_leave_records_with_reason
     };
     let lost = reason(&site, "n2_noderank1");
     assert!(
-        lost.contains("Slurm says of node n2: State=DOWN") && lost.contains("set down by a test"),
+        lost.contains("Slurm reports for node n2: State=DOWN") && lost.contains("set down by a test"),
         "{lost}\n{text}"
     );
     cluster.resume("n2");

@@ -41,7 +41,7 @@ fn a_host_that_answers_pings_and_nothing_else_is_lost_and_the_other_one_goes_on(
     lab.host(2).thaw();
     assert_eq!(code, Some(1), "{text}");
     let reason = reason(&site, H2);
-    assert!(reason.starts_with("host `h2` was lost: there was no contact for "), "{reason}");
+    assert!(reason.starts_with("host `h2` was lost: no contact for "), "{reason}");
     assert_measured(&site, H2);
     assert_eq!(status(&site, H1), "ok");
 }
@@ -86,11 +86,11 @@ fn two_runs_on_one_host_wait_for_each_other_or_are_refused() {
     let (code, text) = second.run(&["run", "--plain"]);
     assert_eq!(code, Some(1), "{text}");
     let refusal = reason(&second, ONLY_H1);
-    assert!(refusal.starts_with("the host refused the case: another run uses this host: "), "{refusal}");
+    assert!(refusal.starts_with("the host refused the case: another run is using this host: "), "{refusal}");
     let host = fs::read_to_string(third.path().join("configs/host.yaml")).expect("a file");
     third.write("configs/host.yaml", &format!("BUSY_HOST: queue\n{host}"));
     let (code, text) = third.run(&["run", "--plain"]);
-    assert!(code == Some(0) && text.contains("waiting for its end"), "{text}");
+    assert!(code == Some(0) && text.contains("waiting for that run to end"), "{text}");
     let (code, text) = finish(run);
     assert_eq!(code, Some(0), "{text}");
     let end_of_first = first.json(&format!("{ONLY_H1}/record.json"))["started"].clone();
@@ -143,11 +143,11 @@ fn processes_that_are_killed_on_a_host_are_reported_and_the_next_case_runs() {
     assert_measured(&site, ONLY_H1);
     let (site, code, text) = killed("^/proc/self/exe session");
     assert_eq!(code, Some(1), "{text}");
-    assert_eq!(reason(&site, ONLY_H1), "the process on host `h1` ended without an outcome");
+    assert_eq!(reason(&site, ONLY_H1), "the process that ran the case on host `h1` ended unexpectedly");
     assert_measured(&site, ONLY_H1);
     // An agent only passes on what a session does.
     let (site, code, text) = killed("flagperf agent$");
-    assert!(code == Some(0) && text.contains("host h1 is connected again"), "{text}");
+    assert!(code == Some(0) && text.contains("host h1 has reconnected"), "{text}");
     assert_eq!(status(&site, ONLY_H1), "ok");
 }
 
@@ -178,16 +178,19 @@ fn a_run_on_this_machine_whose_process_was_killed_is_resumed() {
     let (code, text) = site.run(&words);
     assert_eq!(code, Some(0), "{text}");
     let kept = format!("cut_off/{replica}");
-    assert!(text.contains("was cut off; what it had measured is in ") && text.contains(&kept), "{text}");
+    assert!(
+        text.contains("was cut off and is run again; its earlier measurements are in ") && text.contains(&kept),
+        "{text}"
+    );
     assert_measured(&site, &kept);
-    assert!(reason(&site, &kept).starts_with("the process of the run ended before the case did"));
+    assert!(reason(&site, &kept).starts_with("the main process of the run ended before the case was complete"));
     for complete in [replica, "tiny_again_own/localhost_noderank0"] {
         assert_eq!(status(&site, complete), "ok");
     }
     let (code, text) = site.run(&["verify", folder.to_str().expect("text")]);
     assert_eq!((code, text.matches("consistent  tiny").count()), (Some(0), 2), "{text}");
     let (code, text) = site.run(&words);
-    assert!(code == Some(2) && text.contains("is no run that can be resumed"), "{text}");
+    assert!(code == Some(2) && text.contains("error: cannot resume `"), "{text}");
 }
 
 #[test]

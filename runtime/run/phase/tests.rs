@@ -20,7 +20,7 @@ fn limited(script: &str, limit_s: f64, memory_bytes: u64) -> (PhaseOutcome, Stri
     run(script, job, &Interrupt::default(), &mut |_| Ok(()))
 }
 
-fn run(script: &str, job: Job, interrupt: &Interrupt, on_heard: &mut EventHandler<'_>) -> (PhaseOutcome, String) {
+fn run(script: &str, job: Job, interrupt: &Interrupt, on_update: &mut EventHandler<'_>) -> (PhaseOutcome, String) {
     let folder = tempfile::tempdir().unwrap();
     let options = RunOptions {
         audit: crate::plan::AuditScope::default(),
@@ -32,7 +32,7 @@ fn run(script: &str, job: Job, interrupt: &Interrupt, on_heard: &mut EventHandle
         clock: Arc::new(MonotonicClock::start()),
     };
     let output = folder.path().join("stdout_err.out.log");
-    let outcome = run_phase(&job, &Launcher::Direct(IndexMap::new()), &output, &options, interrupt, on_heard);
+    let outcome = run_phase(&job, &WorkerLauncher::Direct(IndexMap::new()), &output, &options, interrupt, on_update);
     (outcome, std::fs::read_to_string(output).unwrap())
 }
 
@@ -180,7 +180,14 @@ fn a_worker_has_the_environment_variables_of_its_job() {
     let mut job = testing::job();
     job.environment.insert("FLAGPERF_TEST_DEVICES".to_owned(), "0".to_owned());
     let output = folder.path().join("stdout_err.out.log");
-    run_phase(&job, &Launcher::Direct(IndexMap::new()), &output, &options, &Interrupt::default(), &mut |_| Ok(()));
+    run_phase(
+        &job,
+        &WorkerLauncher::Direct(IndexMap::new()),
+        &output,
+        &options,
+        &Interrupt::default(),
+        &mut |_| Ok(()),
+    );
     assert_eq!(std::fs::read_to_string(output).unwrap(), "sees 0\n");
 }
 

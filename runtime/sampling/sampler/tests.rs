@@ -122,9 +122,9 @@ fn a_source_that_fails_after_some_readings_is_reported_once_and_read_again() {
 fn a_source_that_hangs_is_left_behind() {
     let (record, warnings) = sample(TestSource::leaked(|| Ok(()), |n| if n > 0 { hang() } else { power(1.0) }), 2);
     assert_eq!((record.readings, record.failures), (1, 1));
-    assert!(warnings[0].contains("and was left behind (1 readings; 1 failed)"), "{warnings:?}");
+    assert!(warnings[0].contains("and was abandoned (readings: 1; failed: 1)"), "{warnings:?}");
     let (record, warnings) = sample(TestSource::leaked(hang, |_| power(1.0)), 0);
-    assert!(record.unavailable.is_some_and(|reason| reason.ends_with("was left behind")), "{warnings:?}");
+    assert!(record.unavailable.is_some_and(|reason| reason.ends_with("was abandoned")), "{warnings:?}");
     assert_eq!(warnings.len(), 1);
 }
 
@@ -143,7 +143,10 @@ fn nonsense_and_panics_are_reported_and_nothing_of_them_is_written() {
     let (record, warnings) = sampler.finish();
     assert_eq!(samples(folder.path()), []);
     assert!(record.sources["test"].refused_values >= 2, "{record:?}");
-    assert!(warnings[0].starts_with("monitor `test`: it reported nonsense: `power_w` is NaN ("), "{warnings:?}");
+    assert!(
+        warnings[0].starts_with("monitor `test`: it reported an impossible value: `power_w` is NaN ("),
+        "{warnings:?}"
+    );
     let (record, _) = sample(TestSource::leaked(|| Ok(()), |_| panic!("a bug")), 1);
     assert_eq!(record.problem.as_deref(), Some("panicked: a bug"));
 }
