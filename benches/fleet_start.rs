@@ -31,9 +31,12 @@ const PROCESSOR_TIME: &str = "cat /sys/fs/cgroup/cpuacct/cpuacct.usage 2>/dev/nu
 fn main() {
     // `cargo bench` appends `--bench`.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let number = |place: usize, default: usize| arguments.get(place).map_or(default, |text| text.parse().expect("a number"));
+    let number =
+        |place: usize, default: usize| arguments.get(place).map_or(default, |text| text.parse().expect("a number"));
     let (hosts, turns) = (number(0, 16), number(1, 5));
-    let Some(lab) = Lab::hosts(hosts) else { return println!("this machine cannot run hosts: `tests/lab/hosts check`") };
+    let Some(lab) = Lab::hosts(hosts) else {
+        return println!("this machine cannot run hosts: `tests/lab/hosts check`");
+    };
     let site = |count: usize| {
         let hosts = lab.names()[..count].join(", ");
         let config = lab.delayed_config(DELAY);
@@ -55,7 +58,8 @@ fn main() {
 /// Runs the case, and interrupts it when every host has begun. Returns the time that this took, and the processor time of a
 /// host, both in seconds.
 fn start(lab: &Lab, site: &Site, count: usize) -> (f64, f64) {
-    let used = || (1..=count).map(|host| lab.host(host).exec(PROCESSOR_TIME).trim().parse::<f64>().expect("a time")).sum();
+    let used =
+        || (1..=count).map(|host| lab.host(host).exec(PROCESSOR_TIME).trim().parse::<f64>().expect("a time")).sum();
     let clock = MonotonicClock::start();
     let before: f64 = used();
     let begin = clock.now();

@@ -292,6 +292,9 @@ pub(super) struct ResumeArguments {
     /// Folder of the run
     #[arg(value_hint = ValueHint::DirPath)]
     pub(super) run: PathBuf,
+    /// Go on without the hosts that cannot be reached. What they have measured and not sent is then not part of the results
+    #[arg(long)]
+    pub(super) skip_unreachable: bool,
     #[command(flatten)]
     pub(super) output: RunOutput,
 }

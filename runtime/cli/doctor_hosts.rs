@@ -45,7 +45,7 @@ fn host_text(health: &HostHealth) -> String {
     let (rows, report) = match &health.found {
         Err(reason) => (vec![row("state", format!("cannot be used: {reason}")), launcher], String::new()),
         Ok((facts, report)) => {
-            let offset = facts.clock_offset_s;
+            let offset = facts.clock_offset.ahead;
             let remark = if offset.0.abs() > OFFSET_MAX.0 { ": synchronise the clocks" } else { "" };
             let state =
                 if health.can_run { "ready" } else { "the selected cases cannot run; the report below states why" };

@@ -22,7 +22,7 @@ use crate::report::{
     BarDisplay, Extent, LineDisplay, OverviewRow, SavedResult, Screen, case_report, overview, summary_report,
 };
 use crate::result::{Record, Summary};
-use crate::run::{HostBusy, HostLock, Interrupt, Notice, RunError, RunOptions, RunOutcome, conduct};
+use crate::run::{HostLock, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome, conduct};
 use crate::text::escape_json;
 
 /// Runs the selected cases and prints their results.
@@ -36,7 +36,14 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
     if let Some(name) = &arguments.submit {
         return submit(name, &checkout.announce(), &arguments.selection.overrides());
     }
-    let request = RunRequest { overrides: arguments.selection.overrides(), output, official, audit, resumed: None };
+    let request = RunRequest {
+        overrides: arguments.selection.overrides(),
+        output,
+        official,
+        audit,
+        resumed: None,
+        skips_unreachable: false,
+    };
     run_request(&checkout.announce(), request)
 }
 
@@ -94,9 +101,15 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
         }
     };
     let (overrides, audit, official, output) = (state.overrides(), state.audit, state.official, arguments.output);
-    let resumed = Some((folder, state));
-    run_request(&locate_checkout()?.announce(), RunRequest { overrides, output, official, audit, resumed })
+    let (resumed, skips_unreachable) = (Some((folder, state)), arguments.skip_unreachable);
+    run_request(
+        &locate_checkout()?.announce(),
+        RunRequest { overrides, output, official, audit, resumed, skips_unreachable },
+    )
 }
+
+/// What a user can do about another run on the same host.
+const HINT_BUSY: &str = "wait until that run has ended, or set `BUSY_HOST: queue` in host.yaml";
 
 /// What is to be run, and how it is shown.
 struct RunRequest {
@@ -106,10 +119,13 @@ struct RunRequest {
     audit: AuditScope,
     /// The folder and the state of a run that was cut off.
     resumed: Option<(PathBuf, RunState)>,
+    /// Whether a resumed run goes on without the hosts that cannot be reached.
+    skips_unreachable: bool,
 }
 
 fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode> {
-    let RunRequest { overrides, output, official, audit, resumed } = request;
+    let RunRequest { overrides, output, official, audit, resumed, skips_unreachable } = request;
+    let is_resumed = resumed.is_some();
     let exits = prepare_process()?;
     let planned = match prepare_plan(checkout, &overrides) {
         Ok(planned) => planned,
@@ -143,18 +159,20 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
     };
     let clock = Arc::new(MonotonicClock::start());
     let conducted = if on_hosts {
-        let options = FleetOptions { overrides, has_live_display: bars, audit, official, clock };
+        let options = FleetOptions { overrides, has_live_display: bars, audit, official, skips_unreachable, clock };
         conduct_fleet(plan, values, &options, resumed, &interrupt, &mut watch)
     } else {
         let (id, folder) = (std::process::id(), plan.site.flagperf_log_path.display());
         let about = format!("process {id}, results in {folder}");
-        let mut on_wait = |busy: &HostBusy| print_message(&format!("note: {busy}; waiting for that run to end"));
+        let mut on_notice = |notice: &LockNotice| {
+            let level = if let LockNotice::Waits(_) = notice { "note" } else { "warning" };
+            print_message(&format!("{level}: {notice}"));
+        };
         let names = (about.as_str(), about.as_str());
-        let _lock = match HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_wait) {
+        let _lock = match HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_notice) {
             Ok(lock) => lock,
             Err(busy) => {
-                let hint = "wait until that run has ended, or set `BUSY_HOST: queue` in host.yaml";
-                print_message(&format!("error: {busy}\n  hint: {hint}"));
+                print_message(&format!("error: {busy}\n  hint: {HINT_BUSY}"));
                 let code = if interrupt.is_set() { RunOutcome::INTERRUPTED } else { EXIT_MISTAKE };
                 return Ok(ExitCode::from(code));
             }
@@ -173,7 +191,7 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
             results.print_overview(&outcome.not_run);
             results.exit_code(&outcome)
         }
-        Err(error) => report_not_started(&error),
+        Err(error) => report_not_started(&error, is_resumed),
     })
 }
 
@@ -204,7 +222,7 @@ fn display(bars: bool) -> Box<dyn FnMut(&Notice<'_>)> {
 }
 
 /// Prints why a run did not start, and returns its exit code.
-fn report_not_started(error: &FleetError) -> ExitCode {
+fn report_not_started(error: &FleetError, is_resumed: bool) -> ExitCode {
     match error {
         FleetError::Run(error @ RunError::Folder { .. }) => {
             print_message(&format!(
@@ -213,11 +231,25 @@ fn report_not_started(error: &FleetError) -> ExitCode {
             ));
             ExitCode::from(RunOutcome::UNWRITTEN)
         }
+        FleetError::Busy(hosts) => {
+            for (host, reason) in hosts {
+                print_message(&format!("error: host `{host}`: {reason}"));
+            }
+            print_message(&format!("  hint: nothing was run; {HINT_BUSY}"));
+            ExitCode::from(EXIT_MISTAKE)
+        }
         FleetError::Hosts(hosts) => {
             for (host, reason) in hosts {
                 print_message(&format!("error: host `{host}` cannot be used: {reason}"));
             }
-            print_message("  hint: nothing was run; `flagperf doctor --hosts` checks every host");
+            let hint = match is_resumed {
+                true => {
+                    "try again when the host is back; `flagperf resume --skip-unreachable` goes on without it, and what it has \
+                         not sent is then not part of the results"
+                }
+                false => "nothing was run; `flagperf doctor --hosts` checks every host",
+            };
+            print_message(&format!("  hint: {hint}"));
             ExitCode::from(EXIT_MISTAKE)
         }
         FleetError::Interrupted => {

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 
-use super::host_link::{HostLink, LinkCommand, LinkEvent};
+use super::host_link::{HostLink, LinkCommand, LinkEvent, contact_limit};
 use super::hosts::hosts_of;
 use super::links::Fleet;
-use super::replica::{ReplicaEnd, display_name, replica_record, replica_summary, replicas_of};
+use super::replica::{
+    ReplicaEnd, ReplicaRecord, ReplicaState, display_name, read_record, replica_record, replica_summary, replicas_of,
+};
 use super::session::{SessionOutcome, SessionTask};
 use super::state::{RunState, SessionState};
 use super::tree::TreeError;
@@ -20,14 +22,12 @@ use crate::file;
 use crate::hash::{Seed, hash_bytes};
 use crate::measure::{Clock, Nanos};
 use crate::plan::{AuditScope, CasePlan, EffectiveValue, Plan};
-use crate::result::{Record, ResultManifest, SUMMARY_FILE, Summary};
+use crate::result::{
+    ManifestFault, Record, ReplicaSummary, ResultManifest, SUMMARY_FILE, Status, Summary, WriteError, write_record,
+};
 use crate::run::{CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, make_run_folder};
 use crate::step::Step;
-use crate::units::Seconds;
 
-/// How much longer a session waits for contact than this process tries to reconnect: a session may notice a broken connection
-/// later, and the last attempt to reconnect takes time.
-const CONTACT_GRACE: Seconds = Seconds(30.0);
 /// How often the conductor checks for an interruption.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -41,6 +41,8 @@ pub struct FleetOptions {
     pub audit: AuditScope,
     /// Whether every result must be valid.
     pub official: bool,
+    /// Whether a resumed run goes on without the hosts that cannot be reached.
+    pub skips_unreachable: bool,
     /// The clock of this process.
     pub clock: Arc<dyn Clock>,
 }
@@ -61,8 +63,11 @@ pub enum FleetError {
     #[error("{0}")]
     Nodes(String),
     /// The run was interrupted before its first case.
-    #[error("interrupted while connecting to the hosts; nothing was run")]
+    #[error("interrupted before the hosts were ready; nothing was run")]
     Interrupted,
+    /// Other runs use hosts: each host with a description of that run.
+    #[error("{}", unusable_hosts(.0))]
+    Busy(Vec<(String, String)>),
     /// The hosts that cannot be used, each with the reason.
     #[error("{}", unusable_hosts(.0))]
     Hosts(Vec<(String, String)>),
@@ -108,13 +113,13 @@ pub fn conduct_fleet(
         }
     };
     notify(&Notice::RunBegins { folder: &folder });
-    let connected = Fleet::connect(plan, &hosts[..needed], &folder, options, notify, interrupt);
-    if connected.is_err() && is_new {
+    let connected = Fleet::connect(plan, &hosts[..needed], &folder, state, options, notify, interrupt);
+    let ready = connected.and_then(|fleet| fleet.reserve(plan.site.busy_host, notify, interrupt));
+    if ready.is_err() && is_new {
         // The folder contains only the output of ssh, which the error quotes.
         let _ = fs::remove_dir_all(&folder);
     }
-    let mut fleet = connected?;
-    fleet.state = state;
+    let fleet = ready?;
     let log = RunLog::create(plan, &folder).map_err(|source| RunError::Folder { folder: folder.clone(), source })?;
     let mut run = FleetRun { plan, rows, options, interrupt, folder: &folder, log, checkout, fleet, hosts };
     Ok(run.run_cases(notify))
@@ -133,30 +138,21 @@ struct FleetRun<'a> {
     hosts: Vec<String>,
 }
 
-/// A replica of the case that runs.
-struct ReplicaState {
-    replica: Replica,
-    session: String,
-    folder: PathBuf,
-    /// How the replica ended; `None` while it runs.
-    end: Option<ReplicaEnd>,
-    /// The step at whose barrier the replica waits.
-    waits_for: Option<Step>,
-}
-
 impl FleetRun<'_> {
     fn run_cases(&mut self, notify: &mut dyn FnMut(&Notice<'_>)) -> RunOutcome {
         let mut outcome = RunOutcome::empty(self.folder.to_owned());
-        let count = self.plan.cases.len();
+        let (count, mut has_run) = (self.plan.cases.len(), false);
         for (index, case) in self.plan.cases.iter().enumerate() {
             if self.fleet.state.is_finished(&case.key.to_string()) {
+                outcome.records.extend(self.finished_records(case));
                 continue;
             }
-            if self.interrupt.is_set() && !outcome.records.is_empty() {
+            if self.interrupt.is_set() && has_run {
                 outcome.not_run = self.plan.cases[index..].iter().map(|case| case.key.clone()).collect();
                 outcome.not_run.iter().for_each(|key| self.log.case_not_run(key));
                 break;
             }
+            has_run = true;
             notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count });
             self.log.case_starts(&case.key);
             let replicas = self.start(case);
@@ -195,7 +191,7 @@ impl FleetRun<'_> {
                 // The agent ignores this if the session exists.
                 self.send(&replica.host, LinkCommand::Start { session, task: Box::new(task), folder });
             }
-            open.push(ReplicaState { replica, session, folder, end, waits_for: None });
+            open.push(ReplicaState::new(replica, session, folder, end, is_known));
         }
         // `resume` finds the sessions by this file, so it is written before anything is measured.
         self.fleet.state.write(self.folder);
@@ -218,7 +214,7 @@ impl FleetRun<'_> {
             has_live_display: self.options.has_live_display,
             folder: in_run.to_string_lossy().into_owned(),
             waits,
-            contact_limit_s: Seconds(self.plan.site.host_timeout.0 + CONTACT_GRACE.0),
+            contact_limit_s: contact_limit(&self.plan.site),
             checkout: self.checkout.clone(),
             root: PathBuf::new(),
         }
@@ -233,13 +229,8 @@ impl FleetRun<'_> {
                 interrupted = Some(now);
                 self.fleet.links.values().for_each(|link| link.send(LinkCommand::Interrupt));
             }
-            // A host that does not stop is not waited for any longer: its sessions end after their own time limit.
-            if interrupted.is_some_and(|at| now.since(at).0 > self.plan.site.host_timeout.0) {
-                for replica in replicas.iter_mut().filter(|replica| replica.end.is_none()) {
-                    let reason = format!("host `{}` did not end the case after the interruption", replica.replica.host);
-                    replica.end = Some(ReplicaEnd::Lost(reason, String::new()));
-                }
-                break;
+            if let Some(at) = interrupted {
+                replicas.iter_mut().for_each(|replica| replica.give_up(at, now, self.plan.site.host_timeout));
             }
             match self.fleet.events.recv_timeout(POLL_INTERVAL) {
                 Ok((host, event)) => self.handle(&host, event, &mut replicas, notify),
@@ -261,7 +252,16 @@ impl FleetRun<'_> {
         let find =
             |replicas: &mut [ReplicaState], session: &str| replicas.iter().position(|open| open.session == session);
         match event {
-            LinkEvent::Connected(_) => {}
+            LinkEvent::Connected(_) | LinkEvent::Reserved(_) => {}
+            LinkEvent::HostBusy(reason) => {
+                let what = format!("is no longer reserved for this run: {reason}");
+                notify(&Notice::Host { host, what: &what, is_warning: true });
+            }
+            LinkEvent::Clock(measured) => self.fleet.update_clock(host, measured),
+            LinkEvent::PartReceived { session } => {
+                let now = self.options.clock.now();
+                find(replicas, &session).into_iter().for_each(|place| replicas[place].received = Some(now));
+            }
             LinkEvent::Disconnected(reason) => {
                 let what = format!("is disconnected: {reason}; reconnecting");
                 notify(&Notice::Host { host, what: &what, is_warning: true });
@@ -279,6 +279,7 @@ impl FleetRun<'_> {
             }
             LinkEvent::Event { session, phase, event } => {
                 let Some(place) = find(replicas, &session) else { return };
+                replicas[place].begins(self.fleet.offsets.get(host).copied());
                 let replica = display_name(&replicas[place].replica);
                 notify(&Notice::ReplicaEvent { replica: &replica, phase, event: &event });
             }
@@ -306,14 +307,13 @@ impl FleetRun<'_> {
         }
     }
 
-    /// Lets the replicas pass a barrier as soon as each of them waits there or has ended.
+    /// Lets the replicas pass a barrier as soon as each of them waits or has ended. After `resume`, some may wait at an earlier
+    /// barrier than others, because the killed process had released only those.
     fn release(&self, replicas: &mut [ReplicaState]) {
         let mut running = replicas.iter_mut().filter(|open| open.end.is_none()).collect::<Vec<_>>();
-        let Some(step) = running.first().and_then(|open| open.waits_for) else { return };
-        if running.iter().any(|open| open.waits_for != Some(step)) {
-            return;
-        }
-        for open in &mut running {
+        let steps: Option<Vec<Step>> = running.iter().map(|open| open.waits_for).collect();
+        let Some(step) = steps.and_then(|steps| steps.into_iter().min()) else { return };
+        for open in running.iter_mut().filter(|open| open.waits_for == Some(step)) {
             open.waits_for = None;
             self.send(&open.replica.host, LinkCommand::Release { session: open.session.clone(), step });
         }
@@ -335,43 +335,9 @@ impl FleetRun<'_> {
         notify: &mut dyn FnMut(&Notice<'_>),
     ) {
         let begin = outcome.records.len();
-        let mut summaries = Vec::new();
-        for open in replicas {
-            let end = open.end.clone().unwrap_or_else(|| ReplicaEnd::Ended(SessionOutcome::default()));
-            let record = replica_record((self.plan, self.rows, case), self.folder, &open.folder, &end);
-            let path = open.folder.join("record.json");
-            // A record that the host has written is kept.
-            let written = match path.exists() {
-                true => Ok(()),
-                false => fs::create_dir_all(&open.folder)
-                    .map_err(|source| crate::result::WriteError { path: path.clone(), source, kept: None })
-                    .and_then(|()| crate::result::write_record(&record, &path)),
-            };
-            let digest = ResultManifest::digest_of_folder(&open.folder);
-            if matches!(end, ReplicaEnd::Ended(_)) {
-                self.send(&open.replica.host, LinkCommand::Remove { session: open.session.clone() });
-            }
-            let unwritten = written.as_ref().err();
-            self.log.case_ends(&record, unwritten, &Ok(digest.clone()));
-            notify(&Notice::CaseEnds {
-                record: &record,
-                is_part: replicas.len() > 1,
-                path: &path,
-                unwritten,
-                digest: digest.as_deref(),
-                unsealed: None,
-            });
-            // The record of a lost replica does not state when the host started it.
-            let offset = self.fleet.offsets.get(&open.replica.host).copied();
-            let offset = offset.filter(|_| matches!(end, ReplicaEnd::Ended(_)));
-            let processor = match &end {
-                ReplicaEnd::Ended(outcome) => outcome.processor,
-                ReplicaEnd::Lost(..) => None,
-            };
-            summaries.push(replica_summary(&open.replica, &record, (&open.folder, digest), processor, offset));
-            outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
-            outcome.records.push(record);
-        }
+        let summaries =
+            replicas.iter().map(|open| self.conclude_replica(case, open, replicas.len() > 1, outcome, notify));
+        let summaries = summaries.collect();
         self.fleet.state.finish(&case.key.to_string());
         self.fleet.state.write(self.folder);
         if replicas.len() > 1 {
@@ -381,10 +347,67 @@ impl FleetRun<'_> {
             let text = serde_json::to_vec_pretty(&summary).expect("a summary is plain data");
             if let Err(error) = file::stage(&text, &path, None).and_then(|file| Ok(file.persist(&path)?)) {
                 let (path, source) = (path.clone(), io::Error::other(error.to_string()));
-                outcome.unwritten.push((begin, crate::result::WriteError { path, source, kept: None }));
+                outcome.unwritten.push((begin, WriteError { path, source, kept: None }));
             }
             notify(&Notice::SummaryEnds { summary: &summary, path: &path });
         }
+    }
+
+    /// Writes and reports the record of a replica, and returns its part of the summary.
+    fn conclude_replica(
+        &self,
+        case: &CasePlan,
+        open: &ReplicaState,
+        is_part: bool,
+        outcome: &mut RunOutcome,
+        notify: &mut dyn FnMut(&Notice<'_>),
+    ) -> ReplicaSummary {
+        let end = open.end.clone().unwrap_or_else(|| ReplicaEnd::Ended(SessionOutcome::default()));
+        let found = replica_record((self.plan, self.rows, case), self.folder, &open.folder, &end);
+        let ReplicaRecord { record, is_own } = found;
+        let path = open.folder.join("record.json");
+        // A record that the host has written is kept.
+        let written = match path.exists() {
+            true => Ok(()),
+            false => fs::create_dir_all(&open.folder)
+                .map_err(|source| WriteError { path: path.clone(), source, kept: None })
+                .and_then(|()| write_record(&record, &path)),
+        };
+        let digest = ResultManifest::digest_of_folder(&open.folder);
+        let unsealed = (is_own && digest.is_none() && record.status != Status::Interrupted).then(|| {
+            let stated = if let ReplicaEnd::Ended(outcome) = &end { outcome.unsealed.clone() } else { None };
+            let reason = stated.unwrap_or_else(|| "its files are not those of the manifest from its host".to_owned());
+            ManifestFault::Read { path: open.folder.clone(), source: io::Error::other(reason) }
+        });
+        if matches!(end, ReplicaEnd::Ended(_)) {
+            self.send(&open.replica.host, LinkCommand::Remove { session: open.session.clone() });
+        }
+        let unwritten = written.as_ref().err();
+        let sealed = unsealed.as_ref().map_or_else(|| Ok(digest.clone()), |fault| Err(fault.to_string()));
+        self.log.case_ends(&record, unwritten, &sealed);
+        let (shown_digest, unsealed_now) = (digest.as_deref(), unsealed.as_ref());
+        notify(&Notice::CaseEnds {
+            record: &record,
+            is_part,
+            path: &path,
+            unwritten,
+            digest: shown_digest,
+            unsealed: unsealed_now,
+        });
+        let processor = if let ReplicaEnd::Ended(outcome) = &end { outcome.processor } else { None };
+        // Only the record that the host wrote states when the case began there.
+        let began = if is_own { open.began_here(&record) } else { None };
+        let summary = replica_summary(&open.replica, &record, (&open.folder, digest), processor, began);
+        outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
+        outcome.unsealed.extend(unsealed.map(|fault| (outcome.records.len(), fault)));
+        outcome.records.push(record);
+        summary
+    }
+
+    /// Returns the records of a case that the killed process of a resumed run had finished.
+    fn finished_records(&self, case: &CasePlan) -> Vec<Record> {
+        let folder = |replica: &Replica| self.folder.join(case.key.folder()).join(replica.folder());
+        replicas_of(&case.key, &self.hosts).iter().filter_map(|replica| read_record(&folder(replica)).ok()).collect()
     }
 }
 

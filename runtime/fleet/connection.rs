@@ -10,6 +10,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::agent::wall_time;
 use super::bootstrap::{BootstrapError, OwnProgram};
+use super::clock_offset::ClockOffset;
 use super::frame::{PAYLOAD_BYTES_MAX, read_frame, write_frame};
 use super::launcher::Launcher;
 use super::protocol::{HostFacts, Reply, Request};
@@ -61,8 +62,8 @@ impl Connection {
             let watch = scope.spawn(move || is_silent_for(silence_max, &activity).then(kill).is_some());
             let mut input = MonitoredStream { inner: &mut input, activity: sender };
             let opened = start_agent(&mut input, &mut output, program).and_then(|facts| {
-                let clock_offset_s = send_checkout(&mut input, &mut output, tree)?;
-                Ok(HostFacts { clock_offset_s, ..facts })
+                let clock_offset = send_checkout(&mut input, &mut output, tree)?;
+                Ok(HostFacts { clock_offset, ..facts })
             });
             // Without senders, the watching thread ends.
             output.get_mut().activity = bounded(0).0;
@@ -201,14 +202,18 @@ fn unexpected(reply: &Reply) -> BootstrapError {
 
 /// Sends the files of the checkout that the host lacks. Returns by how much the host's wall clock is ahead of the clock of this
 /// machine, under the assumption that the host read its clock in the middle of the round trip.
-fn send_checkout(input: &mut impl Write, output: &mut impl BufRead, tree: &Tree) -> Result<Seconds, BootstrapError> {
+fn send_checkout(
+    input: &mut impl Write,
+    output: &mut impl BufRead,
+    tree: &Tree,
+) -> Result<ClockOffset, BootstrapError> {
     let sent = wall_time();
     write_frame(input, &Request::Offer { files: tree.files.clone() }, &[])?;
     let (sha256, time_s) = match next_reply(output)? {
         Reply::Missing { sha256, time_s } => (sha256, time_s),
         other => return Err(unexpected(&other)),
     };
-    let offset = Seconds(time_s.0 - (sent.0 + wall_time().0) / 2.0);
+    let offset = ClockOffset::measured(sent, wall_time(), time_s);
     for sha256 in sha256 {
         let Some(source) = tree.sources.get(&sha256) else { continue };
         let mut file = std::fs::File::open(source)?;
@@ -222,7 +227,7 @@ fn send_checkout(input: &mut impl Write, output: &mut impl BufRead, tree: &Tree)
             }
         }
     }
-    // The agent reports files that it could not store when a session starts.
+    // When a session starts, the agent reports files that it could not store.
     input.flush()?;
     Ok(offset)
 }

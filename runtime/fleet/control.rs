@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ pub(super) const SOCKET: &str = "control";
 const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Longest time for which a session waits for an agent that does not read its messages.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(200);
-/// How often a session checks whether it has had contact.
+/// How often a session tells agents that it runs, and checks whether it has had contact.
 const CONTACT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns a path of the socket in an open folder. The kernel limits the length of such a path, so this one does not contain the
@@ -59,6 +60,8 @@ pub(super) enum SessionCommand {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "news", rename_all = "snake_case")]
 pub(super) enum SessionMessage {
+    /// The process of the session runs.
+    Alive,
     /// The session has reached the barrier of this step and waits.
     Ready {
         /// The step.
@@ -138,7 +141,10 @@ impl ControlSocket {
             }
             self.last_contact.store(self.clock.now().0, Ordering::Relaxed);
             match serde_json::from_slice(&line) {
-                Ok(SessionCommand::Interrupt) => self.interrupt.set(),
+                Ok(SessionCommand::Interrupt) => {
+                    self.interrupt.set();
+                    self.changed.notify_all();
+                }
                 Ok(SessionCommand::Release { step }) => {
                     self.lock().released.push(step);
                     self.changed.notify_all();
@@ -148,24 +154,34 @@ impl ControlSocket {
         }
     }
 
-    /// Interrupts the session when it has had no contact for `limit`.
+    /// Tells agents that this process runs, and interrupts the session when it has had no contact for `limit`.
     fn watch(&self, limit: Seconds) {
-        while !self.interrupt.is_set() {
+        loop {
             thread::sleep(CONTACT_INTERVAL);
+            self.broadcast(&SessionMessage::Alive);
             let last = Nanos(self.last_contact.load(Ordering::Relaxed));
-            if self.clock.now().since(last).0 > limit.0 {
+            if !self.interrupt.is_set() && self.clock.now().since(last).0 > limit.0 {
                 self.lost_contact.store(true, Ordering::Relaxed);
                 self.interrupt.set();
             }
+            if self.interrupt.is_set() {
+                self.changed.notify_all();
+            }
         }
-        self.changed.notify_all();
     }
 
-    /// Sends a message to every agent. An agent that does not read is disconnected.
+    /// Sends a message to every agent. An agent that does not read is disconnected; it connects again when it reads again.
     pub(super) fn broadcast(&self, message: &SessionMessage) {
         let mut line = serde_json::to_vec(message).expect("a message is plain data");
         line.push(b'\n');
-        self.lock().agents.retain_mut(|agent| agent.write_all(&line).is_ok());
+        self.lock().agents.retain_mut(|agent| {
+            let written = agent.write_all(&line).is_ok();
+            if !written {
+                // A part of the line may be written, and the thread that serves this agent holds the socket, too.
+                let _ = agent.shutdown(Shutdown::Both);
+            }
+            written
+        });
     }
 }
 
@@ -176,5 +192,33 @@ impl Barrier for ControlSocket {
         let is_waiting = |state: &mut State| !state.released.contains(&step) && !self.interrupt.is_set();
         let mut state = self.changed.wait_while(self.lock(), is_waiting).unwrap_or_else(PoisonError::into_inner);
         state.waiting = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::MonotonicClock;
+
+    #[test]
+    fn an_agent_that_was_too_slow_to_read_is_disconnected_and_learns_of_the_barrier_when_it_connects_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(MonotonicClock::start());
+        let control = ControlSocket::start(folder.path(), Interrupt::default(), clock, Seconds(60.0)).unwrap();
+        let slow = connect(folder.path()).unwrap();
+        let event = Event::Log { level: crate::event::Level::Info, source: String::new(), message: "x".repeat(4000) };
+        let progress = SessionMessage::Event { phase: Phase::Infer, event: Box::new(event) };
+        while control.lock().agents.is_empty() {
+            thread::yield_now();
+        }
+        while !control.lock().agents.is_empty() {
+            control.broadcast(&progress);
+        }
+        let waiting = control.clone();
+        thread::spawn(move || waiting.wait(Step::Inference));
+        let lines = |socket: UnixStream| BufReader::new(socket).lines().map_while(Result::ok);
+        assert!(lines(slow).count() > 0, "the first connection has an end");
+        let is_ready = |line: &String| line.contains("\"ready\"") && line.contains("inference");
+        assert!(lines(connect(folder.path()).unwrap()).any(|line| is_ready(&line)));
     }
 }

@@ -1,7 +1,7 @@
 //! The link to one host: a thread that keeps a connection to the agent of the host, reconnects after a failure, and writes the
 //! files that arrive.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select, tick, unbounded};
 
+use super::agent::wall_time;
 use super::bootstrap::OwnProgram;
+use super::clock_offset::ClockOffset;
 use super::connection::{Connection, ConnectionSettings, ReceivedReply};
 use super::launcher::Launcher;
 use super::mirror::{PartError, list_files, write_part};
@@ -24,8 +26,8 @@ use crate::step::{Phase, Step};
 use crate::text::{one_line, truncate};
 use crate::units::Seconds;
 
-/// Time between two pings of the agent.
-const PING_INTERVAL: Duration = Duration::from_secs(2);
+/// Longest time between two pings of the agent.
+const PING_INTERVAL_MAX: Seconds = Seconds(2.0);
 /// Time without a reply after which a connection counts as broken.
 const SILENCE_MAX: Seconds = Seconds(10.0);
 /// Largest number of bytes of a reason that a host states.
@@ -34,6 +36,12 @@ const REASON_BYTES_MAX: usize = 2000;
 const CLOSE_WAIT: Duration = Duration::from_secs(3);
 /// How often the files of a session are requested again because some are missing or changed on this machine.
 const RESENT_MAX: u32 = 10;
+/// Longest time in which an agent starts a session: it makes the checkout first.
+const START_TIME_MAX: Seconds = Seconds(600.0);
+/// How much longer a session or a reservation waits for contact than this process tries to reconnect.
+const CONTACT_MARGIN: Seconds = Seconds(30.0);
+/// Number of waiting events from which on those for the display are dropped.
+const DISPLAY_EVENTS_MAX: usize = 1000;
 /// Shortest and longest wait before a new connection is opened.
 const WAIT_MIN: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -46,6 +54,9 @@ pub(super) struct LinkContext {
     /// File to which the programs of launchers write their standard error.
     pub(super) log: PathBuf,
     pub(super) clock: Arc<dyn Clock>,
+    /// Name of the run's folder, and the id of the run.
+    pub(super) run: String,
+    pub(super) run_id: String,
 }
 
 /// A command to a link.
@@ -58,6 +69,10 @@ pub(super) enum LinkCommand {
     Interrupt,
     /// Remove the files of a finished session from the host.
     Remove { session: String },
+    /// Reserve the host for the run.
+    Reserve { waits: bool },
+    /// End the reservation, or stop waiting for it.
+    EndReservation,
 }
 
 /// An event that a link reports.
@@ -73,8 +88,16 @@ pub(super) enum LinkEvent {
     HostLost(String),
     /// A session emitted an event.
     Event { session: String, phase: Phase, event: Box<Event> },
+    /// A part of a file of a session has arrived.
+    PartReceived { session: String },
     /// A session waits at a barrier.
     Ready { session: String, step: Step },
+    /// The wall clock of the host was measured.
+    Clock(ClockOffset),
+    /// The host is reserved; the text states why other runs may not notice it, if they may not.
+    Reserved(Option<String>),
+    /// The host is not reserved: another run uses it.
+    HostBusy(String),
     /// A session has ended, and all of its files have arrived.
     SessionEnded { session: String, outcome: Option<Box<SessionOutcome>>, log: Vec<String> },
     /// A session failed to start, or its files cannot be written on this machine.
@@ -102,7 +125,20 @@ impl HostLink {
             let sessions = HashMap::new();
             let progress = context.clock.now();
             let (commands, interrupted) = (receiver, false);
-            LinkThread { host, launcher, context, commands, events, sessions, interrupted, progress }.run();
+            let (reservation, pings) = (None, VecDeque::new());
+            LinkThread {
+                host,
+                launcher,
+                context,
+                commands,
+                events,
+                sessions,
+                interrupted,
+                progress,
+                reservation,
+                pings,
+            }
+            .run();
             drop(running);
         });
         HostLink { commands: Some(commands), done }
@@ -137,6 +173,8 @@ struct OpenSession {
     round: u32,
     /// How often the files were requested again, because another process had changed them on this machine.
     resent: u32,
+    /// When the session or its agent last said something about it on this connection.
+    last_sign: Nanos,
 }
 
 /// The state of a link's thread.
@@ -150,6 +188,10 @@ struct LinkThread {
     interrupted: bool,
     /// When the agent last replied to a request of the run. Opening a connection does not count.
     progress: Nanos,
+    /// The reservation that a new connection requests again: whether it waits.
+    reservation: Option<bool>,
+    /// The wall clock when each ping was sent that is not answered yet.
+    pings: VecDeque<Seconds>,
 }
 
 /// Why a connection is no longer used.
@@ -165,6 +207,17 @@ enum ConnectionEnd {
 /// Returns a reason that a host states as one line of limited length.
 fn short(reason: &str) -> String {
     truncate(&one_line(reason), REASON_BYTES_MAX).into_owned()
+}
+
+/// Returns a text of a host with its lines, but of limited length.
+fn short_text(text: &str) -> String {
+    truncate(text, REASON_BYTES_MAX).into_owned()
+}
+
+/// Returns the time without contact after which a session and a reservation end. It is longer than this process tries to
+/// reconnect, because it notices a broken connection late, and the last attempt takes a while.
+pub(super) fn contact_limit(site: &Site) -> Seconds {
+    Seconds(site.host_timeout.0 + CONTACT_MARGIN.0)
 }
 
 impl ConnectionEnd {
@@ -193,7 +246,13 @@ impl LinkThread {
         self.progress = self.context.clock.now();
         loop {
             let reason = match self.serve(&mut connection) {
-                ConnectionEnd::Closed => return connection.close(),
+                ConnectionEnd::Closed => {
+                    if self.reservation.is_some() {
+                        // Without it, the reservation ends when the run has had no contact.
+                        let _ = connection.send(&Request::EndReservation);
+                    }
+                    return connection.close();
+                }
                 ConnectionEnd::Exited => connection.why_ended(),
                 ConnectionEnd::Broken(reason) => {
                     drop(connection);
@@ -239,6 +298,10 @@ impl LinkThread {
 
     /// Executes commands and handles replies until the connection ends.
     fn serve(&mut self, connection: &mut Connection) -> ConnectionEnd {
+        self.pings.clear();
+        if let Some(Err(error)) = self.reservation.map(|waits| connection.send(&self.reserve_request(waits))) {
+            return ConnectionEnd::of(&error);
+        }
         let sessions = self.sessions.keys().cloned().collect::<Vec<_>>();
         for session in sessions {
             if let Err(error) = self.start_and_attach(connection, &session) {
@@ -249,7 +312,8 @@ impl LinkThread {
             (self.context.clock.clone(), connection.replies.clone(), self.commands.clone());
         let limit = self.context.site.host_timeout;
         let silence_max = if limit < SILENCE_MAX { limit } else { SILENCE_MAX };
-        let ticks = tick(PING_INTERVAL);
+        // Several pings fit into the time limit.
+        let ticks = tick(Duration::from_secs_f64(PING_INTERVAL_MAX.0.min(silence_max.0 / 4.0)));
         let mut last_reply = clock.now();
         loop {
             select! {
@@ -270,8 +334,12 @@ impl LinkThread {
                     if clock.now().since(last_reply) > silence_max {
                         return ConnectionEnd::Broken(format!("no answer from the host for {:.0} s", silence_max.0));
                     }
+                    self.pings.push_back(wall_time());
                     if let Err(error) = connection.send(&Request::Ping) {
                         return ConnectionEnd::of(&error);
+                    }
+                    if let Err(end) = self.abandon_silent_sessions(connection) {
+                        return end;
                     }
                 }
             }
@@ -290,6 +358,23 @@ impl LinkThread {
         self.abandon(connection, session, reason)
     }
 
+    /// Gives up sessions of which nothing was heard for too long although the agent answers: their process is stopped or hangs.
+    fn abandon_silent_sessions(&mut self, connection: &mut Connection) -> Result<(), ConnectionEnd> {
+        let (now, limit) = (self.context.clock.now(), self.context.site.host_timeout);
+        let silence_of = |open: &OpenSession| now.since(open.last_sign).0;
+        let is_silent = |open: &OpenSession| {
+            silence_of(open) > if open.task.is_some() { START_TIME_MAX.0.max(limit.0) } else { limit.0 }
+        };
+        let silent = self.sessions.iter().filter(|(_, open)| is_silent(open));
+        let silent: Vec<_> = silent.map(|(session, open)| (session.clone(), silence_of(open))).collect();
+        silent.into_iter().try_for_each(|(session, seconds)| {
+            let reason = format!(
+                "the process that ran the case there has given no sign for {seconds:.0} s although the host answers"
+            );
+            self.abandon(connection, session, reason)
+        })
+    }
+
     /// Interrupts a session whose files cannot be written on this machine, so that it does not run during the next case.
     fn abandon(&mut self, connection: &mut Connection, session: String, reason: String) -> Result<(), ConnectionEnd> {
         self.sessions.remove(&session);
@@ -304,6 +389,7 @@ impl LinkThread {
         let name = session.to_owned();
         let have: BTreeMap<String, u64> = list_files(&open.folder)?;
         open.round += 1;
+        open.last_sign = self.context.clock.now();
         let mut requests = Vec::new();
         if let Some(task) = &open.task {
             requests.push(Request::Start { session: name.clone(), task: task.clone() });
@@ -317,7 +403,9 @@ impl LinkThread {
     fn execute(&mut self, connection: &mut Connection, command: LinkCommand) -> io::Result<()> {
         match command {
             LinkCommand::Start { session, task, folder } => {
-                let open = OpenSession { task: Some(task), folder, released: Vec::new(), round: 0, resent: 0 };
+                let last_sign = self.context.clock.now();
+                let open =
+                    OpenSession { task: Some(task), folder, released: Vec::new(), round: 0, resent: 0, last_sign };
                 self.sessions.insert(session.clone(), open);
                 self.start_and_attach(connection, &session)
             }
@@ -326,6 +414,14 @@ impl LinkThread {
                 connection.send(&Request::Release { session, step })
             }
             LinkCommand::Remove { session } => connection.send(&Request::Remove { session }),
+            LinkCommand::Reserve { waits } => {
+                self.reservation = Some(waits);
+                connection.send(&self.reserve_request(waits))
+            }
+            LinkCommand::EndReservation => {
+                self.reservation = None;
+                connection.send(&Request::EndReservation)
+            }
             LinkCommand::Interrupt => {
                 self.interrupted = true;
                 let interrupt = |session: &String| Request::Interrupt { session: session.clone() };
@@ -334,14 +430,30 @@ impl LinkThread {
         }
     }
 
+    fn reserve_request(&self, waits: bool) -> Request {
+        let LinkContext { run, run_id, site, .. } = &*self.context;
+        let (run, run_id, contact_limit_s) = (run.clone(), run_id.clone(), contact_limit(site));
+        Request::Reserve { run_id, run, waits, contact_limit_s }
+    }
+
     /// Handles a reply of the agent.
     fn handle(&mut self, connection: &mut Connection, received: ReceivedReply) -> Result<(), ConnectionEnd> {
         let (reply, payload) = received.map_err(|reason| ConnectionEnd::Broken(short(&reason)))?;
         if !matches!(reply, Reply::Failed { session: None, .. }) {
             self.progress = self.context.clock.now();
         }
+        if let Some(open) = reply.session().and_then(|session| self.sessions.get_mut(session)) {
+            open.last_sign = self.progress;
+        }
         match reply {
-            Reply::Present { .. } | Reply::Missing { .. } | Reply::Report { .. } => {}
+            Reply::Missing { .. } | Reply::Report { .. } | Reply::Working | Reply::Alive { .. } => {}
+            Reply::Present { host } => {
+                if let Some(sent) = self.pings.pop_front() {
+                    self.report(LinkEvent::Clock(ClockOffset::measured(sent, wall_time(), host.time_s)));
+                }
+            }
+            Reply::Reserved { warning } => self.report(LinkEvent::Reserved(warning.as_deref().map(short))),
+            Reply::HostBusy { reason } => self.report(LinkEvent::HostBusy(short(&reason))),
             Reply::Started { session } => {
                 self.sessions.get_mut(&session).into_iter().for_each(|open| open.task = None);
             }
@@ -349,7 +461,7 @@ impl LinkThread {
                 let open = self.sessions.get_mut(&session).filter(|open| open.round == round);
                 let Some(open) = open else { return Ok(()) };
                 match write_part(&open.folder, &path, offset, &payload) {
-                    Ok(()) => {}
+                    Ok(()) => self.report(LinkEvent::PartReceived { session }),
                     Err(PartError::MissingPart) => return self.request_again(connection, session, &path),
                     Err(PartError::Unwritable(error)) => {
                         let reason = format!("cannot write `{}`: {error}", open.folder.join(&path).display());
@@ -357,7 +469,11 @@ impl LinkThread {
                     }
                 }
             }
-            Reply::Event { session, phase, event } => self.report(LinkEvent::Event { session, phase, event }),
+            // The files have all events.
+            Reply::Event { session, phase, event } if self.events.len() < DISPLAY_EVENTS_MAX => {
+                self.report(LinkEvent::Event { session, phase, event });
+            }
+            Reply::Event { .. } => {}
             Reply::Ready { session, step } => self.report(LinkEvent::Ready { session, step }),
             Reply::Ended { session, outcome, files, log, round } => {
                 let open = self.sessions.get(&session).filter(|open| open.round == round);
@@ -369,6 +485,8 @@ impl LinkThread {
                     return self.request_again(connection, session, path);
                 }
                 self.sessions.remove(&session);
+                let log = log.iter().map(|line| short(line)).collect();
+                let outcome = outcome.map(|outcome| Box::new(outcome.shortened(short_text)));
                 self.report(LinkEvent::SessionEnded { session, outcome, log });
             }
             Reply::Failed { session: Some(session), reason } => {

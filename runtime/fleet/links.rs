@@ -7,24 +7,27 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::bootstrap::OwnProgram;
+use super::clock_offset::ClockOffset;
 use super::conduct::{FleetError, FleetOptions, POLL_INTERVAL};
-use super::host_link::{HostLink, LinkContext, LinkEvent};
+use super::host_link::{HostLink, LinkCommand, LinkContext, LinkEvent};
 use super::hosts::tree_of;
 use super::launcher::launcher_for;
 use super::state::RunState;
+use crate::config::BusyHost;
 use crate::plan::Plan;
 use crate::run::{Interrupt, Notice};
-use crate::units::Seconds;
 
 /// The links to the hosts of a run.
 pub(super) struct Fleet {
     pub(super) links: BTreeMap<String, HostLink>,
     pub(super) events: Receiver<(String, LinkEvent)>,
     /// By how much the wall clock of each host is ahead of the clock of this machine.
-    pub(super) offsets: BTreeMap<String, Seconds>,
+    pub(super) offsets: BTreeMap<String, ClockOffset>,
     /// The lost hosts, each with the reason.
     pub(super) lost: BTreeMap<String, String>,
     pub(super) state: RunState,
+    /// The hosts, each with its machine: the id of its kernel and its hostname.
+    machines: BTreeMap<String, (String, String)>,
 }
 
 impl Fleet {
@@ -36,6 +39,7 @@ impl Fleet {
         plan: &Plan,
         hosts: &[String],
         folder: &Path,
+        state: RunState,
         options: &FleetOptions,
         notify: &mut dyn FnMut(&Notice<'_>),
         interrupt: &Interrupt,
@@ -47,6 +51,8 @@ impl Fleet {
             tree: tree_of(plan, &options.overrides)?,
             log: folder.join("hosts.err.log"),
             clock: options.clock.clone(),
+            run: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            run_id: state.id.clone(),
         });
         let (sender, events): (Sender<_>, Receiver<_>) = unbounded();
         let link = |host: &String| {
@@ -54,9 +60,8 @@ impl Fleet {
             (host.clone(), HostLink::start(host.clone(), launcher, context.clone(), sender.clone()))
         };
         let links = hosts.iter().map(link).collect();
-        let (offsets, lost, state) = (BTreeMap::new(), BTreeMap::new(), RunState::default());
-        let mut fleet = Fleet { links, events, offsets, lost, state };
-        let mut machines = BTreeMap::new();
+        let (offsets, lost, machines) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut fleet = Fleet { links, events, offsets, lost, state, machines };
         let mut waiting: BTreeSet<&String> = hosts.iter().collect();
         while !waiting.is_empty() && !interrupt.is_set() {
             let Ok((host, event)) = fleet.events.recv_timeout(POLL_INTERVAL) else { continue };
@@ -64,16 +69,17 @@ impl Fleet {
                 LinkEvent::Connected(facts) => {
                     waiting.remove(&host);
                     notify(&Notice::Host { host: &host, what: "is connected", is_warning: false });
+                    let machine = (facts.boot_id, facts.hostname);
                     // Containers on one machine share its kernel, but have different hostnames.
-                    let machine = (facts.boot_id.clone(), facts.hostname.clone());
-                    let other = machines.insert(machine, host.clone()).filter(|_| !facts.boot_id.is_empty());
-                    if let Some(other) = other {
+                    let other = fleet.machines.iter().find(|(_, known)| **known == machine && !machine.0.is_empty());
+                    if let Some((other, _)) = other {
                         let what = format!(
                             "is the same machine as `{other}`: the sum over both hosts is not the throughput of two machines"
                         );
                         notify(&Notice::Host { host: &host, what: &what, is_warning: true });
                     }
-                    fleet.offsets.insert(host, facts.clock_offset_s);
+                    fleet.offsets.insert(host.clone(), facts.clock_offset);
+                    fleet.machines.insert(host, machine);
                 }
                 LinkEvent::HostLost(reason) => {
                     waiting.remove(&host);
@@ -85,9 +91,88 @@ impl Fleet {
         if interrupt.is_set() {
             return Err(FleetError::Interrupted);
         }
-        match fleet.lost.is_empty() {
+        let is_usable = fleet.lost.is_empty() || options.skips_unreachable && fleet.lost.len() < hosts.len();
+        match is_usable {
             true => Ok(fleet),
             false => Err(FleetError::Hosts(fleet.lost.into_iter().collect())),
         }
+    }
+
+    /// Reserves every host for this run, or none. A run that waits for a host holds only hosts that come before it in the order
+    /// of the machines, so two runs never wait for each other.
+    ///
+    /// # Errors
+    /// When another run uses a host and this run does not wait, or is interrupted while it waits.
+    pub(super) fn reserve(
+        mut self,
+        choice: BusyHost,
+        notify: &mut dyn FnMut(&Notice<'_>),
+        interrupt: &Interrupt,
+    ) -> Result<Self, FleetError> {
+        if choice == BusyHost::Share {
+            return Ok(self);
+        }
+        let reachable = |host: &&String| !self.lost.contains_key(*host);
+        let hosts: Vec<String> = self.links.keys().filter(reachable).cloned().collect();
+        let busy = self.request(&hosts, false, notify, interrupt)?;
+        if busy.is_empty() {
+            return Ok(self);
+        }
+        if choice == BusyHost::Refuse {
+            return Err(FleetError::Busy(busy.into_iter().collect()));
+        }
+        for (host, reason) in &busy {
+            let what = format!("is not free: {reason}; waiting for that run to end");
+            notify(&Notice::Host { host, what: &what, is_warning: false });
+        }
+        self.links.values().for_each(|link| link.send(LinkCommand::EndReservation));
+        let mut in_order: Vec<_> = hosts.iter().map(|host| (self.machines.get(host).cloned(), host)).collect();
+        in_order.sort_unstable();
+        for (_, host) in in_order {
+            self.request(std::slice::from_ref(host), true, notify, interrupt)?;
+        }
+        Ok(self)
+    }
+
+    /// Requests the reservation of hosts and waits for the answers. Returns the hosts that another run uses, each with a
+    /// description of that run.
+    fn request(
+        &mut self,
+        hosts: &[String],
+        waits: bool,
+        notify: &mut dyn FnMut(&Notice<'_>),
+        interrupt: &Interrupt,
+    ) -> Result<BTreeMap<String, String>, FleetError> {
+        let mut waiting: BTreeSet<&String> = hosts.iter().collect();
+        let mut busy = BTreeMap::new();
+        hosts.iter().filter_map(|host| self.links.get(host)).for_each(|link| link.send(LinkCommand::Reserve { waits }));
+        while !waiting.is_empty() {
+            if interrupt.is_set() {
+                return Err(FleetError::Interrupted);
+            }
+            let Ok((host, event)) = self.events.recv_timeout(POLL_INTERVAL) else { continue };
+            match event {
+                LinkEvent::Reserved(warning) => {
+                    if let Some(warning) = warning {
+                        notify(&Notice::Host { host: &host, what: &format!(": {warning}"), is_warning: true });
+                    }
+                    waiting.remove(&host);
+                }
+                LinkEvent::HostBusy(reason) => {
+                    waiting.remove(&host);
+                    busy.insert(host, reason);
+                }
+                LinkEvent::HostLost(reason) => return Err(FleetError::Hosts(vec![(host, reason)])),
+                LinkEvent::Clock(measured) => self.update_clock(&host, measured),
+                _ => {}
+            }
+        }
+        Ok(busy)
+    }
+
+    /// Notes a measurement of a host's wall clock.
+    pub(super) fn update_clock(&mut self, host: &str, measured: ClockOffset) {
+        let offset = self.offsets.get(host).map_or(measured, |known| known.or_newer(measured));
+        self.offsets.insert(host.to_owned(), offset);
     }
 }

@@ -10,6 +10,7 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 
 use super::frame::PAYLOAD_BYTES_MAX;
 use crate::file::is_inside;
+use crate::result::MANIFEST_FILE;
 
 /// Largest number of files of a result.
 const FILES_MAX: usize = 100_000;
@@ -70,10 +71,12 @@ fn open(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-/// Returns the regular files below a folder with their sizes, except files that are still being written and scratch files.
-/// For a folder that does not exist, the result is empty.
+/// Returns the regular files below the folder of a result with their sizes. Until the result has a manifest, these are not the
+/// files that are still being written and those of engines in `scratch`; a manifest lists every file. For a folder that does not
+/// exist, the result is empty.
 pub(super) fn list_files(root: &Path) -> io::Result<BTreeMap<String, u64>> {
     let (mut found, mut folders) = (BTreeMap::new(), vec![PathBuf::new()]);
+    let is_sealed = root.join(MANIFEST_FILE).exists();
     while let Some(folder) = folders.pop() {
         let entries = match fs::read_dir(root.join(&folder)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -82,7 +85,8 @@ pub(super) fn list_files(root: &Path) -> io::Result<BTreeMap<String, u64>> {
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = folder.join(&name);
-            let is_temporary = name.starts_with('.') || name.ends_with(".part") || name == "scratch";
+            let is_scratch = folder.as_os_str().is_empty() && name == "scratch";
+            let is_temporary = !is_sealed && (is_scratch || name.ends_with(".part"));
             match entry.metadata() {
                 Ok(kind) if kind.is_dir() && !is_temporary => folders.push(path),
                 Ok(kind) if kind.is_file() && !is_temporary => {
@@ -119,7 +123,12 @@ pub(super) fn write_part(root: &Path, path: &str, offset: u64, part: &[u8]) -> R
     }
     let target = root.join(path);
     fs::create_dir_all(target.parent().unwrap_or(root))?;
-    let file = OpenOptions::new().create(true).truncate(false).write(true).custom_flags(O_NOFOLLOW).open(&target)?;
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).custom_flags(O_NOFOLLOW | O_NONBLOCK);
+    let file = options.open(&target)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file").into());
+    }
     if offset == 0 {
         file.set_len(0)?;
     } else if file.metadata()?.len() != offset {
@@ -162,6 +171,15 @@ mod tests {
         assert_eq!(read("events.jsonl"), "new\n");
         assert!(!to.path().join("scratch").exists() && !to.path().join("record.json.1.part").exists());
         assert_eq!(sent, 4 + 4 + 4);
+        // A manifest lists every file, whatever its name.
+        for path in ["engine.part", "a/scratch/.x", "manifest.json"] {
+            write(path, "x");
+        }
+        let mut folder = FolderSender::new(from.path().to_owned(), list_files(to.path()).unwrap());
+        folder
+            .send_new(|path, offset, part| write_part(to.path(), path, offset, part).map_err(io::Error::other))
+            .unwrap();
+        assert_eq!((read("engine.part").as_str(), read("a/scratch/.x").as_str()), ("x", "x"));
     }
 
     #[test]
@@ -169,5 +187,10 @@ mod tests {
         let to = tempfile::tempdir().unwrap();
         assert!(write_part(to.path(), "../x", 0, b"x").unwrap_err().to_string().contains("outside the result folder"));
         assert!(matches!(write_part(to.path(), "x", 5, b"x"), Err(PartError::MissingPart)));
+        nix::unistd::mkfifo(&to.path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(
+            matches!(write_part(to.path(), "fifo", 0, b"x"), Err(PartError::Unwritable(_))),
+            "it does not wait for a reader"
+        );
     }
 }

@@ -9,9 +9,11 @@
 
 mod agent;
 mod bootstrap;
+mod clock_offset;
 mod conduct;
 mod connection;
 mod control;
+mod forwarder;
 mod frame;
 mod health;
 mod host_link;
@@ -21,6 +23,8 @@ mod links;
 mod mirror;
 mod protocol;
 mod replica;
+mod reply_sender;
+mod reservation;
 mod scheduler;
 mod session;
 mod state;
@@ -28,6 +32,7 @@ mod store;
 mod tree;
 
 pub use agent::serve;
+pub use clock_offset::ClockOffset;
 pub use conduct::{FleetError, FleetOptions, conduct_fleet};
 pub use health::{HostHealth, check_hosts};
 pub use hosts::{needs_fleet, uses_other_hosts};

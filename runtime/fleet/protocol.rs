@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::clock_offset::ClockOffset;
 use super::session::{SessionOutcome, SessionTask};
 use super::tree::TreeFile;
 use crate::event::Event;
@@ -53,6 +54,19 @@ pub enum Request {
         /// Name of the session.
         session: String,
     },
+    /// Reserves the host for a run, which other runs then do not use. The reply is [`Reply::Reserved`] or [`Reply::HostBusy`].
+    Reserve {
+        /// Id of the run.
+        run_id: String,
+        /// Name of the run's folder.
+        run: String,
+        /// Whether to wait until the host is free.
+        waits: bool,
+        /// Time without contact after which the reservation ends.
+        contact_limit_s: Seconds,
+    },
+    /// Ends the reservation, or stops waiting for it.
+    EndReservation,
     /// Removes a session that has ended, and its files.
     Remove {
         /// Name of the session.
@@ -115,6 +129,23 @@ pub enum Reply {
         /// The event.
         event: Box<Event>,
     },
+    /// The agent is busy with a request that takes long.
+    Working,
+    /// The host is reserved for the run.
+    Reserved {
+        /// Why other runs may not notice the reservation, if they may not.
+        warning: Option<String>,
+    },
+    /// The host is not reserved, because another run uses it.
+    HostBusy {
+        /// What uses the host.
+        reason: String,
+    },
+    /// The process of a session runs. A session sends this every second.
+    Alive {
+        /// Name of the session.
+        session: String,
+    },
     /// A session waits at the barrier of this step.
     Ready {
         /// Name of the session.
@@ -144,6 +175,27 @@ pub enum Reply {
     },
 }
 
+impl Reply {
+    /// Returns the session that a reply is about.
+    pub(super) fn session(&self) -> Option<&str> {
+        match self {
+            Reply::Started { session }
+            | Reply::Part { session, .. }
+            | Reply::Alive { session }
+            | Reply::Event { session, .. }
+            | Reply::Ready { session, .. }
+            | Reply::Ended { session, .. } => Some(session),
+            Reply::Failed { session, .. } => session.as_deref(),
+            Reply::Present { .. }
+            | Reply::Missing { .. }
+            | Reply::Report { .. }
+            | Reply::Working
+            | Reply::Reserved { .. }
+            | Reply::HostBusy { .. } => None,
+        }
+    }
+}
+
 /// Facts about a host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostFacts {
@@ -156,9 +208,9 @@ pub struct HostFacts {
     pub boot_id: String,
     /// Time of the host's wall clock since 1970.
     pub time_s: Seconds,
-    /// By how much the host's clock is ahead of the clock of the machine on which the user started the run.
-    #[serde(default)]
-    pub clock_offset_s: Seconds,
+    /// Its wall clock, as the process that asked measured it.
+    #[serde(skip)]
+    pub clock_offset: ClockOffset,
     /// Free space on the disk on which the host stores results.
     pub free_bytes: Bytes,
 }

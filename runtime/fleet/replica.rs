@@ -1,12 +1,16 @@
 //! The replicas of a case: their names, their records, and their parts of the summary.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use super::agent::wall_time;
+use super::clock_offset::ClockOffset;
 use super::session::SessionOutcome;
 use crate::config::{CaseKey, Replica};
+use crate::measure::Nanos;
 use crate::plan::{CasePlan, EffectiveValue, Plan};
 use crate::result::{ProcessorTime, Record, ReplicaSummary, ResultManifest, read_windows};
 use crate::run::lost_record;
+use crate::step::Step;
 use crate::units::Seconds;
 
 /// Largest size of a record in bytes.
@@ -41,23 +45,107 @@ pub(super) enum ReplicaEnd {
     Lost(String, String),
 }
 
+/// A replica of the case that runs.
+pub(super) struct ReplicaState {
+    pub(super) replica: Replica,
+    pub(super) session: String,
+    /// The folder of its files on this machine.
+    pub(super) folder: PathBuf,
+    /// How the replica ended; `None` while it runs.
+    pub(super) end: Option<ReplicaEnd>,
+    /// The step at whose barrier the replica waits.
+    pub(super) waits_for: Option<Step>,
+    /// When a part of a file last arrived.
+    pub(super) received: Option<Nanos>,
+    /// The wall clock of this machine when the replica was started; `None` when a killed process had started it.
+    started: Option<Seconds>,
+    /// The wall clock of its host, as measured when the replica began.
+    offset: Option<ClockOffset>,
+    has_begun: bool,
+}
+
+impl ReplicaState {
+    /// Returns a replica that is being started, or one that cannot run because of `end`.
+    pub(super) fn new(
+        replica: Replica,
+        session: String,
+        folder: PathBuf,
+        end: Option<ReplicaEnd>,
+        is_resumed: bool,
+    ) -> Self {
+        let (started, offset) = ((!is_resumed).then(wall_time), None);
+        ReplicaState {
+            replica,
+            session,
+            folder,
+            end,
+            waits_for: None,
+            received: None,
+            started,
+            offset,
+            has_begun: false,
+        }
+    }
+
+    /// Notes the wall clock of the host when the first event of the replica arrives.
+    pub(super) fn begins(&mut self, offset: Option<ClockOffset>) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.offset = offset;
+        }
+    }
+
+    /// Ends a replica that was interrupted at the time `interrupted` and neither ended nor sent a file for `limit`. Its session
+    /// ends by itself.
+    pub(super) fn give_up(&mut self, interrupted: Nanos, now: Nanos, limit: Seconds) {
+        let last = self.received.map_or(interrupted, |received| received.max(interrupted));
+        if self.end.is_none() && now.since(last).0 > limit.0 {
+            let reason = format!("host `{}` did not end the case after the interruption", self.replica.host);
+            self.end = Some(ReplicaEnd::Lost(reason, String::new()));
+        }
+    }
+
+    /// Returns the time of this machine's wall clock at which the case began on its host. `None` when the clock of the host is
+    /// unknown, or was set between its measurement and the begin.
+    pub(super) fn began_here(&self, record: &Record) -> Option<Seconds> {
+        let offset = self.offset?;
+        let started = record.started.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64();
+        let began = offset.time_here(Seconds(started));
+        let margin = offset.error_max.0 + BEGIN_MARGIN.0;
+        let is_possible =
+            self.started.is_none_or(|started| began.0 >= started.0 - margin) && began.0 <= wall_time().0 + margin;
+        is_possible.then_some(began)
+    }
+}
+
+/// By how much a begin may seem to lie outside the time in which the replica ran, because clocks drift.
+const BEGIN_MARGIN: Seconds = Seconds(1.0);
+
+/// The record of a replica.
+pub(super) struct ReplicaRecord {
+    pub(super) record: Record,
+    /// Whether the host wrote it; otherwise it states only what had arrived.
+    pub(super) is_own: bool,
+}
+
 /// Returns the record of a replica whose files are in `folder`.
 pub(super) fn replica_record(
     (plan, rows, case): (&Plan, &[EffectiveValue], &CasePlan),
     run: &Path,
     folder: &Path,
     end: &ReplicaEnd,
-) -> Record {
+) -> ReplicaRecord {
     let lost = |reason: String, hint: &str| {
         set_aside(folder);
-        lost_record((plan, rows, case), run, folder, reason, hint)
+        let record = lost_record((plan, rows, case), run, folder, reason, hint);
+        ReplicaRecord { record, is_own: false }
     };
+    let own = |record: Record| ReplicaRecord { record, is_own: true };
     let outcome = match end {
         ReplicaEnd::Lost(reason, hint) => {
             // The complete result may have arrived before the host was lost.
             let complete = read_record(folder).ok().filter(|_| ResultManifest::digest_of_folder(folder).is_some());
             let complete = complete.filter(|record| other_origin(record, run, case).is_none());
-            return complete.unwrap_or_else(|| lost(reason.clone(), hint));
+            return complete.map_or_else(|| lost(reason.clone(), hint), own);
         }
         ReplicaEnd::Ended(outcome) => outcome,
     };
@@ -71,13 +159,14 @@ pub(super) fn replica_record(
         (Ok(record), interrupted) => match (other_origin(&record, run, case), interrupted) {
             (Some(what), _) => lost(format!("the host sent the record of another {what}"), ""),
             (None, Some(reason)) => lost(format!("the host ended the case: {reason}"), ""),
-            (None, None) => record,
+            (None, None) => own(record),
         },
         (Err(error), _) => lost(format!("the host sent no usable record: {error}"), "is the disk of the host full?"),
     }
 }
 
-fn read_record(folder: &Path) -> std::io::Result<Record> {
+/// Reads the record in the folder of a replica.
+pub(super) fn read_record(folder: &Path) -> std::io::Result<Record> {
     let text = flagperf_onnx::read_regular_text(&folder.join("record.json"), RECORD_BYTES_MAX)?;
     Ok(serde_json::from_str(&text)?)
 }
@@ -101,21 +190,20 @@ fn set_aside(folder: &Path) {
     }
 }
 
-/// Returns the part of a replica in the summary. `folder` contains the files of the replica, and `offset` states by how much the
-/// wall clock of its host is ahead of the clock of this machine.
+/// Returns the part of a replica in the summary. `folder` contains the files of the replica, and `began` is the time of this
+/// machine's wall clock at which the case began on the host.
 pub(super) fn replica_summary(
     replica: &Replica,
     record: &Record,
     (folder, digest): (&Path, Option<String>),
     processor: Option<ProcessorTime>,
-    offset: Option<Seconds>,
+    began: Option<Seconds>,
 ) -> ReplicaSummary {
-    let started = record.started.parse::<jiff::Timestamp>().ok().map(|started| started.as_duration().as_secs_f64());
-    let zero = started.zip(offset).map(|(started, offset)| started - offset.0);
     let windows = read_windows(&folder.join("events.jsonl"));
     ReplicaSummary::of(replica, record, digest, processor, |phase| {
         let passes = &windows.iter().find(|found| found.phase == phase)?.passes;
-        Some([Seconds(zero? + passes.first()?.begin.0), Seconds(zero? + passes.last()?.end.0)])
+        let at = |time: Seconds| began.map(|began| Seconds(began.0 + time.0));
+        Some([at(passes.first()?.begin)?, at(passes.last()?.end)?])
     })
 }
 

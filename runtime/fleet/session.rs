@@ -18,10 +18,12 @@ use crate::file;
 use crate::measure::MonotonicClock;
 use crate::plan::{AuditScope, EffectiveValue, Plan};
 use crate::result::ProcessorTime;
-use crate::run::{CheckoutState, HostBusy, HostLock, Interrupt, Notice, RunOptions, RunOutcome, conduct};
+use crate::run::{CheckoutState, HostLock, Interrupt, LockNotice, Notice, RunOptions, RunOutcome, conduct};
 use crate::step::Phase;
 use crate::units::Seconds;
 
+/// Exit code of a session whose plan has errors.
+const EXIT_MISTAKE: u8 = 2;
 /// Files in the folder of a session.
 pub(super) const TASK_FILE: &str = "task.json";
 pub(super) const OUTCOME_FILE: &str = "outcome.json";
@@ -81,8 +83,27 @@ pub struct SessionOutcome {
     pub exit_code: u8,
     /// Why the session ended the case by itself; `None` when it did not.
     pub interrupted: Option<String>,
+    /// Why the result has no manifest, if an error prevented it.
+    #[serde(default)]
+    pub unsealed: Option<String>,
     /// Processor time of the session and its workers.
     pub processor: Option<ProcessorTime>,
+}
+
+impl SessionOutcome {
+    fn refused(reasons: Vec<String>, exit_code: u8) -> Self {
+        SessionOutcome { refused: reasons, exit_code, ..SessionOutcome::default() }
+    }
+
+    /// Returns the outcome with its texts shortened by `short`.
+    pub(super) fn shortened(self, short: impl Fn(&str) -> String) -> Self {
+        SessionOutcome {
+            refused: self.refused.iter().map(|text| short(text)).collect(),
+            interrupted: self.interrupted.as_deref().map(&short),
+            unsealed: self.unsealed.as_deref().map(&short),
+            ..self
+        }
+    }
 }
 
 /// The plan of a session, with the effective values.
@@ -106,39 +127,9 @@ pub fn run_session(
     if folder.join(STOP_FILE).exists() {
         interrupt.set();
     }
-    let busy = |busy: HostBusy| {
-        vec![format!("{busy}\n  hint: wait until that run has ended, or set `BUSY_HOST: queue` in host.yaml")]
-    };
-    let prepared = prepare(&task).and_then(|(plan, values)| {
-        let about = format!("{} of user `{}`, started from another machine", task.run, user_name());
-        let names = (task.run_id.as_str(), about.as_str());
-        let mut on_wait = |busy: &HostBusy| report_wait(&control, busy);
-        let lock = HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_wait);
-        lock.map(|lock| (plan, values, lock)).map_err(busy)
-    });
-    let outcome = match prepared {
-        Err(refused) => SessionOutcome { refused, exit_code: 2, ..SessionOutcome::default() },
-        Ok((mut plan, values, _lock)) => {
-            let results = folder.join(RESULTS);
-            plan.site.flagperf_log_path.clone_from(&results);
-            let options = RunOptions {
-                has_live_display: task.has_live_display,
-                audit: task.audit,
-                worker,
-                clock,
-                folder: Some(results.join(&task.run)),
-                checkout: Some(task.checkout.clone()),
-                barrier: task.waits.then(|| control.clone() as _),
-            };
-            let mut report = |notice: &Notice<'_>| report_event(&control, notice);
-            match conduct(&plan, &values, &options, &interrupt, &mut report) {
-                Ok(outcome) => SessionOutcome { exit_code: outcome.exit_code(false), ..SessionOutcome::default() },
-                Err(error) => {
-                    let refused = vec![error.to_string()];
-                    SessionOutcome { refused, exit_code: RunOutcome::UNWRITTEN, ..SessionOutcome::default() }
-                }
-            }
-        }
+    let outcome = match prepare(&task) {
+        Err(refused) => SessionOutcome::refused(refused, EXIT_MISTAKE),
+        Ok(planned) => run_task(&task, folder, planned, worker, clock, &interrupt, &control),
     };
     let lost = control.lost_contact.load(Ordering::Relaxed);
     let why = format!("no contact with the main process for {} s (`HOST_TIMEOUT` plus 30 s)", task.contact_limit_s.0);
@@ -147,6 +138,57 @@ pub fn run_session(
     let text = serde_json::to_vec(&outcome).expect("an outcome is plain data");
     file::stage(&text, &path, None)?.persist(&path)?;
     Ok(ExitCode::from(outcome.exit_code))
+}
+
+/// Runs the case of a task.
+fn run_task(
+    task: &SessionTask,
+    folder: &Path,
+    (mut plan, values): SessionPlan,
+    worker: Vec<std::ffi::OsString>,
+    clock: Arc<MonotonicClock>,
+    interrupt: &Interrupt,
+    control: &Arc<ControlSocket>,
+) -> SessionOutcome {
+    // The agent has reserved the host for this run, so this shares the reservation.
+    let description = run_description(&task.run);
+    let names = (task.run_id.as_str(), description.as_str());
+    let mut on_notice = |notice: &LockNotice| report_warning(control, &notice.to_string());
+    let lock = HostLock::take(&env::host_lock(), names, plan.site.busy_host, interrupt, &mut on_notice);
+    let _lock = match lock {
+        Ok(lock) => lock,
+        Err(busy) => {
+            let hint = "wait until that run has ended, or set `BUSY_HOST: queue` in host.yaml";
+            return SessionOutcome::refused(vec![format!("{busy}\n  hint: {hint}")], EXIT_MISTAKE);
+        }
+    };
+    let results = folder.join(RESULTS);
+    plan.site.flagperf_log_path.clone_from(&results);
+    let options = RunOptions {
+        has_live_display: task.has_live_display,
+        audit: task.audit,
+        worker,
+        clock,
+        folder: Some(results.join(&task.run)),
+        checkout: Some(task.checkout.clone()),
+        barrier: task.waits.then(|| control.clone() as _),
+    };
+    let mut report = |notice: &Notice<'_>| report_event(control, notice);
+    match conduct(&plan, &values, &options, interrupt, &mut report) {
+        Ok(outcome) => SessionOutcome {
+            exit_code: outcome.exit_code(false),
+            unsealed: outcome.unsealed.first().map(|(_, error)| error.to_string()),
+            ..SessionOutcome::default()
+        },
+        Err(error) => SessionOutcome::refused(vec![error.to_string()], RunOutcome::UNWRITTEN),
+    }
+}
+
+/// Returns what a person on the host recognises a run by.
+pub(super) fn run_description(run: &str) -> String {
+    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
+    let user = user.map_or_else(|| nix::unistd::getuid().to_string(), |user| user.name);
+    format!("{run} of user `{user}`, started from another machine")
 }
 
 /// Returns the processor time of this process and of its children that have ended.
@@ -171,16 +213,9 @@ fn take_lock(lock: &File) -> std::io::Result<()> {
     Err(std::io::Error::other("another process runs this session"))
 }
 
-/// Returns the name of this process's user.
-fn user_name() -> String {
-    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
-    user.map_or_else(|| nix::unistd::getuid().to_string(), |user| user.name)
-}
-
-/// Tells the agents that another run uses the host.
-fn report_wait(control: &ControlSocket, busy: &HostBusy) {
-    let (source, message) = ("host".to_owned(), format!("{busy}; waiting for that run to end"));
-    let event = Event::Log { level: Level::Warning, source, message };
+/// Sends a warning for the display to the agents.
+fn report_warning(control: &ControlSocket, message: &str) {
+    let event = Event::Log { level: Level::Warning, source: "host".to_owned(), message: message.to_owned() };
     control.broadcast(&SessionMessage::Event { phase: Phase::Validate, event: Box::new(event) });
 }
 

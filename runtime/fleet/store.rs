@@ -27,7 +27,7 @@ impl Store {
 
     /// Opens the store in this folder.
     pub(super) fn at(root: PathBuf) -> io::Result<Self> {
-        for name in ["files", "trees", "sessions", "ended"] {
+        for name in ["files", "trees", "sessions", "ended", "reservations"] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(root.join(name))?;
         }
         Ok(Store { root })
@@ -35,7 +35,7 @@ impl Store {
 
     /// Removes the sessions and checkouts that `is_old` accepts.
     pub(super) fn remove_old(&self, is_old: impl Fn(&Path) -> bool) {
-        let folders = ["sessions", "trees", "ended"].map(|name| fs::read_dir(self.root.join(name)));
+        let folders = ["sessions", "trees", "ended", "reservations"].map(|name| fs::read_dir(self.root.join(name)));
         let entries = folders.into_iter().flatten().flatten().flatten();
         for path in entries.map(|entry| entry.path()).filter(|path| is_old(path)) {
             // This fails if another agent removes the same entry.
@@ -46,6 +46,12 @@ impl Store {
     /// Returns the folder of a session, whether it exists or not; `None` for a name that is not a hash.
     pub(super) fn session(&self, name: &str) -> Option<PathBuf> {
         is_hash(name).then(|| self.root.join("sessions").join(name))
+    }
+
+    /// Returns the file that names the process which holds the reservation of a run.
+    pub(super) fn reservation(&self, run_id: &str) -> io::Result<PathBuf> {
+        let refused = || io::Error::other(format!("`{run_id}` is not the id of a run"));
+        is_hash(run_id).then(|| self.root.join("reservations").join(run_id)).ok_or_else(refused)
     }
 
     /// Returns the hashes of the files whose content is not stored.

@@ -102,6 +102,8 @@ fn run_phases(
         return (record, false);
     };
     let started = run.options.clock.now();
+    // Preparing may take minutes, and the times of events count from here.
+    record.started = time_text(&Zoned::now());
     let monitors = case_monitors.insert(CaseMonitors::start(run.plan, case, &folder, &run.options.clock, started));
     let (mut chain_error, mut libraries) = (None, Vec::new());
     for job in &jobs {
@@ -281,7 +283,7 @@ pub(super) fn empty_record(
         case: case.key.case.clone(),
         framework: case.key.framework.clone(),
         vendor: plan.site.vendor.clone(),
-        started: Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string(),
+        started: time_text(&Zoned::now()),
         status: Status::Ok,
         validity: ValidityCheck::default(),
         failures: Vec::new(),
@@ -301,6 +303,11 @@ pub(super) fn empty_record(
             ..program.clone()
         },
     }
+}
+
+/// Returns a time as a record states it.
+pub(super) fn time_text(time: &Zoned) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string()
 }
 
 /// Returns the settings of the site and the case with their origins.

@@ -1,6 +1,6 @@
 //! The lock of a host, which keeps a second run from measuring on the host at the same time.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -15,6 +15,11 @@ use crate::text::{one_line, truncate};
 
 /// Time between two attempts of a waiting run to take the lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// How often, and with which pause, a process tries to share the lock.
+const SHARE_TRIES: u32 = 100;
+const SHARE_INTERVAL: Duration = Duration::from_millis(10);
+/// The description of a run that has not written one.
+const UNKNOWN_RUN: &str = "a process that holds its lock";
 /// Largest number of bytes that are read from the file of the lock.
 const TEXT_BYTES_MAX: u64 = 1000;
 
@@ -24,61 +29,99 @@ pub struct HostLock {
     _file: File,
 }
 
-/// Another run is using this host; the text describes that run.
+/// Another run uses this host.
 #[derive(Debug, thiserror::Error)]
 #[error("another run is using this host: {0}")]
 pub struct HostBusy(pub String);
 
+/// What happens while the lock is taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LockNotice {
+    /// Another run uses this host, and this one waits.
+    #[error("{0}; waiting for that run to end")]
+    Waits(HostBusy),
+    /// The lock cannot be used, so this run and others do not notice each other.
+    #[error("the lock of this host cannot be used, so other runs on it are not noticed: {0}")]
+    Unusable(String),
+}
+
 impl HostLock {
-    /// Takes the lock in the file `path` for the run with the id `run`; `about` describes the run to users. Processes of one run
-    /// share the lock. Returns `None` for a run that shares the host. A run does not depend on the lock, so this also returns
-    /// `None` if the file cannot be used.
+    /// Takes the lock in `path` for the run `run`. `description` tells a person which run that is. Processes of one run share
+    /// the lock. `None` for a run that shares the host, and when the file cannot be locked, which `on_notice` is told: a run does
+    /// not depend on it.
     ///
     /// # Errors
-    /// When another run holds the lock and `choice` is not to wait, or when this run is interrupted while it waits. `on_wait` is
-    /// called once, before the wait begins.
+    /// When another run has the lock, and this one is not to wait, or is interrupted while it waits.
     pub fn take(
         path: &Path,
-        (run, about): (&str, &str),
+        (run, description): (&str, &str),
         choice: BusyHost,
         interrupt: &Interrupt,
-        on_wait: &mut dyn FnMut(&HostBusy),
+        on_notice: &mut dyn FnMut(&LockNotice),
     ) -> Result<Option<Self>, HostBusy> {
         if choice == BusyHost::Share {
             return Ok(None);
         }
-        let Ok(mut file) = open(path) else { return Ok(None) };
+        let unusable = |error: &io::Error| LockNotice::Unusable(format!("`{}`: {error}", path.display()));
+        let mut file = match open(path) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                on_notice(&unusable(&error));
+                return Ok(None);
+            }
+        };
         let mut has_waited = false;
         loop {
-            if file.try_lock().is_ok() {
-                // If this fails, other runs cannot tell which run holds the lock.
-                let _ = write(&mut file, run, about);
-                let _ = file.lock_shared();
-                return Ok(Some(HostLock { _file: file }));
+            match file.try_lock() {
+                Ok(()) => {
+                    // An error is ignored: others then do not know which run has the lock.
+                    let _ = write(&mut file, run, description);
+                    let _ = file.lock_shared();
+                    return Ok(Some(HostLock { _file: file }));
+                }
+                Err(TryLockError::Error(error)) => {
+                    on_notice(&unusable(&error));
+                    return Ok(None);
+                }
+                Err(TryLockError::WouldBlock) => {}
             }
-            // The lock is exclusive only while its holder writes the id of its run; then the holder makes it shared.
-            let is_shared = file.lock_shared().is_ok();
-            let (other, other_about) = read(&mut file).unwrap_or_default();
+            let is_shared = try_share(&file, interrupt);
+            let (other, other_description) = read(&mut file).unwrap_or_default();
             if is_shared && other == run {
                 return Ok(Some(HostLock { _file: file }));
             }
             let _ = file.unlock();
-            let busy = HostBusy(one_line(&other_about).into_owned());
+            let known = one_line(&other_description).into_owned();
+            let busy = HostBusy(if known.is_empty() { UNKNOWN_RUN.to_owned() } else { known });
             if choice == BusyHost::Refuse || interrupt.is_set() {
                 return Err(busy);
             }
-            if !has_waited {
-                on_wait(&busy);
-                has_waited = true;
+            if !std::mem::replace(&mut has_waited, true) {
+                on_notice(&LockNotice::Waits(busy));
             }
             thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
+/// Tries to share the lock for a while: a process of a run has it alone only while it writes which run it belongs to.
+fn try_share(file: &File, interrupt: &Interrupt) -> bool {
+    for _ in 0..SHARE_TRIES {
+        if file.try_lock_shared().is_ok() {
+            return true;
+        }
+        if interrupt.is_set() {
+            return false;
+        }
+        thread::sleep(SHARE_INTERVAL);
+    }
+    false
+}
+
 /// Opens the file of the lock, or creates it with permissions that let every user lock it. Opening is tried first, because in a
 /// folder such as /tmp the system may refuse to create a file that already exists and belongs to another user.
-fn open(path: &Path) -> io::Result<File> {
+fn open(path: &Path) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(O_NOFOLLOW | O_NONBLOCK);
     let opened = options.open(path).or_else(|_| {
@@ -87,7 +130,7 @@ fn open(path: &Path) -> io::Result<File> {
         // The umask may have removed permissions.
         file.set_permissions(all).map(|()| file)
     })?;
-    if opened.metadata()?.is_file() { Ok(opened) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    Ok(opened.metadata()?.is_file().then_some(opened))
 }
 
 fn write(file: &mut File, run: &str, about: &str) -> io::Result<()> {
@@ -135,7 +178,7 @@ mod tests {
     fn a_process_waits_until_another_one_of_its_run_has_written_which_run_it_belongs_to() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
-        let mut first = open(&path).unwrap();
+        let mut first = open(&path).unwrap().unwrap();
         first.lock().unwrap();
         let (sender, outcome) = crossbeam_channel::bounded(1);
         let second = path.clone();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use flagperf_onnx::open_regular;
 
-use super::case::empty_record;
+use super::case::{empty_record, time_text};
 use super::conclude::conclude;
 use crate::measure::Nanos;
 use crate::plan::{CasePlan, EffectiveValue, Plan};
@@ -26,6 +26,8 @@ pub fn lost_record(
 ) -> Record {
     let mut record = empty_record(plan, rows, run, &Provenance::of_this_program(), case);
     let (phases, warnings, last) = replay(&folder.join("events.jsonl"), &mut record.provenance.events_sha256);
+    // Where the file system does not tell when, the time of this record remains.
+    record.started = began(folder).unwrap_or(record.started);
     record.phases = phases;
     record.warnings.extend(warnings);
     record.status = Status::Failed;
@@ -38,6 +40,12 @@ pub fn lost_record(
     }
     record.validity = ValidityCheck::judge(&record);
     record
+}
+
+/// Returns when the case began: when its file of events was created here.
+fn began(folder: &Path) -> Option<String> {
+    let created = std::fs::metadata(folder.join("events.jsonl")).and_then(|found| found.created()).ok()?;
+    Some(time_text(&jiff::Timestamp::try_from(created).ok()?.to_zoned(jiff::tz::TimeZone::system())))
 }
 
 /// Replays the events of a file. Returns the phases, their warnings, and the time of the last event.

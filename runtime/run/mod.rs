@@ -28,7 +28,7 @@ mod worker_update;
 
 pub use checkout::CheckoutState;
 pub use conduct::{Barrier, RunError, RunOptions, RunOutcome, conduct, make_run_folder};
-pub use host_lock::{HostBusy, HostLock};
+pub use host_lock::{HostBusy, HostLock, LockNotice};
 pub use interrupt::{ExitOnSignal, Interrupt, survive_file_size_limit};
 pub use lost::lost_record;
 pub use notice::Notice;

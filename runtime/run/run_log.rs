@@ -1,5 +1,6 @@
 //! `host.out.log` of a run: FlagPerf's lines about the plan and each case.
 
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +9,7 @@ use super::log::{LogFile, LogLayer};
 use crate::config::CaseKey;
 use crate::event::Level;
 use crate::plan::Plan;
-use crate::result::{ManifestFault, Record, WriteError};
+use crate::result::{Record, WriteError};
 
 /// The log of a run.
 #[derive(Clone)]
@@ -67,7 +68,7 @@ impl RunLog {
         &self,
         record: &Record,
         unwritten: Option<&WriteError>,
-        sealed: &Result<Option<String>, ManifestFault>,
+        sealed: &Result<Option<String>, impl Display>,
     ) {
         let mut log = self.lock();
         log.write_line(Level::Info, "run", &format!("-== Testcase {} finished ==-", record.key()));
