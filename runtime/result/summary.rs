@@ -1,4 +1,4 @@
-//! The summary of a case that ran on several hosts or devices: what its replicas yield together.
+//! The summary of a case that ran on several hosts or devices, computed from the results of its replicas.
 
 use serde::{Deserialize, Serialize};
 

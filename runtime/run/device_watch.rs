@@ -10,7 +10,7 @@ use crate::result::DeviceConditions;
 
 /// Time between two readings. A reading asks the driver some questions and does not use the device.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Longest wait for the last reading. A driver that does not answer is left behind.
+/// Longest wait for the last reading. The thread of a driver that does not answer is abandoned.
 const LAST_READING_WAIT: Duration = Duration::from_secs(2);
 /// Largest number of foreign processes that are named.
 const PROCESSES_NAMED: usize = 20;
