@@ -89,8 +89,8 @@ impl From<Ending> for ContainerEnd {
 }
 
 impl ContainerWorker {
-    /// Creates a container, starts it, and passes the streams of the worker into it. `input`, `stderr` and `clock` have the same
-    /// meaning as for [`crate::host::Process::start`]. Stops when `keep_going` returns false.
+    /// Creates a container, starts it, and passes the streams of the worker into it. `input`, `stderr` and `clock` have the
+    /// same meaning as for [`crate::host::Process::start`]. Stops when `keep_going` returns false.
     ///
     /// # Errors
     /// When the engine refuses the container, or the worker does not connect. The container is then removed.

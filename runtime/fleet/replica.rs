@@ -101,8 +101,8 @@ fn set_aside(folder: &Path) {
     }
 }
 
-/// Returns the part of a replica in the summary. `folder` contains the files of the replica, and `offset` states by how much the
-/// wall clock of its host is ahead of the clock of this machine.
+/// Returns the part of a replica in the summary. `folder` contains the files of the replica, and `offset` states by how
+/// much the wall clock of its host is ahead of the clock of this machine.
 pub(super) fn replica_summary(
     replica: &Replica,
     record: &Record,

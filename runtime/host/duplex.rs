@@ -93,8 +93,8 @@ impl Drop for DuplexProcess {
     }
 }
 
-/// Starts a program that keeps running after this process has ended, without input and in a process group of its own. Its output
-/// is appended to the file `log`. A thread waits for the program as long as this process runs.
+/// Starts a program that keeps running after this process has ended, without input and in a process group of its own. Its
+/// output is appended to the file `log`. A thread waits for the program as long as this process runs.
 ///
 /// # Errors
 /// Fails when the program cannot be started or the log cannot be opened.

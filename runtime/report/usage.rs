@@ -5,7 +5,8 @@ use crate::result::{PhaseRecord, Record};
 use crate::sampling::{DeviceUsage, EnergySource, EnergyUsage, MemorySource, PhaseUsage};
 use crate::step::Phase;
 
-/// Returns a row for each device, the processors and the machine in each phase, and a row for each source that is not available.
+/// Returns a row for each device, the processors and the machine in each phase, and a row for each source that is not
+/// available.
 pub(super) fn usage_rows(record: &Record) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     for (phase, usage) in record.phases.iter().filter_map(|phase| Some((phase, phase.usage.as_ref()?))) {

@@ -30,13 +30,13 @@ pub struct HostLock {
 pub struct HostBusy(pub String);
 
 impl HostLock {
-    /// Takes the lock in the file `path` for the run with the id `run`; `about` describes the run to users. Processes of one run
-    /// share the lock. Returns `None` for a run that shares the host. A run does not depend on the lock, so this also returns
-    /// `None` if the file cannot be used.
+    /// Takes the lock in the file `path` for the run with the id `run`; `about` describes the run to users. Processes of
+    /// one run share the lock. Returns `None` for a run that shares the host. A run does not depend on the lock, so this
+    /// also returns `None` if the file cannot be used.
     ///
     /// # Errors
-    /// When another run holds the lock and `choice` is not to wait, or when this run is interrupted while it waits. `on_wait` is
-    /// called once, before the wait begins.
+    /// When another run holds the lock and `choice` is not to wait, or when this run is interrupted while it waits.
+    /// `on_wait` is called once, before the wait begins.
     pub fn take(
         path: &Path,
         (run, about): (&str, &str),

@@ -105,8 +105,8 @@ fn has_reading(sample: &DeviceSample) -> bool {
     memory_used_bytes.is_some() || [power_w, energy_j, utilization_share, temperature_c].iter().any(|n| n.is_some())
 }
 
-/// Reads devices through a vendor's command. Its script runs in a separate process of this program, because a script may exhaust
-/// its memory or its stack.
+/// Reads devices through a vendor's command. Its script runs in a separate process of this program, because a script may
+/// exhaust its memory or its stack.
 struct CommandReader {
     context: SourceContext,
     command: DeviceCommand,

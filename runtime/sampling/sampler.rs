@@ -193,7 +193,8 @@ impl SourceLoop {
         }
     }
 
-    /// Waits until a reading is due. A requested reading is due at once, but not earlier than `distance` after the last reading.
+    /// Waits until a reading is due. A requested reading is due at once, but not earlier than `distance` after the last
+    /// reading.
     fn wait(&self, due: Seconds, last: Nanos, distance: Seconds) -> Trigger {
         let mut is_requested = false;
         loop {
