@@ -37,7 +37,7 @@ pub struct ContainerSpec {
     pub argv: Vec<String>,
     /// Files that set environment variables before the program starts, in order.
     pub variable_files: Vec<PathBuf>,
-    /// Environment variables beside those of the image.
+    /// Environment variables in addition to those of the image.
     pub environment: IndexMap<String, String>,
     /// The current directory of the program.
     pub folder: PathBuf,

@@ -21,7 +21,7 @@ pub(super) const MONITOR_BYTES_MAX: u64 = 256 << 20;
 const PARTS: f64 = 16.0;
 /// Largest size of each log.
 const LOG_BYTES_MAX: u64 = 64 << 20;
-/// Beginnings of the names of the other logs, with which that of a vendor of the same name must not collide.
+/// Beginnings of the names of the other logs. The log of a vendor with one of these names gets a longer name.
 const OTHER_LOGS: [&str; 3] = ["cpu", "mem", "pwr"];
 /// Time between two lines of a log, as in FlagPerf.
 const LOG_INTERVAL: Seconds = Seconds(5.0);

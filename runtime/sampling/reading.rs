@@ -8,7 +8,7 @@ use crate::units::Seconds;
 /// A reading with its time; one line of `monitor.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Time since the case began, by the conductor's clock: that of the events.
+    /// Time since the case began, by the conductor's clock, which is also the clock of the events.
     pub at_s: Seconds,
     /// The reading.
     #[serde(flatten)]
