@@ -10,6 +10,7 @@
 #[path = "../tests/support/lab.rs"]
 mod lab;
 #[path = "../tests/hosts/site.rs"]
+#[expect(dead_code, reason = "the tests of hosts use the rest")]
 mod site;
 #[path = "../tests/support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! `flagperf agent` and `flagperf session`: the parts of a run on other hosts.
+//! `flagperf agent` and `flagperf session`: the parts of a run that other hosts execute.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `flagperf doctor --hosts`: checks every host before anything is measured on it.
+//! `flagperf doctor --hosts`: checks every host.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,10 +11,10 @@ use crate::report::{bytes, columns, display_text, plain_table};
 use crate::run::RunOutcome;
 use crate::units::Seconds;
 
-/// Difference of clocks in seconds above which there is a remark.
+/// Difference of clocks above which the user is asked to synchronise them.
 const OFFSET_MAX: Seconds = Seconds(1.0);
 
-/// Checks the hosts and prints what was found out about each.
+/// Checks the hosts and prints a report about each.
 pub(super) fn examine_hosts(overrides: &Overrides, root: &Path) -> ExitCode {
     let planned = match prepare_plan(root, overrides) {
         Ok(planned) => planned,
@@ -38,7 +38,7 @@ pub(super) fn examine_hosts(overrides: &Overrides, root: &Path) -> ExitCode {
     ExitCode::from(if hosts.iter().all(|host| host.can_run) { RunOutcome::OK } else { RunOutcome::FAILED })
 }
 
-/// Returns the text about a host: what its agent says, then what `flagperf doctor` printed there.
+/// Returns the text about a host: the facts that its agent reports, then the report of `flagperf doctor` on the host.
 fn host_text(health: &HostHealth) -> String {
     let row = |name: &str, value: String| [name.to_owned(), value];
     let launcher = row("launcher", format!("{}: {}", health.launcher.name(), health.launcher.about()));

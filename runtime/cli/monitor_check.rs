@@ -7,8 +7,8 @@ use crate::config::{Cause, Finding, MONITOR_SCRIPT, MessageAndHint, Origin, Vend
 use crate::measure::MonotonicClock;
 use crate::script::{MonitorScript, ScriptError};
 
-/// Compiles the script of a vendor's monitor command; returns what is wrong with it. `root` is the checkout, relative to
-/// which files are named.
+/// Compiles the script of a vendor's monitor command, and returns a finding if something is wrong. Paths in the finding are
+/// relative to the checkout `root`.
 pub(super) fn check_monitor_script(vendor: &Vendor, root: &Path) -> Option<Finding> {
     let file = vendor.folder.join(MONITOR_SCRIPT);
     let has_script = file.symlink_metadata().is_ok();
@@ -18,7 +18,7 @@ pub(super) fn check_monitor_script(vendor: &Vendor, root: &Path) -> Option<Findi
     match (&vendor.monitor_command, has_script) {
         (None, false) => None,
         (None, true) => {
-            let hint = "`monitor_command` names the command whose output the script reads";
+            let hint = "set `monitor_command` to the command whose output the script reads";
             Some(Finding::warning(origin, problem(format!("`{MONITOR_SCRIPT}` is never run"), hint)))
         }
         (Some(_), false) => {

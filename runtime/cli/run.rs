@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
 /// Prints a job that runs the selected cases on a cluster.
 fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<ExitCode> {
     let _exits = prepare_process()?;
-    // The scheduler names the hosts, as it does within a job.
+    // Within the job, the scheduler determines the hosts, so `HOSTS` is ignored here, too.
     let environment = Environment { slurm_nodes: Some(String::new()), ..overrides.environment.clone() };
     let overrides = &Overrides { environment, ..overrides.clone() };
     let PreparedPlan { plan, .. } = match prepare_plan(checkout, overrides) {
@@ -86,7 +86,7 @@ fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<
     Ok(print_result(&scheduler.job(&request), RunOutcome::OK))
 }
 
-/// Goes on with a run that was cut off.
+/// Resumes a run whose main process was killed.
 pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
     let folder = std::path::absolute(&arguments.run).context("cannot determine the current directory")?;
     let state = match RunState::read(&folder) {
@@ -111,13 +111,13 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
 /// What a user can do about another run on the same host.
 const HINT_BUSY: &str = "wait until that run has ended, or set `BUSY_HOST: queue` in host.yaml";
 
-/// What is to be run, and how it is shown.
+/// The cases to run, and how their results are printed.
 struct RunRequest {
     overrides: Overrides,
     output: RunOutput,
     official: bool,
     audit: AuditScope,
-    /// The folder and the state of a run that was cut off.
+    /// The folder and the state of the run to resume; `None` for a new run.
     resumed: Option<(PathBuf, RunState)>,
     /// Whether a resumed run goes on without the hosts that cannot be reached.
     skips_unreachable: bool,
@@ -195,7 +195,7 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
     })
 }
 
-/// Locks the folder of a run, which two processes must not write, until the file is dropped.
+/// Locks the folder of a run until the returned file is dropped, because two processes must not write to one folder.
 fn lock_run(folder: &Path) -> Result<File, String> {
     let locked = File::open(folder).and_then(|file| file.try_lock().map(|()| file).map_err(io::Error::from));
     locked.map_err(|error| match error.kind() {
@@ -210,7 +210,7 @@ fn lock_run(folder: &Path) -> Result<File, String> {
     })
 }
 
-/// Returns what shows the notices of a run: bars on a terminal, otherwise lines.
+/// Returns a function that displays the notices of a run: as bars on a terminal, otherwise as lines.
 fn display(bars: bool) -> Box<dyn FnMut(&Notice<'_>)> {
     if bars {
         let mut bars = BarDisplay::default();
@@ -329,7 +329,7 @@ impl ResultPrinter {
         }
     }
 
-    /// Prints what the replicas of a case yield together.
+    /// Prints the summary of the replicas of a case.
     fn print_summary(&mut self, summary: &Summary, path: &Path) {
         let text = match self.json {
             true => {

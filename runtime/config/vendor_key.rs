@@ -21,7 +21,7 @@ pub const VENDOR: &[SectionKey] = &[
     optional(
         "monitor_command",
         SectionKind::Section(MONITOR_COMMAND),
-        "the command that the vendor's monitor.rhai reads, where `monitor` is null or does not work",
+        "the command whose output the vendor's monitor.rhai reads, if `monitor` is null or does not work",
     ),
     optional("backends", SectionKind::Sections(BACKEND), "the libraries that `flagperf backend install` installs"),
 ];
@@ -32,7 +32,7 @@ const MONITOR_COMMAND: &[SectionKey] = &[
     optional(
         "interval_s",
         SectionKind::Value(ValueKind::Count),
-        "the shortest time between two runs of it, in seconds; by default 5",
+        "the shortest time between two runs of the command, in seconds; by default 5",
     ),
 ];
 

@@ -112,8 +112,8 @@ impl ContainerEngine {
         &self.facts
     }
 
-    /// Waits until the engine answers, at most `limit`: the engine may be restarting. Then removes the containers that could not
-    /// be removed before. Stops when `keep_going` returns false. `show_progress` gets a line if this has to wait.
+    /// Waits until the engine answers, at most `limit`: the engine may be restarting. Then removes the containers that
+    /// could not be removed before. Stops when `keep_going` returns false. `show_progress` gets a line if this has to wait.
     ///
     /// # Errors
     /// When the engine does not answer in time.

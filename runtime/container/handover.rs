@@ -67,8 +67,8 @@ pub fn worker_arguments(program: &Path) -> Vec<String> {
     vec![path(program), "work".to_owned(), "--socket".to_owned(), path(&socket)]
 }
 
-/// Called by a worker in a container: connects to the conductor's socket, and replaces the standard streams of this process with
-/// the streams that it receives.
+/// Called by a worker in a container: connects to the conductor's socket, and replaces the standard streams of this process
+/// with the streams that it receives.
 ///
 /// # Errors
 /// When the conductor is gone or sends something else.

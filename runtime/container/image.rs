@@ -18,7 +18,8 @@ use crate::text::{one_line, truncate};
 const RECIPE_LABEL: &str = "flagperf.recipe";
 /// Label with the hash of the requirements, the base image and the package index.
 const REQUIREMENTS_LABEL: &str = "flagperf.requirements";
-/// Label with the stage that produced an image. An image inherits the labels of its base image, so every stage has its own value.
+/// Label with the stage that produced an image. An image inherits the labels of its base image, so every stage has its own
+/// value.
 const STAGE_LABEL: &str = "flagperf.stage";
 /// The stages: the Dockerfile alone, the recipe with its install script, the packages that a case requires.
 const DOCKERFILE_STAGE: &str = "dockerfile";
@@ -28,8 +29,8 @@ const REQUIREMENTS_STAGE: &str = "requirements";
 const TAG_DIGITS: usize = 12;
 /// Time without output of a build after which the conductor checks for an interruption.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Longest time without output of a build, for example during the download of a large package: half an hour, which is FlagPerf's
-/// time limit of an install script.
+/// Longest time without output of a build, for example during the download of a large package: half an hour, which is
+/// FlagPerf's time limit of an install script.
 const SILENCE_LIMIT: Duration = Duration::from_secs(1800);
 /// Number of last lines of a build's output that an error quotes, and largest number of bytes of each.
 const LINES_KEPT: usize = 20;

@@ -27,7 +27,8 @@ struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    /// Returns the identity of the process with this id in the PID namespace of this process; `None` if there is no such process.
+    /// Returns the identity of the process with this id in the PID namespace of this process; `None` if there is no such
+    /// process.
     fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name, which is in parentheses, may contain anything; the start is field 22.

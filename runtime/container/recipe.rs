@@ -80,7 +80,7 @@ impl Recipe {
         base_images(&file.map(|file| String::from_utf8_lossy(&file.content)).unwrap_or_default())
     }
 
-    /// Returns an archive with the files, and with a Dockerfile in the place of its own if one is given.
+    /// Returns an archive with the files of the recipe. If `dockerfile` is given, it replaces the Dockerfile.
     pub(super) fn archive(&self, dockerfile: Option<&str>) -> io::Result<Vec<u8>> {
         let own = self.files.iter().filter(|file| dockerfile.is_none() || file.path != DOCKERFILE);
         let given = dockerfile.map(|text| RecipeFile::text(DOCKERFILE, text));

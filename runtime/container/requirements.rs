@@ -39,8 +39,8 @@ impl Requirements {
         })
     }
 
-    /// Returns the SHA-256 of everything that determines the installed packages. `below` identifies their base, which is an image
-    /// or a Python installation.
+    /// Returns the SHA-256 of everything that determines the installed packages. `below` identifies their base, which is an
+    /// image or a Python installation.
     pub fn sha256(&self, below: &str) -> String {
         let Requirements { text, variables, index } = self;
         hash_bytes(serde_json::json!([below, text, variables, index]).to_string().as_bytes())

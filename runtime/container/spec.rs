@@ -37,7 +37,7 @@ pub struct ContainerSpec {
     pub argv: Vec<String>,
     /// Files that set environment variables before the program starts, in order.
     pub variable_files: Vec<PathBuf>,
-    /// Environment variables beside those of the image.
+    /// Environment variables in addition to those of the image.
     pub environment: IndexMap<String, String>,
     /// The current directory of the program.
     pub folder: PathBuf,
@@ -94,8 +94,8 @@ impl ContainerSpec {
         }
     }
 
-    /// Returns the command of the container: the program, or a shell that sources the files with variables and then executes the
-    /// program.
+    /// Returns the command of the container: the program, or a shell that sources the files with variables and then
+    /// executes the program.
     fn command(&self) -> Vec<String> {
         if self.variable_files.is_empty() {
             return self.argv.clone();
@@ -134,7 +134,8 @@ impl ContainerSpec {
             ulimits: Some(limits(options, engine.is_rootless || self.keeps_locked_memory)),
             shm_size: options.shm_size.map(|bytes| bytes.0).or(self.shared_memory).map(u64::cast_signed),
             memory,
-            // The limit of memory and swap together is the same, so a worker cannot swap: it would measure the speed of the disk.
+            // The limit of memory and swap together is the same, so a worker cannot swap: it would measure the speed of the
+            // disk.
             memory_swap: memory,
             pids_limit: Some(TASKS_MAX),
             // An init process reaps orphaned processes and forwards signals.

@@ -89,8 +89,8 @@ impl From<Ending> for ContainerEnd {
 }
 
 impl ContainerWorker {
-    /// Creates a container, starts it, and passes the streams of the worker into it. `input`, `stderr` and `clock` have the same
-    /// meaning as for [`crate::host::Process::start`]. Stops when `keep_going` returns false.
+    /// Creates a container, starts it, and passes the streams of the worker into it. `input`, `stderr` and `clock` have the
+    /// same meaning as for [`crate::host::Process::start`]. Stops when `keep_going` returns false.
     ///
     /// # Errors
     /// When the engine refuses the container, or the worker does not connect. The container is then removed.
@@ -241,8 +241,8 @@ impl Container {
         end
     }
 
-    /// Stops the container: the engine sends SIGTERM, and later SIGKILL. An error is only logged, because the worker then ends when
-    /// its input ends.
+    /// Stops the container: the engine sends SIGTERM, and later SIGKILL. An error is only logged: the worker then ends when its
+    /// input ends.
     fn stop(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
         let options = StopContainerOptions { t: Some(TERMINATE_SECONDS), ..StopContainerOptions::default() };
@@ -292,7 +292,7 @@ fn inspect(engine: &ContainerEngine, id: &str) -> Result<ContainerInspectRespons
     })
 }
 
-/// Waits for the end of a container. If the engine does not answer, this tries again, because the engine may be restarting. Returns
+/// Waits for the end of a container. If the engine does not answer, this tries again: the engine may be restarting. Returns
 /// `None` if this conductor has removed the container.
 fn wait_for_end(engine: &ContainerEngine, id: &str, is_ending: &AtomicBool) -> Option<ContainerEnd> {
     let mut was_unreachable = false;

@@ -169,7 +169,7 @@ impl FleetRun<'_> {
         outcome
     }
 
-    /// Starts the replicas of a case. Replicas that the killed process of a resumed run had started go on.
+    /// Starts the replicas of a case. In a resumed run, replicas that were started before keep running.
     fn start(&mut self, case: &CasePlan) -> Vec<ReplicaState> {
         let replicas = replicas_of(&case.key, &self.hosts);
         let waits = replicas.len() > 1;

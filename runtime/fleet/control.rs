@@ -29,8 +29,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_millis(200);
 /// How often a session tells agents that it runs, and checks whether it has had contact.
 const CONTACT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns a path of the socket in an open folder. The kernel limits the length of such a path, so this one does not contain the
-/// path of the folder.
+/// Returns a path of the socket in an open folder. The kernel limits the length of such a path, so this one does not
+/// contain the path of the folder.
 fn short_path(folder: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd()))
 }

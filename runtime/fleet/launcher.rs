@@ -11,8 +11,8 @@ pub trait Launcher: Send + Sync {
     fn name(&self) -> &'static str;
     /// One-line description.
     fn about(&self) -> &'static str;
-    /// Returns the program and arguments that run `script` with `sh` on a host. The script gets the standard input and output of
-    /// this program. `script` contains no single quotes.
+    /// Returns the program and arguments that run `script` with `sh` on a host. The script gets the standard input and
+    /// output of this program. `script` contains no single quotes.
     fn command(&self, host: &str, script: &str, site: &Site) -> Vec<OsString>;
     /// Returns what the launcher knows about the state of a lost host; empty when it knows nothing.
     fn state_of(&self, host: &str) -> String {

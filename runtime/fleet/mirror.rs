@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_grows_is_sent_once_and_after_a_cut_from_where_the_receiver_is() {
+    fn new_content_is_sent_once_and_after_a_broken_connection_from_the_size_at_the_receiver() {
         let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let write = |path: &str, text: &str| {
             fs::create_dir_all(from.path().join(path).parent().unwrap()).unwrap();
@@ -162,7 +162,7 @@ mod tests {
         }
         assert!(send(&mut folder).unwrap());
         write("events.jsonl", "one\ntwo\n");
-        // The connection was cut: a new sender learns what is there.
+        // The connection broke: a new sender gets the sizes of the files at the receiver.
         let mut folder = FolderSender::new(from.path().to_owned(), list_files(to.path()).unwrap());
         send(&mut folder).unwrap();
         assert_eq!((read("events.jsonl").as_str(), read("a/b").as_str()), ("one\ntwo\n", ""));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_do_not_belong_into_the_result_are_refused() {
+    fn parts_outside_the_result_folder_or_after_a_missing_part_are_refused() {
         let to = tempfile::tempdir().unwrap();
         assert!(write_part(to.path(), "../x", 0, b"x").unwrap_err().to_string().contains("outside the result folder"));
         assert!(matches!(write_part(to.path(), "x", 5, b"x"), Err(PartError::MissingPart)));

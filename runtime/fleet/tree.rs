@@ -61,8 +61,8 @@ pub enum TreeError {
 }
 
 impl Tree {
-    /// Reads the files of the checkout at `root`. `host_file` is sent as configs/host.yaml, and `others` are further files of the
-    /// checkout, such as libraries that were built in it.
+    /// Reads the files of the checkout at `root`. `host_file` is sent as configs/host.yaml, and `others` are further files
+    /// of the checkout, such as libraries that were built in it.
     pub(super) fn read(root: &Path, host_file: &Path, others: &[PathBuf]) -> Result<Self, TreeError> {
         let mut tree = Tree::default();
         for folder in FOLDERS {

@@ -1,4 +1,4 @@
-//! Runs a command of a vendor or of the system and returns what it prints, within limits of time and length.
+//! Runs a command of a vendor or of the system and returns its output, within limits of time and size.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -26,15 +26,15 @@ const ENDING_POLLS: u32 = 50;
 pub struct CapturedCommand {
     /// The program and its arguments; no shell is involved.
     pub argv: Vec<OsString>,
-    /// Its standard input.
+    /// The standard input of the program.
     pub input: Vec<u8>,
-    /// Longest output in bytes.
+    /// Largest output in bytes.
     pub bytes_max: u64,
-    /// Longest time.
+    /// Time limit.
     pub time_max: Seconds,
 }
 
-/// Why a command gave no output.
+/// The reason why the output of a command could not be captured.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The list of arguments is empty.
@@ -87,7 +87,7 @@ fn quoted(stderr: &str) -> String {
 }
 
 /// Runs a command in a process group of its own, and returns its standard output. Its messages are in
-/// English. `is_stopped` says that the caller no longer waits.
+/// English. `is_stopped` returns whether the caller no longer waits.
 ///
 /// # Errors
 /// When the command cannot be started, fails, takes too long or prints too much; then its process group is killed.

@@ -1,4 +1,4 @@
-//! Processes that this one talks to in both directions, and processes that go on after this one has ended.
+//! Processes with which this process communicates in both directions, and processes that keep running after this one has ended.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,7 +18,7 @@ use crate::file;
 /// Number of polls to wait for the end of a process that was killed: 5 s.
 const KILL_POLLS: u32 = 250;
 
-/// A running process in a group of its own, whose input and output the caller has. Dropping it kills its group.
+/// A running process in a process group of its own. The caller has its input and output. Dropping this kills the group.
 #[derive(Debug)]
 pub struct DuplexProcess {
     child: Child,
@@ -59,7 +59,8 @@ impl DuplexProcess {
         ending
     }
 
-    /// Returns what kills the group from another thread, as long as this value exists and nobody has waited for the process.
+    /// Returns a function that kills the group from another thread, as long as this value exists and nobody has waited for the
+    /// process.
     pub fn killer(&self) -> impl FnOnce() + Send + use<> {
         let group = Pid::from_raw(self.child.id().cast_signed());
         move || {
@@ -92,8 +93,8 @@ impl Drop for DuplexProcess {
     }
 }
 
-/// Starts a program without input that goes on after this process has ended, in a group of its own. Its output is appended
-/// to the file `log`. A thread waits for it as long as this process runs.
+/// Starts a program that keeps running after this process has ended, without input and in a process group of its own. Its
+/// output is appended to the file `log`. A thread waits for the program as long as this process runs.
 ///
 /// # Errors
 /// Fails when the program cannot be started or the log cannot be opened.

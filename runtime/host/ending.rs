@@ -21,7 +21,7 @@ pub enum Ending {
     ContainerKilled(i32),
     /// Another program removed its container.
     ContainerRemoved,
-    /// Its container engine stopped or restarted, so that nobody knows how it ended.
+    /// The container engine stopped or restarted, so it is unknown how the process ended.
     EngineLost,
 }
 

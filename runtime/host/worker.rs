@@ -1,4 +1,4 @@
-//! What a conductor needs of a worker, however it was started.
+//! The interface of a worker to the conductor, however the worker was started.
 
 use std::time::Duration;
 

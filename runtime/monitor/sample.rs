@@ -1,10 +1,10 @@
-//! What a device reports at one moment, with units in the names.
+//! The values that a device reports at one moment, with units in their names.
 
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-/// What a device reports at one moment. `None` is what it does not report.
+/// The values that a device reports at one moment. A field is `None` if the device does not report it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceSample {
@@ -25,7 +25,7 @@ pub struct DeviceSample {
     /// Power in watts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_w: Option<f64>,
-    /// Energy in joules since a moment that only the device knows: a counter that grows.
+    /// Energy in joules: a counter that increases from an unspecified start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub energy_j: Option<f64>,
     /// Clock of the compute units in MHz.
@@ -37,7 +37,7 @@ pub struct DeviceSample {
     /// Temperature in degrees Celsius.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<f64>,
-    /// Why the device is slowed down; empty when it is not.
+    /// The reasons why the device is slowed down; empty when it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttling: Option<Vec<String>>,
     /// Memory errors that were corrected since the driver was loaded.
@@ -55,21 +55,21 @@ pub struct DeviceSample {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceProcess {
-    /// Process id in the numbering of the driver.
+    /// Process id in the PID namespace of the driver.
     pub pid: u32,
     /// Memory of the device that the process uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Whether the process belongs to the run; `None` when the process is not visible, as in another numbering.
+    /// Whether the process belongs to the run; `None` when the process is not visible, for example in another PID namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own: Option<bool>,
 }
 
-/// A number of a sample: its name, the values that are possible, and access to it.
+/// A numeric field of a sample: its name, its possible values, and access to it.
 pub struct SampleNumber {
     /// Name of the field.
     pub name: &'static str,
-    /// Possible values. No device has a value outside, so one is a mistake of the driver or of a script.
+    /// Possible values. A value outside this range is a mistake of the driver or of a script.
     pub range: RangeInclusive<f64>,
     /// Returns the field.
     pub field: fn(&mut DeviceSample) -> &mut Option<f64>,
@@ -85,11 +85,11 @@ pub const SAMPLE_NUMBERS: &[SampleNumber] = &[
     SampleNumber { name: "temperature_c", range: -100.0..=300.0, field: |sample| &mut sample.temperature_c },
 ];
 
-/// Largest memory of a device that is possible, in bytes.
+/// Largest possible memory of a device in bytes.
 pub const MEMORY_BYTES_POSSIBLE: u64 = 1 << 50;
 
 impl DeviceSample {
-    /// Removes values that are not possible, such as a negative power, and returns a fragment for each.
+    /// Removes impossible values, such as a negative power, and returns a message for each.
     pub fn remove_impossible(&mut self) -> Vec<String> {
         let mut removed = Vec::new();
         for number in SAMPLE_NUMBERS {

@@ -25,7 +25,7 @@ pub trait Monitor: Send + Sync {
     fn device_ids(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Returns what the device with this id does at this moment; `None` when the monitor does not tell.
+    /// Returns the current state of the device with this id; `None` when the monitor cannot read it.
     fn reading(&self, id: &str) -> Option<DeviceReading> {
         let _ = id;
         None
@@ -34,8 +34,8 @@ pub trait Monitor: Send + Sync {
     fn reads_devices(&self) -> bool {
         true
     }
-    /// Returns everything that the device with this id reports at this moment, the energy only `with_energy`, because some
-    /// drivers take long for it; `None` when the monitor does not tell.
+    /// Returns all values that the device with this id reports now; `None` when the monitor cannot read it. The energy is read
+    /// only `with_energy`, because this is slow with some drivers.
     fn sample(&self, id: &str, with_energy: bool) -> Option<DeviceSample> {
         let _ = (id, with_energy);
         None
@@ -58,25 +58,25 @@ pub struct DeviceFacts {
     pub id: Option<String>,
 }
 
-/// What a device does at one moment. `None` is what the device does not report.
+/// The state of a device at one moment. A field is `None` if the device does not report it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceReading {
-    /// Ids of the processes that compute on the device, in the numbering of the driver, which need not be that of this
+    /// Ids of the processes that compute on the device, in the PID namespace of the driver, which may differ from that of this
     /// process's container.
     pub processes: Option<Vec<u32>>,
-    /// Why the device is slowed down by something other than its own usual limit of power; empty when it is not.
+    /// The reasons why the device is slowed down, other than its usual power limit; empty when it is not slowed down.
     pub throttling: Option<Vec<&'static str>>,
-    /// Whether the device draws as much power as it may, and runs slower for it. Under full load this is usual.
+    /// Whether the device runs at its power limit, and therefore slower. This is usual under full load.
     pub at_power_limit: Option<bool>,
     /// Clock of the compute units in MHz.
     pub clock_mhz: Option<u32>,
-    /// Highest clock of the compute units that the device has, in MHz.
+    /// Highest clock of the compute units that the device supports, in MHz.
     pub clock_max_mhz: Option<u32>,
     /// Power in watts.
     pub power_w: Option<f64>,
     /// Limit of the power in watts.
     pub power_limit_w: Option<f64>,
-    /// Limit of the power that the device has unless someone changes it, in watts.
+    /// Default limit of the power in watts.
     pub power_limit_default_w: Option<f64>,
     /// Share of the time since the driver's last sample in which the device computed, from 0 to 1.
     pub busy_share: Option<f64>,

@@ -1,4 +1,4 @@
-//! Where a case finds its image, its Python packages and its environment variables.
+//! The recipe, the Python packages and the environment variables of a case.
 
 use std::path::PathBuf;
 
@@ -56,9 +56,9 @@ impl Preparation {
         }
     }
 
-    /// Returns whether the plan can ask an engine about itself: not if only an image contains it, or the packages that it
-    /// needs are still to be installed.
-    pub(super) fn is_engine_here(&self, delivery: Delivery) -> bool {
+    /// Returns whether the plan can query an engine. It cannot if only an image contains the engine, or if the engine needs
+    /// packages that are installed later.
+    pub(super) fn can_query_engine(&self, delivery: Delivery) -> bool {
         match delivery {
             Delivery::BuiltIn => true,
             Delivery::Installed | Delivery::Library => !self.is_container,
@@ -72,8 +72,8 @@ fn framework_without_version(framework: &str) -> &str {
     framework.split_once('_').map_or(framework, |(plain, _)| plain)
 }
 
-/// Returns the recipe of a framework, as a path below `docker_images`: the one of this name, or else the only one with a
-/// version if the case names none.
+/// Returns the recipe of a framework, as a path below `docker_images`: the recipe with this name, or, if the case names no
+/// version, the only recipe of the framework.
 pub(super) fn find_recipe(vendor: &str, framework: &str, catalogue: &Catalogue) -> Result<String, PlanProblem> {
     let exact = format!("{vendor}/{framework}");
     if catalogue.recipes.contains(&exact) {

@@ -181,7 +181,7 @@ pub(super) fn choose_engine(
     let option_error =
         |RefusedOption { option, message }| place_at_option(&option, PlanProblem::EngineOption { message });
     (catalogue.check_options)(&choice, precision.dtype()).map_err(option_error)?;
-    let describe = |choice| match preparation.is_engine_here(delivery) {
+    let describe = |choice| match preparation.can_query_engine(delivery) {
         true => (catalogue.describe)(choice),
         false => Ok(EngineOnMachine::default()),
     };

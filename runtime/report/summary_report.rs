@@ -12,13 +12,14 @@ use crate::step::Step;
 use crate::text::one_line;
 use crate::units::SamplesPerSecond;
 
-/// Number of hosts up to which each is named with its processor time.
+/// Largest number of hosts whose processor times are listed separately.
 const HOSTS_NAMED: usize = 4;
 
 /// Largest number of reasons that are printed.
 const REASONS_MAX: usize = 5;
 
-/// Formats a summary: for each measured step a line for each host and device and their sum, then verdict, digests and warnings.
+/// Formats a summary: for each measured step, a line for each host and device and a line with their sum; then the warnings, the
+/// digests and the verdict.
 pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String {
     let core = format!("core ({}/s)", summary.unit);
     let mut rows = vec![["host", "device", "step", "state", core.as_str(), "whole"].map(str::to_owned)];
@@ -50,11 +51,11 @@ pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String 
     lines.extend(processor_line(summary));
     lines.extend(summary.warnings.iter().map(|warning| format!("warning: {warning}")));
     for replica in &summary.replicas {
-        let failed = replica.reasons.iter().map(|reason| format!("{}: {reason}", shown_name(replica)));
+        let failed = replica.reasons.iter().map(|reason| format!("{}: {reason}", display_name(replica)));
         lines.extend(failed.take(1));
     }
     for replica in &summary.replicas {
-        lines.extend(replica.digest.as_ref().map(|digest| format!("digest of {}: {digest}", shown_name(replica))));
+        lines.extend(replica.digest.as_ref().map(|digest| format!("digest of {}: {digest}", display_name(replica))));
     }
     lines.push(format!("verdict: {}", summary.validity.name()));
     let reasons: IndexSet<&String> = summary.replicas.iter().flat_map(|replica| &replica.validity_reasons).collect();
@@ -69,13 +70,13 @@ pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String 
     head.iter().cloned().chain(wrapped).collect::<Vec<_>>().join("\n") + "\n" + last.as_str()
 }
 
-/// Returns a replica's name: `h2`, `h2 device 7`.
-fn shown_name(replica: &ReplicaSummary) -> String {
+/// Returns the name of a replica: `h2`, or `h2 device 7`.
+fn display_name(replica: &ReplicaSummary) -> String {
     let device = replica.device.map(|device| format!(" device {device}")).unwrap_or_default();
     format!("{}{device}", replica.host)
 }
 
-/// Returns a line with the processor time on each host, or from the least to the most of many.
+/// Returns a line with the processor time on each host or, for many hosts, with the smallest and the largest time.
 fn processor_line(summary: &Summary) -> Option<String> {
     let mut hosts: Vec<(&str, [f64; 2])> = Vec::new();
     for replica in &summary.replicas {

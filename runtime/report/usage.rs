@@ -1,11 +1,12 @@
-//! What the phases used as rows of text: memory, power and energy of devices, processors and the machine.
+//! The resources that the phases used, as rows of text: memory, power and energy of devices, processors and the machine.
 
 use super::text::{bytes, digits, percent};
 use crate::result::{PhaseRecord, Record};
 use crate::sampling::{DeviceUsage, EnergySource, EnergyUsage, MemorySource, PhaseUsage};
 use crate::step::Phase;
 
-/// Returns a row for each device, the processors and the machine in each phase, and one for each monitor that did not work.
+/// Returns a row for each device, the processors and the machine in each phase, and a row for each source that is not
+/// available.
 pub(super) fn usage_rows(record: &Record) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     for (phase, usage) in record.phases.iter().filter_map(|phase| Some((phase, phase.usage.as_ref()?))) {
@@ -27,7 +28,7 @@ pub(super) fn usage_rows(record: &Record) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Returns the energy per sample of the headline: of the devices, or of the processors if the case ran on these.
+/// Returns the energy per sample for the headline: of the devices, or of the processors if the case ran on processors.
 pub(super) fn energy_text(record: &Record) -> Option<String> {
     let phase = record.phases.iter().rev().find(|phase| !phase.measured.is_empty())?;
     let usage = phase.usage.as_ref()?;
@@ -50,7 +51,7 @@ fn phase_name(phase: &PhaseRecord) -> &'static str {
 fn device_text(device: &DeviceUsage, unit: &str) -> String {
     let source = match device.memory_source {
         Some(MemorySource::Processes) => "its processes",
-        _ => "beyond what was in use before",
+        _ => "increase during the phase",
     };
     let memory = device.memory_bytes_max.map(|memory| format!("at most {} ({source})", bytes(memory)));
     let parts: Vec<String> = memory.into_iter().chain(energy_parts(&device.energy, unit)).collect();
@@ -61,7 +62,7 @@ fn device_text(device: &DeviceUsage, unit: &str) -> String {
 fn energy_parts(energy: &EnergyUsage, unit: &str) -> Vec<String> {
     let source = match energy.energy_source {
         Some(EnergySource::Counter) => "energy counter",
-        _ => "sum of power",
+        _ => "integral of power",
     };
     let parts = [
         energy.power_w_mean.map(|power| format!("mean {} W", digits(power))),

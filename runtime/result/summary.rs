@@ -1,4 +1,4 @@
-//! The summary of a case that ran on several hosts or devices: what its replicas yield together.
+//! The summary of a case that ran on several hosts or devices, computed from the results of its replicas.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::units::{SamplesPerSecond, Seconds};
 
 /// Name of the file in the folder of a case.
 pub const SUMMARY_FILE: &str = "summary.json";
-/// The phases that measure, each with the step in which it does.
+/// The phases that measure, each with its measured step.
 const MEASURED: [(Phase, Step); 2] = [(Phase::Validate, Step::Validation), (Phase::Infer, Step::Inference)];
 
 /// A case of a run on several hosts or devices. Each replica has a record of its own, from which this is computed.
@@ -26,13 +26,13 @@ pub struct Summary {
     pub vendor: String,
     /// What one sample counts as.
     pub unit: String,
-    /// How the case ended: as the worst of its replicas.
+    /// The status of the case, which is that of its worst replica.
     pub status: Status,
-    /// Whether the result counts: as the worst of its replicas.
+    /// Whether the result counts, which is decided by its worst replica.
     pub validity: Validity,
     /// The replicas, by host and device.
     pub replicas: Vec<ReplicaSummary>,
-    /// The measured steps over all replicas, in order; none unless every replica succeeded.
+    /// The measured steps over all replicas, in order; empty unless every replica succeeded.
     pub steps: Vec<StepSummary>,
     /// Warnings about the case as a whole.
     pub warnings: Vec<String>,
@@ -48,31 +48,31 @@ pub struct ReplicaSummary {
     pub node_rank: u32,
     /// Index of the device on its host; `None` when the case runs on one device of each host.
     pub device: Option<u32>,
-    /// Folder of the replica's record in that of the case.
+    /// Folder of the replica's record, relative to the folder of the case.
     pub folder: String,
-    /// How it ended.
+    /// Status of the replica.
     pub status: Status,
-    /// Whether its result counts.
+    /// Whether the result of the replica counts.
     pub validity: Validity,
-    /// Why it failed; empty when it succeeded.
+    /// Reasons why the replica failed; empty when it succeeded.
     pub reasons: Vec<String>,
-    /// Why its result does not count as valid; empty when it does.
+    /// Reasons why the result does not count as valid; empty when it does.
     pub validity_reasons: Vec<String>,
-    /// Digest of its result; `None` when it has no manifest.
+    /// Digest of the replica's result; `None` when it has no manifest.
     pub digest: Option<String>,
     /// Processor time on its host; `None` when the replica was lost.
     pub processor: Option<ProcessorTime>,
-    /// What it measured.
+    /// The measured steps of the replica.
     pub measured: Vec<ReplicaMeasurement>,
 }
 
-/// Time that processors spent on a replica, as the kernel counts it.
+/// Processor time of a replica, as the kernel counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProcessorTime {
-    /// This program without its workers: supervision, monitors, files.
+    /// Time of this program without its workers: supervision, monitors and files.
     pub host_s: Seconds,
-    /// The workers, with the engine and everything that they started and waited for.
+    /// Time of the workers, with the engine and all processes that they started and waited for.
     pub workers_s: Seconds,
 }
 
@@ -91,12 +91,12 @@ pub struct ReplicaMeasurement {
     /// Begin and end of the passes in seconds since 1970, by the clock of the machine on which the run was started; `None`
     /// when the clocks of the hosts cannot be compared.
     pub window_s: Option<[Seconds; 2]>,
-    /// Energy of its devices per sample, in joules; `None` when no monitor tells.
+    /// Energy of the devices per sample, in joules; `None` when no monitor reports it.
     pub device_energy_j_per_sample: Option<f64>,
 }
 
 impl ReplicaSummary {
-    /// Returns the part of a replica in the summary. `window` is when the passes of a phase began and ended.
+    /// Returns the part of a replica in the summary. `window` returns when the passes of a phase began and ended.
     pub fn of(
         replica: &Replica,
         record: &Record,
@@ -159,7 +159,7 @@ pub struct StepSummary {
     pub device_energy_j_per_sample: Option<f64>,
 }
 
-/// Share of the time in which all replicas ran below which there is a warning.
+/// Share of the time in which all replicas measured simultaneously, below which there is a warning.
 const COMMON_SHARE_MIN: f64 = 0.9;
 
 impl Summary {
@@ -193,8 +193,8 @@ impl Summary {
 }
 
 impl StepSummary {
-    /// Returns the summary of a step; `None` unless every replica succeeded and measured it: a sum of some is not the figure
-    /// that the case asks for.
+    /// Returns the summary of a step; `None` unless every replica succeeded and measured the step, because a sum over only some
+    /// replicas would be misleading.
     fn of(step: Step, replicas: &[ReplicaSummary]) -> Option<Self> {
         if replicas.iter().any(|replica| replica.status != Status::Ok) {
             return None;
@@ -241,7 +241,7 @@ fn span(windows: &[[Seconds; 2]]) -> f64 {
     end - begin
 }
 
-/// Returns the time that all windows have in common as a part of the longest one.
+/// Returns the time that all windows have in common, as a share of the longest window.
 fn common_share(windows: &[[Seconds; 2]]) -> f64 {
     let begin = windows.iter().map(|window| window[0].0).fold(f64::NEG_INFINITY, f64::max);
     let end = windows.iter().map(|window| window[1].0).fold(f64::INFINITY, f64::min);

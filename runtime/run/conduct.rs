@@ -31,8 +31,8 @@ pub struct RunOptions {
     pub worker: Vec<OsString>,
     /// The conductor's clock.
     pub clock: Arc<dyn Clock>,
-    /// The folder of the run; `None` selects a name by the time. In the folder of a resumed run, cases that have a record are not
-    /// run again.
+    /// The folder of the run; `None` selects a name by the time. In the folder of a resumed run, cases that have a record
+    /// are not run again.
     pub folder: Option<PathBuf>,
     /// State of the checkout; `None` asks git.
     pub checkout: Option<CheckoutState>,

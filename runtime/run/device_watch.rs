@@ -8,9 +8,9 @@ use crate::host::{descends_from, program_name};
 use crate::monitor::{DeviceReading, Monitor};
 use crate::result::DeviceConditions;
 
-/// Time between two readings. A reading asks the driver some questions and does not use the device.
+/// Time between two readings. A reading only queries the driver and does not use the device.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Longest wait for the last reading. A driver that does not answer is left behind.
+/// Longest wait for the last reading. The thread of a driver that does not answer is abandoned.
 const LAST_READING_WAIT: Duration = Duration::from_secs(2);
 /// Largest number of foreign processes that are named.
 const PROCESSES_NAMED: usize = 20;
@@ -76,7 +76,7 @@ struct ReadingLog {
 }
 
 impl ReadingLog {
-    /// Adds a reading. `is_own` tells whether this program started a process; `None` if it does not see it.
+    /// Adds a reading. `is_own` returns whether this program started a process; `None` if the process is not visible.
     fn add(&mut self, reading: &DeviceReading, is_own: impl Fn(u32) -> Option<bool>) {
         self.readings += 1;
         for pid in reading.processes.iter().flatten() {

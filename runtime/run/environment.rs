@@ -31,7 +31,8 @@ const READY: &str = "ready";
 /// A shell script that sources the given files, and writes the environment before and after to two files.
 const READ_VARIABLES: &str =
     r#"env -0 >"$1"; after=$2; shift 2; set -a; for file in "$@"; do . "$file"; done; exec env -0 >"$after""#;
-/// A Python script that prints what identifies a Python installation: its version, its program, and the folders of its packages.
+/// A Python script that prints what identifies a Python installation: its version, its program, and the folders of its
+/// packages.
 const IDENTIFY: &str =
     "import json, site, sys; print(json.dumps([sys.version, sys.executable, site.getsitepackages()]))";
 /// Programs for whose failure there is a hint.
@@ -126,7 +127,8 @@ impl EnvironmentBuilder<'_> {
         Ok(read(&after)?.into_iter().filter(|(name, value)| is_new(name, value)).collect())
     }
 
-    /// Returns the virtual environment with these requirements, based on the `python3` on PATH, and creates it if it is missing.
+    /// Returns the virtual environment with these requirements, based on the `python3` on PATH, and creates it if it is
+    /// missing.
     fn virtual_environment(
         &mut self,
         file: &Path,
@@ -223,8 +225,8 @@ fn read_environment(path: &Path) -> io::Result<IndexMap<String, String>> {
     Ok(text.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
-/// Makes the packages of the given Python installation visible in a virtual environment. This is needed if that Python belongs to
-/// a virtual environment itself: `--system-site-packages` covers only the packages of the system.
+/// Makes the packages of the given Python installation visible in a virtual environment. This is needed if that Python
+/// belongs to a virtual environment itself: `--system-site-packages` covers only the packages of the system.
 fn add_packages_of(python: &str, environment: &Path) -> io::Result<()> {
     let (_, _, folders): (String, String, Vec<String>) = serde_json::from_str(python)?;
     for entry in fs::read_dir(environment.join("lib"))? {

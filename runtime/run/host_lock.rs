@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_keeps_no_run_from_starting() {
+    fn a_lock_that_is_not_a_regular_file_keeps_no_run_from_starting() {
         assert!(take(Path::new("/dev/null"), "one", BusyHost::Refuse, &Interrupt::default()).unwrap().is_none());
     }
 }

@@ -138,8 +138,8 @@ impl WorkerLauncher {
     }
 }
 
-/// Prepares the workers of a case: sets variables and installs packages, or builds an image. Returns `None` if this failed or was
-/// interrupted; the case then ends.
+/// Prepares the workers of a case: sets variables and installs packages, or builds an image. Returns `None` if this failed
+/// or was interrupted; the case then ends.
 pub(super) fn prepare_launcher(
     run: &RunContext<'_>,
     case: &CasePlan,

@@ -13,8 +13,8 @@ use crate::result::{
     ChainReader, FailureRecord, PhaseCollector, PhaseRecord, Provenance, ReceivedEvent, Record, Status, ValidityCheck,
 };
 
-/// Returns the record of a case of the run `run` whose files are in `folder`. `reason` states why the case did not write a record
-/// itself.
+/// Returns the record of a case of the run `run` whose files are in `folder`. `reason` states why the case did not write a
+/// record itself.
 ///
 /// The record covers the events up to the first one that cannot be read; an incomplete last line is ignored.
 pub fn lost_record(

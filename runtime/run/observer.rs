@@ -1,4 +1,4 @@
-//! What the conductor finds out about a phase by itself, beside what the worker reports.
+//! The conductor's own observations of a phase, in addition to the reports of the worker.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub(super) struct PhaseObserver {
 /// What was observed in a phase.
 #[derive(Debug, Default)]
 pub(super) struct Observations {
-    /// State of the device; `None` when no monitor tells.
+    /// State of the device; `None` when no monitor reports it.
     pub(super) conditions: Option<DeviceConditions>,
     /// Files from which the worker and its processes executed code.
     pub(super) libraries: BTreeSet<PathBuf>,

@@ -16,7 +16,7 @@ use crate::result::{Record, WriteError};
 pub struct RunLog(Arc<Mutex<LogFile>>);
 
 impl RunLog {
-    /// Opens `host.out.log` in the folder of a run, and writes what is planned.
+    /// Opens `host.out.log` in the folder of a run, and writes the findings of the plan and the planned cases.
     ///
     /// # Errors
     /// When the file cannot be written.

@@ -1,4 +1,4 @@
-//! What the sources of a case have in common.
+//! The context that the sources of a case share.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,25 +12,25 @@ use crate::host::{THIS_PROGRAM, descends_from};
 use crate::measure::{Clock, MonotonicClock};
 use crate::monitor::{self, Monitor};
 
-/// What the sources of a case have in common: the vendor's monitor, which devices and processes belong to the run, and
-/// whether the case has ended.
+/// The context that the sources of a case share: the vendor's monitor, the devices and processes of the run, and whether the
+/// case has ended.
 #[derive(Clone)]
 pub struct SourceContext {
     /// The conductor's clock.
     pub clock: Arc<dyn Clock>,
     /// The vendor's monitor; `None` without one.
     pub monitor: Option<&'static dyn Monitor>,
-    /// The vendor's monitor command, and the program that runs it and its script.
+    /// The vendor's monitor command, with its script and the program that runs the script; `None` without one.
     pub command: Option<DeviceCommand>,
     /// The folder of the kernel's power counters.
     pub powercap: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
-/// How the devices of a vendor without a library are read.
+/// The command and the script that read the devices of a vendor.
 #[derive(Clone, Debug)]
 pub struct DeviceCommand {
-    /// This program with the arguments before the script and the command.
+    /// The program that runs the script, with the arguments before the path of the script.
     pub program: Vec<OsString>,
     /// The vendor's `monitor.rhai`.
     pub script: PathBuf,
@@ -39,7 +39,7 @@ pub struct DeviceCommand {
 }
 
 impl DeviceCommand {
-    /// Returns the command of a vendor, whose script a process of this program runs; `None` for a vendor without one.
+    /// Returns the command of a vendor; `None` for a vendor without one. Its script runs in a process of this program.
     pub fn of_vendor(vendor: &Vendor) -> Option<Self> {
         let program = [THIS_PROGRAM, READ_DEVICES].map(OsString::from).to_vec();
         let script = vendor.folder.join(MONITOR_SCRIPT);
@@ -48,11 +48,11 @@ impl DeviceCommand {
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedState {
     has_ended: AtomicBool,
     /// The devices that are read; `None` for all.
     devices: Mutex<Option<BTreeSet<String>>>,
-    /// Processes of the run that do not descend from this one, such as that of a container.
+    /// Processes of the run that do not descend from this process, such as the main process of a container.
     processes: Mutex<BTreeSet<u32>>,
 }
 
@@ -69,13 +69,13 @@ impl SourceContext {
         SourceContext::new(Arc::new(MonotonicClock::start()), None, None)
     }
 
-    /// Restricts reading to a device; `None` reads all.
+    /// Selects the device to read; `None` selects all devices.
     pub fn select_device(&self, id: Option<&str>) {
         let selected = id.map(|id| BTreeSet::from([id.to_owned()]));
         *self.shared.devices.lock().unwrap_or_else(PoisonError::into_inner) = selected;
     }
 
-    /// Adds a process of the run that does not descend from this one.
+    /// Adds a process of the run that does not descend from this process.
     pub fn add_process(&self, pid: u32) {
         self.shared.processes.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
     }
@@ -86,14 +86,14 @@ impl SourceContext {
         selected.as_ref().is_none_or(|devices| devices.contains(id))
     }
 
-    /// Returns whether a process belongs to the run; `None` when it is not visible.
+    /// Returns whether a process belongs to the run; `None` when the process is not visible.
     pub(super) fn owns_process(&self, pid: u32) -> Option<bool> {
         let workers = self.shared.processes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let own: Vec<u32> = workers.into_iter().chain([std::process::id()]).collect();
         descends_from(pid, &own)
     }
 
-    /// Tells the sources that the case has ended, so that a command is no longer waited for.
+    /// Marks the case as ended, so that sources no longer wait for commands.
     pub(super) fn end(&self) {
         self.shared.has_ended.store(true, Ordering::Relaxed);
     }

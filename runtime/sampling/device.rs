@@ -1,4 +1,4 @@
-//! The devices of the vendor: read through its row in the table of monitors, or else through its command and script.
+//! The devices of the vendor, read through the vendor's row in the table of monitors, or through its command and script.
 
 use std::ffi::OsString;
 
@@ -14,14 +14,14 @@ pub(super) struct DeviceSource;
 
 /// Name of the source of devices.
 pub const DEVICE_SOURCE: &str = "device";
-/// The command of this program that runs a script on the output of a vendor's command, which it reads from standard input.
+/// The subcommand of this program that reads the output of a vendor's command from standard input and runs a script on it.
 pub const READ_DEVICES: &str = "read-devices";
-/// Longest output of a vendor's command, and of its script.
+/// Largest output in bytes of a vendor's command, and of its script.
 const BYTES_MAX: u64 = 1 << 20;
-/// Longest time of a vendor's command, and of its script.
+/// Time limit of a vendor's command, and of its script.
 const TIME_MAX: Seconds = Seconds(10.0);
-/// Shortest time between two readings of energy counters, of which one takes 4 ms of processor time on an H200: in general,
-/// and when a pass begins or ends. The energy of a pass follows from the readings at its ends.
+/// Shortest time between two readings of the energy counters, during a pass and when a pass begins or ends. One reading takes
+/// 4 ms of processor time on an H200. The energy of a pass is computed from the readings at its begin and its end.
 const ENERGY_INTERVAL: Seconds = Seconds(5.0);
 const ENERGY_INTERVAL_AT_PASS: Seconds = Seconds(2.0);
 /// Largest number of devices.
@@ -60,7 +60,7 @@ struct LibraryReader {
     context: SourceContext,
     monitor: &'static dyn Monitor,
     ids: Vec<String>,
-    /// When the energy counters were read.
+    /// When the energy counters were last read.
     energy_read: Option<Nanos>,
 }
 
@@ -78,16 +78,16 @@ impl SourceReader for LibraryReader {
         let with_energy = self.is_energy_due(at_pass);
         let selected: Vec<&String> = self.ids.iter().filter(|id| self.context.reads_device(id)).collect();
         let samples = selected.iter().filter_map(|id| self.monitor.sample(id, with_energy));
-        let told: Vec<DeviceSample> = samples.filter(tells_anything).collect();
-        match (selected.first(), told.is_empty()) {
+        let samples: Vec<DeviceSample> = samples.filter(has_reading).collect();
+        match (selected.first(), samples.is_empty()) {
             (Some(id), true) => Err(format!("the driver reports nothing about device `{id}`")),
-            _ => Ok(readings(&self.context, told)),
+            _ => Ok(readings(&self.context, samples)),
         }
     }
 }
 
 impl LibraryReader {
-    /// Returns whether the energy counters are read now.
+    /// Returns whether the energy counters are to be read now.
     fn is_energy_due(&mut self, at_pass: bool) -> bool {
         let now = self.context.clock.now();
         let interval = if at_pass { ENERGY_INTERVAL_AT_PASS } else { ENERGY_INTERVAL };
@@ -99,12 +99,13 @@ impl LibraryReader {
     }
 }
 
-fn tells_anything(sample: &DeviceSample) -> bool {
+/// Returns whether a device reported at least one value.
+fn has_reading(sample: &DeviceSample) -> bool {
     let DeviceSample { memory_used_bytes, power_w, energy_j, utilization_share, temperature_c, .. } = sample;
     memory_used_bytes.is_some() || [power_w, energy_j, utilization_share, temperature_c].iter().any(|n| n.is_some())
 }
 
-/// Reads devices through a vendor's command; this program runs the script in a process of its own, because a script may
+/// Reads devices through a vendor's command. Its script runs in a separate process of this program, because a script may
 /// exhaust its memory or its stack.
 struct CommandReader {
     context: SourceContext,
@@ -139,7 +140,7 @@ impl CommandReader {
     }
 }
 
-/// Returns the readings of samples in which the processes of the run are marked.
+/// Marks the processes of the run in the samples, and returns the samples as readings.
 fn readings(context: &SourceContext, mut samples: Vec<DeviceSample>) -> Vec<Reading> {
     for process in samples.iter_mut().filter_map(|sample| sample.processes.as_mut()).flatten() {
         process.own = context.owns_process(process.pid);

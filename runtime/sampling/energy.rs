@@ -1,25 +1,25 @@
-//! The energy in the passes of a measured loop, from readings of a counter or of a power. Pure functions of points and
-//! windows.
+//! The energy that the passes of a measured loop used, computed from an energy counter or from power. Pure functions of points
+//! and windows.
 
 use serde::{Deserialize, Serialize};
 
 use super::PassWindow;
 use super::series::{Point, PowerSeries};
 
-/// Largest sum of the distances of the ends of passes from their nearest readings, as a share of the time of all passes.
-/// Beyond it, too much of the energy would be guessed.
+/// Largest sum of the distances between the begin and end of each pass and the nearest readings, as a share of the time of all
+/// passes. Beyond this limit, too large a part of the energy would be an estimate.
 const DISTANCE_SHARE_MAX: f64 = 0.1;
-/// Longest time between two readings of a power within a pass, as a share of the time of all passes.
+/// Longest time between two readings of power within a pass, as a share of the time of all passes.
 const GAP_SHARE_MAX: f64 = 0.25;
 
-/// From what an energy follows.
+/// What the energy was computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EnergySource {
     /// The difference of two readings of an energy counter.
     Counter,
-    /// The integral of readings of the power, which are joined by straight lines.
+    /// The integral over readings of the power, with linear interpolation between them.
     Power,
 }
 
@@ -29,8 +29,8 @@ pub(super) fn energy(series: &PowerSeries, passes: &[PassWindow]) -> Option<(f64
     counter.or_else(|| energy_by_power(&series.power, passes).map(|energy| (energy, EnergySource::Power)))
 }
 
-/// Returns the sum of the differences of a counter between begin and end of each pass. `None` if the counter ran backwards
-/// meanwhile, as when its driver starts again.
+/// Returns the sum of the differences of a counter between the begin and the end of each pass; `None` if the counter decreased
+/// in between, as it does when the driver restarts.
 fn energy_by_counter(points: &[Point], passes: &[PassWindow]) -> Option<f64> {
     check_distances(points, passes)?;
     let mut sum = 0.0;
@@ -45,7 +45,7 @@ fn energy_by_counter(points: &[Point], passes: &[PassWindow]) -> Option<f64> {
     Some(sum)
 }
 
-/// Returns the sum of the integrals of a power over the passes.
+/// Returns the sum of the integrals of the power over the passes.
 fn energy_by_power(points: &[Point], passes: &[PassWindow]) -> Option<f64> {
     let total = check_distances(points, passes)?;
     let mut sum = 0.0;
@@ -64,7 +64,7 @@ fn energy_by_power(points: &[Point], passes: &[PassWindow]) -> Option<f64> {
     Some(sum)
 }
 
-/// Returns the time of all passes; `None` without any, and when their ends are too far from readings.
+/// Returns the time of all passes; `None` without passes, and when the begins and ends of passes are too far from readings.
 fn check_distances(points: &[Point], passes: &[PassWindow]) -> Option<f64> {
     let total: f64 = passes.iter().map(|pass| pass.end.0 - pass.begin.0).sum();
     let distance = |at: f64| {

@@ -1,5 +1,5 @@
-//! Memory, power and energy of each phase, from the samples and the windows of a case. Pure functions of both, so `verify`
-//! computes the same figures again.
+//! Memory, power and energy of each phase, computed from the samples and the windows of a case. These functions are pure, so
+//! `verify` computes the same figures again.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::series::{DeviceSeries, Point, PowerSeries, Series};
 use super::{MeasuredDevice, PassWindow, PhaseWindows};
 use crate::units::{Bytes, Seconds};
 
-/// What a phase used: its devices without their neighbours, and the machine with everything on it.
+/// The resources that a phase used: its own devices, and the whole machine with everything that runs on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PhaseUsage {
@@ -19,7 +19,7 @@ pub struct PhaseUsage {
     pub measured_s: Seconds,
     /// Samples of these passes.
     pub samples: u64,
-    /// The devices of the phase; empty when the processor is its device, or when it is not known which device is.
+    /// The devices of the phase; empty when its device is the processor, or when its device is unknown.
     pub devices: Vec<DeviceUsage>,
     /// Energy of all its devices per sample, in joules.
     pub device_energy_j_per_sample: Option<f64>,
@@ -27,13 +27,13 @@ pub struct PhaseUsage {
     pub processor: Option<EnergyUsage>,
     /// The whole machine.
     pub machine: Option<EnergyUsage>,
-    /// Mean share of the passes' time in which the processors of the machine worked.
+    /// Mean share of the passes' time in which the processors of the machine were busy.
     pub processor_busy_share_mean: Option<f64>,
     /// Peak memory in use on the machine during the phase.
     pub machine_memory_bytes_max: Option<Bytes>,
 }
 
-/// What a phase used of one device.
+/// The resources that a phase used on one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceUsage {
@@ -41,16 +41,16 @@ pub struct DeviceUsage {
     pub device: String,
     /// How it is known that the phase ran on this device.
     pub identified_by: DeviceIdentity,
-    /// Peak memory of this run on the device during the phase; `None` when it cannot be told from that of others.
+    /// Peak memory of this run on the device during the phase; `None` when it cannot be distinguished from the memory of others.
     pub memory_bytes_max: Option<Bytes>,
-    /// From what the peak memory follows.
+    /// What the peak memory was computed from.
     pub memory_source: Option<MemorySource>,
     /// Power and energy in the passes.
     #[serde(flatten)]
     pub energy: EnergyUsage,
 }
 
-/// Power and energy in the passes of a measured loop.
+/// Power and energy during the passes of a measured loop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EnergyUsage {
@@ -62,7 +62,7 @@ pub struct EnergyUsage {
     pub power_w_max: Option<f64>,
     /// Energy in joules; `None` when the passes are too short for the readings.
     pub energy_j: Option<f64>,
-    /// From what the energy follows.
+    /// What the energy was computed from.
     pub energy_source: Option<EnergySource>,
     /// Energy per sample in joules.
     pub energy_j_per_sample: Option<f64>,
@@ -83,14 +83,14 @@ pub enum DeviceIdentity {
     Visible,
 }
 
-/// From what the memory of a run on a device follows.
+/// What the memory of a run on a device was computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MemorySource {
-    /// The sum of the run's processes, which the driver lists.
+    /// The sum of the memory of the run's processes, which the driver lists.
     Processes,
-    /// What was in use on the whole device beyond what was in use before the phase.
+    /// The memory in use on the whole device, minus the memory in use before the phase.
     Increase,
 }
 
@@ -125,7 +125,7 @@ fn phase_usage(series: &Series, phase: &PhaseWindows, visible: Option<&str>) -> 
     }
 }
 
-/// Returns the devices of a phase, each with how it is known; nothing when that is uncertain.
+/// Returns the devices of a phase, each with how it was identified; nothing when the devices are uncertain.
 fn identify<'s>(series: &'s Series, phase: &PhaseWindows, visible: Option<&str>) -> Vec<(&'s str, DeviceIdentity)> {
     let Some(MeasuredDevice { id, is_processor: false }) = &phase.device else { return Vec::new() };
     let named = |name: &str| series.devices.get_key_value(name).map(|(id, _)| id.as_str());
@@ -162,7 +162,7 @@ fn device_usage(id: &str, identified_by: DeviceIdentity, series: &DeviceSeries, 
     }
 }
 
-/// Returns power and energy in the passes; `None` without any reading of the case.
+/// Returns power and energy during the passes; `None` if the case has no reading of either.
 fn energy_usage(series: &PowerSeries, passes: &[PassWindow]) -> Option<EnergyUsage> {
     if series.energy.is_empty() && series.power.is_empty() {
         return None;

@@ -21,7 +21,7 @@ pub(super) const MONITOR_BYTES_MAX: u64 = 256 << 20;
 const PARTS: f64 = 16.0;
 /// Largest size of each log.
 const LOG_BYTES_MAX: u64 = 64 << 20;
-/// Beginnings of the names of the other logs, with which that of a vendor of the same name must not collide.
+/// Beginnings of the names of the other logs. The log of a vendor with one of these names gets a longer name.
 const OTHER_LOGS: [&str; 3] = ["cpu", "mem", "pwr"];
 /// Time between two lines of a log, as in FlagPerf.
 const LOG_INTERVAL: Seconds = Seconds(5.0);
@@ -36,9 +36,9 @@ pub struct MonitorFiles {
     memory: Log,
     power: Log,
     devices: Log,
-    /// Processor time since the last line of its log.
+    /// Mean busy share of the processors since the last line of their log.
     busy: Mean,
-    /// Whether the power of the whole machine is known. Otherwise the log has that of the processors.
+    /// Whether the power of the whole machine is known. Otherwise the log contains the power of the processors.
     has_machine_power: bool,
     /// Returns the wall time, which only the logs contain.
     wall_time: fn() -> Zoned,
@@ -60,7 +60,7 @@ struct Mean {
 }
 
 impl MonitorFiles {
-    /// Creates the files in the folder of a case; each exists from its first line on.
+    /// Prepares the files in the folder of a case. Each file is created when its first line is written.
     pub fn new(folder: &Path, vendor: &str, rate_per_s: u32) -> Self {
         let log = |name: &str| Log {
             lines: LineFile::new(folder.join(format!("{name}_monitor.log")), LOG_BYTES_MAX),
@@ -84,7 +84,7 @@ impl MonitorFiles {
         }
     }
 
-    /// Writes what one reading of a source returned. Does nothing after [`MonitorFiles::close`].
+    /// Writes the result of reading a source once. Does nothing after [`MonitorFiles::close`].
     pub fn write(&mut self, source: &'static str, at: Seconds, readings: &[Reading]) {
         if self.is_closed || readings.is_empty() {
             return;
@@ -142,7 +142,7 @@ impl MonitorFiles {
         }
     }
 
-    /// Closes the files: nothing is written any more. Returns a fragment for each file that is incomplete.
+    /// Closes the files, so that nothing more is written. Returns a message for each incomplete file.
     pub fn close(&mut self) -> Vec<String> {
         self.is_closed = true;
         let logs = [&self.processor, &self.memory, &self.power, &self.devices];
@@ -155,7 +155,7 @@ impl MonitorFiles {
         self.samples.lost()
     }
 
-    /// Checks that `monitor.jsonl` contains what was written to it.
+    /// Checks that `monitor.jsonl` contains exactly what this process has written to it.
     ///
     /// # Errors
     /// When another program removed, replaced or changed it.
@@ -174,7 +174,7 @@ impl Log {
     fn write(&mut self, at: Seconds, text: impl FnOnce() -> String) -> bool {
         let is_due = at.0 >= self.next.0;
         if is_due {
-            // Lines keep their distance even if one is late.
+            // A late line does not delay the next ones.
             let passed = ((at.0 - self.next.0) / LOG_INTERVAL.0).floor() + 1.0;
             self.next = Seconds(self.next.0 + passed * LOG_INTERVAL.0);
             self.lines.write(&text());

@@ -9,11 +9,11 @@ use crate::units::Seconds;
 /// The source of the machine's power.
 pub(super) struct IpmiSource;
 
-/// Devices of the kernel for the management controller.
+/// The device files of the kernel for the management controller.
 const DEVICES: [&str; 3] = ["/dev/ipmi0", "/dev/ipmi/0", "/dev/ipmidev/0"];
-/// Time between two readings: a controller takes up to seconds for one.
+/// Time between two readings: a controller may take seconds for each.
 const INTERVAL: Seconds = Seconds(10.0);
-/// Longest time of a reading, and its longest text in bytes.
+/// Time limit of a reading, and largest size of its text in bytes.
 const TIME_MAX: Seconds = Seconds(20.0);
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -84,8 +84,8 @@ fn parse_dcmi(text: &str) -> Option<f64> {
     (power > 0.0).then_some(power)
 }
 
-/// Returns the largest power of the sensors, as FlagPerf does: `Sys Power | 220 Watts | ok`. It is that of the whole
-/// machine where there is such a sensor.
+/// Returns the largest power of all sensors, as FlagPerf does: `Sys Power | 220 Watts | ok`. If there is a sensor for the whole
+/// machine, its power is the largest.
 fn parse_sensors(text: &str) -> Option<f64> {
     let power = |line: &str| line.split('|').nth(1)?.trim().strip_suffix("Watts")?.trim().parse::<f64>().ok();
     text.lines().filter_map(power).filter(|power| *power > 0.0).reduce(f64::max)

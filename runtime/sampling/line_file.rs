@@ -1,5 +1,5 @@
-//! A file of lines that is sent elsewhere while it grows: each line is written whole or not at all, and the length of the
-//! file is limited.
+//! A file of lines that other processes may read while it grows: each line is written completely or not at all, and the size of
+//! the file is limited.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::file;
 use crate::hash::{hash_file, hexadecimal};
 
-/// A file of lines. An error never reaches the caller of a write: it is kept, and the lines that are lost are counted.
+/// A file of lines. A failed write returns no error to its caller: the first error is stored, and the lost lines are counted.
 #[derive(Debug)]
 pub(super) struct LineFile {
     path: PathBuf,
@@ -47,7 +47,7 @@ impl LineFile {
             None => self.file.insert(file::create(&self.path)?),
         };
         let before = self.bytes;
-        // Half a line is removed, so that the next one does not continue it. The caller learns of the first error.
+        // An incomplete line is removed, so that the next line does not continue it.
         file.write_all(text.as_bytes()).inspect_err(|_| drop(cut(file, before)))?;
         self.bytes = bytes;
         self.hasher.update(text.as_bytes());

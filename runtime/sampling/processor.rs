@@ -61,8 +61,8 @@ fn parse(text: &str) -> Option<ProcessorTime> {
     Some(ProcessorTime { busy: total.checked_sub(idle + waiting)?, total })
 }
 
-/// Returns the share of busy time between two readings; `None` when no time has passed. Waiting time may shrink, so a
-/// difference below zero counts as zero.
+/// Returns the share of busy time between two readings; `None` when no time has passed. The kernel's counters may decrease, so
+/// a negative difference counts as zero.
 fn busy_share(before: ProcessorTime, now: ProcessorTime) -> Option<f64> {
     let total = now.total.checked_sub(before.total).filter(|total| *total > 0)?;
     Some((now.busy.saturating_sub(before.busy) as f64 / total as f64).min(1.0))

@@ -34,15 +34,15 @@ impl Source for RaplSource {
 struct RaplReader {
     zones: Vec<Zone>,
     clock: Arc<dyn Clock>,
-    /// Time and energy of the reading before.
+    /// Time and energy of the previous reading.
     before: Option<(Nanos, f64)>,
 }
 
-/// A counter: a package, or the memory of one, which is not part of it.
+/// An energy counter: of a package, or of the memory of a package, which the package's counter does not include.
 struct Zone {
     path: PathBuf,
     file: File,
-    /// The value after which the counter begins again at 0, in microjoules.
+    /// The value after which the counter wraps to 0, in microjoules.
     range: u64,
     last: u64,
     /// Microjoules since the first reading.
@@ -67,13 +67,13 @@ impl SourceReader for RaplReader {
     }
 }
 
-/// Returns the growth of a counter that begins again at 0 after `range`.
+/// Returns the increase of a counter that wraps to 0 after `range`.
 fn difference(before: u64, now: u64, range: u64) -> u64 {
     now.checked_sub(before).unwrap_or_else(|| now.saturating_add(range.saturating_sub(before)))
 }
 
-/// Finds the counters of packages, and those of their memory below them. Parts of a package (its cores) are counted with
-/// it, and so are packages that a second interface (`-mmio`) shows again.
+/// Finds the counters of packages and of their memory. Counters of parts of a package (its cores) are ignored, because the
+/// package's counter includes them. A second interface (`-mmio`) shows the same packages again and is ignored, too.
 fn find_zones(folder: &Path) -> Result<Vec<Zone>, String> {
     let entries = fs::read_dir(folder).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {

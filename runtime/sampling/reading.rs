@@ -5,23 +5,23 @@ use serde::{Deserialize, Serialize};
 use crate::monitor::DeviceSample;
 use crate::units::Seconds;
 
-/// What a source reported at one moment; one line of `monitor.jsonl`.
+/// A reading with its time; one line of `monitor.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Time since the case began, by the conductor's clock: that of the events.
+    /// Time since the case began, by the conductor's clock, which is also the clock of the events.
     pub at_s: Seconds,
-    /// What was read.
+    /// The reading.
     #[serde(flatten)]
     pub reading: Reading,
 }
 
-/// What a source reported. Sources are the rows of [`super::TABLE`].
+/// The values that a source reported at one moment. Sources are the rows of [`super::TABLE`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub enum Reading {
     /// The processors of the machine.
     Processor {
-        /// Share of their time since the reading before in which they worked, from 0 to 1.
+        /// Share of the time since the previous reading in which the processors were busy, from 0 to 1.
         busy_share: f64,
     },
     /// The memory of the machine.
@@ -35,7 +35,7 @@ pub enum Reading {
     Rapl {
         /// Energy since the first reading, in joules. A wrapped counter is taken into account.
         energy_j: f64,
-        /// Mean power since the reading before, in watts; `None` in the first reading.
+        /// Mean power since the previous reading, in watts; `None` in the first reading.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         power_w: Option<f64>,
     },
@@ -49,7 +49,7 @@ pub enum Reading {
 }
 
 impl Reading {
-    /// Removes values that are not possible. Returns what was removed, and the rest if anything is left.
+    /// Removes impossible values. Returns a message for each of them, and the remaining reading, if any.
     pub(super) fn checked(self) -> (Vec<String>, Option<Reading>) {
         let possible = |name: &str, value: f64, max: f64| {
             if (0.0..=max).contains(&value) { Vec::new() } else { vec![format!("`{name}` is {value}")] }

@@ -1,4 +1,4 @@
-//! What the record says about the monitors of a case.
+//! The part of the record about the monitors of a case.
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -17,21 +17,21 @@ pub struct MonitorRecord {
     pub sources: IndexMap<String, SourceRecord>,
 }
 
-/// What a source did during the case.
+/// The readings of a source during the case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SourceRecord {
-    /// Time between two readings: that of the rate, or longer for a source that takes long.
+    /// Time between two readings: as `MONITOR_RATE` sets it, or longer for a source that is slow to read.
     pub interval_s: Seconds,
     /// Readings that succeeded.
     pub readings: u64,
     /// Readings that failed.
     pub failures: u64,
-    /// Readings that were left out because the one before took too long.
+    /// Readings that were skipped because the previous one took too long.
     pub late: u64,
-    /// Values that are not possible, such as a negative power; they were left out.
+    /// Impossible values, such as a negative power, which were discarded.
     pub refused_values: u64,
-    /// Why the machine does not have this source.
+    /// Why the source is not available on this machine; `None` when it is.
     pub unavailable: Option<String>,
     /// The first failure, late reading or refused value.
     pub problem: Option<String>,

@@ -1,4 +1,4 @@
-//! Reads the sources of a case in threads of their own until the case ends.
+//! Reads the sources of a case, each in a thread of its own, until the case ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,19 +13,19 @@ use super::{MonitorFiles, MonitorRecord, Reading, Source, SourceContext, SourceR
 use crate::measure::Nanos;
 use crate::units::Seconds;
 
-/// Longest wait for all sources at the end of a case. One that does not answer is left behind.
+/// Longest wait for all sources at the end of a case. The thread of a source that does not answer is abandoned.
 const LAST_READINGS_WAIT: Seconds = Seconds(2.0);
-/// Longest wait for the first readings, which tell what was in use before the case.
+/// Longest wait for the first readings, which show what was in use before the case.
 const FIRST_READINGS_WAIT: Seconds = Seconds(1.0);
-/// Longest interval of a source for which the end of the case has a reading of its own.
+/// Longest interval of a source that is read once more when the case ends.
 const LAST_READING_INTERVAL_MAX: Seconds = Seconds(1.0);
 
-/// How a case is sampled.
+/// Options of the sampler.
 #[derive(Clone, Copy, Debug)]
 pub struct SamplerOptions {
-    /// Readings of each source per second; a source that takes long is read less often.
+    /// Readings of each source per second; a source that is slow to read is read less often.
     pub rate_per_s: u32,
-    /// When the case began: the zero of the times of samples.
+    /// When the case began. The times of samples are relative to this.
     pub started: Nanos,
 }
 
@@ -41,16 +41,16 @@ pub struct Sampler {
 struct SourceThread {
     source: &'static dyn Source,
     state: Arc<Mutex<SourceState>>,
-    /// Asks for a reading; dropping it ends the thread.
-    control: Option<Sender<()>>,
-    /// Is disconnected after the first reading, or when there will be none.
+    /// Requests a reading from the thread; dropping the sender ends the thread.
+    requests: Option<Sender<()>>,
+    /// Disconnects after the first reading, or when there will be none.
     first: Receiver<()>,
-    /// Is disconnected when the thread has ended.
+    /// Disconnects when the thread has ended.
     done: Receiver<()>,
 }
 
 impl Sampler {
-    /// Starts to read those of the sources that the case has.
+    /// Starts to read the sources that apply to the case.
     pub fn start(
         options: SamplerOptions,
         context: SourceContext,
@@ -68,7 +68,7 @@ impl Sampler {
         &self.context
     }
 
-    /// Waits until the sources of power and energy, and the devices, have been read once, but at most a second.
+    /// Waits until power, energy and devices have been read once, but at most a second.
     pub fn wait_for_first_readings(&self) {
         let began = self.context.clock.now();
         for thread in self.threads.iter().filter(|thread| thread.source.follows_passes()) {
@@ -78,19 +78,19 @@ impl Sampler {
         }
     }
 
-    /// Asks for a reading of the sources of power and energy now, because a pass begins or ends.
+    /// Requests readings of power, energy and devices, because a pass begins or ends.
     pub fn follow_pass(&self) {
         for thread in self.threads.iter().filter(|thread| thread.source.follows_passes()) {
-            // It is full if the thread has been asked already.
-            let _ = thread.control.as_ref().map(|control| control.try_send(()));
+            // If the channel is full, a reading was already requested.
+            let _ = thread.requests.as_ref().map(|requests| requests.try_send(()));
         }
     }
 
-    /// Stops reading, closes the files, and returns what the sources did, with a warning for each that worked badly.
+    /// Stops reading and closes the files. Returns the record of the sources, and a warning for each problem.
     pub fn finish(mut self) -> (MonitorRecord, Vec<String>) {
         self.context.end();
         for thread in &mut self.threads {
-            thread.control = None;
+            thread.requests = None;
         }
         let began = self.context.clock.now();
         for thread in &self.threads {
@@ -98,7 +98,7 @@ impl Sampler {
             if thread.done.recv_timeout(time_left(LAST_READINGS_WAIT, waited)) == Err(RecvTimeoutError::Timeout) {
                 let mut state = lock(&thread.state);
                 let since = state.busy_since.unwrap_or(began);
-                state.note_left_behind(self.context.clock.now().since(since));
+                state.note_abandoned(self.context.clock.now().since(since));
             }
         }
         let mut warnings = lock(&self.files).close();
@@ -126,37 +126,37 @@ impl SourceThread {
         files: &Arc<Mutex<MonitorFiles>>,
     ) -> Self {
         let state = Arc::new(Mutex::new(SourceState::default()));
-        let (control, asked) = bounded(1);
+        let (sender, requests) = bounded(1);
         let ((running, done), (pending, first)) = (bounded(0), bounded(0));
         let (context, files) = (context.clone(), files.clone());
-        let sampling = SourceLoop { source, options, context, files, state: state.clone(), asked };
+        let sampling = SourceLoop { source, options, context, files, state: state.clone(), requests };
         thread::spawn(move || {
             sampling.run(pending);
             drop(running);
         });
-        SourceThread { source, state, control: Some(control), first, done }
+        SourceThread { source, state, requests: Some(sender), first, done }
     }
 }
 
-/// The thread of a source.
+/// The loop that the thread of a source runs.
 struct SourceLoop {
     source: &'static dyn Source,
     options: SamplerOptions,
     context: SourceContext,
     files: Arc<Mutex<MonitorFiles>>,
     state: Arc<Mutex<SourceState>>,
-    asked: Receiver<()>,
+    requests: Receiver<()>,
 }
 
-/// Why a source is read.
+/// The reason for a reading.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    /// The next reading is due.
-    Due,
+enum Trigger {
+    /// The interval since the last reading has passed.
+    Interval,
     /// A pass begins or ends.
     Pass,
     /// The case ends.
-    Last,
+    CaseEnd,
 }
 
 impl SourceLoop {
@@ -171,17 +171,17 @@ impl SourceLoop {
         let interval = Seconds((1.0 / f64::from(self.options.rate_per_s)).max(interval_min.0));
         lock(&self.state).interval = interval;
         // Readings are due at whole multiples of the interval, so that delays do not add up.
-        let mut done = self.read(&mut *reader, Cause::Due);
+        let mut done = self.read(&mut *reader, Trigger::Interval);
         drop(pending);
         let mut due = self.next_due(done, interval);
         loop {
-            let cause = self.wait(due, done, interval_min);
-            if cause == Cause::Last && interval > LAST_READING_INTERVAL_MAX {
+            let trigger = self.wait(due, done, interval_min);
+            if trigger == Trigger::CaseEnd && interval > LAST_READING_INTERVAL_MAX {
                 return;
             }
             let began = self.context.clock.now();
-            done = self.read(&mut *reader, cause);
-            if cause == Cause::Last {
+            done = self.read(&mut *reader, trigger);
+            if trigger == Trigger::CaseEnd {
                 return;
             }
             let next = self.next_due(done, interval);
@@ -193,29 +193,30 @@ impl SourceLoop {
         }
     }
 
-    /// Waits until a reading is due. One that a pass asks for is due at once, but at least `distance` after the last one.
-    fn wait(&self, due: Seconds, last: Nanos, distance: Seconds) -> Cause {
-        let mut is_asked = false;
+    /// Waits until a reading is due. A requested reading is due at once, but not earlier than `distance` after the last
+    /// reading.
+    fn wait(&self, due: Seconds, last: Nanos, distance: Seconds) -> Trigger {
+        let mut is_requested = false;
         loop {
             let now = self.context.clock.now();
-            let next = if is_asked { due.0.min(self.since_start(last) + distance.0) } else { due.0 };
+            let next = if is_requested { due.0.min(self.since_start(last) + distance.0) } else { due.0 };
             let left = next - self.since_start(now);
             if left <= 0.0 {
-                return if is_asked { Cause::Pass } else { Cause::Due };
+                return if is_requested { Trigger::Pass } else { Trigger::Interval };
             }
-            match self.asked.recv_timeout(Duration::from_secs_f64(left)) {
-                Ok(()) => is_asked = true,
+            match self.requests.recv_timeout(Duration::from_secs_f64(left)) {
+                Ok(()) => is_requested = true,
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Cause::Last,
+                Err(RecvTimeoutError::Disconnected) => return Trigger::CaseEnd,
             }
         }
     }
 
     /// Reads the source, writes the samples, and returns the time afterwards.
-    fn read(&self, reader: &mut dyn SourceReader, cause: Cause) -> Nanos {
+    fn read(&self, reader: &mut dyn SourceReader, trigger: Trigger) -> Nanos {
         let began = self.context.clock.now();
         lock(&self.state).busy_since = Some(began);
-        let read = catch_unwind(AssertUnwindSafe(|| reader.read(cause != Cause::Due)));
+        let read = catch_unwind(AssertUnwindSafe(|| reader.read(trigger != Trigger::Interval)));
         let ended = self.context.clock.now();
         let at = Seconds((self.since_start(began) + self.since_start(ended)) / 2.0);
         let mut state = lock(&self.state);
@@ -228,7 +229,7 @@ impl SourceLoop {
                 let kept: Vec<Reading> = kept.into_iter().flatten().collect();
                 lock(&self.files).write(self.source.name(), at, &kept);
             }
-            // A command is stopped when the case ends.
+            // The end of the case stops a command that is still running.
             Ok(Err(_)) if self.context.has_ended() => state.note_stopped(),
             Ok(Err(reason)) => state.note_failure(&reason),
             Err(panic) => state.note_failure(&panic_reason(&*panic)),
@@ -254,7 +255,7 @@ fn panic_reason(panic: &(dyn std::any::Any + Send)) -> String {
     format!("panicked: {}", flagperf_onnx::panic_text(panic))
 }
 
-/// Locks a mutex and ignores poisoning: the protected values are complete after each statement.
+/// Locks a mutex and ignores poisoning: the protected values are consistent after each statement.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

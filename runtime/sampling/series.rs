@@ -22,7 +22,7 @@ pub(super) struct Point {
     pub(super) value: f64,
 }
 
-/// The samples of a case. The times of each series grow.
+/// The samples of a case as series, each in the order of time.
 #[derive(Debug, Default)]
 pub(super) struct Series {
     /// Busy share of the processors.
@@ -50,12 +50,12 @@ pub(super) struct DeviceSeries {
     pub(super) power: PowerSeries,
     /// Bytes in use by all processes.
     pub(super) memory: Vec<Point>,
-    /// Bytes in use by the processes of the run, where all of them are told.
+    /// Bytes in use by the processes of the run, where the memory of each of them is known.
     pub(super) own_memory: Vec<Point>,
 }
 
 impl Series {
-    /// Reads `monitor.jsonl`. Lines that are no samples, such as the first one, are left out.
+    /// Reads `monitor.jsonl`. Lines that are not samples, such as the first one, are ignored.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         let mut lines = BufReader::new(open_regular(path)?.take(MONITOR_BYTES_MAX));
         let (mut series, mut line) = (Series::default(), Vec::new());
@@ -70,7 +70,7 @@ impl Series {
         }
     }
 
-    /// Adds a sample. Values that are not possible are left out, because anyone may have written the file.
+    /// Adds a sample. Impossible values are ignored, because anyone may have written the file.
     pub(super) fn add(&mut self, Seconds(at): Seconds, reading: Reading) {
         match reading.checked().1 {
             Some(Reading::Processor { busy_share }) => add(&mut self.busy, at, busy_share),
@@ -106,14 +106,14 @@ impl DeviceSeries {
     }
 }
 
-/// Returns the memory of the run's processes on a device; `None` when there is none, or the memory of one is not told.
+/// Returns the memory of the run's processes on a device; `None` if there is no such process, or the memory of one is unknown.
 fn own_memory(sample: &DeviceSample) -> Option<u64> {
     let mut own = sample.processes.iter().flatten().filter(|process| process.own == Some(true)).peekable();
     own.peek()?;
     own.map(|process| process.memory_bytes).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?))
 }
 
-/// Adds a point later than those before it.
+/// Adds a point, unless it is not later than the last one.
 fn add(points: &mut Vec<Point>, at: f64, value: f64) {
     if at.is_finite() && value.is_finite() && points.last().is_none_or(|last| last.at < at) {
         points.push(Point { at, value });

@@ -8,22 +8,22 @@ use super::rapl::RaplSource;
 use super::{Reading, SourceContext};
 use crate::units::Seconds;
 
-/// Something that is read while a case runs.
+/// A source of readings while a case runs.
 pub trait Source: Send + Sync {
     /// Name in `monitor.jsonl` and in the record.
     fn name(&self) -> &'static str;
     /// One-line description.
     fn about(&self) -> &'static str;
-    /// Whether a reading also follows at once when a pass begins or ends, so that the energy of short passes is known.
+    /// Returns whether the source is also read when a pass begins or ends, so that the energy of short passes is known.
     fn follows_passes(&self) -> bool {
         false
     }
-    /// Returns whether the case has such a source at all: not every vendor has a monitor.
+    /// Returns whether the source applies to the case: not every vendor has a monitor.
     fn applies(&self, context: &SourceContext) -> bool {
         let _ = context;
         true
     }
-    /// Opens the source. May take any time.
+    /// Opens the source. This may block for any time.
     ///
     /// # Errors
     /// Fails with a description of what is missing on this machine.
@@ -32,12 +32,12 @@ pub trait Source: Send + Sync {
 
 /// Reads a source, in a thread of its own.
 pub trait SourceReader: Send {
-    /// Returns the shortest time between two readings: reading some sources takes long.
+    /// Returns the shortest time between two readings, which is longer for sources that are slow to read.
     fn interval_min(&self) -> Seconds {
         Seconds(0.1)
     }
-    /// Returns what the source reports now; nothing if that needs an earlier reading. `at_pass` says that a pass begins or
-    /// ends, or the case: then a counter is worth its cost. May take any time.
+    /// Reads the source. Returns nothing if the values need a previous reading. `at_pass` states that a pass begins or ends, or
+    /// that the case ends: counters that are slow to read are then needed, too. This may block for any time.
     ///
     /// # Errors
     /// Fails with the reason as a fragment; the next reading may succeed.
@@ -52,7 +52,7 @@ pub fn find(name: &str) -> Option<&'static dyn Source> {
     TABLE.iter().copied().find(|source| source.name() == name)
 }
 
-/// Opens a source and reads it once; returns the number of things that it reported.
+/// Opens a source and reads it once. Returns the number of readings.
 ///
 /// # Errors
 /// Fails with a description of what is missing on this machine.

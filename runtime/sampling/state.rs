@@ -1,4 +1,4 @@
-//! What a source has done so far, as the record describes it.
+//! The state of a source while a case runs, from which its record and its warning are made.
 
 use super::{Source, SourceRecord};
 use crate::measure::Nanos;
@@ -8,24 +8,24 @@ use crate::units::Seconds;
 /// Longest reason in bytes.
 const REASON_BYTES: usize = 300;
 
-/// What a source has done so far. Its thread writes it, and the sampler reads it at the end.
+/// The state of a source. The source's thread updates it, and the sampler reads it at the end.
 #[derive(Debug, Default)]
 pub(super) struct SourceState {
     /// Whether the source was opened.
     pub(super) is_open: bool,
     /// Time between two readings.
     pub(super) interval: Seconds,
-    /// Why it could not be opened.
+    /// Why the source could not be opened.
     unavailable: Option<String>,
     readings: u64,
     failures: u64,
-    /// Readings that were left out because the one before took too long.
+    /// Readings that were skipped because the previous one took too long.
     late: u64,
-    /// Values that are not possible.
+    /// Impossible values.
     refused: u64,
     /// The first failure, late reading or refused value.
     problem: Option<String>,
-    /// When the source began to do what it is doing.
+    /// When the current opening or reading of the source began; `None` between readings.
     pub(super) busy_since: Option<Nanos>,
 }
 
@@ -49,7 +49,7 @@ impl SourceState {
         self.note_problem(reason);
     }
 
-    /// Notes that a reading was stopped because the case ended, which matters if it was the only one.
+    /// Notes that a reading was stopped because the case ended. This is a failure only if there was no other reading.
     pub(super) fn note_stopped(&mut self) {
         if self.readings + self.failures == 0 {
             self.note_failure("the case ended before the first reading was complete");
@@ -65,14 +65,14 @@ impl SourceState {
     }
 
     /// Notes that the source did not answer when the case ended.
-    pub(super) fn note_left_behind(&mut self, waited: Seconds) {
+    pub(super) fn note_abandoned(&mut self, waited: Seconds) {
         let reason = format!("it did not answer for {:.1} s and was abandoned", waited.0);
         if self.is_open {
             self.failures += 1;
         } else {
             self.unavailable.get_or_insert_with(|| reason.clone());
         }
-        // More important than what happened before.
+        // This is more important than an earlier problem.
         self.problem = Some(reason);
     }
 
@@ -93,7 +93,7 @@ impl SourceState {
         }
     }
 
-    /// Returns a warning about a source that worked badly; `None` for one that worked, or that the machine does not have.
+    /// Returns a warning if there was a problem; `None` for a source that worked, or that is not available on this machine.
     pub(super) fn warning(&self, source: &dyn Source) -> Option<String> {
         let problem = self.problem.as_ref()?;
         let mut counts = format!("readings: {}", self.readings);

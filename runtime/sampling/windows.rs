@@ -1,4 +1,4 @@
-//! When the phases and passes of a case began and ended, and on which device they ran, from the events.
+//! The windows of a case: when its phases and passes began and ended, and on which device they ran, from the events.
 
 use crate::event::Event;
 use crate::measure::Nanos;

@@ -1,4 +1,4 @@
-//! A vendor's `monitor.rhai`: turns what the vendor's command prints into samples of devices.
+//! A vendor's `monitor.rhai`: converts the output of the vendor's command into samples of devices.
 //!
 //! Starts no process. Knows no particular vendor.
 
@@ -24,7 +24,7 @@ const MEMORY_MAX: Bytes = Bytes(64 << 20);
 const OPERATIONS_MAX: u64 = 5_000_000;
 const TIME_MAX: Seconds = Seconds(5.0);
 
-/// The keys of a device that are no real numbers.
+/// The keys of a device whose values are not real numbers.
 const OTHER_KEYS: [&str; 8] = [
     "device",
     "name",
@@ -64,10 +64,10 @@ impl MonitorScript {
         Ok(MonitorScript { script })
     }
 
-    /// Returns the devices in what the vendor's command printed.
+    /// Returns the devices in the output of the vendor's command.
     ///
     /// # Errors
-    /// When the script fails, or returns something else than an array of maps with the known keys and types.
+    /// When the script fails, or does not return an array of maps with the known keys and types.
     pub fn read_devices(&self, output: &str) -> Result<Vec<DeviceSample>, ScriptError> {
         let arguments = || (output.to_owned(),);
         self.script.call(&mut Scope::new(), "read_devices", arguments, Vec::new, to_samples)
@@ -86,14 +86,13 @@ fn to_samples(returned: &Dynamic) -> Result<Vec<DeviceSample>, String> {
 }
 
 fn to_sample(device: &Dynamic) -> Result<DeviceSample, String> {
-    let map =
-        device.read_lock::<rhai::Map>().ok_or_else(|| format!("it is not a map but `{}`", script_type(device)))?;
+    let map = device.read_lock::<rhai::Map>().ok_or_else(|| format!("must be a map, not `{}`", script_type(device)))?;
     let mut sample = DeviceSample::default();
     for (key, value) in map.iter().filter(|(_, value)| !value.is_unit()) {
         set_field(&mut sample, key, value).map_err(|reason| format!("`{key}` {reason}"))?;
     }
     if sample.device.is_empty() {
-        return Err("`device`, its number or id, is missing".to_owned());
+        return Err("`device`, the number or id of the device, is missing".to_owned());
     }
     Ok(sample)
 }
@@ -209,8 +208,8 @@ mod tests {
         let source = |body: &str| format!("\n    fn read_devices(output) {{ {body} }}\n    ^");
         for (body, reason_expected) in [
             ("7", "`read_devices` must return an array with a map for each device, not `int`"),
-            ("[7]", "device 0: it is not a map but `int`"),
-            ("[#{}]", "device 0: `device`, its number or id, is missing"),
+            ("[7]", "device 0: must be a map, not `int`"),
+            ("[#{}]", "device 0: `device`, the number or id of the device, is missing"),
             ("[#{device: 0, power_w: \"5\"}]", "device 0: `power_w` must be a number or (), not `string`"),
             ("[#{device: 0, memory_used_bytes: -1}]", "device 0: `memory_used_bytes` is -1, which is less than 0"),
             ("[#{device: 0, name: 5}]", "device 0: `name` must be a string, not `int`"),

@@ -9,8 +9,8 @@ use super::record_file::RECORD_FILE;
 use crate::result::{PhaseRecord, Record};
 use crate::sampling::{DeviceIdentity, MONITOR_FILE, PhaseUsage, phase_usages};
 
-/// Compares what each phase used according to the record with what the samples yield. A record without such figures has
-/// nothing to compare: no monitor ran, or its file was incomplete.
+/// Compares the usage of each phase in the record with the usage computed from the samples. A record may have no usage, because
+/// no monitor ran or the file of the samples was incomplete.
 pub(super) fn check_monitors(folder: &Path, record: &Record, replay: &Replay, report: &mut CaseReport) {
     if record.phases.iter().all(|phase| phase.usage.is_none()) {
         return;
@@ -27,7 +27,7 @@ pub(super) fn check_monitors(folder: &Path, record: &Record, replay: &Replay, re
     }
 }
 
-/// Returns the device that the conductor took from the variable of visible devices, which only it knows.
+/// Returns the device that the conductor took from the variable of visible devices, which only the conductor can read.
 fn visible_device(record: &Record) -> Option<&str> {
     let devices = record.phases.iter().flat_map(|phase| &phase.usage).flat_map(|usage| &usage.devices);
     let mut visible = devices.filter(|device| device.identified_by == DeviceIdentity::Visible);

@@ -14,14 +14,15 @@ use crate::units::Seconds;
 
 /// Largest summary in bytes.
 const BYTES_MAX: u64 = 64 << 20;
-/// Largest difference in seconds between the length of a window in the summary and in the events: the times since 1970 have
-/// this resolution as 64-bit floating-point numbers.
+/// Largest difference in seconds between the length of a window in the summary and in the events. Times since 1970 have this
+/// resolution as 64-bit floating-point numbers.
 const RESOLUTION: f64 = 1e-6;
 
-/// Verifies the summary in the folder of a case; `None` when there is none. The replicas are results of their own.
+/// Verifies the summary in the folder of a case; returns `None` when there is none. The results of the replicas are verified
+/// separately.
 ///
-/// Which replicas there were, when their hosts' clocks say that they began, and their processor time are only in the
-/// summary.
+/// The names of the hosts, the times at which their replicas began by the clocks of the hosts, and the processor times are only
+/// in the summary, so they are not computed again.
 pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
     let path = folder.join(SUMMARY_FILE);
     std::fs::symlink_metadata(&path).ok()?;
@@ -64,7 +65,7 @@ pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
     Some(report)
 }
 
-/// Checks that the summary is that of its folder, with each host and device of the case once.
+/// Checks that the summary belongs to its folder, and lists each host and device of the case exactly once.
 fn check_replicas(folder: &Path, stated: &Summary, report: &mut CaseReport) {
     let Ok(key) = stated.case.parse::<CaseKey>() else {
         return report.add(SUMMARY_FILE, "case", None, Some(stated.case.clone()));
@@ -85,7 +86,7 @@ fn check_replicas(folder: &Path, stated: &Summary, report: &mut CaseReport) {
     }
 }
 
-/// Returns what the summary should say about a replica whose files are in `folder`.
+/// Returns the expected part of the summary for a replica whose files are in `folder`.
 fn recomputed(folder: &Path, record: &Record, stated: &ReplicaSummary) -> ReplicaSummary {
     let windows = read_windows(&folder.join("events.jsonl"));
     let of_phase = |phase: Phase| {

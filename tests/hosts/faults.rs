@@ -1,4 +1,4 @@
-//! What hosts, networks and other people do to a run. Whatever it is, nothing that was measured is lost, and a reason is stated.
+//! Faults of hosts and networks, and runs of other users. The measurements so far are always kept, and the reason is stated.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::site::{H1, H2, Site, TWO, finish, kill, wait_until};
 
 const ONE: &str = "    \"tiny:own\": datasets/tiny\n";
 const ONLY_H1: &str = "tiny_own/h1_noderank0";
-/// Both of these run whatever happens to the first one.
+/// The second case runs whatever happens to the first one.
 const TWO_CASES: &str = "    \"tiny:own\": datasets/tiny\n    \"tiny_again:own\": datasets/tiny\n";
 
 /// Returns the reason why a replica failed; there is one.
@@ -145,7 +145,7 @@ fn processes_that_are_killed_on_a_host_are_reported_and_the_next_case_runs() {
     assert_eq!(code, Some(1), "{text}");
     assert_eq!(reason(&site, ONLY_H1), "the process that ran the case on host `h1` ended unexpectedly");
     assert_measured(&site, ONLY_H1);
-    // An agent only passes on what a session does.
+    // An agent only forwards the results of a session, so nothing is lost.
     let (site, code, text) = killed("flagperf agent$");
     assert!(code == Some(0) && text.contains("host h1 has reconnected"), "{text}");
     assert_eq!(status(&site, ONLY_H1), "ok");
@@ -217,7 +217,7 @@ fn a_summary_that_was_changed_is_wrong() {
     assert_eq!(site.run(&["verify", run.to_str().expect("text")]).0, Some(1));
 }
 
-/// Time for which a cut lasts that is too short to be noticed.
+/// Duration of a broken connection that is too short to be noticed.
 const SHORT: Duration = Duration::from_secs(5);
 
 #[test]

@@ -76,7 +76,7 @@ fn hang<T>() -> T {
     }
 }
 
-/// Samples a source until it was read this often; returns what the record says, and the warnings.
+/// Samples a source until it was read this often. Returns its record and the warnings.
 fn sample(source: &'static TestSource, readings: u64) -> (SourceRecord, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let sampler = start(folder.path(), 10, source);
