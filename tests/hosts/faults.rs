@@ -84,9 +84,9 @@ fn two_runs_on_one_host_wait_for_each_other_or_are_refused() {
     let run = first.start(&["run", "--plain"]);
     first.wait_for_pass(ONLY_H1);
     let (code, text) = second.run(&["run", "--plain"]);
-    assert_eq!(code, Some(1), "{text}");
-    let refusal = reason(&second, ONLY_H1);
-    assert!(refusal.starts_with("the host refused the case: another run is using this host: "), "{refusal}");
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("error: host `h1`: another run is using this host: run"), "{text}");
+    assert_eq!(second.runs(), 0, "a run that measured nothing leaves no folder");
     let host = fs::read_to_string(third.path().join("configs/host.yaml")).expect("a file");
     third.write("configs/host.yaml", &format!("BUSY_HOST: queue\n{host}"));
     let (code, text) = third.run(&["run", "--plain"]);
@@ -96,6 +96,68 @@ fn two_runs_on_one_host_wait_for_each_other_or_are_refused() {
     let end_of_first = first.json(&format!("{ONLY_H1}/record.json"))["started"].clone();
     let begin_of_third = third.json(&format!("{ONLY_H1}/record.json"))["started"].clone();
     assert!(begin_of_third.as_str() > end_of_first.as_str(), "{begin_of_third} {end_of_first}");
+}
+
+#[test]
+fn two_runs_that_wait_for_the_same_hosts_both_end() {
+    let Some(lab) = Lab::hosts(2) else { return };
+    let sites = ["[h1, h2]", "[h2, h1]"].map(|hosts| {
+        let site = Site::on_hosts(&lab, TWO);
+        let host = fs::read_to_string(site.path().join("configs/host.yaml")).expect("a file");
+        site.write("configs/host.yaml", &format!("BUSY_HOST: queue\n{}", host.replace("[h1, h2]", hosts)));
+        site
+    });
+    // Both begin at the same time, and each finds a host first that is the last one for the other.
+    let runs = [0, 1].map(|number| sites[number].start(&["run", "--plain"]));
+    for run in runs {
+        let (code, text) = finish(run);
+        assert_eq!(code, Some(0), "{text}");
+    }
+    let windows = sites.map(|site| {
+        let summary = site.json("tiny_own_2x1/summary.json");
+        let window = |step: usize, end: usize| {
+            summary["replicas"][0]["measured"][step]["window_s"][end].as_f64().expect("a time")
+        };
+        (window(0, 0), window(1, 1))
+    });
+    let [first, second] = windows;
+    assert!(first.1 < second.0 || second.1 < first.0, "they measured at the same time: {first:?}, {second:?}");
+}
+
+#[test]
+fn a_process_that_stops_on_a_host_that_answers_is_given_up_and_the_next_case_runs() {
+    let Some(lab) = Lab::hosts(1) else { return };
+    let site = Site::on_hosts(&lab, TWO_CASES);
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(ONLY_H1);
+    lab.host(1).exec("pkill -STOP -f '^/proc/self/exe session'");
+    let (code, text) = finish(run);
+    lab.host(1).exec("pkill -CONT -f '^/proc/self/exe session'; true");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(reason(&site, ONLY_H1).contains("has given no sign for 1"), "{}", reason(&site, ONLY_H1));
+    assert_measured(&site, ONLY_H1);
+    assert_eq!(status(&site, "tiny_again_own/h1_noderank0"), "ok", "{text}");
+}
+
+#[test]
+fn a_run_is_resumed_without_a_host_that_is_gone_only_if_the_user_says_so() {
+    let Some(lab) = Lab::hosts(2) else { return };
+    let site = Site::on_hosts(&lab, TWO);
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(H2);
+    kill(&run, Signal::SIGKILL);
+    finish(run);
+    lab.host(2).power_off();
+    let folder = site.run_folder();
+    let folder = folder.to_str().expect("text");
+    let (code, text) = site.run(&["resume", folder, "--plain"]);
+    assert!(code == Some(2) && text.contains("error: host `h2` cannot be used: "), "{text}");
+    assert!(text.contains("hint: try again when the host is back; `flagperf resume --skip-unreachable`"), "{text}");
+    let (code, text) = site.run(&["resume", folder, "--plain", "--skip-unreachable"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(status(&site, H1), "ok");
+    assert!(reason(&site, H2).starts_with("host `h2` was lost: "), "{}", reason(&site, H2));
+    assert_measured(&site, H2);
 }
 
 #[test]
