@@ -66,14 +66,12 @@ pub fn serve(
     };
     agent.replies.send(Reply::Present { host: agent.facts() })?;
     let (ended, last) = agent.answer_all(&read_requests(input), &clock);
-    let Agent { replies, reservation, forwarders, .. } = agent;
-    drop((replies, forwarders));
-    match reservation {
+    // Nobody sends commands to the sessions any more.
+    agent.forwarders.clear();
+    match agent.reservation {
         // The connection broke.
         Some(reservation) => reservation.keep(&clock, last),
-        // The last replies are written; a thread that still sends fails when the other side has closed the connection.
-        None if ended.is_ok() => drop(writer.join()),
-        None => {}
+        None => writer.finish(),
     }
     ended
 }

@@ -2,7 +2,8 @@
 //! slow connection delays no answer.
 
 use std::io::{self, Write};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select_biased};
 
@@ -12,27 +13,51 @@ use super::protocol::Reply;
 /// Largest number of replies that wait to be written.
 const REPLIES_WAITING_MAX: usize = 1024;
 
-/// The sender of replies. The thread ends when all senders are dropped, or when the output fails.
+/// Longest time in which the last replies are written.
+const FINISH_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The sender of replies. The thread ends when the output fails, or after [`Writer::finish`].
 #[derive(Clone, Debug)]
 pub(super) struct ReplySender {
-    replies: Sender<Reply>,
+    /// `None` is the last message.
+    replies: Sender<Option<Reply>>,
     parts: Sender<(Reply, Vec<u8>)>,
+}
+
+/// The thread that writes.
+pub(super) struct Writer {
+    replies: Sender<Option<Reply>>,
+    /// Disconnects when the thread has ended.
+    done: Receiver<()>,
+}
+
+impl Writer {
+    /// Waits until every reply that was sent before is written, but not for long if the connection is broken.
+    pub(super) fn finish(self) {
+        if self.replies.send_timeout(None, FINISH_TIME_MAX).is_ok() {
+            let _ = self.done.recv_timeout(FINISH_TIME_MAX);
+        }
+    }
 }
 
 impl ReplySender {
     /// Starts the thread that writes to `output`.
-    pub(super) fn start(output: impl Write + Send + 'static) -> (Self, JoinHandle<()>) {
+    pub(super) fn start(output: impl Write + Send + 'static) -> (Self, Writer) {
         let (replies, waiting_replies) = bounded(REPLIES_WAITING_MAX);
         // Without a place to wait: a thread that has sent all parts of a file can send the reply that follows them.
         let (parts, waiting_parts) = bounded(0);
-        // An error ends the thread; the senders then fail.
-        let writer = thread::spawn(move || drop(write_all(output, &waiting_replies, &waiting_parts)));
-        (ReplySender { replies, parts }, writer)
+        let (running, done) = bounded::<()>(0);
+        thread::spawn(move || {
+            // An error ends the thread; the senders then fail.
+            let _ = write_all(output, &waiting_replies, &waiting_parts);
+            drop(running);
+        });
+        (ReplySender { replies: replies.clone(), parts }, Writer { replies, done })
     }
 
     /// Sends a reply without payload.
     pub(super) fn send(&self, reply: Reply) -> io::Result<()> {
-        self.replies.send(reply).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        self.replies.send(Some(reply)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
     /// Sends a part of a file, after every reply that waits.
@@ -41,18 +66,23 @@ impl ReplySender {
     }
 }
 
-fn write_all(mut output: impl Write, replies: &Receiver<Reply>, parts: &Receiver<(Reply, Vec<u8>)>) -> io::Result<()> {
+fn write_all(
+    mut output: impl Write,
+    replies: &Receiver<Option<Reply>>,
+    parts: &Receiver<(Reply, Vec<u8>)>,
+) -> io::Result<()> {
     loop {
         let (reply, part) = select_biased! {
             recv(replies) -> reply => match reply {
-                Ok(reply) => (reply, Vec::new()),
-                // Both channels have the same senders, and no part waits without a sender.
-                Err(_) => return Ok(()),
+                Ok(Some(reply)) => (reply, Vec::new()),
+                Ok(None) | Err(_) => return Ok(()),
             },
             recv(parts) -> part => match part {
                 Ok(part) => part,
-                // The replies that wait are still written.
-                Err(_) => return replies.iter().try_for_each(|reply| write_frame(&mut output, &reply, &[])),
+                // Nobody sends any more; the replies that wait are still written.
+                Err(_) => return replies.iter().map_while(|reply| reply).try_for_each(|reply| {
+                    write_frame(&mut output, &reply, &[])
+                }),
             },
         };
         write_frame(&mut output, &reply, &part)?;
@@ -97,8 +127,7 @@ mod tests {
         sender.send(Reply::Started { session: "s".to_owned() }).unwrap();
         drop(gate);
         waiting.join().unwrap().unwrap();
-        drop(sender);
-        writer.join().unwrap();
+        writer.finish();
         let bytes = written.lock().unwrap().clone();
         let mut input = &bytes[..];
         let mut kinds = Vec::new();
