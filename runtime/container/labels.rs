@@ -4,6 +4,9 @@ use std::fs;
 
 use bollard::query_parameters::{ListContainersOptions, RemoveContainerOptions};
 use indexmap::IndexMap;
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 use super::engine::ANSWER_LIMIT;
 use super::{ContainerEngine, ContainerError};
@@ -27,7 +30,8 @@ struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    /// Returns the identity of the process with this id in the PID namespace of this process; `None` if there is no such process.
+    /// Returns the identity of the process with this id in the PID namespace of this process; `None` if there is no such process, or
+    /// this user may not see it.
     fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name, which is in parentheses, may contain anything; the start is field 22.
@@ -51,9 +55,24 @@ impl ProcessIdentity {
     /// Returns whether the process has certainly ended. A process in another PID namespace may still run.
     fn has_ended(&self) -> bool {
         let Some(own) = Self::of(std::process::id()) else { return false };
-        let is_of_earlier_boot = self.boot != own.boot;
-        is_of_earlier_boot || (self.namespace == own.namespace && Self::of(self.pid).as_ref() != Some(self))
+        self.has_ended_in(&own, Self::of(self.pid).as_ref())
     }
+
+    /// Returns the same as [`Self::has_ended`] for a process that is `own`, where the process with this id is `found`.
+    fn has_ended_in(&self, own: &Self, found: Option<&Self>) -> bool {
+        if self.boot != own.boot {
+            return true;
+        }
+        // /proc may hide the processes of other users (`hidepid`), but not whether they exist.
+        let is_gone = || found.map_or_else(|| !exists(self.pid), |found| found != self);
+        self.namespace == own.namespace && is_gone()
+    }
+}
+
+/// Returns whether there is a process with this id, also one of another user.
+fn exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0);
+    pid.is_some_and(|pid| matches!(kill(Pid::from_raw(pid), None), Ok(()) | Err(Errno::EPERM)))
 }
 
 impl std::fmt::Display for ProcessIdentity {
@@ -123,6 +142,8 @@ mod tests {
         assert!(ProcessIdentity { started: "1".into(), ..own.clone() }.has_ended(), "the id was used again");
         assert!(ProcessIdentity { pid: u32::MAX / 2, ..own.clone() }.has_ended());
         assert!(ProcessIdentity { boot: "other".into(), ..own.clone() }.has_ended());
+        assert!(!own.has_ended_in(&own, None), "/proc hides it, but it exists");
+        assert!(ProcessIdentity { pid: u32::MAX, ..own.clone() }.has_ended());
         assert!(!ProcessIdentity { namespace: "pid:[1]".into(), pid: u32::MAX / 2, ..own }.has_ended());
         assert_eq!(ProcessIdentity::parse("a b c"), None);
     }
