@@ -13,6 +13,8 @@ mod recipe;
 mod requirements;
 mod socket;
 mod spec;
+#[cfg(test)]
+mod testing;
 mod worker;
 
 pub use cache::stored_program;
@@ -21,7 +23,7 @@ pub use error::ContainerError;
 pub use handover::{receive_streams, worker_arguments};
 pub use image::{BaseImage, Image, ImageBuilder};
 pub use image_files::ImageFiles;
-pub use labels::{container_labels, remove_leftovers};
+pub use labels::{Leftover, container_labels, remove_leftovers};
 pub use recipe::Recipe;
 pub use requirements::Requirements;
 pub use spec::{ContainerSpec, MountPoint};

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::case::RunContext;
 use super::environment::EnvironmentBuilder;
 use super::{Interrupt, Notice, RunOptions};
 use crate::config::{cache_folder, env};
 use crate::container::{
-    ContainerEngine, ContainerError, ContainerSpec, ContainerWorker, Image, ImageBuilder, ImageFiles, Recipe,
+    ContainerEngine, ContainerError, ContainerSpec, ContainerWorker, Image, ImageBuilder, ImageFiles, Leftover, Recipe,
     Requirements, container_labels, remove_leftovers, stored_program, worker_arguments,
 };
 use crate::data::drawn;
@@ -34,6 +34,8 @@ pub(super) struct Containers {
     engine: Arc<ContainerEngine>,
     /// The copy of this program that containers start.
     program: PathBuf,
+    /// Warnings for each record.
+    warnings: Vec<String>,
 }
 
 impl Containers {
@@ -41,11 +43,18 @@ impl Containers {
     /// `program` is the SHA-256 of this program, if it is known.
     pub(super) fn connect(program: Option<&str>, show_progress: &mut dyn FnMut(&str)) -> Result<Self, ContainerError> {
         let engine = ContainerEngine::connect()?;
-        for removed in remove_leftovers(&engine)? {
-            info!("{removed}");
-            show_progress(&removed);
+        let mut warnings = Vec::new();
+        for Leftover { description, is_removed } in remove_leftovers(&engine)? {
+            if is_removed {
+                info!("{description}");
+                show_progress(&description);
+            } else {
+                warn!("{description}");
+                show_progress(&format!("warning: {description}"));
+                warnings.push(description);
+            }
         }
-        Ok(Containers { engine: Arc::new(engine), program: stored_program(program)? })
+        Ok(Containers { engine: Arc::new(engine), program: stored_program(program)?, warnings })
     }
 }
 
@@ -150,6 +159,7 @@ pub(super) fn prepare_launcher(
     let mut show_progress = |line: &str| notify(&Notice::Preparation { line });
     let prepared = match (run.containers, &case.container) {
         (Some(Ok(containers)), Some(container)) => {
+            record.warnings.extend(containers.warnings.iter().cloned());
             prepare_container(run, case, containers, container, &mut show_progress)
         }
         (Some(Err(error)), Some(_)) => Err((error.to_string(), error.hint())),
