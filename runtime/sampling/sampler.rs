@@ -15,7 +15,7 @@ use crate::units::Seconds;
 
 /// Longest wait for all sources at the end of a case. One that does not answer is left behind.
 const LAST_READINGS_WAIT: Seconds = Seconds(2.0);
-/// Longest wait for the first readings, which tell what was in use before the case.
+/// Longest wait for the first readings, and for those before a phase, which tell what was in use before.
 const FIRST_READINGS_WAIT: Seconds = Seconds(1.0);
 /// Longest interval of a source for which the end of the case has a reading of its own.
 const LAST_READING_INTERVAL_MAX: Seconds = Seconds(1.0);
@@ -42,7 +42,7 @@ struct SourceThread {
     source: &'static dyn Source,
     state: Arc<Mutex<SourceState>>,
     /// Asks for a reading; dropping it ends the thread.
-    control: Option<Sender<()>>,
+    control: Option<Sender<Request>>,
     /// Is disconnected after the first reading, or when there will be none.
     first: Receiver<()>,
     /// Is disconnected when the thread has ended.
@@ -82,7 +82,27 @@ impl Sampler {
     pub fn follow_pass(&self) {
         for thread in self.threads.iter().filter(|thread| thread.source.follows_passes()) {
             // It is full if the thread has been asked already.
-            let _ = thread.control.as_ref().map(|control| control.try_send(()));
+            let _ =
+                thread.control.as_ref().map(|control| control.try_send(Request { cause: Cause::Pass, pending: None }));
+        }
+    }
+
+    /// Reads the devices before the worker of a phase starts; waits at most a second.
+    pub fn read_before_phase(&self) {
+        let began = self.context.clock.now();
+        let left = || time_left(FIRST_READINGS_WAIT, self.context.clock.now().since(began));
+        let mut readings = Vec::new();
+        for thread in self.threads.iter().filter(|thread| thread.source.precedes_phases()) {
+            let (pending, done) = bounded(0);
+            let request = Request { cause: Cause::Phase, pending: Some(pending) };
+            // This fails if the thread has ended, or hangs.
+            if thread.control.as_ref().is_some_and(|control| control.send_timeout(request, left()).is_ok()) {
+                readings.push(done);
+            }
+        }
+        for done in readings {
+            // Nothing is ever sent.
+            let _ = done.recv_timeout(left());
         }
     }
 
@@ -145,14 +165,23 @@ struct SourceLoop {
     context: SourceContext,
     files: Arc<Mutex<MonitorFiles>>,
     state: Arc<Mutex<SourceState>>,
-    asked: Receiver<()>,
+    asked: Receiver<Request>,
+}
+
+/// A request for a reading.
+struct Request {
+    cause: Cause,
+    /// Is dropped after the reading.
+    pending: Option<Sender<()>>,
 }
 
 /// Why a source is read.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     /// The next reading is due.
     Due,
+    /// The worker of a phase is about to start.
+    Phase,
     /// A pass begins or ends.
     Pass,
     /// The case ends.
@@ -175,12 +204,13 @@ impl SourceLoop {
         drop(pending);
         let mut due = self.next_due(done, interval);
         loop {
-            let cause = self.wait(due, done, interval_min);
+            let (cause, pending) = self.wait(due, done, interval_min);
             if cause == Cause::Last && interval > LAST_READING_INTERVAL_MAX {
                 return;
             }
             let began = self.context.clock.now();
             done = self.read(&mut *reader, cause);
+            drop(pending);
             if cause == Cause::Last {
                 return;
             }
@@ -193,20 +223,24 @@ impl SourceLoop {
         }
     }
 
-    /// Waits until a reading is due. One that a pass asks for is due at once, but at least `distance` after the last one.
-    fn wait(&self, due: Seconds, last: Nanos, distance: Seconds) -> Cause {
-        let mut is_asked = false;
+    /// Waits until a reading is due, and returns its cause with what is dropped after it. One that a pass asks for is due at once,
+    /// but at least `distance` after the last one; one before a phase is due at once.
+    fn wait(&self, due: Seconds, last: Nanos, distance: Seconds) -> (Cause, Vec<Sender<()>>) {
+        let (mut asked, mut pending) = (Cause::Due, Vec::new());
         loop {
             let now = self.context.clock.now();
-            let next = if is_asked { due.0.min(self.since_start(last) + distance.0) } else { due.0 };
+            let next = if asked == Cause::Pass { due.0.min(self.since_start(last) + distance.0) } else { due.0 };
             let left = next - self.since_start(now);
-            if left <= 0.0 {
-                return if is_asked { Cause::Pass } else { Cause::Due };
+            if left <= 0.0 || !pending.is_empty() {
+                return (asked, pending);
             }
             match self.asked.recv_timeout(Duration::from_secs_f64(left)) {
-                Ok(()) => is_asked = true,
+                Ok(request) => {
+                    asked = asked.max(request.cause);
+                    pending.extend(request.pending);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Cause::Last,
+                Err(RecvTimeoutError::Disconnected) => return (Cause::Last, pending),
             }
         }
     }
@@ -215,7 +249,7 @@ impl SourceLoop {
     fn read(&self, reader: &mut dyn SourceReader, cause: Cause) -> Nanos {
         let began = self.context.clock.now();
         lock(&self.state).busy_since = Some(began);
-        let read = catch_unwind(AssertUnwindSafe(|| reader.read(cause != Cause::Due)));
+        let read = catch_unwind(AssertUnwindSafe(|| reader.read(cause >= Cause::Pass)));
         let ended = self.context.clock.now();
         let at = Seconds((self.since_start(began) + self.since_start(ended)) / 2.0);
         let mut state = lock(&self.state);
