@@ -32,4 +32,5 @@ pub use host_lock::{HostBusy, HostLock};
 pub use interrupt::{ExitOnSignal, Interrupt, survive_file_size_limit};
 pub use lost::lost_record;
 pub use notice::Notice;
+pub use resume::finished_record;
 pub use run_log::RunLog;
