@@ -72,8 +72,9 @@ pub struct ReplicaSummary {
 pub struct ProcessorTime {
     /// This program without its workers: supervision, monitors, files.
     pub host_s: Seconds,
-    /// The workers, with the engine and everything that they started and waited for.
-    pub workers_s: Seconds,
+    /// The workers, with the engine and everything that they started and waited for, or that ran in their containers; `None` when
+    /// the time of a container is unknown.
+    pub workers_s: Option<Seconds>,
 }
 
 /// A measured step of a replica.
