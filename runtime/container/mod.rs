@@ -5,6 +5,7 @@
 mod cache;
 mod engine;
 mod error;
+mod exposure;
 mod handover;
 mod image;
 mod image_files;
@@ -21,6 +22,7 @@ mod worker;
 pub use cache::stored_program;
 pub use engine::{ContainerEngine, EngineFacts};
 pub use error::ContainerError;
+pub use exposure::socket_exposure;
 pub use handover::{receive_streams, worker_arguments};
 pub use image::{BaseImage, Image, ImageBuilder};
 pub use image_files::ImageFiles;

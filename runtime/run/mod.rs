@@ -12,6 +12,7 @@ mod device_watch;
 mod environment;
 mod host_lock;
 mod interrupt;
+mod job_paths;
 mod launch;
 mod log;
 mod lost;

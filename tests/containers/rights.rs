@@ -16,6 +16,7 @@ try device mknod /tmp/device b 8 0
 try mount mount -t tmpfs none /mnt
 try temporary touch /tmp/x
 try cache touch "$FLAGPERF_CACHE/x"
+try sessions ls "$FLAGPERF_CACHE/sessions"
 echo "interfaces: $(tail -n +3 /proc/net/dev | grep -c .)" >&2
 echo "capabilities: $(grep CapBnd /proc/self/status | tr -d '\t')" >&2
 echo "processes: $(ls /proc | grep -c '^[0-9]')" >&2
@@ -24,9 +25,12 @@ echo "processes: $(ls /proc | grep -c '^[0-9]')" >&2
 #[test]
 fn a_worker_reaches_only_its_results() {
     let Some(site) = ContainerSite::with_shell("rights", ATTEMPTS) else { return };
+    // An agent on this machine keeps its sessions there.
+    let cache = flagperf::config::cache_folder().expect("a cache folder");
+    fs::create_dir_all(cache.join("sessions")).expect("a folder");
     let (record, _) = site.run(&[]);
     let errors = site.errors();
-    for name in ["checkout", "data", "root", "device", "mount", "cache"] {
+    for name in ["checkout", "data", "root", "device", "mount", "cache", "sessions"] {
         assert!(errors.contains(&format!("failed: {name}\n")), "{name}: {errors}");
     }
     assert!(errors.contains("succeeded: temporary\n"), "{errors}");
