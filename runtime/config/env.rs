@@ -103,6 +103,11 @@ pub fn cache_folder() -> Option<PathBuf> {
     cache.map(|cache| cache.join("flagperf"))
 }
 
+/// Returns the folder of the installed backends; `None` without a cache folder.
+pub fn backends_folder() -> Option<PathBuf> {
+    cache_folder().map(|cache| cache.join("backends"))
+}
+
 /// Returns the user's configuration folder for flagperf; `None` when neither `XDG_CONFIG_HOME` nor `HOME` is set.
 pub fn config_folder() -> Option<PathBuf> {
     let config = read_variable(CONFIG_HOME)

@@ -48,7 +48,7 @@ pub use case::{CaseConfig, default_data_folder};
 pub use case_key::{CaseKey, Scale};
 pub use container_options::{ContainerOptionFault, ContainerOptions, DeviceFile, ResourceLimit, Volume};
 pub use dataset::{DATASET, DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
-pub use env::{Environment, cache_folder, python_path};
+pub use env::{Environment, backends_folder, cache_folder, python_path};
 pub use file::{ConfigFile, display_name, read_text};
 pub use finding::{Cause, Finding, Findings, MessageAndHint};
 pub use flops::{FlopsError, parse_flops};

@@ -141,7 +141,7 @@ pub const SITE: &[ConfigKey] = &[
         name: "BUSY_HOST",
         kind: ValueKind::Word(&["refuse", "queue", "share"]),
         default: Some("refuse"),
-        about: "what a run does while another run uses a host: refuse to start, wait until that run has ended, or share the host",
+        about: "what a run does while another run uses a host: refuse to start, wait until that run has ended, or share the host, which makes its results unofficial",
         owner: Owner::Site,
     },
     ConfigKey {

@@ -76,7 +76,7 @@ impl ContainerEngine {
         Err(ContainerError::NoEngine { tried: tried.join("; ") })
     }
 
-    fn connect_to(socket: &Path) -> Result<Self, ContainerError> {
+    pub(super) fn connect_to(socket: &Path) -> Result<Self, ContainerError> {
         const REQUEST: &str = "connect";
         let unreachable = |reason: String| ContainerError::Unreachable { request: REQUEST, reason };
         if !socket.exists() {

@@ -64,6 +64,16 @@ pub enum ContainerError {
         /// The last lines of the build's output.
         output: Vec<String>,
     },
+    /// A container must not see a path that the configuration names.
+    #[error("{named_by} names `{path}`, which a container must not see: {reason}")]
+    Exposed {
+        /// What names the path: "option `cache` of engine `rten`".
+        named_by: String,
+        /// The path.
+        path: PathBuf,
+        /// Why a container must not see it.
+        reason: String,
+    },
     /// The program in the container ended before it had connected.
     #[error("the container ended before its worker had started: {ending}{}", quoted_lines(.output))]
     EndedEarly {
@@ -123,6 +133,10 @@ impl ContainerError {
             Self::Unreachable { .. } => "check with `docker info` whether the engine is running",
             Self::Build { .. } => {
                 "docker_images/README.md describes recipes; `docker build` on the folder of the recipe prints the whole output"
+            }
+            Self::Exposed { .. } => {
+                "through a socket, a container reaches the process behind it, even if its folder is mounted read-only: name a \
+                 folder that contains only what the engine needs"
             }
             Self::EndedEarly { output, .. } if output.iter().any(|line| line.contains("GLIBC_")) => {
                 "the C library of the image is older than the one that this program was built for: `just portable` builds \

@@ -4,6 +4,9 @@ use std::fs;
 
 use bollard::query_parameters::{ListContainersOptions, RemoveContainerOptions};
 use indexmap::IndexMap;
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 use super::engine::ANSWER_LIMIT;
 use super::{ContainerEngine, ContainerError};
@@ -27,8 +30,8 @@ struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    /// Returns the identity of the process with this id in the PID namespace of this process; `None` if there is no such
-    /// process.
+    /// Returns the identity of the process with this id in the PID namespace of this process; `None` if there is no such process, or
+    /// this user may not see it.
     fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name, which is in parentheses, may contain anything; the start is field 22.
@@ -52,9 +55,24 @@ impl ProcessIdentity {
     /// Returns whether the process has certainly ended. A process in another PID namespace may still run.
     fn has_ended(&self) -> bool {
         let Some(own) = Self::of(std::process::id()) else { return false };
-        let is_of_earlier_boot = self.boot != own.boot;
-        is_of_earlier_boot || (self.namespace == own.namespace && Self::of(self.pid).as_ref() != Some(self))
+        self.has_ended_in(&own, Self::of(self.pid).as_ref())
     }
+
+    /// Returns the same as [`Self::has_ended`] for a process that is `own`, where the process with this id is `found`.
+    fn has_ended_in(&self, own: &Self, found: Option<&Self>) -> bool {
+        if self.boot != own.boot {
+            return true;
+        }
+        // /proc may hide the processes of other users (`hidepid`), but not whether they exist.
+        let is_gone = || found.map_or_else(|| !exists(self.pid), |found| found != self);
+        self.namespace == own.namespace && is_gone()
+    }
+}
+
+/// Returns whether there is a process with this id, also one of another user.
+fn exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().filter(|pid| *pid > 0);
+    pid.is_some_and(|pid| matches!(kill(Pid::from_raw(pid), None), Ok(()) | Err(Errno::EPERM)))
 }
 
 impl std::fmt::Display for ProcessIdentity {
@@ -71,33 +89,48 @@ pub fn container_labels(run: &str, case: &str) -> IndexMap<String, String> {
     own.into_iter().chain(people).collect()
 }
 
-/// Removes the containers whose conductor has ended, and returns a description of each.
+/// A container that an ended conductor has left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// Description of the container and of what became of it.
+    pub description: String,
+    /// Whether it was removed.
+    pub is_removed: bool,
+}
+
+/// Removes the containers whose conductor has ended. One that cannot be removed, for example because a process of it hangs in a
+/// driver, stays.
 ///
 /// # Errors
-/// When the engine does not answer.
-pub fn remove_leftovers(engine: &ContainerEngine) -> Result<Vec<String>, ContainerError> {
+/// When the engine does not list its containers.
+pub fn remove_leftovers(engine: &ContainerEngine) -> Result<Vec<Leftover>, ContainerError> {
     let filters = Some([("label".to_owned(), vec![CONDUCTOR_LABEL.to_owned()])].into());
     let options = ListContainersOptions { all: true, filters, ..ListContainersOptions::default() };
     let found =
         engine.request("list containers", ANSWER_LIMIT, async |docker| docker.list_containers(Some(options)).await)?;
-    let mut removed = Vec::new();
+    let mut leftovers = Vec::new();
     for container in found {
         let labels = container.labels.unwrap_or_default();
         let conductor = labels.get(CONDUCTOR_LABEL).and_then(|text| ProcessIdentity::parse(text));
         let (Some(id), Some(conductor)) = (container.id, conductor.filter(ProcessIdentity::has_ended)) else {
             continue;
         };
-        remove(engine, &id)?;
         let of = |label: &str| labels.get(label).map_or("unknown", String::as_str);
-        removed.push(format!(
-            "removed leftover container {} of case {} of {}: the main process of that run ({}) has ended",
-            &id[..id.len().min(12)],
-            of(CASE_LABEL),
-            of(RUN_LABEL),
-            conductor.pid
-        ));
+        let short = &id[..id.len().min(12)];
+        let what = format!("leftover container {short} of case {} of {}", of(CASE_LABEL), of(RUN_LABEL));
+        let removed = remove(engine, &id);
+        let is_removed = removed.is_ok();
+        let description = match removed {
+            Ok(()) => format!("removed {what}: the main process of that run ({}) has ended", conductor.pid),
+            Err(error) => format!(
+                "{what} cannot be removed and may still use a device: {error}; `{} rm --force {short}` tries again, and \
+                 a restart of the machine ends a process that hangs in a driver",
+                engine.facts().name.to_lowercase()
+            ),
+        };
+        leftovers.push(Leftover { description, is_removed });
     }
-    Ok(removed)
+    Ok(leftovers)
 }
 
 /// Kills and removes a container with its anonymous volumes. A container that does not exist counts as removed.
@@ -115,6 +148,7 @@ pub(super) fn remove(engine: &ContainerEngine, id: &str) -> Result<(), Container
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::container::testing::TestEngine;
 
     #[test]
     fn only_a_process_of_this_numbering_that_is_gone_or_of_an_earlier_start_has_ended() {
@@ -124,7 +158,39 @@ mod tests {
         assert!(ProcessIdentity { started: "1".into(), ..own.clone() }.has_ended(), "the id was used again");
         assert!(ProcessIdentity { pid: u32::MAX / 2, ..own.clone() }.has_ended());
         assert!(ProcessIdentity { boot: "other".into(), ..own.clone() }.has_ended());
+        assert!(!own.has_ended_in(&own, None), "/proc hides it, but it exists");
+        assert!(ProcessIdentity { pid: u32::MAX, ..own.clone() }.has_ended());
         assert!(!ProcessIdentity { namespace: "pid:[1]".into(), pid: u32::MAX / 2, ..own }.has_ended());
         assert_eq!(ProcessIdentity::parse("a b c"), None);
+    }
+
+    #[test]
+    fn a_leftover_that_cannot_be_removed_is_named_and_the_others_are_removed() {
+        let conductor = ProcessIdentity { pid: u32::MAX, ..ProcessIdentity::of(std::process::id()).unwrap() };
+        let container = |id: &str| {
+            let labels =
+                format!(r#"{{"{CONDUCTOR_LABEL}": "{conductor}", "{CASE_LABEL}": "a:b", "{RUN_LABEL}": "run1"}}"#);
+            format!(r#"{{"Id": "{id}", "Labels": {labels}}}"#)
+        };
+        let list = format!("[{}, {}]", container("stuck"), container("other"));
+        let engine = TestEngine::start(move |request| match request {
+            request if request.starts_with("DELETE") && request.contains("/stuck") => {
+                (500, r#"{"message": "PID 7 is a zombie"}"#.to_owned())
+            }
+            request if request.starts_with("DELETE") => (204, String::new()),
+            request if request.contains("/containers/json") => (200, list.clone()),
+            _ => (200, r#"{"ApiVersion": "1.41"}"#.to_owned()),
+        });
+        let leftovers = remove_leftovers(&engine.connect()).unwrap();
+        let [stuck, other] = leftovers.as_slice() else { panic!("{leftovers:?}") };
+        assert_eq!((stuck.is_removed, other.is_removed), (false, true));
+        let expected = "leftover container stuck of case a:b of run1 cannot be removed and may still use a device: the \
+                        container engine refused to remove a container: PID 7 is a zombie; `docker rm --force stuck` tries \
+                        again, and a restart of the machine ends a process that hangs in a driver";
+        assert_eq!(stuck.description, expected);
+        assert!(
+            other.description.starts_with("removed leftover container other of case a:b of run1: "),
+            "{leftovers:?}"
+        );
     }
 }

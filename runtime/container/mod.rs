@@ -5,23 +5,29 @@
 mod cache;
 mod engine;
 mod error;
+mod exposure;
 mod handover;
 mod image;
 mod image_files;
 mod labels;
+mod processor_time;
 mod recipe;
 mod requirements;
 mod socket;
 mod spec;
+#[cfg(test)]
+mod testing;
 mod worker;
 
 pub use cache::stored_program;
 pub use engine::{ContainerEngine, EngineFacts};
 pub use error::ContainerError;
+pub use exposure::socket_exposure;
 pub use handover::{receive_streams, worker_arguments};
 pub use image::{BaseImage, Image, ImageBuilder};
 pub use image_files::ImageFiles;
-pub use labels::{container_labels, remove_leftovers};
+pub use labels::{Leftover, container_labels, remove_leftovers};
+pub use processor_time::containers_processor_time;
 pub use recipe::Recipe;
 pub use requirements::Requirements;
 pub use spec::{ContainerSpec, MountPoint};

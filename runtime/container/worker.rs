@@ -18,6 +18,7 @@ use tracing::debug;
 
 use super::engine::ANSWER_LIMIT;
 use super::handover::Handover;
+use super::processor_time::count_container;
 use super::{ContainerEngine, ContainerError, ContainerSpec};
 use crate::host::{Ending, ProcessEvent, Streams, Worker, WorkerInput, memory_above};
 use crate::measure::{Clock, Nanos};
@@ -120,6 +121,8 @@ impl ContainerWorker {
             warnings.push(LOCKED_MEMORY_WARNING.to_owned());
         }
         let end = container.watch();
+        container.pid = container.find_pid();
+        count_container(container.pid);
         let started = clock.now();
         while !handover.try_send(&theirs).map_err(ContainerError::Handover)? {
             match end.recv_timeout(POLL_INTERVAL) {
@@ -131,7 +134,6 @@ impl ContainerWorker {
                 Err(_) => {}
             }
         }
-        container.pid = container.find_pid();
         debug!(id = %container.id, pid = container.pid, "started a container");
         Ok(ContainerWorker { container, streams, end, ended: None, closed: None, clock, warnings })
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 pub use error::InstallError;
 
-use crate::config::cache_folder;
+use crate::config::backends_folder;
 use crate::host::{Ending, run_to_end};
 use error::not_writable;
 use plugin::PluginCrate;
@@ -151,7 +151,7 @@ impl Backend {
     }
 
     fn folder(&self) -> Option<PathBuf> {
-        Some(cache_folder()?.join("backends").join(format!("{}-{}", self.name, self.version)))
+        Some(backends_folder()?.join(format!("{}-{}", self.name, self.version)))
     }
 
     /// Downloads the wheels with `python -m pip`, if there is a package, builds the plug-in from the `checkout`, if

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::control::{ControlSocket, SessionMessage};
 use crate::config::{Environment, Overrides, env};
+use crate::container::containers_processor_time;
 use crate::event::{Event, Level};
 use crate::file;
 use crate::measure::MonotonicClock;
@@ -191,14 +192,17 @@ pub(super) fn run_description(run: &str) -> String {
     format!("{run} of user `{user}`, started from another machine")
 }
 
-/// Returns the processor time of this process and of its children that have ended.
+/// Returns the processor time of this process, and of its children that have ended and its containers.
 fn processor_time() -> Option<ProcessorTime> {
     let time = |who: UsageWho| {
         let usage = getrusage(who).ok()?;
         let parts = [usage.user_time(), usage.system_time()];
         Some(Seconds(parts.iter().map(|part| part.tv_sec() as f64 + part.tv_usec() as f64 * 1e-6).sum()))
     };
-    Some(ProcessorTime { host_s: time(UsageWho::RUSAGE_SELF)?, workers_s: time(UsageWho::RUSAGE_CHILDREN)? })
+    // The processes of containers are no children of this process.
+    let workers = containers_processor_time().zip(time(UsageWho::RUSAGE_CHILDREN));
+    let workers_s = workers.map(|(containers, children)| containers + children);
+    Some(ProcessorTime { host_s: time(UsageWho::RUSAGE_SELF)?, workers_s })
 }
 
 /// Takes the lock of a session. An agent that checks whether the session runs holds the lock for a moment, so this tries again.

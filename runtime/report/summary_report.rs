@@ -78,15 +78,20 @@ fn display_name(replica: &ReplicaSummary) -> String {
 
 /// Returns a line with the processor time on each host or, for many hosts, with the smallest and the largest time.
 fn processor_line(summary: &Summary) -> Option<String> {
-    let mut hosts: Vec<(&str, [f64; 2])> = Vec::new();
+    // The time of flagperf itself, and that of the workers, which may be unknown.
+    let mut hosts: Vec<(&str, [Option<f64>; 2])> = Vec::new();
     for replica in &summary.replicas {
         let Some(own) = replica.processor else { continue };
+        let own = [Some(own.host_s.0), own.workers_s.map(|time| time.0)];
         match hosts.last_mut().filter(|(host, _)| *host == replica.host) {
-            Some((_, sums)) => *sums = [sums[0] + own.host_s.0, sums[1] + own.workers_s.0],
-            None => hosts.push((&replica.host, [own.host_s.0, own.workers_s.0])),
+            Some((_, sums)) => *sums = [0, 1].map(|part| Some(sums[part]? + own[part]?)),
+            None => hosts.push((&replica.host, own)),
         }
     }
-    let shown = |[host, workers]: [f64; 2]| format!("{workers:.1} s in workers, {host:.1} s in flagperf itself");
+    let seconds = |time: Option<f64>| time.map_or_else(|| "unknown".to_owned(), |time| format!("{time:.1} s"));
+    let shown = |[host, workers]: [Option<f64>; 2]| {
+        format!("{} in workers, {} in flagperf itself", seconds(workers), seconds(host))
+    };
     let text = match hosts.as_slice() {
         [] => return None,
         few if few.len() <= HOSTS_NAMED => {
@@ -94,7 +99,8 @@ fn processor_line(summary: &Summary) -> Option<String> {
         }
         many => {
             let bound = |of: fn(f64, f64) -> f64| {
-                [0, 1].map(|part| many.iter().map(|(_, times)| times[part]).reduce(of).unwrap_or_default())
+                let both = |a: Option<f64>, b: Option<f64>| Some(of(a?, b?));
+                [0, 1].map(|part| many.iter().map(|(_, times)| times[part]).reduce(both).flatten())
             };
             format!("from {} to {} on each of {} hosts", shown(bound(f64::min)), shown(bound(f64::max)), many.len())
         }

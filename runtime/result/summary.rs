@@ -72,8 +72,9 @@ pub struct ReplicaSummary {
 pub struct ProcessorTime {
     /// Time of this program without its workers: supervision, monitors and files.
     pub host_s: Seconds,
-    /// Time of the workers, with the engine and all processes that they started and waited for.
-    pub workers_s: Seconds,
+    /// The workers, with the engine and everything that they started and waited for, or that ran in their containers; `None` when
+    /// the time of a container is unknown.
+    pub workers_s: Option<Seconds>,
 }
 
 /// A measured step of a replica.

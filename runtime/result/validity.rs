@@ -71,6 +71,7 @@ impl ValidityCheck {
             departures(record),
             failed_samples(record),
             checkout_state(record),
+            shared_host(record),
             device_conditions(record),
             output_time_warnings(record),
             record.audit.doubts.clone(),
@@ -175,6 +176,15 @@ fn checkout_state(record: &Record) -> Vec<String> {
     vec![reason.to_owned()]
 }
 
+/// Returns that other runs were allowed on the host at the same time. Whether there was one is not known: it may have begun later.
+fn shared_host(record: &Record) -> Vec<String> {
+    let is_shared = record.settings.get("BUSY_HOST").is_some_and(|setting| setting.value == "share");
+    is_shared
+        .then(|| "other runs could use the host at the same time (`BUSY_HOST: share`)".to_owned())
+        .into_iter()
+        .collect()
+}
+
 /// Returns what disturbed the devices.
 fn device_conditions(record: &Record) -> Vec<String> {
     let mut reasons = Vec::new();
@@ -222,7 +232,7 @@ fn unknown_conditions(record: &Record) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::measure::{Observation, PassTimes, ThroughputInterval};
-    use crate::result::{FailureRecord, testing};
+    use crate::result::{FailureRecord, Setting, testing};
     use crate::units::SamplesPerSecond;
 
     fn interval(relative_half_width: f64) -> ThroughputInterval {
@@ -284,6 +294,10 @@ mod tests {
             after(|record| record.provenance.git_clean = Some(false)),
             after(|record| record.provenance.git_revision = None),
             after(|record| {
+                let share = Setting { value: "share".into(), origin: "configs/host.yaml:1".into() };
+                record.settings.insert("BUSY_HOST".into(), share);
+            }),
+            after(|record| {
                 record.phases[0].conditions.as_mut().unwrap().other_processes = Some(vec!["77 (`python3`)".into()]);
             }),
             after(|record| record.phases[0].conditions.as_mut().unwrap().throttling = Some(vec!["thermal".into()])),
@@ -306,6 +320,7 @@ mod tests {
         unofficial: validation: 3 samples could not be read
         unofficial: the checkout differs from its git revision
         unofficial: the git revision is unknown
+        unofficial: other runs could use the host at the same time (`BUSY_HOST: share`)
         unofficial: validate: other processes used the device: 77 (`python3`)
         unofficial: validate: the device was slowed down: thermal
         unofficial: validate: the device was idle in all 90 readings: did the engine use another one?

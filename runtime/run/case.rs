@@ -113,6 +113,7 @@ fn run_phases(
         let job = Job { has_live_display, audit, waits, run_seed, outputs_sha256, ..job.clone() };
         let output = folder.join("stdout_err.out.log");
         let mut samples = None;
+        monitors.phase_begins();
         let mut on_update = |update: WorkerUpdate<'_>| {
             log.write_update(job.phase(), update);
             monitors.note(job.phase(), update);

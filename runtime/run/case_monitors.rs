@@ -36,15 +36,17 @@ impl CaseMonitors {
         CaseMonitors { sampler, windows: WindowCollector::default(), started, visible: visible_device(plan, case) }
     }
 
+    /// Reads the devices before the worker of a phase starts, when the worker of the phase before holds nothing any more.
+    pub(super) fn phase_begins(&self) {
+        // The device of the phase is not known before its engine is loaded.
+        self.sampler.context().select_device(None);
+        self.sampler.read_before_phase();
+    }
+
     /// Handles an update from the worker of a phase.
     pub(super) fn note(&mut self, phase: Phase, update: WorkerUpdate<'_>) {
         match update {
-            WorkerUpdate::Started(pid) => {
-                let context = self.sampler.context();
-                context.add_process(pid);
-                // The device of the phase is not known before its engine is loaded.
-                context.select_device(None);
-            }
+            WorkerUpdate::Started(pid) => self.sampler.context().add_process(pid),
             WorkerUpdate::Event(received, _) => {
                 let at = Nanos(received.at.0.saturating_sub(self.started.0));
                 self.windows.add(phase, at, received.event);

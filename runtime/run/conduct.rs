@@ -17,7 +17,9 @@ use super::{Interrupt, Notice};
 use crate::config::{CaseKey, Container};
 use crate::measure::Clock;
 use crate::plan::{AuditScope, CasePlan, EffectiveValue, Plan};
-use crate::result::{ManifestFault, Provenance, Record, Status, Validity, WriteError, write_manifest, write_record};
+use crate::result::{
+    MANIFEST_FILE, ManifestFault, Provenance, Record, Status, Validity, WriteError, write_manifest, write_record,
+};
 use crate::step::Step;
 
 /// Options of a run.
@@ -51,7 +53,7 @@ pub trait Barrier: Send + Sync {
 pub struct RunOutcome {
     /// Folder of the run.
     pub folder: PathBuf,
-    /// The record of every case that was started.
+    /// The record of every case that was started, also by the killed process of a resumed run.
     pub records: Vec<Record>,
     /// Records that could not be written, with their indices in `records`.
     pub unwritten: Vec<(usize, WriteError)>,
@@ -170,27 +172,51 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
             }
             break;
         }
-        match set_aside(context, case) {
-            EarlierAttempt::None => {}
-            EarlierAttempt::Finished => continue,
-            EarlierAttempt::CutOff(kept) => notify(&Notice::CutOff { key: &case.key, kept: &kept }),
-        }
-        notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count: plan.cases.len() });
-        log.case_starts(&case.key);
-        let record = run_case(context, case, notify);
+        let EndedCase { record, written, is_reported } = run_or_read(context, index, log, notify);
         let path = record_path(folder, case);
-        let written = write_record(&record, &path);
-        let sealed = seal(&record, &folder.join(&case.folder), written.is_ok());
-        log.case_ends(&record, written.as_ref().err(), &sealed);
+        let sealed = if is_reported { Ok(None) } else { seal(&record, &folder.join(&case.folder), written.is_ok()) };
         let (digest, unsealed) = (sealed.as_ref().ok().and_then(Option::as_deref), sealed.as_ref().err());
         let unwritten = written.as_ref().err();
-        notify(&Notice::CaseEnds { record: &record, is_part: false, path: &path, unwritten, digest, unsealed });
+        if !is_reported {
+            log.case_ends(&record, unwritten, &sealed);
+        }
+        notify(&Notice::CaseEnds { record: &record, is_part: is_reported, path: &path, unwritten, digest, unsealed });
         outcome.unsealed.extend(sealed.err().map(|error| (outcome.records.len(), error)));
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.records.push(record);
     }
     outcome.interrupted = interrupt.is_set();
     outcome
+}
+
+/// A case that has ended.
+struct EndedCase {
+    record: Record,
+    /// Whether the record is on disk.
+    written: Result<(), WriteError>,
+    /// Whether the process that was killed, of a resumed run, had completed and reported the result.
+    is_reported: bool,
+}
+
+/// Runs a case and writes its record. If the killed process of a resumed run had finished the case, this reads its record.
+fn run_or_read(context: &RunContext<'_>, index: usize, log: &RunLog, notify: &mut dyn FnMut(&Notice<'_>)) -> EndedCase {
+    let RunContext { plan, folder, .. } = *context;
+    let case = &plan.cases[index];
+    match set_aside(context, case) {
+        EarlierAttempt::None => {}
+        EarlierAttempt::Finished(record) => {
+            // The process may have been killed before it wrote the manifest.
+            let is_sealed = folder.join(&case.folder).join(MANIFEST_FILE).exists();
+            let is_reported = is_sealed || record.status == Status::Interrupted;
+            return EndedCase { record: *record, written: Ok(()), is_reported };
+        }
+        EarlierAttempt::CutOff(kept) => notify(&Notice::CutOff { key: &case.key, kept: &kept }),
+    }
+    notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count: plan.cases.len() });
+    log.case_starts(&case.key);
+    let record = run_case(context, case, notify);
+    let written = write_record(&record, &record_path(folder, case));
+    EndedCase { record, written, is_reported: false }
 }
 
 /// Writes the manifest of a case's folder, which is complete, and returns its digest. A case that was interrupted or whose
@@ -240,6 +266,7 @@ mod tests {
     use crate::description::{EngineDescription, Roles};
     use crate::measure::MonotonicClock;
     use crate::plan::{Catalogue, plan};
+    use crate::result::{ValidityCheck, testing};
     use crate::tensor::DType;
 
     fn engine(name: &'static str) -> EngineDescription {
@@ -251,15 +278,22 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_run_interrupted_before_its_first_case_writes_the_record_of_that_case() {
+    /// Creates a checkout with the cases `toy:frame` and `toy:frame_2`.
+    fn checkout() -> Checkout {
         let checkout = Checkout::new().overlay("fp16: false\n");
-        let checkout = checkout.with("configs/host.yaml", &format!("{HOST}    \"toy:frame_2\": data\n"));
+        checkout.with("configs/host.yaml", &format!("{HOST}    \"toy:frame_2\": data\n"))
+    }
+
+    fn plan_of(checkout: &Checkout) -> Plan {
         let config = checkout.load(&Overrides::default()).unwrap();
         let catalogue = Catalogue::read(checkout.root(), ["interpreter", "rten"].map(engine).to_vec());
         let plan = plan(&config, &catalogue).unwrap();
         assert_eq!(plan.cases.len(), 2);
-        let options = RunOptions {
+        plan
+    }
+
+    fn options() -> RunOptions {
+        RunOptions {
             audit: AuditScope::default(),
             has_live_display: false,
             folder: None,
@@ -267,10 +301,16 @@ mod tests {
             barrier: None,
             worker: ["/bin/sh", "-c", "sleep 600"].map(OsString::from).to_vec(),
             clock: Arc::new(MonotonicClock::start()),
-        };
+        }
+    }
+
+    #[test]
+    fn a_run_interrupted_before_its_first_case_writes_the_record_of_that_case() {
+        let checkout = checkout();
+        let plan = plan_of(&checkout);
         let interrupt = Interrupt::default();
         interrupt.set();
-        let outcome = conduct(&plan, &[], &options, &interrupt, &mut |_| ()).unwrap();
+        let outcome = conduct(&plan, &[], &options(), &interrupt, &mut |_| ()).unwrap();
         assert_eq!((outcome.exit_code(false), outcome.records.len()), (RunOutcome::INTERRUPTED, 1));
         assert_eq!(outcome.not_run, [plan.cases[1].key.clone()]);
         let log = fs::read_to_string(outcome.folder.join("host.out.log")).unwrap();
@@ -279,5 +319,49 @@ mod tests {
         let record: Record = serde_json::from_str(&text).unwrap();
         assert_eq!((record.status, record.key().as_str()), (Status::Interrupted, "toy:frame"));
         assert!(!record_path(&outcome.folder, &plan.cases[1]).exists());
+    }
+
+    /// Resumes a run whose first case has this record, and which is interrupted before the second case. Returns the exit code as
+    /// if it had not been interrupted; of each case that ended, whether it was reported before; and whether it has a manifest.
+    fn resume(record: &Record, is_sealed: bool) -> (u8, Vec<bool>, bool) {
+        let checkout = checkout();
+        let plan = plan_of(&checkout);
+        let folder = checkout.root().join("result/run1");
+        let case = folder.join(&plan.cases[0].folder);
+        fs::create_dir_all(&case).unwrap();
+        write_record(record, &case.join("record.json")).unwrap();
+        if is_sealed {
+            write_manifest(&case).unwrap();
+        }
+        let interrupt = Interrupt::default();
+        interrupt.set();
+        let (options, mut ended) = (RunOptions { folder: Some(folder), ..options() }, Vec::new());
+        let mut notify = |notice: &Notice<'_>| {
+            if let Notice::CaseEnds { is_part, .. } = notice {
+                ended.push(*is_part);
+            }
+        };
+        let mut outcome = conduct(&plan, &[], &options, &interrupt, &mut notify).unwrap();
+        assert_eq!(outcome.not_run, [plan.cases[1].key.clone()]);
+        outcome.interrupted = false;
+        (outcome.exit_code(false), ended, case.join(MANIFEST_FILE).exists())
+    }
+
+    #[test]
+    fn a_case_that_failed_before_a_run_was_killed_counts_in_the_exit_code_of_the_resumed_run() {
+        let (good, bad) = (Validity::Unofficial, Validity::Invalid);
+        let record =
+            |verdict| Record { validity: ValidityCheck { verdict, ..Default::default() }, ..testing::record() };
+        assert_eq!(resume(&record(good), true), (RunOutcome::OK, vec![true], true));
+        assert_eq!(resume(&record(bad), true), (RunOutcome::FAILED, vec![true], true));
+    }
+
+    #[test]
+    fn a_result_that_a_killed_run_had_not_sealed_is_sealed_and_reported_when_the_run_is_resumed() {
+        let record = |status| Record { status, ..testing::record() };
+        assert_eq!(resume(&record(Status::Ok), false).1, [false]);
+        assert!(resume(&record(Status::Failed), false).2);
+        let (_, ended, has_manifest) = resume(&record(Status::Interrupted), false);
+        assert_eq!((ended, has_manifest), (vec![true], false));
     }
 }

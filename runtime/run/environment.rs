@@ -136,7 +136,7 @@ impl EnvironmentBuilder<'_> {
         variables: &IndexMap<String, String>,
     ) -> Result<PathBuf, EnvironmentError> {
         let argv = |words: &[&str]| words.iter().map(Into::into).collect::<Vec<std::ffi::OsString>>();
-        let python = self.run("python3", argv(&["python3", "-c", IDENTIFY]), variables)?.pop().unwrap_or_default();
+        let python = self.run("python3", argv(&["python3", "-c", IDENTIFY]), variables)?;
         let cache = cache_folder().ok_or_else(|| EnvironmentError::File {
             what: "the cache folder".to_owned(),
             source: io::Error::other("neither XDG_CACHE_HOME nor HOME is set"),
@@ -187,18 +187,18 @@ impl EnvironmentBuilder<'_> {
         if elapsed > self.site.phase_timeout.0 { Err(EnvironmentError::TimedOut(what)) } else { Ok(()) }
     }
 
-    /// Runs a program to its end and returns the lines of its output.
+    /// Runs a program to its end and returns the last line of its output, which is empty if there is none.
     fn run(
         &mut self,
         what: &'static str,
         argv: Vec<std::ffi::OsString>,
         environment: &IndexMap<String, String>,
-    ) -> Result<Vec<String>, EnvironmentError> {
+    ) -> Result<String, EnvironmentError> {
         let (stderr, environment) = (self.log.to_owned(), environment.clone());
         let program = Program { argv, input: String::new(), stderr, environment };
         let mut process = Process::start(&program, self.options.clock.clone())?;
         let started = self.options.clock.now();
-        let mut lines = Vec::new();
+        let mut last = String::new();
         loop {
             match process.next_event(POLL_INTERVAL) {
                 ProcessEvent::Line(_, line) => {
@@ -206,14 +206,16 @@ impl EnvironmentBuilder<'_> {
                         info!("{line}");
                         (self.show_progress)(&line);
                     }
-                    lines.push(line);
+                    last = line;
                 }
-                ProcessEvent::Silence => self.check_time(what, started)?,
-                ProcessEvent::Ended(Ending::Exited(0)) => return Ok(lines),
+                ProcessEvent::Silence => {}
+                ProcessEvent::Ended(Ending::Exited(0)) => return Ok(last),
                 ProcessEvent::Ended(ending) => {
                     return Err(EnvironmentError::Failed { what, ending, output: process.last_stderr_lines() });
                 }
             }
+            // A program that writes without end is not silent.
+            self.check_time(what, started)?;
         }
     }
 }
@@ -236,4 +238,40 @@ fn add_packages_of(python: &str, environment: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+    use crate::config::fixture::Checkout;
+    use crate::measure::MonotonicClock;
+    use crate::plan::AuditScope;
+
+    #[test]
+    fn a_file_with_variables_that_writes_without_end_is_stopped() {
+        let checkout = Checkout::new().with("endless.sh", "while :; do echo again; done\n");
+        let mut site = checkout.load(&Overrides::default()).unwrap().site;
+        site.phase_timeout = Seconds(0.5);
+        let options = RunOptions {
+            has_live_display: false,
+            audit: AuditScope::default(),
+            worker: Vec::new(),
+            clock: std::sync::Arc::new(MonotonicClock::start()),
+            folder: None,
+            checkout: None,
+            barrier: None,
+        };
+        let read = |interrupt: &Interrupt, site: &Site| {
+            let (log, show_progress) = (&checkout.root().join("log"), &mut |_: &str| ());
+            let mut builder = EnvironmentBuilder { site, options: &options, interrupt, log, show_progress };
+            builder.read_variables(&[checkout.root().join("endless.sh")]).unwrap_err().to_string()
+        };
+        let late = "environment_variables.sh took longer than the time limit of a phase";
+        assert_eq!(read(&Interrupt::default(), &site), late);
+        site.phase_timeout = Seconds(3600.0);
+        let interrupt = Interrupt::default();
+        interrupt.set();
+        assert_eq!(read(&interrupt, &site), "interrupted");
+    }
 }

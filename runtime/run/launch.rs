@@ -7,21 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::case::RunContext;
 use super::environment::EnvironmentBuilder;
+use super::job_paths::{check_paths, named_paths};
 use super::{Interrupt, Notice, RunOptions};
-use crate::config::{cache_folder, env};
+use crate::config::{backends_folder, cache_folder, env};
 use crate::container::{
-    ContainerEngine, ContainerError, ContainerSpec, ContainerWorker, Image, ImageBuilder, ImageFiles, Recipe,
+    ContainerEngine, ContainerError, ContainerSpec, ContainerWorker, Image, ImageBuilder, ImageFiles, Leftover, Recipe,
     Requirements, container_labels, remove_leftovers, stored_program, worker_arguments,
 };
 use crate::data::drawn;
 use crate::event::Failure;
 use crate::hash::hash_reader;
 use crate::host::{Process, Program, Worker};
-use crate::plan::{CaseContainer, CasePlan, Job, ModelInput, Plan, Task};
+use crate::plan::{CaseContainer, CasePlan, Job, Plan};
 use crate::result::{BaseImageRecord, ImageRecord, LibraryHashes, LibraryRecord, Record, Status};
 
 /// Longest wait before a case for an engine that does not answer, for example because it restarts.
@@ -34,6 +35,8 @@ pub(super) struct Containers {
     engine: Arc<ContainerEngine>,
     /// The copy of this program that containers start.
     program: PathBuf,
+    /// Warnings for each record.
+    warnings: Vec<String>,
 }
 
 impl Containers {
@@ -41,11 +44,18 @@ impl Containers {
     /// `program` is the SHA-256 of this program, if it is known.
     pub(super) fn connect(program: Option<&str>, show_progress: &mut dyn FnMut(&str)) -> Result<Self, ContainerError> {
         let engine = ContainerEngine::connect()?;
-        for removed in remove_leftovers(&engine)? {
-            info!("{removed}");
-            show_progress(&removed);
+        let mut warnings = Vec::new();
+        for Leftover { description, is_removed } in remove_leftovers(&engine)? {
+            if is_removed {
+                info!("{description}");
+                show_progress(&description);
+            } else {
+                warn!("{description}");
+                show_progress(&format!("warning: {description}"));
+                warnings.push(description);
+            }
         }
-        Ok(Containers { engine: Arc::new(engine), program: stored_program(program)? })
+        Ok(Containers { engine: Arc::new(engine), program: stored_program(program)?, warnings })
     }
 }
 
@@ -150,6 +160,7 @@ pub(super) fn prepare_launcher(
     let mut show_progress = |line: &str| notify(&Notice::Preparation { line });
     let prepared = match (run.containers, &case.container) {
         (Some(Ok(containers)), Some(container)) => {
+            record.warnings.extend(containers.warnings.iter().cloned());
             prepare_container(run, case, containers, container, &mut show_progress)
         }
         (Some(Err(error)), Some(_)) => Err((error.to_string(), error.hint())),
@@ -172,7 +183,8 @@ pub(super) fn prepare_launcher(
     None
 }
 
-/// Generates the data of a case, because a container cannot write there, and finds or builds the image of the case.
+/// Generates the data of a case, because a container cannot write there, checks what its containers may see, and finds or builds
+/// the image of the case.
 fn prepare_container(
     run: &RunContext<'_>,
     case: &CasePlan,
@@ -184,6 +196,10 @@ fn prepare_container(
         let data = job.data_dir.clone();
         let drawn = run.run_bounded(job, move || drawn::ensure(&data));
         drawn.unwrap_or(Ok(())).map_err(|error| (error.to_string(), error.hint().to_owned()))?;
+        let (jobs, socket) = (case.jobs_in(run.folder), containers.engine.facts().socket.clone());
+        let checked = run.run_bounded(job, move || jobs.iter().try_for_each(|job| check_paths(job, &socket)));
+        let checked = checked.unwrap_or(Err(ContainerError::Interrupted));
+        checked.map_err(|error| (error.to_string(), error.hint()))?;
     }
     let keep_going = || !run.interrupt.is_set();
     let answered = containers.engine.wait_until_reachable(ENGINE_WAIT, &keep_going, show_progress);
@@ -231,9 +247,12 @@ impl ContainerLauncher {
         };
         spec.mount(&plan.site.flagperf_path, false);
         spec.mount(&containers.program, false);
-        if let Some(cache) = cache_folder().filter(|cache| cache.is_dir()) {
+        if let Some(cache) = cache_folder() {
             spec.environment.insert(env::OWN_CACHE.to_owned(), cache.to_string_lossy().into_owned());
-            spec.mount(&cache, false);
+        }
+        // The rest of the cache has the sockets and the results of other sessions.
+        if let Some(backends) = backends_folder().filter(|backends| backends.is_dir()) {
+            spec.mount(&backends, false);
         }
         // The home folder of an image is read-only or belongs to another user.
         spec.environment.insert(env::HOME.to_owned(), "/tmp".to_owned());
@@ -246,7 +265,8 @@ impl ContainerLauncher {
         spec.name = format!("flagperf-{}-{}-{}", spec.name, job.phase().name(), std::process::id());
         spec.environment.extend(job.environment.clone());
         spec.has_network = job.parameters.needs_network;
-        for path in paths_of(job).into_iter().filter(|path| path.exists()) {
+        let named = named_paths(job).into_iter().map(|named| named.path);
+        for path in [job.data_dir.clone()].into_iter().chain(named).filter(|path| path.exists()) {
             spec.mount(&path, false);
         }
         spec.mount(&job.log_dir, true);
@@ -268,22 +288,4 @@ impl ContainerLauncher {
             privileged: self.spec.options.privileged,
         }
     }
-}
-
-/// Returns the paths that a job uses: its data, its model, the library of its engine, and the paths in the engine's options.
-fn paths_of(job: &Job) -> Vec<PathBuf> {
-    // A model may consist of several files in its folder.
-    let folder = |path: &Path| path.parent().filter(|folder| folder.parent().is_some()).unwrap_or(path).to_owned();
-    let model = match &job.task {
-        Task::Infer { model: ModelInput::Onnx(path) | ModelInput::Compiled(path) } => Some(folder(path)),
-        _ => None,
-    };
-    let library = job.engine.library.as_ref().map(|library| job.engine.folder.join(library));
-    let options = job.engine.options.values().filter_map(|value| Some(PathBuf::from(value.as_str()?)));
-    [job.data_dir.clone()]
-        .into_iter()
-        .chain(model)
-        .chain(library)
-        .chain(options.filter(|path| path.is_absolute()))
-        .collect()
 }

@@ -72,7 +72,8 @@ pub enum Notice<'a> {
     CaseEnds {
         /// The record.
         record: &'a Record,
-        /// Whether the case has several such records, and a summary follows.
+        /// Whether the report of the case is another one: that of a summary, which follows, because the case has several such
+        /// records; or that of the process whose run is resumed.
         is_part: bool,
         /// File of the record.
         path: &'a Path,

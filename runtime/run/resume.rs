@@ -4,11 +4,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use flagperf_onnx::read_regular_text;
+
 use super::case::RunContext;
 use super::lost_record;
 use crate::plan::CasePlan;
-use crate::result::write_record;
+use crate::result::{Record, write_record};
 
+/// Name of the record in the folder of a case.
+const RECORD_FILE: &str = "record.json";
+/// Largest size of a record in bytes.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
 /// Largest number of attempts at one case that are kept.
 const TIMES_MAX: u32 = 100;
 
@@ -16,10 +22,19 @@ const TIMES_MAX: u32 = 100;
 pub(super) enum EarlierAttempt {
     /// There was none.
     None,
-    /// The case was finished and has a record.
-    Finished,
+    /// The case was finished and has this record.
+    Finished(Box<Record>),
     /// The case was cut off. Its files are now in this folder.
     CutOff(PathBuf),
+}
+
+/// Reads the record of a case that was finished, from its folder.
+///
+/// # Errors
+/// When the folder has no record, or the record cannot be read.
+pub fn finished_record(folder: &Path) -> io::Result<Record> {
+    let text = read_regular_text(&folder.join(RECORD_FILE), RECORD_BYTES_MAX)?;
+    Ok(serde_json::from_str(&text)?)
 }
 
 /// Looks for an earlier attempt at a case. If it was cut off, this writes a record of its measurements and moves its folder, so
@@ -30,18 +45,20 @@ pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierAttempt
     if run.options.folder.is_none() {
         return EarlierAttempt::None;
     }
-    if folder.join("record.json").exists() {
-        return EarlierAttempt::Finished;
-    }
     if !folder.exists() {
         return EarlierAttempt::None;
     }
-    let reason =
-        "the main process of the run ended before the case was complete: it was killed, or the machine lost power"
-            .to_owned();
+    let reason = match finished_record(&folder) {
+        Ok(record) => return EarlierAttempt::Finished(Box::new(record)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            "the main process of the run ended before the case was complete: it was killed, or the machine lost power"
+                .to_owned()
+        }
+        Err(error) => format!("the record that the run had written cannot be read: {error}"),
+    };
     let record =
         lost_record((run.plan, run.rows, case), run.folder, &folder, reason, "the case was run again afterwards");
-    if let Err(error) = write_record(&record, &folder.join("record.json")) {
+    if let Err(error) = write_record(&record, &folder.join(RECORD_FILE)) {
         tracing::warn!(%error, "the record of the earlier measurements of the case cannot be written");
     }
     match move_aside(run.folder, &case.folder) {

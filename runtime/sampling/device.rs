@@ -40,6 +40,10 @@ impl Source for DeviceSource {
         true
     }
 
+    fn precedes_phases(&self) -> bool {
+        true
+    }
+
     fn applies(&self, context: &SourceContext) -> bool {
         context.monitor.is_some_and(|monitor| monitor.reads_devices()) || context.command.is_some()
     }

@@ -90,7 +90,7 @@ pub enum DeviceIdentity {
 pub enum MemorySource {
     /// The sum of the memory of the run's processes, which the driver lists.
     Processes,
-    /// The memory in use on the whole device, minus the memory in use before the phase.
+    /// What was in use on the whole device beyond the lowest reading between the phase before and this phase.
     Increase,
 }
 
@@ -148,9 +148,11 @@ fn identify<'s>(series: &'s Series, phase: &PhaseWindows, visible: Option<&str>)
 fn device_usage(id: &str, identified_by: DeviceIdentity, series: &DeviceSeries, phase: &PhaseWindows) -> DeviceUsage {
     let own = max(inside(&series.own_memory, phase)).map(|bytes| (bytes, MemorySource::Processes));
     let increase = || {
-        let before = series.memory.iter().rev().find(|point| point.at < phase.begin.0)?;
-        let peak = max(inside(&series.memory, phase))?;
-        Some(((peak - before.value).max(0.0), MemorySource::Increase))
+        // The worker of the phase before may still have held memory at the first of these readings.
+        let between = phase.end_before.0..phase.begin.0;
+        let before = series.memory.iter().filter(|point| between.contains(&point.at)).map(|point| point.value);
+        let (before, peak) = (before.reduce(f64::min)?, max(inside(&series.memory, phase))?);
+        Some(((peak - before).max(0.0), MemorySource::Increase))
     };
     let memory = own.or_else(increase);
     DeviceUsage {

@@ -15,7 +15,7 @@ use crate::units::Seconds;
 
 /// Longest wait for all sources at the end of a case. The thread of a source that does not answer is abandoned.
 const LAST_READINGS_WAIT: Seconds = Seconds(2.0);
-/// Longest wait for the first readings, which show what was in use before the case.
+/// Longest wait for the first readings, and for those before a phase, which tell what was in use before.
 const FIRST_READINGS_WAIT: Seconds = Seconds(1.0);
 /// Longest interval of a source that is read once more when the case ends.
 const LAST_READING_INTERVAL_MAX: Seconds = Seconds(1.0);
@@ -41,9 +41,9 @@ pub struct Sampler {
 struct SourceThread {
     source: &'static dyn Source,
     state: Arc<Mutex<SourceState>>,
-    /// Requests a reading from the thread; dropping the sender ends the thread.
-    requests: Option<Sender<()>>,
-    /// Disconnects after the first reading, or when there will be none.
+    /// Asks for a reading; dropping it ends the thread.
+    requests: Option<Sender<Request>>,
+    /// Is disconnected after the first reading, or when there will be none.
     first: Receiver<()>,
     /// Disconnects when the thread has ended.
     done: Receiver<()>,
@@ -81,8 +81,30 @@ impl Sampler {
     /// Requests readings of power, energy and devices, because a pass begins or ends.
     pub fn follow_pass(&self) {
         for thread in self.threads.iter().filter(|thread| thread.source.follows_passes()) {
-            // If the channel is full, a reading was already requested.
-            let _ = thread.requests.as_ref().map(|requests| requests.try_send(()));
+            // It is full if the thread has been asked already.
+            let _ = thread
+                .requests
+                .as_ref()
+                .map(|requests| requests.try_send(Request { trigger: Trigger::Pass, pending: None }));
+        }
+    }
+
+    /// Reads the devices before the worker of a phase starts; waits at most a second.
+    pub fn read_before_phase(&self) {
+        let began = self.context.clock.now();
+        let left = || time_left(FIRST_READINGS_WAIT, self.context.clock.now().since(began));
+        let mut readings = Vec::new();
+        for thread in self.threads.iter().filter(|thread| thread.source.precedes_phases()) {
+            let (pending, done) = bounded(0);
+            let request = Request { trigger: Trigger::Phase, pending: Some(pending) };
+            // This fails if the thread has ended, or hangs.
+            if thread.requests.as_ref().is_some_and(|requests| requests.send_timeout(request, left()).is_ok()) {
+                readings.push(done);
+            }
+        }
+        for done in readings {
+            // Nothing is ever sent.
+            let _ = done.recv_timeout(left());
         }
     }
 
@@ -145,14 +167,23 @@ struct SourceLoop {
     context: SourceContext,
     files: Arc<Mutex<MonitorFiles>>,
     state: Arc<Mutex<SourceState>>,
-    requests: Receiver<()>,
+    requests: Receiver<Request>,
 }
 
-/// The reason for a reading.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// A request for a reading.
+struct Request {
+    trigger: Trigger,
+    /// Is dropped after the reading.
+    pending: Option<Sender<()>>,
+}
+
+/// Why a source is read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Trigger {
-    /// The interval since the last reading has passed.
+    /// The next reading is due.
     Interval,
+    /// The worker of a phase is about to start.
+    Phase,
     /// A pass begins or ends.
     Pass,
     /// The case ends.
@@ -175,12 +206,13 @@ impl SourceLoop {
         drop(pending);
         let mut due = self.next_due(done, interval);
         loop {
-            let trigger = self.wait(due, done, interval_min);
+            let (trigger, pending) = self.wait(due, done, interval_min);
             if trigger == Trigger::CaseEnd && interval > LAST_READING_INTERVAL_MAX {
                 return;
             }
             let began = self.context.clock.now();
             done = self.read(&mut *reader, trigger);
+            drop(pending);
             if trigger == Trigger::CaseEnd {
                 return;
             }
@@ -193,21 +225,24 @@ impl SourceLoop {
         }
     }
 
-    /// Waits until a reading is due. A requested reading is due at once, but not earlier than `distance` after the last
-    /// reading.
-    fn wait(&self, due: Seconds, last: Nanos, distance: Seconds) -> Trigger {
-        let mut is_requested = false;
+    /// Waits until a reading is due, and returns its trigger with what is dropped after it. One that a pass asks for is due at once,
+    /// but at least `distance` after the last one; one before a phase is due at once.
+    fn wait(&self, due: Seconds, last: Nanos, distance: Seconds) -> (Trigger, Vec<Sender<()>>) {
+        let (mut asked, mut pending) = (Trigger::Interval, Vec::new());
         loop {
             let now = self.context.clock.now();
-            let next = if is_requested { due.0.min(self.since_start(last) + distance.0) } else { due.0 };
+            let next = if asked == Trigger::Pass { due.0.min(self.since_start(last) + distance.0) } else { due.0 };
             let left = next - self.since_start(now);
-            if left <= 0.0 {
-                return if is_requested { Trigger::Pass } else { Trigger::Interval };
+            if left <= 0.0 || !pending.is_empty() {
+                return (asked, pending);
             }
             match self.requests.recv_timeout(Duration::from_secs_f64(left)) {
-                Ok(()) => is_requested = true,
+                Ok(request) => {
+                    asked = asked.max(request.trigger);
+                    pending.extend(request.pending);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Trigger::CaseEnd,
+                Err(RecvTimeoutError::Disconnected) => return (Trigger::CaseEnd, pending),
             }
         }
     }
@@ -216,7 +251,7 @@ impl SourceLoop {
     fn read(&self, reader: &mut dyn SourceReader, trigger: Trigger) -> Nanos {
         let began = self.context.clock.now();
         lock(&self.state).busy_since = Some(began);
-        let read = catch_unwind(AssertUnwindSafe(|| reader.read(trigger != Trigger::Interval)));
+        let read = catch_unwind(AssertUnwindSafe(|| reader.read(trigger >= Trigger::Pass)));
         let ended = self.context.clock.now();
         let at = Seconds((self.since_start(began) + self.since_start(ended)) / 2.0);
         let mut state = lock(&self.state);

@@ -18,7 +18,11 @@ pub trait Source: Send + Sync {
     fn follows_passes(&self) -> bool {
         false
     }
-    /// Returns whether the source applies to the case: not every vendor has a monitor.
+    /// Whether a reading also precedes each phase, so that it is known what was in use before.
+    fn precedes_phases(&self) -> bool {
+        false
+    }
+    /// Returns whether the case has such a source at all: not every vendor has a monitor.
     fn applies(&self, context: &SourceContext) -> bool {
         let _ = context;
         true

@@ -30,6 +30,8 @@ pub struct MeasuredDevice {
 pub struct PhaseWindows {
     /// The phase.
     pub phase: Phase,
+    /// Arrival of the last event of the phase before; the begin of the case for the first phase.
+    pub end_before: Seconds,
     /// Arrival of its first event.
     pub begin: Seconds,
     /// Arrival of its last event.
@@ -53,7 +55,9 @@ impl WindowCollector {
         let at = at.since(Nanos(0));
         if self.phases.last().is_none_or(|last| last.phase != phase) {
             self.open = None;
-            self.phases.push(PhaseWindows { phase, begin: at, end: at, device: None, passes: Vec::new() });
+            let end_before = self.phases.last().map_or(Seconds(0.0), |last| last.end);
+            let (begin, end, device, passes) = (at, at, None, Vec::new());
+            self.phases.push(PhaseWindows { phase, end_before, begin, end, device, passes });
         }
         let Some(current) = self.phases.last_mut() else { return };
         current.end = at;

@@ -16,6 +16,7 @@ try device mknod /tmp/device b 8 0
 try mount mount -t tmpfs none /mnt
 try temporary touch /tmp/x
 try cache touch "$FLAGPERF_CACHE/x"
+try sessions ls "$FLAGPERF_CACHE/sessions"
 echo "interfaces: $(tail -n +3 /proc/net/dev | grep -c .)" >&2
 echo "capabilities: $(grep CapBnd /proc/self/status | tr -d '\t')" >&2
 echo "processes: $(ls /proc | grep -c '^[0-9]')" >&2
@@ -24,9 +25,12 @@ echo "processes: $(ls /proc | grep -c '^[0-9]')" >&2
 #[test]
 fn a_worker_reaches_only_its_results() {
     let Some(site) = ContainerSite::with_shell("rights", ATTEMPTS) else { return };
+    // An agent on this machine keeps its sessions there.
+    let cache = flagperf::config::cache_folder().expect("a cache folder");
+    fs::create_dir_all(cache.join("sessions")).expect("a folder");
     let (record, _) = site.run(&[]);
     let errors = site.errors();
-    for name in ["checkout", "data", "root", "device", "mount", "cache"] {
+    for name in ["checkout", "data", "root", "device", "mount", "cache", "sessions"] {
         assert!(errors.contains(&format!("failed: {name}\n")), "{name}: {errors}");
     }
     assert!(errors.contains("succeeded: temporary\n"), "{errors}");
@@ -77,4 +81,26 @@ fn options_give_a_container_more_and_an_unknown_one_is_refused() {
         "{errors}"
     );
     assert!(errors.contains("hint: did you mean `--privileged`?"), "{errors}");
+}
+
+#[test]
+fn the_processor_time_of_the_workers_is_that_of_their_containers() {
+    let Some(site) = ContainerSite::new("processor", "{engine: rten}") else { return };
+    // Another host or device gets only data below this folder.
+    site.write("datasets/tiny/nothing", "");
+    site.write("vendors/side/environment_variables.sh", "for ((i = 0; i < 500000; i++)); do :; done\n");
+    site.write(
+        "configs/host.yaml",
+        "VENDOR: side\nCONTAINER: docker\nLAUNCHER: local\nACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nCASES:\n    \
+         \"tiny:interpreter:1x2\": datasets/tiny\n",
+    );
+    let output = program::flagperf(site.path(), &["run"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let run = fs::read_dir(site.path().join("result")).expect("results").next().expect("a run").expect("a run");
+    let text = fs::read_to_string(run.path().join("tiny_interpreter_1x2/summary.json")).expect("a summary");
+    let summary: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    for replica in summary["replicas"].as_array().expect("replicas") {
+        // The shell in the container of each phase takes about a second.
+        assert!(replica["processor"]["workers_s"].as_f64().is_some_and(|time| time > 0.5), "{replica}");
+    }
 }

@@ -13,6 +13,7 @@ fn windows(id: Option<&str>, passes: &[(f64, f64, u64)]) -> PhaseWindows {
     };
     PhaseWindows {
         phase: Phase::Infer,
+        end_before: Seconds(0.0),
         begin: Seconds(5.0),
         end: Seconds(35.0),
         device: Some(MeasuredDevice { id: id.map(str::to_owned), is_processor: false }),
@@ -87,6 +88,26 @@ fn without_a_reading_before_the_phase_the_increase_is_unknown() {
     (6..=40).for_each(|second| late.add(Seconds(second.into()), device("a", second, &[])));
     let usage = phase_usage(&late, &windows(Some("a"), &[]), None);
     assert_eq!((usage.devices[0].memory_bytes_max, usage.devices[0].memory_source), (None, None));
+}
+
+#[test]
+fn memory_that_the_phase_before_held_is_not_part_of_the_baseline() {
+    let used = |before: &[(f64, u64)]| {
+        let mut series = Series::default();
+        for (at, bytes) in before.iter().chain(&[(6.0, 30), (20.0, 90)]) {
+            let sample =
+                DeviceSample { device: "a".into(), memory_used_bytes: Some(*bytes), ..DeviceSample::default() };
+            series.add(Seconds(*at), Reading::Device(Box::new(sample)));
+        }
+        let windows = PhaseWindows { end_before: Seconds(4.0), ..windows(Some("a"), &[]) };
+        phase_usage(&series, &windows, None).devices[0].memory_bytes_max
+    };
+    assert_eq!(
+        used(&[(3.0, 70), (4.1, 70), (4.9, 10)]),
+        Some(Bytes(80)),
+        "the worker before held 70 until it had ended"
+    );
+    assert_eq!(used(&[(1.0, 0), (3.0, 70)]), None, "no reading between the phases");
 }
 
 #[test]

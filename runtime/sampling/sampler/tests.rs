@@ -42,6 +42,10 @@ impl Source for TestSource {
         true
     }
 
+    fn precedes_phases(&self) -> bool {
+        true
+    }
+
     fn open(&self, _: &SourceContext) -> Result<Box<dyn SourceReader>, String> {
         (self.open)()?;
         Ok(Box::new(TestReader { behaviour: self.behaviour, readings: self.readings.clone() }))
@@ -105,6 +109,21 @@ fn a_source_is_read_at_once_when_a_pass_begins_and_at_the_end() {
     let samples = samples(folder.path());
     assert!(samples.len() >= 3 && samples.is_sorted_by(|a, b| a.at_s < b.at_s), "{samples:?}");
     assert_eq!((record.sources["test"].readings, warnings.len()), (samples.len() as u64, 0));
+}
+
+#[test]
+fn a_source_is_read_before_a_phase_and_the_wait_for_one_that_hangs_is_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = TestSource::leaked(|| Ok(()), |number| if number == 3 { hang() } else { power(1.0) });
+    let sampler = start(folder.path(), 1, source);
+    source.wait_for(1);
+    for _ in 0..3 {
+        let before = source.readings.load(Ordering::SeqCst);
+        sampler.read_before_phase();
+        assert!(source.readings.load(Ordering::SeqCst) > before);
+    }
+    sampler.read_before_phase();
+    assert_eq!(source.readings.load(Ordering::SeqCst), 4);
 }
 
 #[test]
