@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 
-use super::host_link::{HostLink, LinkCommand, LinkEvent, contact_limit};
+use super::host_link::{HostLink, LinkCommand, LinkEvent};
 use super::hosts::hosts_of;
+use super::link_thread::contact_limit;
 use super::links::Fleet;
 use super::replica::{
     ReplicaEnd, ReplicaRecord, ReplicaState, display_name, read_record, replica_record, replica_summary, replicas_of,

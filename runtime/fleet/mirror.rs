@@ -86,7 +86,11 @@ pub(super) fn list_files(root: &Path) -> io::Result<BTreeMap<String, u64>> {
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = folder.join(&name);
             let is_scratch = folder.as_os_str().is_empty() && name == "scratch";
-            let is_temporary = !is_sealed && (is_scratch || name.ends_with(".part"));
+            // Only the manifest itself is written last.
+            let is_temporary = match is_sealed {
+                true => name.starts_with(MANIFEST_FILE) && name.ends_with(".part"),
+                false => is_scratch || name.ends_with(".part"),
+            };
             match entry.metadata() {
                 Ok(kind) if kind.is_dir() && !is_temporary => folders.push(path),
                 Ok(kind) if kind.is_file() && !is_temporary => {

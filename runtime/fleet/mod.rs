@@ -19,6 +19,7 @@ mod health;
 mod host_link;
 mod hosts;
 mod launcher;
+mod link_thread;
 mod links;
 mod mirror;
 mod protocol;
