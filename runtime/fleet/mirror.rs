@@ -89,7 +89,7 @@ pub(super) fn list_files(root: &Path) -> io::Result<BTreeMap<String, u64>> {
             // Only the manifest itself is written last.
             let is_temporary = match is_sealed {
                 true => name.starts_with(MANIFEST_FILE) && name.ends_with(".part"),
-                false => is_scratch || name.ends_with(".part"),
+                false => is_scratch || name.starts_with('.') || name.ends_with(".part"),
             };
             match entry.metadata() {
                 Ok(kind) if kind.is_dir() && !is_temporary => folders.push(path),
