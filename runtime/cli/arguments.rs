@@ -23,7 +23,7 @@ pub const EXIT_CODES: &[(u8, &str)] = &[
         2,
         "invalid arguments or configuration; nothing was run; `verify`: a result cannot be checked; `import`: nothing can be converted",
     ),
-    (3, "results could not be written; `import`: a file could not be written"),
+    (3, "results could not be written, or a result has no manifest; `import`: a file could not be written"),
     (130, "interrupted (Ctrl-C, SIGTERM, SIGQUIT, SIGHUP): the records are marked as interrupted"),
 ];
 

@@ -22,7 +22,7 @@ use crate::report::{
     BarDisplay, Extent, LineDisplay, OverviewRow, SavedResult, Screen, case_report, overview, summary_report,
 };
 use crate::result::{Record, Summary};
-use crate::run::{HostLock, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome, conduct};
+use crate::run::{HostBusy, HostLock, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome, conduct};
 use crate::text::escape_json;
 
 /// Runs the selected cases and prints their results.
@@ -108,9 +108,6 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// What a user can do about another run on the same host.
-const HINT_BUSY: &str = "wait until that run has ended, or set `BUSY_HOST: queue` in host.yaml";
-
 /// The cases to run, and how their results are printed.
 struct RunRequest {
     overrides: Overrides,
@@ -172,7 +169,7 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
         let _lock = match HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_notice) {
             Ok(lock) => lock,
             Err(busy) => {
-                print_message(&format!("error: {busy}\n  hint: {HINT_BUSY}"));
+                print_message(&format!("error: {busy}\n  hint: {}", HostBusy::HINT));
                 let code = if interrupt.is_set() { RunOutcome::INTERRUPTED } else { EXIT_MISTAKE };
                 return Ok(ExitCode::from(code));
             }
@@ -235,7 +232,7 @@ fn report_not_started(error: &FleetError, is_resumed: bool) -> ExitCode {
             for (host, reason) in hosts {
                 print_message(&format!("error: host `{host}`: {reason}"));
             }
-            print_message(&format!("  hint: nothing was run; {HINT_BUSY}"));
+            print_message(&format!("  hint: nothing was run; {}", HostBusy::HINT));
             ExitCode::from(EXIT_MISTAKE)
         }
         FleetError::Hosts(hosts) => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Write as _};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -22,6 +22,7 @@ use super::reservation::{Reservation, ReservationRequest};
 use super::session::{LOG_FILE, RESULTS, SessionTask, TASK_FILE, run_description};
 use super::store::{FileReceiver, Store, free_bytes};
 use super::tree::TreeFile;
+use crate::file;
 use crate::host::{CapturedCommand, capture, start_detached};
 use crate::measure::{Clock, MonotonicClock, Nanos};
 use crate::units::{Bytes, Seconds};
@@ -274,10 +275,9 @@ impl Agent {
         }
         let task = SessionTask { root: self.checkout()?, ..task };
         fs::create_dir_all(&folder)?;
-        let mut staged = tempfile::NamedTempFile::new_in(&folder)?;
-        staged.write_all(&serde_json::to_vec(&task)?)?;
+        let path = folder.join(TASK_FILE);
         // The agent of another connection may have started the session in the meantime.
-        match staged.persist_noclobber(folder.join(TASK_FILE)) {
+        match file::stage(&serde_json::to_vec(&task)?, &path, None)?.persist_noclobber(&path) {
             Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
             staged => staged.map_err(|error| error.error)?,
         };

@@ -13,7 +13,7 @@ use super::hosts::hosts_of;
 use super::link_thread::contact_limit;
 use super::links::Fleet;
 use super::replica::{
-    ReplicaEnd, ReplicaRecord, ReplicaState, display_name, read_record, replica_record, replica_summary, replicas_of,
+    ReplicaEnd, ReplicaRecord, ReplicaState, display_name, replica_record, replica_summary, replicas_of,
 };
 use super::session::{SessionOutcome, SessionTask};
 use super::state::{RunState, SessionState};
@@ -26,7 +26,7 @@ use crate::plan::{AuditScope, CasePlan, EffectiveValue, Plan};
 use crate::result::{
     ManifestFault, Record, ReplicaSummary, ResultManifest, SUMMARY_FILE, Status, Summary, WriteError, write_record,
 };
-use crate::run::{CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, make_run_folder};
+use crate::run::{CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, finished_record, make_run_folder};
 use crate::step::Step;
 
 /// How often the conductor checks for an interruption.
@@ -386,14 +386,13 @@ impl FleetRun<'_> {
         let unwritten = written.as_ref().err();
         let sealed = unsealed.as_ref().map_or_else(|| Ok(digest.clone()), |fault| Err(fault.to_string()));
         self.log.case_ends(&record, unwritten, &sealed);
-        let (shown_digest, unsealed_now) = (digest.as_deref(), unsealed.as_ref());
         notify(&Notice::CaseEnds {
             record: &record,
             is_part,
             path: &path,
             unwritten,
-            digest: shown_digest,
-            unsealed: unsealed_now,
+            digest: digest.as_deref(),
+            unsealed: unsealed.as_ref(),
         });
         let processor = if let ReplicaEnd::Ended(outcome) = &end { outcome.processor } else { None };
         // Only the record that the host wrote states when the case began there.
@@ -408,7 +407,10 @@ impl FleetRun<'_> {
     /// Returns the records of a case that the killed process of a resumed run had finished.
     fn finished_records(&self, case: &CasePlan) -> Vec<Record> {
         let folder = |replica: &Replica| self.folder.join(case.key.folder()).join(replica.folder());
-        replicas_of(&case.key, &self.hosts).iter().filter_map(|replica| read_record(&folder(replica)).ok()).collect()
+        replicas_of(&case.key, &self.hosts)
+            .iter()
+            .filter_map(|replica| finished_record(&folder(replica)).ok())
+            .collect()
     }
 }
 

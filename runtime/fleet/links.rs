@@ -154,7 +154,7 @@ impl Fleet {
             match event {
                 LinkEvent::Reserved(warning) => {
                     if let Some(warning) = warning {
-                        notify(&Notice::Host { host: &host, what: &format!(": {warning}"), is_warning: true });
+                        notify(&Notice::Host { host: &host, what: &format!("warns: {warning}"), is_warning: true });
                     }
                     waiting.remove(&host);
                 }

@@ -9,12 +9,9 @@ use crate::config::{CaseKey, Replica};
 use crate::measure::Nanos;
 use crate::plan::{CasePlan, EffectiveValue, Plan};
 use crate::result::{ProcessorTime, Record, ReplicaSummary, ResultManifest, read_windows};
-use crate::run::lost_record;
+use crate::run::{finished_record, lost_record};
 use crate::step::Step;
 use crate::units::Seconds;
-
-/// Largest size of a record in bytes.
-const RECORD_BYTES_MAX: u64 = 64 << 20;
 
 /// Returns the replicas of a case, in the order of its hosts and devices.
 pub(super) fn replicas_of(key: &CaseKey, hosts: &[String]) -> Vec<Replica> {
@@ -143,7 +140,7 @@ pub(super) fn replica_record(
     let outcome = match end {
         ReplicaEnd::Lost(reason, hint) => {
             // The complete result may have arrived before the host was lost.
-            let complete = read_record(folder).ok().filter(|_| ResultManifest::digest_of_folder(folder).is_some());
+            let complete = finished_record(folder).ok().filter(|_| ResultManifest::digest_of_folder(folder).is_some());
             let complete = complete.filter(|record| other_origin(record, run, case).is_none());
             return complete.map_or_else(|| lost(reason.clone(), hint), own);
         }
@@ -155,7 +152,7 @@ pub(super) fn replica_record(
         let (mistake, hint) = first.split_once("\n  hint: ").unwrap_or((first, ""));
         return lost(format!("the host refused the case: {mistake}{more}"), hint);
     }
-    match (read_record(folder), &outcome.interrupted) {
+    match (finished_record(folder), &outcome.interrupted) {
         (Ok(record), interrupted) => match (other_origin(&record, run, case), interrupted) {
             (Some(what), _) => lost(format!("the host sent the record of another {what}"), ""),
             (None, Some(reason)) => lost(format!("the host ended the case: {reason}"), ""),
@@ -163,12 +160,6 @@ pub(super) fn replica_record(
         },
         (Err(error), _) => lost(format!("the host sent no usable record: {error}"), "is the disk of the host full?"),
     }
-}
-
-/// Reads the record in the folder of a replica.
-pub(super) fn read_record(folder: &Path) -> std::io::Result<Record> {
-    let text = flagperf_onnx::read_regular_text(&folder.join("record.json"), RECORD_BYTES_MAX)?;
-    Ok(serde_json::from_str(&text)?)
 }
 
 /// Returns what shows that a record belongs to another run or case; `None` if it belongs to this one.

@@ -19,7 +19,7 @@ use crate::file;
 use crate::measure::MonotonicClock;
 use crate::plan::{AuditScope, EffectiveValue, Plan};
 use crate::result::ProcessorTime;
-use crate::run::{CheckoutState, HostLock, Interrupt, LockNotice, Notice, RunOptions, RunOutcome, conduct};
+use crate::run::{CheckoutState, HostBusy, HostLock, Interrupt, LockNotice, Notice, RunOptions, RunOutcome, conduct};
 use crate::step::Phase;
 use crate::units::Seconds;
 
@@ -159,8 +159,7 @@ fn run_task(
     let _lock = match lock {
         Ok(lock) => lock,
         Err(busy) => {
-            let hint = "wait until that run has ended, or set `BUSY_HOST: queue` in host.yaml";
-            return SessionOutcome::refused(vec![format!("{busy}\n  hint: {hint}")], EXIT_MISTAKE);
+            return SessionOutcome::refused(vec![format!("{busy}\n  hint: {}", HostBusy::HINT)], EXIT_MISTAKE);
         }
     };
     let results = folder.join(RESULTS);

@@ -34,6 +34,11 @@ pub struct HostLock {
 #[error("another run is using this host: {0}")]
 pub struct HostBusy(pub String);
 
+impl HostBusy {
+    /// What a user can do about it.
+    pub const HINT: &'static str = "wait until that run has ended, or set `BUSY_HOST: queue` in host.yaml";
+}
+
 /// What happens while the lock is taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockNotice {
