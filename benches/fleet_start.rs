@@ -4,9 +4,12 @@
 //!
 //! The hosts are containers with sshd on this machine (tests/lab), so they share its processors. A turn runs the case once on
 //! the first host and once on all hosts, and prints the time from the start of the program until the worker of the last host
-//! has done its first step, their ratio, and the processor time of one host: all that runs on it, with sshd. The program and
+//! has computed its first batch, their ratio, and the processor time of one host: all that runs on it, with sshd, until the
+//! run has been interrupted. The program and
 //! the files of the checkout are on every host before the first turn.
 
+#[path = "support/first_batch.rs"]
+mod first_batch;
 #[path = "../tests/support/lab.rs"]
 mod lab;
 #[path = "../tests/hosts/site.rs"]
@@ -15,14 +18,11 @@ mod site;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
 use std::time::Duration;
 
-use flagperf::measure::{Clock, MonotonicClock};
-
+use first_batch::until_first_batch;
 use lab::Lab;
-use site::{Site, finish};
+use site::Site;
 
 const DELAY: Duration = Duration::from_millis(50);
 /// What the container's control group has used, in nanoseconds (version 1) or in microseconds (version 2).
@@ -50,39 +50,19 @@ fn main() {
         let (first, _) = start(&lab, &one, 1);
         let (last, processor) = start(&lab, &all, hosts);
         println!(
-            "one host: {first:.2} s; {hosts} hosts: {last:.2} s; ratio {:.2}; processor time of a host until then: {processor:.2} s",
+            "one host: {first:.2} s; {hosts} hosts: {last:.2} s; ratio {:.2}; processor time of a host: {processor:.2} s",
             last / first
         );
     }
 }
 
-/// Runs the case, and interrupts it when every host has begun. Returns the time that this took, and the processor time of a
-/// host, both in seconds.
+/// Returns the seconds from the start of a run until every host has computed a batch, and the processor time of a host, in
+/// seconds.
 fn start(lab: &Lab, site: &Site, count: usize) -> (f64, f64) {
     let used =
         || (1..=count).map(|host| lab.host(host).exec(PROCESSOR_TIME).trim().parse::<f64>().expect("a time")).sum();
-    let clock = MonotonicClock::start();
     let before: f64 = used();
-    let begin = clock.now();
-    let mut run = site.start(&["run", "--plain"]);
-    let mut begun = BTreeSet::new();
-    let lines = BufReader::new(run.stderr.take().expect("a pipe")).lines();
-    let mut printed = Vec::new();
-    for line in lines.map_while(Result::ok) {
-        // With one replica, a line does not name it.
-        let is_first_step = line.split_whitespace().any(|word| word == "init");
-        if is_first_step {
-            begun.insert(line.split(']').next().unwrap_or_default().to_owned());
-        }
-        printed.push(line);
-        if begun.len() == count {
-            break;
-        }
-    }
-    assert_eq!(begun.len(), count, "not every host has begun:\n{}", printed.join("\n"));
-    let time = clock.now().since(begin).0;
+    let time = until_first_batch(site, count);
     let after: f64 = used();
-    site::kill(&run, nix::sys::signal::Signal::SIGINT);
-    finish(run);
     (time, (after - before) / count as f64 * 1e-9)
 }

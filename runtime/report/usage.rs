@@ -32,6 +32,9 @@ pub(super) fn usage_rows(record: &Record) -> Vec<(&'static str, String)> {
 pub(super) fn energy_text(record: &Record) -> Option<String> {
     let phase = record.phases.iter().rev().find(|phase| !phase.measured.is_empty())?;
     let usage = phase.usage.as_ref()?;
+    if usage.devices.iter().any(|device| device.other_processes == Some(true)) {
+        return Some("unknown, because other processes used the device".to_owned());
+    }
     let (energy, whose) = energy_per_sample(phase, usage)?;
     Some(format!("{} J per {}, {whose}", digits(energy), record.unit))
 }
@@ -54,7 +57,8 @@ fn device_text(device: &DeviceUsage, unit: &str) -> String {
         _ => "increase during the phase",
     };
     let memory = device.memory_bytes_max.map(|memory| format!("at most {} ({source})", bytes(memory)));
-    let parts: Vec<String> = memory.into_iter().chain(energy_parts(&device.energy, unit)).collect();
+    let others = (device.other_processes == Some(true)).then(|| "with other processes on the device".to_owned());
+    let parts: Vec<String> = memory.into_iter().chain(energy_parts(&device.energy, unit)).chain(others).collect();
     let parts = if parts.is_empty() { "unknown".to_owned() } else { parts.join(", ") };
     format!("{}: {parts}", device.device)
 }
@@ -105,6 +109,7 @@ mod tests {
             identified_by: DeviceIdentity::Id,
             memory_bytes_max: Some(Bytes(3 << 30)),
             memory_source: Some(MemorySource::Processes),
+            other_processes: Some(false),
             energy: energy(Some(1.25)),
         };
         let usage = PhaseUsage {
@@ -121,6 +126,13 @@ mod tests {
         assert_eq!(rows[0], ("validation", device.to_owned()));
         assert_eq!(rows[1], ("validation", "processors: mean 300 W, max 410 W".to_owned()));
         assert_eq!(energy_text(&record).as_deref(), Some("1.25 J per sample, device only"));
+        let mut shared = record;
+        let usage = shared.phases[0].usage.as_mut().expect("a usage");
+        usage.devices[0].other_processes = Some(true);
+        usage.devices[0].energy.energy_j_per_sample = None;
+        usage.device_energy_j_per_sample = None;
+        assert_eq!(energy_text(&shared).as_deref(), Some("unknown, because other processes used the device"));
+        assert!(usage_rows(&shared)[0].1.ends_with("max 410 W, with other processes on the device"));
     }
 
     #[test]

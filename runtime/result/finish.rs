@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Record;
 use crate::plan::CaseSettings;
+use crate::sampling::{DeviceUsage, MemorySource};
 use crate::step::Step;
 use crate::units::{Bytes, FlopsPerSecond, SamplesPerSecond, Seconds};
 
@@ -42,7 +43,8 @@ pub struct FinishInfo {
     pub val_average_acc: Option<f64>,
     /// The first metric that the evaluator returns in inference; of a map of figures, the first by name.
     pub infer_average_acc: Option<f64>,
-    /// Peak memory in use on the device in GiB, in the phase whose throughput determines `flops`.
+    /// Peak memory in GiB in the phase whose throughput determines `flops`: of the run's processes on its devices, or, where the
+    /// driver lists no processes, all that was in use on the device.
     #[serde(rename = "vendor_usage(GiB)")]
     pub vendor_usage: Option<f64>,
     /// Total memory of that device in GiB.
@@ -81,7 +83,7 @@ impl FinishInfo {
             inference_core: inference.and_then(|m| m.throughput_core_samples_per_s),
             val_average_acc: record.accuracy.validation.values().next().copied(),
             infer_average_acc: record.accuracy.inference.values().next().copied(),
-            vendor_usage: gib(device.and_then(|d| d.memory_bytes_max)),
+            vendor_usage: gib(own_memory(record).or_else(|| device.and_then(|d| d.memory_bytes_max))),
             vendor_max_mem: gib(device.and_then(|d| d.memory_bytes_total)),
             mfu: record.flops.declared_mfu.map(|share| format!("{:.1}%", 100.0 * share)),
             ..self
@@ -89,9 +91,41 @@ impl FinishInfo {
     }
 }
 
+/// Returns the peak memory of the run's own processes on the devices of the headline phase, if the driver lists processes.
+fn own_memory(record: &Record) -> Option<Bytes> {
+    let devices = &record.headline_phase()?.usage.as_ref()?.devices;
+    let own = |device: &DeviceUsage| {
+        device.memory_bytes_max.filter(|_| device.memory_source == Some(MemorySource::Processes))
+    };
+    devices.iter().map(own).reduce(|sum, next| Some(Bytes(sum?.0.saturating_add(next?.0))))?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result::testing;
+    use crate::sampling::{DeviceIdentity, EnergyUsage, PhaseUsage};
+
+    #[test]
+    fn vendor_usage_is_the_memory_of_the_run_where_it_is_known() {
+        let usage = |source| {
+            let device = DeviceUsage {
+                device: "a".into(),
+                identified_by: DeviceIdentity::Id,
+                memory_bytes_max: Some(Bytes(2 << 30)),
+                memory_source: Some(source),
+                other_processes: None,
+                energy: EnergyUsage::default(),
+            };
+            let mut record = testing::record();
+            let headline = record.headline_phase().expect("a headline").phase;
+            let phase = record.phases.iter_mut().find(|phase| phase.phase == headline).expect("the phase");
+            phase.usage = Some(PhaseUsage { devices: vec![device], ..PhaseUsage::default() });
+            FinishInfo::default().with_figures(&record).vendor_usage
+        };
+        assert_eq!(usage(MemorySource::Processes), Some(2.0));
+        assert_ne!(usage(MemorySource::Increase), Some(2.0), "memory in use on the whole device");
+    }
 
     #[test]
     fn the_keys_and_their_order_are_those_of_flagperf() {

@@ -53,6 +53,7 @@ pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn F
     }
     if let Some(monitors) = monitors {
         monitors.finish(&mut record);
+        record.finish_info = record.finish_info.clone().with_figures(&record);
     }
     record.validity = ValidityCheck::judge(&record);
     if let Some(mut log) = log {

@@ -21,7 +21,7 @@ pub struct PhaseUsage {
     pub samples: u64,
     /// The devices of the phase; empty when its device is the processor, or when its device is unknown.
     pub devices: Vec<DeviceUsage>,
-    /// Energy of all its devices per sample, in joules.
+    /// Energy of all its devices per sample, in joules; `None` if that of one is unknown.
     pub device_energy_j_per_sample: Option<f64>,
     /// The processors' packages and their memory.
     pub processor: Option<EnergyUsage>,
@@ -45,7 +45,11 @@ pub struct DeviceUsage {
     pub memory_bytes_max: Option<Bytes>,
     /// What the peak memory was computed from.
     pub memory_source: Option<MemorySource>,
-    /// Power and energy in the passes.
+    /// Whether processes that do not belong to the run were on the device during the phase; `None` when the driver lists no
+    /// processes.
+    #[serde(default)]
+    pub other_processes: Option<bool>,
+    /// Power and energy of the whole device in the passes. The energy per sample is `None` if other processes were on the device.
     #[serde(flatten)]
     pub energy: EnergyUsage,
 }
@@ -155,12 +159,17 @@ fn device_usage(id: &str, identified_by: DeviceIdentity, series: &DeviceSeries, 
         Some(((peak - before).max(0.0), MemorySource::Increase))
     };
     let memory = own.or_else(increase);
+    let other_processes = max(inside(&series.other_processes, phase)).map(|count| count > 0.0);
+    let mut energy = energy_usage(&series.power, &phase.passes).unwrap_or_default();
+    // The energy of the device is not only that of this run.
+    energy.energy_j_per_sample = energy.energy_j_per_sample.filter(|_| other_processes != Some(true));
     DeviceUsage {
         device: id.to_owned(),
         identified_by,
         memory_bytes_max: memory.map(|(bytes, _)| Bytes(bytes as u64)),
         memory_source: memory.map(|(_, source)| source),
-        energy: energy_usage(&series.power, &phase.passes).unwrap_or_default(),
+        other_processes,
+        energy,
     }
 }
 

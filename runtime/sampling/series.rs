@@ -52,6 +52,8 @@ pub(super) struct DeviceSeries {
     pub(super) memory: Vec<Point>,
     /// Bytes in use by the processes of the run, where the memory of each of them is known.
     pub(super) own_memory: Vec<Point>,
+    /// Number of processes that do not belong to the run, where the driver lists the processes.
+    pub(super) other_processes: Vec<Point>,
 }
 
 impl Series {
@@ -99,6 +101,10 @@ impl DeviceSeries {
         self.power.add(at, sample.energy_j, sample.power_w);
         if let Some(used) = sample.memory_used_bytes {
             add(&mut self.memory, at, used as f64);
+        }
+        if let Some(processes) = &sample.processes {
+            let others = processes.iter().filter(|process| process.own == Some(false)).count();
+            add(&mut self.other_processes, at, others as f64);
         }
         if let Some(own) = own_memory(sample) {
             add(&mut self.own_memory, at, own as f64);

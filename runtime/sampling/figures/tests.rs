@@ -83,6 +83,21 @@ fn memory_of_the_runs_processes_is_that_of_the_run_and_the_neighbours_is_not() {
 }
 
 #[test]
+fn energy_that_neighbours_share_is_not_attributed_to_samples() {
+    let alone = [(Some(true), 20)];
+    let with_neighbour = [(Some(true), 20), (Some(false), 60)];
+    let usage = |processes: &[_]| {
+        let series = series(&["a"], processes);
+        phase_usage(&series, &windows(Some("a"), &[(10.0, 20.0, 100)]), None)
+    };
+    let (own, shared) = (usage(&alone), usage(&with_neighbour));
+    assert_eq!((own.devices[0].other_processes, own.device_energy_j_per_sample), (Some(false), Some(30.0)));
+    assert_eq!((shared.devices[0].other_processes, shared.device_energy_j_per_sample), (Some(true), None));
+    assert_eq!(shared.devices[0].energy.energy_j, Some(3000.0), "of the whole device");
+    assert_eq!(usage(&[]).devices[0].other_processes, None, "the driver lists no processes");
+}
+
+#[test]
 fn without_a_reading_before_the_phase_the_increase_is_unknown() {
     let mut late = Series::default();
     (6..=40).for_each(|second| late.add(Seconds(second.into()), device("a", second, &[])));
