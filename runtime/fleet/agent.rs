@@ -175,9 +175,9 @@ impl Agent {
                 self.replies.send(Reply::Missing { sha256: self.store.missing(&self.files), time_s })
             }
             Request::Examine { arguments } => self.examine(arguments),
-            Request::Reserve { run_id, run, waits, contact_limit_s } => {
+            Request::Reserve { run_id, run, started_by, waits, contact_limit_s } => {
                 self.contact_limit = contact_limit_s;
-                let description = run_description(&run);
+                let description = run_description(&run, &started_by);
                 let (holder, contact_limit) = (self.store.reservation(&run_id)?, contact_limit_s);
                 let request = ReservationRequest { run_id, description, waits, holder, contact_limit };
                 // An earlier request ends first.

@@ -74,8 +74,9 @@ pub(super) enum LinkEvent {
     Clock(ClockOffset),
     /// The host is reserved; the text states why other runs may not notice it, if they may not.
     Reserved(Option<String>),
-    /// The host is not reserved: another run uses it.
-    HostBusy(String),
+    /// The host is not reserved, because another run uses it: what uses it, the id of that run, and whether the request waits for
+    /// it to end.
+    HostBusy { reason: String, run_id: String, waits: bool },
     /// A session has ended, and all of its files have arrived.
     SessionEnded { session: String, outcome: Option<Box<SessionOutcome>>, log: Vec<String> },
     /// A session failed to start, or its files cannot be written on this machine.

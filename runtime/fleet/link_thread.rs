@@ -17,7 +17,7 @@ use super::host_link::{LinkCommand, LinkContext, LinkEvent};
 use super::launcher::Launcher;
 use super::mirror::{PartError, list_files, write_part};
 use super::protocol::{Reply, Request};
-use super::session::SessionTask;
+use super::session::{SessionTask, started_by};
 use crate::config::Site;
 use crate::measure::Nanos;
 use crate::step::Step;
@@ -95,7 +95,7 @@ fn short_text(text: &str) -> String {
 
 /// Returns the time without contact after which a session and a reservation end. It is longer than this process tries to
 /// reconnect, because it notices a broken connection late, and the last attempt takes a while.
-pub(super) fn contact_limit(site: &Site) -> Seconds {
+pub fn contact_limit(site: &Site) -> Seconds {
     Seconds(site.host_timeout.0 + CONTACT_MARGIN.0)
 }
 
@@ -312,7 +312,7 @@ impl LinkThread {
     fn reserve_request(&self, waits: bool) -> Request {
         let LinkContext { run, run_id, site, .. } = &*self.context;
         let (run, run_id, contact_limit_s) = (run.clone(), run_id.clone(), contact_limit(site));
-        Request::Reserve { run_id, run, waits, contact_limit_s }
+        Request::Reserve { run_id, run, started_by: started_by(), waits, contact_limit_s }
     }
 
     /// Handles a reply of the agent.
@@ -332,7 +332,9 @@ impl LinkThread {
                 }
             }
             Reply::Reserved { warning } => self.report(LinkEvent::Reserved(warning.as_deref().map(short))),
-            Reply::HostBusy { reason } => self.report(LinkEvent::HostBusy(short(&reason))),
+            Reply::HostBusy { reason, run_id, waits } => {
+                self.report(LinkEvent::HostBusy { reason: short(&reason), run_id, waits });
+            }
             Reply::Started { session } => {
                 self.sessions.get_mut(&session).into_iter().for_each(|open| open.task = None);
             }

@@ -10,6 +10,7 @@
 mod agent;
 mod bootstrap;
 mod clock_offset;
+mod conclude;
 mod conduct;
 mod connection;
 mod control;
@@ -38,7 +39,8 @@ pub use conduct::{FleetError, FleetOptions, conduct_fleet};
 pub use health::{HostHealth, check_hosts};
 pub use hosts::{needs_fleet, uses_other_hosts};
 pub use launcher::{Launcher, launchers};
+pub use link_thread::contact_limit;
 pub use protocol::HostFacts;
 pub use scheduler::{JobRequest, Scheduler, schedulers};
-pub use session::{SessionOutcome, SessionPlan, SessionTask, run_session};
-pub use state::RunState;
+pub use session::{SessionOutcome, SessionPlan, SessionTask, run_session, user_name};
+pub use state::{RunState, STATE_FILE};

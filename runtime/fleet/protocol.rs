@@ -60,6 +60,8 @@ pub enum Request {
         run_id: String,
         /// Name of the run's folder.
         run: String,
+        /// Who started the run, and on which machine.
+        started_by: String,
         /// Whether to wait until the host is free.
         waits: bool,
         /// Time without contact after which the reservation ends.
@@ -140,6 +142,10 @@ pub enum Reply {
     HostBusy {
         /// What uses the host.
         reason: String,
+        /// Id of that run; empty when it is unknown.
+        run_id: String,
+        /// Whether the request waits for that run to end.
+        waits: bool,
     },
     /// The process of a session runs. A session sends this every second.
     Alive {
