@@ -24,7 +24,7 @@ use crate::plan::AuditScope;
 use crate::report::{
     BarDisplay, Extent, LineDisplay, OverviewRow, SavedResult, Screen, case_report, overview, summary_report,
 };
-use crate::result::{Record, Summary};
+use crate::result::{FailureRecord, Record, Summary};
 use crate::run::{
     CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome, conduct,
 };
@@ -315,6 +315,8 @@ struct ResultPrinter {
     folder: PathBuf,
     /// The cases so far.
     rows: Vec<OverviewRow>,
+    /// The hint of each replica of the current case; empty for one without a failure.
+    hints: Vec<String>,
     /// The first error of printing a result.
     unprinted: Option<io::Error>,
 }
@@ -322,7 +324,8 @@ struct ResultPrinter {
 impl ResultPrinter {
     fn new(output: RunOutput, official: bool) -> Self {
         let extent = if output.details { Extent::Details } else { Extent::Summary };
-        ResultPrinter { json: output.json, extent, official, folder: PathBuf::new(), rows: Vec::new(), unprinted: None }
+        let (folder, rows, hints, unprinted) = (PathBuf::new(), Vec::new(), Vec::new(), None);
+        ResultPrinter { json: output.json, extent, official, folder, rows, hints, unprinted }
     }
 
     fn notice(&mut self, notice: &Notice<'_>) {
@@ -332,6 +335,8 @@ impl ResultPrinter {
                 // Another program may have taken the name of the record, which then has another one.
                 let path = unwritten.map_or(Some(*path), |error| error.kept.as_deref());
                 self.rows.push(OverviewRow::new(record, path.map(relative_path)));
+                let hint = |failure: &FailureRecord| failure.hint.clone();
+                self.hints.extend(is_part.then(|| record.failures.first().map(hint).unwrap_or_default()));
                 // The summary has the figures of a replica; one that is not on disk is printed in any case.
                 if !is_part || self.json || self.extent == Extent::Details || path.is_none() {
                     self.print_record(record, SavedResult { path, digest: *digest });
@@ -339,7 +344,7 @@ impl ResultPrinter {
             }
             Notice::FinishedBefore { record, path } => {
                 self.rows.push(OverviewRow::finished_before(record, relative_path(path)));
-                if self.json {
+                if self.json || self.extent == Extent::Details {
                     self.print_record(record, SavedResult { path: Some(path), digest: None });
                 }
             }
@@ -377,11 +382,12 @@ impl ResultPrinter {
 
     /// Prints the summary of the replicas of a case.
     fn print_summary(&mut self, summary: &Summary, path: &Path) {
+        let hints = std::mem::take(&mut self.hints);
         let text = match self.json {
             true => {
                 format!("{}\n", escape_json(&serde_json::to_string_pretty(summary).expect("a summary is plain data")))
             }
-            false => format!("{}\n", summary_report(summary, relative_path(path), Screen::stdout())),
+            false => format!("{}\n", summary_report(summary, &hints, relative_path(path), Screen::stdout())),
         };
         if let Err(error) = write_result(&text) {
             self.unprinted.get_or_insert(error);

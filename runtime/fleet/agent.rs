@@ -203,11 +203,14 @@ impl Agent {
             Request::Remove { session } => {
                 let folder = self.folder(&session)?;
                 self.forwarders.remove(&session);
-                match is_running(&folder) {
-                    true => Err(io::Error::other("the session is still running and cannot be removed")),
-                    // The agent of an earlier connection may still be about to start this session; the mark prevents that.
-                    false => File::create(self.store.ended_mark(&folder)).and_then(|_| fs::remove_dir_all(&folder)),
+                if is_running(&folder) {
+                    return Err(io::Error::other("the session is still running and cannot be removed"));
                 }
+                if folder.exists() {
+                    // The agent of an earlier connection may still be about to start this session; the mark prevents that.
+                    File::create(self.store.ended_mark(&folder)).and_then(|_| fs::remove_dir_all(&folder))?;
+                }
+                self.replies.send(Reply::Removed { session })
             }
         }
     }

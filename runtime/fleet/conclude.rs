@@ -77,6 +77,9 @@ impl FleetRun<'_> {
         if matches!(end, ReplicaEnd::Ended(_)) {
             self.send(&open.replica.host, LinkCommand::Remove { session: open.session.clone() });
         }
+        if open.is_given_up && written.is_ok() {
+            self.fleet.given_up.add(&open.session, &open.replica.host);
+        }
         let unwritten = written.as_ref().err();
         let sealed = unsealed.as_ref().map_or_else(|| Ok(digest.clone()), |fault| Err(fault.to_string()));
         self.log.case_ends(&record, unwritten, &sealed);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 
-use super::host_link::{HostLink, LinkCommand, LinkEvent};
+use super::host_link::{HostLink, LinkCommand, LinkEvent, SessionEnd};
 use super::hosts::hosts_of;
 use super::link_thread::contact_limit;
 use super::links::Fleet;
@@ -281,7 +281,10 @@ impl FleetRun<'_> {
                 let what = format!("is lost: {reason}");
                 notify(&Notice::Host { host, what: &what, is_warning: true });
                 let of_host = replicas.iter_mut().filter(|open| open.replica.host == host && open.end.is_none());
-                of_host.for_each(|open| open.end = Some(lost_host(host, &reason)));
+                of_host.for_each(|open| {
+                    open.end = Some(lost_host(host, &reason));
+                    open.is_given_up = true;
+                });
                 self.fleet.lost.insert(host.to_owned(), reason);
             }
             LinkEvent::Event { session, phase, event } => {
@@ -298,6 +301,7 @@ impl FleetRun<'_> {
                 let end = match outcome {
                     Some(outcome) => ReplicaEnd::Ended(*outcome),
                     None => {
+                        replicas[place].is_given_up = true;
                         let last = log.last().map(|line| format!(": {line}")).unwrap_or_default();
                         ReplicaEnd::Lost(
                             format!("the process that ran the case on host `{host}` ended unexpectedly{last}"),
@@ -307,8 +311,10 @@ impl FleetRun<'_> {
                 };
                 replicas[place].end = Some(end);
             }
-            LinkEvent::SessionFailed { session, reason } => {
+            LinkEvent::Removed { session } => self.fleet.given_up.remove(&session),
+            LinkEvent::SessionFailed { session, reason, end } => {
                 let Some(place) = find(replicas, &session) else { return };
+                replicas[place].is_given_up = end == SessionEnd::Silent;
                 replicas[place].end = Some(ReplicaEnd::Lost(format!("host `{host}`: {reason}"), String::new()));
             }
         }

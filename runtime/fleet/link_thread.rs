@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, select, tick};
 use super::agent::wall_time;
 use super::clock_offset::ClockOffset;
 use super::connection::{Connection, ConnectionSettings, ReceivedReply};
-use super::host_link::{LinkCommand, LinkContext, LinkEvent};
+use super::host_link::{LinkCommand, LinkContext, LinkEvent, SessionEnd};
 use super::launcher::Launcher;
 use super::mirror::{PartError, list_files, write_part};
 use super::protocol::{Reply, Request};
@@ -234,7 +234,7 @@ impl LinkThread {
         }
         let reason =
             format!("`{path}` is incomplete: is another program changing or deleting the results on this machine?");
-        self.abandon(connection, session, reason)
+        self.abandon(connection, session, reason, SessionEnd::Unwritten)
     }
 
     /// Gives up sessions of which nothing was heard for too long although the agent answers: their process is stopped or hangs.
@@ -250,15 +250,21 @@ impl LinkThread {
             let reason = format!(
                 "the process that ran the case there has given no sign for {seconds:.0} s although the host answers"
             );
-            self.abandon(connection, session, reason)
+            self.abandon(connection, session, reason, SessionEnd::Silent)
         })
     }
 
-    /// Interrupts a session whose files cannot be written on this machine, so that it does not run during the next case.
-    fn abandon(&mut self, connection: &mut Connection, session: String, reason: String) -> Result<(), ConnectionEnd> {
+    /// Interrupts a session that is given up, so that it does not run during the next case.
+    fn abandon(
+        &mut self,
+        connection: &mut Connection,
+        session: String,
+        reason: String,
+        end: SessionEnd,
+    ) -> Result<(), ConnectionEnd> {
         self.sessions.remove(&session);
         let sent = connection.send(&Request::Interrupt { session: session.clone() });
-        self.report(LinkEvent::SessionFailed { session, reason });
+        self.report(LinkEvent::SessionFailed { session, reason, end });
         sent.map_err(|error| ConnectionEnd::of(&error))
     }
 
@@ -346,7 +352,7 @@ impl LinkThread {
                     Err(PartError::MissingPart) => return self.request_again(connection, session, &path),
                     Err(PartError::Unwritable(error)) => {
                         let reason = format!("cannot write `{}`: {error}", open.folder.join(&path).display());
-                        return self.abandon(connection, session, reason);
+                        return self.abandon(connection, session, reason, SessionEnd::Unwritten);
                     }
                 }
             }
@@ -375,9 +381,11 @@ impl LinkThread {
                 let outcome = outcome.map(|outcome| Box::new(outcome.shortened(short_text)));
                 self.report(LinkEvent::SessionEnded { session, outcome, log });
             }
+            Reply::Removed { session } => self.report(LinkEvent::Removed { session }),
             Reply::Failed { session: Some(session), reason } => {
                 self.sessions.remove(&session);
-                self.report(LinkEvent::SessionFailed { session, reason: short(&reason) });
+                let (reason, end) = (short(&reason), SessionEnd::Unwritten);
+                self.report(LinkEvent::SessionFailed { session, reason, end });
             }
             Reply::Failed { session: None, reason } => return Err(ConnectionEnd::Broken(short(&reason))),
         }

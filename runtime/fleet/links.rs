@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use super::bootstrap::OwnProgram;
 use super::clock_offset::ClockOffset;
 use super::conduct::{FleetError, FleetOptions, POLL_INTERVAL};
+use super::given_up::GivenUpSessions;
 use super::host_link::{HostLink, LinkCommand, LinkContext, LinkEvent};
 use super::hosts::tree_of;
 use super::launcher::launcher_for;
@@ -30,6 +31,8 @@ pub(super) struct Fleet {
     machines: BTreeMap<String, (String, String)>,
     /// The hosts whose lock cannot be used, each with the reason.
     unlocked: BTreeMap<String, String>,
+    /// The sessions that earlier runs have given up.
+    pub(super) given_up: GivenUpSessions,
     /// The folder for results, which contains the runs of this user.
     results: PathBuf,
 }
@@ -67,7 +70,7 @@ impl Fleet {
         let (offsets, lost, machines, unlocked) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let results = site.flagperf_log_path.clone();
-        let mut fleet = Fleet { links, events, offsets, lost, state, machines, unlocked, results };
+        let mut fleet = Fleet { links, events, offsets, lost, state, machines, unlocked, given_up: GivenUpSessions::of_user(), results };
         let mut waiting: BTreeSet<&String> = hosts.iter().collect();
         while !waiting.is_empty() && !interrupt.is_set() {
             let Ok((host, event)) = fleet.events.recv_timeout(POLL_INTERVAL) else { continue };
@@ -76,6 +79,7 @@ impl Fleet {
                     waiting.remove(&host);
                     notify(&Notice::Host { host: &host, what: "is connected", is_warning: false });
                     let machine = (facts.boot_id, facts.hostname);
+                    fleet.remove_given_up(&host);
                     fleet.offsets.insert(host.clone(), facts.clock_offset);
                     fleet.machines.insert(host.clone(), machine);
                     if let Some(what) = fleet.same_machine(&host, hosts) {
@@ -97,6 +101,12 @@ impl Fleet {
             true => Ok(fleet),
             false => Err(FleetError::Hosts(fleet.lost.into_iter().collect())),
         }
+    }
+
+    /// Asks a host to remove the sessions that earlier runs have given up.
+    fn remove_given_up(&self, host: &str) {
+        let Some(link) = self.links.get(host) else { return };
+        self.given_up.on_host(host).into_iter().for_each(|session| link.send(LinkCommand::Remove { session }));
     }
 
     /// Returns that a host is the same machine as another one of these hosts.
@@ -184,6 +194,7 @@ impl Fleet {
                 }
                 LinkEvent::HostLost(reason) => return Err(FleetError::Hosts(vec![(host, reason)])),
                 LinkEvent::Clock(measured) => self.update_clock(&host, measured),
+                LinkEvent::Removed { session } => self.given_up.remove(&session),
                 _ => {}
             }
         }

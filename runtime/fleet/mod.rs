@@ -16,6 +16,7 @@ mod connection;
 mod control;
 mod forwarder;
 mod frame;
+mod given_up;
 mod health;
 mod host_link;
 mod hosts;

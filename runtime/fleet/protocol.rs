@@ -69,7 +69,7 @@ pub enum Request {
     },
     /// Ends the reservation, or stops waiting for it.
     EndReservation,
-    /// Removes a session that has ended, and its files.
+    /// Removes a session that has ended, and its files. The reply is [`Reply::Removed`], or [`Reply::Failed`] while it runs.
     Remove {
         /// Name of the session.
         session: String,
@@ -172,6 +172,11 @@ pub enum Reply {
         /// Number of the request that is now answered.
         round: u32,
     },
+    /// A session and its files are removed, or do not exist.
+    Removed {
+        /// Name of the session.
+        session: String,
+    },
     /// A request failed.
     Failed {
         /// The session to which the request applied, if any.
@@ -190,7 +195,8 @@ impl Reply {
             | Reply::Alive { session }
             | Reply::Event { session, .. }
             | Reply::Ready { session, .. }
-            | Reply::Ended { session, .. } => Some(session),
+            | Reply::Ended { session, .. }
+            | Reply::Removed { session } => Some(session),
             Reply::Failed { session, .. } => session.as_deref(),
             Reply::Present { .. }
             | Reply::Missing { .. }

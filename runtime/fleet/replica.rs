@@ -59,6 +59,8 @@ pub(super) struct ReplicaState {
     /// The wall clock of its host, as measured when the replica began.
     offset: Option<ClockOffset>,
     has_begun: bool,
+    /// Whether its session has ended unexpectedly, or nothing was heard of it for too long.
+    pub(super) is_given_up: bool,
 }
 
 impl ReplicaState {
@@ -81,6 +83,7 @@ impl ReplicaState {
             started,
             offset,
             has_begun: false,
+            is_given_up: false,
         }
     }
 
@@ -103,6 +106,7 @@ impl ReplicaState {
         if self.end.is_none() && now.since(last).0 > limit.0 {
             let reason = format!("host `{}` did not end the case after the interruption", self.replica.host);
             self.end = Some(ReplicaEnd::Lost(reason, String::new()));
+            self.is_given_up = true;
         }
     }
 
