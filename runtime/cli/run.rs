@@ -26,7 +26,8 @@ use crate::report::{
 };
 use crate::result::{FailureRecord, Record, Summary};
 use crate::run::{
-    CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome, conduct,
+    CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome,
+    conduct,
 };
 use crate::text::escape_json;
 use crate::units::Seconds;

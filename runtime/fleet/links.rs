@@ -67,10 +67,19 @@ impl Fleet {
             (host.clone(), HostLink::start(host.clone(), launcher, context.clone(), sender.clone()))
         };
         let links = hosts.iter().map(link).collect();
-        let (offsets, lost, machines, unlocked) =
-            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (offsets, lost, machines, unlocked) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let results = site.flagperf_log_path.clone();
-        let mut fleet = Fleet { links, events, offsets, lost, state, machines, unlocked, given_up: GivenUpSessions::of_user(), results };
+        let mut fleet = Fleet {
+            links,
+            events,
+            offsets,
+            lost,
+            state,
+            machines,
+            unlocked,
+            given_up: GivenUpSessions::of_user(),
+            results,
+        };
         let mut waiting: BTreeSet<&String> = hosts.iter().collect();
         while !waiting.is_empty() && !interrupt.is_set() {
             let Ok((host, event)) = fleet.events.recv_timeout(POLL_INTERVAL) else { continue };

@@ -20,7 +20,9 @@ use crate::file;
 use crate::measure::MonotonicClock;
 use crate::plan::{AuditScope, EffectiveValue, Plan};
 use crate::result::ProcessorTime;
-use crate::run::{CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunOptions, RunOutcome, conduct};
+use crate::run::{
+    CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunOptions, RunOutcome, conduct,
+};
 use crate::step::Phase;
 use crate::units::Seconds;
 

@@ -152,7 +152,12 @@ mod tests {
         let replica = Replica { host: "h1".to_owned(), ..Replica::default() };
         let replica = ReplicaSummary::of(&replica, &record, None, None, |_| None);
         let summary = Summary::of("a:b:1x2", &[&record], vec![replica]);
-        let text = summary_report(&summary, &["check h1".to_owned()], Path::new("summary.json"), Screen { columns: 100, colour: false });
+        let text = summary_report(
+            &summary,
+            &["check h1".to_owned()],
+            Path::new("summary.json"),
+            Screen { columns: 100, colour: false },
+        );
         assert!(text.contains("\nh1: host `h1` was lost\n  hint: check h1\n"), "{text}");
     }
 }

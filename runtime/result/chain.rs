@@ -246,7 +246,13 @@ mod tests {
         let path = folder.path().join("events.jsonl");
         let mut chain = EventChain::create(&path).unwrap();
         for pid in 1..4 {
-            chain.push(Seconds(f64::from(pid)), Phase::Infer, &Event::Started { pid: pid as u32, run_seed: Seed::default() }).unwrap();
+            chain
+                .push(
+                    Seconds(f64::from(pid)),
+                    Phase::Infer,
+                    &Event::Started { pid: pid as u32, run_seed: Seed::default() },
+                )
+                .unwrap();
         }
         let hash = chain.hash().to_owned();
         (folder, path, hash)
@@ -266,7 +272,8 @@ mod tests {
         full.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed: Seed::default() }).unwrap_err();
         verify_chain(&path, full.hash()).unwrap();
         let mut large = EventChain { file: File::options().append(true).open(&path).unwrap(), hash, bytes_left: 10 };
-        let error = large.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed: Seed::default() }).unwrap_err();
+        let error =
+            large.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed: Seed::default() }).unwrap_err();
         assert_eq!(error.to_string(), "`events.jsonl` has reached its size limit of 1073741824 bytes");
         verify_chain(&path, large.hash()).unwrap();
     }

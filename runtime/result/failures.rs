@@ -14,8 +14,7 @@ const CLOCK_DELAY_MAX: Seconds = Seconds(1.0);
 const PASSES_DELAY_MAX: Seconds = Seconds(1.0);
 
 /// What to do about clocks that differ. On an overloaded machine, events arrive late.
-const STEP_CLOCK_HINT: &str =
-    "was the machine overloaded or suspended, or does code in the worker change its clock? run the case again without other load";
+const STEP_CLOCK_HINT: &str = "was the machine overloaded or suspended, or does code in the worker change its clock? run the case again without other load";
 const PASS_CLOCK_HINT: &str = "was the machine overloaded or flagperf suspended, or does the engine change the worker's reports? run \
                                the case again without other load";
 

@@ -294,7 +294,9 @@ mod tests {
     #[test]
     fn temporary_files_of_a_killed_process_are_no_part_of_a_result() {
         let folder = folder();
-        for name in ["manifest.json.Ab12Cd.part", "record.json.Ab12Cd.part", "engine.part", "sources/record.json.x.part"] {
+        for name in
+            ["manifest.json.Ab12Cd.part", "record.json.Ab12Cd.part", "engine.part", "sources/record.json.x.part"]
+        {
             fs::write(folder.path().join(name), name).unwrap();
         }
         write_manifest(folder.path()).unwrap();

@@ -152,7 +152,9 @@ impl HostLock {
     pub fn disabled(&self) -> Option<String> {
         let Hold::Disabled(path) = &self.hold else { return None };
         let path = path.display();
-        Some(format!("the lock of this host is disabled, so other runs on it are not noticed: `{path}` is not a regular file"))
+        Some(format!(
+            "the lock of this host is disabled, so other runs on it are not noticed: `{path}` is not a regular file"
+        ))
     }
 
     /// Begins to watch for runs that share the host with this one.
@@ -362,7 +364,8 @@ mod tests {
         assert_eq!((others[0].watch().finish(), others[0].doubt()), (None, None));
         drop(others);
         let found = watch.finish().expect("it has ended, but was there");
-        let expected = "another run used this host at the same time (`BUSY_HOST: share`): process 1, results in three, since ";
+        let expected =
+            "another run used this host at the same time (`BUSY_HOST: share`): process 1, results in three, since ";
         assert!(found.starts_with(expected), "{found}");
         assert_eq!(own.watch().finish(), None, "it had ended before");
         let other = take(&path, "two", BusyHost::Share, &interrupt).unwrap();
@@ -382,7 +385,10 @@ mod tests {
         assert!(disabled.disabled().is_some_and(|text| text.contains("`/dev/null`")) && !interrupt.is_set());
         let unusable = take(&folder.path().join("no/lock"), "one", BusyHost::Refuse, &interrupt).unwrap();
         let doubt = unusable.doubt().unwrap_or_default();
-        assert!(doubt.starts_with("the lock of this host cannot be used, so other runs on it are not noticed: `"), "{doubt}");
+        assert!(
+            doubt.starts_with("the lock of this host cannot be used, so other runs on it are not noticed: `"),
+            "{doubt}"
+        );
         assert!(interrupt.is_set(), "it was reported");
     }
 }

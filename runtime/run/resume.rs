@@ -59,7 +59,8 @@ pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierAttempt
     let RunContext { plan, rows, options, .. } = *run;
     let (run_folder, unknown) = (run.folder, Provenance::default());
     let program = options.resumed.as_ref().unwrap_or(&unknown);
-    let lost = LostCase { plan, rows, case, run: run_folder, folder: &folder, program, is_resumed: true, host_doubts: &[] };
+    let lost =
+        LostCase { plan, rows, case, run: run_folder, folder: &folder, program, is_resumed: true, host_doubts: &[] };
     let record = lost.record(reason, "the case was run again afterwards");
     if let Err(error) = write_record(&record, &folder.join(RECORD_FILE)) {
         tracing::warn!(%error, "the record of the earlier measurements of the case cannot be written");

@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn a_line_has_the_time_the_source_and_units_in_its_keys() {
-        let sample = Sample { at_s: Seconds(1.5), took_s: Seconds(0.0), reading: Reading::Processor { busy_share: 0.25 } };
+        let sample =
+            Sample { at_s: Seconds(1.5), took_s: Seconds(0.0), reading: Reading::Processor { busy_share: 0.25 } };
         let text = serde_json::to_string(&sample).unwrap();
         assert_eq!(text, r#"{"at_s":1.5,"source":"processor","busy_share":0.25}"#);
         let device = DeviceSample { device: "0".into(), power_w: Some(71.5), ..DeviceSample::default() };

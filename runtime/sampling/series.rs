@@ -79,7 +79,9 @@ impl Series {
             Some(Reading::Memory { used_bytes, .. }) => add(&mut self.memory, at, used_bytes as f64),
             Some(Reading::Rapl { energy_j, power_w }) => self.processor.add(at, Some(energy_j), power_w),
             Some(Reading::Ipmi { power_w }) => self.machine.add(at, None, Some(power_w)),
-            Some(Reading::Device(sample)) => self.devices.entry(sample.device.clone()).or_default().add(at, took_s, &sample),
+            Some(Reading::Device(sample)) => {
+                self.devices.entry(sample.device.clone()).or_default().add(at, took_s, &sample)
+            }
             None => {}
         }
     }
