@@ -146,7 +146,7 @@ mod tests {
         fs::write(&file, "1000000000").unwrap();
         let (counter, (sender, ends)) = (Counter::Nanoseconds(file.clone()), bounded(1));
         let (noted, times) = crossbeam_channel::unbounded();
-        let following = thread::spawn(move || follow(&counter, &ends, |time| drop(noted.send(time))));
+        let following = thread::spawn(move || follow(&counter, &ends, |time| noted.send(time).unwrap()));
         let mut times = times.iter();
         assert_eq!(times.next(), Some(Seconds(1.0)));
         EndNotice(sender).send();

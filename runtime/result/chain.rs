@@ -240,6 +240,7 @@ pub fn read_windows(events: &Path) -> Vec<PhaseWindows> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::Seed;
 
     fn chain() -> (tempfile::TempDir, std::path::PathBuf, String) {
         let folder = tempfile::tempdir().unwrap();
