@@ -8,6 +8,7 @@ mod budget;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
+use crate::hash::Seed;
 use crate::measure::{AuditReport, PassReport, StepColumns};
 use crate::metric::Agreement;
 use crate::units::{Bytes, Seconds};
@@ -49,6 +50,9 @@ pub enum Event {
     Started {
         /// Process id of the worker.
         pid: u32,
+        /// The seed of the order of samples and of the audit. It is repeated here for the record of a case whose process was lost.
+        #[serde(default)]
+        run_seed: Seed,
     },
     /// The worker has restricted itself and its children.
     Protected(Protection),

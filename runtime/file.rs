@@ -11,6 +11,9 @@ use std::path::{Component, Path};
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use tempfile::{Builder, NamedTempFile};
 
+/// What the name of a file from [`stage`] ends with.
+pub const STAGED_SUFFIX: &str = ".part";
+
 /// Creates a file. An existing file or link at `path` is removed; the target of a link is left unchanged.
 ///
 /// # Errors
@@ -33,7 +36,7 @@ pub fn stage(content: &[u8], path: &Path, permissions: Option<Permissions>) -> i
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let prefix = format!("{}.", name.display());
     let all = Permissions::from_mode(0o666);
-    let mut file = Builder::new().prefix(&prefix).suffix(".part").permissions(all).tempfile_in(folder)?;
+    let mut file = Builder::new().prefix(&prefix).suffix(STAGED_SUFFIX).permissions(all).tempfile_in(folder)?;
     file.write_all(content)?;
     permissions.map_or(Ok(()), |permissions| file.as_file().set_permissions(permissions))?;
     file.as_file().sync_all()?;

@@ -71,6 +71,11 @@ pub(super) fn print_message(message: &str) {
     };
 }
 
+/// Writes a message to standard error at once, whatever another thread is writing. The message begins on a line of its own.
+pub(super) fn print_now(message: &str) {
+    let _ = nix::unistd::write(stderr(), format!("\n{}\n", text::escape_lines(message)).as_bytes());
+}
+
 /// Time in milliseconds that a line of the display waits for a reader.
 const PATIENCE: u16 = 200;
 /// Number of bytes that a ready pipe accepts without blocking (PIPE_BUF on Linux).

@@ -9,21 +9,28 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::arguments::{ResumeArguments, RunArguments, RunOutput};
-use super::output::{StderrDisplay, print_message, print_result, stdout_error, write_result};
+use super::output::{StderrDisplay, print_message, print_now, print_result, stdout_error, write_result};
 use super::setup::{
     EXIT_MISTAKE, PreparedPlan, locate_checkout, prepare_plan, prepare_process, print_findings, report_mistakes,
 };
 use crate::config::{CaseKey, Environment, Overrides, Scale, env};
-use crate::fleet::{FleetError, FleetOptions, JobRequest, RunState, conduct_fleet, needs_fleet, schedulers};
+use crate::fleet::{
+    FleetError, FleetOptions, JobRequest, RunState, STATE_FILE, conduct_fleet, contact_limit, needs_fleet, schedulers,
+    user_name,
+};
 use crate::host::THIS_PROGRAM;
 use crate::measure::MonotonicClock;
 use crate::plan::AuditScope;
 use crate::report::{
     BarDisplay, Extent, LineDisplay, OverviewRow, SavedResult, Screen, case_report, overview, summary_report,
 };
-use crate::result::{Record, Summary};
-use crate::run::{HostBusy, HostLock, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome, conduct};
+use crate::result::{FailureRecord, Record, Summary};
+use crate::run::{
+    CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome,
+    conduct,
+};
 use crate::text::escape_json;
+use crate::units::Seconds;
 
 /// Runs the selected cases and prints their results.
 pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
@@ -136,7 +143,13 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
     let mut results = ResultPrinter::new(output, official);
     let PreparedPlan { plan, values } = &planned;
     let on_hosts = resumed.as_ref().map_or_else(|| needs_fleet(plan), |(_, state)| !state.hosts.is_empty());
-    let state = (!on_hosts).then(|| RunState::new(&overrides, audit, official, Vec::new()));
+    // Runs on hosts ask git themselves.
+    let program = (!on_hosts).then(|| CheckoutState::read(&plan.site.flagperf_path).provenance());
+    let state = match (&resumed, &program) {
+        (Some((_, state)), Some(_)) => Some(state.clone()),
+        (None, Some(program)) => Some(RunState::new(&overrides, audit, official, Vec::new(), program)),
+        (_, None) => None,
+    };
     let mut _lock_of_run = match resumed.as_ref().map(|(folder, _)| lock_run(folder)) {
         Some(Err(message)) => {
             print_message(&message);
@@ -147,6 +160,9 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
     let mut watch = |notice: &Notice<'_>| {
         if let Notice::RunBegins { folder } = notice {
             state.iter().for_each(|state| state.write(folder));
+            if on_hosts {
+                announce_second_signal(&interrupt, folder, contact_limit(&plan.site));
+            }
             if _lock_of_run.is_none() {
                 _lock_of_run = lock_run(folder).ok();
             }
@@ -159,15 +175,15 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
         let options = FleetOptions { overrides, has_live_display: bars, audit, official, skips_unreachable, clock };
         conduct_fleet(plan, values, &options, resumed, &interrupt, &mut watch)
     } else {
-        let (id, folder) = (std::process::id(), plan.site.flagperf_log_path.display());
-        let about = format!("process {id}, results in {folder}");
+        let (id, user, folder) = (std::process::id(), user_name(), plan.site.flagperf_log_path.display());
+        let about = format!("process {id} of user `{user}`, results in {folder}");
         let mut on_notice = |notice: &LockNotice| {
             let level = if let LockNotice::Waits(_) = notice { "note" } else { "warning" };
             print_message(&format!("{level}: {notice}"));
         };
         let names = (about.as_str(), about.as_str());
-        let _lock = match HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_notice) {
-            Ok(lock) => lock,
+        let host_use = match HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_notice) {
+            Ok(lock) => HostUse::new(lock, Vec::new()),
             Err(busy) => {
                 print_message(&format!("error: {busy}\n  hint: {}", HostBusy::HINT));
                 let code = if interrupt.is_set() { RunOutcome::INTERRUPTED } else { EXIT_MISTAKE };
@@ -175,8 +191,18 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
             }
         };
         let worker = vec![THIS_PROGRAM.into(), "work".into()];
-        let (folder, checkout, barrier) = (resumed.map(|(folder, _)| folder), None, None);
-        let options = RunOptions { has_live_display: bars, audit, worker, clock, folder, checkout, barrier };
+        let (folder, resumed) = resumed.map(|(folder, state)| (folder, state.program)).unzip();
+        let options = RunOptions {
+            has_live_display: bars,
+            audit,
+            worker,
+            clock,
+            folder,
+            program,
+            resumed,
+            barrier: None,
+            host_use,
+        };
         let conducted = conduct(plan, values, &options, &interrupt, &mut watch);
         if let Some(outcome) = conducted.as_ref().ok().filter(|outcome| outcome.is_complete()) {
             RunState::remove(&outcome.folder);
@@ -190,6 +216,24 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
         }
         Err(error) => report_not_started(&error, is_resumed),
     })
+}
+
+/// Lets a second signal state what happens to the hosts of the run, before it ends this process. `limit` is the time without
+/// contact after which the hosts stop.
+fn announce_second_signal(interrupt: &Interrupt, folder: &Path, limit: Seconds) {
+    let (run, state) = (relative_path(folder).display().to_string(), folder.join(STATE_FILE));
+    interrupt.before_exit(move || {
+        // Without this file, no case has begun.
+        let resume = match state.exists() {
+            true => format!("; `flagperf resume {run}` collects their results and frees them at once"),
+            false => String::new(),
+        };
+        print_now(&format!(
+            "warning: this process ends now and does not wait for the hosts, which stop and are free for other runs after {:.0} s \
+             without contact (`HOST_TIMEOUT` plus 30 s){resume}",
+            limit.0
+        ));
+    });
 }
 
 /// Locks the folder of a run until the returned file is dropped, because two processes must not write to one folder.
@@ -272,6 +316,8 @@ struct ResultPrinter {
     folder: PathBuf,
     /// The cases so far.
     rows: Vec<OverviewRow>,
+    /// The hint of each replica of the current case; empty for one without a failure.
+    hints: Vec<String>,
     /// The first error of printing a result.
     unprinted: Option<io::Error>,
 }
@@ -279,7 +325,8 @@ struct ResultPrinter {
 impl ResultPrinter {
     fn new(output: RunOutput, official: bool) -> Self {
         let extent = if output.details { Extent::Details } else { Extent::Summary };
-        ResultPrinter { json: output.json, extent, official, folder: PathBuf::new(), rows: Vec::new(), unprinted: None }
+        let (folder, rows, hints, unprinted) = (PathBuf::new(), Vec::new(), Vec::new(), None);
+        ResultPrinter { json: output.json, extent, official, folder, rows, hints, unprinted }
     }
 
     fn notice(&mut self, notice: &Notice<'_>) {
@@ -289,9 +336,17 @@ impl ResultPrinter {
                 // Another program may have taken the name of the record, which then has another one.
                 let path = unwritten.map_or(Some(*path), |error| error.kept.as_deref());
                 self.rows.push(OverviewRow::new(record, path.map(relative_path)));
+                let hint = |failure: &FailureRecord| failure.hint.clone();
+                self.hints.extend(is_part.then(|| record.failures.first().map(hint).unwrap_or_default()));
                 // The summary has the figures of a replica; one that is not on disk is printed in any case.
                 if !is_part || self.json || self.extent == Extent::Details || path.is_none() {
                     self.print_record(record, SavedResult { path, digest: *digest });
+                }
+            }
+            Notice::FinishedBefore { record, path } => {
+                self.rows.push(OverviewRow::finished_before(record, relative_path(path)));
+                if self.json || self.extent == Extent::Details {
+                    self.print_record(record, SavedResult { path: Some(path), digest: None });
                 }
             }
             Notice::SummaryEnds { summary, path } => self.print_summary(summary, path),
@@ -328,11 +383,12 @@ impl ResultPrinter {
 
     /// Prints the summary of the replicas of a case.
     fn print_summary(&mut self, summary: &Summary, path: &Path) {
+        let hints = std::mem::take(&mut self.hints);
         let text = match self.json {
             true => {
                 format!("{}\n", escape_json(&serde_json::to_string_pretty(summary).expect("a summary is plain data")))
             }
-            false => format!("{}\n", summary_report(summary, relative_path(path), Screen::stdout())),
+            false => format!("{}\n", summary_report(summary, &hints, relative_path(path), Screen::stdout())),
         };
         if let Err(error) = write_result(&text) {
             self.unprinted.get_or_insert(error);

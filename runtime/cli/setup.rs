@@ -168,7 +168,7 @@ pub(super) fn prepare_plan(root: &Path, overrides: &Overrides) -> Result<Prepare
 pub(super) fn plan_config(config: &Config, probes: Rc<Probes>) -> Result<PreparedPlan, Findings> {
     let own = catalogue(&config.site.flagperf_path);
     // Other machines check what they have when a case begins.
-    let is_here = config.replica.is_some() || !(config.in_job || uses_other_hosts(&config.site));
+    let is_here = config.replica.is_some() || config.knows_hosts && !(config.in_job || uses_other_hosts(&config.site));
     let catalogue = match is_here {
         true => Catalogue { describe: describe_with(probes), ..own },
         false => own.with_every_machine_part(),

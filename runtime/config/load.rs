@@ -90,6 +90,8 @@ pub struct Config {
     pub visible: Option<VisibleDevices>,
     /// The host and device for which an agent runs the cases.
     pub replica: Option<Replica>,
+    /// Whether the hosts are known: `HOSTS` has not been refused, so that its default took its place.
+    pub knows_hosts: bool,
     /// Whether Slurm names the hosts, those of the job in which this process runs or which is to be submitted.
     pub in_job: bool,
     /// The cases to run, without those whose files have errors; none when the vendor could not be read.
@@ -177,8 +179,10 @@ fn load_with(
     let device = overrides.replica.as_ref().and_then(|replica| replica.device);
     let in_job = site.launcher == LauncherChoice::Slurm
         || site.launcher == LauncherChoice::Auto && overrides.environment.slurm_nodes.is_some();
+    let knows_hosts = site_values["HOSTS"].origin != Origin::Default || !host.entries.contains_key("HOSTS");
     let visible = VisibleDevices::resolve(&site, &site_values, vendor.as_ref(), device);
-    Ok(Config { site, site_values, vendor, visible, replica: overrides.replica.clone(), in_job, cases, findings })
+    let replica = overrides.replica.clone();
+    Ok(Config { site, site_values, vendor, visible, replica, knows_hosts, in_job, cases, findings })
 }
 
 /// Returns the path of the site's host.yaml: from `--config`, or else `FLAGPERF_CONFIG`, or else the checkout's.

@@ -7,12 +7,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+
 use crate::units::Seconds;
 
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
-/// Time between two readings. What a container uses after the last one, while it ends, is not counted.
+/// Time between two readings.
 const INTERVAL: Duration = Duration::from_millis(50);
+/// The same while a container ends, and how often it is read so frequently. Its control group is removed some milliseconds after
+/// its last process has ended, so that the last reading is complete. What a container that ends otherwise, such as by a kill of the
+/// engine, uses after the last reading is not counted.
+const INTERVAL_AT_END: Duration = Duration::from_millis(1);
+const READINGS_AT_END: u32 = 5000;
 
 /// The time of each container that this process has started, as last read; `None` for one that could not be read.
 static TIMES: Mutex<Vec<Option<Seconds>>> = Mutex::new(Vec::new());
@@ -26,21 +33,50 @@ pub fn containers_processor_time() -> Option<Seconds> {
     times().iter().copied().sum()
 }
 
+/// Tells the thread that counts the processor time of a container that the container is about to end.
+#[derive(Clone, Debug)]
+pub(super) struct EndNotice(Sender<()>);
+
+impl EndNotice {
+    /// Has an effect only the first time.
+    pub(super) fn send(&self) {
+        let _ = self.0.try_send(());
+    }
+}
+
 /// Counts the processor time of a container until it ends. `pid` is its main process on this machine; `None` if it is unknown.
-pub(super) fn count_container(pid: Option<u32>) {
+pub(super) fn count_container(pid: Option<u32>) -> EndNotice {
+    let (sender, ends) = bounded(1);
+    let notice = EndNotice(sender);
     let mut all = times();
     let index = all.len();
     all.push(None);
     drop(all);
     let groups = pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()).unwrap_or_default();
-    let Some(counter) = Counter::find(&groups, Path::new(GROUPS)) else { return };
-    thread::spawn(move || {
-        // The file disappears with the container.
-        while let Some(time) = counter.read() {
-            times()[index] = Some(time);
-            thread::sleep(INTERVAL);
+    if let Some(counter) = Counter::find(&groups, Path::new(GROUPS)) {
+        thread::spawn(move || follow(&counter, &ends, |time| times()[index] = Some(time)));
+    }
+    notice
+}
+
+/// Reads a counter until its file disappears with the container.
+fn follow(counter: &Counter, ends: &Receiver<()>, mut note: impl FnMut(Seconds)) {
+    let mut readings_left: Option<u32> = None;
+    while let Some(time) = counter.read() {
+        note(time);
+        match readings_left {
+            Some(0) => thread::sleep(INTERVAL),
+            Some(left) => {
+                readings_left = Some(left - 1);
+                thread::sleep(INTERVAL_AT_END);
+            }
+            // If nobody can send any more, the container is being removed.
+            None if ends.recv_timeout(INTERVAL) != Err(RecvTimeoutError::Timeout) => {
+                readings_left = Some(READINGS_AT_END);
+            }
+            None => {}
         }
-    });
+    }
 }
 
 /// The file in which the kernel counts the processor time of a control group.
@@ -101,6 +137,26 @@ mod tests {
         assert_eq!(time("4:memory:/docker/one\n3:cpu,cpuacct:/docker/one\n0::/docker/one\n"), Some(Seconds(1.5)));
         assert_eq!(time("0::/system.slice/two.scope\n"), Some(Seconds(2.5)));
         assert_eq!((time("0::/other\n"), time("4:memory:/docker/one\n"), time("")), (None, None, None));
+    }
+
+    #[test]
+    fn what_a_container_uses_while_it_ends_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cpuacct.usage");
+        fs::write(&file, "1000000000").unwrap();
+        let (counter, (sender, ends)) = (Counter::Nanoseconds(file.clone()), bounded(1));
+        let (noted, times) = crossbeam_channel::unbounded();
+        let following = thread::spawn(move || follow(&counter, &ends, |time| noted.send(time).unwrap()));
+        let mut times = times.iter();
+        assert_eq!(times.next(), Some(Seconds(1.0)));
+        EndNotice(sender).send();
+        // The container ends after its worker has closed its output, and is removed later.
+        let staged = folder.path().join("new");
+        fs::write(&staged, "2000000000").unwrap();
+        fs::rename(staged, &file).unwrap();
+        assert!(times.any(|time| time == Seconds(2.0)));
+        fs::remove_file(&file).unwrap();
+        following.join().unwrap();
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tracing::debug;
 
 use super::engine::ANSWER_LIMIT;
 use super::handover::Handover;
-use super::processor_time::count_container;
+use super::processor_time::{EndNotice, count_container};
 use super::{ContainerEngine, ContainerError, ContainerSpec};
 use crate::host::{Ending, ProcessEvent, Streams, Worker, WorkerInput, memory_above};
 use crate::measure::{Clock, Nanos};
@@ -62,6 +62,8 @@ pub struct ContainerWorker {
     closed: Option<Nanos>,
     clock: Arc<dyn Clock>,
     warnings: Vec<String>,
+    /// Is sent when the container is about to end.
+    notice: EndNotice,
 }
 
 /// A container of the engine.
@@ -122,7 +124,7 @@ impl ContainerWorker {
         }
         let end = container.watch();
         container.pid = container.find_pid();
-        count_container(container.pid);
+        let notice = count_container(container.pid);
         let started = clock.now();
         while !handover.try_send(&theirs).map_err(ContainerError::Handover)? {
             match end.recv_timeout(POLL_INTERVAL) {
@@ -135,7 +137,7 @@ impl ContainerWorker {
             }
         }
         debug!(id = %container.id, pid = container.pid, "started a container");
-        Ok(ContainerWorker { container, streams, end, ended: None, closed: None, clock, warnings })
+        Ok(ContainerWorker { container, streams, end, ended: None, closed: None, clock, warnings, notice })
     }
 
     /// Waits, at most `limit`, for the end of the container.
@@ -148,6 +150,7 @@ impl ContainerWorker {
 
     /// Counts the engine as lost if it does not report the end of a container although the worker closed its output long ago.
     fn check_closed(&mut self, timeout: Duration) {
+        self.notice.send();
         let now = self.clock.now();
         let closed = *self.closed.get_or_insert(now);
         if self.await_end(timeout).is_none() && now.since(closed).0 > SILENCE_SECONDS {
@@ -177,6 +180,7 @@ impl Worker for ContainerWorker {
         if let Some(end) = self.ended {
             return end.ending;
         }
+        self.notice.send();
         self.container.stop();
         // If the engine does not answer, the worker still ends when its input ends.
         self.streams.close_input();

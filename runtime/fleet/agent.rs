@@ -175,9 +175,9 @@ impl Agent {
                 self.replies.send(Reply::Missing { sha256: self.store.missing(&self.files), time_s })
             }
             Request::Examine { arguments } => self.examine(arguments),
-            Request::Reserve { run_id, run, waits, contact_limit_s } => {
+            Request::Reserve { run_id, run, started_by, waits, contact_limit_s } => {
                 self.contact_limit = contact_limit_s;
-                let description = run_description(&run);
+                let description = run_description(&run, &started_by);
                 let (holder, contact_limit) = (self.store.reservation(&run_id)?, contact_limit_s);
                 let request = ReservationRequest { run_id, description, waits, holder, contact_limit };
                 // An earlier request ends first.
@@ -203,11 +203,14 @@ impl Agent {
             Request::Remove { session } => {
                 let folder = self.folder(&session)?;
                 self.forwarders.remove(&session);
-                match is_running(&folder) {
-                    true => Err(io::Error::other("the session is still running and cannot be removed")),
-                    // The agent of an earlier connection may still be about to start this session; the mark prevents that.
-                    false => File::create(self.store.ended_mark(&folder)).and_then(|_| fs::remove_dir_all(&folder)),
+                if is_running(&folder) {
+                    return Err(io::Error::other("the session is still running and cannot be removed"));
                 }
+                if folder.exists() {
+                    // The agent of an earlier connection may still be about to start this session; the mark prevents that.
+                    File::create(self.store.ended_mark(&folder)).and_then(|_| fs::remove_dir_all(&folder))?;
+                }
+                self.replies.send(Reply::Removed { session })
             }
         }
     }

@@ -8,25 +8,20 @@ use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
 
-use super::host_link::{HostLink, LinkCommand, LinkEvent};
+use super::host_link::{HostLink, LinkCommand, LinkEvent, SessionEnd};
 use super::hosts::hosts_of;
 use super::link_thread::contact_limit;
 use super::links::Fleet;
-use super::replica::{
-    ReplicaEnd, ReplicaRecord, ReplicaState, display_name, replica_record, replica_summary, replicas_of,
-};
-use super::session::{SessionOutcome, SessionTask};
+use super::replica::{ReplicaEnd, ReplicaState, display_name, replicas_of};
+use super::session::{SessionTask, started_by};
 use super::state::{RunState, SessionState};
 use super::tree::TreeError;
 use crate::config::{Overrides, Replica};
-use crate::file;
 use crate::hash::{Seed, hash_bytes};
 use crate::measure::{Clock, Nanos};
 use crate::plan::{AuditScope, CasePlan, EffectiveValue, Plan};
-use crate::result::{
-    ManifestFault, Record, ReplicaSummary, ResultManifest, SUMMARY_FILE, Status, Summary, WriteError, write_record,
-};
-use crate::run::{CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, finished_record, make_run_folder};
+use crate::result::Provenance;
+use crate::run::{CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, make_run_folder};
 use crate::step::Step;
 
 /// How often the conductor checks for an interruption.
@@ -105,12 +100,14 @@ pub fn conduct_fleet(
         )));
     }
     let checkout = CheckoutState::read(&plan.site.flagperf_path);
+    let program = checkout.clone().provenance();
     let is_new = resumed.is_none();
     let (folder, state) = match resumed {
         Some(resumed) => resumed,
         None => {
             let folder = make_run_folder(&plan.site.flagperf_log_path)?;
-            (folder, RunState::new(&options.overrides, options.audit, options.official, hosts.clone()))
+            let FleetOptions { overrides, audit, official, .. } = options;
+            (folder, RunState::new(overrides, *audit, *official, hosts.clone(), &program))
         }
     };
     notify(&Notice::RunBegins { folder: &folder });
@@ -122,21 +119,23 @@ pub fn conduct_fleet(
     }
     let fleet = ready?;
     let log = RunLog::create(plan, &folder).map_err(|source| RunError::Folder { folder: folder.clone(), source })?;
-    let mut run = FleetRun { plan, rows, options, interrupt, folder: &folder, log, checkout, fleet, hosts };
+    let mut run = FleetRun { plan, rows, options, interrupt, folder: &folder, log, checkout, program, fleet, hosts };
     Ok(run.run_cases(notify))
 }
 
 /// A run on hosts.
-struct FleetRun<'a> {
-    plan: &'a Plan,
-    rows: &'a [EffectiveValue],
+pub(super) struct FleetRun<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) rows: &'a [EffectiveValue],
     options: &'a FleetOptions,
     interrupt: &'a Interrupt,
-    folder: &'a Path,
-    log: RunLog,
+    pub(super) folder: &'a Path,
+    pub(super) log: RunLog,
     checkout: CheckoutState,
-    fleet: Fleet,
-    hosts: Vec<String>,
+    /// This program and the state of the checkout.
+    pub(super) program: Provenance,
+    pub(super) fleet: Fleet,
+    pub(super) hosts: Vec<String>,
 }
 
 impl FleetRun<'_> {
@@ -145,7 +144,7 @@ impl FleetRun<'_> {
         let (count, mut has_run) = (self.plan.cases.len(), false);
         for (index, case) in self.plan.cases.iter().enumerate() {
             if self.fleet.state.is_finished(&case.key.to_string()) {
-                outcome.records.extend(self.finished_records(case));
+                outcome.records.extend(self.report_finished(case, notify));
                 continue;
             }
             if self.interrupt.is_set() && has_run {
@@ -217,8 +216,15 @@ impl FleetRun<'_> {
             waits,
             contact_limit_s: contact_limit(&self.plan.site),
             checkout: self.checkout.clone(),
+            started_by: started_by(),
+            host_doubts: self.host_doubts(case, &replica.host),
             root: PathBuf::new(),
         }
+    }
+
+    /// Returns why it is not certain that a replica on a host has that host, and a machine, for itself.
+    pub(super) fn host_doubts(&self, case: &CasePlan, host: &str) -> Vec<String> {
+        self.fleet.host_doubts(host, &self.hosts[..case.key.scale.hosts as usize])
     }
 
     /// Handles the events of the replicas until each has ended or is lost.
@@ -254,7 +260,7 @@ impl FleetRun<'_> {
             |replicas: &mut [ReplicaState], session: &str| replicas.iter().position(|open| open.session == session);
         match event {
             LinkEvent::Connected(_) | LinkEvent::Reserved(_) => {}
-            LinkEvent::HostBusy(reason) => {
+            LinkEvent::HostBusy { reason, .. } => {
                 let what = format!("is no longer reserved for this run: {reason}");
                 notify(&Notice::Host { host, what: &what, is_warning: true });
             }
@@ -275,7 +281,10 @@ impl FleetRun<'_> {
                 let what = format!("is lost: {reason}");
                 notify(&Notice::Host { host, what: &what, is_warning: true });
                 let of_host = replicas.iter_mut().filter(|open| open.replica.host == host && open.end.is_none());
-                of_host.for_each(|open| open.end = Some(lost_host(host, &reason)));
+                of_host.for_each(|open| {
+                    open.end = Some(lost_host(host, &reason));
+                    open.is_given_up = true;
+                });
                 self.fleet.lost.insert(host.to_owned(), reason);
             }
             LinkEvent::Event { session, phase, event } => {
@@ -292,6 +301,7 @@ impl FleetRun<'_> {
                 let end = match outcome {
                     Some(outcome) => ReplicaEnd::Ended(*outcome),
                     None => {
+                        replicas[place].is_given_up = true;
                         let last = log.last().map(|line| format!(": {line}")).unwrap_or_default();
                         ReplicaEnd::Lost(
                             format!("the process that ran the case on host `{host}` ended unexpectedly{last}"),
@@ -301,8 +311,10 @@ impl FleetRun<'_> {
                 };
                 replicas[place].end = Some(end);
             }
-            LinkEvent::SessionFailed { session, reason } => {
+            LinkEvent::Removed { session } => self.fleet.given_up.remove(&session),
+            LinkEvent::SessionFailed { session, reason, end } => {
                 let Some(place) = find(replicas, &session) else { return };
+                replicas[place].is_given_up = end == SessionEnd::Silent;
                 replicas[place].end = Some(ReplicaEnd::Lost(format!("host `{host}`: {reason}"), String::new()));
             }
         }
@@ -321,96 +333,10 @@ impl FleetRun<'_> {
     }
 
     /// Sends a command to the link of a host.
-    fn send(&self, host: &str, command: LinkCommand) {
+    pub(super) fn send(&self, host: &str, command: LinkCommand) {
         if let Some(link) = self.fleet.links.get(host) {
             link.send(command);
         }
-    }
-
-    /// Writes and reports the records of a case, and its summary if it has several replicas.
-    fn conclude(
-        &mut self,
-        case: &CasePlan,
-        replicas: &[ReplicaState],
-        outcome: &mut RunOutcome,
-        notify: &mut dyn FnMut(&Notice<'_>),
-    ) {
-        let begin = outcome.records.len();
-        let summaries =
-            replicas.iter().map(|open| self.conclude_replica(case, open, replicas.len() > 1, outcome, notify));
-        let summaries = summaries.collect();
-        self.fleet.state.finish(&case.key.to_string());
-        self.fleet.state.write(self.folder);
-        if replicas.len() > 1 {
-            let records: Vec<&Record> = outcome.records[begin..].iter().collect();
-            let summary = Summary::of(&case.key.to_string(), &records, summaries);
-            let path = self.folder.join(case.key.folder()).join(SUMMARY_FILE);
-            let text = serde_json::to_vec_pretty(&summary).expect("a summary is plain data");
-            if let Err(error) = file::stage(&text, &path, None).and_then(|file| Ok(file.persist(&path)?)) {
-                let (path, source) = (path.clone(), io::Error::other(error.to_string()));
-                outcome.unwritten.push((begin, WriteError { path, source, kept: None }));
-            }
-            notify(&Notice::SummaryEnds { summary: &summary, path: &path });
-        }
-    }
-
-    /// Writes and reports the record of a replica, and returns its part of the summary.
-    fn conclude_replica(
-        &self,
-        case: &CasePlan,
-        open: &ReplicaState,
-        is_part: bool,
-        outcome: &mut RunOutcome,
-        notify: &mut dyn FnMut(&Notice<'_>),
-    ) -> ReplicaSummary {
-        let end = open.end.clone().unwrap_or_else(|| ReplicaEnd::Ended(SessionOutcome::default()));
-        let found = replica_record((self.plan, self.rows, case), self.folder, &open.folder, &end);
-        let ReplicaRecord { record, is_own } = found;
-        let path = open.folder.join("record.json");
-        // A record that the host has written is kept.
-        let written = match path.exists() {
-            true => Ok(()),
-            false => fs::create_dir_all(&open.folder)
-                .map_err(|source| WriteError { path: path.clone(), source, kept: None })
-                .and_then(|()| write_record(&record, &path)),
-        };
-        let digest = ResultManifest::digest_of_folder(&open.folder);
-        let unsealed = (is_own && digest.is_none() && record.status != Status::Interrupted).then(|| {
-            let stated = if let ReplicaEnd::Ended(outcome) = &end { outcome.unsealed.clone() } else { None };
-            let reason = stated.unwrap_or_else(|| "its files are not those of the manifest from its host".to_owned());
-            ManifestFault::Read { path: open.folder.clone(), source: io::Error::other(reason) }
-        });
-        if matches!(end, ReplicaEnd::Ended(_)) {
-            self.send(&open.replica.host, LinkCommand::Remove { session: open.session.clone() });
-        }
-        let unwritten = written.as_ref().err();
-        let sealed = unsealed.as_ref().map_or_else(|| Ok(digest.clone()), |fault| Err(fault.to_string()));
-        self.log.case_ends(&record, unwritten, &sealed);
-        notify(&Notice::CaseEnds {
-            record: &record,
-            is_part,
-            path: &path,
-            unwritten,
-            digest: digest.as_deref(),
-            unsealed: unsealed.as_ref(),
-        });
-        let processor = if let ReplicaEnd::Ended(outcome) = &end { outcome.processor } else { None };
-        // Only the record that the host wrote states when the case began there.
-        let began = if is_own { open.began_here(&record) } else { None };
-        let summary = replica_summary(&open.replica, &record, (&open.folder, digest), processor, began);
-        outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
-        outcome.unsealed.extend(unsealed.map(|fault| (outcome.records.len(), fault)));
-        outcome.records.push(record);
-        summary
-    }
-
-    /// Returns the records of a case that the killed process of a resumed run had finished.
-    fn finished_records(&self, case: &CasePlan) -> Vec<Record> {
-        let folder = |replica: &Replica| self.folder.join(case.key.folder()).join(replica.folder());
-        replicas_of(&case.key, &self.hosts)
-            .iter()
-            .filter_map(|replica| finished_record(&folder(replica)).ok())
-            .collect()
     }
 }
 

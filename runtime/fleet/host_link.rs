@@ -74,12 +74,24 @@ pub(super) enum LinkEvent {
     Clock(ClockOffset),
     /// The host is reserved; the text states why other runs may not notice it, if they may not.
     Reserved(Option<String>),
-    /// The host is not reserved: another run uses it.
-    HostBusy(String),
+    /// The host is not reserved, because another run uses it: what uses it, the id of that run, and whether the request waits for
+    /// it to end.
+    HostBusy { reason: String, run_id: String, waits: bool },
     /// A session has ended, and all of its files have arrived.
     SessionEnded { session: String, outcome: Option<Box<SessionOutcome>>, log: Vec<String> },
     /// A session failed to start, or its files cannot be written on this machine.
-    SessionFailed { session: String, reason: String },
+    SessionFailed { session: String, reason: String, end: SessionEnd },
+    /// The files of a session are removed from its host.
+    Removed { session: String },
+}
+
+/// Why a session failed, for its files on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SessionEnd {
+    /// Nothing was heard of it for too long.
+    Silent,
+    /// It did not start, or its files cannot be written on this machine.
+    Unwritten,
 }
 
 /// The handle of a link. Dropping it closes the connection.

@@ -13,11 +13,11 @@ use crossbeam_channel::{Receiver, Sender, select, tick};
 use super::agent::wall_time;
 use super::clock_offset::ClockOffset;
 use super::connection::{Connection, ConnectionSettings, ReceivedReply};
-use super::host_link::{LinkCommand, LinkContext, LinkEvent};
+use super::host_link::{LinkCommand, LinkContext, LinkEvent, SessionEnd};
 use super::launcher::Launcher;
 use super::mirror::{PartError, list_files, write_part};
 use super::protocol::{Reply, Request};
-use super::session::SessionTask;
+use super::session::{SessionTask, started_by};
 use crate::config::Site;
 use crate::measure::Nanos;
 use crate::step::Step;
@@ -95,7 +95,7 @@ fn short_text(text: &str) -> String {
 
 /// Returns the time without contact after which a session and a reservation end. It is longer than this process tries to
 /// reconnect, because it notices a broken connection late, and the last attempt takes a while.
-pub(super) fn contact_limit(site: &Site) -> Seconds {
+pub fn contact_limit(site: &Site) -> Seconds {
     Seconds(site.host_timeout.0 + CONTACT_MARGIN.0)
 }
 
@@ -234,7 +234,7 @@ impl LinkThread {
         }
         let reason =
             format!("`{path}` is incomplete: is another program changing or deleting the results on this machine?");
-        self.abandon(connection, session, reason)
+        self.abandon(connection, session, reason, SessionEnd::Unwritten)
     }
 
     /// Gives up sessions of which nothing was heard for too long although the agent answers: their process is stopped or hangs.
@@ -250,15 +250,21 @@ impl LinkThread {
             let reason = format!(
                 "the process that ran the case there has given no sign for {seconds:.0} s although the host answers"
             );
-            self.abandon(connection, session, reason)
+            self.abandon(connection, session, reason, SessionEnd::Silent)
         })
     }
 
-    /// Interrupts a session whose files cannot be written on this machine, so that it does not run during the next case.
-    fn abandon(&mut self, connection: &mut Connection, session: String, reason: String) -> Result<(), ConnectionEnd> {
+    /// Interrupts a session that is given up, so that it does not run during the next case.
+    fn abandon(
+        &mut self,
+        connection: &mut Connection,
+        session: String,
+        reason: String,
+        end: SessionEnd,
+    ) -> Result<(), ConnectionEnd> {
         self.sessions.remove(&session);
         let sent = connection.send(&Request::Interrupt { session: session.clone() });
-        self.report(LinkEvent::SessionFailed { session, reason });
+        self.report(LinkEvent::SessionFailed { session, reason, end });
         sent.map_err(|error| ConnectionEnd::of(&error))
     }
 
@@ -312,7 +318,7 @@ impl LinkThread {
     fn reserve_request(&self, waits: bool) -> Request {
         let LinkContext { run, run_id, site, .. } = &*self.context;
         let (run, run_id, contact_limit_s) = (run.clone(), run_id.clone(), contact_limit(site));
-        Request::Reserve { run_id, run, waits, contact_limit_s }
+        Request::Reserve { run_id, run, started_by: started_by(), waits, contact_limit_s }
     }
 
     /// Handles a reply of the agent.
@@ -332,7 +338,9 @@ impl LinkThread {
                 }
             }
             Reply::Reserved { warning } => self.report(LinkEvent::Reserved(warning.as_deref().map(short))),
-            Reply::HostBusy { reason } => self.report(LinkEvent::HostBusy(short(&reason))),
+            Reply::HostBusy { reason, run_id, waits } => {
+                self.report(LinkEvent::HostBusy { reason: short(&reason), run_id, waits });
+            }
             Reply::Started { session } => {
                 self.sessions.get_mut(&session).into_iter().for_each(|open| open.task = None);
             }
@@ -344,7 +352,7 @@ impl LinkThread {
                     Err(PartError::MissingPart) => return self.request_again(connection, session, &path),
                     Err(PartError::Unwritable(error)) => {
                         let reason = format!("cannot write `{}`: {error}", open.folder.join(&path).display());
-                        return self.abandon(connection, session, reason);
+                        return self.abandon(connection, session, reason, SessionEnd::Unwritten);
                     }
                 }
             }
@@ -373,9 +381,11 @@ impl LinkThread {
                 let outcome = outcome.map(|outcome| Box::new(outcome.shortened(short_text)));
                 self.report(LinkEvent::SessionEnded { session, outcome, log });
             }
+            Reply::Removed { session } => self.report(LinkEvent::Removed { session }),
             Reply::Failed { session: Some(session), reason } => {
                 self.sessions.remove(&session);
-                self.report(LinkEvent::SessionFailed { session, reason: short(&reason) });
+                let (reason, end) = (short(&reason), SessionEnd::Unwritten);
+                self.report(LinkEvent::SessionFailed { session, reason, end });
             }
             Reply::Failed { session: None, reason } => return Err(ConnectionEnd::Broken(short(&reason))),
         }

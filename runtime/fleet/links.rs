@@ -1,7 +1,7 @@
 //! Connects to the hosts of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use super::bootstrap::OwnProgram;
 use super::clock_offset::ClockOffset;
 use super::conduct::{FleetError, FleetOptions, POLL_INTERVAL};
+use super::given_up::GivenUpSessions;
 use super::host_link::{HostLink, LinkCommand, LinkContext, LinkEvent};
 use super::hosts::tree_of;
 use super::launcher::launcher_for;
@@ -28,6 +29,12 @@ pub(super) struct Fleet {
     pub(super) state: RunState,
     /// The hosts, each with its machine: the id of its kernel and its hostname.
     machines: BTreeMap<String, (String, String)>,
+    /// The hosts whose lock cannot be used, each with the reason.
+    unlocked: BTreeMap<String, String>,
+    /// The sessions that earlier runs have given up.
+    pub(super) given_up: GivenUpSessions,
+    /// The folder for results, which contains the runs of this user.
+    results: PathBuf,
 }
 
 impl Fleet {
@@ -60,8 +67,19 @@ impl Fleet {
             (host.clone(), HostLink::start(host.clone(), launcher, context.clone(), sender.clone()))
         };
         let links = hosts.iter().map(link).collect();
-        let (offsets, lost, machines) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut fleet = Fleet { links, events, offsets, lost, state, machines };
+        let (offsets, lost, machines, unlocked) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let results = site.flagperf_log_path.clone();
+        let mut fleet = Fleet {
+            links,
+            events,
+            offsets,
+            lost,
+            state,
+            machines,
+            unlocked,
+            given_up: GivenUpSessions::of_user(),
+            results,
+        };
         let mut waiting: BTreeSet<&String> = hosts.iter().collect();
         while !waiting.is_empty() && !interrupt.is_set() {
             let Ok((host, event)) = fleet.events.recv_timeout(POLL_INTERVAL) else { continue };
@@ -70,16 +88,12 @@ impl Fleet {
                     waiting.remove(&host);
                     notify(&Notice::Host { host: &host, what: "is connected", is_warning: false });
                     let machine = (facts.boot_id, facts.hostname);
-                    // Containers on one machine share its kernel, but have different hostnames.
-                    let other = fleet.machines.iter().find(|(_, known)| **known == machine && !machine.0.is_empty());
-                    if let Some((other, _)) = other {
-                        let what = format!(
-                            "is the same machine as `{other}`: the sum over both hosts is not the throughput of two machines"
-                        );
+                    fleet.remove_given_up(&host);
+                    fleet.offsets.insert(host.clone(), facts.clock_offset);
+                    fleet.machines.insert(host.clone(), machine);
+                    if let Some(what) = fleet.same_machine(&host, hosts) {
                         notify(&Notice::Host { host: &host, what: &what, is_warning: true });
                     }
-                    fleet.offsets.insert(host.clone(), facts.clock_offset);
-                    fleet.machines.insert(host, machine);
                 }
                 LinkEvent::HostLost(reason) => {
                     waiting.remove(&host);
@@ -98,6 +112,26 @@ impl Fleet {
         }
     }
 
+    /// Asks a host to remove the sessions that earlier runs have given up.
+    fn remove_given_up(&self, host: &str) {
+        let Some(link) = self.links.get(host) else { return };
+        self.given_up.on_host(host).into_iter().for_each(|session| link.send(LinkCommand::Remove { session }));
+    }
+
+    /// Returns that a host is the same machine as another one of these hosts.
+    fn same_machine(&self, host: &str, hosts: &[String]) -> Option<String> {
+        // Containers on one machine share its kernel, but have different hostnames.
+        let machine = self.machines.get(host).filter(|(kernel, _)| !kernel.is_empty())?;
+        let other = hosts.iter().find(|other| *other != host && self.machines.get(*other) == Some(machine))?;
+        Some(format!("is the same machine as `{other}`: the sum over both hosts is not the throughput of two machines"))
+    }
+
+    /// Returns why it is not certain that a replica has its host, and a machine, for itself. `hosts` are those of its case.
+    pub(super) fn host_doubts(&self, host: &str, hosts: &[String]) -> Vec<String> {
+        let same = self.same_machine(host, hosts).map(|what| format!("host `{host}` {what}"));
+        self.unlocked.get(host).cloned().into_iter().chain(same).collect()
+    }
+
     /// Reserves every host for this run, or none. A run that waits for a host holds only hosts that come before it in the order
     /// of the machines, so two runs never wait for each other.
     ///
@@ -114,37 +148,35 @@ impl Fleet {
         }
         let reachable = |host: &&String| !self.lost.contains_key(*host);
         let hosts: Vec<String> = self.links.keys().filter(reachable).cloned().collect();
-        let busy = self.request(&hosts, false, notify, interrupt)?;
+        let mut busy = BTreeMap::new();
+        self.request(&hosts, false, &mut busy, notify, interrupt)?;
         if busy.is_empty() {
             return Ok(self);
         }
         if choice == BusyHost::Refuse {
             return Err(FleetError::Busy(busy.into_iter().collect()));
         }
-        for (host, reason) in &busy {
-            let what = format!("is not free: {reason}; waiting for that run to end");
-            notify(&Notice::Host { host, what: &what, is_warning: false });
-        }
+        busy.iter().for_each(|(host, reason)| notify_waiting(host, reason, notify));
         self.links.values().for_each(|link| link.send(LinkCommand::EndReservation));
         let mut in_order: Vec<_> = hosts.iter().map(|host| (self.machines.get(host).cloned(), host)).collect();
         in_order.sort_unstable();
         for (_, host) in in_order {
-            self.request(std::slice::from_ref(host), true, notify, interrupt)?;
+            self.request(std::slice::from_ref(host), true, &mut busy, notify, interrupt)?;
         }
         Ok(self)
     }
 
-    /// Requests the reservation of hosts and waits for the answers. Returns the hosts that another run uses, each with a
-    /// description of that run.
+    /// Requests the reservation of hosts and waits for the answers. `busy` lists the hosts that another run uses, each with a
+    /// description of that run. A run that waits names another one when that has become the user of a host.
     fn request(
         &mut self,
         hosts: &[String],
         waits: bool,
+        busy: &mut BTreeMap<String, String>,
         notify: &mut dyn FnMut(&Notice<'_>),
         interrupt: &Interrupt,
-    ) -> Result<BTreeMap<String, String>, FleetError> {
+    ) -> Result<(), FleetError> {
         let mut waiting: BTreeSet<&String> = hosts.iter().collect();
-        let mut busy = BTreeMap::new();
         hosts.iter().filter_map(|host| self.links.get(host)).for_each(|link| link.send(LinkCommand::Reserve { waits }));
         while !waiting.is_empty() {
             if interrupt.is_set() {
@@ -153,21 +185,39 @@ impl Fleet {
             let Ok((host, event)) = self.events.recv_timeout(POLL_INTERVAL) else { continue };
             match event {
                 LinkEvent::Reserved(warning) => {
+                    waiting.remove(&host);
                     if let Some(warning) = warning {
                         notify(&Notice::Host { host: &host, what: &format!("warns: {warning}"), is_warning: true });
+                        self.unlocked.insert(host, warning);
                     }
-                    waiting.remove(&host);
                 }
-                LinkEvent::HostBusy(reason) => {
-                    waiting.remove(&host);
+                LinkEvent::HostBusy { reason, run_id, waits } => {
+                    let reason = self.busy_reason(reason, &run_id);
+                    if waits && busy.get(&host) != Some(&reason) {
+                        notify_waiting(&host, &reason, notify);
+                    }
+                    if !waits {
+                        waiting.remove(&host);
+                    }
                     busy.insert(host, reason);
                 }
                 LinkEvent::HostLost(reason) => return Err(FleetError::Hosts(vec![(host, reason)])),
                 LinkEvent::Clock(measured) => self.update_clock(&host, measured),
+                LinkEvent::Removed { session } => self.given_up.remove(&session),
                 _ => {}
             }
         }
-        Ok(busy)
+        Ok(())
+    }
+
+    /// Returns what a user needs to know about the run that uses a host.
+    fn busy_reason(&self, reason: String, run_id: &str) -> String {
+        let Some(killed) = RunState::killed_run(&self.results, run_id) else { return reason };
+        let killed = killed.display();
+        format!(
+            "{reason}; that is your own run, whose main process has ended: `flagperf resume {killed}` collects its results and \
+             frees the host"
+        )
     }
 
     /// Notes a measurement of a host's wall clock.
@@ -175,4 +225,10 @@ impl Fleet {
         let offset = self.offsets.get(host).map_or(measured, |known| known.or_newer(measured));
         self.offsets.insert(host.to_owned(), offset);
     }
+}
+
+/// Reports that the run waits for another one.
+fn notify_waiting(host: &str, reason: &str, notify: &mut dyn FnMut(&Notice<'_>)) {
+    let what = format!("is not free: {reason}; waiting for that run to end");
+    notify(&Notice::Host { host, what: &what, is_warning: false });
 }

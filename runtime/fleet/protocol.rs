@@ -60,6 +60,8 @@ pub enum Request {
         run_id: String,
         /// Name of the run's folder.
         run: String,
+        /// Who started the run, and on which machine.
+        started_by: String,
         /// Whether to wait until the host is free.
         waits: bool,
         /// Time without contact after which the reservation ends.
@@ -67,7 +69,7 @@ pub enum Request {
     },
     /// Ends the reservation, or stops waiting for it.
     EndReservation,
-    /// Removes a session that has ended, and its files.
+    /// Removes a session that has ended, and its files. The reply is [`Reply::Removed`], or [`Reply::Failed`] while it runs.
     Remove {
         /// Name of the session.
         session: String,
@@ -140,6 +142,10 @@ pub enum Reply {
     HostBusy {
         /// What uses the host.
         reason: String,
+        /// Id of that run; empty when it is unknown.
+        run_id: String,
+        /// Whether the request waits for that run to end.
+        waits: bool,
     },
     /// The process of a session runs. A session sends this every second.
     Alive {
@@ -166,6 +172,11 @@ pub enum Reply {
         /// Number of the request that is now answered.
         round: u32,
     },
+    /// A session and its files are removed, or do not exist.
+    Removed {
+        /// Name of the session.
+        session: String,
+    },
     /// A request failed.
     Failed {
         /// The session to which the request applied, if any.
@@ -184,7 +195,8 @@ impl Reply {
             | Reply::Alive { session }
             | Reply::Event { session, .. }
             | Reply::Ready { session, .. }
-            | Reply::Ended { session, .. } => Some(session),
+            | Reply::Ended { session, .. }
+            | Reply::Removed { session } => Some(session),
             Reply::Failed { session, .. } => session.as_deref(),
             Reply::Present { .. }
             | Reply::Missing { .. }

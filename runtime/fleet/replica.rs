@@ -7,9 +7,9 @@ use super::clock_offset::ClockOffset;
 use super::session::SessionOutcome;
 use crate::config::{CaseKey, Replica};
 use crate::measure::Nanos;
-use crate::plan::{CasePlan, EffectiveValue, Plan};
+use crate::plan::CasePlan;
 use crate::result::{ProcessorTime, Record, ReplicaSummary, ResultManifest, read_windows};
-use crate::run::{finished_record, lost_record};
+use crate::run::{LostCase, finished_record};
 use crate::step::Step;
 use crate::units::Seconds;
 
@@ -59,6 +59,8 @@ pub(super) struct ReplicaState {
     /// The wall clock of its host, as measured when the replica began.
     offset: Option<ClockOffset>,
     has_begun: bool,
+    /// Whether its session has ended unexpectedly, or nothing was heard of it for too long.
+    pub(super) is_given_up: bool,
 }
 
 impl ReplicaState {
@@ -81,7 +83,13 @@ impl ReplicaState {
             started,
             offset,
             has_begun: false,
+            is_given_up: false,
         }
+    }
+
+    /// Whether a killed process had started the replica.
+    pub(super) fn is_resumed(&self) -> bool {
+        self.started.is_none()
     }
 
     /// Notes the wall clock of the host when the first event of the replica arrives.
@@ -98,6 +106,7 @@ impl ReplicaState {
         if self.end.is_none() && now.since(last).0 > limit.0 {
             let reason = format!("host `{}` did not end the case after the interruption", self.replica.host);
             self.end = Some(ReplicaEnd::Lost(reason, String::new()));
+            self.is_given_up = true;
         }
     }
 
@@ -124,24 +133,19 @@ pub(super) struct ReplicaRecord {
     pub(super) is_own: bool,
 }
 
-/// Returns the record of a replica whose files are in `folder`.
-pub(super) fn replica_record(
-    (plan, rows, case): (&Plan, &[EffectiveValue], &CasePlan),
-    run: &Path,
-    folder: &Path,
-    end: &ReplicaEnd,
-) -> ReplicaRecord {
+/// Returns the record of a replica. `case` is what this process knows about it.
+pub(super) fn replica_record(case: LostCase<'_>, end: &ReplicaEnd) -> ReplicaRecord {
+    let LostCase { run, folder, case: planned, .. } = case;
     let lost = |reason: String, hint: &str| {
         set_aside(folder);
-        let record = lost_record((plan, rows, case), run, folder, reason, hint);
-        ReplicaRecord { record, is_own: false }
+        ReplicaRecord { record: case.record(reason, hint), is_own: false }
     };
     let own = |record: Record| ReplicaRecord { record, is_own: true };
     let outcome = match end {
         ReplicaEnd::Lost(reason, hint) => {
             // The complete result may have arrived before the host was lost.
             let complete = finished_record(folder).ok().filter(|_| ResultManifest::digest_of_folder(folder).is_some());
-            let complete = complete.filter(|record| other_origin(record, run, case).is_none());
+            let complete = complete.filter(|record| other_origin(record, run, planned).is_none());
             return complete.map_or_else(|| lost(reason.clone(), hint), own);
         }
         ReplicaEnd::Ended(outcome) => outcome,
@@ -153,7 +157,7 @@ pub(super) fn replica_record(
         return lost(format!("the host refused the case: {mistake}{more}"), hint);
     }
     match (finished_record(folder), &outcome.interrupted) {
-        (Ok(record), interrupted) => match (other_origin(&record, run, case), interrupted) {
+        (Ok(record), interrupted) => match (other_origin(&record, run, planned), interrupted) {
             (Some(what), _) => lost(format!("the host sent the record of another {what}"), ""),
             (None, Some(reason)) => lost(format!("the host ended the case: {reason}"), ""),
             (None, None) => own(record),

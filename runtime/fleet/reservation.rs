@@ -13,7 +13,7 @@ use super::protocol::Reply;
 use super::reply_sender::ReplySender;
 use crate::config::{BusyHost, env};
 use crate::measure::{Clock, Nanos};
-use crate::run::{HostLock, Interrupt, LockNotice};
+use crate::run::{HostBusy, HostLock, Interrupt, LockNotice};
 use crate::units::Seconds;
 
 /// How often an agent without a connection checks whether it still needs to keep its reservation.
@@ -50,10 +50,13 @@ impl Reservation {
         thread::spawn(move || {
             let choice = if request.waits { BusyHost::Queue } else { BusyHost::Refuse };
             let mut warning = None;
-            let mut on_notice = |notice: &LockNotice| {
-                if let LockNotice::Unusable(_) = notice {
-                    warning = Some(notice.to_string());
-                }
+            let busy = |busy: &HostBusy, waits: bool| {
+                let (reason, run_id) = (busy.to_string(), busy.run.clone());
+                Reply::HostBusy { reason, run_id, waits }
+            };
+            let mut on_notice = |notice: &LockNotice| match notice {
+                LockNotice::Unusable(_) => warning = Some(notice.to_string()),
+                LockNotice::Waits(other) => drop(replies.send(busy(other, true))),
             };
             let names = (request.run_id.as_str(), request.description.as_str());
             let reply = match HostLock::take(&env::host_lock(), names, choice, &cancelled, &mut on_notice) {
@@ -62,10 +65,10 @@ impl Reservation {
                     let _ = fs::write(&request.holder, std::process::id().to_string());
                     let mut lock = locked(&lock);
                     // A cancelled reservation was dropped before this thread had the lock.
-                    *lock = taken.filter(|_| !cancelled.is_set());
+                    *lock = Some(taken).filter(|_| !cancelled.is_set());
                     Reply::Reserved { warning }
                 }
-                Err(busy) => Reply::HostBusy { reason: busy.to_string() },
+                Err(other) => busy(&other, false),
             };
             let _ = replies.send(reply);
         });

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
+use sysinfo::System;
 
 use super::control::{ControlSocket, SessionMessage};
 use crate::config::{Environment, Overrides, env};
@@ -19,7 +20,9 @@ use crate::file;
 use crate::measure::MonotonicClock;
 use crate::plan::{AuditScope, EffectiveValue, Plan};
 use crate::result::ProcessorTime;
-use crate::run::{CheckoutState, HostBusy, HostLock, Interrupt, LockNotice, Notice, RunOptions, RunOutcome, conduct};
+use crate::run::{
+    CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunOptions, RunOutcome, conduct,
+};
 use crate::step::Phase;
 use crate::units::Seconds;
 
@@ -60,6 +63,12 @@ pub struct SessionTask {
     pub contact_limit_s: Seconds,
     /// State of the checkout from which the files come.
     pub checkout: CheckoutState,
+    /// Who started the run, and on which machine.
+    #[serde(default)]
+    pub started_by: String,
+    /// Why it is not certain that the replica has the host, or a machine, for itself.
+    #[serde(default)]
+    pub host_doubts: Vec<String>,
     /// `FLAGPERF_LOG_LEVEL` of the environment.
     pub log_level: Option<String>,
     /// The checkout on the host. The agent sets this.
@@ -152,12 +161,12 @@ fn run_task(
     control: &Arc<ControlSocket>,
 ) -> SessionOutcome {
     // The agent has reserved the host for this run, so this shares the reservation.
-    let description = run_description(&task.run);
+    let description = run_description(&task.run, &task.started_by);
     let names = (task.run_id.as_str(), description.as_str());
     let mut on_notice = |notice: &LockNotice| report_warning(control, &notice.to_string());
     let lock = HostLock::take(&env::host_lock(), names, plan.site.busy_host, interrupt, &mut on_notice);
-    let _lock = match lock {
-        Ok(lock) => lock,
+    let host_use = match lock {
+        Ok(lock) => HostUse::new(lock, task.host_doubts.clone()),
         Err(busy) => {
             return SessionOutcome::refused(vec![format!("{busy}\n  hint: {}", HostBusy::HINT)], EXIT_MISTAKE);
         }
@@ -170,8 +179,10 @@ fn run_task(
         worker,
         clock,
         folder: Some(results.join(&task.run)),
-        checkout: Some(task.checkout.clone()),
+        program: Some(task.checkout.clone().provenance()),
+        resumed: None,
         barrier: task.waits.then(|| control.clone() as _),
+        host_use,
     };
     let mut report = |notice: &Notice<'_>| report_event(control, notice);
     match conduct(&plan, &values, &options, interrupt, &mut report) {
@@ -185,10 +196,19 @@ fn run_task(
 }
 
 /// Returns what a person on the host recognises a run by.
-pub(super) fn run_description(run: &str) -> String {
+pub(super) fn run_description(run: &str, started_by: &str) -> String {
+    format!("{run} of user `{}`, started by {started_by}", user_name())
+}
+
+/// Returns the name of this user and of this machine, for the description of a run on its hosts.
+pub(super) fn started_by() -> String {
+    format!("`{}` on `{}`", user_name(), System::host_name().unwrap_or_default())
+}
+
+/// Returns the name of the user that runs this process, or else its number.
+pub fn user_name() -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
-    let user = user.map_or_else(|| nix::unistd::getuid().to_string(), |user| user.name);
-    format!("{run} of user `{user}`, started from another machine")
+    user.map_or_else(|| nix::unistd::getuid().to_string(), |user| user.name)
 }
 
 /// Returns the processor time of this process, and of its children that have ended and its containers.

@@ -11,6 +11,7 @@ use super::conduct::session_name;
 use crate::config::{Environment, Overrides, is_host_name};
 use crate::file;
 use crate::plan::AuditScope;
+use crate::result::Provenance;
 
 /// Name of the file in the folder of a run.
 pub const STATE_FILE: &str = "run.json";
@@ -34,6 +35,9 @@ pub struct RunState {
     pub sessions: Vec<SessionState>,
     /// The cases whose records are written.
     pub finished: Vec<String>,
+    /// The program and the checkout that started the run.
+    #[serde(default)]
+    pub program: Provenance,
 }
 
 /// A session of a run.
@@ -51,11 +55,27 @@ pub struct SessionState {
 
 impl RunState {
     /// Returns the state of a new run.
-    pub fn new(overrides: &Overrides, audit: AuditScope, official: bool, hosts: Vec<String>) -> Self {
+    pub fn new(
+        overrides: &Overrides,
+        audit: AuditScope,
+        official: bool,
+        hosts: Vec<String>,
+        program: &Provenance,
+    ) -> Self {
         // The process that resumes the run may have another environment.
         let config = overrides.config.clone().or_else(|| overrides.environment.config.clone());
         let overrides = Overrides { config, ..overrides.clone() }.absolute();
-        RunState { id: session_name(), overrides, audit, official, hosts, ..RunState::default() }
+        let program = program.clone();
+        RunState { id: session_name(), overrides, audit, official, hosts, program, ..RunState::default() }
+    }
+
+    /// Returns the folder of the run with this id if its main process was killed, so that it can be resumed. `results` is the
+    /// folder for results.
+    pub(super) fn killed_run(results: &Path, id: &str) -> Option<PathBuf> {
+        let is_free = |folder: &Path| fs::File::open(folder).is_ok_and(|file| file.try_lock().is_ok());
+        let folders = fs::read_dir(results).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_same = |folder: &Path| RunState::read(folder).is_ok_and(|state| state.id == id);
+        folders.into_iter().find(|folder| !id.is_empty() && is_same(folder) && is_free(folder))
     }
 
     pub(super) fn add(&mut self, session: SessionState) {
@@ -113,5 +133,30 @@ impl RunState {
     /// Removes the state of a run whose cases are all finished.
     pub fn remove(folder: &Path) {
         let _ = fs::remove_file(folder.join(STATE_FILE));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_whose_process_has_ended_is_found_by_its_id() {
+        let results = tempfile::tempdir().unwrap();
+        let folders = ["run1", "run2"].map(|name| results.path().join(name));
+        let ids = folders.clone().map(|folder| {
+            fs::create_dir(&folder).unwrap();
+            let state =
+                RunState::new(&Overrides::default(), AuditScope::default(), false, Vec::new(), &Provenance::default());
+            state.write(&folder);
+            state.id
+        });
+        let running = fs::File::open(&folders[0]).unwrap();
+        running.try_lock().unwrap();
+        assert_eq!(RunState::killed_run(results.path(), &ids[0]), None, "it is running");
+        assert_eq!(RunState::killed_run(results.path(), &ids[1]), Some(folders[1].clone()));
+        assert_eq!(RunState::killed_run(results.path(), ""), None);
+        drop(running);
+        assert_eq!(RunState::killed_run(results.path(), &ids[0]), Some(folders[0].clone()));
     }
 }

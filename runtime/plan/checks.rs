@@ -64,7 +64,7 @@ fn check_hosts(config: &Config, findings: &mut Vec<Finding>) {
     }
     for case in &config.cases {
         let (key, scale) = (case.key.value.to_string(), case.key.value.scale);
-        if scale.hosts as usize > hosts.len() && !config.in_job {
+        if scale.hosts as usize > hosts.len() && config.knows_hosts && !config.in_job {
             let problem = PlanProblem::TooFewHosts { key: key.clone(), needed: scale.hosts, listed: hosts.len() };
             findings.push(Finding::error(case.key.origin.clone(), problem));
         }
@@ -107,7 +107,7 @@ pub(super) fn check_result_folders(config: &Config, cases: &[CasePlan], findings
 pub(super) fn note_unused_keys(config: &Config, findings: &mut Vec<Finding>) {
     let has_containers = config.site.container == Container::Docker;
     let keys = FOR_CONTAINERS.into_iter().filter(|_| !has_containers).map(|key| (key, "containers", NO_CONTAINERS));
-    let is_here = config.site.hosts.iter().all(|host| is_local(host)) && config.replica.is_none();
+    let is_here = config.knows_hosts && config.site.hosts.iter().all(|host| is_local(host)) && config.replica.is_none();
     let machines = FOR_MACHINES.into_iter().filter(|_| is_here).map(|key| (key, "other machines", NO_MACHINES));
     let training = FOR_TRAINING.map(|key| (key, "training", NO_TRAINING));
     for (key, what, instead) in keys.chain(machines).chain(training) {

@@ -25,6 +25,16 @@ fn a_case_needs_as_many_hosts_as_its_entry_says_and_a_variable_for_several_devic
 }
 
 #[test]
+fn a_list_of_hosts_that_is_refused_causes_no_further_error() {
+    for hosts in ["h1, h2", "[h1, 2]", "[]"] {
+        let host = format!("VENDOR: chip\nSSH_PORT: 7\nHOSTS: {hosts}\nCASES:\n    \"toy:frame:2x1\": data\n");
+        let found = errors(&runnable().with("configs/host.yaml", &host), &Overrides::default());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("configs/host.yaml:3: `HOSTS` must be a non-empty list of strings"), "{found:?}");
+    }
+}
+
+#[test]
 fn a_missing_recipe_is_reported() {
     let host = format!("{HOST}CONTAINER: docker\n");
     let checkout = runnable().with("configs/host.yaml", &host);

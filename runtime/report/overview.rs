@@ -25,6 +25,12 @@ impl OverviewRow {
         let cells = [verdict_word(record.status).to_owned(), record.key(), headline_figure(record), path];
         OverviewRow(cells.map(|cell| one_line(&display_text(&cell)).into_owned()))
     }
+
+    /// Returns the row of a case that the killed process of a resumed run had finished.
+    pub fn finished_before(record: &Record, path: &std::path::Path) -> Self {
+        let OverviewRow([verdict, key, figure, path]) = OverviewRow::new(record, Some(path));
+        OverviewRow([verdict, key, format!("{figure}, finished before"), path])
+    }
 }
 
 /// Formats an overview. A path is never broken, so that it can be copied: where a line is wider than the screen, the path
@@ -63,6 +69,8 @@ mod tests {
         FAILED  long_name:b    no figure
                 [path]/record.json
         ");
+        let before = OverviewRow::finished_before(&crate::result::testing::record(), std::path::Path::new("a.json"));
+        assert_eq!(before.0[2], "validation 80.0 samples/s core, finished before");
         let rows = [rows[0].clone(), OverviewRow::not_run(&"b:mock".parse().unwrap())];
         insta::assert_snapshot!(overview(&rows, 60), @r"
         ok       a:interpreter  inference 48.2 samples/s core

@@ -19,8 +19,8 @@ const HOSTS_NAMED: usize = 4;
 const REASONS_MAX: usize = 5;
 
 /// Formats a summary: for each measured step, a line for each host and device and a line with their sum; then the warnings, the
-/// digests and the verdict.
-pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String {
+/// digests and the verdict. `hints` are those of the replicas' failures, in the order of the replicas; empty without one.
+pub fn summary_report(summary: &Summary, hints: &[String], path: &Path, screen: Screen) -> String {
     let core = format!("core ({}/s)", summary.unit);
     let mut rows = vec![["host", "device", "step", "state", core.as_str(), "whole"].map(str::to_owned)];
     for step in [Step::Validation, Step::Inference] {
@@ -50,9 +50,11 @@ pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String 
     lines.extend(energy.map(|energy| format!("energy of all devices: {} J per {}", digits(energy), summary.unit)));
     lines.extend(processor_line(summary));
     lines.extend(summary.warnings.iter().map(|warning| format!("warning: {warning}")));
-    for replica in &summary.replicas {
-        let failed = replica.reasons.iter().map(|reason| format!("{}: {reason}", display_name(replica)));
-        lines.extend(failed.take(1));
+    for (index, replica) in summary.replicas.iter().enumerate() {
+        let Some(reason) = replica.reasons.first() else { continue };
+        lines.push(format!("{}: {reason}", display_name(replica)));
+        let hint = hints.get(index).filter(|hint| !hint.is_empty());
+        lines.extend(hint.map(|hint| format!("  hint: {hint}")));
     }
     for replica in &summary.replicas {
         lines.extend(replica.digest.as_ref().map(|digest| format!("digest of {}: {digest}", display_name(replica))));
@@ -129,4 +131,33 @@ fn sum_row(step: &StepSummary) -> [String; 6] {
     let figures = [step.throughput_core_samples_per_s, step.throughput_whole_samples_per_s].map(shown_rate);
     let [core, whole] = figures;
     [format!("sum of {}", step.replicas), String::new(), step.step.name().to_owned(), String::new(), core, whole]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Replica;
+    use crate::result::{FailureRecord, Record, Status, testing};
+
+    #[test]
+    fn the_failure_of_a_replica_is_printed_with_its_hint() {
+        let failure = FailureRecord {
+            phase: None,
+            step: None,
+            reason: "host `h1` was lost".to_owned(),
+            hint: "check h1".to_owned(),
+            stderr: Vec::new(),
+        };
+        let record = Record { status: Status::Failed, failures: vec![failure], ..testing::record() };
+        let replica = Replica { host: "h1".to_owned(), ..Replica::default() };
+        let replica = ReplicaSummary::of(&replica, &record, None, None, |_| None);
+        let summary = Summary::of("a:b:1x2", &[&record], vec![replica]);
+        let text = summary_report(
+            &summary,
+            &["check h1".to_owned()],
+            Path::new("summary.json"),
+            Screen { columns: 100, colour: false },
+        );
+        assert!(text.contains("\nh1: host `h1` was lost\n  hint: check h1\n"), "{text}");
+    }
 }

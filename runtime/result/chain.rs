@@ -240,13 +240,20 @@ pub fn read_windows(events: &Path) -> Vec<PhaseWindows> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::Seed;
 
     fn chain() -> (tempfile::TempDir, std::path::PathBuf, String) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("events.jsonl");
         let mut chain = EventChain::create(&path).unwrap();
         for pid in 1..4 {
-            chain.push(Seconds(f64::from(pid)), Phase::Infer, &Event::Started { pid: pid as u32 }).unwrap();
+            chain
+                .push(
+                    Seconds(f64::from(pid)),
+                    Phase::Infer,
+                    &Event::Started { pid: pid as u32, run_seed: Seed::default() },
+                )
+                .unwrap();
         }
         let hash = chain.hash().to_owned();
         (folder, path, hash)
@@ -263,10 +270,11 @@ mod tests {
         let (_folder, path, hash) = chain();
         let file = File::options().write(true).open("/dev/full").unwrap();
         let mut full = EventChain { file, hash: hash.clone(), bytes_left: EVENTS_BYTES_MAX };
-        full.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4 }).unwrap_err();
+        full.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed: Seed::default() }).unwrap_err();
         verify_chain(&path, full.hash()).unwrap();
         let mut large = EventChain { file: File::options().append(true).open(&path).unwrap(), hash, bytes_left: 10 };
-        let error = large.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4 }).unwrap_err();
+        let error =
+            large.push(Seconds(4.0), Phase::Infer, &Event::Started { pid: 4, run_seed: Seed::default() }).unwrap_err();
         assert_eq!(error.to_string(), "`events.jsonl` has reached its size limit of 1073741824 bytes");
         verify_chain(&path, large.hash()).unwrap();
     }

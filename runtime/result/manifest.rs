@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::write::write_new;
+use crate::file::STAGED_SUFFIX;
 use crate::hash::{hash_bytes, hash_file};
 use crate::units::Bytes;
 
@@ -164,9 +165,23 @@ pub fn digest(text: &[u8]) -> String {
 pub fn write_manifest(folder: &Path) -> Result<String, ManifestFault> {
     let path = folder.join(MANIFEST_FILE);
     let failed = |source| ManifestFault::Read { path: path.clone(), source };
+    remove_staged(folder);
     let text = ResultManifest::of_folder(folder)?.to_text();
     write_new(text.as_bytes(), &path).map_err(failed)?;
     Ok(digest(text.as_bytes()))
+}
+
+/// Removes the temporary files of a killed process that was about to write the record or the manifest.
+fn remove_staged(folder: &Path) {
+    let is_staged = |name: &str| {
+        let of_file = |file: &str| name.strip_prefix(file).is_some_and(|rest| rest.starts_with('.'));
+        name.ends_with(STAGED_SUFFIX) && [MANIFEST_FILE, "record.json"].into_iter().any(of_file)
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_str().is_some_and(is_staged)) {
+        // The manifest lists a file that cannot be removed.
+        let _ = fs::remove_file(entry.path());
+    }
 }
 
 /// A file that was found in the folder of a case.
@@ -274,6 +289,21 @@ mod tests {
         let folder = folder();
         write_manifest(folder.path()).unwrap();
         assert!(write_manifest(folder.path()).unwrap_err().to_string().ends_with("File exists (os error 17)"));
+    }
+
+    #[test]
+    fn temporary_files_of_a_killed_process_are_no_part_of_a_result() {
+        let folder = folder();
+        for name in
+            ["manifest.json.Ab12Cd.part", "record.json.Ab12Cd.part", "engine.part", "sources/record.json.x.part"]
+        {
+            fs::write(folder.path().join(name), name).unwrap();
+        }
+        write_manifest(folder.path()).unwrap();
+        let manifest = ResultManifest::of_folder(folder.path()).unwrap();
+        let parts: Vec<&str> =
+            manifest.files.iter().map(|file| file.path.as_str()).filter(|path| path.ends_with(".part")).collect();
+        assert_eq!(parts, ["engine.part", "sources/record.json.x.part"]);
     }
 
     #[test]

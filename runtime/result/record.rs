@@ -65,6 +65,10 @@ pub struct Record {
     pub phases: Vec<PhaseRecord>,
     /// The machines that took part.
     pub hosts: Vec<HostRecord>,
+    /// Why it is not certain that the case had its host, and a machine, for itself; `BUSY_HOST: share` is a setting and not listed
+    /// here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_doubts: Vec<String>,
     /// What was read while the case ran; `None` in an older record, and for a case that did not begin.
     #[serde(default)]
     pub monitors: Option<MonitorRecord>,

@@ -38,7 +38,7 @@ fn events(x: f64) -> Vec<Event> {
     let text = || "text".to_owned();
     let step = Step::Inference;
     vec![
-        Event::Started { pid: 1 },
+        Event::Started { pid: 1, run_seed: [7; 32].into() },
         Event::StepBegin { step, detail: text() },
         Event::StepEnd { step, time_s: Seconds(x) },
         Event::Progress {

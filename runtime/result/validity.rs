@@ -72,6 +72,7 @@ impl ValidityCheck {
             failed_samples(record),
             checkout_state(record),
             shared_host(record),
+            record.host_doubts.clone(),
             device_conditions(record),
             output_time_warnings(record),
             record.audit.doubts.clone(),
@@ -297,6 +298,7 @@ mod tests {
                 let share = Setting { value: "share".into(), origin: "configs/host.yaml:1".into() };
                 record.settings.insert("BUSY_HOST".into(), share);
             }),
+            after(|record| record.host_doubts.push("the lock of this host cannot be used".into())),
             after(|record| {
                 record.phases[0].conditions.as_mut().unwrap().other_processes = Some(vec!["77 (`python3`)".into()]);
             }),
@@ -321,6 +323,7 @@ mod tests {
         unofficial: the checkout differs from its git revision
         unofficial: the git revision is unknown
         unofficial: other runs could use the host at the same time (`BUSY_HOST: share`)
+        unofficial: the lock of this host cannot be used
         unofficial: validate: other processes used the device: 77 (`python3`)
         unofficial: validate: the device was slowed down: thermal
         unofficial: validate: the device was idle in all 90 readings: did the engine use another one?

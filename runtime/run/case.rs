@@ -46,7 +46,7 @@ pub(super) struct RunContext<'a> {
 
 /// Runs a case in its folder, which must exist, and returns its record.
 pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Record {
-    let (mut log, mut monitors) = (None, None);
+    let (mut log, mut monitors, watch) = (None, None, run.options.host_use.watch());
     let (mut record, is_concluded) = run_phases(run, case, &mut log, &mut monitors, notify);
     if let (Some(job), false) = (case.jobs.last(), is_concluded) {
         conclude(&mut record, Vec::new(), &case.settings, &job.parameters, Seconds(0.0));
@@ -55,6 +55,7 @@ pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn F
         monitors.finish(&mut record);
         record.finish_info = record.finish_info.clone().with_figures(&record);
     }
+    run.options.host_use.add_to(&mut record, watch);
     record.validity = ValidityCheck::judge(&record);
     if let Some(mut log) = log {
         log.write_verdict(&record.validity);
@@ -299,6 +300,7 @@ pub(super) fn empty_record(
         flops: FlopCount::default(),
         phases: Vec::new(),
         hosts: Vec::new(),
+        host_doubts: Vec::new(),
         monitors: None,
         provenance: Provenance {
             config_sha256: config.map(|config| hash_bytes(config_json(config).as_bytes())).unwrap_or_default(),
@@ -319,7 +321,7 @@ fn settings(rows: &[EffectiveValue], case: &CasePlan) -> IndexMap<String, Settin
     rows.map(|row| (row.key.clone(), Setting { value: row.value.clone(), origin: row.origin.clone() })).collect()
 }
 
-fn config_json(config: &IndexMap<String, Value>) -> String {
+pub(super) fn config_json(config: &IndexMap<String, Value>) -> String {
     serde_json::to_string(config).expect("the configuration is plain data")
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::host::read_output;
+use crate::result::Provenance;
 
 /// Largest part of git's output that is read: its first lines and one changed file decide.
 const OUTPUT_BYTES_MAX: u64 = 64 << 10;
@@ -27,6 +28,11 @@ impl CheckoutState {
         let status = ["status", "--porcelain=v2", "--branch", "--untracked-files=normal"];
         let output = read_output(&[&git[..], &status[..]].concat(), OUTPUT_BYTES_MAX);
         output.map(|output| Self::parse(&String::from_utf8_lossy(&output))).unwrap_or_default()
+    }
+
+    /// Returns the state with the hash and the versions of this program.
+    pub fn provenance(self) -> Provenance {
+        Provenance { git_revision: self.revision, git_clean: self.is_clean, ..Provenance::of_this_program() }
     }
 
     /// Reads git's output: header lines that begin with `#`, then one line for each file that differs.

@@ -13,7 +13,7 @@ use super::checkout::CheckoutState;
 use super::launch::Containers;
 use super::resume::{EarlierAttempt, set_aside};
 use super::run_log::RunLog;
-use super::{Interrupt, Notice};
+use super::{HostUse, Interrupt, Notice};
 use crate::config::{CaseKey, Container};
 use crate::measure::Clock;
 use crate::plan::{AuditScope, CasePlan, EffectiveValue, Plan};
@@ -36,10 +36,14 @@ pub struct RunOptions {
     /// The folder of the run; `None` selects a name by the time. In the folder of a resumed run, cases that have a record
     /// are not run again.
     pub folder: Option<PathBuf>,
-    /// State of the checkout; `None` asks git.
-    pub checkout: Option<CheckoutState>,
+    /// The hash and the versions of this program and the state of the checkout; `None` asks git.
+    pub program: Option<Provenance>,
+    /// The same of the killed process whose run is resumed, as far as it is known.
+    pub resumed: Option<Provenance>,
     /// The barrier at which workers wait for each other before each measured loop; `None` when the case runs on one device.
     pub barrier: Option<Arc<dyn Barrier>>,
+    /// What is known about other runs on the host.
+    pub host_use: HostUse,
 }
 
 /// Lets workers on several devices begin to measure together.
@@ -134,7 +138,6 @@ pub fn conduct(
     notify: &mut dyn FnMut(&Notice<'_>),
 ) -> Result<RunOutcome, RunError> {
     let results = &plan.site.flagperf_log_path;
-    let checkout = options.checkout.clone().unwrap_or_else(|| CheckoutState::read(&plan.site.flagperf_path));
     let unwritable = |source| RunError::Folder { folder: results.clone(), source };
     let folder = match &options.folder {
         Some(folder) => fs::create_dir_all(folder).map(|()| folder.clone()).map_err(unwritable)?,
@@ -142,8 +145,7 @@ pub fn conduct(
     };
     let log = RunLog::create(plan, &folder).map_err(unwritable)?;
     notify(&Notice::RunBegins { folder: &folder });
-    let program =
-        Provenance { git_revision: checkout.revision, git_clean: checkout.is_clean, ..Provenance::of_this_program() };
+    let program = options.program.clone().unwrap_or_else(|| CheckoutState::read(&plan.site.flagperf_path).provenance());
     let libraries = Arc::default();
     let rows = effective_values;
     Ok(tracing::subscriber::with_default(log.layer().subscriber(), || {
@@ -174,13 +176,16 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
         }
         let EndedCase { record, written, is_reported } = run_or_read(context, index, log, notify);
         let path = record_path(folder, case);
-        let sealed = if is_reported { Ok(None) } else { seal(&record, &folder.join(&case.folder), written.is_ok()) };
+        if is_reported {
+            notify(&Notice::FinishedBefore { record: &record, path: &path });
+            outcome.records.push(record);
+            continue;
+        }
+        let sealed = seal(&record, &folder.join(&case.folder), written.is_ok());
         let (digest, unsealed) = (sealed.as_ref().ok().and_then(Option::as_deref), sealed.as_ref().err());
         let unwritten = written.as_ref().err();
-        if !is_reported {
-            log.case_ends(&record, unwritten, &sealed);
-        }
-        notify(&Notice::CaseEnds { record: &record, is_part: is_reported, path: &path, unwritten, digest, unsealed });
+        log.case_ends(&record, unwritten, &sealed);
+        notify(&Notice::CaseEnds { record: &record, is_part: false, path: &path, unwritten, digest, unsealed });
         outcome.unsealed.extend(sealed.err().map(|error| (outcome.records.len(), error)));
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.records.push(record);
@@ -297,8 +302,10 @@ mod tests {
             audit: AuditScope::default(),
             has_live_display: false,
             folder: None,
-            checkout: None,
+            program: None,
+            resumed: None,
             barrier: None,
+            host_use: HostUse::default(),
             worker: ["/bin/sh", "-c", "sleep 600"].map(OsString::from).to_vec(),
             clock: Arc::new(MonotonicClock::start()),
         }
@@ -336,10 +343,10 @@ mod tests {
         let interrupt = Interrupt::default();
         interrupt.set();
         let (options, mut ended) = (RunOptions { folder: Some(folder), ..options() }, Vec::new());
-        let mut notify = |notice: &Notice<'_>| {
-            if let Notice::CaseEnds { is_part, .. } = notice {
-                ended.push(*is_part);
-            }
+        let mut notify = |notice: &Notice<'_>| match notice {
+            Notice::CaseEnds { .. } => ended.push(false),
+            Notice::FinishedBefore { .. } => ended.push(true),
+            _ => {}
         };
         let mut outcome = conduct(&plan, &[], &options, &interrupt, &mut notify).unwrap();
         assert_eq!(outcome.not_run, [plan.cases[1].key.clone()]);

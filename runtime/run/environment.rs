@@ -259,8 +259,10 @@ mod tests {
             worker: Vec::new(),
             clock: std::sync::Arc::new(MonotonicClock::start()),
             folder: None,
-            checkout: None,
+            program: None,
+            resumed: None,
             barrier: None,
+            host_use: crate::run::HostUse::default(),
         };
         let read = |interrupt: &Interrupt, site: &Site| {
             let (log, show_progress) = (&checkout.root().join("log"), &mut |_: &str| ());

@@ -1,44 +1,78 @@
 //! Interruption by Ctrl-C and termination signals, as a flag to poll.
 
-use std::io;
-use std::sync::Arc;
+use std::fmt;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
+use signal_hook::low_level::pipe;
 
 use super::RunOutcome;
 
 /// A flag that is set when the run is interrupted.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt {
+    is_set: Arc<AtomicBool>,
+    last_action: Arc<Mutex<Option<LastAction>>>,
+}
+
+/// What a second signal does before it ends the program.
+struct LastAction(Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for LastAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LastAction")
+    }
+}
 
 impl Interrupt {
     /// Installs signal handlers: the first SIGINT, SIGTERM, SIGQUIT or SIGHUP sets the flag, and the second one ends the
-    /// program immediately. The workers then read the end of their input and end too. SIGHUP is never the second one:
-    /// a terminal sends it more than once when it closes.
+    /// program, after the action of [`Interrupt::before_exit`]; a further one does not wait for that action. The workers then read
+    /// the end of their input and end too. SIGHUP is never the second one: a terminal sends it more than once when it closes.
     ///
     /// # Errors
-    /// When the system rejects a handler.
+    /// When the system rejects a handler, or a thread cannot be started.
     pub fn install() -> io::Result<Self> {
-        let interrupt = Interrupt::default();
+        let (interrupt, is_ending) = (Interrupt::default(), Arc::new(AtomicBool::new(false)));
+        let (mut signals, sender) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM, SIGQUIT] {
-            // The order matters: a signal is first checked against the flag, which only then is set.
-            flag::register_conditional_shutdown(signal, i32::from(RunOutcome::INTERRUPTED), Arc::clone(&interrupt.0))?;
-            flag::register(signal, Arc::clone(&interrupt.0))?;
+            flag::register_conditional_shutdown(signal, i32::from(RunOutcome::INTERRUPTED), Arc::clone(&is_ending))?;
+            pipe::register(signal, sender.try_clone()?)?;
         }
-        flag::register(SIGHUP, Arc::clone(&interrupt.0))?;
+        flag::register(SIGHUP, Arc::clone(&interrupt.is_set))?;
+        let handled = interrupt.clone();
+        // A handler may neither lock nor write a message, so a thread does.
+        thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            while signals.read_exact(&mut [0]).is_ok() {
+                if handled.is_set.swap(true, Ordering::Relaxed) {
+                    is_ending.store(true, Ordering::Relaxed);
+                    let action = handled.last_action.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    action.into_iter().for_each(|LastAction(action)| action());
+                    signal_hook::low_level::exit(i32::from(RunOutcome::INTERRUPTED));
+                }
+            }
+        })?;
         Ok(interrupt)
+    }
+
+    /// Sets what a second signal does before it ends the program.
+    pub fn before_exit(&self, action: impl FnOnce() + Send + 'static) {
+        let action = LastAction(Box::new(action));
+        *self.last_action.lock().unwrap_or_else(PoisonError::into_inner) = Some(action);
     }
 
     /// Whether a signal was received.
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.is_set.load(Ordering::Relaxed)
     }
 
     /// Sets the flag as a signal does.
     pub fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.is_set.store(true, Ordering::Relaxed);
     }
 }
 

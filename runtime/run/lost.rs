@@ -5,41 +5,69 @@ use std::path::Path;
 
 use flagperf_onnx::open_regular;
 
-use super::case::{empty_record, time_text};
+use super::case::{config_json, empty_record, time_text};
 use super::conclude::conclude;
+use super::sources::{CaseSources, hash_copies};
+use crate::event::Event;
 use crate::measure::Nanos;
 use crate::plan::{CasePlan, EffectiveValue, Plan};
 use crate::result::{
     ChainReader, FailureRecord, PhaseCollector, PhaseRecord, Provenance, ReceivedEvent, Record, Status, ValidityCheck,
 };
 
-/// Returns the record of a case of the run `run` whose files are in `folder`. `reason` states why the case did not write a
-/// record itself.
-///
-/// The record covers the events up to the first one that cannot be read; an incomplete last line is ignored.
-pub fn lost_record(
-    (plan, rows, case): (&Plan, &[EffectiveValue], &CasePlan),
-    run: &Path,
-    folder: &Path,
-    reason: String,
-    hint: &str,
-) -> Record {
-    let mut record = empty_record(plan, rows, run, &Provenance::of_this_program(), case);
-    let (phases, warnings, last) = replay(&folder.join("events.jsonl"), &mut record.provenance.events_sha256);
-    // Where the file system does not tell when, the time of this record remains.
-    record.started = began(folder).unwrap_or(record.started);
-    record.phases = phases;
-    record.warnings.extend(warnings);
-    record.status = Status::Failed;
-    let phase = record.phases.last().map(|phase| phase.phase);
-    let step = record.phases.last().and_then(|phase| phase.steps.last()).map(|step| step.step);
-    record.failures.push(FailureRecord { phase, step, reason, hint: hint.to_owned(), stderr: Vec::new() });
-    if let Some(job) = case.jobs.last() {
-        // Facts about the machine on which the case ran are not available.
-        conclude(&mut record, Vec::new(), &case.settings, &job.parameters, last.since(Nanos(0)));
+/// A case whose process ended before it wrote a record.
+#[derive(Clone, Copy, Debug)]
+pub struct LostCase<'a> {
+    /// The plan of the run.
+    pub plan: &'a Plan,
+    /// The effective values.
+    pub rows: &'a [EffectiveValue],
+    /// The case.
+    pub case: &'a CasePlan,
+    /// Folder of the run.
+    pub run: &'a Path,
+    /// Folder of the files of the case.
+    pub folder: &'a Path,
+    /// The program that was to measure the case, and the checkout.
+    pub program: &'a Provenance,
+    /// Whether a process that was killed had started the case, perhaps from other sources.
+    pub is_resumed: bool,
+    /// Why it is not certain that the case had its host for itself.
+    pub host_doubts: &'a [String],
+}
+
+impl LostCase<'_> {
+    /// Returns the record of the case. `reason` states why the case did not write a record itself.
+    ///
+    /// The record covers the events up to the first one that cannot be read; an incomplete last line is ignored.
+    pub fn record(&self, reason: String, hint: &str) -> Record {
+        let LostCase { plan, rows, case, run, folder, program, is_resumed, host_doubts } = *self;
+        let mut record = empty_record(plan, rows, run, program, case);
+        hash_copies(folder, &mut record.provenance);
+        if !is_resumed && record.provenance.scripts_sha256.is_empty() {
+            // Its host was lost before the copies arrived, and has the files that this machine has sent.
+            let config = case.jobs.last().map(|job| config_json(&job.config)).unwrap_or_default();
+            let hashes = CaseSources::of(plan, rows, case, config).map(|sources| sources.hash()).unwrap_or_default();
+            record.provenance.scripts_sha256 = hashes.scripts;
+            record.provenance.config_files_sha256 = hashes.config_files;
+        }
+        let (phases, warnings, last) = replay(&folder.join("events.jsonl"), &mut record.provenance);
+        // Where the file system does not tell when, the time of this record remains.
+        record.started = began(folder).unwrap_or(record.started);
+        record.phases = phases;
+        record.warnings.extend(warnings);
+        record.doubt_host(host_doubts.iter().cloned());
+        record.status = Status::Failed;
+        let phase = record.phases.last().map(|phase| phase.phase);
+        let step = record.phases.last().and_then(|phase| phase.steps.last()).map(|step| step.step);
+        record.failures.push(FailureRecord { phase, step, reason, hint: hint.to_owned(), stderr: Vec::new() });
+        if let Some(job) = case.jobs.last() {
+            // Facts about the machine on which the case ran are not available.
+            conclude(&mut record, Vec::new(), &case.settings, &job.parameters, last.since(Nanos(0)));
+        }
+        record.validity = ValidityCheck::judge(&record);
+        record
     }
-    record.validity = ValidityCheck::judge(&record);
-    record
 }
 
 /// Returns when the case began: when its file of events was created here.
@@ -48,8 +76,9 @@ fn began(folder: &Path) -> Option<String> {
     Some(time_text(&jiff::Timestamp::try_from(created).ok()?.to_zoned(jiff::tz::TimeZone::system())))
 }
 
-/// Replays the events of a file. Returns the phases, their warnings, and the time of the last event.
-fn replay(path: &Path, last_hash: &mut String) -> (Vec<PhaseRecord>, Vec<String>, Nanos) {
+/// Replays the events of a file. Returns the phases, their warnings, and the time of the last event. The hash of that event and
+/// the seed of the case become part of `provenance`.
+fn replay(path: &Path, provenance: &mut Provenance) -> (Vec<PhaseRecord>, Vec<String>, Nanos) {
     let (mut phases, mut warnings, mut last) = (Vec::new(), Vec::new(), Nanos(0));
     let mut open: Option<PhaseCollector> = None;
     let mut close = |open: Option<PhaseCollector>, at: Nanos| {
@@ -67,7 +96,10 @@ fn replay(path: &Path, last_hash: &mut String) -> (Vec<PhaseRecord>, Vec<String>
             }
             last = event.at;
             open.iter_mut().for_each(|collector| collector.add(ReceivedEvent { at: last, event: &event.event }));
-            reader.hash().clone_into(last_hash);
+            if let Event::Started { run_seed, .. } = event.event {
+                provenance.run_seed = run_seed;
+            }
+            reader.hash().clone_into(&mut provenance.events_sha256);
         }
     }
     close(open, last);

@@ -61,6 +61,13 @@ pub enum Notice<'a> {
         /// The event.
         event: &'a Event,
     },
+    /// The killed process whose run is resumed had completed and reported a case.
+    FinishedBefore {
+        /// The record.
+        record: &'a Record,
+        /// File of the record.
+        path: &'a Path,
+    },
     /// A case that ran on several hosts or devices ended.
     SummaryEnds {
         /// The summary.
@@ -72,8 +79,7 @@ pub enum Notice<'a> {
     CaseEnds {
         /// The record.
         record: &'a Record,
-        /// Whether the report of the case is another one: that of a summary, which follows, because the case has several such
-        /// records; or that of the process whose run is resumed.
+        /// Whether the report of the case is that of a summary, which follows, because the case has several such records.
         is_part: bool,
         /// File of the record.
         path: &'a Path,

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use flagperf_onnx::read_regular_text;
 
 use super::case::RunContext;
-use super::lost_record;
+use super::lost::LostCase;
 use crate::plan::CasePlan;
-use crate::result::{Record, write_record};
+use crate::result::{Provenance, Record, write_record};
 
 /// Name of the record in the folder of a case.
 const RECORD_FILE: &str = "record.json";
@@ -56,8 +56,12 @@ pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierAttempt
         }
         Err(error) => format!("the record that the run had written cannot be read: {error}"),
     };
-    let record =
-        lost_record((run.plan, run.rows, case), run.folder, &folder, reason, "the case was run again afterwards");
+    let RunContext { plan, rows, options, .. } = *run;
+    let (run_folder, unknown) = (run.folder, Provenance::default());
+    let program = options.resumed.as_ref().unwrap_or(&unknown);
+    let lost =
+        LostCase { plan, rows, case, run: run_folder, folder: &folder, program, is_resumed: true, host_doubts: &[] };
+    let record = lost.record(reason, "the case was run again afterwards");
     if let Err(error) = write_record(&record, &folder.join(RECORD_FILE)) {
         tracing::warn!(%error, "the record of the earlier measurements of the case cannot be written");
     }

@@ -10,12 +10,15 @@ use flagperf_onnx::read_regular;
 use indexmap::IndexMap;
 
 use crate::file::is_inside;
-use crate::hash::hash_bytes;
+use crate::hash::{hash_bytes, hash_file};
 use crate::plan::{CasePlan, EffectiveValue, Plan};
-use crate::result::{SOURCES_FOLDER as FOLDER, ScriptHashes, hash_scripts};
+use crate::result::{FoundFile, Provenance, SOURCES_FOLDER as FOLDER, ScriptHashes, hash_scripts, list_files};
 
 /// Largest configuration file that is copied. A larger one is refused before a run.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Name of the copy of the merged configuration.
+const CONFIG: &str = "config.json";
 
 /// What a case reads before its phases begin.
 pub(super) struct CaseSources {
@@ -61,6 +64,15 @@ impl CaseSources {
         Some(CaseSources { scripts: case.jobs.last()?.scripts.clone(), files, config })
     }
 
+    /// Returns the hashes of the sources that can be read.
+    pub(super) fn hash(&self) -> SourceHashes {
+        let hash = |(name, path): (&String, &PathBuf)| {
+            Some((name.clone(), hash_bytes(&read_regular(path, FILE_BYTES_MAX).ok()?)))
+        };
+        let config_files = self.files.iter().filter_map(hash).collect();
+        SourceHashes { scripts: hash_scripts(&self.scripts).sha256, config_files, problems: Vec::new() }
+    }
+
     /// Hashes the sources and copies them into the folder of the case.
     pub(super) fn hash_and_copy(&self, folder: &Path) -> SourceHashes {
         let folder = folder.join(FOLDER);
@@ -68,7 +80,7 @@ impl CaseSources {
         let not_copied = |name: &str, error: io::Error| format!("`{name}` is not in {FOLDER}: {error}");
         let copy =
             |name: &str, text: &[u8]| write_copy(&folder, name, text).map_err(|error| not_copied(name, error)).err();
-        problems.extend(copy("config.json", self.config.as_bytes()));
+        problems.extend(copy(CONFIG, self.config.as_bytes()));
         problems.extend(texts.iter().filter_map(|(name, text)| copy(&format!("scripts/{name}"), text)));
         let mut config_files = IndexMap::new();
         for (name, path) in &self.files {
@@ -81,6 +93,19 @@ impl CaseSources {
             }
         }
         SourceHashes { scripts: sha256, config_files, problems }
+    }
+}
+
+/// Adds the hashes of the copies in the folder of a case to its provenance: those that were made before the case was lost.
+pub(super) fn hash_copies(folder: &Path, provenance: &mut Provenance) {
+    let folder = folder.join(FOLDER);
+    for FoundFile { path, .. } in list_files(&folder).unwrap_or_default() {
+        let Ok(hash) = hash_file(&folder.join(&path)) else { continue };
+        match path.strip_prefix("scripts/") {
+            Some(script) => drop(provenance.scripts_sha256.insert(script.to_owned(), hash)),
+            None if path == CONFIG => provenance.config_sha256 = hash,
+            None => drop(provenance.config_files_sha256.insert(path, hash)),
+        }
     }
 }
 

@@ -152,9 +152,11 @@ fn identify<'s>(series: &'s Series, phase: &PhaseWindows, visible: Option<&str>)
 fn device_usage(id: &str, identified_by: DeviceIdentity, series: &DeviceSeries, phase: &PhaseWindows) -> DeviceUsage {
     let own = max(inside(&series.own_memory, phase)).map(|bytes| (bytes, MemorySource::Processes));
     let increase = || {
-        // The worker of the phase before may still have held memory at the first of these readings.
-        let between = phase.end_before.0..phase.begin.0;
-        let before = series.memory.iter().filter(|point| between.contains(&point.at)).map(|point| point.value);
+        // A reading that took long may be about the phase before, or about this one. The worker of the phase before may still have
+        // held memory at the first of these readings.
+        let is_between = |[begin, end]: &[f64; 2]| *begin >= phase.end_before.0 && *end < phase.begin.0;
+        let readings = series.memory.iter().zip(&series.spans).filter(|(_, span)| is_between(span));
+        let before = readings.map(|(point, _)| point.value);
         let (before, peak) = (before.reduce(f64::min)?, max(inside(&series.memory, phase))?);
         Some(((peak - before).max(0.0), MemorySource::Increase))
     };

@@ -84,14 +84,14 @@ impl MonitorFiles {
         }
     }
 
-    /// Writes the result of reading a source once. Does nothing after [`MonitorFiles::close`].
-    pub fn write(&mut self, source: &'static str, at: Seconds, readings: &[Reading]) {
+    /// Writes the result of reading a source once, which took the time `took` around `at`. Does nothing after [`MonitorFiles::close`].
+    pub fn write(&mut self, source: &'static str, at: Seconds, took: Seconds, readings: &[Reading]) {
         if self.is_closed || readings.is_empty() {
             return;
         }
         if self.is_kept(source) {
             for reading in readings {
-                let sample = Sample { at_s: at, reading: reading.clone() };
+                let sample = Sample { at_s: at, took_s: took, reading: reading.clone() };
                 let text = serde_json::to_string(&sample).expect("a sample is plain data");
                 self.samples.write(&(text + "\n"));
             }
@@ -235,9 +235,9 @@ mod tests {
         let mut files = files(folder.path());
         for second in 0..12_u32 {
             let at = Seconds(f64::from(second));
-            files.write("processor", at, &[Reading::Processor { busy_share: f64::from(second) / 100.0 }]);
-            files.write("memory", at, &[Reading::Memory { used_bytes: 1, total_bytes: 4 }]);
-            files.write("device", at, &[device("a"), device("b")]);
+            files.write("processor", at, Seconds(0.0), &[Reading::Processor { busy_share: f64::from(second) / 100.0 }]);
+            files.write("memory", at, Seconds(0.0), &[Reading::Memory { used_bytes: 1, total_bytes: 4 }]);
+            files.write("device", at, Seconds(0.0), &[device("a"), device("b")]);
         }
         assert_eq!(files.close(), [""; 0]);
         let stamp = "2024-07-03-09:46:40";
@@ -255,10 +255,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut files = files(folder.path());
         let rapl = |power_w| Reading::Rapl { energy_j: 0.0, power_w };
-        files.write("rapl", Seconds(0.0), &[rapl(None)]);
-        files.write("rapl", Seconds(1.0), &[rapl(Some(80.0))]);
-        files.write("ipmi", Seconds(5.0), &[Reading::Ipmi { power_w: 231.0 }]);
-        files.write("rapl", Seconds(10.0), &[rapl(Some(81.0))]);
+        files.write("rapl", Seconds(0.0), Seconds(0.0), &[rapl(None)]);
+        files.write("rapl", Seconds(1.0), Seconds(0.0), &[rapl(Some(80.0))]);
+        files.write("ipmi", Seconds(5.0), Seconds(0.0), &[Reading::Ipmi { power_w: 231.0 }]);
+        files.write("rapl", Seconds(10.0), Seconds(0.0), &[rapl(Some(81.0))]);
         let stamp = "2024-07-03-09:46:40";
         assert_eq!(text(folder.path(), "pwr_monitor.log"), format!("{stamp}\t80.0\n{stamp}\t231.0\n"));
     }
@@ -268,7 +268,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut files = files(folder.path());
         files.close();
-        files.write("device", Seconds(0.0), &[device("a")]);
+        files.write("device", Seconds(0.0), Seconds(0.0), &[device("a")]);
         assert_eq!(text(folder.path(), MONITOR_FILE), "{\"format\":1,\"rate_per_s\":1}\n");
         assert!(!folder.path().join("chip_monitor.log").exists());
     }
@@ -278,9 +278,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut files = files(folder.path());
         let memory = [Reading::Memory { used_bytes: 1, total_bytes: 4 }];
-        files.write("memory", Seconds(0.0), &memory);
+        files.write("memory", Seconds(0.0), Seconds(0.0), &memory);
         files.wall_time = || jiff::Timestamp::from_second(1_719_996_400).unwrap().to_zoned(jiff::tz::TimeZone::UTC);
-        files.write("memory", Seconds(5.0), &memory);
+        files.write("memory", Seconds(5.0), Seconds(0.0), &memory);
         let log = text(folder.path(), "mem_monitor.log");
         assert_eq!(log, "2024-07-03-09:46:40\t0.2500\n2024-07-03-08:46:40\t0.2500\n");
         assert!(text(folder.path(), MONITOR_FILE).lines().last().unwrap().starts_with("{\"at_s\":5.0,"));
@@ -293,7 +293,7 @@ mod tests {
         files.samples = LineFile::new(folder.path().join(MONITOR_FILE), 100 * 70);
         for second in 0..1000_u32 {
             let at = Seconds(f64::from(second));
-            files.write("memory", at, &[Reading::Memory { used_bytes: 1, total_bytes: 4 }]);
+            files.write("memory", at, Seconds(0.0), &[Reading::Memory { used_bytes: 1, total_bytes: 4 }]);
         }
         assert_eq!(files.close(), [""; 0]);
         let text = text(folder.path(), MONITOR_FILE);

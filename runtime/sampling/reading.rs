@@ -10,9 +10,16 @@ use crate::units::Seconds;
 pub struct Sample {
     /// Time since the case began, by the conductor's clock, which is also the clock of the events.
     pub at_s: Seconds,
+    /// How long the reading took; `at_s` is in the middle of this time. Zero in an older file.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub took_s: Seconds,
     /// The reading.
     #[serde(flatten)]
     pub reading: Reading,
+}
+
+fn is_zero(time: &Seconds) -> bool {
+    time.0 == 0.0
 }
 
 /// The values that a source reported at one moment. Sources are the rows of [`super::TABLE`].
@@ -83,13 +90,14 @@ mod tests {
 
     #[test]
     fn a_line_has_the_time_the_source_and_units_in_its_keys() {
-        let sample = Sample { at_s: Seconds(1.5), reading: Reading::Processor { busy_share: 0.25 } };
+        let sample =
+            Sample { at_s: Seconds(1.5), took_s: Seconds(0.0), reading: Reading::Processor { busy_share: 0.25 } };
         let text = serde_json::to_string(&sample).unwrap();
         assert_eq!(text, r#"{"at_s":1.5,"source":"processor","busy_share":0.25}"#);
         let device = DeviceSample { device: "0".into(), power_w: Some(71.5), ..DeviceSample::default() };
-        let sample = Sample { at_s: Seconds(0.1), reading: Reading::Device(Box::new(device)) };
+        let sample = Sample { at_s: Seconds(0.1), took_s: Seconds(0.25), reading: Reading::Device(Box::new(device)) };
         let text = serde_json::to_string(&sample).unwrap();
-        assert_eq!(text, r#"{"at_s":0.1,"source":"device","device":"0","power_w":71.5}"#);
+        assert_eq!(text, r#"{"at_s":0.1,"took_s":0.25,"source":"device","device":"0","power_w":71.5}"#);
         assert_eq!(serde_json::from_str::<Sample>(&text).unwrap(), sample);
     }
 

@@ -262,7 +262,7 @@ impl SourceLoop {
                 state.note_reading(&refused.concat());
                 drop(state);
                 let kept: Vec<Reading> = kept.into_iter().flatten().collect();
-                lock(&self.files).write(self.source.name(), at, &kept);
+                lock(&self.files).write(self.source.name(), at, ended.since(began), &kept);
             }
             // The end of the case stops a command that is still running.
             Ok(Err(_)) if self.context.has_ended() => state.note_stopped(),

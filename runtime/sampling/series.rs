@@ -50,6 +50,8 @@ pub(super) struct DeviceSeries {
     pub(super) power: PowerSeries,
     /// Bytes in use by all processes.
     pub(super) memory: Vec<Point>,
+    /// When each reading of them began and ended.
+    pub(super) spans: Vec<[f64; 2]>,
     /// Bytes in use by the processes of the run, where the memory of each of them is known.
     pub(super) own_memory: Vec<Point>,
     /// Number of processes that do not belong to the run, where the driver lists the processes.
@@ -66,20 +68,22 @@ impl Series {
             if lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
                 return Ok(series);
             }
-            if let Ok(Sample { at_s, reading }) = serde_json::from_slice(&line) {
-                series.add(at_s, reading);
+            if let Ok(sample) = serde_json::from_slice(&line) {
+                series.add(sample);
             }
         }
     }
 
     /// Adds a sample. Impossible values are ignored, because anyone may have written the file.
-    pub(super) fn add(&mut self, Seconds(at): Seconds, reading: Reading) {
+    pub(super) fn add(&mut self, Sample { at_s: Seconds(at), took_s, reading }: Sample) {
         match reading.checked().1 {
             Some(Reading::Processor { busy_share }) => add(&mut self.busy, at, busy_share),
             Some(Reading::Memory { used_bytes, .. }) => add(&mut self.memory, at, used_bytes as f64),
             Some(Reading::Rapl { energy_j, power_w }) => self.processor.add(at, Some(energy_j), power_w),
             Some(Reading::Ipmi { power_w }) => self.machine.add(at, None, Some(power_w)),
-            Some(Reading::Device(sample)) => self.devices.entry(sample.device.clone()).or_default().add(at, &sample),
+            Some(Reading::Device(sample)) => {
+                self.devices.entry(sample.device.clone()).or_default().add(at, took_s, &sample)
+            }
             None => {}
         }
     }
@@ -97,10 +101,12 @@ impl PowerSeries {
 }
 
 impl DeviceSeries {
-    fn add(&mut self, at: f64, sample: &DeviceSample) {
+    fn add(&mut self, at: f64, took: Seconds, sample: &DeviceSample) {
         self.power.add(at, sample.energy_j, sample.power_w);
         if let Some(used) = sample.memory_used_bytes {
             add(&mut self.memory, at, used as f64);
+            // Of a reading that was not added, there is no span, either.
+            self.spans.resize(self.memory.len(), [at - took.0 / 2.0, at + took.0 / 2.0]);
         }
         if let Some(processes) = &sample.processes {
             let others = processes.iter().filter(|process| process.own == Some(false)).count();

@@ -41,7 +41,7 @@ pub type Emit = Arc<dyn Fn(Event) + Send + Sync>;
 pub fn run(job: &Job, emit: &Emit, release: &(dyn Fn() + Sync)) -> Result<(), Failure> {
     let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::start());
     limit_worker_memory(job.limits.worker_memory_bytes.0);
-    emit(Event::Started { pid: std::process::id() });
+    emit(Event::Started { pid: std::process::id(), run_seed: job.run_seed });
     let memory = DeviceMemorySampler::start(job.monitor.as_deref().and_then(monitor::find));
     let worker = Worker { job, emit, release, clock, memory };
     let phase = || match &job.task {

@@ -137,6 +137,12 @@ fn a_process_that_stops_on_a_host_that_answers_is_given_up_and_the_next_case_run
     assert!(reason(&site, ONLY_H1).contains("has given no sign for 1"), "{}", reason(&site, ONLY_H1));
     assert_measured(&site, ONLY_H1);
     assert_eq!(status(&site, "tiny_again_own/h1_noderank0"), "ok", "{text}");
+    // Nobody needs the files of the session that was given up.
+    let sessions = || lab.host(1).exec("ls /home/tester/.cache/flagperf/sessions").trim().to_owned();
+    assert_ne!(sessions(), "");
+    wait_until(|| lab.host(1).exec("pgrep -c flagperf || true").trim() == "0");
+    let (code, text) = site.run(&["run", "--plain", "--case", "tiny_again:own"]);
+    assert_eq!((code, sessions().as_str()), (Some(0), ""), "{text}");
 }
 
 #[test]

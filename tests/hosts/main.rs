@@ -11,5 +11,6 @@ mod support;
 
 mod cases;
 mod clusters;
+mod devices;
 mod faults;
 mod site;

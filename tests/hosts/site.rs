@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -70,6 +71,18 @@ impl Site {
         command.env("FLAGPERF_HOST_LOCK", "/dev/null").env_remove("FLAGPERF_CONFIG").env_remove("SLURM_JOB_NODELIST");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
+    }
+
+    /// Returns the processes of the sessions on this machine.
+    pub fn sessions(&self) -> Vec<Pid> {
+        let own = self.path().join("cache/flagperf/sessions").display().to_string();
+        let is_session = |pid: &i32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&words).split('\0').skip(1).any(|word| word.starts_with(&own))
+        };
+        let entries = fs::read_dir("/proc").expect("processes").flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        pids.filter(is_session).map(Pid::from_raw).collect()
     }
 
     pub fn start(&self, words: &[&str]) -> Child {

@@ -26,8 +26,10 @@ fn run(script: &str, job: Job, interrupt: &Interrupt, on_update: &mut EventHandl
         audit: crate::plan::AuditScope::default(),
         has_live_display: false,
         folder: None,
-        checkout: None,
+        program: None,
+        resumed: None,
         barrier: None,
+        host_use: crate::run::HostUse::default(),
         worker: vec!["/bin/sh".into(), "-c".into(), script.into()],
         clock: Arc::new(MonotonicClock::start()),
     };
@@ -172,8 +174,10 @@ fn a_worker_has_the_environment_variables_of_its_job() {
         audit: crate::plan::AuditScope::default(),
         has_live_display: false,
         folder: None,
-        checkout: None,
+        program: None,
+        resumed: None,
         barrier: None,
+        host_use: crate::run::HostUse::default(),
         worker: vec!["/bin/sh".into(), "-c".into(), "echo sees $FLAGPERF_TEST_DEVICES >&2".into()],
         clock: Arc::new(MonotonicClock::start()),
     };

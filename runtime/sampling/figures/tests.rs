@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::monitor::{DeviceProcess, DeviceSample};
-use crate::sampling::Reading;
+use crate::sampling::{Reading, Sample};
 use crate::step::Phase;
 
 fn windows(id: Option<&str>, passes: &[(f64, f64, u64)]) -> PhaseWindows {
@@ -35,12 +35,16 @@ fn device(id: &str, second: u32, processes: &[(Option<bool>, u64)]) -> Reading {
     }))
 }
 
+fn sample(at: f64, reading: Reading) -> Sample {
+    Sample { at_s: Seconds(at), took_s: Seconds(0.0), reading }
+}
+
 fn series(devices: &[&str], processes: &[(Option<bool>, u64)]) -> Series {
     let mut series = Series::default();
     for second in 0..=40 {
         for id in devices {
             let own: &[_] = if second >= 8 { processes } else { &[] };
-            series.add(Seconds(second.into()), device(id, second, own));
+            series.add(sample(second.into(), device(id, second, own)));
         }
     }
     series
@@ -100,29 +104,32 @@ fn energy_that_neighbours_share_is_not_attributed_to_samples() {
 #[test]
 fn without_a_reading_before_the_phase_the_increase_is_unknown() {
     let mut late = Series::default();
-    (6..=40).for_each(|second| late.add(Seconds(second.into()), device("a", second, &[])));
+    (6..=40).for_each(|second| late.add(sample(second.into(), device("a", second, &[]))));
     let usage = phase_usage(&late, &windows(Some("a"), &[]), None);
     assert_eq!((usage.devices[0].memory_bytes_max, usage.devices[0].memory_source), (None, None));
 }
 
 #[test]
 fn memory_that_the_phase_before_held_is_not_part_of_the_baseline() {
-    let used = |before: &[(f64, u64)]| {
+    let used = |before: &[(f64, f64, u64)]| {
         let mut series = Series::default();
-        for (at, bytes) in before.iter().chain(&[(6.0, 30), (20.0, 90)]) {
-            let sample =
+        for (begin, end, bytes) in before.iter().chain(&[(6.0, 6.0, 30), (20.0, 20.0, 90)]) {
+            let device =
                 DeviceSample { device: "a".into(), memory_used_bytes: Some(*bytes), ..DeviceSample::default() };
-            series.add(Seconds(*at), Reading::Device(Box::new(sample)));
+            let (at_s, took_s) = (Seconds((begin + end) / 2.0), Seconds(end - begin));
+            series.add(Sample { at_s, took_s, reading: Reading::Device(Box::new(device)) });
         }
         let windows = PhaseWindows { end_before: Seconds(4.0), ..windows(Some("a"), &[]) };
         phase_usage(&series, &windows, None).devices[0].memory_bytes_max
     };
     assert_eq!(
-        used(&[(3.0, 70), (4.1, 70), (4.9, 10)]),
+        used(&[(3.0, 3.0, 70), (4.1, 4.1, 70), (4.8, 4.9, 10)]),
         Some(Bytes(80)),
         "the worker before held 70 until it had ended"
     );
-    assert_eq!(used(&[(1.0, 0), (3.0, 70)]), None, "no reading between the phases");
+    assert_eq!(used(&[(1.0, 1.0, 0), (3.0, 3.0, 70)]), None, "no reading between the phases");
+    assert_eq!(used(&[(3.5, 4.9, 70)]), None, "a reading that began while the phase before was running");
+    assert_eq!(used(&[(4.1, 5.5, 20)]), None, "a reading that ended after this phase had begun");
 }
 
 #[test]
@@ -146,10 +153,10 @@ fn a_device_without_an_id_is_found_only_if_that_is_certain() {
 fn the_energy_of_a_case_on_a_processor_is_that_of_the_machine() {
     let mut series = Series::default();
     for second in 0..=40_u32 {
-        let (at, power_w) = (Seconds(second.into()), Some(50.0));
-        series.add(at, Reading::Rapl { energy_j: 50.0 * at.0, power_w });
-        series.add(at, Reading::Processor { busy_share: if second >= 20 { 0.5 } else { 0.0 } });
-        series.add(at, Reading::Memory { used_bytes: u64::from(second), total_bytes: 100 });
+        let (at, power_w) = (f64::from(second), Some(50.0));
+        series.add(sample(at, Reading::Rapl { energy_j: 50.0 * at, power_w }));
+        series.add(sample(at, Reading::Processor { busy_share: if second >= 20 { 0.5 } else { 0.0 } }));
+        series.add(sample(at, Reading::Memory { used_bytes: u64::from(second), total_bytes: 100 }));
     }
     let mut windows = windows(None, &[(20.0, 30.0, 100)]);
     windows.device = Some(MeasuredDevice { id: None, is_processor: true });

@@ -199,6 +199,6 @@ fn a_thread_that_was_left_behind_writes_nothing_later() {
     let files = sampler.files();
     sampler.finish();
     let before = samples(folder.path()).len();
-    lock(&files).write("test", Seconds(9.0), &power(1.0).unwrap());
+    lock(&files).write("test", Seconds(9.0), Seconds(0.0), &power(1.0).unwrap());
     assert_eq!(samples(folder.path()).len(), before);
 }
