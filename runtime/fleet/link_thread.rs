@@ -13,6 +13,7 @@ use crossbeam_channel::{Receiver, Sender, select, tick};
 use super::agent::wall_time;
 use super::clock_offset::ClockOffset;
 use super::connection::{Connection, ConnectionSettings, ReceivedReply};
+use super::forwarder::last_lines;
 use super::host_link::{LinkCommand, LinkContext, LinkEvent};
 use super::launcher::Launcher;
 use super::mirror::{PartError, list_files, write_part};
@@ -388,6 +389,9 @@ impl LinkThread {
                     removed.for_each(|path| drop(fs::remove_file(open.folder.join(path))));
                 }
                 self.sessions.remove(&session);
+                // A launcher that could not start the process has printed the reason.
+                let has_no_reason = outcome.is_none() && log.is_empty() && self.launcher.starts_sessions();
+                let log = if has_no_reason { last_lines(&self.context.log) } else { log };
                 let log = log.iter().map(|line| short(line)).collect();
                 let outcome = outcome.map(|outcome| Box::new(outcome.shortened(short_text)));
                 self.report(LinkEvent::SessionEnded { session, outcome, log });
