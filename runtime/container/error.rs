@@ -131,6 +131,14 @@ impl ContainerError {
                  `ACCE_CONTAINER_OPT: \"--ulimit nofile=20000:20000 --ulimit nproc=20000:20000\"`"
             }
             Self::Unreachable { .. } => "check with `docker info` whether the engine is running",
+            Self::Build { output, .. } if output.iter().any(|line| line.contains("CERTIFICATE_VERIFY_FAILED")) => {
+                "pip in the image does not know the certificate of the package index: let the recipe copy the certificate into \
+                 the image and set `ENV PIP_CERT` (docker_images/README.md)"
+            }
+            Self::Build { image, .. } if image.contains("-requirements-") => {
+                "check the packages in requirements.txt, in the folder of the case's scripts, and the package index that \
+                 `PIP_SOURCE` in host.yaml names; during a build, pip does not read your own configuration"
+            }
             Self::Build { .. } => {
                 "docker_images/README.md describes recipes; `docker build` on the folder of the recipe prints the whole output"
             }

@@ -37,8 +37,13 @@ const LINES_KEPT: usize = 20;
 const LINE_BYTES_KEPT: usize = 1 << 10;
 /// The escape sequences with which an engine marks the text of standard error red.
 const COLOURS: [&str; 2] = ["\x1b[91m", "\x1b[0m"];
-/// Beginnings of the lines of a build's output that are shown as progress.
+/// Beginnings of the lines of a build's output that are shown as progress, and of those that begin a step.
 const PROGRESS: [&str; 3] = ["Step ", "STEP ", "Pulling from "];
+const STEPS: [&str; 2] = ["Step ", "STEP "];
+/// Beginnings of lines about the engine's own work, which explain no failure.
+const ENGINE_LINES: [&str; 2] = [" ---> ", "Removing intermediate container "];
+/// Largest number of bytes of the failed command in an error.
+const COMMAND_BYTES_KEPT: usize = 80;
 
 /// An image in which a case runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,7 +236,11 @@ impl BuildOutput {
             if PROGRESS.iter().any(|begin| line.starts_with(begin)) {
                 progress(&line);
             }
-            if !line.is_empty() {
+            let begins_with = |texts: &[&str]| texts.iter().any(|text| line.starts_with(text));
+            if begins_with(&STEPS) {
+                // The output of earlier steps does not explain why this step fails.
+                self.last.clear();
+            } else if !line.is_empty() && !begins_with(&ENGINE_LINES) {
                 self.last.push_back(line);
             }
         }
@@ -243,7 +252,16 @@ impl BuildOutput {
 }
 
 fn not_built(image: &str, reason: &str) -> ContainerError {
-    ContainerError::Build { image: image.to_owned(), reason: reason.to_owned(), output: Vec::new() }
+    ContainerError::Build { image: image.to_owned(), reason: with_short_command(reason), output: Vec::new() }
+}
+
+/// Shortens the command in the message `The command '..' returned a non-zero code: 1`.
+fn with_short_command(message: &str) -> String {
+    let parts = message.split_once('\'').and_then(|(begin, rest)| Some((begin, rest.rsplit_once('\'')?)));
+    match parts {
+        Some((begin, (command, end))) => format!("{begin}'{}'{end}", truncate(command, COMMAND_BYTES_KEPT)),
+        None => message.to_owned(),
+    }
 }
 
 /// Returns the Dockerfile that runs an install script on top of an image.
@@ -263,8 +281,8 @@ mod tests {
             let info = BuildInfo { stream: Some(text.to_owned()), ..BuildInfo::default() };
             output.add(info, &mut |line| shown.push(line.to_owned()));
         };
-        add("Step 1/2 : FROM a\n ---> 1");
-        add("23\nStep 2/2 : RUN x\n");
+        add("Step 1/2 : FROM a\nline of step 1\n ---> 1");
+        add("23\nStep 2/2 : RUN x\n ---> Running in 1\n");
         (0..50).for_each(|number| add(&format!("line {number}\n")));
         add(&"x".repeat(1 << 20));
         add("\x1b[2J\n");
@@ -274,6 +292,18 @@ mod tests {
         assert_eq!((output.last.len(), output.last[0].as_str()), (LINES_KEPT, "line 32"));
         assert!(output.last[LINES_KEPT - 2].len() <= LINE_BYTES_KEPT + 40);
         assert_eq!(output.last[LINES_KEPT - 1], "ERROR: no such package");
+    }
+
+    #[test]
+    fn an_error_quotes_only_the_step_that_failed_and_a_part_of_its_command() {
+        let (mut output, mut ignore) = (BuildOutput::default(), |_: &str| ());
+        let text = "Step 1/2 : FROM a\nfirst\n ---> 1\nStep 2/2 : RUN x\n ---> Running in 2\nERROR: x\n";
+        output.add(BuildInfo { stream: Some(text.to_owned()), ..BuildInfo::default() }, &mut ignore);
+        assert_eq!(output.last, ["ERROR: x"]);
+        let message = format!("The command '{} it's' returned a non-zero code: 1", "x".repeat(500));
+        let expected = format!("The command '{}... (425 more bytes)' returned a non-zero code: 1", "x".repeat(80));
+        assert_eq!(with_short_command(&message), expected);
+        assert_eq!(with_short_command("no space left"), "no space left");
     }
 
     #[test]

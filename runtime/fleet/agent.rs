@@ -16,10 +16,10 @@ use super::control::SessionCommand;
 use super::forwarder::{Forwarder, is_running, stop};
 use super::frame::read_frame;
 use super::mirror::FolderSender;
-use super::protocol::{HostFacts, Reply, Request};
+use super::protocol::{HostFacts, Reply, Request, SessionProcess};
 use super::reply_sender::ReplySender;
 use super::reservation::{Reservation, ReservationRequest};
-use super::session::{LOG_FILE, RESULTS, SessionTask, TASK_FILE, run_description};
+use super::session::{LOCK_FILE, LOG_FILE, RESULTS, SessionTask, TASK_FILE, run_description};
 use super::store::{FileReceiver, Store, free_bytes};
 use super::tree::TreeFile;
 use crate::file;
@@ -190,9 +190,9 @@ impl Agent {
                 Ok(())
             }
             Request::Content { sha256 } => self.receive(&sha256, payload),
-            Request::Start { session, task } => {
-                self.start(&session, *task)?;
-                self.replies.send(Reply::Started { session })
+            Request::Start { session, task, by_launcher } => {
+                let process = self.start(&session, *task, by_launcher)?;
+                self.replies.send(Reply::Started { session, process })
             }
             Request::Attach { session, have, round } => self.attach(&session, have, round),
             Request::Release { session, step } => self.send_command(&session, SessionCommand::Release { step }),
@@ -270,22 +270,37 @@ impl Agent {
         Ok(())
     }
 
-    /// Starts a session unless its folder exists: then it was started before the connection broke.
-    fn start(&self, session: &str, task: SessionTask) -> io::Result<()> {
+    /// Prepares a session, and starts its process or returns the process that the launcher must start. A session that was
+    /// prepared before the connection broke is not prepared again.
+    fn start(&self, session: &str, task: SessionTask, by_launcher: bool) -> io::Result<Option<SessionProcess>> {
         let folder = self.folder(session)?;
-        if folder.join(TASK_FILE).exists() || self.store.ended_mark(&folder).exists() {
-            return Ok(());
+        if self.store.ended_mark(&folder).exists() {
+            return Ok(None);
+        }
+        let is_new = self.prepare(&folder, task)?;
+        if by_launcher {
+            let has_begun = folder.join(LOCK_FILE).exists();
+            return Ok((!has_begun).then_some(SessionProcess { program: std::env::current_exe()?, folder }));
+        }
+        if is_new {
+            let argv = [self.program.clone(), vec![folder.clone().into()]].concat();
+            start_detached(&argv, &folder.join(LOG_FILE)).map_err(io::Error::other)?;
+        }
+        Ok(None)
+    }
+
+    /// Creates the folder of a session with its task. Returns false if another connection has already done this.
+    fn prepare(&self, folder: &Path, task: SessionTask) -> io::Result<bool> {
+        let path = folder.join(TASK_FILE);
+        if path.exists() {
+            return Ok(false);
         }
         let task = SessionTask { root: self.checkout()?, ..task };
-        fs::create_dir_all(&folder)?;
-        let path = folder.join(TASK_FILE);
-        // The agent of another connection may have started the session in the meantime.
+        fs::create_dir_all(folder)?;
         match file::stage(&serde_json::to_vec(&task)?, &path, None)?.persist_noclobber(&path) {
-            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-            staged => staged.map_err(|error| error.error)?,
-        };
-        let argv = [self.program.clone(), vec![folder.clone().into()]].concat();
-        start_detached(&argv, &folder.join(LOG_FILE)).map_err(io::Error::other)
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            staged => staged.map(|_| true).map_err(|error| error.error),
+        }
     }
 
     fn attach(&mut self, session: &str, have: BTreeMap<String, u64>, round: u32) -> io::Result<()> {

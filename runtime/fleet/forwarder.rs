@@ -197,7 +197,7 @@ pub(super) fn stop(folder: &Path) {
 }
 
 /// Returns the last lines of a log.
-fn last_lines(path: &Path) -> Vec<String> {
+pub(super) fn last_lines(path: &Path) -> Vec<String> {
     let Ok(mut file) = File::open(path) else { return Vec::new() };
     let size = file.metadata().map_or(0, |found| found.len());
     let mut text = Vec::new();

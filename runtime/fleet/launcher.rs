@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use super::protocol::SessionProcess;
+use super::session::LOG_FILE;
 use crate::config::{LauncherChoice, Site, env, is_local};
 use crate::host::read_output;
 
@@ -14,6 +16,16 @@ pub trait Launcher: Send + Sync {
     /// Returns the program and arguments that run `script` with `sh` on a host. The script gets the standard input and
     /// output of this program. `script` contains no single quotes.
     fn command(&self, host: &str, script: &str, site: &Site) -> Vec<OsString>;
+    /// Whether processes that an agent has started end with the agent. The launcher then starts the processes of sessions.
+    fn starts_sessions(&self) -> bool {
+        false
+    }
+    /// Returns the program and arguments that run the process of a session on a host. They keep running when this process ends.
+    /// Empty unless [`Launcher::starts_sessions`].
+    fn session_command(&self, host: &str, process: &SessionProcess) -> Vec<OsString> {
+        let _ = (host, process);
+        Vec::new()
+    }
     /// Returns what the launcher knows about the state of a lost host; empty when it knows nothing.
     fn state_of(&self, host: &str) -> String {
         let _ = host;
@@ -100,9 +112,19 @@ impl Launcher for Slurm {
     }
 
     fn command(&self, host: &str, script: &str, _: &Site) -> Vec<OsString> {
-        let node = format!("--nodelist={host}");
-        let step = ["srun", "--nodes=1", "--ntasks=1", &node, "--overlap", "--unbuffered", "--kill-on-bad-exit=0"];
-        words(&[&step[..], &["--job-name=flagperf", "sh", "-c", script]].concat())
+        job_step(host, "flagperf", &["sh", "-c", script].map(OsString::from))
+    }
+
+    /// Slurm kills every process of a job step when the step ends, so each session has a step of its own.
+    fn starts_sessions(&self) -> bool {
+        true
+    }
+
+    fn session_command(&self, host: &str, process: &SessionProcess) -> Vec<OsString> {
+        let script = "umask 077; exec \"$0\" session \"$1\" >>\"$1/$2\" 2>&1";
+        let shell = ["sh", "-c", script].map(OsString::from).to_vec();
+        let arguments = vec![process.program.clone().into(), process.folder.clone().into(), LOG_FILE.into()];
+        job_step(host, "flagperf-session", &[shell, arguments].concat())
     }
 
     fn state_of(&self, host: &str) -> String {
@@ -114,6 +136,13 @@ impl Launcher for Slurm {
         let facts: Vec<String> = [field("State="), reason].into_iter().flatten().collect();
         if facts.is_empty() { String::new() } else { format!("Slurm reports for node {host}: {}", facts.join(", ")) }
     }
+}
+
+/// Returns the command that runs a program as a step of this job, on one node and beside the other steps.
+fn job_step(node: &str, name: &str, program: &[OsString]) -> Vec<OsString> {
+    let (node, name) = (format!("--nodelist={node}"), format!("--job-name={name}"));
+    let step = ["srun", "--nodes=1", "--ntasks=1", &node, "--overlap", "--unbuffered", "--kill-on-bad-exit=0", &name];
+    [&words(&step), program].concat()
 }
 
 /// Largest number of bytes of scontrol's output that are read.

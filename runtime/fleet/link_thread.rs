@@ -13,12 +13,14 @@ use crossbeam_channel::{Receiver, Sender, select, tick};
 use super::agent::wall_time;
 use super::clock_offset::ClockOffset;
 use super::connection::{Connection, ConnectionSettings, ReceivedReply};
+use super::forwarder::last_lines;
 use super::host_link::{LinkCommand, LinkContext, LinkEvent, SessionEnd};
 use super::launcher::Launcher;
 use super::mirror::{PartError, list_files, write_part};
-use super::protocol::{Reply, Request};
+use super::protocol::{Reply, Request, SessionProcess};
 use super::session::{SessionTask, started_by};
 use crate::config::Site;
+use crate::host::start_detached;
 use crate::measure::Nanos;
 use crate::step::Step;
 use crate::text::{one_line, truncate};
@@ -277,12 +279,27 @@ impl LinkThread {
         open.last_sign = self.context.clock.now();
         let mut requests = Vec::new();
         if let Some(task) = &open.task {
-            requests.push(Request::Start { session: name.clone(), task: task.clone() });
+            let (session, task) = (name.clone(), task.clone());
+            requests.push(Request::Start { session, task, by_launcher: self.launcher.starts_sessions() });
         }
         requests.push(Request::Attach { session: name.clone(), have, round: open.round });
         requests.extend(open.released.iter().map(|step| Request::Release { session: name.clone(), step: *step }));
         requests.extend(self.interrupted.then_some(Request::Interrupt { session: name }));
         requests.iter().try_for_each(|request| connection.send(request))
+    }
+
+    /// Starts the process of a session that the agent has prepared. It keeps running when this process ends.
+    fn start_process(
+        &mut self,
+        connection: &mut Connection,
+        session: String,
+        process: &SessionProcess,
+    ) -> Result<(), ConnectionEnd> {
+        let argv = self.launcher.session_command(&self.host, process);
+        match start_detached(&argv, &self.context.log) {
+            Ok(()) => Ok(()),
+            Err(error) => self.abandon(connection, session, error.to_string()),
+        }
     }
 
     fn execute(&mut self, connection: &mut Connection, command: LinkCommand) -> io::Result<()> {
@@ -341,8 +358,11 @@ impl LinkThread {
             Reply::HostBusy { reason, run_id, waits } => {
                 self.report(LinkEvent::HostBusy { reason: short(&reason), run_id, waits });
             }
-            Reply::Started { session } => {
-                self.sessions.get_mut(&session).into_iter().for_each(|open| open.task = None);
+            Reply::Started { session, process } => {
+                let is_new = self.sessions.get_mut(&session).is_some_and(|open| open.task.take().is_some());
+                if let Some(process) = process.filter(|_| is_new) {
+                    return self.start_process(connection, session, &process);
+                }
             }
             Reply::Part { session, path, offset, round } => {
                 let open = self.sessions.get_mut(&session).filter(|open| open.round == round);
@@ -377,6 +397,9 @@ impl LinkThread {
                     removed.for_each(|path| drop(fs::remove_file(open.folder.join(path))));
                 }
                 self.sessions.remove(&session);
+                // A launcher that could not start the process has printed the reason.
+                let has_no_reason = outcome.is_none() && log.is_empty() && self.launcher.starts_sessions();
+                let log = if has_no_reason { last_lines(&self.context.log) } else { log };
                 let log = log.iter().map(|line| short(line)).collect();
                 let outcome = outcome.map(|outcome| Box::new(outcome.shortened(short_text)));
                 self.report(LinkEvent::SessionEnded { session, outcome, log });

@@ -1,6 +1,7 @@
 //! The protocol between the process that the user started and an agent: requests and replies.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,8 @@ pub enum Request {
         session: String,
         /// The task of the session.
         task: Box<SessionTask>,
+        /// Whether the launcher starts the process of the session. The agent then only prepares the folder of the session.
+        by_launcher: bool,
     },
     /// Asks for the files of a session, now and while they grow.
     Attach {
@@ -110,6 +113,8 @@ pub enum Reply {
     Started {
         /// Name of the session.
         session: String,
+        /// The process that the launcher must start; `None` if the session has a process or has had one.
+        process: Option<SessionProcess>,
     },
     /// A part of a file of a session, as payload.
     Part {
@@ -190,7 +195,7 @@ impl Reply {
     /// Returns the session that a reply is about.
     pub(super) fn session(&self) -> Option<&str> {
         match self {
-            Reply::Started { session }
+            Reply::Started { session, .. }
             | Reply::Part { session, .. }
             | Reply::Alive { session }
             | Reply::Event { session, .. }
@@ -206,6 +211,15 @@ impl Reply {
             | Reply::HostBusy { .. } => None,
         }
     }
+}
+
+/// The process of a session that an agent has prepared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionProcess {
+    /// This program on the host.
+    pub program: PathBuf,
+    /// The folder of the session.
+    pub folder: PathBuf,
 }
 
 /// Facts about a host.

@@ -124,7 +124,7 @@ mod tests {
         sender.send_part(part(0), b"one").unwrap();
         let second = sender.clone();
         let waiting = thread::spawn(move || second.send_part(part(3), b"two"));
-        sender.send(Reply::Started { session: "s".to_owned() }).unwrap();
+        sender.send(Reply::Started { session: "s".to_owned(), process: None }).unwrap();
         drop(gate);
         waiting.join().unwrap().unwrap();
         writer.finish();

@@ -1,6 +1,7 @@
 //! A session: runs one replica of a case on its host, in a process that keeps running when the connection breaks.
 
 use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -127,8 +128,12 @@ pub fn run_session(
     folder: &Path,
     worker: Vec<std::ffi::OsString>,
     prepare: impl FnOnce(&SessionTask) -> Result<SessionPlan, Vec<String>>,
-) -> std::io::Result<ExitCode> {
-    let lock = File::create(folder.join(LOCK_FILE))?;
+) -> io::Result<ExitCode> {
+    // The file remains when the session has ended, so a session never runs twice.
+    let lock = File::create_new(folder.join(LOCK_FILE)).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => io::Error::other("this session was started before"),
+        _ => error,
+    })?;
     take_lock(&lock)?;
     let task: SessionTask = serde_json::from_slice(&fs::read(folder.join(TASK_FILE))?)?;
     let interrupt = Interrupt::install()?;
@@ -225,7 +230,7 @@ fn processor_time() -> Option<ProcessorTime> {
 }
 
 /// Takes the lock of a session. An agent that checks whether the session runs holds the lock for a moment, so this tries again.
-fn take_lock(lock: &File) -> std::io::Result<()> {
+fn take_lock(lock: &File) -> io::Result<()> {
     for _ in 0..LOCK_TRIES {
         match lock.try_lock() {
             Err(TryLockError::WouldBlock) => thread::sleep(LOCK_WAIT),
@@ -233,7 +238,7 @@ fn take_lock(lock: &File) -> std::io::Result<()> {
             Ok(()) => return Ok(()),
         }
     }
-    Err(std::io::Error::other("another process runs this session"))
+    Err(io::Error::other("another process runs this session"))
 }
 
 /// Sends a warning for the display to the agents.

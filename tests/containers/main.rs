@@ -3,6 +3,8 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/loopback.rs"]
+mod loopback;
 #[path = "../support/program.rs"]
 mod program;
 #[path = "../support/site.rs"]
@@ -11,6 +13,7 @@ mod site;
 mod environments;
 mod faults;
 mod images;
+mod other_host;
 mod restarts;
 mod rights;
 mod second_engine;

@@ -1,8 +1,11 @@
 //! Cases within jobs of a cluster.
 
+use std::fs;
 use std::process::{Command, Stdio};
 
-use crate::site::{Site, TWO, finish};
+use nix::sys::signal::Signal;
+
+use crate::site::{Site, TWO, finish, kill_process};
 use crate::slurm::Slurm;
 use crate::{kubernetes, lab, support};
 
@@ -80,12 +83,47 @@ fn a_job_that_is_cancelled_and_a_node_that_is_set_down_leave_records_with_reason
     }
 }
 
+#[test]
+fn a_session_keeps_running_when_the_job_step_of_its_agent_ends() {
+    let Some(cluster) = Slurm::start() else { return };
+    let site = Site::new(&format!("CASES:\n{TWO}"));
+    let (run, _) = start_job(&cluster, &site);
+    site.wait_for_pass("tiny_own_2x1/n2_noderank1");
+    let steps = cluster.output("squeue", &["--steps", "--noheader", "--format", "%i %j %N"]);
+    let agent = steps.lines().find_map(|line| line.strip_suffix(" flagperf n2")).expect("the step of the agent");
+    cluster.output("scancel", &[agent]);
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("host n2 is disconnected") && text.contains("host n2 has reconnected"), "{text}");
+    site.assert_consistent(2);
+}
+
+#[test]
+fn a_run_whose_main_process_was_killed_is_resumed_within_the_same_job() {
+    let Some(cluster) = Slurm::start() else { return };
+    let site = Site::new(&format!("CASES:\n{TWO}"));
+    site.write("job.sh", "$1 run --plain & echo $! >pid; wait $!; exec $1 resume result/run* --plain\n");
+    let program = assert_cmd::cargo::cargo_bin("flagperf");
+    let (job, _) = start_job_of(&cluster, &site, &["sh", "job.sh", program.to_str().expect("text")]);
+    site.wait_for_pass("tiny_own_2x1/n2_noderank1");
+    let first = fs::read_to_string(site.path().join("pid")).expect("the number of the process");
+    kill_process(first.trim().parse().expect("a number"), Signal::SIGKILL);
+    let (code, text) = finish(job);
+    assert_eq!(code, Some(0), "{text}");
+    site.assert_consistent(2);
+}
+
 /// Starts a run within a job, and returns it with the number of the job.
 fn start_job(cluster: &Slurm, site: &Site) -> (std::process::Child, String) {
     let program = assert_cmd::cargo::cargo_bin("flagperf");
+    start_job_of(cluster, site, &[program.to_str().expect("text"), "run", "--plain"])
+}
+
+/// Starts a job in which this command starts a run, and returns it with its number.
+fn start_job_of(cluster: &Slurm, site: &Site, command: &[&str]) -> (std::process::Child, String) {
     #[expect(clippy::disallowed_methods, reason = "a test that starts a job")]
     let mut job = Command::new("salloc");
-    job.args(["--nodes=2", "--no-kill", program.to_str().expect("text"), "run", "--plain"]).current_dir(site.path());
+    job.args(["--nodes=2", "--no-kill"]).args(command).current_dir(site.path());
     job.env("SLURM_CONF", cluster.config()).env("XDG_CACHE_HOME", site.path().join("cache"));
     job.env("FLAGPERF_HOST_LOCK", "/dev/null").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = job.spawn().expect("salloc");

@@ -148,5 +148,9 @@ pub fn finish(child: Child) -> (Option<i32>, String) {
 }
 
 pub fn kill(child: &Child, signal: nix::sys::signal::Signal) {
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), signal).expect("it runs");
+    kill_process(child.id().cast_signed(), signal);
+}
+
+pub fn kill_process(pid: i32, signal: nix::sys::signal::Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).expect("it runs");
 }
