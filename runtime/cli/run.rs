@@ -249,6 +249,13 @@ fn report_not_started(error: &FleetError, is_resumed: bool) -> ExitCode {
             print_message(&format!("  hint: {hint}"));
             ExitCode::from(EXIT_MISTAKE)
         }
+        FleetError::Refused(refusals) => {
+            for refusal in refusals {
+                print_message(&format!("error: {refusal}"));
+            }
+            print_message("  hint: nothing was run; `flagperf doctor --hosts` checks every host");
+            ExitCode::from(EXIT_MISTAKE)
+        }
         FleetError::Interrupted => {
             print_message(&format!("error: {error}"));
             ExitCode::from(RunOutcome::INTERRUPTED)
@@ -285,13 +292,13 @@ impl ResultPrinter {
     fn notice(&mut self, notice: &Notice<'_>) {
         match notice {
             Notice::RunBegins { folder } => self.folder = folder.to_path_buf(),
-            Notice::CaseEnds { record, is_part, path, unwritten, digest, .. } => {
+            Notice::CaseEnds { record, place, is_part, path, unwritten, digest, .. } => {
                 // Another program may have taken the name of the record, which then has another one.
                 let path = unwritten.map_or(Some(*path), |error| error.kept.as_deref());
-                self.rows.push(OverviewRow::new(record, path.map(relative_path)));
+                self.rows.push(OverviewRow::new(record, *place, path.map(relative_path)));
                 // The summary has the figures of a replica; one that is not on disk is printed in any case.
                 if !is_part || self.json || self.extent == Extent::Details || path.is_none() {
-                    self.print_record(record, SavedResult { path, digest: *digest });
+                    self.print_record(record, *place, SavedResult { path, digest: *digest });
                 }
             }
             Notice::SummaryEnds { summary, path } => self.print_summary(summary, path),
@@ -301,7 +308,7 @@ impl ResultPrinter {
 
     /// Prints a report, or the record as JSON. A record that could not be written to disk (`path` is `None`) is always
     /// printed, so that no measurement is lost.
-    fn print_record(&mut self, record: &Record, saved: SavedResult<'_>) {
+    fn print_record(&mut self, record: &Record, place: Option<&str>, saved: SavedResult<'_>) {
         let json = serde_json::to_string_pretty(record).expect("a record is plain data");
         let json = escape_json(&json);
         let result = match self.json {
@@ -312,7 +319,8 @@ impl ResultPrinter {
             }
         };
         if let (true, Some(digest)) = (self.json, saved.digest) {
-            print_message(&format!("digest of {}: {digest}", record.key()));
+            let place = place.map(|place| format!(" on {place}")).unwrap_or_default();
+            print_message(&format!("digest of {}{place}: {digest}", record.key()));
         }
         let printed = write_result(&result);
         if saved.path.is_none() {

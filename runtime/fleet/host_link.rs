@@ -51,6 +51,8 @@ pub(super) enum LinkCommand {
     Reserve { waits: bool },
     /// End the reservation, or stop waiting for it.
     EndReservation,
+    /// Plan cases on the host; the arguments are those of `flagperf plan`.
+    Plan { arguments: Vec<String> },
 }
 
 /// An event that a link reports.
@@ -76,6 +78,8 @@ pub(super) enum LinkEvent {
     Reserved(Option<String>),
     /// The host is not reserved: another run uses it.
     HostBusy(String),
+    /// The host has planned the cases, with these errors.
+    Planned(Vec<String>),
     /// A session has ended, and all of its files have arrived.
     SessionEnded { session: String, outcome: Option<Box<SessionOutcome>>, log: Vec<String> },
     /// A session failed to start, or its files cannot be written on this machine.
@@ -103,7 +107,7 @@ impl HostLink {
             let sessions = HashMap::new();
             let progress = context.clock.now();
             let (commands, interrupted) = (receiver, false);
-            let (reservation, pings) = (None, VecDeque::new());
+            let (reservation, plan_arguments, pings) = (None, None, VecDeque::new());
             LinkThread {
                 host,
                 launcher,
@@ -114,6 +118,7 @@ impl HostLink {
                 interrupted,
                 progress,
                 reservation,
+                plan_arguments,
                 pings,
             }
             .run();

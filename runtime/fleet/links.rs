@@ -48,7 +48,7 @@ impl Fleet {
         let context = Arc::new(LinkContext {
             site: site.clone(),
             program: OwnProgram::read().map_err(FleetError::Program)?,
-            tree: tree_of(plan, &options.overrides)?,
+            tree: tree_of(plan)?,
             log: folder.join("hosts.err.log"),
             clock: options.clock.clone(),
             run: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),

@@ -95,6 +95,7 @@ pub fn record() -> Record {
         flops: FlopCount::default(),
         phases,
         hosts: Vec::new(),
+        device: None,
         monitors: None,
         provenance: Provenance::default(),
     };

@@ -298,6 +298,7 @@ pub(super) fn empty_record(
         flops: FlopCount::default(),
         phases: Vec::new(),
         hosts: Vec::new(),
+        device: case.device,
         monitors: None,
         provenance: Provenance {
             config_sha256: config.map(|config| hash_bytes(config_json(config).as_bytes())).unwrap_or_default(),

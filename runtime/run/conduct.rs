@@ -178,9 +178,17 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
         let (digest, unsealed) = (sealed.as_ref().ok().and_then(Option::as_deref), sealed.as_ref().err());
         let unwritten = written.as_ref().err();
         if !is_reported {
-            log.case_ends(&record, unwritten, &sealed);
+            log.case_ends(&record, None, unwritten, &sealed);
         }
-        notify(&Notice::CaseEnds { record: &record, is_part: is_reported, path: &path, unwritten, digest, unsealed });
+        notify(&Notice::CaseEnds {
+            record: &record,
+            place: None,
+            is_part: is_reported,
+            path: &path,
+            unwritten,
+            digest,
+            unsealed,
+        });
         outcome.unsealed.extend(sealed.err().map(|error| (outcome.records.len(), error)));
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.records.push(record);

@@ -72,6 +72,8 @@ pub enum Notice<'a> {
     CaseEnds {
         /// The record.
         record: &'a Record,
+        /// The host and the device, such as `node3 device 7`, if the case has several such records.
+        place: Option<&'a str>,
         /// Whether the report of the case is another one: that of a summary, which follows, because the case has several such
         /// records; or that of the process whose run is resumed.
         is_part: bool,
