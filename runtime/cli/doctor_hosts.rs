@@ -10,7 +10,7 @@ use super::output::{print_message, print_result};
 use super::setup::{EXIT_MISTAKE, prepare_plan, report_mistakes};
 use crate::config::Overrides;
 use crate::fleet::{HostHealth, HostReport, check_hosts};
-use crate::report::{bytes, columns, display_text, plain_table, wrap};
+use crate::report::{bytes, columns, display_text, headed_table, plain_table, wrap};
 use crate::run::RunOutcome;
 use crate::text::{escape_json, one_line};
 use crate::units::Seconds;
@@ -118,8 +118,9 @@ fn group_text(report: &HostReport, hosts: &[&HostHealth], columns: u16) -> Strin
             bytes(facts.free_bytes),
         ])
     });
-    let table = plain_table(std::iter::once(head).chain(rows), columns);
-    let report: String = report.text.lines().map(|line| format!("  {}\n", display_text(line))).collect();
+    let report_line = |line: &str| format!("{}\n", wrap(&format!("  {}", display_text(line)), columns.into()));
+    let table = headed_table(std::iter::once(head).chain(rows).collect(), columns);
+    let report: String = report.text.lines().map(report_line).collect();
     format!("\n{}\n{table}\n{report}", wrap(&title, columns.into()))
 }
 

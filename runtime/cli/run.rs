@@ -298,7 +298,7 @@ impl ResultPrinter {
                 self.rows.push(OverviewRow::new(record, *place, path.map(relative_path)));
                 // The summary has the figures of a replica; one that is not on disk is printed in any case.
                 if !is_part || self.json || self.extent == Extent::Details || path.is_none() {
-                    self.print_record(record, *place, SavedResult { path, digest: *digest });
+                    self.print_record(record, SavedResult { path, digest: *digest, place: *place });
                 }
             }
             Notice::SummaryEnds { summary, path } => self.print_summary(summary, path),
@@ -308,7 +308,7 @@ impl ResultPrinter {
 
     /// Prints a report, or the record as JSON. A record that could not be written to disk (`path` is `None`) is always
     /// printed, so that no measurement is lost.
-    fn print_record(&mut self, record: &Record, place: Option<&str>, saved: SavedResult<'_>) {
+    fn print_record(&mut self, record: &Record, saved: SavedResult<'_>) {
         let json = serde_json::to_string_pretty(record).expect("a record is plain data");
         let json = escape_json(&json);
         let result = match self.json {
@@ -319,7 +319,7 @@ impl ResultPrinter {
             }
         };
         if let (true, Some(digest)) = (self.json, saved.digest) {
-            let place = place.map(|place| format!(" on {place}")).unwrap_or_default();
+            let place = saved.place.map(|place| format!(" on {place}")).unwrap_or_default();
             print_message(&format!("digest of {}{place}: {digest}", record.key()));
         }
         let printed = write_result(&result);

@@ -5,7 +5,8 @@ use std::path::Path;
 use indexmap::IndexMap;
 
 use super::case_report::verdict_word;
-use super::table::{Screen, plain_table};
+use super::rows::plural;
+use super::table::{Screen, headed_table};
 use super::text::{digits, display_text, percent, rate, wrap};
 use crate::result::{ReplicaSummary, StepSummary, Summary};
 use crate::step::Step;
@@ -33,7 +34,7 @@ pub fn summary_report(summary: &Summary, path: &Path, screen: Screen) -> String 
     }
     let without = summary.replicas.iter().filter(|replica| replica.measured.is_empty());
     rows.extend(without.map(|replica| replica_row(replica, "", [None, None])));
-    let mut lines = vec![summary.case.clone(), plain_table(rows, screen.columns).trim_end().to_owned()];
+    let mut lines = vec![summary.case.clone(), headed_table(rows, screen.columns).trim_end().to_owned()];
     if summary.steps.is_empty() {
         lines.push("no sum, because not every host and device succeeded".to_owned());
     }
@@ -157,9 +158,8 @@ fn sum_row(step: &StepSummary, summary: &Summary) -> [String; 6] {
         _ if step.shares_devices => format!("sum: {} workers, not devices", step.replicas),
         0 => String::new(),
         hosts => {
-            let plural = |count: u32| if count == 1 { "" } else { "s" };
-            let devices = step.replicas / hosts;
-            format!("sum: {hosts} host{} x {devices} device{}", plural(hosts), plural(devices))
+            let devices = plural(u64::from(step.replicas / hosts), "device", "devices");
+            format!("sum: {} x {devices}", plural(hosts.into(), "host", "hosts"))
         }
     };
     [over, String::new(), step.step.name().to_owned(), String::new(), core, whole]

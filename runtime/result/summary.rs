@@ -269,7 +269,7 @@ impl StepSummary {
 /// same id. Devices that no monitor identifies may be the same, too.
 fn shares_devices(step: Step, records: &[&Record], replicas: &[ReplicaSummary]) -> bool {
     let mut used = HashSet::new();
-    let mut is_new = |(record, replica): (&&Record, &ReplicaSummary)| {
+    let is_new = |(record, replica): (&&Record, &ReplicaSummary)| {
         let Some(engine) = record.phase_of(step).and_then(|phase| phase.engine.as_ref()) else { return true };
         match &engine.device_id {
             Some(id) => used.insert(id.clone()),
@@ -277,7 +277,7 @@ fn shares_devices(step: Step, records: &[&Record], replicas: &[ReplicaSummary]) 
             None => true,
         }
     };
-    !records.iter().zip(replicas).all(|each| is_new(each))
+    !records.iter().zip(replicas).all(is_new)
 }
 
 /// Returns the time from the first begin to the last end.
