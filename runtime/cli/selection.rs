@@ -10,7 +10,7 @@ use crate::config::{Environment, Overrides, Replica};
 /// The cases to run and the values that override their configuration.
 #[derive(Debug, Default, Args)]
 pub(super) struct Selection {
-    /// Case to run, as NAME, NAME:FRAMEWORK or NAME:FRAMEWORK:HOSTSxDEVICES, such as `resnet50:interpreter:2x8` for two hosts
+    /// Case to run, as NAME, NAME:FRAMEWORK or NAME:FRAMEWORK:HOSTSxDEVICES, such as `resnet50:pytorch:2x8` for two hosts
     /// and eight devices of each; repeatable [default: every case in host.yaml]
     #[arg(long, value_name = "NAME[:FRAMEWORK[:HOSTSxDEVICES]]", value_hint = ValueHint::Other)]
     case: Vec<String>,

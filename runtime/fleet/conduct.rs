@@ -413,7 +413,10 @@ impl FleetRun<'_> {
         let processor = if let ReplicaEnd::Ended(outcome) = &end { outcome.processor } else { None };
         // Only the record that the host wrote states when the case began there.
         let began = if is_own { open.began_here(&record) } else { None };
-        let summary = replica_summary(&open.replica, &record, (&open.folder, digest), processor, began);
+        let summary = ReplicaSummary {
+            machine: self.fleet.machine(&open.replica.host),
+            ..replica_summary(&open.replica, &record, (&open.folder, digest), processor, began)
+        };
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.unsealed.extend(unsealed.map(|fault| (outcome.records.len(), fault)));
         outcome.records.push(record);

@@ -14,8 +14,12 @@ use super::hosts::tree_of;
 use super::launcher::launcher_for;
 use super::state::RunState;
 use crate::config::BusyHost;
+use crate::hash::hash_bytes;
 use crate::plan::Plan;
 use crate::run::{Interrupt, Notice};
+
+/// Digits of the id of a machine.
+const MACHINE_DIGITS: usize = 16;
 
 /// The links to the hosts of a run.
 pub(super) struct Fleet {
@@ -168,6 +172,12 @@ impl Fleet {
             }
         }
         Ok(busy)
+    }
+
+    /// Returns the id of a host's machine, which does not tell who owns it.
+    pub(super) fn machine(&self, host: &str) -> Option<String> {
+        let (boot_id, hostname) = self.machines.get(host).filter(|(boot_id, _)| !boot_id.is_empty())?;
+        Some(hash_bytes(format!("{boot_id} {hostname}").as_bytes())[..MACHINE_DIGITS].to_owned())
     }
 
     /// Notes a measurement of a host's wall clock.

@@ -192,7 +192,7 @@ mod tests {
     use crate::step::Step;
 
     fn report(record: &Record, extent: Extent, columns: u16) -> String {
-        let saved = SavedResult { path: Some(Path::new("r.json")), digest: Some("sha256:ab") };
+        let saved = SavedResult { path: Some(Path::new("r.json")), digest: Some("sha256:ab"), place: None };
         case_report(record, saved, extent, Screen { columns, colour: false })
     }
 

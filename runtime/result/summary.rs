@@ -67,6 +67,9 @@ pub struct ReplicaSummary {
     pub digest: Option<String>,
     /// Processor time on its host; `None` when the replica was lost.
     pub processor: Option<ProcessorTime>,
+    /// Id of the machine behind the name of the host, the same for two names of one machine; `None` when it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// The measured steps of the replica.
     pub measured: Vec<ReplicaMeasurement>,
 }
@@ -133,6 +136,7 @@ impl ReplicaSummary {
             validity_reasons: record.validity.reasons.clone(),
             digest,
             processor,
+            machine: None,
             measured: measured.collect(),
         }
     }
@@ -265,15 +269,19 @@ impl StepSummary {
     }
 }
 
-/// Returns whether several replicas measured a step on the same device: on the processor of their host, or on devices with the
+/// Returns whether several replicas measured a step on the same device: on the processor of one machine, or on devices with the
 /// same id. Devices that no monitor identifies may be the same, too.
 fn shares_devices(step: Step, records: &[&Record], replicas: &[ReplicaSummary]) -> bool {
     let mut used = HashSet::new();
     let is_new = |(record, replica): (&&Record, &ReplicaSummary)| {
         let Some(engine) = record.phase_of(step).and_then(|phase| phase.engine.as_ref()) else { return true };
+        // Neither is known of an older result.
+        let has_place = record.device.is_some() || replica.machine.is_some();
         match &engine.device_id {
             Some(id) => used.insert(id.clone()),
-            None if engine.runs_on_processor() && record.device.is_some() => used.insert(replica.host.clone()),
+            None if engine.runs_on_processor() && has_place => {
+                used.insert(replica.machine.as_ref().unwrap_or(&replica.host).clone())
+            }
             None => true,
         }
     };
@@ -312,6 +320,7 @@ mod tests {
             validity_reasons: Vec::new(),
             digest: None,
             processor: None,
+            machine: None,
             measured: vec![ReplicaMeasurement {
                 step: Step::Inference,
                 throughput_core_samples_per_s: Some(SamplesPerSecond(rate)),
@@ -366,6 +375,14 @@ mod tests {
                 (Validity::Unofficial, 1, 1)
             );
         }
+        let mut record_of_host = record("cpu", None);
+        record_of_host.device = None;
+        let on_machine = |machine: &str| ReplicaSummary { machine: Some(machine.to_owned()), ..replica(1.0, None) };
+        let two_hosts = |other: &str| {
+            Summary::of("a:b:2x1", &[&record_of_host, &record_of_host], vec![on_machine("m"), on_machine(other)])
+        };
+        assert!(two_hosts("m").steps[0].shares_devices, "two names of one machine");
+        assert!(!two_hosts("n").steps[0].shares_devices);
         for (device, id, other) in [("cuda:0 X", Some("GPU-1"), Some("GPU-2")), ("npu:0", None, None)] {
             let separate = summary(record(device, id), record(device, other));
             assert_eq!((separate.steps[0].shares_devices, separate.validity), (false, Validity::Valid), "{device}");
