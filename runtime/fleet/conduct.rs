@@ -267,7 +267,7 @@ impl FleetRun<'_> {
         let find =
             |replicas: &mut [ReplicaState], session: &str| replicas.iter().position(|open| open.session == session);
         match event {
-            LinkEvent::Connected(_) | LinkEvent::Reserved(_) => {}
+            LinkEvent::Connected(_) | LinkEvent::Reserved(_) | LinkEvent::Planned(_) => {}
             LinkEvent::HostBusy(reason) => {
                 let what = format!("is no longer reserved for this run: {reason}");
                 notify(&Notice::Host { host, what: &what, is_warning: true });
