@@ -31,6 +31,7 @@ mod review;
 mod review_markdown;
 mod review_text;
 mod run;
+mod selection;
 mod setup;
 mod verify;
 mod work;

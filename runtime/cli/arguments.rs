@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use super::import::ImportCommand;
-use crate::config::{Environment, Overrides};
+use super::selection::{AgentArguments, Selection};
 use crate::fleet::{Scheduler, schedulers};
 use crate::plan::AuditScope;
 use crate::review::Role;
@@ -317,19 +317,26 @@ pub(super) struct RunOutput {
 pub(super) struct DoctorArguments {
     #[command(flatten)]
     pub(super) selection: Selection,
+    #[command(flatten)]
+    pub(super) agent: AgentArguments,
     /// Check every host in HOSTS: its connection, its clock, its free disk space, and the report of `flagperf doctor` on it.
     /// This program and the files of the checkout are sent to a host that lacks them
     #[arg(long)]
     pub(super) hosts: bool,
-    /// Check this machine as the host with this name in HOSTS
-    #[arg(long, hide = true, value_name = "HOST")]
-    pub(super) as_host: Option<String>,
+    /// With --hosts: print the report of every host, also of those that are ready
+    #[arg(long, requires = "hosts", conflicts_with = "json")]
+    pub(super) details: bool,
+    /// With --hosts: print the state and the report of every host as JSON
+    #[arg(long, requires = "hosts")]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct PlanArguments {
     #[command(flatten)]
     pub(super) selection: Selection,
+    #[command(flatten)]
+    pub(super) agent: AgentArguments,
     /// Print the plan, the values and the findings as JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -369,46 +376,6 @@ pub(super) struct ReviewArguments {
     /// Print the review as Markdown, for a comment on a pull request
     #[arg(long, conflicts_with = "json")]
     pub(super) markdown: bool,
-}
-
-/// The cases to run and the values that override their configuration.
-#[derive(Debug, Default, Args)]
-pub(super) struct Selection {
-    /// Case to run, as NAME or NAME:FRAMEWORK; repeatable [default: every case in host.yaml]
-    #[arg(long, value_name = "NAME[:FRAMEWORK]", value_hint = ValueHint::Other)]
-    case: Vec<String>,
-    /// The vendor whose device is measured: a folder in vendors/
-    #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
-    vendor: Option<String>,
-    /// The folder with datasets and weights
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    data: Option<PathBuf>,
-    /// Directory that contains host.yaml (also FLAGPERF_CONFIG)
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    config: Option<PathBuf>,
-    /// Change a setting for this run, such as `batch_size=4`, or an engine's option, such as `rten.threads=1`; the
-    /// record marks it as a departure from the standard case
-    #[arg(long, value_name = "KEY=VALUE", value_hint = ValueHint::Other)]
-    set: Vec<String>,
-}
-
-impl Selection {
-    /// Returns whether the command line or the environment says which cases to use: by `--case`, or by a host.yaml.
-    pub(super) fn names_cases(&self) -> bool {
-        !self.case.is_empty() || self.config.is_some() || Environment::read().config.is_some()
-    }
-
-    pub(super) fn overrides(&self) -> Overrides {
-        Overrides {
-            config: self.config.clone(),
-            vendor: self.vendor.clone(),
-            cases: self.case.clone(),
-            data: self.data.clone(),
-            set: self.set.clone(),
-            environment: Environment::read(),
-            replica: None,
-        }
-    }
 }
 
 /// The kind of objects to list.

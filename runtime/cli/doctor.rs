@@ -12,9 +12,9 @@ use super::output::{print_message, stdout_error, write_listing};
 use super::own_process::TIME_LIMIT;
 use super::probe::Probes;
 use super::setup::{EXIT_MISTAKE, PreparedPlan, find_checkout, plan_config, prepare_process, print_findings};
-use crate::config::{Findings, Overrides, Replica, cache_folder, find_root};
+use crate::config::{Findings, Overrides, cache_folder, find_root};
 use crate::container::{ContainerEngine, EngineFacts};
-use crate::plan::Job;
+use crate::plan::{Job, is_generated_on_first_use};
 use crate::report::{bytes, columns, plain_table};
 use crate::result::Machine;
 use crate::run::RunOutcome;
@@ -26,10 +26,9 @@ pub(super) type Row = [String; 3];
 /// Prints the checks. The exit code says whether the selected cases can run: see [`Diagnosis::exit_code`].
 pub(super) fn doctor(arguments: &DoctorArguments) -> anyhow::Result<ExitCode> {
     let _exits = prepare_process()?;
-    let replica = arguments.as_host.as_ref().map(|host| Replica { host: host.clone(), ..Replica::default() });
-    let overrides = Overrides { replica, ..arguments.selection.overrides() };
+    let overrides = arguments.agent.apply(arguments.selection.overrides());
     if arguments.hosts {
-        return Ok(examine_hosts(&overrides, &find_checkout()?));
+        return examine_hosts(arguments, &overrides, &find_checkout()?);
     }
     Ok(match examine(&overrides, &find_checkout()?) {
         Ok(diagnosis) => {
@@ -141,7 +140,11 @@ fn run_rows(root: &Path, planned: Option<&PreparedPlan>, is_agent: bool) -> (Vec
     });
     for case in &planned.plan.cases {
         for job in case.jobs.iter().take(1) {
-            let state = if job.data_dir.is_dir() { "exists" } else { "does not exist" };
+            let state = match job.data_dir.is_dir() {
+                true => "exists",
+                false if is_generated_on_first_use(&job.data_dir) => "is generated on first use",
+                false => "does not exist on this machine",
+            };
             rows.push(row(&format!("data of {}", case.key), format!("{} {state}", job.data_dir.display()), ""));
         }
         let phase = |job: &Job| match job.phase() {

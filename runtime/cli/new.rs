@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::arguments::{NewCommand, Selection};
+use super::arguments::NewCommand;
 use super::output::{print_message, print_result};
+use super::selection::Selection;
 use super::setup::{EXIT_MISTAKE, catalogue, find_own_checkout, report_mistakes};
 use crate::config::load;
 use crate::run::RunOutcome;

@@ -20,7 +20,8 @@ use crate::text::escape_json;
 /// Prints a plan with its effective values, then its findings.
 pub(super) fn plan(arguments: &PlanArguments) -> anyhow::Result<ExitCode> {
     let _exits = prepare_process()?;
-    let planned = match prepare_plan(&find_checkout()?, &arguments.selection.overrides()) {
+    let overrides = arguments.agent.apply(arguments.selection.overrides());
+    let planned = match prepare_plan(&find_checkout()?, &overrides) {
         Ok(planned) => planned,
         Err(findings) => return report_refusal(&findings, arguments.json),
     };

@@ -293,6 +293,13 @@ fn report_not_started(error: &FleetError, is_resumed: bool) -> ExitCode {
             print_message(&format!("  hint: {hint}"));
             ExitCode::from(EXIT_MISTAKE)
         }
+        FleetError::Refused(refusals) => {
+            for refusal in refusals {
+                print_message(&format!("error: {refusal}"));
+            }
+            print_message("  hint: nothing was run; `flagperf doctor --hosts` checks every host");
+            ExitCode::from(EXIT_MISTAKE)
+        }
         FleetError::Interrupted => {
             print_message(&format!("error: {error}"));
             ExitCode::from(RunOutcome::INTERRUPTED)
@@ -332,21 +339,21 @@ impl ResultPrinter {
     fn notice(&mut self, notice: &Notice<'_>) {
         match notice {
             Notice::RunBegins { folder } => self.folder = folder.to_path_buf(),
-            Notice::CaseEnds { record, is_part, path, unwritten, digest, .. } => {
+            Notice::CaseEnds { record, place, is_part, path, unwritten, digest, .. } => {
                 // Another program may have taken the name of the record, which then has another one.
                 let path = unwritten.map_or(Some(*path), |error| error.kept.as_deref());
-                self.rows.push(OverviewRow::new(record, path.map(relative_path)));
+                self.rows.push(OverviewRow::new(record, *place, path.map(relative_path)));
                 let hint = |failure: &FailureRecord| failure.hint.clone();
                 self.hints.extend(is_part.then(|| record.failures.first().map(hint).unwrap_or_default()));
                 // The summary has the figures of a replica; one that is not on disk is printed in any case.
                 if !is_part || self.json || self.extent == Extent::Details || path.is_none() {
-                    self.print_record(record, SavedResult { path, digest: *digest });
+                    self.print_record(record, SavedResult { path, digest: *digest, place: *place });
                 }
             }
             Notice::FinishedBefore { record, path } => {
                 self.rows.push(OverviewRow::finished_before(record, relative_path(path)));
                 if self.json || self.extent == Extent::Details {
-                    self.print_record(record, SavedResult { path: Some(path), digest: None });
+                    self.print_record(record, SavedResult { path: Some(path), digest: None, place: None });
                 }
             }
             Notice::SummaryEnds { summary, path } => self.print_summary(summary, path),
@@ -367,7 +374,8 @@ impl ResultPrinter {
             }
         };
         if let (true, Some(digest)) = (self.json, saved.digest) {
-            print_message(&format!("digest of {}: {digest}", record.key()));
+            let place = saved.place.map(|place| format!(" on {place}")).unwrap_or_default();
+            print_message(&format!("digest of {}{place}: {digest}", record.key()));
         }
         let printed = write_result(&result);
         if saved.path.is_none() {

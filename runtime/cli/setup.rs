@@ -6,12 +6,12 @@ use std::rc::Rc;
 
 use anyhow::Context as _;
 
-use super::arguments::Selection;
 use super::check::check_cases;
 use super::describe::describe_with;
 use super::monitor_check::check_monitor_script;
 use super::output::print_message;
 use super::probe::Probes;
+use super::selection::Selection;
 use crate::config::{Cause, Config, Findings, Overrides, find_root};
 use crate::container::{ContainerEngine, ContainerError};
 use crate::engine::backend::Backend;
@@ -90,9 +90,18 @@ pub(super) fn catalogue(root: &Path) -> Catalogue {
     let engines = TABLE.iter().map(|engine| engine.description());
     let backends = Backend::all(root).iter().map(|row| (row.name.to_owned(), row.installed())).collect();
     let monitors = monitor::TABLE.iter().map(|monitor| monitor.name()).collect();
+    let of_devices = monitor::TABLE.iter().filter(|monitor| monitor.reads_devices());
+    let device_monitors = of_devices.map(|monitor| monitor.name()).collect();
     let check_options = Box::new(check_options);
     let check_container_engine = Box::new(check_container_engine);
-    Catalogue { backends, monitors, check_options, check_container_engine, ..Catalogue::read(root, engines.collect()) }
+    Catalogue {
+        backends,
+        monitors,
+        device_monitors,
+        check_options,
+        check_container_engine,
+        ..Catalogue::read(root, engines.collect())
+    }
 }
 
 fn check_container_engine() -> Result<(), UnavailableEngine> {

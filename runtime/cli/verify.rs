@@ -1,6 +1,7 @@
 //! `flagperf verify` and `flagperf sign`.
 
-use std::path::Path;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::arguments::{SignArguments, VerifyArguments};
@@ -8,6 +9,7 @@ use super::key::default_key_file;
 use super::output::{print_message, print_result};
 use super::setup::EXIT_MISTAKE;
 use crate::config::find_root;
+use crate::fleet::STATE_FILE;
 use crate::result::{MANIFEST_BYTES_MAX, MANIFEST_FILE, PrivateKey, PublicKey, ResultManifest, SIGNATURE_FILE, digest};
 use crate::text::{escape_json, one_line};
 use crate::verify::{CaseReport, KnownKey, Standing, Trust, find_results, is_digest, verify_result, verify_summary};
@@ -27,7 +29,13 @@ pub(super) fn verify(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     };
     let results = match find_results(&arguments.result) {
         Ok(results) => results,
-        Err(error) => return Ok(mistake(&format!("cannot verify `{}`: {error}", arguments.result.display()))),
+        Err(error) => {
+            let path = arguments.result.display();
+            return Ok(match unfinished_run(&arguments.result) {
+                Some(run) => mistake(&format!("cannot verify `{path}`: {}", describe_unfinished(&run))),
+                None => mistake(&format!("cannot verify `{path}`: {error}")),
+            });
+        }
     };
     let mut reports: Vec<CaseReport> = results.iter().map(|path| verify_result(path, &trust)).collect();
     let mut cases: Vec<&Path> = results.iter().filter(|path| path.is_dir()).filter_map(|path| path.parent()).collect();
@@ -42,14 +50,50 @@ pub(super) fn verify(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     let worst = reports.iter().map(|report| report.standing).max();
     // Of several results, a wrong one decides.
     let is_wrong = reports.iter().any(|report| report.standing == Standing::Wrong);
-    Ok(print_result(
+    let unfinished = unfinished_run(&arguments.result).filter(|run| *run == arguments.result);
+    let code = print_result(
         &text,
         match worst {
             _ if is_wrong => EXIT_WRONG,
-            Some(Standing::Authentic | Standing::Consistent) => EXIT_RIGHT,
+            Some(Standing::Authentic | Standing::Consistent) if unfinished.is_none() => EXIT_RIGHT,
             _ => EXIT_MISTAKE,
         },
-    ))
+    );
+    if let Some(run) = unfinished {
+        print_message(&format!("error: {}", describe_unfinished(&run)));
+    }
+    let given = trust.digests.len();
+    if is_wrong && given > 0 && given < results.len() {
+        print_message(&format!(
+            "  hint: `{}` contains {} results, and each has a digest of its own: repeat the option for each, as in `--digest D1 \
+             --digest D2`, or give the folder of one result",
+            arguments.result.display(),
+            results.len()
+        ));
+    }
+    Ok(code)
+}
+
+/// Returns the folder of the run to which `path` belongs, if the run has not completed.
+fn unfinished_run(path: &Path) -> Option<PathBuf> {
+    // The folder of a run contains those of cases, and these contain those of hosts with their files.
+    let run =
+        path.ancestors().take(4).find(|folder| !folder.as_os_str().is_empty() && folder.join(STATE_FILE).is_file());
+    run.map(Path::to_owned)
+}
+
+/// Describes a run that has not completed, with what to do about it.
+fn describe_unfinished(run: &Path) -> String {
+    let shown = run.display();
+    // The process of a run holds the lock of its folder.
+    let is_running = File::open(run).is_ok_and(|folder| matches!(folder.try_lock(), Err(TryLockError::WouldBlock)));
+    match is_running {
+        true => format!("the run `{shown}` has not ended yet\n  hint: verify it when it has ended"),
+        false => format!(
+            "the run `{shown}` is unfinished: its main process ended before the last case was complete\n  hint: `flagperf resume \
+             {shown}` continues it"
+        ),
+    }
 }
 
 /// Signs the manifests of results.

@@ -75,16 +75,33 @@ impl FromStr for CaseKey {
     type Err = ConfigProblem;
 
     fn from_str(text: &str) -> Result<Self, ConfigProblem> {
-        let refused = || ConfigProblem::CaseKey { key: text.to_owned() };
-        let (case, rest) = text.split_once(':').ok_or_else(refused)?;
+        let refused = |reason: String| ConfigProblem::CaseKey { key: text.to_owned(), reason };
+        let (case, rest) = text.split_once(':').ok_or_else(|| refused(String::new()))?;
         let (framework, scale) = match rest.split_once(':') {
-            Some((framework, scale)) => (framework, scale.parse().map_err(|()| refused())?),
+            Some((framework, scale)) => (framework, scale.parse().map_err(|()| refused(scale_fault(scale)))?),
+            None if is_scale(rest) => {
+                return Err(refused(format!("the framework is missing before `{rest}`: `{case}:FRAMEWORK:{rest}`")));
+            }
             None => (rest, Scale::ONE),
         };
         match is_name(case) && is_name(framework) {
             true => Ok(CaseKey { case: case.to_owned(), framework: framework.to_owned(), scale }),
-            false => Err(refused()),
+            false => Err(refused(String::new())),
         }
+    }
+}
+
+/// Returns whether `text` looks like numbers of hosts and devices: `2x1`.
+fn is_scale(text: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once('x').is_some_and(|(hosts, devices)| is_number(hosts) && is_number(devices))
+}
+
+/// Returns what is wrong with the last part of a case key.
+fn scale_fault(text: &str) -> String {
+    match is_scale(text) {
+        true => format!("the numbers of hosts and devices must be from 1 to {}, not `{text}`", Scale::MAX),
+        false => format!("`{text}` is not a number of hosts and a number of devices of each, such as `2x8`"),
     }
 }
 
@@ -114,22 +131,27 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        for text in [
-            "resnet50",
-            "resnet50:",
-            ":interpreter",
-            "a:b:c",
-            "../x:interpreter",
-            "a/b:c",
-            "a:b:0x1",
-            "a:b:2x",
-            "a:b:2x8:1",
+        let form = "is not a case key (`<case>:<framework>[_<version>][:<hosts>x<devices>]`)";
+        let limits = "the numbers of hosts and devices must be from 1 to 1024, not";
+        for (text, reason) in [
+            ("resnet50", String::new()),
+            ("resnet50:", String::new()),
+            (":interpreter", String::new()),
+            ("../x:interpreter", String::new()),
+            ("a/b:c", String::new()),
+            ("a:b:c", ": `c` is not a number of hosts and a number of devices of each, such as `2x8`".to_owned()),
+            ("a:b:2x", ": `2x` is not a number of hosts and a number of devices of each, such as `2x8`".to_owned()),
+            ("a:b:0x1", format!(": {limits} `0x1`")),
+            ("a:b:1x0", format!(": {limits} `1x0`")),
+            ("a:b:1x2000", format!(": {limits} `1x2000`")),
+            (
+                "a:b:2x8:1",
+                ": `2x8:1` is not a number of hosts and a number of devices of each, such as `2x8`".to_owned(),
+            ),
+            ("tiny:2x1", ": the framework is missing before `2x1`: `tiny:FRAMEWORK:2x1`".to_owned()),
         ] {
             let message = text.parse::<CaseKey>().unwrap_err().to_string();
-            assert_eq!(
-                message,
-                format!("`{text}` is not a case key (`<case>:<framework>[_<version>][:<hosts>x<devices>]`)")
-            );
+            assert_eq!(message, format!("`{text}` {form}{reason}"));
         }
     }
 }

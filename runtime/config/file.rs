@@ -28,7 +28,11 @@ pub struct ConfigFile {
 impl ConfigFile {
     /// Reads `path`; an empty file has no keys. Messages name a file under `root` by its path relative to `root`.
     pub fn read(path: &Path, root: &Path) -> Result<ConfigFile, Finding> {
-        let name = display_name(path, root);
+        ConfigFile::read_as(path, display_name(path, root))
+    }
+
+    /// Reads `path`; messages call the file `name`.
+    pub fn read_as(path: &Path, name: Arc<str>) -> Result<ConfigFile, Finding> {
         ConfigFile::parse(&read_text(path, &name)?, name)
     }
 

@@ -1,6 +1,7 @@
 //! Loads the whole configuration from the files, the environment and the command line.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,7 +9,7 @@ use serde_json::Value;
 use super::case::{CaseConfig, CaseContext};
 use super::choice::choose_cases;
 use super::env::{self, Environment};
-use super::file::ConfigFile;
+use super::file::{ConfigFile, display_name};
 use super::key::{ConfigKey, defaults, read_keys};
 use super::yaml;
 use super::{
@@ -34,6 +35,9 @@ pub struct Overrides {
     pub environment: Environment,
     /// The host and device for which an agent runs a case; `None` in the process that the user started.
     pub replica: Option<Replica>,
+    /// Name of host.yaml in messages and records, if this process reads a copy of a file of another machine.
+    #[serde(default)]
+    pub host_file_name: Option<String>,
 }
 
 impl Overrides {
@@ -53,7 +57,8 @@ impl Overrides {
         let cases = own.cases.into_iter().flat_map(|case| pair("--case", case));
         let data = path("--data", own.data).into_iter().flatten();
         let set = own.set.into_iter().flat_map(|set| pair("--set", set));
-        config.chain(vendor).chain(cases).chain(data).chain(set).collect()
+        let name = own.host_file_name.into_iter().flat_map(|name| pair("--host-file-name", name));
+        config.chain(vendor).chain(cases).chain(data).chain(set).chain(name).collect()
     }
 }
 
@@ -77,9 +82,21 @@ impl Replica {
     }
 }
 
+/// The host.yaml from which a configuration was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostFile {
+    /// Name in messages and records: the path on the machine on which the run was started, relative to the checkout if the
+    /// file lies in it.
+    pub name: Arc<str>,
+    /// Path of the file, or of its copy on this machine.
+    pub path: PathBuf,
+}
+
 /// The whole configuration, each value with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
+    /// The host.yaml that was read.
+    pub host_file: HostFile,
     /// The values of host.yaml after environment and command line.
     pub site: Site,
     /// The same values by key.
@@ -150,9 +167,9 @@ fn load_with(
     read_vendor: impl Fn(&Site, &mut Vec<Finding>) -> Option<Vendor>,
 ) -> Result<Config, Findings> {
     let mut findings = Vec::new();
-    let path = host_file(root, overrides);
-    let host = ConfigFile::read(&path, root).map_err(|finding| {
-        let hint = if path.exists() { finding.hint.clone() } else { NO_HOST_FILE.to_owned() };
+    let host_file = host_file(root, overrides);
+    let host = ConfigFile::read_as(&host_file.path, host_file.name.clone()).map_err(|finding| {
+        let hint = if host_file.path.exists() { finding.hint.clone() } else { NO_HOST_FILE.to_owned() };
         Findings(vec![Finding { hint, ..finding }])
     })?;
     let site_values = site_values(&host, root, overrides, &mut findings);
@@ -182,14 +199,16 @@ fn load_with(
     let knows_hosts = site_values["HOSTS"].origin != Origin::Default || !host.entries.contains_key("HOSTS");
     let visible = VisibleDevices::resolve(&site, &site_values, vendor.as_ref(), device);
     let replica = overrides.replica.clone();
-    Ok(Config { site, site_values, vendor, visible, replica, knows_hosts, in_job, cases, findings })
+    Ok(Config { host_file, site, site_values, vendor, visible, replica, knows_hosts, in_job, cases, findings })
 }
 
-/// Returns the path of the site's host.yaml: from `--config`, or else `FLAGPERF_CONFIG`, or else the checkout's.
-pub fn host_file(root: &Path, overrides: &Overrides) -> PathBuf {
+/// Returns the site's host.yaml: from `--config`, or else `FLAGPERF_CONFIG`, or else the checkout's.
+fn host_file(root: &Path, overrides: &Overrides) -> HostFile {
     let folder = overrides.config.as_ref().or(overrides.environment.config.as_ref());
     let path = folder.map_or_else(|| root.join("configs"), Clone::clone);
-    if path.is_file() { path } else { path.join("host.yaml") }
+    let path = if path.is_file() { path } else { path.join("host.yaml") };
+    let name = overrides.host_file_name.as_deref().map_or_else(|| display_name(&path, root), Arc::from);
+    HostFile { name, path }
 }
 
 fn site_values(host: &ConfigFile, root: &Path, overrides: &Overrides, findings: &mut Vec<Finding>) -> Values {

@@ -53,7 +53,7 @@ pub use file::{ConfigFile, display_name, read_text};
 pub use finding::{Cause, Finding, Findings, MessageAndHint};
 pub use flops::{FlopsError, parse_flops};
 pub use key::{ConfigKey, KEYS_FOLDER, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
-pub use load::{Config, Overrides, Replica, find_root, host_file, load, load_without_vendor};
+pub use load::{Config, HostFile, Overrides, Replica, find_root, load, load_without_vendor};
 pub use monitor_command::{MONITOR_SCRIPT, MonitorCommand};
 pub use origin::{Origin, Sourced, Values, merge_layers};
 pub use overlay::{check_key_owner, display_value, find_setting, is_case_key, overlay_keys};

@@ -92,10 +92,12 @@ pub enum ConfigProblem {
     #[error("`flops`: {0}")]
     Flops(FlopsError),
     /// A key in `CASES` that is not a valid case key.
-    #[error("`{key}` is not a case key (`<case>:<framework>[_<version>][:<hosts>x<devices>]`)")]
+    #[error("`{key}` is not a case key (`<case>:<framework>[_<version>][:<hosts>x<devices>]`){}", reason_text(.reason))]
     CaseKey {
         /// The key.
         key: String,
+        /// Which part is wrong, and why; empty when the form as a whole is.
+        reason: String,
     },
     /// A case without a folder in `configs/`.
     #[error("unknown case `{case}` (known: {known})")]
@@ -355,6 +357,10 @@ impl ConfigProblem {
 /// Returns where a value is set; empty for a default.
 fn origin_note(origin: &Origin) -> String {
     if *origin == Origin::Default { String::new() } else { format!(" ({origin})") }
+}
+
+fn reason_text(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(": {reason}") }
 }
 
 fn nearest_note(nearest: &Option<String>) -> String {

@@ -64,6 +64,21 @@ pub enum ContainerError {
         /// The last lines of the build's output.
         output: Vec<String>,
     },
+    /// The engine neither has the base image of a recipe nor could get it.
+    #[error(
+        "the base image `{image}` ({}:{line}) is not on this machine, and the container engine could not get it: {reason}",
+        .dockerfile.display()
+    )]
+    BaseImage {
+        /// Name of the base image.
+        image: String,
+        /// The Dockerfile that names it.
+        dockerfile: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The engine's message.
+        reason: String,
+    },
     /// A container must not see a path that the configuration names.
     #[error("{named_by} names `{path}`, which a container must not see: {reason}")]
     Exposed {
@@ -141,6 +156,12 @@ impl ContainerError {
             }
             Self::Build { .. } => {
                 "docker_images/README.md describes recipes; `docker build` on the folder of the recipe prints the whole output"
+            }
+            Self::BaseImage { image, .. } => {
+                return format!(
+                    "get it with `docker pull {image}`; without access to its registry, save it on a machine that has it with \
+                     `docker save --output FILE {image}`, and load it here with `docker load --input FILE`"
+                );
             }
             Self::Exposed { .. } => {
                 "through a socket, a container reaches the process behind it, even if its folder is mounted read-only: name a \

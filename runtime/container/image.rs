@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use tokio::time::timeout;
 
 use super::engine::{ANSWER_LIMIT, message};
-use super::recipe::archive;
+use super::recipe::{BaseImageLine, archive};
 use super::requirements::Requirements;
 use super::{ContainerEngine, ContainerError, Recipe};
 use crate::text::{one_line, truncate};
@@ -98,18 +98,18 @@ impl<'b> ImageBuilder<'b> {
         let (built, complete) = (DOCKERFILE_STAGE.to_owned(), RECIPE_STAGE.to_owned());
         let id = match (self.find(&labels(complete.clone()))?, &recipe.install_script) {
             (Some(id), _) => id,
-            (None, None) => self.build(&name, labels(complete), self.context(&name, recipe, None)?)?,
+            (None, None) => self.build_dockerfile(&name, labels(complete), recipe)?,
             (None, Some(script)) => {
                 let below = format!("{}:{short}-dockerfile", recipe.repository);
                 let below = match self.find(&labels(built.clone()))? {
                     Some(id) => id,
-                    None => self.build(&below, labels(built), self.context(&below, recipe, None)?)?,
+                    None => self.build_dockerfile(&below, labels(built), recipe)?,
                 };
                 let dockerfile = install_dockerfile(&below, script);
                 self.build(&name, labels(complete), self.context(&name, recipe, Some(&dockerfile))?)?
             }
         };
-        let base = recipe.base_images().into_iter().map(|name| self.base_image(name)).collect::<Result<_, _>>()?;
+        let base = recipe.base_images().into_iter().map(|base| self.base_image(base.name)).collect::<Result<_, _>>()?;
         Ok(Image { name, id, recipe_sha256: sha256, base })
     }
 
@@ -165,6 +165,25 @@ impl<'b> ImageBuilder<'b> {
 
     fn inspect(&self, name: &str) -> Result<ImageInspect, ContainerError> {
         self.engine.request("inspect an image", ANSWER_LIMIT, async |docker| docker.inspect_image(name).await)
+    }
+
+    /// Builds the image of the Dockerfile of a recipe and returns its id.
+    fn build_dockerfile(
+        &mut self,
+        name: &str,
+        labels: HashMap<String, String>,
+        recipe: &Recipe,
+    ) -> Result<String, ContainerError> {
+        let built = self.build(name, labels, self.context(name, recipe, None)?);
+        let Err(ContainerError::Build { reason, .. }) = &built else { return built };
+        let Some(BaseImageLine { name: image, line }) = self.missing_base(recipe) else { return built };
+        Err(ContainerError::BaseImage { image, dockerfile: recipe.dockerfile(), line, reason: reason.clone() })
+    }
+
+    /// Returns the first base image of a recipe that the engine does not have.
+    fn missing_base(&self, recipe: &Recipe) -> Option<BaseImageLine> {
+        let is_missing = |base: &BaseImageLine| self.inspect(&base.name).is_err_and(|error| error.is_missing());
+        recipe.base_images().into_iter().find(is_missing)
     }
 
     /// Builds an image and returns its id.

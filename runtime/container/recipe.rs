@@ -27,12 +27,23 @@ pub(super) const DOCKERFILE: &str = "Dockerfile";
 /// A recipe from which an image is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recipe {
+    /// The folder.
+    folder: PathBuf,
     /// Name of the repository of its images: `flagperf-inference-cpu-interpreter`.
     pub(super) repository: String,
     /// The files, sorted by path.
     files: Vec<RecipeFile>,
     /// The script that runs in the image of the Dockerfile.
     pub(super) install_script: Option<String>,
+}
+
+/// A line of a Dockerfile that names an image to build on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BaseImageLine {
+    /// Name of the image.
+    pub(super) name: String,
+    /// Number of the line, from 1.
+    pub(super) line: usize,
 }
 
 /// A file of a recipe.
@@ -63,7 +74,7 @@ impl Recipe {
         let plain = framework.split_once('_').map_or(&*framework, |(plain, _)| plain);
         let scripts = [framework.as_str(), plain].map(|name| format!("{name}_install.sh"));
         let install_script = scripts.into_iter().find(|script| files.iter().any(|file| file.path == *script));
-        Ok(Recipe { repository: repository(&vendor, &framework), files, install_script })
+        Ok(Recipe { folder: folder.to_owned(), repository: repository(&vendor, &framework), files, install_script })
     }
 
     /// Returns the SHA-256 over the paths, contents and executable bits of all files.
@@ -75,9 +86,14 @@ impl Recipe {
     }
 
     /// Returns the images on which the Dockerfile builds: those of its `FROM` lines that are neither stages nor variables.
-    pub(super) fn base_images(&self) -> Vec<String> {
+    pub(super) fn base_images(&self) -> Vec<BaseImageLine> {
         let file = self.files.iter().find(|file| file.path == DOCKERFILE);
         base_images(&file.map(|file| String::from_utf8_lossy(&file.content)).unwrap_or_default())
+    }
+
+    /// Returns the path of the Dockerfile.
+    pub(super) fn dockerfile(&self) -> PathBuf {
+        self.folder.join(DOCKERFILE)
     }
 
     /// Returns an archive with the files of the recipe. If `dockerfile` is given, it replaces the Dockerfile.
@@ -147,17 +163,17 @@ fn repository(vendor: &str, framework: &str) -> String {
     accepted.trim_end_matches(['.', '_', '-']).to_owned()
 }
 
-fn base_images(dockerfile: &str) -> Vec<String> {
-    let (mut images, mut stages) = (Vec::new(), Vec::new());
-    for line in dockerfile.lines() {
+fn base_images(dockerfile: &str) -> Vec<BaseImageLine> {
+    let (mut images, mut stages) = (Vec::<BaseImageLine>::new(), Vec::new());
+    for (number, line) in (1..).zip(dockerfile.lines()) {
         let words: Vec<&str> = line.split_whitespace().filter(|word| !word.starts_with("--")).collect();
         let [from, image, rest @ ..] = words.as_slice() else { continue };
         if !from.eq_ignore_ascii_case("from") {
             continue;
         }
         let is_image = !image.contains('$') && *image != "scratch" && !stages.contains(image);
-        if is_image && !images.contains(&(*image).to_owned()) {
-            images.push((*image).to_owned());
+        if is_image && !images.iter().any(|known| known.name == *image) {
+            images.push(BaseImageLine { name: (*image).to_owned(), line: number });
         }
         if let [word, stage] = rest
             && word.eq_ignore_ascii_case("as")
@@ -213,7 +229,8 @@ mod tests {
     #[test]
     fn base_images_are_neither_stages_nor_variables() {
         let text = "ARG V=1\nFROM --platform=linux/amd64 a:1 AS build\nfrom b@sha256:00\nFROM build\nFROM c:$V\nFROM scratch\n";
-        assert_eq!(base_images(text), ["a:1", "b@sha256:00"]);
+        let line = |name: &str, line| BaseImageLine { name: name.to_owned(), line };
+        assert_eq!(base_images(text), [line("a:1", 2), line("b@sha256:00", 3)]);
     }
 
     #[test]

@@ -44,8 +44,9 @@ const SILENCE_SECONDS: f64 = 30.0;
 /// The exit code of a container whose program was killed by a signal is this number plus the number of the signal.
 const SIGNAL_BASE: i64 = 128;
 /// The warning about an engine that is not permitted to raise the limit of locked memory.
-const LOCKED_MEMORY_WARNING: &str =
-    "the container engine is not permitted to raise the limit of locked memory, so copies to a device may be slower";
+const LOCKED_MEMORY_WARNING: &str = "the container engine is not permitted to raise the limit of locked memory, so copies to a \
+                                     device may be slower: set `LimitMEMLOCK=infinity` in the systemd service of the engine, or a \
+                                     higher `memlock` for its user in /etc/security/limits.conf";
 /// Longest wait for the engine to report a signal that was sent to a container.
 const EVENTS_LIMIT: Duration = Duration::from_secs(2);
 /// Number of last lines of a container's log that an error quotes, and largest number of bytes of each.

@@ -15,6 +15,7 @@ use super::clock_offset::ClockOffset;
 use super::control::SessionCommand;
 use super::forwarder::{Forwarder, is_running, stop};
 use super::frame::read_frame;
+use super::host_plan::plan_errors;
 use super::mirror::FolderSender;
 use super::protocol::{HostFacts, Reply, Request, SessionProcess};
 use super::reply_sender::ReplySender;
@@ -104,6 +105,7 @@ impl Request {
             Request::Offer { .. }
             | Request::Content { .. }
             | Request::Examine { .. }
+            | Request::Plan { .. }
             | Request::Reserve { .. }
             | Request::EndReservation
             | Request::Ping => None,
@@ -175,6 +177,7 @@ impl Agent {
                 self.replies.send(Reply::Missing { sha256: self.store.missing(&self.files), time_s })
             }
             Request::Examine { arguments } => self.examine(arguments),
+            Request::Plan { arguments } => self.plan(arguments),
             Request::Reserve { run_id, run, started_by, waits, contact_limit_s } => {
                 self.contact_limit = contact_limit_s;
                 let description = run_description(&run, &started_by);
@@ -232,6 +235,21 @@ impl Agent {
         let output = String::from_utf8_lossy(&output).into_owned();
         let (text, code) = output.trim_end().rsplit_once('\n').unwrap_or(("", &output));
         self.replies.send(Reply::Report { text: text.to_owned(), can_run: code == "0" })
+    }
+
+    /// Plans cases in the offered checkout in a thread, which replies with [`Reply::Planned`].
+    fn plan(&self, arguments: Vec<String>) -> io::Result<()> {
+        let root = match self.checkout() {
+            Ok(root) => root,
+            Err(error) => return self.replies.send(Reply::Planned { errors: vec![error.to_string()] }),
+        };
+        let (replies, program) = (self.replies.clone(), std::env::current_exe()?);
+        thread::spawn(move || {
+            let errors = plan_errors(&root, &program, arguments).unwrap_or_else(|error| vec![error]);
+            // This fails when the connection has ended.
+            let _ = replies.send(Reply::Planned { errors });
+        });
+        Ok(())
     }
 
     /// Returns the folder of the offered checkout. Copying its files may take long, so the agent says meanwhile that it works.

@@ -5,7 +5,9 @@ use std::io;
 
 use super::conduct::FleetRun;
 use super::host_link::LinkCommand;
-use super::replica::{ReplicaEnd, ReplicaRecord, ReplicaState, replica_record, replica_summary, replicas_of};
+use super::replica::{
+    ReplicaEnd, ReplicaRecord, ReplicaState, display_name, replica_record, replica_summary, replicas_of,
+};
 use super::session::SessionOutcome;
 use crate::config::Replica;
 use crate::file;
@@ -82,9 +84,11 @@ impl FleetRun<'_> {
         }
         let unwritten = written.as_ref().err();
         let sealed = unsealed.as_ref().map_or_else(|| Ok(digest.clone()), |fault| Err(fault.to_string()));
-        self.log.case_ends(&record, unwritten, &sealed);
+        let place = is_part.then(|| display_name(&open.replica));
+        self.log.case_ends(&record, place.as_deref(), unwritten, &sealed);
         notify(&Notice::CaseEnds {
             record: &record,
+            place: place.as_deref(),
             is_part,
             path: &path,
             unwritten,
@@ -94,7 +98,10 @@ impl FleetRun<'_> {
         let processor = if let ReplicaEnd::Ended(outcome) = &end { outcome.processor } else { None };
         // Only the record that the host wrote states when the case began there.
         let began = if is_own { open.began_here(&record) } else { None };
-        let summary = replica_summary(&open.replica, &record, (&open.folder, digest), processor, began);
+        let summary = ReplicaSummary {
+            machine: self.fleet.machine(&open.replica.host),
+            ..replica_summary(&open.replica, &record, (&open.folder, digest), processor, began)
+        };
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.unsealed.extend(unsealed.map(|fault| (outcome.records.len(), fault)));
         outcome.records.push(record);

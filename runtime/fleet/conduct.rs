@@ -9,7 +9,8 @@ use std::time::Duration;
 use crossbeam_channel::RecvTimeoutError;
 
 use super::host_link::{HostLink, LinkCommand, LinkEvent, SessionEnd};
-use super::hosts::hosts_of;
+use super::host_plan::HostRefusal;
+use super::hosts::{hosts_of, uses_other_hosts};
 use super::link_thread::contact_limit;
 use super::links::Fleet;
 use super::replica::{ReplicaEnd, ReplicaState, display_name, replicas_of};
@@ -67,6 +68,13 @@ pub enum FleetError {
     /// The hosts that cannot be used, each with the reason.
     #[error("{}", unusable_hosts(.0))]
     Hosts(Vec<(String, String)>),
+    /// Errors of the plan on hosts, each with the hosts that report it.
+    #[error("{}", refusals(.0))]
+    Refused(Vec<HostRefusal>),
+}
+
+fn refusals(refusals: &[HostRefusal]) -> String {
+    refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 fn unusable_hosts(hosts: &[(String, String)]) -> String {
@@ -112,7 +120,12 @@ pub fn conduct_fleet(
     };
     notify(&Notice::RunBegins { folder: &folder });
     let connected = Fleet::connect(plan, &hosts[..needed], &folder, state, options, notify, interrupt);
-    let ready = connected.and_then(|fleet| fleet.reserve(plan.site.busy_host, notify, interrupt));
+    let reserved = connected.and_then(|fleet| fleet.reserve(plan.site.busy_host, notify, interrupt));
+    // A resumed run collects what was measured, whatever its hosts can do now.
+    let ready = reserved.and_then(|fleet| match is_new && uses_other_hosts(&plan.site) {
+        true => fleet.plan_on_hosts(plan, &options.overrides, &hosts[..needed], notify, interrupt),
+        false => Ok(fleet),
+    });
     if ready.is_err() && is_new {
         // The folder contains only the output of ssh, which the error quotes.
         let _ = fs::remove_dir_all(&folder);
@@ -201,6 +214,7 @@ impl FleetRun<'_> {
     fn task(&self, case: &CasePlan, replica: &Replica, in_run: &Path, waits: bool) -> SessionTask {
         let overrides = Overrides {
             config: None,
+            host_file_name: Some(self.plan.host_file.name.to_string()),
             cases: vec![case.key.to_string()],
             replica: Some(replica.clone()),
             ..self.options.overrides.absolute()
@@ -259,7 +273,7 @@ impl FleetRun<'_> {
         let find =
             |replicas: &mut [ReplicaState], session: &str| replicas.iter().position(|open| open.session == session);
         match event {
-            LinkEvent::Connected(_) | LinkEvent::Reserved(_) => {}
+            LinkEvent::Connected(_) | LinkEvent::Reserved(_) | LinkEvent::Planned(_) => {}
             LinkEvent::HostBusy { reason, .. } => {
                 let what = format!("is no longer reserved for this run: {reason}");
                 notify(&Notice::Host { host, what: &what, is_warning: true });

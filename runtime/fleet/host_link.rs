@@ -51,6 +51,8 @@ pub(super) enum LinkCommand {
     Reserve { waits: bool },
     /// End the reservation, or stop waiting for it.
     EndReservation,
+    /// Plan cases on the host; the arguments are those of `flagperf plan`.
+    Plan { arguments: Vec<String> },
 }
 
 /// An event that a link reports.
@@ -77,6 +79,8 @@ pub(super) enum LinkEvent {
     /// The host is not reserved, because another run uses it: what uses it, the id of that run, and whether the request waits for
     /// it to end.
     HostBusy { reason: String, run_id: String, waits: bool },
+    /// The host has planned the cases, with these errors.
+    Planned(Vec<String>),
     /// A session has ended, and all of its files have arrived.
     SessionEnded { session: String, outcome: Option<Box<SessionOutcome>>, log: Vec<String> },
     /// A session failed to start, or its files cannot be written on this machine.
@@ -115,7 +119,7 @@ impl HostLink {
             let sessions = HashMap::new();
             let progress = context.clock.now();
             let (commands, interrupted) = (receiver, false);
-            let (reservation, pings) = (None, VecDeque::new());
+            let (reservation, plan_arguments, pings) = (None, None, VecDeque::new());
             LinkThread {
                 host,
                 launcher,
@@ -126,6 +130,7 @@ impl HostLink {
                 interrupted,
                 progress,
                 reservation,
+                plan_arguments,
                 pings,
             }
             .run();

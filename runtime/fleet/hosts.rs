@@ -3,7 +3,7 @@
 use super::conduct::FleetError;
 use super::launcher::allocated_nodes;
 use super::tree::{Tree, TreeError};
-use crate::config::{LauncherChoice, Overrides, Scale, Site, env, host_file, is_local};
+use crate::config::{LauncherChoice, Scale, Site, env, is_local};
 use crate::plan::Plan;
 
 /// Returns whether cases run on other machines, whose engines and data are unknown on this one.
@@ -34,8 +34,8 @@ pub(super) fn hosts_of(site: &Site) -> Result<Vec<String>, FleetError> {
 }
 
 /// Returns the files of the checkout that the hosts of a plan need.
-pub(super) fn tree_of(plan: &Plan, overrides: &Overrides) -> Result<Tree, TreeError> {
+pub(super) fn tree_of(plan: &Plan) -> Result<Tree, TreeError> {
     let root = &plan.site.flagperf_path;
     let libraries = plan.cases.iter().flat_map(|case| &case.jobs).filter_map(|job| job.engine.library.clone());
-    Tree::read(root, &host_file(root, overrides), &libraries.collect::<Vec<_>>())
+    Tree::read(root, &plan.host_file.path, &libraries.collect::<Vec<_>>())
 }

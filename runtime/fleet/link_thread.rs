@@ -71,6 +71,8 @@ pub(super) struct LinkThread {
     pub(super) progress: Nanos,
     /// The reservation that a new connection requests again: whether it waits.
     pub(super) reservation: Option<bool>,
+    /// The arguments of a plan that the host has not answered yet, and that a new connection requests again.
+    pub(super) plan_arguments: Option<Vec<String>>,
     /// The wall clock when each ping was sent that is not answered yet.
     pub(super) pings: VecDeque<Seconds>,
 }
@@ -181,6 +183,10 @@ impl LinkThread {
     fn serve(&mut self, connection: &mut Connection) -> ConnectionEnd {
         self.pings.clear();
         if let Some(Err(error)) = self.reservation.map(|waits| connection.send(&self.reserve_request(waits))) {
+            return ConnectionEnd::of(&error);
+        }
+        let plan = self.plan_arguments.clone().map(|arguments| connection.send(&Request::Plan { arguments }));
+        if let Some(Err(error)) = plan {
             return ConnectionEnd::of(&error);
         }
         let sessions = self.sessions.keys().cloned().collect::<Vec<_>>();
@@ -324,6 +330,10 @@ impl LinkThread {
                 self.reservation = None;
                 connection.send(&Request::EndReservation)
             }
+            LinkCommand::Plan { arguments } => {
+                self.plan_arguments = Some(arguments.clone());
+                connection.send(&Request::Plan { arguments })
+            }
             LinkCommand::Interrupt => {
                 self.interrupted = true;
                 let interrupt = |session: &String| Request::Interrupt { session: session.clone() };
@@ -355,6 +365,10 @@ impl LinkThread {
                 }
             }
             Reply::Reserved { warning } => self.report(LinkEvent::Reserved(warning.as_deref().map(short))),
+            Reply::Planned { errors } => {
+                self.plan_arguments = None;
+                self.report(LinkEvent::Planned(errors.iter().map(|error| short_text(error)).collect()));
+            }
             Reply::HostBusy { reason, run_id, waits } => {
                 self.report(LinkEvent::HostBusy { reason: short(&reason), run_id, waits });
             }

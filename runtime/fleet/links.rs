@@ -15,8 +15,12 @@ use super::hosts::tree_of;
 use super::launcher::launcher_for;
 use super::state::RunState;
 use crate::config::BusyHost;
+use crate::hash::hash_bytes;
 use crate::plan::Plan;
 use crate::run::{Interrupt, Notice};
+
+/// Digits of the id of a machine.
+const MACHINE_DIGITS: usize = 16;
 
 /// The links to the hosts of a run.
 pub(super) struct Fleet {
@@ -55,7 +59,7 @@ impl Fleet {
         let context = Arc::new(LinkContext {
             site: site.clone(),
             program: OwnProgram::read().map_err(FleetError::Program)?,
-            tree: tree_of(plan, &options.overrides)?,
+            tree: tree_of(plan)?,
             log: folder.join("hosts.err.log"),
             clock: options.clock.clone(),
             run: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -218,6 +222,12 @@ impl Fleet {
             "{reason}; that is your own run, whose main process has ended: `flagperf resume {killed}` collects its results and \
              frees the host"
         )
+    }
+
+    /// Returns the id of a host's machine, which does not tell who owns it.
+    pub(super) fn machine(&self, host: &str) -> Option<String> {
+        let (boot_id, hostname) = self.machines.get(host).filter(|(boot_id, _)| !boot_id.is_empty())?;
+        Some(hash_bytes(format!("{boot_id} {hostname}").as_bytes())[..MACHINE_DIGITS].to_owned())
     }
 
     /// Notes a measurement of a host's wall clock.

@@ -82,6 +82,11 @@ pub enum Request {
         /// Arguments of `flagperf doctor`, except the folder of host.yaml.
         arguments: Vec<String>,
     },
+    /// Plans cases of the offered checkout on the host. The reply is [`Reply::Planned`].
+    Plan {
+        /// Arguments of `flagperf plan`, except the folder of host.yaml.
+        arguments: Vec<String>,
+    },
     /// Checks the connection. The reply is [`Reply::Present`].
     Ping,
 }
@@ -108,6 +113,11 @@ pub enum Reply {
         text: String,
         /// Whether the cases can run.
         can_run: bool,
+    },
+    /// The cases were planned.
+    Planned {
+        /// The errors that prevent the host from running them.
+        errors: Vec<String>,
     },
     /// A session was started, or had been started before.
     Started {
@@ -206,6 +216,7 @@ impl Reply {
             Reply::Present { .. }
             | Reply::Missing { .. }
             | Reply::Report { .. }
+            | Reply::Planned { .. }
             | Reply::Working
             | Reply::Reserved { .. }
             | Reply::HostBusy { .. } => None,

@@ -17,6 +17,8 @@ pub struct Catalogue {
     pub engines: Vec<EngineDescription>,
     /// The names of the table of monitors.
     pub monitors: Vec<&'static str>,
+    /// Those of them that identify the device of an engine.
+    pub device_monitors: Vec<&'static str>,
     /// Folders in `vendors/`; `None` for a vendor whose vendor.yaml cannot be read.
     pub vendors: BTreeMap<String, Option<Vendor>>,
     /// Folders in `configs/` and `scripts/`.
@@ -125,6 +127,7 @@ impl Catalogue {
         Catalogue {
             engines,
             monitors: Vec::new(),
+            device_monitors: Vec::new(),
             backends: Vec::new(),
             cases,
             shared_scripts: shared.map(|name| format!("{SHARED_SCRIPTS}/{name}")).collect(),
@@ -169,8 +172,12 @@ impl Catalogue {
 }
 
 fn exists_or_is_generated(path: &Path) -> bool {
-    let is_generated = || path.ends_with("generated") && path.with_file_name("dataset.yaml").is_file();
-    path.exists() || is_generated()
+    path.exists() || is_generated_on_first_use(path)
+}
+
+/// Returns whether a folder is that of a dataset which is generated on first use.
+pub fn is_generated_on_first_use(folder: &Path) -> bool {
+    folder.ends_with("generated") && folder.with_file_name("dataset.yaml").is_file()
 }
 
 fn folders(path: &Path) -> Vec<String> {

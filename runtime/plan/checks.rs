@@ -39,6 +39,7 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
         findings.extend(config.cases.iter().flat_map(|case| invalid_choices(vendor, case, catalogue)));
     }
     check_hosts(config, findings);
+    check_devices(config, catalogue, findings);
     if site.container == Container::Docker {
         findings.extend(container_options(config).err());
         if let Err(UnavailableEngine { reason, remedy }) = (catalogue.check_container_engine)() {
@@ -72,10 +73,25 @@ fn check_hosts(config: &Config, findings: &mut Vec<Finding>) {
             let problem = PlanProblem::LocalHosts { key: key.clone(), needed: scale.hosts };
             findings.push(Finding::error(case.key.origin.clone(), problem));
         }
-        if scale.devices > 1 && config.visible.is_none() {
-            let problem = PlanProblem::NoDeviceVariable { key, devices: scale.devices };
-            findings.push(Finding::error(case.key.origin.clone(), problem));
+    }
+}
+
+/// Reports cases on several devices of each host whose workers would use the same device, and those of which nothing shows
+/// whether they do.
+fn check_devices(config: &Config, catalogue: &Catalogue, findings: &mut Vec<Finding>) {
+    let Some(vendor) = &config.vendor else { return };
+    let identifies = vendor.monitor.as_deref().is_some_and(|monitor| catalogue.device_monitors.contains(&monitor));
+    for case in config.cases.iter().filter(|case| case.key.value.scale.devices > 1) {
+        let (key, devices) = (case.key.value.to_string(), case.key.value.scale.devices);
+        let mut own = Vec::new();
+        if config.visible.is_none() {
+            own.push(Finding::error(case.key.origin.clone(), PlanProblem::NoDeviceVariable { key, devices }));
+        } else if !identifies {
+            let problem = PlanProblem::UnidentifiedDevices { key, devices, vendor: vendor.name.clone() };
+            own.push(Finding::warning(case.key.origin.clone(), problem));
         }
+        Finding::assign(&mut own, &case.key.value);
+        findings.extend(own);
     }
 }
 

@@ -19,7 +19,8 @@ fn a_case_needs_as_many_hosts_as_its_entry_says_and_a_variable_for_several_devic
             "configs/host.yaml:4: case `toy:frame:5x2` needs 5 hosts, but `HOSTS` lists 4\n  hint: add hosts, or change the \
              entry of `CASES`",
             "configs/host.yaml:4: case `toy:frame:5x2` needs 2 devices of each host, but no variable selects the device of a \
-             worker\n  hint: set `ACCE_VISIBLE_DEVICE_ENV_NAME`, or `visible_devices` in vendor.yaml",
+             worker\n  hint: name the environment variable by which the driver selects devices, for example \
+             `ACCE_VISIBLE_DEVICE_ENV_NAME: CUDA_VISIBLE_DEVICES` in host.yaml, or `visible_devices` in vendor.yaml",
         ]
     );
 }
@@ -31,6 +32,27 @@ fn a_list_of_hosts_that_is_refused_causes_no_further_error() {
         let found = errors(&runnable().with("configs/host.yaml", &host), &Overrides::default());
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("configs/host.yaml:3: `HOSTS` must be a non-empty list of strings"), "{found:?}");
+    }
+}
+
+#[test]
+fn workers_on_several_devices_that_no_monitor_identifies_are_a_warning() {
+    let host = "VENDOR: chip\nACCE_VISIBLE_DEVICE_ENV_NAME: CHIPS\nCASES:\n    \"toy:frame:1x2\": data\n";
+    let vendor = std::fs::read_to_string(runnable().path("vendors/chip/vendor.yaml")).unwrap();
+    let warnings = |monitor: &str| {
+        let checkout = runnable().with("configs/host.yaml", host);
+        let checkout = checkout.with("vendors/chip/vendor.yaml", &format!("{vendor}monitor: {monitor}\n"));
+        messages_of(Level::Warning, &planned(&checkout, &Overrides::default()).unwrap().findings)
+    };
+    assert_eq!(warnings("nvml"), [""; 0]);
+    for monitor in ["null", "processor"] {
+        let warned = warnings(monitor);
+        let [warning] = &warned[..] else { panic!("{warned:?}") };
+        assert!(
+            warning.starts_with("configs/host.yaml:4: case `toy:frame:1x2` runs 2 workers on each host"),
+            "{warning}"
+        );
+        assert!(warning.contains("`ACCE_VISIBLE_DEVICE_ENV_NAME: CUDA_VISIBLE_DEVICES`"), "{warning}");
     }
 }
 

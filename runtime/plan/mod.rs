@@ -34,6 +34,7 @@ mod tests;
 
 pub use catalogue::{
     CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, ReadSource, RefusedOption, UnavailableEngine,
+    is_generated_on_first_use,
 };
 pub use class_keys::{ADAPTOR, DATA_KEYS, class_file};
 pub use container::{CaseContainer, Preparation};

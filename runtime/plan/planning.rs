@@ -14,8 +14,8 @@ use super::{
 };
 use crate::config::env;
 use crate::config::{
-    CaseConfig, CaseKey, Config, Container, EngineEntry, Finding, Findings, Origin, Parameters, Replica, Site, Sourced,
-    Vendor, VisibleDevices, default_data_folder, list_names, nearest, parse_flops,
+    CaseConfig, CaseKey, Config, Container, EngineEntry, Finding, Findings, HostFile, Origin, Parameters, Replica,
+    Site, Sourced, Vendor, VisibleDevices, default_data_folder, list_names, nearest, parse_flops,
 };
 use crate::description::Delivery;
 use crate::hash::Seed;
@@ -27,6 +27,8 @@ pub type PlanErrors = Findings;
 /// The plan of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
+    /// The host.yaml of the site.
+    pub host_file: HostFile,
     /// The site settings.
     pub site: Site,
     /// The vendor whose device is measured.
@@ -44,6 +46,8 @@ pub struct CasePlan {
     pub key: CaseKey,
     /// The machine that runs it.
     pub host: String,
+    /// Index of the device on its host when the case runs on several devices of each host and this is one part of it.
+    pub device: Option<u32>,
     /// The case's folder in a run: `resnet50_interpreter/localhost_noderank0`.
     pub folder: PathBuf,
     /// The case's settings.
@@ -90,7 +94,8 @@ pub fn plan(config: &Config, catalogue: &Catalogue) -> Result<Plan, PlanErrors> 
     let findings = Findings(Finding::merge(findings));
     match &config.vendor {
         Some(vendor) if !findings.has_errors() => {
-            Ok(Plan { site: config.site.clone(), vendor: vendor.clone(), cases, findings: findings.0 })
+            let (host_file, site, vendor) = (config.host_file.clone(), config.site.clone(), vendor.clone());
+            Ok(Plan { host_file, site, vendor, cases, findings: findings.0 })
         }
         _ => Err(findings),
     }
@@ -150,6 +155,7 @@ impl Planner<'_> {
         Some(CasePlan {
             key: self.case.key.value.clone(),
             host: self.replica().host,
+            device: self.replica().device,
             folder: self.folder(),
             departures: self.departures(),
             container: self.container(),

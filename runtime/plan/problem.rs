@@ -389,4 +389,17 @@ pub enum PlanProblem {
         /// The devices that it needs.
         devices: u32,
     },
+    /// A case that needs several devices of a host, for a vendor without a monitor that identifies devices.
+    #[error(
+        "case `{key}` runs {devices} workers on each host, and nothing will show whether each uses a device of its own: vendor \
+         `{vendor}` has no monitor that identifies devices"
+    )]
+    UnidentifiedDevices {
+        /// The case.
+        key: String,
+        /// The devices of each host.
+        devices: u32,
+        /// The vendor.
+        vendor: String,
+    },
 }

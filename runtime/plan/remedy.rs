@@ -83,7 +83,15 @@ impl PlanProblem {
             Self::LocalHosts { .. } => "remove `LAUNCHER`, or measure several devices with `:1xN`".to_owned(),
             Self::TooFewHosts { .. } => "add hosts, or change the entry of `CASES`".to_owned(),
             Self::NoDeviceVariable { .. } => {
-                "set `ACCE_VISIBLE_DEVICE_ENV_NAME`, or `visible_devices` in vendor.yaml".to_owned()
+                "name the environment variable by which the driver selects devices, for example \
+                 `ACCE_VISIBLE_DEVICE_ENV_NAME: CUDA_VISIBLE_DEVICES` in host.yaml, or `visible_devices` in vendor.yaml"
+                    .to_owned()
+            }
+            Self::UnidentifiedDevices { .. } => {
+                "workers on the processor share it, and the sum of their figures is not a sum over devices; for other devices, check \
+                 that the engine follows `ACCE_VISIBLE_DEVICE_ENV_NAME` of host.yaml, such as \
+                 `ACCE_VISIBLE_DEVICE_ENV_NAME: CUDA_VISIBLE_DEVICES`, or `visible_devices` of vendor.yaml"
+                    .to_owned()
             }
             Self::NoRecipe { .. } => {
                 "docker_images/README.md describes recipes; without containers, set `CONTAINER: none`".to_owned()

@@ -41,7 +41,7 @@ fn engines_with(loads_compiled: bool) -> Vec<EngineDescription> {
 }
 
 pub(super) fn catalogue(root: &Path) -> Catalogue {
-    Catalogue { monitors: vec!["nvml", "processor"], ..Catalogue::read(root, engines()) }
+    Catalogue { monitors: vec!["nvml", "processor"], device_monitors: vec!["nvml"], ..Catalogue::read(root, engines()) }
 }
 
 pub(super) fn planned(checkout: &Checkout, overrides: &Overrides) -> Result<Plan, PlanErrors> {

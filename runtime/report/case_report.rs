@@ -38,6 +38,8 @@ pub struct SavedResult<'a> {
     pub path: Option<&'a Path>,
     /// Digest of the manifest; `None` when there is no manifest.
     pub digest: Option<&'a str>,
+    /// The host and the device, if the case has several records.
+    pub place: Option<&'a str>,
 }
 
 /// Formats the report of a case. It ends with the headline figures, the verdict, the digest and the path of the record.
@@ -48,7 +50,8 @@ pub fn case_report(record: &Record, saved: SavedResult<'_>, extent: Extent, scre
     if extent == Extent::Summary {
         sections.truncate(1);
     }
-    let mut text = format!("{}\n", paint(bold.clone(), &record.key()));
+    let key = saved.place.map_or_else(|| record.key(), |place| format!("{} on {place}", record.key()));
+    let mut text = format!("{}\n", paint(bold.clone(), &key));
     for section in sections {
         if !section.title.is_empty() {
             text += &format!("{}\n", paint(bold.clone(), &section.title));
@@ -65,7 +68,7 @@ pub fn case_report(record: &Record, saved: SavedResult<'_>, extent: Extent, scre
         Status::Failed => Style::new().red().bold(),
         Status::Interrupted => Style::new().yellow(),
     };
-    text += &format!("\n{}  {}\n", paint(style, verdict_word(record.status)), paint(bold, &record.key()));
+    text += &format!("\n{}  {}\n", paint(style, verdict_word(record.status)), paint(bold, &key));
     text += &rows_text(headline_rows(record), screen.columns);
     let failures = failures(record, extent);
     let verdict = verdict_text(&record.validity, !failures.is_empty(), extent);
@@ -189,7 +192,7 @@ mod tests {
     use crate::step::Step;
 
     fn report(record: &Record, extent: Extent, columns: u16) -> String {
-        let saved = SavedResult { path: Some(Path::new("r.json")), digest: Some("sha256:ab") };
+        let saved = SavedResult { path: Some(Path::new("r.json")), digest: Some("sha256:ab"), place: None };
         case_report(record, saved, extent, Screen { columns, colour: false })
     }
 

@@ -19,10 +19,12 @@ impl OverviewRow {
         OverviewRow(["not run".to_owned(), key.to_string(), String::new(), String::new()])
     }
 
-    /// Returns the row of a case: verdict, case, headline figure and the path of the record, or that it is not on disk.
-    pub fn new(record: &Record, path: Option<&std::path::Path>) -> Self {
+    /// Returns the row of a case: verdict, case, headline figure and the path of the record, or that it is not on disk. `place`
+    /// is the host and the device of a case that has several records.
+    pub fn new(record: &Record, place: Option<&str>, path: Option<&std::path::Path>) -> Self {
+        let key = place.map_or_else(|| record.key(), |place| format!("{} on {place}", record.key()));
         let path = path.map_or_else(|| "not written".to_owned(), |path| path.display().to_string());
-        let cells = [verdict_word(record.status).to_owned(), record.key(), headline_figure(record), path];
+        let cells = [verdict_word(record.status).to_owned(), key, headline_figure(record), path];
         OverviewRow(cells.map(|cell| one_line(&display_text(&cell)).into_owned()))
     }
 

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use indexmap::IndexSet;
+use indexmap::IndexMap;
 
 use super::case_report::verdict_word;
-use super::table::{Screen, plain_table};
+use super::rows::plural;
+use super::table::{Screen, headed_table};
 use super::text::{digits, display_text, percent, rate, wrap};
 use crate::result::{ReplicaSummary, StepSummary, Summary};
 use crate::step::Step;
@@ -14,6 +15,9 @@ use crate::units::SamplesPerSecond;
 
 /// Largest number of hosts whose processor times are listed separately.
 const HOSTS_NAMED: usize = 4;
+
+/// Largest number of hosts and devices that are named with a reason.
+const PLACES_NAMED: usize = 4;
 
 /// Largest number of reasons that are printed.
 const REASONS_MAX: usize = 5;
@@ -26,26 +30,15 @@ pub fn summary_report(summary: &Summary, hints: &[String], path: &Path, screen: 
     for step in [Step::Validation, Step::Inference] {
         let own = summary.steps.iter().find(|own| own.step == step);
         rows.extend(summary.replicas.iter().filter_map(|replica| measured_row(replica, step)));
-        rows.extend(own.map(sum_row));
+        rows.extend(own.map(|own| sum_row(own, summary)));
     }
     let without = summary.replicas.iter().filter(|replica| replica.measured.is_empty());
     rows.extend(without.map(|replica| replica_row(replica, "", [None, None])));
-    let mut lines = vec![summary.case.clone(), plain_table(rows, screen.columns).trim_end().to_owned()];
+    let mut lines = vec![summary.case.clone(), headed_table(rows, screen.columns).trim_end().to_owned()];
     if summary.steps.is_empty() {
         lines.push("no sum, because not every host and device succeeded".to_owned());
     }
-    for step in &summary.steps {
-        let together = step.throughput_together_samples_per_s;
-        if let (Some(together), Some(share)) = (together, step.common_share) {
-            lines.push(format!(
-                "{}: {} {}/s together, including the audit between passes; all devices ran simultaneously for {} of the time",
-                step.step.name(),
-                rate(together),
-                summary.unit,
-                percent(share)
-            ));
-        }
-    }
+    lines.extend(summary.steps.iter().filter_map(|step| whole_time_line(step, &summary.unit)));
     let energy = summary.steps.last().and_then(|step| step.device_energy_j_per_sample);
     lines.extend(energy.map(|energy| format!("energy of all devices: {} J per {}", digits(energy), summary.unit)));
     lines.extend(processor_line(summary));
@@ -60,7 +53,7 @@ pub fn summary_report(summary: &Summary, hints: &[String], path: &Path, screen: 
         lines.extend(replica.digest.as_ref().map(|digest| format!("digest of {}: {digest}", display_name(replica))));
     }
     lines.push(format!("verdict: {}", summary.validity.name()));
-    let reasons: IndexSet<&String> = summary.replicas.iter().flat_map(|replica| &replica.validity_reasons).collect();
+    let reasons = placed_reasons(summary);
     lines.extend(reasons.iter().take(REASONS_MAX).map(|reason| format!("    {reason}")));
     if reasons.len() > REASONS_MAX {
         lines.push(format!("    and {} more reasons, listed in the records", reasons.len() - REASONS_MAX));
@@ -70,6 +63,37 @@ pub fn summary_report(summary: &Summary, hints: &[String], path: &Path, screen: 
     let shown = display_text(&path.display().to_string()).into_owned();
     let last = format!("{}: {shown}\n", verdict_word(summary.status));
     head.iter().cloned().chain(wrapped).collect::<Vec<_>>().join("\n") + "\n" + last.as_str()
+}
+
+/// Returns the line with the throughput over the whole time of a step, and with the common share.
+fn whole_time_line(step: &StepSummary, unit: &str) -> Option<String> {
+    let (rate_of_all, share) = (step.throughput_together_samples_per_s?, step.common_share?);
+    Some(format!(
+        "{}: {} {unit}/s from the begin of the first worker to the end of the last, including the audit between passes; common \
+         share: all workers measured at the same time for {} of the longest one's time",
+        step.step.name(),
+        rate(rate_of_all),
+        percent(share)
+    ))
+}
+
+/// Returns the reasons why the result is not valid, each with the hosts and devices whose records state it, unless all do.
+fn placed_reasons(summary: &Summary) -> Vec<String> {
+    let mut places: IndexMap<&String, Vec<String>> = IndexMap::new();
+    for replica in &summary.replicas {
+        for reason in &replica.validity_reasons {
+            places.entry(reason).or_default().push(display_name(replica));
+        }
+    }
+    let all = summary.replicas.len();
+    let of_replicas = places.into_iter().map(|(reason, names)| match names.len() {
+        count if count == all => format!("all: {reason}"),
+        count if count > PLACES_NAMED => {
+            format!("{} and {} more: {reason}", names[..PLACES_NAMED].join(", "), count - PLACES_NAMED)
+        }
+        _ => format!("{}: {reason}", names.join(", ")),
+    });
+    summary.validity_reasons.iter().cloned().chain(of_replicas).collect()
 }
 
 /// Returns the name of a replica: `h2`, or `h2 device 7`.
@@ -127,10 +151,20 @@ fn replica_row(replica: &ReplicaSummary, step: &str, figures: [Option<SamplesPer
     [replica.host.clone(), device, step.to_owned(), verdict_word(replica.status).to_owned(), core, whole]
 }
 
-fn sum_row(step: &StepSummary) -> [String; 6] {
+/// The row with the sums over all replicas, whose first cell states over what they are: `sum: 2 hosts x 8 devices`.
+fn sum_row(step: &StepSummary, summary: &Summary) -> [String; 6] {
     let figures = [step.throughput_core_samples_per_s, step.throughput_whole_samples_per_s].map(shown_rate);
     let [core, whole] = figures;
-    [format!("sum of {}", step.replicas), String::new(), step.step.name().to_owned(), String::new(), core, whole]
+    let hosts = summary.replicas.iter().map(|replica| replica.node_rank + 1).max().unwrap_or_default();
+    let over = match hosts {
+        _ if step.shares_devices => format!("sum: {} workers, not devices", step.replicas),
+        0 => String::new(),
+        hosts => {
+            let devices = plural(u64::from(step.replicas / hosts), "device", "devices");
+            format!("sum: {} x {devices}", plural(hosts.into(), "host", "hosts"))
+        }
+    };
+    [over, String::new(), step.step.name().to_owned(), String::new(), core, whole]
 }
 
 #[cfg(test)]

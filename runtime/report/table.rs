@@ -4,7 +4,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width};
 use console::{Term, measure_text_width};
 
-use super::text::display_text;
+use super::text::{display_text, wrap};
 use crate::text::one_line;
 
 /// Columns of text when standard output is not a terminal.
@@ -38,8 +38,14 @@ pub fn columns() -> u16 {
     columns.clamp(COLUMNS_MIN, COLUMNS_MAX)
 }
 
-/// Formats names and values in two columns and wraps long values.
+/// Width below which a table that does not fit becomes a list: its columns would be too narrow to be read.
+const NARROW: u16 = 60;
+
+/// Formats names and values in two columns and wraps long values. On a narrow screen, a value that does not fit is below its name.
 pub fn name_value_table(rows: Vec<(String, String)>, columns: u16) -> String {
+    if columns < NARROW {
+        return narrow_lines(rows.into_iter().map(|(name, value)| [name, value]), columns);
+    }
     let names = ColumnConstraint::Absolute(Width::Fixed(NAME_COLUMNS));
     let mut table = table(rows.into_iter().map(|(name, value)| [name, value]), columns);
     if let Some(column) = table.column_mut(0) {
@@ -48,9 +54,56 @@ pub fn name_value_table(rows: Vec<(String, String)>, columns: u16) -> String {
     table.trim_fmt() + "\n"
 }
 
-/// Formats columns without lines between them, at most `columns` characters wide.
+/// Formats columns without lines between them, at most `columns` characters wide. On a narrow screen, rows that do not fit become
+/// lists: the first cell, and the others below it.
 pub fn plain_table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, columns: u16) -> String {
+    let rows: Vec<[String; N]> = rows.into_iter().collect();
+    if columns < NARROW && natural_width(&rows) > usize::from(columns) {
+        return narrow_lines(rows, columns);
+    }
     table(rows, columns).trim_fmt() + "\n"
+}
+
+/// Formats columns with a head, which is the first row. Where the columns do not fit beside each other, each row becomes a list in
+/// which the head names the cells.
+pub fn headed_table<const N: usize>(rows: Vec<[String; N]>, columns: u16) -> String {
+    if natural_width(&rows) <= usize::from(columns) {
+        return plain_table(rows, columns);
+    }
+    let Some((head, rows)) = rows.split_first() else { return String::new() };
+    let mut text = String::new();
+    for row in rows {
+        text += &format!("{}\n", wrap(&format!(" {}", display_text(&row[0])), columns.into()));
+        for (name, cell) in head.iter().zip(row).skip(1).filter(|(_, cell)| !cell.is_empty()) {
+            text += &format!("{}\n", wrap(&format!("     {name}: {}", display_text(cell)), columns.into()));
+        }
+    }
+    text
+}
+
+/// Returns the width of a table whose cells are not wrapped.
+fn natural_width<const N: usize>(rows: &[[String; N]]) -> usize {
+    let of_cell = |cell: &String| cell.lines().map(measure_text_width).max().unwrap_or(0);
+    // A space on each side of a cell.
+    (0..N).map(|column| rows.iter().map(|row| of_cell(&row[column])).max().unwrap_or(0) + 2).sum()
+}
+
+/// Formats each row as a line or, if it does not fit, as its first cell and the other cells below it.
+fn narrow_lines<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, columns: u16) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<_> = row.iter().filter(|cell| !cell.is_empty()).map(|cell| display_text(cell)).collect();
+        let line = format!(" {}", cells.join("  "));
+        if measure_text_width(&line) <= usize::from(columns) && !line.contains('\n') {
+            text += &format!("{line}\n");
+            continue;
+        }
+        let indents = std::iter::once(" ").chain(std::iter::repeat("     "));
+        for (indent, line) in indents.zip(cells.iter().flat_map(|cell| cell.lines())) {
+            text += &format!("{}\n", wrap(&format!("{indent}{line}"), columns.into()));
+        }
+    }
+    text
 }
 
 fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, columns: u16) -> Table {
@@ -65,7 +118,11 @@ fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>, columns: u
 /// Where they do not fit beside each other, the origin is on the next line.
 pub fn unbroken_table(rows: &[[String; 3]], columns: u16) -> String {
     let clean = |row: &[String; 3]| row.each_ref().map(|text| one_line(&display_text(text)).into_owned());
-    let (rows, columns): (Vec<_>, _) = (rows.iter().map(clean).collect(), usize::from(columns));
+    let rows: Vec<_> = rows.iter().map(clean).collect();
+    if columns < NARROW {
+        return narrow_lines(rows, columns);
+    }
+    let columns = usize::from(columns);
     let widest = |column: usize| rows.iter().map(|row| measure_text_width(&row[column])).max().unwrap_or(0);
     let [names, values, origins] = [0, 1, 2].map(widest);
     // A space at the left edge, and two between columns.
@@ -90,6 +147,23 @@ fn pad(text: &str, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_that_do_not_fit_on_a_narrow_screen_become_lists() {
+        let rows = || {
+            let row = |cells: [&str; 3]| cells.map(str::to_owned);
+            vec![
+                row(["host", "step", "core (samples/s)"]),
+                row(["sum: 2 hosts x 8 devices", "inference", "12345.6"]),
+                row(["h1", "", "1.5"]),
+            ]
+        };
+        insta::assert_snapshot!(headed_table(rows(), 40), @r"");
+        insta::assert_snapshot!(plain_table(rows(), 40), @r"");
+        assert!(headed_table(rows(), 80).lines().count() == 3);
+        let long = ("a name".to_owned(), "a value of many words that does not fit beside its name".to_owned());
+        insta::assert_snapshot!(name_value_table(vec![long, ("short".to_owned(), "1".to_owned())], 40), @r"");
+    }
 
     #[test]
     fn a_value_wider_than_its_column_is_not_broken() {

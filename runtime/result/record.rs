@@ -69,6 +69,9 @@ pub struct Record {
     /// here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_doubts: Vec<String>,
+    /// Index of the worker's device on its host when the case runs on several devices of each host; `None` when it runs on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<u32>,
     /// What was read while the case ran; `None` in an older record, and for a case that did not begin.
     #[serde(default)]
     pub monitors: Option<MonitorRecord>,
@@ -88,14 +91,23 @@ impl Record {
     /// Returns the phase that determines the headline figures: inference if it was measured, otherwise validation.
     /// Operations per sample, peak and memory are those of this phase too, so that they match its throughput.
     pub fn headline_phase(&self) -> Option<&PhaseRecord> {
-        let measured = |step| self.phases.iter().find(|phase| phase.measured.iter().any(|m| m.step == step));
-        [Step::Inference, Step::Validation].into_iter().find_map(measured)
+        self.phase_of(self.headline_step()?)
     }
 
     /// Returns the device of [`Record::headline_phase`].
     pub fn headline_device(&self) -> Option<&DeviceRecord> {
         let phase = self.headline_phase()?.phase;
         self.hosts.iter().flat_map(|host| &host.devices).find(|device| device.phase == phase)
+    }
+
+    /// Returns the step that determines the headline figures: see [`Record::headline_phase`].
+    pub fn headline_step(&self) -> Option<Step> {
+        [Step::Inference, Step::Validation].into_iter().find(|step| self.measurement(*step).is_some())
+    }
+
+    /// Returns the phase that measured a step; `None` when the step was not measured.
+    pub fn phase_of(&self, step: Step) -> Option<&PhaseRecord> {
+        self.phases.iter().find(|phase| phase.measured.iter().any(|measured| measured.step == step))
     }
 
     /// Returns the name of the case in logs and errors: `resnet50:interpreter`.

@@ -1,5 +1,7 @@
 //! The summary of a case that ran on several hosts or devices, computed from the results of its replicas.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Record, Status, Validity};
@@ -28,8 +30,11 @@ pub struct Summary {
     pub unit: String,
     /// The status of the case, which is that of its worst replica.
     pub status: Status,
-    /// Whether the result counts, which is decided by its worst replica.
+    /// Whether the result counts, which is decided by its worst replica and by [`Summary::validity_reasons`].
     pub validity: Validity,
+    /// Reasons why the result as a whole does not count as valid, in addition to those of its replicas.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub validity_reasons: Vec<String>,
     /// The replicas, by host and device.
     pub replicas: Vec<ReplicaSummary>,
     /// The measured steps over all replicas, in order; empty unless every replica succeeded.
@@ -62,6 +67,9 @@ pub struct ReplicaSummary {
     pub digest: Option<String>,
     /// Processor time on its host; `None` when the replica was lost.
     pub processor: Option<ProcessorTime>,
+    /// Id of the machine behind the name of the host, the same for two names of one machine; `None` when it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// The measured steps of the replica.
     pub measured: Vec<ReplicaMeasurement>,
 }
@@ -128,6 +136,7 @@ impl ReplicaSummary {
             validity_reasons: record.validity.reasons.clone(),
             digest,
             processor,
+            machine: None,
             measured: measured.collect(),
         }
     }
@@ -158,6 +167,9 @@ pub struct StepSummary {
     pub common_share: Option<f64>,
     /// Energy of all devices divided by the samples of all replicas, in joules; `None` unless it is known for each replica.
     pub device_energy_j_per_sample: Option<f64>,
+    /// Whether several replicas used the same device. The sums are then not sums over devices.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shares_devices: bool,
 }
 
 /// Share of the time in which all replicas measured simultaneously, below which there is a warning.
@@ -174,8 +186,12 @@ impl Summary {
         let steps: Vec<StepSummary> = [Step::Validation, Step::Inference]
             .into_iter()
             .filter_map(|step| StepSummary::of(step, &replicas))
+            .map(|step| StepSummary { shares_devices: shares_devices(step.step, records, &replicas), ..step })
             .collect();
-        let warnings = steps.iter().filter_map(StepSummary::warning).collect();
+        let warnings = steps.iter().flat_map(StepSummary::warnings).collect();
+        // The headline figures are those of the last step.
+        let headline = steps.last().filter(|step| step.shares_devices);
+        let validity_reasons: Vec<String> = headline.map(StepSummary::sharing).into_iter().collect();
         let has = |status| replicas.iter().any(|replica| replica.status == status);
         let status = [Status::Failed, Status::Interrupted].into_iter().find(|status| has(*status));
         Summary {
@@ -185,7 +201,13 @@ impl Summary {
             vendor: of_first(|record| &record.vendor),
             unit: of_first(|record| &record.unit),
             status: status.unwrap_or(Status::Ok),
-            validity: replicas.iter().map(|replica| replica.validity).max().unwrap_or(Validity::Invalid),
+            validity: replicas
+                .iter()
+                .map(|replica| replica.validity)
+                .chain(validity_reasons.first().map(|_| Validity::Unofficial))
+                .max()
+                .unwrap_or(Validity::Invalid),
+            validity_reasons,
             replicas,
             steps,
             warnings,
@@ -220,19 +242,50 @@ impl StepSummary {
                 .and_then(|windows| SamplesPerSecond::of(samples, Seconds(span(windows)))),
             common_share: windows.as_ref().map(|windows| common_share(windows)),
             device_energy_j_per_sample: energy.filter(|_| samples > 0).map(|energy| energy / samples as f64),
+            shares_devices: false,
         })
     }
 
-    fn warning(&self) -> Option<String> {
-        let share = self.common_share.filter(|share| *share < COMMON_SHARE_MIN)?;
-        Some(format!(
-            "{}: all {} replicas ran simultaneously for only {:.0} % of the longest one's time, so the sum of their \
-             throughputs is higher than the throughput that they reach together",
-            self.step.name(),
-            self.replicas,
-            100.0 * share
-        ))
+    fn warnings(&self) -> Vec<String> {
+        let name = self.step.name();
+        let share = self.common_share.filter(|share| *share < COMMON_SHARE_MIN).map(|share| {
+            format!(
+                "{name}: the common share is only {:.0} %: for the rest of the time not all of the {} workers measured, so the sum of \
+                 their throughputs is higher than what they reach at the same time",
+                100.0 * share,
+                self.replicas,
+            )
+        });
+        let shared = self.shares_devices.then(|| self.sharing());
+        share.into_iter().chain(shared).collect()
     }
+
+    /// Describes that several replicas used one device.
+    fn sharing(&self) -> String {
+        format!(
+            "{}: several workers used the same device or processor, so the sum of their throughputs is not a sum over devices",
+            self.step.name()
+        )
+    }
+}
+
+/// Returns whether several replicas measured a step on the same device: on the processor of one machine, or on devices with the
+/// same id. Devices that no monitor identifies may be the same, too.
+fn shares_devices(step: Step, records: &[&Record], replicas: &[ReplicaSummary]) -> bool {
+    let mut used = HashSet::new();
+    let is_new = |(record, replica): (&&Record, &ReplicaSummary)| {
+        let Some(engine) = record.phase_of(step).and_then(|phase| phase.engine.as_ref()) else { return true };
+        // Neither is known of an older result.
+        let has_place = record.device.is_some() || replica.machine.is_some();
+        match &engine.device_id {
+            Some(id) => used.insert(id.clone()),
+            None if engine.runs_on_processor() && has_place => {
+                used.insert(replica.machine.as_ref().unwrap_or(&replica.host).clone())
+            }
+            None => true,
+        }
+    };
+    !records.iter().zip(replicas).all(is_new)
 }
 
 /// Returns the time from the first begin to the last end.
@@ -267,6 +320,7 @@ mod tests {
             validity_reasons: Vec::new(),
             digest: None,
             processor: None,
+            machine: None,
             measured: vec![ReplicaMeasurement {
                 step: Step::Inference,
                 throughput_core_samples_per_s: Some(SamplesPerSecond(rate)),
@@ -289,10 +343,50 @@ mod tests {
         assert_eq!(step.throughput_together_samples_per_s, Some(SamplesPerSecond(20.0)));
         assert_eq!(step.common_share, Some(0.5));
         assert_eq!(step.device_energy_j_per_sample, Some(1.5));
-        assert!(summary.warnings[0].contains("only 50 %"), "{:?}", summary.warnings);
+        assert!(
+            summary.warnings[0].starts_with("inference: the common share is only 50 %: "),
+            "{:?}",
+            summary.warnings
+        );
         let apart =
             Summary::of("a:b:2x1", &[&record], vec![replica(1.0, Some([0.0, 1.0])), replica(1.0, Some([2.0, 3.0]))]);
         assert_eq!(apart.steps[0].common_share, Some(0.0));
+    }
+
+    #[test]
+    fn a_sum_over_workers_that_used_one_device_is_a_warning_and_not_official() {
+        let record = |device: &str, id: Option<&str>| {
+            let mut record = testing::record();
+            let id = id.map(str::to_owned);
+            let engine = crate::event::EngineFacts { device: device.into(), device_id: id, ..Default::default() };
+            record.device = Some(0);
+            record.phases[0].measured = vec![testing::measurement(Step::Inference)];
+            record.phases[0].engine = Some(engine);
+            record
+        };
+        let summary = |first: Record, second: Record| {
+            Summary::of("a:b:1x2", &[&first, &second], vec![replica(10.0, None), replica(10.0, None)])
+        };
+        for (device, id) in [("cpu", None), ("cuda:0 X", Some("GPU-1"))] {
+            let shared = summary(record(device, id), record(device, id));
+            assert!(shared.steps[0].shares_devices, "{device}");
+            assert_eq!(
+                (shared.validity, shared.validity_reasons.len(), shared.warnings.len()),
+                (Validity::Unofficial, 1, 1)
+            );
+        }
+        let mut record_of_host = record("cpu", None);
+        record_of_host.device = None;
+        let on_machine = |machine: &str| ReplicaSummary { machine: Some(machine.to_owned()), ..replica(1.0, None) };
+        let two_hosts = |other: &str| {
+            Summary::of("a:b:2x1", &[&record_of_host, &record_of_host], vec![on_machine("m"), on_machine(other)])
+        };
+        assert!(two_hosts("m").steps[0].shares_devices, "two names of one machine");
+        assert!(!two_hosts("n").steps[0].shares_devices);
+        for (device, id, other) in [("cuda:0 X", Some("GPU-1"), Some("GPU-2")), ("npu:0", None, None)] {
+            let separate = summary(record(device, id), record(device, other));
+            assert_eq!((separate.steps[0].shares_devices, separate.validity), (false, Validity::Valid), "{device}");
+        }
     }
 
     #[test]

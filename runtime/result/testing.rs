@@ -96,6 +96,7 @@ pub fn record() -> Record {
         phases,
         hosts: Vec::new(),
         host_doubts: Vec::new(),
+        device: None,
         monitors: None,
         provenance: Provenance::default(),
     };

@@ -73,6 +73,7 @@ impl ValidityCheck {
             checkout_state(record),
             shared_host(record),
             record.host_doubts.clone(),
+            shared_processor(record).into_iter().collect(),
             device_conditions(record),
             output_time_warnings(record),
             record.audit.doubts.clone(),
@@ -186,6 +187,16 @@ fn shared_host(record: &Record) -> Vec<String> {
         .collect()
 }
 
+/// Returns that the headline figures come from the processor although the case runs on several devices of each host: the
+/// workers of a host then share its processor.
+fn shared_processor(record: &Record) -> Option<String> {
+    let step = record.device.and(record.headline_step())?;
+    let engine = record.phase_of(step)?.engine.as_ref()?;
+    engine.runs_on_processor().then(|| {
+        format!("{}: the workers of the host shared its processor, which is not one of several devices", step.name())
+    })
+}
+
 /// Returns what disturbed the devices.
 fn device_conditions(record: &Record) -> Vec<String> {
     let mut reasons = Vec::new();
@@ -225,6 +236,10 @@ fn unknown_conditions(record: &Record) -> Vec<String> {
         if conditions.is_none_or(|conditions| conditions.throttling.is_none()) {
             unknown.push(format!("{name}: throttling of the device"));
         }
+        let engine = phase.engine.as_ref().filter(|engine| !engine.runs_on_processor());
+        if record.device.is_some() && engine.is_some_and(|engine| engine.device_id.is_none()) {
+            unknown.push(format!("{name}: which device the worker used"));
+        }
     }
     unknown
 }
@@ -261,6 +276,14 @@ mod tests {
             ..DeviceConditions::default()
         });
         record
+    }
+
+    /// Makes a record one of several devices of a host; `name` is the engine's name of the device, and `id` its id.
+    fn set_device(record: &mut Record, name: &str, id: Option<&str>) {
+        record.device = Some(1);
+        let id = id.map(str::to_owned);
+        let engine = crate::event::EngineFacts { device: name.into(), device_id: id, ..Default::default() };
+        record.phases[0].engine = Some(engine);
     }
 
     /// Returns the verdict on an official record after a change.
@@ -307,6 +330,7 @@ mod tests {
                 let conditions = record.phases[0].conditions.as_mut().unwrap();
                 (conditions.readings, conditions.busy_share_max) = (90, Some(0.0));
             }),
+            after(|record| set_device(record, "cpu", None)),
         ];
         insta::assert_snapshot!(lines.join("\n"), @r"
         unofficial: measured for 599 s (official: at least 10 min)
@@ -327,6 +351,7 @@ mod tests {
         unofficial: validate: other processes used the device: 77 (`python3`)
         unofficial: validate: the device was slowed down: thermal
         unofficial: validate: the device was idle in all 90 readings: did the engine use another one?
+        unofficial: validation: the workers of the host shared its processor, which is not one of several devices
         ");
     }
 
@@ -348,6 +373,19 @@ mod tests {
         assert_eq!(after(|record| record.failures.push(failure.clone())), failed, "whatever the status says");
         assert_eq!(after(|record| record.status = Status::Interrupted), "invalid: the run was interrupted");
         assert_eq!(after(|record| record.status = Status::Failed), "invalid: the case failed");
+    }
+
+    #[test]
+    fn one_of_several_devices_counts_and_one_that_no_monitor_identifies_is_unknown() {
+        let unknown = |name: &str, id: Option<&str>| {
+            let mut record = official();
+            set_device(&mut record, name, id);
+            let check = ValidityCheck::judge(&record);
+            assert_eq!(check.verdict, Validity::Valid);
+            check.unknown
+        };
+        assert_eq!(unknown("cuda:0 X", Some("GPU-1")), [""; 0]);
+        assert_eq!(unknown("npu:0", None), ["validate: which device the worker used"]);
     }
 
     #[test]

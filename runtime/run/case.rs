@@ -301,6 +301,7 @@ pub(super) fn empty_record(
         phases: Vec::new(),
         hosts: Vec::new(),
         host_doubts: Vec::new(),
+        device: case.device,
         monitors: None,
         provenance: Provenance {
             config_sha256: config.map(|config| hash_bytes(config_json(config).as_bytes())).unwrap_or_default(),

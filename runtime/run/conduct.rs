@@ -184,8 +184,16 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
         let sealed = seal(&record, &folder.join(&case.folder), written.is_ok());
         let (digest, unsealed) = (sealed.as_ref().ok().and_then(Option::as_deref), sealed.as_ref().err());
         let unwritten = written.as_ref().err();
-        log.case_ends(&record, unwritten, &sealed);
-        notify(&Notice::CaseEnds { record: &record, is_part: false, path: &path, unwritten, digest, unsealed });
+        log.case_ends(&record, None, unwritten, &sealed);
+        notify(&Notice::CaseEnds {
+            record: &record,
+            place: None,
+            is_part: false,
+            path: &path,
+            unwritten,
+            digest,
+            unsealed,
+        });
         outcome.unsealed.extend(sealed.err().map(|error| (outcome.records.len(), error)));
         outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
         outcome.records.push(record);

@@ -79,6 +79,8 @@ pub enum Notice<'a> {
     CaseEnds {
         /// The record.
         record: &'a Record,
+        /// The host and the device, such as `node3 device 7`, if the case has several such records.
+        place: Option<&'a str>,
         /// Whether the report of the case is that of a summary, which follows, because the case has several such records.
         is_part: bool,
         /// File of the record.

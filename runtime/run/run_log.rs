@@ -67,23 +67,25 @@ impl RunLog {
     pub fn case_ends(
         &self,
         record: &Record,
+        place: Option<&str>,
         unwritten: Option<&WriteError>,
         sealed: &Result<Option<String>, impl Display>,
     ) {
         let mut log = self.lock();
-        log.write_line(Level::Info, "run", &format!("-== Testcase {} finished ==-", record.key()));
+        let key = place.map_or_else(|| record.key(), |place| format!("{} on {place}", record.key()));
+        log.write_line(Level::Info, "run", &format!("-== Testcase {key} finished ==-"));
         for failure in &record.failures {
-            log.write_line(Level::Error, "run", &format!("{} [FAILED] {}", record.key(), failure.reason));
+            log.write_line(Level::Error, "run", &format!("{key} [FAILED] {}", failure.reason));
         }
         if let Some(error) = unwritten {
             log.write_line(Level::Error, "run", &error.to_string());
         }
         match sealed {
-            Ok(Some(digest)) => log.write_unlimited("Digest", "run", &format!("{} {digest}", record.key())),
+            Ok(Some(digest)) => log.write_unlimited("Digest", "run", &format!("{key} {digest}")),
             Ok(None) => {}
-            Err(error) => log.write_line(Level::Error, "run", &format!("{} has no manifest: {error}", record.key())),
+            Err(error) => log.write_line(Level::Error, "run", &format!("{key} has no manifest: {error}")),
         }
-        log.write_unlimited("Verdict", "run", &format!("{} {}", record.key(), record.validity.line()));
+        log.write_unlimited("Verdict", "run", &format!("{key} {}", record.validity.line()));
         log.write_line(Level::Info, "run", "=== 2.3 Compilation Case Performance ===");
         let info = serde_json::to_string(&record.finish_info).expect("the result is plain data");
         let info: indexmap::IndexMap<String, serde_json::Value> =

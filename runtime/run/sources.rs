@@ -53,13 +53,17 @@ impl CaseSources {
             format!("vendors/{vendor}/vendor.yaml"),
         ]
         .into();
-        // host.yaml may lie elsewhere: the values that it sets name it.
+        // host.yaml may lie elsewhere, and on another machine: the values that it sets name it.
         let section = case.key.to_string();
         let own = rows.iter().filter(|row| row.section == section || row.section == "site");
         names.extend(own.filter_map(|row| origin_file(&row.origin)));
         let prepared = case.preparation.variables.iter().chain(&case.preparation.requirements);
         names.extend(prepared.filter_map(|path| Some(path.strip_prefix(root).ok()?.to_str()?.to_owned())));
-        let present = names.into_iter().map(|name| (copy_name(&name), root.join(name)));
+        let path = |name: &str| match name == &*plan.host_file.name {
+            true => plan.host_file.path.clone(),
+            false => root.join(name),
+        };
+        let present = names.into_iter().map(|name| (copy_name(&name), path(&name)));
         let files = present.filter(|(_, path)| path.is_file()).collect();
         Some(CaseSources { scripts: case.jobs.last()?.scripts.clone(), files, config })
     }

@@ -21,7 +21,7 @@ const RESOLUTION: f64 = 1e-6;
 /// Verifies the summary in the folder of a case; returns `None` when there is none. The results of the replicas are verified
 /// separately.
 ///
-/// The names of the hosts, the times at which their replicas began by the clocks of the hosts, and the processor times are only
+/// The names and machines of the hosts, the times at which their replicas began by the clocks of the hosts, and the processor times are only
 /// in the summary, so they are not computed again.
 pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
     let path = folder.join(SUMMARY_FILE);
@@ -98,5 +98,6 @@ fn recomputed(folder: &Path, record: &Record, stated: &ReplicaSummary) -> Replic
         Some([begin, if is_right { end } else { Seconds(begin.0 + length) }])
     };
     let digest = ResultManifest::digest_of_folder(folder);
-    ReplicaSummary::of(&stated.replica(), record, digest, stated.processor, of_phase)
+    let machine = stated.machine.clone();
+    ReplicaSummary { machine, ..ReplicaSummary::of(&stated.replica(), record, digest, stated.processor, of_phase) }
 }

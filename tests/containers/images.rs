@@ -65,6 +65,23 @@ fn install_scripts_and_requirements_become_part_of_the_image() {
 }
 
 #[test]
+fn a_base_image_that_cannot_be_had_is_named_with_its_line_and_how_to_get_it() {
+    let Some(site) = ContainerSite::new("no_base", RTEN) else { return };
+    site.write("docker_images/side/interpreter/Dockerfile", "# none\nFROM localhost:1/flagperf-no-such-image:1\n");
+    let (record, code) = site.run(&[]);
+    let failure = &record["failures"][0];
+    let reason = failure["reason"].as_str().expect("a reason");
+    assert_eq!(code, Some(1), "{reason}");
+    let named = "the base image `localhost:1/flagperf-no-such-image:1` (";
+    assert!(reason.starts_with(named) && reason.contains("Dockerfile:2) is not on this machine"), "{reason}");
+    let hint = failure["hint"].as_str().expect("a hint");
+    assert!(
+        hint.contains("`docker pull localhost:1/flagperf-no-such-image:1`") && hint.contains("docker load"),
+        "{hint}"
+    );
+}
+
+#[test]
 fn a_recipe_that_cannot_be_built_fails_the_case_with_the_last_lines() {
     let Some(site) = ContainerSite::new("broken", RTEN) else { return };
     site.recipe("RUN echo the last line; exit 7\n");

@@ -61,7 +61,11 @@ fn a_run_whose_main_process_was_killed_is_resumed() {
     kill(&run, Signal::SIGKILL);
     finish(run);
     let folder = site.run_folder();
-    let words = ["resume", folder.to_str().expect("text"), "--plain"];
+    let path = folder.to_str().expect("text");
+    let (code, text) = site.run(&["verify", path]);
+    assert!(code == Some(2) && text.contains(&format!("is unfinished: its main process ended before")), "{text}");
+    assert!(text.contains(&format!("hint: `flagperf resume {path}` continues it")), "{text}");
+    let words = ["resume", path, "--plain"];
     let (code, text) = site.run(&words);
     assert_eq!(code, Some(0), "{text}");
     site.assert_consistent(2);
@@ -94,8 +98,13 @@ fn hosts_that_cannot_be_used_are_named_before_anything_runs() {
     assert!(code == Some(2) && text.contains("error: host `nowhere.invalid` cannot be used: "), "{text}");
     let (code, text) = site.run(&["doctor", "--hosts"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("host h1\n state       ready\n launcher    ssh: "), "{text}");
-    assert!(text.contains("host nowhere.invalid\n state     cannot be used: "), "{text}");
+    assert!(text.contains(" h1               ready\n nowhere.invalid  unusable  ssh: "), "{text}");
+    assert!(!text.contains("host h1\n"), "only with --details: {text}");
+    let (_, text) = site.run(&["doctor", "--hosts", "--details"]);
+    assert!(text.contains("\nhost h1\n") && text.contains(" is writable"), "{text}");
+    let (_, text) = site.run(&["doctor", "--hosts", "--json"]);
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((&report["hosts"][0]["state"], &report["hosts"][1]["state"]), (&"ready".into(), &"unusable".into()));
     // A host whose key is not the known one may be another machine.
     let config = fs::read_to_string(lab.config()).expect("a file");
     let strange = site.path().join("strange_hosts");
@@ -105,6 +114,33 @@ fn hosts_that_cannot_be_used_are_named_before_anything_runs() {
     site.write("configs/host.yaml", &host.replace(&lab.config().display().to_string(), &file.display().to_string()));
     let (code, text) = site.run(&["run", "--plain", "--case", "tiny:own"]);
     assert!(code == Some(2) && text.contains("Host key verification failed"), "{text}");
+}
+
+#[test]
+fn hosts_without_a_container_engine_are_named_with_the_file_that_asks_for_one_before_anything_runs() {
+    let Some(lab) = Lab::hosts(2) else { return };
+    let site = Site::on_hosts(&lab, TWO);
+    let host = fs::read_to_string(site.path().join("configs/host.yaml")).expect("a file");
+    site.write("docker_images/side/own/Dockerfile", "FROM scratch\n");
+    site.write("elsewhere/host.yaml", &format!("CONTAINER: docker\n{host}"));
+    let (code, text) = site.run(&["run", "--plain", "--config", "elsewhere"]);
+    assert_eq!(code, Some(2), "{text}");
+    let refused = "error: hosts `h1`, `h2` report: elsewhere/host.yaml:1: `CONTAINER: docker` cannot be used on this machine: no \
+                   container engine answered";
+    assert!(text.contains(refused) && text.contains("hint: start Docker or Podman"), "{text}");
+    assert!(text.contains("hint: nothing was run;"), "{text}");
+    assert_eq!(site.runs(), 0);
+    let (code, text) = site.run(&["doctor", "--hosts", "--config", "elsewhere"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("hosts h1, h2, whose reports are identical"), "{text}");
+    // The record of a host names the file, too, and contains a copy of it.
+    site.write("elsewhere/host.yaml", &host);
+    let (code, text) = site.run(&["run", "--plain", "--config", "elsewhere"]);
+    assert_eq!(code, Some(0), "{text}");
+    let record = site.json(&format!("{H2}/record.json"));
+    assert_eq!(record["settings"]["HOSTS"]["origin"], "elsewhere/host.yaml:3");
+    assert!(site.run_folder().join(H2).join("sources/elsewhere/host.yaml").is_file());
+    site.assert_consistent(2);
 }
 
 #[test]
@@ -130,4 +166,29 @@ fn a_case_runs_on_two_devices_of_this_machine_at_once() {
     let summary = site.json("tiny_own_1x2/summary.json");
     assert_eq!(summary["replicas"][1]["device"], 1);
     assert!(summary["steps"][1]["common_share"].as_f64().is_some_and(|share| share > 0.0), "{summary}");
+    // No monitor identifies the devices of this vendor.
+    assert!(text.contains("warning: configs/host.yaml:6: case `tiny:own:1x2` runs 2 workers on each host"), "{text}");
+    let record = site.json("tiny_own_1x2/localhost_noderank0_device1/record.json");
+    assert_eq!((&record["device"], record["warnings"].as_array().map(Vec::len)), (&1.into(), Some(1)), "{record}");
+    assert!(record["validity"]["unknown"].to_string().contains("infer: which device the worker used"), "{record}");
+}
+
+#[test]
+fn workers_that_share_the_processor_give_no_official_sum_over_devices() {
+    let cases =
+        "ACCE_VISIBLE_DEVICE_ENV_NAME: SIDE_DEVICES\nLAUNCHER: local\nCASES:\n    \"tiny:own:1x2\": datasets/tiny\n";
+    let site = Site::new(cases);
+    let vendor = "name: side\nabout: tried by tests\nmonitor: processor\nframeworks: {own: {engine: interpreter}}\n\
+                  compilers: {own: {engine: rten}}\n";
+    site.write("vendors/side/vendor.yaml", vendor);
+    let (code, text) = site.run(&["run", "--plain", "--set", "repeat=1"]);
+    assert_eq!(code, Some(0), "{text}");
+    site.assert_consistent(2);
+    let summary = site.json("tiny_own_1x2/summary.json");
+    assert_eq!((&summary["validity"], &summary["steps"][1]["shares_devices"]), (&"unofficial".into(), &true.into()));
+    let shared = "inference: several workers used the same device or processor";
+    assert!(summary["warnings"].to_string().contains(shared), "{summary}");
+    assert!(text.contains("sum: 2 workers, not devices") && text.contains(&format!("warning: {shared}")), "{text}");
+    let reason = "inference: the workers of the host shared its processor, which is not one of several devices";
+    assert!(text.contains(&format!("all: {reason}")), "{text}");
 }
