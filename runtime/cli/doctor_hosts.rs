@@ -17,6 +17,8 @@ use crate::units::Seconds;
 
 /// Difference of clocks above which the user is asked to synchronise them.
 const OFFSET_MAX: Seconds = Seconds(1.0);
+/// Characters per line of a report, which is not written to a terminal.
+const REPORT_COLUMNS: u16 = 100;
 
 /// Checks the hosts. Prints a line for each, and then the reports of those that have problems, or of all.
 pub(super) fn examine_hosts(
@@ -118,7 +120,9 @@ fn group_text(report: &HostReport, hosts: &[&HostHealth], columns: u16) -> Strin
             bytes(facts.free_bytes),
         ])
     });
-    let report_line = |line: &str| format!("{}\n", wrap(&format!("  {}", display_text(line)), columns.into()));
+    // The report is formatted for `REPORT_COLUMNS` on the host.
+    let limit = usize::from(if columns < REPORT_COLUMNS { columns } else { columns + 2 });
+    let report_line = |line: &str| format!("{}\n", wrap(&format!("  {}", display_text(line)), limit).trim_end());
     let table = headed_table(std::iter::once(head).chain(rows).collect(), columns);
     let report: String = report.text.lines().map(report_line).collect();
     format!("\n{}\n{table}\n{report}", wrap(&title, columns.into()))
