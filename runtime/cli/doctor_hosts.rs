@@ -17,6 +17,8 @@ use crate::units::Seconds;
 
 /// Difference of clocks above which the user is asked to synchronise them.
 const OFFSET_MAX: Seconds = Seconds(1.0);
+/// Characters per line of a report, which is not written to a terminal.
+const REPORT_COLUMNS: u16 = 100;
 
 /// Checks the hosts. Prints a line for each, and then the reports of those that have problems, or of all.
 pub(super) fn examine_hosts(
@@ -118,7 +120,9 @@ fn group_text(report: &HostReport, hosts: &[&HostHealth], columns: u16) -> Strin
             bytes(facts.free_bytes),
         ])
     });
-    let report_line = |line: &str| format!("{}\n", wrap(&format!("  {}", display_text(line)), columns.into()));
+    // The report is formatted for `REPORT_COLUMNS` on the host.
+    let limit = usize::from(if columns < REPORT_COLUMNS { columns } else { columns + 2 });
+    let report_line = |line: &str| format!("{}\n", wrap(&format!("  {}", display_text(line)), limit).trim_end());
     let table = headed_table(std::iter::once(head).chain(rows).collect(), columns);
     let report: String = report.text.lines().map(report_line).collect();
     format!("\n{}\n{table}\n{report}", wrap(&title, columns.into()))
@@ -162,7 +166,16 @@ mod tests {
             host("h3", Err("Connection refused")),
             host("h4", Ok((false, wrong))),
         ];
-        insta::assert_snapshot!(hosts_text(&hosts, false, 100).trim_start(), @r"");
+        let text = hosts_text(&hosts, false, 100);
+        let lines =
+            " h1  ready\n h2  not ready  host.yaml:4: no engine (and 1 more)\n h3  unusable   Connection refused\n";
+        assert!(text.starts_with(lines), "{text}");
+        assert_eq!(text.matches("\nhosts h2, h4, whose reports are identical\n").count(), 1, "{text}");
+        assert_eq!(text.matches("  hint: start one").count(), 1, "{text}");
+        assert!(
+            !text.contains("host h1\n")
+                && text.ends_with("--details prints the reports of the hosts that are ready, too\n")
+        );
         let all = hosts_text(&hosts, true, 100);
         assert!(all.contains("\nhost h1\n") && !all.contains("--details"), "{all}");
         assert_eq!(host_json(&hosts[1])["problems"][0], "host.yaml:4: no engine\n  hint: start one");

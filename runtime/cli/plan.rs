@@ -13,7 +13,7 @@ use super::setup::{
 };
 use crate::config::{Finding, Findings, Scale, display_value};
 use crate::plan::{CasePlan, EffectiveValue};
-use crate::report::{columns, unbroken_table};
+use crate::report::{columns, unbroken_table, wrap};
 use crate::run::RunOutcome;
 use crate::text::escape_json;
 
@@ -54,7 +54,8 @@ fn table_text(planned: &PreparedPlan, details: bool) -> anyhow::Result<String> {
         writeln!(out, "{}\n{}", section[0].section, unbroken_table(&cells, columns()))?;
     }
     if left_out > 0 {
-        writeln!(out, "{left_out} more values are defaults or null: --details lists them\n")?;
+        let line = format!("{left_out} more values are defaults or null: --details lists them");
+        writeln!(out, "{}\n", wrap(&line, columns().into()))?;
     }
     for case in &planned.plan.cases {
         let phases: Vec<&str> = case.jobs.iter().map(|job| job.phase().name()).collect();
@@ -66,7 +67,8 @@ fn table_text(planned: &PreparedPlan, details: bool) -> anyhow::Result<String> {
             (count, None) => format!("{count} hosts"),
         };
         let devices = if devices > 1 { format!(", {devices} devices of each") } else { String::new() };
-        writeln!(out, "{} runs {} on {hosts}{devices}", case.key, phases.join(", then "))?;
+        let line = format!("{} runs {} on {hosts}{devices}", case.key, phases.join(", then "));
+        writeln!(out, "{}", wrap(&line, columns().into()))?;
     }
     Ok(out)
 }
