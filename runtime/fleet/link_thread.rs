@@ -375,6 +375,9 @@ impl LinkThread {
                     }
                 }
             }
+            Reply::Preparation { session, line } => {
+                self.report(LinkEvent::Preparation { session, line: short(&line) });
+            }
             // The files have all events.
             Reply::Event { session, phase, event } if self.events.len() < DISPLAY_EVENTS_MAX => {
                 self.report(LinkEvent::Event { session, phase, event });
