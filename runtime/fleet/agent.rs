@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -224,7 +225,7 @@ impl Agent {
         // The exit code is the last line.
         let script = "cd \"$1\" || exit 2; shift; \"$@\" 2>&1; echo $?";
         // Within a shell, /proc/self/exe is the file of the shell.
-        let program = std::env::current_exe()?;
+        let program = own_program()?;
         let words = ["sh", "-c", script, "sh"].map(OsString::from).into_iter();
         let doctor =
             [root.clone().into(), program.into(), "doctor".into(), "--config".into(), root.join("configs").into()];
@@ -298,7 +299,7 @@ impl Agent {
         let is_new = self.prepare(&folder, task)?;
         if by_launcher {
             let has_begun = folder.join(LOCK_FILE).exists();
-            return Ok((!has_begun).then_some(SessionProcess { program: std::env::current_exe()?, folder }));
+            return Ok((!has_begun).then_some(SessionProcess { program: own_program()?, folder }));
         }
         if is_new {
             let argv = [self.program.clone(), vec![folder.clone().into()]].concat();
@@ -347,6 +348,14 @@ impl Agent {
 /// Describes an error of storing a file of the checkout.
 fn cannot_store(error: &io::Error) -> io::Error {
     io::Error::other(format!("the files of the checkout cannot be stored on the host: {error}"))
+}
+
+/// Returns the path of this program. When agents on hosts with a common home folder store the same program at the same time, one
+/// replaces the file of another by a file with the same content, and the kernel marks the path of the former as deleted.
+fn own_program() -> io::Result<PathBuf> {
+    let path = std::env::current_exe()?.into_os_string().into_vec();
+    let path = path.strip_suffix(b" (deleted)").map(<[u8]>::to_vec).unwrap_or(path);
+    Ok(OsString::from_vec(path).into())
 }
 
 /// Returns the time since an entry of a folder was created or removed; zero if the time is unknown.

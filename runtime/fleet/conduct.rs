@@ -301,6 +301,11 @@ impl FleetRun<'_> {
                 });
                 self.fleet.lost.insert(host.to_owned(), reason);
             }
+            LinkEvent::Preparation { session, line } => {
+                let Some(place) = find(replicas, &session) else { return };
+                let (host, what) = (display_name(&replicas[place].replica), format!("prepares its worker: {line}"));
+                notify(&Notice::Host { host: &host, what: &what, is_warning: false });
+            }
             LinkEvent::Event { session, phase, event } => {
                 let Some(place) = find(replicas, &session) else { return };
                 replicas[place].begins(self.fleet.offsets.get(host).copied());

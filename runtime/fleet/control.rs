@@ -67,6 +67,11 @@ pub(super) enum SessionMessage {
         /// The step.
         step: Step,
     },
+    /// A step of preparing the workers, such as a step of building an image.
+    Preparation {
+        /// The step.
+        line: String,
+    },
     /// An event for the display.
     Event {
         /// The phase that emitted it.

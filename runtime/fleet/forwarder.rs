@@ -177,6 +177,7 @@ fn forward_messages(input: impl BufRead, session: &str, replies: &ReplySender) {
         let reply = match message {
             SessionMessage::Alive => Reply::Alive { session },
             SessionMessage::Ready { step } => Reply::Ready { session, step },
+            SessionMessage::Preparation { line } => Reply::Preparation { session, line },
             SessionMessage::Event { phase, event } => Reply::Event { session, phase, event },
         };
         if replies.send(reply).is_err() {

@@ -255,8 +255,10 @@ impl LinkThread {
         let silent = self.sessions.iter().filter(|(_, open)| is_silent(open));
         let silent: Vec<_> = silent.map(|(session, open)| (session.clone(), silence_of(open))).collect();
         silent.into_iter().try_for_each(|(session, seconds)| {
+            let last = self.launcher_log().pop().map(|line| format!("; {}: {line}", self.launcher.name()));
             let reason = format!(
-                "the process that ran the case there has given no sign for {seconds:.0} s although the host answers"
+                "the process that ran the case there has given no sign for {seconds:.0} s although the host answers{}",
+                last.unwrap_or_default()
             );
             self.abandon(connection, session, reason, SessionEnd::Silent)
         })
@@ -306,6 +308,11 @@ impl LinkThread {
             Ok(()) => Ok(()),
             Err(error) => self.abandon(connection, session, error.to_string()),
         }
+    }
+
+    /// Returns the last lines that the launcher printed, if it starts sessions: it may have failed to start one.
+    fn launcher_log(&self) -> Vec<String> {
+        if self.launcher.starts_sessions() { last_lines(&self.context.log) } else { Vec::new() }
     }
 
     fn execute(&mut self, connection: &mut Connection, command: LinkCommand) -> io::Result<()> {
@@ -390,6 +397,9 @@ impl LinkThread {
                     }
                 }
             }
+            Reply::Preparation { session, line } => {
+                self.report(LinkEvent::Preparation { session, line: short(&line) });
+            }
             // The files have all events.
             Reply::Event { session, phase, event } if self.events.len() < DISPLAY_EVENTS_MAX => {
                 self.report(LinkEvent::Event { session, phase, event });
@@ -411,9 +421,7 @@ impl LinkThread {
                     removed.for_each(|path| drop(fs::remove_file(open.folder.join(path))));
                 }
                 self.sessions.remove(&session);
-                // A launcher that could not start the process has printed the reason.
-                let has_no_reason = outcome.is_none() && log.is_empty() && self.launcher.starts_sessions();
-                let log = if has_no_reason { last_lines(&self.context.log) } else { log };
+                let log = if outcome.is_none() && log.is_empty() { self.launcher_log() } else { log };
                 let log = log.iter().map(|line| short(line)).collect();
                 let outcome = outcome.map(|outcome| Box::new(outcome.shortened(short_text)));
                 self.report(LinkEvent::SessionEnded { session, outcome, log });

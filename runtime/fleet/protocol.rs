@@ -146,6 +146,13 @@ pub enum Reply {
         /// The event.
         event: Box<Event>,
     },
+    /// A session takes a step of preparing its workers, such as a step of building an image.
+    Preparation {
+        /// Name of the session.
+        session: String,
+        /// The step.
+        line: String,
+    },
     /// The agent is busy with a request that takes long.
     Working,
     /// The host is reserved for the run.
@@ -208,6 +215,7 @@ impl Reply {
             Reply::Started { session, .. }
             | Reply::Part { session, .. }
             | Reply::Alive { session }
+            | Reply::Preparation { session, .. }
             | Reply::Event { session, .. }
             | Reply::Ready { session, .. }
             | Reply::Ended { session, .. }

@@ -189,7 +189,7 @@ fn run_task(
         barrier: task.waits.then(|| control.clone() as _),
         host_use,
     };
-    let mut report = |notice: &Notice<'_>| report_event(control, notice);
+    let mut report = |notice: &Notice<'_>| report_notice(control, notice);
     match conduct(&plan, &values, &options, interrupt, &mut report) {
         Ok(outcome) => SessionOutcome {
             exit_code: outcome.exit_code(false),
@@ -247,8 +247,11 @@ fn report_warning(control: &ControlSocket, message: &str) {
     control.broadcast(&SessionMessage::Event { phase: Phase::Validate, event: Box::new(event) });
 }
 
-/// Sends an event to the agents if a display shows it.
-fn report_event(control: &ControlSocket, notice: &Notice<'_>) {
+/// Sends a notice to the agents if a display shows it.
+fn report_notice(control: &ControlSocket, notice: &Notice<'_>) {
+    if let Notice::Preparation { line } = notice {
+        control.broadcast(&SessionMessage::Preparation { line: (*line).to_owned() });
+    }
     let Notice::Event { phase, event } = notice else { return };
     let is_shown = matches!(
         event,

@@ -44,7 +44,8 @@ fn start(site: &ContainerSite) -> Child {
 /// Waits for the end of a run, and returns its exit code and what it displayed.
 fn finish(run: Child) -> (Option<i32>, String) {
     let output = run.wait_with_output().expect("the program ends");
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    let texts = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    (output.status.code(), texts.concat())
 }
 
 fn record(site: &ContainerSite, folder: &str) -> Value {
@@ -75,6 +76,7 @@ fn a_case_runs_in_containers_on_two_devices_of_another_host() {
     site.write_vendor_rten();
     let (code, text) = finish(start(&site));
     assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains(" prepares its worker: building image flagperf-inference-side-interpreter:"), "{text}");
     for device in [0, 1] {
         let record = record(&site, &format!("tiny_interpreter_1x2/other_noderank0_device{device}"));
         assert_eq!(record["provenance"]["image"]["privileged"], false, "{record}");
