@@ -350,10 +350,10 @@ impl ResultPrinter {
                     self.print_record(record, SavedResult { path, digest: *digest, place: *place });
                 }
             }
-            Notice::FinishedBefore { record, path } => {
-                self.rows.push(OverviewRow::finished_before(record, relative_path(path)));
+            Notice::FinishedBefore { record, place, path } => {
+                self.rows.push(OverviewRow::finished_before(record, *place, relative_path(path)));
                 if self.json || self.extent == Extent::Details {
-                    self.print_record(record, SavedResult { path: Some(path), digest: None, place: None });
+                    self.print_record(record, SavedResult { path: Some(path), digest: None, place: *place });
                 }
             }
             Notice::SummaryEnds { summary, path } => self.print_summary(summary, path),

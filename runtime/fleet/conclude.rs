@@ -110,13 +110,15 @@ impl FleetRun<'_> {
 
     /// Reports the results of a case that the killed process of a resumed run had finished, and returns their records.
     pub(super) fn report_finished(&self, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Vec<Record> {
-        let folder = |replica: &Replica| self.folder.join(case.key.folder()).join(replica.folder());
-        let folders = replicas_of(&case.key, &self.hosts).iter().map(folder).collect::<Vec<_>>();
-        let found = folders.iter().filter_map(|folder| Some((folder, finished_record(folder).ok()?)));
-        let report = |(folder, record): (&std::path::PathBuf, Record)| {
-            notify(&Notice::FinishedBefore { record: &record, path: &folder.join("record.json") });
-            record
-        };
-        found.map(report).collect()
+        let replicas = replicas_of(&case.key, &self.hosts);
+        let found = replicas.iter().filter_map(|replica| {
+            let folder = self.folder.join(case.key.folder()).join(replica.folder());
+            let record = finished_record(&folder).ok()?;
+            let place = (replicas.len() > 1).then(|| display_name(replica));
+            let path = folder.join("record.json");
+            notify(&Notice::FinishedBefore { record: &record, place: place.as_deref(), path: &path });
+            Some(record)
+        });
+        found.collect()
     }
 }

@@ -1,7 +1,6 @@
 //! The thread of a link: keeps a connection to the agent of a host, reconnects after a failure, and writes the files that arrive.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,9 +15,9 @@ use super::connection::{Connection, ConnectionSettings, ReceivedReply};
 use super::forwarder::last_lines;
 use super::host_link::{LinkCommand, LinkContext, LinkEvent, SessionEnd};
 use super::launcher::Launcher;
-use super::mirror::{PartError, list_files, write_part};
+use super::mirror::{PartError, list_files, reconcile, write_part};
 use super::protocol::{Reply, Request, SessionProcess};
-use super::session::{SessionTask, started_by};
+use super::session::{SessionOutcome, SessionTask, started_by};
 use crate::config::Site;
 use crate::host::start_detached;
 use crate::measure::Nanos;
@@ -306,7 +305,7 @@ impl LinkThread {
         let argv = self.launcher.session_command(&self.host, process);
         match start_detached(&argv, &self.context.log) {
             Ok(()) => Ok(()),
-            Err(error) => self.abandon(connection, session, error.to_string()),
+            Err(error) => self.abandon(connection, session, error.to_string(), SessionEnd::Unwritten),
         }
     }
 
@@ -415,11 +414,10 @@ impl LinkThread {
                 if let Some((path, _)) = lacking {
                     return self.request_again(connection, session, path);
                 }
-                if outcome.is_some() {
-                    // What the host removed after it was sent is not part of the result.
-                    let removed = here.keys().filter(|path| !files.contains_key(*path));
-                    removed.for_each(|path| drop(fs::remove_file(open.folder.join(path))));
-                }
+                let outcome = outcome.map(|outcome| {
+                    let deleted = reconcile(&open.folder, &here, &files);
+                    SessionOutcome { unsealed: deleted.or(outcome.unsealed), ..outcome }
+                });
                 self.sessions.remove(&session);
                 let log = if outcome.is_none() && log.is_empty() { self.launcher_log() } else { log };
                 let log = log.iter().map(|line| short(line)).collect();

@@ -10,7 +10,7 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 
 use super::frame::PAYLOAD_BYTES_MAX;
 use crate::file::is_inside;
-use crate::result::MANIFEST_FILE;
+use crate::result::{EVENTS_FILE, MANIFEST_FILE};
 
 /// Largest number of files of a result.
 const FILES_MAX: usize = 100_000;
@@ -141,9 +141,41 @@ pub(super) fn write_part(root: &Path, path: &str, offset: u64, part: &[u8]) -> R
     Ok(file.write_all_at(part, offset)?)
 }
 
+/// Compares the files of an ended session in `folder` with those on its host; both maps contain their sizes. If the host still
+/// has the events, a file that only this machine has was removed by an engine, and is removed here, too. Otherwise somebody
+/// deleted the result on the host: everything here is kept, without the manifest, which describes less. Returns the reason then.
+pub(super) fn reconcile(folder: &Path, here: &BTreeMap<String, u64>, there: &BTreeMap<String, u64>) -> Option<String> {
+    let mut only_here = here.keys().filter(|path| !there.contains_key(*path));
+    if there.contains_key(EVENTS_FILE) || !here.contains_key(EVENTS_FILE) {
+        only_here.for_each(|path| drop(fs::remove_file(folder.join(path))));
+        return None;
+    }
+    let _ = fs::remove_file(folder.join(MANIFEST_FILE));
+    let (first, more) = (only_here.next()?, only_here.count());
+    let more = if more > 0 { format!(" and {more} more of its files") } else { String::new() };
+    Some(format!(
+        "the host no longer has `{first}`{more}, so somebody deleted them there; what had arrived before is kept"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_arrived_is_kept_when_the_result_was_deleted_on_the_host() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in ["events.jsonl", "engine.cache", "manifest.json", "record.json"] {
+            fs::write(folder.path().join(path), path).unwrap();
+        }
+        let here = || list_files(folder.path()).unwrap();
+        let there = |paths: &[&str]| paths.iter().map(|path| ((*path).to_owned(), path.len() as u64)).collect();
+        let deleted = reconcile(folder.path(), &here(), &there(&["record.json", "manifest.json"])).unwrap();
+        assert!(deleted.starts_with("the host no longer has `engine.cache` and 1 more of its files"), "{deleted}");
+        assert_eq!(here().into_keys().collect::<Vec<_>>(), ["engine.cache", "events.jsonl", "record.json"]);
+        assert_eq!(reconcile(folder.path(), &here(), &there(&["events.jsonl", "record.json"])), None);
+        assert_eq!(here().into_keys().collect::<Vec<_>>(), ["events.jsonl", "record.json"]);
+    }
 
     #[test]
     fn new_content_is_sent_once_and_after_a_broken_connection_from_the_size_at_the_receiver() {

@@ -8,7 +8,7 @@ use super::session::SessionOutcome;
 use crate::config::{CaseKey, Replica};
 use crate::measure::Nanos;
 use crate::plan::CasePlan;
-use crate::result::{ProcessorTime, Record, ReplicaSummary, ResultManifest, read_windows};
+use crate::result::{EVENTS_FILE, ProcessorTime, Record, ReplicaSummary, ResultManifest, read_windows};
 use crate::run::{LostCase, finished_record};
 use crate::step::Step;
 use crate::units::Seconds;
@@ -162,7 +162,12 @@ pub(super) fn replica_record(case: LostCase<'_>, end: &ReplicaEnd) -> ReplicaRec
             (None, Some(reason)) => lost(format!("the host ended the case: {reason}"), ""),
             (None, None) => own(record),
         },
-        (Err(error), _) => lost(format!("the host sent no usable record: {error}"), "is the disk of the host full?"),
+        (Err(error), _) => match &outcome.unsealed {
+            Some(reason) => {
+                lost(reason.clone(), "run the case again, and leave the files of flagperf on the host alone")
+            }
+            None => lost(format!("the host sent no usable record: {error}"), "is the disk of the host full?"),
+        },
     }
 }
 
@@ -194,7 +199,7 @@ pub(super) fn replica_summary(
     processor: Option<ProcessorTime>,
     began: Option<Seconds>,
 ) -> ReplicaSummary {
-    let windows = read_windows(&folder.join("events.jsonl"));
+    let windows = read_windows(&folder.join(EVENTS_FILE));
     ReplicaSummary::of(replica, record, digest, processor, |phase| {
         let passes = &windows.iter().find(|found| found.phase == phase)?.passes;
         let at = |time: Seconds| began.map(|began| Seconds(began.0 + time.0));

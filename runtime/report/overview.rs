@@ -29,8 +29,8 @@ impl OverviewRow {
     }
 
     /// Returns the row of a case that the killed process of a resumed run had finished.
-    pub fn finished_before(record: &Record, path: &std::path::Path) -> Self {
-        let OverviewRow([verdict, key, figure, path]) = OverviewRow::new(record, Some(path));
+    pub fn finished_before(record: &Record, place: Option<&str>, path: &std::path::Path) -> Self {
+        let OverviewRow([verdict, key, figure, path]) = OverviewRow::new(record, place, Some(path));
         OverviewRow([verdict, key, format!("{figure}, finished before"), path])
     }
 }
@@ -71,7 +71,8 @@ mod tests {
         FAILED  long_name:b    no figure
                 [path]/record.json
         ");
-        let before = OverviewRow::finished_before(&crate::result::testing::record(), std::path::Path::new("a.json"));
+        let before =
+            OverviewRow::finished_before(&crate::result::testing::record(), None, std::path::Path::new("a.json"));
         assert_eq!(before.0[2], "validation 80.0 samples/s core, finished before");
         let rows = [rows[0].clone(), OverviewRow::not_run(&"b:mock".parse().unwrap())];
         insta::assert_snapshot!(overview(&rows, 60), @r"

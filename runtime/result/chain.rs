@@ -16,6 +16,8 @@ use crate::sampling::{PhaseWindows, WindowCollector};
 use crate::step::{Phase, Step};
 use crate::units::Seconds;
 
+/// Name of the file with the events of a case.
+pub const EVENTS_FILE: &str = "events.jsonl";
 /// Largest event file in bytes. Events beyond this limit are dropped; a correct worker stays far below it.
 pub const EVENTS_BYTES_MAX: u64 = 1 << 30;
 /// Longest line that is read: an event and what the chain adds to it.

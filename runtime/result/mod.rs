@@ -36,7 +36,9 @@ mod write;
 pub use accuracy::{Accuracy, Verdict};
 pub use agreement::AgreementCheck;
 pub use audit::{AuditCheck, AuditVerdict};
-pub use chain::{ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EventChain, read_windows, verify_chain};
+pub use chain::{
+    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EVENTS_FILE, EventChain, read_windows, verify_chain,
+};
 pub use collect::{PhaseCollector, ReceivedEvent};
 pub use conditions::DeviceConditions;
 pub use environment::{ContainerRecord, ProcessorClock};

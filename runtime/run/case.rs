@@ -26,8 +26,8 @@ use crate::hash::{Seed, hash_bytes};
 use crate::host::run_while;
 use crate::plan::{CasePlan, EffectiveValue, Job, OUTPUTS_KIND, Plan};
 use crate::result::{
-    Accuracy, AgreementCheck, AuditCheck, EventChain, FailureRecord, FinishInfo, FlopCount, LibraryHashes, Provenance,
-    Record, SampleFile, Setting, Status, ValidityCheck,
+    Accuracy, AgreementCheck, AuditCheck, EVENTS_FILE, EventChain, FailureRecord, FinishInfo, FlopCount, LibraryHashes,
+    Provenance, Record, SampleFile, Setting, Status, ValidityCheck,
 };
 use crate::units::Seconds;
 
@@ -148,7 +148,7 @@ fn run_phases(
     if let Some(error) = chain_error.as_ref().or(log.error()) {
         record.warnings.push(format!("the logs in `{}` are incomplete: {error}", folder.display()));
     }
-    for check in [log.check(), chain.check(&folder.join("events.jsonl"))] {
+    for check in [log.check(), chain.check(&folder.join(EVENTS_FILE))] {
         record.failures.extend(check.err().map(|error| case_failure(&disk_failure(&error))));
     }
     if let Some(job) = jobs.last() {
@@ -265,7 +265,7 @@ impl Record {
 fn open_files(plan: &Plan, case: &CasePlan, folder: &Path) -> io::Result<(WorkerLog, EventChain)> {
     fs::create_dir_all(folder)?;
     let log = WorkerLog::create(&folder.join("container.out.log"), &plan.site, &case.key, case.settings.log_freq)?;
-    Ok((log, EventChain::create(&folder.join("events.jsonl"))?))
+    Ok((log, EventChain::create(&folder.join(EVENTS_FILE))?))
 }
 
 /// Creates the record of a case before anything is measured.

@@ -177,7 +177,7 @@ fn run_cases(context: &RunContext<'_>, log: &RunLog, notify: &mut dyn FnMut(&Not
         let EndedCase { record, written, is_reported } = run_or_read(context, index, log, notify);
         let path = record_path(folder, case);
         if is_reported {
-            notify(&Notice::FinishedBefore { record: &record, path: &path });
+            notify(&Notice::FinishedBefore { record: &record, place: None, path: &path });
             outcome.records.push(record);
             continue;
         }

@@ -12,7 +12,8 @@ use crate::event::Event;
 use crate::measure::Nanos;
 use crate::plan::{CasePlan, EffectiveValue, Plan};
 use crate::result::{
-    ChainReader, FailureRecord, PhaseCollector, PhaseRecord, Provenance, ReceivedEvent, Record, Status, ValidityCheck,
+    ChainReader, EVENTS_FILE, FailureRecord, PhaseCollector, PhaseRecord, Provenance, ReceivedEvent, Record, Status,
+    ValidityCheck,
 };
 
 /// A case whose process ended before it wrote a record.
@@ -51,7 +52,7 @@ impl LostCase<'_> {
             record.provenance.scripts_sha256 = hashes.scripts;
             record.provenance.config_files_sha256 = hashes.config_files;
         }
-        let (phases, warnings, last) = replay(&folder.join("events.jsonl"), &mut record.provenance);
+        let (phases, warnings, last) = replay(&folder.join(EVENTS_FILE), &mut record.provenance);
         // Where the file system does not tell when, the time of this record remains.
         record.started = began(folder).unwrap_or(record.started);
         record.phases = phases;
@@ -72,7 +73,7 @@ impl LostCase<'_> {
 
 /// Returns when the case began: when its file of events was created here.
 fn began(folder: &Path) -> Option<String> {
-    let created = std::fs::metadata(folder.join("events.jsonl")).and_then(|found| found.created()).ok()?;
+    let created = std::fs::metadata(folder.join(EVENTS_FILE)).and_then(|found| found.created()).ok()?;
     Some(time_text(&jiff::Timestamp::try_from(created).ok()?.to_zoned(jiff::tz::TimeZone::system())))
 }
 

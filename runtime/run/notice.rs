@@ -65,6 +65,8 @@ pub enum Notice<'a> {
     FinishedBefore {
         /// The record.
         record: &'a Record,
+        /// The host and the device, if the case has several records.
+        place: Option<&'a str>,
         /// File of the record.
         path: &'a Path,
     },

@@ -12,12 +12,11 @@ use crate::event::Event;
 use crate::hash::OutputDigest;
 use crate::measure::Nanos;
 use crate::result::{
-    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, PhaseCollector, PhaseRecord, ReceivedEvent, SampleHasher,
+    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EVENTS_FILE, PhaseCollector, PhaseRecord, ReceivedEvent,
+    SampleHasher,
 };
 use crate::sampling::WindowCollector;
 
-/// Name of the file of events.
-pub(super) const EVENTS_FILE: &str = "events.jsonl";
 /// Bytes that are read at once.
 const BUFFER_BYTES: usize = 1 << 20;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::accuracy::check_accuracy;
 use super::authenticity::check_authenticity;
-use super::events::{EVENTS_FILE, replay};
+use super::events::replay;
 use super::figures::{check_derived, check_figures};
 use super::files::check_files;
 use super::log::check_log;
@@ -15,7 +15,7 @@ use super::record_file::{RECORD_FILE, ReadRecord, read_record};
 use super::settings::check_settings;
 use super::sources::check_sources;
 use super::{CaseReport, Trust};
-use crate::result::{ChainError, MANIFEST_FILE, Record, SUMMARY_FILE, verify_chain};
+use crate::result::{ChainError, EVENTS_FILE, MANIFEST_FILE, Record, SUMMARY_FILE, verify_chain};
 
 /// Largest number of entries of a folder in which results are looked for.
 const ENTRIES_MAX: usize = 10_000;

@@ -8,7 +8,7 @@ use super::CaseReport;
 use super::difference::compare;
 use super::record_file::{RECORD_FILE, ReadRecord, read_record};
 use crate::config::{CaseKey, is_host_name};
-use crate::result::{Record, ReplicaSummary, ResultManifest, SUMMARY_FILE, Summary, read_windows};
+use crate::result::{EVENTS_FILE, Record, ReplicaSummary, ResultManifest, SUMMARY_FILE, Summary, read_windows};
 use crate::step::{Phase, Step};
 use crate::units::Seconds;
 
@@ -88,7 +88,7 @@ fn check_replicas(folder: &Path, stated: &Summary, report: &mut CaseReport) {
 
 /// Returns the expected part of the summary for a replica whose files are in `folder`.
 fn recomputed(folder: &Path, record: &Record, stated: &ReplicaSummary) -> ReplicaSummary {
-    let windows = read_windows(&folder.join("events.jsonl"));
+    let windows = read_windows(&folder.join(EVENTS_FILE));
     let of_phase = |phase: Phase| {
         let step = if phase == Phase::Validate { Step::Validation } else { Step::Inference };
         let [begin, end] = stated.measured.iter().find(|measured| measured.step == step)?.window_s?;
