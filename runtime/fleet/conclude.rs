@@ -9,7 +9,6 @@ use super::replica::{
     ReplicaEnd, ReplicaRecord, ReplicaState, display_name, replica_record, replica_summary, replicas_of,
 };
 use super::session::SessionOutcome;
-use crate::config::Replica;
 use crate::file;
 use crate::plan::CasePlan;
 use crate::result::{
