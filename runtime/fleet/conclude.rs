@@ -40,6 +40,7 @@ impl FleetRun<'_> {
                 let (path, source) = (path.clone(), io::Error::other(error.to_string()));
                 outcome.unwritten.push((begin, WriteError { path, source, kept: None }));
             }
+            outcome.summaries.push(summary.validity);
             notify(&Notice::SummaryEnds { summary: &summary, path: &path });
         }
     }
