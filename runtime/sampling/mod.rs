@@ -6,6 +6,7 @@
 //! no verdict.
 
 mod context;
+mod contradictions;
 mod device;
 mod energy;
 mod figures;
@@ -26,7 +27,7 @@ mod windows;
 pub use context::{DeviceCommand, SourceContext};
 pub use device::{DEVICE_SOURCE, READ_DEVICES};
 pub use energy::EnergySource;
-pub use figures::{DeviceIdentity, DeviceUsage, EnergyUsage, MemorySource, PhaseUsage, phase_usages};
+pub use figures::{CaseUsage, DeviceIdentity, DeviceUsage, EnergyUsage, MemorySource, PhaseUsage, case_usage};
 pub use files::{MONITOR_FILE, MonitorFiles};
 pub use reading::{Reading, Sample};
 pub use record::{MonitorRecord, SourceRecord};
