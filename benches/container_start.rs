@@ -2,8 +2,9 @@
 //!
 //!     cargo build --release && cargo bench --bench container_start [-- TURNS]     5 turns by default
 //!
-//! A turn starts the program twice with an engine that loads nothing, and prints the time until the first batch: without a
-//! container, and in a container whose image exists. The first run of all builds the image and is not counted.
+//! A turn starts the program twice with an engine that loads nothing, and prints the time until validation has ended, which
+//! computes the first batches: without a container, and in a container whose image exists. The first run of all builds the image
+//! and is not counted.
 
 #[path = "support/first_batch.rs"]
 mod first_batch;
@@ -36,7 +37,7 @@ fn main() {
     until_first_batch(&contained, 1);
     for _ in 0..turns {
         println!(
-            "until the first batch: {:.2} s; in a container: {:.2} s",
+            "until validation, which computes the first batches, has ended: {:.2} s; in a container: {:.2} s",
             until_first_batch(&bare, 1),
             until_first_batch(&contained, 1)
         );

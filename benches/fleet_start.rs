@@ -4,9 +4,9 @@
 //!
 //! The hosts are containers with sshd on this machine (tests/lab), so they share its processors. A turn runs the case once on
 //! the first host and once on all hosts, and prints the time from the start of the program until the worker of the last host
-//! has computed its first batch, their ratio, and the processor time of one host: all that runs on it, with sshd, until the
-//! run has been interrupted. The program and
-//! the files of the checkout are on every host before the first turn.
+//! has ended validation, which computes the first batches, their ratio, and the processor time of one host: all that runs on it,
+//! with sshd, until the run has been interrupted. The program and the files of the checkout are on every host before the first
+//! turn.
 
 #[path = "support/first_batch.rs"]
 mod first_batch;
@@ -56,7 +56,7 @@ fn main() {
     }
 }
 
-/// Returns the seconds from the start of a run until every host has computed a batch, and the processor time of a host, in
+/// Returns the seconds from the start of a run until every host has ended validation, and the processor time of a host, in
 /// seconds.
 fn start(lab: &Lab, site: &Site, count: usize) -> (f64, f64) {
     let used =

@@ -30,6 +30,7 @@ mod read_devices;
 mod review;
 mod review_markdown;
 mod review_text;
+mod resume;
 mod run;
 mod selection;
 mod setup;
@@ -71,7 +72,7 @@ pub fn main() -> anyhow::Result<ExitCode> {
     write_to_stderr(env::log_level().as_deref());
     match arguments.command {
         Command::Run(arguments) => run::run(&arguments),
-        Command::Resume(arguments) => run::resume(&arguments),
+        Command::Resume(arguments) => resume::resume(&arguments),
         Command::Plan(arguments) => plan::plan(&arguments),
         Command::Lint(arguments) => lint::lint(&arguments),
         Command::Review(arguments) => review::review(&arguments),

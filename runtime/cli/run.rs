@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use super::arguments::{ResumeArguments, RunArguments, RunOutput};
+use super::arguments::{RunArguments, RunOutput};
 use super::output::{StderrDisplay, print_message, print_now, print_result, stdout_error, write_result};
+use super::resume::refuse_changed_cases;
 use super::setup::{
     EXIT_MISTAKE, PreparedPlan, locate_checkout, prepare_plan, prepare_process, print_findings, report_mistakes,
 };
@@ -28,7 +29,7 @@ use crate::report::{
 use crate::result::{FailureRecord, Record, Summary};
 use crate::run::{
     CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome,
-    conduct,
+    case_digests, conduct,
 };
 use crate::text::escape_json;
 use crate::units::Seconds;
@@ -94,41 +95,20 @@ fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<
     Ok(print_result(&scheduler.job(&request), RunOutcome::OK))
 }
 
-/// Resumes a run whose main process was killed.
-pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
-    let folder = std::path::absolute(&arguments.run).context("cannot determine the current directory")?;
-    let state = match RunState::read(&folder) {
-        Ok(state) => state,
-        Err(error) => {
-            let folder = folder.display();
-            print_message(&format!(
-                "error: cannot resume `{folder}` from its run.json: {error}\n  hint: give the folder of a run whose main process \
-                 was killed; a run that completed, or was interrupted with Ctrl-C, has a record of each case that it began"
-            ));
-            return Ok(ExitCode::from(EXIT_MISTAKE));
-        }
-    };
-    let (overrides, audit, official, output) = (state.overrides(), state.audit, state.official, arguments.output);
-    let (resumed, skips_unreachable) = (Some((folder, state)), arguments.skip_unreachable);
-    run_request(
-        &locate_checkout()?.announce(),
-        RunRequest { overrides, output, official, audit, resumed, skips_unreachable },
-    )
-}
-
 /// The cases to run, and how their results are printed.
-struct RunRequest {
-    overrides: Overrides,
-    output: RunOutput,
-    official: bool,
-    audit: AuditScope,
+pub(super) struct RunRequest {
+    pub(super) overrides: Overrides,
+    pub(super) output: RunOutput,
+    pub(super) official: bool,
+    pub(super) audit: AuditScope,
     /// The folder and the state of the run to resume; `None` for a new run.
-    resumed: Option<(PathBuf, RunState)>,
+    pub(super) resumed: Option<(PathBuf, RunState)>,
     /// Whether a resumed run goes on without the hosts that cannot be reached.
-    skips_unreachable: bool,
+    pub(super) skips_unreachable: bool,
 }
 
-fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode> {
+/// Runs the cases, and prints their results.
+pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode> {
     let RunRequest { overrides, output, official, audit, resumed, skips_unreachable } = request;
     let is_resumed = resumed.is_some();
     let exits = prepare_process()?;
@@ -143,12 +123,17 @@ fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode>
     let mut show = display(bars);
     let mut results = ResultPrinter::new(output, official);
     let PreparedPlan { plan, values } = &planned;
+    if let Some(refusal) = resumed.as_ref().and_then(|resumed| refuse_changed_cases(resumed, &planned)) {
+        return Ok(refusal);
+    }
     let on_hosts = resumed.as_ref().map_or_else(|| needs_fleet(plan), |(_, state)| !state.hosts.is_empty());
     // Runs on hosts ask git themselves.
     let program = (!on_hosts).then(|| CheckoutState::read(&plan.site.flagperf_path).provenance());
     let state = match (&resumed, &program) {
         (Some((_, state)), Some(_)) => Some(state.clone()),
-        (None, Some(program)) => Some(RunState::new(&overrides, audit, official, Vec::new(), program)),
+        (None, Some(program)) => {
+            Some(RunState::new(&overrides, audit, official, Vec::new(), program, case_digests(plan, values)))
+        }
         (_, None) => None,
     };
     let mut _lock_of_run = match resumed.as_ref().map(|(folder, _)| lock_run(folder)) {

@@ -9,7 +9,6 @@ use super::replica::{
     ReplicaEnd, ReplicaRecord, ReplicaState, display_name, replica_record, replica_summary, replicas_of,
 };
 use super::session::SessionOutcome;
-use crate::config::Replica;
 use crate::file;
 use crate::plan::CasePlan;
 use crate::result::{
@@ -41,6 +40,7 @@ impl FleetRun<'_> {
                 let (path, source) = (path.clone(), io::Error::other(error.to_string()));
                 outcome.unwritten.push((begin, WriteError { path, source, kept: None }));
             }
+            outcome.summaries.push(summary.validity);
             notify(&Notice::SummaryEnds { summary: &summary, path: &path });
         }
     }

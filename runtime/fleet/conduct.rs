@@ -22,7 +22,7 @@ use crate::hash::{Seed, hash_bytes};
 use crate::measure::{Clock, Nanos};
 use crate::plan::{AuditScope, CasePlan, EffectiveValue, Plan};
 use crate::result::Provenance;
-use crate::run::{CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, make_run_folder};
+use crate::run::{CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, case_digests, make_run_folder};
 use crate::step::Step;
 
 /// How often the conductor checks for an interruption.
@@ -115,7 +115,7 @@ pub fn conduct_fleet(
         None => {
             let folder = make_run_folder(&plan.site.flagperf_log_path)?;
             let FleetOptions { overrides, audit, official, .. } = options;
-            (folder, RunState::new(overrides, *audit, *official, hosts.clone(), &program))
+            (folder, RunState::new(overrides, *audit, *official, hosts.clone(), &program, case_digests(plan, rows)))
         }
     };
     notify(&Notice::RunBegins { folder: &folder });

@@ -416,7 +416,7 @@ impl LinkThread {
                 }
                 let outcome = outcome.map(|outcome| {
                     let deleted = reconcile(&open.folder, &here, &files);
-                    SessionOutcome { unsealed: deleted.or(outcome.unsealed), ..outcome }
+                    SessionOutcome { unsealed: deleted.or(outcome.unsealed), ..*outcome }
                 });
                 self.sessions.remove(&session);
                 let log = if outcome.is_none() && log.is_empty() { self.launcher_log() } else { log };

@@ -1,5 +1,6 @@
 //! The state of a run that `flagperf resume` needs: the arguments of the run, and its sessions on hosts.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -38,6 +39,9 @@ pub struct RunState {
     /// The program and the checkout that started the run.
     #[serde(default)]
     pub program: Provenance,
+    /// What [`case_digests`](crate::run::case_digests) returned when the run began; empty in the state of an older program.
+    #[serde(default)]
+    pub cases: BTreeMap<String, String>,
 }
 
 /// A session of a run.
@@ -61,12 +65,20 @@ impl RunState {
         official: bool,
         hosts: Vec<String>,
         program: &Provenance,
+        cases: BTreeMap<String, String>,
     ) -> Self {
         // The process that resumes the run may have another environment.
         let config = overrides.config.clone().or_else(|| overrides.environment.config.clone());
         let overrides = Overrides { config, ..overrides.clone() }.absolute();
         let program = program.clone();
-        RunState { id: session_name(), overrides, audit, official, hosts, program, ..RunState::default() }
+        RunState { id: session_name(), overrides, audit, official, hosts, program, cases, ..RunState::default() }
+    }
+
+    /// Returns the cases whose configuration is not the one with which the run began, in order.
+    pub fn changed_cases<'a>(&'a self, now: &'a BTreeMap<String, String>) -> Vec<&'a str> {
+        let cases: BTreeSet<&String> = self.cases.keys().chain(now.keys()).collect();
+        let is_changed = |case: &&&String| !self.cases.is_empty() && self.cases.get(**case) != now.get(**case);
+        cases.iter().filter(is_changed).map(|case| case.as_str()).collect()
     }
 
     /// Returns the folder of the run with this id if its main process was killed, so that it can be resumed. `results` is the
@@ -146,8 +158,14 @@ mod tests {
         let folders = ["run1", "run2"].map(|name| results.path().join(name));
         let ids = folders.clone().map(|folder| {
             fs::create_dir(&folder).unwrap();
-            let state =
-                RunState::new(&Overrides::default(), AuditScope::default(), false, Vec::new(), &Provenance::default());
+            let state = RunState::new(
+                &Overrides::default(),
+                AuditScope::default(),
+                false,
+                Vec::new(),
+                &Provenance::default(),
+                BTreeMap::new(),
+            );
             state.write(&folder);
             state.id
         });

@@ -59,6 +59,8 @@ pub struct RunOutcome {
     pub folder: PathBuf,
     /// The record of every case that was started, also by the killed process of a resumed run.
     pub records: Vec<Record>,
+    /// The verdicts of the cases on several hosts or devices that ended in this run, each as a whole.
+    pub summaries: Vec<Validity>,
     /// Records that could not be written, with their indices in `records`.
     pub unwritten: Vec<(usize, WriteError)>,
     /// Results without a manifest, with the index of their record.
@@ -84,6 +86,7 @@ impl RunOutcome {
         RunOutcome {
             folder,
             records: Vec::new(),
+            summaries: Vec::new(),
             unwritten: Vec::new(),
             unsealed: Vec::new(),
             not_run: Vec::new(),
@@ -103,11 +106,15 @@ impl RunOutcome {
             RunOutcome::UNWRITTEN
         } else if self.interrupted {
             RunOutcome::INTERRUPTED
-        } else if self.records.iter().any(|record| record.validity.verdict > worst) {
+        } else if self.verdicts().any(|verdict| verdict > worst) {
             RunOutcome::FAILED
         } else {
             RunOutcome::OK
         }
+    }
+
+    fn verdicts(&self) -> impl Iterator<Item = Validity> {
+        self.records.iter().map(|record| record.validity.verdict).chain(self.summaries.iter().copied())
     }
 }
 

@@ -37,3 +37,4 @@ pub use lost::LostCase;
 pub use notice::Notice;
 pub use resume::finished_record;
 pub use run_log::RunLog;
+pub use sources::case_digests;

@@ -1,7 +1,7 @@
 //! Copies of the scripts and of the configuration that a case read, in `sources/` of its folder, so that a result can be
 //! reviewed without the checkout that produced it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use flagperf_onnx::read_regular;
 use indexmap::IndexMap;
 
+use super::case::config_json;
 use crate::file::is_inside;
 use crate::hash::{hash_bytes, hash_file};
 use crate::plan::{CasePlan, EffectiveValue, Plan};
@@ -111,6 +112,20 @@ pub(super) fn hash_copies(folder: &Path, provenance: &mut Provenance) {
             None => drop(provenance.config_files_sha256.insert(path, hash)),
         }
     }
+}
+
+/// Returns a digest of what each case measures, by the case: its settings, its vendor, its scripts and its files, but not
+/// host.yaml, which states where and how a site runs. A resumed run needs the same digests.
+pub fn case_digests(plan: &Plan, rows: &[EffectiveValue]) -> BTreeMap<String, String> {
+    let digest = |case: &CasePlan| {
+        let config = case.jobs.last().map(|job| config_json(&job.config)).unwrap_or_default();
+        let sources = CaseSources::of(plan, rows, case, config.clone());
+        let SourceHashes { scripts, mut config_files, .. } = sources.map(|sources| sources.hash()).unwrap_or_default();
+        config_files.shift_remove(&copy_name(&plan.host_file.name));
+        let text = serde_json::to_vec(&(config, scripts, config_files)).expect("hashes are plain data");
+        (case.key.to_string(), hash_bytes(&text))
+    };
+    plan.cases.iter().map(digest).collect()
 }
 
 /// Returns the YAML file of an origin such as `configs/host.yaml:5`.

@@ -220,6 +220,19 @@ fn processes_that_are_killed_on_a_host_are_reported_and_the_next_case_runs() {
 }
 
 #[test]
+fn results_that_are_deleted_on_their_host_lose_nothing_that_had_arrived() {
+    let Some(lab) = Lab::hosts(1) else { return };
+    let site = Site::on_hosts(&lab, ONE);
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(ONLY_H1);
+    lab.host(1).exec("rm -rf ~/.cache/flagperf/sessions/*/results/*");
+    let (code, text) = finish(run);
+    assert_ne!(code, Some(0), "{text}");
+    assert_measured(&site, ONLY_H1);
+    assert!(text.contains("so somebody deleted them there"), "{text}");
+}
+
+#[test]
 fn a_disk_that_fills_while_a_host_measures_loses_only_what_came_after() {
     let Some(lab) = Lab::hosts_with_small_homes(1, 400 << 20) else { return };
     let site = Site::on_hosts(&lab, ONE);
@@ -243,6 +256,11 @@ fn a_run_on_this_machine_whose_process_was_killed_is_resumed() {
     finish(run);
     let folder = site.run_folder();
     let words = ["resume", folder.to_str().expect("text"), "--plain"];
+    let parameters = fs::read_to_string(site.path().join("configs/tiny/parameters.yaml")).expect("the parameters");
+    site.write("configs/tiny/parameters.yaml", &parameters.replace("samples: 400", "samples: 200"));
+    let (code, text) = site.run(&words);
+    assert!(code == Some(2) && text.contains("`tiny:own` would not be measured as when the run began"), "{text}");
+    site.write("configs/tiny/parameters.yaml", &parameters);
     let (code, text) = site.run(&words);
     assert_eq!(code, Some(0), "{text}");
     let kept = format!("cut_off/{replica}");

@@ -70,12 +70,13 @@ impl LoopbackHost {
             .arg("-f")
             .arg(path.join("sshd_config"));
         let sshd = sshd.spawn().expect("setpriv starts");
+        let log = path.join("log");
         let host = LoopbackHost { folder, sshd };
         let answers = || TcpStream::connect(("127.0.0.1", port)).is_ok();
         let mut tries = 0;
         while !answers() {
             tries += 1;
-            assert!(tries < TRIES, "{}", text("log"));
+            assert!(tries < TRIES, "{}", fs::read_to_string(log).unwrap_or_default());
             std::thread::sleep(WAIT);
         }
         Some(host)

@@ -1,0 +1,54 @@
+//! Resumes a run whose main process was killed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use super::arguments::ResumeArguments;
+use super::output::print_message;
+use super::run::{RunRequest, run_request};
+use super::setup::{EXIT_MISTAKE, PreparedPlan, locate_checkout};
+use crate::fleet::RunState;
+use crate::run::case_digests;
+
+/// Resumes a run whose main process was killed.
+pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
+    let folder = std::path::absolute(&arguments.run).context("cannot determine the current directory")?;
+    let state = match RunState::read(&folder) {
+        Ok(state) => state,
+        Err(error) => {
+            let folder = folder.display();
+            print_message(&format!(
+                "error: cannot resume `{folder}` from its run.json: {error}\n  hint: give the folder of a run whose main process \
+                 was killed; a run that completed, or was interrupted with Ctrl-C, has a record of each case that it began"
+            ));
+            return Ok(ExitCode::from(EXIT_MISTAKE));
+        }
+    };
+    let (overrides, audit, official, output) = (state.overrides(), state.audit, state.official, arguments.output);
+    let (resumed, skips_unreachable) = (Some((folder, state)), arguments.skip_unreachable);
+    run_request(
+        &locate_checkout()?.announce(),
+        RunRequest { overrides, output, official, audit, resumed, skips_unreachable },
+    )
+}
+
+/// Refuses to resume a run with cases that would not be measured as when it began: one run would contain results of two
+/// configurations, and a record of what had been measured would state the later one.
+pub(super) fn refuse_changed_cases(resumed: &(PathBuf, RunState), planned: &PreparedPlan) -> Option<ExitCode> {
+    let (folder, state) = resumed;
+    let now = case_digests(&planned.plan, &planned.values);
+    let changed = state.changed_cases(&now);
+    if changed.is_empty() {
+        return None;
+    }
+    print_message(&format!(
+        "error: cannot resume `{}`: `{}` would not be measured as when the run began, because the configuration, the vendor, the \
+         scripts or the list of cases changed since then\n  hint: undo the change, or start a new run; what was measured stays in \
+         that folder",
+        folder.display(),
+        changed.join("`, `"),
+    ));
+    Some(ExitCode::from(EXIT_MISTAKE))
+}
