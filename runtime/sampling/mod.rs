@@ -2,8 +2,8 @@
 //! source is read in a thread of its own, on the conductor's clock; the samples go to files, and figures are computed from
 //! the files and the events, by `run` and by `verify` alike.
 //!
-//! Never fails a run: the record states which source is missing, fails, hangs or reports impossible values. Knows no vendor and
-//! no verdict.
+//! Never fails a run: the record states which source is missing, fails, hangs, or reports impossible or contradictory
+//! values. Knows no vendor and no verdict.
 
 mod context;
 mod contradictions;

@@ -66,7 +66,7 @@ fn energy_per_sample_is_that_of_the_passes() {
 fn an_energy_counter_that_disagrees_with_the_power_is_a_contradiction() {
     let found = |joules: f64, seconds: u32| {
         let mut series = series(&["a"], &[]);
-        series.devices["a"].power.energy.iter_mut().for_each(|point| point.value *= joules);
+        series.devices.get_mut("a").unwrap().power.energy.iter_mut().for_each(|point| point.value *= joules);
         let windows = windows(Some("a"), &[(20.0, f64::from(20 + seconds), 100)]);
         contradictions(&series, &windows, &phase_usage(&series, &windows, None))
     };
