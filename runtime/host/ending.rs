@@ -41,7 +41,9 @@ impl Ending {
         match self {
             Ending::Exited(_) => self.to_string(),
             Ending::ContainerRemoved | Ending::EngineLost => format!("ended: {self}"),
-            Ending::Stuck => "was killed, but is still running: it is stuck in the kernel (a device or a disk)".to_owned(),
+            Ending::Stuck => {
+                "was killed, but is still running: it is stuck in the kernel (a device or a disk)".to_owned()
+            }
             Ending::Killed(_) | Ending::ContainerKilled(_) | Ending::OutOfMemory => format!("was {self}"),
         }
     }
