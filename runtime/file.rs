@@ -72,6 +72,25 @@ pub fn check_same(file: &File, path: &Path) -> io::Result<()> {
     Err(io::Error::other(format!("another program replaced the file `{}`", path.display())))
 }
 
+/// Returns what to do about an error in writing to a folder, by the kind of the I/O error that caused it.
+pub fn write_hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let kind = causes.find_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind);
+    match kind {
+        Some(io::ErrorKind::StorageFull) => "the disk is full: free some space",
+        Some(io::ErrorKind::QuotaExceeded) => "the disk quota of this user is used up: free some space",
+        Some(io::ErrorKind::FileTooLarge) => "the file reached the largest size of files of this process (`ulimit -f`)",
+        Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            "the folder does not exist: did another program remove it during the run?"
+        }
+        Some(io::ErrorKind::PermissionDenied) => {
+            "this user may not write there: check the owner and the mode of the folder"
+        }
+        Some(io::ErrorKind::ReadOnlyFilesystem) => "the file system is mounted read-only",
+        _ => "is the disk full, or the folder not writable?",
+    }
+}
+
 /// Returns whether a relative path names something in its folder, whatever that folder is.
 pub fn is_inside(path: &Path) -> bool {
     path.file_name().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
@@ -112,6 +131,20 @@ mod tests {
         symlink("/dev/null", &path).unwrap();
         let message = check_same(&file, &path).unwrap_err().to_string();
         assert_eq!(message, format!("another program replaced the file `{}`", path.display()));
+    }
+
+    #[test]
+    fn the_hint_of_a_write_error_is_that_of_its_cause() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot write")]
+        struct Wrapped(#[source] io::Error);
+        let hint = |kind: io::ErrorKind| write_hint(&Wrapped(kind.into()));
+        assert_eq!(hint(io::ErrorKind::StorageFull), "the disk is full: free some space");
+        let removed = fs::write("/no/such/folder/file", "").unwrap_err();
+        assert!(write_hint(&removed).starts_with("the folder does not exist"));
+        assert!(write_hint(&io::Error::new(removed.kind(), "with a path")).starts_with("the folder does not exist"));
+        assert!(hint(io::ErrorKind::PermissionDenied).starts_with("this user may not write there"));
+        assert_eq!(hint(io::ErrorKind::Other), "is the disk full, or the folder not writable?");
     }
 
     #[test]

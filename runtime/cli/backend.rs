@@ -8,6 +8,7 @@ use super::output::{print_message, print_result};
 use super::setup::{EXIT_MISTAKE, find_checkout};
 use crate::config::{list_names, nearest};
 use crate::engine::backend::{Backend, InstallError};
+use crate::file::write_hint;
 use crate::report::{columns, plain_table};
 use crate::run::RunOutcome;
 
@@ -48,16 +49,19 @@ fn install(name: &str, python: &str, checkout: &Path) -> ExitCode {
     }
 }
 
-fn hint(error: &InstallError) -> &'static str {
-    match error {
+fn hint(error: &InstallError) -> String {
+    let hint = match error {
         InstallError::Processor { .. } => "build the library yourself and set the option `library_path`",
         InstallError::NoCacheFolder => "set XDG_CACHE_HOME",
-        InstallError::NotWritable { .. } => "is the disk full? XDG_CACHE_HOME selects another folder",
+        InstallError::NotWritable { source, .. } => {
+            return format!("{}; XDG_CACHE_HOME selects another folder", write_hint(source));
+        }
         InstallError::Program(_) => "give a Python with pip as `--python PROGRAM`; plug-ins also need `cargo`",
         InstallError::Pip { .. } => "see pip's output above; pip uses your own settings",
         InstallError::Cargo { .. } => {
             "see cargo's output above; the build needs a checkout of flagperf and what `flagperf backend list` says about it"
         }
         InstallError::NoLibrary { .. } => "this is a bug in flagperf; please report it",
-    }
+    };
+    hint.to_owned()
 }

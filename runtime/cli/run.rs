@@ -15,6 +15,7 @@ use super::setup::{
     EXIT_MISTAKE, PreparedPlan, locate_checkout, prepare_plan, prepare_process, print_findings, report_mistakes,
 };
 use crate::config::{CaseKey, Environment, Overrides, Scale, env};
+use crate::file::write_hint;
 use crate::fleet::{
     FleetError, FleetOptions, JobRequest, RunState, STATE_FILE, conduct_fleet, contact_limit, needs_fleet, schedulers,
     user_name,
@@ -332,13 +333,14 @@ impl ResultPrinter {
                 self.hints.extend(is_part.then(|| record.failures.first().map(hint).unwrap_or_default()));
                 // The summary has the figures of a replica; one that is not on disk is printed in any case.
                 if !is_part || self.json || self.extent == Extent::Details || path.is_none() {
-                    self.print_record(record, SavedResult { path, digest: *digest, place: *place });
+                    let saved = SavedResult { path, digest: *digest, place: *place };
+                    self.print_record(record, saved, unwritten.map(|error| &error.source));
                 }
             }
             Notice::FinishedBefore { record, place, path } => {
                 self.rows.push(OverviewRow::finished_before(record, *place, relative_path(path)));
                 if self.json || self.extent == Extent::Details {
-                    self.print_record(record, SavedResult { path: Some(path), digest: None, place: *place });
+                    self.print_record(record, SavedResult { path: Some(path), digest: None, place: *place }, None);
                 }
             }
             Notice::SummaryEnds { summary, path } => self.print_summary(summary, path),
@@ -347,8 +349,8 @@ impl ResultPrinter {
     }
 
     /// Prints a report, or the record as JSON. A record that could not be written to disk (`path` is `None`) is always
-    /// printed, so that no measurement is lost.
-    fn print_record(&mut self, record: &Record, saved: SavedResult<'_>) {
+    /// printed, so that no measurement is lost; `cause` is why.
+    fn print_record(&mut self, record: &Record, saved: SavedResult<'_>, cause: Option<&io::Error>) {
         let json = serde_json::to_string_pretty(record).expect("a record is plain data");
         let json = escape_json(&json);
         let result = match self.json {
@@ -364,7 +366,8 @@ impl ResultPrinter {
         }
         let printed = write_result(&result);
         if saved.path.is_none() {
-            print_message("  hint: free some space, or set FLAGPERF_LOG_PATH in host.yaml to another disk");
+            let hint = cause.map(|cause| format!("{}; ", write_hint(cause))).unwrap_or_default();
+            print_message(&format!("  hint: {hint}FLAGPERF_LOG_PATH in host.yaml selects another folder"));
             if !self.json || printed.is_err() {
                 print_message(&format!("the record that could not be written:\n{json}"));
             }

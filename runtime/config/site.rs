@@ -162,7 +162,7 @@ pub const SITE: &[ConfigKey] = &[
         name: "WORKER_MEMORY",
         kind: ValueKind::Size,
         default: Some("null"),
-        about: "the limit of the resident memory of a worker and its processes; null means no limit",
+        about: "the limit of the memory of a worker and its processes, in which shared pages count in part; null means no limit",
         owner: Owner::Site,
     },
     ConfigKey {

@@ -191,7 +191,7 @@ impl Backend {
         let whole = unfinished.path().join("whole");
         match run_to_end(&pip_command(python, processor, &requirements, &whole))? {
             Ending::Exited(0) => {}
-            ending => return Err(InstallError::Pip { python: python.to_owned(), ending: ending.to_string() }),
+            ending => return Err(InstallError::Pip { python: python.to_owned(), ending: ending.predicate() }),
         }
         let missing = || InstallError::NoLibrary { name: self.name, library: package.library };
         package.library_in(&whole).ok_or_else(missing)?;

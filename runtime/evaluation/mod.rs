@@ -8,4 +8,4 @@ mod tensor_file;
 
 pub use output_digest::{digest_outputs, name_outputs};
 pub use stored_pass::{FILE_KIND, StoredPass, StoredPassError, StoredStep};
-pub use tensor_file::{StoredTensor, stored_dtype};
+pub use tensor_file::{StoredTensor, stored_dtype, write_tensors};

@@ -5,6 +5,7 @@
 //! that are not in the file. The metadata describes the pass.
 
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::Path;
 
 use flagperf_onnx::read_regular;
@@ -13,7 +14,7 @@ use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 
 use super::name_outputs;
-use super::tensor_file::{StoredTensor, stored_dtype};
+use super::tensor_file::{StoredTensor, stored_dtype, write_tensors};
 use crate::metric::Accumulator;
 use crate::script::{EvaluatorFn, StepOutput};
 use crate::tensor::Tensor;
@@ -125,11 +126,11 @@ impl StoredPass {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), StoredPassError> {
+    pub fn write(&self, path: &Path) -> io::Result<()> {
         let mut tensors = Vec::new();
         for (position, step) in &self.steps {
             let samples = step.samples.iter().map(|sample| i64::try_from(*sample).unwrap_or(i64::MAX)).collect();
-            let samples = Tensor::from_vec([step.samples.len()], samples).map_err(StoredPassError::of)?;
+            let samples = Tensor::from_vec([step.samples.len()], samples).map_err(io::Error::other)?;
             tensors.push((format!("{position}.samples"), StoredTensor(samples)));
             for (number, (name, tensor)) in name_outputs(&step.output).into_iter().enumerate() {
                 tensors.push((format!("{position}.output.{number}.{name}"), StoredTensor(tensor)));
@@ -137,14 +138,12 @@ impl StoredPass {
             let truth = step.truth.iter();
             tensors.extend(truth.map(|(name, t)| (format!("{position}.truth.{name}"), StoredTensor(t.clone()))));
         }
-        let others = serde_json::to_vec(&self.others).map_err(StoredPassError::of)?;
-        let others = Tensor::from_vec([others.len()], others).map_err(StoredPassError::of)?;
+        let others = serde_json::to_vec(&self.others).map_err(io::Error::other)?;
+        let others = Tensor::from_vec([others.len()], others).map_err(io::Error::other)?;
         tensors.push((OTHERS_KEY.to_owned(), StoredTensor(others)));
-        let header = serde_json::to_string(&self.header).map_err(StoredPassError::of)?;
+        let header = serde_json::to_string(&self.header).map_err(io::Error::other)?;
         let metadata = HashMap::from([(HEADER_KEY.to_owned(), header)]);
-        // It writes a temporary file and renames it: a link at `path` is replaced, not followed.
-        safetensors::serialize_to_file(tensors, Some(metadata), path)
-            .map_err(|error| StoredPassError(format!("cannot write `{}`: {error}", path.display())))
+        write_tensors(tensors, metadata, path)
     }
 
     /// Reads a file that anyone may have written.

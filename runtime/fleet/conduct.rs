@@ -321,11 +321,7 @@ impl FleetRun<'_> {
                     Some(outcome) => ReplicaEnd::Ended(*outcome),
                     None => {
                         replicas[place].is_given_up = true;
-                        let last = log.last().map(|line| format!(": {line}")).unwrap_or_default();
-                        ReplicaEnd::Lost(
-                            format!("the process that ran the case on host `{host}` ended unexpectedly{last}"),
-                            String::new(),
-                        )
+                        ReplicaEnd::Lost(unexpected_end(host, &log), String::new())
                     }
                 };
                 replicas[place].end = Some(end);
@@ -359,6 +355,14 @@ impl FleetRun<'_> {
     }
 }
 
+/// Returns the reason for which a case has no result: its process ended without one. `log` has the last lines of the process,
+/// of which the last has the cause.
+fn unexpected_end(host: &str, log: &[String]) -> String {
+    let last = log.iter().rev().map(|line| line.trim()).find(|line| !line.is_empty());
+    let last = last.map(|line| format!(": {line}")).unwrap_or_default();
+    format!("the process that ran the case on host `{host}` ended unexpectedly{last}")
+}
+
 /// Returns the end of a replica whose host was lost.
 fn lost_host(host: &str, reason: &str) -> ReplicaEnd {
     let hint = "the folder of the result contains what had arrived before; `flagperf doctor --hosts` checks the hosts";
@@ -369,4 +373,20 @@ fn lost_host(host: &str, reason: &str) -> ReplicaEnd {
 pub(super) fn session_name() -> String {
     let random = Seed::draw().map(|seed| seed.bytes().to_vec()).unwrap_or_default();
     hash_bytes(&[&random[..], &std::process::id().to_le_bytes()].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_of_an_unexpected_end_is_the_last_line_without_its_indentation() {
+        let log = ["Error: the session failed", "", "Caused by:", "    cannot create `lock`: Permission denied", ""];
+        let ended = "the process that ran the case on host `h1` ended unexpectedly";
+        assert_eq!(
+            unexpected_end("h1", &log.map(str::to_owned)),
+            format!("{ended}: cannot create `lock`: Permission denied")
+        );
+        assert_eq!(unexpected_end("h1", &[]), ended);
+    }
 }

@@ -165,7 +165,8 @@ fn describe_failure(process: &mut DuplexProcess, error: &BootstrapError) -> Stri
 fn describe_end(process: &mut DuplexProcess) -> String {
     // The program may print its last line after it has closed its output.
     let ending = process.ending();
-    let how = || ending.map_or_else(String::new, |ending| format!(": the program of its launcher {ending}"));
+    let how =
+        || ending.map_or_else(String::new, |ending| format!(": the program of its launcher {}", ending.predicate()));
     last_line(process).unwrap_or_else(|| format!("the connection ended{}", how()))
 }
 

@@ -130,15 +130,19 @@ pub fn run_session(
     prepare: impl FnOnce(&SessionTask) -> Result<SessionPlan, Vec<String>>,
 ) -> io::Result<ExitCode> {
     // The file remains when the session has ended, so a session never runs twice.
-    let lock = File::create_new(folder.join(LOCK_FILE)).map_err(|error| match error.kind() {
+    let lock_file = folder.join(LOCK_FILE);
+    let lock = File::create_new(&lock_file).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => io::Error::other("this session was started before"),
-        _ => error,
+        _ => error_at("cannot create", &lock_file, &error),
     })?;
     take_lock(&lock)?;
-    let task: SessionTask = serde_json::from_slice(&fs::read(folder.join(TASK_FILE))?)?;
+    let task_file = folder.join(TASK_FILE);
+    let task = fs::read(&task_file).and_then(|text| Ok(serde_json::from_slice(&text)?));
+    let task: SessionTask = task.map_err(|error| error_at("cannot read", &task_file, &error))?;
     let interrupt = Interrupt::install()?;
     let clock = Arc::new(MonotonicClock::start());
-    let control = ControlSocket::start(folder, interrupt.clone(), clock.clone(), task.contact_limit_s)?;
+    let control = ControlSocket::start(folder, interrupt.clone(), clock.clone(), task.contact_limit_s)
+        .map_err(|error| error_at("cannot create the control socket in", folder, &error))?;
     if folder.join(STOP_FILE).exists() {
         interrupt.set();
     }
@@ -151,8 +155,14 @@ pub fn run_session(
     let outcome = SessionOutcome { interrupted: lost.then_some(why), processor: processor_time(), ..outcome };
     let path = folder.join(OUTCOME_FILE);
     let text = serde_json::to_vec(&outcome).expect("an outcome is plain data");
-    file::stage(&text, &path, None)?.persist(&path)?;
+    let written = file::stage(&text, &path, None).and_then(|file| file.persist(&path).map_err(|error| error.error));
+    written.map_err(|error| error_at("cannot write", &path, &error))?;
     Ok(ExitCode::from(outcome.exit_code))
+}
+
+/// Returns an error that states what was attempted with which file.
+fn error_at(attempt: &str, path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{attempt} `{}`: {error}", path.display()))
 }
 
 /// Runs the case of a task.
@@ -264,5 +274,23 @@ fn report_notice(control: &ControlSocket, notice: &Notice<'_>) {
     );
     if is_shown {
         control.broadcast(&SessionMessage::Event { phase: *phase, event: Box::new((*event).clone()) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_cannot_start_says_what_it_attempted_with_which_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |folder: &Path| run_session(folder, Vec::new(), |_| Err(Vec::new())).unwrap_err().to_string();
+        let missing = folder.path().join("missing");
+        let expected =
+            format!("cannot create `{}`: No such file or directory (os error 2)", missing.join(LOCK_FILE).display());
+        assert_eq!(run(&missing), expected);
+        let task = folder.path().join(TASK_FILE);
+        let expected = format!("cannot read `{}`: No such file or directory (os error 2)", task.display());
+        assert_eq!(run(folder.path()), expected);
     }
 }

@@ -6,11 +6,12 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use super::bounded::run_while;
+use super::bounded::{run_for, run_while};
 use super::child::{spawn, wait};
-use super::{Ending, descendants};
+use super::{Ending, LeftoverProcess, descendants};
 use crate::measure::Clock;
 use crate::text::{one_line, truncate};
 use crate::units::Seconds;
@@ -20,6 +21,8 @@ const STDERR_BYTES_READ: u64 = 64 << 10;
 const STDERR_BYTES_QUOTED: usize = 200;
 /// Number of polls to wait for the end of a command that closed its output or was killed.
 const ENDING_POLLS: u32 = 50;
+/// Largest number of processes that kept the output open and are named.
+const HOLDERS_NAMED: usize = 3;
 
 /// A command whose output is captured.
 #[derive(Clone, Debug)]
@@ -59,6 +62,16 @@ pub enum CaptureError {
         /// The limit.
         limit: Seconds,
     },
+    /// The command ended, but a process that it had started did not close its output in time.
+    #[error("`{program}` ended, but a process that it had started kept its output open for {} s{}", .limit.0, killed(.holders))]
+    OutputHeld {
+        /// The program.
+        program: String,
+        /// The limit.
+        limit: Seconds,
+        /// The processes that the command had started; they were killed. Empty if they could not be found.
+        holders: Vec<LeftoverProcess>,
+    },
     /// The command printed more than the limit and was killed.
     #[error("`{program}` printed more than {limit} bytes and was killed")]
     TooLong {
@@ -68,7 +81,7 @@ pub enum CaptureError {
         limit: u64,
     },
     /// The command failed.
-    #[error("`{program}` {ending}{}", quoted(.stderr))]
+    #[error("`{program}` {}{}", .ending.predicate(), quoted(.stderr))]
     Failed {
         /// The program.
         program: String,
@@ -86,18 +99,29 @@ fn quoted(stderr: &str) -> String {
     if stderr.is_empty() { String::new() } else { format!(": `{stderr}`") }
 }
 
+/// Names the processes that were killed.
+fn killed(processes: &[LeftoverProcess]) -> String {
+    let shown = processes.iter().take(HOLDERS_NAMED).map(|process| format!("{} (`{}`)", process.pid, process.command));
+    match shown.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => String::new(),
+        shown => format!(" and was killed: {shown}"),
+    }
+}
+
 /// Runs a command in a process group of its own, and returns its standard output. Its messages are in
 /// English. `is_stopped` returns whether the caller no longer waits.
 ///
 /// # Errors
-/// When the command cannot be started, fails, takes too long or prints too much; then its process group is killed.
+/// When the command cannot be started, fails, takes too long or prints too much; then its process group and every other process
+/// that it has started are killed.
 pub fn capture(
     command: &CapturedCommand,
     clock: &dyn Clock,
     is_stopped: impl Fn() -> bool,
 ) -> Result<Vec<u8>, CaptureError> {
     let program = command.argv.first().ok_or(CaptureError::Empty)?.to_string_lossy().into_owned();
-    let mut child = start(command, &program)?;
+    let marker = descendants::new_command_marker();
+    let mut child = start(command, &program, &marker)?;
     let (output, errors) = (child.stdout.take(), child.stderr.take());
     if let Some(mut pipe) = child.stdin.take() {
         let input = command.input.clone();
@@ -114,11 +138,15 @@ pub fn capture(
         || !is_stopped() && clock.now().since(began) <= command.time_max,
     );
     let fits = matches!(&read, Some(Ok(bytes)) if bytes.len() as u64 <= limit);
+    let has_ended = has_ended(&child);
+    let started = if fits { Vec::new() } else { started_processes(&marker) };
     let ending = end(&mut child, fits);
+    started.iter().for_each(|process| descendants::kill_process(process.pid));
     match read {
         Some(Ok(bytes)) if fits && ending == Ending::Exited(0) => Ok(bytes),
         Some(Ok(_)) if !fits => Err(CaptureError::TooLong { program, limit }),
         None if is_stopped() => Err(CaptureError::Stopped(program)),
+        None if has_ended => Err(CaptureError::OutputHeld { program, limit: command.time_max, holders: started }),
         None => Err(CaptureError::TimedOut { program, limit: command.time_max }),
         Some(_) => {
             // A descendant may hold the pipe open; then there is no line.
@@ -128,10 +156,26 @@ pub fn capture(
     }
 }
 
-fn start(command: &CapturedCommand, program: &str) -> Result<Child, CaptureError> {
+/// Returns whether a child has ended, without reaping it.
+fn has_ended(child: &Child) -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    !matches!(waitid(Id::Pid(Pid::from_raw(child.id().cast_signed())), flags), Ok(WaitStatus::StillAlive))
+}
+
+/// Returns the running processes that a command with this marker has started, in whatever group they are.
+fn started_processes(marker: &str) -> Vec<LeftoverProcess> {
+    let marker = marker.to_owned();
+    // Reading /proc of a process that is stuck in the kernel may block.
+    let found = run_for(ENDING_POLLS, move || {
+        descendants::with_marker(&marker).into_iter().map(LeftoverProcess::describe).collect()
+    });
+    found.unwrap_or_default()
+}
+
+fn start(command: &CapturedCommand, program: &str, marker: &str) -> Result<Child, CaptureError> {
     #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
     let mut process = Command::new(&command.argv[0]);
-    process.args(&command.argv[1..]).process_group(0).env("LC_ALL", "C");
+    process.args(&command.argv[1..]).process_group(0).env("LC_ALL", "C").env(descendants::MARKER, marker);
     process.stdin(if command.input.is_empty() { Stdio::null() } else { Stdio::piped() });
     process.stdout(Stdio::piped()).stderr(Stdio::piped());
     spawn(&mut process).map_err(|source| match source.kind() {
@@ -192,7 +236,27 @@ mod tests {
         assert_eq!(reason(&["yes"], 60.0), "`yes` printed more than 10 bytes and was killed");
         let failed = reason(&["sh", "-c", "echo one >&2; echo 'no driver' >&2; exit 9"], 60.0);
         assert!(failed.starts_with("`sh` exited with status 9"), "{failed}");
+        let killed = reason(&["sh", "-c", "kill -9 $$"], 60.0);
+        assert_eq!(killed, "`sh` was killed by signal 9 (SIGKILL): perhaps out of memory");
         assert_eq!(run(&[], 1.0).unwrap_err().to_string(), "no command was given");
+    }
+
+    #[test]
+    fn a_process_that_keeps_the_output_of_an_ended_command_open_is_named_and_killed() {
+        let error = run(&["sh", "-c", "setsid sleep 600 & echo ok"], 3.0).unwrap_err();
+        let CaptureError::OutputHeld { holders, .. } = &error else { panic!("{error}") };
+        let [holder] = holders.as_slice() else { panic!("{error}") };
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "`sh` ended, but a process that it had started kept its output open for 3 s and was killed: {} (`sleep 600`)",
+                holder.pid
+            )
+        );
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", holder.pid));
+        while stat().is_ok_and(|stat| !stat.contains(") Z ")) {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ use crate::units::Seconds;
 
 /// Environment variable that a child and all its descendants inherit; its value is unique to the child.
 pub(super) const MARKER: &str = "FLAGPERF_PROCESS";
+/// End of the marker of a command whose output is captured, such as the command of a monitor.
+const COMMAND_SUFFIX: &str = "-command";
 /// Maximum number of bytes of an environment that are searched for the marker.
 const ENVIRONMENT_BYTES: u64 = 8 << 20;
 /// Maximum number of bytes of a command line that are kept.
@@ -37,6 +39,8 @@ pub struct LeftoverProcess {
     pub command: String,
     /// Whether it has ended; a process that is stuck in the kernel stays.
     pub ended: bool,
+    /// Whether it was started by a command whose output is captured, such as the command of a monitor, and not by a worker.
+    pub of_command: bool,
 }
 
 /// Makes this process the parent of its orphaned descendants from now on, so that it can find and kill them.
@@ -61,6 +65,11 @@ pub(super) fn new_marker() -> String {
     // The start time of this process (field 22), because process ids are reused.
     let started = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19)).unwrap_or("0").to_owned();
     format!("{}-{started}-{number}", std::process::id())
+}
+
+/// Returns a value of [`MARKER`] for a command whose output is captured. No other process has it.
+pub(super) fn new_command_marker() -> String {
+    new_marker() + COMMAND_SUFFIX
 }
 
 /// Returns the children for which their starters wait. The lock is held while a child is started, so that no new child
@@ -176,14 +185,19 @@ pub(super) fn reap_orphans() {
 /// itself.
 pub(super) fn kill_own_descendants() {
     let own = std::process::id().cast_signed();
-    let environment = read_proc_file(&format!("/proc/{own}/environ"));
-    let marker = environment
-        .split(|byte| *byte == 0)
-        .find_map(|entry| Some(String::from_utf8_lossy(entry).strip_prefix(MARKER)?.strip_prefix('=')?.to_owned()));
+    let marker = marker_of(own);
     let marked = stop_all(|| children_of(own), marker.as_deref().unwrap_or_default());
     for pid in tree(own).into_iter().chain(marked.processes).filter(|pid| *pid != own) {
         kill_process(pid);
     }
+}
+
+/// Returns the marker in the environment of a process.
+fn marker_of(pid: i32) -> Option<String> {
+    let environment = read_proc_file(&format!("/proc/{pid}/environ"));
+    environment
+        .split(|byte| *byte == 0)
+        .find_map(|entry| Some(String::from_utf8_lossy(entry).strip_prefix(MARKER)?.strip_prefix('=')?.to_owned()))
 }
 
 impl LeftoverProcess {
@@ -198,6 +212,7 @@ impl LeftoverProcess {
             pid,
             command: text::truncate(&text::one_line(command.trim()), COMMAND_BYTES).into_owned(),
             ended: false,
+            of_command: marker_of(pid).is_some_and(|marker| marker.ends_with(COMMAND_SUFFIX)),
         }
     }
 }
@@ -212,7 +227,7 @@ fn orphans() -> Vec<i32> {
 }
 
 /// Returns the processes whose environment contains this marker.
-fn with_marker(marker: &str) -> Vec<i32> {
+pub(super) fn with_marker(marker: &str) -> Vec<i32> {
     if marker.is_empty() {
         return Vec::new();
     }

@@ -34,6 +34,21 @@ impl From<ExitStatus> for Ending {
     }
 }
 
+impl Ending {
+    /// Returns how the process ended as a predicate whose subject is the program: `exited with status 3`, `was killed by signal 15
+    /// (SIGTERM)`.
+    pub fn predicate(self) -> String {
+        match self {
+            Ending::Exited(_) => self.to_string(),
+            Ending::ContainerRemoved | Ending::EngineLost => format!("ended: {self}"),
+            Ending::Stuck => {
+                "was killed, but is still running: it is stuck in the kernel (a device or a disk)".to_owned()
+            }
+            Ending::Killed(_) | Ending::ContainerKilled(_) | Ending::OutOfMemory => format!("was {self}"),
+        }
+    }
+}
+
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (signal, is_from_outside) = match self {
@@ -78,6 +93,9 @@ mod tests {
             "killed by signal 9 (SIGKILL): another program sent it to the container"
         );
         assert_eq!(Ending::Exited(3).to_string(), "exited with status 3");
+        assert_eq!(Ending::Exited(3).predicate(), "exited with status 3");
+        assert_eq!(Ending::Killed(15).predicate(), "was killed by signal 15 (SIGTERM)");
+        assert_eq!(Ending::EngineLost.predicate(), "ended: its container engine stopped or restarted");
         assert_eq!(
             Ending::Stuck.to_string(),
             "killed, but still running: it is stuck in the kernel (a device or a disk)"

@@ -262,7 +262,11 @@ impl Worker for Process {
 
 fn left_behind_warning(left: &LeftoverProcess) -> String {
     let what = if left.ended { "it was killed" } else { "it was killed but still exists" };
-    format!("the worker left a process behind in another process group: {} (`{}`); {what}", left.pid, left.command)
+    let who = match left.of_command {
+        true => "a command of the monitor left a process behind",
+        false => "the worker left a process behind in another process group",
+    };
+    format!("{who}: {} (`{}`); {what}", left.pid, left.command)
 }
 
 impl Drop for Process {

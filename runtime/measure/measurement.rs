@@ -233,6 +233,7 @@ pub struct Measurement {
     /// reports memory.
     pub device_memory_bytes_max: Option<Bytes>,
     /// Sum of the peak resident memory of the worker so far and of the engine's own processes.
+    /// Pages shared with other processes count whole, so this may exceed `WORKER_MEMORY`, for which they count in part.
     pub memory_bytes_max: Bytes,
 }
 

@@ -8,7 +8,7 @@ use super::case_report::verdict_word;
 use super::rows::plural;
 use super::table::{Screen, headed_table};
 use super::text::{digits, display_text, percent, rate, wrap};
-use crate::result::{ReplicaSummary, StepSummary, Summary};
+use crate::result::{MEASURED_FOR, ReplicaSummary, StepSummary, Summary};
 use crate::step::Step;
 use crate::text::one_line;
 use crate::units::SamplesPerSecond;
@@ -56,7 +56,8 @@ pub fn summary_report(summary: &Summary, hints: &[String], path: &Path, screen: 
     let reasons = placed_reasons(summary);
     lines.extend(reasons.iter().take(REASONS_MAX).map(|reason| format!("    {reason}")));
     if reasons.len() > REASONS_MAX {
-        lines.push(format!("    and {} more reasons, listed in the records", reasons.len() - REASONS_MAX));
+        let more = plural((reasons.len() - REASONS_MAX) as u64, "more reason", "more reasons");
+        lines.push(format!("    and {more}, listed in the records"));
     }
     let (head, rest) = lines.split_at(2);
     let wrapped = rest.iter().map(|line| wrap(&one_line(&display_text(line)), screen.columns.into()));
@@ -79,21 +80,42 @@ fn whole_time_line(step: &StepSummary, unit: &str) -> Option<String> {
 
 /// Returns the reasons why the result is not valid, each with the hosts and devices whose records state it, unless all do.
 fn placed_reasons(summary: &Summary) -> Vec<String> {
-    let mut places: IndexMap<&String, Vec<String>> = IndexMap::new();
+    let mut places: IndexMap<String, (Vec<String>, Vec<u64>)> = IndexMap::new();
     for replica in &summary.replicas {
         for reason in &replica.validity_reasons {
-            places.entry(reason).or_default().push(display_name(replica));
+            // The measured times of replicas differ by a little, and are one reason.
+            let (kind, time) = match short_time(reason) {
+                Some((time, rule)) => (rule.to_owned(), Some(time)),
+                None => (reason.clone(), None),
+            };
+            let (names, times) = places.entry(kind).or_default();
+            names.push(display_name(replica));
+            times.extend(time);
         }
     }
     let all = summary.replicas.len();
-    let of_replicas = places.into_iter().map(|(reason, names)| match names.len() {
-        count if count == all => format!("all: {reason}"),
-        count if count > PLACES_NAMED => {
-            format!("{} and {} more: {reason}", names[..PLACES_NAMED].join(", "), count - PLACES_NAMED)
+    let of_replicas = places.into_iter().map(|(kind, (names, times))| {
+        let reason = match (times.iter().min(), times.iter().max()) {
+            (Some(min), Some(max)) if min < max => format!("{MEASURED_FOR}{min} s to {max} s{kind}"),
+            (Some(time), _) => format!("{MEASURED_FOR}{time} s{kind}"),
+            _ => kind,
+        };
+        match names.len() {
+            count if count == all => format!("all: {reason}"),
+            count if count > PLACES_NAMED => {
+                format!("{} and {} more: {reason}", names[..PLACES_NAMED].join(", "), count - PLACES_NAMED)
+            }
+            _ => format!("{}: {reason}", names.join(", ")),
         }
-        _ => format!("{}: {reason}", names.join(", ")),
     });
     summary.validity_reasons.iter().cloned().chain(of_replicas).collect()
+}
+
+/// Returns the time in seconds in a reason such as `measured for 13 s (official: at least 10 min)`, and the text after it; `None`
+/// for any other reason.
+fn short_time(reason: &str) -> Option<(u64, &str)> {
+    let (time, rule) = reason.strip_prefix(MEASURED_FOR)?.split_once(" s")?;
+    Some((time.parse().ok()?, rule))
 }
 
 /// Returns the name of a replica: `h2`, or `h2 device 7`.
@@ -172,6 +194,42 @@ mod tests {
     use super::*;
     use crate::config::Replica;
     use crate::result::{FailureRecord, Record, Status, testing};
+
+    /// Returns the summary of replicas whose records state these reasons.
+    fn summary_of(reasons: &[&[String]]) -> Summary {
+        let record = testing::record();
+        let replica = |(rank, reasons): (usize, &&[String])| {
+            let replica = Replica { host: format!("h{}", rank + 1), ..Replica::default() };
+            let summary = ReplicaSummary::of(&replica, &record, None, None, |_| None);
+            ReplicaSummary { validity_reasons: reasons.to_vec(), ..summary }
+        };
+        Summary::of("a:b:2x1", &[&record], reasons.iter().enumerate().map(replica).collect())
+    }
+
+    #[test]
+    fn replicas_that_measured_for_different_short_times_have_one_reason() {
+        let reason = |time| format!("measured for {time} s (official: at least 10 min)");
+        let of = |times: [u32; 2]| {
+            let summary = Summary {
+                validity_reasons: Vec::new(),
+                ..summary_of(&[&[reason(times[0])], &[reason(times[1]), "no accuracy".to_owned()]])
+            };
+            placed_reasons(&summary)
+        };
+        assert_eq!(of([14, 13]), ["all: measured for 13 s to 14 s (official: at least 10 min)", "h2: no accuracy"]);
+        assert_eq!(of([13, 13])[0], "all: measured for 13 s (official: at least 10 min)");
+    }
+
+    #[test]
+    fn one_reason_beyond_the_limit_is_singular() {
+        let shown = |count: usize| {
+            let reasons: Vec<String> = (0..count).map(|number| format!("reason {number}")).collect();
+            let summary = Summary { validity_reasons: Vec::new(), ..summary_of(&[&reasons]) };
+            summary_report(&summary, &[], Path::new("summary.json"), Screen { columns: 100, colour: false })
+        };
+        assert!(shown(6).contains("\n    and 1 more reason, listed in the records\n"), "{}", shown(6));
+        assert!(shown(7).contains("\n    and 2 more reasons, listed in the records\n"), "{}", shown(7));
+    }
 
     #[test]
     fn the_failure_of_a_replica_is_printed_with_its_hint() {

@@ -185,7 +185,8 @@ pub struct PhaseRecord {
     pub failed_samples: Vec<SampleFailure>,
     /// Files that the phase wrote.
     pub files: Vec<FileRecord>,
-    /// Peak resident memory of the worker; `None` when the phase did not succeed.
+    /// Peak resident memory of the worker, in which pages shared with other processes count whole; `None` when the phase did not
+    /// succeed. `WORKER_MEMORY` limits another quantity, in which such pages count in part.
     pub memory_bytes_max: Option<Bytes>,
     /// How the worker's process ended: `exited with status 0`.
     pub ending: Option<String>,

@@ -16,6 +16,9 @@ pub const OFFICIAL_TIME_MAX: Seconds = Seconds(86_400.0);
 /// Largest relative half-width of the 95 % interval of a throughput in an official result.
 pub const OFFICIAL_HALF_WIDTH_MAX: f64 = 0.05;
 
+/// Begin of the reason that a case was measured for too short or too long.
+pub const MEASURED_FOR: &str = "measured for ";
+
 /// Number of readings of a device from which one that was idle in all of them was not used.
 const READINGS_MIN: u64 = 3;
 
@@ -118,10 +121,10 @@ fn measured_time(record: &Record) -> Vec<String> {
     let Some(headline) = headline else { return vec!["nothing was measured".to_owned()] };
     let (time, total) = (time_of(headline), measurements(record).map(time_of).sum::<Seconds>());
     if time.0.is_nan() || time.0 < OFFICIAL_TIME_MIN.0 {
-        return vec![format!("measured for {:.0} s (official: at least 10 min)", time.0.floor())];
+        return vec![format!("{MEASURED_FOR}{:.0} s (official: at least 10 min)", time.0.floor())];
     }
     if total.0 > OFFICIAL_TIME_MAX.0 {
-        return vec![format!("measured for {:.1} h (official: at most 24 h)", total.0 / 3600.0)];
+        return vec![format!("{MEASURED_FOR}{:.1} h (official: at most 24 h)", total.0 / 3600.0)];
     }
     Vec::new()
 }

@@ -22,6 +22,7 @@ use super::worker_update::WorkerUpdate;
 use super::{Interrupt, Notice, RunOptions};
 use crate::container::ContainerError;
 use crate::event::{Event, Failure, Level, Phase};
+use crate::file;
 use crate::hash::{Seed, hash_bytes};
 use crate::host::run_while;
 use crate::plan::{CasePlan, EffectiveValue, Job, OUTPUTS_KIND, Plan};
@@ -80,7 +81,7 @@ fn run_phases(
     let (log, mut chain) = match open_files(run.plan, case, &folder) {
         Ok(files) => files,
         Err(error) => {
-            record.fail(format!("cannot write in `{}`: {error}", folder.display()), "is the disk full?");
+            record.fail(format!("cannot write in `{}`: {error}", folder.display()), file::write_hint(&error));
             return (record, false);
         }
     };
@@ -176,9 +177,11 @@ fn append_samples(file: &mut Option<SampleFile>, folder: &Path, phase: Phase, ev
 }
 
 fn disk_failure(error: &io::Error) -> Failure {
-    let hint =
-        "is the disk full? the results measured so far are kept; only flagperf may write to the folder of the run";
-    Failure { step: None, reason: error.to_string(), hint: hint.to_owned() }
+    let hint = format!(
+        "{}; the results measured so far are kept; only flagperf may write to the folder of the run",
+        file::write_hint(error)
+    );
+    Failure { step: None, reason: error.to_string(), hint }
 }
 
 fn case_failure(failure: &Failure) -> FailureRecord {

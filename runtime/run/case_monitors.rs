@@ -10,7 +10,8 @@ use crate::measure::{Clock, Nanos};
 use crate::plan::{CasePlan, Plan};
 use crate::result::Record;
 use crate::sampling::{
-    DeviceCommand, MonitorFiles, Sampler, SamplerOptions, SourceContext, TABLE, WindowCollector, phase_usages,
+    CaseUsage, DEVICE_SOURCE, DeviceCommand, MonitorFiles, Sampler, SamplerOptions, SourceContext, TABLE,
+    WindowCollector, case_usage,
 };
 use crate::step::Phase;
 
@@ -72,11 +73,16 @@ impl CaseMonitors {
             return;
         }
         let files = files.lock().unwrap_or_else(PoisonError::into_inner);
-        let usages =
-            files.check().and_then(|()| phase_usages(files.path(), self.windows.phases(), self.visible.as_deref()));
-        match usages {
-            Ok(usages) => {
-                for (windows, usage) in self.windows.phases().iter().zip(usages) {
+        let usage =
+            files.check().and_then(|()| case_usage(files.path(), self.windows.phases(), self.visible.as_deref()));
+        match usage {
+            Ok(CaseUsage { phases, contradictions }) => {
+                for contradiction in contradictions {
+                    let source = record.monitors.as_mut().and_then(|all| all.sources.get_mut(DEVICE_SOURCE));
+                    let problem = source.map(|source| source.add_contradiction(&contradiction));
+                    record.warnings.extend(problem.map(|problem| format!("monitor `{DEVICE_SOURCE}`: {problem}")));
+                }
+                for (windows, usage) in self.windows.phases().iter().zip(phases) {
                     let found = record.phases.iter_mut().find(|phase| phase.phase == windows.phase);
                     if let Some(found) = found {
                         found.usage = Some(usage);

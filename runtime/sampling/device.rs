@@ -132,8 +132,17 @@ impl SourceReader for CommandReader {
         })?;
         let samples: Vec<DeviceSample> = serde_json::from_slice(&samples)
             .map_err(|error| format!("`{}` returned invalid samples: {error}", self.command.script.display()))?;
+        let program = self.command.command.command.first().map_or("", String::as_str);
+        if samples.is_empty() {
+            return Err(format!("the output of `{program}` contained no device"));
+        }
+        let found = samples.len();
         let selected = samples.into_iter().filter(|sample| self.context.reads_device(&sample.device));
-        Ok(readings(&self.context, selected.take(DEVICES_MAX).collect()))
+        let selected: Vec<DeviceSample> = selected.take(DEVICES_MAX).collect();
+        if selected.is_empty() {
+            return Err(format!("the device of the engine is not among the {found} in the output of `{program}`"));
+        }
+        Ok(readings(&self.context, selected))
     }
 }
 

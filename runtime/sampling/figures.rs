@@ -98,14 +98,54 @@ pub enum MemorySource {
     Increase,
 }
 
+/// What the phases of a case used, and where the readings of a device contradict each other.
+#[derive(Debug, Default)]
+pub struct CaseUsage {
+    /// What each phase used.
+    pub phases: Vec<PhaseUsage>,
+    /// Energy counters of devices that disagree with the readings of their power, one fragment each.
+    pub contradictions: Vec<String>,
+}
+
+/// Factor by which the mean power that an energy counter yields may exceed the highest power that was read, or fall below the
+/// lowest.
+const POWER_FACTOR_MAX: f64 = 1.5;
+/// Number of readings of the power within the passes from which on they are compared with the counter.
+const POWER_READINGS_MIN: usize = 5;
+
 /// Computes what each phase used from the samples in `monitor.jsonl`. `visible` is the device that the variable of visible
 /// devices names, if it names one.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn phase_usages(path: &Path, phases: &[PhaseWindows], visible: Option<&str>) -> io::Result<Vec<PhaseUsage>> {
+pub fn case_usage(path: &Path, phases: &[PhaseWindows], visible: Option<&str>) -> io::Result<CaseUsage> {
     let series = Series::read(path)?;
-    Ok(phases.iter().map(|phase| phase_usage(&series, phase, visible)).collect())
+    let mut found = CaseUsage::default();
+    for phase in phases {
+        let usage = phase_usage(&series, phase, visible);
+        found.contradictions.extend(contradictions(&series, phase, &usage));
+        found.phases.push(usage);
+    }
+    Ok(found)
+}
+
+/// Returns the devices of a phase whose energy counter disagrees grossly with the readings of their power.
+fn contradictions(series: &Series, phase: &PhaseWindows, usage: &PhaseUsage) -> Vec<String> {
+    let of_device = |device: &DeviceUsage| {
+        let mean = device.energy.power_w_mean.filter(|_| device.energy.energy_source == Some(EnergySource::Counter))?;
+        let power = || inside_passes(&series.devices[&device.device].power.power, &phase.passes);
+        let (lowest, highest) = (power().reduce(f64::min)?, max(power())?);
+        let agrees = lowest <= POWER_FACTOR_MAX * mean && mean <= POWER_FACTOR_MAX * highest;
+        (!agrees && power().count() >= POWER_READINGS_MIN).then(|| {
+            format!(
+                "{}: the energy counter of device `{}` yields a mean power of {mean:.0} W, but the readings of its power are \
+                 between {lowest:.0} W and {highest:.0} W",
+                phase.phase.name(),
+                device.device
+            )
+        })
+    };
+    usage.devices.iter().filter_map(of_device).collect()
 }
 
 fn phase_usage(series: &Series, phase: &PhaseWindows, visible: Option<&str>) -> PhaseUsage {

@@ -2,10 +2,11 @@
 //! source is read in a thread of its own, on the conductor's clock; the samples go to files, and figures are computed from
 //! the files and the events, by `run` and by `verify` alike.
 //!
-//! Never fails a run: the record states which source is missing, fails, hangs or reports impossible values. Knows no vendor and
-//! no verdict.
+//! Never fails a run: the record states which source is missing, fails, hangs, or reports impossible or contradictory
+//! values. Knows no vendor and no verdict.
 
 mod context;
+mod contradictions;
 mod device;
 mod energy;
 mod figures;
@@ -26,7 +27,7 @@ mod windows;
 pub use context::{DeviceCommand, SourceContext};
 pub use device::{DEVICE_SOURCE, READ_DEVICES};
 pub use energy::EnergySource;
-pub use figures::{DeviceIdentity, DeviceUsage, EnergyUsage, MemorySource, PhaseUsage, phase_usages};
+pub use figures::{CaseUsage, DeviceIdentity, DeviceUsage, EnergyUsage, MemorySource, PhaseUsage, case_usage};
 pub use files::{MONITOR_FILE, MonitorFiles};
 pub use reading::{Reading, Sample};
 pub use record::{MonitorRecord, SourceRecord};

@@ -3,6 +3,7 @@
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
+use super::state::contradiction;
 use crate::units::Seconds;
 
 /// The monitors of a case.
@@ -27,12 +28,36 @@ pub struct SourceRecord {
     pub readings: u64,
     /// Readings that failed.
     pub failures: u64,
-    /// Readings that were skipped because the previous one took too long.
+    /// Readings that were skipped because the previous one took too long, or began too late because the machine was busy.
     pub late: u64,
     /// Impossible values, such as a negative power, which were discarded.
     pub refused_values: u64,
     /// Why the source is not available on this machine; `None` when it is.
     pub unavailable: Option<String>,
-    /// The first failure, late reading or refused value.
+    /// The first failure, impossible value, contradiction between values and slow reading, and the readings that began late,
+    /// separated by `; `; `None` without a problem.
     pub problem: Option<String>,
+}
+
+impl SourceRecord {
+    /// Adds a contradiction between the values of the source, and returns it as a problem.
+    pub fn add_contradiction(&mut self, what: &str) -> String {
+        let added = contradiction(what);
+        self.problem = Some(self.problem.take().map_or_else(|| added.clone(), |first| format!("{first}; {added}")));
+        added
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_contradiction_is_added_to_an_earlier_problem() {
+        let mut record = SourceRecord::default();
+        record.add_contradiction("a");
+        assert_eq!(record.add_contradiction("b"), "it reported contradictory values: b");
+        let expected = "it reported contradictory values: a; it reported contradictory values: b";
+        assert_eq!(record.problem.as_deref(), Some(expected));
+    }
 }

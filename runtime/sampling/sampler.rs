@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use indexmap::IndexMap;
 
+use super::contradictions::ContradictionFinder;
 use super::state::SourceState;
 use super::{MonitorFiles, MonitorRecord, Reading, Source, SourceContext, SourceReader};
 use crate::measure::Nanos;
@@ -201,8 +202,9 @@ impl SourceLoop {
         let interval_min = reader.interval_min();
         let interval = Seconds((1.0 / f64::from(self.options.rate_per_s)).max(interval_min.0));
         lock(&self.state).interval = interval;
+        let mut finder = ContradictionFinder::default();
         // Readings are due at whole multiples of the interval, so that delays do not add up.
-        let mut done = self.read(&mut *reader, Trigger::Interval);
+        let mut done = self.read(&mut *reader, &mut finder, Trigger::Interval);
         drop(pending);
         let mut due = self.next_due(done, interval);
         loop {
@@ -211,16 +213,15 @@ impl SourceLoop {
                 return;
             }
             let began = self.context.clock.now();
-            done = self.read(&mut *reader, trigger);
+            done = self.read(&mut *reader, &mut finder, trigger);
             drop(pending);
             if trigger == Trigger::CaseEnd {
                 return;
             }
             let next = self.next_due(done, interval);
-            if self.since_start(began) >= due.0 {
-                let missed = ((next.0 - due.0) / interval.0).round() as u64;
-                lock(&self.state).note_late(missed.saturating_sub(1), done.since(began));
-            }
+            let missed = ((next.0 - due.0) / interval.0).round() as u64;
+            let delay = Seconds(self.since_start(began) - due.0);
+            lock(&self.state).note_late(missed.saturating_sub(1), delay, done.since(began));
             due = next;
         }
     }
@@ -248,7 +249,7 @@ impl SourceLoop {
     }
 
     /// Reads the source, writes the samples, and returns the time afterwards.
-    fn read(&self, reader: &mut dyn SourceReader, trigger: Trigger) -> Nanos {
+    fn read(&self, reader: &mut dyn SourceReader, finder: &mut ContradictionFinder, trigger: Trigger) -> Nanos {
         let began = self.context.clock.now();
         lock(&self.state).busy_since = Some(began);
         let read = catch_unwind(AssertUnwindSafe(|| reader.read(trigger >= Trigger::Pass)));
@@ -259,9 +260,9 @@ impl SourceLoop {
         match read {
             Ok(Ok(readings)) => {
                 let (refused, kept): (Vec<_>, Vec<_>) = readings.into_iter().map(Reading::checked).unzip();
-                state.note_reading(&refused.concat());
+                let mut kept: Vec<Reading> = kept.into_iter().flatten().collect();
+                state.note_reading(&refused.concat(), &finder.check(&mut kept));
                 drop(state);
-                let kept: Vec<Reading> = kept.into_iter().flatten().collect();
                 lock(&self.files).write(self.source.name(), at, ended.since(began), &kept);
             }
             // The end of the case stops a command that is still running.

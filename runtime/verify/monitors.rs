@@ -7,7 +7,7 @@ use super::difference::compare;
 use super::events::Replay;
 use super::record_file::RECORD_FILE;
 use crate::result::{PhaseRecord, Record};
-use crate::sampling::{DeviceIdentity, MONITOR_FILE, PhaseUsage, phase_usages};
+use crate::sampling::{DeviceIdentity, MONITOR_FILE, PhaseUsage, case_usage};
 
 /// Compares the usage of each phase in the record with the usage computed from the samples. A record may have no usage, because
 /// no monitor ran or the file of the samples was incomplete.
@@ -16,8 +16,8 @@ pub(super) fn check_monitors(folder: &Path, record: &Record, replay: &Replay, re
         return;
     }
     let windows = replay.windows.phases();
-    let usages = match phase_usages(&folder.join(MONITOR_FILE), windows, visible_device(record)) {
-        Ok(usages) => usages,
+    let usages = match case_usage(&folder.join(MONITOR_FILE), windows, visible_device(record)) {
+        Ok(usage) => usage.phases,
         Err(error) => return report.give_up(format!("`{MONITOR_FILE}` cannot be read: {error}")),
     };
     for (index, PhaseRecord { phase, usage, .. }) in record.phases.iter().enumerate() {

@@ -12,8 +12,6 @@ use crate::hash::{hash_bytes, hash_file};
 use crate::plan::{Manifest, ManifestGraph, graph_name_fault};
 use crate::units::Bytes;
 
-const HINT: &str = "is the disk full, or the folder not writable?";
-
 /// Writes every graph of a model, and the manifest. `path` is the file of a single graph; the files of several graphs
 /// are named after its stem.
 ///
@@ -44,7 +42,7 @@ pub fn write_model(model: &Model, path: &Path) -> Result<Vec<Event>, Failure> {
 
 /// Writes one graph and returns its files by name, first the one that is passed to an engine.
 fn write_graph(graph: &Graph, path: &Path) -> Result<Vec<FileFacts>, Failure> {
-    let written = flagperf_onnx::write_onnx(graph, path).map_err(|e| failure(&e, HINT))?;
+    let written = flagperf_onnx::write_onnx(graph, path).map_err(|e| failure(&e, file::write_hint(&e)))?;
     let named = |file: std::path::PathBuf| {
         let name = file.file_name().unwrap_or_default().display().to_string();
         Ok(FileFacts { path: name, ..file_facts(&file)? })
@@ -58,7 +56,7 @@ fn write_graph(graph: &Graph, path: &Path) -> Result<Vec<FileFacts>, Failure> {
 /// When the file cannot be read.
 pub fn file_facts(file: &Path) -> Result<FileFacts, Failure> {
     let path = file.display().to_string();
-    let failed = |e: std::io::Error| failure(&format!("`{path}`: {e}"), HINT);
+    let failed = |e: std::io::Error| failure(&format!("`{path}`: {e}"), file::write_hint(&e));
     let size_bytes = Bytes(std::fs::metadata(file).map_err(failed)?.len());
     Ok(FileFacts { size_bytes, sha256: hash_file(file).map_err(failed)?, path: path.clone() })
 }
@@ -67,7 +65,7 @@ fn write_manifest(manifest: &Manifest, path: &Path) -> Result<FileFacts, Failure
     let text = serde_json::to_string_pretty(manifest).expect("a manifest is plain data") + "\n";
     file::create(path)
         .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|e| failure(&format!("cannot write the manifest `{}`: {e}", path.display()), HINT))?;
+        .map_err(|e| failure(&format!("cannot write the manifest `{}`: {e}", path.display()), file::write_hint(&e)))?;
     let (path, size_bytes) = (path.display().to_string(), Bytes(text.len() as u64));
     Ok(FileFacts { path, size_bytes, sha256: hash_bytes(text.as_bytes()) })
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use safetensors::SafeTensors;
 
 use crate::data::Batch;
 use crate::engine::{HeapMemory, LentMemory};
-use crate::evaluation::{StoredTensor, stored_dtype};
+use crate::evaluation::{StoredTensor, stored_dtype, write_tensors};
 use crate::event::ModelFacts;
 use crate::hash::hash_bytes;
 use crate::metric::{Agreement, AgreementMeter, OutputAgreement};
@@ -82,22 +82,20 @@ impl KeptOutputs {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write(&self, path: &Path, model: &ModelFacts) -> Result<(), OutputsError> {
-        let failed = |reason: String| OutputsError { path: path.display().to_string(), reason };
-        let facts = serde_json::to_string(model).map_err(|e| failed(e.to_string()))?;
+    pub fn write(&self, path: &Path, model: &ModelFacts) -> io::Result<()> {
+        let facts = serde_json::to_string(model).map_err(io::Error::other)?;
         let mut tensors = Vec::new();
         for (part, batches) in [(Part::Pass, &self.batches), (Part::Fresh, &self.fresh)] {
             for (index, batch) in batches.iter().enumerate() {
                 let tickets = batch.tickets.iter().map(|t| i64::try_from(*t).unwrap_or(i64::MAX)).collect::<Vec<_>>();
-                let tickets = Tensor::from_vec([tickets.len()], tickets).map_err(|e| failed(e.to_string()))?;
+                let tickets = Tensor::from_vec([tickets.len()], tickets).map_err(io::Error::other)?;
                 tensors.push((part.tickets_key(index), StoredTensor(tickets)));
                 let outputs = batch.outputs.iter();
                 tensors.extend(outputs.map(|(name, t)| (part.output_key(index, name), StoredTensor(t.clone()))));
             }
         }
         let metadata = HashMap::from([(MODEL_KEY.to_owned(), facts)]);
-        // It writes a temporary file and renames it: a link at `path` is replaced, not followed.
-        safetensors::serialize_to_file(tensors, Some(metadata), path).map_err(|e| failed(e.to_string()))
+        write_tensors(tensors, metadata, path)
     }
 }
 
@@ -252,7 +250,7 @@ fn read_aligned(path: &Path) -> std::io::Result<HeapMemory> {
     Ok(memory)
 }
 
-/// An error in writing or reading the outputs of validation.
+/// An error in reading the outputs of validation, or in comparing with them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("file of validation outputs `{path}`: {reason}")]
 pub struct OutputsError {

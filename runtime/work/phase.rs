@@ -19,6 +19,7 @@ use super::outputs::ValidationOutputs;
 use crate::data::{DataError, Dataset, Pipeline, drawn};
 use crate::evaluation::FILE_KIND;
 use crate::event::{Event, Failure, Level, ModelFacts};
+use crate::file::write_hint;
 use crate::measure::{ChangedModelReport, Clock, MonotonicClock, StepTimes};
 use crate::metric::Agreement;
 use crate::monitor;
@@ -100,7 +101,7 @@ impl Worker<'_> {
         })?;
         self.write_evaluation(&measured)?;
         if let Some(path) = &job.outputs {
-            measured.kept.write(path, &facts).map_err(|e| failure(&e, "is the disk full?"))?;
+            measured.kept.write(path, &facts).map_err(|e| failure(&e, write_hint(&e)))?;
             (self.emit)(export::written(OUTPUTS_KIND, export::file_facts(path)?));
         }
         match export {
@@ -279,7 +280,7 @@ impl Worker<'_> {
     /// Writes what the evaluator received in one pass.
     fn write_evaluation(&self, measured: &LoopResult) -> Result<(), Failure> {
         let path = self.job.log_dir.join(format!("{FILE_KIND}.{}.safetensors", self.job.phase().name()));
-        measured.stored.write(&path).map_err(|e| failure(&e, "is the disk full?"))?;
+        measured.stored.write(&path).map_err(|e| failure(&e, write_hint(&e)))?;
         (self.emit)(export::written(FILE_KIND, export::file_facts(&path)?));
         Ok(())
     }

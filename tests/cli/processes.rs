@@ -68,6 +68,6 @@ fn a_record_that_does_not_fit_on_the_disk_is_printed_instead() {
     // A limit of 4 KiB per file simulates a full disk: the record is larger.
     let (out, err) = bash(checkout.path(), "ulimit -f 4; \"$0\" run; echo code $?");
     assert!(out.contains("code 3\n"), "{out}\n{err}");
-    assert!(err.contains("error: cannot write `") && err.contains("hint: free some space"), "{err}");
+    assert!(err.contains("error: cannot write `") && err.contains("hint: the file reached the largest size"), "{err}");
     assert!(err.contains("\"finish_info\": {"), "{err}");
 }

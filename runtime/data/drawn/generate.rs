@@ -13,6 +13,7 @@ use rayon::prelude::*;
 
 use super::picture::{self, Picture, SHAPES};
 use crate::data::root::SAMPLE_MARK;
+use crate::file::write_hint;
 
 /// The generated folder, next to `dataset.yaml`.
 const FOLDER: &str = "generated";
@@ -188,7 +189,7 @@ impl DrawError {
             ErrorKind::ResourceBusy => {
                 "the folder is replaced as a whole, so it must not be a mount point: mount the folder that contains it"
             }
-            _ => "is the disk full, or the folder not writable?",
+            kind => write_hint(&io::Error::from(kind)),
         }
     }
 }

@@ -56,7 +56,7 @@ fn the_drawn_dataset_matches_its_description() {
 fn a_folder_that_cannot_be_replaced_has_a_hint_for_its_reason() {
     let error = |kind| super::DrawError { folder: "generated".into(), reason: String::new(), kind };
     assert!(error(ErrorKind::ResourceBusy).hint().contains("must not be a mount point"));
-    assert!(error(ErrorKind::StorageFull).hint().starts_with("is the disk full"));
+    assert!(error(ErrorKind::StorageFull).hint().starts_with("the disk is full"));
 }
 
 #[test]

@@ -22,12 +22,12 @@ pub enum InstallError {
     #[error("there is no cache folder to install to: neither `XDG_CACHE_HOME` nor `HOME` is set")]
     NoCacheFolder,
     /// The folder is not writable.
-    #[error("cannot write to `{}`: {reason}", .folder.display())]
+    #[error("cannot write to `{}`: {source}", .folder.display())]
     NotWritable {
         /// The folder.
         folder: PathBuf,
-        /// The reason.
-        reason: String,
+        /// The cause.
+        source: io::Error,
     },
     /// Python or cargo could not be started.
     #[error(transparent)]
@@ -37,7 +37,7 @@ pub enum InstallError {
     Pip {
         /// The Python program.
         python: String,
-        /// How the process ended.
+        /// How the process ended, as a predicate.
         ending: String,
     },
     /// cargo failed.
@@ -60,5 +60,5 @@ pub enum InstallError {
 
 /// Returns a function that converts an I/O error about `folder`.
 pub(super) fn not_writable(folder: &Path) -> impl Fn(io::Error) -> InstallError {
-    |error| InstallError::NotWritable { folder: folder.to_owned(), reason: error.to_string() }
+    |source| InstallError::NotWritable { folder: folder.to_owned(), source }
 }

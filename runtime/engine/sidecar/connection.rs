@@ -170,7 +170,7 @@ impl Connection {
         let problem = match (self.companion.end(), self.companion.was_killed()) {
             (Ending::Exited(0), _) => return None,
             (_, true) => "did not exit after `bye` and was killed".to_owned(),
-            (ending, false) => format!("{ending} after `bye`"),
+            (ending, false) => format!("{} after `bye`", ending.predicate()),
         };
         Some(self.with_last_lines(format!("the sidecar `{}` {problem}", self.command)))
     }

@@ -63,6 +63,27 @@ fn energy_per_sample_is_that_of_the_passes() {
 }
 
 #[test]
+fn an_energy_counter_that_disagrees_with_the_power_is_a_contradiction() {
+    let found = |joules: f64, seconds: u32| {
+        let mut series = series(&["a"], &[]);
+        series.devices.get_mut("a").unwrap().power.energy.iter_mut().for_each(|point| point.value *= joules);
+        let windows = windows(Some("a"), &[(20.0, f64::from(20 + seconds), 100)]);
+        contradictions(&series, &windows, &phase_usage(&series, &windows, None))
+    };
+    assert_eq!(found(1.0, 10), [""; 0]);
+    assert_eq!(found(1.4, 10), [""; 0]);
+    let text = |mean| {
+        format!(
+            "infer: the energy counter of device `a` yields a mean power of {mean} W, but the readings of its power are \
+             between 300 W and 300 W"
+        )
+    };
+    assert_eq!(found(2.0, 10), [text("600")]);
+    assert_eq!(found(0.001, 10), [text("0")]);
+    assert_eq!(found(2.0, 3), [""; 0], "too few readings");
+}
+
+#[test]
 fn a_phase_without_passes_has_memory_and_no_energy() {
     let usage = phase_usage(&series(&["a"], &[]), &windows(Some("a"), &[]), None);
     assert_eq!(usage.devices[0].memory_bytes_max, Some(Bytes(80)), "90 beyond the 10 that were in use before");

@@ -1,4 +1,4 @@
-//! `text`: takes apart what a program prints. Numbers may have units; what is no number is `()`.
+//! `text`: takes apart what a program prints. Numbers may have units; what is not a number is `()`.
 
 use rhai::plugin::*;
 use rhai::{Array, Dynamic, EvalAltResult, Module, NativeCallContext, Position};
@@ -48,12 +48,52 @@ impl<'t> Iterator for Words<'t> {
     }
 }
 
-/// Returns the number with which a text begins; `None` if it begins with something else.
-fn leading_number(text: &str) -> Option<f64> {
+/// Returns the number with which a text begins, and the text after it; `None` if the text begins with something else, or with a
+/// number in a form whose value would be a guess: one with separators between its digits (`1,234`), one with several decimal
+/// points (`1.2.3`), a hexadecimal one, an exponent without digits (`5e+`), or one beyond the range of `f64`.
+fn split_number(text: &str) -> Option<(f64, &str)> {
     let text = text.trim_start();
-    let is_part = |(at, c): &(usize, char)| c.is_ascii_digit() || *c == '.' || (*at == 0 && matches!(c, '-' | '+'));
-    let end = text.char_indices().find(|place| !is_part(place)).map_or(text.len(), |(at, _)| at);
-    text[..end].parse().ok().filter(|number: &f64| number.is_finite())
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let is_sign = |byte: Option<&u8>| usize::from(matches!(byte, Some(b'-' | b'+')));
+    let mut end = is_sign(text.as_bytes().first());
+    end += digits(&text[end..]);
+    if text[end..].starts_with('.') {
+        end += 1 + digits(&text[end + 1..]);
+    }
+    if text[end..].starts_with(['e', 'E']) {
+        let sign = is_sign(text.as_bytes().get(end + 1));
+        match digits(&text[end + 1 + sign..]) {
+            // Without a sign it may be a unit, as in `5eV`.
+            0 if sign > 0 => return None,
+            0 => {}
+            exponent => end += 1 + sign + exponent,
+        }
+    }
+    let (number, rest) = text.split_at(end);
+    let mut next = rest.chars();
+    let goes_on = match (next.next(), next.next()) {
+        (Some('.'), _) => true,
+        (Some(',' | '_' | '\''), Some(after)) => after.is_ascii_digit(),
+        (Some('x' | 'X'), Some(after)) => number.trim_start_matches(['-', '+']) == "0" && after.is_ascii_hexdigit(),
+        _ => false,
+    };
+    let number = number.parse().ok().filter(|number: &f64| number.is_finite() && !goes_on)?;
+    Some((number, rest))
+}
+
+/// Returns the number with which a text begins, as [`split_number`] does.
+fn leading_number(text: &str) -> Option<f64> {
+    split_number(text).map(|(number, _)| number)
+}
+
+/// The units of sizes of memory that are not a mebibyte, in lower case.
+const OTHER_SIZES: [&str; 12] = ["b", "byte", "bytes", "k", "kb", "kib", "g", "gb", "gib", "t", "tb", "tib"];
+
+/// Returns the number with which a text begins, unless its unit is another one than the mebibyte.
+fn leading_mebibytes(text: &str) -> Option<f64> {
+    let (number, rest) = split_number(text)?;
+    let unit: String = rest.trim_start().chars().take_while(char::is_ascii_alphabetic).collect();
+    Some(number).filter(|_| !OTHER_SIZES.contains(&unit.to_lowercase().as_str()))
 }
 
 fn to_dynamic<T: Clone + Send + Sync + 'static>(value: Option<T>) -> Dynamic {
@@ -95,29 +135,33 @@ mod functions {
         to_array(&context, line, line.split(separator).map(str::trim))
     }
 
-    /// Returns the number with which a text begins, whatever follows it; `()` if it begins with something else.
+    /// Returns the number with which a text begins, with its exponent if it has one. A unit or any other text may follow. Returns
+    /// `()` if the text begins with something else, or if the number is written in a form that would have to be guessed: with
+    /// separators between its digits (`1,234`), with several decimal points (`1.2.3`), or in hexadecimal digits (`0x10`).
     ///
     /// ```rhai
-    /// text::number("56.5W / 400W") == 56.5 && text::number("N/A") == ()
+    /// text::number("56.5W / 400W") == 56.5 && text::number("3.5e+02") == 350.0 && text::number("N/A") == ()
     /// ```
     #[rhai_fn(volatile)]
     pub fn number(text: &str) -> Dynamic {
         to_dynamic(leading_number(text))
     }
 
-    /// Returns the number of mebibytes with which a text begins, in bytes; `()` if it begins with something else.
+    /// Returns the number of mebibytes with which a text begins, in bytes. The unit may be absent (`3`) or written as `M`, `MB` or
+    /// `MiB`. Returns `()` if the text does not begin with a number that `text::number` reads, or has the unit of another size.
     ///
     /// ```rhai
-    /// text::mebibytes("3 MiB") == 3145728 && text::mebibytes("[N/A]") == ()
+    /// text::mebibytes("3 MiB") == 3145728 && text::mebibytes("3 GiB") == () && text::mebibytes("[N/A]") == ()
     /// ```
     #[rhai_fn(volatile)]
     pub fn mebibytes(text: &str) -> Dynamic {
-        let bytes = leading_number(text).map(|number| (number * f64::from(1 << 20)).round());
+        let bytes = leading_mebibytes(text).map(|number| (number * f64::from(1 << 20)).round());
         // Larger numbers than these are no sizes of memories; the conversion cannot overflow.
         to_dynamic(bytes.filter(|bytes| bytes.abs() < 1e18).map(|bytes| bytes as i64))
     }
 
-    /// Returns the percentage with which a text begins as a share, 0.07 for `7%`; `()` if it begins with something else.
+    /// Returns the percentage with which a text begins as a share, 0.07 for `7%`; `()` if it does not begin with a number that
+    /// `text::number` reads.
     ///
     /// ```rhai
     /// text::percent("50%") == 0.5 && text::percent("N/A") == ()
@@ -140,7 +184,26 @@ mod tests {
             ("-5", Some(-5.0)),
             ("0MiB", Some(0.0)),
             ("858/65536 MiB", Some(858.0)),
+            ("1e308", Some(1e308)),
+            ("3.5e+02 W", Some(350.0)),
+            ("7E-1W", Some(0.7)),
+            ("5eV", Some(5.0)),
+            ("5e+", None),
+            ("1e999", None),
+            ("1e5.5", None),
+            ("16x(16x)", Some(16.0)),
+            ("10x10", Some(10.0)),
+            ("0x(", Some(0.0)),
+            ("0x10", None),
+            ("1, 2", Some(1.0)),
+            ("1,234", None),
+            ("1_000", None),
             ("1.2.3", None),
+            ("12..5", None),
+            (".5", Some(0.5)),
+            (".", None),
+            ("[Not Supported]", None),
+            ("- 5", None),
             ("N/A", None),
             ("", None),
             ("-", None),
@@ -148,6 +211,23 @@ mod tests {
             ("inf", None),
         ] {
             assert_eq!(leading_number(text), number, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_size_in_another_unit_is_not_taken_for_mebibytes() {
+        for (text, number) in [
+            ("858/65536 MiB", Some(858.0)),
+            ("16", Some(16.0)),
+            ("16MB", Some(16.0)),
+            ("81920MiB)", Some(81920.0)),
+            ("1.5e3 M", Some(1500.0)),
+            ("80GiB", None),
+            ("80 GB", None),
+            ("512 bytes", None),
+            ("N/A", None),
+        ] {
+            assert_eq!(leading_mebibytes(text), number, "{text}");
         }
     }
 
