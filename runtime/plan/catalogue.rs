@@ -195,7 +195,8 @@ fn read_profile(path: &Path) -> Result<String, String> {
     }
     let text = read_regular_text(path, PROFILE_BYTES_MAX).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => "does not exist".to_owned(),
-        _ => error.to_string(),
+        io::ErrorKind::Other | io::ErrorKind::InvalidData => error.to_string(),
+        _ => format!("cannot be read: {error}"),
     })?;
     let profile = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&text);
     let profile = profile.map_err(|error| format!("is not a JSON object: {error}"))?;
