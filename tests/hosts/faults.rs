@@ -305,7 +305,7 @@ fn a_summary_that_was_changed_is_wrong() {
     let nested = honest.replacen("\"node_rank\":", "\"extra\": {\"a\": 5}, \"node_rank\":", 1);
     for (changed, finding) in [
         (stretched, "summary.replicas[0].measured["),
-        (other_host, "folder of the replica on host `h9`: expected \"h9_noderank0_device0\""),
+        (other_host, "folder of the replica on host `h9`: expected h9_noderank0_device0"),
         (other_replica, "replica without a folder in the result"),
         (unknown, "summary.extra: expected null, found 5"),
         (nested, "summary.replicas[0].extra: expected null, found {\"a\":5}"),
