@@ -1,9 +1,14 @@
 //! Options that give a container access to devices, in the notation of `docker run`: `ACCE_CONTAINER_OPT` of host.yaml and
 //! `container_options` of vendor.yaml.
 
+use std::path::Path;
+
 use super::key::parse_bytes;
-use super::{list_names, nearest};
+use super::{ContainerOptionFault, list_names, nearest};
 use crate::units::Bytes;
+
+/// The folder in which a container mounts the socket of its worker.
+pub const WORKER_SOCKET_FOLDER: &str = "/run/flagperf";
 
 /// Options of a container beyond those that every container of a run has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +29,9 @@ pub struct ContainerOptions {
     pub groups: Vec<String>,
     /// Security options: `seccomp=unconfined`.
     pub security: Vec<String>,
+    /// The content of the file that a security option `seccomp=FILE` names. The plan reads it, because Docker expects the
+    /// content.
+    pub seccomp_profile: Option<String>,
     /// The namespace of shared memory: `host`.
     pub ipc: Option<String>,
     /// The namespace of processes: `host`.
@@ -71,40 +79,6 @@ pub struct ResourceLimit {
     pub soft: i64,
     /// Hard limit; -1 means none.
     pub hard: i64,
-}
-
-/// Options that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ContainerOptionFault {
-    /// Quotes that are not closed.
-    #[error("the container options contain an unclosed quote: `{0}`")]
-    Quote(String),
-    /// An unknown option.
-    #[error("unknown container option `{option}` (known: {known})")]
-    Unknown {
-        /// The option.
-        option: String,
-        /// The known options.
-        known: String,
-        /// The known option that was probably meant.
-        nearest: Option<&'static str>,
-    },
-    /// A word that is not an option.
-    #[error("`{0}` is not a container option: every option begins with `-`")]
-    Word(String),
-    /// An option without its value.
-    #[error("container option `{0}` needs a value")]
-    NoValue(String),
-    /// An option with a value that it does not take.
-    #[error("container option `{option}` must be {expected}, not `{value}`")]
-    Value {
-        /// The option.
-        option: &'static str,
-        /// The value.
-        value: String,
-        /// What it should be.
-        expected: &'static str,
-    },
 }
 
 /// An option.
@@ -163,6 +137,8 @@ const TABLE: &[OptionRow] = &[
 
 /// The option that needs no value.
 const SWITCH: &str = "--privileged";
+/// The options that a container can have only once.
+const SINGLE: [&str; 6] = ["--gpus", "--ipc", "--pid", "--network", "--shm-size", "--runtime"];
 
 impl ContainerOptions {
     /// Parses options as `docker run` accepts them: `--gpus all -v /a:/a --device=/dev/x`.
@@ -173,6 +149,7 @@ impl ContainerOptions {
         let mut options = ContainerOptions::default();
         let words = shlex::split(text).ok_or_else(|| ContainerOptionFault::Quote(text.to_owned()))?;
         let mut words = words.into_iter();
+        let mut values: Vec<(&'static str, String)> = Vec::new();
         while let Some(word) = words.next() {
             if !word.starts_with('-') {
                 return Err(ContainerOptionFault::Word(word));
@@ -188,9 +165,38 @@ impl ContainerOptions {
             if (row.set)(&mut options, &value).is_none() {
                 return Err(ContainerOptionFault::Value { option: row.name, value, expected: row.expected });
             }
+            let (option, is_single) = (row.name, SINGLE.contains(&row.name));
+            if let Some((_, first)) =
+                values.iter().find(|(name, first)| is_single && *name == option && *first != value)
+            {
+                return Err(ContainerOptionFault::Twice { option, first: first.clone(), second: value });
+            }
+            values.push((option, value));
         }
-        Ok(options)
+        options.fault().map_or(Ok(options), Err)
     }
+
+    /// Returns the file with the profile of system calls; the last option counts, as for `docker run`.
+    pub fn seccomp_file(&self) -> Option<&Path> {
+        let profile = self.security.iter().filter_map(|option| seccomp_value(option)).next_back()?;
+        // The engine knows these names. A text that begins with a brace is a profile.
+        let is_file = !["unconfined", "builtin"].contains(&profile) && !profile.starts_with('{');
+        is_file.then_some(Path::new(profile))
+    }
+
+    /// Returns the security options as Docker expects them: with the profile in place of its file.
+    pub fn security_with_profile(&self) -> Vec<String> {
+        let content = |option: &String| {
+            let file = seccomp_value(option).filter(|value| self.seccomp_file() == Some(Path::new(value)));
+            file.and(self.seccomp_profile.as_ref()).map(|profile| format!("seccomp={profile}"))
+        };
+        self.security.iter().map(|option| content(option).unwrap_or_else(|| option.clone())).collect()
+    }
+}
+
+/// Returns the value of the security option `seccomp`; `None` for another option.
+fn seccomp_value(option: &str) -> Option<&str> {
+    option.strip_prefix("seccomp")?.strip_prefix(['=', ':'])
 }
 
 /// Splits `--name=value` and `-nvalue`.
@@ -340,6 +346,19 @@ mod tests {
         ] {
             assert!(fault(text).contains(" must be "), "{text}");
         }
+    }
+
+    #[test]
+    fn docker_gets_the_profile_in_place_of_its_file() {
+        let sent = |text: &str| {
+            let options = ContainerOptions::parse(text).unwrap();
+            let options = ContainerOptions { seccomp_profile: options.seccomp_file().map(|_| "{}".into()), ..options };
+            options.security_with_profile()
+        };
+        assert_eq!(sent("--security-opt seccomp=/p.json"), ["seccomp={}"]);
+        assert_eq!(sent("--security-opt seccomp=unconfined"), ["seccomp=unconfined"]);
+        assert_eq!(sent("--security-opt label=disable --security-opt seccomp:/p"), ["label=disable", "seccomp={}"]);
+        assert_eq!(sent("--security-opt 'seccomp={\"a\":1}'"), ["seccomp={\"a\":1}"]);
     }
 
     #[test]

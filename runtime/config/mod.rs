@@ -5,6 +5,7 @@
 mod case;
 mod case_key;
 mod choice;
+mod container_option_fault;
 mod container_options;
 mod dataset;
 #[cfg(test)]
@@ -46,7 +47,8 @@ pub(crate) mod fixture;
 
 pub use case::{CaseConfig, default_data_folder};
 pub use case_key::{CaseKey, Scale};
-pub use container_options::{ContainerOptionFault, ContainerOptions, DeviceFile, ResourceLimit, Volume};
+pub use container_option_fault::ContainerOptionFault;
+pub use container_options::{ContainerOptions, DeviceFile, ResourceLimit, Volume, WORKER_SOCKET_FOLDER};
 pub use dataset::{DATASET, DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
 pub use env::{Environment, backends_folder, cache_folder, python_path};
 pub use file::{ConfigFile, display_name, read_text};

@@ -56,6 +56,16 @@ pub struct EngineFacts {
     pub limits_memory: bool,
 }
 
+/// The name of Podman in [`EngineFacts::name`].
+const PODMAN: &str = "Podman";
+
+impl EngineFacts {
+    /// Whether the engine is Podman, whose interface differs from Docker's in a few places.
+    pub(super) fn is_podman(&self) -> bool {
+        self.name == PODMAN
+    }
+}
+
 impl ContainerEngine {
     /// Connects to the engine that `DOCKER_HOST` names, or else to the first one that answers: Docker, then Docker and
     /// Podman of this user, then Podman.
@@ -198,8 +208,8 @@ impl ContainerEngine {
 /// Returns the engine's name: Podman lists itself as a component.
 fn engine_name(version: &SystemVersion) -> String {
     let components = version.components.iter().flatten();
-    let is_podman = components.into_iter().any(|component| component.name.contains("Podman"));
-    if is_podman { "Podman" } else { "Docker" }.to_owned()
+    let is_podman = components.into_iter().any(|component| component.name.contains(PODMAN));
+    if is_podman { PODMAN } else { "Docker" }.to_owned()
 }
 
 fn limited<T>(

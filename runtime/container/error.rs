@@ -141,6 +141,11 @@ impl ContainerError {
             Self::Refused { message, .. } if message.contains("container-init") => {
                 "Podman needs the program catatonit: install the package `catatonit`"
             }
+            Self::Refused { message, .. }
+                if self.is_about_limits() && message.to_ascii_lowercase().contains("invalid argument") =>
+            {
+                "the kernel does not accept a resource limit: correct `--ulimit` in `ACCE_CONTAINER_OPT` of host.yaml or in `container_options` of vendor.yaml"
+            }
             Self::Refused { .. } if self.is_about_limits() => {
                 "the engine is not permitted to raise a resource limit: set lower limits in host.yaml, for example \
                  `ACCE_CONTAINER_OPT: \"--ulimit nofile=20000:20000 --ulimit nproc=20000:20000\"`"
@@ -188,5 +193,20 @@ impl ContainerError {
     /// Returns whether the engine answered that the requested object does not exist.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_limit_is_told_from_one_that_is_not_permitted() {
+        let hint = |cause: &str| {
+            let message = format!("error setting rlimits for ready process: error setting rlimit type 7: {cause}");
+            ContainerError::Refused { request: "start a container", status: 400, message }.hint()
+        };
+        assert!(hint("invalid argument: unknown").starts_with("the kernel does not accept a resource limit"));
+        assert!(hint("operation not permitted").starts_with("the engine is not permitted to raise a resource limit"));
     }
 }

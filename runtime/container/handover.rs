@@ -15,12 +15,11 @@ use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, s
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
 use tempfile::TempDir;
 
+use crate::config::WORKER_SOCKET_FOLDER;
 use crate::host::WorkerStreams;
 
 /// Name of the socket in its folder.
 const SOCKET: &str = "worker.sock";
-/// The folder of the socket inside the container.
-const MOUNTED: &str = "/run/flagperf";
 /// Longest wait of a worker for its streams. The conductor sends them as soon as the worker has connected.
 const RECEIVE_WAIT: Duration = Duration::from_secs(60);
 
@@ -43,7 +42,7 @@ impl Handover {
 
     /// Returns the folder of the socket on this machine, and the folder at which the container mounts it.
     pub(super) fn mount(&self) -> (&Path, &'static Path) {
-        (self.folder.path(), Path::new(MOUNTED))
+        (self.folder.path(), Path::new(WORKER_SOCKET_FOLDER))
     }
 
     /// Sends the streams to the worker if it has connected. Returns whether it had.
@@ -62,7 +61,7 @@ impl Handover {
 
 /// Returns the command that starts a worker in a container: `program` with the arguments for [`receive_streams`].
 pub fn worker_arguments(program: &Path) -> Vec<String> {
-    let socket = Path::new(MOUNTED).join(SOCKET);
+    let socket = Path::new(WORKER_SOCKET_FOLDER).join(SOCKET);
     let path = |path: &Path| path.to_string_lossy().into_owned();
     vec![path(program), "work".to_owned(), "--socket".to_owned(), path(&socket)]
 }

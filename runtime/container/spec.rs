@@ -114,7 +114,9 @@ impl ContainerSpec {
         let memory = self.memory.map(u64::cast_signed);
         let (temporary, settings) = TEMPORARY;
         let network = options.network.as_deref().unwrap_or(if self.has_network { NETWORK } else { NO_NETWORK });
-        let security = [("no-new-privileges".to_owned())].into_iter().chain(options.security.iter().cloned());
+        // Podman opens the file of a profile itself.
+        let security = if engine.is_podman() { options.security.clone() } else { options.security_with_profile() };
+        let security = ["no-new-privileges".to_owned()].into_iter().chain(security);
         HostConfig {
             mounts: Some(self.all_mounts(socket)),
             tmpfs: Some(HashMap::from([(temporary.to_owned(), settings.to_owned())])),
@@ -255,6 +257,20 @@ mod tests {
         let host =
             request(&ContainerSpec { has_network: true, ..ContainerSpec::default() }, false).host_config.unwrap();
         assert_eq!(host.network_mode.as_deref(), Some("bridge"));
+    }
+
+    #[test]
+    fn docker_gets_the_content_of_a_seccomp_profile_and_podman_its_path() {
+        let options = ContainerOptions::parse("--security-opt seccomp=/p.json").unwrap();
+        let options = ContainerOptions { seccomp_profile: Some("{}".to_owned()), ..options };
+        let spec = ContainerSpec { options, ..ContainerSpec::default() };
+        let sent = |name: &str| {
+            let engine = EngineFacts { name: name.to_owned(), ..engine(false) };
+            let request = spec.request(&engine, (Path::new("/tmp/x"), Path::new("/run/flagperf")));
+            request.host_config.unwrap().security_opt.unwrap()
+        };
+        assert_eq!(sent("Docker"), ["no-new-privileges", "seccomp={}"]);
+        assert_eq!(sent("Podman"), ["no-new-privileges", "seccomp=/p.json"]);
     }
 
     #[test]

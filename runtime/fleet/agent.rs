@@ -14,7 +14,7 @@ use sysinfo::System;
 
 use super::clock_offset::ClockOffset;
 use super::control::SessionCommand;
-use super::forwarder::{Forwarder, is_running, stop};
+use super::forwarder::{Forwarder, deleted, is_running, stop};
 use super::frame::read_frame;
 use super::host_plan::plan_errors;
 use super::mirror::FolderSender;
@@ -244,7 +244,7 @@ impl Agent {
             Ok(root) => root,
             Err(error) => return self.replies.send(Reply::Planned { errors: vec![error.to_string()] }),
         };
-        let (replies, program) = (self.replies.clone(), std::env::current_exe()?);
+        let (replies, program) = (self.replies.clone(), own_program()?);
         thread::spawn(move || {
             let errors = plan_errors(&root, &program, arguments).unwrap_or_else(|error| vec![error]);
             // This fails when the connection has ended.
@@ -324,7 +324,11 @@ impl Agent {
 
     fn attach(&mut self, session: &str, have: BTreeMap<String, u64>, round: u32) -> io::Result<()> {
         let folder = self.folder(session)?;
-        let task: SessionTask = serde_json::from_slice(&fs::read(folder.join(TASK_FILE))?)?;
+        let task = fs::read(folder.join(TASK_FILE)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => deleted(&folder),
+            _ => error,
+        })?;
+        let task: SessionTask = serde_json::from_slice(&task)?;
         let root = folder.join(RESULTS).join(&task.run).join(&task.folder);
         let (sender, commands) = bounded(64);
         self.forwarders.insert(session.to_owned(), sender);

@@ -6,12 +6,15 @@ use std::io::{self, BufRead, Read, Write};
 
 use crate::hash::hash_reader;
 use crate::host::THIS_PROGRAM;
+use crate::text::{one_line, truncate};
 
-/// First word of each line that the script prints. A login shell may print other lines before.
+/// First word of each line that the script prints. A login shell may print other lines before, and text without a line break.
 const MARK: &str = "flagperf-bootstrap";
 /// Largest number of other lines that are skipped, and largest length of a line in bytes.
 const LINES_SKIPPED: usize = 1000;
 const LINE_BYTES_MAX: u64 = 64 << 10;
+/// Largest number of bytes of unexpected output in a message.
+const SHOWN_BYTES_MAX: usize = 200;
 
 /// The file of this program, which is sent to hosts.
 #[derive(Clone, Debug)]
@@ -28,11 +31,19 @@ pub(super) enum BootstrapError {
     #[error("{0}")]
     Connection(#[from] io::Error),
     /// The host printed a line that the script does not print.
-    #[error("unexpected output from the host: `{line}`")]
+    #[error(
+        "unexpected output from the host: `{line}` (a start-up file of the login shell there, such as ~/.bashrc, may print \
+         text only in an interactive shell)"
+    )]
     Unexpected {
         /// The last line that the host printed.
         line: String,
     },
+    /// The host answered with something that no agent sends.
+    #[error(
+        "the answer of the host is not that of flagperf: {0} (does a start-up file of the login shell there print it?)"
+    )]
+    Foreign(io::Error),
     /// The host has another processor architecture than this machine.
     #[error("the processor architecture of the host is {found}, but this program was built for {own}")]
     Architecture {
@@ -71,7 +82,7 @@ impl OwnProgram {
     /// Communicates with the script until the agent runs. Returns whether the program was sent.
     pub(super) fn install(&self, input: &mut impl Write, output: &mut impl BufRead) -> Result<bool, BootstrapError> {
         let line = next_mark(output)?;
-        let (machine, state) = line.split_once(' ').ok_or_else(|| BootstrapError::Unexpected { line: line.clone() })?;
+        let (machine, state) = line.split_once(' ').ok_or_else(|| unexpected(&line))?;
         // Linux and Rust use the same names: x86_64, aarch64.
         if machine != self.architecture {
             let (found, own) = (machine.to_owned(), self.architecture.clone());
@@ -85,15 +96,19 @@ impl OwnProgram {
                 match next_mark(output)?.as_str() {
                     "stored" => sent.map(|()| true).map_err(BootstrapError::from),
                     "failed" => Err(BootstrapError::NotStored),
-                    other => Err(BootstrapError::Unexpected { line: other.to_owned() }),
+                    other => Err(unexpected(other)),
                 }
             }
-            other => Err(BootstrapError::Unexpected { line: other.to_owned() }),
+            other => Err(unexpected(other)),
         }
     }
 }
 
-/// Reads up to the next line that begins with the mark, and returns the rest of that line.
+fn unexpected(line: &str) -> BootstrapError {
+    BootstrapError::Unexpected { line: truncate(&one_line(line), SHOWN_BYTES_MAX).into_owned() }
+}
+
+/// Reads up to the next line that the script printed, and returns the rest of that line after the mark.
 fn next_mark(output: &mut impl BufRead) -> Result<String, BootstrapError> {
     let mut last = String::new();
     for _ in 0..LINES_SKIPPED {
@@ -103,14 +118,15 @@ fn next_mark(output: &mut impl BufRead) -> Result<String, BootstrapError> {
         if line.is_empty() {
             break;
         }
-        if let Some(rest) = text.strip_prefix(MARK) {
+        // Text without a line break that was printed before is the beginning of the line.
+        if let Some((_, rest)) = text.rsplit_once(MARK) {
             return Ok(rest.trim_start().to_owned());
         }
         last = text;
     }
     match last.is_empty() {
         true => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-        false => Err(BootstrapError::Unexpected { line: last }),
+        false => Err(unexpected(&last)),
     }
 }
 
@@ -120,6 +136,19 @@ mod tests {
 
     fn program() -> OwnProgram {
         OwnProgram { sha256: "ab".repeat(32), size: 3, architecture: "x86_64".to_owned() }
+    }
+
+    #[test]
+    fn the_greeting_is_found_after_text_without_a_line_break() {
+        for text in ["abcflagperf-bootstrap x86_64 present\n", "a\nb flagperf-bootstrap x86_64 present\n"] {
+            assert!(!program().install(&mut Vec::new(), &mut text.as_bytes()).unwrap(), "{text}");
+        }
+        // The output ends when the silent process is killed.
+        let error = program().install(&mut Vec::new(), &mut &b"abc"[..]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("unexpected output from the host: `abc` (a start-up file of the login shell"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -137,7 +166,9 @@ mod tests {
             refused("flagperf-bootstrap aarch64 missing\n"),
             "the processor architecture of the host is aarch64, but this program was built for x86_64"
         );
-        assert_eq!(refused("sh: not found\n"), "unexpected output from the host: `sh: not found`");
+        assert!(
+            refused("sh: not found\n").starts_with("unexpected output from the host: `sh: not found` (a start-up file")
+        );
         assert!(refused("flagperf-bootstrap x86_64 missing\nflagperf-bootstrap failed\n").contains("is there space?"));
     }
 }

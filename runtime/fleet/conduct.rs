@@ -131,6 +131,7 @@ pub fn conduct_fleet(
         let _ = fs::remove_dir_all(&folder);
     }
     let fleet = ready?;
+    notify(&Notice::RunIsReady { folder: &folder });
     let log = RunLog::create(plan, &folder).map_err(|source| RunError::Folder { folder: folder.clone(), source })?;
     let mut run = FleetRun { plan, rows, options, interrupt, folder: &folder, log, checkout, program, fleet, hosts };
     Ok(run.run_cases(notify))

@@ -16,7 +16,7 @@ use super::launcher::Launcher;
 use super::protocol::{HostFacts, Reply, Request};
 use super::tree::Tree;
 use crate::config::Site;
-use crate::host::DuplexProcess;
+use crate::host::{DuplexProcess, Ending};
 use crate::units::Seconds;
 
 /// Number of replies that are read before earlier ones are handled.
@@ -28,9 +28,30 @@ pub(super) type ReceivedReply = Result<(Reply, Vec<u8>), String>;
 /// An open connection. Dropping it ends the launcher's process.
 pub(super) struct Connection {
     process: DuplexProcess,
+    launcher: &'static dyn Launcher,
     input: ChildStdin,
     pub(super) replies: Receiver<ReceivedReply>,
     pub(super) host: HostFacts,
+}
+
+/// Why a connection is no longer used.
+pub(super) enum ConnectionEnd {
+    /// The launcher's program has exited.
+    Exited,
+    /// The connection broke, for this reason.
+    Broken(String),
+    /// The run has ended and needs the connection no more.
+    Closed,
+}
+
+impl ConnectionEnd {
+    /// Classifies an error of sending a request.
+    pub(super) fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => ConnectionEnd::Exited,
+            _ => ConnectionEnd::Broken(error.to_string()),
+        }
+    }
 }
 
 /// Settings of a connection.
@@ -73,13 +94,15 @@ impl Connection {
         if was_silent {
             drop((input, output));
             let last = last_line(&mut process).map(|line| format!("; `{}` printed: {line}", launcher.name()));
-            return Err(format!("no answer for {:.0} s{}", silence_max.0, last.unwrap_or_default()));
+            let unexpected = opened.err().filter(|error| matches!(error, BootstrapError::Unexpected { .. }));
+            let unexpected = unexpected.map(|error| format!("; {error}")).unwrap_or_default();
+            return Err(format!("no answer for {:.0} s{unexpected}{}", silence_max.0, last.unwrap_or_default()));
         }
         match opened {
-            Ok(host) => Ok(Connection { process, input, replies: read_replies(output), host }),
+            Ok(host) => Ok(Connection { process, launcher, input, replies: read_replies(output), host }),
             Err(error) => {
                 drop((input, output));
-                Err(describe_failure(&mut process, &error))
+                Err(describe_failure(&mut process, launcher, &error))
             }
         }
     }
@@ -100,7 +123,7 @@ impl Connection {
     /// Returns why the connection ended. Called when there are no more replies.
     pub(super) fn why_ended(mut self) -> String {
         drop(self.input);
-        describe_end(&mut self.process)
+        describe_end(&mut self.process, self.launcher, false)
     }
 }
 
@@ -150,24 +173,30 @@ fn is_silent_for(limit: Seconds, activity: &Receiver<()>) -> bool {
 }
 
 /// Returns the reason of a failure. If the connection has ended, this is the last line of the launcher's program.
-fn describe_failure(process: &mut DuplexProcess, error: &BootstrapError) -> String {
+fn describe_failure(process: &mut DuplexProcess, launcher: &dyn Launcher, error: &BootstrapError) -> String {
     match error {
         BootstrapError::Connection(error)
             if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe) =>
         {
-            describe_end(process)
+            describe_end(process, launcher, launcher.has_login_shell())
         }
         error => error.to_string(),
     }
 }
 
-/// Returns the last line that the program of an ended connection printed, or how the program ended.
-fn describe_end(process: &mut DuplexProcess) -> String {
+/// Returns the last line that the program of an ended connection printed, or how the program ended. `names_shell` says that a
+/// login shell may have ended it.
+fn describe_end(process: &mut DuplexProcess, launcher: &dyn Launcher, names_shell: bool) -> String {
     // The program may print its last line after it has closed its output.
     let ending = process.ending();
-    let how =
-        || ending.map_or_else(String::new, |ending| format!(": the program of its launcher {}", ending.predicate()));
-    last_line(process).unwrap_or_else(|| format!("the connection ended{}", how()))
+    last_line(process).unwrap_or_else(|| {
+        let how = ending
+            .map_or_else(String::new, |ending| format!(": launcher `{}` {}", launcher.name(), ending.predicate()));
+        // Status 255 is that of ssh itself.
+        let is_of_shell = names_shell && matches!(ending, Some(Ending::Exited(status)) if status != 255);
+        let shell = " (does a start-up file of the login shell there, such as ~/.bashrc, end the shell?)";
+        format!("the connection ended{how}{}", if is_of_shell { shell } else { "" })
+    })
 }
 
 /// Kills a process and returns the last line that it printed to standard error.
@@ -189,7 +218,11 @@ fn start_agent(
 }
 
 fn next_reply(output: &mut impl BufRead) -> Result<Reply, BootstrapError> {
-    match read_frame::<Reply>(output)? {
+    let frame = read_frame::<Reply>(output).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => BootstrapError::Foreign(error),
+        _ => error.into(),
+    })?;
+    match frame {
         Some((Reply::Failed { reason, .. }, _)) => Err(io::Error::other(reason).into()),
         Some((reply, _)) => Ok(reply),
         None => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
@@ -197,8 +230,8 @@ fn next_reply(output: &mut impl BufRead) -> Result<Reply, BootstrapError> {
 }
 
 fn unexpected(reply: &Reply) -> BootstrapError {
-    let line = serde_json::to_string(reply).unwrap_or_default();
-    BootstrapError::Unexpected { line: line.chars().take(200).collect() }
+    let line: String = serde_json::to_string(reply).unwrap_or_default().chars().take(200).collect();
+    BootstrapError::Foreign(io::Error::other(format!("`{line}`")))
 }
 
 /// Sends the files of the checkout that the host lacks. Returns by how much the host's wall clock is ahead of the clock of this
@@ -249,4 +282,37 @@ fn read_replies(mut output: impl BufRead + Send + 'static) -> Receiver<ReceivedR
         }
     });
     replies
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_that_a_start_up_file_prints_is_not_taken_for_the_answer_of_an_agent() {
+        let error = next_reply(&mut &b"flagperf-bootstrap x86_64 missing\n"[..]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the answer of the host is not that of flagperf: `flagperf-bootstrap x86_64 missing` is not a message of the agent \
+             protocol (does a start-up file of the login shell there print it?)"
+        );
+    }
+
+    #[test]
+    fn a_login_shell_that_ends_is_mentioned_with_the_launcher() {
+        let folder = tempfile::tempdir().unwrap();
+        let launcher = super::super::launcher::launcher_for("h", crate::config::LauncherChoice::Ssh);
+        let failed = |status: &str| {
+            let argv = ["sh", "-c", &format!("exit {status}")].map(std::ffi::OsString::from);
+            let (mut process, _input, _output) = DuplexProcess::start(&argv, &folder.path().join("log")).unwrap();
+            let error = BootstrapError::Connection(io::ErrorKind::UnexpectedEof.into());
+            describe_failure(&mut process, launcher, &error)
+        };
+        assert_eq!(
+            failed("3"),
+            "the connection ended: launcher `ssh` exited with status 3 (does a start-up file of the login shell there, such as \
+             ~/.bashrc, end the shell?)"
+        );
+        assert_eq!(failed("255"), "the connection ended: launcher `ssh` exited with status 255");
+    }
 }

@@ -13,13 +13,15 @@ use super::control::{self, SOCKET, SessionCommand, SessionMessage};
 use super::mirror::FolderSender;
 use super::protocol::Reply;
 use super::reply_sender::ReplySender;
-use super::session::{LOCK_FILE, LOG_FILE, OUTCOME_FILE, STOP_FILE, SessionOutcome};
+use super::session::{LOCK_FILE, LOG_FILE, OUTCOME_FILE, STOP_FILE, SessionOutcome, TASK_FILE};
 use super::store::free_bytes;
 
 /// How often an agent checks the files of a session for new content.
 const FORWARD_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two attempts to connect to a session that has no socket yet.
 const CONNECT_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest time until the sender of the commands of a removed session is known to be gone.
+const REMOVAL_WAIT: Duration = Duration::from_secs(1);
 /// Number of checks within which a new session must have created its socket.
 const START_CHECKS_MAX: u32 = 600;
 /// Free space in bytes below which a session may have been unable to write its outcome.
@@ -65,6 +67,11 @@ impl Forwarder {
         let mut checks = 0;
         loop {
             checks += 1;
+            if is_deleted(&self.folder) {
+                // The agent itself removes the folder of a session after it has dropped the sender of its commands.
+                let is_removed = no_commands.recv_timeout(REMOVAL_WAIT) == Err(RecvTimeoutError::Disconnected);
+                return if is_removed { Ok(()) } else { Err(deleted(&self.folder)) };
+            }
             // Whether the session has ended is checked before its files are sent: otherwise its last lines could be missed. A
             // session takes its lock before it creates its socket, so the lock is checked last.
             let has_begun = self.folder.join(OUTCOME_FILE).exists() || self.folder.join(SOCKET).exists();
@@ -131,13 +138,16 @@ impl SocketLink {
             }
             match commands.recv_timeout(CONNECT_INTERVAL) {
                 Ok(command) => {
-                    waiting.extend(serde_json::to_vec(&command).expect("a command is plain data"));
-                    waiting.push(b'\n');
+                    waiting.extend(line_of(command));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if ended.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected) {
+                if let Some(open) = socket.as_mut().filter(|_| is_deleted(&self.folder)) {
+                    // Nobody can collect the results of the session, so it must not run during the next case.
+                    let _ = open.stream.write_all(&line_of(SessionCommand::Interrupt));
+                }
                 return;
             }
         }
@@ -170,6 +180,12 @@ impl Socket {
     }
 }
 
+fn line_of(command: SessionCommand) -> Vec<u8> {
+    let mut line = serde_json::to_vec(&command).expect("a command is plain data");
+    line.push(b'\n');
+    line
+}
+
 fn forward_messages(input: impl BufRead, session: &str, replies: &ReplySender) {
     for line in input.lines().map_while(Result::ok) {
         let Ok(message) = serde_json::from_str(&line) else { continue };
@@ -191,6 +207,16 @@ pub(super) fn is_running(folder: &Path) -> bool {
     File::open(folder.join(LOCK_FILE)).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
+/// Returns whether somebody has deleted the folder of a session, which has had its task since before the session began.
+fn is_deleted(folder: &Path) -> bool {
+    matches!(folder.join(TASK_FILE).try_exists(), Ok(false))
+}
+
+/// Returns the error that somebody has deleted the folder of a session.
+pub(super) fn deleted(folder: &Path) -> io::Error {
+    io::Error::other(format!("somebody deleted the folder of the session there, `{}`", folder.display()))
+}
+
 /// Marks a session as one that must end.
 pub(super) fn stop(folder: &Path) {
     // This fails if there is no such session, or if the disk is full; the session then ends when it has had no contact.
@@ -207,4 +233,38 @@ pub(super) fn last_lines(path: &Path) -> Vec<String> {
     let text = String::from_utf8_lossy(&text).into_owned();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_session_whose_folder_is_deleted_fails_with_this_reason_unless_it_was_removed() {
+        let forwarded = |is_removed: bool| {
+            let home = tempfile::tempdir().unwrap();
+            let folder = home.path().join("s");
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join(TASK_FILE), "{}").unwrap();
+            let (commands, no_commands) = bounded::<()>(0);
+            let files = FolderSender::new(folder.join("results"), BTreeMap::new());
+            let replies = ReplySender::start(io::sink()).0;
+            let mut forwarder = Forwarder { session: "s".into(), folder: folder.clone(), files, round: 1, replies };
+            let forwarding = thread::spawn(move || forwarder.forward(&no_commands));
+            if is_removed {
+                drop(commands);
+                fs::remove_dir_all(&folder).unwrap();
+                return forwarding.join().unwrap();
+            }
+            fs::remove_dir_all(&folder).unwrap();
+            let ended = forwarding.join().unwrap();
+            drop(commands);
+            ended
+        };
+        let error = forwarded(false).unwrap_err().to_string();
+        assert!(error.starts_with("somebody deleted the folder of the session there, `/"), "{error}");
+        assert!(forwarded(true).is_ok());
+    }
 }

@@ -51,7 +51,9 @@ pub(super) fn read_frame<M: DeserializeOwned>(input: &mut impl BufRead) -> io::R
     }
     let head: Head<M> = serde_json::from_slice(&line).map_err(|error| {
         let shown = String::from_utf8_lossy(&line[..line.len().min(200)]).trim_end().to_owned();
-        invalid(format!("`{shown}` is not a message of the agent protocol: {error}"))
+        // The position of a fault says nothing about text that is not JSON.
+        let fault = if line.starts_with(b"{") { format!(": {error}") } else { String::new() };
+        invalid(format!("`{shown}` is not a message of the agent protocol{fault}"))
     })?;
     if head.payload > PAYLOAD_BYTES_MAX {
         return Err(invalid(format!("a message has a payload of {} bytes (limit: {PAYLOAD_BYTES_MAX})", head.payload)));

@@ -16,6 +16,10 @@ pub trait Launcher: Send + Sync {
     /// Returns the program and arguments that run `script` with `sh` on a host. The script gets the standard input and
     /// output of this program. `script` contains no single quotes.
     fn command(&self, host: &str, script: &str, site: &Site) -> Vec<OsString>;
+    /// Whether the login shell of the user runs the script, after its start-up files.
+    fn has_login_shell(&self) -> bool {
+        false
+    }
     /// Whether processes that an agent has started end with the agent. The launcher then starts the processes of sessions.
     fn starts_sessions(&self) -> bool {
         false
@@ -80,6 +84,10 @@ impl Launcher for Ssh {
 
     fn about(&self) -> &'static str {
         "your own OpenSSH client, with its configuration, agent, jump hosts and known hosts"
+    }
+
+    fn has_login_shell(&self) -> bool {
+        true
     }
 
     fn command(&self, host: &str, script: &str, site: &Site) -> Vec<OsString> {

@@ -11,7 +11,8 @@ use crossbeam_channel::{Receiver, Sender, select, tick};
 
 use super::agent::wall_time;
 use super::clock_offset::ClockOffset;
-use super::connection::{Connection, ConnectionSettings, ReceivedReply};
+use super::connection::{Connection, ConnectionEnd, ConnectionSettings, ReceivedReply};
+use super::displayed_events::DisplayedEvents;
 use super::forwarder::last_lines;
 use super::host_link::{LinkCommand, LinkContext, LinkEvent, SessionEnd};
 use super::launcher::Launcher;
@@ -19,9 +20,11 @@ use super::mirror::{PartError, list_files, reconcile, write_part};
 use super::protocol::{Reply, Request, SessionProcess};
 use super::session::{SessionOutcome, SessionTask, started_by};
 use crate::config::Site;
+use crate::event::Event;
 use crate::host::start_detached;
 use crate::measure::Nanos;
-use crate::step::Step;
+use crate::result::EVENTS_FILE;
+use crate::step::{Phase, Step};
 use crate::text::{one_line, truncate};
 use crate::units::Seconds;
 
@@ -51,6 +54,7 @@ pub(super) struct OpenSession {
     released: Vec<Step>,
     /// Number of the last request for the files of the session. Replies to earlier requests are ignored.
     round: u32,
+    displayed: DisplayedEvents,
     /// How often the files were requested again, because another process had changed them on this machine.
     resent: u32,
     /// When the session or its agent last said something about it on this connection.
@@ -76,16 +80,6 @@ pub(super) struct LinkThread {
     pub(super) pings: VecDeque<Seconds>,
 }
 
-/// Why a connection is no longer used.
-enum ConnectionEnd {
-    /// The launcher's program has exited.
-    Exited,
-    /// The connection broke, for this reason.
-    Broken(String),
-    /// The run has ended and needs the connection no more.
-    Closed,
-}
-
 /// Returns a reason that a host states as one line of limited length.
 fn short(reason: &str) -> String {
     truncate(&one_line(reason), REASON_BYTES_MAX).into_owned()
@@ -102,20 +96,17 @@ pub fn contact_limit(site: &Site) -> Seconds {
     Seconds(site.host_timeout.0 + CONTACT_MARGIN.0)
 }
 
-impl ConnectionEnd {
-    /// Classifies an error of sending a request.
-    fn of(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => ConnectionEnd::Exited,
-            _ => ConnectionEnd::Broken(error.to_string()),
-        }
-    }
-}
-
 impl LinkThread {
     fn report(&self, event: LinkEvent) {
         // This fails when the run has ended.
         let _ = self.events.send((self.host.clone(), event));
+    }
+
+    /// Reports an event for the display, which may be dropped: the files have all events.
+    fn report_event(&self, session: String, phase: Phase, event: Box<Event>) {
+        if self.events.len() < DISPLAY_EVENTS_MAX {
+            self.report(LinkEvent::Event { session, phase, event });
+        }
     }
 
     /// Keeps a connection open until the run has ended or the host is lost.
@@ -143,6 +134,7 @@ impl LinkThread {
             };
             let broken = self.context.clock.now();
             self.report(LinkEvent::Disconnected(reason.clone()));
+            self.sessions.values_mut().for_each(|open| open.displayed.connection_broke(&open.folder));
             match self.reconnect(reason) {
                 Ok(opened) => connection = opened,
                 Err(reason) => {
@@ -318,8 +310,8 @@ impl LinkThread {
         match command {
             LinkCommand::Start { session, task, folder } => {
                 let last_sign = self.context.clock.now();
-                let open =
-                    OpenSession { task: Some(task), folder, released: Vec::new(), round: 0, resent: 0, last_sign };
+                let (task, released, displayed) = (Some(task), Vec::new(), DisplayedEvents::default());
+                let open = OpenSession { task, folder, released, round: 0, displayed, resent: 0, last_sign };
                 self.sessions.insert(session.clone(), open);
                 self.start_and_attach(connection, &session)
             }
@@ -388,7 +380,12 @@ impl LinkThread {
                 let open = self.sessions.get_mut(&session).filter(|open| open.round == round);
                 let Some(open) = open else { return Ok(()) };
                 match write_part(&open.folder, &path, offset, &payload) {
-                    Ok(()) => self.report(LinkEvent::PartReceived { session }),
+                    Ok(()) => {
+                        let missed = if path == EVENTS_FILE { open.displayed.missed(&open.folder) } else { Vec::new() };
+                        let missed = missed.into_iter().map(|(phase, event)| (phase, Box::new(event)));
+                        missed.for_each(|(phase, event)| self.report_event(session.clone(), phase, event));
+                        self.report(LinkEvent::PartReceived { session });
+                    }
                     Err(PartError::MissingPart) => return self.request_again(connection, session, &path),
                     Err(PartError::Unwritable(error)) => {
                         let reason = format!("cannot write `{}`: {error}", open.folder.join(&path).display());
@@ -399,11 +396,12 @@ impl LinkThread {
             Reply::Preparation { session, line } => {
                 self.report(LinkEvent::Preparation { session, line: short(&line) });
             }
-            // The files have all events.
-            Reply::Event { session, phase, event } if self.events.len() < DISPLAY_EVENTS_MAX => {
-                self.report(LinkEvent::Event { session, phase, event });
+            Reply::Event { session, phase, event } => {
+                let open = self.sessions.get_mut(&session);
+                if open.is_none_or(|open| open.displayed.accept(phase, &event)) {
+                    self.report_event(session, phase, event);
+                }
             }
-            Reply::Event { .. } => {}
             Reply::Ready { session, step } => self.report(LinkEvent::Ready { session, step }),
             Reply::Ended { session, outcome, files, log, round } => {
                 let open = self.sessions.get(&session).filter(|open| open.round == round);

@@ -14,6 +14,7 @@ mod conclude;
 mod conduct;
 mod connection;
 mod control;
+mod displayed_events;
 mod forwarder;
 mod frame;
 mod given_up;

@@ -263,7 +263,14 @@ fn report_notice(control: &ControlSocket, notice: &Notice<'_>) {
         control.broadcast(&SessionMessage::Preparation { line: (*line).to_owned() });
     }
     let Notice::Event { phase, event } = notice else { return };
-    let is_shown = matches!(
+    if is_displayed(event) {
+        control.broadcast(&SessionMessage::Event { phase: *phase, event: Box::new((*event).clone()) });
+    }
+}
+
+/// Returns whether a display shows an event.
+pub(super) fn is_displayed(event: &Event) -> bool {
+    matches!(
         event,
         Event::StepBegin { .. }
             | Event::StepEnd { .. }
@@ -271,10 +278,7 @@ fn report_notice(control: &ControlSocket, notice: &Notice<'_>) {
             | Event::SampleFailed { .. }
             | Event::Log { .. }
             | Event::Failed(_)
-    );
-    if is_shown {
-        control.broadcast(&SessionMessage::Event { phase: *phase, event: Box::new((*event).clone()) });
-    }
+    )
 }
 
 #[cfg(test)]

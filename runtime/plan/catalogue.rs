@@ -1,7 +1,10 @@
 //! The catalogue: the engines of this build, and the vendors, cases and container recipes on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
+
+use flagperf_onnx::read_regular_text;
 
 use super::{EngineChoice, FoundModel, find_model};
 use crate::config::{KEYS_FOLDER, SHARED_SCRIPTS, Vendor};
@@ -10,6 +13,8 @@ use crate::tensor::DType;
 
 /// Maximum size of an engine's source that is read for the keys that it needs.
 const SOURCE_BYTES_MAX: u64 = 1 << 20;
+/// Maximum size of a profile of system calls; that of Docker has 15 KB.
+const PROFILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The engines, vendors, cases and recipes that exist, as needed for plans and lists.
 pub struct Catalogue {
@@ -37,6 +42,11 @@ pub struct Catalogue {
     pub exists: Box<dyn Fn(&Path) -> bool>,
     /// Returns whether a regular file exists.
     pub is_file: Box<dyn Fn(&Path) -> bool>,
+    /// Returns whether it is certain that a file or folder does not exist. A container engine also sees paths that this
+    /// process may not see.
+    pub is_absent: Box<dyn Fn(&Path) -> bool>,
+    /// Reads a profile of system calls for containers; `None` if another machine has the file.
+    pub read_profile: ReadProfile,
     /// Checks that a container engine answers. Called only for a run in containers.
     pub check_container_engine: CheckContainerEngine,
     /// Reads the source of a vendor's engine; `None` if it cannot be read.
@@ -47,6 +57,9 @@ pub struct Catalogue {
 
 /// A function that checks that a container engine answers.
 pub type CheckContainerEngine = Box<dyn Fn() -> Result<(), UnavailableEngine>>;
+
+/// A function that reads a profile of system calls. An error is the end of a sentence about the file.
+pub type ReadProfile = Box<dyn Fn(&Path) -> Result<Option<String>, String>>;
 
 /// A function that reads the source of a vendor's engine.
 pub type ReadSource = Box<dyn Fn(&Path) -> Option<String>>;
@@ -139,8 +152,10 @@ impl Catalogue {
             describe: Box::new(|_| Ok(EngineOnMachine::default())),
             exists: Box::new(exists_or_is_generated),
             is_file: Box::new(Path::is_file),
+            is_absent: Box::new(|path| matches!(path.try_exists(), Ok(false))),
+            read_profile: Box::new(|path| read_profile(path).map(Some)),
             check_container_engine: Box::new(|| Ok(())),
-            read_source: Box::new(|path| flagperf_onnx::read_regular_text(path, SOURCE_BYTES_MAX).ok()),
+            read_source: Box::new(|path| read_regular_text(path, SOURCE_BYTES_MAX).ok()),
             find_model: Box::new(find_model),
         }
     }
@@ -154,6 +169,8 @@ impl Catalogue {
             backends: self.backends.into_iter().map(library).collect(),
             describe: Box::new(|_| Ok(EngineOnMachine::default())),
             exists: Box::new(|_| true),
+            is_absent: Box::new(|_| false),
+            read_profile: Box::new(|_| Ok(None)),
             check_container_engine: Box::new(|| Ok(())),
             find_model: Box::new(|path| FoundModel::At(path.to_owned())),
             ..self
@@ -169,6 +186,21 @@ impl Catalogue {
     pub fn engine(&self, name: &str) -> Option<&EngineDescription> {
         self.engines.iter().find(|engine| engine.name == name)
     }
+}
+
+/// Reads a profile of system calls as `docker run` does: it must be JSON, and is sent without spaces.
+fn read_profile(path: &Path) -> Result<String, String> {
+    if !path.is_absolute() {
+        return Err("is not an absolute path".to_owned());
+    }
+    let text = read_regular_text(path, PROFILE_BYTES_MAX).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "does not exist".to_owned(),
+        io::ErrorKind::Other | io::ErrorKind::InvalidData => error.to_string(),
+        _ => format!("cannot be read: {error}"),
+    })?;
+    let profile = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(&text);
+    let profile = profile.map_err(|error| format!("is not a JSON object: {error}"))?;
+    Ok(serde_json::Value::from(profile).to_string())
 }
 
 fn exists_or_is_generated(path: &Path) -> bool {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::container::container_options;
+use super::container_checks::check_container_options;
 use super::options::{invalid_choices, invalid_defaults};
 use super::{CasePlan, Catalogue, PlanProblem, UnavailableEngine};
 use crate::config::{
@@ -41,7 +41,7 @@ pub(super) fn check_site(config: &Config, catalogue: &Catalogue, findings: &mut 
     check_hosts(config, findings);
     check_devices(config, catalogue, findings);
     if site.container == Container::Docker {
-        findings.extend(container_options(config).err());
+        check_container_options(config, catalogue, findings);
         if let Err(UnavailableEngine { reason, remedy }) = (catalogue.check_container_engine)() {
             findings.push(Finding::error(origin("CONTAINER"), PlanProblem::NoContainerEngine { reason, remedy }));
         }

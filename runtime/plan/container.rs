@@ -1,11 +1,9 @@
 //! The recipe, the Python packages and the environment variables of a case.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Catalogue, PlanProblem};
-use crate::config::{
-    CaseKey, Config, Container, ContainerOptionFault, ContainerOptions, Finding, Site, Vendor, list_names,
-};
+use crate::config::{CaseKey, Config, Container, ContainerOptions, Finding, Origin, Site, Vendor, list_names};
 use crate::description::Delivery;
 
 /// The file that sets environment variables.
@@ -89,18 +87,30 @@ pub(super) fn find_recipe(vendor: &str, framework: &str, catalogue: &Catalogue) 
     Err(PlanProblem::NoRecipe { vendor: vendor.to_owned(), framework: framework.to_owned(), known })
 }
 
-/// Returns the options of every container: those of the site, or else of the vendor.
-pub(super) fn container_options(config: &Config) -> Result<ContainerOptions, Finding> {
-    let of_site = config.site.acce_container_opt.as_deref();
-    let vendor = config.vendor.as_ref().filter(|_| of_site.is_none());
-    let text = of_site.or(vendor.and_then(|vendor| vendor.container_options.as_deref())).unwrap_or_default();
-    ContainerOptions::parse(text).map_err(|fault| {
-        let of_vendor = |vendor: &Vendor| vendor.origin(&["container_options"]);
-        let of_site = || config.site_values["ACCE_CONTAINER_OPT"].origin.clone();
-        let nearest = if let ContainerOptionFault::Unknown { nearest, .. } = &fault { *nearest } else { None };
-        let problem = PlanProblem::ContainerOption { message: fault.to_string(), nearest };
-        Finding::error(vendor.map_or_else(of_site, of_vendor), problem)
-    })
+/// Returns the text with the options of every container, and its place: the options of the site, or else of the vendor.
+pub(super) fn option_text(config: &Config) -> (&str, Origin) {
+    let of_vendor = |vendor: &'_ Vendor| vendor.origin(&["container_options"]);
+    let vendor =
+        config.vendor.as_ref().and_then(|vendor| Some((vendor.container_options.as_deref()?, of_vendor(vendor))));
+    match (&config.site.acce_container_opt, vendor) {
+        (Some(text), _) => (text, config.site_values["ACCE_CONTAINER_OPT"].origin.clone()),
+        (None, vendor) => vendor.unwrap_or(("", Origin::Default)),
+    }
+}
+
+/// Returns the options of every container.
+pub(super) fn container_options(config: &Config, catalogue: &Catalogue) -> Result<ContainerOptions, Finding> {
+    let (text, origin) = option_text(config);
+    let mut options = ContainerOptions::parse(text).map_err(|fault| {
+        let problem = PlanProblem::ContainerOption { message: fault.to_string(), nearest: fault.nearest() };
+        Finding::error(origin.clone(), problem)
+    })?;
+    if let Some(path) = options.seccomp_file().map(Path::to_owned) {
+        let profile = (catalogue.read_profile)(&path);
+        options.seccomp_profile =
+            profile.map_err(|reason| Finding::error(origin, PlanProblem::SeccompProfile { path, reason }))?;
+    }
+    Ok(options)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod catalogue;
 mod checks;
 mod class_keys;
 mod container;
+mod container_checks;
 mod engine_checks;
 mod engines;
 mod job;

@@ -179,7 +179,7 @@ impl Planner<'_> {
         let recipe =
             recipe.map_err(|problem| self.findings.push(Finding::error(self.case.key.origin.clone(), problem)));
         // Invalid options have been reported.
-        let options = container_options(self.config).unwrap_or_default();
+        let options = container_options(self.config, self.catalogue).unwrap_or_default();
         Some(CaseContainer { recipe: self.root().join("docker_images").join(recipe.ok()?), options })
     }
 

@@ -12,6 +12,10 @@ pub(super) const SIDECAR: &str = "sidecar";
 /// The kind of a missing plug-in, in messages.
 pub(super) const PLUGIN: &str = "plug-in";
 
+/// The kinds of missing files of containers, in messages.
+pub(super) const MOUNT_SOURCE: &str = "mounted path";
+pub(super) const DEVICE_FILE: &str = "device file";
+
 /// A problem or note of planning.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanProblem {
@@ -342,6 +346,32 @@ pub enum PlanProblem {
         message: String,
         /// The known option that was probably meant.
         nearest: Option<&'static str>,
+    },
+    /// A profile of system calls that cannot be used.
+    #[error("the seccomp profile `{path}` {reason}")]
+    SeccompProfile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A mount with which no container starts.
+    #[error("the container options mount `{source_path}` at `{target}`, but {reason}")]
+    ContainerMount {
+        /// The path on the machine.
+        source_path: String,
+        /// The path in the container.
+        target: String,
+        /// Why this is impossible.
+        reason: String,
+    },
+    /// Two sizes of shared memory.
+    #[error(
+        "`SHM_SIZE` has no effect: `--shm-size` of the container options ({origin}) sets the size of shared memory"
+    )]
+    TwoShmSizes {
+        /// The place of the container options.
+        origin: String,
     },
     /// A run in containers without an engine for them.
     #[error("`CONTAINER: docker` cannot be used on this machine: {reason}")]

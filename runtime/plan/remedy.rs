@@ -1,7 +1,7 @@
 //! What to do about the problems that planning can produce, and whether the configuration or the machine has to change.
 
 use super::PlanProblem;
-use super::problem::{PLUGIN, SIDECAR};
+use super::problem::{DEVICE_FILE, MOUNT_SOURCE, PLUGIN, SIDECAR};
 use crate::config::{Cause, MessageAndHint};
 use crate::precision::Precision;
 
@@ -96,6 +96,10 @@ impl PlanProblem {
             Self::NoRecipe { .. } => {
                 "docker_images/README.md describes recipes; without containers, set `CONTAINER: none`".to_owned()
             }
+            Self::ContainerMount { .. } => "name another path in the container, or remove the mount".to_owned(),
+            Self::Missing { what: MOUNT_SOURCE | DEVICE_FILE, .. } => {
+                "`ACCE_CONTAINER_OPT` in host.yaml replaces the container options of the vendor".to_owned()
+            }
             Self::ContainerOption { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             Self::NoContainerEngine { remedy, .. } => remedy.clone(),
             _ => String::new(),
@@ -111,6 +115,7 @@ impl PlanProblem {
             | Self::NotInstalled { .. }
             | Self::NoContainerEngine { .. }
             | Self::Missing { .. }
+            | Self::SeccompProfile { .. }
             | Self::UnusableModel { .. } => Cause::Machine,
             _ => Cause::Configuration,
         }

@@ -43,7 +43,7 @@ pub(super) fn notice_lines(notice: &Notice<'_>) -> Vec<String> {
 
 fn raw_lines(notice: &Notice<'_>) -> Vec<String> {
     match notice {
-        Notice::RunBegins { folder } => vec![format!("results in {}", folder.display())],
+        Notice::RunIsReady { folder } => vec![format!("results in {}", folder.display())],
         Notice::CaseBegins { key, number, count } => vec![format!("case {key} ({number} of {count})")],
         Notice::CutOff { key, kept } => {
             vec![format!(
@@ -197,6 +197,16 @@ mod tests {
           error: at line 3:
                  results in /tmp\u{1b}[A
         ");
+    }
+
+    #[test]
+    fn the_folder_of_the_results_is_displayed_once_it_is_certain_that_something_is_run() {
+        let mut lines = LineDisplay::new(Vec::new());
+        let folder = std::path::Path::new("result/run1");
+        lines.show(&Notice::RunBegins { folder });
+        assert_eq!(lines.out, b"");
+        lines.show(&Notice::RunIsReady { folder });
+        assert_eq!(lines.out, b"results in result/run1\n");
     }
 
     #[test]

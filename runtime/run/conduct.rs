@@ -152,6 +152,7 @@ pub fn conduct(
     };
     let log = RunLog::create(plan, &folder).map_err(unwritable)?;
     notify(&Notice::RunBegins { folder: &folder });
+    notify(&Notice::RunIsReady { folder: &folder });
     let program = options.program.clone().unwrap_or_else(|| CheckoutState::read(&plan.site.flagperf_path).provenance());
     let libraries = Arc::default();
     let rows = effective_values;

@@ -10,8 +10,13 @@ use crate::step::Phase;
 /// Something that happened in a run.
 #[derive(Debug)]
 pub enum Notice<'a> {
-    /// The run begins; its folder exists.
+    /// The run begins; its folder exists. If the hosts of the run cannot be used, nothing is run and the folder is removed.
     RunBegins {
+        /// Folder of the run.
+        folder: &'a Path,
+    },
+    /// Everything that the run needs is there, and its first case follows.
+    RunIsReady {
         /// Folder of the run.
         folder: &'a Path,
     },

@@ -6,7 +6,7 @@ use flagperf_onnx::read_regular;
 use serde::Deserialize;
 
 use super::CaseReport;
-use super::difference::compare_values;
+use super::difference::check_known;
 use crate::result::Record;
 
 /// Name of the record in the folder of a case.
@@ -56,7 +56,7 @@ pub(super) fn read_record(path: &Path, report: &mut CaseReport) -> Option<ReadRe
     });
     match read {
         Ok((_, Some(record))) => {
-            check_known(&record, &text, report);
+            check_known(report, RECORD_FILE, "record", &record, &text);
             Some(ReadRecord::Current(Box::new(record)))
         }
         Ok((AnyRecord { schema, provenance }, None)) if schema < Record::SCHEMA => {
@@ -74,11 +74,4 @@ pub(super) fn read_record(path: &Path, report: &mut CaseReport) -> Option<ReadRe
             None
         }
     }
-}
-
-/// Checks that a record has nothing but what this program writes: readers of an unknown key may believe it.
-fn check_known(record: &Record, text: &[u8], report: &mut CaseReport) {
-    let written = serde_json::to_value(record).unwrap_or_default();
-    let found = serde_json::from_slice(text).unwrap_or_default();
-    compare_values(report, RECORD_FILE, "record", &written, &found);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use flagperf_onnx::read_regular_text;
 
 use super::CaseReport;
-use super::difference::compare;
+use super::difference::{check_known, compare};
 use super::record_file::{RECORD_FILE, ReadRecord, read_record};
 use crate::config::{CaseKey, is_host_name};
 use crate::result::{EVENTS_FILE, Record, ReplicaSummary, ResultManifest, SUMMARY_FILE, Summary, read_windows};
@@ -28,8 +28,12 @@ pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
     std::fs::symlink_metadata(&path).ok()?;
     let mut report = CaseReport::new(&path);
     let read = read_regular_text(&path, BYTES_MAX).map_err(|error| error.to_string());
-    let stated: Summary = match read.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string())) {
-        Ok(stated) => stated,
+    let read = read.and_then(|text| Ok((serde_json::from_str(&text).map_err(|error| error.to_string())?, text)));
+    let stated: Summary = match read {
+        Ok((stated, text)) => {
+            check_known(&mut report, SUMMARY_FILE, "summary", &stated, text.as_bytes());
+            stated
+        }
         Err(error) => {
             report.give_up(format!("the summary cannot be read: {error}"));
             return Some(report);
@@ -45,6 +49,10 @@ pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
             return Some(report);
         }
         let replica = folder.join(stated.replica().folder());
+        if is_absent(&replica) {
+            // The folder has the name of the host, so nothing in the result belongs to this replica.
+            continue;
+        }
         let Some(ReadRecord::Current(record)) = read_record(&replica.join(RECORD_FILE), &mut report) else {
             report.give_up(format!("the record of `{}` cannot be read", stated.folder));
             return Some(report);
@@ -58,6 +66,9 @@ pub fn verify_summary(folder: &Path) -> Option<CaseReport> {
         );
         replicas.push(recomputed(&replica, &record, stated));
         records.push(record);
+    }
+    if records.len() < stated.replicas.len() {
+        return Some(report);
     }
     let records: Vec<&Record> = records.iter().map(AsRef::as_ref).collect();
     let expected = Summary::of(&stated.case, &records, replicas);
@@ -82,8 +93,24 @@ fn check_replicas(folder: &Path, stated: &Summary, report: &mut CaseReport) {
             stated.replicas.iter().any(|other| (other.host == replica.host) != (other.node_rank == replica.node_rank));
         if other || !is_host_name(&replica.host) {
             report.add(SUMMARY_FILE, "host name of a replica", None, Some(replica.host.clone()));
+            continue;
+        }
+        let own = replica.replica().folder();
+        report.compare(
+            SUMMARY_FILE,
+            &format!("folder of the replica on host `{}`", replica.host),
+            &own,
+            &replica.folder,
+        );
+        if is_absent(&folder.join(&own)) {
+            report.add(SUMMARY_FILE, "replica without a folder in the result", None, Some(own));
         }
     }
+}
+
+/// Returns whether it is certain that a folder does not exist.
+fn is_absent(folder: &Path) -> bool {
+    matches!(folder.try_exists(), Ok(false))
 }
 
 /// Returns the expected part of the summary for a replica whose files are in `folder`.

@@ -50,6 +50,21 @@ fn a_worker_reaches_only_its_results() {
 }
 
 #[test]
+fn a_seccomp_profile_from_a_file_applies() {
+    let Some(site) =
+        ContainerSite::with_shell("seccomp", "touch /tmp/x; chmod 600 /tmp/x && echo changed >&2 || echo refused >&2")
+    else {
+        return;
+    };
+    let profile = site.path().join("profile.json");
+    let refused = r#"{"names": ["chmod", "fchmodat", "fchmodat2"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}"#;
+    site.write("profile.json", &format!(r#"{{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{refused}]}}"#));
+    site.host(&format!("ACCE_CONTAINER_OPT: --security-opt seccomp={}\n", profile.display()));
+    site.run(&[]);
+    assert!(site.errors().contains("refused\n"), "{}", site.errors());
+}
+
+#[test]
 fn a_case_that_needs_a_network_has_one() {
     let Some(site) =
         ContainerSite::with_shell("network", "echo interfaces: $(tail -n +3 /proc/net/dev | grep -c .) >&2")

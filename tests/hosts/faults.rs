@@ -53,6 +53,7 @@ fn a_host_that_does_not_answer_is_named_and_an_interruption_ends_the_wait() {
     lab.host(1).freeze();
     let (code, text) = site.run(&["run", "--plain"]);
     assert!(code == Some(2) && text.contains("error: host `h1` cannot be used: "), "{text}");
+    assert!(!text.contains("results in"), "there are none: {text}");
     let run = site.start(&["run", "--plain"]);
     wait_until(|| site.runs() == 1);
     kill(&run, Signal::SIGINT);
@@ -225,7 +226,7 @@ fn results_that_are_deleted_on_their_host_lose_nothing_that_had_arrived() {
     let site = Site::on_hosts(&lab, ONE);
     let run = site.start(&["run", "--plain"]);
     site.wait_for_pass(ONLY_H1);
-    lab.host(1).exec("rm -rf ~/.cache/flagperf/sessions/*/results/*");
+    lab.host(1).exec("rm -rf /home/tester/.cache/flagperf/sessions/*/results/*");
     let (code, text) = finish(run);
     assert_ne!(code, Some(0), "{text}");
     assert_measured(&site, ONLY_H1);
@@ -298,9 +299,62 @@ fn a_summary_that_was_changed_is_wrong() {
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("summary.steps[1].throughput_core_samples_per_s: expected "), "{text}");
     let stretched = honest.replace("\"samples\": 2400", "\"samples\": 2401");
-    assert_ne!(stretched, honest);
-    fs::write(&path, stretched).expect("a file");
-    assert_eq!(site.run(&["verify", run.to_str().expect("text")]).0, Some(1));
+    let other_host = honest.replace("\"host\": \"localhost\"", "\"host\": \"h9\"");
+    let other_replica = other_host.replace("localhost_noderank", "h9_noderank");
+    let unknown = honest.replacen('{', "{\n\"extra\": 5,", 1);
+    let nested = honest.replacen("\"node_rank\":", "\"extra\": {\"a\": 5}, \"node_rank\":", 1);
+    for (changed, finding) in [
+        (stretched, "summary.replicas[0].measured["),
+        (other_host, "folder of the replica on host `h9`: expected h9_noderank0_device0"),
+        (other_replica, "replica without a folder in the result"),
+        (unknown, "summary.extra: expected null, found 5"),
+        (nested, "summary.replicas[0].extra: expected null, found {\"a\":5}"),
+    ] {
+        assert_ne!(changed, honest);
+        fs::write(&path, changed).expect("a file");
+        let (code, text) = site.run(&["verify", run.to_str().expect("text")]);
+        assert!(code == Some(1) && text.contains(finding), "{finding}: {text}");
+    }
+}
+
+#[test]
+fn start_up_files_of_a_login_shell_that_print_or_end_it_are_stated() {
+    let Some(lab) = Lab::hosts(1) else { return };
+    let site = Site::on_hosts(&lab, ONE);
+    let run = |line: &str| {
+        lab.host(1).exec(&format!("echo '{line}' >/home/tester/.bashrc"));
+        site.run(&["run", "--plain", "--set", "repeat=1"])
+    };
+    let (code, text) = run("printf abc");
+    assert_eq!(code, Some(0), "{text}");
+    let greeting = format!("echo flagperf-bootstrap {} present", std::env::consts::ARCH);
+    for (line, reason) in [
+        (
+            "exit 3",
+            "the connection ended: launcher `ssh` exited with status 3 (does a start-up file of the login shell",
+        ),
+        ("printf abc; exec sleep 1000", "no answer for 15 s; unexpected output from the host: `abc` (a start-up file"),
+        (greeting.as_str(), "the answer of the host is not that of flagperf: `flagperf-bootstrap "),
+    ] {
+        let (code, text) = run(line);
+        assert!(code == Some(2) && text.contains(reason), "{text}");
+    }
+}
+
+#[test]
+fn the_folder_of_a_session_that_is_deleted_on_its_host_is_the_reason() {
+    let Some(lab) = Lab::hosts(1) else { return };
+    let site = Site::on_hosts(&lab, ONE);
+    let run = site.start(&["run", "--plain"]);
+    site.wait_for_pass(ONLY_H1);
+    // The worker may create a file meanwhile.
+    lab.host(1).exec("cd /home/tester/.cache && until rm -rf flagperf; do :; done");
+    let (code, text) = finish(run);
+    assert_eq!(code, Some(1), "{text}");
+    let reason = reason(&site, ONLY_H1);
+    let deleted = "host `h1`: somebody deleted the folder of the session there, `/home/tester/.cache/flagperf/";
+    assert!(reason.starts_with(deleted), "{reason}");
+    assert_measured(&site, ONLY_H1);
 }
 
 /// Duration of a broken connection that is too short to be noticed.
