@@ -12,10 +12,8 @@ mod first_batch;
 #[expect(dead_code, reason = "the tests of hosts use the rest")]
 mod site;
 #[path = "../tests/support/lab.rs"]
-#[expect(dead_code, reason = "site.rs names its types")]
 mod lab;
 #[path = "../tests/support/mod.rs"]
-#[expect(dead_code, reason = "other tests use the rest")]
 mod support;
 
 use first_batch::until_first_batch;
