@@ -20,9 +20,11 @@ mod sessions;
 mod support;
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{PoisonError, RwLock};
+use std::thread;
 
 use flagperf::description::Delivery;
 use flagperf::engine::TABLE;
@@ -210,15 +212,25 @@ fn needs_exclusive_process(name: &str) -> bool {
     sessions::EXCLUSIVE.iter().any(|check| name.ends_with(check))
 }
 
+/// Stack of the thread that loads and runs engines, in bytes. A worker has at least this much; the default of a test would
+/// be too small for engines that visit the nodes of a long path recursively.
+const STACK: usize = 64 << 20;
+
 /// Runs a trial concurrently with others or, if `exclusive`, while no other trial runs.
-fn run_trial(exclusive: bool, trial: impl FnOnce()) {
+fn run_trial(exclusive: bool, trial: impl FnOnce() + Send) {
     static LOCK: RwLock<()> = RwLock::new(());
+    let run = || {
+        thread::scope(|scope| {
+            let running = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, trial).expect("a thread");
+            running.join().unwrap_or_else(|panic| resume_unwind(panic));
+        });
+    };
     if exclusive {
         let _guard = LOCK.write().unwrap_or_else(PoisonError::into_inner);
-        trial();
+        run();
     } else {
         let _guard = LOCK.read().unwrap_or_else(PoisonError::into_inner);
-        trial();
+        run();
     }
 }
 
