@@ -154,7 +154,7 @@ fn slurm_notices_a_killed_node_and_a_cancelled_job() {
     thread::scope(|scope| {
         let mut step = slurm.command("srun", &["--nodes=2", "sleep", "100"]);
         let step = scope.spawn(move || step.output().expect("srun"));
-        wait_until("the step runs", || slurm.output("squeue", &["--steps", "--noheader"]).contains("1.0"));
+        wait_until("the step runs", || slurm.output("squeue", &["--steps", "--noheader"]).contains(".0"));
         slurm.kill("n2");
         let errors = String::from_utf8(step.join().expect("an end").stderr).expect("text");
         assert!(errors.contains("Node failure on n2"), "{errors}");
@@ -162,8 +162,9 @@ fn slurm_notices_a_killed_node_and_a_cancelled_job() {
     assert_eq!(slurm.state("n2"), "down*");
     let mut step = slurm.command("srun", &["sleep", "100"]);
     let step = thread::spawn(move || step.output().expect("srun"));
-    wait_until("the step runs", || slurm.output("squeue", &["--steps", "--noheader"]).contains("2.0"));
-    slurm.output("scancel", &["2"]);
+    wait_until("the step runs", || slurm.output("squeue", &["--steps", "--noheader"]).contains(".0"));
+    let job = slurm.output("squeue", &["--noheader", "--format", "%i"]);
+    slurm.output("scancel", &[job.trim()]);
     let errors = String::from_utf8(step.join().expect("an end").stderr).expect("text");
     assert!(errors.contains("CANCELLED"), "{errors}");
 }

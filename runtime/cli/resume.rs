@@ -1,5 +1,6 @@
 //! Resumes a run whose main process was killed.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,10 +19,16 @@ pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
     let state = match RunState::read(&folder) {
         Ok(state) => state,
         Err(error) => {
-            let folder = folder.display();
+            let shown = folder.display();
+            let reason = match error.kind() {
+                io::ErrorKind::NotFound if folder.is_dir() => {
+                    ": this run has ended, and has a record of each case that it began".to_owned()
+                }
+                _ => format!(" from its run.json: {error}"),
+            };
             print_message(&format!(
-                "error: cannot resume `{folder}` from its run.json: {error}\n  hint: give the folder of a run whose main process \
-                 was killed; a run that completed, or was interrupted with Ctrl-C, has a record of each case that it began"
+                "error: cannot resume `{shown}`{reason}\n  hint: only a run whose main process was killed can be resumed; after \
+                 Ctrl-C, start the cases that are listed as not run with `flagperf run --case CASE`"
             ));
             return Ok(ExitCode::from(EXIT_MISTAKE));
         }

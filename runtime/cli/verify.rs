@@ -62,6 +62,13 @@ pub(super) fn verify(arguments: &VerifyArguments) -> anyhow::Result<ExitCode> {
     if let Some(run) = unfinished {
         print_message(&format!("error: {}", describe_unfinished(&run)));
     }
+    let is_unknown = |digest: &&String| !reports.iter().any(|report| report.digest.as_ref() == Some(*digest));
+    for digest in trust.digests.iter().filter(is_unknown).filter(|_| !is_wrong) {
+        print_message(&format!(
+            "warning: no result in `{}` has the digest {digest} of `--digest`: is a result missing?",
+            arguments.result.display()
+        ));
+    }
     let given = trust.digests.len();
     if is_wrong && given > 0 && given < results.len() {
         print_message(&format!(
