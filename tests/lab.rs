@@ -162,9 +162,11 @@ fn slurm_notices_a_killed_node_and_a_cancelled_job() {
     assert_eq!(slurm.state("n2"), "down*");
     let mut step = slurm.command("srun", &["sleep", "100"]);
     let step = thread::spawn(move || step.output().expect("srun"));
-    wait_until("the step runs", || slurm.output("squeue", &["--steps", "--noheader"]).contains(".0"));
-    let job = slurm.output("squeue", &["--noheader", "--format", "%i"]);
-    slurm.output("scancel", &[job.trim()]);
+    // The first job may still be listed as completing.
+    let job = || slurm.output("squeue", &["--noheader", "--states=RUNNING", "--format", "%i"]).trim().to_owned();
+    let steps = || slurm.output("squeue", &["--steps", "--noheader"]);
+    wait_until("the step runs", || !job().is_empty() && steps().contains(&format!("{}.0", job())));
+    slurm.output("scancel", &[&job()]);
     let errors = String::from_utf8(step.join().expect("an end").stderr).expect("text");
     assert!(errors.contains("CANCELLED"), "{errors}");
 }
