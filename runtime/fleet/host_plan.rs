@@ -1,13 +1,13 @@
 //! Lets each host plan its cases before the first case of a run begins. A host whose plan has errors could run none of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
 use serde::Deserialize;
 
-use super::conduct::FleetError;
+use super::conduct::{FleetError, POLL_INTERVAL};
 use super::host_link::{LinkCommand, LinkEvent};
 use super::links::Fleet;
 use crate::config::Overrides;
@@ -62,12 +62,23 @@ impl Fleet {
                 .into_iter()
                 .for_each(|link| link.send(LinkCommand::Plan { arguments: arguments.clone() }));
         }
+        let mut waiting: BTreeSet<&String> = hosts.iter().collect();
         let mut errors = Vec::new();
-        self.wait_for_each(hosts, interrupt, |_, host, event| {
-            let LinkEvent::Planned(own) = event else { return false };
-            errors.push((host.to_owned(), own));
-            true
-        })?;
+        while !waiting.is_empty() {
+            if interrupt.is_set() {
+                return Err(FleetError::Interrupted);
+            }
+            let Ok((host, event)) = self.events.recv_timeout(POLL_INTERVAL) else { continue };
+            match event {
+                LinkEvent::Planned(own) => {
+                    waiting.remove(&host);
+                    errors.push((host, own));
+                }
+                LinkEvent::HostLost(reason) => return Err(FleetError::Hosts(vec![(host, reason)])),
+                LinkEvent::Clock(measured) => self.update_clock(&host, measured),
+                _ => {}
+            }
+        }
         match refusals(hosts, errors) {
             refusals if refusals.is_empty() => Ok(self),
             refusals => Err(FleetError::Refused(refusals)),

@@ -180,49 +180,35 @@ impl Fleet {
         notify: &mut dyn FnMut(&Notice<'_>),
         interrupt: &Interrupt,
     ) -> Result<(), FleetError> {
-        hosts.iter().filter_map(|host| self.links.get(host)).for_each(|link| link.send(LinkCommand::Reserve { waits }));
-        self.wait_for_each(hosts, interrupt, |fleet, host, event| match event {
-            LinkEvent::Reserved(warning) => {
-                if let Some(warning) = warning {
-                    notify(&Notice::Host { host, what: &format!("warns: {warning}"), is_warning: true });
-                    fleet.unlocked.insert(host.to_owned(), warning);
-                }
-                true
-            }
-            LinkEvent::HostBusy { reason, run_id, waits } => {
-                let reason = fleet.busy_reason(reason, &run_id);
-                if waits && busy.get(host) != Some(&reason) {
-                    notify_waiting(host, &reason, notify);
-                }
-                busy.insert(host.to_owned(), reason);
-                !waits
-            }
-            _ => false,
-        })
-    }
-
-    /// Waits for an answer of each host: `answers` handles an event, and returns whether it is the answer.
-    pub(super) fn wait_for_each(
-        &mut self,
-        hosts: &[String],
-        interrupt: &Interrupt,
-        mut answers: impl FnMut(&mut Self, &str, LinkEvent) -> bool,
-    ) -> Result<(), FleetError> {
         let mut waiting: BTreeSet<&String> = hosts.iter().collect();
+        hosts.iter().filter_map(|host| self.links.get(host)).for_each(|link| link.send(LinkCommand::Reserve { waits }));
         while !waiting.is_empty() {
             if interrupt.is_set() {
                 return Err(FleetError::Interrupted);
             }
             let Ok((host, event)) = self.events.recv_timeout(POLL_INTERVAL) else { continue };
             match event {
+                LinkEvent::Reserved(warning) => {
+                    waiting.remove(&host);
+                    if let Some(warning) = warning {
+                        notify(&Notice::Host { host: &host, what: &format!("warns: {warning}"), is_warning: true });
+                        self.unlocked.insert(host, warning);
+                    }
+                }
+                LinkEvent::HostBusy { reason, run_id, waits } => {
+                    let reason = self.busy_reason(reason, &run_id);
+                    if waits && busy.get(&host) != Some(&reason) {
+                        notify_waiting(&host, &reason, notify);
+                    }
+                    if !waits {
+                        waiting.remove(&host);
+                    }
+                    busy.insert(host, reason);
+                }
                 LinkEvent::HostLost(reason) => return Err(FleetError::Hosts(vec![(host, reason)])),
                 LinkEvent::Clock(measured) => self.update_clock(&host, measured),
                 LinkEvent::Removed { session } => self.given_up.remove(&session),
-                event => {
-                    if answers(self, &host, event) {
-                        waiting.remove(&host);
-                    }
-                }
+                _ => {}
             }
         }
         Ok(())
