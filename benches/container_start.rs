@@ -23,7 +23,7 @@ fn main() {
     // `cargo bench` appends `--bench`.
     let turns = std::env::args().skip(1).find(|argument| argument != "--bench");
     let turns: usize = turns.map_or(5, |text| text.parse().expect("a number"));
-    if let Err(error) = flagperf::container::ContainerEngine::connect() {
+    if let Err(error) = flagperf_container::ContainerEngine::connect() {
         return println!("this machine cannot run containers: {error}");
     }
     let case = "MONITOR_RATE: 10\nCASES:\n    \"tiny:own\": datasets/tiny\n";

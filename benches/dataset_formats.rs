@@ -14,13 +14,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flagperf::data::{
+use flagperf_core::measure::{Clock, MonotonicClock};
+use flagperf_core::tensor::DType;
+use flagperf_data::{
     BadSamplePolicy, CocoOptions, Dataset, Filter, Loader, LoaderOptions, PaddingOptions, PaddingSide, Pipeline,
     PromptOptions, SampleSource, TokenizerFiles, Transform,
 };
-use flagperf::engine::HeapMemory;
-use flagperf::measure::{Clock, MonotonicClock};
-use flagperf::tensor::DType;
+use flagperf_engine::HeapMemory;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde_json::json;
 use tokenizers::Tokenizer;
@@ -46,7 +46,7 @@ fn main() -> Outcome<()> {
     let images = match arguments.first() {
         Some(directory) => PathBuf::from(directory),
         None => {
-            flagperf::data::drawn::ensure(&drawn)?;
+            flagperf_data::drawn::ensure(&drawn)?;
             drawn.join("generated")
         }
     };

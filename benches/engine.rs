@@ -12,9 +12,9 @@ use std::io::stdin;
 use std::path::Path;
 use std::sync::Arc;
 
-use flagperf::engine::{Artifact, Engine, LentMemory, LoadOptions, Session, Value, find, open_plugin};
-use flagperf::measure::{Clock, Latency, MonotonicClock};
-use flagperf::tensor::{DType, HostMemory, Tensor};
+use flagperf_core::measure::{Clock, Latency, MonotonicClock};
+use flagperf_core::tensor::{DType, HostMemory, Tensor};
+use flagperf_engine::{Artifact, Engine, LentMemory, LoadOptions, Session, Value, find, open_plugin};
 use flagperf_onnx::read_onnx;
 use serde_json::Value as Json;
 

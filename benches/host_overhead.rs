@@ -9,12 +9,12 @@ mod jobs;
 
 use std::sync::{Arc, Mutex};
 
-use flagperf::measure::{Measurement, Nanos, PassTimes};
-use flagperf::plan::Task;
-use flagperf::result::{PhaseCollector, ReceivedEvent};
-use flagperf::step::Phase;
-use flagperf::units::Seconds;
-use flagperf::work::{self, Emit};
+use flagperf_core::measure::{Measurement, Nanos, PassTimes};
+use flagperf_core::step::Phase;
+use flagperf_core::units::Seconds;
+use flagperf_plan::Task;
+use flagperf_result::{PhaseCollector, ReceivedEvent};
+use flagperf_work::Emit;
 use indexmap::IndexMap;
 use serde_json::json;
 
@@ -25,7 +25,7 @@ fn main() {
     }
     let m = measure(64, 64 * 100, 5.0);
     print_row("batch 64, sleeps 5 ms", &m);
-    let rate = |r: Option<flagperf::units::SamplesPerSecond>| r.map_or(f64::NAN, |r| r.0);
+    let rate = |r: Option<flagperf_core::units::SamplesPerSecond>| r.map_or(f64::NAN, |r| r.0);
     let ratio = rate(m.throughput_whole_samples_per_s) / rate(m.throughput_core_samples_per_s);
     println!("whole / core, 5 ms per step, batch 64: {ratio:.4}");
 }
@@ -50,7 +50,7 @@ fn measure(batch: u32, samples: u32, sleep_ms: f64) -> Measurement {
     let emit: Emit = Arc::new(move |event| {
         sink.lock().expect("one thread measures").add(ReceivedEvent { at: Nanos(0), event: &event });
     });
-    work::run(&job, &emit, &|| ()).expect("the tiny case runs on the null engine");
+    flagperf_work::run(&job, &emit, &|| ()).expect("the tiny case runs on the null engine");
     let measured = collector.lock().expect("one thread measures").measurement();
     measured.expect("a phase measures")
 }

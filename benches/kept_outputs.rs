@@ -9,10 +9,10 @@
 use std::error::Error;
 use std::path::Path;
 
-use flagperf::engine::{Artifact, LoadOptions, Value, find};
-use flagperf::measure::{Clock, MonotonicClock};
-use flagperf::tensor::Tensor;
-use flagperf::units::Seconds;
+use flagperf_core::measure::{Clock, MonotonicClock};
+use flagperf_core::tensor::Tensor;
+use flagperf_core::units::Seconds;
+use flagperf_engine::{Artifact, LoadOptions, Value, find};
 use flagperf_onnx::layers::{self, Linear};
 use flagperf_onnx::{GraphBuilder, write_onnx};
 use serde_json::Value as Json;
@@ -56,7 +56,7 @@ fn write_model(path: &Path) -> Result<(), Box<dyn Error>> {
 
 /// Runs `steps` steps, fetches and keeps their outputs, and returns samples per second in `core` of the first and the
 /// last tenth.
-fn run_turn(session: &mut dyn flagperf::engine::Session, steps: usize) -> Result<[f64; 2], Box<dyn Error>> {
+fn run_turn(session: &mut dyn flagperf_engine::Session, steps: usize) -> Result<[f64; 2], Box<dyn Error>> {
     let clock = MonotonicClock::start();
     let batch = [Value::Host(Tensor::from_vec([1, WIDTH], vec![0.5f32; WIDTH])?)];
     let (mut kept, mut times) = (Vec::new(), Vec::new());

@@ -10,10 +10,10 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flagperf::data::{BadSamplePolicy, Dataset, Filter, Loader, LoaderOptions, Pipeline, SampleSource, Transform};
-use flagperf::engine::HeapMemory;
-use flagperf::measure::{Clock, MonotonicClock};
-use flagperf::tensor::DType;
+use flagperf_core::measure::{Clock, MonotonicClock};
+use flagperf_core::tensor::DType;
+use flagperf_data::{BadSamplePolicy, Dataset, Filter, Loader, LoaderOptions, Pipeline, SampleSource, Transform};
+use flagperf_engine::HeapMemory;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
@@ -29,7 +29,7 @@ fn main() -> Outcome<()> {
         ["--dump", out, directory] => write_crops(Path::new(out), Path::new(directory)),
         [] => {
             let drawn = PathBuf::from("datasets/drawn");
-            flagperf::data::drawn::ensure(&drawn)?;
+            flagperf_data::drawn::ensure(&drawn)?;
             time_passes(&drawn.join("generated"), 2, 32, 5.0)
         }
         [directory, ref rest @ ..] => {

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flagperf::measure::{Clock, MonotonicClock};
-use flagperf::sampling::{MonitorFiles, Sampler, SamplerOptions, SourceContext, TABLE};
+use flagperf_core::measure::{Clock, MonotonicClock};
+use flagperf_sampling::{MonitorFiles, Sampler, SamplerOptions, SourceContext, TABLE};
 use nix::sys::resource::{UsageWho, getrusage};
 
 fn main() {

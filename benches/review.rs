@@ -11,10 +11,10 @@ mod repository;
 use std::error::Error;
 use std::sync::Arc;
 
-use flagperf::history::{Range, Repository};
-use flagperf::measure::{Clock, MonotonicClock};
-use flagperf::review::{Policy, ReviewRequest, Snapshot, review};
-use flagperf::script::ScriptParser;
+use flagperf_core::measure::{Clock, MonotonicClock};
+use flagperf_history::{Range, Repository};
+use flagperf_review::{Policy, ReviewRequest, Snapshot, review};
+use flagperf_script::ScriptParser;
 use repository::{NewEntry, TestRepository, gone, text};
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -7,11 +7,11 @@ use std::hint::black_box;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use flagperf::engine::{Artifact, LoadOptions, Value, find};
-use flagperf::measure::{Clock, MonotonicClock};
-use flagperf::plan::Limits;
-use flagperf::script::{CaseScripts, ForwardKind, HostServices, ScriptChoice, ScriptConfig, Sessions};
-use flagperf::tensor::Tensor;
+use flagperf_core::limits::Limits;
+use flagperf_core::measure::{Clock, MonotonicClock};
+use flagperf_core::tensor::Tensor;
+use flagperf_engine::{Artifact, LoadOptions, Value, find};
+use flagperf_script::{CaseScripts, ForwardKind, HostServices, ScriptChoice, ScriptConfig, Sessions};
 use indexmap::IndexMap;
 
 const CALLS: u32 = 200_000;

@@ -7,10 +7,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use flagperf::engine::{Artifact, LentMemory, LoadOptions, Value, find};
-use flagperf::measure::{Clock, Latency, MonotonicClock};
-use flagperf::tensor::{DType, HostMemory, Tensor};
-use flagperf::units::Seconds;
+use flagperf_core::measure::{Clock, Latency, MonotonicClock};
+use flagperf_core::tensor::{DType, HostMemory, Tensor};
+use flagperf_core::units::Seconds;
+use flagperf_engine::{Artifact, LentMemory, LoadOptions, Value, find};
 use indexmap::IndexMap;
 use serde_json::json;
 

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use flagperf::engine::{Artifact, LoadOptions, find};
-use flagperf::measure::{Clock, MonotonicClock};
-use flagperf::plan::Limits;
-use flagperf::script::{CaseScripts, ForwardKind, HostServices, ScriptChoice, Sessions};
-use flagperf::tensor::Tensor;
+use flagperf_core::limits::Limits;
+use flagperf_core::measure::{Clock, MonotonicClock};
+use flagperf_core::tensor::Tensor;
+use flagperf_engine::{Artifact, LoadOptions, find};
+use flagperf_script::{CaseScripts, ForwardKind, HostServices, ScriptChoice, Sessions};
 use indexmap::IndexMap;
 
 /// Expressions of `x`, an f32 tensor of rows of 100 elements (or of 4 in all): of a script, and of NumPy as `n`.

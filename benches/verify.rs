@@ -10,11 +10,11 @@ use std::fs::{self, File};
 use std::io::{BufReader, Write};
 use std::path::Path;
 
-use flagperf::event::Event;
-use flagperf::measure::{Clock, MonotonicClock, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes};
-use flagperf::result::{ChainReader, EventChain, PhaseCollector, ReceivedEvent, ResultManifest, SampleHasher};
-use flagperf::step::{Phase, Step};
-use flagperf::units::{Bytes, Seconds};
+use flagperf_core::event::Event;
+use flagperf_core::measure::{Clock, MonotonicClock, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes};
+use flagperf_core::step::{Phase, Step};
+use flagperf_core::units::{Bytes, Seconds};
+use flagperf_result::{ChainReader, EventChain, PhaseCollector, ReceivedEvent, ResultManifest, SampleHasher};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // `cargo bench` appends `--bench`.

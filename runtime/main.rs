@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> anyhow::Result<ExitCode> {
-    flagperf::cli::main()
+    flagperf_cli::main()
 }

@@ -7,8 +7,8 @@
 use std::fs;
 use std::path::Path;
 
-use flagperf::config::Vendor;
-use flagperf::engine::TABLE;
+use flagperf_config::Vendor;
+use flagperf_engine::TABLE;
 
 /// The largest number of lines in a file, tests included.
 const LINES_MAX: usize = 450;

@@ -189,7 +189,7 @@ fn every_step_runs_and_the_record_is_complete() {
         assert!(folder.join(log).is_file(), "{log}");
     }
     let hash = record["provenance"]["events_sha256"].as_str().expect("a hash");
-    flagperf::result::verify_chain(&folder.join("events.jsonl"), hash).expect("the chain holds");
+    flagperf_result::verify_chain(&folder.join("events.jsonl"), hash).expect("the chain holds");
     assert_eq!(record["provenance"]["git_revision"], serde_json::Value::Null, "the checkout is in no repository");
     for (key, setting) in record["settings"].as_object().expect("settings") {
         let text = setting["value"].as_str().unwrap_or_default();
@@ -350,7 +350,7 @@ fn a_run_survives_the_replacement_of_its_executable_file() {
         printf '#!/bin/sh\nexit 9\n' > other; chmod +x other; mv other own; wait $run; echo code $?"#;
     let (out, err) = bash(checkout.path(), script);
     assert!(out.ends_with("code 0\n"), "{out}\n{err}");
-    let program = flagperf::hash::hash_file(&assert_cmd::cargo::cargo_bin("flagperf")).expect("a program");
+    let program = flagperf_core::hash::hash_file(&assert_cmd::cargo::cargo_bin("flagperf")).expect("a program");
     assert_eq!(record(checkout.path()).1["provenance"]["binary_sha256"], program);
 }
 

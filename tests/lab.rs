@@ -9,7 +9,7 @@ mod support;
 use std::thread;
 use std::time::Duration;
 
-use flagperf::measure::{Clock, MonotonicClock};
+use flagperf_core::measure::{Clock, MonotonicClock};
 
 use lab::{Lab, ssh, successful};
 use slurm::Slurm;

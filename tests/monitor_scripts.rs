@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flagperf::config::{MONITOR_SCRIPT, Vendor};
-use flagperf::measure::MonotonicClock;
-use flagperf::monitor::DeviceSample;
-use flagperf::script::MonitorScript;
+use flagperf_config::{MONITOR_SCRIPT, Vendor};
+use flagperf_core::measure::MonotonicClock;
+use flagperf_monitor::DeviceSample;
+use flagperf_script::MonitorScript;
 
 /// The example of a command's output in a vendor's folder, and the devices that the script finds in it.
 const OUTPUT: &str = "monitor_output.txt";

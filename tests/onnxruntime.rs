@@ -8,7 +8,7 @@ mod support;
 
 use std::path::Path;
 
-use flagperf::engine::{Artifact, EngineError, LoadOptions, Session, find};
+use flagperf_engine::{Artifact, EngineError, LoadOptions, Session, find};
 use flagperf_onnx::write_onnx;
 use serde_json::json;
 

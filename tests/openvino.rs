@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use flagperf::engine::{Artifact, EngineError, LoadOptions, Session, Value, find};
-use flagperf::tensor::{DType, Tensor};
+use flagperf_core::tensor::{DType, Tensor};
+use flagperf_engine::{Artifact, EngineError, LoadOptions, Session, Value, find};
 use flagperf_onnx::layers;
 use flagperf_onnx::{Graph, GraphBuilder, WriteOptions, write_onnx, write_onnx_with};
 use serde_json::json;

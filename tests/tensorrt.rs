@@ -13,8 +13,8 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use flagperf::engine::{Artifact, EngineError, LoadOptions, Session, Value, open_plugin};
-use flagperf::tensor::{DType, Tensor};
+use flagperf_core::tensor::{DType, Tensor};
+use flagperf_engine::{Artifact, EngineError, LoadOptions, Session, Value, open_plugin};
 use flagperf_onnx::layers;
 use flagperf_onnx::{Graph, GraphBuilder, WriteOptions, to_f16, write_onnx, write_onnx_with};
 use serde_json::{Value as Json, json};

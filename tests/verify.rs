@@ -18,7 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use flagperf::verify::{CaseReport, Standing, Trust, verify_result};
+use flagperf_verify::{CaseReport, Standing, Trust, verify_result};
 use tempfile::TempDir;
 
 /// A checkout with a run, and the results of two runs with their digests.

@@ -6,19 +6,19 @@ mod jobs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use flagperf::event::{Event, Failure};
-use flagperf::measure::{Measurement, Nanos};
-use flagperf::plan::Job;
-use flagperf::precision::Precision;
-use flagperf::result::{PhaseCollector, ReceivedEvent};
-use flagperf::step::{Phase, Step};
-use flagperf::work::{self, Emit};
+use flagperf_core::event::{Event, Failure};
+use flagperf_core::measure::{Measurement, Nanos};
+use flagperf_core::precision::Precision;
+use flagperf_core::step::{Phase, Step};
+use flagperf_plan::Job;
+use flagperf_result::{PhaseCollector, ReceivedEvent};
+use flagperf_work::Emit;
 
 fn run_job(job: &Job) -> (Vec<Event>, Result<(), Failure>) {
     let events = Arc::new(Mutex::new(Vec::new()));
     let sink = events.clone();
     let emit: Emit = Arc::new(move |event| sink.lock().expect("no reader panics").push(event));
-    let result = work::run(job, &emit, &|| ());
+    let result = flagperf_work::run(job, &emit, &|| ());
     let events = events.lock().expect("no reader panics").clone();
     (events, result)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 
-use flagperf::measure::{Clock, MonotonicClock};
+use flagperf_core::measure::{Clock, MonotonicClock};
 use nix::sys::signal::Signal;
 
 use crate::site::{Site, finish, kill};

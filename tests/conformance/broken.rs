@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use flagperf::description::EngineDescription;
-use flagperf::engine::{Artifact, DeviceTensor, Engine, EngineError, LoadOptions, Session, Unavailable, Value, find};
-use flagperf::tensor::{Tensor, TensorSpec};
+use flagperf_core::description::EngineDescription;
+use flagperf_core::tensor::{Tensor, TensorSpec};
+use flagperf_engine::{Artifact, DeviceTensor, Engine, EngineError, LoadOptions, Session, Unavailable, Value, find};
 use flagperf_onnx::ValueInfo;
 
 use crate::harness::{Harness, ModelForm, Subject};

@@ -1,6 +1,6 @@
 //! Small graphs, with values for their weights and inputs.
 
-use flagperf::tensor::{DType, Dim, Tensor, TensorSpec, byte_count};
+use flagperf_core::tensor::{DType, Dim, Tensor, TensorSpec, byte_count};
 use flagperf_onnx::{BuildError, Graph, GraphBuilder, Var, WeightRole, WeightSource};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};

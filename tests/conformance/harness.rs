@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
-use flagperf::description::Roles;
-use flagperf::engine::{Artifact, Engine, EngineError, LoadOptions, Session, Value, find, open_plugin};
-use flagperf::tensor::{DType, Tensor};
+use flagperf_core::description::Roles;
+use flagperf_core::tensor::{DType, Tensor};
+use flagperf_engine::{Artifact, Engine, EngineError, LoadOptions, Session, Value, find, open_plugin};
 use flagperf_onnx::{Graph, write_onnx};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;

@@ -1,7 +1,7 @@
 //! Graphs at a limit, which are computed, and graphs beyond it, which are refused by name without ending the process.
 
-use flagperf::engine::Value;
-use flagperf::tensor::{DType, Tensor};
+use flagperf_core::tensor::{DType, Tensor};
+use flagperf_engine::Value;
 use flagperf_onnx::layers;
 use flagperf_onnx::{Attribute, Graph, Var};
 

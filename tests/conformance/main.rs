@@ -26,8 +26,8 @@ use std::process::ExitCode;
 use std::sync::{PoisonError, RwLock};
 use std::thread;
 
-use flagperf::description::Delivery;
-use flagperf::engine::TABLE;
+use flagperf_core::description::Delivery;
+use flagperf_engine::TABLE;
 use libtest_mimic::{Arguments, Trial};
 
 use harness::{Harness, ModelForm, Subject};

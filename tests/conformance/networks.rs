@@ -1,6 +1,6 @@
 //! Small networks with the architectures that cases use.
 
-use flagperf::tensor::DType;
+use flagperf_core::tensor::DType;
 use flagperf_onnx::layers::{
     BatchNorm, Conv2d, Linear, Padding, Pool2d, add, batch_norm, conv2d, flatten, global_avg_pool, linear, max_pool2d,
     mul, relu, relu6, sigmoid, silu,

@@ -1,8 +1,8 @@
 //! Compares what engines compute with the f64 reference executor.
 
-use flagperf::tensor::{DType, Tensor};
+use flagperf_core::tensor::{DType, Tensor};
 use flagperf_onnx::Graph;
-use flagperf_onnx::exec::{Executor, ReferenceOps};
+use flagperf_onnx_exec::{Executor, ReferenceOps};
 
 use crate::Check;
 use crate::graphs::feed;
@@ -51,7 +51,7 @@ fn compare(harness: &Harness, graph: &Graph, precision: DType) -> Result<(), Str
     for rows in [BATCH, 1, 3] {
         let inputs = feed(graph, rows);
         let expected = reference.run_host(&inputs).map_err(|error| format!("reference: {error}"))?;
-        let values = inputs.into_iter().map(flagperf::engine::Value::Host).collect::<Vec<_>>();
+        let values = inputs.into_iter().map(flagperf_engine::Value::Host).collect::<Vec<_>>();
         let outputs = loaded.session.submit(&values).map_err(|error| error.to_string())?;
         for (output, expected) in outputs.iter().zip(&expected) {
             check_close(&output.to_host().map_err(|error| error.to_string())?, expected, precision)?;

@@ -1,6 +1,6 @@
 //! The operators that cases use, each in its own graph.
 
-use flagperf::tensor::{DType, Tensor};
+use flagperf_core::tensor::{DType, Tensor};
 use flagperf_onnx::layers::{self, Attention, Conv2d, Linear, Padding, Pool2d, RotaryAngles};
 use flagperf_onnx::{Attribute, BuildError, Graph, GraphBuilder, Var};
 

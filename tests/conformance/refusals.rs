@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use flagperf::engine::{Artifact, EngineError, LoadOptions};
-use flagperf::tensor::DType;
+use flagperf_core::tensor::DType;
+use flagperf_engine::{Artifact, EngineError, LoadOptions};
 use flagperf_onnx::{Graph, WriteOptions, layers, write_onnx, write_onnx_with};
 use serde_json::json;
 

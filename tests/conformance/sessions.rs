@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use flagperf::engine::{LentMemory, LoadOptions, Value};
-use flagperf::tensor::{DType, Tensor};
+use flagperf_core::tensor::{DType, Tensor};
+use flagperf_engine::{LentMemory, LoadOptions, Value};
 use flagperf_onnx::layers::{self, Linear};
 use flagperf_onnx::{Attribute, Graph};
 

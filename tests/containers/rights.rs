@@ -26,7 +26,7 @@ echo "processes: $(ls /proc | grep -c '^[0-9]')" >&2
 fn a_worker_reaches_only_its_results() {
     let Some(site) = ContainerSite::with_shell("rights", ATTEMPTS) else { return };
     // An agent on this machine keeps its sessions there.
-    let cache = flagperf::config::cache_folder().expect("a cache folder");
+    let cache = flagperf_config::cache_folder().expect("a cache folder");
     fs::create_dir_all(cache.join("sessions")).expect("a folder");
     let (record, _) = site.run(&[]);
     let errors = site.errors();

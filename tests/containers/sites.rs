@@ -29,7 +29,7 @@ pub fn docker_text(arguments: &[&str]) -> String {
 
 /// Returns whether there is an engine with the base image; otherwise the test is counted as left out.
 fn has_base() -> bool {
-    let missing = match flagperf::container::ContainerEngine::connect() {
+    let missing = match flagperf_container::ContainerEngine::connect() {
         Err(error) => Some(error.to_string()),
         Ok(_) => (!docker(&["image", "inspect", BASE]).status.success()).then(|| format!("no image `{BASE}`")),
     };

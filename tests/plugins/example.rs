@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use flagperf::hash::hash_file;
+use flagperf_core::hash::hash_file;
 
 use crate::fixture::{Site, compile};
 use crate::program;

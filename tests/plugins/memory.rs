@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use flagperf::engine::{Artifact, LoadOptions, Session, Value, find};
-use flagperf::tensor::{DType, Tensor};
+use flagperf_core::tensor::{DType, Tensor};
+use flagperf_engine::{Artifact, LoadOptions, Session, Value, find};
 
 use crate::fixture::compile;
 

@@ -1,7 +1,7 @@
 //! Questions and settings, from a script through the interface to a plug-in in C and back.
 
-use flagperf::engine::{EngineError, Session, Value};
-use flagperf::tensor::Tensor;
+use flagperf_core::tensor::Tensor;
+use flagperf_engine::{EngineError, Session, Value};
 use serde_json::{Value as Json, json};
 
 use crate::example::site;

@@ -1,9 +1,9 @@
 //! The small configurations of the cases compute the outputs of torchvision and of Hugging Face's transformers, and the
 //! standard ones have their parameters and multiply-adds.
 
-use flagperf::script::ScriptChoice;
-use flagperf_onnx::exec::{CpuOps, Executor};
 use flagperf_onnx::{Dim, Graph, Model, Tensor, count};
+use flagperf_onnx_exec::{CpuOps, Executor};
+use flagperf_script::ScriptChoice;
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use flagperf::engine::{Artifact, LoadOptions, Value, open_plugin};
-use flagperf_onnx::exec::{CpuOps, Executor};
+use flagperf_engine::{Artifact, LoadOptions, Value, open_plugin};
 use flagperf_onnx::{DType, Graph, Tensor, WeightReader, count};
+use flagperf_onnx_exec::{CpuOps, Executor};
 use indexmap::IndexMap;
 
 use crate::cases::case_graph;

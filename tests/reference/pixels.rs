@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flagperf::data::{Dataset, Filter, Pipeline, SampleSource, Transform};
-use flagperf::tensor::{DType, Tensor};
+use flagperf_core::tensor::{DType, Tensor};
+use flagperf_data::{Dataset, Filter, Pipeline, SampleSource, Transform};
 
 use crate::{check_with, folder, support, write_tensors};
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use flagperf::hash::hash_bytes;
+use flagperf_core::hash::hash_bytes;
 use serde_json::json;
 
 use crate::site::Site;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use flagperf::engine::{Artifact, LoadOptions, Session, Value, find};
-use flagperf::tensor::Tensor;
+use flagperf_core::tensor::Tensor;
+use flagperf_engine::{Artifact, LoadOptions, Session, Value, find};
 use flagperf_onnx::{GraphBuilder, layers};
 use serde_json::json;
 

@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use flagperf::measure::MonotonicClock;
-use flagperf::plan::Limits;
-use flagperf::script::{CaseScripts, HostServices, ScriptChoice};
+use flagperf_core::limits::Limits;
+use flagperf_core::measure::MonotonicClock;
 use flagperf_onnx::{Graph, Model};
+use flagperf_script::{CaseScripts, HostServices, ScriptChoice};
 use indexmap::IndexMap;
 use serde_json::json;
 

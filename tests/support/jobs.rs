@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use flagperf::config::Parameters;
-use flagperf::plan::{CaseSettings, EngineChoice, Job, Limits, Manifest, ModelInput, Task};
-use flagperf::precision::Precision;
-use flagperf::step::Phase;
+use flagperf_config::Parameters;
+use flagperf_core::limits::Limits;
+use flagperf_core::precision::Precision;
+use flagperf_core::step::Phase;
+use flagperf_plan::{CaseSettings, EngineChoice, Job, Manifest, ModelInput, Task};
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         Phase::Infer => Task::Infer { model: ModelInput::Exported(Manifest::path_beside(&onnx)) },
     };
     Job {
-        audit: flagperf::plan::AuditScope::default(),
+        audit: flagperf_plan::AuditScope::default(),
         case: "tiny".to_owned(),
         vendor: "mock".to_owned(),
         monitor: None,
@@ -32,7 +33,7 @@ pub fn tiny(folder: &Path, phase: Phase, engine: &str, samples: u32, batch_size:
         engine: engine_choice(engine, IndexMap::new()),
         outputs_sha256: None,
         outputs: Some(folder.join("outputs.safetensors")),
-        run_seed: flagperf::hash::Seed::default(),
+        run_seed: flagperf_core::hash::Seed::default(),
         waits: false,
         has_live_display: false,
         environment: IndexMap::new(),

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use flagperf::engine::backend::Backend;
+use flagperf_engine::backend::Backend;
 use tempfile::TempDir;
 
 /// The folders that a run reads from a checkout.
@@ -58,7 +58,7 @@ pub fn find_libtorch() -> Result<PathBuf, String> {
 pub fn tensorrt_rtx() -> Option<PathBuf> {
     let missing = "tensorrt_rtx: not built (`flagperf backend install tensorrt_rtx`)";
     let library = or_leave_out(plugin("flagperf_tensorrt", "tensorrt_rtx").ok_or_else(|| missing.to_owned()))?;
-    let checked = flagperf::engine::open_plugin(&library).and_then(|engine| engine.check());
+    let checked = flagperf_engine::open_plugin(&library).and_then(|engine| engine.check());
     or_leave_out(checked.map_err(|missing| format!("tensorrt_rtx: {missing} ({})", missing.remedy)))?;
     Some(library)
 }
@@ -89,7 +89,7 @@ pub fn checkout_with_libtorch() -> Option<TempDir> {
 /// Returns whether an engine of the table works on this machine (`flagperf backend install NAME` fetches its library).
 /// Otherwise the calling test is counted as left out.
 pub fn has_engine(name: &str) -> bool {
-    let checked = flagperf::engine::find(name).expect("a row of the table").check();
+    let checked = flagperf_engine::find(name).expect("a row of the table").check();
     or_leave_out(checked.map_err(|missing| format!("{name}: {missing} ({})", missing.remedy))).is_some()
 }
 

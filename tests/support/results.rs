@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use flagperf::result::{MANIFEST_FILE, write_manifest};
+use flagperf_result::{MANIFEST_FILE, write_manifest};
 use tempfile::TempDir;
 
 use crate::program;
@@ -68,7 +68,7 @@ fn copy_folder(from: &Path, to: &Path) {
 /// Returns every file of a result by its path in it.
 pub fn files(result: &Path) -> Vec<String> {
     let mut files = vec![MANIFEST_FILE.to_owned()];
-    files.extend(flagperf::result::list_files(result).expect("a result").into_iter().map(|file| file.path));
+    files.extend(flagperf_result::list_files(result).expect("a result").into_iter().map(|file| file.path));
     files
 }
 

@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use flagperf::event::Event;
-use flagperf::measure::Nanos;
-use flagperf::result::{ChainReader, EventChain, Record, SampleFile};
-use flagperf::step::Phase;
-use flagperf::units::Seconds;
-use flagperf::verify::{Standing, Trust, verify_result};
+use flagperf_core::event::Event;
+use flagperf_core::measure::Nanos;
+use flagperf_core::step::Phase;
+use flagperf_core::units::Seconds;
+use flagperf_result::{ChainReader, EventChain, Record, SampleFile};
+use flagperf_verify::{Standing, Trust, verify_result};
 use serde_json::{Value, json};
 
 use super::{findings, results, runs, verified};

@@ -66,7 +66,7 @@ fn every_changed_byte_of_a_signature_is_found() {
         let mut changed = original.clone();
         changed[at] ^= 1;
         fs::write(&path, changed).unwrap();
-        assert_eq!(super::verified(copy.path()).standing, flagperf::verify::Standing::Wrong, "byte {at}");
+        assert_eq!(super::verified(copy.path()).standing, flagperf_verify::Standing::Wrong, "byte {at}");
     }
 }
 

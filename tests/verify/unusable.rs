@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use flagperf::verify::{Standing, find_results};
+use flagperf_verify::{Standing, find_results};
 use serde_json::json;
 
 use super::{findings, program, results, runs, verified};

@@ -80,6 +80,12 @@ pub(crate) fn start_inference(graph: &Graph) -> ShapeInference {
     inference
 }
 
+/// Infers the specifications of the values that nodes define. Returns those that could be inferred, by name, and the nodes
+/// whose outputs could not.
+pub fn infer_values(graph: &Graph) -> (Vec<(String, TensorSpec)>, Vec<UninferredNode>) {
+    infer_nodes(graph, start_inference(graph))
+}
+
 /// Infers the graph node by node. Returns the specifications of the values that could be inferred, and the nodes whose
 /// outputs could not.
 pub(crate) fn infer_nodes(

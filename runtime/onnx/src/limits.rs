@@ -19,7 +19,7 @@ const NESTING_MAX: usize = 16;
 const BYTES_MAX: usize = 1 << 40;
 
 /// Elements of a constant that `ConstantOfShape` makes: engines make it in memory before they run, some several times.
-pub(crate) const CONSTANT_ELEMENTS_MAX: usize = 1 << 28;
+pub const CONSTANT_ELEMENTS_MAX: usize = 1 << 28;
 
 /// Why a graph is not passed to any engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

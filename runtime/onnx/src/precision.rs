@@ -5,11 +5,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use flagperf_core::precision::Precision;
 use indexmap::IndexMap;
 
 use crate::file::onnx_code;
 use crate::weights::cast_saturating;
-use crate::{Attribute, DType, Graph, Node, Tensor};
+use crate::{Attribute, DType, Graph, Model, Node, Tensor};
 
 /// A type of half precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,20 @@ impl HalfPrecision {
             HalfPrecision::BF16 => DType::BF16,
         }
     }
+}
+
+/// Converts a model in fp32 to a precision: all graphs, except the layers in `keep_f32`.
+///
+/// # Errors
+/// Those of [`to_half_precision`].
+pub fn to_precision(model: Model, precision: Precision, keep_f32: &[String]) -> Result<Model, HalfPrecisionError> {
+    let half = match precision {
+        Precision::Fp32 | Precision::Tf32 => return Ok(model),
+        Precision::Fp16 => HalfPrecision::F16,
+        Precision::Bf16 => HalfPrecision::BF16,
+    };
+    let convert = |(name, graph): (String, Graph)| Ok((name, to_half_precision(&graph, half, keep_f32)?));
+    Ok(Model { graphs: model.graphs.into_iter().map(convert).collect::<Result<_, _>>()? })
 }
 
 /// Returns the same graph in f16: see [`to_half_precision`].

@@ -72,6 +72,8 @@
 //! # assert!(!flagperf_plugin().is_null());
 //! ```
 
+#![warn(missing_docs)]
+
 pub mod abi;
 mod dtype;
 mod engine;

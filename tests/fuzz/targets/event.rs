@@ -6,11 +6,11 @@ mod support;
 
 use std::fs;
 
-use flagperf::event::{Event, Failure, LINE_BYTES_MAX, ModelFacts};
-use flagperf::measure::{Nanos, PassReport, StepColumns, StepTimes};
-use flagperf::result::{ChainReader, EventChain, PhaseCollector, PhaseRecord, ReceivedEvent};
-use flagperf::step::{Phase, Step};
-use flagperf::units::{Bytes, Seconds};
+use flagperf_core::event::{Event, Failure, LINE_BYTES_MAX, ModelFacts};
+use flagperf_core::measure::{Nanos, PassReport, StepColumns, StepTimes};
+use flagperf_result::{ChainReader, EventChain, PhaseCollector, PhaseRecord, ReceivedEvent};
+use flagperf_core::step::{Phase, Step};
+use flagperf_core::units::{Bytes, Seconds};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(init: support::write_seeds(seeds), |text: &str| {

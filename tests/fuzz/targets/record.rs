@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::LazyLock;
 
-use flagperf::result::{MANIFEST_FILE, Record, SIGNATURE_FILE, digest, list_files};
-use flagperf::verify::{Standing, Trust, contradictions, find_results, verify_result};
+use flagperf_result::{MANIFEST_FILE, Record, SIGNATURE_FILE, digest, list_files};
+use flagperf_verify::{Standing, Trust, contradictions, find_results, verify_result};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
 
@@ -91,7 +91,7 @@ fn chained(text: &[u8]) -> Vec<u8> {
         };
         event.insert("previous".to_owned(), json!(previous));
         let line = serde_json::to_vec(&event).expect("an event is plain data");
-        previous = flagperf::hash::hash_bytes(&line);
+        previous = flagperf_core::hash::hash_bytes(&line);
         chain.extend(line);
         chain.push(b'\n');
     }
@@ -101,7 +101,7 @@ fn chained(text: &[u8]) -> Vec<u8> {
 fn begin() {
     // The conductor starts itself as the worker.
     if let Some("run" | "work") = std::env::args().nth(1).as_deref() {
-        let is_success = flagperf::cli::main().is_ok_and(|code| code == ExitCode::SUCCESS);
+        let is_success = flagperf_cli::main().is_ok_and(|code| code == ExitCode::SUCCESS);
         std::process::exit(i32::from(!is_success));
     }
     LazyLock::force(&RESULT);

@@ -5,9 +5,9 @@
 
 mod support;
 
-use flagperf::description::{DescriptionMessage, OptionMessage};
-use flagperf::engine::{Artifact, EngineError, LoadOptions, Value, find};
-use flagperf::tensor::{DType, Tensor};
+use flagperf_core::description::{DescriptionMessage, OptionMessage};
+use flagperf_engine::{Artifact, EngineError, LoadOptions, Value, find};
+use flagperf_core::tensor::{DType, Tensor};
 use flagperf_onnx::{Graph, GraphBuilder, layers};
 use libfuzzer_sys::fuzz_target;
 

@@ -8,10 +8,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use flagperf::config::{DatasetDescription, Overrides, load, load_without_vendor, parse_yaml};
-use flagperf::engine::TABLE;
-use flagperf::plan::{Catalogue, plan};
-use flagperf::review::Policy;
+use flagperf_config::{DatasetDescription, Overrides, load, load_without_vendor, parse_yaml};
+use flagperf_engine::TABLE;
+use flagperf_plan::{Catalogue, plan};
+use flagperf_review::Policy;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

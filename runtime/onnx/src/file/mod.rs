@@ -101,6 +101,6 @@ pub(crate) fn onnx_code(dtype: DType) -> i32 {
 }
 
 /// Returns the element type of a number of ONNX's `TensorProto.DataType`; `None` when this crate does not support it.
-pub(crate) fn dtype_from_onnx(code: i64) -> Option<DType> {
+pub fn dtype_from_onnx(code: i64) -> Option<DType> {
     DType::ALL.into_iter().find(|dtype| i64::from(onnx_code(*dtype)) == code)
 }

@@ -12,7 +12,8 @@ use prost::bytes::Bytes;
 use super::proto::{EXTERNAL, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto};
 use super::{OnnxError, RANDOM_WEIGHTS_ENTRY, attribute, dtype_from_onnx, external, initializer};
 use crate::weights::MappedFile;
-use crate::{Dim, Graph, Node, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource, byte_count, open_regular};
+use crate::{Dim, Graph, Node, TensorSpec, ValueInfo, Weight, WeightRole, WeightSource, byte_count};
+use flagperf_core::regular_file::open_regular;
 
 /// The longest protobuf message. Larger models store their weights in data files.
 const BYTES_MAX: u64 = (1 << 31) - 1;

@@ -71,7 +71,7 @@ const FLOAT_ONLY: &[&str] = &[
 
 /// Returns the element types of a node's outputs from those of its inputs. A type is `None` when the input is omitted or
 /// its type is unknown, and for an output when it depends on such an input.
-pub(crate) fn output_dtypes(
+pub fn output_dtypes(
     op: &str,
     attributes: Attributes<'_>,
     inputs: &[Option<DType>],

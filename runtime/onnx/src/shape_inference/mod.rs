@@ -15,9 +15,8 @@ mod symbols;
 mod values;
 mod window;
 
-pub(crate) use attributes::Attributes;
-#[cfg(feature = "interpreter")]
-pub(crate) use dtypes::output_dtypes;
+pub use attributes::Attributes;
+pub use dtypes::output_dtypes;
 pub use error::InferError;
 use values::KnownValue;
 pub(crate) use values::ShapeInference;

@@ -107,7 +107,6 @@ impl WeightFiles {
 /// Returns the tensors of a safetensors or PyTorch file.
 fn list_tensors(path: &Path) -> Result<TensorListing, WeightError> {
     let file: MappedFile = format::open(path)?;
-    #[cfg(feature = "interpreter")]
     if super::pth::is_pth(file.bytes()) {
         let pth = super::pth::PthFile::open(path, file.clone())?;
         pth.check_sums(path)?;

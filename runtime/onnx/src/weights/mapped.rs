@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
-use crate::{HostMemory, open_regular};
+use crate::HostMemory;
+use flagperf_core::regular_file::open_regular;
 
 /// A whole file as bytes. Cloning shares the mapping.
 #[derive(Clone)]

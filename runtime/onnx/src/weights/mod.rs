@@ -6,9 +6,7 @@ mod error;
 mod listing;
 mod load;
 mod mapped;
-#[cfg(feature = "interpreter")]
 mod pickle;
-#[cfg(feature = "interpreter")]
 mod pth;
 mod reader;
 mod safetensors;

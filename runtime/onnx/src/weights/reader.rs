@@ -9,8 +9,8 @@ use half::{bf16, f16};
 use safetensors::SafeTensors;
 
 use super::{MappedFile, WeightError, safetensors as format, seed};
-use crate::tensor::{bf16_from_f64, f16_from_f64};
 use crate::{DType, Element, Graph, Tensor, TensorError, Weight, WeightSource, byte_count};
+use flagperf_core::tensor::{bf16_from_f64, f16_from_f64};
 
 /// Reads the weights of one graph. Every file is opened once.
 pub struct WeightReader<'a> {
@@ -24,7 +24,6 @@ struct OpenFile {
     /// For each tensor of a safetensors file: type, position of its first byte, number of bytes.
     keys: HashMap<String, (DType, usize, usize)>,
     /// The tensors of a PyTorch file.
-    #[cfg(feature = "interpreter")]
     pth: Option<super::pth::PthFile>,
 }
 
@@ -68,7 +67,6 @@ impl<'a> WeightReader<'a> {
 
     fn read_key(&mut self, name: &str, weight: &Weight, path: &Path, key: &str) -> Result<Tensor, WeightError> {
         let opened = self.open(path, true)?;
-        #[cfg(feature = "interpreter")]
         if let Some(pth) = &opened.pth {
             let shape = weight.spec.fixed_shape().unwrap_or_default();
             return pth.tensor(path, key, &shape);
@@ -111,17 +109,11 @@ impl<'a> WeightReader<'a> {
 
 impl OpenFile {
     fn without_names(file: MappedFile) -> Self {
-        OpenFile {
-            file,
-            keys: HashMap::new(),
-            #[cfg(feature = "interpreter")]
-            pth: None,
-        }
+        OpenFile { file, keys: HashMap::new(), pth: None }
     }
 
     /// Opens a file whose tensors have names: a safetensors or a PyTorch file.
     fn with_named_tensors(path: &Path, file: MappedFile) -> Result<Self, WeightError> {
-        #[cfg(feature = "interpreter")]
         if super::pth::is_pth(file.bytes()) {
             let pth = super::pth::PthFile::open(path, file.clone())?;
             return Ok(OpenFile { pth: Some(pth), ..OpenFile::without_names(file) });

@@ -1,8 +1,8 @@
 //! Tests of layers that consist of several nodes: their shapes, their numbers in the reference library, their errors.
 
-use flagperf_onnx::exec::{Executor, ReferenceOps};
 use flagperf_onnx::layers::{self, Attention, RotaryAngles, Size};
 use flagperf_onnx::{BuildError, DType, Graph, GraphBuilder, Tensor, Var, read_onnx, write_onnx};
+use flagperf_onnx_exec::{Executor, ReferenceOps};
 
 /// Builds a graph of one input and one output.
 fn graph(spec: &str, build: impl FnOnce(&mut GraphBuilder, &Var) -> Result<Var, BuildError>) -> Graph {

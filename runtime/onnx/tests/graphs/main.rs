@@ -8,7 +8,6 @@ mod hostile;
 mod layers;
 mod networks;
 mod precision;
-#[cfg(feature = "interpreter")]
 mod pth;
 mod round_trip;
 mod sharded;

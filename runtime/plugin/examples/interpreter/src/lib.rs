@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use flagperf_onnx::exec::{CpuOps, ExecError, Executor, TensorOps};
 use flagperf_onnx::{Tensor, read_onnx};
+use flagperf_onnx_exec::{CpuOps, ExecError, Executor, TensorOps};
 use flagperf_plugin::dlpack::{DLDevice, DLDeviceType};
 use flagperf_plugin::{
     Artifact, DType, DeviceTensor, Engine, EngineInfo, Error, Input, Load, Output, Session, ValueInfo,

@@ -1,0 +1,310 @@
+//! The check of one case: the steps of a worker up to the point where it would load a model into an engine.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flagperf_core::regular_file::open_regular;
+use flagperf_onnx::{Model, find_unknown_operator, read_onnx};
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use super::fault::{Fault, FaultPlace};
+use super::signature::find_difference;
+use flagperf_config::{Parameters, is_case_key, overlay_keys};
+use flagperf_core::limits::Limits;
+use flagperf_core::measure::MonotonicClock;
+use flagperf_core::precision::Precision;
+use flagperf_core::step::Phase;
+use flagperf_data::{DataError, DataRoot, drawn};
+use flagperf_plan::{CasePlan, EngineChoice, Manifest, ModelInput, Task, graph_name_fault};
+use flagperf_script::{
+    CaseScripts, HostServices, ScriptChoice, ScriptConfig, ScriptError, limit_worker_memory, run_on_script_stack,
+};
+
+/// What is checked of a case; the process that checks it reads it as one JSON line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckRequest {
+    scripts: PathBuf,
+    vendor: String,
+    data_dir: PathBuf,
+    config: ScriptConfig,
+    parameters: Parameters,
+    precision: Precision,
+    limits: Limits,
+    /// Whether the case validates, so that its scripts build a model.
+    builds_model: bool,
+    /// Whether the case exports that model.
+    exports_model: bool,
+    /// The ONNX file or manifest of `exist_onnx_path`, if inference opens it.
+    onnx: Option<PathBuf>,
+    /// Whether an engine of this program opens that file. One that a vendor brings may have operators of its own.
+    onnx_is_for_own_engine: bool,
+}
+
+impl CheckRequest {
+    /// Returns what to check of a planned case; `None` for a case without jobs.
+    pub fn new(case: &CasePlan) -> Option<Self> {
+        let first = case.jobs.first()?;
+        let validation = case.jobs.iter().find(|job| job.phase() == Phase::Validate);
+        let onnx = case.jobs.iter().find_map(|job| match &job.task {
+            Task::Infer { model: ModelInput::Onnx(path) } => Some((path.clone(), &job.engine)),
+            _ => None,
+        });
+        let is_own = |engine: &EngineChoice| engine.library.is_none() && engine.command.is_empty();
+        Some(CheckRequest {
+            scripts: first.scripts.clone(),
+            vendor: first.vendor.clone(),
+            data_dir: first.data_dir.clone(),
+            config: first.config.clone(),
+            parameters: first.parameters.clone(),
+            precision: first.settings.precision,
+            limits: first.limits,
+            builds_model: validation.is_some(),
+            exports_model: validation.is_some_and(|job| matches!(job.task, Task::Validate { export: Some(_) })),
+            onnx_is_for_own_engine: onnx.as_ref().is_some_and(|(_, engine)| is_own(engine)),
+            onnx: onnx.map(|(path, _)| path),
+        })
+    }
+}
+
+/// Checks cases of one site and returns what is wrong with each. Requests for the same scripts follow each other, because
+/// scripts stay compiled until a request is for others.
+///
+/// Runs the cases' scripts with the limits of a worker: a script that exceeds its memory or its stack ends this process.
+pub fn check(requests: &[CheckRequest]) -> Vec<Vec<Fault>> {
+    let Some(CheckRequest { limits, .. }) = requests.first() else { return Vec::new() };
+    limit_worker_memory(limits.worker_memory_bytes.0);
+    let check_all = || {
+        let mut compiled = None;
+        let mut check = |request| {
+            let mut checker = Checker { request, compiled: compiled.take(), faults: Vec::new(), model: None };
+            checker.check_all();
+            compiled = checker.compiled;
+            checker.faults
+        };
+        requests.iter().map(&mut check).collect()
+    };
+    run_on_script_stack(limits.script_memory_bytes.0, check_all).unwrap_or_else(|reason| {
+        let fault = Fault { place: FaultPlace::Case, reason: format!("checking the case {reason}") };
+        vec![vec![fault]; requests.len()]
+    })
+}
+
+/// The compiled scripts of a case, and what they were compiled from.
+struct CompiledCase {
+    folder: PathBuf,
+    choice: ScriptChoice,
+    limits: Limits,
+    scripts: CaseScripts,
+}
+
+struct Checker<'r> {
+    request: &'r CheckRequest,
+    /// The scripts of the request before.
+    compiled: Option<CompiledCase>,
+    faults: Vec<Fault>,
+    /// The model that the scripts build, in the form in which it would be exported.
+    model: Option<Model>,
+}
+
+impl Checker<'_> {
+    fn check_all(&mut self) {
+        let data_dir = &self.request.data_dir;
+        if data_dir.exists() && !data_dir.is_dir() {
+            let reason = format!("data directory `{}` is not a directory", data_dir.display());
+            return self.add(FaultPlace::DataDirectory { hint: "give a folder".to_owned() }, reason);
+        }
+        let has_weights = !self.request.builds_model || self.check_weights();
+        if let Some(compiled) = self.compile_scripts() {
+            self.check_dataset(&compiled.scripts);
+            if self.request.builds_model {
+                self.check_model(&compiled.scripts, has_weights);
+            }
+            self.check_keys(&compiled.scripts);
+            self.compiled = Some(compiled);
+        }
+        self.check_onnx();
+    }
+
+    fn add(&mut self, place: FaultPlace, reason: impl ToString) {
+        self.faults.push(Fault { place, reason: reason.to_string() });
+    }
+
+    /// Checks the file that the parameter `weights` names, and returns whether it can be opened.
+    fn check_weights(&mut self) -> bool {
+        let Some(weights) = &self.request.parameters.weights else { return true };
+        match open_weights(&self.request.data_dir, weights) {
+            Ok(()) => true,
+            Err((is_missing, reason)) => {
+                self.add(FaultPlace::Weights { is_missing }, reason);
+                false
+            }
+        }
+    }
+
+    /// Compiles the scripts as a worker does. If one has an error, reports the first error of each.
+    fn compile_scripts(&mut self) -> Option<CompiledCase> {
+        let CheckRequest { scripts: folder, vendor, limits, parameters, builds_model, .. } = self.request;
+        let services = HostServices { log: Arc::new(|_, _, _| {}), clock: Arc::new(MonotonicClock::start()) };
+        let choice = ScriptChoice::new(parameters, !builds_model);
+        let is_same = |known: &CompiledCase| (&known.folder, &known.choice, &known.limits) == (folder, &choice, limits);
+        let loaded = match self.compiled.take().filter(is_same) {
+            Some(known) => Ok(known.scripts),
+            None => CaseScripts::load(folder, &choice, limits, services.clone()),
+        };
+        if let Ok(scripts) = loaded.and_then(|loaded| loaded.for_vendor(vendor)) {
+            return Some(CompiledCase { folder: folder.clone(), choice, limits: *limits, scripts });
+        }
+        let errors = CaseScripts::find_errors(folder, vendor, &choice, limits, services);
+        self.faults.extend(errors.into_iter().map(Fault::from));
+        None
+    }
+
+    fn check_dataset(&mut self, scripts: &CaseScripts) {
+        let CheckRequest { data_dir, config, precision, .. } = self.request;
+        match scripts.build_dataloader(config) {
+            // Files that are drawn on first use do not exist yet.
+            Ok(_) if drawn::is_pending(data_dir) => {}
+            Ok(pipeline) => match pipeline.check(data_dir, precision.dtype()) {
+                Ok(()) => {}
+                Err(error) => self.add_dataset_fault(scripts, &error),
+            },
+            Err(error) => self.faults.push(error.into()),
+        }
+    }
+
+    /// Adds a fault of the dataset at the line of the script that describes it; a case without a data directory has to get
+    /// one where the site lists its cases.
+    fn add_dataset_fault(&mut self, scripts: &CaseScripts, error: &DataError) {
+        let place = match error {
+            DataError::NoDirectory { .. } => FaultPlace::DataDirectory { hint: error.hint().to_owned() },
+            _ => {
+                let ScriptError { file, line, column, .. } = scripts.dataset_error("");
+                let hint = error.hint().to_owned();
+                FaultPlace::Dataset { file, line, column, is_mistake: error.is_mistake(), hint }
+            }
+        };
+        self.add(place, error);
+    }
+
+    /// Builds the model, converts it and prepares its export. Weights stay specifications, so none are read or drawn.
+    /// Without its weights file, the model gets random ones: the script would only report the file again.
+    fn check_model(&mut self, scripts: &CaseScripts, has_weights: bool) {
+        let CheckRequest { data_dir, config, .. } = self.request;
+        let mut config = config.clone();
+        if !has_weights {
+            config.insert("weights".to_owned(), serde_json::Value::Null);
+        }
+        let config = &config;
+        let model = match scripts.create_model(config, data_dir) {
+            Ok(model) => model,
+            Err(error) => return self.faults.push(error.into()),
+        };
+        let model = match self.convert(model) {
+            Ok(model) => model,
+            Err(reason) => return self.add(FaultPlace::Parameter("keep_f32".to_owned()), reason),
+        };
+        // A function of the case for its engines may run a model with other inputs and outputs.
+        let is_compared = self.request.onnx.is_some() && !scripts.has_engine_forward();
+        if !self.request.exports_model && !is_compared {
+            return;
+        }
+        match scripts.export_model(model, config) {
+            Ok(exported) if self.request.exports_model => {
+                let place = || FaultPlace::Script { file: self.request.scripts.clone(), line: 0, column: 0 };
+                let fault = exported.graphs.keys().find_map(|name| graph_name_fault(name));
+                let reason = fault.map(|fault| format!("the model has a graph {fault}"));
+                self.faults.extend(reason.map(|reason| Fault { place: place(), reason }));
+            }
+            Ok(exported) => self.model = Some(exported),
+            // A case that does not export does not need the function.
+            Err(_) if !self.request.exports_model => {}
+            Err(error) => self.faults.push(error.into()),
+        }
+    }
+
+    /// Finds keys of `config` that a script reads although no file sets them, and parameters that nobody reads.
+    fn check_keys(&mut self, scripts: &CaseScripts) {
+        let CheckRequest { config, scripts: folder, .. } = self.request;
+        let unset = scripts.unset_keys(config);
+        let elsewhere = if unset.is_empty() { BTreeSet::new() } else { overlay_keys(folder) };
+        for (_, error) in unset.into_iter().filter(|(key, _)| !elsewhere.contains(key)) {
+            // What ran has reported its first error with the calls that led to it.
+            let is_same_line = |fault: &Fault| match &fault.place {
+                FaultPlace::Script { file, line, .. } => (file, *line) == (&error.file, error.line),
+                _ => false,
+            };
+            if !self.faults.iter().any(is_same_line) {
+                self.faults.push(error.into());
+            }
+        }
+        // A misspelled key is reported where it is read.
+        if self.faults.iter().any(|fault| matches!(fault.place, FaultPlace::Script { .. })) {
+            return;
+        }
+        let own: Vec<&String> = config.keys().filter(|key| !is_case_key(key)).collect();
+        let Some(read) = scripts.read_keys().filter(|_| !own.is_empty()) else { return };
+        for key in own.into_iter().filter(|key| !read.contains(*key)) {
+            self.add(FaultPlace::UnreadKey(key.clone()), "no script of the case reads it, and neither does the host");
+        }
+    }
+
+    fn convert(&self, model: Model) -> Result<Model, String> {
+        let CheckRequest { precision, parameters, .. } = self.request;
+        flagperf_onnx::to_precision(model, *precision, &parameters.keep_f32).map_err(|error| error.to_string())
+    }
+
+    /// Reads the graphs of an existing model without their weights, and checks that inference can run them in place of
+    /// the model that the scripts build.
+    fn check_onnx(&mut self) {
+        let Some(path) = &self.request.onnx else { return };
+        let place = || FaultPlace::Setting("exist_onnx_path".to_owned());
+        let files = match entry_files(path) {
+            Ok(files) => files,
+            Err(reason) => return self.add(place(), reason),
+        };
+        let mut graphs = IndexMap::new();
+        for (name, file) in &files {
+            match read_onnx(file) {
+                Ok(graph) => drop(graphs.insert(name.clone(), graph)),
+                Err(error) => self.add(place(), error),
+            }
+        }
+        let unknown = graphs.iter().filter(|_| self.request.onnx_is_for_own_engine).find_map(|(name, graph)| {
+            let (file, node) = (files[name].display(), find_unknown_operator(graph)?);
+            Some(format!("`{file}`: node `{}` has the operator `{}`, which is not one of ONNX", node.name, node.op))
+        });
+        let is_complete = graphs.len() == files.len();
+        let built = self.model.as_ref().filter(|_| is_complete);
+        let difference = built.and_then(|built| find_difference(&built.graphs, &graphs));
+        let difference = difference.map(|difference| format!("`{}`: {difference}", path.display()));
+        for reason in unknown.into_iter().chain(difference) {
+            self.add(place(), reason);
+        }
+    }
+}
+
+/// Opens a weights file of the data directory. An error says also whether the directory lacks the file.
+fn open_weights(data_dir: &Path, weights: &str) -> Result<(), (bool, String)> {
+    let root = DataRoot::open(data_dir).map_err(|error| (true, error.to_string()))?;
+    let file = root.resolve(Path::new(weights)).map_err(|error| match error {
+        DataError::Missing { .. } => {
+            let reason =
+                format!("weights file `{weights}` does not exist in the data directory `{}`", data_dir.display());
+            (true, reason)
+        }
+        error => (false, format!("weights file {error}")),
+    })?;
+    open_regular(&file).map(drop).map_err(|error| (false, format!("weights file `{}`: {error}", file.display())))
+}
+
+/// Returns the ONNX files that a path refers to, by graph: itself, or the first file of each graph of a manifest.
+fn entry_files(path: &Path) -> Result<IndexMap<String, PathBuf>, String> {
+    if !Manifest::has_manifest_name(path) {
+        return Ok(IndexMap::from([(Model::SINGLE.to_owned(), path.to_owned())]));
+    }
+    let manifest = Manifest::read(path).map_err(|error| error.to_string())?;
+    let graphs = manifest.graphs.iter();
+    Ok(graphs.filter_map(|graph| Some((graph.name.clone(), path.with_file_name(&graph.files.first()?.path)))).collect())
+}

@@ -1,0 +1,46 @@
+//! `flagperf agent` and `flagperf session`: the parts of a run that other hosts execute.
+
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use anyhow::Context as _;
+
+use super::probe::Probes;
+use super::setup::{PreparedPlan, plan_config, prepare_process};
+use flagperf_config::{Findings, load};
+use flagperf_core::event::Level;
+use flagperf_fleet::{SessionPlan, SessionTask, run_session, serve};
+use flagperf_host::THIS_PROGRAM;
+
+/// Serves requests until standard input ends.
+pub(super) fn agent() -> anyhow::Result<ExitCode> {
+    let _ = nix::sys::prctl::set_name(c"flagperf");
+    let program = [THIS_PROGRAM, "session"].map(Into::into);
+    serve(io::stdin(), io::stdout(), &program).context("the agent failed")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the session in a folder.
+pub(super) fn session(folder: &Path) -> anyhow::Result<ExitCode> {
+    let _ = nix::sys::prctl::set_name(c"flagperf");
+    let exits = prepare_process()?;
+    let worker = vec![THIS_PROGRAM.into(), "work".into()];
+    let prepare = |task: &SessionTask| {
+        let prepared = prepare_task(task);
+        drop(exits);
+        prepared.map_err(|findings| error_texts(&findings))
+    };
+    run_session(folder, worker, prepare).context("the session failed")
+}
+
+fn prepare_task(task: &SessionTask) -> Result<SessionPlan, Findings> {
+    let config = load(&task.root, &task.overrides())?;
+    let probes = Rc::new(Probes::new(config.site.phase_timeout));
+    plan_config(&config, probes).map(|PreparedPlan { plan, values }| (plan, values))
+}
+
+fn error_texts(findings: &Findings) -> Vec<String> {
+    findings.0.iter().filter(|finding| finding.level == Level::Error).map(ToString::to_string).collect()
+}

@@ -1,0 +1,454 @@
+//! The command-line arguments, their help, and the table of exit codes.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+use super::import::ImportCommand;
+use super::selection::{AgentArguments, Selection};
+use flagperf_fleet::{Scheduler, schedulers};
+use flagperf_plan::AuditScope;
+use flagperf_review::Role;
+use flagperf_scaffold::EngineKind;
+
+/// The exit codes, each with its meaning.
+pub const EXIT_CODES: &[(u8, &str)] = &[
+    (0, "every case succeeded; `verify`: every result is authentic or consistent; `import`: everything was converted"),
+    (
+        1,
+        "a case failed, or with --official a result is not valid: the record states the reason; `verify`: a result is wrong; \
+         `import`: a file cannot be converted",
+    ),
+    (
+        2,
+        "invalid arguments or configuration; nothing was run; `verify`: a result cannot be checked; `import`: nothing can be converted",
+    ),
+    (3, "results could not be written, or a result has no manifest; `import`: a file could not be written"),
+    (130, "interrupted (Ctrl-C, SIGTERM, SIGQUIT, SIGHUP): the records are marked as interrupted"),
+];
+
+/// The arguments of `flagperf`.
+#[derive(Debug, Parser)]
+#[command(name = "flagperf", version, about, after_help = exit_codes())]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run cases and print their results
+    Run(RunArguments),
+    /// Resume a run whose main process was killed: collect what other hosts have measured, and run the cases that have no
+    /// record
+    Resume(ResumeArguments),
+    /// Print the effective values with their origins (file and line), without running anything
+    Plan(PlanArguments),
+    /// Check every case as host.yaml lists it, without a vendor, and with every vendor that has an overlay for it. Needs
+    /// neither engines nor datasets nor the network
+    Lint(LintArguments),
+    /// Judge what a range of commits changes: may its author change these files, keys and functions? Exits with 1 if
+    /// something is refused or needs somebody else, 2 if the range or the policy (review.yaml) cannot be used
+    Review(ReviewArguments),
+    /// List cases, vendors, engines or engine options
+    List {
+        /// What to list
+        #[arg(value_name = "cases|vendors|engines|options")]
+        what: ListKind,
+    },
+    /// Show what works on this machine, what is missing, and how to get it. Exits with 1 if something the selected cases
+    /// need does not work, 2 if the configuration is invalid
+    Doctor(DoctorArguments),
+    /// Install or list the libraries that engines open at run time
+    Backend {
+        #[command(subcommand)]
+        command: BackendCommand,
+    },
+    /// List the datasets, or check the files of one
+    Dataset {
+        #[command(subcommand)]
+        command: DatasetCommand,
+    },
+    /// Convert the configuration of another benchmark: FlagPerf
+    Import {
+        #[command(subcommand)]
+        what: ImportCommand,
+    },
+    /// Create a case, a vendor or an engine that runs at once, and print the next commands
+    New {
+        #[command(subcommand)]
+        what: NewCommand,
+    },
+    /// Check that a result's figures follow from its raw times and that its files are those of its manifest. Exits with 1 if
+    /// a result is wrong, 2 if it cannot be checked
+    Verify(VerifyArguments),
+    /// Sign the manifest of a result with your private key
+    Sign(SignArguments),
+    /// Create or show the key with which you sign results
+    Key {
+        #[command(subcommand)]
+        command: KeyCommand,
+    },
+    /// Print a script that completes commands and options in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Run a worker: read one job as a line of JSON from standard input, write events as lines of JSON to standard
+    /// output, and exit when the input ends
+    Work {
+        /// Socket in a container, from which the worker receives its standard streams
+        #[arg(long, hide = true, value_name = "PATH")]
+        socket: Option<PathBuf>,
+    },
+    /// Serve a `flagperf run` on another machine, which starts this command: read requests from standard input, run cases,
+    /// and write their results to standard output
+    Agent,
+    /// Run a case on one device of this host. `agent` starts this command
+    #[command(hide = true)]
+    Session {
+        /// The folder of the session, which contains its task
+        folder: PathBuf,
+    },
+    /// Enter a domain of its own and become the given program. The worker starts sidecars by this
+    #[command(hide = true)]
+    LaunchCompanion {
+        /// Inherited descriptor for the number of the error
+        status: i32,
+        /// Inherited descriptor of the socket for files
+        holder: i32,
+        /// The program and its arguments
+        #[arg(last = true)]
+        argv: Vec<std::ffi::OsString>,
+    },
+    /// Hold open the files that arrive on standard input, a socket. `launch-companion` runs this
+    #[command(hide = true)]
+    HoldFiles,
+    /// Load a library, or start a sidecar, and print what it is. `plan` and `doctor` run this in a process of its own
+    /// because a library may crash or hang
+    #[command(hide = true)]
+    Probe(ProbeTarget),
+    /// Run a vendor's monitor.rhai on the output of its command, which is read from standard input, and print the devices
+    /// as JSON. `run` starts this in a process of its own because a script may exhaust its memory
+    #[command(hide = true)]
+    ReadDevices {
+        /// The script
+        script: PathBuf,
+    },
+    /// Check the scripts and the files of cases: read requests as a line of JSON from standard input, and print the faults
+    /// of each. `plan` and `lint` run this in a process of its own because a script may exhaust its memory
+    #[command(hide = true)]
+    Check,
+}
+
+/// The library, engine, monitor or sidecar to probe.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct ProbeTarget {
+    /// The shared library of a plug-in
+    #[arg(value_name = "LIBRARY")]
+    pub(super) library: Option<PathBuf>,
+    /// An engine of this program, which opens its own library, and its options as JSON
+    #[arg(long, num_args = 1..=2, value_names = ["NAME", "OPTIONS"])]
+    pub(super) engine: Vec<String>,
+    /// A monitor of this program, which opens its own library
+    #[arg(long, value_name = "NAME")]
+    pub(super) monitor: Option<String>,
+    /// The vendor's folder, and the program and arguments of a sidecar, which starts in it
+    #[arg(long, num_args = 2.., allow_hyphen_values = true, value_names = ["FOLDER", "PROGRAM"])]
+    pub(super) sidecar: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum NewCommand {
+    /// Create a case that classifies random images: configs/NAME and scripts/NAME
+    Case {
+        /// Name of the case
+        #[arg(value_hint = ValueHint::Other)]
+        name: String,
+    },
+    /// Create a vendor whose engine computes nothing: vendors/NAME, and an overlay for each case
+    Vendor {
+        /// Name of the vendor
+        #[arg(value_hint = ValueHint::Other)]
+        name: String,
+    },
+    /// Create an engine that returns zeros: a compiler of a vendor
+    Engine {
+        /// Name of the compiler
+        #[arg(value_hint = ValueHint::Other)]
+        name: String,
+        /// How the vendor brings the engine
+        #[arg(long)]
+        kind: EngineArgument,
+        /// The vendor; by default the one with the name of the engine, which is created if there is none
+        #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
+        vendor: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum BackendCommand {
+    /// Install a library through pip into the user's cache, after verifying its checksum
+    Install {
+        /// Name of the library in `flagperf backend list`
+        #[arg(value_hint = ValueHint::Other)]
+        name: String,
+        /// Python interpreter whose pip downloads the library
+        #[arg(long, default_value = "python3", value_name = "PROGRAM", value_hint = ValueHint::CommandName)]
+        python: String,
+    },
+    /// List the libraries and whether they are installed
+    List,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum KeyCommand {
+    /// Create a private key that only you can read, and print the public key
+    New {
+        /// File of the private key [default: flagperf/key in XDG_CONFIG_HOME or ~/.config]
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+        /// Name of the key's owner, such as lab@example.org
+        #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
+        name: String,
+    },
+    /// Print the public key that belongs to a private key
+    Show {
+        /// File of the private key [default: flagperf/key in XDG_CONFIG_HOME or ~/.config]
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VerifyArguments {
+    /// Folder of a case, folder of a run, or a record.json
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(super) result: PathBuf,
+    /// The digest that the run printed, from a source that you trust; repeatable
+    #[arg(long, value_name = "sha256:HEX", value_hint = ValueHint::Other)]
+    pub(super) digest: Vec<String>,
+    /// Public key that counts for every result; repeatable. Keys in configs/keys and vendors/VENDOR/keys of the checkout
+    /// count without this
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) key: Vec<PathBuf>,
+    /// Print the reports as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SignArguments {
+    /// Folder of a case or of a run
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(super) result: PathBuf,
+    /// File of the private key [default: flagperf/key in XDG_CONFIG_HOME or ~/.config]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) key: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum DatasetCommand {
+    /// Compare the files in a folder with a dataset.yaml, and print one line for each item. Exits with 1 if a file is
+    /// missing or wrong, 2 if the folder or the description is invalid
+    Check {
+        /// The folder with the files
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+        /// The dataset in datasets/ whose description is used [default: the dataset.yaml in DIR]
+        #[arg(long, value_name = "NAME", value_hint = ValueHint::Other)]
+        of: Option<String>,
+    },
+    /// List the datasets that this checkout describes
+    List,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RunArguments {
+    #[command(flatten)]
+    pub(super) selection: Selection,
+    #[command(flatten)]
+    pub(super) output: RunOutput,
+    /// Exit with 1 unless every result is valid, as an official result must be. Cannot be combined with --set
+    #[arg(long, conflicts_with = "set")]
+    pub(super) official: bool,
+    /// What the audit of inference includes
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) audit: AuditArgument,
+    /// Run nothing; print a job that runs the selected cases on a cluster, as in `flagperf run --submit slurm | sbatch`
+    #[arg(long, value_name = "SCHEDULER", value_parser = scheduler_names())]
+    pub(super) submit: Option<String>,
+}
+
+fn scheduler_names() -> clap::builder::PossibleValuesParser {
+    let value =
+        |scheduler: &&dyn Scheduler| clap::builder::PossibleValue::new(scheduler.name()).help(scheduler.about());
+    schedulers().iter().map(value).collect::<Vec<_>>().into()
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ResumeArguments {
+    /// Folder of the run
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(super) run: PathBuf,
+    /// Go on without the hosts that cannot be reached. What they have measured and not sent is then not part of the results
+    #[arg(long)]
+    pub(super) skip_unreachable: bool,
+    #[command(flatten)]
+    pub(super) output: RunOutput,
+}
+
+/// What a run prints.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct RunOutput {
+    /// Print only the record, as JSON, on standard output; one record per case
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print plain lines instead of progress bars
+    #[arg(long)]
+    pub(super) plain: bool,
+    /// Print every section of the record, and every warning in full, before the verdict
+    #[arg(long, conflicts_with = "json")]
+    pub(super) details: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DoctorArguments {
+    #[command(flatten)]
+    pub(super) selection: Selection,
+    #[command(flatten)]
+    pub(super) agent: AgentArguments,
+    /// Check every host in HOSTS: its connection, its clock, its free disk space, and the report of `flagperf doctor` on it.
+    /// This program and the files of the checkout are sent to a host that lacks them
+    #[arg(long)]
+    pub(super) hosts: bool,
+    /// With --hosts: print the report of every host, also of those that are ready
+    #[arg(long, requires = "hosts", conflicts_with = "json")]
+    pub(super) details: bool,
+    /// With --hosts: print the state and the report of every host as JSON
+    #[arg(long, requires = "hosts")]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PlanArguments {
+    #[command(flatten)]
+    pub(super) selection: Selection,
+    #[command(flatten)]
+    pub(super) agent: AgentArguments,
+    /// Print the plan, the values and the findings as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print every value, also those that are defaults
+    #[arg(long, conflicts_with = "json")]
+    pub(super) details: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LintArguments {
+    /// Cases to check [default: every case in configs/]
+    #[arg(value_name = "CASE", value_hint = ValueHint::Other)]
+    pub(super) cases: Vec<String>,
+    /// Check only with this vendor; repeatable [default: no vendor, and every vendor with an overlay for the case]
+    #[arg(long, value_name = "VENDOR", value_hint = ValueHint::Other)]
+    pub(super) vendor: Vec<String>,
+    /// Directory that contains host.yaml (also FLAGPERF_CONFIG)
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(super) config: Option<PathBuf>,
+    /// Print the pairs and the findings as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReviewArguments {
+    /// The commits, as in a pull request: what HEAD adds since it separated from BASE [default: origin/main..HEAD, or main..HEAD
+    /// without a remote]
+    #[arg(value_name = "BASE..HEAD", value_hint = ValueHint::Other)]
+    pub(super) range: Option<String>,
+    /// As whom the change is judged: vendor:NAME, case-author or maintainer [default: the role that fits the changed files]
+    #[arg(long = "as", value_name = "ROLE", value_hint = ValueHint::Other)]
+    pub(super) role: Option<Role>,
+    /// Print the review as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print the review as Markdown, for a comment on a pull request
+    #[arg(long, conflicts_with = "json")]
+    pub(super) markdown: bool,
+}
+
+/// The value of `--audit`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum AuditArgument {
+    /// Between passes, run the same batch, slightly changed inputs, one sample in every row, and samples in another order
+    #[default]
+    Standard,
+    /// Also run a pass of the model with changed weights: its accuracy must fall, and its speed must not change
+    Full,
+}
+
+impl From<AuditArgument> for AuditScope {
+    fn from(argument: AuditArgument) -> Self {
+        match argument {
+            AuditArgument::Standard => AuditScope::Standard,
+            AuditArgument::Full => AuditScope::Full,
+        }
+    }
+}
+
+/// The value of `--kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum EngineArgument {
+    /// A shared library in C
+    Plugin,
+    /// A process in Python
+    Sidecar,
+}
+
+impl From<EngineArgument> for EngineKind {
+    fn from(argument: EngineArgument) -> Self {
+        match argument {
+            EngineArgument::Plugin => EngineKind::Plugin,
+            EngineArgument::Sidecar => EngineKind::Sidecar,
+        }
+    }
+}
+
+/// The kind of objects to list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ListKind {
+    /// Cases in this checkout
+    Cases,
+    /// Vendors in this checkout
+    Vendors,
+    /// Engines of this program
+    Engines,
+    /// Options of the engines of this program
+    Options,
+}
+
+fn exit_codes() -> String {
+    let lines = EXIT_CODES.iter().map(|(code, when)| format!("  {code:>3}  {when}\n"));
+    format!("Exit codes:\n{}", lines.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use flagperf_run::RunOutcome;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_exit_code_of_a_run_is_in_the_table() {
+        for code in [RunOutcome::OK, RunOutcome::FAILED, RunOutcome::UNWRITTEN, RunOutcome::INTERRUPTED] {
+            assert!(EXIT_CODES.iter().any(|(known, _)| *known == code), "{code}");
+        }
+    }
+}

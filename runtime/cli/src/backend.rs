@@ -1,0 +1,67 @@
+//! `flagperf backend`: installs and lists the libraries that engines open at run time.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::arguments::BackendCommand;
+use super::output::{print_message, print_result};
+use super::setup::{EXIT_MISTAKE, find_checkout};
+use flagperf_config::{list_names, nearest};
+use flagperf_core::file::write_hint;
+use flagperf_engine::backend::{Backend, InstallError};
+use flagperf_report::{columns, plain_table};
+use flagperf_run::RunOutcome;
+
+/// Lists the libraries, or installs one.
+pub(super) fn backend(command: &BackendCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        BackendCommand::List => {
+            Ok(print_result(&plain_table(backend_rows(&find_checkout()?), columns()), RunOutcome::OK))
+        }
+        BackendCommand::Install { name, python } => Ok(install(name, python, &find_checkout()?)),
+    }
+}
+
+fn backend_rows(root: &Path) -> Vec<[String; 4]> {
+    let state = |row: &Backend| row.installed().map_or("not installed".to_owned(), |at| at.display().to_string());
+    Backend::all(root)
+        .iter()
+        .map(|row| [row.name.to_owned(), row.version.to_owned(), row.about.to_owned(), state(row)])
+        .collect()
+}
+
+fn install(name: &str, python: &str, checkout: &Path) -> ExitCode {
+    let all = Backend::all(checkout);
+    let Some(backend) = all.iter().find(|row| row.name == name) else {
+        let names = || all.iter().map(|row| row.name);
+        let near = nearest(name, names()).map(|near| format!("; nearest: {near}")).unwrap_or_default();
+        print_message(&format!("error: unknown backend `{name}` (known: {}{near})", list_names(names())));
+        return ExitCode::from(EXIT_MISTAKE);
+    };
+    match backend.install(python, checkout) {
+        Ok(library) => {
+            print_result(&format!("{} {}: {}\n", backend.name, backend.version, library.display()), RunOutcome::OK)
+        }
+        Err(error) => {
+            print_message(&format!("error: {error}\n  hint: {}", hint(&error)));
+            ExitCode::from(RunOutcome::FAILED)
+        }
+    }
+}
+
+fn hint(error: &InstallError) -> String {
+    let hint = match error {
+        InstallError::Processor { .. } => "build the library yourself and set the option `library_path`",
+        InstallError::NoCacheFolder => "set XDG_CACHE_HOME",
+        InstallError::NotWritable { source, .. } => {
+            return format!("{}; XDG_CACHE_HOME selects another folder", write_hint(source));
+        }
+        InstallError::Program(_) => "give a Python with pip as `--python PROGRAM`; plug-ins also need `cargo`",
+        InstallError::Pip { .. } => "see pip's output above; pip uses your own settings",
+        InstallError::Cargo { .. } => {
+            "see cargo's output above; the build needs a checkout of flagperf and what `flagperf backend list` says about it"
+        }
+        InstallError::NoLibrary { .. } => "this is a bug in flagperf; please report it",
+    };
+    hint.to_owned()
+}

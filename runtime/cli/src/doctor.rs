@@ -1,0 +1,171 @@
+//! `flagperf doctor`: shows what works on this machine, what is missing, and how to get it.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use super::arguments::DoctorArguments;
+use super::doctor_hosts::examine_hosts;
+use super::engine_checks::{check_engines, check_monitor_command, check_monitors, check_vendor_engines};
+use super::output::{print_message, stdout_error, write_listing};
+use super::own_process::TIME_LIMIT;
+use super::probe::Probes;
+use super::setup::{EXIT_MISTAKE, PreparedPlan, find_checkout, plan_config, prepare_process, print_findings};
+use flagperf_config::{Findings, Overrides, cache_folder, find_root};
+use flagperf_container::{ContainerEngine, EngineFacts};
+use flagperf_core::step::Phase;
+use flagperf_plan::{Job, is_generated_on_first_use};
+use flagperf_report::{bytes, columns, plain_table};
+use flagperf_result::Machine;
+use flagperf_run::RunOutcome;
+
+/// A check, its result, and what to do.
+pub(super) type Row = [String; 3];
+
+/// Prints the checks. The exit code says whether the selected cases can run: see [`Diagnosis::exit_code`].
+pub(super) fn doctor(arguments: &DoctorArguments) -> anyhow::Result<ExitCode> {
+    let _exits = prepare_process()?;
+    let overrides = arguments.agent.apply(arguments.selection.overrides());
+    if arguments.hosts {
+        return examine_hosts(arguments, &overrides, &find_checkout()?);
+    }
+    Ok(match examine(&overrides, &find_checkout()?) {
+        Ok(diagnosis) => {
+            diagnosis.print();
+            ExitCode::from(diagnosis.exit_code())
+        }
+        Err(error) => {
+            print_message(&format!("error: {}", stdout_error(&error)));
+            ExitCode::from(RunOutcome::UNWRITTEN)
+        }
+    })
+}
+
+/// What prevents the selected cases from running.
+struct Diagnosis {
+    /// The plan, or the findings because of which there is none.
+    planned: Result<PreparedPlan, Findings>,
+    /// What else the selected cases use and cannot work.
+    faults: Vec<String>,
+}
+
+impl Diagnosis {
+    fn print(&self) {
+        match &self.planned {
+            Ok(planned) => print_findings(planned.plan.findings.iter()),
+            Err(findings) => print_findings(findings.0.iter()),
+        }
+        for fault in &self.faults {
+            print_message(&format!("error: {fault}"));
+        }
+    }
+
+    /// Returns 2 for a mistake in the configuration or in a script, and for an unknown vendor, 1 when something that the
+    /// selected cases use cannot work, otherwise 0. An engine that no selected case uses may be missing.
+    fn exit_code(&self) -> u8 {
+        match (&self.planned, self.faults.as_slice()) {
+            (Ok(_), []) => RunOutcome::OK,
+            (Err(findings), _) if findings.has_mistakes() => EXIT_MISTAKE,
+            _ => RunOutcome::FAILED,
+        }
+    }
+}
+
+/// Writes each section as soon as its rows are known.
+fn examine(overrides: &Overrides, root: &Path) -> io::Result<Diagnosis> {
+    let section = |title: &str, table: String| write_listing(&format!("{title}\n{table}\n"));
+    let rows = |checks: Vec<Row>| plain_table(checks, columns());
+    section("machine", plain_table(machine_rows(), columns()))?;
+    let config = flagperf_config::load(root, overrides);
+    let limit = config.as_ref().map_or(TIME_LIMIT, |config| config.site.phase_timeout);
+    let probes = Rc::new(Probes::new(limit));
+    section("engines", rows(check_engines(&probes)))?;
+    section("containers", rows(vec![container_row()]))?;
+    let vendor = config.as_ref().ok().and_then(|config| config.vendor.as_ref());
+    let command = vendor.and_then(check_monitor_command);
+    section("monitors", rows(check_monitors(&probes).into_iter().chain(command).collect()))?;
+    let vendor_engines = vendor.map(|vendor| check_vendor_engines(root, vendor, &probes)).unwrap_or_default();
+    if !vendor_engines.is_empty() {
+        section("plug-ins and sidecars", rows(vendor_engines))?;
+    }
+    // The plan probes each engine that a case uses with the options of the case.
+    let planned = config.and_then(|config| plan_config(&config, probes));
+    // Another host keeps its results in the agent's own folder until they are sent.
+    let is_agent = overrides.replica.is_some();
+    let (run_rows, faults) = run_rows(root, planned.as_ref().ok(), is_agent);
+    section("run", plain_table(run_rows, columns()))?;
+    Ok(Diagnosis { planned, faults })
+}
+
+fn machine_rows() -> Vec<[String; 2]> {
+    let machine = Machine::detect();
+    let row = |name: &str, value: String| [name.to_owned(), value];
+    vec![
+        row("processor", format!("{}, {} cores, {} threads", machine.cpu, machine.cores, machine.threads)),
+        row("memory", bytes(machine.memory_bytes)),
+        row("system", format!("{}, kernel {}, {}", machine.system, machine.kernel, machine.architecture)),
+    ]
+}
+
+/// Returns the row about the container engine, which a run with `CONTAINER: docker` needs.
+fn container_row() -> Row {
+    match ContainerEngine::connect() {
+        Ok(engine) => {
+            let EngineFacts { name, version, socket, is_rootless, .. } = engine.facts();
+            let rights = if *is_rootless { ", without root rights" } else { "" };
+            [name.to_lowercase(), format!("{version} at {}{rights}", socket.display()), String::new()]
+        }
+        Err(error) => ["none".to_owned(), error.to_string(), error.hint()],
+    }
+}
+
+/// Returns the rows about the checkout, the plan and its folders, and what is wrong with the folder for results.
+fn run_rows(root: &Path, planned: Option<&PreparedPlan>, is_agent: bool) -> (Vec<Row>, Vec<String>) {
+    let row = |name: &str, state: String, remedy: &str| [name.to_owned(), state, remedy.to_owned()];
+    let mut rows = vec![match find_root(root) {
+        Some(root) => row("checkout", root.display().to_string(), ""),
+        None => row("checkout", "missing".to_owned(), "change to a folder with configs/ and scripts/"),
+    }];
+    let Some(planned) = planned else {
+        rows.push(row("plan", "invalid".to_owned(), "see the errors below"));
+        return (rows, Vec::new());
+    };
+    let own = cache_folder().filter(|_| is_agent);
+    let results = own.as_ref().unwrap_or(&planned.plan.site.flagperf_log_path);
+    let written = check_writable(results).map_err(|error| format!("cannot write in {}: {error}", results.display()));
+    rows.push(match &written {
+        Ok(()) => row("results", format!("{} is writable", results.display()), ""),
+        Err(fault) => row("results", fault.clone(), "set FLAGPERF_LOG_PATH in host.yaml"),
+    });
+    for case in &planned.plan.cases {
+        for job in case.jobs.iter().take(1) {
+            let state = match job.data_dir.is_dir() {
+                true => "exists",
+                false if is_generated_on_first_use(&job.data_dir) => "is generated on first use",
+                false => "does not exist on this machine",
+            };
+            rows.push(row(&format!("data of {}", case.key), format!("{} {state}", job.data_dir.display()), ""));
+        }
+        let phase = |job: &Job| match job.phase() {
+            Phase::Validate => format!("validation with {}", job.engine.engine),
+            Phase::Infer => format!("inference with {}", job.engine.engine),
+        };
+        let phases: Vec<String> = case.jobs.iter().map(phase).collect();
+        rows.push(row(&case.key.to_string(), format!("ready: {}", phases.join(", ")), ""));
+    }
+    (rows, written.err().into_iter().collect())
+}
+
+/// Checks that files can be created and filled in `folder`, or in its nearest existing ancestor.
+fn check_writable(folder: &Path) -> std::io::Result<()> {
+    let existing = folder.ancestors().find(|above| above.exists()).unwrap_or(folder);
+    nix::unistd::access(existing, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK)?;
+    if !existing.is_dir() {
+        return Err(std::io::ErrorKind::NotADirectory.into());
+    }
+    // A full disk shows only when something is written. The file has no name and vanishes when it is closed.
+    let mut file = tempfile::tempfile_in(existing)?;
+    file.write_all(&[0; 4096])?;
+    file.sync_all()
+}

@@ -1,0 +1,168 @@
+//! `flagperf import`: converts the configuration of another benchmark, and prints what became of it.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueHint};
+
+use super::output::{print_message, print_result};
+use super::setup::{EXIT_MISTAKE, catalogue, find_own_checkout};
+use flagperf_config::find_root;
+use flagperf_core::text::{escape_json, escape_lines, one_line};
+use flagperf_import::{
+    FileOutcome, Import, ImportError, ImportReport, KeyChange, ProblemReport, SourceTree, import as import_tree,
+};
+use flagperf_report::{columns, unbroken_table};
+use flagperf_run::RunOutcome;
+use flagperf_scaffold::CheckoutLock;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ImportCommand {
+    /// Convert the configuration of FlagPerf's inference: host.yaml, cases, overlays and vendors with their engine classes.
+    /// Exits with 1 if a file of the source cannot be converted, 2 if nothing can be
+    Flagperf(ImportArguments),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ImportArguments {
+    /// The folder of FlagPerf, or its folder `inference`
+    #[arg(value_hint = ValueHint::DirPath)]
+    dir: PathBuf,
+    /// The checkout into which it is imported [default: the one that contains the current directory]
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    output: Option<PathBuf>,
+    /// Replace files with another content, and add compilers to a vendor.yaml that exists
+    #[arg(long)]
+    force: bool,
+    /// Write nothing, and print what would happen
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Imports a tree and prints the report.
+pub(super) fn import(command: &ImportCommand) -> anyhow::Result<ExitCode> {
+    let ImportCommand::Flagperf(arguments) = command;
+    let refuse = |message: &str| {
+        print_message(message);
+        Ok(ExitCode::from(EXIT_MISTAKE))
+    };
+    let checkout = match checkout(arguments)? {
+        Ok(checkout) => checkout,
+        Err(message) => return refuse(&message),
+    };
+    // Held until the files are written, as by `flagperf new`.
+    let lock = if arguments.dry_run { None } else { Some(CheckoutLock::acquire(&checkout)) };
+    if let Some(Err(error)) = &lock {
+        return refuse(&format!("error: {error}\n  hint: {}", error.hint()));
+    }
+    let imported = SourceTree::open(&arguments.dir).and_then(|source| {
+        let (catalogue, replaces, is_dry_run) = (&catalogue(&checkout), arguments.force, arguments.dry_run);
+        import_tree(&Import { source: &source, checkout: &checkout, catalogue, replaces, is_dry_run })
+    });
+    let report = match imported {
+        Ok(report) => report,
+        Err(error) => return refuse(&mistake(&error)),
+    };
+    let code = match &report {
+        report if report.has_unwritten_files => RunOutcome::UNWRITTEN,
+        report if !report.problems.is_empty() => RunOutcome::FAILED,
+        _ => RunOutcome::OK,
+    };
+    if arguments.json {
+        return Ok(print_result(&format!("{}\n", escape_json(&serde_json::to_string_pretty(&report)?)), code));
+    }
+    let code = print_result(&table_text(&report), code);
+    report.problems.iter().for_each(|problem| print_message(&problem_text(problem)));
+    Ok(code)
+}
+
+fn mistake(error: &ImportError) -> String {
+    format!("error: {error}\n  hint: {}", error.hint())
+}
+
+/// Returns the checkout that the arguments name, or else the one that contains the current directory.
+fn checkout(arguments: &ImportArguments) -> anyhow::Result<Result<PathBuf, String>> {
+    let Some(output) = &arguments.output else { return find_own_checkout() };
+    let is_checkout = |folder: &PathBuf| find_root(folder).is_some_and(|root| root == *folder);
+    let real = output.canonicalize().ok().filter(is_checkout);
+    Ok(real.ok_or_else(|| mistake(&ImportError::NoCheckout(output.clone()))))
+}
+
+fn table_text(report: &ImportReport) -> String {
+    let mut text = String::new();
+    let rows = report.files.iter().map(|file| {
+        let keys: Vec<String> = file.differences.iter().map(|key| format!("`{key}`")).collect();
+        let outcome = outcome_word(file.outcome, report.is_dry_run).to_owned();
+        [file.path.display().to_string(), outcome, keys.join(", ")]
+    });
+    let title = ["FILE", "RESULT", "DIFFERENCES"].map(str::to_owned);
+    text += &unbroken_table(&[title].into_iter().chain(rows).collect::<Vec<_>>(), columns());
+    for (change, title) in [
+        (KeyChange::Renamed, "Renamed:"),
+        (KeyChange::Kept, "Kept, because the case exists here with another value:"),
+        (KeyChange::NoEquivalent, "Left out, because nothing here corresponds to it:"),
+    ] {
+        let keys: Vec<_> = report.keys.iter().filter(|key| key.change == change).collect();
+        if !keys.is_empty() {
+            let _ = writeln!(text, "\n{title}");
+        }
+        for key in keys {
+            let line = key.line.map(|line| format!(":{line}")).unwrap_or_default();
+            let to = key.to.as_ref().map(|to| format!(" becomes `{to}`")).unwrap_or_default();
+            let entry = format!("{}{line}: `{}`{to}: {}", key.file, key.key, key.reason);
+            let _ = writeln!(text, "  {}", one_line(&entry));
+        }
+    }
+    let needed: Vec<&str> =
+        report.cases.iter().filter(|case| case.needs_scripts).map(|case| case.case.as_str()).collect();
+    if !needed.is_empty() {
+        let _ = writeln!(text, "\nThese cases need scripts, which FlagPerf has in Python: {}", needed.join(", "));
+        let _ = writeln!(text, "  scripts/README.md explains how to write them");
+    }
+    text += &summary(report);
+    escape_lines(&text).into_owned()
+}
+
+fn summary(report: &ImportReport) -> String {
+    let count = |outcome| report.count(outcome);
+    let would = if report.is_dry_run { "would be " } else { "" };
+    let mut text = format!(
+        "\n{} files: {} {would}created, {} {would}replaced, {} unchanged, {} kept with another content; problems: {}\n",
+        report.files.len(),
+        count(FileOutcome::Created),
+        count(FileOutcome::Replaced),
+        count(FileOutcome::Unchanged),
+        count(FileOutcome::Kept),
+        report.problems.len()
+    );
+    if count(FileOutcome::Kept) > 0 {
+        text += "  --force replaces files with another content\n";
+    }
+    if !report.is_dry_run {
+        text += "next:\n  flagperf lint\n";
+    }
+    text
+}
+
+fn outcome_word(outcome: FileOutcome, is_dry_run: bool) -> &'static str {
+    match (outcome, is_dry_run) {
+        (FileOutcome::Created, false) => "created",
+        (FileOutcome::Created, true) => "would be created",
+        (FileOutcome::Unchanged, _) => "exists, unchanged",
+        (FileOutcome::Kept, _) => "exists, kept",
+        (FileOutcome::Replaced, false) => "replaced",
+        (FileOutcome::Replaced, true) => "would be replaced",
+        (FileOutcome::Unwritten, _) => "not written",
+    }
+}
+
+fn problem_text(problem: &ProblemReport) -> String {
+    let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
+    let place = problem.file.as_ref().map(|file| format!("{file}{line}: ")).unwrap_or_default();
+    let hint = if problem.hint.is_empty() { String::new() } else { format!("\n  hint: {}", one_line(&problem.hint)) };
+    format!("error: {}{hint}", one_line(&format!("{place}{}", problem.message)))
+}

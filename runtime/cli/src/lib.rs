@@ -1,0 +1,100 @@
+//! The command line: parses the arguments, runs the command, and returns its exit code.
+//!
+//! Decides nothing about a measurement.
+
+mod agent;
+mod argument_errors;
+mod arguments;
+mod backend;
+mod check;
+mod closed_stdout;
+mod completions;
+mod dataset;
+mod describe;
+mod doctor;
+mod doctor_hosts;
+mod engine_checks;
+mod import;
+mod key;
+mod lint;
+mod lint_pairs;
+mod lint_report;
+mod list;
+mod monitor_check;
+mod new;
+mod output;
+mod own_process;
+mod plan;
+mod probe;
+mod read_devices;
+mod review;
+mod review_markdown;
+mod review_text;
+mod resume;
+mod run;
+mod selection;
+mod setup;
+mod verify;
+mod work;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+pub use arguments::{Arguments, EXIT_CODES};
+use clap::Parser;
+
+use arguments::Command;
+use flagperf_config::env;
+use flagperf_core::diagnostics::write_to_stderr;
+use flagperf_host::{hold_files, launch_companion};
+use flagperf_run::RunOutcome;
+
+/// Prints the help that was asked for, or an error about the arguments, and returns the exit code.
+fn refused_arguments(mut error: clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return output::print_result(&argument_errors::rendered(&error), RunOutcome::OK);
+    }
+    argument_errors::suggest_case(&mut error);
+    error.exit()
+}
+
+/// Runs the program with the process's own arguments.
+///
+/// # Errors
+/// Fails when standard output or a system call fails; every other result is an exit code of [`EXIT_CODES`].
+pub fn main() -> anyhow::Result<ExitCode> {
+    // Beyond the limit a write then fails, as on a full disk, and the writer reports it.
+    flagperf_run::survive_file_size_limit().context("cannot install signal handlers")?;
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return Ok(refused_arguments(error)),
+    };
+    write_to_stderr(env::log_level().as_deref());
+    match arguments.command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Resume(arguments) => resume::resume(&arguments),
+        Command::Plan(arguments) => plan::plan(&arguments),
+        Command::Lint(arguments) => lint::lint(&arguments),
+        Command::Review(arguments) => review::review(&arguments),
+        Command::List { what } => list::list(what),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Backend { command } => backend::backend(&command),
+        Command::Dataset { command } => dataset::dataset(&command),
+        Command::Import { what } => import::import(&what),
+        Command::New { what } => new::new(&what),
+        Command::Verify(arguments) => verify::verify(&arguments),
+        Command::Sign(arguments) => verify::sign(&arguments),
+        Command::Key { command } => key::key(&command),
+        Command::Completions { shell } => Ok(completions::completions(shell)),
+        Command::Work { socket } => work::work(socket.as_deref()),
+        Command::Agent => agent::agent(),
+        Command::Session { folder } => agent::session(&folder),
+        Command::LaunchCompanion { status, holder, argv } => {
+            Ok(ExitCode::from(u8::try_from(launch_companion(status, holder, &argv)).unwrap_or(u8::MAX)))
+        }
+        Command::HoldFiles => Ok(hold_files().map(|()| ExitCode::SUCCESS)?),
+        Command::Probe(subject) => probe::probe(&subject),
+        Command::Check => check::check(),
+        Command::ReadDevices { script } => read_devices::read_devices(&script),
+    }
+}

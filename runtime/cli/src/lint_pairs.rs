@@ -1,0 +1,189 @@
+//! The pairs that `flagperf lint` checks: each case without a vendor, with every vendor that has an overlay for it, and as
+//! host.yaml lists it.
+
+use std::collections::BTreeSet;
+
+use indexmap::IndexMap;
+use serde::Serialize;
+
+use super::arguments::LintArguments;
+use flagperf_config::{
+    CaseKey, Config, ConfigProblem, EngineEntry, Environment, Finding, Findings, Origin, Overrides, Scale, Vendor,
+    list_names, load, load_without_vendor, nearest,
+};
+use flagperf_plan::{Catalogue, PlanProblem};
+
+/// A case with the framework and the vendor that it is checked with; without both, with its standard values.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Pair {
+    /// The case.
+    pub(super) case: String,
+    /// The vendor; null for the standard case.
+    pub(super) vendor: Option<String>,
+    /// The framework; null for the standard case.
+    pub(super) framework: Option<String>,
+}
+
+/// The configuration of several pairs, which have the same vendor.
+pub(super) struct PairGroup {
+    vendor: Option<String>,
+    pub(super) config: Config,
+    pub(super) keys: Vec<CaseKey>,
+}
+
+impl PairGroup {
+    /// Returns the pair of one of the keys.
+    pub(super) fn pair(&self, key: &CaseKey) -> Pair {
+        let framework = self.vendor.is_some().then(|| key.framework.clone());
+        Pair { case: key.case.clone(), vendor: self.vendor.clone(), framework }
+    }
+}
+
+/// What `flagperf lint` selects pairs from.
+pub(super) struct PairSource<'s> {
+    pub(super) arguments: &'s LintArguments,
+    /// The configuration as host.yaml has it.
+    pub(super) host: &'s Config,
+    pub(super) catalogue: &'s Catalogue,
+}
+
+impl PairSource<'_> {
+    /// Checks that the named cases and vendors exist.
+    pub(super) fn check_names(&self) -> Vec<Finding> {
+        let LintArguments { cases, vendor, .. } = self.arguments;
+        let known = self.cases();
+        let known = || known.iter().copied();
+        let unknown_case = cases.iter().filter(|name| !known().any(|case| case == name.as_str())).map(|case| {
+            let nearest = nearest(case, known()).map(str::to_owned);
+            let problem = ConfigProblem::UnknownCase { case: case.clone(), known: list_names(known()), nearest };
+            Finding::error(Origin::CommandLine(case.clone()), problem)
+        });
+        let vendors = || self.catalogue.vendors.keys().map(String::as_str);
+        let unknown_vendor =
+            vendor.iter().filter(|name| !vendors().any(|vendor| vendor == name.as_str())).map(|vendor| {
+                let nearest = nearest(vendor, vendors()).map(str::to_owned);
+                let problem =
+                    PlanProblem::UnknownVendor { vendor: vendor.clone(), known: list_names(vendors()), nearest };
+                Finding::error(Origin::CommandLine(format!("--vendor {vendor}")), problem)
+            });
+        unknown_case.chain(unknown_vendor).collect()
+    }
+
+    /// Returns the groups of pairs; each pair is in one of them.
+    ///
+    /// # Errors
+    /// When host.yaml cannot be read.
+    pub(super) fn groups(&self) -> Result<Vec<PairGroup>, Findings> {
+        let mut groups = Vec::new();
+        if self.arguments.vendor.is_empty() {
+            groups.extend([self.listed_group(), self.standard_group()?]);
+        }
+        for name in self.catalogue.vendors.keys().filter(|name| self.is_selected(&self.arguments.vendor, name)) {
+            groups.push(self.vendor_group(name)?);
+        }
+        let mut seen = BTreeSet::new();
+        for group in &mut groups {
+            let keys = std::mem::take(&mut group.keys);
+            group.keys = keys.into_iter().filter(|key| seen.insert(group.pair(key))).collect();
+        }
+        Ok(groups)
+    }
+
+    fn is_selected(&self, named: &[String], name: &str) -> bool {
+        named.is_empty() || named.iter().any(|other| other == name)
+    }
+
+    /// Returns the names of the cases in configs/.
+    fn cases(&self) -> Vec<&str> {
+        self.catalogue.cases.iter().filter(|(_, case)| case.configured).map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn selected_cases(&self) -> Vec<&str> {
+        self.cases().into_iter().filter(|case| self.is_selected(&self.arguments.cases, case)).collect()
+    }
+
+    fn overrides(&self, cases: Vec<String>) -> Overrides {
+        Overrides {
+            config: self.arguments.config.clone(),
+            cases,
+            environment: Environment::read(),
+            ..Overrides::default()
+        }
+    }
+
+    /// Returns the pairs that host.yaml lists.
+    fn listed_group(&self) -> PairGroup {
+        let config = self.host.clone();
+        let mut keys: Vec<CaseKey> = config.cases.iter().map(|case| case.key.value.clone()).collect();
+        // A case whose files cannot be read has only findings.
+        for key in config.findings.iter().flat_map(|finding| &finding.cases) {
+            if !keys.contains(key) {
+                keys.push(key.clone());
+            }
+        }
+        keys.retain(|key| self.is_selected(&self.arguments.cases, &key.case));
+        PairGroup { vendor: Some(config.site.vendor.clone()), config, keys }
+    }
+
+    /// Returns the pairs without a vendor: the engine that computes nothing stands in for every engine.
+    fn standard_group(&self) -> Result<PairGroup, Findings> {
+        let key = |case: &&str| CaseKey {
+            case: (*case).to_owned(),
+            framework: Vendor::STAND_IN.to_owned(),
+            scale: Scale::ONE,
+        };
+        let keys: Vec<CaseKey> = self.selected_cases().iter().map(key).collect();
+        let overrides = self.overrides(keys.iter().map(ToString::to_string).collect());
+        let mut config = load_without_vendor(&self.host.site.flagperf_path, &overrides)?;
+        for case in &mut config.cases {
+            case.key.origin = case.configurations();
+        }
+        let compilers = config.cases.iter().filter_map(|case| case.settings.get("compiler")?.value.as_str());
+        let compilers: IndexMap<_, _> = compilers.map(|name| (name.to_owned(), EngineEntry::null())).collect();
+        config.vendor.iter_mut().for_each(|vendor| vendor.compilers.clone_from(&compilers));
+        Ok(PairGroup { vendor: None, config, keys })
+    }
+
+    /// Returns the pairs of a vendor: with each framework, the cases that have an overlay of the vendor. A case and a
+    /// vendor that are both named need no overlay.
+    fn vendor_group(&self, name: &str) -> Result<PairGroup, Findings> {
+        let LintArguments { cases, vendor, .. } = self.arguments;
+        let both_are_named = !cases.is_empty() && !vendor.is_empty();
+        let has_overlay = |case: &&&str| self.catalogue.cases[**case].overlays.contains(name);
+        let selected = self.selected_cases();
+        let cases = selected.iter().filter(|case| both_are_named || has_overlay(case));
+        let read = self.catalogue.vendors.get(name).and_then(Option::as_ref);
+        let keys: Vec<CaseKey> =
+            cases.flat_map(|case| read.map(|vendor| self.keys_of(case, vendor))).flatten().collect();
+        // Without a pair, the files of the site and of the vendor are still read.
+        let none = || vec![format!("{}:{}", self.cases().first().unwrap_or(&"none"), Vendor::STAND_IN)];
+        let names = if keys.is_empty() { none() } else { keys.iter().map(ToString::to_string).collect() };
+        let overrides = Overrides { vendor: Some(name.to_owned()), ..self.overrides(names) };
+        let mut config = load(&self.host.site.flagperf_path, &overrides)?;
+        for case in &mut config.cases {
+            let listed = self.host.cases.iter().find(|listed| listed.key.value == case.key.value);
+            let in_vendor = || read.map(|vendor| vendor.origin(&["frameworks", case.key.value.framework_name()]));
+            let origin = listed.map(|listed| listed.key.origin.clone()).or_else(in_vendor);
+            case.key.origin = origin.unwrap_or(Origin::Default);
+        }
+        Ok(PairGroup { vendor: Some(name.to_owned()), config, keys })
+    }
+
+    /// Returns the keys of a case with a vendor: one for each framework of vendor.yaml, and the entries of host.yaml that
+    /// add a version to one.
+    fn keys_of(&self, case: &str, vendor: &Vendor) -> Vec<CaseKey> {
+        let listed = self.host.site_values.get("CASES").and_then(|listed| listed.value.as_object());
+        let listed = listed.into_iter().flat_map(|listed| listed.keys()).filter_map(|key| key.parse().ok());
+        let listed = listed.filter(|key: &CaseKey| key.case == case && vendor.framework(key).is_some());
+        let key =
+            |framework: &String| CaseKey { case: case.to_owned(), framework: framework.clone(), scale: Scale::ONE };
+        let mut keys: Vec<CaseKey> = vendor.frameworks.keys().map(key).collect();
+        for key in listed {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+}

@@ -1,0 +1,71 @@
+//! `flagperf new`: creates a case, a vendor or an engine, and prints the next commands.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::arguments::NewCommand;
+use super::output::{print_message, print_result};
+use super::selection::Selection;
+use super::setup::{EXIT_MISTAKE, catalogue, find_own_checkout, report_mistakes};
+use flagperf_config::load;
+use flagperf_run::RunOutcome;
+use flagperf_scaffold::{Checkout, CheckoutLock, Scaffold, ScaffoldError, new_case, new_engine, new_vendor};
+
+/// Creates something new in the checkout that contains the current directory.
+pub(super) fn new(what: &NewCommand) -> anyhow::Result<ExitCode> {
+    let root = match find_own_checkout()? {
+        Ok(root) => root,
+        Err(message) => {
+            print_message(&message);
+            return Ok(ExitCode::from(EXIT_MISTAKE));
+        }
+    };
+    // Held until the files are written: another process then reads the vendor.yaml that this one leaves.
+    let _lock = match CheckoutLock::acquire(&root) {
+        Ok(lock) => lock,
+        Err(error) => return Ok(refuse(&error)),
+    };
+    let config = match load(&root, &Selection::default().overrides()) {
+        Ok(config) => config,
+        Err(findings) => return Ok(report_mistakes(&findings)),
+    };
+    let root = &config.site.flagperf_path;
+    let checkout = Checkout { root, config: &config, catalogue: &catalogue(root) };
+    let created = match what {
+        NewCommand::Case { name } => new_case(name, &checkout),
+        NewCommand::Vendor { name } => new_vendor(name, &checkout),
+        NewCommand::Engine { name, kind, vendor } => new_engine(name, (*kind).into(), vendor.as_deref(), &checkout),
+    };
+    Ok(match created.and_then(|scaffold| scaffold.write(root).map(|()| scaffold)) {
+        Ok(scaffold) => print_result(&listing(&scaffold, root), RunOutcome::OK),
+        Err(error) => refuse(&error),
+    })
+}
+
+/// Lists the files, then the commands to type next.
+fn listing(scaffold: &Scaffold, root: &Path) -> String {
+    let mut out = String::new();
+    for (path, what) in scaffold.paths() {
+        let _ = writeln!(out, "{what} {}", path.display());
+    }
+    let is_here = std::env::current_dir().is_ok_and(|here| here == root);
+    let change = (!is_here).then(|| format!("cd '{}'", root.display().to_string().replace('\'', r"'\''")));
+    if !scaffold.next.is_empty() {
+        let _ = writeln!(out, "next:");
+    }
+    for command in change.iter().filter(|_| !scaffold.next.is_empty()).chain(&scaffold.next) {
+        let _ = writeln!(out, "  {command}");
+    }
+    out
+}
+
+fn refuse(error: &ScaffoldError) -> ExitCode {
+    let hint = error.hint();
+    let hint = if hint.is_empty() { hint } else { format!("\n  hint: {hint}") };
+    print_message(&format!("error: {error}{hint}"));
+    ExitCode::from(match error {
+        ScaffoldError::Write { .. } => RunOutcome::UNWRITTEN,
+        _ => EXIT_MISTAKE,
+    })
+}

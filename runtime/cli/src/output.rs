@@ -1,0 +1,106 @@
+//! Output of the program: results on standard output, messages on standard error.
+
+use std::io::{self, Write, stderr, stdout};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use console::Term;
+
+use super::closed_stdout::stdout_was_closed;
+use flagperf_core::text;
+use flagperf_report::wrap;
+use flagperf_run::RunOutcome;
+
+/// Prints a listing; returns the exit code `code`, or the one for unwritten results when printing fails.
+pub(super) fn print_result(text: &str, code: u8) -> ExitCode {
+    match write_listing(text) {
+        Ok(()) => ExitCode::from(code),
+        Err(error) => {
+            print_message(&format!("error: {}", stdout_error(&error)));
+            ExitCode::from(RunOutcome::UNWRITTEN)
+        }
+    }
+}
+
+/// Writes a result to standard output and flushes it.
+///
+/// # Errors
+/// Fails when the result cannot be written completely, for example because the reader closed the pipe, and when standard
+/// output was closed from the start.
+pub(super) fn write_result(text: &str) -> io::Result<()> {
+    if stdout_was_closed() {
+        return Err(io::Error::other("it was closed before the program started"));
+    }
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Writes a part of a listing, as [`write_result`] does. A reader that has closed the pipe, such as `head`, has read all
+/// that it wanted, which is no error.
+///
+/// # Errors
+/// Fails when the text cannot be written for any other reason.
+pub(super) fn write_listing(text: &str) -> io::Result<()> {
+    match write_result(text) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Returns a number with a word, which gets an `s` unless the number is 1: `2 files`.
+pub(super) fn counted(number: usize, word: &str) -> String {
+    format!("{number} {word}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Describes an error of standard output.
+pub(super) fn stdout_error(error: &io::Error) -> String {
+    format!("cannot write to standard output: {error}")
+}
+
+/// Writes a message to standard error, with control characters escaped; on a terminal, long lines are wrapped between
+/// words. An error is ignored: nobody may be reading.
+pub(super) fn print_message(message: &str) {
+    let message = text::escape_lines(message);
+    let columns = Term::stderr().is_term().then(|| Term::stderr().size_checked()).flatten();
+    let _ = match columns {
+        Some((_, columns)) => writeln!(stderr(), "{}", wrap(&message, usize::from(columns))),
+        None => writeln!(stderr(), "{message}"),
+    };
+}
+
+/// Writes a message to standard error at once, whatever another thread is writing. The message begins on a line of its own.
+pub(super) fn print_now(message: &str) {
+    let _ = nix::unistd::write(stderr(), format!("\n{}\n", text::escape_lines(message)).as_bytes());
+}
+
+/// Time in milliseconds that a line of the display waits for a reader.
+const PATIENCE: u16 = 200;
+/// Number of bytes that a ready pipe accepts without blocking (PIPE_BUF on Linux).
+const PIECE_BYTES: usize = 4096;
+
+/// Standard error for the live display. When nobody reads (a stopped terminal, a full pipe), text that cannot be
+/// written within 200 ms is dropped, so that a slow reader never delays a run.
+#[derive(Debug, Default)]
+pub(super) struct StderrDisplay {
+    is_stuck: bool,
+}
+
+impl Write for StderrDisplay {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let stderr = stderr();
+        let mut ready = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+        let patience = if self.is_stuck { PollTimeout::ZERO } else { PollTimeout::from(PATIENCE) };
+        self.is_stuck = poll(&mut ready, patience)? == 0;
+        if self.is_stuck {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stderr.lock().write(&bytes[..bytes.len().min(PIECE_BYTES)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

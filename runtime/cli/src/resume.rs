@@ -1,0 +1,61 @@
+//! Resumes a run whose main process was killed.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use super::arguments::ResumeArguments;
+use super::output::print_message;
+use super::run::{RunRequest, run_request};
+use super::setup::{EXIT_MISTAKE, PreparedPlan, locate_checkout};
+use flagperf_fleet::RunState;
+use flagperf_run::case_digests;
+
+/// Resumes a run whose main process was killed.
+pub(super) fn resume(arguments: &ResumeArguments) -> anyhow::Result<ExitCode> {
+    let folder = std::path::absolute(&arguments.run).context("cannot determine the current directory")?;
+    let state = match RunState::read(&folder) {
+        Ok(state) => state,
+        Err(error) => {
+            let shown = folder.display();
+            let reason = match error.kind() {
+                io::ErrorKind::NotFound if folder.is_dir() => {
+                    ": this run has ended, and has a record of each case that it began".to_owned()
+                }
+                _ => format!(" from its run.json: {error}"),
+            };
+            print_message(&format!(
+                "error: cannot resume `{shown}`{reason}\n  hint: only a run whose main process was killed can be resumed; after \
+                 Ctrl-C, start the cases that are listed as not run with `flagperf run --case CASE`"
+            ));
+            return Ok(ExitCode::from(EXIT_MISTAKE));
+        }
+    };
+    let (overrides, audit, official, output) = (state.overrides(), state.audit, state.official, arguments.output);
+    let (resumed, skips_unreachable) = (Some((folder, state)), arguments.skip_unreachable);
+    run_request(
+        &locate_checkout()?.announce(),
+        RunRequest { overrides, output, official, audit, resumed, skips_unreachable },
+    )
+}
+
+/// Refuses to resume a run with cases that would not be measured as when it began: one run would contain results of two
+/// configurations, and a record of what had been measured would state the later one.
+pub(super) fn refuse_changed_cases(resumed: &(PathBuf, RunState), planned: &PreparedPlan) -> Option<ExitCode> {
+    let (folder, state) = resumed;
+    let now = case_digests(&planned.plan, &planned.values);
+    let changed = state.changed_cases(&now);
+    if changed.is_empty() {
+        return None;
+    }
+    print_message(&format!(
+        "error: cannot resume `{}`: `{}` would not be measured as when the run began, because the configuration, the vendor, the \
+         scripts or the list of cases changed since then\n  hint: undo the change, or start a new run; what was measured stays in \
+         that folder",
+        folder.display(),
+        changed.join("`, `"),
+    ));
+    Some(ExitCode::from(EXIT_MISTAKE))
+}

@@ -1,0 +1,425 @@
+//! `flagperf run`.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, stderr, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+
+use super::arguments::{RunArguments, RunOutput};
+use super::output::{StderrDisplay, print_message, print_now, print_result, stdout_error, write_result};
+use super::resume::refuse_changed_cases;
+use super::setup::{
+    EXIT_MISTAKE, PreparedPlan, locate_checkout, prepare_plan, prepare_process, print_findings, report_mistakes,
+};
+use flagperf_config::{CaseKey, Environment, Overrides, Scale, env};
+use flagperf_core::file::write_hint;
+use flagperf_core::measure::MonotonicClock;
+use flagperf_core::text::escape_json;
+use flagperf_core::units::Seconds;
+use flagperf_fleet::{
+    FleetError, FleetOptions, JobRequest, RunState, STATE_FILE, conduct_fleet, contact_limit, needs_fleet, schedulers,
+    user_name,
+};
+use flagperf_host::THIS_PROGRAM;
+use flagperf_plan::AuditScope;
+use flagperf_report::{
+    BarDisplay, Extent, LineDisplay, OverviewRow, SavedResult, Screen, case_report, overview, summary_report,
+};
+use flagperf_result::{FailureRecord, Record, Summary};
+use flagperf_run::{
+    CheckoutState, HostBusy, HostLock, HostUse, Interrupt, LockNotice, Notice, RunError, RunOptions, RunOutcome,
+    case_digests, conduct,
+};
+
+/// Runs the selected cases and prints their results.
+pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<ExitCode> {
+    let checkout = locate_checkout()?;
+    if let Err(message) = checkout.check_choice(&arguments.selection) {
+        print_message(&message);
+        return Ok(ExitCode::from(EXIT_MISTAKE));
+    }
+    let RunArguments { output, official, audit, .. } = *arguments;
+    if let Some(name) = &arguments.submit {
+        return submit(name, &checkout.announce(), &arguments.selection.overrides());
+    }
+    let request = RunRequest {
+        overrides: arguments.selection.overrides(),
+        output,
+        official,
+        audit: audit.into(),
+        resumed: None,
+        skips_unreachable: false,
+    };
+    run_request(&checkout.announce(), request)
+}
+
+/// Prints a job that runs the selected cases on a cluster.
+fn submit(name: &str, checkout: &Path, overrides: &Overrides) -> anyhow::Result<ExitCode> {
+    let _exits = prepare_process()?;
+    // Within the job, the scheduler determines the hosts, so `HOSTS` is ignored here, too.
+    let environment = Environment { slurm_nodes: Some(String::new()), ..overrides.environment.clone() };
+    let overrides = &Overrides { environment, ..overrides.clone() };
+    let PreparedPlan { plan, .. } = match prepare_plan(checkout, overrides) {
+        Ok(planned) => planned,
+        Err(findings) => return Ok(report_mistakes(&findings)),
+    };
+    let Some(scheduler) = schedulers().iter().find(|scheduler| scheduler.name() == name) else {
+        return Ok(ExitCode::from(EXIT_MISTAKE));
+    };
+    let most = |number: fn(&Scale) -> u32| plan.cases.iter().map(|case| number(&case.key.scale)).max().unwrap_or(1);
+    // A container cannot reach other hosts with the user's ssh.
+    if scheduler.is_single_host() && most(|scale| scale.hosts) > 1 {
+        print_message(&format!(
+            "error: a case needs {} hosts, but `--submit {name}` supports only one\n  hint: use --case to \
+             select cases that need one host",
+            most(|scale| scale.hosts)
+        ));
+        return Ok(ExitCode::from(EXIT_MISTAKE));
+    }
+    let phases: usize = plan.cases.iter().map(|case| case.jobs.len()).sum();
+    let framework = plan.cases.first().map(|case| case.key.framework.as_str()).unwrap_or_default();
+    let mut arguments = vec!["run".to_owned(), "--plain".to_owned()];
+    arguments.extend(overrides.arguments());
+    let request = JobRequest {
+        hosts: most(|scale| scale.hosts),
+        devices: most(|scale| scale.devices),
+        checkout: plan.site.flagperf_path.clone(),
+        program: std::env::current_exe().context("the path of this program is unknown")?,
+        arguments,
+        time_max_s: (plan.site.phase_timeout.0 * phases as f64) as u64,
+        image: format!("flagperf-inference-{}-{framework}", plan.site.vendor),
+    };
+    Ok(print_result(&scheduler.job(&request), RunOutcome::OK))
+}
+
+/// The cases to run, and how their results are printed.
+pub(super) struct RunRequest {
+    pub(super) overrides: Overrides,
+    pub(super) output: RunOutput,
+    pub(super) official: bool,
+    pub(super) audit: AuditScope,
+    /// The folder and the state of the run to resume; `None` for a new run.
+    pub(super) resumed: Option<(PathBuf, RunState)>,
+    /// Whether a resumed run goes on without the hosts that cannot be reached.
+    pub(super) skips_unreachable: bool,
+}
+
+/// Runs the cases, and prints their results.
+pub(super) fn run_request(checkout: &Path, request: RunRequest) -> anyhow::Result<ExitCode> {
+    let RunRequest { overrides, output, official, audit, resumed, skips_unreachable } = request;
+    let is_resumed = resumed.is_some();
+    let exits = prepare_process()?;
+    let planned = match prepare_plan(checkout, &overrides) {
+        Ok(planned) => planned,
+        Err(findings) => return Ok(report_mistakes(&findings)),
+    };
+    print_findings(planned.plan.findings.iter());
+    let bars = !output.plain && stderr().is_terminal() && (output.json || stdout().is_terminal());
+    let interrupt = Interrupt::install().context("cannot install signal handlers")?;
+    drop(exits);
+    let mut show = display(bars);
+    let mut results = ResultPrinter::new(output, official);
+    let PreparedPlan { plan, values } = &planned;
+    if let Some(refusal) = resumed.as_ref().and_then(|resumed| refuse_changed_cases(resumed, &planned)) {
+        return Ok(refusal);
+    }
+    let on_hosts = resumed.as_ref().map_or_else(|| needs_fleet(plan), |(_, state)| !state.hosts.is_empty());
+    // Runs on hosts ask git themselves.
+    let program = (!on_hosts).then(|| CheckoutState::read(&plan.site.flagperf_path).provenance());
+    let state = match (&resumed, &program) {
+        (Some((_, state)), Some(_)) => Some(state.clone()),
+        (None, Some(program)) => {
+            Some(RunState::new(&overrides, audit, official, Vec::new(), program, case_digests(plan, values)))
+        }
+        (_, None) => None,
+    };
+    let mut _lock_of_run = match resumed.as_ref().map(|(folder, _)| lock_run(folder)) {
+        Some(Err(message)) => {
+            print_message(&message);
+            return Ok(ExitCode::from(EXIT_MISTAKE));
+        }
+        locked => locked.and_then(Result::ok),
+    };
+    let mut watch = |notice: &Notice<'_>| {
+        if let Notice::RunBegins { folder } = notice {
+            state.iter().for_each(|state| state.write(folder));
+            if on_hosts {
+                announce_second_signal(&interrupt, folder, contact_limit(&plan.site));
+            }
+            if _lock_of_run.is_none() {
+                _lock_of_run = lock_run(folder).ok();
+            }
+        }
+        show(notice);
+        results.notice(notice);
+    };
+    let clock = Arc::new(MonotonicClock::start());
+    let conducted = if on_hosts {
+        let options = FleetOptions { overrides, has_live_display: bars, audit, official, skips_unreachable, clock };
+        conduct_fleet(plan, values, &options, resumed, &interrupt, &mut watch)
+    } else {
+        let (id, user, folder) = (std::process::id(), user_name(), plan.site.flagperf_log_path.display());
+        let about = format!("process {id} of user `{user}`, results in {folder}");
+        let mut on_notice = |notice: &LockNotice| {
+            let level = if let LockNotice::Waits(_) = notice { "note" } else { "warning" };
+            print_message(&format!("{level}: {notice}"));
+        };
+        let names = (about.as_str(), about.as_str());
+        let host_use = match HostLock::take(&env::host_lock(), names, plan.site.busy_host, &interrupt, &mut on_notice) {
+            Ok(lock) => HostUse::new(lock, Vec::new()),
+            Err(busy) => {
+                print_message(&format!("error: {busy}\n  hint: {}", HostBusy::HINT));
+                let code = if interrupt.is_set() { RunOutcome::INTERRUPTED } else { EXIT_MISTAKE };
+                return Ok(ExitCode::from(code));
+            }
+        };
+        let worker = vec![THIS_PROGRAM.into(), "work".into()];
+        let (folder, resumed) = resumed.map(|(folder, state)| (folder, state.program)).unzip();
+        let options = RunOptions {
+            has_live_display: bars,
+            audit,
+            worker,
+            clock,
+            folder,
+            program,
+            resumed,
+            barrier: None,
+            host_use,
+        };
+        let conducted = conduct(plan, values, &options, &interrupt, &mut watch);
+        if let Some(outcome) = conducted.as_ref().ok().filter(|outcome| outcome.is_complete()) {
+            RunState::remove(&outcome.folder);
+        }
+        conducted.map_err(FleetError::from)
+    };
+    Ok(match conducted {
+        Ok(outcome) => {
+            results.print_overview(&outcome.not_run);
+            results.exit_code(&outcome)
+        }
+        Err(error) => report_not_started(&error, is_resumed),
+    })
+}
+
+/// Lets a second signal state what happens to the hosts of the run, before it ends this process. `limit` is the time without
+/// contact after which the hosts stop.
+fn announce_second_signal(interrupt: &Interrupt, folder: &Path, limit: Seconds) {
+    let (run, state) = (relative_path(folder).display().to_string(), folder.join(STATE_FILE));
+    interrupt.before_exit(move || {
+        // Without this file, no case has begun.
+        let resume = match state.exists() {
+            true => format!("; `flagperf resume {run}` collects their results and frees them at once"),
+            false => String::new(),
+        };
+        print_now(&format!(
+            "warning: this process ends now and does not wait for the hosts, which stop and are free for other runs after {:.0} s \
+             without contact (`HOST_TIMEOUT` plus 30 s){resume}",
+            limit.0
+        ));
+    });
+}
+
+/// Locks the folder of a run until the returned file is dropped, because two processes must not write to one folder.
+fn lock_run(folder: &Path) -> Result<File, String> {
+    let locked = File::open(folder).and_then(|file| file.try_lock().map(|()| file).map_err(io::Error::from));
+    locked.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            let folder = folder.display();
+            format!(
+                "error: another process is running or resuming `{folder}`\n  hint: wait until that \
+                 process has ended, or end it with Ctrl-C"
+            )
+        }
+        _ => format!("error: `{}` cannot be used: {error}", folder.display()),
+    })
+}
+
+/// Returns a function that displays the notices of a run: as bars on a terminal, otherwise as lines.
+fn display(bars: bool) -> Box<dyn FnMut(&Notice<'_>)> {
+    if bars {
+        let mut bars = BarDisplay::default();
+        Box::new(move |notice| bars.show(notice))
+    } else {
+        let mut lines = LineDisplay::new(StderrDisplay::default());
+        Box::new(move |notice| lines.show(notice))
+    }
+}
+
+/// Prints why a run did not start, and returns its exit code.
+fn report_not_started(error: &FleetError, is_resumed: bool) -> ExitCode {
+    match error {
+        FleetError::Run(error @ RunError::Folder { .. }) => {
+            print_message(&format!(
+                "error: {error}\n  hint: is FLAGPERF_LOG_PATH in host.yaml, the folder for results, writable, and \
+                 is there space on its disk?"
+            ));
+            ExitCode::from(RunOutcome::UNWRITTEN)
+        }
+        FleetError::Busy(hosts) => {
+            for (host, reason) in hosts {
+                print_message(&format!("error: host `{host}`: {reason}"));
+            }
+            print_message(&format!("  hint: nothing was run; {}", HostBusy::HINT));
+            ExitCode::from(EXIT_MISTAKE)
+        }
+        FleetError::Hosts(hosts) => {
+            for (host, reason) in hosts {
+                print_message(&format!("error: host `{host}` cannot be used: {reason}"));
+            }
+            let hint = match is_resumed {
+                true => {
+                    "try again when the host is back; `flagperf resume --skip-unreachable` goes on without it, and what it has \
+                         not sent is then not part of the results"
+                }
+                false => "nothing was run; `flagperf doctor --hosts` checks every host",
+            };
+            print_message(&format!("  hint: {hint}"));
+            ExitCode::from(EXIT_MISTAKE)
+        }
+        FleetError::Refused(refusals) => {
+            for refusal in refusals {
+                print_message(&format!("error: {refusal}"));
+            }
+            print_message("  hint: nothing was run; `flagperf doctor --hosts` checks every host");
+            ExitCode::from(EXIT_MISTAKE)
+        }
+        FleetError::Interrupted => {
+            print_message(&format!("error: {error}"));
+            ExitCode::from(RunOutcome::INTERRUPTED)
+        }
+        error => {
+            print_message(&format!("error: {error}"));
+            ExitCode::from(EXIT_MISTAKE)
+        }
+    }
+}
+
+/// Prints the results of the cases on standard output.
+struct ResultPrinter {
+    /// Whether to print the record as JSON instead of a table.
+    json: bool,
+    /// How much of a record to print.
+    extent: Extent,
+    /// Whether every result must be valid.
+    official: bool,
+    /// Folder of the run.
+    folder: PathBuf,
+    /// The cases so far.
+    rows: Vec<OverviewRow>,
+    /// The hint of each replica of the current case; empty for one without a failure.
+    hints: Vec<String>,
+    /// The first error of printing a result.
+    unprinted: Option<io::Error>,
+}
+
+impl ResultPrinter {
+    fn new(output: RunOutput, official: bool) -> Self {
+        let extent = if output.details { Extent::Details } else { Extent::Summary };
+        let (folder, rows, hints, unprinted) = (PathBuf::new(), Vec::new(), Vec::new(), None);
+        ResultPrinter { json: output.json, extent, official, folder, rows, hints, unprinted }
+    }
+
+    fn notice(&mut self, notice: &Notice<'_>) {
+        match notice {
+            Notice::RunBegins { folder } => self.folder = folder.to_path_buf(),
+            Notice::CaseEnds { record, place, is_part, path, unwritten, digest, .. } => {
+                // Another program may have taken the name of the record, which then has another one.
+                let path = unwritten.map_or(Some(*path), |error| error.kept.as_deref());
+                self.rows.push(OverviewRow::new(record, *place, path.map(relative_path)));
+                let hint = |failure: &FailureRecord| failure.hint.clone();
+                self.hints.extend(is_part.then(|| record.failures.first().map(hint).unwrap_or_default()));
+                // The summary has the figures of a replica; one that is not on disk is printed in any case.
+                if !is_part || self.json || self.extent == Extent::Details || path.is_none() {
+                    let saved = SavedResult { path, digest: *digest, place: *place };
+                    self.print_record(record, saved, unwritten.map(|error| &error.source));
+                }
+            }
+            Notice::FinishedBefore { record, place, path } => {
+                self.rows.push(OverviewRow::finished_before(record, *place, relative_path(path)));
+                if self.json || self.extent == Extent::Details {
+                    self.print_record(record, SavedResult { path: Some(path), digest: None, place: *place }, None);
+                }
+            }
+            Notice::SummaryEnds { summary, path } => self.print_summary(summary, path),
+            _ => {}
+        }
+    }
+
+    /// Prints a report, or the record as JSON. A record that could not be written to disk (`path` is `None`) is always
+    /// printed, so that no measurement is lost; `cause` is why.
+    fn print_record(&mut self, record: &Record, saved: SavedResult<'_>, cause: Option<&io::Error>) {
+        let json = serde_json::to_string_pretty(record).expect("a record is plain data");
+        let json = escape_json(&json);
+        let result = match self.json {
+            true => format!("{json}\n"),
+            false => {
+                let shown = SavedResult { path: saved.path.map(relative_path), ..saved };
+                format!("{}\n", case_report(record, shown, self.extent, Screen::stdout()))
+            }
+        };
+        if let (true, Some(digest)) = (self.json, saved.digest) {
+            let place = saved.place.map(|place| format!(" on {place}")).unwrap_or_default();
+            print_message(&format!("digest of {}{place}: {digest}", record.key()));
+        }
+        let printed = write_result(&result);
+        if saved.path.is_none() {
+            let hint = cause.map(|cause| format!("{}; ", write_hint(cause))).unwrap_or_default();
+            print_message(&format!("  hint: {hint}FLAGPERF_LOG_PATH in host.yaml selects another folder"));
+            if !self.json || printed.is_err() {
+                print_message(&format!("the record that could not be written:\n{json}"));
+            }
+        }
+        if let Err(error) = printed {
+            self.unprinted.get_or_insert(error);
+        }
+    }
+
+    /// Prints the summary of the replicas of a case.
+    fn print_summary(&mut self, summary: &Summary, path: &Path) {
+        let hints = std::mem::take(&mut self.hints);
+        let text = match self.json {
+            true => {
+                format!("{}\n", escape_json(&serde_json::to_string_pretty(summary).expect("a summary is plain data")))
+            }
+            false => format!("{}\n", summary_report(summary, &hints, relative_path(path), Screen::stdout())),
+        };
+        if let Err(error) = write_result(&text) {
+            self.unprinted.get_or_insert(error);
+        }
+    }
+
+    /// Prints a line for each case if there are several, also for those that were not run. As JSON, only records are
+    /// printed, and the others are named on standard error.
+    fn print_overview(&mut self, not_run: &[CaseKey]) {
+        if self.json {
+            for key in not_run {
+                print_message(&format!("note: case `{key}` was not run: the run was interrupted"));
+            }
+            return;
+        }
+        self.rows.extend(not_run.iter().map(OverviewRow::not_run));
+        if self.rows.len() < 2 {
+            return;
+        }
+        if let Err(error) = write_result(&overview(&self.rows, Screen::stdout().columns)) {
+            self.unprinted.get_or_insert(error);
+        }
+    }
+
+    /// Returns the exit code of the run; a result that could not be printed counts as unwritten.
+    fn exit_code(&self, outcome: &RunOutcome) -> ExitCode {
+        let code = outcome.exit_code(self.official);
+        let Some(error) = &self.unprinted else { return ExitCode::from(code) };
+        print_message(&format!("error: {}\n  hint: records are in {}", stdout_error(error), self.folder.display()));
+        ExitCode::from(if code == RunOutcome::INTERRUPTED { code } else { RunOutcome::UNWRITTEN })
+    }
+}
+
+/// Returns `path` relative to the current directory if it lies in it.
+fn relative_path(path: &Path) -> &Path {
+    let relative = std::env::current_dir().ok().and_then(|here| path.strip_prefix(here).ok());
+    relative.unwrap_or(path)
+}

@@ -1,0 +1,79 @@
+//! Values that are mappings (targets of metrics, limits of agreement), and the description of values in messages.
+
+use serde_json::Value;
+
+use super::ConfigProblem;
+use super::yaml::{Content, Node};
+use flagperf_core::metric;
+use flagperf_core::precision::Precision;
+
+/// Checks the limits of agreement for one precision.
+pub(super) fn check_agreement_limits(precision: &str, node: &Node) -> Result<(), ConfigProblem> {
+    let refused = |what: &str, expected: String, found| ConfigProblem::Limit { what: what.to_owned(), expected, found };
+    if !Precision::NAMES.contains(&precision) {
+        let expected = format!("a precision (known: {})", Precision::NAMES.join(", "));
+        return Err(refused(precision, expected, format!("`{precision}`")));
+    }
+    let Content::Map(entries) = &node.content else {
+        return Err(refused(precision, "limits such as `{relative_l2: 0.05}`".to_owned(), describe_node(node)));
+    };
+    for (name, entry) in entries {
+        let Some((_, range)) = metric::AGREEMENT_LIMITS.iter().find(|(known, _)| known == name) else {
+            let names: Vec<&str> = metric::AGREEMENT_LIMITS.iter().map(|(name, _)| *name).collect();
+            return Err(refused(
+                precision,
+                format!("limits by name (known: {})", names.join(", ")),
+                format!("`{name}`"),
+            ));
+        };
+        if !number(entry).is_some_and(|number| range.contains(&number)) {
+            let (from, to) = (*range.start(), *range.end());
+            let expected = match to < f64::MAX {
+                true => format!("a number from {from} to {to}"),
+                false => format!("a number of at least {from}"),
+            };
+            return Err(refused(name, expected, describe_node(entry)));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the number in a node.
+fn number(node: &Node) -> Option<f64> {
+    match &node.content {
+        Content::Scalar { value: Value::Number(number), .. } => number.as_f64(),
+        _ => None,
+    }
+}
+
+/// Reads the minimum for `metric`, which must be a value that the metric can have.
+pub(super) fn read_target(metric: &str, node: &Node) -> Result<f64, ConfigProblem> {
+    let range = metric::range(metric);
+    number(node).filter(|number| range.contains(number)).ok_or_else(|| {
+        let (from, to) = (*range.start(), *range.end());
+        let expected = if to < f64::MAX { format!("a number from {from} to {to}") } else { "a number".to_owned() };
+        ConfigProblem::Target { metric: metric.to_owned(), expected, found: describe_node(node) }
+    })
+}
+
+/// Describes a value of the wrong type, for a message.
+pub(super) fn describe_node(node: &Node) -> String {
+    match &node.content {
+        Content::List(_) => "a list".to_owned(),
+        Content::Map(_) => "a mapping".to_owned(),
+        Content::Scalar { value: Value::Null, .. } => "null".to_owned(),
+        Content::Scalar { text, plain: false, .. } => format!("the string `\"{}\"`", shorten(text)),
+        Content::Scalar { text, .. } => format!("`{}`", shorten(text)),
+    }
+}
+
+/// Returns the beginning of a text, for a message.
+fn shorten(text: &str) -> String {
+    /// Maximum number of characters shown.
+    const SHOWN: usize = 80;
+    let mut shown: String = text.chars().take(SHOWN).collect();
+    if shown.len() < text.len() {
+        shown.push_str("...");
+    }
+    shown
+}

@@ -1,0 +1,74 @@
+//! Reads YAML files, the environment and the command line into typed values, each with its origin.
+//!
+//! Knows no engine and no device: `plan` checks whether the names refer to something that exists.
+
+mod case;
+mod case_key;
+mod choice;
+mod container_option_fault;
+mod container_options;
+mod dataset;
+#[cfg(test)]
+mod dataset_tests;
+mod entries;
+pub mod env;
+mod file;
+mod finding;
+mod flops;
+#[cfg(test)]
+mod hostile_tests;
+mod key;
+mod load;
+mod monitor_command;
+mod origin;
+mod overlay;
+#[cfg(test)]
+mod parameter_tests;
+mod parameters;
+mod precision;
+mod problem;
+#[cfg(test)]
+mod schema;
+#[cfg(test)]
+mod schema_tests;
+mod section;
+mod settings;
+mod site;
+mod stand_in;
+#[cfg(test)]
+mod tests;
+mod vendor;
+mod vendor_key;
+mod visible;
+mod yaml;
+
+#[cfg(feature = "testing")]
+pub mod fixture;
+
+pub use case::{CaseConfig, default_data_folder};
+pub use case_key::{CaseKey, Scale};
+pub use container_option_fault::ContainerOptionFault;
+pub use container_options::{ContainerOptions, DeviceFile, ResourceLimit, Volume, WORKER_SOCKET_FOLDER};
+pub use dataset::{DATASET, DATASET_FILE, DatasetDescription, DatasetFile, DatasetFolder};
+pub use env::{Environment, backends_folder, cache_folder, python_path};
+pub use file::{ConfigFile, display_name, read_text};
+pub use finding::{Cause, Finding, Findings, MessageAndHint};
+pub use flops::{FlopsError, parse_flops};
+pub use key::{ConfigKey, KEYS_FOLDER, Owner, SHARED_SCRIPTS, THREADS_MAX, ValueKind, is_shared_script};
+pub use load::{Config, HostFile, Overrides, Replica, find_root, load, load_without_vendor};
+pub use monitor_command::{MONITOR_SCRIPT, MonitorCommand};
+pub use origin::{Origin, Sourced, Values, merge_layers};
+pub use overlay::{check_key_owner, display_value, find_setting, is_case_key, overlay_keys};
+pub use parameters::{BadSamplePolicy, InputCost, PARAMETERS, Parameters, default_unit, find_parameter};
+pub use problem::ConfigProblem;
+pub use section::{SectionKey, SectionKind};
+pub use settings::SETTINGS;
+pub use site::{BusyHost, Container, LauncherChoice, SITE, Site, is_host_name, is_local};
+pub use vendor::{
+    BackendEntry, DevicePeak, EngineEntry, PackageEntry, PluginEntry, Vendor, VendorDevice, option_of_entry,
+};
+pub use vendor_key::VENDOR;
+pub use visible::VisibleDevices;
+pub use yaml::{Content, Node, Place, YamlError, parse as parse_yaml};
+
+pub use flagperf_core::suggestion::{list_names, nearest};

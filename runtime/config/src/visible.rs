@@ -1,0 +1,104 @@
+//! The variable that selects the devices visible to a process, and its value in the workers of a run.
+
+use super::{Origin, Site, Values, Vendor, env};
+
+/// Value for the only process of a run: the first device.
+const FIRST: &str = "0";
+
+/// The variable that selects the devices visible to a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VisibleDevices {
+    /// Name of the variable: `ACCE_VISIBLE_DEVICE_ENV_NAME` of host.yaml, or else `visible_devices` of vendor.yaml.
+    pub variable: String,
+    /// Its value in this process's environment; `None` when it is not set.
+    pub inherited: Option<String>,
+    /// Origin of the name.
+    pub origin: Origin,
+    /// Whether host.yaml names it. If so, a worker sees the first device unless the environment sets the variable.
+    pub is_named_by_site: bool,
+    /// Index of the worker's device among those that this process may use; `None` when the worker is not restricted to one
+    /// of several.
+    pub device: Option<u32>,
+}
+
+impl VisibleDevices {
+    /// Returns the variable that the site names, or else the one that the vendor names.
+    pub(super) fn resolve(site: &Site, values: &Values, vendor: Option<&Vendor>, device: Option<u32>) -> Option<Self> {
+        let of_site = site.acce_visible_device_env_name.clone();
+        let (variable, origin, is_named_by_site) = match (of_site, vendor) {
+            (Some(variable), _) => (variable, values["ACCE_VISIBLE_DEVICE_ENV_NAME"].origin.clone(), true),
+            (None, Some(vendor)) => (vendor.visible_devices.clone()?, vendor.origin(&["visible_devices"]), false),
+            (None, None) => return None,
+        };
+        let inherited = env::visible_devices_value(&variable);
+        Some(VisibleDevices { inherited, variable, origin, is_named_by_site, device })
+    }
+
+    /// Returns the name and value of the variable for a worker; `None` when the worker inherits it unchanged.
+    pub fn worker_variable(&self) -> Option<(String, String)> {
+        if let Some(device) = self.device {
+            let own =
+                self.inherited.as_ref().map(|list| list.split(',').nth(device as usize).unwrap_or_default().trim());
+            return Some((self.variable.clone(), own.map_or_else(|| device.to_string(), str::to_owned)));
+        }
+        (self.is_named_by_site && self.inherited.is_none()).then(|| (self.variable.clone(), FIRST.to_owned()))
+    }
+
+    /// Returns the name and value of the variable for a worker in a container, which inherits nothing; `None` when it has no
+    /// value.
+    pub fn container_variable(&self) -> Option<(String, String)> {
+        let inherited = self.inherited.clone().map(|value| (self.variable.clone(), value));
+        inherited.or_else(|| self.worker_variable())
+    }
+
+    /// Describes the devices visible to a worker, for listings: `CUDA_VISIBLE_DEVICES=0`.
+    pub fn display(&self) -> String {
+        let given = self.worker_variable().map(|(_, value)| value);
+        match given.as_ref().or(self.inherited.as_ref()) {
+            Some(value) => format!("{}={value}", self.variable),
+            None => format!("{} is not set", self.variable),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Overrides;
+    use super::super::fixture::{Checkout, HOST};
+    use super::*;
+    use flagperf_core::event::Level;
+
+    #[test]
+    fn a_worker_gets_the_variable_of_visible_devices_when_host_yaml_names_it() {
+        let visible = |host: &str, vendor: &str| {
+            let checkout = Checkout::new().with("configs/host.yaml", &format!("{HOST}{host}"));
+            let chip = std::fs::read_to_string(checkout.path("vendors/chip/vendor.yaml")).unwrap();
+            let checkout = checkout.with("vendors/chip/vendor.yaml", &format!("{chip}{vendor}"));
+            let visible = checkout.load(&Overrides::default()).unwrap().visible;
+            visible.map(|visible| (visible.display(), visible.worker_variable().is_some(), visible.origin.to_string()))
+        };
+        let row = |display: &str, given: bool, origin: &str| Some((display.to_owned(), given, origin.to_owned()));
+        let of_site = "ACCE_VISIBLE_DEVICE_ENV_NAME: FLAGPERF_TEST_DEVICES\n";
+        let of_vendor = "visible_devices: FLAGPERF_TEST_CHIPS\n";
+        assert_eq!(visible("", ""), None);
+        assert_eq!(
+            visible("", of_vendor),
+            row("FLAGPERF_TEST_CHIPS is not set", false, "vendors/chip/vendor.yaml:11"),
+            "every device stays visible"
+        );
+        assert_eq!(visible(of_site, of_vendor), row("FLAGPERF_TEST_DEVICES=0", true, "configs/host.yaml:4"));
+        let path = env::visible_devices_value("PATH").unwrap();
+        let inherited = visible("ACCE_VISIBLE_DEVICE_ENV_NAME: PATH\n", "").unwrap();
+        assert_eq!(
+            inherited,
+            (format!("PATH={path}"), false, "configs/host.yaml:4".to_owned()),
+            "the environment wins"
+        );
+        let refused = Checkout::new().with("configs/host.yaml", &format!("{HOST}ACCE_VISIBLE_DEVICE_ENV_NAME: A=B\n"));
+        assert_eq!(
+            refused.messages(Level::Error, &Overrides::default()),
+            ["configs/host.yaml:4: `ACCE_VISIBLE_DEVICE_ENV_NAME` must be the name of an environment variable, \
+                 or null, not `A=B`"]
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! SHA-256 as hexadecimal text, the form in which records contain hashes; the digest of a step's outputs; seeds.
+//!
+//! Knows nothing about the hashed content.
+
+use std::fmt::Write as _;
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::regular_file::open_regular;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest, Sha256};
+
+/// Returns the SHA-256 of `bytes` in hexadecimal.
+pub fn hash_bytes(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+/// Returns the SHA-256 of a regular file's content in hexadecimal.
+///
+/// # Errors
+/// Fails when the file is not a regular file or cannot be read.
+pub fn hash_file(path: &Path) -> io::Result<String> {
+    hash_reader(open_regular(path)?)
+}
+
+/// Returns the SHA-256 of the rest of `file` in hexadecimal, reading 1 MiB at a time.
+///
+/// # Errors
+/// Fails when `file` cannot be read.
+pub fn hash_reader(mut file: impl Read) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(hexadecimal(&hasher.finalize())),
+            count => hasher.update(&piece[..count]),
+        }
+    }
+}
+
+/// Returns a digest as hexadecimal text.
+pub fn hexadecimal(digest: &[u8]) -> String {
+    digest.iter().fold(String::with_capacity(2 * digest.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Number of bytes from which several threads hash faster than one.
+const PARALLEL_BYTES_MIN: usize = 256 << 10;
+
+/// The first 16 bytes of a BLAKE3 hash, which is several times as fast as SHA-256; 32 hexadecimal digits as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputDigest([u8; 16]);
+
+impl OutputDigest {
+    /// Returns the digest of `parts` one after the other, each preceded by its length.
+    pub fn of<'p>(parts: impl Iterator<Item = &'p [u8]>) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            match part.len() {
+                ..PARALLEL_BYTES_MIN => hasher.update(part),
+                _ => hasher.update_rayon(part),
+            };
+        }
+        let mut digest = [0; 16];
+        hasher.finalize_xof().fill(&mut digest);
+        OutputDigest(digest)
+    }
+}
+
+/// The seed of random choices that nobody may know before a run. As text, 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seed([u8; 32]);
+
+impl Seed {
+    /// Draws a seed from the operating system.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn draw() -> io::Result<Self> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+        Ok(Seed(bytes))
+    }
+
+    /// Returns an independent seed for a purpose: the SHA-256 of this seed, the purpose and the number.
+    #[must_use]
+    pub fn derive(&self, purpose: &str, number: u64) -> Self {
+        let hasher = Sha256::new().chain_update(self.0).chain_update(number.to_le_bytes()).chain_update(purpose);
+        Seed(hasher.finalize().into())
+    }
+
+    /// Returns the 32 bytes of the seed.
+    pub fn bytes(&self) -> [u8; 32] {
+        self.0
+    }
+}
+
+impl From<[u8; 32]> for Seed {
+    fn from(bytes: [u8; 32]) -> Self {
+        Seed(bytes)
+    }
+}
+
+impl Serialize for Seed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hexadecimal(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Seed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        from_hexadecimal(&text).map(Seed).ok_or_else(|| D::Error::custom("not 64 hexadecimal digits"))
+    }
+}
+
+impl Serialize for OutputDigest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hexadecimal(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for OutputDigest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let bytes = from_hexadecimal(&text).ok_or_else(|| D::Error::custom("not 32 hexadecimal digits"))?;
+        Ok(OutputDigest(bytes))
+    }
+}
+
+/// Returns the bytes of `2 * N` lower-case hexadecimal digits; `None` for any other text.
+pub fn from_hexadecimal<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits = text.as_bytes();
+    let mut bytes = [0; N];
+    if digits.len() != 2 * N {
+        return None;
+    }
+    let value = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = 16 * value(pair[0])? + value(pair[1])?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_and_its_bytes_have_the_same_hash() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.rhai"), "abc").unwrap();
+        let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(hash_bytes(b"abc"), known);
+        assert_eq!(hash_file(&folder.path().join("a.rhai")).unwrap(), known);
+    }
+
+    #[test]
+    fn the_digest_depends_on_every_byte_and_on_the_borders_between_parts() {
+        let digest = |parts: &[&[u8]]| OutputDigest::of(parts.iter().copied());
+        assert_ne!(digest(&[b"ab", b"c"]), digest(&[b"a", b"bc"]));
+        assert_ne!(digest(&[&[0; 1000]]), digest(&[&[&[0; 999][..], &[1]].concat()]));
+        let text = serde_json::to_string(&digest(&[b"abc"])).unwrap();
+        assert_eq!(serde_json::from_str::<OutputDigest>(&text).unwrap(), digest(&[b"abc"]));
+        for wrong in ["\"\"", "\"+1\"", "\"zz345678901234567890123456789012\""] {
+            serde_json::from_str::<OutputDigest>(wrong).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Images with boxes in COCO's format: object detection.
+//!
+//! The boxes stay in the pixels of the original images, as COCO's evaluation has them; each image has the placement by
+//! which `boxes::restore` converts the boxes that a model finds.
+
+mod annotations;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use bytemuck::NoUninit;
+
+use self::annotations::{AnnotatedObject, Annotations};
+use super::image_file::read_image;
+use super::pixels::ImageTransforms;
+use super::{DataError, DataRoot, Dataset, Field, FieldRole, SAMPLE_BYTES_MAX, SampleError};
+use flagperf_core::event::DatasetFacts;
+use flagperf_core::tensor::{DType, TensorSpec};
+
+/// The description of images with boxes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CocoOptions {
+    /// The folder of images, JPEG or PNG.
+    pub images: PathBuf,
+    /// The JSON file of instances.
+    pub annotations: PathBuf,
+    /// Whether `classes` are the ids of the categories; otherwise they are their ranks by id, from 0.
+    pub category_ids: bool,
+}
+
+/// Opened images with boxes: the index of the annotations, without pixels. Fields: `images` (input); truth, with `D` the
+/// largest number of objects of an image: `boxes` (`D,4,f64`), `classes` (`D,i64`), `areas` (`D,f64`), `crowds`
+/// (`D,bool`), `counts` (`i64`), `image_ids` (`i64`) and `placements` (`4,f64`: scale across and down, left, top).
+pub struct Coco {
+    root: PathBuf,
+    options: CocoOptions,
+    annotations: Annotations,
+    fields: Vec<Field>,
+    transforms: ImageTransforms,
+    facts: DatasetFacts,
+}
+
+impl Coco {
+    /// Reads the annotations and finds the images.
+    ///
+    /// # Errors
+    /// When the file of annotations is not valid, or an image is missing; the error contains the id.
+    pub fn open(root: &DataRoot, options: &CocoOptions, transforms: ImageTransforms) -> Result<Self, DataError> {
+        root.resolve(&options.images)?;
+        let annotations = Annotations::read(root, &options.annotations)?;
+        let file_bytes = find_images(root, options, &annotations)?;
+        let CocoOptions { images, annotations: file, category_ids } = options;
+        let classes = if *category_ids { "ids of the categories" } else { "ranks of the categories" };
+        let mut pipeline =
+            vec![format!("coco images {}, annotations {}, classes: {classes}", images.display(), file.display())];
+        pipeline.extend_from_slice(transforms.descriptions());
+        let facts = root.facts(root.path(), annotations.images.len(), annotations.hash(&file_bytes), pipeline);
+        let fields = coco_fields(&transforms, annotations.objects_max().max(1))?;
+        Ok(Coco { root: root.path().to_owned(), options: options.clone(), annotations, fields, transforms, facts })
+    }
+
+    fn read_sample(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), String> {
+        let [image, boxes, classes, areas, crowds, counts, ids, placements] = fields else {
+            return Err(format!("{} fields requested, but a sample has 8", fields.len()));
+        };
+        let annotated = &self.annotations.images[index];
+        let path = self.root.join(&self.options.images).join(&*annotated.file);
+        let (size, expected) = (read_image(&path, &self.transforms, index as u64, image)?, annotated.size);
+        if size != expected {
+            return Err(format!(
+                "the file has {}x{} pixels, but image {} in `{}` has {}x{}",
+                size.0,
+                size.1,
+                annotated.id,
+                self.options.annotations.display(),
+                expected.0,
+                expected.1
+            ));
+        }
+        let objects = self.annotations.objects(index);
+        write_padded(objects, |object| object.bbox, boxes);
+        write_padded(objects, |object| [self.class_of(object)], classes);
+        write_padded(objects, |object| [object.area], areas);
+        write_padded(objects, |object| [u8::from(object.is_crowd)], crowds);
+        counts.copy_from_slice(&(objects.len() as i64).to_ne_bytes());
+        ids.copy_from_slice(&annotated.id.to_ne_bytes());
+        let placement = self.transforms.placement(size, index as u64)?;
+        let [[across, down], [left, top]] = [placement.scale, placement.shift];
+        placements.copy_from_slice(bytemuck::bytes_of(&[across, down, left, top]));
+        Ok(())
+    }
+
+    fn class_of(&self, object: &AnnotatedObject) -> i64 {
+        if self.options.category_ids {
+            self.annotations.categories[object.class as usize]
+        } else {
+            i64::from(object.class)
+        }
+    }
+}
+
+impl Dataset for Coco {
+    fn facts(&self) -> &DatasetFacts {
+        &self.facts
+    }
+
+    fn len(&self) -> usize {
+        self.annotations.images.len()
+    }
+
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn sample_name(&self, index: usize) -> String {
+        self.options.images.join(&*self.annotations.images[index].file).display().to_string()
+    }
+
+    fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+        self.read_sample(index, fields).map_err(|reason| SampleError { sample: self.sample_name(index), reason })
+    }
+}
+
+/// Checks that the file of every image exists, and returns its size in bytes.
+fn find_images(root: &DataRoot, options: &CocoOptions, annotations: &Annotations) -> Result<Vec<u64>, DataError> {
+    let find = |image: &annotations::AnnotatedImage| {
+        let invalid = |reason| DataError::Invalid {
+            path: options.annotations.clone(),
+            reason: format!("image {}: {reason}", image.id),
+        };
+        let relative = options.images.join(&*image.file);
+        let path = root.resolve(&relative).map_err(|error| invalid(error.to_string()))?;
+        let metadata = path.metadata().map_err(|error| invalid(format!("`{}`: {error}", relative.display())))?;
+        if metadata.is_file() {
+            Ok(metadata.len())
+        } else {
+            Err(invalid(format!("`{}` is not a regular file", relative.display())))
+        }
+    };
+    annotations.images.iter().map(find).collect()
+}
+
+/// Returns the fields for images with at most `objects` objects.
+fn coco_fields(transforms: &ImageTransforms, objects: usize) -> Result<Vec<Field>, DataError> {
+    let truth = |name: &str, shape: &[usize], dtype| Field {
+        name: name.to_owned(),
+        role: FieldRole::Truth,
+        spec: TensorSpec::new(shape.to_vec(), dtype),
+    };
+    let images = Field { name: "images".to_owned(), role: FieldRole::Input, spec: transforms.spec() };
+    let boxes = truth("boxes", &[objects, 4], DType::F64);
+    if objects > SAMPLE_BYTES_MAX / 64 {
+        return Err(DataError::FieldTooLarge { field: boxes.name, spec: boxes.spec });
+    }
+    Ok(vec![
+        images,
+        boxes,
+        truth("classes", &[objects], DType::I64),
+        truth("areas", &[objects], DType::F64),
+        truth("crowds", &[objects], DType::Bool),
+        truth("counts", &[], DType::I64),
+        truth("image_ids", &[], DType::I64),
+        truth("placements", &[4], DType::F64),
+    ])
+}
+
+/// Writes the values of each object, and zeros after them.
+fn write_padded<T: NoUninit, const N: usize>(
+    objects: &[AnnotatedObject],
+    values: impl Fn(&AnnotatedObject) -> [T; N],
+    out: &mut [u8],
+) {
+    out.fill(0);
+    for (object, out) in objects.iter().zip(out.chunks_exact_mut(size_of::<[T; N]>())) {
+        values(object).iter().zip(out.chunks_exact_mut(size_of::<T>())).for_each(|(value, out)| {
+            out.copy_from_slice(bytemuck::bytes_of(value));
+        });
+    }
+}

@@ -1,0 +1,201 @@
+//! Tests of COCO images with boxes.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::Transform;
+
+/// Two images, two categories, three objects; in the file, ids are in no order.
+fn instances() -> Value {
+    json!({
+        "info": {"description": "test"},
+        "licenses": [],
+        "images": [
+            {"id": 9, "file_name": "b.png", "width": 4, "height": 2, "coco_url": "none"},
+            {"id": 3, "file_name": "a.png", "width": 2, "height": 4}
+        ],
+        "annotations": [
+            {"id": 70, "image_id": 9, "category_id": 90, "bbox": [1, 0.5, 2.25, 1], "area": 2.0, "iscrowd": 0,
+             "segmentation": [[1, 2, 3, 4]]},
+            {"id": 71, "image_id": 3, "category_id": 1, "bbox": [0, 0, 2, 4], "area": 8, "iscrowd": 1,
+             "segmentation": {"counts": [1, 2], "size": [2, 4]}},
+            {"id": 8, "image_id": 9, "category_id": 1, "bbox": [0, 0, 4.5, 2], "area": 7.5}
+        ],
+        "categories": [{"id": 90, "name": "toothbrush"}, {"id": 1, "name": "person"}]
+    })
+}
+
+fn open_text(text: &str, options: CocoOptions) -> Result<(tempfile::TempDir, Coco), String> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("images")).unwrap();
+    image::RgbImage::new(2, 4).save(folder.path().join("images/a.png")).unwrap();
+    image::RgbImage::new(4, 2).save(folder.path().join("images/b.png")).unwrap();
+    std::fs::write(folder.path().join("instances.json"), text).unwrap();
+    let transforms = [Transform::Letterbox { size: (8, 8), level: 114 }, Transform::Flip { probability: 1.0, seed: 0 }];
+    let transforms = ImageTransforms::new(&transforms, DType::F32).unwrap();
+    let coco = Coco::open(&DataRoot::open(folder.path()).unwrap(), &options, transforms);
+    coco.map(|coco| (folder, coco)).map_err(|error| error.to_string())
+}
+
+fn options() -> CocoOptions {
+    CocoOptions { images: "images".into(), annotations: "instances.json".into(), category_ids: false }
+}
+
+/// Returns the values of every field of the truth.
+fn read(coco: &Coco, index: usize) -> Result<Vec<Vec<f64>>, String> {
+    let sizes = coco
+        .fields()
+        .iter()
+        .map(|field| field.spec.fixed_shape().unwrap().iter().product::<usize>() * field.spec.dtype.size());
+    let mut memory: Vec<Vec<u8>> = sizes.map(|size| vec![7; size]).collect();
+    let mut slices: Vec<&mut [u8]> = memory.iter_mut().map(Vec::as_mut_slice).collect();
+    coco.read(index, &mut slices).map_err(|error| error.to_string())?;
+    let numbers = |(field, bytes): (&Field, &Vec<u8>)| {
+        let shape = field.spec.fixed_shape().unwrap();
+        flagperf_core::tensor::Tensor::from_bytes(shape, field.spec.dtype, bytes).unwrap().to_f64()
+    };
+    Ok(coco.fields().iter().zip(&memory).skip(1).map(numbers).collect())
+}
+
+#[test]
+fn images_are_in_the_order_of_their_ids_with_their_boxes_in_original_pixels() {
+    let (_folder, coco) = open_text(&instances().to_string(), options()).unwrap();
+    assert_eq!((coco.len(), coco.sample_name(0).as_str()), (2, "images/a.png"));
+    let specs: Vec<_> = coco.fields().iter().map(|field| format!("{} {}", field.name, field.spec)).collect();
+    let expected = [
+        "images 3,8,8,f32",
+        "boxes 2,4,f64",
+        "classes 2,i64",
+        "areas 2,f64",
+        "crowds 2,bool",
+        "counts i64",
+        "image_ids i64",
+        "placements 4,f64",
+    ];
+    assert_eq!(specs, expected);
+    let truth = read(&coco, 0).unwrap();
+    assert_eq!(truth[0], [0.0, 0.0, 2.0, 4.0, 0.0, 0.0, 0.0, 0.0]);
+    assert_eq!(truth[1..5], [vec![0.0, 0.0], vec![8.0, 0.0], vec![1.0, 0.0], vec![1.0]]);
+    let truth = read(&coco, 1).unwrap();
+    assert_eq!(truth[0], [1.0, 0.5, 2.25, 1.0, 0.0, 0.0, 4.5, 2.0]);
+    assert_eq!(truth[1..6], [vec![1.0, 0.0], vec![2.0, 7.5], vec![0.0, 0.0], vec![2.0], vec![9.0]]);
+}
+
+#[test]
+fn the_placement_maps_original_pixels_to_transformed_ones() {
+    let (_folder, coco) = open_text(&instances().to_string(), options()).unwrap();
+    // 2x4 becomes 4x8 in the middle of 8x8, then left and right are exchanged.
+    assert_eq!(read(&coco, 0).unwrap()[6], [-2.0, 2.0, 6.0, 0.0]);
+    assert_eq!(read(&coco, 1).unwrap()[6], [-2.0, 2.0, 8.0, 2.0]);
+}
+
+#[test]
+fn classes_can_be_the_ids_of_the_categories() {
+    let (_folder, coco) = open_text(&instances().to_string(), CocoOptions { category_ids: true, ..options() }).unwrap();
+    assert_eq!(read(&coco, 1).unwrap()[1], [90.0, 1.0]);
+}
+
+#[test]
+fn the_hash_depends_on_images_and_boxes_but_not_on_the_order_of_the_file() {
+    let hash = |instances: Value| open_text(&instances.to_string(), options()).unwrap().1.facts().index_sha256.clone();
+    let mut swapped = instances();
+    swapped["images"].as_array_mut().unwrap().swap(0, 1);
+    assert_eq!(hash(instances()), hash(swapped));
+    let mut moved = instances();
+    moved["annotations"][0]["bbox"][0] = json!(1.5);
+    assert_ne!(hash(instances()), hash(moved));
+}
+
+/// Returns the error after a change of the file.
+fn refused(change: impl Fn(&mut Value)) -> String {
+    let mut file = instances();
+    change(&mut file);
+    open_text(&file.to_string(), options()).err().unwrap()
+}
+
+#[test]
+fn bad_annotations_are_named_with_their_file_and_id() {
+    let cases: [(&str, Value, &str); 10] = [
+        ("/annotations/0/image_id", json!(4), "annotation 70 is of image 4, which is not among the images"),
+        ("/annotations/0/image_id", json!(1), "annotation 70 is of image 1, which is not among the images"),
+        ("/annotations/0/image_id", json!(10), "annotation 70 is of image 10, which is not among the images"),
+        (
+            "/annotations/0/category_id",
+            json!(5),
+            "annotation 70 of image 9 has category 5, which is not among the categories",
+        ),
+        (
+            "/annotations/0/bbox/0",
+            json!(3),
+            "annotation 70 of image 9: the box [3.0, 0.5, 2.25, 1.0] (left, top, width, height) is outside the 4x2 pixels",
+        ),
+        (
+            "/annotations/0/bbox/2",
+            json!(-0.5),
+            "annotation 70 of image 9: the box [1.0, 0.5, -0.5, 1.0] and the area 2 must not have negative sizes",
+        ),
+        (
+            "/annotations/0/area",
+            json!(null),
+            "annotation 70 of image 9 has no `area`: the figures by size of object need the area of its outline",
+        ),
+        ("/annotations/0/iscrowd", json!(2), "annotation 70 of image 9: `iscrowd` must be 0 or 1, not 2"),
+        ("/annotations/0/id", json!(8), "has two entries for annotation 8: each id must be unique"),
+        ("/categories/0/id", json!(1), "has two entries for category 1: each id must be unique"),
+    ];
+    for (place, value, expected) in cases {
+        let reason = refused(|file| *file.pointer_mut(place).unwrap() = value.clone());
+        assert_eq!(reason, format!("`instances.json`: {expected}"), "{place}");
+    }
+    let reason = refused(|file| drop(file["annotations"][1].as_object_mut().unwrap().remove("area")));
+    assert!(reason.starts_with("`instances.json`: annotation 71 of image 3 has no `area`"), "{reason}");
+    assert!(open_text("[]", options()).err().unwrap().contains("invalid type: sequence, expected an object at line 1"));
+    let reason = refused(|file| file["images"][1]["id"] = json!(9));
+    assert_eq!(reason, "`instances.json`: has two entries for image 9: each id must be unique");
+}
+
+#[test]
+fn a_missing_image_and_one_outside_the_data_directory_are_named_with_their_id() {
+    let reason = refused(|file| file["images"][0]["file_name"] = json!("c.png"));
+    assert!(
+        reason.starts_with("`instances.json`: image 9: there is no `images/c.png` in the data directory"),
+        "{reason}"
+    );
+    let reason = refused(|file| file["images"][0]["file_name"] = json!("../../c.png"));
+    assert!(reason.starts_with("`instances.json`: image 9: `images/../../c.png` is outside the data dir"), "{reason}");
+    let reason = refused(|file| file["images"][0]["file_name"] = json!(""));
+    assert_eq!(reason, "`instances.json`: image 9: `images/` is not a regular file");
+}
+
+#[test]
+fn a_file_that_is_truncated_or_of_another_format_is_refused_with_the_position() {
+    let text = instances().to_string();
+    let reason = open_text(&text[..text.len() / 2], options()).err().unwrap();
+    assert!(reason.starts_with("`instances.json`: is not a file of COCO instances: EOF while parsing"), "{reason}");
+    assert!(reason.contains("line 1 column"), "{reason}");
+    let reason = refused(|file| drop(file.as_object_mut().unwrap().remove("annotations")));
+    assert!(reason.contains("missing field `annotations`"), "{reason}");
+    let reason = refused(|file| file["images"] = json!([]));
+    assert_eq!(reason, "`instances.json`: has no images");
+    let reason = refused(|file| file["annotations"][0]["bbox"] = json!([1, 2, 3]));
+    assert!(reason.contains("invalid length 3, expected an array of length 4"), "{reason}");
+}
+
+#[test]
+fn a_file_of_another_size_than_annotated_is_refused() {
+    let mut file = instances();
+    file["images"][0]["width"] = json!(5);
+    let (_folder, coco) = open_text(&file.to_string(), options()).unwrap();
+    let expected = "images/b.png: the file has 4x2 pixels, but image 9 in `instances.json` has 5x2";
+    assert_eq!(read(&coco, 1).unwrap_err(), expected);
+}
+
+#[test]
+fn a_fifo_in_place_of_the_annotations_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    nix::unistd::mkfifo(&folder.path().join("a.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let error = Annotations::read(&DataRoot::open(folder.path()).unwrap(), Path::new("a.json")).err().unwrap();
+    assert_eq!(error.to_string(), "cannot read `a.json`: is a FIFO, not a regular file");
+}

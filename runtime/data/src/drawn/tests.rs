@@ -1,0 +1,113 @@
+//! Tests of the drawn dataset.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::ensure;
+use crate::stored_files::check_items;
+use crate::{DataRoot, Dataset, Filter, ImageMaskOptions, Pipeline, SampleSource, Transform};
+use flagperf_config::DatasetDescription;
+use flagperf_core::tensor::DType;
+
+const DESCRIPTION: &str = include_str!("../../../../datasets/drawn/dataset.yaml");
+const DESCRIPTION_OF_MASKS: &str = include_str!("../../../../datasets/drawn_masks/dataset.yaml");
+
+/// Draws a dataset in `home` and compares its files with its description.
+fn draw(home: &Path, text: &str) -> DatasetDescription {
+    fs::write(home.join("dataset.yaml"), text).unwrap();
+    ensure(home).unwrap();
+    let description = DatasetDescription::read(&home.join("dataset.yaml"), home).unwrap();
+    let items: Vec<_> = check_items(&DataRoot::open(home).unwrap(), &description).collect();
+    let wrong = items.iter().filter(|item| !item.is_acceptable());
+    let wrong: Vec<String> = wrong.map(|item| format!("{}: {}", item.path, item.state)).collect();
+    assert!(wrong.is_empty(), "datasets/{}/dataset.yaml:\n{}", description.name, wrong.join("\n"));
+    description
+}
+
+fn open(home: &Path) -> std::sync::Arc<dyn Dataset> {
+    let source =
+        SampleSource::ImageFolder { images: "generated".into(), classes: Some("generated/classes.txt".into()) };
+    let transforms = vec![
+        Transform::Resize { size: 256, filter: Filter::Bilinear },
+        Transform::CenterCrop { size: (224, 224) },
+        Transform::Normalize { mean: [0.5; 3], std: [0.5; 3] },
+    ];
+    Pipeline { source, transforms }.open(home, DType::F32).unwrap()
+}
+
+#[test]
+fn the_drawn_dataset_matches_its_description() {
+    let home = tempfile::tempdir().unwrap();
+    let description = draw(home.path(), DESCRIPTION);
+    let dataset = open(home.path());
+    let facts = dataset.facts();
+    assert_eq!((Some(facts.samples), facts.synthetic), (description.samples, true));
+    let sizes = fs::read_dir(home.path().join("generated/disc")).unwrap().map(|e| e.unwrap().metadata().unwrap().len());
+    let sizes: Vec<u64> = sizes.collect();
+    assert!(sizes.iter().all(|size| (30_000..120_000).contains(size)), "as large as photographs: {sizes:?}");
+    let mut image = vec![0; 3 * 224 * 224 * 4];
+    let mut label = [0; 8];
+    dataset.read(63, &mut [&mut image, &mut label]).unwrap();
+    assert_eq!((i64::from_ne_bytes(label), dataset.sample_name(63)), (7, "triangle/triangle_07.jpg".to_owned()));
+}
+
+#[test]
+fn a_folder_that_cannot_be_replaced_has_a_hint_for_its_reason() {
+    let error = |kind| super::DrawError { folder: "generated".into(), reason: String::new(), kind };
+    assert!(error(ErrorKind::ResourceBusy).hint().contains("must not be a mount point"));
+    assert!(error(ErrorKind::StorageFull).hint().starts_with("the disk is full"));
+}
+
+#[test]
+fn drawn_masks_match_their_description_and_have_every_class() {
+    let home = tempfile::tempdir().unwrap();
+    let description = draw(home.path(), DESCRIPTION_OF_MASKS);
+    let options = ImageMaskOptions { images: "images".into(), masks: "masks".into(), classes: 3, points: 0 };
+    let transforms = vec![Transform::ResizeTo { size: (64, 48), filter: Filter::Bilinear }];
+    let dataset = Pipeline { source: SampleSource::ImageMasks(options), transforms };
+    let dataset = dataset.open(&home.path().join("generated"), DType::F32).unwrap();
+    assert_eq!((Some(dataset.facts().samples), dataset.facts().synthetic), (description.samples, true));
+    for index in 0..dataset.len() {
+        let (mut image, mut mask) = (vec![0; 3 * 64 * 48 * 4], vec![0; 64 * 48]);
+        dataset.read(index, &mut [&mut image, &mut mask]).unwrap();
+        let pixels = [0, 1, 2].map(|class| mask.iter().filter(|label| **label == class).count());
+        assert!(pixels.iter().all(|pixels| *pixels > 10), "{}: {pixels:?}", dataset.sample_name(index));
+        assert_eq!(pixels.iter().sum::<usize>(), 64 * 48);
+    }
+}
+
+#[test]
+fn two_concurrent_generators_both_find_the_complete_dataset() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("dataset.yaml"), DESCRIPTION).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                ensure(home.path()).unwrap();
+                assert_eq!(open(home.path()).len(), 64);
+            });
+        }
+    });
+    let files: Vec<_> = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(files.len(), 2, "only the description and the folder remain: {files:?}");
+}
+
+#[test]
+fn files_of_another_version_are_replaced() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("dataset.yaml"), DESCRIPTION).unwrap();
+    fs::create_dir_all(home.path().join("generated/old")).unwrap();
+    fs::write(home.path().join("generated/SAMPLE.txt"), "recipe 0").unwrap();
+    ensure(&home.path().join("generated")).unwrap();
+    assert!(!home.path().join("generated/old").exists());
+    assert_eq!(open(home.path()).len(), 64);
+}
+
+#[test]
+fn a_directory_without_the_description_is_left_unchanged() {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("dataset.yaml"), "source: elsewhere\n").unwrap();
+    ensure(home.path()).unwrap();
+    assert!(!home.path().join("generated").exists());
+}

@@ -1,0 +1,94 @@
+//! Filling one batch: a pool of threads reads the rows of a slot.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rayon::ThreadPool;
+
+use super::perturbation::Perturbation;
+use super::slot::Slot;
+use super::{Dataset, SampleError};
+
+/// The samples to read into a slot.
+#[derive(Clone, Debug)]
+pub struct FillTask {
+    /// Number of the pass; rows are skipped unless this is the current pass.
+    pub pass: u64,
+    /// Position of the batch in its pass.
+    pub position: u64,
+    /// The batch.
+    pub request: BatchRequest,
+}
+
+/// A batch to read.
+#[derive(Clone, Debug)]
+pub struct BatchRequest {
+    /// The number that the batch gets.
+    pub number: u64,
+    /// The indices of the samples in the dataset, one per row. A sample may occur several times.
+    pub samples: Arc<[u64]>,
+    /// Changes the inputs slightly, each sample in its own way.
+    pub perturbation: Option<Perturbation>,
+}
+
+/// A filled slot.
+pub struct FilledSlot {
+    /// The slot.
+    pub slot: Slot,
+    /// The task that filled it.
+    pub task: FillTask,
+    /// Rows whose samples could not be read, in order; their memory is zeroed.
+    pub failed: Vec<(usize, SampleError)>,
+}
+
+/// Reads the samples of `task` into `slot` with the threads of `pool`, or on this thread without a pool. The remaining
+/// rows are zeroed, and fields of an open length are shortened to the longest sample.
+pub fn fill_slot(
+    mut slot: Slot,
+    task: FillTask,
+    dataset: &dyn Dataset,
+    pool: Option<&ThreadPool>,
+    pass: &AtomicU64,
+) -> FilledSlot {
+    let failed = Mutex::new(Vec::new());
+    let mut rows = slot.rows_mut().expect("a slot is filled only while no tensor of it is held");
+    let padding = rows.split_off(task.request.samples.len().min(rows.len()));
+    padding.into_iter().flatten().for_each(|field| field.fill(0));
+    let read_row = |row: usize, mut fields: Vec<&mut [u8]>| {
+        if pass.load(Ordering::Relaxed) != task.pass {
+            return;
+        }
+        let sample = task.request.samples[row];
+        match (read_sample(dataset, sample as usize, &mut fields), &task.request.perturbation) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(perturbation)) => perturbation.apply(dataset, sample, &mut fields),
+            (Err(error), _) => {
+                fields.iter_mut().for_each(|field| field.fill(0));
+                failed.lock().expect("no holder of this lock panics").push((row, error));
+            }
+        }
+    };
+    let rows = rows.into_iter().enumerate();
+    match pool {
+        Some(pool) => pool.in_place_scope_fifo(|scope| {
+            let read_row = &read_row;
+            rows.for_each(|(row, fields)| scope.spawn_fifo(move |_| read_row(row, fields)));
+        }),
+        None => rows.for_each(|(row, fields)| read_row(row, fields)),
+    }
+    if let Some(open) = dataset.open_length() {
+        slot.shorten(dataset.fields(), &open);
+    }
+    let mut failed = failed.into_inner().expect("no holder of this lock panics");
+    failed.sort_by_key(|(row, _)| *row);
+    FilledSlot { slot, task, failed }
+}
+
+/// Reads a sample and converts a panic to an error: a decoder that panics on a damaged file must not end the loader.
+fn read_sample(dataset: &dyn Dataset, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+    catch_unwind(AssertUnwindSafe(|| dataset.read(index, fields))).unwrap_or_else(|panic| {
+        let reason = format!("panicked while reading: {}", flagperf_core::panic::panic_text(&*panic));
+        Err(SampleError { sample: dataset.sample_name(index), reason })
+    })
+}

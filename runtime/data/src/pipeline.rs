@@ -1,0 +1,141 @@
+//! The description of a dataset that `build_dataloader` returns: the source of the samples and their transforms.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::arrays::{ArrayField, Arrays};
+use super::coco::{Coco, CocoOptions};
+use super::image_folder::ImageFolder;
+use super::image_masks::{ImageMaskOptions, ImageMasks};
+use super::pixels::ImageTransforms;
+use super::prompts::{PromptOptions, Prompts};
+use super::questions::{QuestionOptions, Questions};
+use super::squad::{Squad, SquadOptions};
+use super::synthetic::{Synthetic, SyntheticField, check_fields};
+use super::tokens::{TokenStream, TokenStreamOptions};
+use super::{DataError, DataRoot, Dataset, Transform};
+use flagperf_core::tensor::DType;
+
+/// The source of the samples and their transforms. This is only a description: nothing is read before
+/// [`Pipeline::open`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pipeline {
+    /// Source of the samples.
+    pub source: SampleSource,
+    /// Transforms applied to every sample, in order.
+    pub transforms: Vec<Transform>,
+}
+
+/// The source of the samples. Paths are relative to the data directory and must stay inside it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SampleSource {
+    /// Images with one folder per class. Fields: `images` (input) and `labels` (truth, `i64`).
+    ImageFolder {
+        /// The folder that contains the class folders.
+        images: PathBuf,
+        /// A text file with the name of one class folder per line: the class of a folder is its line, from 0. Without
+        /// this file, the class of a folder is its rank among the folders in byte order.
+        classes: Option<PathBuf>,
+    },
+    /// Seeded random values in memory, for which accuracy is meaningless.
+    Synthetic {
+        /// The fields of a sample.
+        fields: Vec<SyntheticField>,
+        /// Number of samples.
+        samples: usize,
+        /// Seed of the values.
+        seed: u64,
+    },
+    /// A stream of tokens, cut into samples.
+    Tokens(TokenStreamOptions),
+    /// Tokenized prompts.
+    Prompts(PromptOptions),
+    /// Multiple-choice questions.
+    Questions(QuestionOptions),
+    /// Questions about contexts.
+    Squad(SquadOptions),
+    /// Arrays in files, one per field.
+    Arrays(Vec<ArrayField>),
+    /// A folder of images and a folder of masks.
+    ImageMasks(ImageMaskOptions),
+    /// Images with boxes in COCO's format.
+    Coco(CocoOptions),
+}
+
+impl Pipeline {
+    /// Opens the dataset under `root`: lists its samples without reading them. Float inputs get the type `dtype`.
+    ///
+    /// # Errors
+    /// When the folder is missing or empty, the class list does not match, or the transforms are not supported.
+    pub fn open(&self, root: &Path, dtype: DType) -> Result<Arc<dyn Dataset>, DataError> {
+        match &self.source {
+            SampleSource::ImageFolder { images, classes } => {
+                let transforms = ImageTransforms::new(&self.transforms, dtype)?;
+                let folder = ImageFolder::open(&DataRoot::open(root)?, images, classes.as_deref(), transforms)?;
+                Ok(Arc::new(folder))
+            }
+            SampleSource::ImageMasks(options) => {
+                let transforms = ImageTransforms::new(&self.transforms, dtype)?;
+                Ok(Arc::new(ImageMasks::open(&DataRoot::open(root)?, options, transforms)?))
+            }
+            SampleSource::Coco(options) => {
+                let transforms = ImageTransforms::new(&self.transforms, dtype)?;
+                Ok(Arc::new(Coco::open(&DataRoot::open(root)?, options, transforms)?))
+            }
+            SampleSource::Synthetic { fields, samples, seed } => {
+                self.check_no_transforms("synthetic samples")?;
+                Ok(Arc::new(Synthetic::new(fields, *samples, *seed, dtype)?))
+            }
+            SampleSource::Tokens(options) => {
+                self.check_no_transforms("tokens")?;
+                Ok(Arc::new(TokenStream::open(&DataRoot::open(root)?, options)?))
+            }
+            SampleSource::Prompts(options) => {
+                self.check_no_transforms("prompts")?;
+                Ok(Arc::new(Prompts::open(&DataRoot::open(root)?, options)?))
+            }
+            SampleSource::Questions(options) => {
+                self.check_no_transforms("questions")?;
+                Ok(Arc::new(Questions::open(&DataRoot::open(root)?, options)?))
+            }
+            SampleSource::Squad(options) => {
+                self.check_no_transforms("questions")?;
+                Ok(Arc::new(Squad::open(&DataRoot::open(root)?, options)?))
+            }
+            SampleSource::Arrays(fields) => {
+                self.check_no_transforms("arrays")?;
+                Ok(Arc::new(Arrays::open(&DataRoot::open(root)?, fields, dtype)?))
+            }
+        }
+    }
+
+    /// Checks that there are no transforms, which only images have.
+    fn check_no_transforms(&self, samples: &str) -> Result<(), DataError> {
+        let refused = |transform| DataError::Transforms(format!("`{transform}` does not apply to {samples}"));
+        self.transforms.first().map_or(Ok(()), |transform| Err(refused(transform)))
+    }
+
+    /// Checks the data directory, the class folders, the class list and the transforms, without listing the samples:
+    /// there may be millions.
+    ///
+    /// # Errors
+    /// Those errors of [`Pipeline::open`] that can be found this way.
+    pub fn check(&self, root: &Path, dtype: DType) -> Result<(), DataError> {
+        match &self.source {
+            SampleSource::ImageFolder { images, classes } => {
+                ImageTransforms::new(&self.transforms, dtype)?;
+                ImageFolder::check(&DataRoot::open(root)?, images, classes.as_deref())
+            }
+            SampleSource::Synthetic { fields, samples, .. } => {
+                self.check_no_transforms("synthetic samples")?;
+                check_fields(fields, *samples, dtype).map(drop)
+            }
+            SampleSource::Squad(options) => {
+                self.check_no_transforms("questions")?;
+                Squad::check(&DataRoot::open(root)?, options)
+            }
+            // Opening these reads only headers, the positions of lines, annotations without pixels, and the tokenizer.
+            _ => self.open(root, dtype).map(drop),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Prompts of language models: the lines of a text or JSON lines, tokenized and padded.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::line_file::LineFile;
+use super::padding::{PaddingOptions, input_fields};
+use super::tokenizer::{TextTokenizer, TokenizerFiles};
+use super::tokens::write_field;
+use super::{DataError, DataRoot, Dataset, Field, FieldRole, OpenLength, SampleError};
+use flagperf_core::event::DatasetFacts;
+use flagperf_core::hash::hash_bytes;
+use flagperf_core::tensor::{DType, TensorSpec};
+
+/// The description of prompts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptOptions {
+    /// The file: JSON lines if `key` is set, otherwise text with one prompt per line.
+    pub file: PathBuf,
+    /// The key of the prompt in each JSON object.
+    pub key: Option<String>,
+    /// A text in which `{}` stands for the prompt, such as a chat template.
+    pub template: Option<String>,
+    /// The tokenizer.
+    pub tokenizer: TokenizerFiles,
+    /// Number of tokens of the model. `None` for no check.
+    pub vocabulary: Option<u32>,
+    /// Whether the tokenizer adds its special tokens.
+    pub special_tokens: bool,
+    /// Padding.
+    pub padding: PaddingOptions,
+    /// Further keys of the JSON objects: texts for the evaluator, each with the most bytes it may have.
+    pub texts: Vec<(String, usize)>,
+    /// Further keys of the JSON objects: lists of whole numbers for the evaluator, each with its length.
+    pub integers: Vec<(String, usize)>,
+    /// Keys of further lists, as `integers`, that are inputs instead of truth.
+    pub inputs: Vec<(String, usize)>,
+}
+
+/// The content of one line: the tokens of the prompt, and the values of the further keys.
+struct Line {
+    ids: Vec<i64>,
+    texts: Vec<String>,
+    integers: Vec<Vec<i64>>,
+}
+
+/// Opened prompts. Fields: `input_ids` and `attention_mask` (`L,i64`), `lengths` (`i64`); truth: `tokens`, which is
+/// `input_ids` with -1 as padding, the further texts as UTF-8 padded with zeros
+/// (`B,u8`), and the further lists (`L,i64`).
+pub struct Prompts {
+    lines: LineFile,
+    tokenizer: TextTokenizer,
+    options: PromptOptions,
+    length: usize,
+    fields: Vec<Field>,
+    facts: DatasetFacts,
+}
+
+impl Prompts {
+    /// Opens the file and the tokenizer. With several buckets, every prompt is tokenized to find the longest.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or the tokenizer does not fit the model.
+    pub fn open(root: &DataRoot, options: &PromptOptions) -> Result<Self, DataError> {
+        let lines = LineFile::open(root, &options.file)?;
+        let PromptOptions { file, key, padding, .. } = options;
+        let mut tokenizer = TextTokenizer::load(root, &options.tokenizer, options.vocabulary)?;
+        if padding.truncate {
+            let invalid = |reason| DataError::Invalid { path: options.tokenizer.path().to_owned(), reason };
+            tokenizer.truncate_to(padding.max()).map_err(invalid)?;
+        }
+        let text = format!("prompts {}, key {key:?}, {padding:?}, tokenizer {:?}", file.display(), options.tokenizer);
+        let facts = root.facts(
+            &root.path().join(file),
+            lines.len(),
+            hash_bytes(format!("{text}; {} bytes", lines.bytes).as_bytes()),
+            vec![text],
+        );
+        let (length, options) = (padding.max(), options.clone());
+        let mut prompts = Prompts { lines, tokenizer, options, length, fields: Vec::new(), facts };
+        if prompts.options.padding.buckets.len() > 1 {
+            let invalid = |reason| DataError::Invalid { path: prompts.lines.path().to_owned(), reason };
+            prompts.length = prompts.longest_bucket().map_err(invalid)?;
+        }
+        prompts.fields = prompt_fields(prompts.length, &prompts.options);
+        Ok(prompts)
+    }
+
+    fn longest_bucket(&self) -> Result<usize, String> {
+        let mut longest = 0;
+        for index in 0..self.lines.len() {
+            let line = self.encode(index).map_err(|reason| format!("{}: {reason}", self.lines.place(index)))?;
+            longest = longest.max(line.ids.len());
+        }
+        Ok(self.options.padding.bucket(longest))
+    }
+
+    /// Reads a line, and tokenizes its prompt.
+    fn encode(&self, index: usize) -> Result<Line, String> {
+        let line = self.lines.read(index)?;
+        let (prompt, texts, integers) = match &self.options.key {
+            None => (line, Vec::new(), Vec::new()),
+            Some(key) => {
+                let object: Value = serde_json::from_str(&line).map_err(|error| format!("is not JSON: {error}"))?;
+                let texts = self.options.texts.iter().map(|(name, _)| json_text(&object, name));
+                let lists = self.options.lists().map(|(name, length)| json_integers(&object, name, *length));
+                (json_text(&object, key)?, texts.collect::<Result<_, _>>()?, lists.collect::<Result<_, _>>()?)
+            }
+        };
+        let prompt = self.options.template.as_ref().map_or_else(|| prompt.clone(), |text| text.replace("{}", &prompt));
+        let ids = self.tokenizer.encode(&prompt, self.options.special_tokens)?;
+        let most = self.options.padding.max();
+        if ids.len() > most {
+            return Err(format!(
+                "the prompt has {} tokens, more than `{}` allows: use a larger length or `truncate: true`",
+                ids.len(),
+                self.options.padding.max_option()
+            ));
+        }
+        if ids.is_empty() {
+            return Err("the prompt has no tokens".to_owned());
+        }
+        Ok(Line { ids, texts, integers })
+    }
+}
+
+impl Dataset for Prompts {
+    fn facts(&self) -> &DatasetFacts {
+        &self.facts
+    }
+
+    fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    fn open_length(&self) -> Option<OpenLength> {
+        self.options.padding.open_length(&[0, 1, 3], 2)
+    }
+
+    fn sample_name(&self, index: usize) -> String {
+        self.lines.place(index)
+    }
+
+    fn read(&self, index: usize, fields: &mut [&mut [u8]]) -> Result<(), SampleError> {
+        let failed = |reason| SampleError { sample: self.sample_name(index), reason };
+        let line = self.encode(index).map_err(failed)?;
+        let ids = &line.ids[..line.ids.len().min(self.length)];
+        self.options.padding.write_inputs(ids, self.length, &mut fields[..3]).map_err(failed)?;
+        self.options.padding.write(ids, self.length, -1, fields[3]).map_err(failed)?;
+        let (texts, lists) = fields[4..].split_at_mut(line.texts.len());
+        for ((text, (name, _)), out) in line.texts.iter().zip(&self.options.texts).zip(texts) {
+            write_text(name, text, out).map_err(failed)?;
+        }
+        line.integers.iter().zip(lists).try_for_each(|(list, out)| write_field(list, DType::I64, out).map_err(failed))
+    }
+}
+
+impl PromptOptions {
+    /// Returns the keys of all lists with their lengths, in the order of their fields.
+    fn lists(&self) -> impl Iterator<Item = &(String, usize)> {
+        self.integers.iter().chain(&self.inputs)
+    }
+}
+
+/// Returns the fields of a prompt with further texts and lists.
+fn prompt_fields(length: usize, options: &PromptOptions) -> Vec<Field> {
+    let field = |name: &str, length: usize, dtype, role| Field {
+        name: name.to_owned(),
+        role,
+        spec: TensorSpec::new([length], dtype),
+    };
+    let mut fields = input_fields(length);
+    fields.push(field("tokens", length, DType::I64, FieldRole::Truth));
+    fields.extend(options.texts.iter().map(|(name, bytes)| field(name, *bytes, DType::U8, FieldRole::Truth)));
+    fields.extend(options.integers.iter().map(|(name, length)| field(name, *length, DType::I64, FieldRole::Truth)));
+    fields.extend(options.inputs.iter().map(|(name, length)| field(name, *length, DType::I64, FieldRole::Input)));
+    fields
+}
+
+/// Writes a text, padded with zeros.
+pub(super) fn write_text(name: &str, text: &str, out: &mut [u8]) -> Result<(), String> {
+    if text.len() > out.len() {
+        return Err(format!("`{name}` has {} bytes, but its field only {}", text.len(), out.len()));
+    }
+    out.fill(0);
+    out[..text.len()].copy_from_slice(text.as_bytes());
+    Ok(())
+}
+
+/// Returns the list of `length` whole numbers under a key of a JSON object.
+fn json_integers(object: &Value, key: &str, length: usize) -> Result<Vec<i64>, String> {
+    let wrong = || format!("`{key}` must be a list of {length} whole numbers");
+    let list = object[key].as_array().filter(|list| list.len() == length).ok_or_else(wrong)?;
+    list.iter().map(|number| number.as_i64().ok_or_else(wrong)).collect()
+}
+
+/// Returns the text under a key of a JSON object.
+fn json_text(object: &Value, key: &str) -> Result<String, String> {
+    match &object[key] {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Null => Err(format!("has no key `{key}`")),
+        _ => Err(format!("the value of `{key}` is neither a text nor a number")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

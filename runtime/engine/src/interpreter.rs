@@ -1,0 +1,143 @@
+//! interpreter: flagperf's own framework, which runs a graph operator by operator with the crate `flagperf-onnx`.
+//!
+//! Reads no files: it loads graphs in memory.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use flagperf_onnx::{Graph, ValueInfo};
+use flagperf_onnx_exec::{CpuOps, ExecError, Executor, TensorOps};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use super::options::{EngineOptions, thread_count, thread_start_error};
+use super::panics::catch_panic;
+use super::{
+    Artifact, DeviceTensor, Engine, EngineError, LoadOptions, Session, Unavailable, Value, check_inputs, model,
+};
+use flagperf_core::description::{EngineDescription, Roles};
+use flagperf_core::tensor::{DType, Tensor, TensorSpec};
+
+/// The framework `interpreter`, on the processor.
+///
+/// Outputs remain tensors of the executor until the host fetches them, and can be inputs again without a copy.
+#[derive(Debug)]
+pub struct Interpreter;
+
+impl Interpreter {
+    /// The version of the crate of the matrix products in `Cargo.lock`.
+    pub(super) const GEMM_VERSION: &str = "0.19.0";
+}
+
+impl Engine for Interpreter {
+    fn description(&self) -> EngineDescription {
+        EngineDescription {
+            roles: Roles { framework: true, compiler: false },
+            precisions: &[DType::F32],
+            // Attention, of version 23, is the newest operator of the executor; 21 and 22 only added types.
+            opset_max: 23,
+            loads_compiled: false,
+            ..EngineDescription::unrestricted(
+                "interpreter",
+                "flagperf's own graph executor in pure Rust, runs operator by operator on the processor",
+            )
+        }
+    }
+
+    fn check(&self) -> Result<String, Unavailable> {
+        Ok(format!("{} (gemm {})", env!("CARGO_PKG_VERSION"), Interpreter::GEMM_VERSION))
+    }
+
+    fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
+        let engine_options = EngineOptions::check(self, options)?;
+        let Artifact::Graph(graph) = artifact else { return Err(engine_options.artifact_error("a graph", artifact)) };
+        model::check(self, graph, options.precision)?;
+        let threads = thread_count(options);
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|index| format!("interpreter-{index}"))
+            .build()
+            .map_err(|error| thread_start_error("interpreter", threads, &error))?;
+        Ok(Box::new(InterpreterSession::new(graph, pool)?))
+    }
+}
+
+struct InterpreterSession {
+    executor: Executor<CpuOps>,
+    inputs: Vec<ValueInfo>,
+    outputs: Vec<ValueInfo>,
+    /// The executor computes in the thread pool that it is called from.
+    pool: ThreadPool,
+}
+
+impl InterpreterSession {
+    fn new(graph: &Graph, pool: ThreadPool) -> Result<Self, EngineError> {
+        let executor =
+            catch_panic("interpreter", "loading the model", || Executor::load(graph, CpuOps).map_err(to_engine_error))?;
+        Ok(InterpreterSession { executor, inputs: graph.inputs.clone(), outputs: graph.outputs.clone(), pool })
+    }
+}
+
+fn to_engine_error(error: ExecError) -> EngineError {
+    match error {
+        ExecError::UnknownOperator { node, op } => EngineError::Operator { engine: "interpreter", op, node },
+        error => EngineError::Failed(error.to_string()),
+    }
+}
+
+impl Session for InterpreterSession {
+    fn inputs(&self) -> &[ValueInfo] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> &[ValueInfo] {
+        &self.outputs
+    }
+
+    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+        check_inputs(&self.inputs, inputs)?;
+        let inputs = inputs.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
+        let run = || self.pool.install(|| self.executor.run(inputs)).map_err(to_engine_error);
+        let tensors = catch_panic("interpreter", "computing", run)?;
+        let output = |(info, tensor): (&ValueInfo, NativeTensor)| {
+            Value::Device(Arc::new(InterpreterTensor { tensor, dtype: info.spec.dtype }))
+        };
+        Ok(self.outputs.iter().zip(tensors).map(output).collect())
+    }
+
+    fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+}
+
+type NativeTensor = <CpuOps as TensorOps>::Tensor;
+
+/// Returns the executor's own tensor when the value is one, and otherwise copies the value.
+fn upload(value: &Value) -> Result<NativeTensor, EngineError> {
+    if let Value::Device(tensor) = value
+        && let Some(own) = tensor.as_any().downcast_ref::<InterpreterTensor>()
+    {
+        return Ok(own.tensor.clone());
+    }
+    CpuOps.upload(&value.to_host()?).map_err(|error| EngineError::Failed(error.to_string()))
+}
+
+/// An output in the executor's form; `dtype` is the type that the graph declares (the executor represents bool as u8).
+#[derive(Debug)]
+struct InterpreterTensor {
+    tensor: NativeTensor,
+    dtype: DType,
+}
+
+impl DeviceTensor for InterpreterTensor {
+    fn spec(&self) -> TensorSpec {
+        TensorSpec::new(CpuOps.shape(&self.tensor), self.dtype)
+    }
+
+    fn to_host(&self) -> Result<Tensor, EngineError> {
+        CpuOps.download(&self.tensor, self.dtype).map_err(|error| EngineError::Failed(error.to_string()))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

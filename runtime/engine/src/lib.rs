@@ -1,0 +1,31 @@
+//! Frameworks and compilers behind one trait: an [`Engine`] loads a model, and a [`Session`] runs it.
+//!
+//! Each engine has one file and one row of [`TABLE`]. Knows nothing about scripts or datasets, and reads no clock.
+
+pub mod backend;
+mod interpreter;
+mod library_file;
+mod load;
+mod model;
+mod null;
+mod onnxruntime;
+mod openvino;
+mod options;
+mod panics;
+mod plugin;
+mod rten;
+mod session;
+mod sidecar;
+mod table;
+mod tract;
+mod value;
+
+pub use flagperf_core::engine_error::{EngineError, Unavailable};
+pub use flagperf_core::lent_memory::{HeapMemory, LentMemory};
+pub use load::{Artifact, LoadOptions};
+pub use options::check_options;
+pub use plugin::open_plugin;
+pub use session::{Engine, Session};
+pub use sidecar::{HELLO_TIME_LIMIT, describe_sidecar};
+pub use table::{TABLE, UnknownEngine, find, is_own_code};
+pub use value::{DeviceTensor, Value, check_inputs};

@@ -1,0 +1,97 @@
+//! Reading model files, and checking their floating-point types before an engine loads them.
+//!
+//! Knows nothing about particular engines.
+
+use std::path::{Path, PathBuf};
+
+use flagperf_onnx::{Graph, WeightRole, check_limits, lower, read_onnx, write_onnx};
+use tempfile::TempDir;
+
+use super::{Engine, EngineError};
+use flagperf_core::description::EngineDescription;
+use flagperf_core::tensor::DType;
+
+/// Reads an ONNX file.
+///
+/// # Errors
+/// When the file is missing or malformed; the message contains its path.
+pub(super) fn read(path: &Path) -> Result<Graph, EngineError> {
+    read_onnx(path).map_err(|error| EngineError::Failed(error.to_string()))
+}
+
+/// Decomposes the composite operators that are newer than the operator set of the engine.
+///
+/// # Errors
+/// When an operator is used in a way that cannot be decomposed.
+pub(super) fn lower_for(engine: &EngineDescription, graph: &Graph) -> Result<Graph, EngineError> {
+    let failed = |error| EngineError::Failed(format!("the model `{}`: {error}", graph.name));
+    lower(graph, engine.opset_max, &[]).map_err(failed)
+}
+
+/// A model file that an engine can load.
+pub(super) struct ModelSource {
+    /// The file.
+    pub path: PathBuf,
+    /// Its graph.
+    pub graph: Graph,
+    /// The folder of the file, if it was written for the engine. It is removed with this value.
+    pub folder: Option<TempDir>,
+}
+
+/// Reads an ONNX file. If the engine lacks some of its composite operators, the graph without them is written below
+/// `scratch`.
+///
+/// # Errors
+/// As [`read`] and [`lower_for`], and when the file cannot be written.
+pub(super) fn read_lowered(
+    engine: &EngineDescription,
+    path: &Path,
+    scratch: &Path,
+) -> Result<ModelSource, EngineError> {
+    let graph = read(path)?;
+    let lowered = lower_for(engine, &graph)?;
+    if lowered.nodes == graph.nodes {
+        return Ok(ModelSource { path: path.to_owned(), graph, folder: None });
+    }
+    let (path, folder) = write_temporary(&lowered, scratch).map_err(EngineError::Failed)?;
+    Ok(ModelSource { path, graph: lowered, folder: Some(folder) })
+}
+
+/// Writes a graph as an ONNX file into a new temporary folder below `scratch`.
+///
+/// # Errors
+/// When the folder or the file cannot be written.
+pub(super) fn write_temporary(graph: &Graph, scratch: &Path) -> Result<(PathBuf, TempDir), String> {
+    let folder = std::fs::create_dir_all(scratch).and_then(|()| tempfile::tempdir_in(scratch));
+    let folder = folder.map_err(|error| format!("`{}` cannot be written: {error}", scratch.display()))?;
+    let path = folder.path().join("model.onnx");
+    write_onnx(graph, &path).map_err(|error| error.to_string())?;
+    Ok((path, folder))
+}
+
+/// Rejects a model that would overflow an engine's stack, and a model in another floating-point type than the requested
+/// one, which an engine would convert silently.
+///
+/// A model has the requested type when at least one of its learned weights has it (others may stay wider on purpose);
+/// a model without learned floating-point weights is judged by its inputs. The engine must support every
+/// floating-point type found.
+///
+/// # Errors
+/// [`EngineError::Precision`] or [`EngineError::Failed`].
+pub(super) fn check(engine: &dyn Engine, graph: &Graph, requested: DType) -> Result<(), EngineError> {
+    check_limits(graph).map_err(|error| EngineError::Failed(format!("the model `{}`: {error}", graph.name)))?;
+    let learned =
+        graph.weights.values().filter(|weight| weight.role != WeightRole::Constant).map(|weight| weight.spec.dtype);
+    let mut floats: Vec<DType> = learned.filter(|dtype| dtype.is_float()).collect();
+    if floats.is_empty() {
+        floats = graph.inputs.iter().map(|info| info.spec.dtype).filter(|dtype| dtype.is_float()).collect();
+    }
+    if let Some(unsupported) = floats.iter().find(|dtype| !engine.precisions().contains(dtype)) {
+        return Err(super::options::precision_error(engine, *unsupported));
+    }
+    if floats.is_empty() || floats.contains(&requested) {
+        return Ok(());
+    }
+    let (name, actual) = (&graph.name, floats[0]);
+    Err(EngineError::Failed(format!("the model `{name}` is in `{actual}`, but the case computes in `{requested}`")))
+}

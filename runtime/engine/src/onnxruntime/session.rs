@@ -1,0 +1,164 @@
+//! A model loaded by ONNX Runtime.
+
+use std::path::Path;
+
+use flagperf_onnx::ValueInfo;
+use indexmap::IndexMap;
+use ort::value::{Outlet, ValueType};
+
+use super::device::CudaDevice;
+use super::options::OrtOptions;
+use super::request::RequestedProvider;
+use super::tensor::{dtype, from_ort, to_ort};
+use super::{library, placement, to_engine_error};
+use crate::{EngineError, HeapMemory, LentMemory, Session, Value, check_inputs};
+use flagperf_core::tensor::{Dim, TensorSpec};
+use flagperf_core::units::Bytes;
+
+/// A session. On the CPU, inputs are views and outputs are ONNX Runtime's own memory.
+pub(super) struct OrtSession {
+    session: ort::session::Session,
+    inputs: Vec<ValueInfo>,
+    outputs: Vec<ValueInfo>,
+    /// The CUDA device that the session computes on; `None` for any other provider.
+    cuda: Option<CudaDevice>,
+    device: String,
+    threads: usize,
+    nodes: IndexMap<String, u64>,
+}
+
+impl OrtSession {
+    /// Loads a model file.
+    ///
+    /// # Errors
+    /// When the library, the provider or the file cannot be used, or no node runs on the requested provider.
+    pub(super) fn load(path: &Path, settings: &OrtOptions<'_>) -> Result<Self, EngineError> {
+        let library = library::open(settings.library.as_deref())?;
+        let (session, reported_device) = build(&library.environment, path, settings)?;
+        let infos = |outlets: &[Outlet]| outlets.iter().map(value_info).collect::<Result<Vec<_>, _>>();
+        let (inputs, outputs) = (infos(session.inputs())?, infos(session.outputs())?);
+        let nodes = placement::nodes_by_provider(&session).map_err(|error| to_engine_error(&error))?;
+        check_placement(&nodes, settings.provider)?;
+        let cuda = CudaDevice::of_session(&session, settings)?;
+        let device = match &cuda {
+            Some(cuda) => cuda.name(),
+            None => reported_device.unwrap_or_else(|| settings.provider.name().to_owned()),
+        };
+        Ok(OrtSession { session, inputs, outputs, cuda, device, threads: settings.threads, nodes })
+    }
+}
+
+/// Checks that the provider runs nodes of the model. ONNX Runtime may report no nodes at all: a provider of the table is
+/// then trusted, because it did register.
+fn check_placement(nodes: &IndexMap<String, u64>, provider: RequestedProvider<'_>) -> Result<(), EngineError> {
+    let name = provider.name();
+    if nodes.get(provider.canonical()).is_some_and(|count| *count > 0) {
+        return Ok(());
+    }
+    match (nodes.is_empty(), provider) {
+        (true, RequestedProvider::Known(_)) => Ok(()),
+        (true, RequestedProvider::Other(_)) => Err(EngineError::Failed(format!(
+            "ONNX Runtime does not report which nodes of the model run on provider `{name}`, so they may run on another"
+        ))),
+        (false, _) => {
+            let counts: Vec<String> = nodes.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            let counts = counts.join(", ");
+            Err(EngineError::Failed(format!("no node of the model runs on provider `{name}` (nodes: {counts})")))
+        }
+    }
+}
+
+/// Creates the session. Returns also the name of the device that ONNX Runtime reports for the provider, if it does.
+fn build(
+    environment: &ort::environment::Environment,
+    path: &Path,
+    settings: &OrtOptions<'_>,
+) -> Result<(ort::session::Session, Option<String>), EngineError> {
+    let builder = ort::session::Session::builder(environment).map_err(|error| to_engine_error(&error))?;
+    let (builder, device) = settings.provider.register(builder, environment, settings)?;
+    let mut builder = builder
+        .with_optimization_level(settings.optimization)
+        .map_err(|error| to_engine_error(&error))?
+        .with_intra_threads(settings.threads)
+        .map_err(|error| to_engine_error(&error))?;
+    let entries = settings.session_options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    for (key, value) in entries.chain([placement::RECORD_ASSIGNMENT]) {
+        builder = builder.with_config_entry(key, value).map_err(|error| to_engine_error(&error))?;
+    }
+    let session = builder.commit_from_file(path).map_err(|error| match to_engine_error(&error) {
+        EngineError::Failed(reason) => EngineError::Failed(format!("`{}`: {reason}", path.display())),
+        other => other,
+    })?;
+    Ok((session, device))
+}
+
+/// Converts the description of an input or output.
+fn value_info(outlet: &Outlet) -> Result<ValueInfo, EngineError> {
+    let name = outlet.name().to_owned();
+    let ValueType::Tensor { ty, shape, dimension_symbols } = outlet.dtype() else {
+        return Err(EngineError::Failed(format!("`{name}` is not a tensor but {}", outlet.dtype())));
+    };
+    let dim = |(size, symbol): (&i64, &String)| match usize::try_from(*size) {
+        Ok(size) => Dim::Fixed(size),
+        Err(_) if symbol.is_empty() => Dim::Unknown,
+        Err(_) => Dim::Named(symbol.clone()),
+    };
+    let dims = shape.iter().zip(dimension_symbols.iter()).map(dim).collect();
+    let spec = TensorSpec { dims, dtype: dtype(&name, *ty)? };
+    Ok(ValueInfo { name, spec })
+}
+
+impl Session for OrtSession {
+    fn inputs(&self) -> &[ValueInfo] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> &[ValueInfo] {
+        &self.outputs
+    }
+
+    fn lend(&mut self, _index: usize, bytes: usize) -> Result<Box<dyn LentMemory>, EngineError> {
+        match &self.cuda {
+            Some(device) => device.lend(&self.session, bytes),
+            None => HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>),
+        }
+    }
+
+    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError> {
+        check_inputs(&self.inputs, inputs)?;
+        if let Some(device) = &mut self.cuda {
+            let names = self.inputs.iter().map(|info| info.name.as_str());
+            let inputs: Vec<(&str, Value)> = names.zip(inputs.iter().cloned()).collect();
+            return device.run(&mut self.session, &inputs, &self.outputs);
+        }
+        let tensors = inputs.iter().map(Value::to_host).collect::<Result<Vec<_>, _>>()?;
+        let views =
+            tensors.iter().map(to_ort).collect::<Result<Vec<_>, _>>().map_err(|error| to_engine_error(&error))?;
+        let outputs = self.session.run(views.as_slice()).map_err(|error| to_engine_error(&error))?;
+        outputs.into_iter().map(|(name, value)| from_ort(name, value).map(Value::Host)).collect()
+    }
+
+    fn sync(&mut self) -> Result<(), EngineError> {
+        self.cuda.as_ref().map_or(Ok(()), CudaDevice::sync)
+    }
+
+    fn device(&self) -> String {
+        self.device.clone()
+    }
+
+    fn device_memory(&self) -> Option<Bytes> {
+        self.cuda.as_ref()?.nvml()?.memory_used()
+    }
+
+    fn driver(&self) -> Option<String> {
+        Some(self.cuda.as_ref()?.nvml()?.driver.clone())
+    }
+
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    fn nodes_by_provider(&self) -> IndexMap<String, u64> {
+        self.nodes.clone()
+    }
+}

@@ -1,0 +1,80 @@
+//! The table row of plug-ins: engines in shared libraries of vendors, called by the C interface of `flagperf-plugin`.
+//!
+//! Does not depend on a vendor: `vendor.yaml` names the library. The host checks every value that a plug-in returns. It
+//! cannot check what a plug-in does to the memory of this process, which is why each phase is a process of its own.
+
+mod calls;
+mod model_file;
+mod library;
+mod questions;
+mod session;
+mod table;
+mod tensor;
+
+use flagperf_plugin::abi::FLAGPERF_ABI_VERSION;
+
+pub use library::open_plugin;
+
+use super::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable};
+use flagperf_core::description::{Delivery, EngineDescription};
+
+/// The row for every engine in a shared library. What one plug-in supports is known only after its library is loaded.
+#[derive(Debug)]
+pub struct Plugin;
+
+impl Engine for Plugin {
+    fn description(&self) -> EngineDescription {
+        EngineDescription {
+            delivery: Delivery::Library,
+            options: None,
+            ..EngineDescription::unrestricted(
+                "plugin",
+                "an engine in a shared library that the vendor brings, named by `library` in its vendor.yaml",
+            )
+        }
+    }
+
+    fn check(&self) -> Result<String, Unavailable> {
+        Ok(format!("{FLAGPERF_ABI_VERSION} (plug-in interface)"))
+    }
+
+    fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError> {
+        let library = options.library.as_ref().ok_or_else(missing_library)?;
+        open_plugin(&options.folder.join(library))?.load(artifact, options)
+    }
+}
+
+fn missing_library() -> Unavailable {
+    Unavailable {
+        reason: "engine `plugin` has no `library`".to_owned(),
+        remedy: "set it in vendor.yaml: `{engine: plugin, library: engines/libmychip.so}`".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn load_error(library: Option<&str>) -> EngineError {
+        let options =
+            LoadOptions { library: library.map(Into::into), folder: "vendors/chip".into(), ..LoadOptions::default() };
+        Plugin.load(Artifact::Onnx(Path::new("model.onnx")), &options).err().unwrap()
+    }
+
+    #[test]
+    fn a_missing_library_is_named_with_a_hint() {
+        let error = load_error(Some("engines/libchip.so"));
+        let reason = "the library `vendors/chip/engines/libchip.so` cannot be read: No such file or directory";
+        assert!(error.to_string().starts_with(reason), "{error}");
+        assert!(error.hint().starts_with("build it first: "), "{}", error.hint());
+    }
+
+    #[test]
+    fn a_plug_in_without_a_library_has_a_hint_about_vendor_yaml() {
+        let error = load_error(None);
+        assert_eq!(error.to_string(), "engine `plugin` has no `library`");
+        assert!(error.hint().contains("vendor.yaml"), "{}", error.hint());
+    }
+}

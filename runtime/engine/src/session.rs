@@ -1,0 +1,182 @@
+//! The traits that every engine implements.
+
+use flagperf_onnx::ValueInfo;
+use indexmap::IndexMap;
+
+use super::{Artifact, EngineError, HeapMemory, LentMemory, LoadOptions, Unavailable, Value};
+use flagperf_core::description::{EngineDescription, Roles};
+use flagperf_core::event::{PluginFacts, SidecarFacts};
+use flagperf_core::tensor::DType;
+use flagperf_core::units::{Bytes, Seconds};
+
+/// A framework or compiler: one row of the table of engines.
+pub trait Engine: Sync {
+    /// Returns the properties of the engine that do not depend on the machine.
+    fn description(&self) -> EngineDescription;
+
+    /// The engine's name.
+    fn name(&self) -> &'static str {
+        self.description().name
+    }
+
+    /// The floating-point types that the engine computes in.
+    fn precisions(&self) -> &'static [DType] {
+        self.description().precisions
+    }
+
+    /// The phases that the engine can run.
+    fn roles(&self) -> Roles {
+        self.description().roles
+    }
+
+    /// Checks whether the engine works on this machine, and returns the version of the library behind it.
+    ///
+    /// # Errors
+    /// When the engine cannot be used on this machine.
+    fn check(&self) -> Result<String, Unavailable>;
+
+    /// Checks whether the engine works on this machine with these options, which may name another library, and returns
+    /// the version of the library behind it. Of `options`, only `extra` is read.
+    ///
+    /// # Errors
+    /// When the engine cannot be used on this machine with these options.
+    fn check_with(&self, options: &LoadOptions) -> Result<String, EngineError> {
+        let _ = options;
+        Ok(self.check()?)
+    }
+
+    /// Checks what the description of the options cannot express: one option against another, or against the precision.
+    /// Needs no model, and opens no library.
+    ///
+    /// # Errors
+    /// [`EngineError::Option`] for an invalid value.
+    fn check_option_combinations(&self, options: &LoadOptions) -> Result<(), EngineError> {
+        let _ = options;
+        Ok(())
+    }
+
+    /// Loads a model; a compiler also compiles it.
+    ///
+    /// # Errors
+    /// When the engine does not accept the artifact or an option, or when the library behind it fails.
+    fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError>;
+}
+
+/// A loaded model.
+pub trait Session: Send {
+    /// The model's inputs, in order.
+    fn inputs(&self) -> &[ValueInfo];
+
+    /// The model's outputs, in order.
+    fn outputs(&self) -> &[ValueInfo];
+
+    /// Allocates `bytes` of memory for the input at `index`, of the kind that the engine reads fastest (heap, pinned or
+    /// shared).
+    ///
+    /// # Errors
+    /// When the allocation fails.
+    fn lend(&mut self, index: usize, bytes: usize) -> Result<Box<dyn LentMemory>, EngineError> {
+        let _ = index;
+        HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>)
+    }
+
+    /// Runs the model on inputs in the session's order. The device may still be computing the outputs when this
+    /// returns.
+    ///
+    /// # Errors
+    /// When an input does not match the model (the error contains the input's name), or the computation fails.
+    fn submit(&mut self, inputs: &[Value]) -> Result<Vec<Value>, EngineError>;
+
+    /// Waits until everything submitted has been computed.
+    ///
+    /// # Errors
+    /// When the computation failed.
+    fn sync(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// The memory in use on the device; `None` when the engine does not report it.
+    fn device_memory(&self) -> Option<Bytes> {
+        None
+    }
+
+    /// The device, as the engine names it: `cpu`, `cuda:0 H200`.
+    fn device(&self) -> String {
+        "cpu".to_owned()
+    }
+
+    /// The version of the device's driver; `None` when it is not known.
+    fn driver(&self) -> Option<String> {
+        None
+    }
+
+    /// The number of threads that the engine really computes with; 0 when the engine does not report it.
+    fn threads(&self) -> usize {
+        0
+    }
+
+    /// Answers a script's question about the loaded model, for example `layers`. Each engine documents the questions
+    /// that it supports.
+    ///
+    /// # Errors
+    /// [`EngineError::Question`] when the engine does not support this question or this argument.
+    fn ask(&mut self, question: &str, argument: &serde_json::Value) -> Result<serde_json::Value, EngineError> {
+        let _ = argument;
+        Err(EngineError::Question {
+            engine: None,
+            question: question.to_owned(),
+            reason: "unknown (this engine supports no questions)".to_owned(),
+        })
+    }
+
+    /// Changes a setting of the loaded model, for example `profile`, for all later submissions. The inputs and outputs
+    /// may change with it. Each engine documents the settings that it supports.
+    ///
+    /// # Errors
+    /// [`EngineError::Setting`] when the engine does not support this setting or this value.
+    fn tune(&mut self, setting: &str, value: &serde_json::Value) -> Result<(), EngineError> {
+        let _ = value;
+        Err(EngineError::Setting {
+            engine: None,
+            setting: setting.to_owned(),
+            reason: "unknown (this engine has no settings)".to_owned(),
+        })
+    }
+
+    /// The number of nodes that each provider runs, under the library's own names; empty when the engine has no
+    /// providers.
+    fn nodes_by_provider(&self) -> IndexMap<String, u64> {
+        IndexMap::new()
+    }
+
+    /// Returns the time that the vendor's own code asked to have subtracted (FlagPerf's `foo_time`) since the last
+    /// call; `None` when the code never asks for any. This time is recorded, and never subtracted.
+    fn vendor_time(&mut self) -> Option<Seconds> {
+        None
+    }
+
+    /// The peak resident memory of the other processes that the engine computes in.
+    fn child_memory_peak(&self) -> Option<Bytes> {
+        None
+    }
+
+    /// Has the next submission fail if the engine writes to its inputs, which takes the time of hashing them. Only engines
+    /// that share memory with another process check this.
+    fn check_inputs_of_next_run(&mut self) {}
+
+    /// Ends what the engine runs beside this process, after which nothing may be submitted. Returns what went wrong at
+    /// the end, for a warning in the record.
+    fn close(&mut self) -> Option<String> {
+        None
+    }
+
+    /// The plug-in behind this session, if there is one.
+    fn plugin(&self) -> Option<PluginFacts> {
+        None
+    }
+
+    /// The sidecar behind this session, if there is one.
+    fn sidecar(&self) -> Option<SidecarFacts> {
+        None
+    }
+}

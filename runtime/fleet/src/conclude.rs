@@ -1,0 +1,124 @@
+//! Concludes a case: writes and reports the records of its replicas and its summary.
+
+use std::fs;
+use std::io;
+
+use super::conduct::FleetRun;
+use super::host_link::LinkCommand;
+use super::replica::{
+    ReplicaEnd, ReplicaRecord, ReplicaState, display_name, replica_record, replica_summary, replicas_of,
+};
+use super::session::SessionOutcome;
+use flagperf_core::file;
+use flagperf_plan::CasePlan;
+use flagperf_result::{
+    ManifestFault, Record, ReplicaSummary, ResultManifest, SUMMARY_FILE, Status, Summary, WriteError, write_record,
+};
+use flagperf_run::{LostCase, Notice, RunOutcome, finished_record};
+
+impl FleetRun<'_> {
+    /// Writes and reports the records of a case, and its summary if it has several replicas.
+    pub(super) fn conclude(
+        &mut self,
+        case: &CasePlan,
+        replicas: &[ReplicaState],
+        outcome: &mut RunOutcome,
+        notify: &mut dyn FnMut(&Notice<'_>),
+    ) {
+        let begin = outcome.records.len();
+        let summaries =
+            replicas.iter().map(|open| self.conclude_replica(case, open, replicas.len() > 1, outcome, notify));
+        let summaries = summaries.collect();
+        self.fleet.state.finish(&case.key.to_string());
+        self.fleet.state.write(self.folder);
+        if replicas.len() > 1 {
+            let records: Vec<&Record> = outcome.records[begin..].iter().collect();
+            let summary = Summary::of(&case.key.to_string(), &records, summaries);
+            let path = self.folder.join(case.key.folder()).join(SUMMARY_FILE);
+            let text = serde_json::to_vec_pretty(&summary).expect("a summary is plain data");
+            if let Err(error) = file::stage(&text, &path, None).and_then(|file| Ok(file.persist(&path)?)) {
+                let (path, source) = (path.clone(), io::Error::other(error.to_string()));
+                outcome.unwritten.push((begin, WriteError { path, source, kept: None }));
+            }
+            outcome.summaries.push(summary.validity);
+            notify(&Notice::SummaryEnds { summary: &summary, path: &path });
+        }
+    }
+
+    /// Writes and reports the record of a replica, and returns its part of the summary.
+    fn conclude_replica(
+        &self,
+        case: &CasePlan,
+        open: &ReplicaState,
+        is_part: bool,
+        outcome: &mut RunOutcome,
+        notify: &mut dyn FnMut(&Notice<'_>),
+    ) -> ReplicaSummary {
+        let end = open.end.clone().unwrap_or_else(|| ReplicaEnd::Ended(SessionOutcome::default()));
+        let host = &open.replica.host;
+        let (is_resumed, host_doubts) = (open.is_resumed(), self.host_doubts(case, host));
+        let program = if is_resumed { &self.fleet.state.program } else { &self.program };
+        let (plan, rows, run, folder) = (self.plan, self.rows, self.folder, open.folder.as_path());
+        let lost = LostCase { plan, rows, case, run, folder, program, is_resumed, host_doubts: &host_doubts };
+        let found = replica_record(lost, &end);
+        let ReplicaRecord { record, is_own } = found;
+        let path = open.folder.join("record.json");
+        // A record that the host has written is kept.
+        let written = match path.exists() {
+            true => Ok(()),
+            false => fs::create_dir_all(&open.folder)
+                .map_err(|source| WriteError { path: path.clone(), source, kept: None })
+                .and_then(|()| write_record(&record, &path)),
+        };
+        let digest = ResultManifest::digest_of_folder(&open.folder);
+        let unsealed = (is_own && digest.is_none() && record.status != Status::Interrupted).then(|| {
+            let stated = if let ReplicaEnd::Ended(outcome) = &end { outcome.unsealed.clone() } else { None };
+            let reason = stated.unwrap_or_else(|| "its files are not those of the manifest from its host".to_owned());
+            ManifestFault::Read { path: open.folder.clone(), source: io::Error::other(reason) }
+        });
+        if matches!(end, ReplicaEnd::Ended(_)) {
+            self.send(&open.replica.host, LinkCommand::Remove { session: open.session.clone() });
+        }
+        if open.is_given_up && written.is_ok() {
+            self.fleet.given_up.add(&open.session, &open.replica.host);
+        }
+        let unwritten = written.as_ref().err();
+        let sealed = unsealed.as_ref().map_or_else(|| Ok(digest.clone()), |fault| Err(fault.to_string()));
+        let place = is_part.then(|| display_name(&open.replica));
+        self.log.case_ends(&record, place.as_deref(), unwritten, &sealed);
+        notify(&Notice::CaseEnds {
+            record: &record,
+            place: place.as_deref(),
+            is_part,
+            path: &path,
+            unwritten,
+            digest: digest.as_deref(),
+            unsealed: unsealed.as_ref(),
+        });
+        let processor = if let ReplicaEnd::Ended(outcome) = &end { outcome.processor } else { None };
+        // Only the record that the host wrote states when the case began there.
+        let began = if is_own { open.began_here(&record) } else { None };
+        let summary = ReplicaSummary {
+            machine: self.fleet.machine(&open.replica.host),
+            ..replica_summary(&open.replica, &record, (&open.folder, digest), processor, began)
+        };
+        outcome.unwritten.extend(written.err().map(|error| (outcome.records.len(), error)));
+        outcome.unsealed.extend(unsealed.map(|fault| (outcome.records.len(), fault)));
+        outcome.records.push(record);
+        summary
+    }
+
+    /// Reports the results of a case that the killed process of a resumed run had finished, and returns their records.
+    pub(super) fn report_finished(&self, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Vec<Record> {
+        let replicas = replicas_of(&case.key, &self.hosts);
+        let found = replicas.iter().filter_map(|replica| {
+            let folder = self.folder.join(case.key.folder()).join(replica.folder());
+            let record = finished_record(&folder).ok()?;
+            let place = (replicas.len() > 1).then(|| display_name(replica));
+            let path = folder.join("record.json");
+            notify(&Notice::FinishedBefore { record: &record, place: place.as_deref(), path: &path });
+            Some(record)
+        });
+        found.collect()
+    }
+}

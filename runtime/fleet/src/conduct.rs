@@ -1,0 +1,393 @@
+//! Conducts a run on hosts: connects to the hosts, starts the replicas of each case together, and collects their results.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::RecvTimeoutError;
+
+use super::host_link::{HostLink, LinkCommand, LinkEvent, SessionEnd};
+use super::host_plan::HostRefusal;
+use super::hosts::{hosts_of, uses_other_hosts};
+use super::link_thread::contact_limit;
+use super::links::Fleet;
+use super::replica::{ReplicaEnd, ReplicaState, display_name, replicas_of};
+use super::session::{SessionTask, started_by};
+use super::state::{RunState, SessionState};
+use super::tree::TreeError;
+use flagperf_config::{Overrides, Replica};
+use flagperf_core::hash::{Seed, hash_bytes};
+use flagperf_core::measure::{Clock, Nanos};
+use flagperf_core::step::Step;
+use flagperf_plan::{AuditScope, CasePlan, EffectiveValue, Plan};
+use flagperf_result::Provenance;
+use flagperf_run::{CheckoutState, Interrupt, Notice, RunError, RunLog, RunOutcome, case_digests, make_run_folder};
+
+/// How often the conductor checks for an interruption.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Options of a run on hosts.
+pub struct FleetOptions {
+    /// The values from the command line.
+    pub overrides: Overrides,
+    /// Whether progress is displayed.
+    pub has_live_display: bool,
+    /// What the audit of inference includes.
+    pub audit: AuditScope,
+    /// Whether every result must be valid.
+    pub official: bool,
+    /// Whether a resumed run goes on without the hosts that cannot be reached.
+    pub skips_unreachable: bool,
+    /// The clock of this process.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// An error that prevents a run on hosts from starting.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// The results folder is not writable.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The checkout cannot be sent.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// The file of the running program cannot be read.
+    #[error("cannot read the file of this program, which is sent to the hosts: {0}")]
+    Program(io::Error),
+    /// The nodes of a Slurm job are unknown.
+    #[error("{0}")]
+    Nodes(String),
+    /// The run was interrupted before its first case.
+    #[error("interrupted before the hosts were ready; nothing was run")]
+    Interrupted,
+    /// Other runs use hosts: each host with a description of that run.
+    #[error("{}", unusable_hosts(.0))]
+    Busy(Vec<(String, String)>),
+    /// The hosts that cannot be used, each with the reason.
+    #[error("{}", unusable_hosts(.0))]
+    Hosts(Vec<(String, String)>),
+    /// Errors of the plan on hosts, each with the hosts that report it.
+    #[error("{}", refusals(.0))]
+    Refused(Vec<HostRefusal>),
+}
+
+fn refusals(refusals: &[HostRefusal]) -> String {
+    refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn unusable_hosts(hosts: &[(String, String)]) -> String {
+    let lines = hosts.iter().map(|(host, reason)| format!("host `{host}` cannot be used: {reason}"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Runs every case of a plan on its hosts and devices. The next case runs even if a case fails. `resumed` is the folder and
+/// the state of a run whose main process was killed: its finished cases are not run again, and the results of its sessions are
+/// collected if these still exist.
+///
+/// # Errors
+/// When the results folder is not writable, or a host that a case needs cannot be used; then no case was run.
+pub fn conduct_fleet(
+    plan: &Plan,
+    rows: &[EffectiveValue],
+    options: &FleetOptions,
+    resumed: Option<(PathBuf, RunState)>,
+    interrupt: &Interrupt,
+    notify: &mut dyn FnMut(&Notice<'_>),
+) -> Result<RunOutcome, FleetError> {
+    let hosts = match &resumed {
+        Some((_, state)) => state.hosts.clone(),
+        None => hosts_of(&plan.site)?,
+    };
+    let needed = plan.cases.iter().map(|case| case.key.scale.hosts as usize).max().unwrap_or(0);
+    if needed > hosts.len() {
+        return Err(FleetError::Nodes(format!(
+            "a case needs {needed} hosts, but the Slurm job, or `run.json` of a resumed run, lists {}",
+            hosts.len()
+        )));
+    }
+    let checkout = CheckoutState::read(&plan.site.flagperf_path);
+    let program = checkout.clone().provenance();
+    let is_new = resumed.is_none();
+    let (folder, state) = match resumed {
+        Some(resumed) => resumed,
+        None => {
+            let folder = make_run_folder(&plan.site.flagperf_log_path)?;
+            let FleetOptions { overrides, audit, official, .. } = options;
+            (folder, RunState::new(overrides, *audit, *official, hosts.clone(), &program, case_digests(plan, rows)))
+        }
+    };
+    notify(&Notice::RunBegins { folder: &folder });
+    let connected = Fleet::connect(plan, &hosts[..needed], &folder, state, options, notify, interrupt);
+    let reserved = connected.and_then(|fleet| fleet.reserve(plan.site.busy_host, notify, interrupt));
+    // A resumed run collects what was measured, whatever its hosts can do now.
+    let ready = reserved.and_then(|fleet| match is_new && uses_other_hosts(&plan.site) {
+        true => fleet.plan_on_hosts(plan, &options.overrides, &hosts[..needed], notify, interrupt),
+        false => Ok(fleet),
+    });
+    if ready.is_err() && is_new {
+        // The folder contains only the output of ssh, which the error quotes.
+        let _ = fs::remove_dir_all(&folder);
+    }
+    let fleet = ready?;
+    notify(&Notice::RunIsReady { folder: &folder });
+    let log = RunLog::create(plan, &folder).map_err(|source| RunError::Folder { folder: folder.clone(), source })?;
+    let mut run = FleetRun { plan, rows, options, interrupt, folder: &folder, log, checkout, program, fleet, hosts };
+    Ok(run.run_cases(notify))
+}
+
+/// A run on hosts.
+pub(super) struct FleetRun<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) rows: &'a [EffectiveValue],
+    options: &'a FleetOptions,
+    interrupt: &'a Interrupt,
+    pub(super) folder: &'a Path,
+    pub(super) log: RunLog,
+    checkout: CheckoutState,
+    /// This program and the state of the checkout.
+    pub(super) program: Provenance,
+    pub(super) fleet: Fleet,
+    pub(super) hosts: Vec<String>,
+}
+
+impl FleetRun<'_> {
+    fn run_cases(&mut self, notify: &mut dyn FnMut(&Notice<'_>)) -> RunOutcome {
+        let mut outcome = RunOutcome::empty(self.folder.to_owned());
+        let (count, mut has_run) = (self.plan.cases.len(), false);
+        for (index, case) in self.plan.cases.iter().enumerate() {
+            if self.fleet.state.is_finished(&case.key.to_string()) {
+                outcome.records.extend(self.report_finished(case, notify));
+                continue;
+            }
+            if self.interrupt.is_set() && has_run {
+                outcome.not_run = self.plan.cases[index..].iter().map(|case| case.key.clone()).collect();
+                outcome.not_run.iter().for_each(|key| self.log.case_not_run(key));
+                break;
+            }
+            has_run = true;
+            notify(&Notice::CaseBegins { key: &case.key, number: index + 1, count });
+            self.log.case_starts(&case.key);
+            let replicas = self.start(case);
+            let ended = self.collect(replicas, notify);
+            self.conclude(case, &ended, &mut outcome, notify);
+        }
+        outcome.interrupted = self.interrupt.is_set();
+        // All links close at the same time; dropping them then waits for each.
+        self.fleet.links.values_mut().for_each(HostLink::close);
+        self.fleet.links.clear();
+        if outcome.is_complete() {
+            RunState::remove(self.folder);
+        }
+        outcome
+    }
+
+    /// Starts the replicas of a case. In a resumed run, replicas that were started before keep running.
+    fn start(&mut self, case: &CasePlan) -> Vec<ReplicaState> {
+        let replicas = replicas_of(&case.key, &self.hosts);
+        let waits = replicas.len() > 1;
+        let mut open = Vec::new();
+        for replica in replicas {
+            let in_run = Path::new(&case.key.folder()).join(replica.folder());
+            let folder = self.folder.join(&in_run);
+            let task = self.task(case, &replica, &in_run, waits);
+            let known = self.fleet.state.session(&in_run).map(str::to_owned);
+            let is_known = known.is_some();
+            let session = known.unwrap_or_else(session_name);
+            if !is_known {
+                let (case, host) = (case.key.to_string(), replica.host.clone());
+                self.fleet.state.add(SessionState { case, host, session: session.clone(), folder: in_run });
+            }
+            let end = self.fleet.lost.get(&replica.host).map(|reason| lost_host(&replica.host, reason));
+            if end.is_none() {
+                let (session, folder) = (session.clone(), folder.clone());
+                // The agent ignores this if the session exists.
+                self.send(&replica.host, LinkCommand::Start { session, task: Box::new(task), folder });
+            }
+            open.push(ReplicaState::new(replica, session, folder, end, is_known));
+        }
+        // `resume` finds the sessions by this file, so it is written before anything is measured.
+        self.fleet.state.write(self.folder);
+        open
+    }
+
+    fn task(&self, case: &CasePlan, replica: &Replica, in_run: &Path, waits: bool) -> SessionTask {
+        let overrides = Overrides {
+            config: None,
+            host_file_name: Some(self.plan.host_file.name.to_string()),
+            cases: vec![case.key.to_string()],
+            replica: Some(replica.clone()),
+            ..self.options.overrides.absolute()
+        };
+        SessionTask {
+            run: self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            run_id: self.fleet.state.id.clone(),
+            log_level: overrides.environment.log_level.clone(),
+            overrides,
+            audit: self.options.audit,
+            has_live_display: self.options.has_live_display,
+            folder: in_run.to_string_lossy().into_owned(),
+            waits,
+            contact_limit_s: contact_limit(&self.plan.site),
+            checkout: self.checkout.clone(),
+            started_by: started_by(),
+            host_doubts: self.host_doubts(case, &replica.host),
+            root: PathBuf::new(),
+        }
+    }
+
+    /// Returns why it is not certain that a replica on a host has that host, and a machine, for itself.
+    pub(super) fn host_doubts(&self, case: &CasePlan, host: &str) -> Vec<String> {
+        self.fleet.host_doubts(host, &self.hosts[..case.key.scale.hosts as usize])
+    }
+
+    /// Handles the events of the replicas until each has ended or is lost.
+    fn collect(&mut self, mut replicas: Vec<ReplicaState>, notify: &mut dyn FnMut(&Notice<'_>)) -> Vec<ReplicaState> {
+        let mut interrupted: Option<Nanos> = None;
+        while replicas.iter().any(|replica| replica.end.is_none()) {
+            let now = self.options.clock.now();
+            if self.interrupt.is_set() && interrupted.is_none() {
+                interrupted = Some(now);
+                self.fleet.links.values().for_each(|link| link.send(LinkCommand::Interrupt));
+            }
+            if let Some(at) = interrupted {
+                replicas.iter_mut().for_each(|replica| replica.give_up(at, now, self.plan.site.host_timeout));
+            }
+            match self.fleet.events.recv_timeout(POLL_INTERVAL) {
+                Ok((host, event)) => self.handle(&host, event, &mut replicas, notify),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.release(&mut replicas);
+        }
+        replicas
+    }
+
+    fn handle(
+        &mut self,
+        host: &str,
+        event: LinkEvent,
+        replicas: &mut [ReplicaState],
+        notify: &mut dyn FnMut(&Notice<'_>),
+    ) {
+        let find =
+            |replicas: &mut [ReplicaState], session: &str| replicas.iter().position(|open| open.session == session);
+        match event {
+            LinkEvent::Connected(_) | LinkEvent::Reserved(_) | LinkEvent::Planned(_) => {}
+            LinkEvent::HostBusy { reason, .. } => {
+                let what = format!("is no longer reserved for this run: {reason}");
+                notify(&Notice::Host { host, what: &what, is_warning: true });
+            }
+            LinkEvent::Clock(measured) => self.fleet.update_clock(host, measured),
+            LinkEvent::PartReceived { session } => {
+                let now = self.options.clock.now();
+                find(replicas, &session).into_iter().for_each(|place| replicas[place].received = Some(now));
+            }
+            LinkEvent::Disconnected(reason) => {
+                let what = format!("is disconnected: {reason}; reconnecting");
+                notify(&Notice::Host { host, what: &what, is_warning: true });
+            }
+            LinkEvent::Reconnected(after) => {
+                let what = format!("has reconnected after {:.1} s", after.0);
+                notify(&Notice::Host { host, what: &what, is_warning: false });
+            }
+            LinkEvent::HostLost(reason) => {
+                let what = format!("is lost: {reason}");
+                notify(&Notice::Host { host, what: &what, is_warning: true });
+                let of_host = replicas.iter_mut().filter(|open| open.replica.host == host && open.end.is_none());
+                of_host.for_each(|open| {
+                    open.end = Some(lost_host(host, &reason));
+                    open.is_given_up = true;
+                });
+                self.fleet.lost.insert(host.to_owned(), reason);
+            }
+            LinkEvent::Preparation { session, line } => {
+                let Some(place) = find(replicas, &session) else { return };
+                let (host, what) = (display_name(&replicas[place].replica), format!("prepares its worker: {line}"));
+                notify(&Notice::Host { host: &host, what: &what, is_warning: false });
+            }
+            LinkEvent::Event { session, phase, event } => {
+                let Some(place) = find(replicas, &session) else { return };
+                replicas[place].begins(self.fleet.offsets.get(host).copied());
+                let replica = display_name(&replicas[place].replica);
+                notify(&Notice::ReplicaEvent { replica: &replica, phase, event: &event });
+            }
+            LinkEvent::Ready { session, step } => {
+                find(replicas, &session).into_iter().for_each(|place| replicas[place].waits_for = Some(step));
+            }
+            LinkEvent::SessionEnded { session, outcome, log } => {
+                let Some(place) = find(replicas, &session) else { return };
+                let end = match outcome {
+                    Some(outcome) => ReplicaEnd::Ended(*outcome),
+                    None => {
+                        replicas[place].is_given_up = true;
+                        ReplicaEnd::Lost(unexpected_end(host, &log), String::new())
+                    }
+                };
+                replicas[place].end = Some(end);
+            }
+            LinkEvent::Removed { session } => self.fleet.given_up.remove(&session),
+            LinkEvent::SessionFailed { session, reason, end } => {
+                let Some(place) = find(replicas, &session) else { return };
+                replicas[place].is_given_up = end == SessionEnd::Silent;
+                replicas[place].end = Some(ReplicaEnd::Lost(format!("host `{host}`: {reason}"), String::new()));
+            }
+        }
+    }
+
+    /// Lets the replicas pass a barrier as soon as each of them waits or has ended. After `resume`, some may wait at an earlier
+    /// barrier than others, because the killed process had released only those.
+    fn release(&self, replicas: &mut [ReplicaState]) {
+        let mut running = replicas.iter_mut().filter(|open| open.end.is_none()).collect::<Vec<_>>();
+        let steps: Option<Vec<Step>> = running.iter().map(|open| open.waits_for).collect();
+        let Some(step) = steps.and_then(|steps| steps.into_iter().min()) else { return };
+        for open in running.iter_mut().filter(|open| open.waits_for == Some(step)) {
+            open.waits_for = None;
+            self.send(&open.replica.host, LinkCommand::Release { session: open.session.clone(), step });
+        }
+    }
+
+    /// Sends a command to the link of a host.
+    pub(super) fn send(&self, host: &str, command: LinkCommand) {
+        if let Some(link) = self.fleet.links.get(host) {
+            link.send(command);
+        }
+    }
+}
+
+/// Returns the reason for which a case has no result: its process ended without one. `log` has the last lines of the process,
+/// of which the last has the cause.
+fn unexpected_end(host: &str, log: &[String]) -> String {
+    let last = log.iter().rev().map(|line| line.trim()).find(|line| !line.is_empty());
+    let last = last.map(|line| format!(": {line}")).unwrap_or_default();
+    format!("the process that ran the case on host `{host}` ended unexpectedly{last}")
+}
+
+/// Returns the end of a replica whose host was lost.
+fn lost_host(host: &str, reason: &str) -> ReplicaEnd {
+    let hint = "the folder of the result contains what had arrived before; `flagperf doctor --hosts` checks the hosts";
+    ReplicaEnd::Lost(format!("host `{host}` was lost: {reason}"), hint.to_owned())
+}
+
+/// Returns a random name, which no other run or session has.
+pub(super) fn session_name() -> String {
+    let random = Seed::draw().map(|seed| seed.bytes().to_vec()).unwrap_or_default();
+    hash_bytes(&[&random[..], &std::process::id().to_le_bytes()].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_of_an_unexpected_end_is_the_last_line_without_its_indentation() {
+        let log = ["Error: the session failed", "", "Caused by:", "    cannot create `lock`: Permission denied", ""];
+        let ended = "the process that ran the case on host `h1` ended unexpectedly";
+        assert_eq!(
+            unexpected_end("h1", &log.map(str::to_owned)),
+            format!("{ended}: cannot create `lock`: Permission denied")
+        );
+        assert_eq!(unexpected_end("h1", &[]), ended);
+    }
+}

@@ -1,0 +1,225 @@
+//! The replicas of a case: their names, their records, and their parts of the summary.
+
+use std::path::{Path, PathBuf};
+
+use super::agent::wall_time;
+use super::clock_offset::ClockOffset;
+use super::session::SessionOutcome;
+use flagperf_config::{CaseKey, Replica};
+use flagperf_core::measure::Nanos;
+use flagperf_core::step::Step;
+use flagperf_core::units::Seconds;
+use flagperf_plan::CasePlan;
+use flagperf_result::{EVENTS_FILE, ProcessorTime, Record, ReplicaSummary, ResultManifest, read_windows};
+use flagperf_run::{LostCase, finished_record};
+
+/// Returns the replicas of a case, in the order of its hosts and devices.
+pub(super) fn replicas_of(key: &CaseKey, hosts: &[String]) -> Vec<Replica> {
+    let devices = key.scale.devices;
+    let of_host = |(rank, host): (u32, &String)| {
+        let host = host.clone();
+        (0..devices).map(move |device| Replica {
+            host: host.clone(),
+            node_rank: rank,
+            device: (devices > 1).then_some(device),
+        })
+    };
+    (0..key.scale.hosts).zip(hosts).flat_map(of_host).collect()
+}
+
+/// Returns the name of a replica in messages: `node3`, or `node3 device 7`.
+pub(super) fn display_name(replica: &Replica) -> String {
+    let device = replica.device.map(|device| format!(" device {device}")).unwrap_or_default();
+    format!("{}{device}", replica.host)
+}
+
+/// How a replica ended.
+#[derive(Clone, Debug)]
+pub(super) enum ReplicaEnd {
+    /// The session ended with this outcome, and all of its files have arrived.
+    Ended(SessionOutcome),
+    /// The session did not report an outcome: the reason, and a hint, which may be empty.
+    Lost(String, String),
+}
+
+/// A replica of the case that runs.
+pub(super) struct ReplicaState {
+    pub(super) replica: Replica,
+    pub(super) session: String,
+    /// The folder of its files on this machine.
+    pub(super) folder: PathBuf,
+    /// How the replica ended; `None` while it runs.
+    pub(super) end: Option<ReplicaEnd>,
+    /// The step at whose barrier the replica waits.
+    pub(super) waits_for: Option<Step>,
+    /// When a part of a file last arrived.
+    pub(super) received: Option<Nanos>,
+    /// The wall clock of this machine when the replica was started; `None` when a killed process had started it.
+    started: Option<Seconds>,
+    /// The wall clock of its host, as measured when the replica began.
+    offset: Option<ClockOffset>,
+    has_begun: bool,
+    /// Whether its session has ended unexpectedly, or nothing was heard of it for too long.
+    pub(super) is_given_up: bool,
+}
+
+impl ReplicaState {
+    /// Returns a replica that is being started, or one that cannot run because of `end`.
+    pub(super) fn new(
+        replica: Replica,
+        session: String,
+        folder: PathBuf,
+        end: Option<ReplicaEnd>,
+        is_resumed: bool,
+    ) -> Self {
+        let (started, offset) = ((!is_resumed).then(wall_time), None);
+        ReplicaState {
+            replica,
+            session,
+            folder,
+            end,
+            waits_for: None,
+            received: None,
+            started,
+            offset,
+            has_begun: false,
+            is_given_up: false,
+        }
+    }
+
+    /// Whether a killed process had started the replica.
+    pub(super) fn is_resumed(&self) -> bool {
+        self.started.is_none()
+    }
+
+    /// Notes the wall clock of the host when the first event of the replica arrives.
+    pub(super) fn begins(&mut self, offset: Option<ClockOffset>) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.offset = offset;
+        }
+    }
+
+    /// Ends a replica that was interrupted at the time `interrupted` and neither ended nor sent a file for `limit`. Its session
+    /// ends by itself.
+    pub(super) fn give_up(&mut self, interrupted: Nanos, now: Nanos, limit: Seconds) {
+        let last = self.received.map_or(interrupted, |received| received.max(interrupted));
+        if self.end.is_none() && now.since(last).0 > limit.0 {
+            let reason = format!("host `{}` did not end the case after the interruption", self.replica.host);
+            self.end = Some(ReplicaEnd::Lost(reason, String::new()));
+            self.is_given_up = true;
+        }
+    }
+
+    /// Returns the time of this machine's wall clock at which the case began on its host. `None` when the clock of the host is
+    /// unknown, or was set between its measurement and the begin.
+    pub(super) fn began_here(&self, record: &Record) -> Option<Seconds> {
+        let offset = self.offset?;
+        let started = record.started.parse::<jiff::Timestamp>().ok()?.as_duration().as_secs_f64();
+        let began = offset.time_here(Seconds(started));
+        let margin = offset.error_max.0 + BEGIN_MARGIN.0;
+        let is_possible =
+            self.started.is_none_or(|started| began.0 >= started.0 - margin) && began.0 <= wall_time().0 + margin;
+        is_possible.then_some(began)
+    }
+}
+
+/// By how much a begin may seem to lie outside the time in which the replica ran, because clocks drift.
+const BEGIN_MARGIN: Seconds = Seconds(1.0);
+
+/// The record of a replica.
+pub(super) struct ReplicaRecord {
+    pub(super) record: Record,
+    /// Whether the host wrote it; otherwise it states only what had arrived.
+    pub(super) is_own: bool,
+}
+
+/// Returns the record of a replica. `case` is what this process knows about it.
+pub(super) fn replica_record(case: LostCase<'_>, end: &ReplicaEnd) -> ReplicaRecord {
+    let LostCase { run, folder, case: planned, .. } = case;
+    let lost = |reason: String, hint: &str| {
+        set_aside(folder);
+        ReplicaRecord { record: case.record(reason, hint), is_own: false }
+    };
+    let own = |record: Record| ReplicaRecord { record, is_own: true };
+    let outcome = match end {
+        ReplicaEnd::Lost(reason, hint) => {
+            // The complete result may have arrived before the host was lost.
+            let complete = finished_record(folder).ok().filter(|_| ResultManifest::digest_of_folder(folder).is_some());
+            let complete = complete.filter(|record| other_origin(record, run, planned).is_none());
+            return complete.map_or_else(|| lost(reason.clone(), hint), own);
+        }
+        ReplicaEnd::Ended(outcome) => outcome,
+    };
+    if let Some(first) = outcome.refused.first() {
+        let more = outcome.refused.len() - 1;
+        let more = if more > 0 { format!(" (and {more} more errors)") } else { String::new() };
+        let (mistake, hint) = first.split_once("\n  hint: ").unwrap_or((first, ""));
+        return lost(format!("the host refused the case: {mistake}{more}"), hint);
+    }
+    match (finished_record(folder), &outcome.interrupted) {
+        (Ok(record), interrupted) => match (other_origin(&record, run, planned), interrupted) {
+            (Some(what), _) => lost(format!("the host sent the record of another {what}"), ""),
+            (None, Some(reason)) => lost(format!("the host ended the case: {reason}"), ""),
+            (None, None) => own(record),
+        },
+        (Err(error), _) => match &outcome.unsealed {
+            Some(reason) => {
+                lost(reason.clone(), "run the case again, and leave the files of flagperf on the host alone")
+            }
+            None => lost(format!("the host sent no usable record: {error}"), "is the disk of the host full?"),
+        },
+    }
+}
+
+/// Returns what shows that a record belongs to another run or case; `None` if it belongs to this one.
+fn other_origin(record: &Record, run: &Path, case: &CasePlan) -> Option<&'static str> {
+    let name = run.file_name().unwrap_or_default().to_string_lossy();
+    let differs = [
+        ("run", record.run != name),
+        ("case", record.case != case.key.case),
+        ("framework", record.framework != case.key.framework),
+    ];
+    differs.into_iter().find(|(_, differs)| *differs).map(|(what, _)| what)
+}
+
+/// Renames a record and a manifest from the host that do not count, to make place for the record that this process writes.
+fn set_aside(folder: &Path) {
+    for name in ["record.json", "manifest.json"] {
+        // This fails if the file does not exist.
+        let _ = std::fs::rename(folder.join(name), folder.join(format!("{name}.from_host")));
+    }
+}
+
+/// Returns the part of a replica in the summary. `folder` contains the files of the replica, and `began` is the time of this
+/// machine's wall clock at which the case began on the host.
+pub(super) fn replica_summary(
+    replica: &Replica,
+    record: &Record,
+    (folder, digest): (&Path, Option<String>),
+    processor: Option<ProcessorTime>,
+    began: Option<Seconds>,
+) -> ReplicaSummary {
+    let windows = read_windows(&folder.join(EVENTS_FILE));
+    ReplicaSummary::of(replica, record, digest, processor, |phase| {
+        let passes = &windows.iter().find(|found| found.phase == phase)?.passes;
+        let at = |time: Seconds| began.map(|began| Seconds(began.0 + time.0));
+        Some([at(passes.first()?.begin)?, at(passes.last()?.end)?])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_has_a_replica_for_each_device_of_its_hosts() {
+        let hosts = ["a", "b", "c"].map(str::to_owned);
+        let folders = |key: &str| {
+            let replicas = replicas_of(&key.parse().unwrap(), &hosts);
+            replicas.iter().map(Replica::folder).collect::<Vec<_>>()
+        };
+        assert_eq!(folders("x:y"), ["a_noderank0"]);
+        assert_eq!(folders("x:y:2x1"), ["a_noderank0", "b_noderank1"]);
+        assert_eq!(folders("x:y:1x2"), ["a_noderank0_device0", "a_noderank0_device1"]);
+    }
+}

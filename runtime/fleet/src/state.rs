@@ -1,0 +1,180 @@
+//! The state of a run that `flagperf resume` needs: the arguments of the run, and its sessions on hosts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::conduct::session_name;
+use flagperf_config::{Environment, Overrides, is_host_name};
+use flagperf_core::file;
+use flagperf_plan::AuditScope;
+use flagperf_result::Provenance;
+
+/// Name of the file in the folder of a run.
+pub const STATE_FILE: &str = "run.json";
+/// Largest size of the file in bytes.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// The state of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunState {
+    /// Random id, which no other run has.
+    pub id: String,
+    /// The values from the command line, with absolute paths.
+    pub overrides: Overrides,
+    /// `--audit`.
+    pub audit: AuditScope,
+    /// `--official`.
+    pub official: bool,
+    /// The hosts, in order; empty when the run uses one device of this machine, without sessions.
+    pub hosts: Vec<String>,
+    /// The sessions that were started, in order.
+    pub sessions: Vec<SessionState>,
+    /// The cases whose records are written.
+    pub finished: Vec<String>,
+    /// The program and the checkout that started the run.
+    #[serde(default)]
+    pub program: Provenance,
+    /// What [`case_digests`](flagperf_run::case_digests) returned when the run began; empty in the state of an older program.
+    #[serde(default)]
+    pub cases: BTreeMap<String, String>,
+}
+
+/// A session of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionState {
+    /// The case.
+    pub case: String,
+    /// The host.
+    pub host: String,
+    /// Name of the session.
+    pub session: String,
+    /// Folder of the session's files, relative to the folder of the run.
+    pub folder: PathBuf,
+}
+
+impl RunState {
+    /// Returns the state of a new run.
+    pub fn new(
+        overrides: &Overrides,
+        audit: AuditScope,
+        official: bool,
+        hosts: Vec<String>,
+        program: &Provenance,
+        cases: BTreeMap<String, String>,
+    ) -> Self {
+        // The process that resumes the run may have another environment.
+        let config = overrides.config.clone().or_else(|| overrides.environment.config.clone());
+        let overrides = Overrides { config, ..overrides.clone() }.absolute();
+        let program = program.clone();
+        RunState { id: session_name(), overrides, audit, official, hosts, program, cases, ..RunState::default() }
+    }
+
+    /// Returns the cases whose configuration is not the one with which the run began, in order.
+    pub fn changed_cases<'a>(&'a self, now: &'a BTreeMap<String, String>) -> Vec<&'a str> {
+        let cases: BTreeSet<&String> = self.cases.keys().chain(now.keys()).collect();
+        let is_changed = |case: &&&String| !self.cases.is_empty() && self.cases.get(**case) != now.get(**case);
+        cases.iter().filter(is_changed).map(|case| case.as_str()).collect()
+    }
+
+    /// Returns the folder of the run with this id if its main process was killed, so that it can be resumed. `results` is the
+    /// folder for results.
+    pub(super) fn killed_run(results: &Path, id: &str) -> Option<PathBuf> {
+        let is_free = |folder: &Path| fs::File::open(folder).is_ok_and(|file| file.try_lock().is_ok());
+        let folders = fs::read_dir(results).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_same = |folder: &Path| RunState::read(folder).is_ok_and(|state| state.id == id);
+        folders.into_iter().find(|folder| !id.is_empty() && is_same(folder) && is_free(folder))
+    }
+
+    pub(super) fn add(&mut self, session: SessionState) {
+        self.sessions.push(session);
+    }
+
+    /// Returns the session whose files are in this folder, which is relative to the folder of the run.
+    pub(super) fn session(&self, folder: &Path) -> Option<&str> {
+        self.sessions.iter().find(|known| known.folder == folder).map(|known| known.session.as_str())
+    }
+
+    /// Returns whether the records of a case are written.
+    pub(super) fn is_finished(&self, case: &str) -> bool {
+        self.finished.iter().any(|finished| finished == case)
+    }
+
+    /// Returns the values from the command line and the environment.
+    pub fn overrides(&self) -> Overrides {
+        Overrides { environment: Environment::read(), ..self.overrides.clone() }
+    }
+
+    pub(super) fn finish(&mut self, case: &str) {
+        self.finished.push(case.to_owned());
+    }
+
+    /// Writes the state. An error is only logged, because only `resume` needs the state.
+    pub fn write(&self, folder: &Path) {
+        let path = folder.join(STATE_FILE);
+        let text = serde_json::to_vec_pretty(self).expect("a state is plain data");
+        let written = file::stage(&text, &path, None).and_then(|file| file.persist(&path).map_err(|error| error.error));
+        if let Err(error) = written {
+            tracing::warn!(%error, "the state of the run cannot be written, so the run cannot be resumed");
+        }
+    }
+
+    /// Reads the state of the run in `folder`.
+    ///
+    /// # Errors
+    /// When the file does not exist, cannot be read, is invalid, or belongs to another user.
+    pub fn read(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(STATE_FILE);
+        let text = flagperf_core::regular_file::read_regular(&path, BYTES_MAX)?;
+        let (owner, own) = (fs::symlink_metadata(&path)?.uid(), nix::unistd::geteuid().as_raw());
+        // The state names the configuration, and thereby the programs that are started.
+        if owner != own {
+            return Err(io::Error::other(format!("`{STATE_FILE}` belongs to another user (user id {owner})")));
+        }
+        let state: RunState = serde_json::from_slice(&text)?;
+        match state.hosts.iter().find(|host| !is_host_name(host)) {
+            Some(host) => Err(io::Error::other(format!("`{STATE_FILE}` lists `{host}`, which is not a host name"))),
+            None => Ok(state),
+        }
+    }
+
+    /// Removes the state of a run whose cases are all finished.
+    pub fn remove(folder: &Path) {
+        let _ = fs::remove_file(folder.join(STATE_FILE));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_whose_process_has_ended_is_found_by_its_id() {
+        let results = tempfile::tempdir().unwrap();
+        let folders = ["run1", "run2"].map(|name| results.path().join(name));
+        let ids = folders.clone().map(|folder| {
+            fs::create_dir(&folder).unwrap();
+            let state = RunState::new(
+                &Overrides::default(),
+                AuditScope::default(),
+                false,
+                Vec::new(),
+                &Provenance::default(),
+                BTreeMap::new(),
+            );
+            state.write(&folder);
+            state.id
+        });
+        let running = fs::File::open(&folders[0]).unwrap();
+        running.try_lock().unwrap();
+        assert_eq!(RunState::killed_run(results.path(), &ids[0]), None, "it is running");
+        assert_eq!(RunState::killed_run(results.path(), &ids[1]), Some(folders[1].clone()));
+        assert_eq!(RunState::killed_run(results.path(), ""), None);
+        drop(running);
+        assert_eq!(RunState::killed_run(results.path(), &ids[0]), Some(folders[0].clone()));
+    }
+}

@@ -1,0 +1,278 @@
+//! Runs a command of a vendor or of the system and returns its output, within limits of time and size.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+
+use super::bounded::{run_for, run_while};
+use super::child::{spawn, wait};
+use super::{Ending, LeftoverProcess, descendants};
+use flagperf_core::measure::Clock;
+use flagperf_core::text::{one_line, truncate};
+use flagperf_core::units::Seconds;
+
+/// Bytes of standard error that are read for the reason of a failure, and those that the reason contains.
+const STDERR_BYTES_READ: u64 = 64 << 10;
+const STDERR_BYTES_QUOTED: usize = 200;
+/// Number of polls to wait for the end of a command that closed its output or was killed.
+const ENDING_POLLS: u32 = 50;
+/// Largest number of processes that kept the output open and are named.
+const HOLDERS_NAMED: usize = 3;
+
+/// A command whose output is captured.
+#[derive(Clone, Debug)]
+pub struct CapturedCommand {
+    /// The program and its arguments; no shell is involved.
+    pub argv: Vec<OsString>,
+    /// The standard input of the program.
+    pub input: Vec<u8>,
+    /// Largest output in bytes.
+    pub bytes_max: u64,
+    /// Time limit.
+    pub time_max: Seconds,
+}
+
+/// The reason why the output of a command could not be captured.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The list of arguments is empty.
+    #[error("no command was given")]
+    Empty,
+    /// The program is not installed.
+    #[error("`{0}` is not installed, or not in a folder of PATH")]
+    NotInstalled(String),
+    /// The program could not be started.
+    #[error("cannot start `{program}`: {source}")]
+    Start {
+        /// The program.
+        program: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The command did not end in time and was killed.
+    #[error("`{program}` took longer than {} s and was killed", .limit.0)]
+    TimedOut {
+        /// The program.
+        program: String,
+        /// The limit.
+        limit: Seconds,
+    },
+    /// The command ended, but a process that it had started did not close its output in time.
+    #[error("`{program}` ended, but a process that it had started kept its output open for {} s{}", .limit.0, killed(.holders))]
+    OutputHeld {
+        /// The program.
+        program: String,
+        /// The limit.
+        limit: Seconds,
+        /// The processes that the command had started; they were killed. Empty if they could not be found.
+        holders: Vec<LeftoverProcess>,
+    },
+    /// The command printed more than the limit and was killed.
+    #[error("`{program}` printed more than {limit} bytes and was killed")]
+    TooLong {
+        /// The program.
+        program: String,
+        /// The limit.
+        limit: u64,
+    },
+    /// The command failed.
+    #[error("`{program}` {}{}", .ending.predicate(), quoted(.stderr))]
+    Failed {
+        /// The program.
+        program: String,
+        /// How it ended.
+        ending: Ending,
+        /// The last line of its standard error; may be empty.
+        stderr: String,
+    },
+    /// The caller no longer waits.
+    #[error("`{0}` was stopped")]
+    Stopped(String),
+}
+
+fn quoted(stderr: &str) -> String {
+    if stderr.is_empty() { String::new() } else { format!(": `{stderr}`") }
+}
+
+/// Names the processes that were killed.
+fn killed(processes: &[LeftoverProcess]) -> String {
+    let shown = processes.iter().take(HOLDERS_NAMED).map(|process| format!("{} (`{}`)", process.pid, process.command));
+    match shown.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => String::new(),
+        shown => format!(" and was killed: {shown}"),
+    }
+}
+
+/// Runs a command in a process group of its own, and returns its standard output. Its messages are in
+/// English. `is_stopped` returns whether the caller no longer waits.
+///
+/// # Errors
+/// When the command cannot be started, fails, takes too long or prints too much; then its process group and every other process
+/// that it has started are killed.
+pub fn capture(
+    command: &CapturedCommand,
+    clock: &dyn Clock,
+    is_stopped: impl Fn() -> bool,
+) -> Result<Vec<u8>, CaptureError> {
+    let program = command.argv.first().ok_or(CaptureError::Empty)?.to_string_lossy().into_owned();
+    let marker = descendants::new_command_marker();
+    let mut child = start(command, &program, &marker)?;
+    let (output, errors) = (child.stdout.take(), child.stderr.take());
+    if let Some(mut pipe) = child.stdin.take() {
+        let input = command.input.clone();
+        // A command that does not read its input closes the pipe at its end, which ends this thread.
+        std::thread::spawn(move || pipe.write_all(&input));
+    }
+    let errors = std::thread::spawn(move || last_line(errors));
+    let (began, limit) = (clock.now(), command.bytes_max);
+    let read = run_while(
+        move || {
+            let mut bytes = Vec::new();
+            output.map_or(Ok(0), |pipe| pipe.take(limit.saturating_add(1)).read_to_end(&mut bytes)).map(|_| bytes)
+        },
+        || !is_stopped() && clock.now().since(began) <= command.time_max,
+    );
+    let fits = matches!(&read, Some(Ok(bytes)) if bytes.len() as u64 <= limit);
+    let has_ended = has_ended(&child);
+    let started = if fits { Vec::new() } else { started_processes(&marker) };
+    let ending = end(&mut child, fits);
+    started.iter().for_each(|process| descendants::kill_process(process.pid));
+    match read {
+        Some(Ok(bytes)) if fits && ending == Ending::Exited(0) => Ok(bytes),
+        Some(Ok(_)) if !fits => Err(CaptureError::TooLong { program, limit }),
+        None if is_stopped() => Err(CaptureError::Stopped(program)),
+        None if has_ended => Err(CaptureError::OutputHeld { program, limit: command.time_max, holders: started }),
+        None => Err(CaptureError::TimedOut { program, limit: command.time_max }),
+        Some(_) => {
+            // A descendant may hold the pipe open; then there is no line.
+            let stderr = if errors.is_finished() { errors.join().unwrap_or_default() } else { String::new() };
+            Err(CaptureError::Failed { program, ending, stderr })
+        }
+    }
+}
+
+/// Returns whether a child has ended, without reaping it.
+fn has_ended(child: &Child) -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    !matches!(waitid(Id::Pid(Pid::from_raw(child.id().cast_signed())), flags), Ok(WaitStatus::StillAlive))
+}
+
+/// Returns the running processes that a command with this marker has started, in whatever group they are.
+fn started_processes(marker: &str) -> Vec<LeftoverProcess> {
+    let marker = marker.to_owned();
+    // Reading /proc of a process that is stuck in the kernel may block.
+    let found = run_for(ENDING_POLLS, move || {
+        descendants::with_marker(&marker).into_iter().map(LeftoverProcess::describe).collect()
+    });
+    found.unwrap_or_default()
+}
+
+fn start(command: &CapturedCommand, program: &str, marker: &str) -> Result<Child, CaptureError> {
+    #[expect(clippy::disallowed_methods, reason = "the module that starts processes")]
+    let mut process = Command::new(&command.argv[0]);
+    process.args(&command.argv[1..]).process_group(0).env("LC_ALL", "C").env(descendants::MARKER, marker);
+    process.stdin(if command.input.is_empty() { Stdio::null() } else { Stdio::piped() });
+    process.stdout(Stdio::piped()).stderr(Stdio::piped());
+    spawn(&mut process).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => CaptureError::NotInstalled(program.to_owned()),
+        _ => CaptureError::Start { program: program.to_owned(), source },
+    })
+}
+
+/// Waits for the end of a command and kills its group if it does not end, or if nobody needs its output.
+fn end(child: &mut Child, is_wanted: bool) -> Ending {
+    let mut ending = if is_wanted { wait(child, ENDING_POLLS) } else { Ending::Stuck };
+    if ending == Ending::Stuck {
+        // Nobody else waited for the child, so the number is still that of its group.
+        let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
+        ending = wait(child, ENDING_POLLS);
+    }
+    // One that is stuck in the kernel stays registered: it is nobody's orphan.
+    if ending != Ending::Stuck {
+        descendants::waited_children().remove(&child.id().cast_signed());
+    }
+    ending
+}
+
+/// Reads standard error to its end and returns its last line.
+fn last_line(pipe: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut pipe) = pipe {
+        let _ = pipe.by_ref().take(STDERR_BYTES_READ).read_to_end(&mut bytes);
+        // The rest is read, too, so that the command can end.
+        let _ = io::copy(&mut pipe, &mut io::sink());
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    truncate(&one_line(last.trim()), STDERR_BYTES_QUOTED).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flagperf_core::measure::MonotonicClock;
+
+    fn run(argv: &[&str], time: f64) -> Result<Vec<u8>, CaptureError> {
+        let argv = argv.iter().map(OsString::from).collect();
+        let command = CapturedCommand { argv, input: Vec::new(), bytes_max: 10, time_max: Seconds(time) };
+        capture(&command, &MonotonicClock::start(), || false)
+    }
+
+    #[test]
+    fn the_output_of_a_command_is_returned_and_each_failure_has_its_reason() {
+        assert_eq!(run(&["printf", "abc"], 60.0).unwrap(), b"abc");
+        let reason = |argv: &[&str], time| run(argv, time).unwrap_err().to_string();
+        assert_eq!(
+            reason(&["no-such-program"], 60.0),
+            "`no-such-program` is not installed, or not in a folder of PATH"
+        );
+        assert_eq!(reason(&["sleep", "600"], 0.05), "`sleep` took longer than 0.05 s and was killed");
+        assert_eq!(reason(&["printf", "12345678901"], 60.0), "`printf` printed more than 10 bytes and was killed");
+        assert_eq!(reason(&["yes"], 60.0), "`yes` printed more than 10 bytes and was killed");
+        let failed = reason(&["sh", "-c", "echo one >&2; echo 'no driver' >&2; exit 9"], 60.0);
+        assert!(failed.starts_with("`sh` exited with status 9"), "{failed}");
+        let killed = reason(&["sh", "-c", "kill -9 $$"], 60.0);
+        assert_eq!(killed, "`sh` was killed by signal 9 (SIGKILL): perhaps out of memory");
+        assert_eq!(run(&[], 1.0).unwrap_err().to_string(), "no command was given");
+    }
+
+    #[test]
+    fn a_process_that_keeps_the_output_of_an_ended_command_open_is_named_and_killed() {
+        let error = run(&["sh", "-c", "setsid sleep 600 & echo ok"], 3.0).unwrap_err();
+        let CaptureError::OutputHeld { holders, .. } = &error else { panic!("{error}") };
+        let [holder] = holders.as_slice() else { panic!("{error}") };
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "`sh` ended, but a process that it had started kept its output open for 3 s and was killed: {} (`sleep 600`)",
+                holder.pid
+            )
+        );
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", holder.pid));
+        while stat().is_ok_and(|stat| !stat.contains(") Z ")) {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_command_is_killed_with_its_children_when_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let script = format!("sleep 600 & echo $! > {}; wait", file.display());
+        let argv = ["sh", "-c", &script].map(OsString::from).to_vec();
+        let command = CapturedCommand { argv, input: Vec::new(), bytes_max: 10, time_max: Seconds(600.0) };
+        let is_stopped = || std::fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n'));
+        let stopped = capture(&command, &MonotonicClock::start(), is_stopped).unwrap_err();
+        assert_eq!(stopped.to_string(), "`sh` was stopped");
+        let child: u32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
+        // Nobody waits for the grandchild here, so it may stay as a zombie.
+        while std::fs::read_to_string(format!("/proc/{child}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+            std::thread::yield_now();
+        }
+    }
+}

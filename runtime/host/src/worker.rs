@@ -1,0 +1,42 @@
+//! The interface of a worker to the conductor, however the worker was started.
+
+use std::time::Duration;
+
+use super::{Ending, WorkerInput};
+use flagperf_core::measure::Nanos;
+
+/// A running worker. Dropping it ends the worker and everything that it started.
+pub trait Worker {
+    /// Returns the next line or the ending; waits at most `timeout`, and a moment longer when the worker has just ended.
+    fn next_event(&mut self, timeout: Duration) -> ProcessEvent;
+
+    /// Ends the worker and everything that it started, first gently; waits for a limited time.
+    fn kill(&mut self) -> Ending;
+
+    /// Returns the last lines of standard error after the worker has ended.
+    fn last_stderr_lines(&self) -> Vec<String>;
+
+    /// Returns the memory in bytes of the worker and its descendants if it is above `limit`. `None` also when the system
+    /// itself keeps the limit.
+    fn memory_above(&self, limit: u64) -> Option<u64>;
+
+    /// Returns what the reader of a result should know about how the worker ended.
+    fn warnings(&self) -> Vec<String>;
+
+    /// Returns the worker's input, for further lines.
+    fn input(&self) -> WorkerInput;
+
+    /// Returns the process id on this machine; `None` when it is unknown.
+    fn id(&self) -> Option<u32>;
+}
+
+/// What happened next in a worker.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ProcessEvent {
+    /// The process wrote this line (without its end), which arrived at this time.
+    Line(Nanos, String),
+    /// Nothing happened before the timeout.
+    Silence,
+    /// The process ended, and every line was read.
+    Ended(Ending),
+}

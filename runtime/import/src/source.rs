@@ -1,0 +1,139 @@
+//! The tree that is imported: regular files and folders only, within limits of size. Links are reported and not followed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use flagperf_config::{Cause, ConfigFile, Finding, MessageAndHint, Origin, display_name, read_text};
+
+/// Folder of the configuration in FlagPerf's inference and in a checkout.
+pub(super) const CONFIGS: &str = "configs";
+/// Maximum number of entries of a folder of the source that are looked at.
+const ENTRIES_MAX: usize = 10_000;
+/// How the lines begin between which an unfinished merge left both versions.
+const MERGE_MARKERS: [&str; 3] = ["<<<<<<< ", "=======", ">>>>>>> "];
+
+/// Why nothing could be imported.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// The folder is not FlagPerf's.
+    #[error("`{}` is not FlagPerf's inference: it has no folder `configs` with a host.yaml or with cases", .0.display())]
+    NotFlagPerf(PathBuf),
+    /// The folder is the checkout itself.
+    #[error("`{}` is the checkout into which it would be imported", .0.display())]
+    OwnCheckout(PathBuf),
+    /// The output is not a checkout.
+    #[error("`{}` is not a checkout of flagperf: it needs the folders `configs` and `scripts`", .0.display())]
+    NoCheckout(PathBuf),
+}
+
+impl ImportError {
+    /// Returns what to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            ImportError::NotFlagPerf(_) => "give the folder of FlagPerf, or its folder `inference`",
+            ImportError::OwnCheckout(_) => "give the folder of FlagPerf",
+            ImportError::NoCheckout(_) => "clone flagperf into it, or give --output with the folder of a checkout",
+        }
+    }
+}
+
+/// A folder or file of the source.
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) is_folder: bool,
+}
+
+/// FlagPerf's folder `inference`.
+#[derive(Debug)]
+pub struct SourceTree {
+    /// The folder.
+    pub root: PathBuf,
+}
+
+impl SourceTree {
+    /// Finds FlagPerf's inference in `folder`: the folder itself, or `inference` in it.
+    ///
+    /// # Errors
+    /// When neither has a configuration.
+    pub fn open(folder: &Path) -> Result<SourceTree, ImportError> {
+        let is_tree = |folder: &PathBuf| {
+            let configs = folder.join(CONFIGS);
+            let has_case = || {
+                let entries = fs::read_dir(&configs).into_iter().flatten().flatten();
+                entries
+                    .take(ENTRIES_MAX)
+                    .any(|entry| entry.path().join("configurations.yaml").symlink_metadata().is_ok())
+            };
+            configs.is_dir() && (configs.join("host.yaml").symlink_metadata().is_ok() || has_case())
+        };
+        let root = [folder.join("inference"), folder.to_owned()].into_iter().find(is_tree);
+        root.map(|root| SourceTree { root }).ok_or_else(|| ImportError::NotFlagPerf(folder.to_owned()))
+    }
+
+    /// Returns the name of a path in messages.
+    pub(super) fn name(&self, below: &Path) -> String {
+        self.root.join(below).display().to_string()
+    }
+
+    /// Returns the files and folders of a folder, sorted; none if it does not exist. Links are findings.
+    pub(super) fn entries(&self, below: &Path, problems: &mut Vec<Finding>) -> Vec<Entry> {
+        let Ok(found) = fs::read_dir(self.root.join(below)) else { return Vec::new() };
+        let mut entries = Vec::new();
+        for entry in found.flatten().take(ENTRIES_MAX) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            match entry.file_type() {
+                _ if name.starts_with(['.', '_']) => {}
+                Ok(kind) if kind.is_symlink() => problems.push(self.link_finding(&below.join(name))),
+                Ok(kind) => entries.push(Entry { name, is_folder: kind.is_dir() }),
+                Err(error) => problems.push(self.finding(&below.join(name), 0, &error.to_string(), "")),
+            }
+        }
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        entries
+    }
+
+    /// Reads a YAML file. One that cannot be used becomes a finding.
+    pub(super) fn read(&self, below: &Path, problems: &mut Vec<Finding>) -> Option<ConfigFile> {
+        let text = self.text(below, problems)?;
+        let markers = text.lines().position(|line| MERGE_MARKERS.iter().any(|marker| line.starts_with(marker)));
+        if let Some(line) = markers {
+            let reason = "the file contains the marks of an unfinished merge";
+            problems.push(self.finding(below, line + 1, reason, "finish the merge in the source, and import again"));
+            return None;
+        }
+        let parsed = ConfigFile::parse(&text, self.name(below).into());
+        parsed.map_err(|finding| problems.push(finding)).ok()
+    }
+
+    /// Reads a text file. One that cannot be used becomes a finding.
+    pub(super) fn text(&self, below: &Path, problems: &mut Vec<Finding>) -> Option<String> {
+        let path = self.root.join(below);
+        if path.is_symlink() {
+            problems.push(self.link_finding(below));
+            return None;
+        }
+        read_text(&path, &display_name(&path, Path::new(""))).map_err(|finding| problems.push(finding)).ok()
+    }
+
+    /// Returns whether the source has a file or folder, even a broken link.
+    pub(super) fn has(&self, below: &Path) -> bool {
+        self.root.join(below).symlink_metadata().is_ok()
+    }
+
+    fn link_finding(&self, below: &Path) -> Finding {
+        let hint = "replace the link in the source by what it points to, and import again";
+        self.finding(below, 0, "this is a symbolic link, which an import does not follow", hint)
+    }
+
+    /// Returns an error about a line of a file, or about a whole file for line 0.
+    pub(super) fn finding(&self, below: &Path, line: usize, message: &str, hint: &str) -> Finding {
+        let origin = Origin::File { file: self.name(below).into(), line, column: 0 };
+        problem(origin, message, hint)
+    }
+}
+
+/// Returns an error.
+pub(super) fn problem(origin: Origin, message: impl Into<String>, hint: &str) -> Finding {
+    let (message, hint) = (message.into(), hint.to_owned());
+    Finding::error(origin, MessageAndHint { message, hint, cause: Cause::Configuration })
+}

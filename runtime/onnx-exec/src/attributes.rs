@@ -1,0 +1,103 @@
+//! Reads a node's attributes as the types that an operator requires.
+
+use indexmap::IndexMap;
+
+use super::OpError;
+use flagperf_onnx::{Attribute, Tensor};
+
+/// The attributes of one node.
+#[derive(Clone, Copy)]
+pub(super) struct Attributes<'a>(pub &'a IndexMap<String, Attribute>);
+
+impl<'a> Attributes<'a> {
+    /// Returns the attribute as converted by `read`, or `default` if it is missing.
+    fn read<T>(
+        self,
+        name: &str,
+        default: T,
+        kind: &str,
+        read: impl Fn(&'a Attribute) -> Option<T>,
+    ) -> Result<T, OpError> {
+        match self.0.get(name) {
+            None => Ok(default),
+            Some(attribute) => {
+                read(attribute).ok_or_else(|| OpError::invalid_operands(format!("attribute `{name}` is not {kind}")))
+            }
+        }
+    }
+
+    pub fn int(self, name: &str, default: i64) -> Result<i64, OpError> {
+        self.read(name, default, "an integer", |attribute| match attribute {
+            Attribute::Int(value) => Some(*value),
+            _ => None,
+        })
+    }
+
+    pub fn flag(self, name: &str, default: bool) -> Result<bool, OpError> {
+        self.int(name, i64::from(default)).map(|value| value != 0)
+    }
+
+    pub fn float(self, name: &str, default: f64) -> Result<f64, OpError> {
+        self.read(name, default, "a number", |attribute| match attribute {
+            Attribute::Float(value) => Some(f64::from(*value)),
+            _ => None,
+        })
+    }
+
+    pub fn text(self, name: &str, default: &'a str) -> Result<&'a str, OpError> {
+        self.read(name, default, "a string", |attribute| match attribute {
+            Attribute::String(value) => Some(value.as_str()),
+            _ => None,
+        })
+    }
+
+    pub fn tensor(self, name: &str) -> Result<Option<&'a Tensor>, OpError> {
+        self.read(name, None, "a tensor", |attribute| match attribute {
+            Attribute::Tensor(value) => Some(Some(value)),
+            _ => None,
+        })
+    }
+
+    /// Reads a list of integers; a single integer is a list of one.
+    pub fn ints(self, name: &str) -> Result<Option<Vec<i64>>, OpError> {
+        self.read(name, None, "a list of integers", |attribute| match attribute {
+            Attribute::Ints(values) => Some(Some(values.clone())),
+            Attribute::Int(value) => Some(Some(vec![*value])),
+            _ => None,
+        })
+    }
+
+    /// Reads a list of numbers.
+    pub fn floats(self, name: &str) -> Result<Option<Vec<f64>>, OpError> {
+        self.read(name, None, "a list of numbers", |attribute| match attribute {
+            Attribute::Floats(values) => Some(Some(values.iter().copied().map(f64::from).collect())),
+            _ => None,
+        })
+    }
+
+    /// Reads an integer of at least 1, if it is present.
+    pub fn count(self, name: &str) -> Result<Option<usize>, OpError> {
+        Ok(self.counts(name)?.and_then(|counts| counts.first().copied()))
+    }
+
+    /// Reads a list of integers, each at least 0.
+    pub fn sizes(self, name: &str) -> Result<Option<Vec<usize>>, OpError> {
+        self.bounded(name, 0)
+    }
+
+    /// Reads a list of integers, each at least 1.
+    pub fn counts(self, name: &str) -> Result<Option<Vec<usize>>, OpError> {
+        self.bounded(name, 1)
+    }
+
+    fn bounded(self, name: &str, least: usize) -> Result<Option<Vec<usize>>, OpError> {
+        let Some(values) = self.ints(name)? else { return Ok(None) };
+        let size = |value: &i64| usize::try_from(*value).ok().filter(|size| *size >= least);
+        match values.iter().map(size).collect() {
+            Some(sizes) => Ok(Some(sizes)),
+            None => Err(OpError::unsupported(format!(
+                "attribute `{name}` is {values:?} (each value must be at least {least})"
+            ))),
+        }
+    }
+}

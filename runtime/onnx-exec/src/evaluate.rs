@@ -1,0 +1,222 @@
+//! Applies an operator with ONNX's conventions to its operands, by means of the plain operations of [`TensorOps`].
+
+use super::OpError;
+use super::attention::fused_attention;
+use super::composed::{evaluate_composed, reduce_composed};
+use super::op::{Op, ReduceDefault, Reduction};
+use super::operands::Operands;
+use super::ops::{Binary, ConvEpilogue, TensorOps, Unary};
+use super::reference::Array;
+use super::shape_arithmetic::{resolve_axes, resolve_axis};
+use super::window::Window;
+use flagperf_onnx::DType;
+
+/// Returns the outputs of one operator.
+pub(super) fn evaluate<O: TensorOps>(op: &Op, operands: &Operands<O>) -> Result<Vec<O::Tensor>, OpError> {
+    let ops = operands.ops;
+    let output = match op {
+        Op::Identity => operands.tensor(0)?,
+        Op::Unary(kind) => ops.unary(*kind, &operands.tensor(0)?)?,
+        Op::Clip { min, max } => {
+            let min = min.map_or_else(|| operands.number(1), |min| Ok(Some(min)))?.unwrap_or(f64::NEG_INFINITY);
+            let max = max.map_or_else(|| operands.number(2), |max| Ok(Some(max)))?.unwrap_or(f64::INFINITY);
+            ops.unary(Unary::Clip { min, max }, &operands.tensor(0)?)?
+        }
+        Op::Binary(kind) => binary(*kind, operands)?,
+        Op::Select => ops.select(&operands.tensor(0)?, &operands.tensor(1)?, &operands.tensor(2)?)?,
+        Op::MatMul => matmul(operands)?,
+        Op::Linear => ops.linear(&operands.tensor(0)?, &operands.tensor(1)?, &operands.tensor(2)?)?,
+        Op::FusedAttention { key_order, scaling } => fused_attention(operands, key_order, scaling)?,
+        Op::Gemm { alpha, beta, trans_a, trans_b } => gemm(operands, [*alpha, *beta], [*trans_a, *trans_b])?,
+        Op::Conv { window, groups, residual, activation } => conv(operands, window, *groups, *residual, *activation)?,
+        Op::BatchNormalization { epsilon } => batch_normalization(operands, *epsilon)?,
+        Op::MaxPool(window) => apply_planar(operands, |x, size| ops.max_pool(x, &window.pool(size, false)?))?,
+        Op::AveragePool { window, include_pad } => {
+            apply_planar(operands, |x, size| ops.average_pool(x, &window.pool(size, *include_pad)?))?
+        }
+        Op::Reduce { kind, axes, default, keep } => reduce(operands, *kind, axes.as_deref(), *default, *keep)?,
+        Op::ArgMax { axis: wanted, keep, last, smallest } => {
+            let x = operands.tensor(0)?;
+            let along = resolve_axis(*wanted, ops.shape(&x).len())?;
+            let indices = if *smallest { ops.arg_min(&x, along, *last)? } else { ops.arg_max(&x, along, *last)? };
+            if *keep { indices } else { drop_axes(ops, &indices, &[along])? }
+        }
+        Op::Softmax { axis: wanted, log, flat } => softmax(operands, *wanted, *log, *flat)?,
+        Op::LayerNormalization { axis: wanted, epsilon } => {
+            let x = operands.tensor(0)?;
+            let from = resolve_axis(*wanted, ops.shape(&x).len())?;
+            ops.layer_norm(&x, &operands.tensor(1)?, operands.optional_tensor(2)?.as_ref(), from, *epsilon)?
+        }
+        composed => return evaluate_composed(composed, operands),
+    };
+    Ok(vec![output])
+}
+
+fn binary<O: TensorOps>(kind: Binary, operands: &Operands<O>) -> Result<O::Tensor, OpError> {
+    let first = operands.tensor(0)?;
+    if kind == Binary::Pow && operands.ops.dtype(&first).is_float() {
+        match operands.host_number(1) {
+            Some(2.0) => return operands.ops.binary(Binary::Mul, &first, &first),
+            Some(0.5) => return operands.ops.unary(Unary::Sqrt, &first),
+            _ => {}
+        }
+    }
+    (1..operands.len()).try_fold(first, |a, i| operands.ops.binary(kind, &a, &operands.tensor(i)?))
+}
+
+/// Returns the matrix product. A one-dimensional tensor is a row on the left and a column on the right; that dimension
+/// is removed from the result.
+fn matmul<O: TensorOps>(operands: &Operands<O>) -> Result<O::Tensor, OpError> {
+    let (ops, mut a, mut b) = (operands.ops, operands.tensor(0)?, operands.tensor(1)?);
+    let (shape_a, shape_b) = (ops.shape(&a), ops.shape(&b));
+    if shape_a.len() == 1 {
+        a = ops.reshape(&a, &[1, shape_a[0]])?;
+    }
+    if shape_b.len() == 1 {
+        b = ops.reshape(&b, &[shape_b[0], 1])?;
+    }
+    let product = ops.matmul(&a, &b)?;
+    let rank = ops.shape(&product).len();
+    let dropped: Vec<usize> = [(shape_a.len() == 1).then_some(rank - 2), (shape_b.len() == 1).then_some(rank - 1)]
+        .into_iter()
+        .flatten()
+        .collect();
+    if dropped.is_empty() { Ok(product) } else { drop_axes(ops, &product, &dropped) }
+}
+
+fn gemm<O: TensorOps>(
+    operands: &Operands<O>,
+    [alpha, beta]: [f64; 2],
+    transposed: [bool; 2],
+) -> Result<O::Tensor, OpError> {
+    let ops = operands.ops;
+    let oriented = |i: usize| {
+        let x = operands.tensor(i)?;
+        if transposed[i] { ops.permute(&x, &[1, 0]) } else { Ok(x) }
+    };
+    let mut product = ops.matmul(&oriented(0)?, &oriented(1)?)?;
+    if alpha != 1.0 {
+        product = ops.binary(Binary::Mul, &product, &scalar(ops, alpha, &product)?)?;
+    }
+    let Some(mut summand) = operands.optional_tensor(2)? else { return Ok(product) };
+    if beta != 1.0 {
+        summand = ops.binary(Binary::Mul, &summand, &scalar(ops, beta, &summand)?)?;
+    }
+    ops.binary(Binary::Add, &product, &summand)
+}
+
+/// Returns a number as a tensor with the element type of `like`.
+pub(super) fn scalar<O: TensorOps + ?Sized>(ops: &O, number: f64, like: &O::Tensor) -> Result<O::Tensor, OpError> {
+    ops.upload(&flagperf_onnx::Tensor::scalar(number).cast(ops.dtype(like)))
+}
+
+fn conv<O: TensorOps>(
+    operands: &Operands<O>,
+    window: &Window,
+    groups: usize,
+    residual: bool,
+    activation: Option<Unary>,
+) -> Result<O::Tensor, OpError> {
+    let (ops, bias) = (operands.ops, operands.optional_tensor(2)?);
+    let weight = as_planes(ops, operands.tensor(1)?)?;
+    let [.., height, width] = ops.shape(&weight)[..] else {
+        return Err(OpError::invalid_operands("the weight has no kernel dimensions"));
+    };
+    let residual = if residual { Some(as_planes(ops, operands.tensor(3)?)?) } else { None };
+    apply_planar(operands, |x, size| {
+        let after = ConvEpilogue { residual: residual.as_ref(), activation };
+        ops.conv_fused(x, &weight, bias.as_ref(), &window.conv(size, [height, width], groups), after)
+    })
+}
+
+/// Applies a two-dimensional operation to input 0, which has one or two spatial dimensions.
+fn apply_planar<O: TensorOps>(
+    operands: &Operands<O>,
+    operation: impl Fn(&O::Tensor, [usize; 2]) -> Result<O::Tensor, OpError>,
+) -> Result<O::Tensor, OpError> {
+    let (ops, x) = (operands.ops, operands.tensor(0)?);
+    let is_linear = ops.shape(&x).len() == 3;
+    let x = as_planes(ops, x)?;
+    let [_, _, height, width] = ops.shape(&x)[..] else {
+        return Err(OpError::invalid_operands("the input has no spatial dimensions"));
+    };
+    let y = operation(&x, [height, width])?;
+    if is_linear { drop_axes(ops, &y, &[2]) } else { Ok(y) }
+}
+
+/// Returns images of one spatial dimension as images of height 1, and those of two unchanged.
+pub(super) fn as_planes<O: TensorOps>(ops: &O, x: O::Tensor) -> Result<O::Tensor, OpError> {
+    match ops.shape(&x)[..] {
+        [_, _, _, _] => Ok(x),
+        [batch, channels, width] => ops.reshape(&x, &[batch, channels, 1, width]),
+        ref shape => Err(OpError::unsupported(format!("{} spatial dimensions", shape.len().saturating_sub(2)))),
+    }
+}
+
+fn batch_normalization<O: TensorOps>(operands: &Operands<O>, epsilon: f64) -> Result<O::Tensor, OpError> {
+    let (ops, x) = (operands.ops, operands.tensor(0)?);
+    let (weight, bias, mean, variance) =
+        (operands.tensor(1)?, operands.tensor(2)?, operands.tensor(3)?, operands.tensor(4)?);
+    let deviation = ops.binary(Binary::Add, &variance, &scalar(ops, epsilon, &variance)?)?;
+    let scale = ops.binary(Binary::Div, &weight, &ops.unary(Unary::Sqrt, &deviation)?)?;
+    let shift = ops.binary(Binary::Sub, &bias, &ops.binary(Binary::Mul, &mean, &scale)?)?;
+    let mut per_channel = vec![1; ops.shape(&x).len()];
+    *per_channel.get_mut(1).ok_or_else(|| OpError::invalid_operands("the input has no channel dimension"))? =
+        ops.shape(&scale)[0];
+    let scaled = ops.binary(Binary::Mul, &x, &ops.reshape(&scale, &per_channel)?)?;
+    ops.binary(Binary::Add, &scaled, &ops.reshape(&shift, &per_channel)?)
+}
+
+fn reduce<O: TensorOps>(
+    operands: &Operands<O>,
+    kind: Reduction,
+    attribute: Option<&[i64]>,
+    default: ReduceDefault,
+    keep: bool,
+) -> Result<O::Tensor, OpError> {
+    let (ops, x) = (operands.ops, operands.tensor(0)?);
+    let rank = ops.shape(&x).len();
+    let wanted = match attribute {
+        Some(axes) => axes.to_vec(),
+        None => operands.ints(1)?.unwrap_or_default(),
+    };
+    let axes = match default {
+        _ if !wanted.is_empty() => resolve_axes(&wanted, rank)?,
+        ReduceDefault::All => (0..rank).collect(),
+        ReduceDefault::Spatial => (2..rank).collect(),
+        ReduceDefault::None => return Ok(x),
+    };
+    let reduced = reduce_composed(ops, kind, &x, &axes)?;
+    if keep { Ok(reduced) } else { drop_axes(ops, &reduced, &axes) }
+}
+
+fn softmax<O: TensorOps>(operands: &Operands<O>, wanted: i64, log: bool, flat: bool) -> Result<O::Tensor, OpError> {
+    let (ops, x) = (operands.ops, operands.tensor(0)?);
+    let shape = ops.shape(&x);
+    let along = resolve_axis(wanted, shape.len())?;
+    if !flat || along + 1 == shape.len() {
+        return ops.softmax(&x, along, log);
+    }
+    let rows = [shape[..along].iter().product(), shape[along..].iter().product()];
+    ops.reshape(&ops.softmax(&ops.reshape(&x, &rows)?, 1, log)?, &shape)
+}
+
+/// Returns the tensor without some dimensions, each of which has size 1.
+pub(super) fn drop_axes<O: TensorOps>(ops: &O, x: &O::Tensor, dropped: &[usize]) -> Result<O::Tensor, OpError> {
+    let kept = ops.shape(x).into_iter().enumerate().filter(|(i, _)| !dropped.contains(i));
+    ops.reshape(x, &kept.map(|(_, size)| size).collect::<Vec<_>>())
+}
+
+/// Returns the part of a shape that the operator `Shape` selects.
+pub(super) fn shape_of(shape: &[usize], start: i64, end: i64) -> Array {
+    let rank = shape.len() as i64;
+    let index = |i: i64| if i < 0 { i.saturating_add(rank) } else { i }.clamp(0, rank) as usize;
+    let part = shape.get(index(start)..index(end)).unwrap_or_default();
+    Array::from_ints(part.iter().map(|size| *size as i64))
+}
+
+/// Returns the number of elements of a shape, as the operator `Size` does.
+pub(super) fn element_count(shape: &[usize]) -> Array {
+    let count: usize = shape.iter().product();
+    Array::new(ndarray::arr0(count as f64).into_dyn(), DType::I64)
+}

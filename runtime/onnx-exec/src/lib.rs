@@ -1,0 +1,49 @@
+//! Runs a graph node by node over a small set of tensor operations.
+//!
+//! [`Executor::load`] resolves every node once; a tensor library implements [`TensorOps`]. Knows nothing about file
+//! formats, devices or clocks.
+
+#[cfg(feature = "cpu")]
+mod apply;
+mod attention;
+mod attributes;
+mod composed;
+mod conv_transpose;
+#[cfg(feature = "cpu")]
+mod cpu;
+mod einsum;
+mod error;
+mod evaluate;
+mod execution_plan;
+mod executor;
+mod fuse;
+mod generate;
+mod indexing;
+mod multi_head_attention;
+mod normalize;
+mod op;
+mod operands;
+mod ops;
+mod parameters;
+mod rearrange;
+mod reference;
+mod resolve;
+mod resize;
+#[cfg(feature = "cpu")]
+mod result_bound;
+mod result_size;
+mod rotary;
+mod shape_arithmetic;
+mod window;
+
+#[cfg(feature = "cpu")]
+pub use apply::{Operation, apply};
+#[cfg(feature = "cpu")]
+pub use cpu::CpuOps;
+pub use error::{ExecError, OpError};
+pub use executor::Executor;
+pub use ops::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, TensorOps, Unary};
+pub use reference::{Array, ReferenceOps};
+
+#[cfg(test)]
+mod tests;

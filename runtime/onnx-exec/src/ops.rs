@@ -1,0 +1,167 @@
+//! The interface of a tensor library, [`TensorOps`].
+
+use super::OpError;
+use super::attention::attention_from_primitives;
+use super::generate::sums_by_doubling;
+use super::indexing::{elements_at, scatter_rows_from_primitives, top_indices_on_host};
+pub use super::parameters::{Binary, Conv, ConvEpilogue, PadMode, Pool, Reduce, Unary};
+use flagperf_onnx::{DType, Tensor};
+
+/// The operations that the executor requires from a tensor library. Shapes are NCHW, axes count from the front and are
+/// in range, and elementwise operations broadcast under NumPy's rules. An operation that is not possible is an error,
+/// never a different result.
+pub trait TensorOps: Send + Sync {
+    /// A tensor of the library. Cloning shares its memory.
+    type Tensor: Clone + Send;
+
+    /// Returns the library's name in messages.
+    fn name(&self) -> &'static str;
+    /// Returns the supported element types.
+    fn dtypes(&self) -> &'static [DType];
+    /// Returns whether the executor may fuse nodes for speed, for example a batch normalization into the preceding
+    /// convolution.
+    fn supports_fusion(&self) -> bool {
+        true
+    }
+
+    /// Converts a host tensor to a tensor of the library.
+    fn upload(&self, tensor: &Tensor) -> Result<Self::Tensor, OpError>;
+    /// Copies a tensor of the library to the host as `dtype`, the type declared by the graph. The library may store
+    /// another type, for example u8 for bool.
+    fn download(&self, tensor: &Self::Tensor, dtype: DType) -> Result<Tensor, OpError>;
+    /// Returns the sizes, outermost first.
+    fn shape(&self, tensor: &Self::Tensor) -> Vec<usize>;
+    /// Returns the element type as it is stored.
+    fn dtype(&self, tensor: &Self::Tensor) -> DType;
+
+    /// Applies an elementwise function.
+    fn unary(&self, kind: Unary, x: &Self::Tensor) -> Result<Self::Tensor, OpError>;
+    /// Applies an elementwise function of two tensors.
+    fn binary(&self, kind: Binary, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
+    /// Selects `a` where `condition` is true, else `b`.
+    fn select(&self, condition: &Self::Tensor, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
+    /// Multiplies matrices over the last two dimensions and broadcasts the others. Both tensors have at least two.
+    fn matmul(&self, a: &Self::Tensor, b: &Self::Tensor) -> Result<Self::Tensor, OpError>;
+    /// Returns `x · weight + bias`: `x` is `…,K`, `weight` is `K,N`, `bias` is `N`.
+    fn linear(&self, x: &Self::Tensor, weight: &Self::Tensor, bias: &Self::Tensor) -> Result<Self::Tensor, OpError> {
+        self.binary(Binary::Add, &self.matmul(x, weight)?, bias)
+    }
+    /// Scaled dot-product attention, `softmax(q · kᵀ · scale + mask) · v` with the softmax over the last axis: equation
+    /// 1 of Vaswani et al. 2017, "Attention Is All You Need", and ONNX's operator `Attention`. `q` is `…,L,E`, `k` is
+    /// `…,S,E`, `v` is `…,S,Ev`; their leading dimensions are broadcast. `mask` broadcasts to the scores, `…,L,S`. The
+    /// result is `…,L,Ev`. In a row that the mask hides completely (only -∞), the result depends on the library: NaN or
+    /// zeros.
+    fn attention(
+        &self,
+        q: &Self::Tensor,
+        k: &Self::Tensor,
+        v: &Self::Tensor,
+        mask: Option<&Self::Tensor>,
+        scale: f64,
+    ) -> Result<Self::Tensor, OpError> {
+        attention_from_primitives(self, q, k, v, mask, scale)
+    }
+    /// Computes a two-dimensional convolution. `weight` is `out,in/groups,height,width`, `bias` is `out`.
+    fn conv(
+        &self,
+        x: &Self::Tensor,
+        weight: &Self::Tensor,
+        bias: Option<&Self::Tensor>,
+        conv: &Conv,
+    ) -> Result<Self::Tensor, OpError>;
+    /// Computes a convolution, adds the residual of the epilogue, if any, and applies its activation, if any.
+    fn conv_fused(
+        &self,
+        x: &Self::Tensor,
+        weight: &Self::Tensor,
+        bias: Option<&Self::Tensor>,
+        conv: &Conv,
+        epilogue: ConvEpilogue<'_, Self::Tensor>,
+    ) -> Result<Self::Tensor, OpError> {
+        let mut y = self.conv(x, weight, bias, conv)?;
+        if let Some(residual) = epilogue.residual {
+            y = self.binary(Binary::Add, &y, residual)?;
+        }
+        epilogue.activation.map_or(Ok(y.clone()), |activation| self.unary(activation, &y))
+    }
+    /// Computes the largest element of each window. Padding is ignored.
+    fn max_pool(&self, x: &Self::Tensor, pool: &Pool) -> Result<Self::Tensor, OpError>;
+    /// Computes the mean of each window.
+    fn average_pool(&self, x: &Self::Tensor, pool: &Pool) -> Result<Self::Tensor, OpError>;
+    /// Reduces over `axes`, each of which remains with size 1.
+    fn reduce(&self, kind: Reduce, x: &Self::Tensor, axes: &[usize]) -> Result<Self::Tensor, OpError>;
+    /// Returns the index (i64) of the largest element along `axis`, which remains with size 1. Of equal elements, it is
+    /// the index of the first, or of the last if `last` is true.
+    fn arg_max(&self, x: &Self::Tensor, axis: usize, last: bool) -> Result<Self::Tensor, OpError>;
+    /// Returns the index (i64) of the smallest element along `axis`, as [`TensorOps::arg_max`] does of the largest.
+    fn arg_min(&self, x: &Self::Tensor, axis: usize, last: bool) -> Result<Self::Tensor, OpError> {
+        self.arg_max(&self.unary(Unary::Neg, x)?, axis, last)
+    }
+    /// Returns the indices (i64) of the `count` largest elements along `axis`, or smallest ones, the best first. Of equal
+    /// elements, the first comes first; NaN is larger than every number.
+    fn top_indices(&self, x: &Self::Tensor, axis: usize, count: usize, largest: bool) -> Result<Self::Tensor, OpError> {
+        top_indices_on_host(self, x, axis, count, largest)
+    }
+    /// Returns the elements at [`TensorOps::top_indices`], and these indices.
+    fn top(&self, x: &Self::Tensor, axis: usize, count: usize, largest: bool) -> Result<[Self::Tensor; 2], OpError>
+    where
+        Self: Sized,
+    {
+        let indices = self.top_indices(x, axis, count, largest)?;
+        Ok([elements_at(self, x, &indices, axis)?, indices])
+    }
+    /// Returns the sums of all elements up to each one along `axis`.
+    fn cumulative_sum(&self, x: &Self::Tensor, axis: usize) -> Result<Self::Tensor, OpError> {
+        sums_by_doubling(self, x, axis)
+    }
+    /// Combines rows of `updates` with rows of `x`: update `i` changes row `rows[i]`. The first dimension counts the
+    /// rows; there are as many `rows` as updates, all in range. Without a `combination`, the last update of a row
+    /// replaces it.
+    fn scatter_rows(
+        &self,
+        x: &Self::Tensor,
+        rows: &[usize],
+        updates: &Self::Tensor,
+        combination: Option<Binary>,
+    ) -> Result<Self::Tensor, OpError> {
+        scatter_rows_from_primitives(self, x, rows, updates, combination)
+    }
+    /// Computes the softmax along `axis`, or its logarithm.
+    fn softmax(&self, x: &Self::Tensor, axis: usize, log: bool) -> Result<Self::Tensor, OpError>;
+    /// Normalizes over the dimensions from `axis` on, then multiplies by `scale` and adds `bias`.
+    fn layer_norm(
+        &self,
+        x: &Self::Tensor,
+        scale: &Self::Tensor,
+        bias: Option<&Self::Tensor>,
+        axis: usize,
+        epsilon: f64,
+    ) -> Result<Self::Tensor, OpError>;
+
+    /// Returns the same elements, in row-major order, with another shape.
+    fn reshape(&self, x: &Self::Tensor, shape: &[usize]) -> Result<Self::Tensor, OpError>;
+    /// Permutes the dimensions: dimension `i` of the result is dimension `order[i]` of `x`.
+    fn permute(&self, x: &Self::Tensor, order: &[usize]) -> Result<Self::Tensor, OpError>;
+    /// Concatenates tensors along `axis`.
+    fn concat(&self, parts: &[Self::Tensor], axis: usize) -> Result<Self::Tensor, OpError>;
+    /// Returns `count` entries along `axis`, beginning at `start`, every `step`-th. `step` is not zero; if it is
+    /// negative, the order is reversed.
+    fn slice(
+        &self,
+        x: &Self::Tensor,
+        axis: usize,
+        start: usize,
+        count: usize,
+        step: i64,
+    ) -> Result<Self::Tensor, OpError>;
+    /// Returns the entries of `x` along `axis` at `indices`, whose shape replaces the axis. Negative indices count from
+    /// the end.
+    fn gather(&self, x: &Self::Tensor, indices: &Self::Tensor, axis: usize) -> Result<Self::Tensor, OpError>;
+    /// Repeats dimensions of size 1 up to `shape`, which has at least as many dimensions as `x`.
+    fn expand(&self, x: &Self::Tensor, shape: &[usize]) -> Result<Self::Tensor, OpError>;
+    /// Adds `pads[i].0` entries before and `pads[i].1` after along dimension `i`.
+    fn pad(&self, x: &Self::Tensor, pads: &[(usize, usize)], mode: PadMode) -> Result<Self::Tensor, OpError>;
+    /// Converts the numbers to another element type. Floats are truncated to integers; every number except zero is
+    /// true.
+    fn cast(&self, x: &Self::Tensor, dtype: DType) -> Result<Self::Tensor, OpError>;
+}

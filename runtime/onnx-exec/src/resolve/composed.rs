@@ -1,0 +1,147 @@
+//! Reads the attributes of operators that are composed of several operations: attention, normalizations, resizing.
+
+use super::super::OpError;
+use super::super::attributes::Attributes;
+use super::super::conv_transpose::TransposedConv;
+use super::super::einsum::Equation;
+use super::super::multi_head_attention::{MultiHeadAttention, ScoreStage};
+use super::super::normalize::GroupNorm;
+use super::super::op::{HeadCounts, Op};
+use super::super::resize::{AspectRatio, Coordinates, Interpolation, NearestRounding, Resize, Sampling};
+use super::super::rotary::Rotary;
+use super::resolve_window;
+use flagperf_onnx::Node;
+
+pub(super) fn resolve_composed(node: &Node, attributes: Attributes, opset: i64) -> Result<Option<Op>, OpError> {
+    let epsilon = || attributes.float("epsilon", 1e-5);
+    Ok(Some(match node.op.as_str() {
+        "Attention" => Op::MultiHeadAttention(attention(node, attributes)?),
+        "ConvTranspose" => Op::ConvTranspose(TransposedConv {
+            window: resolve_window(attributes)?,
+            groups: attributes.count("group")?.unwrap_or(1),
+            output_padding: attributes.sizes("output_padding")?.unwrap_or_default(),
+            output_shape: attributes.sizes("output_shape")?,
+        }),
+        "InstanceNormalization" => Op::InstanceNormalization { epsilon: epsilon()? },
+        "GroupNormalization" => Op::GroupNormalization(GroupNorm {
+            groups: required_count(attributes, "num_groups")?,
+            epsilon: epsilon()?,
+            per_group: opset < 21,
+        }),
+        "RMSNormalization" => Op::RmsNormalization { axis: attributes.int("axis", -1)?, epsilon: epsilon()? },
+        "RotaryEmbedding" => Op::RotaryEmbedding(Rotary {
+            interleaved: attributes.flag("interleaved", false)?,
+            heads: positive(attributes, "num_heads")?,
+            width: positive(attributes, "rotary_embedding_dim")?,
+        }),
+        "Einsum" => Op::Einsum(Equation::parse(attributes.text("equation", "")?)?),
+        "Resize" | "Upsample" => Op::Resize(resize(node, attributes, opset)?),
+        "DepthToSpace" => Op::DepthToSpace {
+            block: required_count(attributes, "blocksize")?,
+            columns_first: match attributes.text("mode", "DCR")? {
+                "DCR" => false,
+                "CRD" => true,
+                other => return Err(unknown_word("mode", other)),
+            },
+        },
+        "SpaceToDepth" => Op::SpaceToDepth { block: required_count(attributes, "blocksize")? },
+        _ => return Ok(None),
+    }))
+}
+
+fn unknown_word(name: &str, word: &str) -> OpError {
+    OpError::unsupported(format!("`{name}` `{word}`"))
+}
+
+fn required_count(attributes: Attributes, name: &str) -> Result<usize, OpError> {
+    attributes.count(name)?.ok_or_else(|| OpError::invalid_operands(format!("attribute `{name}` is missing")))
+}
+
+/// Reads an integer for which 0 stands for none.
+fn positive(attributes: Attributes, name: &str) -> Result<Option<usize>, OpError> {
+    Ok(attributes.sizes(name)?.and_then(|sizes| sizes.first().copied()).filter(|size| *size > 0))
+}
+
+fn attention(node: &Node, attributes: Attributes) -> Result<MultiHeadAttention, OpError> {
+    const KNOWN: [&str; 7] = [
+        "is_causal",
+        "kv_num_heads",
+        "q_num_heads",
+        "qk_matmul_output_mode",
+        "scale",
+        "softcap",
+        // The softmax is computed in f32 or f64 anyway.
+        "softmax_precision",
+    ];
+    if node.inputs.iter().skip(6).any(|name| !name.is_empty()) {
+        return Err(OpError::unsupported("inputs after `past_value`"));
+    }
+    if let Some(name) = attributes.0.keys().find(|name| !KNOWN.contains(&name.as_str())) {
+        return Err(OpError::unsupported(format!("`{name}`")));
+    }
+    let last_output = node.outputs.iter().rposition(|name| !name.is_empty()).unwrap_or(0);
+    if last_output > 3 {
+        return Err(OpError::invalid_operands("an attention has at most four outputs"));
+    }
+    Ok(MultiHeadAttention {
+        counts: HeadCounts { of_q: attributes.count("q_num_heads")?, of_kv: attributes.count("kv_num_heads")? },
+        scale: if attributes.0.contains_key("scale") { Some(attributes.float("scale", 1.0)?) } else { None },
+        causal: attributes.flag("is_causal", false)?,
+        softcap: attributes.float("softcap", 0.0)?.max(0.0),
+        outputs: last_output + 1,
+        scores: match attributes.int("qk_matmul_output_mode", 0)? {
+            0 => ScoreStage::Product,
+            1 => ScoreStage::Bounded,
+            2 => ScoreStage::Masked,
+            3 => ScoreStage::Weights,
+            other => return Err(OpError::unsupported(format!("`qk_matmul_output_mode` {other}"))),
+        },
+    })
+}
+
+fn resize(node: &Node, attributes: Attributes, opset: i64) -> Result<Resize, OpError> {
+    let is_old = node.op == "Upsample" || opset < 11;
+    let nearest = match attributes.text("nearest_mode", if is_old { "floor" } else { "round_prefer_floor" })? {
+        "round_prefer_floor" => NearestRounding::PreferFloor,
+        "round_prefer_ceil" => NearestRounding::PreferCeil,
+        "floor" => NearestRounding::Floor,
+        "ceil" => NearestRounding::Ceil,
+        other => return Err(unknown_word("nearest_mode", other)),
+    };
+    let interpolation = match attributes.text("mode", "nearest")? {
+        "nearest" => Interpolation::Nearest(nearest),
+        "linear" | "bilinear" => Interpolation::Linear,
+        "cubic" => Interpolation::Cubic(attributes.float("cubic_coeff_a", -0.75)?),
+        other => return Err(unknown_word("mode", other)),
+    };
+    let default = if is_old { "asymmetric" } else { "half_pixel" };
+    let coordinates = match attributes.text("coordinate_transformation_mode", default)? {
+        "half_pixel" => Coordinates::HalfPixel,
+        "half_pixel_symmetric" => Coordinates::HalfPixelSymmetric,
+        "pytorch_half_pixel" => Coordinates::PytorchHalfPixel,
+        "align_corners" => Coordinates::AlignCorners,
+        "asymmetric" => Coordinates::Asymmetric,
+        "tf_half_pixel_for_nn" => Coordinates::TfHalfPixelForNearest,
+        "tf_crop_and_resize" => Coordinates::TfCropAndResize,
+        other => return Err(unknown_word("coordinate_transformation_mode", other)),
+    };
+    let aspect_ratio = match attributes.text("keep_aspect_ratio_policy", "stretch")? {
+        "stretch" => AspectRatio::Stretch,
+        "not_larger" => AspectRatio::NotLarger,
+        "not_smaller" => AspectRatio::NotSmaller,
+        other => return Err(unknown_word("keep_aspect_ratio_policy", other)),
+    };
+    Ok(Resize {
+        sampling: Sampling {
+            interpolation,
+            coordinates,
+            antialias: attributes.flag("antialias", false)?,
+            exclude_outside: attributes.flag("exclude_outside", false)?,
+            extrapolation_value: attributes.float("extrapolation_value", 0.0)?,
+        },
+        axes: attributes.ints("axes")?,
+        aspect_ratio,
+        scales: attributes.floats("scales")?,
+        scales_input: if is_old { 1 } else { 2 },
+    })
+}

@@ -1,0 +1,97 @@
+//! Compares fused steps with the reference library, which runs node by node.
+
+use super::{Sketch, assert_close, ints, noise};
+use crate::{CpuOps, Executor, ReferenceOps, TensorOps};
+use flagperf_onnx::{Attribute, Graph, Tensor};
+
+fn steps(graph: &Graph, input: &Tensor) -> (usize, Tensor) {
+    let model = Executor::load(graph, CpuOps).unwrap();
+    let (mut steps, input) = (0, model.ops().upload(input).unwrap());
+    let outputs = model.run_observed(vec![input], &mut |_| steps += 1).unwrap();
+    (steps, model.download(0, &outputs[0]).unwrap())
+}
+
+#[track_caller]
+fn check(graph: &Graph, expected_steps: usize) {
+    let input = noise("2,4,7,5,f32", 9);
+    let expected = &Executor::load(graph, ReferenceOps).unwrap().run_host(std::slice::from_ref(&input)).unwrap()[0];
+    let (steps, actual) = steps(graph, &input);
+    assert_close("fused", &actual, expected, 2e-5);
+    assert_eq!(steps, expected_steps);
+}
+
+/// Adds a convolution of 4 channels that reads `from`, and a batch normalization whose output is `name`.
+fn normalized(sketch: Sketch, name: &str, from: &str) -> Sketch {
+    let named = |part: &str| format!("{name}.{part}");
+    let positive: Vec<f32> = noise("4,f32", 5).to_f64().iter().map(|x| x.abs() as f32 + 0.1).collect();
+    let sketch = sketch
+        .weight(&named("weight"), noise("4,4,3,3,f32", 1))
+        .weight(&named("scale"), noise("4,f32", 2))
+        .weight(&named("shift"), noise("4,f32", 3))
+        .weight(&named("mean"), noise("4,f32", 4))
+        .weight(&named("variance"), Tensor::from_vec([4], positive).unwrap());
+    let pads = [("pads", ints(&[1, 1, 1, 1]))];
+    let statistics = ["scale", "shift", "mean", "variance"].map(named);
+    let [scale, shift, mean, variance] = statistics.each_ref().map(String::as_str);
+    sketch
+        .node_with("Conv", &[from, &named("weight")], &[&named("conv")], pads)
+        .node("BatchNormalization", &[&named("conv"), scale, shift, mean, variance], &[name])
+        .value(name, "N,4,7,5,f32")
+}
+
+fn input() -> Sketch {
+    Sketch::new().input("x", "N,4,7,5,f32")
+}
+
+#[test]
+fn a_residual_block_is_fused_into_two_steps() {
+    let sketch = normalized(input(), "a", "x").node("Relu", &["a"], &["r"]);
+    let sketch = normalized(sketch, "b", "r").node("Add", &["b", "x"], &["sum"]).node("Relu", &["sum"], &["y"]);
+    check(&sketch.output("y", "N,4,7,5,f32"), 2);
+}
+
+#[test]
+fn a_sum_of_two_convolutions_is_fused_into_the_later_one() {
+    let sketch = normalized(normalized(input(), "a", "x"), "b", "x").node("Add", &["a", "b"], &["y"]);
+    check(&sketch.output("y", "N,4,7,5,f32"), 2);
+}
+
+#[test]
+fn a_value_that_is_read_twice_is_kept() {
+    let sketch = normalized(input(), "a", "x").node("Relu", &["a"], &["r"]).node("Add", &["a", "r"], &["y"]);
+    check(&sketch.output("y", "N,4,7,5,f32"), 3);
+}
+
+#[test]
+fn an_output_of_the_graph_is_kept() {
+    let sketch = Sketch(normalized(input(), "a", "x").node("Relu", &["a"], &["y"]).output("y", "N,4,7,5,f32"));
+    check(&sketch.output("a", "N,4,7,5,f32"), 2);
+}
+
+#[test]
+fn a_sum_that_broadcasts_is_not_fused() {
+    let sketch = normalized(input(), "a", "x").weight("w", noise("5,f32", 8)).node("Add", &["a", "w"], &["y"]);
+    check(&sketch.output("y", "N,4,7,5,f32"), 2);
+}
+
+#[test]
+fn a_bias_is_fused_into_the_product_of_a_matrix() {
+    let product = || {
+        let sketch = input().weight("w", noise("5,6,f32", 1)).weight("b", noise("6,f32", 2));
+        sketch.node("MatMul", &["x", "w"], &["p"]).value("p", "N,4,7,6,f32")
+    };
+    for inputs in [["p", "b"], ["b", "p"]] {
+        check(&product().node("Add", &inputs, &["y"]).output("y", "N,4,7,6,f32"), 1);
+    }
+    let matrix = product().weight("m", noise("7,6,f32", 3)).node("Add", &["p", "m"], &["y"]);
+    check(&matrix.output("y", "N,4,7,6,f32"), 2);
+}
+
+#[test]
+fn a_gated_activation_is_fused_into_one_function() {
+    for gate in ["Sigmoid", "HardSigmoid"] {
+        let alpha = [("alpha", Attribute::Float(1.0 / 6.0))];
+        let sketch = normalized(input(), "a", "x").node_with(gate, &["a"], &["g"], alpha);
+        check(&sketch.node("Mul", &["g", "a"], &["y"]).output("y", "N,4,7,5,f32"), 1);
+    }
+}

@@ -1,0 +1,48 @@
+//! Turns a configuration and a catalogue into jobs; finds every mistake that shows without a device.
+//!
+//! Pure: reads files only through the catalogue, starts nothing, and knows no internals of engines.
+
+mod catalogue;
+mod checks;
+mod class_keys;
+mod container;
+mod container_checks;
+mod engine_checks;
+mod engines;
+mod job;
+mod manifest;
+mod options;
+mod planning;
+mod problem;
+mod python_text;
+mod remedy;
+mod route;
+mod effective_values;
+#[cfg(test)]
+mod cause_tests;
+#[cfg(test)]
+mod host_tests;
+#[cfg(test)]
+mod machine_tests;
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod precision_tests;
+#[cfg(test)]
+mod shipped;
+#[cfg(test)]
+mod tests;
+
+pub use catalogue::{
+    CaseFolder, Catalogue, CheckOptions, DescribeEngine, EngineOnMachine, ReadSource, RefusedOption, UnavailableEngine,
+    is_generated_on_first_use,
+};
+pub use class_keys::{ADAPTOR, DATA_KEYS, class_file};
+pub use container::{CaseContainer, Preparation};
+pub use effective_values::{EffectiveValue, effective_values};
+pub use job::{AuditScope, CaseSettings, EngineChoice, Job, ModelInput, OUTPUTS_KIND, Task};
+pub use manifest::{FoundModel, Manifest, ManifestError, ManifestGraph, find_model, graph_name_fault};
+pub use planning::{CasePlan, Plan, PlanErrors, plan};
+pub use problem::PlanProblem;
+pub use python_text::count_word;
+pub use remedy::VERSION_HINT;

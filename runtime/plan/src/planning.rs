@@ -1,0 +1,385 @@
+//! Turns a configuration and a catalogue into a plan, or reports all mistakes at once.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::checks::{check_result_folders, check_site, note_unused_keys};
+use super::class_keys::unset_class_keys;
+use super::container::{CaseContainer, Preparation, container_options, find_recipe};
+use super::engines::{EngineRole, choose_engine, warn_of_unused_options};
+use super::route::{Export, InferenceSource, route};
+use super::{
+    AuditScope, CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Manifest, ModelInput, PlanProblem, Task,
+};
+use flagperf_config::env;
+use flagperf_config::{
+    CaseConfig, CaseKey, Config, Container, EngineEntry, Finding, Findings, HostFile, Origin, Parameters, Replica,
+    Site, Sourced, Vendor, VisibleDevices, default_data_folder, list_names, nearest, parse_flops,
+};
+use flagperf_core::description::Delivery;
+use flagperf_core::hash::Seed;
+use flagperf_core::limits::Limits;
+use flagperf_core::precision::Precision;
+
+/// All findings, at least one of them an error.
+pub type PlanErrors = Findings;
+
+/// The plan of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The host.yaml of the site.
+    pub host_file: HostFile,
+    /// The site settings.
+    pub site: Site,
+    /// The vendor whose device is measured.
+    pub vendor: Vendor,
+    /// The cases, in order.
+    pub cases: Vec<CasePlan>,
+    /// Warnings and notes.
+    pub findings: Vec<Finding>,
+}
+
+/// The plan of one case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CasePlan {
+    /// The case and its framework.
+    pub key: CaseKey,
+    /// The machine that runs it.
+    pub host: String,
+    /// Index of the device on its host when the case runs on several devices of each host and this is one part of it.
+    pub device: Option<u32>,
+    /// The case's folder in a run: `resnet50_interpreter/localhost_noderank0`.
+    pub folder: PathBuf,
+    /// The case's settings.
+    pub settings: CaseSettings,
+    /// The container of its workers; `None` for workers that run directly on the machine.
+    pub container: Option<CaseContainer>,
+    /// Files that prepare its workers.
+    pub preparation: Preparation,
+    /// Keys that `--set` changed, with their values: departures from the standard configuration.
+    pub departures: Vec<(String, Value)>,
+    /// One job per phase, in order. Paths in the run's folder are relative: see [`CasePlan::jobs_in`].
+    pub jobs: Vec<Job>,
+}
+
+impl CasePlan {
+    /// Returns the jobs for a run in the folder `run`, an absolute path.
+    pub fn jobs_in(&self, run: &Path) -> Vec<Job> {
+        let placed = |job: &Job| Job {
+            log_dir: run.join(&job.log_dir),
+            outputs: job.outputs.as_ref().map(|path| run.join(path)),
+            task: job.task.clone().in_run_folder(run),
+            ..job.clone()
+        };
+        self.jobs.iter().map(placed).collect()
+    }
+}
+
+/// Plans the cases of a configuration.
+///
+/// # Errors
+/// Fails with every mistake in the configuration and every conflict with the catalogue, all at once.
+pub fn plan(config: &Config, catalogue: &Catalogue) -> Result<Plan, PlanErrors> {
+    let mut findings = config.findings.clone();
+    check_site(config, catalogue, &mut findings);
+    let mut cases = Vec::new();
+    for case in &config.cases {
+        let mut own = Vec::new();
+        cases.extend(Planner { config, catalogue, case, findings: &mut own }.plan_case());
+        Finding::assign(&mut own, &case.key.value);
+        findings.extend(own);
+    }
+    check_result_folders(config, &cases, &mut findings);
+    note_unused_keys(config, &mut findings);
+    let findings = Findings(Finding::merge(findings));
+    match &config.vendor {
+        Some(vendor) if !findings.has_errors() => {
+            let (host_file, site, vendor) = (config.host_file.clone(), config.site.clone(), vendor.clone());
+            Ok(Plan { host_file, site, vendor, cases, findings: findings.0 })
+        }
+        _ => Err(findings),
+    }
+}
+
+/// Plans one case.
+struct Planner<'p> {
+    config: &'p Config,
+    catalogue: &'p Catalogue,
+    case: &'p CaseConfig,
+    findings: &'p mut Vec<Finding>,
+}
+
+impl Planner<'_> {
+    /// Plans the case; mistakes are added to the findings.
+    fn plan_case(&mut self) -> Option<CasePlan> {
+        let settings = self.settings();
+        let data_dir = self.case.data_dir.clone();
+        // A case that reads no file needs no folder of its own; the check of its scripts knows.
+        if data_dir.value != default_data_folder(self.root(), &self.case.key.value.case) {
+            self.check_path_exists("data directory", &data_dir.value, data_dir.origin);
+        }
+        let route = match route(&self.routing_settings(&settings)) {
+            Ok(route) => route,
+            Err(problem) => {
+                self.add_error("no_validation", problem);
+                return None;
+            }
+        };
+        for key in route.ignored {
+            self.findings.push(Finding::warning(self.origin(key), PlanProblem::Ignored { key }));
+        }
+        self.check_scripts(route.validate.is_some());
+        if settings.precision == Precision::Tf32 && settings.compiler.is_none() {
+            self.add_error("precision", PlanProblem::Tf32WithoutCompiler);
+        }
+        let onnx = self.onnx_path(&settings);
+        let has_both_phases = route.validate.is_some() && route.infer.is_some();
+        let mut jobs = Vec::new();
+        if let Some(export) = route.validate {
+            let engine = self.choose_engine(EngineRole::Framework, &settings);
+            let task = Task::Validate { export: (export == Export::Written).then(|| onnx.clone()) };
+            jobs.extend(engine.map(|engine| self.make_job(task, engine, &settings, has_both_phases)));
+        }
+        if let Some(source) = route.infer.clone() {
+            let engine = self.choose_engine(EngineRole::Compiler, &settings);
+            let task = Task::Infer { model: self.model_input(source, &onnx) };
+            jobs.extend(engine.map(|engine| self.make_job(task, engine, &settings, has_both_phases)));
+        }
+        self.findings.extend(jobs.iter().flat_map(|job| unset_class_keys(job, self.catalogue)));
+        // Without all engines it is unknown which options are used.
+        let all_engines_chosen =
+            jobs.len() == usize::from(route.validate.is_some()) + usize::from(route.infer.is_some());
+        if let Some(vendor) = self.config.vendor.as_ref().filter(|_| all_engines_chosen) {
+            self.findings.extend(warn_of_unused_options(vendor, self.case, &jobs, self.catalogue));
+        }
+        Some(CasePlan {
+            key: self.case.key.value.clone(),
+            host: self.replica().host,
+            device: self.replica().device,
+            folder: self.folder(),
+            departures: self.departures(),
+            container: self.container(),
+            preparation: self.preparation(),
+            settings,
+            jobs,
+        })
+    }
+
+    fn preparation(&self) -> Preparation {
+        Preparation::of(&self.config.site, &self.case.key.value, self.catalogue)
+    }
+
+    /// Returns the container of the case; a missing recipe is added to the findings.
+    fn container(&mut self) -> Option<CaseContainer> {
+        let site = &self.config.site;
+        if site.container != Container::Docker {
+            return None;
+        }
+        let recipe = find_recipe(&site.vendor, &self.case.key.value.framework, self.catalogue);
+        let recipe =
+            recipe.map_err(|problem| self.findings.push(Finding::error(self.case.key.origin.clone(), problem)));
+        // Invalid options have been reported.
+        let options = container_options(self.config, self.catalogue).unwrap_or_default();
+        Some(CaseContainer { recipe: self.root().join("docker_images").join(recipe.ok()?), options })
+    }
+
+    fn departures(&self) -> Vec<(String, Value)> {
+        let set = self.case.values().filter(|(key, _)| self.case.departures.contains(key));
+        set.map(|(key, value)| (key.clone(), value.value.clone())).collect()
+    }
+
+    fn settings(&self) -> CaseSettings {
+        let mut values: serde_json::Map<String, Value> =
+            self.case.settings.iter().map(|(key, value)| (key.clone(), value.value.clone())).collect();
+        for key in ["exist_onnx_path", "exist_compiler_path"] {
+            let path = values[key].as_str().map(|path| self.root().join(path).to_string_lossy().into_owned());
+            values.insert(key.to_owned(), path.into());
+        }
+        let expression = values["flops"].as_str().unwrap_or_default();
+        let product = parse_flops(expression).expect("the expression was checked when the file was read");
+        values.insert("flops_per_sample".to_owned(), product.into());
+        serde_json::from_value(values.into()).expect("every key of configurations.yaml was read by its type")
+    }
+
+    /// Returns the settings that determine the route. A sidecar that opens no ONNX file gets the exported graph as a
+    /// module. So unless validation is off, a placeholder path must not suppress the export.
+    fn routing_settings(&self, settings: &CaseSettings) -> CaseSettings {
+        let entry = self.compiler_entry();
+        let is_sidecar = entry
+            .and_then(|entry| self.catalogue.engine(&entry.engine))
+            .is_some_and(|engine| engine.delivery == Delivery::Command);
+        let is_placeholder = is_sidecar && !self.opens_onnx() && settings.exist_compiler_path.is_none();
+        let exist_onnx_path = settings.exist_onnx_path.clone().filter(|_| settings.no_validation || !is_placeholder);
+        CaseSettings { exist_onnx_path, ..settings.clone() }
+    }
+
+    fn choose_engine(&mut self, role: EngineRole, settings: &CaseSettings) -> Option<EngineChoice> {
+        let vendor = self.config.vendor.as_ref()?;
+        let chosen = choose_engine(role, vendor, self.case, settings, self.catalogue, &self.preparation());
+        chosen.map_err(|finding| self.findings.push(finding)).ok()
+    }
+
+    fn model_input(&mut self, source: InferenceSource, exported: &Path) -> ModelInput {
+        match source {
+            InferenceSource::Exported => ModelInput::Exported(Manifest::path_beside(exported)),
+            InferenceSource::Existing(ModelInput::Onnx(path)) if !self.opens_onnx() => ModelInput::Placeholder(path),
+            InferenceSource::Existing(ModelInput::Onnx(path)) => {
+                ModelInput::Onnx(self.find_existing_model("ONNX file", path, "exist_onnx_path"))
+            }
+            InferenceSource::Existing(ModelInput::Compiled(path)) => {
+                ModelInput::Compiled(self.find_existing_model("compiled model", path, "exist_compiler_path"))
+            }
+            InferenceSource::Existing(model) => model,
+        }
+    }
+
+    /// Returns the file or manifest to which the setting `key` refers; problems are added to the findings.
+    fn find_existing_model(&mut self, what: &'static str, path: PathBuf, key: &str) -> PathBuf {
+        match (self.catalogue.find_model)(&path) {
+            FoundModel::At(found) => return found,
+            FoundModel::Missing => self.add_error(key, PlanProblem::Missing { what, path: path.clone() }),
+            FoundModel::Unusable(reason) => self.add_error(key, PlanProblem::UnusableModel { reason }),
+        }
+        path
+    }
+
+    /// Returns the compiler's entry in vendor.yaml.
+    fn compiler_entry(&self) -> Option<&EngineEntry> {
+        let name = self.case.settings["compiler"].value.as_str()?;
+        self.config.vendor.as_ref()?.compilers.get(name)
+    }
+
+    fn opens_onnx(&self) -> bool {
+        self.compiler_entry().is_none_or(|entry| entry.opens_onnx)
+    }
+
+    fn make_job(&self, task: Task, engine: EngineChoice, settings: &CaseSettings, has_both_phases: bool) -> Job {
+        let key = &self.case.key.value;
+        let site = &self.config.site;
+        let mut config: indexmap::IndexMap<String, Value> =
+            self.case.values().map(|(key, value)| (key.clone(), value.value.clone())).collect();
+        for (name, value) in [("vendor", &site.vendor), ("case", &key.case), ("framework", &key.framework)] {
+            config.insert(name.to_owned(), Value::from(value.as_str()));
+        }
+        Job {
+            case: key.case.clone(),
+            vendor: site.vendor.clone(),
+            monitor: self.config.vendor.as_ref().and_then(|vendor| vendor.monitor.clone()),
+            task,
+            scripts: self.root().join("scripts").join(&key.case),
+            data_dir: self.case.data_dir.value.clone(),
+            log_dir: self.folder(),
+            settings: settings.clone(),
+            config,
+            parameters: Parameters::from_values(&self.case.parameters),
+            engine,
+            outputs: has_both_phases.then(|| self.folder().join("outputs.safetensors")),
+            outputs_sha256: None,
+            run_seed: Seed::default(),
+            audit: AuditScope::default(),
+            waits: false,
+            has_live_display: false,
+            environment: self.worker_environment(),
+            limits: Limits {
+                worker_memory_bytes: site.worker_memory.unwrap_or_default(),
+                protected: site.worker_protection,
+                phase_time_s: site.phase_timeout,
+                ..Limits::default()
+            },
+        }
+    }
+
+    /// Returns the variables that a worker has beside those of the conductor.
+    fn worker_environment(&self) -> indexmap::IndexMap<String, String> {
+        let variable = match self.config.site.container {
+            Container::Docker => VisibleDevices::container_variable,
+            Container::None => VisibleDevices::worker_variable,
+        };
+        let visible = self.config.visible.iter().filter_map(variable);
+        let level = self.config.site.flagperf_log_level.clone();
+        visible.chain([(env::LOG_LEVEL.to_owned(), level)]).collect()
+    }
+
+    fn check_scripts(&mut self, model: bool) {
+        let case = self.case.key.value.case.clone();
+        let scripts = self.catalogue.cases.get(&case).map(|folder| folder.scripts.clone()).unwrap_or_default();
+        let needed = ["dataloader.rhai"].into_iter().chain(model.then_some("model.rhai"));
+        for script in needed.filter(|script| !scripts.contains(*script)) {
+            let problem = PlanProblem::NoScript { case: case.clone(), script };
+            self.findings.push(Finding::error(self.case.configurations(), problem));
+        }
+        // Without any script, the folder is not that of a case.
+        let served = [("forward", "forward.rhai"), ("evaluator", "evaluator.rhai")];
+        for (key, script) in served.into_iter().filter(|_| !scripts.is_empty()) {
+            if let Some((origin, problem)) = self.shared_script_problem(&case, key, script, scripts.contains(script)) {
+                self.findings.push(Finding::error(origin, problem));
+            }
+        }
+    }
+
+    /// Checks that exactly one script serves a stage: the case's own, or the shared one that the parameter `key` names.
+    fn shared_script_problem(
+        &self,
+        case: &str,
+        key: &'static str,
+        script: &'static str,
+        has_own: bool,
+    ) -> Option<(Origin, PlanProblem)> {
+        // A value that is no name has been reported.
+        let parameter = self.case.parameters.get(key)?;
+        let named = parameter.value.as_str().map(|name| (name, parameter.origin.clone()));
+        let case = case.to_owned();
+        match named {
+            Some((_, origin)) if has_own => Some((origin, PlanProblem::TwoScripts { case, key, script })),
+            Some((name, _)) if self.catalogue.shared_scripts.contains(name) => None,
+            Some((name, origin)) => {
+                let known = || self.catalogue.shared_scripts.iter().map(String::as_str);
+                let nearest = nearest(name, known()).map(str::to_owned);
+                let (name, known) = (name.to_owned(), list_names(known()));
+                Some((origin, PlanProblem::UnknownSharedScript { name, known, nearest }))
+            }
+            None if has_own => None,
+            None => Some((self.case.parameters_file(), PlanProblem::NoScriptNorShared { case, key, script })),
+        }
+    }
+
+    fn check_path_exists(&mut self, what: &'static str, path: &Path, origin: Origin) {
+        if !(self.catalogue.exists)(path) {
+            self.findings.push(Finding::error(origin, PlanProblem::Missing { what, path: path.to_owned() }));
+        }
+    }
+
+    /// Returns the path of the exported file, with FlagPerf's file name if FlagPerf has the precision, in the case's folder of the run.
+    fn onnx_path(&self, settings: &CaseSettings) -> PathBuf {
+        let CaseKey { case, framework, .. } = &self.case.key.value;
+        let precision = match settings.precision {
+            Precision::Fp16 => "fp16True",
+            Precision::Fp32 | Precision::Tf32 => "fp16False",
+            Precision::Bf16 => "bf16",
+        };
+        self.folder().join(format!("{case}_bs{}_{framework}_{precision}.onnx", settings.batch_size))
+    }
+
+    fn folder(&self) -> PathBuf {
+        Path::new(&self.case.key.value.folder()).join(self.replica().folder())
+    }
+
+    /// Returns the part of the case that is planned: an agent's own, or else one device of the first host.
+    fn replica(&self) -> Replica {
+        let first = || Replica { host: self.config.site.hosts[0].clone(), ..Replica::default() };
+        self.config.replica.clone().unwrap_or_else(first)
+    }
+
+    fn root(&self) -> &Path {
+        &self.config.site.flagperf_path
+    }
+
+    fn origin(&self, key: &str) -> Origin {
+        self.case.settings.get(key).map_or(Origin::Default, |value: &Sourced<Value>| value.origin.clone())
+    }
+
+    fn add_error(&mut self, key: &str, problem: PlanProblem) {
+        self.findings.push(Finding::error(self.origin(key), problem));
+    }
+}

@@ -1,0 +1,87 @@
+//! The end of a report: the verdict, the headline figures and the path of the record.
+
+use indexmap::IndexMap;
+
+use super::rows::pass_text;
+use super::text::{duration, rate};
+use super::usage::energy_text;
+use flagperf_core::measure::Measurement;
+use flagperf_core::step::Step;
+use flagperf_core::units::SamplesPerSecond;
+use flagperf_result::{AuditVerdict, Record, Verdict};
+
+/// Returns the headline figures: throughput and latency of each measured loop, inference first, then energy, agreement, or why
+/// it was not checked, the audit, and accuracy where it is known.
+pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
+    let loops = [Step::Inference, Step::Validation].into_iter().filter_map(|step| record.measurement(step));
+    // The figure for utilisation is that of the first loop, which is the headline.
+    let mut mfu = record.finish_info.mfu.as_deref();
+    let mut rows: Vec<_> = loops
+        .map(|measured| (measured.step.name().to_owned(), throughput_text(measured, &record.unit, mfu.take())))
+        .collect();
+    rows.extend(energy_text(record).map(|text| ("energy".to_owned(), text)));
+    rows.extend(agreement_text(record).map(|text| ("agreement".to_owned(), text)));
+    rows.extend(audit_text(record).map(|text| ("audit".to_owned(), text)));
+    rows.extend(accuracy_text(record).map(|text| ("accuracy".to_owned(), text)));
+    rows
+}
+
+/// Returns the figure for which a case is run, in one phrase: the throughput of inference, or else of validation.
+pub(super) fn headline_figure(record: &Record) -> String {
+    let measured = [Step::Inference, Step::Validation].into_iter().find_map(|step| record.measurement(step));
+    let figure = measured.and_then(|measured| Some((measured.step.name(), measured.throughput_core_samples_per_s?)));
+    let unit = &record.unit;
+    figure.map_or_else(|| "no figure".to_owned(), |(step, core)| format!("{step} {} {unit}s/s core", rate(core)))
+}
+
+/// `48.2 images/s core, 45.1 whole, median step 165 ms, MFU 45.3%`, in the unit of the case.
+fn throughput_text(measured: &Measurement, unit: &str, mfu: Option<&str>) -> String {
+    let throughput = |value: Option<SamplesPerSecond>| value.map_or_else(|| "unknown".to_owned(), rate);
+    let core = throughput(measured.throughput_core_samples_per_s);
+    let whole = throughput(measured.throughput_whole_samples_per_s);
+    let latency = measured.latency.as_ref().map(|latency| format!(", median step {}", duration(latency.p50_s)));
+    let mfu = mfu.map(|mfu| format!(", MFU {mfu}"));
+    format!("{core} {unit}s/s core, {whole} whole{}{}", latency.unwrap_or_default(), mfu.unwrap_or_default())
+}
+
+fn audit_text(record: &Record) -> Option<String> {
+    match record.audit.verdict {
+        AuditVerdict::Exact => Some("passed; repeated runs returned identical outputs".to_owned()),
+        AuditVerdict::WithinTolerance => Some("passed; repeated runs differed within the limits".to_owned()),
+        AuditVerdict::Failed => Some(format!("failed: {}", record.audit.failures.join("; "))),
+        AuditVerdict::NotAudited => None,
+    }
+}
+
+fn agreement_text(record: &Record) -> Option<String> {
+    let compared = record.phases.iter().find_map(|phase| phase.agreement.as_ref());
+    match record.agreement.verdict {
+        Verdict::Met => Some(match compared {
+            Some(compared) if !compared.between_passes.is_empty() => format!(
+                "the outputs of inference agree with those of validation in {}, and the passes with each other",
+                pass_text(compared)
+            ),
+            _ => "the outputs of inference agree with those of validation".to_owned(),
+        }),
+        Verdict::Missed => Some(format!("does not agree: {}", record.agreement.missed.join("; "))),
+        // Without a measured inference, the reason is a failure, or that the case has no compiler.
+        Verdict::Unknown | Verdict::NoTarget => {
+            let reason = record.agreement.unknown.as_ref().filter(|_| record.measurement(Step::Inference).is_some());
+            reason.map(|reason| format!("not checked: {reason}"))
+        }
+    }
+}
+
+fn accuracy_text(record: &Record) -> Option<String> {
+    let accuracy = &record.accuracy;
+    let metrics = |metrics: &IndexMap<String, f64>| {
+        metrics.iter().map(|(name, value)| format!("{name} {value:.4}")).collect::<Vec<_>>().join(", ")
+    };
+    let measured = if accuracy.inference.is_empty() { &accuracy.validation } else { &accuracy.inference };
+    match accuracy.verdict {
+        Verdict::Met => Some(format!("{}: target met", metrics(measured))),
+        Verdict::Missed => Some(format!("missed: {}", accuracy.missed.join("; "))),
+        Verdict::NoTarget => Some(format!("{}: no target set", metrics(measured))),
+        Verdict::Unknown => None,
+    }
+}

@@ -1,0 +1,127 @@
+//! Formats quantities, and prepares text from outside for display.
+
+use std::borrow::Cow;
+
+use console::measure_text_width;
+
+use flagperf_core::text::{SHOWN_BYTES, escape_lines, truncate};
+use flagperf_core::units::{Bytes, SamplesPerSecond, Seconds};
+
+/// Formats a number of bytes: `1.25 GiB`, `310 MiB`.
+pub fn bytes(Bytes(bytes): Bytes) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", digits(value), UNITS[unit])
+}
+
+/// Formats a duration in a suitable unit: `12.3 ms`, `4.56 s`, `2 min 05 s`, `1 h 02 min`.
+pub fn duration(Seconds(seconds): Seconds) -> String {
+    let whole = seconds.round() as u64;
+    match seconds {
+        s if s >= 3600.0 => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
+        s if s >= 60.0 => format!("{} min {:02} s", whole / 60, whole % 60),
+        s if s >= 1.0 || s == 0.0 => format!("{} s", digits(s)),
+        s if s >= 1e-3 => format!("{} ms", digits(s * 1e3)),
+        s => format!("{} µs", digits(s * 1e6)),
+    }
+}
+
+/// Formats samples per second without the unit: `12698.7`, `48.2`, `0.731`.
+pub fn rate(SamplesPerSecond(rate): SamplesPerSecond) -> String {
+    if rate >= 1000.0 { format!("{rate:.1}") } else { digits(rate) }
+}
+
+/// Formats a share as a percentage: `45.3%`.
+pub fn percent(share: f64) -> String {
+    format!("{:.1}%", 100.0 * share)
+}
+
+/// Formats a count with a space between groups of three digits: `25 557 032`.
+pub fn count(count: u64) -> String {
+    let text = count.to_string();
+    let mut grouped = String::with_capacity(text.len() + text.len() / 3);
+    for (index, digit) in text.chars().enumerate() {
+        if index > 0 && (text.len() - index).is_multiple_of(3) {
+            grouped.push(' ');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Prepares text for display: truncates it to 1000 bytes and escapes control characters except line breaks. The record
+/// contains the full text.
+pub fn display_text(text: &str) -> Cow<'_, str> {
+    match truncate(text, SHOWN_BYTES) {
+        Cow::Borrowed(whole) => escape_lines(whole),
+        Cow::Owned(cut) => Cow::Owned(escape_lines(&cut).into_owned()),
+    }
+}
+
+/// Wraps each line of a text between words to at most `columns` columns. A further line is indented by four columns more
+/// than the first; a word that is longer than a line, such as a path, is not broken.
+pub fn wrap(text: &str, columns: usize) -> String {
+    text.split('\n').map(|line| wrap_line(line, columns)).collect::<Vec<_>>().join("\n")
+}
+
+fn wrap_line(line: &str, columns: usize) -> String {
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let mut wrapped = line[..indent].to_owned();
+    let mut width = indent;
+    for (index, word) in line[indent..].split(' ').enumerate() {
+        let word_width = measure_text_width(word);
+        if index > 0 && width + 1 + word_width > columns {
+            width = indent + 4;
+            wrapped += &format!("\n{:width$}", "");
+        } else if index > 0 {
+            wrapped.push(' ');
+            width += 1;
+        }
+        wrapped += word;
+        width += word_width;
+    }
+    wrapped
+}
+
+/// Formats a value with three significant digits.
+pub(super) fn digits(value: f64) -> String {
+    match value.abs() {
+        v if v >= 99.95 || v == 0.0 => format!("{value:.0}"),
+        v if v >= 9.995 => format!("{value:.1}"),
+        v if v >= 0.9995 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_wrapped_between_words_and_a_long_word_is_not_broken() {
+        let text = "note: a line of many words\n  hint: see /a/very/long/path/of/a/file there";
+        let expected = "note: a line of\n    many words\n  hint: see\n      /a/very/long/path/of/a/file\n      there";
+        assert_eq!(wrap(text, 16), expected);
+        assert_eq!(wrap(text, 80), text);
+        assert_eq!(wrap("", 16), "");
+    }
+
+    #[test]
+    fn quantities_are_formatted_with_suitable_units_and_digits() {
+        assert_eq!(bytes(Bytes(1_342_177_280)), "1.25 GiB");
+        assert_eq!(bytes(Bytes(0)), "0 B");
+        assert_eq!(duration(Seconds(0.0123)), "12.3 ms");
+        assert_eq!(duration(Seconds(4.2e-6)), "4.20 µs");
+        assert_eq!(duration(Seconds(125.0)), "2 min 05 s");
+        assert_eq!(duration(Seconds(3725.0)), "1 h 02 min");
+        assert_eq!(rate(SamplesPerSecond(12698.74)), "12698.7");
+        assert_eq!(rate(SamplesPerSecond(48.234)), "48.2");
+        assert_eq!(count(25_557_032), "25 557 032");
+        assert_eq!(percent(0.4534), "45.3%");
+    }
+}

@@ -1,0 +1,151 @@
+//! The verdict on agreement: whether inference computed the same outputs as validation. It requires neither a target
+//! nor real weights, so that cases with unknown accuracy are checked too.
+
+use serde::{Deserialize, Serialize};
+
+use super::{PhaseRecord, Verdict};
+use flagperf_core::metric::AgreementLimits;
+use flagperf_core::step::Phase;
+
+/// The verdict on the agreement of inference with validation. The figures are in the record of the inference phase.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct AgreementCheck {
+    /// The verdict; never [`Verdict::NoTarget`].
+    pub verdict: Verdict,
+    /// The limits that apply to every output.
+    pub limits: Option<AgreementLimits>,
+    /// Descriptions of exceeded limits and of outputs that could not be compared, one fragment each.
+    pub missed: Vec<String>,
+    /// Reasons why a figure of an output was not judged, one fragment each.
+    #[serde(default)]
+    pub not_judged: Vec<String>,
+    /// Why there is no verdict; `None` when there is one.
+    pub unknown: Option<String>,
+}
+
+impl AgreementCheck {
+    /// Judges the phases of a case.
+    pub fn judge(phases: &[PhaseRecord], limits: AgreementLimits) -> Self {
+        let (validation, inference) =
+            match (finished_phase(phases, Phase::Validate), finished_phase(phases, Phase::Infer)) {
+                (Some(validation), Some(inference)) => (validation, inference),
+                _ => return AgreementCheck::unknown("validation and inference did not both run"),
+            };
+        if let Some(reason) = idle_engines(validation, inference) {
+            return AgreementCheck::unknown(reason);
+        }
+        let missed = match &inference.agreement {
+            None => vec!["the outputs of inference were not compared with those of validation".to_owned()],
+            Some(agreement) => {
+                let violations = agreement.outputs.iter().flat_map(|(name, figures)| {
+                    limits.violations(figures).into_iter().map(move |reason| format!("output `{name}`: {reason}"))
+                });
+                let passes = agreement.passes;
+                let between_passes = agreement.between_passes.iter().filter_map(|(name, difference)| {
+                    Some(format!("output `{name}`: {}", limits.pass_violation(difference, passes)?))
+                });
+                agreement.not_compared.iter().cloned().chain(violations).chain(between_passes).collect()
+            }
+        };
+        let outputs = inference.agreement.iter().flat_map(|agreement| &agreement.outputs);
+        let not_judged =
+            outputs.filter_map(|(name, figures)| Some(format!("output `{name}`: {}", limits.not_judged(figures)?)));
+        let verdict = if missed.is_empty() { Verdict::Met } else { Verdict::Missed };
+        AgreementCheck { verdict, limits: Some(limits), missed, not_judged: not_judged.collect(), unknown: None }
+    }
+
+    fn unknown(reason: &str) -> Self {
+        AgreementCheck { unknown: Some(reason.to_owned()), ..AgreementCheck::default() }
+    }
+}
+
+/// Returns why outputs are not compared when an engine computes nothing; `None` when both compute.
+fn idle_engines(validation: &PhaseRecord, inference: &PhaseRecord) -> Option<&'static str> {
+    let is_idle = |phase: &PhaseRecord| phase.engine.as_ref().is_some_and(|engine| engine.name == "null");
+    match (is_idle(validation), is_idle(inference)) {
+        (false, false) => None,
+        (true, false) => Some("the framework computes nothing (engine `null`)"),
+        (false, true) => Some("the compiler computes nothing (engine `null`)"),
+        (true, true) => Some("framework and compiler compute nothing (engine `null`)"),
+    }
+}
+
+/// Returns the record of a phase if it succeeded. A phase that did not has its own failure.
+fn finished_phase(phases: &[PhaseRecord], phase: Phase) -> Option<&PhaseRecord> {
+    phases.iter().find(|record| record.phase == phase && record.memory_bytes_max.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use indexmap::IndexMap;
+
+    use super::*;
+    use flagperf_core::event::EngineFacts;
+    use flagperf_core::metric::{Agreement, OutputAgreement, PassDifference};
+    use flagperf_core::precision::Precision;
+    use flagperf_core::units::Bytes;
+
+    fn judged(engine: &str, agreement: Option<Agreement>) -> AgreementCheck {
+        let phase = |phase, agreement| PhaseRecord {
+            engine: Some(EngineFacts { name: engine.to_owned(), ..EngineFacts::default() }),
+            memory_bytes_max: Some(Bytes(1)),
+            agreement,
+            ..PhaseRecord::new(phase)
+        };
+        let phases = [phase(Phase::Validate, None), phase(Phase::Infer, agreement)];
+        AgreementCheck::judge(&phases, AgreementLimits::default_for(Precision::Fp32))
+    }
+
+    fn agreement(relative_l2: f64) -> Agreement {
+        let figures = OutputAgreement { relative_l2, cosine: Some(1.0), elements: 4, ..OutputAgreement::default() };
+        Agreement { samples: 2, outputs: IndexMap::from([("output".to_owned(), figures)]), ..Agreement::default() }
+    }
+
+    #[test]
+    fn an_output_that_exceeds_a_limit_is_named_with_the_figure_and_the_limit() {
+        assert_eq!(judged("rten", Some(agreement(1e-6))).verdict, Verdict::Met);
+        let check = judged("rten", Some(agreement(0.5)));
+        assert_eq!(check.verdict, Verdict::Missed);
+        assert_eq!(check.missed, ["output `output`: `relative_l2` is 5.00e-1, the limit is 1.00e-3"]);
+        assert_eq!(judged("rten", Some(agreement(f64::NAN))).verdict, Verdict::Missed);
+    }
+
+    #[test]
+    fn a_pass_that_differs_from_the_first_one_does_not_agree() {
+        let zeros = PassDifference { pass: 4, elements: 8, relative_l2: 1.0, mismatches: None };
+        let between_passes = IndexMap::from([("output".to_owned(), zeros)]);
+        let check = judged("rten", Some(Agreement { passes: 6, between_passes, ..agreement(1e-6) }));
+        assert_eq!(check.verdict, Verdict::Missed);
+        assert!(check.missed[0].starts_with("output `output`: pass 5 of 6 differs from pass 1 by 1.00e0"), "{check:?}");
+    }
+
+    #[test]
+    fn a_figure_that_was_not_judged_is_named() {
+        let check = judged("rten", Some(agreement(1e-6)));
+        assert_eq!(
+            check.not_judged,
+            ["output `output`: `correlation` is not judged: this requires two samples of the same shape"]
+        );
+        let mut varied = agreement(1e-6);
+        varied.outputs[0] =
+            OutputAgreement { variation: Some(0.5), correlation: Some(0.0), ..varied.outputs[0].clone() };
+        let check = judged("rten", Some(varied));
+        assert_eq!((check.verdict, check.missed.len(), check.not_judged.len()), (Verdict::Missed, 1, 0));
+    }
+
+    #[test]
+    fn outputs_that_were_not_compared_do_not_agree() {
+        assert_eq!(judged("rten", None).verdict, Verdict::Missed);
+        let other = Agreement { not_compared: vec!["other shapes".to_owned()], ..agreement(0.0) };
+        assert_eq!(judged("rten", Some(other)).missed, ["other shapes"]);
+    }
+
+    #[test]
+    fn the_null_engine_and_a_single_phase_have_no_verdict() {
+        let idle = "framework and compiler compute nothing (engine `null`)";
+        assert_eq!(judged("null", None).unknown.as_deref(), Some(idle));
+        let alone = AgreementCheck::judge(&[], AgreementLimits::default_for(Precision::Fp16));
+        assert_eq!((alone.verdict, alone.unknown.is_some()), (Verdict::Unknown, true));
+    }
+}

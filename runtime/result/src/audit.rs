@@ -1,0 +1,266 @@
+//! The verdict of the audit: whether inference computes what it returns, for inputs that it cannot know, and takes the same
+//! time for them.
+
+use serde::{Deserialize, Serialize};
+
+use super::paired_times::{DIFFERENCE_MIN, PAIRS_ENOUGH, PAIRS_MIN, PairedTimes};
+use super::{Accuracy, PhaseRecord, Verdict};
+use flagperf_config::InputCost;
+use flagperf_core::measure::{AuditReport, ChangedModelReport};
+use flagperf_core::metric::{self, AgreementLimits, PassDifference};
+use flagperf_core::step::{Phase, Step};
+use flagperf_core::units::Seconds;
+
+/// Ratio of the time of fresh inputs to that of the same batch in the pass before them above which the case fails. Between
+/// them lies more time than between two steps of the audit, so the machine may have changed.
+const LATER_RATIO_MAX: f64 = 1.5;
+/// The probability of such a difference by chance below which it is not believed to be chance: an engine that also
+/// computes in some measured steps is found, too.
+const LATER_SIGNIFICANCE: f64 = 0.01;
+/// Number of passes after which the audit must have run for this to be judged.
+const LATER_PASSES_MIN: usize = 3;
+/// Probability of a difference by chance below which it is not believed to be chance.
+const SIGNIFICANCE: f64 = 1e-3;
+/// The same for a difference in time by more than [`LARGE_RATIO`]: an engine that gains only in some steps is found, too.
+const LARGE_SIGNIFICANCE: f64 = 0.01;
+/// Ratio of times above which a difference is large.
+const LARGE_RATIO: f64 = 1.5;
+/// Probability of a smaller difference by chance below which it is a doubt.
+const DOUBT_SIGNIFICANCE: f64 = 0.05;
+/// Share of whole numbers that may differ for fresh inputs if the cost of an input depends on its content: after a tie
+/// between two tokens, the rest of an answer differs.
+const CHOICE_MISMATCHES_MAX: f64 = 0.5;
+/// Factor between the limits of agreement with validation and those between two runs of inference.
+const LIMIT_FACTOR: f64 = 2.0;
+
+/// The verdict of the audit of a case.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct AuditCheck {
+    /// The verdict.
+    pub verdict: AuditVerdict,
+    /// Why the audit failed, one fragment each.
+    pub failures: Vec<String>,
+    /// Differences in time that may be chance; a result with one is unofficial.
+    #[serde(default)]
+    pub doubts: Vec<String>,
+    /// What was not judged, and observations that are no failure, one fragment each.
+    pub notes: Vec<String>,
+}
+
+/// The outcome of an audit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum AuditVerdict {
+    /// Every check succeeded, and repeated runs returned the same bits.
+    Exact,
+    /// Every check succeeded, and repeated runs differed within the limits.
+    WithinTolerance,
+    /// A check failed.
+    Failed,
+    /// There was no audit: inference was not measured, or its engine computes nothing.
+    #[default]
+    NotAudited,
+}
+
+impl AuditCheck {
+    /// Judges the audit of the phases of a case, whose accuracy was judged before.
+    pub fn judge(phases: &[PhaseRecord], limits: &AgreementLimits, cost: InputCost, accuracy: &Accuracy) -> Self {
+        let is_idle = |phase: &PhaseRecord| phase.engine.as_ref().is_some_and(|engine| engine.name == "null");
+        let find = |kind: Phase| phases.iter().find(|phase| phase.phase == kind);
+        let Some(phase) = find(Phase::Infer).filter(|phase| !is_idle(phase)) else { return AuditCheck::default() };
+        if !phase.measured.iter().any(|measured| measured.step == Step::Inference) {
+            return AuditCheck::default();
+        }
+        // The audit of a phase that was cut off may be missing.
+        if phase.audit.is_none() && phase.memory_bytes_max.is_none() {
+            return AuditCheck::default();
+        }
+        let Some(audit) = &phase.audit else {
+            let failures = vec!["inference was measured, but its audit is missing".to_owned()];
+            return AuditCheck { verdict: AuditVerdict::Failed, failures, ..AuditCheck::default() };
+        };
+        let mut judged = AuditCheck::default();
+        match find(Phase::Validate).is_some_and(is_idle) {
+            false => judged.judge_outputs(audit, limits, cost),
+            true => {
+                let note = "outputs are not judged: the framework computes nothing (engine `null`)";
+                judged.notes.push(note.to_owned());
+            }
+        }
+        match cost {
+            InputCost::Fixed => {
+                judged.judge_times(audit);
+                judged.judge_later_times("fresh inputs", &audit.fresh_s, audit);
+            }
+            InputCost::Variable => {
+                let note = "times of other inputs are not judged: `input_cost` is `variable`";
+                judged.notes.push(note.to_owned());
+                judged.judge_later_times("repeated inputs", &audit.repeated_s, audit);
+            }
+        }
+        if let Some(changed) = &audit.changed_model {
+            judged.judge_changed_model(changed, cost, accuracy);
+        }
+        let is_exact = audit.permuted.values().all(|difference| difference.judged() == 0.0)
+            && phase.agreement.iter().flat_map(|a| a.between_passes.values()).all(|d| d.judged() == 0.0);
+        judged.verdict = match (judged.failures.is_empty(), is_exact) {
+            (false, _) => AuditVerdict::Failed,
+            (true, true) => AuditVerdict::Exact,
+            (true, false) => AuditVerdict::WithinTolerance,
+        };
+        judged
+    }
+
+    /// Judges the outputs of fresh inputs and of permuted samples.
+    fn judge_outputs(&mut self, audit: &AuditReport, limits: &AgreementLimits, cost: InputCost) {
+        match &audit.fresh {
+            None => self.notes.push("outputs of fresh inputs are not compared: validation did not run".to_owned()),
+            Some(fresh) => {
+                self.failures.extend(fresh.not_compared.iter().map(|reason| format!("fresh inputs: {reason}")));
+                let limits = match cost {
+                    InputCost::Fixed => *limits,
+                    InputCost::Variable => AgreementLimits { mismatches: CHOICE_MISMATCHES_MAX, ..*limits },
+                };
+                for (name, figures) in &fresh.outputs {
+                    let violations = limits.violations(figures).into_iter();
+                    self.failures.extend(
+                        violations
+                            .map(|reason| format!("output `{name}` of inputs that exist in no other run: {reason}")),
+                    );
+                }
+            }
+        }
+        if !audit.changed.is_empty() && audit.changed.values().all(|share| *share == 0.0) {
+            self.failures.push("no output changed when the inputs changed slightly".to_owned());
+        }
+        for (name, difference) in &audit.permuted {
+            let violation = permutation_violation(name, difference, limits);
+            // A loop that draws tokens at random draws others in another row.
+            match cost == InputCost::Variable && difference.mismatches.is_some() {
+                true => self.notes.extend(violation),
+                false => self.failures.extend(violation),
+            }
+        }
+    }
+
+    /// Judges the times of batches that the engine had seen, of fresh ones, and of uniform ones.
+    fn judge_times(&mut self, audit: &AuditReport) {
+        let fresh = PairedTimes::of(&audit.fresh_s, &audit.repeated_s);
+        let uniform = PairedTimes::of(&audit.repeated_s, &audit.uniform_s);
+        let pairs = audit.fresh_s.len().min(audit.repeated_s.len());
+        match fresh {
+            None => {
+                let note = format!("times of fresh inputs are not judged: {pairs} of at least {PAIRS_MIN} pairs");
+                self.notes.push(note);
+            }
+            Some(times) => self.judge_pairs(times, &|times| {
+                format!(
+                    "inputs that the engine had not seen took {:.2}x as long as inputs that it had run before ({} of {} \
+                     pairs): does it keep results?",
+                    times.ratio, times.slower, times.pairs
+                )
+            }),
+        }
+        if pairs < PAIRS_ENOUGH {
+            self.doubts.push(format!(
+                "the times of only {pairs} pairs of steps were compared (official: at least {PAIRS_ENOUGH}): increase `repeat`"
+            ));
+        }
+        if let Some(step) = fresh.and_then(|times| times.too_short()) {
+            self.notes.push(format!(
+                "times are not judged: a step takes {:.3} ms, and differences of less than {:.1} ms may be due to scheduling",
+                step.0 * 1e3,
+                DIFFERENCE_MIN.0 * 1e3
+            ));
+        }
+        if let Some(times) = uniform {
+            self.judge_pairs(times, &|times| {
+                format!(
+                    "different samples took {:.2}x as long as one sample in every row ({} of {} pairs): does the engine \
+                     skip samples? If their cost depends on their content, the case sets `input_cost: variable`",
+                    times.ratio, times.slower, times.pairs
+                )
+            });
+        }
+    }
+
+    /// Judges the pass with changed weights: outputs and accuracy must have changed, and a step must not take longer.
+    fn judge_changed_model(&mut self, changed: &ChangedModelReport, cost: InputCost, accuracy: &Accuracy) {
+        if changed.unchanged_steps > 0 {
+            self.failures.push(format!(
+                "{} of {} steps returned the same outputs with changed weights: does the engine compute with the weights of \
+                 its model?",
+                changed.unchanged_steps, changed.steps
+            ));
+        }
+        let compared = accuracy
+            .target
+            .keys()
+            .filter_map(|name| Some((name, *accuracy.inference.get(name)?, *changed.accuracy.get(name)?)));
+        for (name, before, after) in compared {
+            let is_cost = metric::find(name).is_some_and(|metric| metric.is_cost);
+            let has_fallen = if is_cost { after > before } else { after < before };
+            if !has_fallen && !after.is_nan() && accuracy.verdict == Verdict::Met {
+                self.failures.push(format!(
+                    "with changed weights, `{name}` is {after:.4} (otherwise {before:.4}): does the engine know the answers?"
+                ));
+            }
+        }
+        let times = PairedTimes::of(&changed.core_s, &changed.measured_s);
+        if let (InputCost::Fixed, Some(times)) = (cost, times.filter(|times| times.is_slower(LATER_SIGNIFICANCE))) {
+            let text = format!(
+                "with changed weights, a step took {:.2}x as long ({} of {} pairs): is the engine made for these weights?",
+                times.ratio, times.slower, times.pairs
+            );
+            let found = if times.ratio > LATER_RATIO_MAX { &mut self.failures } else { &mut self.doubts };
+            found.push(text);
+        }
+    }
+
+    /// Adds a failure or a doubt if the first times of the pairs are longer.
+    fn judge_pairs(&mut self, times: PairedTimes, text: &dyn Fn(PairedTimes) -> String) {
+        let significance = if times.ratio > LARGE_RATIO { LARGE_SIGNIFICANCE } else { SIGNIFICANCE };
+        if times.is_slower(significance) {
+            self.failures.push(text(times));
+        } else if times.is_slower(DOUBT_SIGNIFICANCE) {
+            self.doubts.push(text(times));
+        }
+    }
+
+    /// Judges whether steps of the audit took longer than the same batches in the pass before them. An engine that computes
+    /// a batch before its step begins is found, too: it can see no batch of the audit before its step.
+    fn judge_later_times(&mut self, inputs: &str, times: &[Seconds], audit: &AuditReport) {
+        let times = PairedTimes::of(times, &audit.measured_s);
+        let Some(times) = times.filter(|times| times.is_slower(LATER_SIGNIFICANCE)) else { return };
+        let mut passes = audit.after_pass.clone();
+        passes.sort_unstable();
+        passes.dedup();
+        let text = format!(
+            "{inputs} took {:.2}x as long in the audit as the same batches in the passes ({} of {} pairs)",
+            times.ratio, times.slower, times.pairs
+        );
+        if times.ratio > LATER_RATIO_MAX && passes.len() >= LATER_PASSES_MIN {
+            self.failures
+                .push(format!("{text}: does the engine compute less, or before the step begins, when it is measured?"));
+        } else {
+            self.doubts.push(text);
+        }
+    }
+}
+
+/// Returns why the outputs of permuted samples are not those of the same samples in another order.
+fn permutation_violation(name: &str, difference: &PassDifference, limits: &AgreementLimits) -> Option<String> {
+    let limit = LIMIT_FACTOR * difference.mismatches.map_or(limits.relative_l2, |_| limits.mismatches);
+    let figure = difference.judged();
+    (figure.is_nan() || figure > limit).then(|| {
+        format!(
+            "output `{name}` differs by {figure:.2e} (limit: {limit:.2e}) when the samples of a batch are in another order: does \
+             it depend on the position?"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! The record of a case: the results, the hardware and software that produced them, and the evidence for them.
+//!
+//! Writes files. Starts no process and prints nothing.
+
+mod accuracy;
+mod agreement;
+mod audit;
+mod chain;
+mod collect;
+mod conditions;
+mod environment;
+mod failures;
+mod finish;
+mod flops;
+mod library;
+mod loops;
+mod machine;
+mod manifest;
+mod output_copy;
+mod paired_times;
+mod provenance;
+mod record;
+#[cfg(test)]
+mod round_trip;
+mod samples;
+#[cfg(test)]
+mod schema_tests;
+mod scripts;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod signature;
+mod summary;
+mod validity;
+mod write;
+
+pub use accuracy::{Accuracy, Verdict};
+pub use agreement::AgreementCheck;
+pub use audit::{AuditCheck, AuditVerdict};
+pub use chain::{
+    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EVENTS_FILE, EventChain, read_windows, verify_chain,
+};
+pub use collect::{PhaseCollector, ReceivedEvent};
+pub use conditions::DeviceConditions;
+pub use environment::{ContainerRecord, ProcessorClock};
+pub use failures::{output_time_warnings, verdict_failures};
+pub use finish::FinishInfo;
+pub use flops::{FlopCount, PeakRecord};
+pub use library::{LibraryHashes, LibraryRecord};
+pub use machine::Machine;
+pub use manifest::{
+    DIGEST_PREFIX, FoundFile, MANIFEST_BYTES_MAX, MANIFEST_FILE, ManifestEntry, ManifestFault, ResultManifest,
+    SIGNATURE_FILE, SOURCES_FOLDER, digest, list_files, write_manifest,
+};
+pub use output_copy::OutputTimeVerdict;
+pub use provenance::{BaseImageRecord, ImageRecord, Provenance};
+pub use record::{
+    ClockCheck, DeviceRecord, FailureRecord, FileRecord, HostRecord, PhaseRecord, Record, SampleFailure, Setting,
+    Status, StepRecord,
+};
+pub use samples::{SampleFile, SampleHasher};
+pub use scripts::{ScriptHashes, hash_scripts};
+pub use signature::{KeyFault, PrivateKey, PublicKey, ResultSignature};
+pub use summary::{ProcessorTime, ReplicaMeasurement, ReplicaSummary, SUMMARY_FILE, StepSummary, Summary};
+pub use validity::{
+    MEASURED_FOR, OFFICIAL_HALF_WIDTH_MAX, OFFICIAL_TIME_MAX, OFFICIAL_TIME_MIN, Validity, ValidityCheck,
+};
+pub use write::{WriteError, write_new, write_record};

@@ -1,0 +1,333 @@
+//! The schema of the record. Keys contain the units. Keys may be added; any other change requires a new
+//! [`Record::SCHEMA`].
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    Accuracy, AgreementCheck, AuditCheck, DeviceConditions, FinishInfo, FlopCount, LibraryRecord, Machine, PeakRecord,
+    Provenance, ValidityCheck,
+};
+use flagperf_config::default_unit;
+use flagperf_core::event::{DatasetFacts, EngineFacts, ModelFacts, Protection};
+use flagperf_core::measure::{AuditReport, Measurement};
+use flagperf_core::metric::Agreement;
+use flagperf_core::step::{Phase, Step};
+use flagperf_core::units::{Bytes, Seconds};
+use flagperf_sampling::{MonitorRecord, PhaseUsage};
+
+/// One case of one run, on any number of hosts and devices.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct Record {
+    /// Version of the schema.
+    pub schema: u32,
+    /// Name of the run's folder: `run20240703142530`.
+    pub run: String,
+    /// The case: `resnet50`.
+    pub case: String,
+    /// The framework: `interpreter`.
+    pub framework: String,
+    /// The vendor: `cpu`.
+    pub vendor: String,
+    /// Start of the case, local time with its offset (RFC 3339).
+    pub started: String,
+    /// How the case ended.
+    pub status: Status,
+    /// Whether the result counts as an official one, with the reasons.
+    #[serde(default)]
+    pub validity: ValidityCheck,
+    /// Why the case failed; empty when it succeeded.
+    pub failures: Vec<FailureRecord>,
+    /// Warnings for the reader of the figures.
+    pub warnings: Vec<String>,
+    /// FlagPerf's result, with FlagPerf's keys.
+    pub finish_info: FinishInfo,
+    /// Departures from the standard configuration (`--set`); empty on a standard run.
+    pub departures: Vec<String>,
+    /// Every effective setting with its origin.
+    pub settings: IndexMap<String, Setting>,
+    /// Accuracy compared with the target.
+    pub accuracy: Accuracy,
+    /// Agreement of inference with validation compared with its limits.
+    #[serde(default)]
+    pub agreement: AgreementCheck,
+    /// Whether inference computes what it returns.
+    #[serde(default)]
+    pub audit: AuditCheck,
+    /// Operations per sample, declared and counted, and the resulting rates and utilisation.
+    pub flops: FlopCount,
+    /// What one sample counts as: throughput in samples per second is in this unit.
+    #[serde(default = "default_unit")]
+    pub unit: String,
+    /// The phases that ran, in order.
+    pub phases: Vec<PhaseRecord>,
+    /// The machines that took part.
+    pub hosts: Vec<HostRecord>,
+    /// Why it is not certain that the case had its host, and a machine, for itself; `BUSY_HOST: share` is a setting and not listed
+    /// here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_doubts: Vec<String>,
+    /// Index of the worker's device on its host when the case runs on several devices of each host; `None` when it runs on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<u32>,
+    /// What was read while the case ran; `None` in an older record, and for a case that did not begin.
+    #[serde(default)]
+    pub monitors: Option<MonitorRecord>,
+    /// Hashes of everything on which the figures depend.
+    pub provenance: Provenance,
+}
+
+impl Record {
+    /// The version of the schema that this program writes.
+    pub const SCHEMA: u32 = 5;
+
+    /// Returns the measured loop of a step; `None` when the step was not measured.
+    pub fn measurement(&self, step: Step) -> Option<&Measurement> {
+        self.phases.iter().flat_map(|phase| &phase.measured).find(|measured| measured.step == step)
+    }
+
+    /// Returns the phase that determines the headline figures: inference if it was measured, otherwise validation.
+    /// Operations per sample, peak and memory are those of this phase too, so that they match its throughput.
+    pub fn headline_phase(&self) -> Option<&PhaseRecord> {
+        self.phase_of(self.headline_step()?)
+    }
+
+    /// Returns the device of [`Record::headline_phase`].
+    pub fn headline_device(&self) -> Option<&DeviceRecord> {
+        let phase = self.headline_phase()?.phase;
+        self.hosts.iter().flat_map(|host| &host.devices).find(|device| device.phase == phase)
+    }
+
+    /// Returns the step that determines the headline figures: see [`Record::headline_phase`].
+    pub fn headline_step(&self) -> Option<Step> {
+        [Step::Inference, Step::Validation].into_iter().find(|step| self.measurement(*step).is_some())
+    }
+
+    /// Returns the phase that measured a step; `None` when the step was not measured.
+    pub fn phase_of(&self, step: Step) -> Option<&PhaseRecord> {
+        self.phases.iter().find(|phase| phase.measured.iter().any(|measured| measured.step == step))
+    }
+
+    /// Returns the name of the case in logs and errors: `resnet50:interpreter`.
+    pub fn key(&self) -> String {
+        format!("{}:{}", self.case, self.framework)
+    }
+
+    /// Records a failure of the case as a whole.
+    pub fn fail(&mut self, reason: String, hint: &str) {
+        self.status = Status::Failed;
+        let hint = hint.to_owned();
+        self.failures.push(FailureRecord { phase: None, step: None, reason, hint, stderr: Vec::new() });
+    }
+
+    /// Adds reasons why it is not certain that the case had the host for itself, and a warning for each.
+    pub fn doubt_host(&mut self, doubts: impl IntoIterator<Item = String>) {
+        for doubt in doubts {
+            self.warnings.push(doubt.clone());
+            self.host_doubts.push(doubt);
+        }
+    }
+}
+
+/// How a case ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Every step ran, no accuracy target was missed, and no limit of agreement was exceeded.
+    Ok,
+    /// Something failed; earlier results are kept.
+    Failed,
+    /// The run was interrupted; earlier results are kept.
+    Interrupted,
+}
+
+/// Why a case failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct FailureRecord {
+    /// The phase that failed; `None` when the failure concerns the case as a whole.
+    pub phase: Option<Phase>,
+    /// The step that failed, if known.
+    pub step: Option<Step>,
+    /// The reason.
+    pub reason: String,
+    /// What to do about the failure; may be empty.
+    pub hint: String,
+    /// The last lines of the worker's standard error.
+    pub stderr: Vec<String>,
+}
+
+/// An effective setting with its origin.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct Setting {
+    /// The value.
+    pub value: Value,
+    /// The file and line, or the argument, that set the value.
+    pub origin: String,
+}
+
+/// One phase, which is one worker process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct PhaseRecord {
+    /// The phase.
+    pub phase: Phase,
+    /// Wall time from the worker's start to its end, by the conductor's clock.
+    pub time_s: Seconds,
+    /// The steps that were started, in order.
+    pub steps: Vec<StepRecord>,
+    /// The restrictions under which the worker ran its engine; `None` when there were none.
+    #[serde(default)]
+    pub protection: Option<Protection>,
+    /// Properties of the model.
+    pub model: Option<ModelFacts>,
+    /// Properties of the dataset.
+    pub dataset: Option<DatasetFacts>,
+    /// Properties of the engine that was loaded.
+    pub engine: Option<EngineFacts>,
+    /// The figures of each measured loop.
+    pub measured: Vec<Measurement>,
+    /// Agreement of the outputs with those of validation.
+    pub agreement: Option<Agreement>,
+    /// What the audit of inference observed.
+    #[serde(default)]
+    pub audit: Option<AuditReport>,
+    /// The first samples that could not be read, with the reasons.
+    pub failed_samples: Vec<SampleFailure>,
+    /// Files that the phase wrote.
+    pub files: Vec<FileRecord>,
+    /// Peak resident memory of the worker, in which pages shared with other processes count whole; `None` when the phase did not
+    /// succeed. `WORKER_MEMORY` limits another quantity, in which such pages count in part.
+    pub memory_bytes_max: Option<Bytes>,
+    /// How the worker's process ended: `exited with status 0`.
+    pub ending: Option<String>,
+    /// State of the device; `None` when no monitor tells.
+    #[serde(default)]
+    pub conditions: Option<DeviceConditions>,
+    /// Memory, power and energy that the phase used; `None` when nothing was read.
+    #[serde(default)]
+    pub usage: Option<PhaseUsage>,
+    /// Programs and shared libraries from which the worker and its processes executed code.
+    #[serde(default)]
+    pub libraries: Vec<LibraryRecord>,
+}
+
+impl PhaseRecord {
+    /// Creates an empty record of a phase.
+    pub fn new(phase: Phase) -> Self {
+        PhaseRecord {
+            phase,
+            time_s: Seconds(0.0),
+            steps: Vec::new(),
+            protection: None,
+            model: None,
+            dataset: None,
+            engine: None,
+            measured: Vec::new(),
+            agreement: None,
+            audit: None,
+            failed_samples: Vec::new(),
+            files: Vec::new(),
+            memory_bytes_max: None,
+            ending: None,
+            conditions: None,
+            usage: None,
+            libraries: Vec::new(),
+        }
+    }
+}
+
+impl PhaseRecord {
+    /// Returns the peak memory in use on the device of the phase: see [`DeviceRecord::memory_bytes_max`]. `None` when no
+    /// engine was loaded, or nothing is known.
+    pub fn device_memory_used(&self) -> Option<Bytes> {
+        let largest = |bytes: &mut dyn Iterator<Item = Bytes>| bytes.map(|bytes| bytes.0).max().map(Bytes);
+        if self.engine.as_ref()?.runs_on_processor() {
+            largest(&mut self.measured.iter().map(|measured| measured.memory_bytes_max).chain(self.memory_bytes_max))
+        } else {
+            largest(&mut self.measured.iter().filter_map(|measured| measured.device_memory_bytes_max))
+        }
+    }
+}
+
+/// One of the seven steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct StepRecord {
+    /// The step.
+    pub step: Step,
+    /// Description of the step for people.
+    pub detail: String,
+    /// Wall time by the worker's clock; `None` when the step did not end.
+    pub time_s: Option<Seconds>,
+    /// Wall time by the conductor's clock, for comparison.
+    pub clock: Option<ClockCheck>,
+}
+
+/// Comparison of the worker's clock with the conductor's. A plug-in shares the worker's memory, but not the
+/// conductor's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct ClockCheck {
+    /// Time between the arrivals of the events that begin and end the step.
+    pub conductor_s: Seconds,
+    /// The worker's time divided by the conductor's time, minus one.
+    pub discrepancy: f64,
+}
+
+/// A sample that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct SampleFailure {
+    /// File or other name of the sample.
+    pub sample: String,
+    /// Why it could not be read.
+    pub reason: String,
+}
+
+/// A file that a phase wrote.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct FileRecord {
+    /// The kind of file: `onnx`, `manifest`, `samples`.
+    pub what: String,
+    /// Path of the file.
+    pub path: String,
+    /// Size of the file.
+    pub size_bytes: Bytes,
+    /// SHA-256 of the content, hexadecimal; empty when it was not computed.
+    pub sha256: String,
+}
+
+/// A machine that took part.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct HostRecord {
+    /// Name in `HOSTS`.
+    pub name: String,
+    /// Properties of the machine.
+    pub machine: Machine,
+    /// The device of each phase that loaded an engine.
+    pub devices: Vec<DeviceRecord>,
+}
+
+/// The device of a phase.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct DeviceRecord {
+    /// The phase.
+    pub phase: Phase,
+    /// The engine's name for the device.
+    pub name: String,
+    /// On a CPU, peak resident memory of the worker and of the engine's own processes. On any other device, peak memory
+    /// in use on the device during the phase: see [`Measurement::device_memory_bytes_max`].
+    pub memory_bytes_max: Option<Bytes>,
+    /// Total memory of the device.
+    pub memory_bytes_total: Option<Bytes>,
+    /// Peak rate in the precision of the phase, with its source.
+    pub peak: Option<PeakRecord>,
+}

@@ -1,0 +1,137 @@
+//! Tests that every event reads back as it was written, including numbers that JSON does not have.
+
+use indexmap::IndexMap;
+
+use flagperf_core::event::{DatasetFacts, EngineFacts, Event, Failure, Level, ModelFacts, Protection, Step};
+use flagperf_core::measure::{AuditReport, PassReport, SpanTimes, StepColumns, StepTimes, VendorTime};
+use flagperf_core::metric::{Agreement, OutputAgreement, PassDifference};
+use flagperf_core::units::{Bytes, Seconds};
+
+/// Returns the index of the event's kind in [`events`]. The exhaustive match makes sure that a new kind is added there.
+fn kind_index(event: &Event) -> usize {
+    match event {
+        Event::Started { .. } => 0,
+        Event::StepBegin { .. } => 1,
+        Event::StepEnd { .. } => 2,
+        Event::Progress { .. } => 3,
+        Event::Model(_) => 4,
+        Event::Dataset(_) => 5,
+        Event::Engine(_) => 6,
+        Event::SampleFailed { .. } => 7,
+        Event::Wrote { .. } => 8,
+        Event::PassEnd(_) => 9,
+        Event::Agreement(_) => 10,
+        Event::Log { .. } => 11,
+        Event::Failed(_) => 12,
+        Event::Finished { .. } => 13,
+        Event::Sidecar(_) => 14,
+        Event::PassBegin { .. } => 15,
+        Event::Steps { .. } => 16,
+        Event::Audit(_) => 17,
+        Event::Protected(_) => 18,
+        Event::Ready { .. } => 19,
+    }
+}
+
+/// Returns one event of each kind, with `x` as the value of every number that may be non-finite.
+fn events(x: f64) -> Vec<Event> {
+    let text = || "text".to_owned();
+    let step = Step::Inference;
+    vec![
+        Event::Started { pid: 1, run_seed: [7; 32].into() },
+        Event::StepBegin { step, detail: text() },
+        Event::StepEnd { step, time_s: Seconds(x) },
+        Event::Progress {
+            step,
+            warmup: false,
+            pass: 0,
+            passes: 1,
+            batch: 1,
+            batches: 2,
+            samples: 3,
+            elapsed_s: Seconds(x),
+        },
+        Event::Model(ModelFacts::default()),
+        Event::Dataset(DatasetFacts::default()),
+        Event::Engine(Box::new(EngineFacts { load_s: Seconds(x), ..EngineFacts::default() })),
+        Event::SampleFailed { sample: text(), reason: text() },
+        Event::Wrote { what: text(), path: text(), size_bytes: Bytes(1), sha256: text() },
+        Event::PassEnd(Box::new(report(x))),
+        Event::Agreement(Agreement {
+            outputs: IndexMap::from([("scores".to_owned(), agreement(x))]),
+            between_passes: IndexMap::from([(
+                "scores".to_owned(),
+                PassDifference { relative_l2: x, mismatches: Some(x), ..PassDifference::default() },
+            )]),
+            ..Agreement::default()
+        }),
+        Event::Log { level: Level::Warning, source: text(), message: text() },
+        Event::Failed(Failure { step: None, reason: text(), hint: text() }),
+        Event::Finished { memory_bytes_max: Bytes(1) },
+        Event::Sidecar(Box::default()),
+        Event::PassBegin { step, pass: 3 },
+        // Times that are not finite are refused.
+        Event::Steps { step, times: StepColumns(vec![StepTimes { core_s: Seconds(0.1), ..StepTimes::default() }]) },
+        Event::Audit(Box::new(AuditReport {
+            repeated_s: vec![Seconds(x)],
+            permuted: IndexMap::from([(
+                "scores".to_owned(),
+                PassDifference { relative_l2: x, ..PassDifference::default() },
+            )]),
+            ..AuditReport::default()
+        })),
+        Event::Protected(Protection::default()),
+        Event::Ready { step },
+    ]
+}
+
+fn agreement(x: f64) -> OutputAgreement {
+    OutputAgreement {
+        max_abs: x,
+        mean_abs: x,
+        median_abs: x,
+        max_rel: x,
+        mean_rel: x,
+        median_rel: x,
+        relative_l2: x,
+        worst_sample: x,
+        cosine: Some(x),
+        top1_agreement: Some(x),
+        variation: Some(x),
+        correlation: Some(x),
+        mismatches: Some(x),
+        ..OutputAgreement::default()
+    }
+}
+
+fn report(x: f64) -> PassReport {
+    let accuracy = IndexMap::from([("top1".to_owned(), x)]);
+    let time = Seconds(x);
+    PassReport {
+        warmup_s: time,
+        accuracy,
+        spans: IndexMap::from([("span".to_owned(), SpanTimes { total_s: time, ..SpanTimes::default() })]),
+        vendor_time: Some(VendorTime { sum_s: time, max_s: time }),
+        ..PassReport::default()
+    }
+}
+
+#[test]
+fn every_event_with_non_finite_numbers_reads_back_as_written() {
+    for x in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let events = events(x);
+        assert!(events.iter().enumerate().all(|(index, event)| kind_index(event) == index) && events.len() == 20);
+        for event in events {
+            let line = String::from_utf8(event.to_line()).unwrap();
+            let read = Event::from_line(&line).unwrap_or_else(|error| panic!("{x}: {line}: {error}"));
+            assert_eq!(String::from_utf8(read.to_line()).unwrap(), line);
+        }
+    }
+}
+
+#[test]
+fn a_nan_metric_reads_back_as_nan() {
+    let line = String::from_utf8(Event::PassEnd(Box::new(report(f64::NAN))).to_line()).unwrap();
+    let Event::PassEnd(read) = Event::from_line(&line).unwrap() else { panic!("{line}") };
+    assert!(read.accuracy["top1"].is_nan() && read.warmup_s.0.is_nan() && read.spans["span"].total_s.0.is_nan());
+}

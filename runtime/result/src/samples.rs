@@ -1,0 +1,175 @@
+//! Raw times of every step, in `samples.<phase>.csv` beside the record: one row per step, written after each pass by the
+//! conductor.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::FileRecord;
+use flagperf_core::file;
+use flagperf_core::hash::{hash_file, hexadecimal};
+use flagperf_core::measure::StepTimes;
+use flagperf_core::step::Phase;
+use flagperf_core::units::Bytes;
+
+/// An open file of raw step times.
+pub struct SampleFile {
+    path: PathBuf,
+    writer: csv::Writer<File>,
+}
+
+impl SampleFile {
+    /// Creates the file of a phase in `folder`.
+    ///
+    /// # Errors
+    /// When the file cannot be created; the error names it.
+    pub fn create(folder: &Path, phase: Phase) -> io::Result<Self> {
+        let path = folder.join(format!("samples.{}.csv", phase.name()));
+        let file = file::create(&path).map_err(|error| with_path(error, &path))?;
+        let writer = csv::Writer::from_writer(file);
+        Ok(SampleFile { path, writer })
+    }
+
+    /// Appends the steps of a pass and flushes them to disk.
+    ///
+    /// # Errors
+    /// When the steps cannot be written; the error names the file.
+    pub fn append(&mut self, steps: &[StepTimes]) -> io::Result<()> {
+        self.write(steps).map_err(|error| with_path(error, &self.path))
+    }
+
+    fn write(&mut self, steps: &[StepTimes]) -> io::Result<()> {
+        for step in steps {
+            self.writer.serialize(step).map_err(io::Error::other)?;
+        }
+        self.writer.flush()?;
+        self.writer.get_ref().sync_data()
+    }
+
+    fn check(&self) -> io::Result<()> {
+        file::check_same(self.writer.get_ref(), &self.path)
+    }
+
+    /// Returns the file for the record, after checking that the path still refers to it.
+    ///
+    /// # Errors
+    /// When the file was removed or replaced, or cannot be read.
+    pub fn finish(self) -> io::Result<FileRecord> {
+        self.check()?;
+        let sha256 = hash_file(&self.path).map_err(|error| with_path(error, &self.path))?;
+        let size_bytes = Bytes(self.writer.get_ref().metadata()?.len());
+        Ok(FileRecord { what: "samples".to_owned(), path: self.path.display().to_string(), size_bytes, sha256 })
+    }
+}
+
+/// Computes the hash that the samples file of a phase has, from the same times.
+pub struct SampleHasher {
+    writer: csv::Writer<HashWriter>,
+}
+
+#[derive(Default)]
+struct HashWriter(Sha256);
+
+impl io::Write for HashWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Default for SampleHasher {
+    fn default() -> Self {
+        SampleHasher { writer: csv::Writer::from_writer(HashWriter::default()) }
+    }
+}
+
+impl SampleHasher {
+    /// Adds the steps of a pass, or of a part of it.
+    ///
+    /// # Errors
+    /// When the steps cannot be written as rows.
+    pub fn append(&mut self, steps: &[StepTimes]) -> io::Result<()> {
+        steps.iter().try_for_each(|step| self.writer.serialize(step)).map_err(io::Error::other)
+    }
+
+    /// Returns the SHA-256 of the file, hexadecimal.
+    ///
+    /// # Errors
+    /// When the last rows cannot be written.
+    pub fn finish(self) -> io::Result<String> {
+        let HashWriter(hasher) = self.writer.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(hexadecimal(&hasher.finalize()))
+    }
+}
+
+fn with_path(error: io::Error, path: &Path) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write `{}`: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flagperf_core::units::Seconds;
+
+    #[test]
+    fn a_full_disk_is_an_error_with_the_name_of_the_file() {
+        let path = PathBuf::from("/dev/full");
+        let file = File::options().write(true).open(&path).unwrap();
+        let mut samples = SampleFile { path, writer: csv::Writer::from_writer(file) };
+        let error = samples.append(&[StepTimes::default()]).unwrap_err().to_string();
+        assert_eq!(error, "cannot write `/dev/full`: No space left on device (os error 28)");
+        let error = SampleFile::create(Path::new("/no/such"), Phase::Infer).err().unwrap().to_string();
+        assert!(error.starts_with("cannot write `/no/such/samples.infer.csv`: "), "{error}");
+    }
+
+    #[test]
+    fn the_hash_of_a_samples_file_is_computed_without_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = SampleFile::create(folder.path(), Phase::Infer).unwrap();
+        let mut hasher = SampleHasher::default();
+        let step = StepTimes { samples: 8, core_s: Seconds(0.1), ..StepTimes::default() };
+        for steps in [&[step, step][..], &[step]] {
+            file.append(steps).unwrap();
+            hasher.append(steps).unwrap();
+        }
+        assert_eq!(hasher.finish().unwrap(), file.finish().unwrap().sha256);
+    }
+
+    #[test]
+    fn every_step_is_a_row_under_named_columns() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = SampleFile::create(folder.path(), Phase::Infer).unwrap();
+        let step = StepTimes { samples: 8, core_s: Seconds(0.25), ..StepTimes::default() };
+        file.append(&[step, step]).unwrap();
+        let text = std::fs::read_to_string(&file.path).unwrap();
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("pass,samples,load_wait_s,core_s,output_s,evaluate_s,host_s,outputs"));
+        let digest = "0".repeat(32);
+        assert_eq!(lines.next(), Some(format!("0,8,0.0,0.25,0.0,0.0,0.0,{digest}").as_str()));
+        assert_eq!(lines.count(), 1);
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_file_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let theirs = folder.path().join("theirs");
+        std::fs::write(&theirs, "theirs").unwrap();
+        let link = folder.path().join("samples.infer.csv");
+        std::os::unix::fs::symlink(&theirs, &link).unwrap();
+        let mut file = SampleFile::create(folder.path(), Phase::Infer).unwrap();
+        file.append(&[StepTimes::default()]).unwrap();
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "theirs");
+        file.check().unwrap();
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&theirs, &link).unwrap();
+        file.append(&[StepTimes::default()]).unwrap();
+        assert!(file.check().unwrap_err().to_string().starts_with("another program replaced the file `"));
+        assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "theirs");
+    }
+}

@@ -1,0 +1,403 @@
+//! The verdict on a result as a whole: whether it may be published as an official one.
+//!
+//! A pure function of the record.
+
+use serde::{Deserialize, Serialize};
+
+use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
+use flagperf_core::measure::Measurement;
+use flagperf_core::step::Step;
+use flagperf_core::units::Seconds;
+
+/// Shortest measured time of an official result: FlagPerf's rule for `repeat`.
+pub const OFFICIAL_TIME_MIN: Seconds = Seconds(600.0);
+/// Longest measured time of an official result: FlagPerf's rule for `repeat`.
+pub const OFFICIAL_TIME_MAX: Seconds = Seconds(86_400.0);
+/// Largest relative half-width of the 95 % interval of a throughput in an official result.
+pub const OFFICIAL_HALF_WIDTH_MAX: f64 = 0.05;
+
+/// Begin of the reason that a case was measured for too short or too long.
+pub const MEASURED_FOR: &str = "measured for ";
+
+/// Number of readings of a device from which one that was idle in all of them was not used.
+const READINGS_MIN: u64 = 3;
+
+/// Whether a result counts, best first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Validity {
+    /// The result may be published as an official one.
+    Valid,
+    /// The result is sound, but does not meet the rules of an official one.
+    Unofficial,
+    /// The case or one of its checks failed: the figures must not be used.
+    #[default]
+    Invalid,
+}
+
+impl Validity {
+    /// Returns the verdict's name as used in records and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Validity::Valid => "valid",
+            Validity::Unofficial => "unofficial",
+            Validity::Invalid => "invalid",
+        }
+    }
+}
+
+/// The verdict on a result with its reasons.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "testing", derive(schemars::JsonSchema))]
+pub struct ValidityCheck {
+    /// The verdict.
+    pub verdict: Validity,
+    /// Why the result is not valid, one fragment each; empty when it is.
+    pub reasons: Vec<String>,
+    /// What could not be determined and does not change the verdict, one fragment each.
+    pub unknown: Vec<String>,
+}
+
+impl ValidityCheck {
+    /// Judges a record whose other verdicts are filled in.
+    pub fn judge(record: &Record) -> Self {
+        let unknown = unknown_conditions(record);
+        let failed = failures(record);
+        if record.status != Status::Ok || !failed.is_empty() {
+            return ValidityCheck { verdict: Validity::Invalid, reasons: failed, unknown };
+        }
+        let reasons: Vec<String> = [
+            measured_time(record),
+            unsteady_loops(record),
+            missing_accuracy(record),
+            departures(record),
+            failed_samples(record),
+            checkout_state(record),
+            shared_host(record),
+            record.host_doubts.clone(),
+            shared_processor(record).into_iter().collect(),
+            device_conditions(record),
+            output_time_warnings(record),
+            record.audit.doubts.clone(),
+        ]
+        .concat();
+        let verdict = if reasons.is_empty() { Validity::Valid } else { Validity::Unofficial };
+        ValidityCheck { verdict, reasons, unknown }
+    }
+
+    /// Returns the verdict and its reasons as one line: `unofficial: measured for 3 s (official: at least 10 min)`.
+    pub fn line(&self) -> String {
+        match self.reasons.as_slice() {
+            [] => self.verdict.name().to_owned(),
+            reasons => format!("{}: {}", self.verdict.name(), reasons.join("; ")),
+        }
+    }
+}
+
+fn measurements(record: &Record) -> impl Iterator<Item = &Measurement> {
+    record.phases.iter().flat_map(|phase| &phase.measured)
+}
+
+/// Returns why the result must not be used.
+fn failures(record: &Record) -> Vec<String> {
+    let interrupted = (record.status == Status::Interrupted).then(|| "the run was interrupted".to_owned());
+    let first_line = |text: &String| text.lines().next().unwrap_or_default().to_owned();
+    let mut reasons: Vec<String> =
+        interrupted.into_iter().chain(record.failures.iter().map(|failure| first_line(&failure.reason))).collect();
+    if reasons.is_empty() && record.status == Status::Failed {
+        reasons.push("the case failed".to_owned());
+    }
+    reasons
+}
+
+/// Returns the wall time of all passes of a loop.
+fn time_of(measured: &Measurement) -> Seconds {
+    measured.passes.iter().map(|pass| pass.whole_s).sum()
+}
+
+fn measured_time(record: &Record) -> Vec<String> {
+    let headline = [Step::Inference, Step::Validation].into_iter().find_map(|step| record.measurement(step));
+    let Some(headline) = headline else { return vec!["nothing was measured".to_owned()] };
+    let (time, total) = (time_of(headline), measurements(record).map(time_of).sum::<Seconds>());
+    if time.0.is_nan() || time.0 < OFFICIAL_TIME_MIN.0 {
+        return vec![format!("{MEASURED_FOR}{:.0} s (official: at least 10 min)", time.0.floor())];
+    }
+    if total.0 > OFFICIAL_TIME_MAX.0 {
+        return vec![format!("{MEASURED_FOR}{:.1} h (official: at most 24 h)", total.0 / 3600.0)];
+    }
+    Vec::new()
+}
+
+/// Returns the loops whose step times had not settled, or whose throughput is not known well enough.
+fn unsteady_loops(record: &Record) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for measured in measurements(record) {
+        let name = measured.step.name();
+        if !measured.warmup_steady {
+            reasons.push(format!("{name}: step times were not steady at the end of warm-up"));
+        }
+        match measured.throughput_core_interval {
+            None => reasons.push(format!("{name}: too few steps for a confidence interval")),
+            // A width that is NaN is not narrow enough, either.
+            Some(interval) if interval.relative_half_width <= OFFICIAL_HALF_WIDTH_MAX => {}
+            Some(interval) => reasons.push(format!(
+                "{name}: the confidence interval of throughput is \u{b1}{:.1} % (official: at most 5 %)",
+                100.0 * interval.relative_half_width
+            )),
+        }
+    }
+    reasons
+}
+
+fn missing_accuracy(record: &Record) -> Vec<String> {
+    match (record.accuracy.verdict, &record.accuracy.unknown) {
+        (Verdict::Met, _) => Vec::new(),
+        (Verdict::NoTarget, _) => vec!["the case sets no `target_accuracy`".to_owned()],
+        (_, Some(reason)) => vec![format!("no accuracy: {reason}")],
+        (_, None) => vec!["no accuracy".to_owned()],
+    }
+}
+
+fn departures(record: &Record) -> Vec<String> {
+    match record.departures.as_slice() {
+        [] => Vec::new(),
+        [one] => vec![format!("changed by --set: {one}")],
+        [one, rest @ ..] => vec![format!("changed by --set: {one} and {} more", rest.len())],
+    }
+}
+
+fn failed_samples(record: &Record) -> Vec<String> {
+    let failed = measurements(record).filter(|measured| measured.failed_samples > 0);
+    failed.map(|m| format!("{}: {} samples could not be read", m.step.name(), m.failed_samples)).collect()
+}
+
+fn checkout_state(record: &Record) -> Vec<String> {
+    let reason = match (&record.provenance.git_revision, record.provenance.git_clean) {
+        (Some(_), Some(true)) => return Vec::new(),
+        (Some(_), Some(false)) => "the checkout differs from its git revision",
+        _ => "the git revision is unknown",
+    };
+    vec![reason.to_owned()]
+}
+
+/// Returns that other runs were allowed on the host at the same time. Whether there was one is not known: it may have begun later.
+fn shared_host(record: &Record) -> Vec<String> {
+    let is_shared = record.settings.get("BUSY_HOST").is_some_and(|setting| setting.value == "share");
+    is_shared
+        .then(|| "other runs could use the host at the same time (`BUSY_HOST: share`)".to_owned())
+        .into_iter()
+        .collect()
+}
+
+/// Returns that the headline figures come from the processor although the case runs on several devices of each host: the
+/// workers of a host then share its processor.
+fn shared_processor(record: &Record) -> Option<String> {
+    let step = record.device.and(record.headline_step())?;
+    let engine = record.phase_of(step)?.engine.as_ref()?;
+    engine.runs_on_processor().then(|| {
+        format!("{}: the workers of the host shared its processor, which is not one of several devices", step.name())
+    })
+}
+
+/// Returns what disturbed the devices.
+fn device_conditions(record: &Record) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for phase in &record.phases {
+        let (name, conditions) = (phase.phase.name(), phase.conditions.as_ref());
+        let lists = conditions.map(|conditions| (&conditions.other_processes, &conditions.throttling));
+        let Some((processes, throttling)) = lists else { continue };
+        if let Some(processes) = processes.as_ref().filter(|processes| !processes.is_empty()) {
+            reasons.push(format!("{name}: other processes used the device: {}", processes.join(", ")));
+        }
+        if let Some(readings) = conditions.and_then(idle_readings).filter(|_| !phase.measured.is_empty()) {
+            reasons.push(format!(
+                "{name}: the device was idle in all {readings} readings: did the engine use another one?"
+            ));
+        }
+        if let Some(throttling) = throttling.as_ref().filter(|throttling| !throttling.is_empty()) {
+            reasons.push(format!("{name}: the device was slowed down: {}", throttling.join(", ")));
+        }
+    }
+    reasons
+}
+
+/// Returns the number of readings of a device that never computed; `None` if it did, or nothing is known.
+fn idle_readings(conditions: &DeviceConditions) -> Option<u64> {
+    let is_idle = conditions.busy_share_max.is_some_and(|share| share == 0.0);
+    Some(conditions.readings).filter(|readings| is_idle && *readings >= READINGS_MIN)
+}
+
+/// Returns the conditions that no monitor reported.
+fn unknown_conditions(record: &Record) -> Vec<String> {
+    let mut unknown = Vec::new();
+    for phase in record.phases.iter().filter(|phase| !phase.measured.is_empty()) {
+        let (name, conditions) = (phase.phase.name(), phase.conditions.as_ref());
+        if conditions.is_none_or(|conditions| conditions.other_processes.is_none()) {
+            unknown.push(format!("{name}: other processes on the device"));
+        }
+        if conditions.is_none_or(|conditions| conditions.throttling.is_none()) {
+            unknown.push(format!("{name}: throttling of the device"));
+        }
+        let engine = phase.engine.as_ref().filter(|engine| !engine.runs_on_processor());
+        if record.device.is_some() && engine.is_some_and(|engine| engine.device_id.is_none()) {
+            unknown.push(format!("{name}: which device the worker used"));
+        }
+    }
+    unknown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FailureRecord, Setting, testing};
+    use flagperf_core::measure::{Observation, PassTimes, ThroughputInterval};
+    use flagperf_core::units::SamplesPerSecond;
+
+    fn interval(relative_half_width: f64) -> ThroughputInterval {
+        ThroughputInterval {
+            low_samples_per_s: SamplesPerSecond(79.0),
+            high_samples_per_s: Some(SamplesPerSecond(81.0)),
+            relative_half_width,
+            observations: 5,
+            of: Observation::Pass,
+        }
+    }
+
+    /// Creates a record that meets every rule.
+    fn official() -> Record {
+        let mut record = testing::record();
+        record.accuracy.verdict = Verdict::Met;
+        record.provenance.git_revision = Some("0123".into());
+        record.provenance.git_clean = Some(true);
+        let measured = &mut record.phases[0].measured[0];
+        measured.throughput_core_interval = Some(interval(0.01));
+        measured.passes = vec![PassTimes { whole_s: Seconds(300.0), ..PassTimes::default() }; 2];
+        record.phases[0].conditions = Some(DeviceConditions {
+            other_processes: Some(Vec::new()),
+            throttling: Some(Vec::new()),
+            ..DeviceConditions::default()
+        });
+        record
+    }
+
+    /// Makes a record one of several devices of a host; `name` is the engine's name of the device, and `id` its id.
+    fn set_device(record: &mut Record, name: &str, id: Option<&str>) {
+        record.device = Some(1);
+        let id = id.map(str::to_owned);
+        let engine = flagperf_core::event::EngineFacts { device: name.into(), device_id: id, ..Default::default() };
+        record.phases[0].engine = Some(engine);
+    }
+
+    /// Returns the verdict on an official record after a change.
+    fn after(change: impl FnOnce(&mut Record)) -> String {
+        let mut record = official();
+        change(&mut record);
+        ValidityCheck::judge(&record).line()
+    }
+
+    #[test]
+    fn a_record_that_meets_every_rule_is_valid() {
+        assert_eq!(ValidityCheck::judge(&official()), ValidityCheck { verdict: Validity::Valid, ..Default::default() });
+    }
+
+    #[test]
+    fn each_rule_alone_makes_a_result_unofficial() {
+        let lines = [
+            after(|record| record.phases[0].measured[0].passes[0].whole_s = Seconds(299.9)),
+            after(|record| record.phases[0].measured[0].passes[0].whole_s = Seconds(90_000.0)),
+            after(|record| record.phases[0].measured.clear()),
+            after(|record| record.phases[0].measured[0].warmup_steady = false),
+            after(|record| record.phases[0].measured[0].throughput_core_interval = None),
+            after(|record| record.phases[0].measured[0].throughput_core_interval = Some(interval(0.06))),
+            after(|record| record.phases[0].measured[0].throughput_core_interval = Some(interval(f64::NAN))),
+            after(|record| record.accuracy.verdict = Verdict::NoTarget),
+            after(|record| {
+                record.accuracy.verdict = Verdict::Unknown;
+                record.accuracy.unknown = Some("random weights".into());
+            }),
+            after(|record| record.departures = vec!["batch_size=4".into(), "repeat=1".into()]),
+            after(|record| record.phases[0].measured[0].failed_samples = 3),
+            after(|record| record.provenance.git_clean = Some(false)),
+            after(|record| record.provenance.git_revision = None),
+            after(|record| {
+                let share = Setting { value: "share".into(), origin: "configs/host.yaml:1".into() };
+                record.settings.insert("BUSY_HOST".into(), share);
+            }),
+            after(|record| record.host_doubts.push("the lock of this host cannot be used".into())),
+            after(|record| {
+                record.phases[0].conditions.as_mut().unwrap().other_processes = Some(vec!["77 (`python3`)".into()]);
+            }),
+            after(|record| record.phases[0].conditions.as_mut().unwrap().throttling = Some(vec!["thermal".into()])),
+            after(|record| {
+                let conditions = record.phases[0].conditions.as_mut().unwrap();
+                (conditions.readings, conditions.busy_share_max) = (90, Some(0.0));
+            }),
+            after(|record| set_device(record, "cpu", None)),
+        ];
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        unofficial: measured for 599 s (official: at least 10 min)
+        unofficial: measured for 25.1 h (official: at most 24 h)
+        unofficial: nothing was measured
+        unofficial: validation: step times were not steady at the end of warm-up
+        unofficial: validation: too few steps for a confidence interval
+        unofficial: validation: the confidence interval of throughput is ±6.0 % (official: at most 5 %)
+        unofficial: validation: the confidence interval of throughput is ±NaN % (official: at most 5 %)
+        unofficial: the case sets no `target_accuracy`
+        unofficial: no accuracy: random weights
+        unofficial: changed by --set: batch_size=4 and 1 more
+        unofficial: validation: 3 samples could not be read
+        unofficial: the checkout differs from its git revision
+        unofficial: the git revision is unknown
+        unofficial: other runs could use the host at the same time (`BUSY_HOST: share`)
+        unofficial: the lock of this host cannot be used
+        unofficial: validate: other processes used the device: 77 (`python3`)
+        unofficial: validate: the device was slowed down: thermal
+        unofficial: validate: the device was idle in all 90 readings: did the engine use another one?
+        unofficial: validation: the workers of the host shared its processor, which is not one of several devices
+        ");
+    }
+
+    #[test]
+    fn a_failure_makes_a_result_invalid_whatever_else_it_lacks() {
+        let failure = FailureRecord {
+            phase: None,
+            step: None,
+            reason: "accuracy check failed: top1\nmore".into(),
+            hint: String::new(),
+            stderr: Vec::new(),
+        };
+        let failed = after(|record| {
+            record.status = Status::Failed;
+            record.failures.push(failure.clone());
+            record.departures.push("repeat=1".into());
+        });
+        assert_eq!(failed, "invalid: accuracy check failed: top1");
+        assert_eq!(after(|record| record.failures.push(failure.clone())), failed, "whatever the status says");
+        assert_eq!(after(|record| record.status = Status::Interrupted), "invalid: the run was interrupted");
+        assert_eq!(after(|record| record.status = Status::Failed), "invalid: the case failed");
+    }
+
+    #[test]
+    fn one_of_several_devices_counts_and_one_that_no_monitor_identifies_is_unknown() {
+        let unknown = |name: &str, id: Option<&str>| {
+            let mut record = official();
+            set_device(&mut record, name, id);
+            let check = ValidityCheck::judge(&record);
+            assert_eq!(check.verdict, Validity::Valid);
+            check.unknown
+        };
+        assert_eq!(unknown("cuda:0 X", Some("GPU-1")), [""; 0]);
+        assert_eq!(unknown("npu:0", None), ["validate: which device the worker used"]);
+    }
+
+    #[test]
+    fn conditions_that_no_monitor_reports_are_unknown_and_no_reason() {
+        let mut record = official();
+        record.phases[0].conditions = None;
+        let check = ValidityCheck::judge(&record);
+        assert_eq!(check.verdict, Validity::Valid);
+        let unknown = ["validate: other processes on the device", "validate: throttling of the device"];
+        assert_eq!(check.unknown, unknown);
+    }
+}

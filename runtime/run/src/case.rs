@@ -1,0 +1,326 @@
+//! Runs one case: its phases in sequence, its logs and its record.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use indexmap::IndexMap;
+use jiff::Zoned;
+use serde_json::Value;
+use tracing::{debug, debug_span};
+
+use super::caches;
+use super::case_monitors::CaseMonitors;
+use super::conclude::{conclude, host_record};
+use super::launch::{Containers, WorkerLauncher, prepare_launcher};
+use super::phase::{PhaseEnd, PhaseOutcome, run_phase};
+use super::sources::CaseSources;
+use super::worker_log::WorkerLog;
+use super::worker_update::WorkerUpdate;
+use super::{Interrupt, Notice, RunOptions};
+use flagperf_container::ContainerError;
+use flagperf_core::event::{Event, Failure, Level, Phase};
+use flagperf_core::file;
+use flagperf_core::hash::{Seed, hash_bytes};
+use flagperf_core::units::Seconds;
+use flagperf_host::run_while;
+use flagperf_plan::{CasePlan, EffectiveValue, Job, OUTPUTS_KIND, Plan};
+use flagperf_result::{
+    Accuracy, AgreementCheck, AuditCheck, EVENTS_FILE, EventChain, FailureRecord, FinishInfo, FlopCount, LibraryHashes,
+    Provenance, Record, SampleFile, Setting, Status, ValidityCheck,
+};
+
+/// What all cases of a run share.
+pub(super) struct RunContext<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) rows: &'a [EffectiveValue],
+    pub(super) folder: &'a Path,
+    pub(super) options: &'a RunOptions,
+    pub(super) interrupt: &'a Interrupt,
+    pub(super) program: &'a Provenance,
+    pub(super) libraries: Arc<Mutex<LibraryHashes>>,
+    /// The container engine, or why there is none; `None` when no case runs in a container.
+    pub(super) containers: Option<&'a Result<Containers, ContainerError>>,
+}
+
+/// Runs a case in its folder, which must exist, and returns its record.
+pub(super) fn run_case(run: &RunContext<'_>, case: &CasePlan, notify: &mut dyn FnMut(&Notice<'_>)) -> Record {
+    let (mut log, mut monitors, watch) = (None, None, run.options.host_use.watch());
+    let (mut record, is_concluded) = run_phases(run, case, &mut log, &mut monitors, notify);
+    if let (Some(job), false) = (case.jobs.last(), is_concluded) {
+        conclude(&mut record, Vec::new(), &case.settings, &job.parameters, Seconds(0.0));
+    }
+    if let Some(monitors) = monitors {
+        monitors.finish(&mut record);
+        record.finish_info = record.finish_info.clone().with_figures(&record);
+    }
+    run.options.host_use.add_to(&mut record, watch);
+    record.validity = ValidityCheck::judge(&record);
+    if let Some(mut log) = log {
+        log.write_verdict(&record.validity);
+        log.write_finish_info(&record.finish_info);
+    }
+    record
+}
+
+/// Runs the phases of a case and returns its record without the verdict on the whole, and whether what follows from the phases
+/// is in it: not if none could begin. `log` is the case's log, if it could
+/// be created; `monitors` run until the caller stops them.
+fn run_phases(
+    run: &RunContext<'_>,
+    case: &CasePlan,
+    case_log: &mut Option<WorkerLog>,
+    case_monitors: &mut Option<CaseMonitors>,
+    notify: &mut dyn FnMut(&Notice<'_>),
+) -> (Record, bool) {
+    let _span = debug_span!("case", key = %case.key).entered();
+    let folder = run.folder.join(&case.folder);
+    let mut record = empty_record(run.plan, run.rows, run.folder, run.program, case);
+    let (log, mut chain) = match open_files(run.plan, case, &folder) {
+        Ok(files) => files,
+        Err(error) => {
+            record.fail(format!("cannot write in `{}`: {error}", folder.display()), file::write_hint(&error));
+            return (record, false);
+        }
+    };
+    let log = case_log.insert(log);
+    if run.plan.site.clear_caches {
+        record.warnings.extend(caches::drop_page_cache(Path::new(caches::DROP_CACHES)));
+    }
+    if !hash_sources(run, case, &folder, &mut record) {
+        return (record, false);
+    }
+    let run_seed = match Seed::draw() {
+        Ok(seed) => seed,
+        Err(error) => {
+            record.fail(format!("the system returned no random numbers: {error}"), "");
+            return (record, false);
+        }
+    };
+    record.provenance.run_seed = run_seed;
+    let jobs = case.jobs_in(run.folder);
+    let Some(launcher) = prepare_launcher(run, case, &folder, &mut record, notify) else {
+        return (record, false);
+    };
+    let started = run.options.clock.now();
+    // Preparing may take minutes, and the times of events count from here.
+    record.started = time_text(&Zoned::now());
+    let monitors = case_monitors.insert(CaseMonitors::start(run.plan, case, &folder, &run.options.clock, started));
+    let (mut chain_error, mut libraries) = (None, Vec::new());
+    for job in &jobs {
+        let RunOptions { has_live_display, audit, .. } = *run.options;
+        let outputs_sha256 = hash_of_outputs(&record);
+        let waits = run.options.barrier.is_some();
+        let job = Job { has_live_display, audit, waits, run_seed, outputs_sha256, ..job.clone() };
+        let output = folder.join("stdout_err.out.log");
+        let mut samples = None;
+        monitors.phase_begins();
+        let mut on_update = |update: WorkerUpdate<'_>| {
+            log.write_update(job.phase(), update);
+            monitors.note(job.phase(), update);
+            let WorkerUpdate::Event(received, collector) = update else { return Ok(()) };
+            // The figures of a loop are computed from all of its steps, so computing them after each pass would be quadratic.
+            if matches!(received.event, Event::PassEnd(report) if report.pass + 1 == job.settings.repeat) {
+                log.write_measurement(job.phase(), collector.measurement().as_ref());
+            }
+            let at = received.at.since(started);
+            if let Err(error) = chain.push(at, job.phase(), received.event) {
+                chain_error.get_or_insert(error);
+            }
+            notify(&Notice::Event { phase: job.phase(), event: received.event });
+            append_samples(&mut samples, &folder, job.phase(), received.event).map_err(|e| disk_failure(&e))
+        };
+        let mut outcome = run_phase(&job, &launcher, &output, run.options, run.interrupt, &mut on_update);
+        if let Some(samples) = samples {
+            match samples.finish() {
+                Ok(file) => outcome.record.files.push(file),
+                Err(error) => record.failures.push(case_failure(&disk_failure(&error))),
+            }
+        }
+        libraries.push(std::mem::take(&mut outcome.libraries));
+        if !record_outcome(&mut record, outcome, log) {
+            break;
+        }
+    }
+    let e2e_time = run.options.clock.now().since(started);
+    chain.hash().clone_into(&mut record.provenance.events_sha256);
+    if let Some(error) = chain_error.as_ref().or(log.error()) {
+        record.warnings.push(format!("the logs in `{}` are incomplete: {error}", folder.display()));
+    }
+    for check in [log.check(), chain.check(&folder.join(EVENTS_FILE))] {
+        record.failures.extend(check.err().map(|error| case_failure(&disk_failure(&error))));
+    }
+    if let Some(job) = jobs.last() {
+        run.hash_libraries(job, &launcher, libraries, &mut record);
+        let hosts = vec![host_record(&case.host, &record.phases, &run.plan.vendor)];
+        conclude(&mut record, hosts, &case.settings, &job.parameters, e2e_time);
+    }
+    (record, true)
+}
+
+/// Returns the hash of the outputs that validation wrote; `None` before that.
+fn hash_of_outputs(record: &Record) -> Option<String> {
+    let mut files = record.phases.iter().flat_map(|phase| &phase.files);
+    files.find(|file| file.what == OUTPUTS_KIND).map(|file| file.sha256.clone())
+}
+
+/// Appends the times in an event to the samples file of the phase, which is created when it is needed.
+fn append_samples(file: &mut Option<SampleFile>, folder: &Path, phase: Phase, event: &Event) -> io::Result<()> {
+    let Event::Steps { times, .. } = event else { return Ok(()) };
+    let open = match file {
+        Some(open) => open,
+        None => file.insert(SampleFile::create(folder, phase)?),
+    };
+    open.append(&times.0)
+}
+
+fn disk_failure(error: &io::Error) -> Failure {
+    let hint = format!(
+        "{}; the results measured so far are kept; only flagperf may write to the folder of the run",
+        file::write_hint(error)
+    );
+    Failure { step: None, reason: error.to_string(), hint }
+}
+
+fn case_failure(failure: &Failure) -> FailureRecord {
+    let Failure { step, reason, hint } = failure.clone();
+    FailureRecord { phase: None, step, reason, hint, stderr: Vec::new() }
+}
+
+impl RunContext<'_> {
+    /// Runs `work` under the limits of a phase: until the phase's time limit or an interrupt. Returns `None` when it
+    /// did not finish.
+    pub(super) fn run_bounded<T: Send + 'static>(
+        &self,
+        job: &Job,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (clock, limit) = (&self.options.clock, job.limits.phase_time_s.0);
+        let started = clock.now();
+        run_while(work, || !self.interrupt.is_set() && clock.now().since(started).0 <= limit)
+    }
+
+    /// Hashes the files from which each phase executed code and adds them to its record.
+    fn hash_libraries(&self, job: &Job, launcher: &WorkerLauncher, files: Vec<BTreeSet<PathBuf>>, record: &mut Record) {
+        for (phase, files) in record.phases.iter_mut().zip(files) {
+            let (hashes, hash_files) = (self.libraries.clone(), launcher.library_hasher(job));
+            let hash = move || hash_files(&mut hashes.lock().unwrap_or_else(PoisonError::into_inner), files);
+            phase.libraries = self.run_bounded(job, hash).unwrap_or_default();
+        }
+    }
+}
+
+/// Hashes and copies the scripts and the configuration of a case. Returns `false`, which ends the case, when that did not
+/// finish.
+fn hash_sources(run: &RunContext<'_>, case: &CasePlan, folder: &Path, record: &mut Record) -> bool {
+    let Some(job) = case.jobs.last() else { return true };
+    let Some(sources) = CaseSources::of(run.plan, run.rows, case, config_json(&job.config)) else { return true };
+    let folder = folder.to_owned();
+    match run.run_bounded(job, move || sources.hash_and_copy(&folder)) {
+        Some(hashes) => {
+            debug!(files = hashes.scripts.len(), "hashed the scripts");
+            record.provenance.scripts_sha256 = hashes.scripts;
+            record.provenance.config_files_sha256 = hashes.config_files;
+            record.warnings.extend(hashes.problems);
+            return true;
+        }
+        None if run.interrupt.is_set() => record.status = Status::Interrupted,
+        None => {
+            let reason = format!("the scripts in `{}` could not be read in time", job.scripts.display());
+            record.fail(reason, "`PHASE_TIMEOUT` in host.yaml sets the limit in seconds");
+        }
+    }
+    false
+}
+
+/// Adds the outcome of a phase to the record and the log. Returns `false` when the case ends with this phase.
+fn record_outcome(record: &mut Record, outcome: PhaseOutcome, log: &mut WorkerLog) -> bool {
+    record.phases.push(outcome.record);
+    // Both phases may have the same one.
+    let new = outcome.warnings.into_iter().filter(|warning| !record.warnings.contains(warning)).collect::<Vec<_>>();
+    record.warnings.extend(new);
+    match outcome.end {
+        PhaseEnd::Finished => return true,
+        PhaseEnd::Failed(failure) => {
+            log.write_failure("run", &failure.reason, &failure.hint);
+            record.status = Status::Failed;
+            record.failures.push(failure);
+        }
+        PhaseEnd::Interrupted => {
+            log.write_failure("run", "interrupted", "");
+            record.status = Status::Interrupted;
+        }
+    }
+    false
+}
+
+fn open_files(plan: &Plan, case: &CasePlan, folder: &Path) -> io::Result<(WorkerLog, EventChain)> {
+    fs::create_dir_all(folder)?;
+    let log = WorkerLog::create(&folder.join("container.out.log"), &plan.site, &case.key, case.settings.log_freq)?;
+    Ok((log, EventChain::create(&folder.join(EVENTS_FILE))?))
+}
+
+/// Creates the record of a case before anything is measured.
+pub(super) fn empty_record(
+    plan: &Plan,
+    rows: &[EffectiveValue],
+    run: &Path,
+    program: &Provenance,
+    case: &CasePlan,
+) -> Record {
+    let config = case.jobs.last().map(|job| &job.config);
+    let findings = plan.findings.iter().filter(|finding| finding.level == Level::Warning);
+    let own = findings.filter(|finding| finding.concerns(&case.key));
+    Record {
+        schema: Record::SCHEMA,
+        unit: flagperf_config::default_unit(),
+        run: run.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        case: case.key.case.clone(),
+        framework: case.key.framework.clone(),
+        vendor: plan.site.vendor.clone(),
+        started: time_text(&Zoned::now()),
+        status: Status::Ok,
+        validity: ValidityCheck::default(),
+        failures: Vec::new(),
+        warnings: own.map(ToString::to_string).collect(),
+        finish_info: FinishInfo::default(),
+        departures: case.departures.iter().map(|(key, value)| format!("{key}={}", override_text(value))).collect(),
+        settings: settings(rows, case),
+        accuracy: Accuracy::default(),
+        agreement: AgreementCheck::default(),
+        audit: AuditCheck::default(),
+        flops: FlopCount::default(),
+        phases: Vec::new(),
+        hosts: Vec::new(),
+        host_doubts: Vec::new(),
+        device: case.device,
+        monitors: None,
+        provenance: Provenance {
+            config_sha256: config.map(|config| hash_bytes(config_json(config).as_bytes())).unwrap_or_default(),
+            ..program.clone()
+        },
+    }
+}
+
+/// Returns a time as a record states it.
+pub(super) fn time_text(time: &Zoned) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string()
+}
+
+/// Returns the settings of the site and the case with their origins.
+fn settings(rows: &[EffectiveValue], case: &CasePlan) -> IndexMap<String, Setting> {
+    let key = case.key.to_string();
+    let rows = rows.iter().filter(|row| row.section == key || row.section == "site");
+    rows.map(|row| (row.key.clone(), Setting { value: row.value.clone(), origin: row.origin.clone() })).collect()
+}
+
+pub(super) fn config_json(config: &IndexMap<String, Value>) -> String {
+    serde_json::to_string(config).expect("the configuration is plain data")
+}
+
+/// Returns a value in the form that `--set` accepts.
+fn override_text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}

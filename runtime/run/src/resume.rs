@@ -1,0 +1,84 @@
+//! Resuming a run: finds the cases that were finished, and moves the files of a case that was cut off to another folder.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use flagperf_core::regular_file::read_regular_text;
+
+use super::case::RunContext;
+use super::lost::LostCase;
+use flagperf_plan::CasePlan;
+use flagperf_result::{Provenance, Record, write_record};
+
+/// Name of the record in the folder of a case.
+const RECORD_FILE: &str = "record.json";
+/// Largest size of a record in bytes.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
+/// Largest number of attempts at one case that are kept.
+const TIMES_MAX: u32 = 100;
+
+/// The earlier attempt of a resumed run at a case.
+pub(super) enum EarlierAttempt {
+    /// There was none.
+    None,
+    /// The case was finished and has this record.
+    Finished(Box<Record>),
+    /// The case was cut off. Its files are now in this folder.
+    CutOff(PathBuf),
+}
+
+/// Reads the record of a case that was finished, from its folder.
+///
+/// # Errors
+/// When the folder has no record, or the record cannot be read.
+pub fn finished_record(folder: &Path) -> io::Result<Record> {
+    let text = read_regular_text(&folder.join(RECORD_FILE), RECORD_BYTES_MAX)?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// Looks for an earlier attempt at a case. If it was cut off, this writes a record of its measurements and moves its folder, so
+/// that the case can be run again. Such a record has no manifest, because the last events may be missing.
+pub(super) fn set_aside(run: &RunContext<'_>, case: &CasePlan) -> EarlierAttempt {
+    let folder = run.folder.join(&case.folder);
+    // A new run has no earlier attempts.
+    if run.options.folder.is_none() {
+        return EarlierAttempt::None;
+    }
+    if !folder.exists() {
+        return EarlierAttempt::None;
+    }
+    let reason = match finished_record(&folder) {
+        Ok(record) => return EarlierAttempt::Finished(Box::new(record)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            "the main process of the run ended before the case was complete: it was killed, or the machine lost power"
+                .to_owned()
+        }
+        Err(error) => format!("the record that the run had written cannot be read: {error}"),
+    };
+    let RunContext { plan, rows, options, .. } = *run;
+    let (run_folder, unknown) = (run.folder, Provenance::default());
+    let program = options.resumed.as_ref().unwrap_or(&unknown);
+    let lost =
+        LostCase { plan, rows, case, run: run_folder, folder: &folder, program, is_resumed: true, host_doubts: &[] };
+    let record = lost.record(reason, "the case was run again afterwards");
+    if let Err(error) = write_record(&record, &folder.join(RECORD_FILE)) {
+        tracing::warn!(%error, "the record of the earlier measurements of the case cannot be written");
+    }
+    match move_aside(run.folder, &case.folder) {
+        Ok(kept) => EarlierAttempt::CutOff(kept),
+        Err(error) => {
+            tracing::warn!(%error, "the folder of the earlier measurements of the case cannot be moved");
+            EarlierAttempt::None
+        }
+    }
+}
+
+/// Moves the folder of a case, a path relative to the folder `run`, to `cut_off`, or to `cut_off2` if `cut_off` contains one.
+fn move_aside(run: &Path, case: &Path) -> io::Result<PathBuf> {
+    let numbered = |number: u32| if number == 1 { String::new() } else { number.to_string() };
+    let mut names = (1..=TIMES_MAX).map(|number| run.join(format!("cut_off{}", numbered(number))).join(case));
+    let free = names.find(|name| fs::symlink_metadata(name).is_err()).ok_or(io::ErrorKind::AlreadyExists)?;
+    fs::create_dir_all(free.parent().unwrap_or(run))?;
+    fs::rename(run.join(case), &free).map(|()| free)
+}

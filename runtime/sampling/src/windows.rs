@@ -1,0 +1,89 @@
+//! The windows of a case: when its phases and passes began and ended, and on which device they ran, from the events.
+
+use flagperf_core::event::Event;
+use flagperf_core::measure::Nanos;
+use flagperf_core::step::Phase;
+use flagperf_core::units::Seconds;
+
+/// A pass of a measured loop, in time since the case began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PassWindow {
+    /// Arrival of the event that begins the pass.
+    pub begin: Seconds,
+    /// Arrival of its first times.
+    pub end: Seconds,
+    /// Samples of the pass, without padding and failed samples.
+    pub samples: u64,
+}
+
+/// The device of a phase, as its engine describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MeasuredDevice {
+    /// Unique id, when the vendor's monitor knows it with certainty.
+    pub id: Option<String>,
+    /// Whether it is the processor.
+    pub is_processor: bool,
+}
+
+/// When a phase and its passes began and ended, in time since the case began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PhaseWindows {
+    /// The phase.
+    pub phase: Phase,
+    /// Arrival of the last event of the phase before; the begin of the case for the first phase.
+    pub end_before: Seconds,
+    /// Arrival of its first event.
+    pub begin: Seconds,
+    /// Arrival of its last event.
+    pub end: Seconds,
+    /// Its device; `None` when it loaded no engine.
+    pub device: Option<MeasuredDevice>,
+    /// The passes that ended.
+    pub passes: Vec<PassWindow>,
+}
+
+/// Collects the windows of a case from its events.
+#[derive(Debug, Default)]
+pub struct WindowCollector {
+    phases: Vec<PhaseWindows>,
+    open: Option<(Seconds, Option<Seconds>, u64)>,
+}
+
+impl WindowCollector {
+    /// Adds an event that arrived `at` after the start of the case.
+    pub fn add(&mut self, phase: Phase, at: Nanos, event: &Event) {
+        let at = at.since(Nanos(0));
+        if self.phases.last().is_none_or(|last| last.phase != phase) {
+            self.open = None;
+            let end_before = self.phases.last().map_or(Seconds(0.0), |last| last.end);
+            let (begin, end, device, passes) = (at, at, None, Vec::new());
+            self.phases.push(PhaseWindows { phase, end_before, begin, end, device, passes });
+        }
+        let Some(current) = self.phases.last_mut() else { return };
+        current.end = at;
+        match event {
+            Event::Engine(facts) => {
+                let device = MeasuredDevice { id: facts.device_id.clone(), is_processor: facts.runs_on_processor() };
+                current.device = Some(device);
+            }
+            Event::PassBegin { .. } => self.open = Some((at, None, 0)),
+            Event::Steps { times, .. } => {
+                if let Some((_, end, samples)) = &mut self.open {
+                    end.get_or_insert(at);
+                    *samples += times.0.iter().map(|step| u64::from(step.samples)).sum::<u64>();
+                }
+            }
+            Event::PassEnd(_) => {
+                if let Some((begin, Some(end), samples)) = self.open.take() {
+                    current.passes.push(PassWindow { begin, end, samples });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the windows of each phase, in order.
+    pub fn phases(&self) -> &[PhaseWindows] {
+        &self.phases
+    }
+}

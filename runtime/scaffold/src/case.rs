@@ -1,0 +1,83 @@
+//! A new case: it classifies random images with a small model.
+
+use std::path::{Path, PathBuf};
+
+use indexmap::IndexMap;
+
+use super::{Checkout, NULL, Scaffold, ScaffoldError, name};
+use flagperf_config::{EngineEntry, Vendor};
+use flagperf_core::description::Delivery;
+
+const OVERLAY: &str = include_str!("../templates/case/overlay.yaml");
+
+/// The files of a case: the folder in the checkout, the file, its text.
+const FILES: [(&str, &str, &str); 5] = [
+    ("configs", "configurations.yaml", include_str!("../templates/case/configurations.yaml")),
+    ("configs", "parameters.yaml", include_str!("../templates/case/parameters.yaml")),
+    ("scripts", "README.md", include_str!("../templates/case/README.md")),
+    ("scripts", "dataloader.rhai", include_str!("../templates/case/dataloader.rhai")),
+    ("scripts", "model.rhai", include_str!("../templates/case/model.rhai")),
+];
+
+/// Returns a new case, with an overlay for the site's vendor and for each vendor that has the engine `null`.
+///
+/// # Errors
+/// When the name is not allowed, or the case has a folder already.
+pub fn new_case(name: &str, checkout: &Checkout<'_>) -> Result<Scaffold, ScaffoldError> {
+    name::check_case(name)?;
+    for folder in ["configs", "scripts"] {
+        let path = Path::new(folder).join(name);
+        if checkout.root.join(&path).symlink_metadata().is_ok() {
+            return Err(ScaffoldError::Exists { path });
+        }
+    }
+    let mut scaffold = Scaffold::default();
+    for (folder, file, text) in FILES {
+        scaffold.add(Path::new(folder).join(name).join(file), text.replace("@NAME@", name));
+    }
+    // A folder with the data may be there already.
+    let data = Path::new("datasets").join(name);
+    if !checkout.root.join(&data).exists() {
+        scaffold.add(data.join("README.md"), include_str!("../templates/case/data.md").replace("@NAME@", name));
+    }
+    scaffold.next = vec![format!("flagperf plan --case {name}")];
+    for (vendor, compiler) in compilers(checkout) {
+        scaffold.add(overlay_path(name, vendor), overlay(compiler));
+        if *vendor != checkout.config.site.vendor {
+            scaffold.next.push(format!("flagperf run --case {name} --vendor {vendor}"));
+        }
+    }
+    scaffold.next.push(format!("flagperf run --case {name}"));
+    Ok(scaffold)
+}
+
+/// Returns the path of a vendor's overlay for a case.
+pub(super) fn overlay_path(case: &str, vendor: &str) -> PathBuf {
+    Path::new("configs").join(case).join("vendor_config").join(format!("{vendor}_configurations.yaml"))
+}
+
+/// Returns the text of an overlay that selects a compiler.
+pub(super) fn overlay(compiler: &str) -> String {
+    OVERLAY.replace("@COMPILER@", compiler)
+}
+
+/// Returns the compilers with which a new case runs at once, by vendor: of the site's vendor, the first one that is part
+/// of this program; of any other vendor, the one that computes nothing.
+fn compilers<'c>(checkout: &'c Checkout<'_>) -> IndexMap<&'c str, &'c str> {
+    let is_built_in = |entry: &EngineEntry| {
+        checkout.catalogue.engine(&entry.engine).is_some_and(|engine| engine.delivery == Delivery::BuiltIn)
+    };
+    let first = |vendor: &'c Vendor, wanted: &dyn Fn(&EngineEntry) -> bool| {
+        vendor.compilers.iter().find(|(_, entry)| wanted(entry)).map(|(name, _)| name.as_str())
+    };
+    let vendors = checkout.catalogue.vendors.iter().filter_map(|(name, vendor)| Some((name, vendor.as_ref()?)));
+    vendors
+        .filter_map(|(name, vendor)| {
+            let compiler = match *name == checkout.config.site.vendor {
+                true => first(vendor, &is_built_in),
+                false => first(vendor, &|entry| entry.engine == NULL),
+            };
+            Some((name.as_str(), compiler?))
+        })
+        .collect()
+}

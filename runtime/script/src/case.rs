@@ -1,0 +1,363 @@
+//! The scripts of one case: compiled and checked when they are loaded, then called stage by stage.
+//!
+//! Knows engines and datasets only through their traits.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use flagperf_onnx::Model;
+use indexmap::IndexMap;
+use rhai::{Dynamic, Scope};
+use serde_json::Value as Json;
+
+use flagperf_config::Parameters;
+use flagperf_core::limits::Limits;
+use flagperf_data::Pipeline;
+use flagperf_engine::Session;
+
+use super::compiled::{CompiledScript, ScriptPlace};
+use super::error::{ScriptError, UNKNOWN_PROPERTY, file_error};
+use super::forward::{EvaluatorFn, ForwardFn, settings};
+use super::packages::data::Pipeline as ScriptPipeline;
+use super::packages::nn::Graph;
+use super::packages::session::Model as ScriptModel;
+use super::sandbox::{HostServices, lock};
+use super::stage::Stage;
+
+/// The settings of a case as scripts see them: `config`.
+pub type ScriptConfig = IndexMap<String, Json>;
+
+/// Loaded models by the name of their graph.
+pub type Sessions = IndexMap<String, Arc<Mutex<Box<dyn Session>>>>;
+
+/// The two kinds of forward function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardKind {
+    /// `model_forward`: validation with the framework.
+    Model,
+    /// `engine_forward`: inference with the compiler.
+    Engine,
+}
+
+/// Which scripts of a case are loaded, and from where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScriptChoice {
+    /// The shared script that replaces `forward.rhai`: `lib/classification`.
+    pub forward: Option<String>,
+    /// The shared script that replaces `evaluator.rhai`.
+    pub evaluator: Option<String>,
+    /// Whether the case may lack `model.rhai`, because no model is built.
+    pub without_model: bool,
+}
+
+impl ScriptChoice {
+    /// Returns the choice that the parameters of a case make.
+    pub fn new(parameters: &Parameters, without_model: bool) -> Self {
+        let Parameters { forward, evaluator, .. } = parameters.clone();
+        ScriptChoice { forward, evaluator, without_model }
+    }
+}
+
+/// The compiled scripts of a case.
+pub struct CaseScripts {
+    dataloader: CompiledScript,
+    /// `None` when the case has none and needs none.
+    pub(super) model: Option<CompiledScript>,
+    forward: Arc<CompiledScript>,
+    /// A vendor's `engine_forward`, which replaces the one of the case.
+    adapter: Option<Arc<CompiledScript>>,
+    evaluator: Arc<CompiledScript>,
+    pub(super) export: Option<CompiledScript>,
+    dir: PathBuf,
+    limits: Limits,
+    services: HostServices,
+}
+
+impl CaseScripts {
+    /// Compiles and checks the scripts in `dir`, the folder of a case; `lib`, with the shared scripts, lies beside it.
+    ///
+    /// # Errors
+    /// When a script is missing, does not compile, calls an unknown function, or lacks a required function of its
+    /// stage. The error has the file, line and column.
+    pub fn load(
+        dir: &Path,
+        choice: &ScriptChoice,
+        limits: &Limits,
+        services: HostServices,
+    ) -> Result<Self, ScriptError> {
+        let folder = ScriptFolder { dir, vendor: "", choice, limits: *limits, services: services.clone() };
+        Ok(CaseScripts {
+            dataloader: folder.load_required(Stage::Dataloader)?,
+            model: folder.load(Stage::Model)?,
+            forward: Arc::new(folder.load_required(Stage::Forward)?),
+            evaluator: Arc::new(folder.load_required(Stage::Evaluator)?),
+            adapter: None,
+            export: folder.load(Stage::Export)?,
+            dir: dir.to_owned(),
+            limits: *limits,
+            services,
+        })
+    }
+
+    /// Returns the first error of each script of a case, for a report of all mistakes at once. Every script is loaded
+    /// as [`CaseScripts::load`] and [`CaseScripts::for_vendor`] load it.
+    pub fn find_errors(
+        dir: &Path,
+        vendor: &str,
+        choice: &ScriptChoice,
+        limits: &Limits,
+        services: HostServices,
+    ) -> Vec<ScriptError> {
+        let folder = ScriptFolder { dir, vendor, choice, limits: *limits, services };
+        let mut errors = Vec::new();
+        for error in Stage::ALL.into_iter().filter_map(|stage| folder.load(stage).err()) {
+            // Several stages may import the same shared script.
+            if !errors.contains(&error) {
+                errors.push(error);
+            }
+        }
+        errors
+    }
+
+    /// Adds the vendor's adapter: `<vendor>/forward.rhai` in the folder of the case, if it exists, replaces
+    /// `engine_forward`.
+    ///
+    /// # Errors
+    /// The same as for [`CaseScripts::load`].
+    pub fn for_vendor(mut self, vendor: &str) -> Result<Self, ScriptError> {
+        let choice = ScriptChoice::default();
+        let (limits, services) = (self.limits, self.services.clone());
+        let folder = ScriptFolder { dir: &self.dir, vendor, choice: &choice, limits, services };
+        self.adapter = folder.load(Stage::Adapter)?.map(Arc::new);
+        Ok(self)
+    }
+
+    /// Calls `build_dataloader(config)`.
+    ///
+    /// # Errors
+    /// When the script fails or does not return a pipeline.
+    pub fn build_dataloader(&self, config: &ScriptConfig) -> Result<Pipeline, ScriptError> {
+        let script = &self.dataloader;
+        call_with_config(script, "build_dataloader", config, None, |returned| {
+            let pipeline = returned.read_lock::<ScriptPipeline>().map(|pipeline| pipeline.0.clone());
+            let actual = returned.type_name();
+            pipeline.ok_or_else(|| format!("`build_dataloader` must return a pipeline (`data::...`), not {actual}"))
+        })
+    }
+
+    /// Returns an error of the dataset at the call in dataloader.rhai that describes it, once
+    /// [`CaseScripts::build_dataloader`] has returned the pipeline.
+    pub fn dataset_error(&self, reason: impl Into<String>) -> ScriptError {
+        self.dataloader.error_at_source("build_dataloader", reason)
+    }
+
+    /// Calls `create_model(config)`. Paths of weights are relative to `data_dir`.
+    ///
+    /// # Errors
+    /// When the script fails or returns neither a graph nor a map of graphs.
+    pub fn create_model(&self, config: &ScriptConfig, data_dir: &Path) -> Result<Model, ScriptError> {
+        let missing =
+            || file_error(&self.dir.join(Stage::Model.file()), "does not exist, so there is no model to build");
+        let script = self.model.as_ref().ok_or_else(missing)?;
+        *lock(&script.state.data_dir) = data_dir.to_owned();
+        call_with_config(script, "create_model", config, None, to_model)
+    }
+
+    /// Calls `export_model(model, config)`, or returns `model` unchanged when the case has no `export.rhai`.
+    ///
+    /// # Errors
+    /// The same as for [`CaseScripts::create_model`].
+    pub fn export_model(&self, model: Model, config: &ScriptConfig) -> Result<Model, ScriptError> {
+        let Some(script) = &self.export else { return Ok(model) };
+        let to_dynamic = |graph| Dynamic::from(Graph::from_complete(graph));
+        let single = model.graphs.len() == 1;
+        let mut graphs = model.graphs.into_iter().map(|(name, graph)| (name.into(), to_dynamic(graph)));
+        let model = match graphs.next() {
+            Some((_, only)) if single => only,
+            first => Dynamic::from(first.into_iter().chain(graphs).collect::<rhai::Map>()),
+        };
+        call_with_config(script, "export_model", config, Some(model), to_model)
+    }
+
+    /// Returns the keys of `config` that a script reads and that are not set, each with the error at its position.
+    pub fn unset_keys(&self, config: &ScriptConfig) -> Vec<(String, ScriptError)> {
+        let known: Vec<&str> = config.keys().map(String::as_str).collect();
+        let mut unset: Vec<(String, ScriptError)> = Vec::new();
+        for (key, error) in self.scripts().flat_map(|script| script.unset_keys(&known)) {
+            // Several stages may import the same shared script.
+            let error = explain_config(error, config);
+            if !unset.iter().any(|(_, known)| *known == error) {
+                unset.push((key, error));
+            }
+        }
+        unset
+    }
+
+    /// Returns the keys of `config` that the scripts of the case read, with any vendor; `None` if they may read any.
+    pub fn read_keys(&self) -> Option<BTreeSet<String>> {
+        let entries = std::fs::read_dir(&self.dir).ok()?.flatten();
+        let vendors = entries.filter(|entry| entry.path().is_dir()).map(|entry| entry.file_name());
+        let choice = ScriptChoice::default();
+        let load = |vendor: std::ffi::OsString| {
+            let (limits, services) = (self.limits, self.services.clone());
+            let vendor = vendor.to_str()?;
+            ScriptFolder { dir: &self.dir, vendor, choice: &choice, limits, services }.load(Stage::Adapter).ok()
+        };
+        let adapters: Vec<Option<CompiledScript>> = vendors.map(load).collect::<Option<_>>()?;
+        let scripts = self.scripts().chain(adapters.iter().flatten());
+        let keys: Vec<BTreeSet<String>> = scripts.map(|script| script.config_reads().names()).collect::<Option<_>>()?;
+        Some(keys.into_iter().flatten().collect())
+    }
+
+    fn scripts(&self) -> impl Iterator<Item = &CompiledScript> {
+        let always = [&self.dataloader, &*self.forward, &*self.evaluator];
+        always.into_iter().chain(&self.model).chain(&self.export).chain(self.adapter.as_deref())
+    }
+
+    /// Returns whether the case has a forward function of its own for inference.
+    pub fn has_engine_forward(&self) -> bool {
+        self.adapter.is_some() || self.forward.defines("engine_forward")
+    }
+
+    /// Returns the forward function for the loaded models. A case without `engine_forward` runs `model_forward` with
+    /// the engine.
+    ///
+    /// # Errors
+    /// None at present: the scripts were checked when they were loaded.
+    pub fn forward(&self, kind: ForwardKind, sessions: Sessions) -> Result<ForwardFn, ScriptError> {
+        let (script, function) = match (kind, &self.adapter) {
+            (ForwardKind::Engine, Some(adapter)) => (adapter, "engine_forward"),
+            (ForwardKind::Engine, None) if self.forward.defines("engine_forward") => (&self.forward, "engine_forward"),
+            _ => (&self.forward, "model_forward"),
+        };
+        let mut runs = IndexMap::new();
+        let mut model = |name: &str, session| {
+            let model = ScriptModel::new(session);
+            runs.insert(name.to_owned(), model.run_counter());
+            Dynamic::from(model)
+        };
+        let single = sessions.len() == 1;
+        let mut models = sessions.into_iter().map(|(name, session)| {
+            let model = model(&name, session);
+            (name.into(), model)
+        });
+        let model = match models.next() {
+            Some((_, only)) if single => only,
+            first => Dynamic::from(first.into_iter().chain(models).collect::<rhai::Map>()),
+        };
+        Ok(ForwardFn::new(script.clone(), function, model, runs))
+    }
+
+    /// Returns the evaluator.
+    pub fn evaluator(&self) -> EvaluatorFn {
+        EvaluatorFn::new(self.evaluator.clone())
+    }
+}
+
+/// Compiles and checks the evaluator of the case in `dir` alone.
+///
+/// # Errors
+/// The same as for [`CaseScripts::load`].
+pub fn load_evaluator(
+    dir: &Path,
+    choice: &ScriptChoice,
+    limits: &Limits,
+    services: HostServices,
+) -> Result<EvaluatorFn, ScriptError> {
+    let folder = ScriptFolder { dir, vendor: "", choice, limits: *limits, services };
+    folder.load_required(Stage::Evaluator).map(|script| EvaluatorFn::new(Arc::new(script)))
+}
+
+/// The folder of a case, with everything that loading one of its scripts needs.
+struct ScriptFolder<'c> {
+    dir: &'c Path,
+    /// The vendor with the adapter; empty for none.
+    vendor: &'c str,
+    choice: &'c ScriptChoice,
+    limits: Limits,
+    services: HostServices,
+}
+
+impl ScriptFolder<'_> {
+    /// Loads the script of a stage; `None` when the case has none and needs none.
+    fn load(&self, stage: Stage) -> Result<Option<CompiledScript>, ScriptError> {
+        let may_lack = match stage {
+            Stage::Adapter if self.vendor.is_empty() => return Ok(None),
+            // It belongs to a vendor.
+            Stage::Monitor => return Ok(None),
+            Stage::Adapter | Stage::Export => true,
+            Stage::Model => self.choice.without_model,
+            Stage::Dataloader | Stage::Forward | Stage::Evaluator => false,
+        };
+        if may_lack && !path_exists(&self.file(stage)) { Ok(None) } else { self.load_required(stage).map(Some) }
+    }
+
+    /// Loads the script of a stage from the folder, or the shared script that replaces it.
+    fn load_required(&self, stage: Stage) -> Result<CompiledScript, ScriptError> {
+        let shared = match stage {
+            Stage::Forward => self.choice.forward.as_deref(),
+            Stage::Evaluator => self.choice.evaluator.as_deref(),
+            _ => None,
+        };
+        let file = self.file(stage);
+        let place = shared.map_or(ScriptPlace::Own(&file), ScriptPlace::Shared);
+        let scripts = self.dir.parent().unwrap_or(self.dir);
+        CompiledScript::load(stage, scripts, &place, self.limits, self.services.clone())
+    }
+
+    fn file(&self, stage: Stage) -> PathBuf {
+        let vendor = if stage == Stage::Adapter { self.vendor } else { "" };
+        self.dir.join(vendor).join(stage.file())
+    }
+}
+
+/// Converts the return value of a script function to a model: one graph, or a map of graphs.
+fn to_model(returned: &Dynamic) -> Result<Model, String> {
+    let graph = |value: &Dynamic| match value.read_lock::<Graph>() {
+        Some(graph) => graph.take(),
+        None => {
+            Err(format!("the function must return a graph (`nn::graph`) or a map of graphs, not {}", value.type_name()))
+        }
+    };
+    match returned.read_lock::<rhai::Map>() {
+        Some(map) if map.is_empty() => Err("the function returned an empty map, without a graph".to_owned()),
+        Some(map) => {
+            let graphs = map.iter().map(|(name, value)| Ok((name.to_string(), graph(value)?)));
+            Ok(Model { graphs: graphs.collect::<Result<_, String>>()? })
+        }
+        None => graph(returned).map(Model::single),
+    }
+}
+
+/// Returns whether anything exists at `file`: a FIFO or a dangling link in place of a script must be reported as an
+/// error, not treated as a missing script.
+fn path_exists(file: &Path) -> bool {
+    file.symlink_metadata().is_ok()
+}
+
+/// Calls `function` with the configuration as its last argument, after `first` if there is one.
+fn call_with_config<T>(
+    script: &CompiledScript,
+    function: &'static str,
+    config: &ScriptConfig,
+    first: Option<Dynamic>,
+    convert: impl FnOnce(&Dynamic) -> Result<T, String>,
+) -> Result<T, ScriptError> {
+    let settings = settings(script, function, config)?;
+    let arguments = || first.into_iter().chain([settings]).collect::<Vec<Dynamic>>();
+    let called = script.call(&mut Scope::new(), function, arguments, || config.keys().cloned().collect(), convert);
+    called.map_err(|error| explain_config(error, config))
+}
+
+/// Adds to an error about an unknown property where the properties of `config` are set.
+fn explain_config(error: ScriptError, config: &ScriptConfig) -> ScriptError {
+    let case = config.get("case").and_then(Json::as_str);
+    match case.filter(|_| error.reason.starts_with(UNKNOWN_PROPERTY) && !error.reason.contains("did you mean")) {
+        Some(case) => {
+            let reason = format!("{}: `config` has what configs/{case}/parameters.yaml sets", error.reason);
+            ScriptError { reason, ..error }
+        }
+        None => error,
+    }
+}

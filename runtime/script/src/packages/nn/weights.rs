@@ -1,0 +1,123 @@
+//! The weights of a graph: from a file, or random.
+
+use std::path::{Path, PathBuf};
+
+use flagperf_onnx::WeightOptions;
+use rhai::plugin::*;
+use rhai::{Array, Dynamic, ImmutableString, Map, NativeCallContext};
+
+use super::graph::{Graph, GraphState, build_error};
+use crate::packages::data::relative_path;
+use crate::packages::options::FunctionOptions;
+use crate::sandbox::{Fallible, ScriptState, catch_panic, lock, script_state};
+
+impl Graph {
+    /// Completes the graph and sets the source of every weight: `file`, or random values with `seed`.
+    fn finish(&self, script: &ScriptState, file: Option<(&Path, WeightOptions)>, seed: u64) -> Fallible<()> {
+        let mut state = lock(&self.state);
+        let GraphState::Building(builder) = std::mem::replace(&mut *state, GraphState::Taken) else {
+            return Err(format!("graph `{}` already has its weights", self.name).into());
+        };
+        let mut graph = catch_panic(|| builder.finish())?.map_err(build_error)?;
+        match file {
+            Some((file, options)) => {
+                script
+                    .budget
+                    .paused(|| catch_panic(|| graph.load_weights_with(file, &options)))?
+                    .map_err(|error| error.to_string())?;
+            }
+            None => graph.seed_weights(seed),
+        }
+        *state = GraphState::Complete(Box::new(graph));
+        Ok(())
+    }
+}
+
+/// Returns the path of a file after checking that it stays inside the data directory with all links resolved; `what`
+/// describes it in the error.
+pub(super) fn resolve_file(what: &str, data_dir: &Path, relative: &str) -> Fallible<PathBuf> {
+    let file = data_dir.join(relative_path(relative)?);
+    let unreadable = |path: &Path, error: std::io::Error| format!("{what} `{}`: {error}", path.display());
+    let root = data_dir.canonicalize().map_err(|error| unreadable(data_dir, error))?;
+    let real = file.canonicalize().map_err(|error| unreadable(&file, error))?;
+    if !real.starts_with(&root) {
+        return Err(
+            format!("path `{relative}` leaves the data directory through a link to `{}`", real.display()).into()
+        );
+    }
+    Ok(file)
+}
+
+/// Reads the names that a graph does not need.
+fn ignored_names(names: Option<Dynamic>) -> Fallible<Vec<String>> {
+    let names = names.and_then(|names| names.try_cast::<Array>()).unwrap_or_default().into_iter();
+    let names: Vec<String> = names
+        .map(|name| name.into_immutable_string().map(|name| name.to_string()))
+        .collect::<Result<_, _>>()
+        .map_err(|actual| format!("`weights`: `ignore` must be a list of names, not of {actual}"))?;
+    match names.iter().find(|name| name.strip_suffix('*').unwrap_or(name).contains('*')) {
+        Some(name) => Err(format!("`weights`: `ignore` contains `{name}`: `*` may only be the last character").into()),
+        None => Ok(names),
+    }
+}
+
+fn weight_options(options: Map) -> Fallible<WeightOptions> {
+    let mut options = FunctionOptions::new("weights", options);
+    let read = WeightOptions {
+        prefix: options.text("prefix")?.unwrap_or_default().to_string(),
+        state_dict: options.text("state_dict")?.map(|key| key.to_string()),
+        ignore: ignored_names(options.value("ignore"))?,
+    };
+    options.finish()?;
+    Ok(read)
+}
+
+#[export_module]
+pub(super) mod functions {
+    /// Completes the graph and sets its weights. `file` is a file inside the data directory that contains every weight
+    /// under its state_dict name and with its shape: safetensors, the index of several of them
+    /// (`model.safetensors.index.json`), or a state_dict that PyTorch saved (`.pth`). PyTorch's counters
+    /// `num_batches_tracked` are ignored. With `()`, the weights are random values from `seed`. A graph without weights
+    /// needs no call.
+    ///
+    /// ```rhai
+    /// let graph = nn::graph("small");
+    /// graph.output("y", graph.input("x", "N,3,f32").linear("fc", 10));
+    /// graph.weights((), 42);
+    /// ```
+    #[rhai_fn(global, return_raw)]
+    pub fn weights(context: NativeCallContext, graph: Graph, file: Dynamic, seed: i64) -> Fallible<()> {
+        weights_with(context, graph, file, seed, Map::new())
+    }
+
+    /// Completes the graph and sets its weights, with options: `prefix`, the text with which the names of the weights
+    /// begin in the file, but not in the graph; `state_dict`, the key under which the file of PyTorch has the
+    /// state_dict; `ignore`, names in the file that the graph does not need, written as in the file: with the `prefix`,
+    /// if they have it. A name that ends with `*` stands for all names that begin so; a `*` elsewhere is an error. A
+    /// weight of the graph is loaded even if `ignore` contains its name. Several graphs share a file if each ignores the
+    /// names of the others.
+    ///
+    /// ```rhai
+    /// let graph = nn::graph("small");
+    /// graph.output("y", graph.input("x", "N,3,f32").linear("fc", 10));
+    /// graph.weights((), 42, #{prefix: "module.", state_dict: "model", ignore: ["module.head.*"]});
+    /// ```
+    #[rhai_fn(name = "weights", global, return_raw)]
+    pub fn weights_with(
+        context: NativeCallContext,
+        graph: Graph,
+        file: Dynamic,
+        seed: i64,
+        options: Map,
+    ) -> Fallible<()> {
+        let script = script_state(&context)?;
+        let options = weight_options(options)?;
+        if file.is_unit() {
+            return graph.finish(&script, None, seed as u64);
+        }
+        let file: ImmutableString =
+            file.into_immutable_string().map_err(|actual| format!("the weights must be a path or (), not {actual}"))?;
+        let path = resolve_file("weights", &lock(&script.data_dir), &file)?;
+        graph.finish(&script, Some((&path, options)), seed as u64)
+    }
+}

@@ -1,0 +1,166 @@
+//! What the events of a result yield: the records of its phases and the hashes of its samples files.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader};
+use std::path::Path;
+
+use flagperf_core::regular_file::open_regular;
+use indexmap::IndexMap;
+
+use super::CaseReport;
+use flagperf_core::event::Event;
+use flagperf_core::hash::OutputDigest;
+use flagperf_core::measure::Nanos;
+use flagperf_result::{
+    ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EVENTS_FILE, PhaseCollector, PhaseRecord, ReceivedEvent,
+    SampleHasher,
+};
+use flagperf_sampling::WindowCollector;
+
+/// Bytes that are read at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// What the events yield.
+#[derive(Debug, Default)]
+pub(super) struct Replay {
+    /// The phases, in order.
+    pub(super) phases: Vec<ReplayedPhase>,
+    /// When the phases and their passes began and ended.
+    pub(super) windows: WindowCollector,
+    /// SHA-256 of the samples files by name.
+    pub(super) samples: BTreeMap<String, String>,
+}
+
+/// What the events of a phase yield.
+#[derive(Debug)]
+pub(super) struct ReplayedPhase {
+    /// The record, without what only the conductor knows.
+    pub(super) record: PhaseRecord,
+    pub(super) warnings: Vec<String>,
+    /// The passes of the measured loop, in order.
+    pub(super) passes: Vec<ReplayedPass>,
+    /// Why the phase did not succeed; `None` when the worker reported success.
+    pub(super) failure: Option<String>,
+}
+
+/// What the events of a pass yield for its outputs.
+#[derive(Debug, Default)]
+pub(super) struct ReplayedPass {
+    /// The digest of the outputs of each step.
+    pub(super) digests: Vec<OutputDigest>,
+    /// The metrics of the pass.
+    pub(super) accuracy: IndexMap<String, f64>,
+    pub(super) is_accuracy_known: bool,
+}
+
+/// Reads the events of a result. `last_hash` is the hash of the last event according to the record, `passes` the number of
+/// passes of each loop. Returns `None` when the events cannot be read.
+pub(super) fn replay(folder: &Path, last_hash: &str, passes: u32, report: &mut CaseReport) -> Option<Replay> {
+    let file = match open_regular(&folder.join(EVENTS_FILE)) {
+        Ok(file) => file,
+        Err(error) => {
+            report.give_up(format!("`{EVENTS_FILE}` cannot be read: {error}"));
+            return None;
+        }
+    };
+    let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+    if bytes > EVENTS_BYTES_MAX {
+        report.add(EVENTS_FILE, format!("it has {bytes} bytes (a run writes at most {EVENTS_BYTES_MAX})"), None, None);
+        return None;
+    }
+    let mut reader = ChainReader::new(BufReader::with_capacity(BUFFER_BYTES, file));
+    let mut replayer = Replayer { passes, ..Replayer::default() };
+    loop {
+        match reader.read() {
+            Ok(Some(event)) => {
+                if let Err(reason) = replayer.add(&event) {
+                    report.add(EVENTS_FILE, reason, None, None);
+                    return None;
+                }
+            }
+            Ok(None) => break,
+            Err(ChainError::Read(error)) => {
+                report.give_up(format!("`{EVENTS_FILE}` cannot be read: {error}"));
+                return None;
+            }
+            Err(error) => {
+                report.add(EVENTS_FILE, error.to_string(), None, None);
+                return None;
+            }
+        }
+    }
+    report.compare("record.json", "provenance.events_sha256", reader.hash(), last_hash);
+    match replayer.finish() {
+        Ok(replay) => Some(replay),
+        Err(error) => {
+            report.give_up(format!("the expected samples files cannot be computed: {error}"));
+            None
+        }
+    }
+}
+
+/// Collects events as the conductor does.
+#[derive(Default)]
+struct Replayer {
+    passes: u32,
+    last: Option<Nanos>,
+    open: Option<(PhaseCollector, Option<SampleHasher>)>,
+    /// The passes of the open phase.
+    passes_found: Vec<ReplayedPass>,
+    replay: Replay,
+}
+
+impl Replayer {
+    fn add(&mut self, ChainedEvent { at, phase, event }: &ChainedEvent) -> Result<(), String> {
+        if self.last.is_some_and(|last| *at < last) {
+            return Err("an event has an earlier arrival time than the event before it".to_owned());
+        }
+        self.last = Some(*at);
+        if self.open.as_ref().is_none_or(|(collector, _)| collector.phase() != *phase) {
+            self.close().map_err(|error| error.to_string())?;
+            self.open = Some((PhaseCollector::new(*phase, *at), None));
+        }
+        let Some((collector, samples)) = &mut self.open else { return Ok(()) };
+        collector.add(ReceivedEvent { at: *at, event });
+        self.replay.windows.add(*phase, *at, event);
+        match event {
+            Event::PassBegin { .. } => self.passes_found.push(ReplayedPass::default()),
+            Event::Steps { times, .. } => {
+                let samples = samples.get_or_insert_with(SampleHasher::default);
+                samples.append(&times.0).map_err(|error| error.to_string())?;
+                if let Some(pass) = self.passes_found.last_mut() {
+                    pass.digests.extend(times.0.iter().map(|step| step.outputs));
+                }
+            }
+            Event::PassEnd(found) => {
+                if let Some(pass) = self.passes_found.last_mut() {
+                    pass.accuracy = found.accuracy.clone();
+                    pass.is_accuracy_known = found.accuracy_unknown.is_none();
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        let Some((collector, samples)) = self.open.take() else { return Ok(()) };
+        let passes = std::mem::take(&mut self.passes_found);
+        let phase = collector.phase();
+        if let Some(samples) = samples {
+            self.replay.samples.insert(format!("samples.{}.csv", phase.name()), samples.finish()?);
+        }
+        let reported = collector.failure().map(|failure| failure.reason.clone());
+        let contradiction = || collector.contradiction().map(str::to_owned);
+        let unfinished = || (!collector.is_finished()).then(|| "the worker did not report success".to_owned());
+        let failure = reported.or_else(contradiction).or_else(unfinished).or_else(|| collector.missing(self.passes));
+        let (record, warnings) = collector.finish(self.last.unwrap_or(Nanos(0)), None);
+        self.replay.phases.push(ReplayedPhase { record, warnings, passes, failure });
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<Replay> {
+        self.close()?;
+        Ok(self.replay)
+    }
+}

@@ -1,0 +1,132 @@
+//! The figures and verdicts of a record, computed again from its events.
+
+use indexmap::IndexMap;
+use serde::de::DeserializeOwned;
+
+use super::CaseReport;
+use super::difference::compare;
+use super::events::{Replay, ReplayedPhase};
+use super::record_file::RECORD_FILE;
+use flagperf_config::{InputCost, parse_flops};
+use flagperf_core::metric::AgreementLimits;
+use flagperf_core::precision::Precision;
+use flagperf_result::{
+    Accuracy, AgreementCheck, AuditCheck, PhaseRecord, Record, Status, Validity, ValidityCheck, verdict_failures,
+};
+
+/// Compares a record with what its events yield.
+pub(super) fn check_figures(record: &Record, replay: &Replay, report: &mut CaseReport) {
+    check_phases(record, replay, report);
+    let phases =
+        record.phases.iter().zip(&replay.phases).map(|(found, replayed)| expected_phase(found, replayed)).collect();
+    check_derived(&Record { phases, ..record.clone() }, record, report);
+    for warning in replay.phases.iter().flat_map(|phase| &phase.warnings) {
+        if !record.warnings.contains(warning) {
+            report.add(RECORD_FILE, "warnings", Some(warning.clone()), None);
+        }
+    }
+}
+
+fn check_phases(record: &Record, replay: &Replay, report: &mut CaseReport) {
+    if record.phases.len() < replay.phases.len() {
+        let count = |count: usize| Some(count.to_string());
+        report.add(RECORD_FILE, "number of phases", count(replay.phases.len()), count(record.phases.len()));
+    }
+    for (index, found) in record.phases.iter().enumerate() {
+        let place = format!("phases[{index}]");
+        match replay.phases.get(index) {
+            Some(replayed) => {
+                compare(report, RECORD_FILE, &place, &expected_phase(found, replayed), found);
+                if let (Some(failure), Status::Ok) = (&replayed.failure, record.status) {
+                    report.add(RECORD_FILE, "status", Some(format!("failed: {failure}")), Some("ok".to_owned()));
+                }
+            }
+            // A worker that was ended before its first event yields no figures.
+            None => compare(report, RECORD_FILE, &place, &without_events(found), found),
+        }
+    }
+}
+
+/// Returns the record of a phase as it should be: only the conductor knows how the process ended, what it executed and the
+/// samples file.
+fn expected_phase(found: &PhaseRecord, replayed: &ReplayedPhase) -> PhaseRecord {
+    let mut expected = replayed.record.clone();
+    expected.files.extend(found.files.iter().filter(|file| file.what == "samples").cloned());
+    PhaseRecord { files: expected.files.clone(), ..observed(expected, found) }
+}
+
+fn without_events(found: &PhaseRecord) -> PhaseRecord {
+    observed(PhaseRecord::new(found.phase), found)
+}
+
+/// Replaces what the conductor observed by what the record says.
+fn observed(expected: PhaseRecord, found: &PhaseRecord) -> PhaseRecord {
+    PhaseRecord {
+        time_s: found.time_s,
+        ending: found.ending.clone(),
+        conditions: found.conditions.clone(),
+        usage: found.usage.clone(),
+        libraries: found.libraries.clone(),
+        ..expected
+    }
+}
+
+/// Computes what follows from the phases of `expected`, and compares it with the record.
+pub(super) fn check_derived(expected: &Record, found: &Record, report: &mut CaseReport) {
+    let mut expected = expected.clone();
+    expected.accuracy = Accuracy::judge(&expected.phases, found.accuracy.target.clone());
+    let limits = agreement_limits(found);
+    expected.audit = AuditCheck::judge(
+        &expected.phases,
+        &limits,
+        setting::<InputCost>(found, "input_cost").unwrap_or_default(),
+        &expected.accuracy,
+    );
+    expected.agreement = AgreementCheck::judge(&expected.phases, limits);
+    for host in &mut expected.hosts {
+        for device in &mut host.devices {
+            let phase = expected.phases.iter().find(|phase| phase.phase == device.phase);
+            device.memory_bytes_max = phase.and_then(PhaseRecord::device_memory_used);
+        }
+    }
+    expected.flops.declared_per_sample = parse_flops(&expected.flops.declared).unwrap_or(f64::NAN);
+    expected.flops = expected.flops.with_rates(&expected);
+    expected.finish_info = expected.finish_info.clone().with_figures(&expected);
+    let phases = std::mem::take(&mut expected.phases);
+    expected.provenance.fill_hashes(&phases);
+    expected.phases = phases;
+    compare(report, RECORD_FILE, "accuracy", &expected.accuracy, &found.accuracy);
+    compare(report, RECORD_FILE, "agreement", &expected.agreement, &found.agreement);
+    compare(report, RECORD_FILE, "audit", &expected.audit, &found.audit);
+    compare(report, RECORD_FILE, "hosts", &expected.hosts, &found.hosts);
+    compare(report, RECORD_FILE, "flops", &expected.flops, &found.flops);
+    compare(report, RECORD_FILE, "finish_info", &expected.finish_info, &found.finish_info);
+    compare(report, RECORD_FILE, "provenance", &expected.provenance, &found.provenance);
+    check_verdict(&expected, found, report);
+}
+
+/// Returns a setting of the record; `None` when it is missing or of another type.
+fn setting<T: DeserializeOwned>(record: &Record, key: &str) -> Option<T> {
+    serde_json::from_value(record.settings.get(key)?.value.clone()).ok()
+}
+
+/// Returns the limits of agreement that the settings of the record give.
+fn agreement_limits(record: &Record) -> AgreementLimits {
+    let name = record.finish_info.precision.as_str();
+    let precision: Precision = serde_json::from_value(name.into()).unwrap_or(Precision::Fp32);
+    let overrides: IndexMap<String, IndexMap<String, f64>> = setting(record, "agreement").unwrap_or_default();
+    AgreementLimits::default_for(precision).with_overrides(overrides.get(name).into_iter().flatten())
+}
+
+fn check_verdict(expected: &Record, found: &Record, report: &mut CaseReport) {
+    for failure in verdict_failures(expected) {
+        if !found.failures.iter().any(|known| known.reason == failure.reason) {
+            report.add(RECORD_FILE, "failures", Some(failure.reason), None);
+        }
+    }
+    let validity = ValidityCheck::judge(found);
+    compare(report, RECORD_FILE, "validity", &validity, &found.validity);
+    if found.status == Status::Ok && validity.verdict == Validity::Invalid {
+        report.add(RECORD_FILE, "status", Some("failed".to_owned()), Some("ok".to_owned()));
+    }
+}

@@ -1,0 +1,43 @@
+//! The end of a case's log against its record: FlagPerf's readers take the result from there.
+
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use flagperf_core::regular_file::open_regular;
+
+use super::CaseReport;
+use flagperf_core::text::one_line;
+use flagperf_result::Record;
+
+/// Name of the log.
+const LOG_FILE: &str = "container.out.log";
+/// Bytes at the end of the log that are read.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Checks that the log ends with the verdict and the result of the record.
+pub(super) fn check_log(folder: &Path, record: &Record, report: &mut CaseReport) {
+    let text = match read_end(&folder.join(LOG_FILE)) {
+        Ok(text) => text,
+        Err(error) => return report.unchecked.push(format!("`{LOG_FILE}`: {error}")),
+    };
+    let info = serde_json::to_string(&record.finish_info).unwrap_or_default();
+    let expected = [("Verdict", record.validity.line()), ("Finish Info", info)];
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines.len().checked_sub(expected.len()).map(|from| &lines[from..]).unwrap_or_default();
+    for (index, (name, content)) in expected.iter().enumerate() {
+        let content = one_line(content);
+        let line = last.get(index).copied().unwrap_or_default();
+        if !(line.contains(name) && line.ends_with(&format!(" - {content}"))) {
+            report.add(LOG_FILE, format!("the line `{name}`"), Some(content.into_owned()), Some(line.to_owned()));
+        }
+    }
+}
+
+fn read_end(path: &Path) -> std::io::Result<String> {
+    let mut file = open_regular(path)?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(BYTES_MAX)))?;
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,35 @@
+//! Memory, power and energy of each phase, computed again from the samples and the events.
+
+use std::path::Path;
+
+use super::CaseReport;
+use super::difference::compare;
+use super::events::Replay;
+use super::record_file::RECORD_FILE;
+use flagperf_result::{PhaseRecord, Record};
+use flagperf_sampling::{DeviceIdentity, MONITOR_FILE, PhaseUsage, case_usage};
+
+/// Compares the usage of each phase in the record with the usage computed from the samples. A record may have no usage, because
+/// no monitor ran or the file of the samples was incomplete.
+pub(super) fn check_monitors(folder: &Path, record: &Record, replay: &Replay, report: &mut CaseReport) {
+    if record.phases.iter().all(|phase| phase.usage.is_none()) {
+        return;
+    }
+    let windows = replay.windows.phases();
+    let usages = match case_usage(&folder.join(MONITOR_FILE), windows, visible_device(record)) {
+        Ok(usage) => usage.phases,
+        Err(error) => return report.give_up(format!("`{MONITOR_FILE}` cannot be read: {error}")),
+    };
+    for (index, PhaseRecord { phase, usage, .. }) in record.phases.iter().enumerate() {
+        let place = windows.iter().position(|windows| windows.phase == *phase);
+        let expected: Option<&PhaseUsage> = place.and_then(|place| usages.get(place));
+        compare(report, RECORD_FILE, &format!("phases[{index}].usage"), &expected, &usage.as_ref());
+    }
+}
+
+/// Returns the device that the conductor took from the variable of visible devices, which only the conductor can read.
+fn visible_device(record: &Record) -> Option<&str> {
+    let devices = record.phases.iter().flat_map(|phase| &phase.usage).flat_map(|usage| &usage.devices);
+    let mut visible = devices.filter(|device| device.identified_by == DeviceIdentity::Visible);
+    visible.next().map(|device| device.device.as_str())
+}

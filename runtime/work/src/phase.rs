@@ -1,0 +1,331 @@
+//! The two phases: validation (init, data, model, validation, export) and inference (init, data, compile, inference).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use flagperf_onnx::{Graph, Model};
+use indexmap::IndexMap;
+use tracing::{debug, debug_span};
+
+use super::changed_model::write_changed_model;
+use super::device_memory::DeviceMemorySampler;
+use super::engine_facts::{check_threads, engine_facts};
+use super::export;
+use super::facts::{self, KnownModel};
+use super::load::{convert_precision, load_model, load_model_input};
+use super::measured_loop::{LoopResult, MeasuredLoop};
+use super::model_files::{HashedFile, ModelFiles};
+use super::outputs::ValidationOutputs;
+use flagperf_core::event::{Event, Failure, Level, ModelFacts};
+use flagperf_core::file::write_hint;
+use flagperf_core::measure::{ChangedModelReport, Clock, MonotonicClock, StepTimes};
+use flagperf_core::metric::Agreement;
+use flagperf_core::step::{Phase, Step};
+use flagperf_core::units::{Bytes, Seconds};
+use flagperf_data::{DataError, Dataset, Pipeline, drawn};
+use flagperf_evaluation::FILE_KIND;
+use flagperf_plan::{AuditScope, Job, ModelInput, OUTPUTS_KIND, Task};
+use flagperf_script::{
+    CaseScripts, EvaluatorFn, ForwardFn, ForwardKind, HostServices, ScriptChoice, Sessions, limit_worker_memory,
+    run_on_script_stack,
+};
+
+/// Receives the events of a worker.
+pub type Emit = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// Runs one phase of one case and passes its events to `emit`. For a job that waits, `release` returns when the measured loop
+/// may begin.
+///
+/// # Errors
+/// When a step fails. The failure names the step, the reason, and what to do.
+pub fn run(job: &Job, emit: &Emit, release: &(dyn Fn() + Sync)) -> Result<(), Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(MonotonicClock::start());
+    limit_worker_memory(job.limits.worker_memory_bytes.0);
+    emit(Event::Started { pid: std::process::id(), run_seed: job.run_seed });
+    let memory = DeviceMemorySampler::start(job.monitor.as_deref().and_then(flagperf_monitor::find));
+    let worker = Worker { job, emit, release, clock, memory };
+    let phase = || match &job.task {
+        Task::Validate { export } => worker.validate(export.as_deref()),
+        Task::Infer { model } => worker.infer(model),
+    };
+    let thread_failure =
+        |reason: String| failure(&format!("the worker {reason}"), "the worker's last lines are in stdout_err.out.log");
+    let ran = run_on_script_stack(job.limits.script_memory_bytes.0, phase).map_err(thread_failure).flatten();
+    ran.map_err(|failed| Failure { reason: relative_scripts(&failed.reason, &job.scripts), ..failed })?;
+    emit(Event::Finished { memory_bytes_max: peak_memory() });
+    Ok(())
+}
+
+/// Names the scripts in a reason by their paths in the checkout, as the plan does. `folder` is that of the case.
+fn relative_scripts(reason: &str, folder: &Path) -> String {
+    match folder.parent() {
+        Some(scripts) if scripts.ends_with("scripts") => reason.replace(&format!("{}/", scripts.display()), "scripts/"),
+        _ => reason.to_owned(),
+    }
+}
+
+/// Returns the peak resident memory of this process.
+pub fn peak_memory() -> Bytes {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
+    // Linux reports `ru_maxrss` in KiB.
+    Bytes(usage.ok().and_then(|u| u64::try_from(u.max_rss()).ok()).unwrap_or(0) * 1024)
+}
+
+struct Worker<'a> {
+    job: &'a Job,
+    emit: &'a Emit,
+    release: &'a (dyn Fn() + Sync),
+    clock: Arc<dyn Clock>,
+    memory: DeviceMemorySampler,
+}
+
+impl Worker<'_> {
+    fn validate(&self, export: Option<&Path>) -> Result<(), Failure> {
+        let job = self.job;
+        let scripts = self.load_scripts()?;
+        let (dataset, model, facts, weights) = self.run_step(Step::Build, "building dataloader and model", || {
+            let dataset = self.open_dataset(&scripts)?;
+            let model = scripts.create_model(&job.config, &job.data_dir).map_err(|e| failure(&e, ""))?;
+            let model = convert_precision(model, &job.settings, &job.parameters.keep_f32)?;
+            let (facts, weights) = facts::model_facts(&model, &job.data_dir)?;
+            Ok((dataset, model, facts, weights))
+        })?;
+        (self.emit)(Event::Model(facts.clone()));
+        let measured = self.run_step(Step::Validation, &format!("validation with {}", job.engine.name), || {
+            let sessions = self.load_timed(|| load_model(&model, job))?;
+            let known = KnownModel { graphs: model.graphs.clone(), facts: facts.clone() };
+            weights.iter().try_for_each(HashedFile::check_path)?;
+            let measured = self.measure(Step::Validation, &scripts, dataset, sessions, known)?;
+            weights.iter().try_for_each(HashedFile::check_content).map(|()| measured)
+        })?;
+        self.write_evaluation(&measured)?;
+        if let Some(path) = &job.outputs {
+            measured.kept.write(path, &facts).map_err(|e| failure(&e, write_hint(&e)))?;
+            (self.emit)(export::written(OUTPUTS_KIND, export::file_facts(path)?));
+        }
+        match export {
+            Some(path) => self.export(&scripts, model, &weights, path),
+            None => Ok(()),
+        }
+    }
+
+    fn infer(&self, input: &ModelInput) -> Result<(), Failure> {
+        let job = self.job;
+        let scripts = self.load_scripts()?;
+        let validation = self.open_validation_outputs()?;
+        let dataset = self.run_step(Step::Build, "building dataloader", || self.open_dataset(&scripts))?;
+        let compiler = format!("{}.{}", job.vendor, job.engine.name);
+        let known = validation.as_ref().and_then(|v| v.model.as_ref());
+        let (sessions, model, files) = match input {
+            ModelInput::Compiled(_) => self.load_model(input, known)?,
+            _ => {
+                self.run_step(Step::Compile, &format!("compiling with {compiler}"), || self.load_model(input, known))?
+            }
+        };
+        let again = (job.audit == AuditScope::Full).then(|| (model.graphs.clone(), Arc::clone(&dataset)));
+        let mut measured = self.run_step(Step::Inference, &format!("inference with {compiler}"), || {
+            let measured = self.measure(Step::Inference, &scripts, dataset, sessions, model)?;
+            files.as_ref().map_or(Ok(()), ModelFiles::check_contents).map(|()| measured)
+        })?;
+        self.write_evaluation(&measured)?;
+        if let (Some((graphs, dataset)), Some(audit)) = (again, &mut measured.audit) {
+            let detail = "inference with changed weights";
+            audit.changed_model = self.run_step(Step::Inference, detail, || {
+                self.run_changed_model(&scripts, dataset, (input, &graphs), &measured.first_pass)
+            })?;
+        }
+        self.compare_outputs(validation, measured)
+    }
+
+    /// Runs a pass of the model with changed weights; `None` with a warning when its weights cannot be changed.
+    fn run_changed_model(
+        &self,
+        scripts: &CaseScripts,
+        dataset: Arc<dyn Dataset>,
+        (input, graphs): (&ModelInput, &IndexMap<String, Graph>),
+        first_pass: &[StepTimes],
+    ) -> Result<Option<ChangedModelReport>, Failure> {
+        let (ModelInput::Exported(original)
+        | ModelInput::Onnx(original)
+        | ModelInput::Placeholder(original)
+        | ModelInput::Compiled(original)) = input;
+        let Some(manifest) = write_changed_model(graphs, original, &self.job.scratch())? else {
+            let message =
+                "no pass with changed weights: only the compiler can read the model, or it has none".to_owned();
+            (self.emit)(Event::Log { level: Level::Warning, source: "audit".to_owned(), message });
+            return Ok(None);
+        };
+        let files = ModelFiles::open_onnx(&manifest)?;
+        let known = facts::onnx_facts(&files, &manifest)?;
+        let sessions = load_model_input(&ModelInput::Exported(manifest), Some(&files), self.job)?;
+        let (measured, forward, evaluator) =
+            self.prepare_loop(Step::Inference, scripts, dataset, sessions, &known.facts)?;
+        let (steps, accuracy) = measured.run_unreported(forward, evaluator)?;
+        Ok(Some(ChangedModelReport::of(&steps, first_pass, accuracy)))
+    }
+
+    /// Opens the model's files, emits the model's properties, and loads the files into the engine.
+    fn load_model(
+        &self,
+        input: &ModelInput,
+        validated: Option<&ModelFacts>,
+    ) -> Result<(Sessions, KnownModel, Option<ModelFiles>), Failure> {
+        let unread = |facts| KnownModel { facts, graphs: IndexMap::new() };
+        let (files, model) = match input {
+            ModelInput::Exported(path) | ModelInput::Onnx(path) => {
+                let files = ModelFiles::open_onnx(path)?;
+                let mut model = facts::onnx_facts(&files, path)?;
+                if let (ModelInput::Exported(_), Some(validated), 2..) = (input, validated, model.graphs.len()) {
+                    // The files of several graphs do not show which weights the graphs share.
+                    model.facts.parameters = validated.parameters;
+                }
+                (Some(files), model)
+            }
+            ModelInput::Placeholder(path) => (None, unread(facts::opaque_facts(None, path, validated))),
+            ModelInput::Compiled(path) => {
+                let files = ModelFiles::open_compiled(path)?;
+                let facts = facts::opaque_facts(Some(&files), path, validated);
+                (Some(files), unread(facts))
+            }
+        };
+        (self.emit)(Event::Model(model.facts.clone()));
+        let sessions = self.load_timed(|| load_model_input(input, files.as_ref(), self.job))?;
+        Ok((sessions, model, files))
+    }
+
+    /// Compiles and checks the scripts (step `init`).
+    fn load_scripts(&self) -> Result<CaseScripts, Failure> {
+        self.run_step(Step::Init, "reading scripts", || {
+            let emit = self.emit.clone();
+            let log = move |level, source, message| emit(Event::Log { level, source, message });
+            let host = HostServices { log: Arc::new(log), clock: self.clock.clone() };
+            let choice = ScriptChoice::new(&self.job.parameters, self.job.phase() == Phase::Infer);
+            CaseScripts::load(&self.job.scripts, &choice, &self.job.limits, host)
+                .and_then(|scripts| scripts.for_vendor(&self.job.vendor))
+                .map_err(|e| failure(&e, ""))
+        })
+    }
+
+    fn open_dataset(&self, scripts: &CaseScripts) -> Result<Arc<dyn Dataset>, Failure> {
+        let job = self.job;
+        let pipeline: Pipeline = scripts.build_dataloader(&job.config).map_err(|e| failure(&e, ""))?;
+        let dtype = job.settings.precision.dtype();
+        drawn::ensure(&job.data_dir).map_err(|e| failure(&e, e.hint()))?;
+        let dataset = pipeline.open(&job.data_dir, dtype).map_err(|error| match &error {
+            DataError::NoDirectory { .. } => failure(&error, error.hint()),
+            _ => failure(&scripts.dataset_error(error.to_string()), error.hint()),
+        })?;
+        debug!(samples = dataset.len(), "opened the dataset");
+        (self.emit)(Event::Dataset(dataset.facts().clone()));
+        Ok(dataset)
+    }
+
+    /// Loads sessions and emits the properties of the engine with the time that loading took.
+    fn load_timed(&self, load: impl FnOnce() -> Result<Sessions, Failure>) -> Result<Sessions, Failure> {
+        let start = self.clock.now();
+        let sessions = load()?;
+        let facts = engine_facts(self.job, &sessions, self.clock.now().since(start));
+        if let Some(message) = check_threads(&self.job.engine, &sessions)? {
+            (self.emit)(Event::Log { level: Level::Warning, source: self.job.engine.name.clone(), message });
+        }
+        debug!(engine = %facts.name, version = %facts.version, device = %facts.device, seconds = facts.load_s.0, "loaded");
+        (self.emit)(Event::Engine(Box::new(facts)));
+        self.memory.restrict_to(&sessions);
+        Ok(sessions)
+    }
+
+    fn measure(
+        &self,
+        step: Step,
+        scripts: &CaseScripts,
+        dataset: Arc<dyn Dataset>,
+        sessions: Sessions,
+        model: KnownModel,
+    ) -> Result<LoopResult, Failure> {
+        let (measured, forward, evaluator) = self.prepare_loop(step, scripts, dataset, sessions, &model.facts)?;
+        measured.counting(model.graphs).released_by(self.release).run(forward, evaluator, &self.memory)
+    }
+
+    /// Returns a measured loop with the functions that it calls.
+    fn prepare_loop(
+        &self,
+        step: Step,
+        scripts: &CaseScripts,
+        dataset: Arc<dyn Dataset>,
+        sessions: Sessions,
+        model: &ModelFacts,
+    ) -> Result<(MeasuredLoop<'_>, ForwardFn, EvaluatorFn), Failure> {
+        let which = if step == Step::Validation { ForwardKind::Model } else { ForwardKind::Engine };
+        let config = &self.job.config;
+        let forward = scripts.forward(which, sessions.clone()).and_then(|forward| forward.with_config(config));
+        let forward = forward.map_err(|e| failure(&e, ""))?;
+        let evaluator = scripts.evaluator().with_config(config).map_err(|e| failure(&e, ""))?;
+        let unknown = facts::accuracy_unknown_reason(model, dataset.facts());
+        let measured = MeasuredLoop::new(self.job, step, &self.clock, self.emit, sessions, dataset, unknown)?;
+        Ok((measured, forward, evaluator))
+    }
+
+    fn export(&self, scripts: &CaseScripts, model: Model, weights: &[HashedFile], path: &Path) -> Result<(), Failure> {
+        let detail = format!("exporting the model to {}", path.display());
+        self.run_step(Step::Export, &detail, || {
+            let model = scripts.export_model(model, &self.job.config).map_err(|e| failure(&e, ""))?;
+            for written in export::write_model(&model, path)? {
+                (self.emit)(written);
+            }
+            weights.iter().try_for_each(HashedFile::check_path)
+        })
+    }
+
+    /// Writes what the evaluator received in one pass.
+    fn write_evaluation(&self, measured: &LoopResult) -> Result<(), Failure> {
+        let path = self.job.log_dir.join(format!("{FILE_KIND}.{}.safetensors", self.job.phase().name()));
+        measured.stored.write(&path).map_err(|e| failure(&e, write_hint(&e)))?;
+        (self.emit)(export::written(FILE_KIND, export::file_facts(&path)?));
+        Ok(())
+    }
+
+    fn open_validation_outputs(&self) -> Result<Option<ValidationOutputs>, Failure> {
+        match &self.job.outputs {
+            Some(path) => {
+                let sha256 = self.job.outputs_sha256.as_deref();
+                let hint = "only flagperf may write to the folder of the run";
+                ValidationOutputs::read(path, sha256).map(Some).map_err(|e| failure(&e, hint))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Compares the outputs of inference with those of validation (the worker's part of step `record`).
+    fn compare_outputs(&self, validation: Option<ValidationOutputs>, inference: LoopResult) -> Result<(), Failure> {
+        let mut audit = inference.audit;
+        let Some(validation) = validation else {
+            audit.into_iter().for_each(|audit| (self.emit)(Event::Audit(Box::new(audit))));
+            return Ok(());
+        };
+        if let Some(mut audit) = audit.take() {
+            audit.fresh = Some(validation.compare_fresh(&inference.kept).map_err(|e| failure(&e, ""))?);
+            (self.emit)(Event::Audit(Box::new(audit)));
+        }
+        let compared = validation.compare(&inference.kept).map_err(|e| failure(&e, ""))?;
+        let (passes, between_passes) = inference.comparison.finish();
+        (self.emit)(Event::Agreement(Agreement { passes, between_passes, ..compared }));
+        Ok(())
+    }
+
+    /// Runs a step and emits its begin and end events. A failure names the step.
+    fn run_step<T>(&self, step: Step, detail: &str, body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        let _span = debug_span!("step", step = ?step).entered();
+        debug!("{detail}");
+        (self.emit)(Event::StepBegin { step, detail: detail.to_owned() });
+        let start = self.clock.now();
+        let result = body().map_err(|f| Failure { step: f.step.or(Some(step)), ..f })?;
+        let time_s: Seconds = self.clock.now().since(start);
+        (self.emit)(Event::StepEnd { step, time_s });
+        Ok(result)
+    }
+}
+
+/// Creates a failure with the text of `error` as its reason. `Worker::run_step` adds the step.
+pub fn failure(error: &dyn std::fmt::Display, hint: &str) -> Failure {
+    Failure { step: None, reason: error.to_string(), hint: hint.to_owned() }
+}

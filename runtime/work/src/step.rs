@@ -1,0 +1,98 @@
+//! Parts of one step: outputs are copied to the host, padding and failed samples are removed, and non-finite values are
+//! counted.
+
+use half::{bf16, f16};
+
+use flagperf_core::tensor::{DType, Tensor, TensorError};
+use flagperf_data::Batch;
+use flagperf_engine::{EngineError, Value};
+use flagperf_script::StepOutput;
+
+/// Copies every output to the host.
+///
+/// # Errors
+/// When computation or the copy failed.
+pub fn copy_to_host(output: StepOutput<Value>) -> Result<StepOutput<Tensor>, EngineError> {
+    output.try_map(|value| value.to_host())
+}
+
+/// Returns the rows of a batch that are neither padding nor failed samples. `None` when all are samples.
+pub fn sample_rows(batch: &Batch) -> Option<Vec<usize>> {
+    if batch.failed.is_empty() && batch.sample_indices.len() == batch.rows {
+        return None;
+    }
+    let failed = |row: &usize| batch.failed.iter().any(|(index, _)| index == row);
+    Some((0..batch.sample_indices.len()).filter(|row| !failed(row)).collect())
+}
+
+/// Selects `rows` of a tensor with one row per row of the batch; returns any other tensor unchanged.
+///
+/// # Errors
+/// When a row is out of range, which never happens for rows of the batch.
+pub fn select_rows(tensor: &Tensor, rows: Option<&[usize]>, batch_rows: usize) -> Result<Tensor, TensorError> {
+    match rows {
+        Some(rows) if tensor.shape().first() == Some(&batch_rows) => tensor.take_rows(rows),
+        _ => Ok(tensor.clone()),
+    }
+}
+
+/// Counts the elements that are NaN or infinite. These are the floats whose exponent bits are all set.
+pub fn count_non_finite(tensor: &Tensor) -> u64 {
+    match tensor.dtype() {
+        DType::F64 => tensor.as_slice::<f64>().map_or(0, |x| count_matching(x, |x| !x.is_finite())),
+        DType::F32 => tensor.as_slice::<f32>().map_or(0, |x| count_matching(x, |x| !x.is_finite())),
+        DType::F16 => tensor.as_slice::<f16>().map_or(0, |x| count_matching(x, |x| x.to_bits() & 0x7c00 == 0x7c00)),
+        DType::BF16 => tensor.as_slice::<bf16>().map_or(0, |x| count_matching(x, |x| x.to_bits() & 0x7f80 == 0x7f80)),
+        _ => 0,
+    }
+}
+
+/// Counts the elements that match. Partial sums of 32 bits let the compiler vectorize the loop.
+fn count_matching<T: Copy>(elements: &[T], matches: impl Fn(T) -> bool) -> u64 {
+    elements.chunks(1 << 16).map(|part| u64::from(part.iter().map(|x| u32::from(matches(*x))).sum::<u32>())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use indexmap::IndexMap;
+
+    use super::*;
+    use flagperf_data::SampleError;
+
+    fn batch(samples: u64, rows: usize, failed: &[usize]) -> Batch {
+        let error = SampleError { sample: "a.jpeg".into(), reason: "truncated".into() };
+        Batch {
+            index: 0,
+            inputs: IndexMap::new(),
+            truth: IndexMap::new(),
+            sample_indices: (0..samples).collect(),
+            failed: failed.iter().map(|row| (*row, error.clone())).collect(),
+            rows,
+        }
+    }
+
+    #[test]
+    fn padding_and_failed_samples_are_not_sample_rows() {
+        assert_eq!(sample_rows(&batch(4, 4, &[])), None);
+        assert_eq!(sample_rows(&batch(3, 4, &[])), Some(vec![0, 1, 2]));
+        assert_eq!(sample_rows(&batch(3, 4, &[1])), Some(vec![0, 2]));
+    }
+
+    #[test]
+    fn rows_are_selected_only_from_tensors_with_one_row_per_sample() {
+        let rows = Tensor::from_vec([3, 2], vec![1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        assert_eq!(select_rows(&rows, Some(&[0, 2]), 3).unwrap().as_slice::<f32>().unwrap(), &[1.0, 2.0, 5.0, 6.0]);
+        assert_eq!(select_rows(&rows, Some(&[0]), 4).unwrap().shape(), &[3, 2]);
+        assert_eq!(select_rows(&rows, None, 3).unwrap().shape(), &[3, 2]);
+    }
+
+    #[test]
+    fn nan_and_infinity_are_counted() {
+        let tensor = Tensor::from_vec([3], vec![1.0f32, f32::NAN, f32::INFINITY]).unwrap();
+        assert_eq!(count_non_finite(&tensor), 2);
+        for dtype in [DType::F64, DType::F16, DType::BF16] {
+            assert_eq!(count_non_finite(&tensor.cast(dtype)), 2, "{dtype}");
+        }
+        assert_eq!(count_non_finite(&tensor.cast(DType::I32)), 0);
+    }
+}

@@ -1,0 +1,115 @@
+//! The counts of a measured loop.
+//!
+//! Reads no clock and runs no engine.
+
+use indexmap::IndexMap;
+
+use super::outputs::KeptOutputs;
+use super::step;
+use flagperf_core::measure::{Latency, PassReport, SpanTimes, VendorTime, Warmup};
+use flagperf_core::metric::Accumulator;
+use flagperf_core::step::Step;
+use flagperf_core::tensor::Tensor;
+use flagperf_core::units::{Bytes, SamplesPerSecond, Seconds};
+use flagperf_data::Batch;
+use flagperf_script::{SPAN_TIMES_MAX, Span, StepOutput};
+
+/// Counts over all passes so far.
+#[derive(Default)]
+pub struct Totals {
+    /// Samples, without padding and failed samples.
+    pub samples: u64,
+    failed: u64,
+    padded: u64,
+    non_finite: u64,
+    observations: u64,
+    counted: IndexMap<String, u64>,
+    output_count: u32,
+    output_bytes: Bytes,
+    passes: u32,
+    /// The metrics of the last pass.
+    pub accuracy: IndexMap<String, f64>,
+    spans: IndexMap<String, Span>,
+    vendor_time: Option<VendorTime>,
+    /// The kept outputs of one pass.
+    pub kept: KeptOutputs,
+}
+
+impl Totals {
+    /// Creates empty totals, which keep the outputs of a random one of `compared_passes` passes, of the batches of the
+    /// lowest ranks if they are large.
+    pub fn new(compared_passes: u32, ranks: Vec<usize>) -> Self {
+        Totals { kept: KeptOutputs::of_random_pass(compared_passes).with_ranks(ranks), ..Totals::default() }
+    }
+
+    /// Counts a step with the outputs of its samples.
+    pub fn add_step(&mut self, batch: &Batch, samples: u32, output: &StepOutput<Tensor>, vendor_time: Option<Seconds>) {
+        self.samples += u64::from(samples);
+        self.failed += batch.failed.len() as u64;
+        self.padded += (batch.rows - batch.sample_indices.len()) as u64;
+        self.non_finite += output.iter().map(|(_, tensor)| step::count_non_finite(tensor)).sum::<u64>();
+        if let Some(time) = vendor_time {
+            self.vendor_time = Some(self.vendor_time.unwrap_or_default().with_step(time));
+        }
+        // The largest step is decisive because the last one may have fewer samples.
+        let bytes = output.iter().map(|(_, tensor)| tensor.bytes().len() as u64).sum::<u64>();
+        self.output_bytes = Bytes(self.output_bytes.0.max(bytes));
+        self.output_count = u32::try_from(output.iter().count()).unwrap_or(u32::MAX);
+    }
+
+    /// Counts a completed pass, whose metrics have the values `accuracy`.
+    pub fn add_pass(&mut self, accuracy: IndexMap<String, f64>, metrics: &Accumulator) {
+        self.observations = self.observations.saturating_add(metrics.observations());
+        for (name, count) in metrics.counts() {
+            let sum = self.counted.entry(name).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        self.accuracy = accuracy;
+        self.passes += 1;
+    }
+
+    /// Adds the times of the spans that the script named.
+    pub fn add_spans(&mut self, spans: Vec<Span>) {
+        for span in spans {
+            let sum = self.spans.entry(span.name.to_string()).or_default();
+            sum.runs += span.runs;
+            sum.items = sum.items.saturating_add(span.items);
+            sum.total = sum.total + span.total;
+            let room = SPAN_TIMES_MAX.saturating_sub(sum.times.len());
+            sum.times.extend(span.times.into_iter().take(room));
+        }
+    }
+
+    /// Returns the counts after the last pass.
+    pub fn report(&self, step: Step, batch_size: u32, warmup: &Warmup) -> PassReport {
+        PassReport {
+            step,
+            pass: self.passes.saturating_sub(1),
+            batch_size,
+            failed_samples: self.failed,
+            padded_samples: self.padded,
+            warmup_steps: warmup.steps(),
+            warmup_s: warmup.total(),
+            warmup_steady: warmup.is_steady(),
+            output_count: self.output_count,
+            output_bytes: self.output_bytes,
+            accuracy: self.accuracy.clone(),
+            observations: self.observations,
+            counted: self.counted.clone(),
+            non_finite_outputs: self.non_finite,
+            spans: self.spans.iter().map(|(name, span)| (name.clone(), span_times(span))).collect(),
+            vendor_time: self.vendor_time,
+            ..PassReport::default()
+        }
+    }
+}
+
+fn span_times(span: &Span) -> SpanTimes {
+    SpanTimes {
+        runs: span.runs,
+        items: span.items,
+        total_s: span.total,
+        throughput_items_per_s: SamplesPerSecond::of(span.items, span.total).filter(|_| span.items > 0),
+        latency: Latency::of(&span.times),
+    }
+}
