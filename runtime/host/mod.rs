@@ -1,4 +1,4 @@
-//! Processes: starts, times out and kills them, on this machine and without containers.
+//! Starts processes on this machine, limits their time and kills them. Containers are not processes of this crate.
 //!
 //! Knows no event and no record: a process has lines of input, lines of output, and an ending.
 

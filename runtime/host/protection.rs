@@ -6,8 +6,7 @@
 //!
 //! A Landlock domain takes away the right to move files to other folders unless it mentions this right. Kernels before
 //! 5.19 do not know the right, so workers have no domain there. A sidecar is started by this program in a domain within
-//! that of the worker, so it cannot reach the worker either; the module `file_holder` passes it the memory
-//! of tensors.
+//! that of the worker, so it cannot reach the worker either; the module `file_holder` passes it the memory of tensors.
 //!
 //! Knows nothing about engines. Each restriction that the kernel lacks is left out; [`Protection`] says which apply.
 
