@@ -1,6 +1,6 @@
-//! Starts processes on this machine, limits their time and kills them. Containers are not processes of this crate.
+//! Starts processes on this machine, limits their time and kills them.
 //!
-//! Knows no event and no record: a process has lines of input, lines of output, and an ending.
+//! Knows no container, no event and no record: a process has lines of input, lines of output, and an ending.
 
 mod bounded;
 mod capture;
