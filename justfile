@@ -15,6 +15,10 @@ plan *options:
 test *filter:
     tests/run {{ filter }}
 
+# Run the unit tests of one crate: `just unit plan` for flagperf-plan.
+unit crate *filter:
+    cargo test -p flagperf-{{ crate }} {{ filter }}
+
 # Run the checks that must pass before a commit.
 check:
     cargo fmt --all --check
@@ -32,11 +36,13 @@ tract:
 fuzz seconds="60" *targets:
     tests/fuzz/run {{ seconds }} {{ targets }}
 
-# Create the reference vectors of tests/reference; needs a Python with its requirements.txt.
+# Create the reference vectors of tests/reference; its README.md lists the Python packages that each script needs.
 reference python="python3":
     {{ python }} tests/reference/make_resnet50.py
     {{ python }} tests/reference/make_models.py
     {{ python }} tests/reference/make_pixels.py
+    {{ python }} tests/reference/make_detections.py
+    {{ python }} tests/reference/make_spans.py
 
 # Build the program for images with glibc 2.28 or later; needs cargo-zigbuild, and zig from the Python package `ziglang`.
 portable:

@@ -1,4 +1,4 @@
-//! Messages about the arguments: help, and what was probably meant.
+//! Messages for wrong arguments: what is expected, and which argument was probably meant.
 
 /// Returns the text of help or of a version, with colours on a terminal that has them.
 pub(super) fn rendered(error: &clap::Error) -> String {

@@ -1,7 +1,8 @@
-//! Whether standard output was closed when the program started (`flagperf run >&-`).
+//! Detects whether standard output was closed when the program started (`flagperf run >&-`).
 //!
 //! Before `main`, Rust's standard library opens /dev/null in place of a closed standard output. Every write then
-//! succeeds, and a report that nobody gets looks like one that was printed. So the state is read before that.
+//! succeeds, and a lost report looks like one that was printed. The state is therefore read before the standard library
+//! changes it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,5 @@
-//! Describes the engines of a plan as this machine has them.
+//! Describes the engines of a plan as this machine has them. A vendor's library or sidecar is asked in a process of its
+//! own, because it may crash or hang.
 
 use std::rc::Rc;
 

@@ -1,4 +1,5 @@
-//! `flagperf import`: converts the configuration of another benchmark, and prints what became of it.
+//! `flagperf import`: converts the configuration of another benchmark, and prints what was converted, changed or left
+//! out.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `flagperf lint`: checks every pair of a case and a vendor without what a machine may lack: engines, datasets, weights.
+//! `flagperf lint`: checks every pair of a case and a vendor. Needs no engine, no dataset and no weights.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What `flagperf lint` found, as text and as JSON.
+//! The findings of `flagperf lint`, as text and as JSON.
 
 use std::fmt::Write as _;
 

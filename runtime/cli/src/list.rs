@@ -1,4 +1,4 @@
-//! `flagperf list`.
+//! `flagperf list`: prints the cases, the vendors, the engines or their options.
 
 use std::process::ExitCode;
 

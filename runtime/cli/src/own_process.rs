@@ -1,5 +1,5 @@
-//! Work in a process of its own, because it may crash or hang: starts this program again and reads its reply, one line
-//! of JSON.
+//! Runs work that may crash or hang in a process of its own: starts this program again and reads its reply, one line of
+//! JSON.
 
 use std::ffi::OsString;
 use std::fs::File;

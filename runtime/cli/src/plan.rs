@@ -1,4 +1,4 @@
-//! `flagperf plan`.
+//! `flagperf plan`: prints the plan, its values with their origins, and its findings.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;

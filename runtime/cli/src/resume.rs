@@ -1,4 +1,4 @@
-//! Resumes a run whose main process was killed.
+//! `flagperf resume`: resumes a run whose main process was killed.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! A review as Markdown, for a comment on a pull request.
 //!
-//! Everything from the repository is in code spans, in which Markdown has no links, mentions, HTML or tables.
+//! Every text from the repository is in a code span, where Markdown interprets neither links, mentions, HTML nor
+//! tables.
 
 use std::fmt::Write as _;
 

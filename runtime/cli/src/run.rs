@@ -1,4 +1,4 @@
-//! `flagperf run`.
+//! `flagperf run`: plans the selected cases and conducts the run.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, stderr, stdout};

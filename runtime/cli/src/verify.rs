@@ -1,4 +1,4 @@
-//! `flagperf verify` and `flagperf sign`.
+//! `flagperf verify` and `flagperf sign`: check results, and sign their manifests.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! `dataset.yaml`: where a dataset comes from, how its files are laid out, and by what they are recognised. Knows no
-//! particular dataset.
+//! `dataset.yaml`: the source of a dataset, the layout of its files, and their sizes and hashes. Knows no particular
+//! dataset.
 
 use std::path::Path;
 

@@ -1,4 +1,7 @@
 //! host.yaml: where and how the site runs. Nothing in it changes what is measured.
+//!
+//! FlagPerf lacks nine of its keys: `LAUNCHER`, `SSH_CONFIG`, `HOST_TIMEOUT`, `BUSY_HOST`, `CONTAINER`,
+//! `PHASE_TIMEOUT`, `WORKER_MEMORY`, `WORKER_PROTECTION` and `MONITOR_RATE`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The vendor that stands in where a case is checked without one. Knows no file.
+//! The placeholder for a vendor, with which a case is checked without one. Reads no file.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Finds sockets in what a container is to see. Through a socket, a container reaches the process behind it, even if the folder is
-//! mounted read-only.
+//! Finds sockets in the folders that a container would see. Through a socket, a container reaches the process behind
+//! it, even if the folder is mounted read-only.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;

@@ -1,7 +1,9 @@
-//! Passes the standard streams of a worker into its container: the worker connects to a socket in a mounted folder, receives
-//! three file descriptors, and uses them as its standard streams.
+//! Passes the standard streams of a worker into its container: the worker connects to a socket in a mounted folder,
+//! receives three file descriptors, and uses them as its standard streams.
 //!
-//! Events therefore do not pass through the engine, and a worker notices the end of its conductor by the end of its input.
+//! The worker is the main process of its container, and its events do not pass through the container engine: the engine
+//! only reports how the container ended. A worker notices the end of its conductor by the end of its input, so a
+//! container ends with its conductor, and a restart of the engine's daemon loses no events.
 
 use std::fs::Permissions;
 use std::io::{self, IoSlice, IoSliceMut};

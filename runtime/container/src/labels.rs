@@ -1,4 +1,5 @@
-//! Labels of containers, by which a later conductor finds and removes the containers that an ended conductor has left behind.
+//! Labels of containers, by which a later conductor finds and removes the containers that an ended conductor has left
+//! behind. Containers are found by their labels, never by their names.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Processor time of containers. The processes of a container are no children of this process, so the kernel counts their time
-//! only in the control group of the container, which ends with it.
+//! Processor time of containers. The processes of a container are not children of this process, so the kernel counts
+//! their time only in the control group of the container, which is removed when the container ends.
 
 use std::fs;
 use std::path::{Path, PathBuf};

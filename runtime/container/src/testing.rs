@@ -1,4 +1,4 @@
-//! A container engine for tests, which answers as a test wants.
+//! A container engine for tests, whose replies the test defines.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

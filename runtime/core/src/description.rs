@@ -1,6 +1,6 @@
-//! What an engine is and which options it accepts: one description, which the engine itself, the plan, `doctor`, the
-//! check of vendor.yaml and the documentation read.
+//! The description of an engine: its name, roles, precisions, operator set, and options with type and default.
 //!
+//! There is one description for the engine itself, the plan, `doctor`, the check of vendor.yaml and the documentation.
 //! A built-in engine describes itself with constants. An engine that a vendor brings sends the same description: a
 //! plug-in in its table, a sidecar in its reply to `hello`. Knows nothing about particular engines.
 

@@ -1,6 +1,8 @@
 //! The diagnostics of the host and the worker: events and spans of `tracing`, filtered by `FLAGPERF_LOG_LEVEL`.
 //!
-//! They explain what the program does; nothing reads them. What a run measures is in the events of [`crate::event`].
+//! They explain what the program does; nothing reads them. The conductor writes them into host.out.log, and a worker to
+//! standard error, which the conductor copies to stdout_err.out.log. The other lines of host.out.log and all of
+//! container.out.log have FlagPerf's log format. What a run measures is in the events of [`crate::event`].
 
 use std::io;
 

@@ -1,5 +1,6 @@
-//! Files that are written whole or not at all, files in the folder of a run, and paths that must stay in a folder. Plug-ins and programs of vendors can write to
-//! this folder too, so links in it are not followed and FIFOs are not waited for.
+//! Writes files whole or not at all, opens files in the folder of a run, and checks that paths stay in a folder.
+//! Plug-ins and programs of vendors can write to the folder of a run too, so links in it are not followed and FIFOs are
+//! not waited for.
 //!
 //! Knows nothing about the contents of the files.
 

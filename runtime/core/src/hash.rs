@@ -1,4 +1,4 @@
-//! SHA-256 as hexadecimal text, the form in which records contain hashes; the digest of a step's outputs; seeds.
+//! Hashes: SHA-256 as hexadecimal text, as records contain it, and the digest of a step's outputs; and seeds.
 //!
 //! Knows nothing about the hashed content.
 

@@ -1,7 +1,7 @@
 //! Images with boxes in COCO's format: object detection.
 //!
-//! The boxes stay in the pixels of the original images, as COCO's evaluation has them; each image has the placement by
-//! which `boxes::restore` converts the boxes that a model finds.
+//! Boxes stay in pixels of the original images, in which COCO's evaluation measures them. Each image has the placement
+//! with which `boxes::restore` converts the boxes of a model to these pixels.
 
 mod annotations;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Opening files in the data directory.
+//! Opens files in the data directory.
 
 use std::fmt;
 use std::fs::File;

@@ -1,4 +1,5 @@
-//! Decoding: from the bytes of an image file to RGB pixels.
+//! Decodes the bytes of an image file to RGB pixels. JPEG files are decoded bit for bit as libjpeg-turbo decodes them,
+//! because PIL uses it; the module `resize` states why single levels matter.
 //!
 //! Orientation tags are ignored, as in torchvision's loaders.
 

@@ -1,4 +1,4 @@
-//! Filling one batch: a pool of threads reads the rows of a slot.
+//! Fills one batch: a pool of threads reads the rows of a slot.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};

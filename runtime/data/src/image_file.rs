@@ -1,4 +1,4 @@
-//! Reading one image file: from the disk to the values of its field.
+//! Reads one image file, from the disk to the values of its field.
 
 use std::cell::RefCell;
 use std::io::Read;

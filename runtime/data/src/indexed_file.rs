@@ -1,4 +1,4 @@
-//! A file whose records are read one by one: their positions are kept, their content is not.
+//! A file whose records are read one by one: the positions of the records are in memory, their content is not.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! A text file read line by line: the positions of the lines are kept, the text is not.
+//! A text file that is read line by line: the positions of the lines are in memory, their text is not.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

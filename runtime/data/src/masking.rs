@@ -1,4 +1,4 @@
-//! Masked language modelling as BERT does it: which tokens are hidden, and by what.
+//! Masked language modelling as in BERT: chooses the tokens to hide, and their replacements.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};

@@ -1,4 +1,4 @@
-//! Slight changes of inputs, so that an engine has to compute outputs that it cannot know.
+//! Changes inputs slightly, so that an engine has to compute outputs that it cannot know.
 //!
 //! The change of a sample depends only on the seed and on the sample, so that two engines get the same inputs.
 

@@ -1,4 +1,4 @@
-//! From decoded pixels to the input values of a model: transforms that move pixels, then the values of their levels.
+//! Converts decoded pixels to the inputs of a model: first the transforms that move pixels, then those of their values.
 //!
 //! Knows nothing about file formats.
 

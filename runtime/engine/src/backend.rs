@@ -1,7 +1,9 @@
 //! Third-party libraries that engines open at run time: the table of them, their location, and their installation.
 //!
-//! They come as Python wheels, which pip downloads with the user's own settings and checks against the SHA-256 sums
-//! here or in a vendor.yaml. Knows nothing about vendors, and changes nothing outside its folder in the user's cache.
+//! All of them come as Python wheels, so that one mechanism fetches them. pip downloads them with the user's own
+//! settings, so that this repository names no package index, and checks them against the SHA-256 sums here or in the
+//! vendor.yaml of the vendor that needs them. Knows no vendor, and changes nothing outside its folder in the user's
+//! cache.
 
 mod error;
 mod plugin;

@@ -1,7 +1,17 @@
 //! OpenVINO: a compiler in a C library that is opened at run time, for CPUs and its other devices by name.
 //!
-//! Knows nothing about vendors, and never falls back to another device or precision than the requested one: both are
-//! read back from the compiled model.
+//! Knows no vendor, and never falls back to another device or precision than the requested one: both are read back from
+//! the compiled model.
+//!
+//! OpenVINO belongs to one vendor and should therefore be a plug-in of that vendor. It stays in the host until plug-ins
+//! can be fetched ready-built: today, `flagperf backend install openvino` would have to build one with cargo, where pip
+//! suffices now. The interface of plug-ins also lacks:
+//!
+//! - the model's declared inputs and outputs at load, because OpenVINO renames values and drops the names of
+//!   dimensions;
+//! - a check of options that the list of options cannot express;
+//! - a version that is known only at run time;
+//! - the root of the checkout.
 
 mod api;
 mod library;

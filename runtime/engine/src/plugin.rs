@@ -1,7 +1,11 @@
 //! The table row of plug-ins: engines in shared libraries of vendors, called by the C interface of `flagperf-plugin`.
 //!
-//! Does not depend on a vendor: `vendor.yaml` names the library. The host checks every value that a plug-in returns. It
-//! cannot check what a plug-in does to the memory of this process, which is why each phase is a process of its own.
+//! A plug-in is not trusted, but it is not isolated either. The host reads the model first, and checks every table,
+//! shape, type, stride and pointer that a plug-in returns. It cannot check what a plug-in does to the memory of this
+//! process, which is why each phase is a process of its own: a memory error ends only that worker. Buffers and outputs
+//! of a plug-in keep its session alive, so nothing outlives what it depends on.
+//!
+//! Knows no vendor: `vendor.yaml` names the library.
 
 mod calls;
 mod model_file;

@@ -1,4 +1,6 @@
-//! The traits that every engine implements.
+//! The traits that every engine implements. Frameworks and compilers implement the same ones: a session lends memory
+//! for its inputs, addresses inputs and outputs by name, and copies an output to the host only when the host requests
+//! it.
 
 use flagperf_onnx::ValueInfo;
 use indexmap::IndexMap;

@@ -1,6 +1,7 @@
 //! The table of engines, and the lookup by name.
 //!
-//! Knows nothing about vendors: each `vendor.yaml` lists the engines that its vendor offers.
+//! The default build is pure Rust: validation runs on `interpreter`, the executor of `flagperf-onnx`, and inference on
+//! `rten`. Knows nothing about vendors: each `vendor.yaml` lists the engines that its vendor offers.
 
 use super::Engine;
 use super::interpreter::Interpreter;

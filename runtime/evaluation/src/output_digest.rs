@@ -1,4 +1,4 @@
-//! The digest of a step's outputs, by which stored outputs are found to be those of the timed step.
+//! The digest of a step's outputs, which shows that stored outputs are those of the timed step.
 
 use std::ops::Range;
 

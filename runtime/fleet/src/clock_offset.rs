@@ -1,4 +1,4 @@
-//! By how much the wall clock of a host is ahead of the clock of this machine.
+//! The offset of a host's wall clock from the clock of this machine.
 
 use flagperf_core::units::Seconds;
 

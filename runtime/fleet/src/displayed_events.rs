@@ -1,5 +1,5 @@
-//! The events of a session that were displayed, and those that were not because the connection was broken: the file of events has
-//! them, too.
+//! Decides which events of a session are displayed. Those that were missed while the connection was broken are read
+//! from the file of events, so that each is displayed once.
 
 use std::collections::HashSet;
 use std::fs::File;

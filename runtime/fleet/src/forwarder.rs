@@ -1,4 +1,5 @@
-//! Forwards the files and messages of one session to the process that the user started, and its commands to the session.
+//! Forwards the files and messages of one session to the process that the user started, and the commands of that
+//! process to the session.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -1,7 +1,7 @@
 //! The sessions that runs of this user have given up, so that a later run on the same host removes their files.
 //!
-//! Only this machine knows that nobody needs these files any more: the record of the replica is written, and `resume` does not run
-//! its case again. The host knows whether the process of the session has ended.
+//! Only this machine knows that nobody needs these files any more: the record of the replica is written, and `resume`
+//! does not run its case again. Only the host knows whether the process of the session has ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};

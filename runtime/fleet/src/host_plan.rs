@@ -1,4 +1,5 @@
-//! Lets each host plan its cases before the first case of a run begins. A host whose plan has errors could run none of them.
+//! Makes each host plan its cases before the first case of a run begins, because a host whose plan has errors could run
+//! none of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

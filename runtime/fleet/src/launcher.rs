@@ -1,4 +1,9 @@
-//! The table of launchers, which start processes on hosts.
+//! The table of launchers, which start processes on hosts. A launcher is a command line that runs an `sh` script on a
+//! host and forwards its standard streams: ssh, srun, or sh itself.
+//!
+//! Slurm kills every process of a job step when the step ends, also when the connection of its srun breaks. A session
+//! under Slurm therefore has a job step of its own: the agent prepares the folder of the session, and the process that
+//! the user started then runs an srun that outlives it.
 
 use std::ffi::OsString;
 

@@ -1,9 +1,15 @@
 //! Cases on other hosts, and on several devices or hosts at once.
 //!
-//! A *replica* is a case on one device of one host: a run with a result folder of its own. A *launcher* starts an *agent* on
-//! each host. The agent stores the files that a run needs under the hashes of their content, and starts a *session* for each
-//! replica: a process that keeps running when the connection breaks. The agent sends the files of the session's result folder
-//! while they grow. After a broken connection, it continues at the sizes that the receiver already has.
+//! A *replica* is a case on one device of one host: a complete run with a result folder of its own, conducted on that
+//! host. Each figure is therefore computed on the machine that has the device and its clock, and `verify` checks a
+//! replica like any other result. The process that the user started computes only the summary.
+//!
+//! A *launcher* starts an *agent* on each host. The agent stores the files that a run needs under the hashes of their
+//! content, and starts a *session* for each replica: a process that conducts the replica and keeps running when the
+//! connection breaks. Each session is a process of its own, so that the orphans of one are not mistaken for those of
+//! another. The agent sends the files of a session's result folder while they grow.
+//!
+//! A run on one device of this machine has no sessions, and its workers end with their conductor.
 //!
 //! Knows no engine, and computes no figure of a replica.
 

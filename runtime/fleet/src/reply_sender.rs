@@ -1,5 +1,6 @@
-//! Writes the replies of an agent in a thread of its own. Parts of files wait until every other reply is written, so that a
-//! slow connection delays no answer.
+//! Writes the replies of an agent in a thread of its own, so that nothing the agent says waits for files. Replies, the
+//! commands to a session and the files of a result have a thread each, and a reply overtakes parts of files. Otherwise
+//! a slow connection would look like a lost host, and workers would pass a barrier seconds apart.
 
 use std::io::{self, Write};
 use std::thread;

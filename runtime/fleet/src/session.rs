@@ -1,4 +1,7 @@
-//! A session: runs one replica of a case on its host, in a process that keeps running when the connection breaks.
+//! A session: conducts one replica of a case on its host, in a process that keeps running when the connection breaks.
+//!
+//! It ends by itself after `HOST_TIMEOUT` plus 30 s without contact. A session never runs twice, whoever starts it: it
+//! holds a lock while it runs.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

@@ -1,4 +1,5 @@
-//! The state of a run that `flagperf resume` needs: the arguments of the run, and its sessions on hosts.
+//! The state of a run that `flagperf resume` needs: the arguments of the run, and its sessions on hosts. `resume` finds
+//! the sessions by their names here and connects to them again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! A range of commits, and why it cannot be compared.
+//! A range of commits, and the reasons why it cannot be compared.
 
 /// A range of commits: what HEAD adds since it separated from BASE.
 #[derive(Clone, Debug, PartialEq, Eq)]

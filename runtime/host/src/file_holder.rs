@@ -1,7 +1,8 @@
 //! Shares files with a companion process that cannot reach this process.
 //!
-//! A companion in a Landlock domain of its own may not open the files of this process under `/proc`. A process in the
-//! companion's domain, which is this program too, receives a file over a socket and holds it while the companion opens it.
+//! A companion in a Landlock domain of its own may not open the files of this process under `/proc`. A small process in
+//! the companion's domain, which runs this program too, receives each file over a socket and holds it while the
+//! companion opens it. The protocol with the companion therefore needs only a path in a line.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};

@@ -1,4 +1,4 @@
-//! What /proc tells about running processes: their ancestors and the files that they execute.
+//! Reads from /proc the ancestors of running processes and the files that they execute.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

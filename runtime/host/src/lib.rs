@@ -1,6 +1,6 @@
-//! Processes: starts, times out and kills them, on this machine and without containers.
+//! Starts processes on this machine, limits their time and kills them.
 //!
-//! Knows no event and no record: a process has lines of input, lines of output, and an ending.
+//! Knows no container, no event and no record: a process has lines of input, lines of output, and an ending.
 
 mod bounded;
 mod capture;

@@ -1,4 +1,12 @@
-//! Restrictions that a worker sets on itself before it runs anything that others wrote. Its children inherit them.
+//! Restrictions that a worker sets on itself before it reads a script. Its children inherit them.
+//!
+//! A Landlock domain keeps the worker and its children from the memory and the open files of processes outside. seccomp
+//! refuses to trace processes, to set the clock and to change the machine. A worker whose engine is part of this
+//! program also loses TCP and writes only to its own folders; a vendor's library may write its caches anywhere.
+//!
+//! A Landlock domain takes away the right to move files to other folders unless it mentions this right. Kernels before
+//! 5.19 do not know the right, so workers have no domain there. A sidecar is started by this program in a domain within
+//! that of the worker, so it cannot reach the worker either; the module `file_holder` passes it the memory of tensors.
 //!
 //! Knows nothing about engines. Each restriction that the kernel lacks is left out; [`Protection`] says which apply.
 

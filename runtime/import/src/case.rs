@@ -1,4 +1,4 @@
-//! The files of a case: configurations.yaml and parameters.yaml.
+//! Converts a case: configurations.yaml and parameters.yaml.
 
 use std::path::{Path, PathBuf};
 

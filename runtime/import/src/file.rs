@@ -1,4 +1,4 @@
-//! A file of the checkout: its text, what differs from one that exists, and how it is written.
+//! A file that an import writes into the checkout: its text, and its differences from an existing file.
 
 use std::fs;
 use std::io;

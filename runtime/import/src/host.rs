@@ -1,4 +1,4 @@
-//! host.yaml of FlagPerf.
+//! Converts FlagPerf's host.yaml.
 
 use std::collections::BTreeSet;
 use std::path::Path;

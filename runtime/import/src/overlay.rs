@@ -1,6 +1,6 @@
-//! The overlays of a case: what a vendor changes.
+//! Converts the overlays of a case.
 //!
-//! What FlagPerf itself refuses is converted as it is, so that `lint` names the case and the vendor.
+//! What FlagPerf itself refuses is converted unchanged, so that `lint` reports it with the case and the vendor.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What an import did: the schema of its JSON.
+//! The report of an import, which is also the schema of its JSON.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What an import makes of single files, of broken input, and of a checkout that has some of the files.
+//! Tests of importing single files, broken input, and into a checkout that has some of the files already.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! The import of a whole tree: every case, every overlay, every vendor, and host.yaml.
+//! Imports a whole tree: every case, every overlay, every vendor, and host.yaml.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A vendor: its engine classes become compilers that the adaptor of sidecars runs, its images recipes.
+//! Converts a vendor: an engine class becomes a compiler that the adaptor of sidecars runs, an image becomes a recipe.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,12 @@
-//! Runs a graph node by node over a small set of tensor operations.
+//! Runs a graph node by node over a small set of tensor operations, so that one executor serves several tensor
+//! libraries.
 //!
-//! [`Executor::load`] resolves every node once; a tensor library implements [`TensorOps`]. Knows nothing about file
-//! formats, devices or clocks.
+//! [`Executor::load`] resolves every node once; a tensor library implements [`TensorOps`]. The implementation for the
+//! CPU uses `gemm` for matrix products and `ndarray` for arrays; its other loops are written here. The implementation
+//! in f64 is the reference of the conformance suite. The executor merges nodes for which a library may have one
+//! operation: a convolution with the operators after it, or an attention.
+//!
+//! Knows nothing about file formats, devices or clocks.
 
 #[cfg(feature = "cpu")]
 mod apply;

@@ -1,4 +1,4 @@
-//! A fault is reported once, at its place and for its cases: what only follows from it is not reported.
+//! Tests that a fault is reported once, at its place and for its cases, without its consequences.
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;

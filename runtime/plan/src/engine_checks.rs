@@ -1,4 +1,8 @@
-//! Checks an engine by its description: the role, the files, the precision, the version, the options.
+//! Checks an engine by its description before anything runs: the role, the files, the precision, the version, the
+//! options.
+//!
+//! An engine that a selected case uses and that does not work on this machine is an error of the plan, even if a vendor
+//! brings it: otherwise the run would fail only after minutes of validation.
 
 use flagperf_onnx::OPSET;
 

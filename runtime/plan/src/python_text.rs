@@ -1,4 +1,4 @@
-//! Which attributes of `config` the text of a Python file reads. Knows as much of Python as that needs: comments, strings,
+//! Finds the attributes of `config` that the text of a Python file reads. Understands only comments, strings,
 //! indentation and the first word of a line.
 
 /// A read of an attribute of `config`, as in `config.batch_size` or `self.config.batch_size`.

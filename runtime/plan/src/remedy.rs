@@ -1,4 +1,4 @@
-//! What to do about the problems that planning can produce, and whether the configuration or the machine has to change.
+//! The hint for each problem of planning, and whether the configuration or the machine has to change.
 
 use super::PlanProblem;
 use super::problem::{DEVICE_FILE, MOUNT_SOURCE, PLUGIN, SIDECAR};

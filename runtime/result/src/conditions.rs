@@ -1,4 +1,5 @@
-//! What disturbed the device of a phase while it ran.
+//! What disturbed the device of a phase while it ran. A device at its own usual power limit is not throttled, because a
+//! full load runs there; a lowered power limit, heat and a power brake throttle it.
 
 use serde::{Deserialize, Serialize};
 

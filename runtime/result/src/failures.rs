@@ -1,4 +1,4 @@
-//! Why a case fails whose phases ran: its results are not acceptable. A pure function of the record.
+//! The reasons why a case fails although its phases ran: its results are not acceptable. A pure function of the record.
 
 use super::{AuditVerdict, FailureRecord, OutputTimeVerdict, PhaseRecord, Record, Status, Verdict};
 use flagperf_core::event::FileFacts;

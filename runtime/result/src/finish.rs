@@ -1,4 +1,4 @@
-//! FlagPerf's result, with FlagPerf's keys and in its order.
+//! The result in FlagPerf's form, with its keys in its order.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,9 @@
-//! The manifest of a result: every file of a case's folder with its size and its hash. Its own hash, the digest, stands for
-//! the whole result.
+//! The manifest of a result: every file of a case's folder with its size and its hash. Its own hash, the digest, stands
+//! for the whole result.
+//!
+//! There is one manifest per case rather than per run, because a site submits the folder of a case. host.out.log
+//! belongs to the run and contains the digests, so it is not part of a result. A manifest has exactly one valid form,
+//! byte for byte, so that none of its bytes can change unnoticed.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,9 @@
 //! Judges whether the time in *output* is explained by copying the outputs to the host.
 //!
 //! The device is synchronised when *core* ends. An engine that computes after that, while its outputs are copied,
-//! shortens *core*, so that its core throughput is wrong. Copying has a minimum speed, so most such time is recognised.
+//! shortens *core* and thereby raises its core throughput. A comparison of outputs cannot detect this. Copying has a
+//! minimum speed, however: a case fails if its outputs take longer than over any link, and gets a warning if they take
+//! longer than over most links.
 
 use flagperf_core::measure::{Measurement, OutputCopy};
 

@@ -1,5 +1,5 @@
-//! The JSON Schemas of a record and of a summary in docs/schemas, generated from the types. They allow further keys, because a version of the
-//! program may add some.
+//! The JSON Schemas of a record and of a summary in docs/schemas, generated from the types. They allow further keys,
+//! because a later version of the program may add some.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};

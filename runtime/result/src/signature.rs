@@ -1,7 +1,7 @@
 //! Keys and signatures of results: Ed25519 over the digest of a manifest.
 //!
-//! A public key is a file of one line, `flagperf-public-key ed25519 HEX NAME`, which belongs into a repository; a private
-//! key is a file of one line that only its owner may read.
+//! A public key is a file of one line, `flagperf-public-key ed25519 HEX NAME`, to be committed to a repository. A
+//! private key is a file of one line that only its owner may read.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! Writes the files that stand for a whole result to disk atomically, and flushes them.
+//! Writes the record and other files of a result to disk atomically, and flushes them.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! What a review finds: the schema of its JSON.
+//! The findings of a review, which are also the schema of its JSON.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! The scripts of a tree and which function calls which, across shared scripts.
+//! The call graph of the scripts of a tree, across shared scripts.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};

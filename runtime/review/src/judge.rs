@@ -1,4 +1,4 @@
-//! The role as which a change is judged, and the rule about each path.
+//! Determines the role for which a change is judged, and the outcome for each path.
 
 use std::collections::BTreeSet;
 

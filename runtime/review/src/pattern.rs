@@ -1,4 +1,4 @@
-//! Patterns of paths, keys and functions: which of them a rule is about, and which of two patterns is more specific.
+//! Patterns of paths, keys and functions: whether a pattern matches, and which of two patterns is more specific.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! The review: from a policy, two trees, the changes and a role to the findings.
+//! Computes the findings of a review from a policy, two trees, their changes and a role.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! Who changes something, and what a rule decides for them.
+//! The roles of authors, and what a rule decides for each.
 
 use std::fmt;
 use std::str::FromStr;

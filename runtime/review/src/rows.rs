@@ -1,4 +1,4 @@
-//! Tables of results in Markdown: their rows, and which rows a change touches.
+//! Tables of results in Markdown: their rows, and the rows that a change touches.
 
 use similar::{ChangeTag, TextDiff};
 

@@ -1,5 +1,5 @@
-//! The JSON Schema of a review in docs/schemas, generated from the types. It allows further keys, because a version of the
-//! program may add some.
+//! The JSON Schema of a review in docs/schemas, generated from the types. It allows further keys, because a later
+//! version of the program may add some.
 
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};

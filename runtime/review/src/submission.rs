@@ -1,8 +1,8 @@
-//! What FlagPerf asks of a submission: a new record with its log for each adapted case, and a row of the table of results
-//! that is equal to the record.
+//! Checks what FlagPerf asks of a submission: a new record with its log for each adapted case, and a row of the table
+//! of results that is equal to the record.
 //!
-//! Compares a record with the tree that contains it. Whether a record is what a run wrote is not checked here: that is
-//! the purpose of `flagperf verify`, which belongs where [`check_record`] is called.
+//! Compares a record only with the tree that contains it. Whether a run wrote the record is for `flagperf verify` to
+//! check.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! The lock of a host, which keeps a second run from measuring on the host at the same time.
 //!
-//! Runs that have the host for themselves lock its file with flock: the processes of one run share this lock. A run that shares
-//! the host (`BUSY_HOST: share`) has a record lock of the file instead, which is independent of the other, and adds a line to the
-//! file. A run that has the host for itself thereby notices it, also if it has ended in the meantime.
+//! Runs that have the host for themselves lock its file with flock; the processes of one run share this lock. A run
+//! that shares the host (`BUSY_HOST: share`) has a record lock of the file instead, which is independent of the other,
+//! and adds a line to the file. From this line, a run that has the host for itself learns of the other run, even if
+//! that has already ended.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;

@@ -1,4 +1,4 @@
-//! What is known about the use of a host by others while a case runs.
+//! Watches whether other runs use the host while a case runs, and adds the reasons for doubt to the record.
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
-//! The record of a case whose process ended before it wrote a record: the results in its events, and why the process ended.
+//! The record of a case whose process ended before it wrote a record: the results in the events that had arrived, and
+//! why the process ended. A replica on a lost host gets such a record, and so does a case on this machine that was cut
+//! off and that `flagperf resume` runs again.
 
 use std::io::BufReader;
 use std::path::Path;

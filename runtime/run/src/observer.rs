@@ -1,4 +1,5 @@
-//! The conductor's own observations of a phase, in addition to the reports of the worker.
+//! The conductor's own observations of a phase, which do not depend on the reports of the worker: the files from which
+//! the worker executes code (from /proc; they are hashed later), and the device through the vendor's monitor.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

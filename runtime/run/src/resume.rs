@@ -1,4 +1,4 @@
-//! Resuming a run: finds the cases that were finished, and moves the files of a case that was cut off to another folder.
+//! Resumes a run: finds the cases that were finished, and moves the files of a case that was cut off to another folder.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! Finds what contradicts itself in the readings of devices: a device that one reading contains several times, and an energy
+//! Finds contradictions in the readings of devices: a device that one reading contains several times, and an energy
 //! counter that decreased.
 //!
 //! Reads no device and keeps no record.

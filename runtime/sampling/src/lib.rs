@@ -1,6 +1,10 @@
-//! Samples the machine and its devices while a case runs: processor, memory, power, and the vendor's device monitor. Each
-//! source is read in a thread of its own, on the conductor's clock; the samples go to files, and figures are computed from
-//! the files and the events, by `run` and by `verify` alike.
+//! Samples the machine and its devices while a case runs: processor, memory, power, and the vendor's device monitor.
+//!
+//! The conductor reads each source in a thread of its own, on its own clock, so that a source that hangs delays no
+//! other; the thread of such a source is abandoned. Readings are due at whole multiples of the interval. Counters and
+//! devices are also read when a pass begins or ends, so that the energy of a pass does not depend on the moment of its
+//! start. A vendor's script runs in a new process for each reading, because a script may exhaust its memory. The
+//! samples go to files, and `run` and `verify` compute the figures from these files and the events.
 //!
 //! Never fails a run: the record states which source is missing, fails, hangs, or reports impossible or contradictory
 //! values. Knows no vendor and no verdict.

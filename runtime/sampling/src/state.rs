@@ -1,4 +1,4 @@
-//! The state of a source while a case runs, from which its record and its warning are made.
+//! The state of a source while a case runs. Its part of the record and its warning are computed from this state.
 
 use std::collections::BTreeMap;
 

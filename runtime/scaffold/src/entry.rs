@@ -1,4 +1,4 @@
-//! A new line in a vendor.yaml, which keeps every other line as it is.
+//! Adds a line to a vendor.yaml and keeps every other line as it is.
 
 /// Adds an entry as the first one of `compilers`; `None` if `compilers` is not written as one line per compiler.
 pub fn add_compiler(description: &str, entry: &str) -> Option<String> {

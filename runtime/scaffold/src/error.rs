@@ -1,4 +1,4 @@
-//! Why something new could not be created.
+//! The errors of creating a case, a vendor or an engine.
 
 use std::io;
 use std::path::PathBuf;

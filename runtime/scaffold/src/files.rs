@@ -1,4 +1,4 @@
-//! The files of something new: all of them are written, or none.
+//! Writes the files of a new case, vendor or engine: all of them, or none.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! The lock of a checkout: of several processes that create something, one at a time reads and changes its files.
+//! The lock of a checkout, so that only one process at a time creates something in it.
 
 use std::fs::File;
 use std::path::Path;

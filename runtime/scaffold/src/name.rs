@@ -1,4 +1,4 @@
-//! The names that something new may have.
+//! The names that a new case, vendor or engine may have.
 
 use super::ScaffoldError;
 use flagperf_config::SHARED_SCRIPTS;

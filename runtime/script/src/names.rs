@@ -1,4 +1,4 @@
-//! The functions that a script calls, and those that it may call: both are known before it runs.
+//! The functions that a script calls and those that it may call. Both are compared before the script runs.
 //!
 //! Knows nothing about files.
 

@@ -1,7 +1,7 @@
 //! Shared scripts: `scripts/lib/NAME.rhai`, which a script imports by name: `import "lib/NAME" as n;`.
 //!
-//! They are loaded with the script that imports them and run in its engine, so its limits and packages are theirs. A
-//! function that needs a package of another stage is left out of this one. Knows nothing about cases.
+//! They are loaded with the script that imports them and run in its engine, within its limits and with its packages. A
+//! function that needs a package of another stage is left out. Knows nothing about cases.
 
 use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

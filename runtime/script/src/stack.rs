@@ -1,8 +1,9 @@
-//! The thread that scripts run on: its stack size grows with the memory limit of scripts, and a stack overflow exits
-//! the process with one line on standard error instead of a signal.
+//! The thread that scripts run on. A worker runs on this one thread, whose stack size grows with the memory limit of
+//! scripts.
 //!
 //! Values of scripts nest: arrays in arrays, closures that capture closures. Rhai copies, compares and drops them
-//! recursively, with one stack frame per level. Knows nothing about the content of scripts.
+//! recursively, with one stack frame per level. A stack overflow hits the guard page and ends the process with exit
+//! code 72 and one line on standard error instead of a signal. Knows nothing about the content of scripts.
 
 use std::cell::Cell;
 use std::io::Write;

@@ -1,4 +1,9 @@
-//! Who vouches for a result: a signature by a known key, or a digest that its reader has from elsewhere.
+//! Who vouches for a result: a signature by a known key, or a digest that the reader has from elsewhere.
+//!
+//! Whoever can write the files of a result can halve every time, write the chain and the manifest again, and have this
+//! program compute the figures. Such a result is only `consistent`. It is `authentic` if it matches the digest that the
+//! run printed and that was kept elsewhere, or a signature over the digest. A signature binds the owner of a key to the
+//! result; it does not prove that the machine was honest.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What the events of a result yield: the records of its phases and the hashes of its samples files.
+//! Reads the events of a result: the records of its phases and the hashes of its samples files follow from them.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader};

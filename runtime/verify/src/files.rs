@@ -1,4 +1,4 @@
-//! The files of a result against its manifest.
+//! Compares the files of a result with its manifest.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The end of a case's log against its record: FlagPerf's readers take the result from there.
+//! Compares the end of a case's log with its record, because FlagPerf's readers take the result from the log.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;

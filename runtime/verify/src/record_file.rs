@@ -1,4 +1,4 @@
-//! Reads the record of a result, which anyone may have written.
+//! Reads the record of a result. Anyone may have written it, so nothing in it is trusted.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a verification found.
+//! The report of a verification.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The hashes in a record against the files of its result: sources, samples and what the workers wrote.
+//! Compares the hashes in a record with the files of its result: sources, samples and what the workers wrote.
 
 use std::path::Path;
 

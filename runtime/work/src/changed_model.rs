@@ -1,4 +1,4 @@
-//! A model with other weights, on which an engine that knows the weights or the answers of the case is found.
+//! Writes a model with changed weights. An engine that knows the weights or the answers of the case is found with it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,8 @@
-//! The random order of samples. It is derived from a seed that does not exist before the run, so that no engine can know
-//! which sample comes when.
+//! The random order of samples: which samples form a batch, and in which order each pass runs the batches.
+//!
+//! The order follows from a seed that the conductor draws when a case begins, so no engine can know before the run
+//! which sample comes when. Both phases have the same batches, so that their outputs can be compared. Samples of
+//! different lengths keep their neighbours, because a dataset may be sorted by length on purpose.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Compares a sample of the outputs of each pass with that of the first pass. One pass is compared whole with validation;
-//! this shows whether the others computed the same.
+//! Compares a sample of the outputs of each pass with that of the first pass. Only one pass is compared whole with
+//! validation; this comparison shows whether the other passes computed the same.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

@@ -1,4 +1,4 @@
-//! What the audit of a measured loop observed.
+//! The observations of the audit of a measured loop.
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};

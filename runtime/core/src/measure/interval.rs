@@ -1,4 +1,7 @@
 //! The confidence interval of a throughput: how far the figure of another run of the same length may be from this one.
+//!
+//! It is the interval of a ratio, because passes differ in samples and in time. With fewer than three passes, groups of
+//! successive steps are the observations.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};

@@ -1,4 +1,4 @@
-//! Accuracy by group and in the mean: MMLU by subject.
+//! Accuracy of each group and the mean over the groups, such as MMLU's by subject.
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What one metric has accumulated over some samples: each kind merges and finishes in its own way.
+//! What one metric has accumulated over some samples. Each kind of metric has its own way to merge and to finish.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! A CSV file of questions: the positions of the records are kept, their text is not.
+//! A CSV file of questions: the positions of the records are in memory, their text is not.
 
 use std::fs::File;
 use std::io::BufReader;

@@ -1,4 +1,5 @@
-//! Memory shared with a sidecar: a file in memory that both processes map.
+//! Memory shared with a sidecar: a file in memory that both processes map. Its size is sealed; its content is not,
+//! because a file that is sealed against writes cannot be pinned for a device.
 //!
 //! Does not depend on the protocol: it numbers the regions and finds a region by an address inside it.
 

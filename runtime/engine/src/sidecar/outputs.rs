@@ -1,4 +1,5 @@
-//! Checks the outputs that a sidecar reports against those that the model declares.
+//! Checks the outputs that a sidecar reports against those that the model declares. An output of another shape takes
+//! the declared shape only if its elements are already in the declared order.
 
 use indexmap::IndexMap;
 

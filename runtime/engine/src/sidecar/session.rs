@@ -1,5 +1,8 @@
 //! The session of a model that a sidecar has loaded. Inputs are in shared memory; outputs stay with the sidecar until
 //! the host fetches them.
+//!
+//! The sidecar can write to the inputs, so they are hashed before and after the first run and before and after a run
+//! that follows the last pass. These runs are not measured.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

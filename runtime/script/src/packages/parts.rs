@@ -1,4 +1,4 @@
-//! Dimensions that `nn` and `tensor` split.
+//! Finds the axis to split and the sizes of its parts, for the packages `nn` and `tensor`.
 
 use crate::sandbox::Fallible;
 

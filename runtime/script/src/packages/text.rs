@@ -1,4 +1,4 @@
-//! `text`: takes apart what a program prints. Numbers may have units; what is not a number is `()`.
+//! `text`: parses what a program prints. Numbers may have units; a text that is not a number gives `()`.
 
 use rhai::plugin::*;
 use rhai::{Array, Dynamic, EvalAltResult, Module, NativeCallContext, Position};

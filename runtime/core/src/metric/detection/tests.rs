@@ -1,4 +1,4 @@
-//! Tests of the figures of object detection, by pycocotools.
+//! Tests of the figures of object detection against those of pycocotools.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of answers as spans, by SQuAD's evaluation.
+//! Tests of answers as spans against SQuAD's evaluation.
 
 use super::*;
 

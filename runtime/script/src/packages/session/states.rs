@@ -1,4 +1,7 @@
 //! States: outputs of one run that are inputs of the next, such as the keys and values of an attention.
+//!
+//! A language model is one graph for prompts and for single tokens, so that every engine and every file holds its
+//! weights once. The cache of keys and values has size 0 before the first run.
 
 #![expect(clippy::unwrap_used, reason = "in the code that rhai's macro generates")]
 
