@@ -39,9 +39,9 @@ fn table<const COLUMNS: usize>(head: [&str; COLUMNS], rows: Vec<[String; COLUMNS
     format!("\n{}|{}\n{}", line(&head.map(str::to_owned)), "---|".repeat(COLUMNS), rows.collect::<String>())
 }
 
-/// Returns a sentence with its full stop.
+/// Returns a sentence with its full stop, unless a default in brackets ends it.
 fn sentence(text: &str) -> String {
-    if text.ends_with('.') { text.to_owned() } else { format!("{text}.") }
+    if text.ends_with(['.', ']']) { text.to_owned() } else { format!("{text}.") }
 }
 
 fn commands() -> String {
