@@ -135,7 +135,7 @@ fn engines() -> String {
     for engine in &descriptions {
         let row = |option: &EngineOption| {
             let name = format!("`{}.{}`", engine.name, option.name);
-            [name, option.kind.in_words(), format!("`{}`", option.default), option.about.to_owned()]
+            [name, option.kind.in_words(), option.default.to_owned(), option.about.to_owned()]
         };
         let rows: Vec<_> = engine.options.unwrap_or_default().iter().map(row).collect();
         if !rows.is_empty() {
