@@ -24,7 +24,8 @@ pub struct Arguments {
 pub(super) enum Command {
     /// Run cases and print their results.
     ///
-    /// Runs the cases that host.yaml lists, or those that --case names, and prints one line for each after several cases. Before
+    /// Runs the cases that host.yaml lists, or those that --case names, and prints one line for each after several cases. A case
+    /// that is named without a framework runs with that of its entry in host.yaml, or else with the default of the vendor. Before
     /// the first case it checks what `plan` checks. Outside a checkout, every command uses the checkout that contains the
     /// program, and prints a note; `run` then requires --case or --config.
     Run(RunArguments),
