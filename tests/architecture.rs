@@ -1,4 +1,4 @@
-//! Checks the structure of the code: the order of the modules, file names and sizes, and each module's description.
+//! Checks the structure of the code: the order of the crates and of the modules in a crate, file names and sizes, and each module's description.
 //!
 //! Every rule is a function of a file's text and is itself tested on a sample that violates it.
 
@@ -19,17 +19,20 @@ const LONG_FILES: [(&str, &str); 0] = [];
 /// File names that do not describe the contents.
 const VAGUE_NAMES: [&str; 5] = ["utils", "helpers", "common", "misc", "manager"];
 
+/// Crates whose `lib.rs` contains logic: the entry of the program, and examples.
+const HAVE_LOGIC: [&str; 1] = ["runtime/cli/src/lib.rs"];
+
 /// Names that a vendor.yaml claims and that the host may contain nevertheless: name, beginning of the files' paths,
 /// reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("cpu", "runtime/", "every machine has a processor"),
     ("mock", "runtime/scaffold/", "a new vendor's first compiler, on the engine `null`; no product has this name"),
-    ("pytorch", "runtime/onnx/src/exec/resolve/", "`pytorch_half_pixel` is a mode of ONNX's operator `Resize`"),
+    ("pytorch", "runtime/onnx-exec/src/resolve/", "`pytorch_half_pixel` is a mode of ONNX's operator `Resize`"),
     ("pytorch", "runtime/onnx/src/weights/", "the program that writes `.pth` files"),
-    ("pytorch", "runtime/engine/backend.rs", "the name of libtorch's project, which belongs to no vendor"),
+    ("pytorch", "runtime/engine/src/backend.rs", "the name of libtorch's project, which belongs to no vendor"),
     ("pytorch", "runtime/libtorch/", "the same"),
-    ("tensorrt", "runtime/engine/onnxruntime", "the name of an execution provider of ONNX Runtime"),
-    ("tensorrt", "runtime/engine/backend.rs", "the same: it names the providers of a package of ONNX Runtime"),
+    ("tensorrt", "runtime/engine/src/onnxruntime", "the name of an execution provider of ONNX Runtime"),
+    ("tensorrt", "runtime/engine/src/backend.rs", "the same: it names the providers of a package of ONNX Runtime"),
 ];
 
 struct SourceFile {
@@ -100,13 +103,32 @@ fn crate_paths(code: &str) -> Vec<&str> {
     names
 }
 
-/// Returns a message for each use of a module that `lib.rs` lists after the file's own module.
+/// Returns a message for each use of a module that the `lib.rs` of its crate lists after the file's own module.
 fn uses_of_later_modules(order: &[&str], path: &str, text: &str) -> Vec<String> {
-    let own = path.split('/').nth(1).unwrap_or_default().trim_end_matches(".rs");
+    let own = path.split('/').nth(3).unwrap_or_default().trim_end_matches(".rs");
     let Some(rank) = order.iter().position(|module| *module == own) else { return Vec::new() };
     let code = strip_comments(text);
     let later = crate_paths(&code).into_iter().filter(|name| order[rank + 1..].contains(name));
-    later.map(|name| format!("{path}: `{own}` uses `{name}`, which runtime/lib.rs lists after it")).collect()
+    later.map(|name| format!("{path}: `{own}` uses `{name}`, which lib.rs lists after it")).collect()
+}
+
+/// Returns the folders of the crates, in the order in which Cargo.toml lists them as members.
+fn crate_order(workspace: &str) -> Vec<&str> {
+    workspace.lines().filter_map(|line| line.strip_prefix("    \"runtime/")?.strip_suffix("\",")).collect()
+}
+
+/// Returns a message for each crate of this workspace that a crate needs although Cargo.toml lists it later. Tests may
+/// need any crate.
+fn needs_of_later_crates(order: &[&str], own: &str, manifest: &str) -> Vec<String> {
+    let needed = manifest.split("\n[dev-dependencies]").next().unwrap_or(manifest);
+    let needed = needed.split("\n[dependencies]").nth(1).unwrap_or_default();
+    let rank = order.iter().position(|name| *name == own).expect("each crate is a member");
+    let later = order[rank + 1..].iter().filter(|name| {
+        needed
+            .lines()
+            .any(|line| line.strip_prefix("flagperf-").and_then(|line| line.split(['.', ' ']).next()) == Some(**name))
+    });
+    later.map(|name| format!("runtime/{own}/Cargo.toml: needs `{name}`, which Cargo.toml lists after it")).collect()
 }
 
 /// A name that belongs to a vendor: the words of it, and the vendor.
@@ -178,18 +200,17 @@ fn shape_faults(path: &str, text: &str) -> Vec<String> {
     if !text.starts_with("//! ") {
         faults.push(format!("{path}: does not begin with a `//!` line that describes it"));
     }
-    // Only top-level modules of the host: in nested folders and separate crates, `mod.rs` may be the main file.
-    if path.starts_with("runtime/") && path.ends_with("/mod.rs") && path.matches('/').count() == 2 {
+    if path.starts_with("runtime/") && path.ends_with("/src/lib.rs") && !HAVE_LOGIC.contains(&path) {
         faults.extend(module_faults(path, text));
     }
     faults
 }
 
-/// Checks that a `mod.rs` states what its module does and what it does not know, and contains no logic.
+/// Checks that a `lib.rs` states what its crate does and what it does not know, and contains no logic.
 fn module_faults(path: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.lines().filter(|line| line.starts_with("//! ")).count() < 2 {
-        faults.push(format!("{path}: does not state both what the module does and what it does not know"));
+        faults.push(format!("{path}: does not state both what the crate does and what it does not know"));
     }
     let logic = ["fn ", "pub fn ", "impl ", "impl<", "macro_rules!"];
     if let Some(line) = production_code(text).lines().find(|line| logic.iter().any(|begin| line.starts_with(begin))) {
@@ -227,12 +248,23 @@ fn host_files() -> Vec<SourceFile> {
 }
 
 #[test]
-fn each_module_uses_only_those_listed_before_it() {
-    let lib = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/lib.rs")).unwrap();
+fn each_crate_needs_only_those_listed_before_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let workspace = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let order = crate_order(&workspace);
+    assert!(order.len() > 20, "Cargo.toml must list each crate on a line of its own");
+    let manifest = |name: &&str| fs::read_to_string(root.join("runtime").join(name).join("Cargo.toml")).unwrap();
+    assert_none(
+        &order.iter().flat_map(|name| needs_of_later_crates(&order, name, &manifest(name))).collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+fn each_module_of_the_vocabulary_uses_only_those_listed_before_it() {
+    let lib = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/core/src/lib.rs")).unwrap();
     let order = module_order(&lib);
-    assert!(order.len() > 10, "runtime/lib.rs must list the modules as `pub mod name;`");
-    let files = source_files("runtime");
-    assert!(files.len() > order.len());
+    assert!(order.len() > 10, "runtime/core/src/lib.rs must list the modules as `pub mod name;`");
+    let files = source_files("runtime/core/src");
     assert_none(
         &files.iter().flat_map(|file| uses_of_later_modules(&order, &file.path, &file.text)).collect::<Vec<_>>(),
     );
@@ -264,11 +296,26 @@ fn files_are_short_and_well_named_and_begin_with_a_description() {
 fn a_use_of_a_later_module_is_found() {
     let order = module_order("pub mod units;\npub mod plan;\npub mod run;\n");
     let text = "// crate::run is fine in a comment\nuse crate::units::Bytes;\nuse crate::{plan, run::{Host, plan}};\n";
-    let expected = "runtime/units.rs: `units` uses `plan`, which runtime/lib.rs lists after it";
-    assert_eq!(uses_of_later_modules(&order, "runtime/units.rs", text)[0], expected);
-    assert_eq!(uses_of_later_modules(&order, "runtime/plan/job.rs", text).len(), 1);
-    assert_eq!(uses_of_later_modules(&order, "runtime/run/mod.rs", text), Vec::<String>::new());
-    assert_eq!(uses_of_later_modules(&order, "runtime/plan/job.rs", "fn f() { crate::run::start() }").len(), 1);
+    let faults = |path: &str, text: &str| uses_of_later_modules(&order, path, text);
+    let expected = "runtime/core/src/units.rs: `units` uses `plan`, which lib.rs lists after it";
+    assert_eq!(faults("runtime/core/src/units.rs", text)[0], expected);
+    assert_eq!(faults("runtime/core/src/plan/job.rs", text).len(), 1);
+    assert_eq!(faults("runtime/core/src/run/mod.rs", text), Vec::<String>::new());
+    assert_eq!(faults("runtime/core/src/plan/job.rs", "fn f() { crate::run::start() }").len(), 1);
+}
+
+#[test]
+fn a_need_of_a_later_crate_is_found() {
+    let order =
+        crate_order("members = [\n    \".\",\n    \"runtime/core\",\n    \"runtime/plan\",\n    \"runtime/run\",\n]\n");
+    assert_eq!(order, ["core", "plan", "run"]);
+    let manifest =
+        "[dependencies]\nflagperf-core.workspace = true\nflagperf-run = { workspace = true }\n\n[dev-dependencies]\n";
+    assert_eq!(
+        needs_of_later_crates(&order, "plan", manifest),
+        ["runtime/plan/Cargo.toml: needs `run`, which Cargo.toml lists after it"]
+    );
+    assert_eq!(needs_of_later_crates(&order, "run", manifest), [""; 0]);
 }
 
 #[test]
@@ -292,7 +339,7 @@ fn a_vendor_name_in_the_code_is_found() {
 #[test]
 fn a_badly_shaped_file_is_found() {
     assert_eq!(shape_faults("runtime/utils.rs", "fn f() {}").len(), 2);
-    assert_eq!(shape_faults("runtime/a/mod.rs", "//! One line.\nfn f() {}\n").len(), 2);
+    assert_eq!(shape_faults("runtime/a/src/lib.rs", "//! One line.\nfn f() {}\n").len(), 2);
     assert_eq!(shape_faults("runtime/a.rs", &"//! Long.\n".repeat(LINES_MAX + 1)).len(), 1);
-    assert_eq!(shape_faults("runtime/a/mod.rs", "//! Adds.\n//!\n//! Knows no file.\n\nmod b;\n").len(), 0);
+    assert_eq!(shape_faults("runtime/a/src/lib.rs", "//! Adds.\n//!\n//! Knows no file.\n\nmod b;\n").len(), 0);
 }

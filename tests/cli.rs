@@ -216,10 +216,11 @@ fn check_schema_of_the_record(record: &serde_json::Value) {
     }
 }
 
-/// Checks that the README lists every file in the folder of a run.
+/// Checks that the reference lists every file in the folder of a run.
 fn check_files_of_a_run(folder: &Path) {
-    let readme = fs::read_to_string(support::root().join("README.md")).expect("the README");
-    let tree = readme.split("\nresult/run").nth(1).expect("the tree").split("```").next().expect("its end");
+    let page = "docs/reference/results.md";
+    let text = fs::read_to_string(support::root().join(page)).expect("the page");
+    let tree = text.split("\nresult/run").nth(1).expect("the tree").split("```").next().expect("its end");
     let host = folder.parent().and_then(Path::parent).expect("the folder of the run");
     let entries = [folder, host].map(|folder| fs::read_dir(folder).expect("a folder"));
     for entry in
@@ -227,7 +228,7 @@ fn check_files_of_a_run(folder: &Path) {
     {
         let name = entry.file_name().to_string_lossy().replace("tiny_bs4_mock_fp16False", "<model>");
         let name = name.replace(".validate.", ".<phase>.").replace(".infer.", ".<phase>.");
-        assert!(tree.split_whitespace().any(|listed| listed == name), "README.md does not list `{name}`");
+        assert!(tree.split_whitespace().any(|listed| listed == name), "{page} does not list `{name}`");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The instructions for adding something, followed literally: every shell block of a README runs in a copy of the
+//! The instructions for adding something, followed literally: every shell block of a page runs in a copy of the
 //! checkout, as a user would run it.
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
@@ -88,6 +88,13 @@ fn the_instructions_for_adding_a_case_work() {
     let (checkout, printed) = follow("scripts/README.md", "## How to add a case");
     assert!(printed.contains("mycase:interpreter runs validate, then infer"), "{printed}");
     assert_eq!(what_ran(checkout.path()), [["mycase", "mock"], ["mycase", "cpu"]]);
+}
+
+#[test]
+fn the_instructions_for_adding_a_dataset_work() {
+    let (_, printed) = follow("docs/add-a-dataset.md", "## Describe and check the files");
+    let intact = printed.lines().filter(|line| line.starts_with(" ok ") && line.contains("questions.txt"));
+    assert_eq!(intact.count(), 2, "{printed}");
 }
 
 #[test]

@@ -1,38 +1,28 @@
-//! Each README in Chinese has the structure of its original: the same headings, fenced lines, and tables with the same
-//! code. What the sentences say is not checked.
+//! Pages in Chinese: those for users have one, and each has the structure of its original: the same headings, fenced lines,
+//! and tables with the same code. What the sentences say is not checked.
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic, too")]
 
-use std::fs;
+#[path = "support/markdown.rs"]
+mod markdown;
+
 use std::path::Path;
 
-/// The folders whose README exists in both languages.
-const FOLDERS: [&str; 5] = ["", "runtime/plugin", "runtime/sidecar", "scripts", "vendors"];
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+/// Returns whether a page in English must have one in Chinese: the README, and every page on how to do something.
+fn is_translated(page: &str) -> bool {
+    let of_docs = page.strip_prefix("docs/").is_some_and(|name| !name.contains('/'));
+    let readmes = ["", "runtime/plugin/", "runtime/sidecar/", "scripts/", "vendors/"];
+    of_docs || page.strip_suffix("README.md").is_some_and(|folder| readmes.contains(&folder))
 }
 
-/// Returns both texts of a folder: English, Chinese.
-fn texts(folder: &str) -> [String; 2] {
-    ["README.md", "README.zh.md"].map(|name| fs::read_to_string(root().join(folder).join(name)).unwrap())
+/// Returns the path of the page in Chinese: that of `a/b.md` is `a/b.zh.md`.
+fn translation(page: &str) -> String {
+    format!("{}.zh.md", page.strip_suffix(".md").unwrap())
 }
 
-/// Returns the folders below `folder` that contain a README.zh.md, sorted.
-fn translated(folder: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        let name = path.file_name().unwrap().to_str().unwrap_or_default();
-        // Git's files, virtual environments, and what builds and runs write.
-        let skipped = name.starts_with('.') || ["target", "result", "node_modules"].contains(&name);
-        if path.is_dir() && !path.is_symlink() && !skipped {
-            found.extend(translated(&path));
-        } else if name == "README.zh.md" {
-            found.push(folder.strip_prefix(root()).unwrap().to_str().unwrap().to_owned());
-        }
-    }
-    found.sort();
-    found
+/// Returns the pages in English that must have one in Chinese.
+fn originals() -> Vec<String> {
+    markdown::pages().into_iter().filter(|page| !page.ends_with(".zh.md") && is_translated(page)).collect()
 }
 
 /// Returns the inline code of each cell of a row, sorted because the order of words differs. `\|` is text.
@@ -64,45 +54,48 @@ fn elements(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns a message for the first element in which the texts of a folder differ.
-fn difference(folder: &str, [english, chinese]: [&str; 2]) -> Option<String> {
+/// Returns a message for the first element in which the two texts of a page differ.
+fn difference(page: &str, [english, chinese]: [&str; 2]) -> Option<String> {
     let [english, chinese] = [english, chinese].map(elements);
     let at = (0..english.len().max(chinese.len())).find(|at| {
         let [english, chinese] = [&english, &chinese].map(|elements| elements.get(*at).map(|(_, element)| element));
         english != chinese
     })?;
-    let [original, translation] = [("README.md", english), ("README.zh.md", chinese)].map(|(name, elements)| {
-        let file = Path::new(folder).join(name).display().to_string();
+    let [original, translation] = [(page.to_owned(), english), (translation(page), chinese)].map(|(file, elements)| {
         elements.get(at).map_or(format!("{file} ends"), |(line, element)| format!("{file}:{line} has {element}"))
     });
     Some(format!("{translation}, but {original}"))
 }
 
 #[test]
-fn exactly_these_folders_have_a_readme_in_chinese() {
-    assert_eq!(translated(root()), FOLDERS, "the folders with a README.zh.md (left) are not FOLDERS (right)");
+fn exactly_the_pages_for_users_have_one_in_chinese() {
+    let expected: Vec<String> = originals().iter().map(|page| translation(page)).collect();
+    let found: Vec<String> = markdown::pages().into_iter().filter(|page| page.ends_with(".zh.md")).collect();
+    let missing: Vec<_> = expected.iter().filter(|page| !found.contains(page)).collect();
+    let unexpected: Vec<_> = found.iter().filter(|page| !expected.contains(page)).collect();
+    assert!(missing.is_empty() && unexpected.is_empty(), "missing: {missing:?}; without an original: {unexpected:?}");
 }
 
 #[test]
 fn each_translation_has_the_structure_of_its_original() {
-    let texts = FOLDERS.map(|folder| (folder, texts(folder)));
-    let found = texts.iter().filter_map(|(folder, [english, chinese])| difference(folder, [english, chinese]));
+    let found = originals()
+        .into_iter()
+        .filter_map(|page| difference(&page, [&markdown::read(&page), &markdown::read(&translation(&page))]));
     let found: Vec<_> = found.collect();
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
 #[test]
-fn the_readmes_link_to_each_other_and_translations_link_to_translations() {
-    for folder in FOLDERS {
-        let [english, chinese] = texts(folder);
-        assert_eq!(english.lines().nth(2), Some("[中文](README.zh.md)"), "line 3 of the README.md in `{folder}`");
-        assert_eq!(chinese.lines().nth(2), Some("[English](README.md)"), "line 3 of the README.zh.md in `{folder}`");
-        let links = chinese.split("](").skip(2).map(|rest| rest.split(')').next().unwrap());
-        for link in links.filter(|link| !link.contains("://")) {
-            let target = root().join(folder).join(link);
-            assert!(target.exists(), "the README.zh.md in `{folder}` links to `{link}`, which does not exist");
-            let translated = link.ends_with("README.md") && target.with_file_name("README.zh.md").exists();
-            assert!(!translated, "the README.zh.md in `{folder}` links to `{link}`, which has a README.zh.md");
+fn the_two_pages_link_to_each_other_and_translations_link_to_translations() {
+    let name = |page: &str| Path::new(page).file_name().unwrap().to_str().unwrap().to_owned();
+    for page in originals() {
+        let (english, chinese) = (markdown::read(&page), markdown::read(&translation(&page)));
+        let links = [format!("[中文]({})", name(&translation(&page))), format!("[English]({})", name(&page))];
+        assert_eq!([&english, &chinese].map(|text| text.lines().nth(2)), links.each_ref().map(|link| Some(&**link)));
+        let links = chinese.split("](").skip(2).map(|rest| rest.split([')', '#']).next().unwrap());
+        for link in links.filter(|link| link.ends_with(".md") && !link.ends_with(".zh.md")) {
+            let target = markdown::root().join(&page).parent().unwrap().join(translation(link));
+            assert!(!target.exists(), "{} links to `{link}`, which has a page in Chinese", translation(&page));
         }
     }
 }
@@ -110,7 +103,7 @@ fn the_readmes_link_to_each_other_and_translations_link_to_translations() {
 #[test]
 fn a_different_structure_is_found() {
     let english = "# A\n\n| `a` \\| `b` | c |\n|---|---|\n\n```sh\nrun  # it\n```\n";
-    let check = |from, to| difference("x", [english, &english.replacen(from, to, 1)]).unwrap_or_default();
+    let check = |from, to| difference("x/README.md", [english, &english.replacen(from, to, 1)]).unwrap_or_default();
     assert_eq!(check("A", "甲"), "");
     assert_eq!(check("| c |", "| 丙 |"), "");
     assert_eq!(

@@ -1,9 +1,10 @@
-//! The command-line arguments, their help, and the table of exit codes.
+//! The command-line arguments and their help, from which `reference_pages` generates docs/reference/commands.md.
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use super::exit_codes::exit_code_lines;
 use super::import::ImportCommand;
 use super::selection::{AgentArguments, Selection};
 use flagperf_fleet::{Scheduler, schedulers};
@@ -11,25 +12,9 @@ use flagperf_plan::AuditScope;
 use flagperf_review::Role;
 use flagperf_scaffold::EngineKind;
 
-/// The exit codes, each with its meaning.
-pub const EXIT_CODES: &[(u8, &str)] = &[
-    (0, "every case succeeded; `verify`: every result is authentic or consistent; `import`: everything was converted"),
-    (
-        1,
-        "a case failed, or with --official a result is not valid: the record states the reason; `verify`: a result is wrong; \
-         `import`: a file cannot be converted",
-    ),
-    (
-        2,
-        "invalid arguments or configuration; nothing was run; `verify`: a result cannot be checked; `import`: nothing can be converted",
-    ),
-    (3, "results could not be written, or a result has no manifest; `import`: a file could not be written"),
-    (130, "interrupted (Ctrl-C, SIGTERM, SIGQUIT, SIGHUP): the records are marked as interrupted"),
-];
-
 /// The arguments of `flagperf`.
 #[derive(Debug, Parser)]
-#[command(name = "flagperf", version, about, after_help = exit_codes())]
+#[command(name = "flagperf", version, about, after_help = exit_code_lines())]
 pub struct Arguments {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -37,15 +22,34 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Run cases and print their results
+    /// Run cases and print their results.
+    ///
+    /// Runs the cases that host.yaml lists, or those that --case names, and prints one line for each after several cases. A case
+    /// that is named without a framework runs with that of its entry in host.yaml, or else with the default of the vendor. Before
+    /// the first case it checks what `plan` checks. Outside a checkout, every command uses the checkout that contains the
+    /// program, and prints a note; `run` then requires --case or --config.
     Run(RunArguments),
     /// Resume a run whose main process was killed: collect what other hosts have measured, and run the cases that have no
-    /// record
+    /// record.
+    ///
+    /// A case that was cut off on this machine is run again; its earlier measurements are kept in `cut_off/`. The options of
+    /// the run are used again. The configuration of its cases, their scripts and the vendor must be unchanged; other settings
+    /// of host.yaml may change. A run that one Ctrl-C or a signal has ended cannot be resumed. A second Ctrl-C ends the
+    /// program at once, without a record: `resume` runs such a case again.
     Resume(ResumeArguments),
-    /// Print the effective values with their origins (file and line), without running anything
+    /// Print the effective values with their origins (file and line), without running anything.
+    ///
+    /// Reports mistakes in the configuration and in scripts, and missing or unsuitable files. It compiles the scripts of each
+    /// case, builds its model without its weights, and opens the dataset, the weights file and the ONNX file. It reads neither
+    /// samples nor weights and draws no dataset.
     Plan(PlanArguments),
     /// Check every case as host.yaml lists it, without a vendor, and with every vendor that has an overlay for it. Needs
-    /// neither engines nor datasets nor the network
+    /// neither engines nor datasets nor the network.
+    ///
+    /// Checks what `plan` checks, for each framework of the vendor. Prints a line for each pair of a case and a vendor, then
+    /// each finding once with the pairs that it concerns. A library, a dataset or a weights file that this machine lacks is a
+    /// note; the model is then built with random weights. What it finds for a case, `plan` with that vendor finds, too. Exits
+    /// with 2 if there is an error.
     Lint(LintArguments),
     /// Judge what a range of commits changes: may its author change these files, keys and functions? Exits with 1 if
     /// something is refused or needs somebody else, 2 if the range or the policy (review.yaml) cannot be used
@@ -57,7 +61,10 @@ pub(super) enum Command {
         what: ListKind,
     },
     /// Show what works on this machine, what is missing, and how to get it. Exits with 1 if something the selected cases
-    /// need does not work, 2 if the configuration is invalid
+    /// need does not work, 2 if the configuration is invalid.
+    ///
+    /// Loads every plug-in and starts every sidecar of the vendor. An engine that no selected case uses may be missing. A
+    /// mistake in a script and an unknown vendor count as an invalid configuration.
     Doctor(DoctorArguments),
     /// Install or list the libraries that engines open at run time
     Backend {
@@ -89,13 +96,18 @@ pub(super) enum Command {
         #[command(subcommand)]
         command: KeyCommand,
     },
-    /// Print a script that completes commands and options in a shell
+    /// Print a script that completes commands and options in a shell.
+    ///
+    /// In bash, `source <(flagperf completions bash)` loads it.
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
     /// Run a worker: read one job as a line of JSON from standard input, write events as lines of JSON to standard
-    /// output, and exit when the input ends
+    /// output, and exit when the input ends.
+    ///
+    /// Exits with 71 if it exceeds its memory limit, and with 72 if its scripts exhaust the stack; the record of its case states
+    /// which.
     Work {
         /// Socket in a container, from which the worker receives its standard streams
         #[arg(long, hide = true, value_name = "PATH")]
@@ -337,7 +349,7 @@ pub(super) struct PlanArguments {
     pub(super) selection: Selection,
     #[command(flatten)]
     pub(super) agent: AgentArguments,
-    /// Print the plan, the values and the findings as JSON
+    /// Print the plan, the values and the findings as JSON; only the findings if there is no plan
     #[arg(long)]
     pub(super) json: bool,
     /// Print every value, also those that are defaults
@@ -428,27 +440,14 @@ pub(super) enum ListKind {
     Options,
 }
 
-fn exit_codes() -> String {
-    let lines = EXIT_CODES.iter().map(|(code, when)| format!("  {code:>3}  {when}\n"));
-    format!("Exit codes:\n{}", lines.collect::<String>())
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
     use super::*;
-    use flagperf_run::RunOutcome;
 
     #[test]
     fn the_arguments_are_consistent() {
         Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn every_exit_code_of_a_run_is_in_the_table() {
-        for code in [RunOutcome::OK, RunOutcome::FAILED, RunOutcome::UNWRITTEN, RunOutcome::INTERRUPTED] {
-            assert!(EXIT_CODES.iter().any(|(known, _)| *known == code), "{code}");
-        }
     }
 }

@@ -14,6 +14,7 @@ mod describe;
 mod doctor;
 mod doctor_hosts;
 mod engine_checks;
+mod exit_codes;
 mod import;
 mod key;
 mod lint;
@@ -27,6 +28,8 @@ mod own_process;
 mod plan;
 mod probe;
 mod read_devices;
+#[cfg(test)]
+mod reference_pages;
 mod review;
 mod review_markdown;
 mod review_text;
@@ -40,8 +43,9 @@ mod work;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-pub use arguments::{Arguments, EXIT_CODES};
+pub use arguments::Arguments;
 use clap::Parser;
+pub use exit_codes::EXIT_CODES;
 
 use arguments::Command;
 use flagperf_config::env;

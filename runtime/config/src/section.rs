@@ -135,7 +135,7 @@ fn type_problem(kind: SectionKind, node: &Node, path: &str) -> ConfigProblem {
 
 impl SectionKind {
     /// Describes the expected value, for a message.
-    const fn expected(self) -> &'static str {
+    pub const fn expected(self) -> &'static str {
         match self {
             SectionKind::Value(kind) => kind.expected(),
             SectionKind::Boolean => "true or false",

@@ -30,7 +30,7 @@ pub const SETTINGS: &[ConfigKey] = &[
         name: "fp16",
         kind: ValueKind::Flag,
         default: Some("false"),
-        about: "half precision: true or false",
+        about: "whether to compute in fp16; otherwise in fp32",
         owner: Owner::CaseOrVendor,
     },
     ConfigKey {

@@ -67,14 +67,14 @@ pub const SITE: &[ConfigKey] = &[
         name: "HOSTS_PORTS",
         kind: ValueKind::Ports,
         default: Some("[2222]"),
-        about: "the SSH ports inside containers",
+        about: "the SSH ports inside containers: for training, which is not supported yet",
         owner: Owner::Site,
     },
     ConfigKey {
         name: "MASTER_PORT",
         kind: ValueKind::Port,
         default: Some("29501"),
-        about: "the port over which the processes of a case find each other",
+        about: "the port over which the processes of a case find each other: for training, which is not supported yet",
         owner: Owner::Site,
     },
     ConfigKey {
