@@ -49,7 +49,7 @@ fn commands() -> String {
     let mut text = page("Commands", "`flagperf help COMMAND` prints the same.");
     add_commands(&mut text, &command, "flagperf");
     let codes = EXIT_CODES.iter().map(|(code, when)| [code.to_string(), (*when).to_owned()]);
-    text + "\n## Exit codes\n" + &table(["code", "meaning"], codes.collect())
+    format!("{text}\n## Exit codes\n{}", table(["code", "meaning"], codes.collect()))
 }
 
 /// Adds a section for each visible command below `parent`.
