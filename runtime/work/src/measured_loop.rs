@@ -24,7 +24,7 @@ use super::totals::Totals;
 use flagperf_core::event::{Event, Failure, Level, SidecarFacts};
 use flagperf_core::measure::{AuditReport, Clock, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes, Warmup};
 use flagperf_core::metric::Accumulator;
-use flagperf_core::step::Step;
+use flagperf_core::step::PhaseFacts;
 use flagperf_core::tensor::Tensor;
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions};
@@ -43,7 +43,7 @@ const BAD_SAMPLES_HINT: &str =
 
 /// The result of a measured loop.
 pub struct LoopResult {
-    /// What the audit observed, without the agreement of fresh inputs; `None` in validation.
+    /// What the audit observed, without the agreement of fresh inputs; `None` for a phase that is not audited.
     pub audit: Option<AuditReport>,
     /// The outputs of one pass.
     pub kept: KeptOutputs,
@@ -58,7 +58,7 @@ pub struct LoopResult {
 /// A measured loop that is ready to run: its sessions are loaded, its dataset is open and its buffers are lent.
 pub struct MeasuredLoop<'a> {
     job: &'a Job,
-    step: Step,
+    phase: &'static PhaseFacts,
     clock: &'a Arc<dyn Clock>,
     emit: &'a Emit,
     sessions: Sessions,
@@ -72,7 +72,7 @@ pub struct MeasuredLoop<'a> {
     /// The rank of each batch when only some can be kept: those of the lowest ranks are.
     ranks: Vec<usize>,
     stored: StoredPass,
-    /// Compares the passes of inference with each other.
+    /// Compares the passes with each other if the phase is compared with another one.
     comparison: PassComparison,
     operations: OperationCounter,
     /// The sidecar properties that were last emitted.
@@ -88,7 +88,6 @@ impl<'a> MeasuredLoop<'a> {
     /// When the memory cannot be allocated.
     pub fn new(
         job: &'a Job,
-        step: Step,
         clock: &'a Arc<dyn Clock>,
         emit: &'a Emit,
         sessions: Sessions,
@@ -120,13 +119,14 @@ impl<'a> MeasuredLoop<'a> {
             loader.set_batches(order.divide(samples, batch_size));
         }
         let now = clock.now();
-        // Validation keeps its first pass; inference is compared with it in a random pass.
-        let compared_passes = if step == Step::Inference { job.settings.repeat } else { 1 };
+        let phase = job.phase().facts();
+        // A phase keeps its first pass, unless it is compared with another phase, which it is in a random pass.
+        let compared_passes = if phase.compared_with.is_some() { job.settings.repeat } else { 1 };
         let ranks = order.ranks();
         let totals = Totals::new(compared_passes, ranks.clone());
         Ok(MeasuredLoop {
             job,
-            step,
+            phase,
             clock,
             emit,
             sessions,
@@ -172,14 +172,14 @@ impl<'a> MeasuredLoop<'a> {
         debug!(steps = warmup.steps(), "warmed up");
         self.report_sidecar();
         if self.job.waits {
-            (self.emit)(Event::Ready { step: self.step });
+            (self.emit)(Event::Ready { step: self.phase.measured_step });
             (self.release)();
         }
         self.started = self.clock.now();
         let mut audit = None;
         let mut first_pass = Vec::new();
         for pass in 0..self.job.settings.repeat {
-            (self.emit)(Event::PassBegin { step: self.step, pass });
+            (self.emit)(Event::PassBegin { step: self.phase.measured_step, pass });
             let steps = self.run_pass(pass, &mut forward, &mut evaluator)?;
             self.emit_times(&steps);
             self.totals.add_spans(forward.take_spans());
@@ -198,7 +198,7 @@ impl<'a> MeasuredLoop<'a> {
         self.check_inputs(&mut forward, &inputs)?;
         self.close_sessions();
         Ok(LoopResult {
-            audit: audit.filter(|_| self.step == Step::Inference).map(Audit::finish),
+            audit: audit.filter(|_| self.phase.is_audited).map(Audit::finish),
             kept: self.totals.kept,
             comparison: self.comparison,
             stored: self.stored,
@@ -223,7 +223,7 @@ impl<'a> MeasuredLoop<'a> {
 
     fn emit_times(&self, steps: &[StepTimes]) {
         for steps in steps.chunks(STEPS_PER_EVENT) {
-            (self.emit)(Event::Steps { step: self.step, times: StepColumns(steps.to_vec()) });
+            (self.emit)(Event::Steps { step: self.phase.measured_step, times: StepColumns(steps.to_vec()) });
         }
     }
 
@@ -358,7 +358,7 @@ impl<'a> MeasuredLoop<'a> {
     /// Keeps what the outputs of a step are compared by: with those of validation, and with those of the other passes.
     fn keep_outputs(&mut self, pass: u32, batch: &Batch, samples: u32, outputs: Vec<(String, Tensor)>) {
         let is_kept = pass == self.totals.kept.pass;
-        let is_compared = self.step == Step::Inference && self.job.settings.repeat > 1;
+        let is_compared = self.phase.compared_with.is_some() && self.job.settings.repeat > 1;
         if is_compared {
             self.comparison.add_step(batch.index, &outputs);
         }
@@ -395,7 +395,7 @@ impl<'a> MeasuredLoop<'a> {
             state_memory_bytes_max: state_memory,
             device_memory_bytes_max: memory.peak(&self.sessions),
             memory_bytes_max: Bytes(peak_memory().0 + processes),
-            ..self.totals.report(self.step, self.job.settings.batch_size, warmup)
+            ..self.totals.report(self.phase.measured_step, self.job.settings.batch_size, warmup)
         }
     }
 }

@@ -20,10 +20,10 @@ use flagperf_core::event::{Event, Failure, Level, ModelFacts};
 use flagperf_core::file::write_hint;
 use flagperf_core::measure::{ChangedModelReport, Clock, MonotonicClock, StepTimes};
 use flagperf_core::metric::Agreement;
-use flagperf_core::step::{Phase, Step};
+use flagperf_core::step::{EngineRole, Step};
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::{DataError, Dataset, Pipeline, drawn};
-use flagperf_evaluation::FILE_KIND;
+use flagperf_evaluation::{FILE_KIND, file_name};
 use flagperf_plan::{AuditScope, Job, ModelInput, OUTPUTS_KIND, Task};
 use flagperf_script::{
     CaseScripts, EvaluatorFn, ForwardFn, ForwardKind, HostServices, ScriptChoice, Sessions, limit_worker_memory,
@@ -95,7 +95,7 @@ impl Worker<'_> {
             let sessions = self.load_timed(|| load_model(&model, job))?;
             let known = KnownModel { graphs: model.graphs.clone(), facts: facts.clone() };
             weights.iter().try_for_each(HashedFile::check_path)?;
-            let measured = self.measure(Step::Validation, &scripts, dataset, sessions, known)?;
+            let measured = self.measure(&scripts, dataset, sessions, known)?;
             weights.iter().try_for_each(HashedFile::check_content).map(|()| measured)
         })?;
         self.write_evaluation(&measured)?;
@@ -124,7 +124,7 @@ impl Worker<'_> {
         };
         let again = (job.audit == AuditScope::Full).then(|| (model.graphs.clone(), Arc::clone(&dataset)));
         let mut measured = self.run_step(Step::Inference, &format!("inference with {compiler}"), || {
-            let measured = self.measure(Step::Inference, &scripts, dataset, sessions, model)?;
+            let measured = self.measure(&scripts, dataset, sessions, model)?;
             files.as_ref().map_or(Ok(()), ModelFiles::check_contents).map(|()| measured)
         })?;
         self.write_evaluation(&measured)?;
@@ -158,8 +158,7 @@ impl Worker<'_> {
         let files = ModelFiles::open_onnx(&manifest)?;
         let known = facts::onnx_facts(&files, &manifest)?;
         let sessions = load_model_input(&ModelInput::Exported(manifest), Some(&files), self.job)?;
-        let (measured, forward, evaluator) =
-            self.prepare_loop(Step::Inference, scripts, dataset, sessions, &known.facts)?;
+        let (measured, forward, evaluator) = self.prepare_loop(scripts, dataset, sessions, &known.facts)?;
         let (steps, accuracy) = measured.run_unreported(forward, evaluator)?;
         Ok(Some(ChangedModelReport::of(&steps, first_pass, accuracy)))
     }
@@ -199,7 +198,7 @@ impl Worker<'_> {
             let emit = self.emit.clone();
             let log = move |level, source, message| emit(Event::Log { level, source, message });
             let host = HostServices { log: Arc::new(log), clock: self.clock.clone() };
-            let choice = ScriptChoice::new(&self.job.parameters, self.job.phase() == Phase::Infer);
+            let choice = ScriptChoice::new(&self.job.parameters, self.job.phase().role() == EngineRole::Compiler);
             CaseScripts::load(&self.job.scripts, &choice, &self.job.limits, host)
                 .and_then(|scripts| scripts.for_vendor(&self.job.vendor))
                 .map_err(|e| failure(&e, ""))
@@ -236,32 +235,33 @@ impl Worker<'_> {
 
     fn measure(
         &self,
-        step: Step,
         scripts: &CaseScripts,
         dataset: Arc<dyn Dataset>,
         sessions: Sessions,
         model: KnownModel,
     ) -> Result<LoopResult, Failure> {
-        let (measured, forward, evaluator) = self.prepare_loop(step, scripts, dataset, sessions, &model.facts)?;
+        let (measured, forward, evaluator) = self.prepare_loop(scripts, dataset, sessions, &model.facts)?;
         measured.counting(model.graphs).released_by(self.release).run(forward, evaluator, &self.memory)
     }
 
     /// Returns a measured loop with the functions that it calls.
     fn prepare_loop(
         &self,
-        step: Step,
         scripts: &CaseScripts,
         dataset: Arc<dyn Dataset>,
         sessions: Sessions,
         model: &ModelFacts,
     ) -> Result<(MeasuredLoop<'_>, ForwardFn, EvaluatorFn), Failure> {
-        let which = if step == Step::Validation { ForwardKind::Model } else { ForwardKind::Engine };
+        let which = match self.job.phase().role() {
+            EngineRole::Framework => ForwardKind::Model,
+            EngineRole::Compiler => ForwardKind::Engine,
+        };
         let config = &self.job.config;
         let forward = scripts.forward(which, sessions.clone()).and_then(|forward| forward.with_config(config));
         let forward = forward.map_err(|e| failure(&e, ""))?;
         let evaluator = scripts.evaluator().with_config(config).map_err(|e| failure(&e, ""))?;
         let unknown = facts::accuracy_unknown_reason(model, dataset.facts());
-        let measured = MeasuredLoop::new(self.job, step, &self.clock, self.emit, sessions, dataset, unknown)?;
+        let measured = MeasuredLoop::new(self.job, &self.clock, self.emit, sessions, dataset, unknown)?;
         Ok((measured, forward, evaluator))
     }
 
@@ -278,7 +278,7 @@ impl Worker<'_> {
 
     /// Writes what the evaluator received in one pass.
     fn write_evaluation(&self, measured: &LoopResult) -> Result<(), Failure> {
-        let path = self.job.log_dir.join(format!("{FILE_KIND}.{}.safetensors", self.job.phase().name()));
+        let path = self.job.log_dir.join(file_name(self.job.phase()));
         measured.stored.write(&path).map_err(|e| failure(&e, write_hint(&e)))?;
         (self.emit)(export::written(FILE_KIND, export::file_facts(&path)?));
         Ok(())

@@ -9,15 +9,14 @@ use super::{MeasuredLoop, select_samples};
 use flagperf_config::InputCost;
 use flagperf_core::event::Failure;
 use flagperf_core::measure::StepTimes;
-use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
 use flagperf_evaluation::name_outputs;
 use flagperf_script::ForwardFn;
 use tracing::debug;
 
 impl MeasuredLoop<'_> {
-    /// Runs the steps of the audit after a pass, whose steps had these times. Validation runs only the fresh inputs, for
-    /// comparison.
+    /// Runs the steps of the audit after a pass, whose steps had these times. A phase that is not audited runs only the
+    /// fresh inputs, for comparison.
     pub(super) fn run_audit(
         &mut self,
         audit: &mut Audit,
@@ -57,15 +56,15 @@ impl MeasuredLoop<'_> {
     pub(super) fn plan_audit(&self, first_pass: &[StepTimes]) -> Audit {
         let compared = audit::compared_batches(self.batches as usize);
         let core: Seconds = first_pass.iter().map(|step| step.core_s).sum();
-        let groups = match self.step {
-            Step::Inference => audit::group_count(core, first_pass.len(), self.job.settings.repeat, compared),
-            _ => compared,
+        let groups = match self.phase.is_audited {
+            true => audit::group_count(core, first_pass.len(), self.job.settings.repeat, compared),
+            false => compared,
         };
         Audit::new(AuditOptions {
             passes: self.job.settings.repeat,
             groups,
             compared,
-            fresh_only: self.step != Step::Inference,
+            fresh_only: !self.phase.is_audited,
             has_fixed_cost: self.job.parameters.input_cost == InputCost::Fixed,
         })
     }

@@ -18,7 +18,7 @@ impl MeasuredLoop<'_> {
         if due {
             self.last_progress = now;
             (self.emit)(Event::Progress {
-                step: self.step,
+                step: self.phase.measured_step,
                 warmup,
                 pass,
                 passes: self.job.settings.repeat,
