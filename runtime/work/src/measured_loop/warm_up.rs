@@ -63,7 +63,8 @@ impl MeasuredLoop<'_> {
     /// Checks after the last pass, outside the measurement, that no engine writes to its inputs: that preloaded inputs are
     /// still those of warm-up, and that sidecars, which share memory with the host, do not write to them in a late run.
     pub(super) fn check_inputs(&mut self, forward: &mut ForwardFn, at_first: &InputHashes) -> Result<(), Failure> {
-        let has_sidecar = self.sessions.values().any(|session| session.lock().is_ok_and(|s| s.sidecar().is_some()));
+        let has_sidecar =
+            self.sessions.values().any(|session| session.lock().is_ok_and(|s| s.facts().sidecar.is_some()));
         if !has_sidecar && !self.job.parameters.preloaded {
             return Ok(());
         }
