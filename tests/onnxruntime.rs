@@ -53,8 +53,9 @@ fn a_provider_without_a_short_name_registers_and_is_refused_when_it_runs_no_node
 fn a_provider_is_selected_by_one_of_its_devices() {
     let Some(session) = load(json!({"provider": "cpu", "provider_device": 0})) else { return };
     let session = session.unwrap_or_else(|error| panic!("{error}"));
-    assert!(session.device().starts_with("cpu:0 ") && session.device().ends_with("CPU"), "{}", session.device());
-    assert!(session.nodes_by_provider()["CPUExecutionProvider"] > 0);
+    let facts = session.facts();
+    assert!(facts.device.starts_with("cpu:0 ") && facts.device.ends_with("CPU"), "{}", facts.device);
+    assert!(facts.nodes_by_provider["CPUExecutionProvider"] > 0);
     let error = refusal(json!({"provider": "cpu", "provider_device": 99})).expect("the library is there");
     assert!(error.starts_with("option `provider_device`: no device 99 (known from 0: "), "{error}");
 }
@@ -62,7 +63,7 @@ fn a_provider_is_selected_by_one_of_its_devices() {
 #[test]
 fn the_full_name_of_a_known_provider_has_the_rules_of_its_short_name() {
     let Some(session) = load(json!({"provider": "CPUExecutionProvider"})) else { return };
-    assert_eq!(session.unwrap_or_else(|error| panic!("{error}")).device(), "cpu");
+    assert_eq!(session.unwrap_or_else(|error| panic!("{error}")).facts().device, "cpu");
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn a_compiled_model_is_loaded_again_and_gives_the_same_outputs() {
         let mut again = loaded.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(run(again.as_mut()), expected);
         assert_eq!(again.inputs()[0].spec.to_string(), "?,3,f32");
-        assert!(again.device().starts_with("cpu "), "{}", again.device());
+        assert!(again.facts().device.starts_with("cpu "), "{}", again.facts().device);
     }
 }
 

@@ -145,7 +145,7 @@ fn an_engine_built_for_no_device_answers_queries_and_does_not_run() {
     let x = Value::Host(Tensor::from_vec([2, 3], vec![0.0f32; 6]).expect("a tensor"));
     assert_eq!(session.submit(&[x]).expect_err("there is no GPU").to_string(), nothing);
     assert_eq!(session.tune("profile", &json!(0)).expect_err("there is no GPU").to_string(), nothing);
-    assert_eq!((session.device().as_str(), session.device_memory()), ("none", None));
+    assert_eq!((session.facts().device.as_str(), session.device_memory()), ("none", None));
 }
 
 #[test]

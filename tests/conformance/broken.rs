@@ -8,7 +8,9 @@ use std::thread;
 
 use flagperf_core::description::EngineDescription;
 use flagperf_core::tensor::{Tensor, TensorSpec};
-use flagperf_engine::{Artifact, DeviceTensor, Engine, EngineError, LoadOptions, Session, Unavailable, Value, find};
+use flagperf_engine::{
+    Artifact, DeviceTensor, Engine, EngineError, LoadOptions, Session, SessionFacts, Unavailable, Value, find,
+};
 use flagperf_onnx::ValueInfo;
 
 use crate::harness::{Harness, ModelForm, Subject};
@@ -125,8 +127,8 @@ impl Session for FaultySession {
         Ok(outputs)
     }
 
-    fn threads(&self) -> usize {
-        self.requested_threads
+    fn facts(&self) -> SessionFacts {
+        SessionFacts { threads: self.requested_threads, ..SessionFacts::default() }
     }
 }
 

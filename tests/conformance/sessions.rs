@@ -108,7 +108,7 @@ fn independent_of_each_other(harness: &Harness) {
                 for _ in 0..5 {
                     let outputs = loaded.run(&feed(graph, 3));
                     for (output, expected) in outputs.iter().zip(expected) {
-                        match loaded.session.device().starts_with("cuda") {
+                        match loaded.session.facts().device.starts_with("cuda") {
                             // On CUDA, another thread may choose another algorithm, which rounds differently.
                             true => check_close(output, expected, DType::F32).unwrap(),
                             false => assert_eq!(output.bytes(), expected.bytes()),
@@ -244,7 +244,8 @@ fn thread_count_is_as_requested(harness: &Harness) {
     let graph = residual(DType::F32);
     let load = |threads: usize| {
         let mut loaded = harness.try_load(&graph, &LoadOptions { threads, ..harness.options(DType::F32) }).unwrap();
-        assert!([0, threads].contains(&loaded.session.threads()), "{} threads", loaded.session.threads());
+        let reported = loaded.session.facts().threads;
+        assert!([0, threads].contains(&reported), "{reported} threads");
         assert_eq!(loaded.run(&feed(&graph, BATCH))[0].shape(), [BATCH, 10]);
         loaded
     };

@@ -77,7 +77,7 @@ fn a_reshaped_output_is_an_input_of_the_declared_shape() {
     let twice = session.submit(&once).expect("it computes with its own output");
     let outputs = twice[0].to_host().expect("it answers");
     assert_eq!((outputs.shape(), outputs.to_f64()), (&[2, 3][..], vec![2.0, 3.0, 4.0, 5.0, 6.0, 7.0]));
-    let reshaped = session.sidecar().expect("a sidecar").reshaped_outputs;
+    let reshaped = session.facts().sidecar.expect("a sidecar").reshaped_outputs;
     assert_eq!(
         reshaped.iter().map(|(name, output)| format!("{name}: {} to {}", output.from, output.to)).collect::<Vec<_>>(),
         ["y: 6,f32 to 2,3,f32"]

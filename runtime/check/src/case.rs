@@ -15,7 +15,6 @@ use flagperf_config::{Parameters, is_case_key, overlay_keys};
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
 use flagperf_core::precision::Precision;
-use flagperf_core::step::Phase;
 use flagperf_data::{DataError, DataRoot, drawn};
 use flagperf_plan::{CasePlan, EngineChoice, Manifest, ModelInput, Task, graph_name_fault};
 use flagperf_script::{
@@ -46,7 +45,10 @@ impl CheckRequest {
     /// Returns what to check of a planned case; `None` for a case without jobs.
     pub fn new(case: &CasePlan) -> Option<Self> {
         let first = case.jobs.first()?;
-        let validation = case.jobs.iter().find(|job| job.phase() == Phase::Validate);
+        let validation = case.jobs.iter().find_map(|job| match &job.task {
+            Task::Validate { export } => Some(export),
+            Task::Infer { .. } => None,
+        });
         let onnx = case.jobs.iter().find_map(|job| match &job.task {
             Task::Infer { model: ModelInput::Onnx(path) } => Some((path.clone(), &job.engine)),
             _ => None,
@@ -61,7 +63,7 @@ impl CheckRequest {
             precision: first.settings.precision,
             limits: first.limits,
             builds_model: validation.is_some(),
-            exports_model: validation.is_some_and(|job| matches!(job.task, Task::Validate { export: Some(_) })),
+            exports_model: validation.is_some_and(Option::is_some),
             onnx_is_for_own_engine: onnx.as_ref().is_some_and(|(_, engine)| is_own(engine)),
             onnx: onnx.map(|(path, _)| path),
         })

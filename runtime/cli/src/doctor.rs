@@ -14,7 +14,6 @@ use super::probe::Probes;
 use super::setup::{EXIT_MISTAKE, PreparedPlan, find_checkout, plan_config, prepare_process, print_findings};
 use flagperf_config::{Findings, Overrides, cache_folder, find_root};
 use flagperf_container::{ContainerEngine, EngineFacts};
-use flagperf_core::step::Phase;
 use flagperf_plan::{Job, is_generated_on_first_use};
 use flagperf_report::{bytes, columns, plain_table};
 use flagperf_result::Machine;
@@ -147,10 +146,7 @@ fn run_rows(root: &Path, planned: Option<&PreparedPlan>, is_agent: bool) -> (Vec
             };
             rows.push(row(&format!("data of {}", case.key), format!("{} {state}", job.data_dir.display()), ""));
         }
-        let phase = |job: &Job| match job.phase() {
-            Phase::Validate => format!("validation with {}", job.engine.engine),
-            Phase::Infer => format!("inference with {}", job.engine.engine),
-        };
+        let phase = |job: &Job| format!("{} with {}", job.phase().measured_step().name(), job.engine.engine);
         let phases: Vec<String> = case.jobs.iter().map(phase).collect();
         rows.push(row(&case.key.to_string(), format!("ready: {}", phases.join(", ")), ""));
     }

@@ -13,19 +13,30 @@ pub use option::{EngineOption, OptionKind, OptionMessage, parse_options, unknown
 use std::path::Path;
 
 use crate::precision::Precision;
+use crate::step::EngineRole;
 use crate::tensor::DType;
 
 /// The option with which an engine that supports TF32 computes products of f32 in it: `true` or `false`. The plan sets
 /// it from `precision`, so a configuration may not.
 pub const TF32_OPTION: &str = "tf32";
 
-/// The phases that an engine can run.
+/// The roles that an engine can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Roles {
     /// Whether the engine can run the validation phase; it is then given a graph.
     pub framework: bool,
     /// Whether the engine can run the inference phase; it is then given a file.
     pub compiler: bool,
+}
+
+impl Roles {
+    /// Returns whether the engine can have a role.
+    pub const fn includes(self, role: EngineRole) -> bool {
+        match role {
+            EngineRole::Framework => self.framework,
+            EngineRole::Compiler => self.compiler,
+        }
+    }
 }
 
 /// Where the code of an engine comes from.
@@ -48,7 +59,7 @@ pub struct EngineDescription {
     pub name: &'static str,
     /// One line about the engine, for `doctor` and the documentation.
     pub about: &'static str,
-    /// The phases that the engine can run.
+    /// The roles that the engine can have.
     pub roles: Roles,
     /// The floating-point types that the engine computes in.
     pub precisions: &'static [DType],

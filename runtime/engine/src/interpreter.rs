@@ -12,7 +12,8 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use super::options::{EngineOptions, thread_count, thread_start_error};
 use super::panics::catch_panic;
 use super::{
-    Artifact, DeviceTensor, Engine, EngineError, LoadOptions, Session, Unavailable, Value, check_inputs, model,
+    Artifact, DeviceTensor, Engine, EngineError, LoadOptions, Session, SessionFacts, Unavailable, Value, check_inputs,
+    model,
 };
 use flagperf_core::description::{EngineDescription, Roles};
 use flagperf_core::tensor::{DType, Tensor, TensorSpec};
@@ -104,8 +105,8 @@ impl Session for InterpreterSession {
         Ok(self.outputs.iter().zip(tensors).map(output).collect())
     }
 
-    fn threads(&self) -> usize {
-        self.pool.current_num_threads()
+    fn facts(&self) -> SessionFacts {
+        SessionFacts { threads: self.pool.current_num_threads(), ..SessionFacts::default() }
     }
 }
 

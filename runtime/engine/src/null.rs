@@ -11,7 +11,10 @@ use flagperf_onnx::ValueInfo;
 use serde_json::Value as Json;
 
 use super::options::EngineOptions;
-use super::{Artifact, Engine, EngineError, HeapMemory, LoadOptions, Session, Unavailable, Value, check_inputs, model};
+use super::{
+    Artifact, Engine, EngineError, HeapMemory, LoadOptions, Session, SessionFacts, Unavailable, Value, check_inputs,
+    model,
+};
 use flagperf_core::description::{EngineDescription, EngineOption, OptionKind};
 use flagperf_core::tensor::{Dim, HostMemory, NamedSizes, Tensor, TensorSpec, byte_count};
 
@@ -207,8 +210,8 @@ impl Session for NullSession {
         Ok(zeros)
     }
 
-    fn device(&self) -> String {
-        "null".to_owned()
+    fn facts(&self) -> SessionFacts {
+        SessionFacts { device: "null".to_owned(), ..SessionFacts::default() }
     }
 
     fn ask(&mut self, question: &str, _: &Json) -> Result<Json, EngineError> {

@@ -14,7 +14,9 @@ use rten_tensor::Layout;
 use super::model::ModelSource;
 use super::options::{EngineOptions, thread_count, thread_start_error};
 use super::panics::catch_panic;
-use super::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable, Value, check_inputs, model};
+use super::{
+    Artifact, Engine, EngineError, LoadOptions, Session, SessionFacts, Unavailable, Value, check_inputs, model,
+};
 use flagperf_core::description::{EngineDescription, EngineOption, OptionKind, Roles};
 use flagperf_core::tensor::{DType, Tensor};
 
@@ -169,8 +171,8 @@ impl Session for RtenSession {
         self.outputs.iter().zip(values).map(|(info, value)| from_rten(info, value).map(Value::Host)).collect()
     }
 
-    fn threads(&self) -> usize {
-        self.threads
+    fn facts(&self) -> SessionFacts {
+        SessionFacts { threads: self.threads, ..SessionFacts::default() }
     }
 }
 

@@ -64,7 +64,42 @@ pub trait Engine: Sync {
     fn load(&self, artifact: Artifact<'_>, options: &LoadOptions) -> Result<Box<dyn Session>, EngineError>;
 }
 
+/// What a session reports about itself for the record. Only the facts of a sidecar change while the session runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionFacts {
+    /// The device, as the engine names it: `cpu`, `cuda:0 H200`.
+    pub device: String,
+    /// The version of the device's driver; `None` when it is not known.
+    pub driver: Option<String>,
+    /// The number of threads that the engine really computes with; 0 when the engine does not report it.
+    pub threads: usize,
+    /// The number of nodes that each provider runs, under the library's own names; empty when the engine has no
+    /// providers.
+    pub nodes_by_provider: IndexMap<String, u64>,
+    /// The plug-in behind the session, if there is one.
+    pub plugin: Option<PluginFacts>,
+    /// The sidecar behind the session, if there is one.
+    pub sidecar: Option<SidecarFacts>,
+}
+
+impl Default for SessionFacts {
+    /// Returns the facts of a session on the processor that reports nothing else.
+    fn default() -> Self {
+        SessionFacts {
+            device: "cpu".to_owned(),
+            driver: None,
+            threads: 0,
+            nodes_by_provider: IndexMap::new(),
+            plugin: None,
+            sidecar: None,
+        }
+    }
+}
+
 /// A loaded model.
+///
+/// Its memory and the time of the vendor's code are not part of [`SessionFacts`]: they change with every step, and reading
+/// them may ask the device or another process, or resets them.
 pub trait Session: Send {
     /// The model's inputs, in order.
     fn inputs(&self) -> &[ValueInfo];
@@ -97,24 +132,14 @@ pub trait Session: Send {
         Ok(())
     }
 
+    /// Returns what the session reports about itself.
+    fn facts(&self) -> SessionFacts {
+        SessionFacts::default()
+    }
+
     /// The memory in use on the device; `None` when the engine does not report it.
     fn device_memory(&self) -> Option<Bytes> {
         None
-    }
-
-    /// The device, as the engine names it: `cpu`, `cuda:0 H200`.
-    fn device(&self) -> String {
-        "cpu".to_owned()
-    }
-
-    /// The version of the device's driver; `None` when it is not known.
-    fn driver(&self) -> Option<String> {
-        None
-    }
-
-    /// The number of threads that the engine really computes with; 0 when the engine does not report it.
-    fn threads(&self) -> usize {
-        0
     }
 
     /// Answers a script's question about the loaded model, for example `layers`. Each engine documents the questions
@@ -145,12 +170,6 @@ pub trait Session: Send {
         })
     }
 
-    /// The number of nodes that each provider runs, under the library's own names; empty when the engine has no
-    /// providers.
-    fn nodes_by_provider(&self) -> IndexMap<String, u64> {
-        IndexMap::new()
-    }
-
     /// Returns the time that the vendor's own code asked to have subtracted (FlagPerf's `foo_time`) since the last
     /// call; `None` when the code never asks for any. This time is recorded, and never subtracted.
     fn vendor_time(&mut self) -> Option<Seconds> {
@@ -169,16 +188,6 @@ pub trait Session: Send {
     /// Ends what the engine runs beside this process, after which nothing may be submitted. Returns what went wrong at
     /// the end, for a warning in the record.
     fn close(&mut self) -> Option<String> {
-        None
-    }
-
-    /// The plug-in behind this session, if there is one.
-    fn plugin(&self) -> Option<PluginFacts> {
-        None
-    }
-
-    /// The sidecar behind this session, if there is one.
-    fn sidecar(&self) -> Option<SidecarFacts> {
         None
     }
 }

@@ -7,5 +7,5 @@ mod stored_pass;
 mod tensor_file;
 
 pub use output_digest::{digest_outputs, name_outputs};
-pub use stored_pass::{FILE_KIND, StoredPass, StoredPassError, StoredStep};
+pub use stored_pass::{FILE_KIND, StoredPass, StoredPassError, StoredStep, file_name};
 pub use tensor_file::{StoredTensor, stored_dtype, write_tensors};

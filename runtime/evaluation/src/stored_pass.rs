@@ -16,11 +16,18 @@ use serde::{Deserialize, Serialize};
 use super::name_outputs;
 use super::tensor_file::{StoredTensor, stored_dtype, write_tensors};
 use flagperf_core::metric::Accumulator;
+use flagperf_core::step::Phase;
 use flagperf_core::tensor::Tensor;
 use flagperf_script::{EvaluatorFn, StepOutput};
 
 /// The kind of the file in a record, and the beginning of its name: `evaluation.infer.safetensors`.
 pub const FILE_KIND: &str = "evaluation";
+
+/// Returns the name of the file of a phase.
+pub fn file_name(phase: Phase) -> String {
+    format!("{FILE_KIND}.{}.safetensors", phase.name())
+}
+
 /// Steps are stored up to about this many bytes of outputs and truth.
 const STORED_BYTES_MAX: usize = 64 << 20;
 /// Largest file that is read.

@@ -6,24 +6,25 @@
 
 use flagperf_onnx::OPSET;
 
-use super::engines::EngineRole;
 use super::{CaseSettings, EngineChoice, Manifest, PlanProblem, RefusedOption};
 use flagperf_config::{CaseConfig, Finding, Origin, list_names};
 use flagperf_core::description::EngineDescription;
 use flagperf_core::precision::Precision;
+use flagperf_core::step::{EngineRole, Phase};
 
-/// Checks that an engine supports a role with the settings of a case.
+/// Checks that an engine can run a phase with the settings of a case.
 pub(super) fn check_engine(
-    role: EngineRole,
+    phase: Phase,
     name: &str,
     engine: &EngineDescription,
     settings: &CaseSettings,
 ) -> Result<(), PlanProblem> {
-    if !role.is_supported_by(engine) {
+    let role = phase.role();
+    if !engine.roles.includes(role) {
         return Err(PlanProblem::UnsupportedRole { role: role.name(), engine: engine.name.to_owned() });
     }
     check_artifact(role, name, engine, settings)?;
-    let requested = settings.precision_of(role.phase());
+    let requested = settings.precision_of(phase);
     if !engine.supports(requested) {
         let supported = list_names(engine.supported_precisions().map(Precision::name));
         let (name, chosen) = (name.to_owned(), String::new());

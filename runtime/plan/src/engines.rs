@@ -19,125 +19,92 @@ use flagperf_config::{
 };
 use flagperf_core::description::{Delivery, EngineDescription, TF32_OPTION};
 use flagperf_core::precision::Precision;
-use flagperf_core::step::Phase;
+use flagperf_core::step::{EngineRole, Phase};
 
-/// The role of an engine in a case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EngineRole {
-    /// The engine validates.
-    Framework,
-    /// The engine infers.
-    Compiler,
-}
-
-impl EngineRole {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            EngineRole::Framework => "framework",
-            EngineRole::Compiler => "compiler",
-        }
-    }
-
-    pub(super) const fn phase(self) -> Phase {
-        match self {
-            EngineRole::Framework => Phase::Validate,
-            EngineRole::Compiler => Phase::Infer,
-        }
-    }
-
-    /// Returns the vendor's entry for the engine that the case names, the name, and the origin of the name.
-    fn entry<'v>(self, vendor: &'v Vendor, case: &CaseConfig) -> (Option<&'v EngineEntry>, String, Origin) {
-        match self {
-            EngineRole::Framework => {
-                let key = &case.key;
-                (vendor.framework(&key.value).map(|(_, entry)| entry), key.value.framework.clone(), key.origin.clone())
-            }
-            EngineRole::Compiler => {
-                let compiler = &case.settings["compiler"];
-                let name = compiler.value.as_str().unwrap_or_default();
-                (vendor.compilers.get(name), name.to_owned(), compiler.origin.clone())
-            }
-        }
-    }
-
-    /// Returns the position of a field of an entry in vendor.yaml.
-    fn field_origin(self, vendor: &Vendor, entry: &EngineEntry, field: &str) -> Origin {
-        vendor.origin(&[self.section(), self.entry_key(vendor, entry), field])
-    }
-
-    const fn section(self) -> &'static str {
-        match self {
-            EngineRole::Framework => "frameworks",
-            EngineRole::Compiler => "compilers",
-        }
-    }
-
-    /// Returns the key of an entry. It may differ from the name in the case, which may contain a version.
-    fn entry_key<'v>(self, vendor: &'v Vendor, entry: &EngineEntry) -> &'v str {
-        let entries = match self {
-            EngineRole::Framework => &vendor.frameworks,
-            EngineRole::Compiler => &vendor.compilers,
-        };
-        entries.iter().find(|(_, known)| std::ptr::eq(*known, entry)).map_or("", |(key, _)| key)
-    }
-
-    /// Returns the position of an option of an entry in vendor.yaml.
-    fn option_origin(self, vendor: &Vendor, entry: &EngineEntry, option: &str) -> Origin {
-        vendor.origin(&[self.section(), self.entry_key(vendor, entry), "options", option])
-    }
-
-    /// Returns the version in the name of a framework that vendor.yaml lists without a version.
-    fn version(self, vendor: &Vendor, case: &CaseConfig) -> Option<String> {
-        let key = &case.key.value;
-        let (listed, _) = vendor.framework(key).filter(|_| self == EngineRole::Framework)?;
-        Some(key.framework.strip_prefix(listed.as_str())?.strip_prefix('_')?.to_owned())
-    }
-
-    pub(super) fn is_supported_by(self, engine: &EngineDescription) -> bool {
-        match self {
-            EngineRole::Framework => engine.roles.framework,
-            EngineRole::Compiler => engine.roles.compiler,
-        }
-    }
-
-    fn names(self, vendor: &Vendor) -> impl Iterator<Item = &str> {
-        match self {
-            EngineRole::Framework => &vendor.frameworks,
-            EngineRole::Compiler => &vendor.compilers,
-        }
-        .keys()
-        .map(String::as_str)
-    }
-}
-
-/// Chooses the engine for one role of a case, with its options.
-pub(super) fn choose_engine(
+/// Returns the vendor's entry for the engine that the case names, the name, and the origin of the name.
+fn find_entry<'v>(
     role: EngineRole,
+    vendor: &'v Vendor,
+    case: &CaseConfig,
+) -> (Option<&'v EngineEntry>, String, Origin) {
+    match role {
+        EngineRole::Framework => {
+            let key = &case.key;
+            (vendor.framework(&key.value).map(|(_, entry)| entry), key.value.framework.clone(), key.origin.clone())
+        }
+        EngineRole::Compiler => {
+            let compiler = &case.settings["compiler"];
+            let name = compiler.value.as_str().unwrap_or_default();
+            (vendor.compilers.get(name), name.to_owned(), compiler.origin.clone())
+        }
+    }
+}
+
+/// Returns the section of vendor.yaml that lists the engines of a role, and its entries.
+const fn section(role: EngineRole, vendor: &Vendor) -> (&'static str, &IndexMap<String, EngineEntry>) {
+    match role {
+        EngineRole::Framework => ("frameworks", &vendor.frameworks),
+        EngineRole::Compiler => ("compilers", &vendor.compilers),
+    }
+}
+
+/// Returns the key of an entry. It may differ from the name in the case, which may contain a version.
+fn entry_key<'v>(role: EngineRole, vendor: &'v Vendor, entry: &EngineEntry) -> &'v str {
+    let (_, entries) = section(role, vendor);
+    entries.iter().find(|(_, known)| std::ptr::eq(*known, entry)).map_or("", |(key, _)| key)
+}
+
+/// Returns the position of a field of an entry in vendor.yaml.
+fn field_origin(role: EngineRole, vendor: &Vendor, entry: &EngineEntry, field: &str) -> Origin {
+    vendor.origin(&[section(role, vendor).0, entry_key(role, vendor, entry), field])
+}
+
+/// Returns the position of an option of an entry in vendor.yaml.
+fn option_origin(role: EngineRole, vendor: &Vendor, entry: &EngineEntry, option: &str) -> Origin {
+    vendor.origin(&[section(role, vendor).0, entry_key(role, vendor, entry), "options", option])
+}
+
+/// Returns the version in the name of a framework that vendor.yaml lists without a version.
+fn named_version(role: EngineRole, vendor: &Vendor, case: &CaseConfig) -> Option<String> {
+    let key = &case.key.value;
+    let (listed, _) = vendor.framework(key).filter(|_| role == EngineRole::Framework)?;
+    Some(key.framework.strip_prefix(listed.as_str())?.strip_prefix('_')?.to_owned())
+}
+
+/// Returns the names of the vendor's engines for a role.
+fn engine_names(role: EngineRole, vendor: &Vendor) -> impl Iterator<Item = &str> {
+    section(role, vendor).1.keys().map(String::as_str)
+}
+
+/// Chooses the engine for one phase of a case, with its options.
+pub(super) fn choose_engine(
+    phase: Phase,
     vendor: &Vendor,
     case: &CaseConfig,
     settings: &CaseSettings,
     catalogue: &Catalogue,
     preparation: &Preparation,
 ) -> Result<EngineChoice, Finding> {
-    let (entry, name, origin) = role.entry(vendor, case);
+    let role = phase.role();
+    let (entry, name, origin) = find_entry(role, vendor, case);
     let Some(entry) = entry else {
         let problem = PlanProblem::UnknownEngineName {
             vendor: vendor.name.clone(),
             role: role.name(),
-            known: list_names(role.names(vendor)),
-            nearest: nearest(&name, role.names(vendor)).map(str::to_owned),
+            known: list_names(engine_names(role, vendor)),
+            nearest: nearest(&name, engine_names(role, vendor)).map(str::to_owned),
             name,
         };
         return Err(Finding::error(origin, problem));
     };
     let engine_error = |problem| match problem {
-        PlanProblem::EngineNotInBuild { .. } => Finding::error(role.field_origin(vendor, entry, "engine"), problem),
+        PlanProblem::EngineNotInBuild { .. } => Finding::error(field_origin(role, vendor, entry, "engine"), problem),
         // What the vendor brings does not work: its entry says what was loaded or started.
         PlanProblem::EngineUnavailable { .. } if !entry.command.is_empty() => {
-            Finding::error(role.field_origin(vendor, entry, "command"), problem)
+            Finding::error(field_origin(role, vendor, entry, "command"), problem)
         }
         PlanProblem::EngineUnavailable { .. } if entry.library.is_some() => {
-            Finding::error(role.field_origin(vendor, entry, "library"), problem)
+            Finding::error(field_origin(role, vendor, entry, "library"), problem)
         }
         PlanProblem::Precision { .. } => precision_error(problem, case, &origin),
         PlanProblem::CompiledFileNotLoaded { .. }
@@ -150,14 +117,14 @@ pub(super) fn choose_engine(
         _ => Finding::error(origin.clone(), problem),
     };
     let engine = find_engine(role, &name, entry, catalogue).map_err(engine_error)?;
-    check_engine(role, &name, engine, settings).map_err(engine_error)?;
+    check_engine(phase, &name, engine, settings).map_err(engine_error)?;
     let library = choose_library(role, &name, entry, vendor, catalogue)?;
     check_command(role, &name, entry, vendor, catalogue)?;
     let delivery = engine.delivery;
-    let entry_name = role.entry_key(vendor, entry);
+    let entry_name = entry_key(role, vendor, entry);
     // An error about an option is placed at the value that wins: the case's own, or else that in vendor.yaml.
     let place_at_option = |option: &str, problem| {
-        let defined = || role.option_origin(vendor, entry, option);
+        let defined = || option_origin(role, vendor, entry, option);
         let origin = own_value(case, entry_name, option).map_or_else(defined, |set| set.origin.clone());
         Finding::error(origin, problem)
     };
@@ -167,7 +134,7 @@ pub(super) fn choose_engine(
         Some(value) => parse_thread_count(&value)
             .ok_or_else(|| place_at_option("threads", PlanProblem::Threads { value: value.to_string() }))?,
     };
-    let precision = settings.precision_of(role.phase());
+    let precision = settings.precision_of(phase);
     if options.contains_key(TF32_OPTION) {
         return Err(place_at_option(TF32_OPTION, PlanProblem::Tf32Option));
     }
@@ -175,7 +142,7 @@ pub(super) fn choose_engine(
         options.insert(TF32_OPTION.to_owned(), Value::Bool(true));
     }
     let EngineEntry { engine, command, .. } = entry.clone();
-    let version = role.version(vendor, case);
+    let version = named_version(role, vendor, case);
     let folder = vendor.folder.clone();
     let choice = EngineChoice { name, version, engine, folder, library, command, threads, options };
     let option_error =
@@ -191,7 +158,7 @@ pub(super) fn choose_engine(
     })?;
     check_found_version(role, &choice, found.version).map_err(engine_error)?;
     if let Some(description) = found.description {
-        check_engine(role, &choice.name, &description, settings).map_err(engine_error)?;
+        check_engine(phase, &choice.name, &description, settings).map_err(engine_error)?;
         check_operator_set(role, &choice.name, &description, settings).map_err(engine_error)?;
         check_described_options(&description, &choice).map_err(option_error)?;
     }
@@ -245,7 +212,7 @@ fn choose_library(
         },
         (None, false) => return Ok(None),
     };
-    Err(Finding::error(role.field_origin(vendor, entry, "library"), problem))
+    Err(Finding::error(field_origin(role, vendor, entry, "library"), problem))
 }
 
 /// Checks that a sidecar has a command whose files exist, and that any other engine has no command.
@@ -266,7 +233,7 @@ fn check_command(
         (false, true, Some(path)) => PlanProblem::Missing { what: SIDECAR, path },
         _ => return Ok(()),
     };
-    Err(Finding::error(role.field_origin(vendor, entry, "command"), problem))
+    Err(Finding::error(field_origin(role, vendor, entry, "command"), problem))
 }
 
 /// Returns the files of the vendor that a command is known to need: a program whose path contains a slash, and the file

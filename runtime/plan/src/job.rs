@@ -37,7 +37,7 @@ pub struct Job {
     pub config: IndexMap<String, Value>,
     /// The parameters that the host itself reads, with their types.
     pub parameters: Parameters,
-    /// The engine: the framework in validation, the compiler in inference.
+    /// The engine, in the role of the phase: a framework or a compiler.
     pub engine: EngineChoice,
     /// File to which validation writes its outputs and with which inference compares its own; `None` when only one of
     /// the phases runs.
@@ -74,7 +74,7 @@ impl Job {
     }
 
     /// Returns the precision that the engine computes in.
-    pub const fn precision(&self) -> Precision {
+    pub fn precision(&self) -> Precision {
         self.settings.precision_of(self.phase())
     }
 
@@ -157,12 +157,12 @@ pub struct CaseSettings {
 }
 
 impl CaseSettings {
-    /// Returns the precision that the engine of a phase computes in. Validation computes in fp32 if inference computes
-    /// in TF32, so inference is compared with outputs that are more precise.
-    pub const fn precision_of(&self, phase: Phase) -> Precision {
-        match (phase, self.precision) {
-            (Phase::Validate, Precision::Tf32) => Precision::Fp32,
-            (_, precision) => precision,
+    /// Returns the precision that the engine of a phase computes in. In place of TF32, a phase with whose outputs another is
+    /// compared computes in fp32, so that the comparison is with outputs that are more precise.
+    pub fn precision_of(&self, phase: Phase) -> Precision {
+        match self.precision {
+            Precision::Tf32 if phase.is_reference() => Precision::Fp32,
+            precision => precision,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::checks::{check_result_folders, check_site, note_unused_keys};
 use super::class_keys::unset_class_keys;
 use super::container::{CaseContainer, Preparation, container_options, find_recipe};
-use super::engines::{EngineRole, choose_engine, warn_of_unused_options};
+use super::engines::{choose_engine, warn_of_unused_options};
 use super::route::{Export, InferenceSource, route};
 use super::{
     AuditScope, CaseSettings, Catalogue, EngineChoice, FoundModel, Job, Manifest, ModelInput, PlanProblem, Task,
@@ -21,6 +21,7 @@ use flagperf_core::description::Delivery;
 use flagperf_core::hash::Seed;
 use flagperf_core::limits::Limits;
 use flagperf_core::precision::Precision;
+use flagperf_core::step::Phase;
 
 /// All findings, at least one of them an error.
 pub type PlanErrors = Findings;
@@ -137,12 +138,12 @@ impl Planner<'_> {
         let has_both_phases = route.validate.is_some() && route.infer.is_some();
         let mut jobs = Vec::new();
         if let Some(export) = route.validate {
-            let engine = self.choose_engine(EngineRole::Framework, &settings);
+            let engine = self.choose_engine(Phase::Validate, &settings);
             let task = Task::Validate { export: (export == Export::Written).then(|| onnx.clone()) };
             jobs.extend(engine.map(|engine| self.make_job(task, engine, &settings, has_both_phases)));
         }
         if let Some(source) = route.infer.clone() {
-            let engine = self.choose_engine(EngineRole::Compiler, &settings);
+            let engine = self.choose_engine(Phase::Infer, &settings);
             let task = Task::Infer { model: self.model_input(source, &onnx) };
             jobs.extend(engine.map(|engine| self.make_job(task, engine, &settings, has_both_phases)));
         }
@@ -214,9 +215,9 @@ impl Planner<'_> {
         CaseSettings { exist_onnx_path, ..settings.clone() }
     }
 
-    fn choose_engine(&mut self, role: EngineRole, settings: &CaseSettings) -> Option<EngineChoice> {
+    fn choose_engine(&mut self, phase: Phase, settings: &CaseSettings) -> Option<EngineChoice> {
         let vendor = self.config.vendor.as_ref()?;
-        let chosen = choose_engine(role, vendor, self.case, settings, self.catalogue, &self.preparation());
+        let chosen = choose_engine(phase, vendor, self.case, settings, self.catalogue, &self.preparation());
         chosen.map_err(|finding| self.findings.push(finding)).ok()
     }
 

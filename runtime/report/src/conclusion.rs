@@ -10,10 +10,10 @@ use flagperf_core::step::Step;
 use flagperf_core::units::SamplesPerSecond;
 use flagperf_result::{AuditVerdict, Record, Verdict};
 
-/// Returns the headline figures: throughput and latency of each measured loop, inference first, then energy, agreement, or why
-/// it was not checked, the audit, and accuracy where it is known.
+/// Returns the headline figures: throughput and latency of each measured loop, that of the last phase first, then energy,
+/// agreement, or why it was not checked, the audit, and accuracy where it is known.
 pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
-    let loops = [Step::Inference, Step::Validation].into_iter().filter_map(|step| record.measurement(step));
+    let loops = record.measured_loops().rev();
     // The figure for utilisation is that of the first loop, which is the headline.
     let mut mfu = record.finish_info.mfu.as_deref();
     let mut rows: Vec<_> = loops
@@ -26,9 +26,9 @@ pub(super) fn headline_rows(record: &Record) -> Vec<(String, String)> {
     rows
 }
 
-/// Returns the figure for which a case is run, in one phrase: the throughput of inference, or else of validation.
+/// Returns the figure for which a case is run, in one phrase: the throughput of the last phase.
 pub(super) fn headline_figure(record: &Record) -> String {
-    let measured = [Step::Inference, Step::Validation].into_iter().find_map(|step| record.measurement(step));
+    let measured = record.measured_loops().next_back();
     let figure = measured.and_then(|measured| Some((measured.step.name(), measured.throughput_core_samples_per_s?)));
     let unit = &record.unit;
     figure.map_or_else(|| "no figure".to_owned(), |(step, core)| format!("{step} {} {unit}s/s core", rate(core)))

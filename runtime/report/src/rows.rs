@@ -6,7 +6,7 @@ use super::text::{bytes, count, digits, duration, percent, rate};
 use super::usage::usage_rows;
 use flagperf_core::measure::{Latency, LatencyBounds, Measurement, Observation, SpanTimes, ThroughputInterval};
 use flagperf_core::metric::{Agreement, AgreementLimits, OutputAgreement};
-use flagperf_core::step::Step;
+use flagperf_core::step::{EngineRole, Step};
 use flagperf_core::text::one_line;
 use flagperf_core::units::{SamplesPerSecond, Seconds};
 use flagperf_result::{Accuracy, PhaseRecord, Record, Verdict};
@@ -388,5 +388,9 @@ fn engine_row(phase: &PhaseRecord) -> Option<(&'static str, String)> {
         _ => format!("{} {}", engine.name, engine.version),
     };
     let text = format!("{what} on {}, {}{threads}", engine.device, engine.precision);
-    Some((if phase.phase == flagperf_core::step::Phase::Validate { "framework" } else { "compiler engine" }, text))
+    let role = match phase.phase.role() {
+        EngineRole::Framework => "framework",
+        EngineRole::Compiler => "compiler engine",
+    };
+    Some((role, text))
 }

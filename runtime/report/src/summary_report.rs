@@ -8,7 +8,7 @@ use super::case_report::verdict_word;
 use super::rows::plural;
 use super::table::{Screen, headed_table};
 use super::text::{digits, display_text, percent, rate, wrap};
-use flagperf_core::step::Step;
+use flagperf_core::step::{Phase, Step};
 use flagperf_core::text::one_line;
 use flagperf_core::units::SamplesPerSecond;
 use flagperf_result::{MEASURED_FOR, ReplicaSummary, StepSummary, Summary};
@@ -27,7 +27,7 @@ const REASONS_MAX: usize = 5;
 pub fn summary_report(summary: &Summary, hints: &[String], path: &Path, screen: Screen) -> String {
     let core = format!("core ({}/s)", summary.unit);
     let mut rows = vec![["host", "device", "step", "state", core.as_str(), "whole"].map(str::to_owned)];
-    for step in [Step::Validation, Step::Inference] {
+    for step in Phase::ALL.map(Phase::measured_step) {
         let own = summary.steps.iter().find(|own| own.step == step);
         rows.extend(summary.replicas.iter().filter_map(|replica| measured_row(replica, step)));
         rows.extend(own.map(|own| sum_row(own, summary)));

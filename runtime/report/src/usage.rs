@@ -1,7 +1,6 @@
 //! The resources that the phases used, as rows of text: memory, power and energy of devices, processors and the machine.
 
 use super::text::{bytes, digits, percent};
-use flagperf_core::step::Phase;
 use flagperf_result::{PhaseRecord, Record};
 use flagperf_sampling::{DeviceUsage, EnergySource, EnergyUsage, MemorySource, PhaseUsage};
 
@@ -47,7 +46,7 @@ fn energy_per_sample(phase: &PhaseRecord, usage: &PhaseUsage) -> Option<(f64, &'
 }
 
 fn phase_name(phase: &PhaseRecord) -> &'static str {
-    if phase.phase == Phase::Validate { "validation" } else { "inference" }
+    phase.phase.measured_step().name()
 }
 
 /// `GPU-1: at most 3.2 GiB (its processes), mean 310 W, max 420 W, 1.2 J per sample (energy counter)`

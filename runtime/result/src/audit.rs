@@ -8,7 +8,6 @@ use super::{Accuracy, PhaseRecord, Verdict};
 use flagperf_config::InputCost;
 use flagperf_core::measure::{AuditReport, ChangedModelReport};
 use flagperf_core::metric::{self, AgreementLimits, PassDifference};
-use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::Seconds;
 
 /// Ratio of the time of fresh inputs to that of the same batch in the pass before them above which the case fails. Between
@@ -68,9 +67,10 @@ impl AuditCheck {
     /// Judges the audit of the phases of a case, whose accuracy was judged before.
     pub fn judge(phases: &[PhaseRecord], limits: &AgreementLimits, cost: InputCost, accuracy: &Accuracy) -> Self {
         let is_idle = |phase: &PhaseRecord| phase.engine.as_ref().is_some_and(|engine| engine.name == "null");
-        let find = |kind: Phase| phases.iter().find(|phase| phase.phase == kind);
-        let Some(phase) = find(Phase::Infer).filter(|phase| !is_idle(phase)) else { return AuditCheck::default() };
-        if !phase.measured.iter().any(|measured| measured.step == Step::Inference) {
+        let audited = phases.iter().find(|phase| phase.phase.facts().is_audited);
+        let Some(phase) = audited.filter(|phase| !is_idle(phase)) else { return AuditCheck::default() };
+        let step = phase.phase.measured_step();
+        if !phase.measured.iter().any(|measured| measured.step == step) {
             return AuditCheck::default();
         }
         // The audit of a phase that was cut off may be missing.
@@ -78,11 +78,12 @@ impl AuditCheck {
             return AuditCheck::default();
         }
         let Some(audit) = &phase.audit else {
-            let failures = vec!["inference was measured, but its audit is missing".to_owned()];
+            let failures = vec![format!("{} was measured, but its audit is missing", step.name())];
             return AuditCheck { verdict: AuditVerdict::Failed, failures, ..AuditCheck::default() };
         };
         let mut judged = AuditCheck::default();
-        match find(Phase::Validate).is_some_and(is_idle) {
+        let reference = phases.iter().find(|other| phase.phase.facts().compared_with == Some(other.phase));
+        match reference.is_some_and(is_idle) {
             false => judged.judge_outputs(audit, limits, cost),
             true => {
                 let note = "outputs are not judged: the framework computes nothing (engine `null`)";

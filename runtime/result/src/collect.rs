@@ -163,10 +163,7 @@ impl PhaseCollector {
     /// Returns what is missing from the reports of a worker that reported success; `passes` is the number of passes of
     /// each measured loop.
     pub fn missing(&self, passes: u32) -> Option<String> {
-        let measured = match self.record.phase {
-            Phase::Validate => Step::Validation,
-            Phase::Infer => Step::Inference,
-        };
+        let measured = self.record.phase.measured_step();
         let open = self.record.steps.iter().find(|step| step.time_s.is_none());
         if let Some(step) = open {
             return Some(format!("step `{}` did not end", step.step.name()));

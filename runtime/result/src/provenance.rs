@@ -9,7 +9,6 @@ use super::PhaseRecord;
 use super::failures::opened_files;
 use flagperf_core::event::FileFacts;
 use flagperf_core::hash::{Seed, hash_file};
-use flagperf_core::step::Phase;
 use flagperf_host::THIS_PROGRAM;
 
 /// Hashes (SHA-256, hexadecimal) and versions. `None` when there is nothing to hash.
@@ -85,7 +84,7 @@ pub struct BaseImageRecord {
 impl Provenance {
     /// Copies the hashes that the workers reported.
     pub fn fill_hashes(&mut self, phases: &[PhaseRecord]) {
-        let opened = phases.iter().filter(|phase| phase.phase == Phase::Infer).flat_map(opened_files);
+        let opened = phases.iter().flat_map(opened_files);
         let hashed = |file: &FileFacts| (file.path.clone(), file.sha256.clone());
         let weights = phases.iter().filter_map(|phase| phase.model.as_ref()).flat_map(|model| &model.weights_files);
         let dataset = phases.iter().find_map(|phase| Some(phase.dataset.as_ref()?.index_sha256.clone()));

@@ -88,6 +88,11 @@ impl Record {
         self.phases.iter().flat_map(|phase| &phase.measured).find(|measured| measured.step == step)
     }
 
+    /// Returns the measured loop of each phase that has one, in the order of the phases.
+    pub fn measured_loops(&self) -> impl DoubleEndedIterator<Item = &Measurement> {
+        Phase::ALL.into_iter().filter_map(|phase| self.measurement(phase.measured_step()))
+    }
+
     /// Returns the phase that determines the headline figures: inference if it was measured, otherwise validation.
     /// Operations per sample, peak and memory are those of this phase too, so that they match its throughput.
     pub fn headline_phase(&self) -> Option<&PhaseRecord> {
@@ -102,7 +107,7 @@ impl Record {
 
     /// Returns the step that determines the headline figures: see [`Record::headline_phase`].
     pub fn headline_step(&self) -> Option<Step> {
-        [Step::Inference, Step::Validation].into_iter().find(|step| self.measurement(*step).is_some())
+        Some(self.measured_loops().next_back()?.step)
     }
 
     /// Returns the phase that measured a step; `None` when the step was not measured.

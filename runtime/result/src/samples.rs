@@ -21,12 +21,17 @@ pub struct SampleFile {
 }
 
 impl SampleFile {
+    /// Returns the name of the file of a phase.
+    pub fn name(phase: Phase) -> String {
+        format!("samples.{}.csv", phase.name())
+    }
+
     /// Creates the file of a phase in `folder`.
     ///
     /// # Errors
     /// When the file cannot be created; the error names it.
     pub fn create(folder: &Path, phase: Phase) -> io::Result<Self> {
-        let path = folder.join(format!("samples.{}.csv", phase.name()));
+        let path = folder.join(SampleFile::name(phase));
         let file = file::create(&path).map_err(|error| with_path(error, &path))?;
         let writer = csv::Writer::from_writer(file);
         Ok(SampleFile { path, writer })

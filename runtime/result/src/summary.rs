@@ -11,8 +11,6 @@ use flagperf_core::units::{SamplesPerSecond, Seconds};
 
 /// Name of the file in the folder of a case.
 pub const SUMMARY_FILE: &str = "summary.json";
-/// The phases that measure, each with its measured step.
-const MEASURED: [(Phase, Step); 2] = [(Phase::Validate, Step::Validation), (Phase::Infer, Step::Inference)];
 
 /// A case of a run on several hosts or devices. Each replica has a record of its own, from which this is computed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -114,10 +112,10 @@ impl ReplicaSummary {
         window: impl Fn(Phase) -> Option<[Seconds; 2]>,
     ) -> Self {
         let usage = |phase: Phase| record.phases.iter().find(|own| own.phase == phase)?.usage.as_ref();
-        let measured = MEASURED.into_iter().filter_map(|(phase, step)| {
-            let found = record.measurement(step)?;
+        let measured = Phase::ALL.into_iter().filter_map(|phase| {
+            let found = record.measurement(phase.measured_step())?;
             Some(ReplicaMeasurement {
-                step,
+                step: found.step,
                 throughput_core_samples_per_s: found.throughput_core_samples_per_s,
                 throughput_whole_samples_per_s: found.throughput_whole_samples_per_s,
                 samples: found.samples,
@@ -183,9 +181,9 @@ impl Summary {
     pub fn of(case: &str, records: &[&Record], replicas: Vec<ReplicaSummary>) -> Self {
         let first = records.first();
         let of_first = |text: fn(&Record) -> &String| first.map(|record| text(record).clone()).unwrap_or_default();
-        let steps: Vec<StepSummary> = [Step::Validation, Step::Inference]
+        let steps: Vec<StepSummary> = Phase::ALL
             .into_iter()
-            .filter_map(|step| StepSummary::of(step, &replicas))
+            .filter_map(|phase| StepSummary::of(phase.measured_step(), &replicas))
             .map(|step| StepSummary { shares_devices: shares_devices(step.step, records, &replicas), ..step })
             .collect();
         let warnings = steps.iter().flat_map(StepSummary::warnings).collect();

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{DeviceConditions, Record, Status, Verdict, output_time_warnings};
 use flagperf_core::measure::Measurement;
-use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
 
 /// Shortest measured time of an official result: FlagPerf's rule for `repeat`.
@@ -117,8 +116,7 @@ fn time_of(measured: &Measurement) -> Seconds {
 }
 
 fn measured_time(record: &Record) -> Vec<String> {
-    let headline = [Step::Inference, Step::Validation].into_iter().find_map(|step| record.measurement(step));
-    let Some(headline) = headline else { return vec!["nothing was measured".to_owned()] };
+    let Some(headline) = record.measured_loops().next_back() else { return vec!["nothing was measured".to_owned()] };
     let (time, total) = (time_of(headline), measurements(record).map(time_of).sum::<Seconds>());
     if time.0.is_nan() || time.0 < OFFICIAL_TIME_MIN.0 {
         return vec![format!("{MEASURED_FOR}{:.0} s (official: at least 10 min)", time.0.floor())];

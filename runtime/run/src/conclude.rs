@@ -151,12 +151,11 @@ mod tests {
     }
 
     fn phase(phase: Phase, device: &str, precision: &str, multiply_adds: u64, memory: u64) -> PhaseRecord {
-        let step = if phase == Phase::Validate { Step::Validation } else { Step::Inference };
         let measured = Measurement {
             device_memory_bytes_max: Some(Bytes(memory)),
             throughput_core_samples_per_s: Some(SamplesPerSecond(1e3)),
             multiply_adds_per_sample: Some(multiply_adds),
-            ..testing::measurement(step)
+            ..testing::measurement(phase.measured_step())
         };
         PhaseRecord {
             engine: Some(EngineFacts { device: device.into(), precision: precision.into(), ..Default::default() }),

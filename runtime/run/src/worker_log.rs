@@ -125,8 +125,7 @@ impl WorkerLog {
     pub(super) fn write_measurement(&mut self, phase: Phase, measured: Option<&Measurement>) {
         let Some(measured) = measured else { return };
         let place = &format!("work:{}", phase.name());
-        let name = if measured.step == Step::Validation { "Validation" } else { "Inference" };
-        let name = format!("{name}({})", self.framework);
+        let name = format!("{}({})", capitalised(measured.step.name()), self.framework);
         let rates = [("", measured.throughput_whole_samples_per_s), ("core ", measured.throughput_core_samples_per_s)];
         for (part, rate) in rates {
             let rate = rate.map_or_else(|| "unknown".to_owned(), |rate| format!("{} qps", rate.0));
@@ -148,6 +147,12 @@ fn progress_text(event: &Event) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// `Inference` for `inference`.
+fn capitalised(name: &str) -> String {
+    let (first, rest) = name.split_at(1);
+    format!("{}{rest}", first.to_uppercase())
 }
 
 /// Returns the name of a step in FlagPerf's log.

@@ -11,7 +11,7 @@ use super::events::{Replay, ReplayedPass, ReplayedPhase};
 use flagperf_core::hash::Seed;
 use flagperf_core::limits::Limits;
 use flagperf_core::measure::MonotonicClock;
-use flagperf_evaluation::{FILE_KIND, StoredPass, digest_outputs, name_outputs};
+use flagperf_evaluation::{FILE_KIND, StoredPass, digest_outputs, file_name, name_outputs};
 use flagperf_result::{Record, SOURCES_FOLDER};
 use flagperf_script::{EvaluatorFn, HostServices, ScriptChoice, ScriptConfig, load_evaluator, run_on_script_stack};
 
@@ -23,7 +23,7 @@ const RELATIVE_DIFFERENCE_MAX: f64 = 1e-9;
 /// Compares the stored outputs of each phase with the digests of its steps, and evaluates them again.
 pub(super) fn check_accuracy(folder: &Path, record: &Record, replay: &Replay, report: &mut CaseReport) {
     for phase in replay.phases.iter().filter(|phase| phase.failure.is_none() && !phase.passes.is_empty()) {
-        let path = format!("{FILE_KIND}.{}.safetensors", phase.record.phase.name());
+        let path = file_name(phase.record.phase);
         let listed = phase.record.files.iter().any(|file| file.what == FILE_KIND && file.path.ends_with(&path));
         if !listed {
             report.add(&path, "the stored outputs of a pass are missing, so accuracy cannot be recomputed", None, None);

@@ -13,7 +13,7 @@ use flagperf_core::hash::OutputDigest;
 use flagperf_core::measure::Nanos;
 use flagperf_result::{
     ChainError, ChainReader, ChainedEvent, EVENTS_BYTES_MAX, EVENTS_FILE, PhaseCollector, PhaseRecord, ReceivedEvent,
-    SampleHasher,
+    SampleFile, SampleHasher,
 };
 use flagperf_sampling::WindowCollector;
 
@@ -148,7 +148,7 @@ impl Replayer {
         let passes = std::mem::take(&mut self.passes_found);
         let phase = collector.phase();
         if let Some(samples) = samples {
-            self.replay.samples.insert(format!("samples.{}.csv", phase.name()), samples.finish()?);
+            self.replay.samples.insert(SampleFile::name(phase), samples.finish()?);
         }
         let reported = collector.failure().map(|failure| failure.reason.clone());
         let contradiction = || collector.contradiction().map(str::to_owned);

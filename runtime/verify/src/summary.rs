@@ -8,9 +8,11 @@ use super::CaseReport;
 use super::difference::{check_known, compare};
 use super::record_file::{RECORD_FILE, ReadRecord, read_record};
 use flagperf_config::{CaseKey, is_host_name};
-use flagperf_core::step::{Phase, Step};
+use flagperf_core::step::Phase;
 use flagperf_core::units::Seconds;
-use flagperf_result::{EVENTS_FILE, Record, ReplicaSummary, ResultManifest, SUMMARY_FILE, Summary, read_windows};
+use flagperf_result::{
+    EVENTS_FILE, Record, ReplicaMeasurement, ReplicaSummary, ResultManifest, SUMMARY_FILE, Summary, read_windows,
+};
 
 /// Largest summary in bytes.
 const BYTES_MAX: u64 = 64 << 20;
@@ -117,8 +119,8 @@ fn is_absent(folder: &Path) -> bool {
 fn recomputed(folder: &Path, record: &Record, stated: &ReplicaSummary) -> ReplicaSummary {
     let windows = read_windows(&folder.join(EVENTS_FILE));
     let of_phase = |phase: Phase| {
-        let step = if phase == Phase::Validate { Step::Validation } else { Step::Inference };
-        let [begin, end] = stated.measured.iter().find(|measured| measured.step == step)?.window_s?;
+        let is_own = |measured: &&ReplicaMeasurement| measured.step == phase.measured_step();
+        let [begin, end] = stated.measured.iter().find(is_own)?.window_s?;
         let passes = &windows.iter().find(|found| found.phase == phase)?.passes;
         let length = passes.last()?.end.0 - passes.first()?.begin.0;
         let is_right = (end.0 - begin.0 - length).abs() <= RESOLUTION;

@@ -47,7 +47,7 @@ pub struct AuditOptions {
     pub groups: usize,
     /// Number of groups whose fresh inputs validation runs too.
     pub compared: usize,
-    /// Whether only fresh inputs run, because this is validation.
+    /// Whether only fresh inputs run, because the phase is not audited.
     pub fresh_only: bool,
     /// Whether every input takes the same time, whatever its content.
     pub has_fixed_cost: bool,

@@ -98,7 +98,7 @@ fn reported_memory(sessions: &Sessions) -> IndexMap<String, Option<Bytes>> {
     let mut devices: IndexMap<String, Option<Bytes>> = IndexMap::new();
     for session in sessions.values().filter_map(|session| session.lock().ok()) {
         let reported = session.device_memory();
-        let largest = devices.entry(session.device()).or_default();
+        let largest = devices.entry(session.facts().device).or_default();
         *largest = largest.map(|bytes| bytes.0).max(reported.map(|bytes| bytes.0)).map(Bytes);
     }
     devices
@@ -126,7 +126,7 @@ mod tests {
     use flagperf_onnx::ValueInfo;
 
     use super::*;
-    use flagperf_engine::{EngineError, Session, Value};
+    use flagperf_engine::{EngineError, Session, SessionFacts, Value};
     use flagperf_monitor::DeviceFacts;
 
     /// A monitor of two devices, which reports `used` for the first.
@@ -194,8 +194,8 @@ mod tests {
             Ok(Vec::new())
         }
 
-        fn device(&self) -> String {
-            self.0.to_owned()
+        fn facts(&self) -> SessionFacts {
+            SessionFacts { device: self.0.to_owned(), ..SessionFacts::default() }
         }
 
         fn device_memory(&self) -> Option<Bytes> {

@@ -3,16 +3,17 @@
 use super::phase::failure;
 use flagperf_core::event::{EngineFacts, Failure, SidecarFacts};
 use flagperf_core::units::Seconds;
-use flagperf_engine::{Engine, Session};
+use flagperf_engine::{Engine, SessionFacts};
 use flagperf_monitor::DeviceFacts;
 use flagperf_plan::{EngineChoice, Job};
 use flagperf_script::Sessions;
 
 /// Returns the version of the loaded engine: that of the plug-in or the sidecar if there is one, otherwise that of the
 /// engine's library.
-pub fn loaded_version(engine: &dyn Engine, session: &dyn Session) -> String {
-    let own = session.plugin().map(|plugin| plugin.version).or(session.sidecar().map(|sidecar| sidecar.version));
-    own.unwrap_or_else(|| engine.check().unwrap_or_default())
+pub fn loaded_version(engine: &dyn Engine, session: &SessionFacts) -> String {
+    let plugin = session.plugin.as_ref().map(|plugin| &plugin.version);
+    let own = plugin.or(session.sidecar.as_ref().map(|sidecar| &sidecar.version));
+    own.cloned().unwrap_or_else(|| engine.check().unwrap_or_default())
 }
 
 /// Returns what the vendor's monitor reports about a device.
@@ -26,7 +27,7 @@ fn monitored_device(job: &Job, device: &str) -> Option<DeviceFacts> {
 /// # Errors
 /// When a session computes with more threads than requested: its figures would belong to another configuration.
 pub fn check_threads(choice: &EngineChoice, sessions: &Sessions) -> Result<Option<String>, Failure> {
-    let reported = sessions.values().filter_map(|session| Some(session.lock().ok()?.threads()));
+    let reported = sessions.values().filter_map(|session| Some(session.lock().ok()?.facts().threads));
     judge_threads(choice, &reported.collect::<Vec<_>>())
 }
 
@@ -47,26 +48,24 @@ fn judge_threads(choice: &EngineChoice, reported: &[usize]) -> Result<Option<Str
 
 /// Returns the properties of the loaded engine.
 pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFacts {
-    let first = sessions.values().next().and_then(|s| s.lock().ok());
-    let plugin = first.as_ref().and_then(|s| s.plugin());
-    let sidecar = first.as_ref().and_then(|s| s.sidecar());
-    let nodes_by_provider = first.as_ref().map(|s| s.nodes_by_provider()).unwrap_or_default();
+    let first = sessions.values().next().and_then(|session| Some(session.lock().ok()?.facts()));
     let engine = flagperf_engine::find(&job.engine.engine).ok();
-    let device = first.as_ref().map(|s| s.device()).unwrap_or_default();
-    let known = monitored_device(job, &device);
+    let version = engine.zip(first.as_ref()).map(|(engine, session)| loaded_version(engine, session));
+    let session = first.unwrap_or_else(|| SessionFacts { device: String::new(), ..SessionFacts::default() });
+    let known = monitored_device(job, &session.device);
     EngineFacts {
         name: job.engine.engine.clone(),
-        version: engine.zip(first.as_ref()).map(|(engine, s)| loaded_version(engine, s.as_ref())).unwrap_or_default(),
-        driver: first.as_ref().and_then(|s| s.driver()).or_else(|| known.as_ref()?.driver.clone()),
+        version: version.unwrap_or_default(),
+        driver: session.driver.or_else(|| known.as_ref()?.driver.clone()),
         device_id: known.and_then(|known| known.id),
-        device,
+        device: session.device,
         precision: job.precision().arithmetic().to_owned(),
-        threads: first.map_or(0, |s| u32::try_from(s.threads()).unwrap_or(u32::MAX)),
+        threads: u32::try_from(session.threads).unwrap_or(u32::MAX),
         options: job.engine.options.clone(),
         load_s,
-        nodes_by_provider,
-        plugin,
-        sidecar,
+        nodes_by_provider: session.nodes_by_provider,
+        plugin: session.plugin,
+        sidecar: session.sidecar,
     }
 }
 
@@ -74,7 +73,7 @@ pub fn engine_facts(job: &Job, sessions: &Sessions, load_s: Seconds) -> EngineFa
 /// first with the reshaped outputs of all, under `<graph>.<output>`.
 pub fn sidecar_facts(sessions: &Sessions) -> Option<SidecarFacts> {
     let several = sessions.len() > 1;
-    let facts = sessions.iter().filter_map(|(graph, session)| Some((graph, session.lock().ok()?.sidecar()?)));
+    let facts = sessions.iter().filter_map(|(graph, session)| Some((graph, session.lock().ok()?.facts().sidecar?)));
     let named = facts.map(|(graph, mut facts)| {
         if several {
             let outputs = std::mem::take(&mut facts.reshaped_outputs).into_iter();

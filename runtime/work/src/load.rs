@@ -71,7 +71,7 @@ fn load_artifacts<'m>(job: &Job, artifacts: impl Iterator<Item = (String, Artifa
                 EngineError::Unavailable(_) => failure(&format!("engine `{}`: {error}", engine.name()), error.hint()),
                 _ => failure(&error.with_batch_size(options.batch_size), error.hint()),
             })?;
-            check_version(&job.engine, &loaded_version(engine, session.as_ref()))?;
+            check_version(&job.engine, &loaded_version(engine, &session.facts()))?;
             Ok((name, Arc::new(Mutex::new(session))))
         })
         .collect()

@@ -1,437 +1,227 @@
 //! The measured loop: warm-up, then passes over the dataset in which every step is timed.
 
 mod audit_run;
+mod batches;
+mod evidence;
+mod loaded_model;
 mod progress;
+mod schedule;
 mod warm_up;
 
-use std::sync::Arc;
-
-use flagperf_onnx::Graph;
 use indexmap::IndexMap;
 use tracing::debug;
 
 use super::audit::Audit;
 use super::device_memory::DeviceMemorySampler;
-use super::engine_facts::sidecar_facts;
-use super::lend::lend_input;
-use super::operations::OperationCounter;
-use super::order::SampleOrder;
-use super::outputs::KeptOutputs;
-use super::pass_comparison::PassComparison;
-use super::phase::{Emit, failure, peak_memory};
-use super::step;
+use super::phase::{failure, peak_memory};
+use super::step::{self, EvaluatedStep};
 use super::totals::Totals;
-use flagperf_core::event::{Event, Failure, Level, SidecarFacts};
-use flagperf_core::measure::{AuditReport, Clock, Nanos, PassReport, STEPS_PER_EVENT, StepColumns, StepTimes, Warmup};
+use flagperf_core::event::{Event, Failure, Level};
+use flagperf_core::hash::OutputDigest;
+use flagperf_core::measure::{AuditReport, Nanos, PassReport, StepTimes, Warmup};
 use flagperf_core::metric::Accumulator;
-use flagperf_core::step::Step;
-use flagperf_core::tensor::Tensor;
-use flagperf_core::units::{Bytes, Seconds};
-use flagperf_data::{Batch, Dataset, Field, FieldRole, Loader, LoaderOptions};
-use flagperf_engine::{EngineError, HeapMemory, LentMemory};
-use flagperf_evaluation::{StoredPass, StoredStep, digest_outputs, name_outputs};
+use flagperf_core::units::Bytes;
+use flagperf_data::Batch;
+use flagperf_evaluation::{digest_outputs, name_outputs};
 use flagperf_plan::Job;
-use flagperf_script::{EvaluatorFn, ForwardFn, Sessions, StepOutput};
+use flagperf_script::EvaluatorFn;
 
-/// Smallest number of batches that the loader prepares ahead.
-const PREFETCH_MIN: usize = 2;
-/// Smallest number of samples that the loader prepares ahead per thread, so that small batches keep all threads busy.
-const PREFETCH_PER_THREAD: usize = 2;
-
-const BAD_SAMPLES_HINT: &str =
-    "`bad_samples: count` in the case's parameters.yaml counts unreadable samples as failed instead";
+pub use batches::Batches;
+pub use evidence::Evidence;
+pub use loaded_model::LoadedModel;
+pub use progress::Progress;
+pub use schedule::Schedule;
 
 /// The result of a measured loop.
 pub struct LoopResult {
-    /// What the audit observed, without the agreement of fresh inputs; `None` in validation.
+    /// What the audit observed, without the agreement of fresh inputs; `None` for a phase that is not audited.
     pub audit: Option<AuditReport>,
-    /// The outputs of one pass.
-    pub kept: KeptOutputs,
-    /// How the passes differ from each other.
-    pub comparison: PassComparison,
-    /// What the evaluator received in that pass.
-    pub stored: StoredPass,
+    /// The outputs that were kept.
+    pub evidence: Evidence,
     /// The steps of the first pass.
     pub first_pass: Vec<StepTimes>,
 }
 
-/// A measured loop that is ready to run: its sessions are loaded, its dataset is open and its buffers are lent.
+/// A measured loop that is ready to run: its model is loaded, its dataset is open and its buffers are lent.
 pub struct MeasuredLoop<'a> {
     job: &'a Job,
-    step: Step,
-    clock: &'a Arc<dyn Clock>,
-    emit: &'a Emit,
-    sessions: Sessions,
-    loader: Loader,
-    batches: u64,
-    accuracy_unknown: Option<String>,
-    last_progress: Nanos,
-    started: Nanos,
+    schedule: Schedule<'a>,
+    batches: Batches,
+    model: LoadedModel,
+    evaluator: EvaluatorFn,
+    evidence: Evidence,
     totals: Totals,
-    order: SampleOrder,
-    /// The rank of each batch when only some can be kept: those of the lowest ranks are.
-    ranks: Vec<usize>,
-    stored: StoredPass,
-    /// Compares the passes of inference with each other.
-    comparison: PassComparison,
-    operations: OperationCounter,
-    /// The sidecar properties that were last emitted.
-    sidecar: Option<SidecarFacts>,
-    /// Returns when a job that waits may begin.
-    release: &'a (dyn Fn() + Sync),
+    progress: Progress<'a>,
 }
 
 impl<'a> MeasuredLoop<'a> {
-    /// Creates a loader over `dataset` that fills the sessions' buffers.
-    ///
-    /// # Errors
-    /// When the memory cannot be allocated.
+    /// Creates a loop that runs the batches through the model. Accuracy is meaningless for the reason `accuracy_unknown`,
+    /// if there is one.
     pub fn new(
         job: &'a Job,
-        step: Step,
-        clock: &'a Arc<dyn Clock>,
-        emit: &'a Emit,
-        sessions: Sessions,
-        dataset: Arc<dyn Dataset>,
+        schedule: Schedule<'a>,
+        batches: Batches,
+        model: LoadedModel,
+        evaluator: EvaluatorFn,
         accuracy_unknown: Option<String>,
-    ) -> Result<Self, Failure> {
-        let (batch_size, workers) = (job.settings.batch_size as usize, job.settings.num_workers as usize);
-        let options = LoaderOptions {
-            batch_size,
-            workers,
-            prefetch: (PREFETCH_PER_THREAD * workers).div_ceil(batch_size.max(1)).max(PREFETCH_MIN),
-            pad_last_batch: true,
-            preloaded: job.parameters.preloaded,
-            on_bad_sample: job.parameters.bad_samples,
-        };
-        let batches = dataset.len().div_ceil(options.batch_size.max(1)) as u64;
-        let inputs: Vec<_> = dataset.fields().iter().filter(|f| f.role == FieldRole::Input).cloned().collect();
-        let lend_from = sessions.clone();
-        let mut lend = |field: &Field, bytes: usize| -> Result<Box<dyn LentMemory>, EngineError> {
-            let position = inputs.iter().position(|input| input.name == field.name);
-            lend_input(&lend_from, &field.name, position, bytes)
-                .unwrap_or_else(|| HeapMemory::zeroed(bytes).map(|memory| Box::new(memory) as Box<dyn LentMemory>))
-        };
-        let samples = dataset.len();
-        let mut loader = Loader::new(dataset, options, &mut lend).map_err(|e| failure(&e, e.hint()))?;
-        let order = SampleOrder::new(job.run_seed, loader.batches() as usize);
-        // Samples of similar length may have been placed together on purpose.
-        if !loader.has_open_length() {
-            loader.set_batches(order.divide(samples, batch_size));
-        }
-        let now = clock.now();
-        // Validation keeps its first pass; inference is compared with it in a random pass.
-        let compared_passes = if step == Step::Inference { job.settings.repeat } else { 1 };
-        let ranks = order.ranks();
-        let totals = Totals::new(compared_passes, ranks.clone());
-        Ok(MeasuredLoop {
-            job,
-            step,
-            clock,
-            emit,
-            sessions,
-            loader,
-            batches,
-            accuracy_unknown,
-            last_progress: now,
-            started: now,
-            stored: StoredPass::new(totals.kept.pass),
-            totals,
-            order,
-            ranks,
-            comparison: PassComparison::default(),
-            operations: OperationCounter::new(IndexMap::new()),
-            sidecar: None,
-            release: &|| (),
-        })
+        progress: Progress<'a>,
+    ) -> Self {
+        let is_compared = job.phase().facts().compared_with.is_some();
+        let evidence = Evidence::new(schedule.passes, is_compared, batches.order.ranks());
+        let totals = Totals::new(accuracy_unknown);
+        MeasuredLoop { job, schedule, batches, model, evaluator, evidence, totals, progress }
     }
 
-    /// Calls `release`, which returns when other workers are ready, after the warm-up of a job that waits.
-    #[must_use]
-    pub fn released_by(self, release: &'a (dyn Fn() + Sync)) -> Self {
-        MeasuredLoop { release, ..self }
-    }
-
-    /// Counts the operations of these graphs, by the names of their sessions.
-    #[must_use]
-    pub fn counting(self, graphs: IndexMap<String, Graph>) -> Self {
-        MeasuredLoop { operations: OperationCounter::new(graphs), ..self }
-    }
-
-    /// Warms up, then measures `repeat` passes and emits the figures after each.
+    /// Warms up, then measures the passes of the schedule and emits the figures after each.
     ///
     /// # Errors
     /// When loading, computing, evaluating or writing raw samples fails.
-    pub fn run(
-        mut self,
-        mut forward: ForwardFn,
-        mut evaluator: EvaluatorFn,
-        memory: &DeviceMemorySampler,
-    ) -> Result<LoopResult, Failure> {
-        let (warmup, inputs) = self.warm_up(&mut forward)?;
+    pub fn run(mut self, memory: &DeviceMemorySampler) -> Result<LoopResult, Failure> {
+        let (warmup, inputs) = self.warm_up()?;
         debug!(steps = warmup.steps(), "warmed up");
         self.report_sidecar();
-        if self.job.waits {
-            (self.emit)(Event::Ready { step: self.step });
-            (self.release)();
-        }
-        self.started = self.clock.now();
+        self.wait_for_others();
+        self.progress.begin_measurement();
         let mut audit = None;
         let mut first_pass = Vec::new();
-        for pass in 0..self.job.settings.repeat {
-            (self.emit)(Event::PassBegin { step: self.step, pass });
-            let steps = self.run_pass(pass, &mut forward, &mut evaluator)?;
-            self.emit_times(&steps);
-            self.totals.add_spans(forward.take_spans());
-            let rows = steps.len() * self.job.settings.batch_size as usize;
-            self.operations.add_pass(&forward.take_runs(), rows as u64);
-            let report = self.report(&warmup, memory, forward.state_memory_max());
-            debug!(pass, steps = steps.len(), "measured a pass");
-            (self.emit)(Event::PassEnd(Box::new(report)));
-            self.report_sidecar();
+        for pass in self.schedule.passes() {
+            (self.progress.emit)(Event::PassBegin { step: self.progress.step(), pass });
+            let steps = self.run_pass(pass)?;
+            self.report_pass(&steps, &warmup, memory);
             let audit = audit.get_or_insert_with(|| self.plan_audit(&steps));
-            self.run_audit(audit, &steps, &mut forward)?;
+            self.run_audit(audit, &steps)?;
             if pass == 0 {
                 first_pass = steps;
             }
         }
-        self.check_inputs(&mut forward, &inputs)?;
+        self.check_inputs(&inputs)?;
         self.close_sessions();
-        Ok(LoopResult {
-            audit: audit.filter(|_| self.step == Step::Inference).map(Audit::finish),
-            kept: self.totals.kept,
-            comparison: self.comparison,
-            stored: self.stored,
-            first_pass,
-        })
+        let audit = audit.filter(|_| self.job.phase().facts().is_audited).map(Audit::finish);
+        Ok(LoopResult { audit, evidence: self.evidence, first_pass })
     }
 
     /// Warms up and runs one pass in the order of the first one, which is part of no figure. Returns its steps and metrics.
     ///
     /// # Errors
     /// As [`MeasuredLoop::run`].
-    pub fn run_unreported(
-        mut self,
-        mut forward: ForwardFn,
-        mut evaluator: EvaluatorFn,
-    ) -> Result<(Vec<StepTimes>, IndexMap<String, f64>), Failure> {
-        self.warm_up(&mut forward)?;
-        let steps = self.run_pass(0, &mut forward, &mut evaluator)?;
+    pub fn run_unreported(mut self) -> Result<(Vec<StepTimes>, IndexMap<String, f64>), Failure> {
+        self.warm_up()?;
+        let steps = self.run_pass(0)?;
         self.close_sessions();
         Ok((steps, self.totals.accuracy))
     }
 
-    fn emit_times(&self, steps: &[StepTimes]) {
-        for steps in steps.chunks(STEPS_PER_EVENT) {
-            (self.emit)(Event::Steps { step: self.step, times: StepColumns(steps.to_vec()) });
+    /// Runs one pass over the dataset, starting with an empty queue.
+    fn run_pass(&mut self, pass: u32) -> Result<Vec<StepTimes>, Failure> {
+        let clock = self.progress.clock;
+        let mut steps: Vec<StepTimes> = Vec::new();
+        let mut metrics = Accumulator::default();
+        let order = self.batches.order_of_pass(pass);
+        let mut mark = clock.now();
+        self.batches.start_in_order(order)?;
+        while let Some(batch) = self.batches.next()? {
+            let number = steps.len() as u64 + 1;
+            let (step, end) = self.run_step((pass, number), batch, mark, &mut metrics)?;
+            steps.push(step);
+            mark = end;
+        }
+        self.evidence.end_pass();
+        self.totals.add_pass(&metrics);
+        if let Some(last) = steps.last_mut() {
+            last.host_s = last.host_s + clock.now().since(mark);
+        }
+        Ok(steps)
+    }
+
+    /// Runs and evaluates the batch that was requested at `requested` and has just been loaded. Returns the times of the
+    /// step, and its end.
+    fn run_step(
+        &mut self,
+        (pass, number): (u32, u64),
+        batch: Batch,
+        requested: Nanos,
+        metrics: &mut Accumulator,
+    ) -> Result<(StepTimes, Nanos), Failure> {
+        let clock = self.progress.clock;
+        let loaded = clock.now();
+        let output = self.model.run(&batch)?;
+        let computed = clock.now();
+        let output = step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
+        let copied = clock.now();
+        let step = step::evaluate(&batch, output, &mut self.evaluator)?;
+        metrics.merge(&step.observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
+        let evaluated = clock.now();
+        let samples = step.samples;
+        let outputs = self.account(pass, batch, step)?;
+        self.progress.report(false, pass, number, self.totals.samples);
+        let end = clock.now();
+        let times = StepTimes {
+            pass,
+            samples,
+            load_wait_s: loaded.since(requested),
+            core_s: computed.since(loaded),
+            output_s: copied.since(computed),
+            evaluate_s: evaluated.since(copied),
+            host_s: end.since(evaluated),
+            outputs,
+        };
+        Ok((times, end))
+    }
+
+    /// Counts a step, keeps its outputs as evidence, and returns the memory of the batch to the loader. Returns the digest
+    /// of the outputs.
+    fn account(&mut self, pass: u32, batch: Batch, step: EvaluatedStep) -> Result<OutputDigest, Failure> {
+        self.model.check_all_rows_ran(&batch)?;
+        let named = name_outputs(&step.stored.output);
+        let digest = digest_outputs(self.batches.order.seed(), &step.stored.samples, &named);
+        self.evidence.add_step(pass, &batch, &step, named)?;
+        self.totals.add_step(&batch, &step, self.model.take_vendor_time());
+        for (_, error) in &batch.failed {
+            let (sample, reason) = (error.sample.clone(), error.reason.clone());
+            (self.progress.emit)(Event::SampleFailed { sample, reason });
+        }
+        drop(step);
+        self.batches.recycle(batch)?;
+        Ok(digest)
+    }
+
+    /// Emits the times and the figures of a pass.
+    fn report_pass(&mut self, steps: &[StepTimes], warmup: &Warmup, memory: &DeviceMemorySampler) {
+        self.progress.report_times(steps);
+        self.totals.add_spans(self.model.take_spans());
+        self.model.count_operations((steps.len() * self.job.settings.batch_size as usize) as u64);
+        let report = PassReport {
+            multiply_adds_per_sample: self.model.multiply_adds_per_sample(),
+            state_memory_bytes_max: self.model.state_memory_max(),
+            device_memory_bytes_max: memory.peak(&self.model.sessions),
+            memory_bytes_max: Bytes(peak_memory().0 + self.model.child_memory_peak()),
+            ..self.totals.report(self.progress.step(), self.job.settings.batch_size, warmup)
+        };
+        debug!(pass = report.pass, steps = steps.len(), "measured a pass");
+        (self.progress.emit)(Event::PassEnd(Box::new(report)));
+        self.report_sidecar();
+    }
+
+    /// Emits what the sidecars' runs have revealed, when there is something new.
+    fn report_sidecar(&mut self) {
+        if let Some(facts) = self.model.new_sidecar_facts() {
+            (self.progress.emit)(Event::Sidecar(Box::new(facts)));
+        }
+    }
+
+    /// Waits until the other loops that begin together with this one are ready, too.
+    fn wait_for_others(&self) {
+        if let Some(barrier) = self.schedule.barrier {
+            (self.progress.emit)(Event::Ready { step: self.progress.step() });
+            barrier();
         }
     }
 
     /// Ends the processes of the engines. A faulty end is logged as a warning and does not invalidate the figures.
     fn close_sessions(&self) {
-        let endings = self.sessions.values().filter_map(|session| session.lock().ok()?.close());
-        for message in endings {
-            (self.emit)(Event::Log { level: Level::Warning, source: self.job.engine.name.clone(), message });
+        for message in self.model.close() {
+            let source = self.job.engine.name.clone();
+            (self.progress.emit)(Event::Log { level: Level::Warning, source, message });
         }
     }
-
-    /// Runs one pass over the dataset, starting with an empty queue.
-    fn run_pass(
-        &mut self,
-        pass: u32,
-        forward: &mut ForwardFn,
-        evaluator: &mut EvaluatorFn,
-    ) -> Result<Vec<StepTimes>, Failure> {
-        let mut steps: Vec<StepTimes> = Vec::new();
-        let mut metrics = Accumulator::default();
-        let order = self.order.of_pass(self.job.phase(), pass);
-        let mut mark = self.clock.now();
-        self.loader.start_pass_in_order(order).map_err(|e| failure(&e, BAD_SAMPLES_HINT))?;
-        while let Some(batch) = self.next_batch()? {
-            let loaded = self.clock.now();
-            let output = forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
-            self.sync()?;
-            let computed = self.clock.now();
-            let output = step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
-            let copied = self.clock.now();
-            let (samples, step, observed) = self.evaluate(&batch, output, evaluator)?;
-            metrics.merge(&observed).map_err(|e| failure(&e, "evaluator.rhai returns it"))?;
-            let evaluated = self.clock.now();
-            check_all_rows_ran(forward, &batch)?;
-            let named = name_outputs(&step.output);
-            let outputs = digest_outputs(self.order.seed(), &step.samples, &named);
-            self.keep_outputs(pass, &batch, samples, named);
-            self.store_step(pass, &batch, &step, &observed)?;
-            self.count_batch(&batch, samples, &step.output);
-            drop(step);
-            self.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep the tensors of a batch"))?;
-            self.report_progress(false, pass, steps.len() as u64 + 1);
-            let end = self.clock.now();
-            steps.push(StepTimes {
-                pass,
-                samples,
-                load_wait_s: loaded.since(mark),
-                core_s: computed.since(loaded),
-                output_s: copied.since(computed),
-                evaluate_s: evaluated.since(copied),
-                host_s: end.since(evaluated),
-                outputs,
-            });
-            mark = end;
-        }
-        self.comparison.end_pass();
-        let accuracy = if self.accuracy_unknown.is_none() { metrics.finish() } else { IndexMap::new() };
-        self.totals.add_pass(accuracy, &metrics);
-        if let Some(last) = steps.last_mut() {
-            last.host_s = last.host_s + self.clock.now().since(mark);
-        }
-        Ok(steps)
-    }
-
-    /// Runs a step that is part of no figure. Returns its core time and its outputs, with padding.
-    fn run_unmeasured(&self, forward: &mut ForwardFn, batch: &Batch) -> Result<(Seconds, StepOutput<Tensor>), Failure> {
-        let start = self.clock.now();
-        let output = forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
-        self.sync()?;
-        let core = self.clock.now().since(start);
-        let output = step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
-        check_all_rows_ran(forward, batch)?;
-        Ok((core, output))
-    }
-
-    fn start_pass(&mut self) -> Result<(), Failure> {
-        self.loader.start_pass().map_err(|e| failure(&e, BAD_SAMPLES_HINT))
-    }
-
-    fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
-        self.loader.next().transpose().map_err(|e| failure(&e, BAD_SAMPLES_HINT))
-    }
-
-    fn sync(&self) -> Result<(), Failure> {
-        for session in self.sessions.values() {
-            let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
-            session.sync().map_err(|e| failure(&e, ""))?;
-        }
-        Ok(())
-    }
-
-    /// Returns the time that the vendor's code has requested to be subtracted since the last call.
-    fn take_vendor_time(&self) -> Option<Seconds> {
-        let sessions = self.sessions.values().filter_map(|session| session.lock().ok()?.vendor_time());
-        sessions.reduce(|a, b| a + b)
-    }
-
-    /// Removes padding and failed samples and evaluates the rest. Returns the number of samples, what the evaluator
-    /// received, and its metrics.
-    fn evaluate(
-        &mut self,
-        batch: &Batch,
-        output: StepOutput<Tensor>,
-        evaluator: &mut EvaluatorFn,
-    ) -> Result<(u32, StoredStep, Accumulator), Failure> {
-        let rows = step::sample_rows(batch);
-        let (samples, output) = select_samples(batch, rows.as_deref(), output)?;
-        let select = |tensor: &Tensor| step::select_rows(tensor, rows.as_deref(), batch.rows);
-        let mut truth = IndexMap::with_capacity(batch.truth.len());
-        for (name, tensor) in &batch.truth {
-            truth.insert(name.clone(), select(tensor).map_err(|e| failure(&e, ""))?);
-        }
-        let observed = evaluator.call(&output, &truth).map_err(|e| failure(&e, ""))?;
-        Ok((samples, StoredStep { samples: batch.sample_indices.clone(), output, truth }, observed))
-    }
-
-    /// Stores what the evaluator received, if this is the pass that is stored.
-    fn store_step(
-        &mut self,
-        pass: u32,
-        batch: &Batch,
-        step: &StoredStep,
-        observed: &Accumulator,
-    ) -> Result<(), Failure> {
-        if pass != self.stored.pass() {
-            return Ok(());
-        }
-        let rank = self.ranks.get(batch.index as usize).copied().unwrap_or_default();
-        self.stored.add(step, rank, observed).map_err(|e| failure(&e, ""))
-    }
-
-    /// Keeps what the outputs of a step are compared by: with those of validation, and with those of the other passes.
-    fn keep_outputs(&mut self, pass: u32, batch: &Batch, samples: u32, outputs: Vec<(String, Tensor)>) {
-        let is_kept = pass == self.totals.kept.pass;
-        let is_compared = self.step == Step::Inference && self.job.settings.repeat > 1;
-        if is_compared {
-            self.comparison.add_step(batch.index, &outputs);
-        }
-        if is_kept {
-            self.totals.kept.keep(batch, samples, outputs);
-        }
-    }
-
-    fn count_batch(&mut self, batch: &Batch, samples: u32, output: &StepOutput<Tensor>) {
-        let vendor_time = self.take_vendor_time();
-        self.totals.add_step(batch, samples, output, vendor_time);
-        for (_, error) in &batch.failed {
-            (self.emit)(Event::SampleFailed { sample: error.sample.clone(), reason: error.reason.clone() });
-        }
-    }
-
-    /// Emits what the sidecars' runs have revealed, when there is something new.
-    fn report_sidecar(&mut self) {
-        let facts = sidecar_facts(&self.sessions)
-            .filter(|facts| !facts.reshaped_outputs.is_empty() || facts.third_value.is_some());
-        if facts != self.sidecar {
-            self.sidecar = facts;
-            (self.emit)(Event::Sidecar(Box::new(self.sidecar.clone().unwrap_or_default())));
-        }
-    }
-
-    /// Returns the counts so far; `state_memory` is the most that the states of the forward function held.
-    fn report(&mut self, warmup: &Warmup, memory: &DeviceMemorySampler, state_memory: Bytes) -> PassReport {
-        let processes =
-            self.sessions.values().filter_map(|s| s.lock().ok()?.child_memory_peak()).map(|b| b.0).sum::<u64>();
-        PassReport {
-            accuracy_unknown: self.accuracy_unknown.clone(),
-            multiply_adds_per_sample: self.operations.per_sample(),
-            state_memory_bytes_max: state_memory,
-            device_memory_bytes_max: memory.peak(&self.sessions),
-            memory_bytes_max: Bytes(peak_memory().0 + processes),
-            ..self.totals.report(self.step, self.job.settings.batch_size, warmup)
-        }
-    }
-}
-
-/// Removes padding and failed samples from the outputs of a batch; `rows` are those of the samples, if not all are. Returns
-/// the number of samples and their outputs.
-fn select_samples(
-    batch: &Batch,
-    rows: Option<&[usize]>,
-    output: StepOutput<Tensor>,
-) -> Result<(u32, StepOutput<Tensor>), Failure> {
-    if rows.is_some() {
-        check_output_rows(&output, batch.rows)?;
-    }
-    let select = |tensor: &Tensor| step::select_rows(tensor, rows, batch.rows);
-    let output = output.try_map(|tensor| select(&tensor)).map_err(|e| failure(&e, ""))?;
-    let samples = rows.map_or(batch.rows, <[usize]>::len);
-    Ok((u32::try_from(samples).unwrap_or(u32::MAX), output))
-}
-
-/// Checks that every output has one row per row of the batch, so that padding and failed samples can be removed.
-fn check_output_rows(output: &StepOutput<Tensor>, rows: usize) -> Result<(), Failure> {
-    let Some((name, tensor)) = output.iter().find(|(_, tensor)| tensor.shape().first() != Some(&rows)) else {
-        return Ok(());
-    };
-    let (spec, hint) = (tensor.spec(), "the first dimension of every output must be the batch");
-    let reason = format!("output `{name}` is `{spec}` for a batch of {rows}: padding rows cannot be removed from it");
-    Err(failure(&reason, hint))
-}
-
-/// Checks that the forward function ran sessions on at least as many rows as the batch has.
-fn check_all_rows_ran(forward: &mut ForwardFn, batch: &Batch) -> Result<(), Failure> {
-    let ran = forward.take_rows();
-    if ran >= batch.rows as u64 {
-        return Ok(());
-    }
-    let reason = format!("the forward function ran the model on {ran} of the {} rows of a batch", batch.rows);
-    Err(failure(&reason, "pass every row of `batch`, including padding, to `run` of a model"))
 }

@@ -68,10 +68,14 @@ impl KeptOutputs {
     /// rank fit into the limit, too.
     pub fn keep(&mut self, batch: &Batch, samples: u32, outputs: Vec<(String, Tensor)>) {
         let bytes: usize = outputs.iter().map(|(_, tensor)| tensor.bytes().len()).sum();
-        let rank = self.ranks.get(batch.index as usize).copied().unwrap_or_default();
-        if bytes.saturating_mul(rank + 1) <= KEPT_BYTES_MAX {
+        if bytes.saturating_mul(self.rank_of(batch) + 1) <= KEPT_BYTES_MAX {
             self.batches.push(KeptBatch { tickets: batch.sample_indices.clone(), samples, outputs });
         }
+    }
+
+    /// Returns the rank of a batch.
+    pub fn rank_of(&self, batch: &Batch) -> usize {
+        self.ranks.get(batch.index as usize).copied().unwrap_or_default()
     }
 
     /// Keeps the outputs of a batch of fresh inputs.

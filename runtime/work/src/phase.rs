@@ -13,21 +13,20 @@ use super::engine_facts::{check_threads, engine_facts};
 use super::export;
 use super::facts::{self, KnownModel};
 use super::load::{convert_precision, load_model, load_model_input};
-use super::measured_loop::{LoopResult, MeasuredLoop};
+use super::measured_loop::{Batches, Evidence, LoadedModel, LoopResult, MeasuredLoop, Progress, Schedule};
 use super::model_files::{HashedFile, ModelFiles};
 use super::outputs::ValidationOutputs;
 use flagperf_core::event::{Event, Failure, Level, ModelFacts};
 use flagperf_core::file::write_hint;
 use flagperf_core::measure::{ChangedModelReport, Clock, MonotonicClock, StepTimes};
 use flagperf_core::metric::Agreement;
-use flagperf_core::step::{Phase, Step};
+use flagperf_core::step::{EngineRole, Step};
 use flagperf_core::units::{Bytes, Seconds};
 use flagperf_data::{DataError, Dataset, Pipeline, drawn};
-use flagperf_evaluation::FILE_KIND;
+use flagperf_evaluation::{FILE_KIND, file_name};
 use flagperf_plan::{AuditScope, Job, ModelInput, OUTPUTS_KIND, Task};
 use flagperf_script::{
-    CaseScripts, EvaluatorFn, ForwardFn, ForwardKind, HostServices, ScriptChoice, Sessions, limit_worker_memory,
-    run_on_script_stack,
+    CaseScripts, ForwardKind, HostServices, ScriptChoice, Sessions, limit_worker_memory, run_on_script_stack,
 };
 
 /// Receives the events of a worker.
@@ -95,12 +94,12 @@ impl Worker<'_> {
             let sessions = self.load_timed(|| load_model(&model, job))?;
             let known = KnownModel { graphs: model.graphs.clone(), facts: facts.clone() };
             weights.iter().try_for_each(HashedFile::check_path)?;
-            let measured = self.measure(Step::Validation, &scripts, dataset, sessions, known)?;
+            let measured = self.measure(&scripts, dataset, sessions, known)?;
             weights.iter().try_for_each(HashedFile::check_content).map(|()| measured)
         })?;
-        self.write_evaluation(&measured)?;
+        self.write_evaluation(&measured.evidence)?;
         if let Some(path) = &job.outputs {
-            measured.kept.write(path, &facts).map_err(|e| failure(&e, write_hint(&e)))?;
+            measured.evidence.kept.write(path, &facts).map_err(|e| failure(&e, write_hint(&e)))?;
             (self.emit)(export::written(OUTPUTS_KIND, export::file_facts(path)?));
         }
         match export {
@@ -124,10 +123,10 @@ impl Worker<'_> {
         };
         let again = (job.audit == AuditScope::Full).then(|| (model.graphs.clone(), Arc::clone(&dataset)));
         let mut measured = self.run_step(Step::Inference, &format!("inference with {compiler}"), || {
-            let measured = self.measure(Step::Inference, &scripts, dataset, sessions, model)?;
+            let measured = self.measure(&scripts, dataset, sessions, model)?;
             files.as_ref().map_or(Ok(()), ModelFiles::check_contents).map(|()| measured)
         })?;
-        self.write_evaluation(&measured)?;
+        self.write_evaluation(&measured.evidence)?;
         if let (Some((graphs, dataset)), Some(audit)) = (again, &mut measured.audit) {
             let detail = "inference with changed weights";
             audit.changed_model = self.run_step(Step::Inference, detail, || {
@@ -158,9 +157,7 @@ impl Worker<'_> {
         let files = ModelFiles::open_onnx(&manifest)?;
         let known = facts::onnx_facts(&files, &manifest)?;
         let sessions = load_model_input(&ModelInput::Exported(manifest), Some(&files), self.job)?;
-        let (measured, forward, evaluator) =
-            self.prepare_loop(Step::Inference, scripts, dataset, sessions, &known.facts)?;
-        let (steps, accuracy) = measured.run_unreported(forward, evaluator)?;
+        let (steps, accuracy) = self.prepare_loop(scripts, dataset, sessions, known)?.run_unreported()?;
         Ok(Some(ChangedModelReport::of(&steps, first_pass, accuracy)))
     }
 
@@ -199,7 +196,7 @@ impl Worker<'_> {
             let emit = self.emit.clone();
             let log = move |level, source, message| emit(Event::Log { level, source, message });
             let host = HostServices { log: Arc::new(log), clock: self.clock.clone() };
-            let choice = ScriptChoice::new(&self.job.parameters, self.job.phase() == Phase::Infer);
+            let choice = ScriptChoice::new(&self.job.parameters, self.job.phase().role() == EngineRole::Compiler);
             CaseScripts::load(&self.job.scripts, &choice, &self.job.limits, host)
                 .and_then(|scripts| scripts.for_vendor(&self.job.vendor))
                 .map_err(|e| failure(&e, ""))
@@ -236,33 +233,36 @@ impl Worker<'_> {
 
     fn measure(
         &self,
-        step: Step,
         scripts: &CaseScripts,
         dataset: Arc<dyn Dataset>,
         sessions: Sessions,
         model: KnownModel,
     ) -> Result<LoopResult, Failure> {
-        let (measured, forward, evaluator) = self.prepare_loop(step, scripts, dataset, sessions, &model.facts)?;
-        measured.counting(model.graphs).released_by(self.release).run(forward, evaluator, &self.memory)
+        self.prepare_loop(scripts, dataset, sessions, model)?.run(&self.memory)
     }
 
-    /// Returns a measured loop with the functions that it calls.
+    /// Returns a measured loop of these sessions over the dataset.
     fn prepare_loop(
         &self,
-        step: Step,
         scripts: &CaseScripts,
         dataset: Arc<dyn Dataset>,
         sessions: Sessions,
-        model: &ModelFacts,
-    ) -> Result<(MeasuredLoop<'_>, ForwardFn, EvaluatorFn), Failure> {
-        let which = if step == Step::Validation { ForwardKind::Model } else { ForwardKind::Engine };
-        let config = &self.job.config;
+        model: KnownModel,
+    ) -> Result<MeasuredLoop<'_>, Failure> {
+        let which = match self.job.phase().role() {
+            EngineRole::Framework => ForwardKind::Model,
+            EngineRole::Compiler => ForwardKind::Engine,
+        };
+        let (job, config) = (self.job, &self.job.config);
         let forward = scripts.forward(which, sessions.clone()).and_then(|forward| forward.with_config(config));
         let forward = forward.map_err(|e| failure(&e, ""))?;
         let evaluator = scripts.evaluator().with_config(config).map_err(|e| failure(&e, ""))?;
-        let unknown = facts::accuracy_unknown_reason(model, dataset.facts());
-        let measured = MeasuredLoop::new(self.job, step, &self.clock, self.emit, sessions, dataset, unknown)?;
-        Ok((measured, forward, evaluator))
+        let unknown = facts::accuracy_unknown_reason(&model.facts, dataset.facts());
+        let batches = Batches::new(job, &sessions, dataset)?;
+        let schedule = Schedule::new(job, self.release);
+        let progress = Progress::new(job, self.clock.as_ref(), self.emit, batches.count());
+        let model = LoadedModel::new(sessions, forward, model.graphs);
+        Ok(MeasuredLoop::new(job, schedule, batches, model, evaluator, unknown, progress))
     }
 
     fn export(&self, scripts: &CaseScripts, model: Model, weights: &[HashedFile], path: &Path) -> Result<(), Failure> {
@@ -277,9 +277,9 @@ impl Worker<'_> {
     }
 
     /// Writes what the evaluator received in one pass.
-    fn write_evaluation(&self, measured: &LoopResult) -> Result<(), Failure> {
-        let path = self.job.log_dir.join(format!("{FILE_KIND}.{}.safetensors", self.job.phase().name()));
-        measured.stored.write(&path).map_err(|e| failure(&e, write_hint(&e)))?;
+    fn write_evaluation(&self, evidence: &Evidence) -> Result<(), Failure> {
+        let path = self.job.log_dir.join(file_name(self.job.phase()));
+        evidence.stored.write(&path).map_err(|e| failure(&e, write_hint(&e)))?;
         (self.emit)(export::written(FILE_KIND, export::file_facts(&path)?));
         Ok(())
     }
@@ -297,17 +297,17 @@ impl Worker<'_> {
 
     /// Compares the outputs of inference with those of validation (the worker's part of step `record`).
     fn compare_outputs(&self, validation: Option<ValidationOutputs>, inference: LoopResult) -> Result<(), Failure> {
-        let mut audit = inference.audit;
+        let LoopResult { mut audit, evidence, .. } = inference;
         let Some(validation) = validation else {
             audit.into_iter().for_each(|audit| (self.emit)(Event::Audit(Box::new(audit))));
             return Ok(());
         };
         if let Some(mut audit) = audit.take() {
-            audit.fresh = Some(validation.compare_fresh(&inference.kept).map_err(|e| failure(&e, ""))?);
+            audit.fresh = Some(validation.compare_fresh(&evidence.kept).map_err(|e| failure(&e, ""))?);
             (self.emit)(Event::Audit(Box::new(audit)));
         }
-        let compared = validation.compare(&inference.kept).map_err(|e| failure(&e, ""))?;
-        let (passes, between_passes) = inference.comparison.finish();
+        let compared = validation.compare(&evidence.kept).map_err(|e| failure(&e, ""))?;
+        let (passes, between_passes) = evidence.comparison.finish();
         (self.emit)(Event::Agreement(Agreement { passes, between_passes, ..compared }));
         Ok(())
     }

@@ -1,12 +1,77 @@
-//! Parts of one step: outputs are copied to the host, padding and failed samples are removed, and non-finite values are
-//! counted.
+//! Parts of one step: outputs are copied to the host, padding and failed samples are removed, the rest is evaluated, and
+//! non-finite values are counted.
 
 use half::{bf16, f16};
+use indexmap::IndexMap;
 
+use super::phase::failure;
+use flagperf_core::event::Failure;
+use flagperf_core::metric::Accumulator;
 use flagperf_core::tensor::{DType, Tensor, TensorError};
 use flagperf_data::Batch;
 use flagperf_engine::{EngineError, Value};
-use flagperf_script::StepOutput;
+use flagperf_evaluation::StoredStep;
+use flagperf_script::{EvaluatorFn, StepOutput};
+
+/// A step after its evaluation.
+pub struct EvaluatedStep {
+    /// Number of samples, without padding and failed samples.
+    pub samples: u32,
+    /// What the evaluator received.
+    pub stored: StoredStep,
+    /// The metrics that it returned.
+    pub observed: Accumulator,
+}
+
+/// Removes padding and failed samples and evaluates the rest.
+///
+/// # Errors
+/// When an output has no row per row of the batch although rows must be removed, or the evaluator fails.
+pub fn evaluate(
+    batch: &Batch,
+    output: StepOutput<Tensor>,
+    evaluator: &mut EvaluatorFn,
+) -> Result<EvaluatedStep, Failure> {
+    let rows = sample_rows(batch);
+    let (samples, output) = select_samples(batch, rows.as_deref(), output)?;
+    let mut truth = IndexMap::with_capacity(batch.truth.len());
+    for (name, tensor) in &batch.truth {
+        let selected = select_rows(tensor, rows.as_deref(), batch.rows).map_err(|e| failure(&e, ""))?;
+        truth.insert(name.clone(), selected);
+    }
+    let observed = evaluator.call(&output, &truth).map_err(|e| failure(&e, ""))?;
+    let stored = StoredStep { samples: batch.sample_indices.clone(), output, truth };
+    Ok(EvaluatedStep { samples, stored, observed })
+}
+
+/// Removes padding and failed samples from the outputs of a batch; `rows` are those of the samples, if not all are. Returns
+/// the number of samples and their outputs.
+///
+/// # Errors
+/// When an output has no row per row of the batch although rows must be removed.
+pub fn select_samples(
+    batch: &Batch,
+    rows: Option<&[usize]>,
+    output: StepOutput<Tensor>,
+) -> Result<(u32, StepOutput<Tensor>), Failure> {
+    if rows.is_some() {
+        check_output_rows(&output, batch.rows)?;
+    }
+    let select = |tensor: &Tensor| select_rows(tensor, rows, batch.rows);
+    let output = output.try_map(|tensor| select(&tensor)).map_err(|e| failure(&e, ""))?;
+    let samples = rows.map_or(batch.rows, <[usize]>::len);
+    Ok((u32::try_from(samples).unwrap_or(u32::MAX), output))
+}
+
+/// Checks that every output has one row per row of the batch, so that padding and failed samples can be removed.
+fn check_output_rows(output: &StepOutput<Tensor>, rows: usize) -> Result<(), Failure> {
+    let Some((name, tensor)) = output.iter().find(|(_, tensor)| tensor.shape().first() != Some(&rows)) else {
+        return Ok(());
+    };
+    let (spec, hint) = (tensor.spec(), "the first dimension of every output must be the batch");
+    let reason = format!("output `{name}` is `{spec}` for a batch of {rows}: padding rows cannot be removed from it");
+    Err(failure(&reason, hint))
+}
 
 /// Copies every output to the host.
 ///
@@ -26,10 +91,7 @@ pub fn sample_rows(batch: &Batch) -> Option<Vec<usize>> {
 }
 
 /// Selects `rows` of a tensor with one row per row of the batch; returns any other tensor unchanged.
-///
-/// # Errors
-/// When a row is out of range, which never happens for rows of the batch.
-pub fn select_rows(tensor: &Tensor, rows: Option<&[usize]>, batch_rows: usize) -> Result<Tensor, TensorError> {
+fn select_rows(tensor: &Tensor, rows: Option<&[usize]>, batch_rows: usize) -> Result<Tensor, TensorError> {
     match rows {
         Some(rows) if tensor.shape().first() == Some(&batch_rows) => tensor.take_rows(rows),
         _ => Ok(tensor.clone()),

@@ -4,15 +4,13 @@
 
 use indexmap::IndexMap;
 
-use super::outputs::KeptOutputs;
-use super::step;
+use super::step::{EvaluatedStep, count_non_finite};
 use flagperf_core::measure::{Latency, PassReport, SpanTimes, VendorTime, Warmup};
 use flagperf_core::metric::Accumulator;
 use flagperf_core::step::Step;
-use flagperf_core::tensor::Tensor;
 use flagperf_core::units::{Bytes, SamplesPerSecond, Seconds};
 use flagperf_data::Batch;
-use flagperf_script::{SPAN_TIMES_MAX, Span, StepOutput};
+use flagperf_script::{SPAN_TIMES_MAX, Span};
 
 /// Counts over all passes so far.
 #[derive(Default)]
@@ -27,27 +25,27 @@ pub struct Totals {
     output_count: u32,
     output_bytes: Bytes,
     passes: u32,
-    /// The metrics of the last pass.
+    /// The metrics of the last pass; empty when they are meaningless.
     pub accuracy: IndexMap<String, f64>,
     spans: IndexMap<String, Span>,
     vendor_time: Option<VendorTime>,
-    /// The kept outputs of one pass.
-    pub kept: KeptOutputs,
+    /// Why accuracy is meaningless; `None` when it is meaningful.
+    accuracy_unknown: Option<String>,
 }
 
 impl Totals {
-    /// Creates empty totals, which keep the outputs of a random one of `compared_passes` passes, of the batches of the
-    /// lowest ranks if they are large.
-    pub fn new(compared_passes: u32, ranks: Vec<usize>) -> Self {
-        Totals { kept: KeptOutputs::of_random_pass(compared_passes).with_ranks(ranks), ..Totals::default() }
+    /// Creates empty totals of a loop whose accuracy is meaningless for this reason, if there is one.
+    pub fn new(accuracy_unknown: Option<String>) -> Self {
+        Totals { accuracy_unknown, ..Totals::default() }
     }
 
-    /// Counts a step with the outputs of its samples.
-    pub fn add_step(&mut self, batch: &Batch, samples: u32, output: &StepOutput<Tensor>, vendor_time: Option<Seconds>) {
-        self.samples += u64::from(samples);
+    /// Counts a step.
+    pub fn add_step(&mut self, batch: &Batch, step: &EvaluatedStep, vendor_time: Option<Seconds>) {
+        let output = &step.stored.output;
+        self.samples += u64::from(step.samples);
         self.failed += batch.failed.len() as u64;
         self.padded += (batch.rows - batch.sample_indices.len()) as u64;
-        self.non_finite += output.iter().map(|(_, tensor)| step::count_non_finite(tensor)).sum::<u64>();
+        self.non_finite += output.iter().map(|(_, tensor)| count_non_finite(tensor)).sum::<u64>();
         if let Some(time) = vendor_time {
             self.vendor_time = Some(self.vendor_time.unwrap_or_default().with_step(time));
         }
@@ -57,14 +55,14 @@ impl Totals {
         self.output_count = u32::try_from(output.iter().count()).unwrap_or(u32::MAX);
     }
 
-    /// Counts a completed pass, whose metrics have the values `accuracy`.
-    pub fn add_pass(&mut self, accuracy: IndexMap<String, f64>, metrics: &Accumulator) {
+    /// Counts a completed pass with its metrics.
+    pub fn add_pass(&mut self, metrics: &Accumulator) {
         self.observations = self.observations.saturating_add(metrics.observations());
         for (name, count) in metrics.counts() {
             let sum = self.counted.entry(name).or_default();
             *sum = sum.saturating_add(count);
         }
-        self.accuracy = accuracy;
+        self.accuracy = if self.accuracy_unknown.is_none() { metrics.finish() } else { IndexMap::new() };
         self.passes += 1;
     }
 
@@ -99,6 +97,7 @@ impl Totals {
             non_finite_outputs: self.non_finite,
             spans: self.spans.iter().map(|(name, span)| (name.clone(), span_times(span))).collect(),
             vendor_time: self.vendor_time,
+            accuracy_unknown: self.accuracy_unknown.clone(),
             ..PassReport::default()
         }
     }

@@ -63,7 +63,7 @@ fn run_session(replies: &str) -> Result<(), EngineError> {
     for _ in 0..2 {
         let outputs = session.submit(&values)?;
         assert_eq!(outputs.len(), session.outputs().len());
-        let _ = (session.device_memory(), session.vendor_time(), session.sidecar());
+        let _ = (session.device_memory(), session.vendor_time(), session.facts());
         for output in &outputs {
             let spec = output.spec();
             let bytes = spec.fixed_shape().and_then(|shape| flagperf_onnx::byte_count(&shape, spec.dtype));

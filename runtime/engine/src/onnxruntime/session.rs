@@ -11,7 +11,7 @@ use super::options::OrtOptions;
 use super::request::RequestedProvider;
 use super::tensor::{dtype, from_ort, to_ort};
 use super::{library, placement, to_engine_error};
-use crate::{EngineError, HeapMemory, LentMemory, Session, Value, check_inputs};
+use crate::{EngineError, HeapMemory, LentMemory, Session, SessionFacts, Value, check_inputs};
 use flagperf_core::tensor::{Dim, TensorSpec};
 use flagperf_core::units::Bytes;
 
@@ -142,23 +142,17 @@ impl Session for OrtSession {
         self.cuda.as_ref().map_or(Ok(()), CudaDevice::sync)
     }
 
-    fn device(&self) -> String {
-        self.device.clone()
+    fn facts(&self) -> SessionFacts {
+        SessionFacts {
+            device: self.device.clone(),
+            driver: self.cuda.as_ref().and_then(|device| Some(device.nvml()?.driver.clone())),
+            threads: self.threads,
+            nodes_by_provider: self.nodes.clone(),
+            ..SessionFacts::default()
+        }
     }
 
     fn device_memory(&self) -> Option<Bytes> {
         self.cuda.as_ref()?.nvml()?.memory_used()
-    }
-
-    fn driver(&self) -> Option<String> {
-        Some(self.cuda.as_ref()?.nvml()?.driver.clone())
-    }
-
-    fn threads(&self) -> usize {
-        self.threads
-    }
-
-    fn nodes_by_provider(&self) -> IndexMap<String, u64> {
-        self.nodes.clone()
     }
 }

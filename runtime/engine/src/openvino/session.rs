@@ -13,7 +13,7 @@ use super::pool::Pool;
 use super::request::{SharedRequest, finished_output, pending_output};
 use super::tensor::{HostTensor, dtype_of};
 use super::{classify_error, library, strip_source_locations};
-use crate::{EngineError, LentMemory, Session, Value, check_inputs};
+use crate::{EngineError, LentMemory, Session, SessionFacts, Value, check_inputs};
 use flagperf_core::tensor::{DType, Dim, Tensor, TensorSpec};
 
 /// The file that a session is loaded from.
@@ -234,12 +234,8 @@ impl Session for OpenVinoSession {
         results.into_iter().collect::<OpenVinoResult<()>>().map_err(|message| classify_error(&message))
     }
 
-    fn device(&self) -> String {
-        self.device.clone()
-    }
-
-    fn threads(&self) -> usize {
-        self.threads
+    fn facts(&self) -> SessionFacts {
+        SessionFacts { device: self.device.clone(), threads: self.threads, ..SessionFacts::default() }
     }
 }
 

@@ -16,8 +16,7 @@ use super::library::PluginLibrary;
 use super::model_file::ModelFile;
 use super::questions;
 use super::tensor::{BorrowedInput, PluginOutput, PluginTensor};
-use crate::{EngineError, HeapMemory, LentMemory, LoadOptions, Session, Value, check_inputs};
-use flagperf_core::event::PluginFacts;
+use crate::{EngineError, HeapMemory, LentMemory, LoadOptions, Session, SessionFacts, Value, check_inputs};
 use flagperf_core::tensor::{HostMemory, NamedSizes, TensorSpec};
 use flagperf_core::units::Bytes;
 
@@ -218,23 +217,28 @@ impl Session for PluginSession {
         result
     }
 
+    fn facts(&self) -> SessionFacts {
+        let table = &self.handle.library.table;
+        let device = table.device.map_or_else(
+            || "cpu".to_owned(),
+            // SAFETY: the session is loaded; the text lives until the next call, which waits for this one.
+            |device| self.handle.query(|_, session| unsafe { copy_text(device(session)) }).unwrap_or_default(),
+        );
+        // SAFETY: the session is loaded.
+        let threads = table.threads.map_or(0, |threads| self.handle.query(|_, session| unsafe { threads(session) }));
+        SessionFacts {
+            device,
+            threads: threads as usize,
+            plugin: Some(self.handle.library.plugin_facts()),
+            ..SessionFacts::default()
+        }
+    }
+
     fn device_memory(&self) -> Option<Bytes> {
         let memory = self.handle.library.table.device_memory?;
         // SAFETY: the session is loaded.
         let bytes = self.handle.query(|_, session| unsafe { memory(session) });
         (bytes != u64::MAX).then_some(Bytes(bytes))
-    }
-
-    fn device(&self) -> String {
-        let Some(device) = self.handle.library.table.device else { return "cpu".to_owned() };
-        // SAFETY: the session is loaded; the text lives until the next call, which waits for this one.
-        self.handle.query(|_, session| unsafe { copy_text(device(session)) }).unwrap_or_default()
-    }
-
-    fn threads(&self) -> usize {
-        let Some(threads) = self.handle.library.table.threads else { return 0 };
-        // SAFETY: the session is loaded.
-        self.handle.query(|_, session| unsafe { threads(session) }) as usize
     }
 
     fn ask(&mut self, question: &str, argument: &Json) -> Result<Json, EngineError> {
@@ -247,10 +251,6 @@ impl Session for PluginSession {
         self.inputs = self.handle.declared_values("inputs", table.inputs)?;
         self.outputs = self.handle.declared_values("outputs", table.outputs)?;
         Ok(())
-    }
-
-    fn plugin(&self) -> Option<PluginFacts> {
-        Some(self.handle.library.plugin_facts())
     }
 }
 

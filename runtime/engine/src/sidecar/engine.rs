@@ -10,9 +10,7 @@ use tempfile::TempDir;
 
 use super::connection::Connection;
 use super::printable::printable_line;
-use super::protocol::{
-    EngineRole, FileKind, HelloReply, LoadReply, LoadRequest, NOT_TOLD, NamedSpec, PROTOCOL, Reply, Request,
-};
+use super::protocol::{FileKind, HelloReply, LoadReply, LoadRequest, NOT_TOLD, NamedSpec, PROTOCOL, Reply, Request};
 use super::session::{SidecarSession, Signature};
 use crate::options::EngineOptions;
 use crate::{Artifact, Engine, EngineError, LoadOptions, Session, Unavailable, model};
@@ -22,6 +20,7 @@ use flagperf_core::description::{
 };
 use flagperf_core::event::SidecarFacts;
 use flagperf_core::hash::hash_file;
+use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::DType;
 use flagperf_core::units::Seconds;
 use flagperf_host::CompanionCommand;
@@ -202,9 +201,9 @@ fn check_capabilities(
     refuse: impl Fn(&'static str) -> EngineError,
 ) -> Result<(), EngineError> {
     match role {
-        EngineRole::Framework if !description.roles.framework => return Err(refuse("files (it is not a framework)")),
-        EngineRole::Compiler if !description.roles.compiler => return Err(refuse("graphs (it is not a compiler)")),
-        EngineRole::Framework | EngineRole::Compiler => {}
+        _ if description.roles.includes(role) => {}
+        EngineRole::Framework => return Err(refuse("files (it is not a framework)")),
+        EngineRole::Compiler => return Err(refuse("graphs (it is not a compiler)")),
     }
     match (kinds.contains(&kind), kind) {
         (true, _) => {}

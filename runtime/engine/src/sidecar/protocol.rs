@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use flagperf_core::event::ThirdValue;
+use flagperf_core::step::EngineRole;
 use flagperf_core::tensor::{DType, TensorSpec};
 
 /// The version of the protocol that this program supports.
@@ -87,16 +88,6 @@ pub(super) struct LoadRequest {
     pub(super) options: IndexMap<String, Json>,
     /// The merged configuration of the case.
     pub(super) config: IndexMap<String, Json>,
-}
-
-/// The role of an engine in a case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum EngineRole {
-    /// Runs the validation phase.
-    Framework,
-    /// Runs the inference phase.
-    Compiler,
 }
 
 /// The kind of a model file.

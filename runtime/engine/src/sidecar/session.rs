@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::memory::{LentRegions, Region};
 use super::outputs::{check_outputs, check_vendor_time, printable_third_value};
 use super::protocol::{LoadReply, NOT_TOLD, Reply, Request, RunInput};
-use crate::{DeviceTensor, EngineError, LentMemory, Session, Value, check_inputs};
+use crate::{DeviceTensor, EngineError, LentMemory, Session, SessionFacts, Value, check_inputs};
 use flagperf_core::event::SidecarFacts;
 use flagperf_core::hash::hash_bytes;
 use flagperf_core::tensor::{DType, HostMemory, Tensor, TensorSpec, byte_count};
@@ -231,16 +231,13 @@ impl Session for SidecarSession {
         self.checks_inputs = true;
     }
 
-    fn device(&self) -> String {
-        self.device.clone()
-    }
-
-    fn threads(&self) -> usize {
-        self.threads
-    }
-
-    fn sidecar(&self) -> Option<SidecarFacts> {
-        Some(self.facts.clone())
+    fn facts(&self) -> SessionFacts {
+        SessionFacts {
+            device: self.device.clone(),
+            threads: self.threads,
+            sidecar: Some(self.facts.clone()),
+            ..SessionFacts::default()
+        }
     }
 
     fn vendor_time(&mut self) -> Option<Seconds> {

@@ -19,7 +19,7 @@ use super::Tract;
 use crate::model::ModelSource;
 use crate::options::{EngineOptions, thread_count};
 use crate::panics::catch_panic;
-use crate::{Artifact, Engine, EngineError, LoadOptions, Session, Value, check_inputs, model};
+use crate::{Artifact, Engine, EngineError, LoadOptions, Session, SessionFacts, Value, check_inputs, model};
 use flagperf_core::tensor::{DType, Dim, HostMemory, Tensor};
 
 /// The number of plans kept. Each plan holds its own packed weights, so the oldest one is dropped.
@@ -138,8 +138,8 @@ impl Session for TractSession {
         catch_panic("tract", "computing", || self.run(&plan, &tensors).map_err(to_engine_error))
     }
 
-    fn threads(&self) -> usize {
-        self.threads
+    fn facts(&self) -> SessionFacts {
+        SessionFacts { threads: self.threads, ..SessionFacts::default() }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::testing;
 use flagperf_core::event::EngineFacts;
 use flagperf_core::metric::{Agreement, OutputAgreement};
 use flagperf_core::precision::Precision;
+use flagperf_core::step::{Phase, Step};
 use flagperf_core::units::Bytes;
 
 fn audit() -> AuditReport {

@@ -4,68 +4,59 @@
 
 use super::super::audit::{self, Audit, AuditOptions};
 use super::super::phase::failure;
-use super::super::step;
-use super::{MeasuredLoop, select_samples};
+use super::super::step::{sample_rows, select_samples};
+use super::MeasuredLoop;
 use flagperf_config::InputCost;
 use flagperf_core::event::Failure;
 use flagperf_core::measure::StepTimes;
-use flagperf_core::step::Step;
 use flagperf_core::units::Seconds;
 use flagperf_evaluation::name_outputs;
-use flagperf_script::ForwardFn;
 use tracing::debug;
 
 impl MeasuredLoop<'_> {
-    /// Runs the steps of the audit after a pass, whose steps had these times. Validation runs only the fresh inputs, for
-    /// comparison.
-    pub(super) fn run_audit(
-        &mut self,
-        audit: &mut Audit,
-        steps: &[StepTimes],
-        forward: &mut ForwardFn,
-    ) -> Result<(), Failure> {
+    /// Runs the steps of the audit after a pass, whose steps had these times. A phase that is not audited runs only the
+    /// fresh inputs, for comparison.
+    pub(super) fn run_audit(&mut self, audit: &mut Audit, steps: &[StepTimes]) -> Result<(), Failure> {
         let pass = steps.first().map_or(0, |step| step.pass);
-        if !audit.is_due(pass, &self.order) {
+        if !audit.is_due(pass, &self.batches.order) {
             return Ok(());
         }
-        let order = self.order.of_pass(self.job.phase(), pass);
+        let order = self.batches.order_of_pass(pass);
         let measured = |batch: usize| {
             let position = order.iter().position(|number| *number == batch);
             position.and_then(|position| steps.get(position)).map(|step| step.core_s).unwrap_or_default()
         };
-        let requests = audit.start(pass, &self.order, &self.loader, measured);
+        let requests = audit.start(pass, &self.batches.order, &self.batches.loader, measured);
         debug!(steps = requests.len(), pass, "auditing");
-        self.loader.start_requests(requests).map_err(|e| failure(&e, e.hint()))?;
-        while let Some(batch) = self.next_batch()? {
-            let (core, output) = self.run_unmeasured(forward, &batch)?;
-            let rows = step::sample_rows(&batch);
+        self.batches.loader.start_requests(requests).map_err(|e| failure(&e, e.hint()))?;
+        while let Some(batch) = self.batches.next()? {
+            let (core, output) = self.model.run_unmeasured(&batch, self.progress.clock)?;
+            let rows = sample_rows(&batch);
             let (samples, output) = select_samples(&batch, rows.as_deref(), output)?;
             if let Some(compared) = audit.add(core, name_outputs(&output)) {
-                self.totals.kept.keep_fresh(&batch, samples, compared);
+                self.evidence.kept.keep_fresh(&batch, samples, compared);
             }
             drop(output);
-            self.loader.recycle(batch).map_err(|e| failure(&e, "a script must not keep the tensors of a batch"))?;
+            self.batches.recycle(batch)?;
         }
-        // None of this is part of the figures.
-        forward.take_spans();
-        forward.take_runs();
-        self.take_vendor_time();
+        self.model.forget_unmeasured();
         Ok(())
     }
 
     /// Plans the audit after the first pass, whose steps had these times.
     pub(super) fn plan_audit(&self, first_pass: &[StepTimes]) -> Audit {
-        let compared = audit::compared_batches(self.batches as usize);
+        let (passes, is_audited) = (self.schedule.passes, self.job.phase().facts().is_audited);
+        let compared = audit::compared_batches(self.batches.count() as usize);
         let core: Seconds = first_pass.iter().map(|step| step.core_s).sum();
-        let groups = match self.step {
-            Step::Inference => audit::group_count(core, first_pass.len(), self.job.settings.repeat, compared),
-            _ => compared,
+        let groups = match is_audited {
+            true => audit::group_count(core, first_pass.len(), passes, compared),
+            false => compared,
         };
         Audit::new(AuditOptions {
-            passes: self.job.settings.repeat,
+            passes,
             groups,
             compared,
-            fresh_only: self.step != Step::Inference,
+            fresh_only: !is_audited,
             has_fixed_cost: self.job.parameters.input_cost == InputCost::Fixed,
         })
     }

@@ -1,0 +1,135 @@
+//! The model of a measured loop: its sessions, the forward function that runs them, and what they report.
+
+use flagperf_onnx::Graph;
+use indexmap::IndexMap;
+
+use super::super::engine_facts::sidecar_facts;
+use super::super::operations::OperationCounter;
+use super::super::phase::failure;
+use super::super::step;
+use flagperf_core::event::{Failure, SidecarFacts};
+use flagperf_core::measure::Clock;
+use flagperf_core::tensor::Tensor;
+use flagperf_core::units::{Bytes, Seconds};
+use flagperf_data::Batch;
+use flagperf_engine::Value;
+use flagperf_script::{ForwardFn, Sessions, Span, StepOutput};
+
+/// A model that is loaded and ready to run.
+pub struct LoadedModel {
+    pub(super) sessions: Sessions,
+    forward: ForwardFn,
+    operations: OperationCounter,
+    /// The facts of the sidecar that were last reported.
+    sidecar: Option<SidecarFacts>,
+}
+
+impl LoadedModel {
+    /// Creates the model of these sessions, which `forward` runs. The operations of `graphs`, by the names of their
+    /// sessions, are counted.
+    pub fn new(sessions: Sessions, forward: ForwardFn, graphs: IndexMap<String, Graph>) -> Self {
+        LoadedModel { sessions, forward, operations: OperationCounter::new(graphs), sidecar: None }
+    }
+
+    /// Runs a batch and waits until it is computed. The outputs may still be on the device.
+    pub(super) fn run(&mut self, batch: &Batch) -> Result<StepOutput<Value>, Failure> {
+        let output = self.forward.call(&batch.inputs).map_err(|e| failure(&e, ""))?;
+        for session in self.sessions.values() {
+            let mut session = session.lock().map_err(|_| failure(&"the engine panicked earlier", ""))?;
+            session.sync().map_err(|e| failure(&e, ""))?;
+        }
+        Ok(output)
+    }
+
+    /// Runs a step that is part of no figure. Returns its core time and its outputs, with padding.
+    pub(super) fn run_unmeasured(
+        &mut self,
+        batch: &Batch,
+        clock: &dyn Clock,
+    ) -> Result<(Seconds, StepOutput<Tensor>), Failure> {
+        let start = clock.now();
+        let output = self.run(batch)?;
+        let core = clock.now().since(start);
+        let output = step::copy_to_host(output).map_err(|e| failure(&e, ""))?;
+        self.check_all_rows_ran(batch)?;
+        Ok((core, output))
+    }
+
+    /// Checks that the forward function ran sessions on at least as many rows as the batch has.
+    pub(super) fn check_all_rows_ran(&mut self, batch: &Batch) -> Result<(), Failure> {
+        let ran = self.forward.take_rows();
+        if ran >= batch.rows as u64 {
+            return Ok(());
+        }
+        let reason = format!("the forward function ran the model on {ran} of the {} rows of a batch", batch.rows);
+        Err(failure(&reason, "pass every row of `batch`, including padding, to `run` of a model"))
+    }
+
+    /// Returns the time that the vendor's code has requested to be subtracted since the last call.
+    pub(super) fn take_vendor_time(&self) -> Option<Seconds> {
+        let sessions = self.sessions.values().filter_map(|session| session.lock().ok()?.vendor_time());
+        sessions.reduce(|a, b| a + b)
+    }
+
+    /// Returns the spans that the script measured in a pass.
+    pub(super) fn take_spans(&mut self) -> Vec<Span> {
+        self.forward.take_spans()
+    }
+
+    /// Counts the operations of a pass over `rows` rows, padding included.
+    pub(super) fn count_operations(&mut self, rows: u64) {
+        self.operations.add_pass(&self.forward.take_runs(), rows);
+    }
+
+    /// Forgets the spans, the runs and the vendor time of steps that are part of no figure.
+    pub(super) fn forget_unmeasured(&mut self) {
+        self.forward.take_spans();
+        self.forward.take_runs();
+        self.take_vendor_time();
+    }
+
+    /// Returns the multiply-adds per row of the counted passes; `None` when they are unknown.
+    pub(super) fn multiply_adds_per_sample(&self) -> Option<u64> {
+        self.operations.per_sample()
+    }
+
+    /// Returns the most bytes that the states of the forward function held.
+    pub(super) fn state_memory_max(&self) -> Bytes {
+        self.forward.state_memory_max()
+    }
+
+    /// Returns the peak resident memory of the other processes in which the engine computes.
+    pub(super) fn child_memory_peak(&self) -> u64 {
+        self.sessions.values().filter_map(|s| s.lock().ok()?.child_memory_peak()).map(|b| b.0).sum()
+    }
+
+    /// Returns what the sidecars' runs have revealed, when there is something new.
+    pub(super) fn new_sidecar_facts(&mut self) -> Option<SidecarFacts> {
+        let facts = sidecar_facts(&self.sessions)
+            .filter(|facts| !facts.reshaped_outputs.is_empty() || facts.third_value.is_some());
+        if facts == self.sidecar {
+            return None;
+        }
+        self.sidecar = facts;
+        Some(self.sidecar.clone().unwrap_or_default())
+    }
+
+    /// Returns whether a session is a sidecar.
+    pub(super) fn has_sidecar(&self) -> bool {
+        self.sessions.values().any(|session| session.lock().is_ok_and(|s| s.facts().sidecar.is_some()))
+    }
+
+    /// Runs a batch, which fails if an engine that shares memory with the host writes to its inputs.
+    pub(super) fn run_with_checked_inputs(&mut self, batch: &Batch) -> Result<(), Failure> {
+        self.sessions
+            .values()
+            .filter_map(|session| session.lock().ok())
+            .for_each(|mut session| session.check_inputs_of_next_run());
+        self.run(batch).map(drop)
+    }
+
+    /// Ends the processes of the engines. Returns what went wrong.
+    pub(super) fn close(&self) -> Vec<String> {
+        self.sessions.values().filter_map(|session| session.lock().ok()?.close()).collect()
+    }
+}
